@@ -1,0 +1,219 @@
+"""Small constructors and walkers over TVM 0.27's TensorIR nodes, shared by the passes.
+
+TVM 0.27 has no Python statement functors: rewriting is ``tvm_ffi.structural_map`` (replace nodes)
+and ``structural_mutate`` (full control), and a buffer is a ``Var`` whose type is a buffer type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Call, Op, StringImm, TensorLoad, TensorRegion, Var
+from tvm.s_tir import SBlock, SBlockRealize
+from tvm.tirx import ForKind, IterVar
+from tvm.tirx.buffer import is_buffer_var
+
+OP_ATTR: Final = "pipeliner.op"
+"""Key of the AttrStmt around each op of a pipelined body; its value is the op's name."""
+
+ORIGIN_ATTR: Final = "pipeliner.origin"
+"""Key of the AttrStmt around each emitted statement; its value is ``op|stage|iteration|slot``."""
+
+Expr = Any
+Stmt = Any
+Buffer = Any
+
+
+def i32(value: int) -> Expr:
+    """An int32 constant."""
+    return tirx.const(value, "int32")
+
+
+def simplify(expr: Expr) -> Expr:
+    """``expr`` simplified without any knowledge of ranges."""
+    return sym.Analyzer().simplify(expr)
+
+
+def const_int(expr: Expr) -> int | None:
+    """The integer that ``expr`` simplifies to, or None."""
+    if isinstance(expr, int):
+        return expr
+    value = getattr(simplify(expr), "value", None)
+    return None if value is None else int(value)
+
+
+def substitute(node: Any, values: Mapping[Var, Expr]) -> Any:
+    """``node`` (statement or expression) with free variables replaced."""
+    if not values:
+        return node
+    return tvm_ffi.structural_map(node, [(Var, lambda v: values.get(v, v))], order="post")
+
+
+def seq(*stmts: Stmt | None) -> Stmt:
+    """The statements in sequence, flattened; None is skipped; empty gives a no-op."""
+    flat: list[Stmt] = []
+    for stmt in stmts:
+        if stmt is not None:
+            flat.extend(stmt.seq if isinstance(stmt, tirx.SeqStmt) else [stmt])
+    if not flat:
+        return tirx.Evaluate(i32(0))
+    return flat[0] if len(flat) == 1 else tirx.SeqStmt(flat)
+
+
+def statements(stmt: Stmt) -> list[Stmt]:
+    """The statements of a sequence, or the one statement."""
+    return list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else [stmt]
+
+
+def loop(
+    name: str,
+    extent: int | Expr,
+    body: Callable[[Var], Stmt],
+    kind: Any = ForKind.SERIAL,
+    annotations: Mapping[str, Any] | None = None,
+) -> Stmt:
+    """``for name in range(extent): body(name)``."""
+    var = Var(name, "int32")
+    bound = i32(extent) if isinstance(extent, int) else extent
+    return tirx.For(var, i32(0), bound, kind, body(var), None, dict(annotations or {}))
+
+
+def unrolled(name: str, extent: int, body: Callable[[Var], Stmt]) -> Stmt:
+    """A loop that TVM unrolls."""
+    return loop(name, extent, body, ForKind.UNROLLED)
+
+
+def vectorized(name: str, extent: int, body: Callable[[Var], Stmt]) -> Stmt:
+    """A loop that becomes one vector access; extent 1 is no loop."""
+    return body(i32(0)) if extent == 1 else loop(name, extent, body, ForKind.VECTORIZED)
+
+
+def thread_loop(var: Var, extent: int, tag: str, body: Stmt) -> Stmt:
+    """``body`` with ``var`` bound to the thread axis ``tag``."""
+    axis = IterVar(None, Var("iter", "int32"), IterVar.ThreadIndex, tag)
+    return tirx.For(var, i32(0), i32(extent), ForKind.THREAD_BINDING, body, axis)
+
+
+def block(
+    name: str,
+    body: Stmt,
+    allocs: Sequence[Buffer] = (),
+    reads: Sequence[TensorRegion] = (),
+    writes: Sequence[TensorRegion] = (),
+    annotations: Mapping[str, Any] | None = None,
+) -> Stmt:
+    """An opaque SBlock, realized."""
+    return SBlockRealize(
+        [],
+        True,
+        SBlock(
+            [], list(reads), list(writes), name, body, None, list(allocs), [], dict(annotations or {})
+        ),
+    )
+
+
+def buffer(
+    shape: Sequence[int | Expr], dtype: str, name: str, scope: str, align: int = -1
+) -> Buffer:
+    """A new buffer without a layout (what S-TIR expects)."""
+    return tirx.decl_buffer(
+        list(shape), dtype, name, scope=scope, layout=None, data_alignment=align
+    )
+
+
+def op_stmt(name: str, body: Stmt) -> Stmt:
+    """``body`` marked as the op ``name`` of a pipelined loop."""
+    return tirx.AttrStmt(StringImm(name), OP_ATTR, StringImm(name), body)
+
+
+def op_name(stmt: Stmt) -> str | None:
+    """The name of an op statement, else None."""
+    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == OP_ATTR:
+        return str(stmt.value.value)
+    return None
+
+
+def walk(node: Any, kind: type | tuple[type, ...], visit: Callable[[Any], Any]) -> None:
+    """Call ``visit`` on every node of ``kind`` below ``node``, itself included, parents first."""
+
+    def visitor(found: Any) -> None:
+        visit(found)
+
+    tvm_ffi.structural_walk(node, (kind, visitor), order="pre")
+
+
+def uses(node: Any, variables: Iterable[Var]) -> bool:
+    """Whether any of ``variables`` (buffers too) occurs in ``node``."""
+    wanted = set(variables)
+    found: list[Var] = []
+    walk(node, Var, lambda v: found.append(v) if v in wanted else None)
+    return bool(found)
+
+
+def dtype_bytes(dtype: Any) -> int:
+    """Bytes of one element (sub-byte types round up)."""
+    return max(1, tvm.DataType(str(dtype)).bits * tvm.DataType(str(dtype)).lanes // 8)
+
+
+def buffer_bytes(buf: Buffer) -> int | None:
+    """Bytes of a buffer with a static shape, else None."""
+    total = dtype_bytes(buf.dtype)
+    for extent in buf.shape:
+        size = const_int(extent)
+        if size is None:
+            return None
+        total *= size
+    return total
+
+
+def is_shared(buf: Buffer) -> bool:
+    """Whether a buffer lives in shared memory, static or dynamic."""
+    return str(buf.scope()).startswith("shared")
+
+
+def is_global(buf: Buffer) -> bool:
+    """Whether a buffer lives in global memory."""
+    return str(buf.scope()) in ("", "global")
+
+
+__all__ = [
+    "OP_ATTR",
+    "ORIGIN_ATTR",
+    "Buffer",
+    "Call",
+    "Expr",
+    "ForKind",
+    "Op",
+    "SBlock",
+    "SBlockRealize",
+    "Stmt",
+    "StringImm",
+    "TensorLoad",
+    "TensorRegion",
+    "Var",
+    "block",
+    "buffer",
+    "buffer_bytes",
+    "const_int",
+    "dtype_bytes",
+    "i32",
+    "is_buffer_var",
+    "is_global",
+    "is_shared",
+    "loop",
+    "op_name",
+    "op_stmt",
+    "seq",
+    "simplify",
+    "statements",
+    "substitute",
+    "thread_loop",
+    "unrolled",
+    "uses",
+    "vectorized",
+    "walk",
+]

@@ -1,0 +1,46 @@
+"""Every error that pipeliner raises on purpose.
+
+All are one line that names the requirement and its numbers; the command prints that line and exits
+with code 1. A ``PipelinerError`` is the caller's to fix, an ``InternalError`` is ours.
+"""
+
+from __future__ import annotations
+
+
+class PipelinerError(Exception):
+    """Root of the errors that a caller can fix."""
+
+
+class WorkloadError(PipelinerError, ValueError):
+    """A workload that makes no sense: wrong dtype, layout, rank or extent."""
+
+
+class PlanError(PipelinerError, ValueError):
+    """A plan that is wrong in itself or does not fit its function; names the edge, ring or op."""
+
+
+class ScheduleRefused(PlanError):
+    """A stage/order request that would break a dependence or a resource."""
+
+
+class TargetError(PipelinerError, ValueError):
+    """A request that the target GPU cannot meet."""
+
+
+class LoweringError(PipelinerError, RuntimeError):
+    """A function that our lowering cannot translate, with the statement that stopped it."""
+
+
+class ToolError(PipelinerError, RuntimeError):
+    """nvcc, ptxas or a disassembler is missing or failed; carries the last lines of its output."""
+
+
+class EmulatorError(PipelinerError, RuntimeError):
+    """The emulator met an operation it does not know, or inputs that do not fit the kernel."""
+
+
+class InternalError(RuntimeError):
+    """A broken invariant of ours: a bug in pipeliner, never the caller's fault."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(f"{message}; this is a bug in pipeliner")
