@@ -1,0 +1,115 @@
+"""What ``recognise`` found in one kernel, as plain values without IR.
+
+The cost model chooses from these; the passes that rewrite keep the IR beside them. Extents that are
+not compile-time constants are None. Bytes and elements are per CTA and per iteration of the loop.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class CopyInfo:
+    """A statement that moves a box of ``src`` into ``dst`` and does nothing else.
+
+    ``shape``: extents of the box, as stored in ``dst``. ``src_dims``: for each dimension of the
+    source, the box dimension that walks it, or None for a fixed coordinate. ``src_strides``: elements
+    between neighbours along each source dimension (None: symbolic). ``aligned``: the largest power
+    of two, in elements, that provably divides the source offset of each row start of the box when
+    moving along the source's contiguous dimension (1: nothing known). ``masked``: reads outside the
+    source are replaced by zero. ``bound``: the user distributed it over threads.
+    """
+
+    op: str
+    src: str
+    dst: str
+    src_scope: str
+    dst_scope: str
+    dtype: str
+    shape: tuple[int, ...]
+    src_dims: tuple[int | None, ...]
+    src_strides: tuple[int | None, ...]
+    aligned: int
+    masked: bool
+    bound: bool
+
+    @property
+    def elements(self) -> int:
+        """Elements that one iteration moves."""
+        total = 1
+        for extent in self.shape:
+            total *= extent
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulInfo:
+    """An unbound tile ``acc[m, n] += a[m, k] * b[k, n]``.
+
+    ``a_k_major``: the contiguous dimension of operand A's tile is K (else M); ``b_k_major``: that of
+    B's tile is K (else N). ``instruction``, ``warps``, ``thread_tile``: hints annotated by the
+    schedule (``auto`` and None: free). ``a`` and ``b`` name the tiles' buffers.
+    """
+
+    op: str
+    acc: str
+    a: str
+    b: str
+    m: int
+    n: int
+    k: int
+    a_dtype: str
+    b_dtype: str
+    acc_dtype: str
+    a_k_major: bool
+    b_k_major: bool
+    instruction: str = "auto"
+    warps: tuple[int, int] | None = None
+    thread_tile: tuple[int, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StatementInfo:
+    """Any other statement of the body: what it costs. ``bound``: it uses thread variables."""
+
+    op: str
+    kind: str
+    global_bytes: int = 0
+    shared_bytes: int = 0
+    flops: int = 0
+    transcendentals: int = 0
+    tensor_flops: int = 0
+    bound: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class LoopInfo:
+    """A candidate loop: its ops in program order.
+
+    ``trip``: iterations when constant. ``rings``: buffers of the body that may be versioned, with
+    scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``: how
+    often the loop is entered per CTA (persistent tiles), when known.
+    """
+
+    name: str
+    trip: int | None
+    trip_text: str
+    ops: tuple[CopyInfo | MatmulInfo | StatementInfo, ...]
+    rings: tuple[tuple[str, str, int], ...]
+    depth: int | None = None
+    annotated: bool = False
+    outer: int | None = 1
+
+
+@dataclass(frozen=True, slots=True)
+class KernelInfo:
+    """One kernel. ``threads``: of a CTA, 0 when nothing is bound to threadIdx (a tile function)."""
+
+    name: str
+    grid: tuple[int | None, ...]
+    threads: int
+    loops: tuple[LoopInfo, ...]
+    declined: tuple[tuple[str, str], ...] = ()
+    registers_hint: int = 0
+    accumulators: tuple[tuple[str, str, int], ...] = ()
