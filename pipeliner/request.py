@@ -1,0 +1,82 @@
+"""What a caller asks of the pipeliner, as one immutable value.
+
+``"auto"`` leaves a choice to the cost model, which may decline and records why. Anything else is an
+explicit request: it is honoured or it raises.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal, TypeAlias
+
+from .errors import PlanError
+from .plan import Epilogue, KernelPlan, Mechanism
+
+Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
+Tile: TypeAlias = "tuple[int, int]"
+
+MECHANISMS: Final = ("auto", "cp_async", "register", "direct")
+INSTRUCTIONS: Final = ("auto", "simt", "mma")
+EPILOGUES: Final = ("auto", "rolled", "peeled")
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """Options of one pipelining run.
+
+    ``depth``: slots of every ring, or slots by buffer name. ``mechanism``: how tile copies move.
+    ``instruction``: what unbound matmul tiles become. ``epilogue``: one guarded copy of the compute
+    (``rolled``) or one copy for each drain step (``peeled``). ``warps``: warps along (M, N);
+    ``thread_tile``: rows and columns that a SIMT thread owns. ``plan``: a finished plan to obey; it is
+    verified like any other.
+    """
+
+    depth: Depth = "auto"
+    mechanism: Literal["auto"] | Mechanism = "auto"
+    instruction: Literal["auto", "simt", "mma"] = "auto"
+    epilogue: Literal["auto"] | Epilogue = "auto"
+    warps: Tile | None = None
+    thread_tile: Tile | None = None
+    plan: KernelPlan | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse values that no kernel could honour; PlanError names the option."""
+        _check_depth(self.depth)
+        _check_choice("mechanism", self.mechanism, MECHANISMS)
+        _check_choice("instruction", self.instruction, INSTRUCTIONS)
+        _check_choice("epilogue", self.epilogue, EPILOGUES)
+        _check_pair("warps", self.warps)
+        _check_pair("thread_tile", self.thread_tile)
+
+    def depth_of(self, buffer: str) -> int | None:
+        """Slots asked for ``buffer``, or None when the choice is free."""
+        if isinstance(self.depth, Mapping):
+            return self.depth.get(buffer)
+        return self.depth if isinstance(self.depth, int) else None
+
+
+def _check_depth(depth: object) -> None:
+    if isinstance(depth, Mapping):
+        for name, slots in depth.items():
+            _check_slots(f"depth of '{name}'", slots)
+    elif depth != "auto":
+        _check_slots("depth", depth)
+
+
+def _check_slots(what: str, slots: object) -> None:
+    if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
+        raise PlanError(f"expected {what} to be 'auto' or an integer of at least 1, not {slots!r}")
+
+
+def _check_choice(what: str, value: object, choices: tuple[str, ...]) -> None:
+    if value not in choices:
+        raise PlanError(f"expected {what} to be one of {', '.join(choices)}, not {value!r}")
+
+
+def _check_pair(what: str, pair: object) -> None:
+    if pair is None:
+        return
+    sizes = pair if isinstance(pair, tuple) else ()
+    if len(sizes) != 2 or any(type(size) is not int or size < 1 for size in sizes):
+        raise PlanError(f"expected {what} to be two positive integers, not {pair!r}")
