@@ -1,0 +1,55 @@
+# Everything runs in .venv, made on first use. With PY=python3 an existing environment is used as it is.
+VENV ?= .venv
+PYTHON ?= python3
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+export PIP_ROOT_USER_ACTION := ignore
+export TVM_CUDA_COMPILE_MODE := nvcc
+
+ifdef PY
+BASE :=
+DEV :=
+else
+PY := $(VENV)/bin/python
+BASE := $(VENV)/.base
+DEV := $(VENV)/.dev
+endif
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint types gpu wheel clean
+
+help:  ## this list
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+
+demo: $(BASE)  ## pipeline a GEMM, explain it, show its CUDA, check it without a GPU
+	@$(PY) -m pipeliner demo
+
+test: $(DEV)  ## all tests that this machine can run
+	$(PY) -m pytest -q
+
+gpu: $(DEV)  ## the tests that need an NVIDIA GPU
+	$(PY) -m pytest -q -m gpu
+
+lint: $(DEV)  ## style and format
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+
+types: $(DEV)  ## mypy --strict
+	$(PY) -m mypy
+
+wheel: $(DEV)  ## dist/*.whl
+	$(PY) -m pip wheel -q --no-deps -w dist .
+
+clean:  ## remove .venv and what was built
+	rm -rf $(VENV) build dist *.egg-info
+
+$(VENV)/bin/python:
+	@echo "making $(VENV) (TVM is a download of 100 MB)" >&2
+	@$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.base: pyproject.toml | $(VENV)/bin/python
+	@$(VENV)/bin/python -m pip install -q -e '.[cli]'
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.base
+	@$(VENV)/bin/python -m pip install -q -e '.[cli,test,dev]'
+	@touch $@
