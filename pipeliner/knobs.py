@@ -1,0 +1,62 @@
+"""Every environment variable that pipeliner reads, in one place.
+
+``PIPELINER_NVCC``: the nvcc to use, before every other place it is looked for. ``CUDA_PATH`` and
+``CUDA_HOME``: a CUDA toolkit. ``NO_COLOR``: plain output (https://no-color.org).
+``TVM_CUDA_NVCC_NO_FAST_MATH``, ``TVM_CUDA_PTXAS_REG_LEVEL``, ``TVM_CUDA_PTXAS_EXTRA_OPTS``: TVM's
+own switches for nvcc, honoured so that what we show is what TVM runs.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+def nvcc() -> str | None:
+    """The nvcc that the user names, if any."""
+    return os.environ.get("PIPELINER_NVCC") or None
+
+
+def cuda_roots() -> list[Path]:
+    """CUDA toolkits that the environment names, first one first."""
+    named = (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"))
+    return [Path(root) for root in dict.fromkeys(named) if root]
+
+
+def fast_math() -> bool:
+    """Whether TVM passes ``--use_fast_math`` to nvcc."""
+    return not os.environ.get("TVM_CUDA_NVCC_NO_FAST_MATH")
+
+
+def ptxas_options() -> list[str]:
+    """The options that TVM passes on to ptxas."""
+    level = os.environ.get("TVM_CUDA_PTXAS_REG_LEVEL", "10")
+    extra = shlex.split(os.environ.get("TVM_CUDA_PTXAS_EXTRA_OPTS", ""))
+    return ["-v", f"--register-usage-level={level}", "--warn-on-local-memory-usage", *extra]
+
+
+def color() -> bool:
+    """Whether output to a terminal may be coloured."""
+    return "NO_COLOR" not in os.environ
+
+
+@contextmanager
+def tvm_uses_nvcc(folder: Path) -> Iterator[None]:
+    """TVM compiles CUDA with the nvcc in ``folder``: it takes the first on PATH, or else NVRTC."""
+    wanted = {
+        "TVM_CUDA_COMPILE_MODE": "nvcc",
+        "PATH": os.pathsep.join([str(folder), os.environ.get("PATH", "")]),
+    }
+    before = {name: os.environ.get(name) for name in wanted}
+    os.environ.update(wanted)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value

@@ -1,0 +1,222 @@
+"""nvcc, ptxas and the disassemblers: found, run, and their reports read.
+
+TVM itself compiles only where a GPU driver is present. PTX, SASS and ptxas's resource report need
+none, so they come from here, with the flags that TVM would give.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Final, Literal
+
+from . import knobs
+from .errors import ToolError
+
+TOOLKIT: Final = Path("/usr/local/cuda")
+GET_NVCC: Final = "pip install 'tvm-pipeliner[nvcc]', or install the CUDA toolkit"
+
+_TAIL_LINES: Final = 12
+_UNDEFINE: Final = tuple(
+    f"-U__CUDA_NO_{name}__"
+    for name in (
+        "HALF_OPERATORS",
+        "HALF_CONVERSIONS",
+        "BFLOAT16_OPERATORS",
+        "BFLOAT16_CONVERSIONS",
+        "BFLOAT162_OPERATORS",
+        "BFLOAT162_CONVERSIONS",
+    )
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Resources:
+    """What one kernel takes, as ptxas reports it; ``dynamic_shared`` is what its launch asks for.
+
+    Registers and stack are per thread, shared memory per CTA, all sizes in bytes.
+    """
+
+    kernel: str
+    registers: int
+    stack: int
+    spill_stores: int
+    spill_loads: int
+    barriers: int
+    static_shared: int
+    dynamic_shared: int = 0
+
+    @property
+    def shared(self) -> int:
+        """Shared memory of a CTA, static and dynamic."""
+        return self.static_shared + self.dynamic_shared
+
+    @property
+    def spills(self) -> int:
+        """Bytes that a thread stores to or loads from memory for want of registers."""
+        return self.spill_stores + self.spill_loads
+
+
+@dataclass(frozen=True, slots=True)
+class Compiled:
+    """The output of one nvcc run: the file's bytes and what ptxas said."""
+
+    data: bytes
+    log: str
+
+
+def find_nvcc(explicit: str | None = None) -> Path:
+    """The nvcc to use; ToolError says where it was looked for and how to get one.
+
+    Order: ``explicit``, PIPELINER_NVCC, CUDA_PATH, CUDA_HOME, PATH, NVIDIA's wheels and then
+    /usr/local/cuda.
+    """
+    named = explicit or knobs.nvcc()
+    if named is not None:
+        path = shutil.which(named)
+        if path is None:
+            raise ToolError(f"cannot run nvcc '{named}': there is no such program")
+        if Path(path).name != "nvcc":  # TVM runs the program of that name
+            raise ToolError(f"cannot use '{named}': expected a program called nvcc")
+        return Path(path)
+    found = _first("nvcc", _folders())
+    if found is None:
+        raise ToolError(f"cannot find nvcc; {GET_NVCC}")
+    return found
+
+
+def find_tool(name: str) -> Path | None:
+    """A tool of the toolkit (``ptxas``, ``nvdisasm``, ``cuobjdump``), or None.
+
+    Looked for beside nvcc and then where nvcc is looked for: toolkits are often installed in part.
+    """
+    try:
+        beside = [find_nvcc().resolve().parent]
+    except ToolError:
+        beside = []
+    return _first(name, [*beside, *_folders()])
+
+
+def version(nvcc: Path) -> str:
+    """The release of an nvcc, such as ``13.0``."""
+    found = re.search(r"release (\S+),", _run([str(nvcc), "--version"]))
+    return found[1] if found else "unknown"
+
+
+def command(nvcc: Path, arch: str, kind: str, source: Path, output: Path) -> list[str]:
+    """The nvcc command line that TVM 0.27 uses (tvm.support.nvcc) for ``arch``, such as sm_90."""
+    number = arch.removeprefix("sm_")
+    return [
+        str(nvcc),
+        f"--{kind}",
+        "-O3",
+        "-gencode",
+        f"arch=compute_{number},code=sm_{number}",
+        *_UNDEFINE,
+        "--expt-relaxed-constexpr",
+        "--expt-extended-lambda",
+        *(["--use_fast_math"] if knobs.fast_math() else []),
+        f"--ptxas-options={','.join(knobs.ptxas_options())}",
+        "-o",
+        str(output),
+        str(source),
+    ]
+
+
+def compile_cuda(source: str, arch: str, kind: Literal["ptx", "cubin", "fatbin"]) -> Compiled:
+    """CUDA C++ compiled for ``arch``; ToolError carries the last lines of nvcc's output."""
+    nvcc = find_nvcc()
+    with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
+        path, output = Path(folder) / "kernel.cu", Path(folder) / f"kernel.{kind}"
+        path.write_text(source)
+        log = _run(command(nvcc, arch, kind, path, output))
+        return Compiled(output.read_bytes(), log)
+
+
+def disassemble(cubin: bytes) -> str:
+    """The SASS of a cubin, by nvdisasm or cuobjdump; ToolError names how to get them."""
+    tool = find_tool("nvdisasm") or find_tool("cuobjdump")
+    if tool is None:
+        raise ToolError(f"cannot disassemble: found neither nvdisasm nor cuobjdump; {GET_NVCC}")
+    options = ["-c"] if tool.name == "nvdisasm" else ["-sass"]
+    with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
+        path = Path(folder) / "kernel.cubin"
+        path.write_bytes(cubin)
+        return _run([str(tool), *options, str(path)])
+
+
+def resources(log: str, dynamic_shared: Callable[[str], int] = lambda kernel: 0) -> list[Resources]:
+    """What ``ptxas -v`` reported, one value a kernel, in the order of the report."""
+    found = []
+    for part in re.split(r"Compiling entry function '", log)[1:]:
+        kernel = part[: part.index("'")]
+        found.append(
+            Resources(
+                kernel=kernel,
+                registers=_number(r"Used (\d+) registers", part),
+                stack=_number(r"(\d+) bytes stack frame", part),
+                spill_stores=_number(r"(\d+) bytes spill stores", part),
+                spill_loads=_number(r"(\d+) bytes spill loads", part),
+                barriers=_number(r"used (\d+) barriers", part),
+                static_shared=_number(r"(\d+) bytes smem", part),
+                dynamic_shared=dynamic_shared(kernel),
+            )
+        )
+    return found
+
+
+def _number(pattern: str, text: str) -> int:
+    found = re.search(pattern, text)
+    return int(found[1]) if found else 0
+
+
+def _folders() -> list[Path]:
+    on_path = shutil.which("nvcc")
+    return [
+        *(root / "bin" for root in knobs.cuda_roots()),
+        *([Path(on_path).parent] if on_path else []),
+        *_wheel_folders(),
+        TOOLKIT / "bin",
+    ]
+
+
+def _wheel_folders() -> list[Path]:
+    """Where NVIDIA's PyPI packages put their programs: ``nvidia/cu13/bin`` and its kin."""
+    spec = find_spec("nvidia")
+    roots = spec.submodule_search_locations if spec is not None else None
+    return [folder for root in roots or () for folder in sorted(Path(root).glob("cu*/bin"))]
+
+
+def _first(name: str, folders: Iterable[Path]) -> Path | None:
+    for folder in folders:
+        path = shutil.which(name, path=str(folder))
+        if path is not None:
+            return Path(path)
+    on_path = shutil.which(name)
+    return Path(on_path) if on_path else None
+
+
+def _run(argv: list[str]) -> str:
+    """Run a tool; its output and errors as one text."""
+    try:
+        done = subprocess.run(
+            argv,
+            check=False,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+        )
+    except OSError as err:
+        raise ToolError(f"cannot run '{argv[0]}': {err.strerror}") from err
+    if done.returncode != 0:
+        tail = "; ".join(done.stdout.strip().splitlines()[-_TAIL_LINES:])
+        name = Path(argv[0]).name
+        raise ToolError(f"cannot run {name}: exit code {done.returncode}: {tail}")
+    return done.stdout
