@@ -1,0 +1,20 @@
+"""CPU emulator of lowered device TIR: the IR that CUDA is printed from, run on numpy and judged.
+
+``lower_for_emulation`` gives the form to run, ``emulate`` runs it: asynchronous copies land as late
+as the waits allow, shared memory starts poisoned, and every access is checked against
+happens-before, bounds and alignment.
+"""
+
+from .emulate import emulate
+from .lower import lower_for_emulation
+from .report import CtaStats, Emulation, EmulatorError, Hazard, Site
+
+__all__ = [
+    "CtaStats",
+    "Emulation",
+    "EmulatorError",
+    "Hazard",
+    "Site",
+    "emulate",
+    "lower_for_emulation",
+]

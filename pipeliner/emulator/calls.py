@@ -1,0 +1,414 @@
+"""Translate calls: one function for each family of operations; an unknown one is an error."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tvm import ir
+
+from ..errors import EmulatorError
+from . import mathfn, ptx
+from .buffers import Pointer
+from .dtypes import is_int, numpy_dtype, split_lanes
+from .source import Val
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+Handler = Callable[["Expressions", Any], "Val | None"]
+
+_HANDLERS: Final[dict[str, Handler]] = {}
+_PURE: Final[set[str]] = set()
+_CTA_SYNC_SCOPES: Final = ("shared", "shared.dyn")
+_ADDRESSES: Final = {
+    "tirx.address_of", "tirx.tvm_access_ptr", "tirx.buffer_data", "tirx.handle_add_byte_offset",
+    "tirx.ptr_byte_offset", "tirx.cuda.cvta_generic_to_shared", "tirx.ptx.addr",
+}  # fmt: skip
+_SHUFFLES: Final = {
+    "tirx.cuda.__shfl_sync": "idx", "tirx.cuda.__shfl_up_sync": "up",
+    "tirx.cuda.__shfl_down_sync": "down", "tirx.cuda.__shfl_xor_sync": "xor",
+    "tirx.tvm_warp_shuffle": "idx", "tirx.tvm_warp_shuffle_up": "up",
+    "tirx.tvm_warp_shuffle_down": "down", "tirx.tvm_warp_shuffle_xor": "xor",
+}  # fmt: skip
+_ATOMIC_ADD: Final = ("atomicAdd", "atomic_add")
+
+
+def _handles(*names: str, pure: bool = False) -> Callable[[Handler], Handler]:
+    def register(handler: Handler) -> Handler:
+        _HANDLERS.update(dict.fromkeys(names, handler))
+        if pure:
+            _PURE.update(names)
+        return handler
+
+    return register
+
+
+def op_name(call: Any) -> str:
+    """Name of the operation called."""
+    return str(getattr(call.op, "name", call.op))
+
+
+def translate(c: Expressions, call: Any) -> Val | None:
+    """Emit the code of a call; its value, or None for a statement."""
+    name = op_name(call)
+    if name.startswith("tirx.ptx.") and name not in _ADDRESSES:
+        ptx.translate(c, call)
+        return None
+    handler = _HANDLERS.get(name)
+    if handler is not None:
+        return handler(c, call)
+    function = mathfn.canonical(name.rpartition(".")[2])
+    if function is not None and name.startswith(("tirx.", "prim.")):
+        return math(c, function, call.args, call.ty)
+    raise EmulatorError(f"cannot emulate operation {name!r}: {call}")
+
+
+def is_pure(call: Any) -> bool:
+    """Whether the operation itself neither reads memory nor depends on active threads."""
+    name = op_name(call)
+    if name == "tirx.call_pure_extern":
+        return mathfn.canonical(str(call.args[0].value)) is not None
+    if name in _PURE or name in _ADDRESSES:
+        return True
+    return name.startswith(("tirx.", "prim.")) and (
+        mathfn.canonical(name.rpartition(".")[2]) is not None
+    )
+
+
+def blocks(call: Any) -> bool:
+    """Whether threads may wait for each other in this operation."""
+    name = op_name(call)
+    if name == "tirx.tvm_storage_sync":
+        return str(call.args[0].value) in _CTA_SYNC_SCOPES
+    return name == "tirx.cuda.cta_sync" or ptx.blocks(name)
+
+
+def is_address(node: Any) -> bool:
+    return isinstance(node, ir.Call) and op_name(node) in _ADDRESSES
+
+
+def address(c: Expressions, call: Any) -> Pointer:
+    """Translate an address expression."""
+    name, args = op_name(call), call.args
+    if name == "tirx.address_of":
+        load = args[0]
+        ref = c.buffer(load.source)
+        at, _ = c.index_of(load)
+        return Pointer(ref.memory, at, numpy_dtype(ref.dtype).itemsize, ref.dtype)
+    if name == "tirx.buffer_data":
+        return c.pointer(args[0])
+    if name == "tirx.tvm_access_ptr":
+        dtype, lanes = split_lanes(args[0].ty)
+        size = numpy_dtype(dtype).itemsize * lanes
+        return c.advanced(c.pointer(args[1]), c.expr(args[2]), size)
+    if name == "tirx.cuda.cvta_generic_to_shared":
+        return c.pointer(args[0])
+    if name in _ADDRESSES:
+        return c.shifted(c.pointer(args[0]), c.expr(args[1]))
+    raise EmulatorError(f"cannot emulate address {name!r}: {call}")
+
+
+def math(c: Expressions, function: str, args: Any, ty: Any) -> Val:
+    """A math function, evaluated in float64 and rounded once."""
+    dtype, lanes = split_lanes(ty)
+    values = [c.expr(a) for a in args]
+    if len(values) != mathfn.ARITY[function]:
+        raise EmulatorError(f"cannot emulate {function!r} of {len(values)} arguments")
+    listed = ", ".join(v.text for v in values)
+    text = f"mathfn.call({function!r}, {c.dtype(dtype)}, {listed})"
+    if is_int(dtype) and lanes == 1 and not any(v.varying for v in values):
+        text = f"int({text})"
+    return c.make(text, dtype, values, lanes)
+
+
+def string(node: Any) -> str:
+    return str(node.value)
+
+
+# Values
+
+
+@_handles("prim.if_then_else", pure=True)
+def _if_then_else(c: Expressions, call: Any) -> Val:
+    return c.choose(call.args[0], call.args[1], call.args[2], call.ty)
+
+
+@_handles("prim.likely", "tirx.tvm_thread_invariant", pure=True)
+def _same(c: Expressions, call: Any) -> Val:
+    return c.expr(call.args[0])
+
+
+@_handles("tirx.reinterpret", pure=True)
+def _reinterpret(c: Expressions, call: Any) -> Val:
+    value = c.expr(call.args[0])
+    dtype, lanes = split_lanes(call.ty)
+    source = c.whole(value) if value.lanes > 1 else value.text
+    text = f"arith.reinterpret({source}, {c.dtype(value.dtype)}, {c.dtype(dtype)})"
+    if not value.varying and lanes == 1:
+        text = f"{text}.reshape(())[()]"
+        if is_int(dtype):
+            text = f"int({text})"
+    return c.make(text, dtype, [value], lanes)
+
+
+@_handles("tirx.isnan", "tirx.isinf", "tirx.isfinite", pure=True)
+def _predicate(c: Expressions, call: Any) -> Val:
+    value = c.expr(call.args[0])
+    name = op_name(call).rpartition(".")[2]
+    return c.make(f"mathfn.predicate({name!r}, {value.text})", "bool", [value], value.lanes)
+
+
+@_handles("tirx.popcount", "tirx.ctpop", pure=True)
+def _popcount(c: Expressions, call: Any) -> Val:
+    value = c.expr(call.args[0])
+    counted = c.make(f"mathfn.popcount({value.text})", "int32", [value], value.lanes)
+    return c.cast(counted, split_lanes(call.ty)[0])
+
+
+@_handles("tirx.call_pure_extern", "tirx.call_extern")
+def _extern(c: Expressions, call: Any) -> Val | None:
+    name = string(call.args[0])
+    if name in _ATOMIC_ADD:
+        return _atomic(c, call.args[1], call.args[2])
+    function = mathfn.canonical(name)
+    if function is None:
+        raise EmulatorError(f"cannot emulate external function {name!r}: {call}")
+    return math(c, function, call.args[1:], call.ty)
+
+
+@_handles("tirx.cuda.atomic_add", "tirx.atomic_add")
+def _cuda_atomic(c: Expressions, call: Any) -> Val:
+    return _atomic(c, call.args[0], call.args[1])
+
+
+def _atomic(c: Expressions, target: Any, operand: Any) -> Val:
+    value = c.expr(operand)
+    ref, at = c.element(c.pointer(target), value.dtype)
+    c.note_access(ref, 1)
+    view = c.view(ref.memory, ref.dtype)
+    found = c.writer.fresh("found")
+    c.writer.emit(f"{found} = warp.atomic_add(s, {view}, {at.text}, {value.text}, {c.mask})")
+    return Val(found, value.dtype, 1, True, c.writer.depth, False)
+
+
+@_handles(*_SHUFFLES)
+def _shuffle(c: Expressions, call: Any) -> Val:
+    value, operand = c.expr(call.args[1]), c.expr(call.args[2])
+    width = c.expr(call.args[3])
+    kind = _SHUFFLES[op_name(call)]
+    text = f"warp.shuffle(s, {kind!r}, {value.text}, {operand.text}, {width.text}, {c.mask})"
+    if not value.varying and value.integer:
+        text = text.replace(value.text, f"{c.dtype(value.dtype)}.type({value.text})", 1)
+    return Val(text, value.dtype, 1, True, c.writer.depth, False)
+
+
+@_handles("tirx.cuda.__activemask", "tirx.tvm_warp_activemask")
+def _active_mask(c: Expressions, call: Any) -> Val:
+    text = f"warp.active_mask(s, {c.mask})"
+    return Val(text, "uint32", 1, True, c.writer.depth, False)
+
+
+# Synchronisation
+
+
+@_handles("tirx.tvm_storage_sync")
+def _storage_sync(c: Expressions, call: Any) -> None:
+    scope = string(call.args[0])
+    if scope in _CTA_SYNC_SCOPES:
+        c.writer.emit(f"yield s.barrier({c.mask})")
+    elif scope == "warp":
+        c.writer.emit(f"s.sync_warp({c.mask})")
+    else:
+        raise EmulatorError(f"cannot emulate a storage sync of scope {scope!r}")
+
+
+@_handles("tirx.cuda.cta_sync")
+def _cta_sync(c: Expressions, call: Any) -> None:
+    c.writer.emit(f"yield s.barrier({c.mask})")
+
+
+@_handles("tirx.cuda.warp_sync")
+def _warp_sync(c: Expressions, call: Any) -> None:
+    c.writer.emit(f"s.sync_warp({c.mask})")
+
+
+# Asynchronous copies and matrix operations in TVM's older forms
+
+
+def _pointee_size(pointer_node: Any) -> int:
+    """Bytes of the element a handle points to; 1 if it does not say."""
+    element = getattr(getattr(pointer_node, "ty", None), "element_type", None)
+    dtype = getattr(element, "dtype", None)
+    if dtype is None:
+        return 1
+    base, lanes = split_lanes(dtype)
+    return numpy_dtype(base).itemsize * lanes
+
+
+@_handles("tirx.s_tir.cp_async_raw")
+def _cp_async_raw(c: Expressions, call: Any) -> None:
+    dst_node, dst_offset, src_node, src_offset, size = call.args[:5]
+    dst = c.advanced(c.pointer(dst_node), c.expr(dst_offset), _pointee_size(dst_node))
+    src = c.advanced(c.pointer(src_node), c.expr(src_offset), _pointee_size(src_node))
+    if len(call.args) == 5:
+        emit_cp_async(c, dst, src, int(size.value), None)
+        return
+    # TVM prints `@p cp.async` and `@!p st.shared` of zeros: the zero fill is a plain store.
+    predicate = c.settle(c.cast(c.expr(call.args[5]), "bool"), "pred")
+    where = (predicate.text, f"~{predicate.text}")
+    if not predicate.varying:
+        where = (predicate.text, f"not {predicate.text}")
+    with c.under(where[0]):
+        emit_cp_async(c, dst, src, int(size.value), None)
+    with c.under(where[1]):
+        at = c.bytes_of(dst)
+        c.writer.emit(f"warp.zero_shared(s, {dst.memory.name!r}, {at.text}, {size.value}, {c.mask})")  # fmt: skip
+
+
+def emit_cp_async(
+    c: Expressions, dst: Pointer, src: Pointer, size: int, src_size: Val | None
+) -> None:
+    """One cp.async of ``size`` bytes."""
+    if dst.memory.space != "shared" or src.memory.space != "global":
+        raise EmulatorError(
+            f"cannot emulate cp.async from {src.memory.space} to {dst.memory.space} memory"
+        )
+    c.note_shared(size)
+    at, start = c.bytes_of(dst), c.units(src, 1)
+    source = c.view(src.memory, "uint8")
+    tail = "" if src_size is None else f", {src_size.text}"
+    c.writer.emit(
+        f"warp.cp_async(s, {dst.memory.name!r}, {at.text}, {source}, {start.text}, {size}, "
+        f"{c.mask}{tail})"
+    )
+
+
+def local_pointer(c: Expressions, node: Any, offset: Any) -> tuple[Pointer, str]:
+    """A register array and offset, as a pointer and the text ``(view, byte offset)``."""
+    base = c.pointer(node)
+    size = numpy_dtype(base.dtype).itemsize
+    pointer = c.advanced(base, c.expr(offset), size)
+    if pointer.memory.space != "local":
+        raise EmulatorError(f"cannot emulate a fragment in {pointer.memory.space} memory")
+    return pointer, f"({c.view(pointer.memory, 'uint8')}, {c.units(pointer, 1).text})"
+
+
+@_handles("tirx.ptx_legacy.mma")
+def _mma_legacy(c: Expressions, call: Any) -> None:
+    shape, a_layout, b_layout, a_type, b_type, c_type = (string(a) for a in call.args[:6])
+    if (a_layout, b_layout) != ("row", "col"):
+        raise EmulatorError(f"cannot emulate mma with layouts {a_layout}, {b_layout}")
+    spec = c.mma(shape, a_type, b_type, c_type)
+    places = [local_pointer(c, call.args[i], call.args[i + 1])[1] for i in (6, 8, 10)]
+    saturate = bool(call.args[12].value)
+    c.writer.emit(f"warp.mma_legacy(s, {spec}, {', '.join(places)}, {saturate}, {c.mask})")
+
+
+@_handles("tirx.ptx_legacy.ldmatrix")
+def _ldmatrix_legacy(c: Expressions, call: Any) -> None:
+    transposed, count = bool(call.args[0].value), int(call.args[1].value)
+    dst, place = local_pointer(c, call.args[3], call.args[4])
+    base = c.pointer(call.args[5])
+    offset = c.expr(call.args[6])
+    size = numpy_dtype(base.dtype).itemsize
+    if transposed and size == 1:
+        c.note_shared(1)
+        at = c.bytes_of(base)
+        view = c.view(dst.memory, "uint8")
+        target = f"({view}, {c.units(dst, 1).text})"
+        c.writer.emit(f"warp.ldmatrix_legacy_int8_trans(s, {target}, {at.text}, {offset.text}, "
+                      f"{c.dtype(base.dtype)}, {c.mask})")  # fmt: skip
+        return
+    c.note_shared(16)
+    at = c.bytes_of(c.advanced(base, offset, size))
+    c.writer.emit(
+        f"warp.store_registers(s, *{place}, "
+        f"warp.ldmatrix(s, {at.text}, {count}, {transposed}, {c.mask}), {c.mask})"
+    )
+
+
+@_handles("tirx.mma_fill_legacy", "tirx.mma_fill")
+def _mma_fill(c: Expressions, call: Any) -> None:
+    dtype, _ = split_lanes(call.ty)
+    base, _ = local_pointer(c, call.args[1], call.args[2])
+    ref, at = c.element(base, dtype)
+    zero = c.const(0, dtype)
+    for i in range(int(call.args[0].value)):
+        c.store_at(ref, c.add(at, c.const(i, at.dtype)), 1, zero)
+
+
+@_handles("tirx.mma_store_legacy")
+def _mma_store(c: Expressions, call: Any) -> None:
+    m, n = int(call.args[0].value), int(call.args[1].value)
+    if (m, n) != (16, 16):
+        raise EmulatorError(f"cannot emulate mma_store of {m}x{n}")
+    dtype, _ = split_lanes(call.ty)
+    target = c.pointer(call.args[2])
+    ref, at = c.element(target, target.dtype)
+    c.note_access(ref, 1)
+    source, _ = local_pointer(c, call.args[3], call.args[4])
+    local, first = c.element(source, source.dtype)
+    stride = c.expr(call.args[5])
+    c.writer.emit(
+        f"warp.mma_store_legacy(s, {c.view(ref.memory, ref.dtype)}, {at.text}, {stride.text}, "
+        f"({c.view(local.memory, local.dtype)}, {first.text}), {c.dtype(dtype)}, {c.mask})"
+    )
+
+
+# wmma
+
+
+def _fragment(c: Expressions, node: Any) -> tuple[str, str, str]:
+    """View, dtype and role (matrix_a, matrix_b, accumulator) of a fragment."""
+    pointer = c.pointer(node)
+    role = str(node.ty.storage_scope).removeprefix("wmma.")
+    if pointer.memory.space != "wmma":
+        raise EmulatorError(f"cannot emulate a wmma fragment in {pointer.memory.space} memory")
+    return c.view(pointer.memory, pointer.dtype), pointer.dtype, role
+
+
+def _tile(role: str, shape: tuple[int, int, int]) -> tuple[int, int]:
+    m, n, k = shape
+    return {"matrix_a": (m, k), "matrix_b": (k, n), "accumulator": (m, n)}[role]
+
+
+def _shape(c: Expressions, call: Any) -> tuple[int, int, int]:
+    m, n, k = (int(a.value) for a in call.args[1:4])
+    c.wmma_shape = (m, n, k)
+    return m, n, k
+
+
+@_handles("tirx.tvm_fill_fragment")
+def _wmma_fill(c: Expressions, call: Any) -> None:
+    view, _, role = _fragment(c, call.args[0])
+    tile = _tile(role, _shape(c, call))
+    index, value = c.expr(call.args[4]), c.expr(call.args[5])
+    c.writer.emit(f"warp.wmma_fill(s, {view}, {index.text}, {tile}, {value.text}, {c.mask})")
+
+
+@_handles("tirx.tvm_load_matrix_sync", "tirx.tvm_store_matrix_sync")
+def _wmma_move(c: Expressions, call: Any) -> None:
+    view, dtype, role = _fragment(c, call.args[0])
+    tile = _tile(role, _shape(c, call))
+    index = c.expr(call.args[4])
+    ref, at = c.element(c.pointer(call.args[5]), dtype)
+    c.note_access(ref, 1)
+    stride = c.expr(call.args[6])
+    row_major = string(call.args[7]) == "row_major"
+    move = "wmma_load" if "load" in op_name(call) else "wmma_store"
+    c.writer.emit(
+        f"warp.{move}(s, {view}, {index.text}, {tile}, {c.view(ref.memory, dtype)}, {at.text}, "
+        f"{stride.text}, {row_major}, {c.mask})"
+    )
+
+
+@_handles("tirx.tvm_mma_sync")
+def _wmma_mma(c: Expressions, call: Any) -> None:
+    if c.wmma_shape is None:
+        raise EmulatorError("cannot emulate tvm_mma_sync: no fragment of known shape before it")
+    parts = []
+    for i in range(0, 8, 2):
+        view, _, _ = _fragment(c, call.args[i])
+        parts.append(f"({view}, {c.expr(call.args[i + 1]).text})")
+    c.writer.emit(f"warp.wmma_mma(s, {', '.join(parts)}, {c.wmma_shape}, {c.mask})")

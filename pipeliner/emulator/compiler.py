@@ -1,0 +1,354 @@
+"""Compile a device PrimFunc to one Python generator function over numpy rows of threads.
+
+This file translates statements; ``expressions`` and ``calls`` the rest.  The generated function has
+the signature ``kernel(s, args, block, dynamic_bytes)`` with ``s`` the strand.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import prim
+from tvm.tirx import ForKind
+
+from ..errors import EmulatorError
+from . import arith, calls, mathfn, warp
+from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
+from .dtypes import numpy_dtype, split_lanes
+from .expressions import Expressions
+from .machine import NOBODY, Fork, Program, SiteInfo, narrow
+from .memory import GlobalView, LocalView, SharedView
+from .source import Val, Writer
+
+_THREAD_AXES: Final = {"threadIdx.x": "s.tx", "threadIdx.y": "s.ty", "threadIdx.z": "s.tz"}
+_BLOCK_AXES: Final = {"blockIdx.x": 0, "blockIdx.y": 1, "blockIdx.z": 2}
+_MAX_GRANULE: Final = 16
+_ORIGIN_KEYS: Final = ("pipeliner.origin", "pipeliner.op")
+
+
+@dataclass(frozen=True)
+class CompiledKernel:
+    """A device function ready to run."""
+
+    name: str
+    entry: Callable[..., Program]
+    source: str
+    sites: tuple[SiteInfo, ...]
+    granule: int
+    arena: int  # window offset of the dynamic arena = bytes of static shared memory before it
+    shared: tuple[Memory, ...]
+    params: tuple[str, ...]
+
+
+def compile_kernel(func: Any) -> CompiledKernel:
+    """Compile one lowered device function; EmulatorError names what it cannot translate."""
+    return _Compiler(func).compile()
+
+
+class _Compiler(Expressions):
+    """Statement translation; state of one compilation."""
+
+    def __init__(self, func: Any) -> None:
+        super().__init__(Writer())
+        self._func = func
+        self._name = str(func.attrs["global_symbol"])
+        self._places, self._arena = place_shared(func.body)
+        self._sites: list[SiteInfo] = []
+        self._loops: list[tuple[str, str]] = []  # (printed name, text of the current value)
+        self._origin: tuple[int, str] | None = None  # (rank of the key, text)
+        self.namespace.update(
+            np=np, narrow=narrow, NOBODY=NOBODY, Fork=Fork, arith=arith, mathfn=mathfn, warp=warp,
+            GlobalView=GlobalView, LocalView=LocalView, SharedView=SharedView,
+        )  # fmt: skip
+
+    def compile(self) -> CompiledKernel:
+        func, w = self._func, self.writer
+        with w.block("def kernel(s, args, block, dynamic_bytes):"):
+            for i, param in enumerate(func.params):
+                self._bind_param(i, param)
+            self.statement(func.body)
+            # A kernel that never blocks is a generator all the same.
+            w.emit("if False: yield")
+        source = "\n".join(w.scopes[0].body) + "\n"
+        exec(compile(source, f"<emulated {self._name}>", "exec"), self.namespace)
+        granule = min([_MAX_GRANULE, *self.access_sizes])
+        return CompiledKernel(
+            self._name, self.namespace["kernel"], source, tuple(self._sites), granule,
+            self._arena, tuple(self._places.values()), tuple(p.name for p in func.params),
+        )  # fmt: skip
+
+    def _bind_param(self, position: int, param: Any) -> None:
+        name = self.writer.fresh(param.name)
+        self.writer.scopes[1].head.append(f"{name} = args[{position}]")
+        if isinstance(param.ty, ir.PointerType):
+            self.pointers[param] = Memory("global", param.name, param=name)
+            return
+        dtype, _ = split_lanes(param.ty)
+        text = name
+        if numpy_dtype(dtype).kind == "f" or dtype == "bfloat16":
+            text = f"{self.dtype(dtype)}.type({name})"
+        self.env[param] = Val(text, dtype, depth=1)
+
+    # Statements
+
+    def statement(self, stmt: Any) -> None:
+        handler = _STATEMENTS.get(type(stmt))
+        if handler is None:
+            raise EmulatorError(f"cannot emulate statement {type(stmt).__name__}: {stmt}")
+        handler(self, stmt)
+
+    def step(self, stmt: Any) -> None:
+        """Begin a statement: what follows is attributed to it."""
+        number = len(self._sites)
+        origin = self._origin[1] if self._origin else None
+        names = tuple(name for name, _ in self._loops)
+        self._sites.append(SiteInfo(lambda: _printed(stmt), origin, names))
+        values = "".join(f", {text}" for _, text in self._loops)
+        self.writer.emit(f"s.step(({number}{values},))")
+
+    def _sequence(self, stmt: Any) -> None:
+        for part in stmt.seq:
+            self.statement(part)
+
+    def _bind(self, stmt: Any) -> None:
+        if isinstance(stmt.var.ty, ir.PointerType):
+            self.env[stmt.var] = self.pointer(stmt.value)
+            return
+        if self.touches_memory(stmt.value):
+            self.step(stmt)
+        self.env[stmt.var] = self.settle(self.expr(stmt.value), stmt.var.name)
+
+    def _attribute(self, stmt: Any) -> None:
+        key = str(stmt.attr_key)
+        if key == "thread_extent":
+            self._thread_axis(stmt)
+        elif key == "async_commit_queue_scope":
+            self.statement(stmt.body)
+            self.step(stmt)
+            self.writer.emit(f"warp.commit_group(s, {self.mask})")
+        elif key == "async_wait_queue_scope":
+            self._async_wait(stmt)
+        elif key in _ORIGIN_KEYS:
+            self._with_origin(_ORIGIN_KEYS.index(key), stmt)
+        else:
+            # CUDA codegen prints the body of any other attribute and nothing else.
+            self.statement(stmt.body)
+
+    def _with_origin(self, rank: int, stmt: Any) -> None:
+        outer = self._origin
+        text = str(getattr(stmt.value, "value", stmt.value))
+        # The full origin says more than the op name, whichever of the two is outermost.
+        if outer is None or rank <= outer[0]:
+            self._origin = (rank, text)
+        self.statement(stmt.body)
+        self._origin = outer
+
+    def _thread_axis(self, stmt: Any) -> None:
+        iter_var, tag = stmt.node, str(stmt.node.thread_tag)
+        dtype, _ = split_lanes(iter_var.var.ty)
+        if tag in _THREAD_AXES:
+            text = _THREAD_AXES[tag]
+            if dtype != "int32":
+                text = self.writer.hoist(f"{text}.astype({self.dtype(dtype)})", 1)
+            value = Val(text, dtype, varying=True, depth=1)
+        elif tag in _BLOCK_AXES:
+            value = Val(f"block[{_BLOCK_AXES[tag]}]", dtype, depth=1)
+        else:
+            raise EmulatorError(f"cannot emulate thread axis {tag!r}")
+        self.env[iter_var.var] = value
+        self.statement(stmt.body)
+
+    def _async_wait(self, stmt: Any) -> None:
+        inner = stmt.body
+        if not isinstance(inner, tirx.AttrStmt) or inner.attr_key != "async_wait_inflight_count":
+            raise EmulatorError(f"cannot emulate {stmt.attr_key}: no inflight count inside")
+        self.step(stmt)
+        count = self.expr(inner.value)
+        self.writer.emit(f"warp.wait_group(s, {count.text}, {self.mask})")
+        self.statement(inner.body)
+
+    def _alloc(self, stmt: Any) -> None:
+        buffer = stmt.buffer
+        scope = buffer.scope()
+        dtype, lanes = split_lanes(buffer.dtype)
+        if buffer in self._places:
+            memory = self._places[buffer]
+        elif is_local_scope(scope):
+            count = element_count(buffer, constant_extent)
+            nbytes = count * lanes * numpy_dtype(dtype).itemsize
+            memory = Memory("local", buffer.name, nbytes=nbytes)
+            if self.writer.depth > 1:
+                view = self.view(memory, "uint8")
+                self.writer.emit(f"{view}.reset()")
+        elif scope.startswith("wmma."):
+            memory = Memory("wmma", buffer.name, nbytes=element_count(buffer, constant_extent))
+        else:
+            raise EmulatorError(f"cannot emulate buffer {buffer.name!r} of scope {scope!r}")
+        self.buffers[buffer] = BufferRef(memory, buffer.name, dtype, lanes, self.const(0, "int32"))
+
+    def _declare(self, stmt: Any) -> None:
+        buffer = stmt.buffer
+        base = self.pointer(stmt.data)
+        dtype, lanes = split_lanes(buffer.dtype)
+        offset = self.units(base, numpy_dtype(dtype).itemsize * lanes)
+        if getattr(buffer, "elem_offset", None) is not None:
+            offset = self.add(offset, self.expr(buffer.elem_offset))
+        self.buffers[buffer] = BufferRef(base.memory, buffer.name, dtype, lanes, offset)
+
+    def _store(self, stmt: Any) -> None:
+        self.step(stmt)
+        value = self.expr(stmt.value)
+        self.store(stmt.buffer, stmt.indices, value)
+
+    def _evaluate(self, stmt: Any) -> None:
+        if isinstance(stmt.value, prim.IntImm):
+            return
+        if not isinstance(stmt.value, ir.Call):
+            raise EmulatorError(f"cannot emulate expression statement {stmt.value}")
+        self.step(stmt)
+        result = calls.translate(self, stmt.value)
+        # The call may be kept for its effect alone, but it must be made.
+        if result is not None and not result.pure:
+            self.writer.emit(result.text)
+
+    # Control flow
+
+    def _if(self, stmt: Any) -> None:
+        if self.touches_memory(stmt.condition):
+            self.step(stmt)
+        cond = self.settle(self.expr(stmt.condition), "cond")
+        if not cond.varying:
+            with self.writer.block(f"if {cond.text}:"):
+                self.statement(stmt.then_case)
+            if stmt.else_case is not None:
+                with self.writer.block("else:"):
+                    self.statement(stmt.else_case)
+            return
+        parts = [(cond.text, stmt.then_case)]
+        if stmt.else_case is not None:
+            parts.append((f"~{cond.text}", stmt.else_case))
+        if any(_may_block(body) for _, body in parts):
+            self._fork(parts)
+            return
+        for text, body in parts:
+            with self.under(text):
+                self.statement(body)
+
+    def _fork(self, parts: list[tuple[str, Any]]) -> None:
+        """Divided branches that may block run as strands of their own, joined at the end."""
+        programs = []
+        for text, body in parts:
+            mask = self.writer.fresh("mask")
+            self.writer.emit(f"{mask} = narrow({self.mask}, {text})")
+            part = self.writer.fresh("part")
+            outer, self.mask = self.mask, mask
+            with self.writer.block(f"def {part}():"):
+                self.statement(body)
+                self.writer.emit("if False: yield")
+            self.mask = outer
+            programs.append(f"*(({part}(),) if {mask} is not NOBODY else ())")
+        name = self.writer.fresh("parts")
+        self.writer.emit(f"{name} = ({', '.join(programs)},)")
+        self.writer.emit(f"if {name}: yield Fork({name})")
+
+    @contextmanager
+    def _loop(self, name: str, text: str) -> Any:
+        self._loops.append((name, text))
+        yield
+        self._loops.pop()
+
+    def _for(self, stmt: Any) -> None:
+        if stmt.kind in (ForKind.THREAD_BINDING, ForKind.PARALLEL):
+            raise EmulatorError(f"cannot emulate loop {stmt.loop_var.name!r}: {stmt.kind} in a kernel")
+        low = self.settle(self.expr(stmt.min), "low")
+        extent = self.settle(self.expr(stmt.extent), "extent")
+        stride = getattr(stmt, "step", None)
+        step = 1 if stride is None else constant_extent(stride)
+        dtype, _ = split_lanes(stmt.loop_var.ty)
+        high = self.add(low, extent)
+        name = self.writer.fresh(stmt.loop_var.name)
+        if not low.varying and not extent.varying:
+            header = f"for {name} in range({low.text}, {high.text}, {step}):"
+            with self.writer.block(header) as depth, self._loop(stmt.loop_var.name, name):
+                self.env[stmt.loop_var] = Val(name, dtype, depth=depth)
+                self.statement(stmt.body)
+            return
+        self._varying_for(stmt, name, low, high, step)
+
+    def _varying_for(self, stmt: Any, name: str, low: Val, high: Val, step: int) -> None:
+        """Threads leave the loop as their own extents end."""
+        w = self.writer
+        dtype, _ = split_lanes(stmt.loop_var.ty)
+        mask = w.fresh("mask")
+        w.emit(f"{name} = s.full({low.text}, {self.dtype(dtype)})" if not low.varying
+               else f"{name} = {low.text}.copy()")  # fmt: skip
+        enter = f"{mask} = narrow({self.mask}, {name} < {high.text})"
+        w.emit(enter)
+        outer, self.mask = self.mask, mask
+        with (
+            w.block(f"while {mask} is not NOBODY:") as depth,
+            self._loop(stmt.loop_var.name, f"int({name}.max())"),
+        ):
+            self.env[stmt.loop_var] = Val(name, dtype, varying=True, depth=depth)
+            self.statement(stmt.body)
+            w.emit(f"{name} = {name} + {step}")
+            w.emit(enter.replace(f"narrow({outer},", f"narrow({mask},"))
+        self.mask = outer
+
+    def _while(self, stmt: Any) -> None:
+        w = self.writer
+        mask = w.fresh("mask")
+        w.emit(f"{mask} = {self.mask}")
+        outer, self.mask = self.mask, mask
+        with w.block("while True:"):
+            self.step(stmt)
+            cond = self.expr(stmt.condition)
+            w.emit(f"{mask} = narrow({mask}, {cond.text})")
+            w.emit(f"if {mask} is NOBODY: break")
+            self.statement(stmt.body)
+        self.mask = outer
+
+    def _assert(self, stmt: Any) -> None:
+        raise EmulatorError(f"cannot emulate a device assertion: {stmt.condition}")
+
+
+def _printed(stmt: Any) -> str:
+    """The statement as TVMScript, without the variable declarations the printer puts first."""
+    if isinstance(stmt, tirx.AttrStmt):
+        return str(stmt.attr_key)
+    if isinstance(stmt, tirx.IfThenElse | tirx.While):
+        return f"if {stmt.condition}" if isinstance(stmt, tirx.IfThenElse) else "while"
+    return str(stmt).strip().splitlines()[-1].strip()
+
+
+def _may_block(stmt: Any) -> bool:
+    """Whether a statement contains an operation at which threads wait for each other."""
+    found = False
+
+    def visit(call: Any) -> None:
+        nonlocal found
+        found = found or calls.blocks(call)
+
+    tvm_ffi.structural_walk(stmt, [(ir.Call, visit)])
+    return found
+
+
+_STATEMENTS: Final[dict[type, Callable[[Any, Any], None]]] = {
+    tirx.SeqStmt: _Compiler._sequence,
+    tirx.Bind: _Compiler._bind,
+    tirx.AttrStmt: _Compiler._attribute,
+    tirx.AllocBuffer: _Compiler._alloc,
+    tirx.DeclBuffer: _Compiler._declare,
+    tirx.BufferStore: _Compiler._store,
+    tirx.Evaluate: _Compiler._evaluate,
+    tirx.IfThenElse: _Compiler._if,
+    tirx.For: _Compiler._for,
+    tirx.While: _Compiler._while,
+    tirx.AssertStmt: _Compiler._assert,
+}

@@ -1,0 +1,104 @@
+"""cp.async: copies in flight, commit groups and waits, one queue for each thread of a CTA.
+
+PTX: a copy belongs to the group that its thread commits next; ``wait_group n`` returns when at most
+the n most recent groups of the thread are in flight; ``wait_all`` waits for every copy, committed
+or not.  When a copy lands between its issue and the wait is not specified: that is the ``timing``.
+The bytes are captured at issue (kernels do not write what they copy asynchronously).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .machine import Cta
+
+Array = np.ndarray[Any, Any]
+
+TIMINGS: Final = ("late", "early", "random")
+# Chance that a copy in flight has landed by the next issue, commit or barrier ("random").
+_LANDING_CHANCE: Final = 0.25
+
+
+@dataclass
+class _Batch:
+    """The copies of one statement execution, a row for each thread."""
+
+    tids: Array
+    group: Array  # number of the commit group of each row
+    rows: Array  # byte offsets in the window, (rows, size)
+    data: Array  # (rows, size) uint8
+    granules: Array  # (rows, granules)
+    landed: Array
+
+
+class CopyEngine:
+    """All cp.async traffic of one CTA."""
+
+    def __init__(self, cta: Cta, threads: int, timing: str, rng: np.random.Generator) -> None:
+        self._cta = cta
+        self._timing = timing
+        self._rng = rng
+        self._open = np.zeros(threads, np.int64)  # number of the group each thread fills now
+        self._queue: list[_Batch] = []
+
+    def issue(self, tids: Array, dst: Array, data: Array, event: int) -> None:
+        """Threads ``tids`` copy ``data`` (rows, size) to byte offsets ``dst`` of the window."""
+        size = data.shape[1]
+        step = self._cta.granule
+        granules = (dst // step)[:, None] + np.arange(max(1, size // step))
+        self._cta.shadow.write(tids, granules, event, in_flight=True)
+        rows = dst[:, None] + np.arange(size)
+        landed = np.zeros(len(tids), np.bool_)
+        batch = _Batch(tids, self._open[tids], rows, data, granules, landed)
+        self._queue.append(batch)
+        if self._timing == "early":
+            self._land(batch, ~landed)
+        self.tick()
+
+    def commit(self, tids: Array) -> None:
+        self._open[tids] += 1
+        self.tick()
+
+    def wait(self, tids: Array, in_flight: int, event: int) -> None:
+        """``wait_group``: all but the last ``in_flight`` committed groups of the threads."""
+        oldest_kept = np.full(len(self._open), -1, np.int64)
+        oldest_kept[tids] = self._open[tids] - in_flight
+        self._complete(oldest_kept, event)
+
+    def wait_all(self, tids: Array, event: int) -> None:
+        oldest_kept = np.full(len(self._open), -1, np.int64)
+        oldest_kept[tids] = self._open[tids] + 1
+        self._complete(oldest_kept, event)
+
+    def _complete(self, oldest_kept: Array, event: int) -> None:
+        rest = []
+        for batch in self._queue:
+            done = batch.group < oldest_kept[batch.tids]
+            if not done.any():
+                rest.append(batch)
+                continue
+            self._land(batch, done & ~batch.landed)
+            self._cta.shadow.arrive(batch.tids[done], batch.granules[done], event)
+            if not done.all():
+                keep = ~done
+                rest.append(_Batch(batch.tids[keep], batch.group[keep], batch.rows[keep],
+                                   batch.data[keep], batch.granules[keep],
+                                   batch.landed[keep]))  # fmt: skip
+        self._queue = rest
+
+    def tick(self) -> None:
+        """Time passes: under random timing some copies in flight land."""
+        if self._timing != "random":
+            return
+        for batch in self._queue:
+            chosen = self._rng.random(len(batch.tids)) < _LANDING_CHANCE
+            self._land(batch, chosen & ~batch.landed)
+
+    def _land(self, batch: _Batch, rows: Array) -> None:
+        if rows.any():
+            self._cta.window.bytes[batch.rows[rows]] = batch.data[rows]
+            batch.landed |= rows

@@ -1,0 +1,62 @@
+"""TIR dtypes as numpy dtypes, and the bytes that uninitialised memory holds."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from ..errors import EmulatorError
+
+# All bits set: NaN in every floating-point format (fp8 included), -1 in signed integers.
+POISON_BYTE: Final = 0xFF
+
+_EXTENDED: Final = {
+    "bfloat16": ml_dtypes.bfloat16,
+    "float8_e4m3fn": ml_dtypes.float8_e4m3fn,
+    "float8_e5m2": ml_dtypes.float8_e5m2,
+    "bool": np.bool_,
+}
+_PLAIN: Final = re.compile(r"(u?int(8|16|32|64)|float(16|32|64))")
+_LANES: Final = re.compile(r"(?P<base>.+?)(x(?P<lanes>\d+))?")
+
+# Short names of PTX instruction modifiers.
+PTX_TYPES: Final = {
+    "f16": "float16", "fp16": "float16", "bf16": "bfloat16", "tf32": "float32",
+    "f32": "float32", "fp32": "float32", "s8": "int8", "u8": "uint8", "int8": "int8",
+    "uint8": "uint8", "s32": "int32", "int32": "int32", "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
+}  # fmt: skip
+
+
+def numpy_dtype(name: str) -> np.dtype[Any]:
+    """Numpy dtype of a scalar TIR dtype; EmulatorError for one that has none (int4, fp4)."""
+    if name in _EXTENDED:
+        return np.dtype(_EXTENDED[name])
+    if _PLAIN.fullmatch(name):
+        return np.dtype(name)
+    raise EmulatorError(f"cannot emulate dtype {name!r}: it has no numpy counterpart")
+
+
+def split_lanes(ty: object) -> tuple[str, int]:
+    """``float16x8`` -> (``float16``, 8)."""
+    match = _LANES.fullmatch(str(ty))
+    assert match is not None
+    return match["base"], int(match["lanes"] or 1)
+
+
+def is_int(name: str) -> bool:
+    """Whether values of the dtype are Python ints while uniform (bool excluded)."""
+    return name.startswith(("int", "uint"))
+
+
+def is_float(name: str) -> bool:
+    return name.startswith(("float", "bfloat"))
+
+
+def poison(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
+    """An array of poisoned memory."""
+    size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+    return np.full(size, POISON_BYTE, np.uint8).view(dtype).reshape(shape)

@@ -1,0 +1,151 @@
+"""Register fragments of warp-level matrix instructions, as index tables.
+
+Every table follows the figures of PTX ISA 9.7.14 (mma fragments, ldmatrix).  With
+``group = lane // 4`` and ``t = lane % 4``, one 32-bit register holds ``e = 4 / element bytes``
+consecutive elements of a row of A, of a column of B, two consecutive columns of an accumulator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import EmulatorError
+from .dtypes import PTX_TYPES, numpy_dtype
+
+Array = np.ndarray[Any, Any]
+WARP: Final = 32
+
+_LANE: Final = np.arange(WARP)
+_GROUP: Final = _LANE // 4
+_T: Final = _LANE % 4
+
+# (shape, multiplicand type) that the tables below describe.
+_K_OF_TYPE: Final = {
+    "f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "s8": (16, 32), "u8": (16, 32),
+    "e4m3": (16, 32), "e5m2": (16, 32),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Mma:
+    """One m16n8 instruction: element positions of every register of every lane.
+
+    ``a`` indexes the flattened (lane, register, element) data of a warp by (m, k), ``b`` by (k, n);
+    ``d`` gives the flattened (m, n) position of each (lane, value).
+    """
+
+    k: int
+    a_type: np.dtype[Any]
+    b_type: np.dtype[Any]
+    d_type: np.dtype[Any]
+    a: Array
+    b: Array
+    d: Array
+    tf32: bool
+
+    @property
+    def integer(self) -> bool:
+        return self.d_type.kind == "i"
+
+
+@lru_cache(maxsize=None)
+def mma_spec(shape: str, a_type: str, b_type: str, d_type: str) -> Mma:
+    """Tables of ``mma.sync.aligned.<shape>.row.col``; EmulatorError for a shape not modelled."""
+    k = int(shape.rpartition("k")[2])
+    a_ptx, b_ptx = _canonical(a_type), _canonical(b_type)
+    if not shape.startswith("m16n8k") or k not in _K_OF_TYPE.get(a_ptx, ()):
+        raise EmulatorError(f"cannot emulate mma {shape} of {a_type}, {b_type}: unknown shape")
+    a_dtype, b_dtype = numpy_dtype(PTX_TYPES[a_ptx]), numpy_dtype(PTX_TYPES[b_ptx])
+    e = 4 // a_dtype.itemsize
+    step = 4 * e  # columns of A covered by one register across t = 0..3
+    halves = k // step
+    a = np.zeros((16, k), np.int64)
+    b = np.zeros((k, 8), np.int64)
+    a_regs, b_regs = 2 * halves, halves
+    for lane in range(WARP):
+        group, t = lane // 4, lane % 4
+        for half in range(halves):
+            for i in range(e):
+                col = half * step + t * e + i
+                for low in range(2):
+                    reg = half * 2 + low
+                    a[group + 8 * low, col] = (lane * a_regs + reg) * e + i
+                b[col, group] = (lane * b_regs + half) * e + i
+    return Mma(k, a_dtype, b_dtype, numpy_dtype(PTX_TYPES[d_type]), a, b,
+               accumulator_positions(), a_ptx == "tf32")  # fmt: skip
+
+
+def _canonical(name: str) -> str:
+    return {"fp16": "f16", "int8": "s8", "uint8": "u8", "fp32": "f32"}.get(name, name)
+
+
+def accumulator_positions() -> Array:
+    """(32, 4): flattened (row, col) in 16x8 of values c0..c3 of each lane."""
+    row = _GROUP[:, None] + np.array([0, 0, 8, 8])
+    col = (2 * _T)[:, None] + np.array([0, 1, 0, 1])
+    return row * 8 + col
+
+
+def round_to_tf32(value: Array) -> Array:
+    """float32 with the 13 low mantissa bits cut: what the tensor core reads of a register."""
+    bits = np.ascontiguousarray(value, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    return bits.view(np.float32)
+
+
+def nearest_tf32(value: Array) -> Array:
+    """cvt.rna.tf32.f32: to nearest, ties away from zero."""
+    bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
+    rounded = np.where(np.isfinite(value), bits + np.uint32(0x1000), bits)
+    return (rounded & np.uint32(0xFFFFE000)).astype(np.uint32).view(np.float32)
+
+
+def multiply(spec: Mma, a: Array, b: Array, c: Array, *, saturate: bool) -> Array:
+    """D = A B + C for every warp.
+
+    ``a``, ``b``: (warps, 32, registers) uint32; ``c``: (warps, 32, 4) of the accumulator type.
+    Products and the sum are exact to float64 (or int64) and rounded once.
+    """
+    warps = a.shape[0]
+    wide = np.int64 if spec.integer else np.float64
+    ma = np.ascontiguousarray(a).view(spec.a_type).reshape(warps, -1)[:, spec.a]
+    mb = np.ascontiguousarray(b).view(spec.b_type).reshape(warps, -1)[:, spec.b]
+    if spec.tf32:
+        ma, mb = round_to_tf32(ma), round_to_tf32(mb)
+    product = np.matmul(ma.astype(wide), mb.astype(wide))
+    total = product.reshape(warps, 128)[:, spec.d] + c.astype(wide)
+    if spec.integer:
+        if saturate:
+            total = np.clip(total, -(2**31), 2**31 - 1)
+        return total.astype(np.int64).astype(spec.d_type)
+    return total.astype(spec.d_type)
+
+
+def ldmatrix_words(rows: Array, count: int, *, transposed: bool) -> list[Array]:
+    """Registers that ``ldmatrix .x<count>`` gives each lane.
+
+    ``rows``: (warps, 32, 16) uint8, the 16-byte row at the address each lane supplied; lanes
+    8 i .. 8 i + 7 address the rows of matrix i.  Returns ``count`` arrays (warps, 32) uint32.
+    """
+    rows = np.ascontiguousarray(rows)
+    if not transposed:
+        words = rows.view(np.uint32)  # (warps, 32, 4)
+        return [words[:, 8 * i + _GROUP, _T] for i in range(count)]
+    halves = rows.view(np.uint16).astype(np.uint32)  # (warps, 32, 8)
+    out = []
+    for i in range(count):
+        low = halves[:, 8 * i + 2 * _T, _GROUP]
+        high = halves[:, 8 * i + 2 * _T + 1, _GROUP]
+        out.append(low | high << np.uint32(16))
+    return out
+
+
+def mma_store_positions() -> tuple[Array, Array]:
+    """Rows and columns (32, 8) in 16x16 of TVM's ldmatrix_32x8 layout (``mma_store_legacy``)."""
+    local = np.arange(8)
+    row = 8 * (local % 4 // 2)[None, :] + _GROUP[:, None]
+    col = 8 * (local // 4)[None, :] + (2 * _T)[:, None] + (local % 2)[None, :]
+    return row, col

@@ -1,0 +1,66 @@
+"""Math functions of the device code, by the name CUDA codegen prints or TIR gives."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+_UNARY: Final[dict[str, Callable[[Any], Any]]] = {
+    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x), "log": np.log,
+    "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt,
+    "rsqrt": lambda x: 1.0 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tan": np.tan,
+    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
+    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
+    "erf": _erf, "fabs": np.abs, "abs": np.abs, "floor": np.floor, "ceil": np.ceil,
+    "trunc": np.trunc, "nearbyint": np.rint, "rint": np.rint, "rcp": lambda x: 1.0 / x,
+    "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
+    "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
+}  # fmt: skip
+
+_BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "pow": np.power, "fmod": np.fmod, "atan2": np.arctan2, "hypot": np.hypot,
+    "copysign": np.copysign, "fdividef": np.divide, "max": np.fmax, "min": np.fmin,
+    "fmax": np.fmax, "fmin": np.fmin, "nextafter": np.nextafter, "ldexp": np.ldexp,
+}  # fmt: skip
+
+_TERNARY: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {"fma": lambda a, b, c: a * b + c}
+
+ARITY: Final = {
+    **dict.fromkeys(_UNARY, 1), **dict.fromkeys(_BINARY, 2), **dict.fromkeys(_TERNARY, 3),
+}  # fmt: skip
+
+_PREDICATES: Final = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
+
+
+def canonical(name: str) -> str | None:
+    """``__expf`` -> ``exp``, ``hsqrt`` -> ``sqrt``; None for a function not known."""
+    short = name.removeprefix("__").removesuffix("_rn")
+    for candidate in (short, short.removesuffix("f"), short.removeprefix("h")):
+        if candidate in ARITY:
+            return candidate
+    return None
+
+
+def call(name: str, dtype: np.dtype[Any], *args: Any) -> Any:
+    """Evaluate in float64 and round once to ``dtype``: as accurate as any device function."""
+    wide = [np.asarray(a).astype(np.float64) for a in args]
+    table: dict[str, Callable[..., Any]] = {**_UNARY, **_BINARY, **_TERNARY}
+    out = np.asarray(table[name](*wide)).astype(dtype)
+    return out if out.ndim else out[()]
+
+
+def predicate(name: str, value: Any) -> Any:
+    """isnan, isinf, isfinite."""
+    return _PREDICATES[name](np.asarray(value).astype(np.float64))
+
+
+def popcount(value: Any) -> Any:
+    """Number of set bits of 32- or 64-bit integers."""
+    return np.bitwise_count(np.asarray(value)).astype(np.int32)

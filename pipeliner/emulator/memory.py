@@ -1,0 +1,275 @@
+"""Global, shared and local memory as the generated code sees it.
+
+Every view answers ``load``/``store`` for the threads of a strand.  Indices are a Python int
+(uniform), an array (n,) or, for a gather by lane, (n, lanes).  ``mask`` is None when all threads of
+the strand are active, else a boolean array (n,).  ``width`` is the number of contiguous elements of
+one vector access: their address must be aligned to their size (16 bytes at most).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from .dtypes import POISON_BYTE, poison
+
+if TYPE_CHECKING:
+    from .machine import Strand
+
+Array = np.ndarray[Any, Any]
+Mask = Array | None
+_MAX_VECTOR_BYTES: Final = 16
+
+
+def select(value: Any, mask: Mask, n: int) -> Any:
+    """Rows of ``value`` under ``mask``; what has no row per thread is returned as it is."""
+    if mask is None or not isinstance(value, np.ndarray) or value.ndim == 0:
+        return value
+    return value[mask] if value.shape[0] == n else value
+
+
+def expand(index: Array | int, width: int) -> Array:
+    """Element indices (rows, width) of a vector access."""
+    return np.asarray(index)[..., None] + np.arange(width)
+
+
+def spread(value: Array, mask: Mask, n: int) -> Array:
+    """Values of the active threads as rows for all n threads; the others get zeros."""
+    if mask is None:
+        return value
+    out = np.zeros((n, *value.shape[1:]), value.dtype)
+    out[mask] = value
+    return out
+
+
+class _View:
+    """What global and shared views share: bounds, alignment, scattering of masks."""
+
+    name: str
+    array: Array
+    low: int  # first element of the buffer in `array`, and one past its last
+    high: int
+
+    def _place(self, strand: Strand, index: Any, mask: Mask, width: int) -> tuple[Any, Any]:
+        """Absolute element index of each active row, and which rows are inside (None: all)."""
+        at = select(index, mask, strand.n)
+        at = at + self.low
+        size = self.array.itemsize * width
+        if width > 1 and size & (size - 1) == 0:
+            self._check_aligned(strand, at, mask, size)
+        end = self.high - width
+        if isinstance(at, int):
+            if self.low <= at <= end:
+                return at, None
+            strand.hazard("out-of-bounds", self.name, at * self.array.itemsize, mask)
+            return self.low, False
+        if at.size == 0 or (at.min() >= self.low and at.max() <= end):
+            return at, None
+        inside = (at >= self.low) & (at <= end)
+        worst = np.argwhere(~inside)[0]
+        thread = strand.active(mask)[worst[0] % len(strand.active(mask))]
+        offset = int(at[tuple(worst)]) * self.array.itemsize
+        strand.hazard("out-of-bounds", self.name, offset, None, int(thread))
+        return np.where(inside, at, self.low), inside
+
+    def _check_aligned(self, strand: Strand, at: Any, mask: Mask, size: int) -> None:
+        size = min(size, _MAX_VECTOR_BYTES)
+        crooked = np.asarray(at * self.array.itemsize % size != 0)
+        if not crooked.any():
+            return
+        row = int(np.argmax(crooked.reshape(-1)))
+        tids = strand.active(mask)
+        offset = int(np.asarray(at).reshape(-1)[row]) * self.array.itemsize
+        detail = f"a {size}-byte access needs an address that is a multiple of {size}"
+        strand.hazard(
+            "misaligned", self.name, offset, None, int(tids[row % len(tids)]), detail=detail
+        )
+
+    def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+        """Record a read of shared memory."""
+
+    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+        """Record a write of shared memory, before it is made."""
+
+    def _check_clash(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
+        """Look for two threads that wrote different values to one place, after the write."""
+
+    def load(self, strand: Strand, index: Any, mask: Mask, width: int = 1) -> Any:
+        at, inside = self._place(strand, index, mask, width)
+        if inside is False:
+            fill = poison(self.array.dtype, (width,))
+            return fill if width > 1 else fill[0]
+        self._note_read(strand, at, mask, width)
+        if isinstance(at, int):
+            return self.array[at : at + width] if width > 1 else self.array[at]
+        value = self.array[expand(at, width) if width > 1 else at]
+        if inside is not None:
+            value[~inside] = poison(self.array.dtype, (1,))[0]
+        return spread(value, mask, strand.n)
+
+    def store(self, strand: Strand, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
+        at, inside = self._place(strand, index, mask, width)
+        if inside is False:
+            return
+        value = select(value, mask, strand.n)
+        if inside is not None:
+            self._store_inside(strand, at, value, mask, width, inside)
+            return
+        self._note_write(strand, at, mask, width)
+        if isinstance(at, int):
+            # One place, every thread: the last thread's store stays, as good as any.
+            last = value[-1] if isinstance(value, np.ndarray) and value.ndim else value
+            self.array[at : at + width] = last
+        else:
+            self.array[expand(at, width) if width > 1 else at] = value
+        self._check_clash(strand, at, mask, width, value)
+
+    def _store_inside(
+        self, strand: Strand, at: Array, value: Any, mask: Mask, width: int, inside: Array
+    ) -> None:
+        """The rest of a store of which some rows were out of bounds."""
+        rows = inside if inside.ndim == 1 else inside.all(axis=1)
+        active = np.zeros(strand.n, np.bool_)
+        active[np.flatnonzero(rows) if mask is None else np.flatnonzero(mask)[rows]] = True
+        if isinstance(value, np.ndarray) and value.ndim and value.shape[0] == len(rows):
+            value = value[rows]
+        self._note_write(strand, at[rows], active, width)
+        self.array[expand(at[rows], width) if width > 1 else at[rows]] = value
+
+
+class GlobalView(_View):
+    """One array parameter."""
+
+    def __init__(self, name: str, array: Array) -> None:
+        self.name = name
+        self.array = array.reshape(-1)
+        self.low, self.high = 0, self.array.size
+
+    def view(self, dtype: np.dtype[Any], byte_offset: int = 0) -> GlobalView:
+        data = self.array.view(np.uint8)[byte_offset:]
+        usable = data.size // dtype.itemsize * dtype.itemsize
+        return GlobalView(self.name, data[:usable].view(dtype))
+
+
+class SharedWindow:
+    """The shared memory of one CTA: every allocation at its byte offset in one window."""
+
+    def __init__(self, nbytes: int) -> None:
+        # Vector views of any kind need a whole number of 16-byte rows.
+        self.bytes = np.full(-(-nbytes // 16) * 16, POISON_BYTE, np.uint8)
+        self.nbytes = nbytes
+
+
+class SharedView(_View):
+    """One shared buffer: elements [base, base + nbytes) of the window, with shadow state."""
+
+    def __init__(
+        self, name: str, window: SharedWindow, dtype: np.dtype[Any], base: int, nbytes: int
+    ) -> None:
+        self.name = name
+        self.window = window
+        self.array = window.bytes.view(dtype)
+        self.low = base // dtype.itemsize
+        self.high = (base + nbytes) // dtype.itemsize
+
+    def _granules(self, strand: Strand, at: Any, width: int) -> Array:
+        size = self.array.itemsize
+        step = strand.cta.granule
+        if size >= step:
+            first = np.asarray(at) * (size // step)
+        else:
+            first = np.asarray(at) // (step // size)
+        count = max(1, size * width // step)
+        if count == 1:
+            return first
+        grains = first[..., None] + np.arange(count)
+        return grains.reshape(grains.shape[0] if grains.ndim > 1 else 1, -1)
+
+    def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+        grains = self._granules(strand, at, width)
+        strand.cta.shadow.read(strand.active(mask), grains, strand.event)
+
+    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+        grains = self._granules(strand, at, width)
+        strand.cta.shadow.write(strand.active(mask), grains, strand.event)
+
+    def _check_clash(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
+        """Several threads on one granule: a race, unless each stored the same value."""
+        tids, shadow = strand.active(mask), strand.cta.shadow
+        grains = self._granules(strand, at, width)
+        who, grains = np.broadcast_arrays(tids if grains.ndim < 2 else tids[:, None], grains)
+        stale = shadow.writer[grains] != who
+        if not stale.any():
+            return
+        index = expand(at, width) if width > 1 else np.asarray(at)
+        stored = self.array[index]
+        wanted = np.asarray(value, self.array.dtype)
+        if wanted.ndim == 1 and stored.ndim == 2:
+            wanted = wanted[:, None]
+        bits = np.dtype(f"u{self.array.itemsize}")
+        stored, wanted = np.broadcast_arrays(stored, wanted)
+        if (np.ascontiguousarray(stored).view(bits) != np.ascontiguousarray(wanted).view(bits)).any():
+            shadow.clash(who[stale], grains[stale], strand.event)
+
+
+class LocalView:
+    """Registers: one row of elements for each thread of the strand."""
+
+    def __init__(self, name: str, data: Array, nbytes: int, dtype: np.dtype[Any]) -> None:
+        self.name = name
+        self.data = data  # (n, bytes) uint8; rows padded to 16, so that every view is whole
+        self.nbytes = nbytes
+        self.array = data.view(dtype)
+        self.size = nbytes // dtype.itemsize
+
+    @classmethod
+    def allocate(cls, name: str, strand: Strand, nbytes: int, dtype: np.dtype[Any]) -> LocalView:
+        data = poison(np.dtype(np.uint8), (strand.n, -(-nbytes // 16) * 16))
+        return cls(name, data, nbytes, dtype)
+
+    def view(self, dtype: np.dtype[Any]) -> LocalView:
+        return LocalView(self.name, self.data, self.nbytes, dtype)
+
+    def reset(self) -> None:
+        """A new lifetime: contents are undefined again."""
+        self.data[:] = POISON_BYTE
+
+    def load(self, strand: Strand, index: Any, mask: Mask, width: int = 1) -> Any:
+        if isinstance(index, int):
+            if not 0 <= index <= self.size - width:
+                strand.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask)
+                index = 0
+            return self.array[:, index] if width == 1 else self.array[:, index : index + width]
+        at = self._clamp(strand, index, mask, width)
+        rows = np.arange(strand.n)
+        if width > 1:
+            at = expand(at, width)
+        return self.array[rows if at.ndim == 1 else rows[:, None], at]
+
+    def store(self, strand: Strand, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
+        value = select(value, mask, strand.n)
+        if isinstance(index, int):
+            if not 0 <= index <= self.size - width:
+                strand.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask)
+                return
+            where = slice(None) if mask is None else mask
+            columns: Any = index if width == 1 else slice(index, index + width)
+            self.array[where, columns] = value
+            return
+        at = self._clamp(strand, index, mask, width)
+        rows = np.arange(strand.n)
+        if mask is not None:
+            at, rows = at[mask], rows[mask]
+        if width > 1:
+            at = expand(at, width)
+        self.array[rows if at.ndim == 1 else rows[:, None], at] = value
+
+    def _clamp(self, strand: Strand, index: Array, mask: Mask, width: int) -> Array:
+        outside = (index < 0) | (index > self.size - width)
+        if mask is not None:
+            outside &= mask if index.ndim == 1 else mask[:, None]
+        if outside.any():
+            offset = int(index[outside].flat[0]) * self.array.itemsize
+            strand.hazard("out-of-bounds", self.name, offset, mask)
+        return np.clip(index, 0, self.size - width)

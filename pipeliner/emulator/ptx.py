@@ -1,0 +1,190 @@
+"""Translate ``T.ptx`` calls, decoded with TVM's own instruction table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from tvm.backend.cuda.ptx import TABLE
+from tvm.backend.cuda.ptx.table import mods, operand_layout
+from tvm.ir import TensorLoad
+
+from ..errors import EmulatorError
+from . import calls
+from .source import Val
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+_BARRIERS: Final = ("bar_sync", "bar_sync_count", "barrier_sync", "barrier_sync_count")
+_COPIES: Final = (
+    "cp_async_ca", "cp_async_cg", "cp_async_ca_src_size", "cp_async_cg_src_size",
+    "cp_async_ca_ignore_src", "cp_async_cg_ignore_src",
+)  # fmt: skip
+_COPY_BYTES: Final = {"ca": (4, 8, 16), "cg": (16,)}
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A decoded call: modifiers and operands by the names of TVM's table."""
+
+    name: str
+    modifiers: dict[str, str]
+    operands: dict[str, list[Any]]
+    predicate: Any
+
+    def one(self, operand: str) -> Any:
+        return self.operands[operand][0]
+
+
+def decode(call: Any) -> Instruction:
+    """Arguments of a call are ``[operands..., predicate?] [modifiers] [flags]``."""
+    name = str(call.op.name).removeprefix("tirx.ptx.")
+    entry = TABLE[name]
+    count = len(entry.slots)
+    args = list(call.args)
+    flags = str(args[-1].value).split(",")
+    tokens = [str(a.value) for a in args[len(args) - count - 1 : -1]]
+    values = args[: len(args) - count - 1]
+    by_name = mods(entry, tokens)
+    if any(f.startswith("s") and f[1:].isdigit() for f in flags):
+        raise EmulatorError(f"cannot emulate ptx {name!r} with sunk destinations")
+    predicate = values.pop() if "pred" in flags else None
+    operands = {slot.name: values[i : i + n] for slot, i, n in operand_layout(entry, by_name) if n}
+    modifiers = {slot.name: token for slot, token in zip(entry.slots, tokens, strict=True)}
+    return Instruction(name, modifiers, operands, predicate)
+
+
+def blocks(name: str) -> bool:
+    return name.removeprefix("tirx.ptx.") in _BARRIERS
+
+
+def translate(c: Expressions, call: Any) -> None:
+    """Emit one instruction, under its predicate if it has one."""
+    name = str(call.op.name).removeprefix("tirx.ptx.")
+    handler = _HANDLERS.get(name)
+    if handler is None:
+        raise EmulatorError(f"cannot emulate ptx instruction {name!r}: {call}")
+    instruction = decode(call)
+    guard: Any = nullcontext()
+    if instruction.predicate is not None:
+        predicate = c.settle(c.cast(c.expr(instruction.predicate), "bool"), "pred")
+        guard = c.under(predicate.text)
+    with guard:
+        handler(c, instruction)
+
+
+def _cp_async(c: Expressions, ins: Instruction) -> None:
+    dst, src, size_node, *rest = (ins.one(name) for name in ins.operands)
+    size = int(size_node.value)
+    cache = ins.name.split("_")[2]
+    if size not in _COPY_BYTES[cache]:
+        raise EmulatorError(f"cannot emulate cp.async.{cache} of {size} bytes")
+    src_size: Val | None = None
+    if ins.name.endswith("src_size"):
+        src_size = c.expr(rest[0])
+    elif ins.name.endswith("ignore_src"):
+        ignored = c.cast(c.expr(rest[0]), "int32")
+        src_size = c.make(f"({size} - {size} * {ignored.text})", "int32", [ignored])
+    calls.emit_cp_async(c, c.pointer(dst), c.pointer(src), size, src_size)
+
+
+def _commit(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"warp.commit_group(s, {c.mask})")
+
+
+def _wait_group(c: Expressions, ins: Instruction) -> None:
+    (operand,) = (values[0] for values in ins.operands.values())
+    c.writer.emit(f"warp.wait_group(s, {c.expr(operand).text}, {c.mask})")
+
+
+def _wait_all(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"warp.wait_all(s, {c.mask})")
+
+
+def _ldmatrix(c: Expressions, ins: Instruction) -> None:
+    count = int(ins.modifiers["num"][1:])
+    transposed = bool(ins.modifiers["trans"])
+    c.note_shared(16)
+    at = c.bytes_of(c.pointer(ins.one("p")))
+    names = [c.writer.fresh("word") for _ in range(count)]
+    c.writer.emit(
+        f"{', '.join(names)}, = warp.ldmatrix(s, {at.text}, {count}, {transposed}, {c.mask})"
+    )
+    for name, target in zip(names, ins.operands["r"], strict=True):
+        assign(c, target, Val(name, "uint32", 1, True, c.writer.depth, False))
+
+
+def assign(c: Expressions, target: Any, value: Val) -> None:
+    """Write a destination register; 32-bit values keep their bits whatever its type."""
+    if not isinstance(target, TensorLoad):
+        raise EmulatorError(f"cannot emulate a destination that is no register: {target}")
+    dtype = str(target.ty)
+    if dtype != value.dtype:
+        text = f"{value.text}.view({c.dtype(dtype)})"
+        value = Val(text, dtype, 1, True, value.depth, False)
+    c.store(target.source, target.indices, value)
+
+
+def _mma(c: Expressions, ins: Instruction) -> None:
+    m = ins.modifiers
+    if (m["alayout"], m["blayout"]) != ("row", "col"):
+        raise EmulatorError(f"cannot emulate mma with layouts {m['alayout']}, {m['blayout']}")
+    spec = c.mma(m["shape"], m["atype"], m["btype"], m["dtype"])
+    groups = []
+    for name in ("a", "b", "c"):
+        texts = []
+        for node in ins.operands[name]:
+            value = c.expr(node)
+            text = value.text
+            if not value.varying:
+                text = f"s.full({text}, {c.dtype(value.dtype)})"
+            texts.append(text)
+        groups.append(f"[{', '.join(texts)}]")
+    saturate = m.get("satfinite", "") == "satfinite"
+    targets = ins.operands["d"]
+    names = [c.writer.fresh("d") for _ in targets]
+    c.writer.emit(
+        f"{', '.join(names)}, = warp.mma(s, {spec}, {', '.join(groups)}, {saturate}, {c.mask})"
+    )
+    carrier = {"f16": "uint32", "f32": "float32", "s32": "int32"}[m["dtype"]]
+    for name, target in zip(names, targets, strict=True):
+        assign(c, target, Val(name, carrier, 1, True, c.writer.depth, False))
+
+
+def _bar_sync(c: Expressions, ins: Instruction) -> None:
+    numbers = [c.expr(values[0]) for values in ins.operands.values()]
+    if any(v.varying for v in numbers):
+        raise EmulatorError("cannot emulate a named barrier whose number or count varies")
+    listed = ", ".join(v.text for v in numbers)
+    c.writer.emit(f"yield s.barrier({c.mask}, {listed}, aligned=False)")
+
+
+def _warp_sync(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"s.sync_warp({c.mask})")
+
+
+def _cvt_tf32(c: Expressions, ins: Instruction) -> None:
+    if ins.modifiers["rnd"] != "rna" or ins.modifiers["satfinite"] or ins.modifiers["relu"]:
+        raise EmulatorError(f"cannot emulate cvt.{ins.modifiers['rnd']}.tf32.f32")
+    value = c.expr(ins.one("a"))
+    text = value.text if value.varying else f"s.full({value.text}, {c.dtype('float32')})"
+    rounded = Val(f"warp.nearest_tf32({text})", "float32", 1, True, c.writer.depth, False)
+    assign(c, ins.one("d"), rounded)
+
+
+_HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
+    **dict.fromkeys(_COPIES, _cp_async),
+    **dict.fromkeys(_BARRIERS, _bar_sync),
+    "cp_async_commit_group": _commit,
+    "cp_async_wait_group": _wait_group,
+    "cp_async_wait_all": _wait_all,
+    "ldmatrix": _ldmatrix,
+    "mma": _mma,
+    "mma_f16acc": _mma,
+    "mma_int": _mma,
+    "bar_warp_sync": _warp_sync,
+    "cvt_tf32_f32": _cvt_tf32,
+}

@@ -1,0 +1,381 @@
+"""Instructions on shared memory and registers that need more than a load or a store.
+
+Functions called by the generated code: cp.async, ldmatrix, mma, warp shuffles, atomics, and the
+older forms that TVM's own tensor intrinsics lower to.  Shared addresses are byte offsets in the
+CTA's window.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import EmulatorError
+from .fragments import (
+    WARP,
+    Mma,
+    ldmatrix_words,
+    mma_store_positions,
+    multiply,
+    nearest_tf32,
+)
+from .memory import GlobalView, LocalView, SharedView, select
+
+if TYPE_CHECKING:
+    from .machine import Strand
+
+__all__ = ["nearest_tf32"]
+
+Array = np.ndarray[Any, Any]
+Mask = Array | None
+
+
+def _rows(strand: Strand, value: Any, mask: Mask) -> Array:
+    """``value`` for each active thread, as int64."""
+    count = strand.n if mask is None else int(mask.sum())
+    picked = np.asarray(select(value, mask, strand.n), np.int64)
+    return np.broadcast_to(picked, (count,))
+
+
+def _shared_rows(strand: Strand, addr: Any, size: int, mask: Mask, what: str) -> Array:
+    """Byte offsets of the active threads' accesses, checked for alignment and bounds."""
+    at = _rows(strand, addr, mask)
+    tids = strand.active(mask)
+    crooked = at % size != 0
+    if crooked.any():
+        row = int(np.argmax(crooked))
+        strand.hazard("misaligned", what, int(at[row]), None, int(tids[row]),
+                      detail=f"the shared address needs a multiple of {size} bytes")  # fmt: skip
+    outside = (at < 0) | (at > strand.cta.window.nbytes - size)
+    if outside.any():
+        row = int(np.argmax(outside))
+        strand.hazard("out-of-bounds", what, int(at[row]), None, int(tids[row]))
+        at = np.clip(at, 0, len(strand.cta.window.bytes) - size)
+    return at
+
+
+def cp_async(
+    strand: Strand,
+    name: str,
+    dst: Any,
+    src: GlobalView,
+    src_offset: Any,
+    size: int,
+    mask: Mask,
+    src_size: Any = None,
+) -> None:
+    """cp.async of ``size`` bytes; bytes from ``src_size`` on are zero, and are not read."""
+    tids = strand.active(mask)
+    at = _shared_rows(strand, dst, size, mask, name)
+    start = _rows(strand, src_offset, mask)
+    valid = np.full(len(tids), size) if src_size is None else _rows(strand, src_size, mask)
+    crooked = (start % size != 0) & (valid > 0)
+    if crooked.any():
+        row = int(np.argmax(crooked))
+        strand.hazard("misaligned", src.name, int(start[row]), None, int(tids[row]),
+                      detail=f"the source of a {size}-byte cp.async")  # fmt: skip
+    index = start[:, None] + np.arange(size)
+    wanted = np.arange(size) < valid[:, None]
+    outside = wanted & ((index < 0) | (index >= src.array.size))
+    if outside.any():
+        row = int(np.argmax(outside.any(axis=1)))
+        strand.hazard("out-of-bounds", src.name, int(start[row]), None, int(tids[row]))
+        wanted &= ~outside
+    data = np.where(wanted, src.array[np.where(wanted, index, 0)], 0).astype(np.uint8)
+    strand.count("copies", len(tids))
+    strand.cta.copies.issue(tids, at, data, strand.event)
+
+
+def commit_group(strand: Strand, mask: Mask) -> None:
+    strand.count("commits")
+    strand.cta.copies.commit(strand.active(mask))
+
+
+def wait_group(strand: Strand, in_flight: int, mask: Mask) -> None:
+    strand.count("waits")
+    strand.cta.copies.wait(strand.active(mask), in_flight, strand.event)
+
+
+def wait_all(strand: Strand, mask: Mask) -> None:
+    strand.count("waits")
+    strand.cta.copies.wait_all(strand.active(mask), strand.event)
+
+
+def zero_shared(strand: Strand, name: str, dst: Any, size: int, mask: Mask) -> None:
+    """A plain shared store of ``size`` zero bytes (what a predicated-off cp.async does in TVM)."""
+    unit = np.dtype(np.uint32)
+    view = SharedView(name, strand.cta.window, unit, 0, strand.cta.window.nbytes)
+    words = size // unit.itemsize
+    at = np.asarray(dst) // unit.itemsize
+    index = int(at) if at.ndim == 0 else at
+    view.store(strand, index, np.uint32(0), mask, words)
+
+
+def ldmatrix(strand: Strand, addr: Any, count: int, transposed: bool, mask: Mask) -> list[Array]:
+    """ldmatrix .m8n8 .b16: ``count`` registers (n,) uint32."""
+    mask = strand.warps(mask, "ldmatrix")
+    lanes = np.arange(strand.n) % WARP
+    readers = lanes < 8 * count
+    if mask is not None:
+        readers = readers & mask
+    at = _shared_rows(strand, addr, 16, readers, "ldmatrix")
+    cta = strand.cta
+    grains = at[:, None] // cta.granule + np.arange(max(1, 16 // cta.granule))
+    cta.shadow.read(strand.active(readers), grains, strand.event)
+    rows = np.zeros((strand.n, 16), np.uint8)
+    rows[readers] = cta.window.bytes[at[:, None] + np.arange(16)]
+    strand.count("ldmatrix", _active_warps(strand, mask))
+    words = ldmatrix_words(rows.reshape(-1, WARP, 16), count, transposed=transposed)
+    return [word.reshape(-1) for word in words]
+
+
+def _active_warps(strand: Strand, mask: Mask) -> int:
+    return strand.n // WARP if mask is None else int(mask.reshape(-1, WARP).any(axis=1).sum())
+
+
+def mma(
+    strand: Strand, spec: Mma, a: list[Any], b: list[Any], c: list[Any], saturate: bool, mask: Mask
+) -> list[Array]:
+    """mma.sync: registers of A and B as uint32, of C as its type (packed halves as uint32)."""
+    mask = strand.warps(mask, "mma")
+    warps = strand.n // WARP
+
+    def stack(registers: list[Any], dtype: Any) -> Array:
+        rows = [np.broadcast_to(np.asarray(r), (strand.n,)) for r in registers]
+        bits = np.stack([r.view(dtype) if r.dtype != dtype else r for r in rows], axis=-1)
+        return bits.reshape(warps, WARP, len(registers))
+
+    packed = spec.d_type.itemsize == 2
+    carrier = np.dtype(np.uint32) if packed else spec.d_type
+    addend = stack(c, carrier)
+    if packed:
+        addend = np.ascontiguousarray(addend).view(spec.d_type)
+    out = multiply(spec, stack(a, np.uint32), stack(b, np.uint32), addend, saturate=saturate)
+    if packed:
+        out = np.ascontiguousarray(out).view(np.uint32)
+    strand.count("mmas", _active_warps(strand, mask))
+    flat = out.reshape(strand.n, -1)
+    return [flat[:, i] for i in range(flat.shape[1])]
+
+
+def local_registers(strand: Strand, view: LocalView, offset: Any, count: int) -> list[Array]:
+    """``count`` 32-bit registers at byte ``offset`` of a local buffer."""
+    words = view.view(np.dtype(np.uint32))
+    at = offset // 4
+    return [words.load(strand, at + i, None) for i in range(count)]
+
+
+def store_registers(
+    strand: Strand, view: LocalView, offset: Any, values: list[Array], mask: Mask
+) -> None:
+    words = view.view(np.dtype(np.uint32))
+    at = offset // 4
+    for i, value in enumerate(values):
+        words.store(strand, at + i, value.view(np.uint32), mask)
+
+
+def mma_legacy(
+    strand: Strand, spec: Mma, a: Any, b: Any, c: Any, saturate: bool, mask: Mask
+) -> None:
+    """TVM's pointer form; ``a``, ``b``, ``c`` are (local view, byte offset)."""
+    a_regs = spec.a.size * spec.a_type.itemsize // (WARP * 4)
+    b_regs = spec.b.size * spec.b_type.itemsize // (WARP * 4)
+    c_regs = 128 * spec.d_type.itemsize // (WARP * 4)
+    out = mma(strand, spec, local_registers(strand, *a, a_regs),
+              local_registers(strand, *b, b_regs),
+              [r.copy() for r in local_registers(strand, *c, c_regs)], saturate, mask)  # fmt: skip
+    store_registers(strand, *c, out, mask)
+
+
+def ldmatrix_legacy_int8_trans(
+    strand: Strand, dst: Any, src: Any, stride: Any, dtype: Any, mask: Mask
+) -> None:
+    """The loop TVM prints for a transposed 8-bit ldmatrix .x4, which the hardware lacks."""
+    view, offset = dst
+    window = strand.cta.window
+    shared = SharedView("ldmatrix", window, dtype, 0, window.nbytes)
+    local = view.view(dtype)
+    tx = strand.tx
+    for i in range(16):
+        at = src + (i % 8) // 4 * stride * 16 + tx % 4 * 4 * stride + i % 4 * stride
+        at = at + tx // 4 + i // 8 * 8
+        local.store(strand, offset + i, shared.load(strand, at, mask), mask)
+
+
+def mma_store_legacy(
+    strand: Strand, dst: Any, index: Any, stride: Any, src: Any, dtype: Any, mask: Mask
+) -> None:
+    """A 16x16 accumulator in TVM's ldmatrix_32x8 layout to rows of ``stride`` elements."""
+    rows, cols = mma_store_positions()
+    view, offset = src
+    values = view.view(dtype)
+    lane = strand.tx
+    for i in range(8):
+        at = index + rows[lane, i].astype(np.int32) * stride + cols[lane, i].astype(np.int32)
+        dst.store(strand, at, values.load(strand, offset + i, mask), mask)
+
+
+def shuffle(strand: Strand, kind: str, value: Any, operand: Any, width: int, mask: Mask) -> Array:
+    """__shfl_sync and kin.  Reading an inactive lane is undefined in CUDA: reported."""
+    rows = np.broadcast_to(np.asarray(value), (strand.n,))
+    lane = strand.tids % WARP
+    segment = lane // width * width
+    operand = np.broadcast_to(np.asarray(operand), (strand.n,)).astype(np.int64)
+    if kind == "idx":
+        source = segment + operand % width
+    elif kind == "up":
+        source = np.where(lane - operand < segment, lane, lane - operand)
+    elif kind == "down":
+        source = np.where(lane + operand >= segment + width, lane, lane + operand)
+    else:
+        flipped = lane ^ operand
+        source = np.where(flipped >= segment + width, lane, flipped)
+    index = strand.tids - lane + source
+    absent = index >= strand.n
+    index = np.where(absent, strand.tids, index)
+    silent = absent if mask is None else (absent | ~mask[index])
+    relevant = silent if mask is None else silent & mask
+    out = rows[index]
+    if relevant.any():
+        out = out.copy()
+        out[relevant] = np.full(1, -1, np.int64).view(np.uint8)[: out.itemsize].view(out.dtype)[0]
+        thread = int(strand.tids[int(np.argmax(relevant))])
+        strand.hazard("divergent-warp", "", -1, None, thread,
+                      detail="shuffle from an inactive lane")  # fmt: skip
+    return out
+
+
+def active_mask(strand: Strand, mask: Mask) -> Array:
+    """__activemask: the lanes of each thread's warp that are active."""
+    on = np.ones(strand.n, np.bool_) if mask is None else mask
+    padded = np.zeros(-(-strand.n // WARP) * WARP, np.bool_)
+    padded[: strand.n] = on
+    bits = (padded.reshape(-1, WARP) << np.arange(WARP, dtype=np.uint64)).sum(axis=1)
+    return np.repeat(bits.astype(np.uint32), WARP)[: strand.n]
+
+
+def atomic_add(
+    strand: Strand, view: GlobalView | SharedView, index: Any, value: Any, mask: Mask
+) -> Array:
+    """atomicAdd in thread order; returns the value each thread found."""
+    tids = strand.active(mask)
+    at = _rows(strand, index, mask) + view.low
+    outside = (at < view.low) | (at >= view.high)
+    if outside.any():
+        row = int(np.argmax(outside))
+        strand.hazard("out-of-bounds", view.name, int(at[row]) * view.array.itemsize, None,
+                      int(tids[row]))  # fmt: skip
+    if isinstance(view, SharedView):
+        step = strand.cta.granule
+        grains = at[~outside] * view.array.itemsize // step
+        strand.cta.shadow.update(tids[~outside], grains, strand.event)
+    values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(tids),))
+    found = np.zeros(strand.n, view.array.dtype)
+    for tid, where, addend, bad in zip(tids, at, values, outside, strict=True):
+        if not bad:
+            found[tid] = view.array[where]
+            view.array[where] += addend
+    return found
+
+
+class Wmma:
+    """Opaque fragments of the wmma API: ``data[warp, fragment]`` is a whole (rows, cols) tile."""
+
+    def __init__(self, strand: Strand, name: str, elements: int, dtype: np.dtype[Any]) -> None:
+        if strand.n % WARP:
+            raise EmulatorError(f"cannot emulate wmma in a CTA of {strand.n} threads")
+        self.name = name
+        self.dtype = dtype
+        self.elements = elements
+        self.tiles: dict[int, Array] = {}
+
+    def tile(self, strand: Strand, index: int, shape: tuple[int, int]) -> Array:
+        """The fragments of all warps at ``index``, poisoned at first use."""
+        if index not in self.tiles:
+            fill = np.full(1, -1, np.int64).view(np.uint8)[: self.dtype.itemsize].view(self.dtype)
+            self.tiles[index] = np.full((strand.n // WARP, *shape), fill[0], self.dtype)
+        return self.tiles[index]
+
+
+def wmma_fill(
+    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], value: Any, mask: Mask
+) -> None:
+    _wmma_put(strand, frag, index, np.asarray(value).astype(frag.dtype), shape, mask)
+
+
+def _uniform(index: Any) -> int:
+    """A fragment index, which must be the same in every thread."""
+    values = np.unique(np.asarray(index))
+    if len(values) != 1:
+        raise EmulatorError(f"cannot emulate a wmma fragment index that varies: {values}")
+    return int(values[0])
+
+
+def _wmma_put(
+    strand: Strand, frag: Wmma, index: Any, value: Array, shape: tuple[int, int], mask: Mask
+) -> None:
+    mask = strand.warps(mask, "wmma")
+    tile = frag.tile(strand, _uniform(index), shape)
+    warps = slice(None) if mask is None else mask.reshape(-1, WARP).any(axis=1)
+    tile[warps] = value[warps] if value.ndim == 3 else value
+
+
+def _wmma_access(
+    strand: Strand, base: Any, stride: Any, shape: tuple[int, int], row_major: bool
+) -> tuple[Array, list[Array]]:
+    """Element indices: flattened tile positions (k, 32) and, for each k, an index per thread."""
+    rows, cols = shape
+    per = rows * cols // WARP
+    # Lanes take consecutive elements along the contiguous dimension of memory.
+    position = np.arange(per)[:, None] * WARP + np.arange(WARP)
+    r, c = position // cols, position % cols
+    if not row_major:
+        r, c = position % rows, position // rows
+    lane = strand.tids % WARP
+    stride = np.asarray(stride)
+    out = []
+    for k in range(per):
+        outer, inner = (r[k, lane], c[k, lane]) if row_major else (c[k, lane], r[k, lane])
+        out.append((base + outer * stride + inner).astype(np.int64))
+    return r * cols + c, out
+
+
+def wmma_load(
+    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], view: Any, base: Any,
+    stride: Any, row_major: bool, mask: Mask,
+) -> None:  # fmt: skip
+    """load_matrix_sync; which lane reads which element is unspecified, a split among all here."""
+    positions, accesses = _wmma_access(strand, base, stride, shape, row_major)
+    warps = strand.n // WARP
+    tile = np.zeros((warps, shape[0] * shape[1]), frag.dtype)
+    for position, at in zip(positions, accesses, strict=True):
+        tile[:, position] = view.load(strand, at, mask).reshape(warps, WARP)
+    _wmma_put(strand, frag, index, tile.reshape(warps, *shape), shape, mask)
+
+
+def wmma_store(
+    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], view: Any, base: Any,
+    stride: Any, row_major: bool, mask: Mask,
+) -> None:  # fmt: skip
+    """store_matrix_sync."""
+    mask = strand.warps(mask, "wmma")
+    positions, accesses = _wmma_access(strand, base, stride, shape, row_major)
+    tile = frag.tile(strand, _uniform(index), shape).reshape(strand.n // WARP, -1)
+    for position, at in zip(positions, accesses, strict=True):
+        view.store(strand, at, tile[:, position].reshape(-1), mask)
+
+
+def wmma_mma(
+    strand: Strand, d: tuple[Wmma, Any], a: tuple[Wmma, Any], b: tuple[Wmma, Any],
+    c: tuple[Wmma, Any], shape: tuple[int, int, int], mask: Mask,
+) -> None:  # fmt: skip
+    """mma_sync: exact products and sums, rounded once."""
+    m, n, k = shape
+    ta = a[0].tile(strand, _uniform(a[1]), (m, k))
+    tb = b[0].tile(strand, _uniform(b[1]), (k, n))
+    tc = c[0].tile(strand, _uniform(c[1]), (m, n))
+    wide = np.int64 if d[0].dtype.kind == "i" else np.float64
+    out = np.matmul(ta.astype(wide), tb.astype(wide)) + tc.astype(wide)
+    strand.count("mmas", _active_warps(strand, mask))
+    _wmma_put(strand, d[0], d[1], out.astype(d[0].dtype), (m, n), mask)
