@@ -23,7 +23,7 @@ from .errors import PlanError
 PLAN_ATTR: Final = "pipeliner.plan"
 PLAN_VERSION: Final = 1
 
-Pipe = Literal["lsu", "tma", "tensor", "fma", "alu", "sfu", "sync"]
+Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
 OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
 Mechanism = Literal["direct", "register", "cp_async"]

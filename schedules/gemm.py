@@ -16,38 +16,17 @@ zero, a padded write does not happen.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tvm import s_tir
 
 from ..errors import WorkloadError
+from .tiles import GemmTile, default_tile, is_ragged
 from .workloads import INSTRUCTION, MATMUL, Gemm
 
-MAX_GRID_Z = 65535  # CUDA C++ Programming Guide, table of technical specifications
+__all__ = ["GemmTile", "default_tile", "schedule_gemm"]
 
-
-@dataclass(frozen=True, slots=True)
-class GemmTile:
-    """Parameters of a GEMM schedule.
-
-    ``m``, ``n``, ``k``: the tile of one CTA and one step. ``group``: tile rows that neighbouring
-    CTAs walk before they move to the next tile column. ``warps``, ``thread_tile``: optional hints to
-    the mapping of the matmul tile, see MatmulPlan.
-    """
-
-    m: int
-    n: int
-    k: int
-    group: int = 8
-    warps: tuple[int, int] | None = None
-    thread_tile: tuple[int, int] | None = None
-
-    def __post_init__(self) -> None:
-        """WorkloadError names a size below 1."""
-        for name in ("m", "n", "k", "group"):
-            if getattr(self, name) < 1:
-                raise WorkloadError(f"expected tile {name} of at least 1, not {getattr(self, name)}")
+MAX_GRID_Z: Final = 65535  # CUDA C++ Programming Guide, technical specifications
 
 
 def schedule_gemm(gemm: Gemm, tile: GemmTile, func: Any = None) -> Any:
@@ -57,7 +36,9 @@ def schedule_gemm(gemm: Gemm, tile: GemmTile, func: Any = None) -> Any:
     fused epilogue); default the workload's own.
     """
     if gemm.batch is not None and gemm.batch > MAX_GRID_Z:
-        raise WorkloadError(f"cannot bind batch {gemm.batch} to blockIdx.z: CUDA allows {MAX_GRID_Z}")
+        raise WorkloadError(
+            f"cannot bind batch {gemm.batch} to blockIdx.z: CUDA allows {MAX_GRID_Z}"
+        )
     sch = s_tir.Schedule(gemm.function() if func is None else func)
     matmul = sch.get_sblock(MATMUL)
     operands = _stage_operands(sch, matmul, gemm, tile)
@@ -89,7 +70,7 @@ def schedule_gemm(gemm: Gemm, tile: GemmTile, func: Any = None) -> Any:
 
 def _stage_operands(sch: Any, matmul: Any, gemm: Gemm, tile: GemmTile) -> list[Any]:
     """The copies of A and B to shared memory, with the padding that ragged sizes need in them."""
-    if _is_ragged(gemm, tile):
+    if any(is_ragged(gemm, tile)):
         lead = [] if gemm.batch is None else [1]
         sch.pad_einsum(matmul, [*lead, tile.m, tile.n, tile.k])
     copies = []
@@ -100,12 +81,6 @@ def _stage_operands(sch: Any, matmul: Any, gemm: Gemm, tile: GemmTile) -> list[A
             if sch.get(sch.get_consumers(pad)[0]).same_as(sch.get(copies[-1])):
                 sch.compute_inline(pad)
     return copies
-
-
-def _is_ragged(gemm: Gemm, tile: GemmTile) -> bool:
-    return gemm.m is None or any(
-        extent % size for extent, size in ((gemm.m, tile.m), (gemm.n, tile.n), (gemm.k, tile.k))
-    )
 
 
 def _inline_epilogue(sch: Any, matmul: Any) -> Any:

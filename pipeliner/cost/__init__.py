@@ -1,0 +1,7 @@
+"""The cost model: from what a kernel does to a plan, with the numbers behind each choice."""
+
+from .choose import choose
+from .ops import op_cost
+from .predict import Prediction, Work, predict
+
+__all__ = ["Prediction", "Work", "choose", "op_cost", "predict"]

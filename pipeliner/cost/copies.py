@@ -1,0 +1,146 @@
+"""How each tile copy moves: by which mechanism, how many bytes at once, in which shared layout.
+
+Layouts of a shared tile, by name. A row is the tile's last dimension; chunks are of 16 bytes.
+
+- ``row-major``: as declared.
+- ``swizzle-128B``, ``swizzle-64B``, ``swizzle-32B``: a row is cut into panels of that many bytes
+  and chunk ``c`` of row ``r`` of a panel is stored at ``c ^ (r % 8)``, ``c ^ (r // 2 % 4)`` and
+  ``c ^ (r // 4 % 2)``: the swizzles of the tensor memory accelerator (PTX ISA, tensor swizzle
+  modes). Eight neighbouring rows' chunks of one column then lie in different banks.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..errors import PlanError, TargetError
+from ..kernel import CopyInfo, LoopInfo, MatmulInfo
+from ..machine import Machine
+from ..plan import CopyPlan, MatmulPlan, Mechanism
+from ..request import Request
+
+CHUNK: Final = 16
+"""Bytes of the widest access of a thread, of ldmatrix's rows and of a swizzle's unit."""
+
+CP_ASYNC_BYTES: Final = (16, 8, 4)  # PTX ISA, cp.async: cp-size
+
+ELEMENT_BYTES: Final = {
+    "int8": 1,
+    "uint8": 1,
+    "bool": 1,
+    "float8_e4m3fn": 1,
+    "float8_e5m2": 1,
+    "float16": 2,
+    "bfloat16": 2,
+    "int16": 2,
+    "uint16": 2,
+    "float64": 8,
+    "int64": 8,
+    "uint64": 8,
+}
+
+
+def element_bytes(dtype: str) -> int:
+    """Bytes of one element of ``dtype``."""
+    return ELEMENT_BYTES.get(dtype, 4)
+
+
+def plan_copy(
+    copy: CopyInfo,
+    loop: LoopInfo,
+    matmuls: tuple[MatmulPlan, ...],
+    machine: Machine,
+    request: Request,
+) -> CopyPlan:
+    """The plan of one copy; TargetError or PlanError when the mechanism asked for cannot be had."""
+    vector, width_reason = _vector_bytes(copy)
+    mechanism, reason = _mechanism(copy, vector, machine, request)
+    layout, layout_reason = _layout(copy, loop, matmuls, vector)
+    return CopyPlan(
+        op=copy.op,
+        src=copy.src,
+        dst=copy.dst,
+        tile=copy.shape,
+        mechanism=mechanism,
+        vector_bytes=vector,
+        layout=layout,
+        reason="; ".join(text for text in (reason, width_reason, layout_reason) if text),
+    )
+
+
+def _vector_bytes(copy: CopyInfo) -> tuple[int, str]:
+    """Bytes that one thread moves at once, and what stops more."""
+    size = element_bytes(copy.dtype)
+    last = len(copy.shape) - 1
+    contiguous = bool(copy.src_dims) and copy.src_dims[-1] == last and copy.src_strides[-1] == 1
+    if not contiguous:
+        return size, f"{size} bytes at once: the source is not contiguous along the tile's rows"
+    aligned, row = copy.aligned * size, copy.shape[-1] * size
+    vector = CHUNK
+    while vector > size and (aligned % vector or row % vector):
+        vector //= 2
+    if vector == CHUNK:
+        return vector, f"{CHUNK} bytes at once"
+    limit = f"row starts are aligned to {aligned} bytes" if aligned % (2 * vector) else ""
+    return vector, f"{vector} bytes at once: {limit or f'a row of the tile has {row} bytes'}"
+
+
+def _mechanism(
+    copy: CopyInfo, vector: int, machine: Machine, request: Request
+) -> tuple[Mechanism, str]:
+    asked = request.mechanism
+    if copy.dst_scope == "local":
+        return "direct", "a load into registers is early enough by itself"
+    if asked == "register" or asked == "direct":
+        return asked, "asked for"
+    obstacle = _cp_async_obstacle(copy, vector, machine)
+    if obstacle is None:
+        fill = ", zero-filled past the source's end" if copy.masked else ""
+        return "cp_async", f"asynchronous, past the registers{fill}"
+    if asked == "cp_async":
+        error = PlanError if machine.has_cp_async else TargetError
+        raise error(f"cannot copy '{copy.op}' by cp_async: {obstacle}")
+    return "register", f"through registers: {obstacle}"
+
+
+def _cp_async_obstacle(copy: CopyInfo, vector: int, machine: Machine) -> str | None:
+    if not machine.has_cp_async:
+        return f"cp.async needs sm_80, {machine.name} is {machine.arch}"
+    if not copy.dst_scope.startswith("shared"):
+        return f"cp.async writes shared memory, '{copy.dst}' is in {copy.dst_scope}"
+    if vector not in CP_ASYNC_BYTES:
+        return f"cp.async moves 4, 8 or 16 bytes, here only {vector} are provably aligned"
+    return None
+
+
+def _layout(
+    copy: CopyInfo, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], vector: int
+) -> tuple[str, str]:
+    """The shared layout that the tile's consumer reads without bank conflicts."""
+    for op in loop.ops:
+        if not isinstance(op, MatmulInfo) or copy.dst not in (op.a, op.b):
+            continue
+        plan = next((plan for plan in matmuls if plan.op == op.op), None)
+        if plan is None:
+            return "row-major", ""
+        k_major = op.a_k_major if copy.dst == op.a else op.b_k_major
+        return _matmul_layout(copy, plan, k_major)
+    return "row-major", ""
+
+
+def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str, str]:
+    row = copy.shape[-1] * element_bytes(copy.dtype)
+    if plan.instruction == "simt" and (
+        not k_major or plan.k_step * element_bytes(copy.dtype) != 16
+    ):
+        return "row-major", "lanes read neighbouring words"
+    for panel in (128, 64, 32):
+        if row % panel == 0:
+            reader = "ldmatrix" if plan.instruction != "simt" else "a 16-byte load"
+            return f"swizzle-{panel}B", f"{reader} reads 8 rows of 16 bytes without bank conflicts"
+    return "row-major", f"a row of {row} bytes is too short to swizzle"
+
+
+def shared_bytes(copy: CopyInfo) -> int:
+    """Bytes of the tile in shared memory."""
+    return copy.elements * element_bytes(copy.dtype)

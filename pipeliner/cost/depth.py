@@ -1,0 +1,110 @@
+"""How many slots a loop's rings get.
+
+The smallest depth whose predicted time is within ``TOLERANCE`` of the best: a slot that hides
+nothing costs shared memory, a longer prologue and sometimes a resident CTA.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import PlanError
+from ..machine import Machine
+from .predict import Prediction, Work, predict
+
+TOLERANCE: Final = 0.01
+"""Relative time below which two depths count as equal: the noise of a good measurement."""
+
+MAX_DEPTH: Final = 16
+"""The search ends here: by Little's law a deeper ring only pays for steps under 50 cycles."""
+
+
+@dataclass(frozen=True, slots=True)
+class DepthChoice:
+    """A depth, the predictions it was chosen from (by depth), and why."""
+
+    depth: int
+    prediction: Prediction
+    reasons: tuple[str, ...]
+
+
+def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthChoice | str:
+    """The depth of the rings of ``work``, at most ``limit``; a reason when not even 1 fits."""
+    most = limit if work.trip is None else max(1, min(limit, work.trip))
+    options = [
+        prediction
+        for depth in range(1, most + 1)
+        if (prediction := predict(work, machine, depth)) is not None
+    ]
+    if not options:
+        return (
+            f"one slot of its tiles needs {work.smem(1)} bytes of shared memory and {work.threads} "
+            f"threads of {work.registers_at(1)} registers, more than {machine.name} gives a CTA"
+        )
+    fastest = min(option.us for option in options)
+    best = next(option for option in options if option.us <= fastest * (1 + TOLERANCE))
+    return DepthChoice(best.depth, best, depth_reasons(best, work, machine, most))
+
+
+def check_depth(buffers: str, depth: int, work: Work, machine: Machine) -> Prediction:
+    """The prediction for a depth that was asked for; PlanError with numbers when it cannot be."""
+    needs = work.smem(depth)
+    if needs > machine.smem_per_cta:
+        raise PlanError(
+            f"cannot give depth {depth} to {buffers}: it needs {needs} bytes of shared memory, "
+            f"a CTA of {machine.name} has {machine.smem_per_cta}"
+        )
+    prediction = predict(work, machine, depth)
+    if prediction is None:
+        raise PlanError(
+            f"cannot give depth {depth} to {buffers}: {work.threads} threads of about "
+            f"{work.registers_at(depth)} registers do not fit an SM of {machine.name}"
+        )
+    return prediction
+
+
+def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> tuple[str, ...]:
+    """Why this depth and not one less or one more, with the numbers of the model."""
+    barrier = machine.barrier_cycles if work.synchronised else 0
+    arrival = best.latency - machine.global_latency - barrier
+    law = (
+        f"R = {machine.global_latency} latency + {arrival:.0f} arrival of {best.resident} x "
+        f"{work.usage.global_bytes} bytes + {barrier} barrier + {best.resident * best.ii:.0f} "
+        f"consume = {best.response:.0f} cycles; II = {best.resident} x {best.ii:.0f} "
+        f"({best.limiter}); ceil(R / II) = {best.law}"
+    )
+    here = (
+        f"depth {best.depth}: {best.step:.0f} cycles a step with {best.resident} CTAs an SM "
+        f"({best.occupancy.limiter} limits)"
+    )
+    reasons = [law, here]
+    less = predict(work, machine, best.depth - 1) if best.depth > 1 else None
+    if less is not None:
+        reasons.append(f"one less: {less.step:.0f} cycles a step, {_change(less, best)}")
+    reasons.append(_one_more(best, work, machine, most))
+    return tuple(reasons)
+
+
+def _one_more(best: Prediction, work: Work, machine: Machine, most: int) -> str:
+    depth = best.depth + 1
+    if work.trip is not None and depth > work.trip:
+        return f"one more: the loop has only {work.trip} iterations"
+    if depth > most:
+        return f"one more: {most} is the most that is considered"
+    if work.smem(depth) > machine.smem_per_cta:
+        return f"one more: {work.smem(depth)} bytes of shared memory exceed {machine.smem_per_cta}"
+    more = predict(work, machine, depth)
+    if more is None:
+        return f"one more: {work.registers_at(depth)} registers a thread do not fit"
+    text = f"one more: {more.step:.0f} cycles a step, {_change(more, best)}"
+    if more.resident < best.resident:
+        text += f", {work.smem(depth)} bytes leave {more.resident} of {best.resident} CTAs an SM"
+    return text
+
+
+def _change(other: Prediction, best: Prediction) -> str:
+    change = other.us / best.us - 1
+    if abs(change) < TOLERANCE / 10:
+        return "the same time"
+    return f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}"

@@ -1,0 +1,283 @@
+"""Which instruction an unbound matmul tile becomes, and which warp and thread owns which part.
+
+A larger warp tile reads each operand from shared memory less often; registers bound it: a warp
+holds its accumulators, and two sets of fragments so that the next k-step's load runs under this
+one's arithmetic.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ..errors import PlanError, TargetError
+from ..kernel import MatmulInfo
+from ..machine import WARP, Machine, MmaRate
+from ..plan import MatmulPlan
+from ..request import Request
+
+OVERHEAD_REGISTERS: Final = 40
+"""Addresses, loop counters and predicates of a tiled loop; 30 to 50 in the kernels compiled."""
+
+MAX_WARPS: Final = 16
+
+PTX_TYPES: Final = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "tfloat32": "tf32",
+    "float32": "f32",
+    "int8": "s8",
+    "int32": "s32",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A mapped matmul: its plan, threads of a CTA, and estimated registers of a thread."""
+
+    plan: MatmulPlan
+    threads: int
+    registers: int
+
+
+def map_matmul(
+    info: MatmulInfo, machine: Machine, request: Request, threads: int | None = None
+) -> Mapping | str:
+    """How ``info`` maps to threads, or why it cannot be mapped.
+
+    ``threads``: those of the CTA where something else has fixed them. An instruction that the
+    request or the schedule asks for is used or raises: TargetError when the GPU or the types lack
+    it, PlanError when the tile, the warps or the thread tile do not fit.
+    """
+    wanted = request.instruction if request.instruction != "auto" else info.instruction
+    warps = request.warps or info.warps
+    thread_tile = request.thread_tile or info.thread_tile
+    if wanted == "auto" and thread_tile is not None:
+        wanted = "simt"
+    rate = _rate(info, machine, wanted)
+    # fp32 keeps its precision unless somebody asks for tf32.
+    exact = wanted == "auto" and info.a_dtype == "float32"
+    if isinstance(rate, MmaRate) and wanted != "simt" and not exact:
+        mapped = _map_mma(info, machine, rate, warps, threads)
+        if isinstance(mapped, Mapping) or wanted == "mma":
+            return _granted(mapped, info, wanted == "mma" or warps is not None)
+        why = mapped
+    elif wanted == "mma":
+        raise TargetError(f"cannot map '{info.op}' to mma: {rate}")
+    elif wanted == "simt":
+        why = "asked for"
+    elif isinstance(rate, str):
+        why = rate
+    else:
+        why = "float32 stays exact: tf32 keeps 10 bits of mantissa and must be asked for"
+    mapped = _map_simt(info, machine, warps, thread_tile, threads, why)
+    explicit = wanted == "simt" or warps is not None or thread_tile is not None
+    return _granted(mapped, info, explicit)
+
+
+def _granted(mapped: Mapping | str, info: MatmulInfo, explicit: bool) -> Mapping | str:
+    if isinstance(mapped, str) and explicit:
+        raise PlanError(f"cannot map '{info.op}': {mapped}")
+    return mapped
+
+
+def _rate(info: MatmulInfo, machine: Machine, wanted: str) -> MmaRate | str:
+    """The tensor core instruction for the operands' type, or why there is none."""
+    if info.a_dtype != info.b_dtype:
+        return f"operands of {info.a_dtype} and {info.b_dtype} have no instruction"
+    dtype = "tfloat32" if info.a_dtype == "float32" else info.a_dtype
+    rate = machine.mma(dtype)
+    if rate is None:
+        return f"{machine.name} ({machine.arch}) has no mma.sync for {dtype} that is used here"
+    accumulators = {"float16": ("float32", "float16"), "int8": ("int32",)}
+    if info.acc_dtype not in accumulators.get(dtype, ("float32",)):
+        return f"mma.sync of {dtype} does not accumulate in {info.acc_dtype}"
+    m, n, k = rate.shape
+    if info.m % m or info.n % n or info.k % k:
+        tile = f"{info.m}x{info.n}x{info.k}"
+        return f"tile {tile} is not a multiple of m{m}n{n}k{k}"
+    return rate
+
+
+def _map_mma(
+    info: MatmulInfo,
+    machine: Machine,
+    rate: MmaRate,
+    warps: tuple[int, int] | None,
+    threads: int | None,
+) -> Mapping | str:
+    m, n, k = rate.shape
+    best: tuple[tuple[float, ...], tuple[int, int], int] | None = None
+    fewest = min(4, (info.m // m) * (info.n // n))
+    for layout in _warp_layouts(info, warps, threads):
+        rows, columns = info.m // layout[0], info.n // layout[1]
+        if info.m % layout[0] or info.n % layout[1] or rows % m or columns % n:
+            continue
+        registers = _mma_registers(info, rate, rows, columns)
+        if registers > machine.max_registers_per_thread:
+            continue
+        count = layout[0] * layout[1]
+        score = (
+            float(count < fewest),  # a warp scheduler without a warp idles
+            float(columns % (2 * n) != 0),  # ldmatrix.x4 fills two B fragments at once
+            float(count * (rows + columns)),  # operand rows read from shared memory
+            float(abs(rows - columns)),
+        )
+        if best is None or score < best[0]:
+            best = (score, layout, registers)
+    if best is None:
+        asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
+        return (
+            f"tile {info.m}x{info.n}x{info.k}{asked} does not split into warps of m{m}n{n}k{k} "
+            f"with at most {machine.max_registers_per_thread} registers"
+        )
+    _, layout, registers = best
+    rows, columns = info.m // layout[0], info.n // layout[1]
+    types = f"{PTX_TYPES[rate.dtype]}.{PTX_TYPES[info.acc_dtype]}"
+    plan = MatmulPlan(
+        op=info.op,
+        m=info.m,
+        n=info.n,
+        k=info.k,
+        dtype=rate.dtype,
+        accumulator=info.acc_dtype,
+        instruction=f"mma.m{m}n{n}k{k}.{types}",
+        warps=layout,
+        warp_tile=(rows, columns),
+        thread_tile=(0, 0),
+        k_step=k,
+        steps=info.k // k,
+        reason=(
+            f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, against "
+            f"{2 * machine.fp32_per_cycle} of the FMA pipe; warp tile {rows}x{columns} takes about "
+            f"{registers} of {machine.max_registers_per_thread} registers"
+        ),
+    )
+    return Mapping(plan, layout[0] * layout[1] * WARP, registers)
+
+
+def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> int:
+    """Registers of a thread: accumulators, two sets of fragments, and the rest."""
+    bits = {"float16": 16, "bfloat16": 16, "tfloat32": 32, "int8": 8}[rate.dtype]
+    accumulator_bits = 16 if info.acc_dtype == "float16" else 32
+    lanes = 32 * WARP
+    accumulators = rows * columns * accumulator_bits // lanes
+    fragments = (rows + columns) * rate.k * bits // lanes
+    buffers = 2 if info.k > rate.k else 1
+    return accumulators + buffers * fragments + OVERHEAD_REGISTERS
+
+
+def _map_simt(
+    info: MatmulInfo,
+    machine: Machine,
+    warps: tuple[int, int] | None,
+    thread_tile: tuple[int, int] | None,
+    threads: int | None,
+    why: str,
+) -> Mapping | str:
+    best: tuple[tuple[float, ...], tuple[int, int], tuple[int, int], tuple[int, int], int] | None
+    best = None
+    for layout in _warp_layouts(info, warps, threads):
+        if info.m % layout[0] or info.n % layout[1]:
+            continue
+        warp_tile = (info.m // layout[0], info.n // layout[1])
+        for tile in _thread_tiles(warp_tile, thread_tile):
+            registers = _simt_registers(info, tile)
+            if registers > machine.max_registers_per_thread:
+                continue
+            resident = machine.registers_per_sm // (registers * WARP)
+            score = (
+                float(layout[0] * layout[1] < min(4, info.m * info.n // WARP)),
+                float(resident < 8),  # two warps for each scheduler hide the FMA pipe's latency
+                simt_shared_cycles(warp_tile, tile) * layout[0] * layout[1],
+                float(abs(tile[0] - tile[1])),
+                float(tile[1] % 4 != 0) + float(tile[0] % 4 != 0),
+                float(abs(warp_tile[0] - warp_tile[1])),
+            )
+            if best is None or score < best[0]:
+                best = (score, layout, warp_tile, tile, registers)
+    if best is None:
+        asked = f" with thread tile {thread_tile[0]}x{thread_tile[1]}" if thread_tile else ""
+        asked += f" as {warps[0]}x{warps[1]} warps" if warps else ""
+        asked += f" over {threads} threads" if threads else ""
+        return (
+            f"tile {info.m}x{info.n}{asked} does not split into warps of {WARP} equal thread tiles "
+            f"with at most {machine.max_registers_per_thread} registers"
+        )
+    _, layout, warp_tile, tile, registers = best
+    step = simt_k_step(info)
+    plan = MatmulPlan(
+        op=info.op,
+        m=info.m,
+        n=info.n,
+        k=info.k,
+        dtype=info.a_dtype,
+        accumulator=info.acc_dtype,
+        instruction="simt",
+        warps=layout,
+        warp_tile=warp_tile,
+        thread_tile=tile,
+        k_step=step,
+        steps=info.k // step,
+        reason=(
+            f"{why}; a thread owns {tile[0]}x{tile[1]}: {tile[0] * tile[1]} multiply-adds for "
+            f"{tile[0] + tile[1]} operands, about {registers} of "
+            f"{machine.max_registers_per_thread} registers"
+        ),
+    )
+    return Mapping(plan, layout[0] * layout[1] * WARP, registers)
+
+
+def simt_shared_cycles(warp_tile: tuple[int, int], thread_tile: tuple[int, int]) -> float:
+    """Shared memory cycles of one warp for one k.
+
+    A word that lanes share is read once, and one load instruction brings four words to each lane.
+    """
+    return float(
+        sum(max(wide / WARP, own / 4) for wide, own in zip(warp_tile, thread_tile, strict=True))
+    )
+
+
+def simt_k_step(info: MatmulInfo) -> int:
+    """K depth of one fragment step: an operand contiguous along K is read four elements at once."""
+    if (info.a_k_major or info.b_k_major) and info.k % 4 == 0:
+        return 4
+    return 1
+
+
+def _simt_registers(info: MatmulInfo, tile: tuple[int, int]) -> int:
+    step = simt_k_step(info)
+    buffers = 2 if info.k > step else 1
+    return tile[0] * tile[1] + buffers * (tile[0] + tile[1]) * step + OVERHEAD_REGISTERS
+
+
+def _warp_layouts(
+    info: MatmulInfo, warps: tuple[int, int] | None, threads: int | None
+) -> Iterator[tuple[int, int]]:
+    """Warps along M and N to consider; those asked for are the only ones."""
+    if warps is not None:
+        yield warps
+        return
+    for rows, columns in itertools.product(_powers(MAX_WARPS), _powers(MAX_WARPS)):
+        count = rows * columns
+        if count <= MAX_WARPS and (threads is None or count * WARP == threads):
+            yield rows, columns
+
+
+def _thread_tiles(
+    warp_tile: tuple[int, int], asked: tuple[int, int] | None
+) -> Iterable[tuple[int, int]]:
+    """Tiles of a thread that 32 of fill the warp tile."""
+    for rows in _powers(WARP):
+        columns = WARP // rows
+        if warp_tile[0] % rows or warp_tile[1] % columns:
+            continue
+        tile = (warp_tile[0] // rows, warp_tile[1] // columns)
+        if asked is None or tile == asked:
+            yield tile
+
+
+def _powers(at_most: int) -> list[int]:
+    return [1 << e for e in range(at_most.bit_length()) if 1 << e <= at_most]

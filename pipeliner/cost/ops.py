@@ -1,0 +1,142 @@
+"""Latency and occupancy of one op of a pipelined body, for the modulo scheduler.
+
+Ops are named by the passes: a copy by its own name, ``X.load`` and ``X.store`` for its halves
+through registers, ``X.wait`` for the wait on asynchronous copies, and ``P.kN.a``, ``P.kN.b``,
+``P.kN`` for the fragment loads and the arithmetic of k-step N of a matmul.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final, NamedTuple
+
+from ..kernel import CopyInfo, KernelInfo, MatmulInfo, StatementInfo
+from ..machine import Machine
+from ..plan import CopyPlan, KernelPlan, MatmulPlan, Pipe
+from .copies import shared_bytes
+from .usage import Usage, memory_rate, of_arithmetic, of_copy, of_fragments, of_statement
+
+_STEP: Final = re.compile(r"(?P<matmul>.+)\.k\d+(?:\.(?P<operand>[ab]))?")
+
+
+class OpCost(NamedTuple):
+    """Cycles of one op.
+
+    ``latency``: from issue until a consumer may start. ``occupancy``: of ``pipe``, by one iteration
+    of one CTA on one SM.
+    """
+
+    pipe: Pipe
+    latency: int
+    occupancy: int
+
+
+def op_cost(name: str, info: KernelInfo, plan: KernelPlan, machine: Machine) -> OpCost:
+    """What op ``name`` costs; an op that nothing is known about costs one cycle of the ALU."""
+    step = _STEP.fullmatch(name)
+    if step:
+        matmul = _matmul(step["matmul"], info, plan)
+        if matmul is not None:
+            return _step_cost(*matmul, step["operand"], machine)
+    stem, _, half = name.rpartition(".")
+    if half == "wait" and stem:
+        return OpCost("sync", machine.barrier_cycles, 1)
+    copy = _copy(stem if half in ("load", "store") and stem else name, info, plan)
+    if copy is not None:
+        return _copy_cost(*copy, half, machine, _rate(info, machine))
+    for loop in info.loops:
+        for op in loop.ops:
+            if isinstance(op, StatementInfo) and op.op in (name, stem):
+                return _statement_cost(op, half, machine, _rate(info, machine))
+            if isinstance(op, MatmulInfo) and op.op == name:
+                found = _matmul(name, info, plan)
+                if found is not None:
+                    return _whole_cost(*found, machine)
+    return OpCost("alu", 1, 1)
+
+
+def _rate(info: KernelInfo, machine: Machine) -> float:
+    reused = any(isinstance(op, MatmulInfo) for loop in info.loops for op in loop.ops)
+    return memory_rate(machine, reused)
+
+
+def _matmul(name: str, info: KernelInfo, plan: KernelPlan) -> tuple[MatmulInfo, MatmulPlan] | None:
+    """The matmul called ``name``; ``mma`` means the only one."""
+    infos = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
+    for op in infos:
+        if op.op == name or (name == "mma" and len(infos) == 1):
+            for mapped in plan.matmuls:
+                if mapped.op == op.op:
+                    return op, mapped
+    return None
+
+
+def _copy(name: str, info: KernelInfo, plan: KernelPlan) -> tuple[CopyInfo, CopyPlan] | None:
+    for loop in info.loops:
+        for op in loop.ops:
+            if isinstance(op, CopyInfo) and op.op == name:
+                for mapped in plan.copies:
+                    if mapped.op == name:
+                        return op, mapped
+    return None
+
+
+def _step_cost(info: MatmulInfo, plan: MatmulPlan, operand: str | None, machine: Machine) -> OpCost:
+    if operand is not None:
+        cycles = of_fragments(info, plan, machine, operand).lsu / plan.steps
+        return OpCost("lsu", machine.shared_latency + _cycles(cycles), _cycles(cycles))
+    return _arithmetic_cost(of_arithmetic(info, plan, machine), plan, machine, plan.steps)
+
+
+def _whole_cost(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> OpCost:
+    return _arithmetic_cost(of_arithmetic(info, plan, machine), plan, machine, 1)
+
+
+def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, parts: int) -> OpCost:
+    """One k-step, of ``parts``.
+
+    A warp's accumulators are independent: the next step may start when the pipe is free, or when
+    the first accumulator is ready if that is later.
+    """
+    rate = machine.mma(plan.dtype)
+    if plan.instruction == "simt" or rate is None:
+        cycles = _cycles(max(usage.fma, usage.issue) / parts)
+        return OpCost("fma", max(cycles, machine.fp32_latency), cycles)
+    cycles = _cycles(usage.tensor / parts)
+    return OpCost("tensor", max(cycles, rate.latency), cycles)
+
+
+def _copy_cost(info: CopyInfo, plan: CopyPlan, half: str, machine: Machine, rate: float) -> OpCost:
+    usage = of_copy(info, plan, machine, rate)
+    if half == "store":
+        cycles = _cycles(shared_bytes(info) / machine.smem_bytes_per_cycle)
+        return OpCost("lsu", machine.shared_latency + cycles, cycles)
+    cycles = _cycles(usage.l2)
+    return OpCost("l2", machine.global_latency + cycles, cycles)
+
+
+def _statement_cost(info: StatementInfo, half: str, machine: Machine, rate: float) -> OpCost:
+    usage = of_statement(info, machine, rate)
+    if info.kind in ("copy", "load") or half == "load":
+        cycles = _cycles(usage.l2 if info.global_bytes else usage.lsu)
+        if info.global_bytes:
+            return OpCost("l2", machine.global_latency + cycles, cycles)
+        return OpCost("lsu", machine.shared_latency + cycles, cycles)
+    name, busiest = usage.busiest()
+    pipe: Pipe = "alu"
+    latency = machine.fp32_latency
+    if name == "tensor":
+        pipe, latency = "tensor", max(rate.latency for rate in machine.mmas)
+    elif name in ("fma", "issue"):
+        pipe = "fma"
+    elif name == "sfu":
+        pipe, latency = "sfu", machine.sfu_latency
+    elif name == "lsu":
+        pipe, latency = "lsu", machine.shared_latency
+    elif name == "l2":
+        pipe = "l2"
+    return OpCost(pipe, max(latency, _cycles(busiest)), _cycles(busiest))
+
+
+def _cycles(value: float) -> int:
+    return max(1, round(value))

@@ -1,0 +1,119 @@
+"""Time of a pipelined loop in closed form: the one model behind every choice and every number.
+
+    R    = latency of global memory + arrival of the tiles of all resident CTAs
+           + barrier + what the CTAs then compute           (issue of a load to its slot's release)
+    step = max(II + bubble / CTAs,  R / (depth * CTAs))      (one iteration of one CTA, on one SM)
+    time = rounds * trip * step + waves * (first load + drain)
+
+``II`` is the busiest pipe's cycles for one iteration of one CTA. ``bubble`` is what a barrier costs
+that no other CTA fills. ``depth = ceil(R / (CTAs * II))`` makes the second term of ``step`` no
+larger than the first: Little's law for the slots of a ring.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Final
+
+from ..machine import Machine
+from .occupancy import Occupancy, occupancy
+from .usage import Usage
+
+UNKNOWN_TRIP: Final = 64
+"""Iterations assumed where the trip count is symbolic: enough for the steady state to count."""
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """What one kernel does, as numbers. All but ``ctas`` are of one CTA.
+
+    ``usage``: pipes of one iteration. ``rate``: bytes a cycle from outside the SM. ``trip`` and
+    ``ctas``: None where symbolic. ``slot_bytes``: shared memory of one slot of every ring;
+    ``fixed_smem``: the rest. ``slot_registers``: registers of a thread for one slot of what waits
+    in registers. ``store_bytes``: written after the loop. ``synchronised``: an iteration has a
+    barrier.
+    """
+
+    usage: Usage
+    rate: float
+    trip: int | None
+    ctas: int | None
+    threads: int
+    registers: int
+    slot_bytes: int
+    fixed_smem: int = 0
+    slot_registers: int = 0
+    store_bytes: int = 0
+    synchronised: bool = True
+
+    def smem(self, depth: int) -> int:
+        """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""
+        return self.fixed_smem + depth * self.slot_bytes
+
+    def registers_at(self, depth: int) -> int:
+        """Registers of a thread with ``depth`` slots of what waits in registers."""
+        return self.registers + depth * self.slot_registers
+
+
+@dataclass(frozen=True, slots=True)
+class Prediction:
+    """What ``predict`` computed, in cycles unless named otherwise. See the module's formulas."""
+
+    depth: int
+    resident: int
+    occupancy: Occupancy
+    limiter: str
+    ii: float
+    latency: float
+    response: float
+    step: float
+    us: float
+    roofline: float
+    work: Work = field(repr=False)
+
+    @property
+    def law(self) -> int:
+        """The depth that hides R: ``ceil(R / (CTAs * II))``."""
+        return math.ceil(self.response / (self.resident * self.ii)) if self.ii else 1
+
+
+def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
+    """Time of ``work`` with rings of ``depth`` slots; None when one CTA does not fit an SM."""
+    smem = work.smem(depth)
+    registers = work.registers_at(depth)
+    if smem > machine.smem_per_cta or registers > machine.max_registers_per_thread:
+        return None
+    fit = occupancy(machine, work.threads, registers, smem)
+    if fit.ctas == 0:
+        return None
+    rounds = fit.ctas if work.ctas is None else math.ceil(work.ctas / machine.sms)
+    resident = min(fit.ctas, rounds)
+    waves = math.ceil(rounds / resident)
+    trip = UNKNOWN_TRIP if work.trip is None else work.trip
+
+    limiter, ii = work.usage.busiest()
+    barrier = machine.barrier_cycles if work.synchronised else 0
+    first_load = machine.global_latency + resident * work.usage.global_bytes / work.rate
+    latency = first_load + barrier
+    response = latency + resident * ii
+    bubble = barrier + machine.shared_latency if work.synchronised else 0
+    step = max(ii + bubble / resident, response / (depth * resident))
+    drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
+    cycles = rounds * trip * step + waves * (first_load + drain)
+    ideal = rounds * trip * work.usage.compute
+    if work.ctas is not None:
+        ideal = work.ctas / machine.sms * trip * work.usage.compute
+    return Prediction(
+        depth=depth,
+        resident=resident,
+        occupancy=fit,
+        limiter=limiter,
+        ii=ii,
+        latency=latency,
+        response=response,
+        step=step,
+        us=machine.cycles_to_us(cycles),
+        roofline=ideal / cycles,
+        work=work,
+    )

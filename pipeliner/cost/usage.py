@@ -1,0 +1,128 @@
+"""What one statement of a loop's body asks of an SM's pipes in one iteration, in cycles.
+
+The pipes: ``tensor``, ``fma`` and ``sfu`` compute; ``lsu`` moves shared memory (128 bytes a cycle);
+``l2`` is the SM's share of what comes from outside it; ``issue`` is the instruction slots of the
+four warp schedulers, which every instruction takes from whatever pipe it uses.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from ..kernel import CopyInfo, MatmulInfo, StatementInfo
+from ..machine import WARP, Machine
+from ..plan import CopyPlan, MatmulPlan
+from .copies import element_bytes, shared_bytes
+from .mapping import simt_shared_cycles
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Cycles of each pipe, and bytes from outside the SM. Sums of usages are usages."""
+
+    tensor: float = 0.0
+    fma: float = 0.0
+    sfu: float = 0.0
+    lsu: float = 0.0
+    l2: float = 0.0
+    issue: float = 0.0
+    global_bytes: int = 0
+
+    def __add__(self, other: Usage) -> Usage:
+        return Usage(
+            self.tensor + other.tensor,
+            self.fma + other.fma,
+            self.sfu + other.sfu,
+            self.lsu + other.lsu,
+            self.l2 + other.l2,
+            self.issue + other.issue,
+            self.global_bytes + other.global_bytes,
+        )
+
+    @property
+    def compute(self) -> float:
+        """Cycles that arithmetic alone takes."""
+        return max(self.tensor, self.fma, self.sfu)
+
+    def busiest(self) -> tuple[str, float]:
+        """The pipe that bounds an iteration from below, and its cycles."""
+        pipes = ("tensor", "fma", "sfu", "lsu", "l2", "issue")
+        name = max(pipes, key=lambda pipe: float(getattr(self, pipe)))
+        return name, float(getattr(self, name))
+
+
+def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Usage:
+    """A tile copy from global memory that arrives at ``rate`` bytes a cycle."""
+    moved = shared_bytes(copy)
+    accesses = moved / plan.vector_bytes / WARP
+    # cp.async is one instruction; through registers it is a load and a store. Either needs about
+    # one more to step its address.
+    instructions = accesses * (2 if plan.mechanism == "cp_async" else 3)
+    to_shared = moved / machine.smem_bytes_per_cycle if copy.dst_scope != "local" else 0.0
+    return Usage(
+        lsu=to_shared,
+        l2=moved / rate,
+        issue=instructions / machine.issue_per_cycle,
+        global_bytes=moved,
+    )
+
+
+def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: str) -> Usage:
+    """Shared memory to registers: all k-steps of operand ``a`` or ``b``."""
+    warps = plan.warps[0] * plan.warps[1]
+    at = 0 if operand == "a" else 1
+    size = element_bytes(info.a_dtype if operand == "a" else info.b_dtype)
+    if plan.instruction == "simt":
+        wide, own = plan.warp_tile[at], plan.thread_tile[at]
+        cycles = simt_shared_cycles((wide, 0), (own, 0)) * warps * info.k * size / 4
+        instructions = max(1.0, own * plan.k_step * size / 16) * plan.steps * warps
+    else:
+        bytes_read = warps * plan.warp_tile[at] * info.k * size
+        cycles = bytes_read / machine.smem_bytes_per_cycle
+        instructions = bytes_read / (16 * WARP)
+    return Usage(lsu=cycles, issue=instructions / machine.issue_per_cycle)
+
+
+def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage:
+    """The multiply-adds of all k-steps of a mapped matmul."""
+    macs = info.m * info.n * info.k
+    if plan.instruction == "simt":
+        instructions = macs / WARP
+        if info.a_dtype != info.acc_dtype:  # each operand is converted once for each use
+            rows, columns = plan.thread_tile
+            instructions *= 1 + (rows + columns) / (rows * columns)
+        return Usage(
+            fma=macs / machine.fp32_per_cycle, issue=instructions / machine.issue_per_cycle
+        )
+    rate = machine.mma(plan.dtype)
+    if rate is None:
+        return Usage(fma=macs / machine.fp32_per_cycle)
+    m, n, k = rate.shape
+    return Usage(
+        tensor=2 * macs / rate.ops_per_cycle, issue=macs / (m * n * k) / machine.issue_per_cycle
+    )
+
+
+def of_statement(info: StatementInfo, machine: Machine, rate: float) -> Usage:
+    """Any other statement, from what recognition counted in it."""
+    rates = [mma.ops_per_cycle for mma in machine.mmas if mma.dtype == "float16"]
+    words = (info.global_bytes + info.shared_bytes) / 4
+    operations = info.flops / 2 + info.transcendentals + words
+    return Usage(
+        tensor=info.tensor_flops / rates[0] if rates else 0.0,
+        fma=info.flops / 2 / machine.fp32_per_cycle,
+        sfu=info.transcendentals / machine.sfu_per_cycle,
+        lsu=info.shared_bytes / machine.smem_bytes_per_cycle,
+        l2=info.global_bytes / rate,
+        issue=operations / WARP / machine.issue_per_cycle,
+        global_bytes=info.global_bytes,
+    )
+
+
+def memory_rate(machine: Machine, reused: bool) -> float:
+    """Bytes a cycle that reach one SM from outside it.
+
+    Tiles that a matmul reads are shared by neighbouring CTAs and come from L2; what streams through
+    once comes from memory.
+    """
+    return machine.l2_bytes_per_cycle if reused else machine.dram_bytes_per_cycle
