@@ -257,8 +257,8 @@ CASES = [
     Case(
         "annotated_dynamic_trip",
         lambda: dynamic_trip,
-        lambda r: {"a": uniform(r, 16, 7), "n": 7},
-        lambda x: {"c": x["a"][::-1] + 1},
+        lambda r: {"A": uniform(r, 16, 7), "n": 7},
+        lambda x: {"C": x["A"][::-1] + 1},
         Pipelined(min_depth=3),
         "a dynamic trip count under an asynchronous plan",
     ),
