@@ -81,4 +81,4 @@ def reinterpret(value: Value, source: np.dtype[Any], dtype: np.dtype[Any]) -> Va
 
 def where(cond: Value, a: Value, b: Value, dtype: np.dtype[Any]) -> Value:
     """``cond ? a : b`` for a per-thread condition, as an array of ``dtype``."""
-    return np.where(cond, a, b).astype(dtype, copy=False)
+    return np.asarray(np.where(cond, a, b), dtype)

@@ -64,6 +64,7 @@ def element_count(buffer: Any, scale: Callable[[Any], int]) -> int:
 
 
 def constant_extent(extent: Any) -> int:
+    """Value of an extent that must be a constant."""
     value = getattr(extent, "value", None)
     if value is None:
         raise EmulatorError(f"cannot emulate an allocation of extent {extent}: not a constant")
@@ -101,4 +102,5 @@ def place_shared(body: Any) -> tuple[Mapping[Any, Memory], int]:
 
 
 def is_local_scope(scope: str) -> bool:
+    """Whether each thread has a buffer of this scope of its own (CUDA prints warp so, too)."""
     return scope in _LOCAL_SCOPES

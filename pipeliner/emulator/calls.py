@@ -14,6 +14,7 @@ from .dtypes import is_int, numpy_dtype, split_lanes
 from .source import Val
 
 if TYPE_CHECKING:
+    from .access import Access
     from .expressions import Expressions
 
 Handler = Callable[["Expressions", Any], "Val | None"]
@@ -85,16 +86,17 @@ def blocks(call: Any) -> bool:
 
 
 def is_address(node: Any) -> bool:
+    """Whether a node is a call that denotes an address."""
     return isinstance(node, ir.Call) and op_name(node) in _ADDRESSES
 
 
-def address(c: Expressions, call: Any) -> Pointer:
+def address(c: Access, call: Any) -> Pointer:
     """Translate an address expression."""
     name, args = op_name(call), call.args
     if name == "tirx.address_of":
         load = args[0]
         ref = c.buffer(load.source)
-        at, _ = c.index_of(load)
+        at, _ = c.index(ref, load.indices)
         return Pointer(ref.memory, at, numpy_dtype(ref.dtype).itemsize, ref.dtype)
     if name == "tirx.buffer_data":
         return c.pointer(args[0])
@@ -123,6 +125,7 @@ def math(c: Expressions, function: str, args: Any, ty: Any) -> Val:
 
 
 def string(node: Any) -> str:
+    """Value of a StringImm."""
     return str(node.value)
 
 
@@ -263,7 +266,8 @@ def _cp_async_raw(c: Expressions, call: Any) -> None:
         emit_cp_async(c, dst, src, int(size.value), None)
     with c.under(where[1]):
         at = c.bytes_of(dst)
-        c.writer.emit(f"warp.zero_shared(s, {dst.memory.name!r}, {at.text}, {size.value}, {c.mask})")  # fmt: skip
+        target = f"{dst.memory.name!r}, {at.text}"
+        c.writer.emit(f"warp.zero_shared(s, {target}, {size.value}, {c.mask})")
 
 
 def emit_cp_async(
@@ -323,7 +327,7 @@ def _ldmatrix_legacy(c: Expressions, call: Any) -> None:
     c.note_shared(16)
     at = c.bytes_of(c.advanced(base, offset, size))
     c.writer.emit(
-        f"warp.store_registers(s, *{place}, "
+        f"warp.store_registers(s, {place}, "
         f"warp.ldmatrix(s, {at.text}, {count}, {transposed}, {c.mask}), {c.mask})"
     )
 
@@ -384,7 +388,7 @@ def _wmma_fill(c: Expressions, call: Any) -> None:
     view, _, role = _fragment(c, call.args[0])
     tile = _tile(role, _shape(c, call))
     index, value = c.expr(call.args[4]), c.expr(call.args[5])
-    c.writer.emit(f"warp.wmma_fill(s, {view}, {index.text}, {tile}, {value.text}, {c.mask})")
+    c.writer.emit(f"wmma.fill(s, {view}, {index.text}, {tile}, {value.text}, {c.mask})")
 
 
 @_handles("tirx.tvm_load_matrix_sync", "tirx.tvm_store_matrix_sync")
@@ -396,9 +400,9 @@ def _wmma_move(c: Expressions, call: Any) -> None:
     c.note_access(ref, 1)
     stride = c.expr(call.args[6])
     row_major = string(call.args[7]) == "row_major"
-    move = "wmma_load" if "load" in op_name(call) else "wmma_store"
+    move = "load" if "load" in op_name(call) else "store"
     c.writer.emit(
-        f"warp.{move}(s, {view}, {index.text}, {tile}, {c.view(ref.memory, dtype)}, {at.text}, "
+        f"wmma.{move}(s, {view}, {index.text}, {tile}, {c.view(ref.memory, dtype)}, {at.text}, "
         f"{stride.text}, {row_major}, {c.mask})"
     )
 
@@ -411,4 +415,4 @@ def _wmma_mma(c: Expressions, call: Any) -> None:
     for i in range(0, 8, 2):
         view, _, _ = _fragment(c, call.args[i])
         parts.append(f"({view}, {c.expr(call.args[i + 1]).text})")
-    c.writer.emit(f"warp.wmma_mma(s, {', '.join(parts)}, {c.wmma_shape}, {c.mask})")
+    c.writer.emit(f"wmma.mma(s, {', '.join(parts)}, {c.wmma_shape}, {c.mask})")

@@ -18,7 +18,7 @@ from tvm.ir import prim
 from tvm.tirx import ForKind
 
 from ..errors import EmulatorError
-from . import arith, calls, mathfn, warp
+from . import arith, calls, mathfn, warp, wmma
 from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
 from .dtypes import numpy_dtype, split_lanes
 from .expressions import Expressions
@@ -64,7 +64,7 @@ class _Compiler(Expressions):
         self._origin: tuple[int, str] | None = None  # (rank of the key, text)
         self.namespace.update(
             np=np, narrow=narrow, NOBODY=NOBODY, Fork=Fork, arith=arith, mathfn=mathfn, warp=warp,
-            GlobalView=GlobalView, LocalView=LocalView, SharedView=SharedView,
+            wmma=wmma, GlobalView=GlobalView, LocalView=LocalView, SharedView=SharedView,
         )  # fmt: skip
 
     def compile(self) -> CompiledKernel:
@@ -265,7 +265,8 @@ class _Compiler(Expressions):
 
     def _for(self, stmt: Any) -> None:
         if stmt.kind in (ForKind.THREAD_BINDING, ForKind.PARALLEL):
-            raise EmulatorError(f"cannot emulate loop {stmt.loop_var.name!r}: {stmt.kind} in a kernel")
+            name = stmt.loop_var.name
+            raise EmulatorError(f"cannot emulate loop {name!r}: {stmt.kind} in a kernel")
         low = self.settle(self.expr(stmt.min), "low")
         extent = self.settle(self.expr(stmt.extent), "extent")
         stride = getattr(stmt, "step", None)

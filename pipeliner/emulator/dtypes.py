@@ -34,7 +34,8 @@ PTX_TYPES: Final = {
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Numpy dtype of a scalar TIR dtype; EmulatorError for one that has none (int4, fp4)."""
     if name in _EXTENDED:
-        return np.dtype(_EXTENDED[name])
+        extended: np.dtype[Any] = np.dtype(_EXTENDED[name])
+        return extended
     if _PLAIN.fullmatch(name):
         return np.dtype(name)
     raise EmulatorError(f"cannot emulate dtype {name!r}: it has no numpy counterpart")
@@ -53,6 +54,7 @@ def is_int(name: str) -> bool:
 
 
 def is_float(name: str) -> bool:
+    """Whether values of the dtype are numpy scalars while uniform."""
     return name.startswith(("float", "bfloat"))
 
 

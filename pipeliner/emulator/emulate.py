@@ -41,7 +41,8 @@ def emulate(
     Parameters
     ----------
     mod
-        IRModule from ``lower_for_emulation``: a host function and its device kernels.
+        IRModule from ``lower_for_emulation`` (a host function and its device kernels), or an
+        object that has one as ``lowered``.
     args
         Arguments of the host PrimFunc, in its order or by parameter name.  Arrays have the dtype
         of their buffer (bfloat16: ``ml_dtypes.bfloat16``, or uint16 with its bits).
@@ -49,7 +50,9 @@ def emulate(
         Name of the host function, if the module has several.
     timing
         When an asynchronous copy lands: ``"late"``, as late as the waits allow; ``"early"``, at
-        issue; ``"random"``, in between, drawn with ``seed``.
+        issue; ``"random"``, in between.
+    seed
+        Of the random timing: the same seed gives the same run.
     blocks
         blockIdx (x, y, z) of the CTAs to run; all by default.
 
@@ -66,7 +69,7 @@ def emulate(
         raise EmulatorError(f"expected timing to be one of {TIMINGS}, got {timing!r}")
     if isinstance(mod, tirx.PrimFunc):
         raise EmulatorError("expected a lowered IRModule: use lower_for_emulation(func, target)")
-    host, kernels = _split(mod, entry)
+    host, kernels = _split(getattr(mod, "lowered", mod), entry)
     env = bind_arguments(host, args)
     launches = run_host(host, kernels, env)
     if not launches:
@@ -115,7 +118,7 @@ def _run_kernel(
             for i, a in enumerate(launch.args)]  # fmt: skip
     for value, name in zip(args, kernel.params, strict=True):
         if isinstance(value, GlobalView):
-            value.name = name
+            value.name = name.removesuffix("_ptr")
     order = itertools.product(range(grid[2]), range(grid[1]), range(grid[0]))
     stats = []
     for z, y, x in order:
@@ -140,5 +143,9 @@ def _dims(launch: Launch, axis: str) -> Block:
 
 def _buffer_at(shared: Sequence[Memory], offset: int) -> str:
     """Name of the allocation that holds a byte of the shared window."""
-    inside = [m for m in shared if m.base <= offset and (m.nbytes is None or offset < m.base + m.nbytes)]  # fmt: skip
-    return inside[-1].name if inside else "shared"
+    for memory in shared:
+        if offset >= memory.base and (
+            memory.nbytes is None or offset < memory.base + memory.nbytes
+        ):
+            return memory.name
+    return "shared"

@@ -8,7 +8,7 @@ consecutive elements of a row of A, of a column of B, two consecutive columns of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
@@ -52,7 +52,7 @@ class Mma:
         return self.d_type.kind == "i"
 
 
-@lru_cache(maxsize=None)
+@cache
 def mma_spec(shape: str, a_type: str, b_type: str, d_type: str) -> Mma:
     """Tables of ``mma.sync.aligned.<shape>.row.col``; EmulatorError for a shape not modelled."""
     k = int(shape.rpartition("k")[2])
@@ -93,14 +93,16 @@ def accumulator_positions() -> Array:
 def round_to_tf32(value: Array) -> Array:
     """float32 with the 13 low mantissa bits cut: what the tensor core reads of a register."""
     bits = np.ascontiguousarray(value, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
-    return bits.view(np.float32)
+    cut: Array = bits.view(np.float32)
+    return cut
 
 
 def nearest_tf32(value: Array) -> Array:
     """cvt.rna.tf32.f32: to nearest, ties away from zero."""
     bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
     rounded = np.where(np.isfinite(value), bits + np.uint32(0x1000), bits)
-    return (rounded & np.uint32(0xFFFFE000)).astype(np.uint32).view(np.float32)
+    near: Array = (rounded & np.uint32(0xFFFFE000)).astype(np.uint32).view(np.float32)
+    return near
 
 
 def multiply(spec: Mma, a: Array, b: Array, c: Array, *, saturate: bool) -> Array:
@@ -120,8 +122,9 @@ def multiply(spec: Mma, a: Array, b: Array, c: Array, *, saturate: bool) -> Arra
     if spec.integer:
         if saturate:
             total = np.clip(total, -(2**31), 2**31 - 1)
-        return total.astype(np.int64).astype(spec.d_type)
-    return total.astype(spec.d_type)
+        total = total.astype(np.int64)
+    out: Array = total.astype(spec.d_type)
+    return out
 
 
 def ldmatrix_words(rows: Array, count: int, *, transposed: bool) -> list[Array]:

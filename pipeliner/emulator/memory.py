@@ -129,7 +129,7 @@ class _View:
         self, strand: Strand, at: Array, value: Any, mask: Mask, width: int, inside: Array
     ) -> None:
         """The rest of a store of which some rows were out of bounds."""
-        rows = inside if inside.ndim == 1 else inside.all(axis=1)
+        rows: Array = inside if inside.ndim == 1 else np.asarray(inside.all(axis=1))
         active = np.zeros(strand.n, np.bool_)
         active[np.flatnonzero(rows) if mask is None else np.flatnonzero(mask)[rows]] = True
         if isinstance(value, np.ndarray) and value.ndim and value.shape[0] == len(rows):
@@ -207,9 +207,9 @@ class SharedView(_View):
         wanted = np.asarray(value, self.array.dtype)
         if wanted.ndim == 1 and stored.ndim == 2:
             wanted = wanted[:, None]
-        bits = np.dtype(f"u{self.array.itemsize}")
-        stored, wanted = np.broadcast_arrays(stored, wanted)
-        if (np.ascontiguousarray(stored).view(bits) != np.ascontiguousarray(wanted).view(bits)).any():
+        pair = [np.ascontiguousarray(x) for x in np.broadcast_arrays(stored, wanted)]
+        as_bits = [x.view(f"u{x.itemsize}") for x in pair]  # a NaN equals itself
+        if (as_bits[0] != as_bits[1]).any():
             shadow.clash(who[stale], grains[stale], strand.event)
 
 

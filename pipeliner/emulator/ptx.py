@@ -58,6 +58,7 @@ def decode(call: Any) -> Instruction:
 
 
 def blocks(name: str) -> bool:
+    """Whether threads wait for each other in the instruction."""
     return name.removeprefix("tirx.ptx.") in _BARRIERS
 
 

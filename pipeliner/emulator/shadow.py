@@ -83,9 +83,7 @@ class Shadow:
 
     def write(self, tids: Array, granules: Array, now: int, *, in_flight: bool = False) -> None:
         """Threads write; ``in_flight`` marks an asynchronous copy issued now."""
-        who, granules = np.broadcast_arrays(
-            tids if granules.ndim < 2 else tids[:, None], granules
-        )
+        who, granules = np.broadcast_arrays(tids if granules.ndim < 2 else tids[:, None], granules)
         self._check_write(who, granules, atomic=False)
         self.writer[granules] = who
         self.wrote[granules] = IN_FLIGHT if in_flight else now
@@ -123,13 +121,13 @@ class Shadow:
         late = self.last_seen[granules] > self.floor[who]
         if not late.any():
             return
-        t, g = who[late], granules[late]
-        unseen = self.seen[g] > self.knows[t, : self.threads]
+        writers, places = who[late], granules[late]
+        unseen = self.seen[places] > self.knows[writers, : self.threads]
         rows = np.flatnonzero(unseen.any(axis=1))
         for row in rows[:1]:
             reader = int(np.argmax(unseen[row]))
-            event = int(self.seen[g[row], reader])
-            self._report("race", int(g[row]), int(t[row]), reader, event)
+            event = int(self.seen[places[row], reader])
+            self._report("race", int(places[row]), int(writers[row]), reader, event)
 
     def arrive(self, tids: Array, granules: Array, now: int) -> None:
         """Asynchronous copies of ``tids`` are complete for them, by a wait at event ``now``."""

@@ -11,24 +11,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..errors import EmulatorError
-from .fragments import (
-    WARP,
-    Mma,
-    ldmatrix_words,
-    mma_store_positions,
-    multiply,
-    nearest_tf32,
-)
+from .dtypes import poison
+from .fragments import WARP, Mma, ldmatrix_words, mma_store_positions, multiply, nearest_tf32
 from .memory import GlobalView, LocalView, SharedView, select
 
 if TYPE_CHECKING:
     from .machine import Strand
 
-__all__ = ["nearest_tf32"]
+__all__ = ["nearest_tf32"]  # called by the generated code as warp.nearest_tf32
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
+Place = tuple[LocalView, Any]  # a register array and a byte (or element) offset in it
 
 
 def _rows(strand: Strand, value: Any, mask: Mask) -> Array:
@@ -113,7 +107,7 @@ def zero_shared(strand: Strand, name: str, dst: Any, size: int, mask: Mask) -> N
 
 
 def ldmatrix(strand: Strand, addr: Any, count: int, transposed: bool, mask: Mask) -> list[Array]:
-    """ldmatrix .m8n8 .b16: ``count`` registers (n,) uint32."""
+    """Run ldmatrix .m8n8 .b16: ``count`` registers (n,) uint32."""
     mask = strand.warps(mask, "ldmatrix")
     lanes = np.arange(strand.n) % WARP
     readers = lanes < 8 * count
@@ -125,12 +119,13 @@ def ldmatrix(strand: Strand, addr: Any, count: int, transposed: bool, mask: Mask
     cta.shadow.read(strand.active(readers), grains, strand.event)
     rows = np.zeros((strand.n, 16), np.uint8)
     rows[readers] = cta.window.bytes[at[:, None] + np.arange(16)]
-    strand.count("ldmatrix", _active_warps(strand, mask))
+    strand.count("ldmatrix", active_warps(strand, mask))
     words = ldmatrix_words(rows.reshape(-1, WARP, 16), count, transposed=transposed)
     return [word.reshape(-1) for word in words]
 
 
-def _active_warps(strand: Strand, mask: Mask) -> int:
+def active_warps(strand: Strand, mask: Mask) -> int:
+    """Number of warps with an active thread."""
     return strand.n // WARP if mask is None else int(mask.reshape(-1, WARP).any(axis=1).sum())
 
 
@@ -154,21 +149,22 @@ def mma(
     out = multiply(spec, stack(a, np.uint32), stack(b, np.uint32), addend, saturate=saturate)
     if packed:
         out = np.ascontiguousarray(out).view(np.uint32)
-    strand.count("mmas", _active_warps(strand, mask))
+    strand.count("mmas", active_warps(strand, mask))
     flat = out.reshape(strand.n, -1)
     return [flat[:, i] for i in range(flat.shape[1])]
 
 
-def local_registers(strand: Strand, view: LocalView, offset: Any, count: int) -> list[Array]:
-    """``count`` 32-bit registers at byte ``offset`` of a local buffer."""
+def local_registers(strand: Strand, place: Place, count: int) -> list[Array]:
+    """``count`` 32-bit registers at a place in a local buffer."""
+    view, offset = place
     words = view.view(np.dtype(np.uint32))
     at = offset // 4
     return [words.load(strand, at + i, None) for i in range(count)]
 
 
-def store_registers(
-    strand: Strand, view: LocalView, offset: Any, values: list[Array], mask: Mask
-) -> None:
+def store_registers(strand: Strand, place: Place, values: list[Array], mask: Mask) -> None:
+    """Write 32-bit registers at a place in a local buffer."""
+    view, offset = place
     words = view.view(np.dtype(np.uint32))
     at = offset // 4
     for i, value in enumerate(values):
@@ -176,20 +172,20 @@ def store_registers(
 
 
 def mma_legacy(
-    strand: Strand, spec: Mma, a: Any, b: Any, c: Any, saturate: bool, mask: Mask
+    strand: Strand, spec: Mma, a: Place, b: Place, c: Place, saturate: bool, mask: Mask
 ) -> None:
-    """TVM's pointer form; ``a``, ``b``, ``c`` are (local view, byte offset)."""
+    """TVM's pointer form of mma; ``a``, ``b``, ``c`` are (local view, byte offset)."""
     a_regs = spec.a.size * spec.a_type.itemsize // (WARP * 4)
     b_regs = spec.b.size * spec.b_type.itemsize // (WARP * 4)
     c_regs = 128 * spec.d_type.itemsize // (WARP * 4)
-    out = mma(strand, spec, local_registers(strand, *a, a_regs),
-              local_registers(strand, *b, b_regs),
-              [r.copy() for r in local_registers(strand, *c, c_regs)], saturate, mask)  # fmt: skip
-    store_registers(strand, *c, out, mask)
+    out = mma(strand, spec, local_registers(strand, a, a_regs),
+              local_registers(strand, b, b_regs),
+              [r.copy() for r in local_registers(strand, c, c_regs)], saturate, mask)  # fmt: skip
+    store_registers(strand, c, out, mask)
 
 
 def ldmatrix_legacy_int8_trans(
-    strand: Strand, dst: Any, src: Any, stride: Any, dtype: Any, mask: Mask
+    strand: Strand, dst: Place, src: Any, stride: Any, dtype: Any, mask: Mask
 ) -> None:
     """The loop TVM prints for a transposed 8-bit ldmatrix .x4, which the hardware lacks."""
     view, offset = dst
@@ -204,7 +200,7 @@ def ldmatrix_legacy_int8_trans(
 
 
 def mma_store_legacy(
-    strand: Strand, dst: Any, index: Any, stride: Any, src: Any, dtype: Any, mask: Mask
+    strand: Strand, dst: Any, index: Any, stride: Any, src: Place, dtype: Any, mask: Mask
 ) -> None:
     """A 16x16 accumulator in TVM's ldmatrix_32x8 layout to rows of ``stride`` elements."""
     rows, cols = mma_store_positions()
@@ -239,7 +235,7 @@ def shuffle(strand: Strand, kind: str, value: Any, operand: Any, width: int, mas
     out = rows[index]
     if relevant.any():
         out = out.copy()
-        out[relevant] = np.full(1, -1, np.int64).view(np.uint8)[: out.itemsize].view(out.dtype)[0]
+        out[relevant] = poison(out.dtype, (1,))[0]
         thread = int(strand.tids[int(np.argmax(relevant))])
         strand.hazard("divergent-warp", "", -1, None, thread,
                       detail="shuffle from an inactive lane")  # fmt: skip
@@ -258,7 +254,7 @@ def active_mask(strand: Strand, mask: Mask) -> Array:
 def atomic_add(
     strand: Strand, view: GlobalView | SharedView, index: Any, value: Any, mask: Mask
 ) -> Array:
-    """atomicAdd in thread order; returns the value each thread found."""
+    """Add atomically in thread order; returns the value each thread found."""
     tids = strand.active(mask)
     at = _rows(strand, index, mask) + view.low
     outside = (at < view.low) | (at >= view.high)
@@ -277,105 +273,3 @@ def atomic_add(
             found[tid] = view.array[where]
             view.array[where] += addend
     return found
-
-
-class Wmma:
-    """Opaque fragments of the wmma API: ``data[warp, fragment]`` is a whole (rows, cols) tile."""
-
-    def __init__(self, strand: Strand, name: str, elements: int, dtype: np.dtype[Any]) -> None:
-        if strand.n % WARP:
-            raise EmulatorError(f"cannot emulate wmma in a CTA of {strand.n} threads")
-        self.name = name
-        self.dtype = dtype
-        self.elements = elements
-        self.tiles: dict[int, Array] = {}
-
-    def tile(self, strand: Strand, index: int, shape: tuple[int, int]) -> Array:
-        """The fragments of all warps at ``index``, poisoned at first use."""
-        if index not in self.tiles:
-            fill = np.full(1, -1, np.int64).view(np.uint8)[: self.dtype.itemsize].view(self.dtype)
-            self.tiles[index] = np.full((strand.n // WARP, *shape), fill[0], self.dtype)
-        return self.tiles[index]
-
-
-def wmma_fill(
-    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], value: Any, mask: Mask
-) -> None:
-    _wmma_put(strand, frag, index, np.asarray(value).astype(frag.dtype), shape, mask)
-
-
-def _uniform(index: Any) -> int:
-    """A fragment index, which must be the same in every thread."""
-    values = np.unique(np.asarray(index))
-    if len(values) != 1:
-        raise EmulatorError(f"cannot emulate a wmma fragment index that varies: {values}")
-    return int(values[0])
-
-
-def _wmma_put(
-    strand: Strand, frag: Wmma, index: Any, value: Array, shape: tuple[int, int], mask: Mask
-) -> None:
-    mask = strand.warps(mask, "wmma")
-    tile = frag.tile(strand, _uniform(index), shape)
-    warps = slice(None) if mask is None else mask.reshape(-1, WARP).any(axis=1)
-    tile[warps] = value[warps] if value.ndim == 3 else value
-
-
-def _wmma_access(
-    strand: Strand, base: Any, stride: Any, shape: tuple[int, int], row_major: bool
-) -> tuple[Array, list[Array]]:
-    """Element indices: flattened tile positions (k, 32) and, for each k, an index per thread."""
-    rows, cols = shape
-    per = rows * cols // WARP
-    # Lanes take consecutive elements along the contiguous dimension of memory.
-    position = np.arange(per)[:, None] * WARP + np.arange(WARP)
-    r, c = position // cols, position % cols
-    if not row_major:
-        r, c = position % rows, position // rows
-    lane = strand.tids % WARP
-    stride = np.asarray(stride)
-    out = []
-    for k in range(per):
-        outer, inner = (r[k, lane], c[k, lane]) if row_major else (c[k, lane], r[k, lane])
-        out.append((base + outer * stride + inner).astype(np.int64))
-    return r * cols + c, out
-
-
-def wmma_load(
-    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], view: Any, base: Any,
-    stride: Any, row_major: bool, mask: Mask,
-) -> None:  # fmt: skip
-    """load_matrix_sync; which lane reads which element is unspecified, a split among all here."""
-    positions, accesses = _wmma_access(strand, base, stride, shape, row_major)
-    warps = strand.n // WARP
-    tile = np.zeros((warps, shape[0] * shape[1]), frag.dtype)
-    for position, at in zip(positions, accesses, strict=True):
-        tile[:, position] = view.load(strand, at, mask).reshape(warps, WARP)
-    _wmma_put(strand, frag, index, tile.reshape(warps, *shape), shape, mask)
-
-
-def wmma_store(
-    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], view: Any, base: Any,
-    stride: Any, row_major: bool, mask: Mask,
-) -> None:  # fmt: skip
-    """store_matrix_sync."""
-    mask = strand.warps(mask, "wmma")
-    positions, accesses = _wmma_access(strand, base, stride, shape, row_major)
-    tile = frag.tile(strand, _uniform(index), shape).reshape(strand.n // WARP, -1)
-    for position, at in zip(positions, accesses, strict=True):
-        view.store(strand, at, tile[:, position].reshape(-1), mask)
-
-
-def wmma_mma(
-    strand: Strand, d: tuple[Wmma, Any], a: tuple[Wmma, Any], b: tuple[Wmma, Any],
-    c: tuple[Wmma, Any], shape: tuple[int, int, int], mask: Mask,
-) -> None:  # fmt: skip
-    """mma_sync: exact products and sums, rounded once."""
-    m, n, k = shape
-    ta = a[0].tile(strand, _uniform(a[1]), (m, k))
-    tb = b[0].tile(strand, _uniform(b[1]), (k, n))
-    tc = c[0].tile(strand, _uniform(c[1]), (m, n))
-    wide = np.int64 if d[0].dtype.kind == "i" else np.float64
-    out = np.matmul(ta.astype(wide), tb.astype(wide)) + tc.astype(wide)
-    strand.count("mmas", _active_warps(strand, mask))
-    _wmma_put(strand, d[0], d[1], out.astype(d[0].dtype), (m, n), mask)

@@ -1,0 +1,317 @@
+"""State of a translation, and access to memory: views, loads, stores and addresses."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import tvm_ffi
+from tvm import ir, sym
+from tvm.ir import prim
+from tvm.tirx.buffer import is_buffer_var
+
+from ..errors import EmulatorError
+from . import arith, calls
+from .buffers import BufferRef, Memory, Pointer
+from .dtypes import is_float, numpy_dtype
+from .fragments import mma_spec
+from .source import Val, Writer
+
+
+class Access:
+    """State shared by the translators: environment, views, mask; and all access to memory."""
+
+    def __init__(self, writer: Writer) -> None:
+        self.writer = writer
+        self.mask = "None"
+        self.env: dict[Any, Val | Pointer] = {}
+        self.pointers: dict[Any, Memory] = {}
+        self.buffers: dict[Any, BufferRef] = {}
+        self.wmma_shape: tuple[int, int, int] | None = None
+        self.access_sizes: set[int] = set()
+        self.namespace: dict[str, Any] = {}
+        self._views: dict[tuple[Memory, str], str] = {}
+
+    @abstractmethod
+    def expr(self, node: Any) -> Val:
+        """Translate an expression."""
+
+    # Names in the generated code
+
+    def dtype(self, name: str) -> str:
+        """Name of the numpy dtype object."""
+        key = f"D_{name}"
+        self.namespace.setdefault(key, numpy_dtype(name))
+        return key
+
+    def const(self, value: int | float, dtype: str) -> Val:
+        if is_float(dtype):
+            key = f"C_{dtype}_{value!r}".replace(".", "p").replace("-", "m").replace("+", "")
+            self.namespace.setdefault(key, numpy_dtype(dtype).type(value))
+            return Val(key, dtype, const=value)
+        number = bool(value) if dtype == "bool" else int(value)
+        return Val(repr(number), dtype, const=number)
+
+    def mma(self, shape: str, a_type: str, b_type: str, d_type: str) -> str:
+        """Name of the tables of an mma instruction."""
+        key = f"M_{shape}_{a_type}_{b_type}_{d_type}"
+        self.namespace.setdefault(key, mma_spec(shape, a_type, b_type, d_type))
+        return key
+
+    def view(self, memory: Memory, dtype: str) -> str:
+        """Name of the run-time view of a memory, made in the prologue of the kernel."""
+        key = (memory, dtype)
+        if key in self._views:
+            return self._views[key]
+        name = self.writer.fresh(f"v_{memory.name}")
+        head = self.writer.scopes[1].head
+        d = self.dtype(dtype)
+        if memory.space == "global":
+            head.append(f"{name} = {memory.param}.view({d})")
+        elif memory.space == "shared":
+            nbytes = "dynamic_bytes" if memory.nbytes is None else memory.nbytes
+            place = f"s.cta.window, {d}, {memory.base}, {nbytes}"
+            head.append(f"{name} = SharedView({memory.name!r}, {place})")
+        elif memory.space == "wmma":
+            head.append(f"{name} = wmma.Wmma(s, {memory.name!r}, {memory.nbytes}, {d})")
+        else:
+            first = next((v for (m, _), v in self._views.items() if m is memory), None)
+            make = (
+                f"{first}.view({d})"
+                if first
+                else f"LocalView.allocate({memory.name!r}, s, {memory.nbytes}, {d})"
+            )
+            head.append(f"{name} = {make}")
+            head.append(f"{name}_a = {name}.array")
+        self._views[key] = name
+        return name
+
+    def settle(self, value: Val, stem: str) -> Val:
+        """A value that later statements may use: impure ones are copied to a name now."""
+        if value.pure:
+            return value
+        name = self.writer.fresh(stem)
+        self.writer.emit(f"{name} = {value.text}")
+        if value.varying:
+            # A row of registers is a view that a later store would change.
+            self.writer.emit(f"{name} = np.array({name})")
+        return Val(name, value.dtype, value.lanes, value.varying, self.writer.depth, False)
+
+    def make(
+        self, text: str, dtype: str, operands: list[Val], lanes: int = 1,
+        varying: bool | None = None,
+    ) -> Val:  # fmt: skip
+        """The result of an operation on ``operands``, hoisted if it is pure."""
+        varies = any(v.varying for v in operands) if varying is None else varying
+        if not all(v.pure for v in operands):
+            return Val(text, dtype, lanes, varies, self.writer.depth, False)
+        depth = max([1, *(v.depth for v in operands)])
+        return Val(self.writer.hoist(text, depth), dtype, lanes, varies, depth)
+
+    def touches_memory(self, expr: Any) -> bool:
+        """Whether evaluating has effects or reads memory, so that it must stay in place."""
+        found = False
+
+        def load(_: Any) -> None:
+            nonlocal found
+            found = True
+
+        def call(node: Any) -> None:
+            nonlocal found
+            found = found or not calls.is_pure(node)
+
+        tvm_ffi.structural_walk(expr, [(ir.TensorLoad, load), (ir.Call, call)])
+        return found
+
+    @contextmanager
+    def under(self, cond: str) -> Iterator[None]:
+        """Code for the threads of the present mask for which ``cond`` holds, if any."""
+        mask = self.writer.fresh("mask")
+        self.writer.emit(f"{mask} = narrow({self.mask}, {cond})")
+        outer, self.mask = self.mask, mask
+        with self.writer.block(f"if {mask} is not NOBODY:"):
+            yield
+        self.mask = outer
+
+    # Scalar arithmetic that addresses need
+
+    def _wrapped(self, text: str, value: Val) -> str:
+        """Python ints have no width: give the result of an operation its own."""
+        bits = int(numpy_dtype(value.dtype).itemsize * 8)
+        if value.dtype.startswith("uint"):
+            return f"(({text}) & {(1 << bits) - 1})"
+        # Signed overflow of 32 and 64 bits is undefined in C: such a value fails on use.
+        return text if bits >= 32 else f"arith.wrap({text}, {bits}, True)"
+
+    def binary(self, symbol: str, a: Val, b: Val) -> Val:
+        lanes = max(a.lanes, b.lanes)
+        text = f"({a.text} {symbol} {b.text})"
+        result = Val(text, a.dtype, lanes, a.varying or b.varying)
+        if result.python_int and a.integer:
+            if a.const is not None and b.const is not None:
+                folded = eval(self._wrapped(text, result), {"arith": arith})
+                return self.const(folded, a.dtype)
+            text = self._wrapped(text, result)
+        return self.make(text, a.dtype, [a, b], lanes)
+
+    def add(self, a: Val, b: Val) -> Val:
+        if b.const == 0 and a.integer:
+            return a
+        if a.const == 0 and b.integer:
+            return b
+        return self.binary("+", a, b)
+
+    def scale(self, a: Val, factor: int) -> Val:
+        return a if factor == 1 else self.binary("*", a, self.const(factor, a.dtype))
+
+    # Memory
+
+    def buffer(self, var: Any) -> BufferRef:
+        ref = self.buffers.get(var)
+        if ref is None:
+            raise EmulatorError(f"cannot emulate buffer {var.name!r}: it is not declared")
+        return ref
+
+    def index(self, ref: BufferRef, indices: Any, *, loading: bool = False) -> tuple[Val, int]:
+        """Element index and width of an access: contiguous vectors give their first element."""
+        if len(indices) != 1:
+            raise EmulatorError(f"cannot emulate buffer {ref.name!r}: expected one flat index")
+        node, width = indices[0], ref.lanes
+        if isinstance(node, prim.Ramp) and getattr(node.stride, "value", None) == 1:
+            lanes = int(node.lanes.value)
+            if not loading or _divisible(node.base, lanes):
+                width = lanes * ref.lanes
+                node = node.base
+        at = self.expr(node)
+        if at.lanes > 1 and not at.varying:
+            at = self.make(f"np.broadcast_to({at.text}, (s.n, {at.lanes}))", at.dtype, [at],
+                           at.lanes, True)  # fmt: skip
+        return self.scale(self.add(at, ref.offset), ref.lanes), width
+
+    def note_access(self, ref: BufferRef, width: int) -> None:
+        """Shared accesses decide the granule of the shadow state."""
+        if ref.memory.space == "shared":
+            self.note_shared(numpy_dtype(ref.dtype).itemsize * width)
+
+    def note_shared(self, size: int) -> None:
+        self.access_sizes.add(size & -size)
+
+    def load_node(self, node: Any) -> Val:
+        """Translate a TensorLoad."""
+        ref = self.buffer(node.source)
+        return self.load(ref, *self.index(ref, node.indices, loading=True))
+
+    def load(self, ref: BufferRef, at: Val, width: int) -> Val:
+        self.note_access(ref, width)
+        if ref.memory.space == "wmma":
+            raise EmulatorError(f"cannot emulate a load of wmma fragment {ref.name!r}")
+        view = self.view(ref.memory, ref.dtype)
+        lanes = max(width, at.lanes)
+        d = self.writer.depth
+        if ref.memory.space == "local":
+            if at.const is not None and width == 1:
+                return Val(self.register(ref, int(at.const)), ref.dtype, 1, True, d, False)
+            text = f"{view}.load(s, {at.text}, {self.mask}, {width})"
+            return Val(text, ref.dtype, lanes, True, d, False)
+        text = f"{view}.load(s, {at.text}, {self.mask}, {width})"
+        varying = at.varying
+        if not varying and lanes == 1 and not is_float(ref.dtype):
+            text = f"{'bool' if ref.dtype == 'bool' else 'int'}({text})"
+        return Val(text, ref.dtype, lanes, varying, d, False)
+
+    def register(self, ref: BufferRef, at: int) -> str:
+        """Text of one register of every thread."""
+        itemsize = numpy_dtype(ref.dtype).itemsize
+        assert ref.memory.nbytes is not None
+        count = ref.memory.nbytes // itemsize
+        if not 0 <= at < count:
+            raise EmulatorError(f"cannot emulate {ref.name!r}[{at}]: it has {count} elements")
+        return f"{self.view(ref.memory, ref.dtype)}_a[:, {at}]"
+
+    def store(self, buffer: Any, indices: Any, value: Val) -> None:
+        ref = self.buffer(buffer)
+        at, width = self.index(ref, indices)
+        self.store_at(ref, at, width, value)
+
+    def store_at(self, ref: BufferRef, at: Val, width: int, value: Val) -> None:
+        self.note_access(ref, width)
+        view = self.view(ref.memory, ref.dtype)
+        text = value.text
+        if value.lanes > 1 and not value.varying:
+            text = f"np.asarray({text})[None]"
+        if ref.memory.space == "local" and at.const is not None and width == 1:
+            register = self.register(ref, int(at.const))
+            if self.mask == "None":
+                self.writer.emit(f"{register} = {text}")
+                return
+        self.writer.emit(f"{view}.store(s, {at.text}, {text}, {self.mask}, {width})")
+
+    # Pointers
+
+    def units(self, pointer: Pointer, size: int) -> Val:
+        """Index of a pointer in elements of ``size`` bytes."""
+        if pointer.unit % size == 0:
+            return self.scale(pointer.index, pointer.unit // size)
+        total = self.scale(pointer.index, pointer.unit)
+        return self.make(f"({total.text} // {size})", total.dtype, [total])
+
+    def bytes_of(self, pointer: Pointer) -> Val:
+        """Byte offset in the memory; in the shared window for shared memory."""
+        offset = self.units(pointer, 1)
+        if pointer.memory.space == "shared":
+            return self.add(offset, self.const(pointer.memory.base, offset.dtype))
+        return offset
+
+    def element(self, pointer: Pointer, dtype: str) -> tuple[BufferRef, Val]:
+        """A pointer as a buffer of ``dtype`` and an element index."""
+        size = numpy_dtype(dtype).itemsize
+        ref = BufferRef(pointer.memory, pointer.memory.name, dtype, 1, self.const(0, "int32"))
+        return ref, self.units(pointer, size)
+
+    def pointer(self, node: Any) -> Pointer:
+        """The memory and offset an address expression denotes."""
+        if isinstance(node, ir.Var):
+            return self._pointer_var(node)
+        if isinstance(node, ir.Call):
+            return calls.address(self, node)
+        if isinstance(node, prim.Cast):
+            return self.pointer(node.value)
+        if isinstance(node, prim.Add):
+            first = calls.is_address(node.a) or isinstance(self.env.get(node.a), Pointer)
+            base, offset = (node.a, node.b) if first else (node.b, node.a)
+            return self.shifted(self.pointer(base), self.expr(offset))
+        raise EmulatorError(f"cannot emulate address {type(node).__name__}: {node}")
+
+    def _pointer_var(self, var: Any) -> Pointer:
+        zero = self.const(0, "int32")
+        if var in self.pointers:
+            return Pointer(self.pointers[var], zero, 1, "uint8")
+        known = self.env.get(var)
+        if isinstance(known, Pointer):
+            return known
+        if is_buffer_var(var):
+            ref = self.buffer(var)
+            size = numpy_dtype(ref.dtype).itemsize * ref.lanes
+            return Pointer(ref.memory, ref.offset, size, ref.dtype)
+        raise EmulatorError(f"cannot emulate pointer {var.name!r}: it denotes no known memory")
+
+    def shifted(self, pointer: Pointer, offset: Val) -> Pointer:
+        """A pointer moved by bytes."""
+        moved = self.add(self.units(pointer, 1), offset)
+        return Pointer(pointer.memory, moved, 1, pointer.dtype)
+
+    def advanced(self, pointer: Pointer, elements: Val, size: int) -> Pointer:
+        """A pointer moved by elements of ``size`` bytes."""
+        return Pointer(pointer.memory, self.add(self.units(pointer, size), elements), size,
+                       pointer.dtype)  # fmt: skip
+
+
+def _divisible(base: Any, lanes: int) -> bool:
+    """Whether CUDA codegen prints one vector load: it scalarises what it cannot prove aligned.
+
+    Stores have no such test in codegen_c.cc, so a misaligned vector store is printed as one.
+    """
+    modular = sym.Analyzer().modular_set(base)
+    return int(modular.coeff) % lanes == 0 and int(modular.base) % lanes == 0

@@ -1,0 +1,121 @@
+"""The wmma API: opaque fragments, kept as whole tiles for each warp."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from ..errors import EmulatorError
+from .dtypes import poison
+from .fragments import WARP
+from .warp import active_warps
+
+if TYPE_CHECKING:
+    from .machine import Strand
+
+Array = np.ndarray[Any, Any]
+Mask = Array | None
+
+
+class Wmma:
+    """Opaque fragments of the wmma API: ``data[warp, fragment]`` is a whole (rows, cols) tile."""
+
+    def __init__(self, strand: Strand, name: str, elements: int, dtype: np.dtype[Any]) -> None:
+        if strand.n % WARP:
+            raise EmulatorError(f"cannot emulate wmma in a CTA of {strand.n} threads")
+        self.name = name
+        self.dtype = dtype
+        self.elements = elements
+        self.tiles: dict[int, Array] = {}
+
+    def tile(self, strand: Strand, index: int, shape: tuple[int, int]) -> Array:
+        """The fragments of all warps at ``index``, poisoned at first use."""
+        if index not in self.tiles:
+            self.tiles[index] = poison(self.dtype, (strand.n // WARP, *shape))
+        return self.tiles[index]
+
+
+def fill(
+    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], value: Any, mask: Mask
+) -> None:
+    """Run fill_fragment."""
+    put(strand, frag, index, np.asarray(value).astype(frag.dtype), shape, mask)
+
+
+def _uniform(index: Any) -> int:
+    """A fragment index, which must be the same in every thread."""
+    values = np.unique(np.asarray(index))
+    if len(values) != 1:
+        raise EmulatorError(f"cannot emulate a wmma fragment index that varies: {values}")
+    return int(values[0])
+
+
+def put(
+    strand: Strand, frag: Wmma, index: Any, value: Array, shape: tuple[int, int], mask: Mask
+) -> None:
+    """Write the tile of every active warp."""
+    mask = strand.warps(mask, "wmma")
+    tile = frag.tile(strand, _uniform(index), shape)
+    warps = slice(None) if mask is None else mask.reshape(-1, WARP).any(axis=1)
+    tile[warps] = value[warps] if value.ndim == 3 else value
+
+
+def _accesses(
+    strand: Strand, base: Any, stride: Any, shape: tuple[int, int], row_major: bool
+) -> tuple[Array, list[Array]]:
+    """Element indices: flattened tile positions (k, 32) and, for each k, an index per thread."""
+    rows, cols = shape
+    per = rows * cols // WARP
+    # Lanes take consecutive elements along the contiguous dimension of memory.
+    position = np.arange(per)[:, None] * WARP + np.arange(WARP)
+    r, c = position // cols, position % cols
+    if not row_major:
+        r, c = position % rows, position // rows
+    lane = strand.tids % WARP
+    stride = np.asarray(stride)
+    out = []
+    for k in range(per):
+        outer, inner = (r[k, lane], c[k, lane]) if row_major else (c[k, lane], r[k, lane])
+        out.append((base + outer * stride + inner).astype(np.int64))
+    return r * cols + c, out
+
+
+def load(
+    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], view: Any, base: Any,
+    stride: Any, row_major: bool, mask: Mask,
+) -> None:  # fmt: skip
+    """Run load_matrix_sync; which lane reads what is unspecified: an even split here."""
+    positions, accesses = _accesses(strand, base, stride, shape, row_major)
+    warps = strand.n // WARP
+    tile = np.zeros((warps, shape[0] * shape[1]), frag.dtype)
+    for position, at in zip(positions, accesses, strict=True):
+        tile[:, position] = view.load(strand, at, mask).reshape(warps, WARP)
+    put(strand, frag, index, tile.reshape(warps, *shape), shape, mask)
+
+
+def store(
+    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], view: Any, base: Any,
+    stride: Any, row_major: bool, mask: Mask,
+) -> None:  # fmt: skip
+    """Run store_matrix_sync."""
+    mask = strand.warps(mask, "wmma")
+    positions, accesses = _accesses(strand, base, stride, shape, row_major)
+    tile = frag.tile(strand, _uniform(index), shape).reshape(strand.n // WARP, -1)
+    for position, at in zip(positions, accesses, strict=True):
+        view.store(strand, at, tile[:, position].reshape(-1), mask)
+
+
+def mma(
+    strand: Strand, d: tuple[Wmma, Any], a: tuple[Wmma, Any], b: tuple[Wmma, Any],
+    c: tuple[Wmma, Any], shape: tuple[int, int, int], mask: Mask,
+) -> None:  # fmt: skip
+    """Run mma_sync: exact products and sums, rounded once."""
+    m, n, k = shape
+    ta = a[0].tile(strand, _uniform(a[1]), (m, k))
+    tb = b[0].tile(strand, _uniform(b[1]), (k, n))
+    tc = c[0].tile(strand, _uniform(c[1]), (m, n))
+    wide = np.int64 if d[0].dtype.kind == "i" else np.float64
+    out = np.matmul(ta.astype(wide), tb.astype(wide)) + tc.astype(wide)
+    strand.count("mmas", active_warps(strand, mask))
+    put(strand, d[0], d[1], out.astype(d[0].dtype), (m, n), mask)
