@@ -1,0 +1,273 @@
+"""Which shared memory a statement touches, and how: the facts that barriers are placed from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Literal
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm_ffi.structural import WalkResult
+
+from . import ir
+
+Mode = Literal["read", "write", "atomic", "update"]
+
+BARRIERS: Final = (
+    "tirx.cuda.cta_sync",
+    "tirx.cuda.syncthreads_and",
+    "tirx.cuda.syncthreads_or",
+    "tirx.cuda.cluster_sync",
+    "tirx.cuda.grid_sync",
+)
+"""Calls that every thread of the CTA passes together."""
+
+_NUMBERED_BARRIERS: Final = ("tirx.ptx.bar_sync", "tirx.ptx.barrier_sync")
+_WAIT_SOME: Final = "tirx.ptx.cp_async_wait_group"
+_WAIT_ALL: Final = "tirx.ptx.cp_async_wait_all"
+_CP_ASYNC: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
+_CP_ASYNC_LEGACY: Final = "tirx.s_tir.cp_async_raw"
+_MATRIX_LOADS: Final = (
+    "tirx.ptx.ldmatrix",
+    "tirx.ptx_legacy.ldmatrix",
+    "tirx.tvm_load_matrix_sync",
+)
+_MATRIX_STORES: Final = (
+    "tirx.ptx.stmatrix",
+    "tirx.tvm_store_matrix_sync",
+    "tirx.mma_store_legacy",
+    "tirx.mma_store",
+)
+_CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
+_ATOMICS: Final = ("tirx.atomic_add", "tirx.cuda.atomic_add", "tirx.cuda.atomic_cas")
+
+
+@dataclass(frozen=True, eq=False)
+class Access:
+    """One access to a shared buffer.
+
+    ``mode``: ``update`` is an opaque access, which may read and write. ``index``: one expression a
+    dimension; None stands for any value. ``own``: each thread touches just the elements that its
+    index names (false for what a warp does together and for opaque accesses). ``issue``: an
+    asynchronous write starts here and lands at a later wait. ``width``: neighbours along the last
+    dimension that it touches, from the index on.
+    """
+
+    buffer: Any
+    mode: Mode
+    index: tuple[Any, ...]
+    own: bool = True
+    issue: bool = False
+    width: int = 1
+
+
+def event(stmt: Any) -> Literal["barrier", "wait", "wait_all"] | None:
+    """What an Evaluate statement means for ordering, beyond what it touches."""
+    if not isinstance(stmt, tirx.Evaluate) or not isinstance(stmt.value, ir.Call):
+        return None
+    call, name = stmt.value, op_name(stmt.value)
+    if name == "tirx.tvm_storage_sync":
+        return None if str(call.args[0].value) == "warp" else "barrier"
+    if name in BARRIERS or (name in _NUMBERED_BARRIERS and ir.const_int(call.args[0]) == 0):
+        return "barrier"
+    if name == _WAIT_ALL:
+        return "wait_all"
+    if name == _WAIT_SOME:
+        return "wait_all" if ir.const_int(call.args[0]) == 0 else "wait"
+    return None
+
+
+def op_name(call: Any) -> str:
+    """The name of the operator that ``call`` calls."""
+    return str(getattr(call.op, "name", ""))
+
+
+def accesses(node: Any, ranges: sym.Analyzer | None = None) -> list[Access]:
+    """Every access to shared memory in a statement or expression, nested ones included.
+
+    ``ranges``: an analyzer that knows the bounds of the variables; it lets flat offsets be split
+    into slot and rest.
+    """
+    found: list[Access] = []
+    prover = ranges or sym.Analyzer()
+
+    def load(value: Any) -> WalkResult | None:
+        if is_shared(value.source):
+            found.append(Access(value.source, "read", tuple(value.indices)))
+        return None
+
+    def store(stmt: Any) -> None:
+        if is_shared(stmt.buffer):
+            found.append(Access(stmt.buffer, "write", tuple(stmt.indices)))
+
+    def call(value: Any) -> WalkResult | None:
+        return _call(value, found, visit, prover)
+
+    def skip(_: Any) -> WalkResult:
+        return WalkResult.SKIP
+
+    def visit(inner: Any) -> None:
+        callbacks = [
+            (tirx.BufferStore, store),
+            (ir.TensorLoad, load),
+            (ir.TensorRegion, skip),
+            (ir.Call, call),
+        ]
+        tvm_ffi.structural_walk(inner, callbacks, order="pre")
+
+    visit(node)
+    return found
+
+
+def is_shared(buffer: Any) -> bool:
+    """Whether ``buffer`` is a buffer in shared memory."""
+    return ir.is_buffer_var(buffer) and ir.is_shared(buffer)
+
+
+def _call(
+    call: Any, found: list[Access], visit: Callable[[Any], None], prover: sym.Analyzer
+) -> WalkResult | None:
+    name = op_name(call)
+    if name in ("tirx.address_of", "tirx.tvm_access_ptr", "tirx.buffer_data"):
+        _pointers([call], _OPAQUE, found, visit, prover)
+        return WalkResult.SKIP
+    use = _use(call, name)
+    if use is None:
+        return None
+    _pointers(call.args, use, found, visit, prover)
+    return WalkResult.SKIP
+
+
+@dataclass(frozen=True)
+class _Use:
+    """What a call does through its pointers: mode of the first and of the others.
+
+    ``bytes``: that each thread touches at its address; 0 where a warp shares what it loads.
+    """
+
+    first: Mode
+    rest: Mode
+    bytes: int = 0
+    issue: bool = False
+
+
+_OPAQUE: Final = _Use("update", "update")
+
+
+def _use(call: Any, name: str) -> _Use | None:
+    """What is known of the call ``name``; None: its arguments are ordinary expressions."""
+    if name.startswith(_CP_ASYNC):
+        return _Use("write", "read", ir.const_int(call.args[2]) or 0, issue=True)
+    if name == _CP_ASYNC_LEGACY:
+        return _Use("write", "read", issue=True)
+    if name in _MATRIX_LOADS or name.startswith("tirx.ptx.ldmatrix"):
+        return _Use("read", "read")
+    if name in _MATRIX_STORES or name.startswith("tirx.ptx.stmatrix"):
+        return _Use("write", "write")
+    if name in _ATOMICS or name.startswith(("tirx.ptx.atom", "tirx.ptx.red")):
+        return _Use("atomic", "atomic")
+    return None
+
+
+def _pointers(
+    args: Sequence[Any],
+    use: _Use,
+    found: list[Access],
+    visit: Callable[[Any], None],
+    prover: sym.Analyzer,
+) -> None:
+    """Record what each pointer among ``args`` points to; visit everything else."""
+    for position, arg in enumerate(args):
+        pointer = _pointer(arg)
+        if pointer is None:
+            visit(arg)
+            continue
+        for index in _offsets(pointer):
+            visit(index)
+        access = _pointed(pointer, use.rest if position else use.first, use, prover)
+        if access is not None:
+            found.append(access)
+
+
+def _pointer(arg: Any) -> Any | None:
+    """The call in ``arg`` that makes a pointer into a buffer, if there is one."""
+    while isinstance(arg, ir.Call) and op_name(arg) in _CASTS:
+        arg = arg.args[0]
+    if not isinstance(arg, ir.Call):
+        return None
+    name = op_name(arg)
+    if name == "tirx.address_of":
+        return arg if isinstance(arg.args[0], ir.TensorLoad) else None
+    if name == "tirx.tvm_access_ptr":
+        return arg if _data_buffer(arg.args[1]) is not None else None
+    return arg if name == "tirx.buffer_data" else None
+
+
+def _offsets(pointer: Any) -> Sequence[Any]:
+    """The expressions that say where in its buffer a pointer points."""
+    name = op_name(pointer)
+    if name == "tirx.address_of":
+        return list(pointer.args[0].indices)
+    return list(pointer.args[2:4]) if name == "tirx.tvm_access_ptr" else []
+
+
+def _pointed(pointer: Any, mode: Mode, use: _Use, prover: sym.Analyzer) -> Access | None:
+    name = op_name(pointer)
+    if name == "tirx.address_of":
+        load = pointer.args[0]
+        return _addressed(load, mode, use) if is_shared(load.source) else None
+    if name == "tirx.buffer_data":
+        buffer = pointer.args[0]
+        return whole(buffer, mode, use.issue) if is_shared(buffer) else None
+    buffer = _data_buffer(pointer.args[1])
+    if not is_shared(buffer):
+        return None
+    mask = ir.const_int(pointer.args[4])
+    if mode == "update" and mask in (1, 2):
+        mode = "read" if mask == 1 else "write"
+    slot = _slot_of(buffer, pointer.args[2], pointer.args[3], prover)
+    index = (slot, *(None for _ in list(buffer.shape)[1:]))
+    return Access(buffer, mode, index, own=False, issue=use.issue)
+
+
+def _addressed(load: Any, mode: Mode, use: _Use) -> Access:
+    """The access at ``address_of(load)``.
+
+    A known call touches neighbours along the last dimension; an unknown one may walk anywhere.
+    """
+    buffer, index = load.source, tuple(load.indices)
+    width = use.bytes // ir.dtype_bytes(buffer.dtype)
+    if width:
+        return Access(buffer, mode, index, own=True, issue=use.issue, width=width)
+    if mode == "atomic":
+        return Access(buffer, mode, index, own=False)
+    if use is _OPAQUE:
+        return whole(buffer, mode, issue=False)
+    return Access(buffer, mode, (*index[:-1], None), own=False, issue=use.issue)
+
+
+def whole(buffer: Any, mode: Mode, issue: bool = False) -> Access:
+    """An access to any part of ``buffer`` by any thread."""
+    return Access(buffer, mode, (None,) * len(buffer.shape), own=False, issue=issue)
+
+
+def _data_buffer(arg: Any) -> Any | None:
+    """The buffer whose data pointer ``arg`` is, if it is one."""
+    if isinstance(arg, ir.Call) and op_name(arg) == "tirx.buffer_data":
+        return arg.args[0]
+    return arg if ir.is_buffer_var(arg) else None
+
+
+def _slot_of(buffer: Any, offset: Any, extent: Any, prover: sym.Analyzer) -> Any | None:
+    """The first index that a flat range of ``buffer`` stays in, or None."""
+    if len(buffer.shape) < 2:
+        return None
+    slot: Any = ir.i32(1)
+    for size in list(buffer.shape)[1:]:
+        slot = slot * size
+    slot = prover.simplify(slot)
+    rest = prover.simplify(tirx.floormod(offset, slot))
+    if not prover.can_prove(rest + extent <= slot):
+        return None
+    return prover.simplify(tirx.floordiv(offset, slot))

@@ -1,0 +1,193 @@
+"""Whether two accesses to shared memory, by any two threads, can touch the same element.
+
+First by slot: `(k + 3) % 4` and `k % 4` differ for every `k`, which TVM's analyzer does not prove.
+Then by value: where index expressions depend on thread and lane variables of known extent, they are
+evaluated for every thread, so an element that only its own thread touches needs no barrier.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+import tvm_ffi
+from tvm import sym
+from tvm.ir import prim
+
+from . import ir
+
+Index = tuple[Any, ...]
+Lanes = Mapping[Any, int]
+Points = npt.NDArray[np.int64]
+
+MAX_POINTS: Final = 1 << 18
+"""Elements enumerated for one access; past it two accesses count as touching."""
+
+_BINARY: Final = {
+    prim.Add: np.add,
+    prim.Sub: np.subtract,
+    prim.Mul: np.multiply,
+    prim.FloorDiv: np.floor_divide,
+    prim.FloorMod: np.mod,
+    prim.Min: np.minimum,
+    prim.Max: np.maximum,
+    prim.BitwiseAnd: np.bitwise_and,
+    prim.BitwiseOr: np.bitwise_or,
+    prim.BitwiseXor: np.bitwise_xor,
+    prim.LShift: np.left_shift,
+    prim.RShift: np.right_shift,
+}
+
+
+def differ(a: Any, b: Any, local: Lanes, prover: sym.Analyzer) -> bool:
+    """Whether two indices are never equal, whatever their variables are.
+
+    ``local``: variables that differ between the two sides, because the threads differ or the
+    position inside the access does.
+    """
+    if a is None or b is None:
+        return False
+    if ir.uses(a, local) or ir.uses(b, local):
+        x, y = prover.const_int_bound(a), prover.const_int_bound(b)
+        return bool(x.max_value < y.min_value or y.max_value < x.min_value)
+    return all(
+        _residues_differ(x, y, prover) for x in _values(a, prover) for y in _values(b, prover)
+    )
+
+
+def apart(
+    a: Index, a_lanes: Lanes, b: Index, b_lanes: Lanes, threads: Lanes, prover: sym.Analyzer
+) -> bool:
+    """Whether no element is touched by one thread through ``a`` and by another through ``b``.
+
+    ``a_lanes``, ``b_lanes``: loop variables inside each access with their extents (from 0);
+    ``threads``: those that tell threads apart. Every other variable is the same on both sides.
+    """
+    if any(x is None for x in (*a, *b)):
+        return False
+    local = {**threads, **a_lanes, **b_lanes}
+    for x, y in zip(a, b):
+        uniform = prover.simplify(_at_origin(x, local) - _at_origin(y, local))
+        if ir.const_int(uniform) is None:
+            return False
+    first = _points(a, a_lanes, threads, prover)
+    second = _points(b, b_lanes, threads, prover)
+    if first is None or second is None:
+        return False
+    shift = [ir.const_int(_at_origin(y, local) - _at_origin(x, local)) or 0 for x, y in zip(a, b)]
+    return _threads_agree(first, second + np.array(shift, np.int64)[:, None, None])
+
+
+def _threads_agree(a: Points, b: Points) -> bool:
+    """Whether each element, of points [dimension, thread, lane], belongs to one thread in both."""
+    low = np.minimum(a.min(axis=(1, 2)), b.min(axis=(1, 2)))
+    high = np.maximum(a.max(axis=(1, 2)), b.max(axis=(1, 2)))
+    size = high - low + 1
+    if float(np.prod(size.astype(float))) > 64 * MAX_POINTS:
+        return False
+    flat_a = np.ravel_multi_index(tuple(a - low[:, None, None]), tuple(size))
+    flat_b = np.ravel_multi_index(tuple(b - low[:, None, None]), tuple(size))
+    owner_low = np.full(int(np.prod(size)), np.iinfo(np.int64).max)
+    owner_high = np.full(int(np.prod(size)), -1)
+    thread = np.broadcast_to(np.arange(a.shape[1])[:, None], flat_a.shape)
+    np.minimum.at(owner_low, flat_a.ravel(), thread.ravel())
+    np.maximum.at(owner_high, flat_a.ravel(), thread.ravel())
+    other = np.broadcast_to(np.arange(b.shape[1])[:, None], flat_b.shape)
+    free = owner_high[flat_b] < 0
+    mine = (owner_low[flat_b] == other) & (owner_high[flat_b] == other)
+    return bool(np.all(free | mine))
+
+
+def _points(index: Index, lanes: Lanes, threads: Lanes, prover: sym.Analyzer) -> Points | None:
+    """The elements relative to the origin that ``index`` names, as [dimension, thread, lane]."""
+    extents = [*threads.values(), *lanes.values()]
+    if any(extent is None for extent in extents):
+        return None
+    count = int(np.prod([float(extent) for extent in extents]))
+    if count > MAX_POINTS:
+        return None
+    grid = np.indices(tuple(extents), dtype=np.int64).reshape(len(extents), -1)
+    env = dict(zip([*threads, *lanes], grid))
+    local = {**threads, **lanes}
+    rows = []
+    for expr in index:
+        relative = prover.simplify(expr - _at_origin(expr, local))
+        values = _evaluate(relative, env)
+        if values is None:
+            return None
+        rows.append(np.broadcast_to(values, (count,)))
+    threads_count = int(np.prod([1, *threads.values()]))
+    return np.stack(rows).reshape(len(index), threads_count, -1)
+
+
+def _evaluate(expr: Any, env: Mapping[Any, Points]) -> Any | None:
+    """``expr`` for every point, or None where it holds something not known per point."""
+    if isinstance(expr, prim.IntImm):
+        return np.int64(int(expr.value))
+    if isinstance(expr, prim.Cast):
+        return _evaluate(expr.value, env)
+    combine = _BINARY.get(type(expr))
+    if combine is not None:
+        left, right = _evaluate(expr.a, env), _evaluate(expr.b, env)
+        return None if left is None or right is None else combine(left, right)
+    if isinstance(expr, ir.Var):
+        return env.get(expr)
+    return None
+
+
+def _at_origin(expr: Any, local: Lanes) -> Any:
+    return ir.substitute(expr, {var: ir.i32(0) for var in local})
+
+
+def _values(expr: Any, prover: sym.Analyzer) -> Sequence[tuple[Any, int | None]]:
+    """What ``expr`` may be: each a value and the modulus it is known by (None: exactly)."""
+    expr = prover.simplify(expr)
+    modulus = _modulus(expr)
+    inner = expr if modulus is None else expr.a
+    return [(value, modulus) for value in _clamped(inner, prover)]
+
+
+def _modulus(expr: Any) -> int | None:
+    """``n`` of ``x % n`` and of ``x & (n - 1)``."""
+    if isinstance(expr, prim.FloorMod):
+        return ir.const_int(expr.b)
+    if isinstance(expr, prim.BitwiseAnd):
+        mask = ir.const_int(expr.b)
+        return mask + 1 if mask is not None and mask > 0 and mask & (mask + 1) == 0 else None
+    return None
+
+
+def _clamped(expr: Any, prover: sym.Analyzer) -> list[Any]:
+    """``expr`` with each ``min`` and ``max`` in it resolved, both ways where neither is proven."""
+    found: list[Any] = []
+    ir.walk(expr, (prim.Min, prim.Max), found.append)
+    if not found:
+        return [expr]
+    clamp = found[0]
+    low_first = prover.can_prove(clamp.a <= clamp.b)
+    low_last = not low_first and prover.can_prove(clamp.b <= clamp.a)
+    if isinstance(clamp, prim.Max):
+        low_first, low_last = low_last, low_first
+    ways = [clamp.a] if low_first else [clamp.b] if low_last else [clamp.a, clamp.b]
+    return [value for way in ways for value in _clamped(_replace(expr, clamp, way), prover)]
+
+
+def _replace(expr: Any, old: Any, new: Any) -> Any:
+    swap = (type(old), lambda node: new if node.same_as(old) else node)
+    return tvm_ffi.structural_map(expr, [swap], order="pre")
+
+
+def _residues_differ(
+    a: tuple[Any, int | None], b: tuple[Any, int | None], prover: sym.Analyzer
+) -> bool:
+    (x, m), (y, n) = a, b
+    gap = prover.simplify(y - x)
+    distance = ir.const_int(gap)
+    if m is None and n is None:
+        return distance != 0 if distance is not None else bool(prover.can_prove(gap != 0))
+    if m is None or n is None:
+        modulus, exact = (n, ir.const_int(x)) if m is None else (m, ir.const_int(y))
+        return exact is not None and not 0 <= exact < (modulus or 0)
+    return m == n and distance is not None and distance % m != 0

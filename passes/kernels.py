@@ -1,0 +1,120 @@
+"""Where the kernels of a function are, and rebuilding the statements above and inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tvm import tirx
+
+from . import ir
+
+
+def map_kernels(func: Any, rewrite: Callable[[Any], Any]) -> Any:
+    """``func`` with each kernel (outermost statement bound to the GPU) rewritten.
+
+    One function may hold several kernels in sequence. The same object comes back when nothing
+    changed.
+    """
+    body = _map(func.body, rewrite)
+    if body.same_as(func.body):
+        return func
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def has_kernel(func: Any) -> bool:
+    """Whether anything in ``func`` is bound to the GPU."""
+    found: list[Any] = []
+
+    def keep(kernel: Any) -> Any:
+        found.append(kernel)
+        return kernel
+
+    map_kernels(func, keep)
+    return bool(found)
+
+
+def thread_tag(stmt: Any) -> str | None:
+    """The thread axis that ``stmt`` binds, such as ``threadIdx.x``; None when it binds none."""
+    if isinstance(stmt, tirx.For) and stmt.thread_binding is not None:
+        return str(stmt.thread_binding.thread_tag)
+    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key in ("thread_extent", "virtual_thread"):
+        return str(stmt.node.thread_tag)
+    return None
+
+
+def thread_extents(kernel: Any) -> dict[Any, int | None]:
+    """The threadIdx variables of a kernel with their extents (None: not a constant)."""
+    found: dict[Any, int | None] = {}
+
+    def bound(stmt: Any) -> None:
+        if (thread_tag(stmt) or "").startswith("threadIdx"):
+            loop = isinstance(stmt, tirx.For)
+            var = stmt.loop_var if loop else stmt.node.var
+            found[var] = ir.const_int(stmt.extent if loop else stmt.value)
+
+    ir.walk(kernel, (tirx.For, tirx.AttrStmt), bound)
+    return found
+
+
+def bodies(stmt: Any) -> list[Any]:
+    """The statements directly inside ``stmt``."""
+    if isinstance(stmt, tirx.SeqStmt):
+        return list(stmt.seq)
+    if isinstance(stmt, tirx.For | tirx.While | tirx.AttrStmt):
+        return [stmt.body]
+    if isinstance(stmt, tirx.IfThenElse):
+        return [stmt.then_case, *([] if stmt.else_case is None else [stmt.else_case])]
+    if isinstance(stmt, ir.SBlockRealize):
+        return [stmt.block.body]
+    return []
+
+
+def with_bodies(stmt: Any, new: Sequence[Any]) -> Any:
+    """``stmt`` around other inner statements; ``stmt`` itself when they are the same."""
+    if all(a.same_as(b) for a, b in zip(new, bodies(stmt))):
+        return stmt
+    if isinstance(stmt, tirx.SeqStmt):
+        return ir.seq(*new)
+    if isinstance(stmt, tirx.For):
+        return tirx.For(
+            stmt.loop_var,
+            stmt.min,
+            stmt.extent,
+            stmt.kind,
+            new[0],
+            stmt.thread_binding,
+            stmt.annotations,
+            stmt.step,
+        )
+    if isinstance(stmt, tirx.While):
+        return tirx.While(stmt.condition, new[0])
+    if isinstance(stmt, tirx.AttrStmt):
+        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, new[0])
+    if isinstance(stmt, tirx.IfThenElse):
+        return tirx.IfThenElse(stmt.condition, new[0], new[1] if len(new) > 1 else None)
+    return with_block(stmt, body=new[0])
+
+
+def with_block(realize: Any, *, body: Any = None, allocs: Sequence[Any] | None = None) -> Any:
+    """An SBlockRealize whose block has another body or other allocations."""
+    block = realize.block
+    new = ir.SBlock(
+        block.iter_vars,
+        block.reads,
+        block.writes,
+        block.name_hint,
+        block.body if body is None else body,
+        block.init,
+        block.alloc_buffers if allocs is None else list(allocs),
+        block.match_buffers,
+        block.annotations,
+    )
+    return ir.SBlockRealize(realize.iter_values, realize.predicate, new)
+
+
+def _map(stmt: Any, rewrite: Callable[[Any], Any]) -> Any:
+    if thread_tag(stmt) is not None:
+        return rewrite(stmt)
+    inner = bodies(stmt)
+    return with_bodies(stmt, [_map(body, rewrite) for body in inner]) if inner else stmt

@@ -1,0 +1,281 @@
+"""What barrier placement knows: statements as nodes, accesses as items, what is pending where."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal, TypeAlias
+
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ..plan import SyncPlan
+from . import ir
+from .accesses import Access, op_name
+from .kernels import with_bodies
+
+PHASE: Final = "pipeliner.phase"
+"""For annotation that says which part of a pipelined loop a loop is."""
+
+EXACT_ITERATIONS: Final = 3
+"""Iterations a loop-carried access is followed exactly; beyond, it is any earlier iteration."""
+
+_MERGE_OVER: Final = 8
+"""Accesses of one statement to one slot that are kept apart; more become one."""
+
+_EVENTS: Final = ("barrier", "wait", "wait_all")
+_OWN_ORDER: Final = (
+    "tirx.tvm_storage_sync",
+    "tirx.ptx.mbarrier",
+    "tirx.ptx.bar_",
+    "tirx.ptx.barrier_",
+    "tirx.cuda.mbarrier",
+    "tirx.cuda.warp_sync",
+    "tirx.cuda.warpgroup_sync",
+)
+
+Path: TypeAlias = "tuple[int, ...]"
+Lanes: TypeAlias = "Mapping[Any, int | None]"
+Kind = Literal["leaf", "wrap", "seq", "loop", "branch", "barrier", "wait", "wait_all"]
+
+
+@dataclass(frozen=True, eq=False)
+class Item:
+    """An access, the loops inside its leaf (``lanes``: variable to extent), and its op."""
+
+    access: Access
+    lanes: Lanes
+    op: str
+
+
+@dataclass(frozen=True, eq=False)
+class Pending:
+    """An item since the last barrier, as seen from the current iteration of every loop.
+
+    ``index``: its index, loop variables moved to the iteration that made it. ``path``: its leaf.
+    ``first``: variables of loops entered since, still in their first iteration. ``crossed``: for
+    each loop that carried it, the loop's depth and how many iterations ago. ``gone``: loops since
+    left, and iterations before their last.
+    """
+
+    item: Item
+    index: tuple[Any, ...]
+    path: Path
+    first: frozenset[Any] = frozenset()
+    crossed: tuple[tuple[int, int], ...] = ()
+    gone: tuple[tuple[Path, int], ...] = ()
+
+    @property
+    def key(self) -> Any:
+        """What tells it from others: two with one key have one index."""
+        return (id(self.item), self.first, self.crossed, self.gone)
+
+
+@dataclass(frozen=True)
+class State:
+    """What has happened since the last barrier, and the buffers being written asynchronously."""
+
+    pending: Mapping[Any, Pending] = field(default_factory=dict)
+    flying: frozenset[Any] = frozenset()
+
+    def __or__(self, other: State) -> State:
+        return State({**self.pending, **other.pending}, self.flying | other.flying)
+
+    def within(self, other: State) -> bool:
+        """Whether ``other`` says at least as much."""
+        return self.pending.keys() <= other.pending.keys() and self.flying <= other.flying
+
+    def each(self, change: Callable[[Pending], Pending]) -> State:
+        """This state with every pending access changed."""
+        changed = [change(entry) for entry in self.pending.values()]
+        return replace(self, pending={entry.key: entry for entry in changed})
+
+
+@dataclass(eq=False)
+class Node:
+    """A statement of the kernel, as far as ordering is concerned.
+
+    ``items``: the accesses of a leaf, or those of the condition of a loop or branch. ``why``: set
+    when a barrier stands before the statement. ``landed``: the writes that a wait completes.
+    """
+
+    kind: Kind
+    stmt: Any
+    children: list[Node] = field(default_factory=list)
+    items: list[Item] = field(default_factory=list)
+    op: str = ""
+    why: str = ""
+    path: Path = ()
+    landed: dict[Any, Item] = field(default_factory=dict)
+
+
+# Nodes.
+
+
+def number(node: Node, path: Path) -> None:
+    """Give every node the child positions that lead to it."""
+    node.path = path
+    for i, child in enumerate(node.children):
+        number(child, (*path, i))
+
+
+def nodes(node: Node) -> Iterator[Node]:
+    """``node`` and everything under it, in program order."""
+    yield node
+    for child in node.children:
+        yield from nodes(child)
+
+
+def has_event(node: Node) -> bool:
+    """Whether a barrier or a wait stands under ``node``."""
+    return any(inner.kind in _EVENTS for inner in nodes(node))
+
+
+def pruned(node: Node) -> Node:
+    """``node``, or a leaf when nothing under it matters."""
+    if has_event(node) or any(inner.items for inner in nodes(node)):
+        return node
+    return Node("leaf", node.stmt, op=node.op)
+
+
+def parts(node: Node) -> list[list[Item]]:
+    """The accesses under ``node``, one list for each statement, in program order."""
+    return [inner.items for inner in nodes(node) if inner.items]
+
+
+def merged(items: Sequence[Item]) -> list[Item]:
+    """``items`` with many accesses to one slot of one buffer as one, to bound the work."""
+    groups: dict[Any, list[Item]] = {}
+    for item in items:
+        access = item.access
+        key = (access.buffer, access.mode, access.own, access.issue, str(access.index[0]))
+        groups.setdefault(key, []).append(item)
+    kept: list[Item] = []
+    for group in groups.values():
+        kept.extend(group if len(group) <= _MERGE_OVER else [_as_one(group)])
+    return kept
+
+
+def _as_one(group: Sequence[Item]) -> Item:
+    access = group[0].access
+    index = (access.index[0], *(None for _ in access.index[1:]))
+    lanes = {var: extent for item in group for var, extent in item.lanes.items()}
+    return Item(replace(access, index=index, own=False), lanes, group[0].op)
+
+
+def lanes(loop: Any) -> int | None:
+    """One more than the largest value of a loop's variable, if constant and never negative."""
+    low, extent = ir.const_int(loop.min), ir.const_int(loop.extent)
+    return None if low is None or extent is None or low < 0 else low + extent
+
+
+def orders_itself(stmt: Any) -> bool:
+    """Whether a statement has synchronisation of its own, such as mbarriers between roles."""
+    found: list[Any] = []
+    ir.walk(stmt, ir.Call, lambda c: found.append(c) if op_name(c).startswith(_OWN_ORDER) else None)
+    return bool(found)
+
+
+def title(stmt: Any) -> str:
+    """A statement in a few words, for an error."""
+    if isinstance(stmt, tirx.For):
+        return f"loop '{stmt.loop_var.name}'"
+    condition = stmt.predicate if isinstance(stmt, ir.SBlockRealize) else stmt.condition
+    return f"condition '{condition}'"
+
+
+def pair(a: Item, b: Item) -> str:
+    """Two conflicting accesses in words."""
+    letter = {"read": "R", "write": "W"}
+    kind = f"{letter.get(b.access.mode, 'W')}A{letter.get(a.access.mode, 'W')}"
+    names = f"'{a.access.buffer.name}'"
+    if not a.access.buffer.same_as(b.access.buffer):
+        names += f" and '{b.access.buffer.name}' in the same bytes"
+    ops = f" ({a.op} before {b.op})" if a.op and b.op else ""
+    return f"{kind} on {names}{ops}"
+
+
+def rebuild(node: Node) -> Any:
+    """The statement of ``node`` with its barriers."""
+    stmt = node.stmt
+    if node.children:
+        stmt = with_bodies(stmt, [rebuild(child) for child in node.children])
+    if not node.why:
+        return stmt
+    return ir.seq(tirx.Evaluate(T.tvm_storage_sync("shared")), stmt)
+
+
+def summary(root: Node) -> SyncPlan:
+    """What orders the kernel under ``root``."""
+    waits = [n for n in nodes(root) if n.kind in ("wait", "wait_all")]
+    steady = [n for n in nodes(root) if n.kind == "loop" and _phase(n.stmt) == "steady"]
+    return SyncPlan(
+        barriers=_barriers(root),
+        barriers_in_steady=max((_barriers(loop) for loop in steady), default=0),
+        waits=tuple(_wait(n) for n in waits),
+        reasons=tuple(f"barrier for {n.why}" for n in nodes(root) if n.why),
+    )
+
+
+def _barriers(node: Node) -> int:
+    return sum((n.kind == "barrier") + bool(n.why) for n in nodes(node))
+
+
+def _phase(stmt: Any) -> str:
+    return str(getattr(stmt, "annotations", {}).get(PHASE, ""))
+
+
+def _wait(node: Node) -> str:
+    count = 0 if node.kind == "wait_all" else ir.const_int(node.stmt.value.args[0])
+    return f"{node.op + ': ' if node.op else ''}wait_group {count}"
+
+
+# What is pending, as control moves.
+
+
+def entered(entry: Pending, var: Any | None) -> Pending:
+    """``entry`` at the start of the first iteration of the loop over ``var``."""
+    return entry if var is None else replace(entry, first=entry.first | {var})
+
+
+def carried(entry: Pending, loop: Node) -> Pending:
+    """``entry`` at the end of an iteration of ``loop``, as the next one sees it."""
+    var = getattr(loop.stmt, "loop_var", None)
+    if not _inside(entry, loop):
+        return replace(entry, first=entry.first - {var})
+    crossed = dict(entry.crossed)
+    depth = len(loop.path)
+    ago = crossed.get(depth, 0)
+    crossed[depth] = min(ago + 1, EXACT_ITERATIONS + 1)
+    index = entry.index
+    if var is not None:
+        step = getattr(loop.stmt, "step", None)
+        any_earlier = ir.Var(f"{var.name}_earlier", "int32")
+        value = var - (1 if step is None else step) if ago < EXACT_ITERATIONS else any_earlier
+        index = _moved(index, var, value)
+    return replace(entry, index=index, crossed=tuple(sorted(crossed.items())))
+
+
+def left(entry: Pending, loop: Node, last: Any) -> Pending:
+    """``entry`` after ``loop``, whose last iteration had ``last``."""
+    var = loop.stmt.loop_var
+    first = entry.first - {var}
+    if not _inside(entry, loop):
+        return replace(entry, first=first)
+    crossed = dict(entry.crossed)
+    ago = crossed.pop(len(loop.path), 0)
+    return replace(
+        entry,
+        index=_moved(entry.index, var, last),
+        first=first,
+        crossed=tuple(sorted(crossed.items())),
+        gone=(*entry.gone, (loop.path, ago)),
+    )
+
+
+def _inside(entry: Pending, loop: Node) -> bool:
+    return entry.path[: len(loop.path)] == loop.path
+
+
+def _moved(index: tuple[Any, ...], var: Any, value: Any) -> tuple[Any, ...]:
+    return tuple(x if x is None else ir.substitute(x, {var: value}) for x in index)

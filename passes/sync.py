@@ -1,0 +1,357 @@
+"""Barriers for a whole function: the fewest that order every two conflicting shared accesses.
+
+The function is walked in program order with the set of accesses since the last barrier. The first
+access that conflicts with one of them puts a barrier before itself, as late and as far out as the
+two allow: before the statement of the innermost sequence that holds both, and inside a loop only
+when the loop itself brings the two together. Loops are walked until what they carry into their next
+iteration no longer changes; slots of a ring are told apart across iterations (``footprint``).
+
+    prologue: copies 0 .. depth-2
+    for k:    wait(k)   | barrier |   copies(k + depth-1)   compute(k)
+
+One barrier a step orders both the landed copies before the compute that reads them and the compute
+of the step before, before the copies that reuse its slot.
+
+An asynchronous copy writes from its issue on, and becomes a write of the issuing thread, visible to
+others after a barrier, when a wait lets it land. A barrier stands only where every thread of the
+CTA passes: code under a thread-dependent condition is one unit, a conflict inside it is an error.
+
+Does not handle: an early return under a thread-dependent condition before a barrier.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Range
+
+from ..errors import InternalError, LoweringError
+from ..plan import SmemBuffer, SmemPlan, SyncPlan
+from . import footprint, ir, ordering
+from .accesses import Access, accesses, event, whole
+from .kernels import bodies, map_kernels, thread_extents, thread_tag
+from .ordering import EXACT_ITERATIONS, Item, Kind, Lanes, Node, Path, Pending, State
+from .uniform import Uniformity
+
+
+class _Conflict(Exception):
+    """A barrier is needed before the node at ``path``."""
+
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(why)
+        self.path = path
+        self.why = why
+
+
+def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]:
+    """``func`` with the barriers it needs, and what they are.
+
+    ``smem``: the arena; buffers that share bytes in it are ordered too. LoweringError names a
+    statement that needs a barrier where not every thread of the CTA passes.
+    """
+    places = {buffer.buffer: buffer for buffer in (smem or SmemPlan()).buffers}
+    plans: list[SyncPlan] = []
+
+    def kernel(stmt: Any) -> Any:
+        done, plan = _Synchroniser(stmt, places).run()
+        plans.append(plan)
+        return done
+
+    return map_kernels(func, kernel), SyncPlan(
+        barriers=sum(plan.barriers for plan in plans),
+        barriers_in_steady=max((plan.barriers_in_steady for plan in plans), default=0),
+        waits=tuple(wait for plan in plans for wait in plan.waits),
+        reasons=tuple(reason for plan in plans for reason in plan.reasons),
+    )
+
+
+class _Synchroniser:
+    """One kernel: builds the tree of nodes, places barriers, rebuilds the statement."""
+
+    def __init__(self, kernel: Any, places: Mapping[str, SmemBuffer]) -> None:
+        self._kernel = kernel
+        self._places = places
+        self._threads = thread_extents(kernel)
+        self._uniform = Uniformity(kernel)
+        self._prover = sym.Analyzer()
+        self._lows: dict[Any, Any] = {}
+        self._local_values: set[Any] = set()
+        self._memo: dict[Any, bool] = {}
+        self._root = Node("seq", kernel)
+        ir.walk(kernel, tirx.Bind, lambda bind: self._local_values.add(bind.var))
+        for var, extent in self._threads.items():
+            if extent is not None:
+                self._bind(var, ir.i32(0), ir.i32(extent))
+
+    def run(self) -> tuple[Any, SyncPlan]:
+        """The kernel with barriers, and what they are."""
+        self._root = self._build(self._kernel, {}, "")
+        ordering.number(self._root, ())
+        try:
+            self._visit(self._root, State())
+        except _Conflict as conflict:
+            raise InternalError(f"cannot place the barrier for {conflict.why}") from conflict
+        return ordering.rebuild(self._root), ordering.summary(self._root)
+
+    # The tree.
+
+    def _bind(self, var: Any, low: Any, extent: Any) -> None:
+        if var not in self._lows:
+            self._lows[var] = low
+            self._prover.bind(var, Range.from_min_extent(low, extent))
+
+    def _build(self, stmt: Any, lanes: Lanes, op: str) -> Node:
+        if isinstance(stmt, tirx.SeqStmt):
+            return ordering.pruned(
+                Node("seq", stmt, [self._build(s, lanes, op) for s in stmt.seq], op=op)
+            )
+        if isinstance(stmt, tirx.For):
+            return self._build_for(stmt, lanes, op)
+        if isinstance(stmt, tirx.While):
+            return self._guarded("loop", stmt, stmt.condition, lanes, op)
+        if isinstance(stmt, tirx.IfThenElse):
+            return self._guarded("branch", stmt, stmt.condition, lanes, op)
+        if isinstance(stmt, ir.SBlockRealize):
+            if ir.const_int(stmt.predicate) == 1:
+                return ordering.pruned(self._wrap(stmt, lanes, op))
+            return self._guarded("branch", stmt, stmt.predicate, lanes, op)
+        if isinstance(stmt, tirx.AttrStmt):
+            name = ir.op_name(stmt)
+            node = ordering.pruned(self._wrap(stmt, lanes, name or op))
+            return node if name is None else self._settle(node, True)
+        kind = event(stmt)
+        if kind is not None:
+            return Node(kind, stmt, op=op)
+        return Node("leaf", stmt, items=self._items(stmt, lanes, op), op=op)
+
+    def _wrap(self, stmt: Any, lanes: Lanes, op: str) -> Node:
+        return Node("wrap", stmt, [self._build(body, lanes, op) for body in bodies(stmt)], op=op)
+
+    def _build_for(self, stmt: Any, lanes: Lanes, op: str) -> Node:
+        self._bind(stmt.loop_var, stmt.min, stmt.extent)
+        tag = thread_tag(stmt)
+        if tag is not None:
+            # Virtual threads are run one after the other inside each statement.
+            own = (
+                {}
+                if tag.startswith(("threadIdx", "blockIdx"))
+                else {stmt.loop_var: ordering.lanes(stmt)}
+            )
+            return ordering.pruned(self._wrap(stmt, {**lanes, **own}, op))
+        uniform = self._uniform.is_uniform(stmt.min) and self._uniform.is_uniform(stmt.extent)
+        body = self._build(stmt.body, lanes, op)
+        return self._settle(ordering.pruned(Node("loop", stmt, [body], op=op)), uniform)
+
+    def _guarded(self, kind: Kind, stmt: Any, condition: Any, lanes: Lanes, op: str) -> Node:
+        children = [self._build(body, lanes, op) for body in bodies(stmt)]
+        node = Node(kind, stmt, children, self._items(condition, lanes, op), op)
+        return self._settle(ordering.pruned(node), self._uniform.is_uniform(condition))
+
+    def _items(self, part: Any, lanes: Lanes, op: str) -> list[Item]:
+        return ordering.merged([self._item(a, lanes, op) for a in accesses(part, self._prover)])
+
+    def _item(self, access: Access, lanes: Lanes, op: str) -> Item:
+        """``access`` as an item, without indices that may change from one mention to the next."""
+        index = tuple(x if self._is_fixed(x) else None for x in access.index)
+        if access.width > 1 and index[-1] is not None:
+            element = ir.Var("element", "int32")
+            self._bind(element, ir.i32(0), ir.i32(access.width))
+            index = (*index[:-1], index[-1] + element)
+            lanes = {**lanes, element: access.width}
+        return Item(replace(access, index=index), lanes, op)
+
+    def _is_fixed(self, index: Any) -> bool:
+        if index is None or ir.uses(index, self._local_values):
+            return False
+        moving: list[Any] = []
+        ir.walk(index, (ir.TensorLoad, ir.Call), moving.append)
+        return not moving
+
+    def _settle(self, node: Node, uniform: bool) -> Node:
+        """``node`` as one leaf where no barrier is needed, or none is possible, inside it."""
+        if node.kind == "leaf":
+            return node
+        parts = ordering.parts(node)
+        if node.kind == "loop" and isinstance(node.stmt, tirx.For):
+            lane = {node.stmt.loop_var: ordering.lanes(node.stmt)}
+            parts = [[replace(i, lanes={**i.lanes, **lane}) for i in part] for part in parts]
+        clash = self._clash(parts, node.kind == "loop")
+        if uniform and (clash or ordering.has_event(node)):
+            return node
+        if clash and not ordering.orders_itself(node.stmt):
+            raise LoweringError(
+                "cannot order shared memory under the thread-dependent "
+                f"{ordering.title(node.stmt)}: {clash} needs a barrier that some threads miss"
+            )
+        items = [item for part in parts for item in part]
+        return Node("leaf", node.stmt, items=ordering.merged(items), op=node.op)
+
+    def _clash(self, parts: list[list[Item]], looped: bool) -> str:
+        """The first two accesses that need an order, in words; empty when there are none.
+
+        In a loop every access is compared with every other: its iterations are lanes of them.
+        """
+        for i, part in enumerate(parts):
+            for other in parts if looped else parts[i + 1 :]:
+                for a, b in itertools.product(part, other):
+                    if self._conflict(a, a.access.index, b, b.access.index):
+                        return ordering.pair(a, b)
+        return ""
+
+    # Conflicts.
+
+    def _conflict(self, a: Item, a_index: Any, b: Item, b_index: Any) -> bool:
+        first, second = a.access, b.access
+        if first.mode == second.mode and first.mode in ("read", "atomic"):
+            return False
+        if not first.buffer.same_as(second.buffer):
+            return self._share_bytes(first.buffer, second.buffer)
+        local = {**self._threads, **a.lanes, **b.lanes}
+        if any(footprint.differ(x, y, local, self._prover) for x, y in zip(a_index, b_index)):
+            return False
+        return not (
+            first.own
+            and second.own
+            and footprint.apart(a_index, a.lanes, b_index, b.lanes, self._threads, self._prover)
+        )
+
+    def _share_bytes(self, a: Any, b: Any) -> bool:
+        x, y = self._places.get(str(a.name)), self._places.get(str(b.name))
+        if x is None or y is None:
+            return False
+        return x.offset < y.offset + y.bytes and y.offset < x.offset + x.bytes
+
+    # Placing barriers.
+
+    def _visit(self, node: Node, state: State) -> State:
+        """The state after ``node``; the barriers under it are placed anew."""
+        node.why = ""
+        while True:
+            entry = replace(state, pending={}) if node.why else state
+            try:
+                return self._enter(node, entry)
+            except _Conflict as conflict:
+                if conflict.path != node.path or node.why:
+                    raise
+                node.why = conflict.why
+
+    def _enter(self, node: Node, state: State) -> State:
+        if node.kind == "barrier":
+            return replace(state, pending={})
+        if node.kind in ("wait", "wait_all"):
+            return self._land(node, state)
+        state = self._touch(node, state)
+        if node.kind == "branch":
+            outs = [self._visit(child, state) for child in node.children]
+            return outs[0] | (outs[1] if len(outs) > 1 else state)
+        if node.kind == "loop":
+            return self._loop(node, state)
+        for child in node.children:
+            state = self._visit(child, state)
+        return state
+
+    def _touch(self, node: Node, state: State) -> State:
+        """The state after the accesses of ``node`` itself."""
+        if not node.items:
+            return state
+        self._check(node, state)
+        entries = [Pending(item, item.access.index, node.path) for item in node.items]
+        issued = {item.access.buffer for item in node.items if item.access.issue}
+        pending = {**state.pending, **{entry.key: entry for entry in entries}}
+        return State(pending, state.flying | issued)
+
+    def _land(self, node: Node, state: State) -> State:
+        """The state after a wait: any copy in flight may be what it completes."""
+        pending = dict(state.pending)
+        for buffer in state.flying:
+            item = node.landed.setdefault(
+                buffer, Item(whole(buffer, "write"), {}, node.op or "wait")
+            )
+            entry = Pending(item, item.access.index, node.path)
+            pending[entry.key] = entry
+        return State(pending, frozenset() if node.kind == "wait_all" else state.flying)
+
+    def _loop(self, node: Node, state: State) -> State:
+        """The state after a loop.
+
+        What the loop itself carries is found first, without what came before it: where only that
+        conflicts, one barrier before the loop is enough.
+        """
+        var = getattr(node.stmt, "loop_var", None)
+        before = state.each(lambda entry: ordering.entered(entry, var))
+        with self._running(node.stmt):
+            alone, _ = self._iterate(node, State(flying=state.flying), State(flying=state.flying))
+            _, after = self._iterate(node, before, alone)
+        if var is None:
+            return after | state
+        last = self._prover.simplify(node.stmt.min + node.stmt.extent - 1)
+        after = after.each(lambda entry: ordering.left(entry, node, last))
+        return after if self._prover.can_prove(node.stmt.extent >= 1) else after | state
+
+    def _running(self, stmt: Any) -> AbstractContextManager[Any]:
+        """The prover's knowledge inside a loop: it has an iteration."""
+        if not isinstance(stmt, tirx.For) or ir.const_int(stmt.extent) is not None:
+            return nullcontext()
+        scope: AbstractContextManager[Any] = self._prover.constraint_scope(stmt.extent >= 1)
+        return scope
+
+    def _iterate(self, node: Node, before: State, carried: State) -> tuple[State, State]:
+        """What an iteration hands to the next, and the state after it, at the fixed point."""
+        for count in itertools.count():
+            after = self._visit(node.children[0], before | carried)
+            handed = after.each(lambda entry: ordering.carried(entry, node))
+            if handed.within(before | carried):
+                break
+            # Exchanged at first, because a barrier placed now may end what was carried; later only
+            # added to, which is sure to end.
+            carried = handed if count < EXACT_ITERATIONS else handed | carried
+        return carried, after
+
+    def _check(self, node: Node, state: State) -> None:
+        """Raise where a barrier must stand if ``node`` conflicts with what is pending."""
+        place: Path = ()
+        why = ""
+        for entry, item in itertools.product(state.pending.values(), node.items):
+            if not self._pending_conflict(entry, item):
+                continue
+            candidate = self._place(entry, node.path)
+            if not why or len(candidate) > len(place):
+                place, why = candidate, ordering.pair(entry.item, item)
+        if why:
+            raise _Conflict(place, why)
+
+    def _pending_conflict(self, entry: Pending, item: Item) -> bool:
+        key = (entry.key, id(item))
+        if key not in self._memo:
+            lows = {var: self._lows[var] for var in entry.first}
+            index = tuple(x if x is None else ir.substitute(x, lows) for x in item.access.index)
+            self._memo[key] = self._conflict(entry.item, entry.index, item, index)
+        return self._memo[key]
+
+    def _place(self, entry: Pending, path: Path) -> Path:
+        """The latest statement up to the leaf at ``path`` that is surely after ``entry``.
+
+        For an access of the same iteration that is the statement of the innermost sequence around
+        both; for one that a loop carried here, the statement of that loop's body.
+        """
+        if entry.crossed:
+            return self._statement(path, min(depth for depth, _ in entry.crossed) + 1)
+        same = sum(1 for _ in itertools.takewhile(lambda ab: ab[0] == ab[1], zip(entry.path, path)))
+        if same == len(entry.path):
+            return self._statement(path, same + 1)
+        return path[: same + 1]
+
+    def _statement(self, path: Path, depth: int) -> Path:
+        """``path`` cut at ``depth``, or where the first sequence further in has its statement."""
+        node = self._root
+        for step in path[:depth]:
+            node = node.children[step]
+        while node.kind == "wrap" and depth < len(path):
+            node = node.children[path[depth]]
+            depth += 1
+        return path[: depth + 1] if node.kind == "seq" else path[:depth]

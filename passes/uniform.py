@@ -1,0 +1,127 @@
+"""Which values are the same in every thread of a CTA: where a barrier may stand.
+
+A value is *divergent* when threads may disagree on it. Threads agree on what they load from shared
+memory or from a buffer that the kernel never writes, as long as they agree on the address.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import tirx
+from tvm_ffi.structural import WalkResult
+
+from . import ir
+
+_PURE: Final = 1
+"""Largest ``TCallEffectKind`` of an operator whose result depends on its arguments alone."""
+
+
+class Uniformity:
+    """The divergent variables and buffers of one kernel, found by iterating to a fixed point."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._written: set[Any] = set()
+        self._divergent: set[Any] = set()
+        ir.walk(kernel, tirx.BufferStore, lambda s: self._written.add(s.buffer))
+        ir.walk(kernel, ir.Call, self._escape)
+        before = -1
+        while before != len(self._divergent):
+            before = len(self._divergent)
+            self._visit(kernel, False)
+
+    def is_uniform(self, expr: Any) -> bool:
+        """Whether every thread of the CTA computes the same ``expr``."""
+        divergent = False
+
+        def var(found: Any) -> None:
+            nonlocal divergent
+            divergent = divergent or found in self._divergent
+
+        def load(found: Any) -> None:
+            nonlocal divergent
+            buffer = found.source
+            # Other CTAs may be writing it: two threads can see different values.
+            divergent = divergent or (ir.is_global(buffer) and buffer in self._written)
+
+        def call(found: Any) -> WalkResult | None:
+            nonlocal divergent
+            kind = getattr(found.op, "get_attr", lambda _: None)("TCallEffectKind")
+            divergent = divergent or kind is None or int(kind) > _PURE
+            return WalkResult.SKIP if divergent else None
+
+        walkers = [(ir.TensorLoad, load), (ir.Call, call), (ir.Var, var)]
+        tvm_ffi.structural_walk(expr, walkers, order="pre")
+        return not divergent
+
+    def _escape(self, call: Any) -> None:
+        """A buffer whose address is taken may be written by whoever gets the address."""
+        name = getattr(call.op, "name", "")
+        if name == "tirx.buffer_data":
+            self._opaque(call.args[0])
+        elif name == "tirx.address_of" and isinstance(call.args[0], ir.TensorLoad):
+            self._opaque(call.args[0].source)
+
+    def _opaque(self, buffer: Any) -> None:
+        if ir.is_buffer_var(buffer):
+            self._written.add(buffer)
+            self._mark_private(buffer)
+
+    def _mark_private(self, buffer: Any) -> None:
+        if not ir.is_shared(buffer) and not ir.is_global(buffer):
+            self._divergent.add(buffer)
+
+    def _visit(self, stmt: Any, diverged: bool) -> None:
+        if isinstance(stmt, tirx.SeqStmt):
+            for inner in stmt.seq:
+                self._visit(inner, diverged)
+        elif isinstance(stmt, tirx.For):
+            self._visit_for(stmt, diverged)
+        elif isinstance(stmt, tirx.IfThenElse):
+            inside = diverged or not self.is_uniform(stmt.condition)
+            self._visit(stmt.then_case, inside)
+            if stmt.else_case is not None:
+                self._visit(stmt.else_case, inside)
+        elif isinstance(stmt, tirx.While):
+            self._visit(stmt.body, diverged or not self.is_uniform(stmt.condition))
+        elif isinstance(stmt, ir.SBlockRealize):
+            self._visit_block(stmt, diverged)
+        elif isinstance(stmt, tirx.AttrStmt):
+            self._visit_attr(stmt, diverged)
+        elif isinstance(stmt, tirx.BufferStore):
+            exprs = (stmt.value, *stmt.indices)
+            if diverged or not all(self.is_uniform(expr) for expr in exprs):
+                self._mark_private(stmt.buffer)
+        elif isinstance(stmt, tirx.Bind) and (diverged or not self.is_uniform(stmt.value)):
+            self._divergent.add(stmt.var)
+
+    def _visit_for(self, stmt: Any, diverged: bool) -> None:
+        if stmt.thread_binding is not None:
+            self._mark_thread(stmt.loop_var, str(stmt.thread_binding.thread_tag))
+        elif diverged or not (self.is_uniform(stmt.min) and self.is_uniform(stmt.extent)):
+            self._divergent.add(stmt.loop_var)
+            diverged = True
+        self._visit(stmt.body, diverged)
+
+    def _visit_block(self, stmt: Any, diverged: bool) -> None:
+        inside = diverged or not self.is_uniform(stmt.predicate)
+        block = stmt.block
+        for axis, value in zip(block.iter_vars, stmt.iter_values):
+            if not self.is_uniform(value):
+                self._divergent.add(axis.var)
+        if block.init is not None:
+            self._visit(block.init, True)
+        self._visit(block.body, inside)
+
+    def _visit_attr(self, stmt: Any, diverged: bool) -> None:
+        if isinstance(stmt.node, tirx.IterVar) and stmt.attr_key in _THREAD_ATTRS:
+            self._mark_thread(stmt.node.var, str(stmt.node.thread_tag))
+        self._visit(stmt.body, diverged)
+
+    def _mark_thread(self, var: Any, tag: str) -> None:
+        if not tag.startswith(("blockIdx", "clusterIdx")):
+            self._divergent.add(var)
+
+
+_THREAD_ATTRS: Final = ("thread_extent", "virtual_thread")
