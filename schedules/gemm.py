@@ -11,17 +11,19 @@
 
 Nothing is bound to threads: who copies and multiplies, with which instruction and how far ahead
 belongs to the passes. Sizes that tiles do not divide are padded inside the copies: a padded read is
-zero, a padded write does not happen.
+zero, a padded write does not happen. A float32 operand that is contiguous along K is transposed on
+its way to shared memory, where a thread of an FMA kernel then finds its operands side by side.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, Final
 
 from tvm import s_tir
 
 from ..errors import WorkloadError
-from .tiles import GemmTile, default_tile, is_ragged
+from .tiles import GemmTile, default_tile, is_ragged, stages_transposed
 from .workloads import INSTRUCTION, MATMUL, Gemm
 
 __all__ = ["GemmTile", "default_tile", "schedule_gemm"]
@@ -80,7 +82,15 @@ def _stage_operands(sch: Any, matmul: Any, gemm: Gemm, tile: GemmTile) -> list[A
         for pad in source:
             if sch.get(sch.get_consumers(pad)[0]).same_as(sch.get(copies[-1])):
                 sch.compute_inline(pad)
+        if stages_transposed(gemm, operand):
+            sch.transform_layout(copies[-1], ("write", 0), _transpose_matrix(gemm))
     return copies
+
+
+def _transpose_matrix(gemm: Gemm) -> Callable[..., list[Any]]:
+    if gemm.batch is None:
+        return lambda row, column: [column, row]
+    return lambda batch, row, column: [batch, column, row]
 
 
 def _inline_epilogue(sch: Any, matmul: Any) -> Any:

@@ -7,17 +7,29 @@ nothing is left alone with the number that says so.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from dataclasses import replace
+from itertools import zip_longest
+from typing import Final, cast
 
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
-from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, RingPlan, SmemPlan
+from ..plan import (
+    CopyPlan,
+    KernelPlan,
+    LoopPlan,
+    MatmulPlan,
+    OpKind,
+    OpPlan,
+    RingPlan,
+    SmemPlan,
+)
 from ..request import Request
 from .copies import plan_copy, shared_bytes
 from .depth import MAX_DEPTH, DepthChoice, check_depth, choose_depth, depth_reasons
 from .mapping import Mapping as Mapped
 from .mapping import map_matmul
+from .ops import op_cost
 from .predict import Prediction, Work, predict
 from .usage import Usage, memory_rate, of_arithmetic, of_copy, of_fragments, of_statement
 
@@ -57,7 +69,7 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     loops.extend(
         LoopPlan(name=name, trip="", pipelined=False, reasons=(why,)) for name, why in info.declined
     )
-    return KernelPlan(
+    kernel = KernelPlan(
         kernel=info.name,
         target=machine.arch,
         machine=machine.name,
@@ -69,6 +81,47 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
         predicted_us=round(sum(p.us for p in predicted), 2),
         reasons=(*reasons, *(_summary(prediction, machine) for prediction in predicted)),
     )
+    return replace(
+        kernel,
+        loops=tuple(
+            replace(loop, ops=_op_plans(found, info, kernel, machine)) if loop.pipelined else loop
+            for loop, found in zip_longest(kernel.loops, info.loops)
+        ),
+    )
+
+
+def _op_plans(
+    loop: LoopInfo, info: KernelInfo, plan: KernelPlan, machine: Machine
+) -> tuple[OpPlan, ...]:
+    """The ops that mapping makes of a loop's statements, with their costs, in program order."""
+    return tuple(
+        OpPlan(name, kind, block, *op_cost(name, info, plan, machine))
+        for op in loop.ops
+        for name, kind, block in _op_names(op, plan)
+    )
+
+
+def _op_names(
+    op: CopyInfo | MatmulInfo | StatementInfo, plan: KernelPlan
+) -> Iterator[tuple[str, OpKind, str]]:
+    """Name, kind and source block of each op that statement ``op`` becomes."""
+    if isinstance(op, StatementInfo):
+        yield op.op, cast(OpKind, op.kind), op.op
+    elif isinstance(op, CopyInfo):
+        through_registers = any(c.op == op.op and c.mechanism == "register" for c in plan.copies)
+        if through_registers:
+            yield f"{op.op}.load", "load", op.op
+            yield f"{op.op}.store", "store", op.op
+        else:
+            yield op.op, "copy", op.op
+    else:
+        steps = next((mapped.steps for mapped in plan.matmuls if mapped.op == op.op), 0)
+        if not steps:
+            yield op.op, "mma", op.op
+        for step in range(steps):
+            yield f"{op.op}.k{step}.a", "load", op.op
+            yield f"{op.op}.k{step}.b", "load", op.op
+            yield f"{op.op}.k{step}", "mma", op.op
 
 
 def work_of(
@@ -81,8 +134,7 @@ def work_of(
     machine: Machine,
 ) -> Work:
     """The descriptor of one loop of a kernel, from its statements and how they are mapped."""
-    reused = any(isinstance(op, MatmulInfo) for op in loop.ops)
-    rate = memory_rate(machine, reused or _multiplies(loop))
+    rate = memory_rate(machine, loop)
     usage = sum(_usages(loop, copies, matmuls, machine, rate), Usage())
     shared = sum(size for _, scope, size in loop.rings if scope.startswith("shared"))
     staged = sum(
@@ -95,6 +147,7 @@ def work_of(
     for extent in info.grid:
         ctas = 0 if extent is None else ctas * extent
     outer = loop.outer or 1
+    mapped = [plan for plan in matmuls if any(plan.op == op.op for op in loop.ops)]
     return Work(
         usage=usage,
         rate=rate,
@@ -108,6 +161,7 @@ def work_of(
         store_bytes=sum(size for _, scope, size in info.accumulators if scope == "local")
         * (info.threads or 1),
         synchronised=shared > 0,
+        ahead=max((1 / plan.steps for plan in mapped if plan.steps > 1), default=0.0),
     )
 
 
@@ -136,13 +190,6 @@ def _copies(loop: LoopInfo, plans: tuple[CopyPlan, ...]) -> Iterator[tuple[CopyI
     for op in loop.ops:
         if isinstance(op, CopyInfo):
             yield op, by_name[op.op]
-
-
-def _multiplies(loop: LoopInfo) -> bool:
-    """Whether a loop that the schedule bound to threads multiplies tiles: it reads them from L2."""
-    flops = sum(op.flops + op.tensor_flops for op in loop.ops if isinstance(op, StatementInfo))
-    loaded = sum(shared_bytes(op) for op in loop.ops if isinstance(op, CopyInfo))
-    return loaded > 0 and flops > 8 * loaded
 
 
 def _map_matmuls(
@@ -341,15 +388,8 @@ def _unpipelined(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> Iterator[CopyP
 def _through_registers(plan: CopyPlan) -> CopyPlan:
     if plan.mechanism != "cp_async":
         return plan
-    return CopyPlan(
-        plan.op,
-        plan.src,
-        plan.dst,
-        plan.tile,
-        "register",
-        plan.vector_bytes,
-        plan.layout,
-        "through registers: its loop is not pipelined",
+    return replace(
+        plan, mechanism="register", reason="through registers: its loop is not pipelined"
     )
 
 

@@ -129,15 +129,19 @@ def _layout(
 
 
 def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str, str]:
-    row = copy.shape[-1] * element_bytes(copy.dtype)
-    if plan.instruction == "simt" and (
-        not k_major or plan.k_step * element_bytes(copy.dtype) != 16
-    ):
-        return "row-major", "lanes read neighbouring words"
+    size = element_bytes(copy.dtype)
+    row = copy.shape[-1] * size
+    reason = "ldmatrix reads 8 rows of 16 bytes without bank conflicts"
+    if plan.instruction == "simt":
+        if k_major and plan.k_step * size == CHUNK:
+            reason = "lanes read 16 bytes of neighbouring rows without bank conflicts"
+        elif copy.src_dims[-1] != len(copy.shape) - 1:
+            reason = "neighbouring threads write one column of it without bank conflicts"
+        else:
+            return "row-major", "lanes read neighbouring words"
     for panel in (128, 64, 32):
         if row % panel == 0:
-            reader = "ldmatrix" if plan.instruction != "simt" else "a 16-byte load"
-            return f"swizzle-{panel}B", f"{reader} reads 8 rows of 16 bytes without bank conflicts"
+            return f"swizzle-{panel}B", reason
     return "row-major", f"a row of {row} bytes is too short to swizzle"
 
 

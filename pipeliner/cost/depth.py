@@ -66,17 +66,18 @@ def check_depth(buffers: str, depth: int, work: Work, machine: Machine) -> Predi
 
 def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> tuple[str, ...]:
     """Why this depth and not one less or one more, with the numbers of the model."""
+    limiter = best.occupancy.limiter if best.resident == best.occupancy.ctas else "the grid"
     barrier = machine.barrier_cycles if work.synchronised else 0
     arrival = best.latency - machine.global_latency - barrier
     law = (
         f"R = {machine.global_latency} latency + {arrival:.0f} arrival of {best.resident} x "
-        f"{work.usage.global_bytes} bytes + {barrier} barrier + {best.resident * best.ii:.0f} "
-        f"consume = {best.response:.0f} cycles; II = {best.resident} x {best.ii:.0f} "
-        f"({best.limiter}); ceil(R / II) = {best.law}"
+        f"{work.usage.global_bytes} bytes + {barrier} barrier + "
+        f"{best.response - best.latency:.0f} consume = {best.response:.0f} cycles; "
+        f"II = {best.resident} x {best.ii:.0f} ({best.limiter}); ceil(R / II) = {best.law}"
     )
     here = (
-        f"depth {best.depth}: {best.step:.0f} cycles a step with {best.resident} CTAs an SM "
-        f"({best.occupancy.limiter} limits)"
+        f"depth {best.depth}: {best.step:.0f} cycles a step with {count(best.resident, 'CTA')} an "
+        f"SM ({limiter} limits)"
     )
     reasons = [law, here]
     less = predict(work, machine, best.depth - 1) if best.depth > 1 else None
@@ -101,6 +102,11 @@ def _one_more(best: Prediction, work: Work, machine: Machine, most: int) -> str:
     if more.resident < best.resident:
         text += f", {work.smem(depth)} bytes leave {more.resident} of {best.resident} CTAs an SM"
     return text
+
+
+def count(number: int, thing: str) -> str:
+    """``1 CTA``, ``2 CTAs``."""
+    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
 def _change(other: Prediction, best: Prediction) -> str:

@@ -192,8 +192,9 @@ def _map_simt(
                 float(layout[0] * layout[1] < min(4, info.m * info.n // WARP)),
                 float(resident < 8),  # two warps for each scheduler hide the FMA pipe's latency
                 simt_shared_cycles(warp_tile, tile) * layout[0] * layout[1],
-                float(abs(tile[0] - tile[1])),
                 float(tile[1] % 4 != 0) + float(tile[0] % 4 != 0),
+                float(abs(tile[0] - tile[1])),
+                float(tile[0] > tile[1]),  # rows of C are stored in longer runs
                 float(abs(warp_tile[0] - warp_tile[1])),
             )
             if best is None or score < best[0]:

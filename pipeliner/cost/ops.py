@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Final, NamedTuple
 
-from ..kernel import CopyInfo, KernelInfo, MatmulInfo, StatementInfo
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, KernelPlan, MatmulPlan, Pipe
 from .copies import shared_bytes
@@ -43,21 +43,16 @@ def op_cost(name: str, info: KernelInfo, plan: KernelPlan, machine: Machine) -> 
         return OpCost("sync", machine.barrier_cycles, 1)
     copy = _copy(stem if half in ("load", "store") and stem else name, info, plan)
     if copy is not None:
-        return _copy_cost(*copy, half, machine, _rate(info, machine))
+        return _copy_cost(*copy, half, machine)
     for loop in info.loops:
         for op in loop.ops:
             if isinstance(op, StatementInfo) and op.op in (name, stem):
-                return _statement_cost(op, half, machine, _rate(info, machine))
+                return _statement_cost(op, half, machine, memory_rate(machine, loop))
             if isinstance(op, MatmulInfo) and op.op == name:
                 found = _matmul(name, info, plan)
                 if found is not None:
                     return _whole_cost(*found, machine)
     return OpCost("alu", 1, 1)
-
-
-def _rate(info: KernelInfo, machine: Machine) -> float:
-    reused = any(isinstance(op, MatmulInfo) for loop in info.loops for op in loop.ops)
-    return memory_rate(machine, reused)
 
 
 def _matmul(name: str, info: KernelInfo, plan: KernelPlan) -> tuple[MatmulInfo, MatmulPlan] | None:
@@ -71,13 +66,15 @@ def _matmul(name: str, info: KernelInfo, plan: KernelPlan) -> tuple[MatmulInfo, 
     return None
 
 
-def _copy(name: str, info: KernelInfo, plan: KernelPlan) -> tuple[CopyInfo, CopyPlan] | None:
+def _copy(
+    name: str, info: KernelInfo, plan: KernelPlan
+) -> tuple[CopyInfo, CopyPlan, LoopInfo] | None:
     for loop in info.loops:
         for op in loop.ops:
             if isinstance(op, CopyInfo) and op.op == name:
                 for mapped in plan.copies:
                     if mapped.op == name:
-                        return op, mapped
+                        return op, mapped, loop
     return None
 
 
@@ -106,12 +103,13 @@ def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, parts: in
     return OpCost("tensor", max(cycles, rate.latency), cycles)
 
 
-def _copy_cost(info: CopyInfo, plan: CopyPlan, half: str, machine: Machine, rate: float) -> OpCost:
-    usage = of_copy(info, plan, machine, rate)
+def _copy_cost(
+    info: CopyInfo, plan: CopyPlan, loop: LoopInfo, half: str, machine: Machine
+) -> OpCost:
     if half == "store":
         cycles = _cycles(shared_bytes(info) / machine.smem_bytes_per_cycle)
         return OpCost("lsu", machine.shared_latency + cycles, cycles)
-    cycles = _cycles(usage.l2)
+    cycles = _cycles(of_copy(info, plan, machine, memory_rate(machine, loop)).l2)
     return OpCost("l2", machine.global_latency + cycles, cycles)
 
 

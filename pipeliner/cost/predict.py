@@ -1,13 +1,16 @@
 """Time of a pipelined loop in closed form: the one model behind every choice and every number.
 
-    R    = latency of global memory + arrival of the tiles of all resident CTAs
-           + barrier + what the CTAs then compute           (issue of a load to its slot's release)
-    step = max(II + bubble / CTAs,  R / (depth * CTAs))      (one iteration of one CTA, on one SM)
+    L    = latency of global memory + arrival of the tiles of all resident CTAs + barrier
+    R    = L + (1 + ahead) * CTAs * II                   from a load's issue to its slot's release
+    step = max(busy + bubble / CTAs,  L / ((depth - 1 - ahead) * CTAs))           for depth >= 2
+    step = max(busy + bubble / CTAs,  L / CTAs + II)                               for depth 1
     time = rounds * trip * step + waves * (first load + drain)
 
-``II`` is the busiest pipe's cycles for one iteration of one CTA. ``bubble`` is what a barrier costs
-that no other CTA fills. ``depth = ceil(R / (CTAs * II))`` makes the second term of ``step`` no
-larger than the first: Little's law for the slots of a ring.
+A step is one iteration of one CTA, on one SM. ``II`` is the busiest pipe's cycles for it; ``busy``
+is a little more, for pipes that are nearly as busy get in each other's way. ``ahead`` is the part
+of an iteration by which fragments of the next tile are read early, so that its load must have
+landed early. ``bubble`` is what a barrier costs that no other CTA fills. ``depth = ceil(R / (CTAs *
+II))`` is the least depth at which no step waits for its load: Little's law for a ring's slots.
 """
 
 from __future__ import annotations
@@ -23,6 +26,10 @@ from .usage import Usage
 UNKNOWN_TRIP: Final = 64
 """Iterations assumed where the trip count is symbolic: enough for the steady state to count."""
 
+CONTENTION: Final = 8
+"""Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
+H100, 128x256x64 (474 thousand cycles at 4096 cubed) and 128x128x64 (495 thousand)."""
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -32,7 +39,7 @@ class Work:
     ``ctas``: None where symbolic. ``slot_bytes``: shared memory of one slot of every ring;
     ``fixed_smem``: the rest. ``slot_registers``: registers of a thread for one slot of what waits
     in registers. ``store_bytes``: written after the loop. ``synchronised``: an iteration has a
-    barrier.
+    barrier. ``ahead``: see the module.
     """
 
     usage: Usage
@@ -46,6 +53,7 @@ class Work:
     slot_registers: int = 0
     store_bytes: int = 0
     synchronised: bool = True
+    ahead: float = 0.0
 
     def smem(self, depth: int) -> int:
         """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""
@@ -96,9 +104,12 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     barrier = machine.barrier_cycles if work.synchronised else 0
     first_load = machine.global_latency + resident * work.usage.global_bytes / work.rate
     latency = first_load + barrier
-    response = latency + resident * ii
     bubble = barrier + machine.shared_latency if work.synchronised else 0
-    step = max(ii + bubble / resident, response / (depth * resident))
+    paced = work.usage.norm(CONTENTION) + bubble / resident
+    if depth == 1:
+        step = max(paced, latency / resident + ii)
+    else:
+        step = max(paced, latency / ((depth - 1 - work.ahead) * resident))
     drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
     cycles = rounds * trip * step + waves * (first_load + drain)
     ideal = rounds * trip * work.usage.compute
@@ -111,7 +122,7 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
         limiter=limiter,
         ii=ii,
         latency=latency,
-        response=response,
+        response=latency + (1 + work.ahead) * resident * ii,
         step=step,
         us=machine.cycles_to_us(cycles),
         roofline=ideal / cycles,

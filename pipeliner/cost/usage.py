@@ -8,12 +8,15 @@ four warp schedulers, which every instruction takes from whatever pipe it uses.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
-from ..kernel import CopyInfo, MatmulInfo, StatementInfo
+from ..kernel import CopyInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan
 from .copies import element_bytes, shared_bytes
 from .mapping import simt_shared_cycles
+
+PIPES: Final = ("tensor", "fma", "sfu", "lsu", "l2", "issue")
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,9 +49,17 @@ class Usage:
 
     def busiest(self) -> tuple[str, float]:
         """The pipe that bounds an iteration from below, and its cycles."""
-        pipes = ("tensor", "fma", "sfu", "lsu", "l2", "issue")
-        name = max(pipes, key=lambda pipe: float(getattr(self, pipe)))
-        return name, float(getattr(self, name))
+        cycles = {pipe: float(getattr(self, pipe)) for pipe in PIPES}
+        name = max(PIPES, key=lambda pipe: cycles[pipe])
+        return name, cycles[name]
+
+    def norm(self, exponent: int) -> float:
+        """All pipes' cycles as one number: the busiest one's, and more the more others are busy."""
+        _, busiest = self.busiest()
+        if busiest == 0:
+            return 0.0
+        shares = (float(getattr(self, pipe)) / busiest for pipe in PIPES)
+        return float(busiest * sum(share**exponent for share in shares) ** (1 / exponent))
 
 
 def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Usage:
@@ -119,10 +130,16 @@ def of_statement(info: StatementInfo, machine: Machine, rate: float) -> Usage:
     )
 
 
-def memory_rate(machine: Machine, reused: bool) -> float:
-    """Bytes a cycle that reach one SM from outside it.
+def memory_rate(machine: Machine, loop: LoopInfo) -> float:
+    """Bytes a cycle that reach one SM from outside it in ``loop``.
 
     Tiles that a matmul reads are shared by neighbouring CTAs and come from L2; what streams through
-    once comes from memory.
+    once comes from memory. A loop that the schedule bound to threads multiplies tiles when it does
+    many operations with each byte it copies.
     """
+    if any(isinstance(op, MatmulInfo) for op in loop.ops):
+        return machine.l2_bytes_per_cycle
+    flops = sum(op.flops + op.tensor_flops for op in loop.ops if isinstance(op, StatementInfo))
+    copied = sum(shared_bytes(op) for op in loop.ops if isinstance(op, CopyInfo))
+    reused = copied > 0 and flops > 8 * copied
     return machine.l2_bytes_per_cycle if reused else machine.dram_bytes_per_cycle
