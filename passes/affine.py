@@ -1,0 +1,168 @@
+"""How far apart two accesses of a loop meet.
+
+Index expressions become ``c * k + symbols + [low, high]``. An index that is linear in the loop
+variable ``k`` gives an interval of iteration distances; anything else leaves its dimension
+unconstrained, which only adds dependences and never loses one.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, TensorLoad, Var
+
+from .ir import Expr
+
+Interval: TypeAlias = "tuple[float, float]"
+Bounds: TypeAlias = "Mapping[Var, tuple[int, int] | None]"
+"""Variables that differ between two instances of a statement, with inclusive bounds if known."""
+
+ANY: Final[Interval] = (-math.inf, math.inf)
+NEVER: Final[Interval] = (math.inf, -math.inf)
+
+
+@dataclass(frozen=True, slots=True)
+class Linear:
+    """``k * loop variable + sum(symbols) + [low, high]``; symbols do not vary in the loop."""
+
+    k: int = 0
+    symbols: dict[Any, int] = field(default_factory=dict)
+    low: int = 0
+    high: int = 0
+
+    def scaled(self, factor: int) -> Linear:
+        """This form times a constant."""
+        ends = (self.low * factor, self.high * factor)
+        symbols = {key: value * factor for key, value in self.symbols.items() if factor}
+        return Linear(self.k * factor, symbols, min(ends), max(ends))
+
+    def plus(self, other: Linear) -> Linear:
+        """The sum of two forms."""
+        symbols = dict(self.symbols)
+        for key, value in other.symbols.items():
+            symbols[key] = symbols.get(key, 0) + value
+        symbols = {key: value for key, value in symbols.items() if value}
+        return Linear(self.k + other.k, symbols, self.low + other.low, self.high + other.high)
+
+    @property
+    def is_interval(self) -> bool:
+        """Whether nothing but constants is left."""
+        return not self.k and not self.symbols
+
+
+def linear(expr: Expr, loop_var: Var, bounds: Bounds, closed: bool = True) -> Linear | None:
+    """``expr`` as a Linear form, or None.
+
+    ``closed``: every variable that is neither the loop's nor in ``bounds`` has one value for all
+    threads and iterations; otherwise such a variable makes the form unknown.
+    """
+    if isinstance(expr, int):
+        return Linear(low=expr, high=expr)
+    if isinstance(expr, tirx.IntImm):
+        return Linear(low=int(expr.value), high=int(expr.value))
+    if isinstance(expr, Var):
+        return _variable(expr, loop_var, bounds, closed)
+    if isinstance(expr, tirx.Cast):
+        return linear(expr.value, loop_var, bounds, closed)
+    if isinstance(expr, tirx.Ramp):
+        base = linear(expr.base, loop_var, bounds, closed)
+        stride, lanes = _const(expr.stride), _const(expr.lanes)
+        if base is None or stride is None or lanes is None:
+            return None
+        end = stride * (lanes - 1)
+        return base.plus(Linear(low=min(0, end), high=max(0, end)))
+    if isinstance(expr, (tirx.Add, tirx.Sub, tirx.Mul)):
+        return _arithmetic(expr, loop_var, bounds, closed)
+    return _other(expr, loop_var, bounds, closed)
+
+
+def overlap(first: Linear, second: Linear) -> Interval:
+    """Distances ``d`` at which ``second`` in iteration ``k + d`` may equal ``first`` in ``k``."""
+    if first.k != second.k or first.symbols != second.symbols:
+        return ANY
+    low, high = first.low - second.high, first.high - second.low
+    if first.k == 0:
+        return ANY if low <= 0 <= high else NEVER
+    ends = (low / first.k, high / first.k)
+    return math.ceil(min(ends)), math.floor(max(ends))
+
+
+def intersect(a: Interval, b: Interval) -> Interval:
+    """Distances in both."""
+    return max(a[0], b[0]), min(a[1], b[1])
+
+
+def _variable(var: Var, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
+    if var == loop_var:
+        return Linear(k=1)
+    if var in bounds:
+        known = bounds[var]
+        return None if known is None else Linear(low=known[0], high=known[1])
+    return Linear(symbols={var: 1}) if closed else None
+
+
+def _arithmetic(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
+    a = linear(expr.a, loop_var, bounds, closed)
+    b = linear(expr.b, loop_var, bounds, closed)
+    if a is None or b is None:
+        return None
+    if isinstance(expr, tirx.Add):
+        return a.plus(b)
+    if isinstance(expr, tirx.Sub):
+        return a.plus(b.scaled(-1))
+    for one, other in ((a, b), (b, a)):
+        if one.is_interval and one.low == one.high:
+            return other.scaled(one.low)
+    return _uniform(expr, loop_var, bounds, closed)
+
+
+def _other(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
+    uniform = _uniform(expr, loop_var, bounds, closed)
+    if uniform is not None:
+        return uniform
+    if isinstance(expr, tirx.FloorMod):
+        divisor = _const(expr.b)
+        return Linear(low=0, high=divisor - 1) if divisor is not None and divisor > 0 else None
+    if isinstance(expr, tirx.FloorDiv):
+        divisor, inner = _const(expr.b), linear(expr.a, loop_var, bounds, closed)
+        if divisor is None or divisor <= 0 or inner is None or not inner.is_interval:
+            return None
+        return Linear(low=inner.low // divisor, high=inner.high // divisor)
+    if isinstance(expr, (tirx.Min, tirx.Max)):
+        a = linear(expr.a, loop_var, bounds, closed)
+        b = linear(expr.b, loop_var, bounds, closed)
+        if a is None or b is None or not a.is_interval or not b.is_interval:
+            return None
+        pick = min if isinstance(expr, tirx.Min) else max
+        return Linear(low=pick(a.low, b.low), high=pick(a.high, b.high))
+    if isinstance(expr, tirx.BitwiseXor):
+        a = linear(expr.a, loop_var, bounds, closed)
+        b = linear(expr.b, loop_var, bounds, closed)
+        if a is None or b is None or not a.is_interval or not b.is_interval:
+            return None
+        if min(a.low, b.low) < 0:
+            return None
+        return Linear(low=0, high=(1 << max(a.high, b.high).bit_length()) - 1)
+    return None
+
+
+def _uniform(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
+    """``expr`` as one symbol when it has the same value in every instance."""
+    varying: list[Any] = []
+
+    def note(node: Any) -> None:
+        if not isinstance(node, Var) or node == loop_var or node in bounds or not closed:
+            varying.append(node)
+
+    tvm_ffi.structural_walk(expr, ((Var, Call, TensorLoad), note))
+    return None if varying else Linear(symbols={tvm_ffi.structural_hash(expr): 1})
+
+
+def _const(expr: Any) -> int | None:
+    value = getattr(expr, "value", expr)
+    return value if isinstance(value, int) else None

@@ -1,0 +1,227 @@
+"""The dependence graph of a loop in op form.
+
+An edge ``u -> v`` with distance ``d``: ``v`` of iteration ``i + d`` must come after ``u`` of
+iteration ``i``. RAW, WAR and WAW are found for each pair of ops that touch one buffer; distances come
+from index expressions linear in the loop variable (``C[k]`` written, ``C[k - 2]`` read: 2), an
+unknown index means every distance. A buffer that the body allocates and writes before reading is a
+*ring candidate*: its contents never cross iterations, so its edges are those inside one iteration;
+how many versions it needs follows from the schedule.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from tvm.ir import Var
+
+from .affine import ANY, Interval, Linear, intersect, linear, overlap
+from .effects import READ, WRITE, Access, Effects, classify, effects, is_global_load
+from .ir import Buffer, is_global, is_shared
+from .op_form import OpLoop, op_loop
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+FENCE: Final = "<fence>"
+"""The ``buffer`` of edges that a barrier or an unknown call puts on everything."""
+
+_MAX_PAIRS: Final = 1024
+"""Pairs of accesses compared for one pair of ops; beyond, a buffer is one location."""
+
+_Form = tuple[Access, "tuple[Linear | None, ...] | None"]
+
+
+def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiDiGraph:
+    """The dependence graph of ``loop``, a ``For`` in op form.
+
+    ``threads``: the threadIdx variables around the loop with their extents (see
+    ``op_form.thread_extents``). Without it any outer variable may differ between threads, which
+    only adds edges.
+
+    Nodes are op names with ``index`` (program order), ``kind``, ``reads`` and ``writes`` (buffer
+    names), ``is_async`` and ``is_global_load``. Edges have ``kind``, ``buffer`` and ``distance``.
+    The graph has ``rings`` (name -> buffer), ``carried`` (names of buffers of the body that are
+    read before they are written), ``outer`` (names of other buffers written) and ``trip``.
+    """
+    import networkx as nx
+
+    form = op_loop(loop)
+    if form is None:
+        raise ValueError(f"expected loop '{loop.loop_var.name}' in op form")
+    found = [effects(stmt) for _, stmt in form.ops]
+    rings = ring_candidates(form, found)
+    names = _names(form, found)
+    graph = nx.MultiDiGraph()
+    graph.graph.update(
+        trip=form.trip,
+        rings={names[buf]: buf for buf in rings},
+        carried=tuple(names[buf] for buf in form.allocs if buf not in rings),
+        outer=tuple(
+            sorted({names[b] for e in found for b in e.buffers(WRITE) if b not in form.allocs})
+        ),
+        threads=math.prod(threads.values()) if threads else 1,
+    )
+    for index, ((name, _), op) in enumerate(zip(form.ops, found, strict=True)):
+        graph.add_node(
+            name,
+            index=index,
+            kind=classify(op, form.allocs),
+            reads=tuple(sorted(names[buf] for buf in op.buffers(READ))),
+            writes=tuple(sorted(names[buf] for buf in op.buffers(WRITE))),
+            is_async=op.is_async,
+            is_global_load=is_global_load(op, form.allocs),
+        )
+    _add_memory_edges(graph, form, found, names, rings, threads)
+    _add_fences(graph, form, found)
+    return graph
+
+
+def ring_candidates(form: OpLoop, found: list[Effects]) -> list[Buffer]:
+    """Buffers of the body that may have several versions: those written before they are read."""
+    return [buf for buf in form.allocs if _is_fresh(buf, form, found)]
+
+
+def _is_fresh(buf: Buffer, form: OpLoop, found: list[Effects]) -> bool:
+    if any(buf in op.aliased for op in found):
+        return False
+    for op in found:
+        if any(access.buffer == buf for access in op.accesses):
+            return op.is_defined_first(buf, form.var)
+    return True
+
+
+def _names(form: OpLoop, found: list[Effects]) -> dict[Buffer, str]:
+    """Names of all buffers touched; those of the body first, later namesakes get a suffix."""
+    names = form.buffer_names()
+    for op in found:
+        for access in op.accesses:
+            buf = access.buffer
+            if buf in names:
+                continue
+            name, count = str(buf.name), 0
+            while name in names.values():
+                count += 1
+                name = f"{buf.name}_{count}"
+            names[buf] = name
+    return names
+
+
+def _add_memory_edges(
+    graph: nx.MultiDiGraph,
+    form: OpLoop,
+    found: list[Effects],
+    names: Mapping[Buffer, str],
+    rings: list[Buffer],
+    threads: Mapping[Var, int] | None,
+) -> None:
+    touched: dict[Buffer, list[int]] = {}
+    for index, op in enumerate(found):
+        for buf in op.buffers(READ) | op.buffers(WRITE):
+            touched.setdefault(buf, []).append(index)
+    fresh = set(rings)
+    for buf, users in touched.items():
+        if not any(buf in found[index].buffers(WRITE) for index in users):
+            continue
+        forms = {index: _forms(found[index], buf, form, threads) for index in users}
+        walks = any(_walks(access) for access in forms.values())
+        for src in users:
+            for dst in users:
+                for kind, one, other in (("RAW", WRITE, READ), ("WAR", READ, WRITE), ("WAW",) * 3):
+                    a, b = _having(forms[src], one), _having(forms[dst], other)
+                    if not a or not b:
+                        continue
+                    for distance in _distances(
+                        a, b, src < dst, walks, form.trip, carried=buf not in fresh
+                    ):
+                        graph.add_edge(
+                            form.names[src],
+                            form.names[dst],
+                            kind=kind,
+                            buffer=names[buf],
+                            distance=distance,
+                        )
+
+
+def _having(forms: list[_Form], mode: str) -> list[_Form]:
+    if mode == "WAW":
+        mode = WRITE
+    return [pair for pair in forms if mode in pair[0].mode]
+
+
+def _forms(
+    op: Effects, buf: Buffer, form: OpLoop, threads: Mapping[Var, int] | None
+) -> list[_Form]:
+    """The accesses of ``buf`` with each index as a linear form; registers are one thread's own."""
+    private = not is_shared(buf) and not is_global(buf) and str(buf.scope()) != "warp"
+    bounds: dict[Var, tuple[int, int] | None] = dict(op.locals)
+    if not private and threads is not None:
+        bounds.update({var: (0, extent - 1) for var, extent in threads.items()})
+    closed = private or threads is not None
+    known: dict[Any, Linear | None] = {}
+
+    def dimension(expr: Any, extent: int) -> Linear | None:
+        if expr not in known:
+            known[expr] = linear(expr, form.var, bounds, closed)
+        start = known[expr]
+        return None if start is None else start.plus(Linear(high=extent - 1))
+
+    forms: list[_Form] = []
+    for access in op.accesses:
+        if access.buffer == buf:
+            box = access.box
+            forms.append((access, None if box is None else tuple(dimension(*dim) for dim in box)))
+    return forms
+
+
+def _walks(forms: list[_Form]) -> bool:
+    """Whether some index moves with the loop: else every iteration touches the same places."""
+    return any(dim is not None and dim.k for _, box in forms if box is not None for dim in box)
+
+
+def _distances(
+    first: list[_Form],
+    second: list[_Form],
+    in_order: bool,
+    walks: bool,
+    trip: int | None,
+    carried: bool,
+) -> list[int]:
+    """The distances of the edges needed: 0 when met in one iteration, and the least beyond."""
+    if walks and len(first) * len(second) <= _MAX_PAIRS:
+        meetings = [_meeting(a, b) for _, a in first for _, b in second]
+    else:
+        meetings = [ANY]
+    result: list[int] = []
+    if in_order and any(low <= 0 <= high for low, high in meetings):
+        result.append(0)
+    if carried:
+        later = [max(1, low) for low, high in meetings if max(1, low) <= high]
+        if later and (trip is None or min(later) < trip):
+            result.append(int(min(later)))
+    return result
+
+
+def _meeting(a: tuple[Linear | None, ...] | None, b: tuple[Linear | None, ...] | None) -> Interval:
+    if a is None or b is None or len(a) != len(b):
+        return ANY
+    result = ANY
+    for one, other in zip(a, b, strict=True):
+        if one is not None and other is not None:
+            result = intersect(result, overlap(one, other))
+    return result
+
+
+def _add_fences(graph: nx.MultiDiGraph, form: OpLoop, found: list[Effects]) -> None:
+    """A fence keeps its place among all ops of its iteration and of its neighbours."""
+    for index, op in enumerate(found):
+        if not op.is_fence:
+            continue
+        for other in range(len(found)):
+            src, dst = sorted((index, other))
+            if src != dst:
+                graph.add_edge(
+                    form.names[src], form.names[dst], kind="RAW", buffer=FENCE, distance=0
+                )
+            graph.add_edge(form.names[dst], form.names[src], kind="RAW", buffer=FENCE, distance=1)

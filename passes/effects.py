@@ -1,0 +1,389 @@
+"""What a statement reads and writes: the accesses, in the order in which it makes them.
+
+Sound for every statement. Loads and stores are exact. A pointer handed to an instruction is read or
+written as TVM's own PTX table says; to any other opaque call, as the enclosing block's signature
+says for the buffers that it lists (TVM's contract for opaque blocks), else as the pointer's access
+mask says, else both. An opaque call that touches no buffer (a barrier, a fence, an extern without
+pointers) is a *fence*: nothing moves across it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import tirx
+from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout
+from tvm.ir import Call, Op, TensorLoad, Var
+from tvm.s_tir import SBlock
+from tvm.tirx.buffer import is_buffer_var
+
+from .ir import Buffer, Expr, Stmt, is_global, is_shared
+
+READ: Final = "r"
+WRITE: Final = "w"
+BOTH: Final = "rw"
+
+_OPAQUE_EFFECT: Final = 2
+"""``TCallEffectKind`` above this (UpdateState, Opaque, ControlJump) may change memory."""
+
+# Operand positions that are pointers, of the instructions TVM keeps outside its PTX table.
+_POINTER_ROLES: Final[dict[str, dict[int, str]]] = {
+    "tirx.ptx_legacy.ldmatrix": {3: WRITE, 5: READ},
+    "tirx.ptx_legacy.mma": {6: READ, 8: READ, 10: BOTH},
+    "tirx.mma_fill_legacy": {1: WRITE},
+    "tirx.mma_store_legacy": {2: WRITE, 3: READ},
+    "tirx.tvm_load_matrix_sync": {0: WRITE, 5: READ},
+    "tirx.tvm_mma_sync": {0: WRITE, 2: READ, 4: READ, 6: READ},
+    "tirx.tvm_fill_fragment": {0: WRITE},
+    "tirx.tvm_store_matrix_sync": {0: READ, 5: WRITE},
+}
+_MMA_CALLS: Final = ("tirx.ptx_legacy.mma", "tirx.tvm_mma_sync")
+# PTX memory instructions whose address operands are one-directional; in operand order.
+_ADDRESS_ROLES: Final[dict[str, tuple[str, ...]]] = {
+    "ld": (READ,),
+    "ldmatrix": (READ,),
+    "st": (WRITE,),
+    "stmatrix": (WRITE,),
+}
+_TRANSPARENT: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.ptx.addr")
+_POINTERS: Final = ("tirx.tvm_access_ptr", "tirx.address_of", "tirx.buffer_data")
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """One access. ``box``: (first index, extent) for each dimension, None for the whole buffer.
+
+    ``guards``: the conditions it stands under.
+    """
+
+    buffer: Buffer
+    mode: str
+    box: tuple[tuple[Expr, int], ...] | None
+    guards: tuple[Expr, ...] = ()
+
+    @property
+    def reads(self) -> bool:
+        """Whether it reads."""
+        return READ in self.mode
+
+    @property
+    def writes(self) -> bool:
+        """Whether it writes."""
+        return WRITE in self.mode
+
+
+@dataclass(slots=True)
+class Effects:
+    """Everything a statement does to memory.
+
+    ``locals``: variables that it defines, with their inclusive bounds when constant. ``allocated``:
+    buffers that it allocates itself. ``aliased``: buffers whose pointer it renames. ``is_async``:
+    it issues cp.async. ``is_mma``: it issues matrix instructions. ``is_move``: every value stored
+    is a loaded value, possibly masked or cast.
+    """
+
+    accesses: list[Access] = field(default_factory=list)
+    locals: dict[Var, tuple[int, int] | None] = field(default_factory=dict)
+    allocated: set[Buffer] = field(default_factory=set)
+    aliased: set[Buffer] = field(default_factory=set)
+    is_fence: bool = False
+    is_async: bool = False
+    is_mma: bool = False
+    is_move: bool = True
+    is_opaque: bool = False
+
+    def buffers(self, mode: str) -> set[Buffer]:
+        """The outer buffers that are read (``r``) or written (``w``)."""
+        return {
+            a.buffer for a in self.accesses if mode in a.mode and a.buffer not in self.allocated
+        }
+
+    def is_defined_first(self, buf: Buffer, loop_var: Var) -> bool:
+        """Whether the first access of ``buf`` is a write that happens in every iteration."""
+        for access in self.accesses:
+            if access.buffer == buf:
+                return access.mode == WRITE and not _mentions(access.guards, loop_var)
+        return True
+
+
+def effects(stmt: Stmt) -> Effects:
+    """The effects of ``stmt``."""
+    found = _Collector()
+    found.visit(stmt)
+    return found.result
+
+
+def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
+    """The op kind of a statement with these effects (see ``plan.OpKind``).
+
+    ``body``: the buffers of the loop's body; a plain one among them counts as a copy's destination.
+    """
+    reads, writes = found.buffers(READ), found.buffers(WRITE)
+    if found.is_mma:
+        return "mma"
+    if found.is_async:
+        return "copy"
+    if found.is_fence or found.is_opaque:
+        return "opaque"
+    if not found.is_move or not reads or not writes:
+        return "compute"
+    if all(_is_register(buf) for buf in writes):
+        return "load" if any(not _is_register(buf) for buf in reads) else "compute"
+    if any(_is_register(buf) for buf in reads):
+        return "store"
+    if any(is_shared(buf) or buf in body for buf in reads):
+        return "compute"
+    return "copy" if all(is_shared(buf) or buf in body for buf in writes) else "compute"
+
+
+def is_global_load(found: Effects, body: Collection[Buffer] = ()) -> bool:
+    """Whether some value comes from global memory outside the loop's body."""
+    return any(is_global(buf) and buf not in body for buf in found.buffers(READ))
+
+
+def _is_register(buf: Buffer) -> bool:
+    return not is_shared(buf) and not is_global(buf)
+
+
+def _mentions(exprs: Iterable[Expr], var: Var) -> bool:
+    found: list[Var] = []
+    for expr in exprs:
+        tvm_ffi.structural_walk(expr, (Var, lambda v: found.append(v) if v == var else None))
+    return bool(found)
+
+
+def _const(expr: Any) -> int | None:
+    value = getattr(expr, "value", expr)
+    return value if isinstance(value, int) else None
+
+
+class _Collector:
+    """Walks a statement in execution order; ``signatures``: of the enclosing blocks, inner last."""
+
+    def __init__(self) -> None:
+        self.result = Effects()
+        self.signatures: list[dict[Buffer, tuple[str, Any]]] = []
+        self.guards: list[Expr] = []
+        self.callbacks = [
+            (tirx.For, self._for),
+            (SBlock, self._block),
+            (tirx.BufferStore, self._store),
+            (TensorLoad, self._load),
+            (Call, self._call),
+            (tirx.IfThenElse, self._if),
+            (tirx.Bind, self._bind),
+            (tirx.Let, self._let),
+            (tirx.AllocBuffer, self._alloc),
+            (tirx.DeclBuffer, self._declare),
+            (tirx.While, self._while),
+        ]
+
+    def visit(self, node: Any) -> None:
+        tvm_ffi.structural_visit(node, self.callbacks)
+
+    def _for(self, node: Any, visitor: Any) -> None:
+        visitor.visit(node.min)
+        visitor.visit(node.extent)
+        low, extent = _const(node.min), _const(node.extent)
+        known = low is not None and extent is not None
+        self.result.locals[node.loop_var] = (low, low + max(extent, 1) - 1) if known else None
+        visitor.visit(node.body)
+
+    def _block(self, node: Any, visitor: Any) -> None:
+        self.result.allocated.update(node.alloc_buffers)
+        for var in node.iter_vars:
+            self.result.locals[var.var] = None
+        signature: dict[Buffer, tuple[str, Any]] = {}
+        for mode, regions in ((READ, node.reads), (WRITE, node.writes)):
+            for region in regions:
+                old = signature.get(region.source)
+                merged = (mode, region) if old is None else (BOTH, None)
+                signature[region.source] = merged
+        self.signatures.append(signature)
+        if node.init is not None:
+            visitor.visit(node.init)
+        visitor.visit(node.body)
+        self.signatures.pop()
+
+    def _store(self, node: Any, visitor: Any) -> None:
+        visitor.visit(node.value)
+        for index in node.indices:
+            visitor.visit(index)
+        self._access(node.buffer, WRITE, _point(node.indices))
+        if not _is_moved(node.value):
+            self.result.is_move = False
+
+    def _load(self, node: Any, visitor: Any) -> None:
+        for index in node.indices:
+            visitor.visit(index)
+        self._access(node.source, READ, _point(node.indices))
+
+    def _if(self, node: Any, visitor: Any) -> None:
+        visitor.visit(node.condition)
+        self.guards.append(node.condition)
+        visitor.visit(node.then_case)
+        if node.else_case is not None:
+            visitor.visit(node.else_case)
+        self.guards.pop()
+
+    def _while(self, node: Any, visitor: Any) -> None:
+        self.result.is_opaque = True
+        visitor.visit(node.condition)
+        visitor.visit(node.body)
+
+    def _bind(self, node: Any, visitor: Any) -> None:
+        self.result.locals[node.var] = None
+        visitor.visit(node.value)
+
+    def _let(self, node: Any, visitor: Any) -> None:
+        self.result.locals[node.var] = None
+        visitor.visit(node.value)
+        visitor.visit(node.body)
+
+    def _alloc(self, node: Any, visitor: Any) -> None:
+        self.result.allocated.add(node.buffer)
+
+    def _declare(self, node: Any, visitor: Any) -> None:
+        for buf in _pointed(node.data):
+            self.result.aliased.add(buf)
+            self._access(buf, BOTH, None)
+        self.result.locals[node.buffer] = None
+
+    def _call(self, node: Any, visitor: Any) -> None:
+        name = getattr(node.op, "name", "") if isinstance(node.op, Op) else ""
+        if name in _POINTERS:
+            self._pointer(node, None, visitor)
+        elif name in _TRANSPARENT or (name and _is_pure(node.op)):
+            visitor.default_visit(node)
+        elif name in _POINTER_ROLES:
+            self.result.is_mma |= name in _MMA_CALLS
+            self._operands(node.args, _POINTER_ROLES[name], visitor)
+        elif name.startswith("tirx.ptx.") and name[len("tirx.ptx.") :] in TABLE:
+            self._ptx(TABLE[name[len("tirx.ptx.") :]], node, visitor)
+        else:
+            self._unknown(node, visitor)
+
+    def _ptx(self, entry: Any, node: Any, visitor: Any) -> None:
+        tokens = [a.value for a in node.args[len(node.args) - len(entry.slots) - 1 : -1]]
+        if node.args[-1].value:
+            self._unknown(node, visitor)  # predicated or sunk operands: positions shift
+            return
+        self.result.is_mma |= entry.family in ("mma", "wgmma")
+        self.result.is_move &= entry.family in ("cp", "ld", "st", "ldmatrix", "stmatrix", "mov")
+        roles: dict[int, str] = {}
+        is_copy = entry.name.startswith(("cp_async_ca", "cp_async_cg"))
+        directions = (WRITE, READ) if is_copy else _ADDRESS_ROLES.get(entry.family, ())
+        addresses = 0
+        for slot, first, lanes in operand_layout(entry, mods(entry, tokens)):
+            if slot.kind in ("addr", "ptr"):
+                if addresses >= len(directions):
+                    self._unknown(node, visitor)
+                    return
+                roles[first] = directions[addresses]
+                addresses += 1
+            elif slot.rw != READ:
+                roles.update(dict.fromkeys(range(first, first + lanes), slot.rw))
+        if not roles:
+            self._unknown(node, visitor)
+            return
+        self.result.is_async |= is_copy
+        self._operands(node.args, roles, visitor)
+
+    def _operands(self, args: Any, roles: dict[int, str], visitor: Any) -> None:
+        """Inputs first, so that an accumulator is read before it is written."""
+        for position, arg in enumerate(args):
+            if position not in roles:
+                visitor.visit(arg)
+        for mode in (READ, BOTH, WRITE):
+            for position, role in roles.items():
+                if role == mode:
+                    self._pointer(args[position], role, visitor)
+
+    def _unknown(self, node: Any, visitor: Any) -> None:
+        """Any effect on what the arguments reach; on everything when they reach nothing."""
+        before = len(self.result.accesses)
+        for arg in node.args:
+            if isinstance(arg, TensorLoad):
+                self._pointer(arg, BOTH, visitor)
+            else:
+                visitor.visit(arg)
+        self.result.is_opaque = True
+        self.result.is_move = False
+        if len(self.result.accesses) == before:
+            self.result.is_fence = True
+
+    def _pointer(self, arg: Any, role: str | None, visitor: Any) -> None:
+        """An address, or an element taken by reference, that an instruction accesses as ``role``."""
+        while isinstance(arg, Call) and arg.op.name in _TRANSPARENT:
+            arg = arg.args[0]
+        if isinstance(arg, TensorLoad):  # a register operand, by reference
+            for index in arg.indices:
+                visitor.visit(index)
+            self._access(arg.source, role or BOTH, _point(arg.indices))
+            return
+        if not isinstance(arg, Call) or arg.op.name not in _POINTERS:
+            visitor.visit(arg)
+            return
+        if arg.op.name == "tirx.address_of":
+            target = arg.args[0]
+            for index in target.indices:
+                visitor.visit(index)
+            self._access(target.source, *self._role(target.source, role))
+        elif arg.op.name == "tirx.tvm_access_ptr":
+            mask = _const(arg.args[4])
+            masked = {1: READ, 2: WRITE}.get(mask or 0, BOTH)
+            visitor.visit(arg.args[2])
+            for buf in _pointed(arg.args[1]):
+                self._access(buf, *self._role(buf, role or masked))
+        else:
+            self._access(arg.args[0], *self._role(arg.args[0], role))
+
+    def _role(self, buf: Buffer, role: str | None) -> tuple[str, Any]:
+        """Mode and box of a pointer: the instruction's word, else the innermost signature's."""
+        for signature in reversed(self.signatures):
+            if buf in signature:
+                mode, region = signature[buf]
+                if role is None or role == mode:
+                    return mode, _region_box(region)
+                return role, None
+        return role or BOTH, None
+
+    def _access(self, buf: Buffer, mode: str, box: Any) -> None:
+        self.result.accesses.append(Access(buf, mode, box, tuple(self.guards)))
+
+
+def _is_pure(op: Any) -> bool:
+    effect = op.get_attr("TCallEffectKind")
+    return effect is not None and int(effect) <= _OPAQUE_EFFECT
+
+
+def _is_moved(value: Any) -> bool:
+    if isinstance(value, tirx.Cast):
+        return _is_moved(value.value)
+    if isinstance(value, Call) and value.op.name.endswith("if_then_else"):
+        return _is_moved(value.args[1])
+    if isinstance(value, tirx.Select):
+        return _is_moved(value.true_value)
+    return isinstance(value, TensorLoad)
+
+
+def _point(indices: Any) -> tuple[tuple[Expr, int], ...]:
+    return tuple((index, 1) for index in indices)
+
+
+def _region_box(region: Any) -> tuple[tuple[Expr, int], ...] | None:
+    if region is None:
+        return None
+    extents = [_const(dim.extent) for dim in region.region]
+    if any(extent is None for extent in extents):
+        return None
+    return tuple((dim.min, extent or 0) for dim, extent in zip(region.region, extents, strict=True))
+
+
+def _pointed(expr: Any) -> list[Buffer]:
+    found: list[Buffer] = []
+    tvm_ffi.structural_walk(expr, (Var, lambda v: found.append(v) if is_buffer_var(v) else None))
+    return found

@@ -1,0 +1,459 @@
+"""Expands a scheduled loop: prologue, steady state and epilogue, rings and asynchronous groups.
+
+With S stages, step ``t`` runs the op of stage ``s`` on iteration ``t - s``; the steady loop runs
+step ``k + S - 1``::
+
+    <prologue: steps 0 .. S - 2>
+    for k in range(n):                        # "rolled": ops before the last stage are guarded
+        if k + 2 < n: A_shared[(k + 2) % 3, ...] = A[...]
+        C[...] += A_shared[k % 3, ...] * ...
+
+``peeled`` runs the loop for ``n - (S - 1)`` steps without guards and emits the rest as straight
+code. Loads from shared memory into registers are not guarded: past the end they repeat the last
+iteration. Rings in registers need constant slots, so the steady loop is unrolled by their least
+common multiple (modulo variable expansion). Every step commits one group per run of asynchronous
+copies, guarded copies or not, so each wait has one constant count.
+
+Does not handle a peeled epilogue after a dynamic trip count when rings are in registers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, Range, StringImm, Var
+from tvm.script import tirx as T
+from tvm.tirx import ForKind
+from tvm.tirx.buffer import is_buffer_var
+
+from ..errors import PipelinerError, PlanError
+from ..plan import KernelPlan, LoopPlan, OpPlan
+from .ir import (
+    ORIGIN_ATTR,
+    Buffer,
+    Expr,
+    Stmt,
+    block,
+    const_int,
+    is_global,
+    is_shared,
+    op_stmt,
+    seq,
+    walk,
+)
+from .op_form import OpLoop, op_loop
+from .rings import Ring, definitions, instantiate, make_ring
+
+PHASE: Final = "pipeliner.phase"
+"""Annotation of an emitted loop."""
+
+_TVM_PIPELINE: Final = "software_pipeline_"
+_ASYNC_COPIES: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
+
+
+def expand(func: Any, plan: KernelPlan) -> Any:
+    """``func`` with each pipelined loop of ``plan`` expanded; the same object when there is none.
+
+    Loops match by their ops. PlanError: a plan that the loop cannot follow; LoweringError: a buffer
+    that cannot have slots.
+    """
+    wanted = {
+        frozenset(op.name for op in loop.ops if op.kind != "wait"): loop
+        for loop in plan.loops
+        if loop.pipelined
+    }
+    if not wanted:
+        return func
+
+    failures: list[PipelinerError] = []
+
+    def rewrite(node: Any, mutator: Any) -> Any:
+        node = mutator.default_mutate(node)
+        try:
+            form = op_loop(node)
+            loop_plan = None if form is None else wanted.get(frozenset(form.names))
+            if form is None or loop_plan is None:
+                return node
+            return _Expansion(form, loop_plan).emit()
+        except PipelinerError as err:  # the FFI would turn it into a RuntimeError
+            failures.append(err)
+            return node
+
+    body = tvm_ffi.structural_mutate(func.body, [(tirx.For, rewrite)])
+    if failures:
+        raise failures[0]
+    if body.same_as(func.body):
+        return func
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+@dataclass(frozen=True, slots=True)
+class _Iteration:
+    """``base + offset``, from 0. ``base``: None for a constant, else a multiple of ``unit``."""
+
+    base: Expr | None
+    offset: int
+    unit: int = 1
+    text: str = ""
+
+    def value(self, dtype: str) -> Expr:
+        if self.base is None:
+            return tirx.const(self.offset, dtype)
+        return self.base + tirx.const(self.offset, dtype) if self.offset else self.base
+
+    def slot(self, depth: int, dtype: str) -> Expr:
+        if self.base is None or self.unit % depth == 0:
+            return tirx.const(self.offset % depth, dtype)
+        return tirx.floormod(self.value(dtype), tirx.const(depth, dtype))
+
+    def slot_text(self, depth: int) -> str:
+        if self.base is None or self.unit % depth == 0:
+            return str(self.offset % depth)
+        return f"({self}) % {depth}" if self.offset else f"{self.text} % {depth}"
+
+    def __str__(self) -> str:
+        if self.base is None:
+            return str(self.offset)
+        return f"{self.text} + {self.offset}" if self.offset else self.text
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """One op of the plan and what a copy of it needs.
+
+    ``body``: None for a wait. ``defines``: its own variables. ``rings``: those that it uses, by
+    name. ``sources``: the shared buffers it uses. ``repeats``: running it once more is harmless.
+    """
+
+    plan: OpPlan
+    body: Any = None
+    defines: tuple[Var, ...] = ()
+    rings: tuple[tuple[str, Ring], ...] = ()
+    sources: frozenset[Buffer] = frozenset()
+    repeats: bool = False
+    is_async: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def stage(self) -> int:
+        return self.plan.stage
+
+
+_Step: TypeAlias = "Callable[[int], _Iteration | None]"
+"""The iteration that an op of a given stage works on in one step, None when it is idle."""
+
+
+class _Expansion:
+    """Emits one loop of ``n`` iterations; ``static`` is ``n`` when constant."""
+
+    def __init__(self, form: OpLoop, plan: LoopPlan) -> None:
+        self.form, self.plan = form, plan
+        self.n, self.static = form.extent, form.trip
+        self.dtype = str(form.var.ty.dtype)
+        self.last = plan.stages - 1
+        self.rings = _make_rings(form, plan)
+        private = [ring.depth for ring in self.rings.values() if _in_registers(ring.buffer)]
+        self.unroll = math.lcm(1, *private)
+        self.ops = [self._op(op) for op in sorted(plan.ops, key=lambda op: op.order)]
+        self.groups = _commit_points(self.ops)
+        self.waits = _wait_counts(self.ops, self.groups, plan)
+        self.emitted: set[str] = set()
+
+    def emit(self) -> Stmt:
+        """The expanded loop, in a block that allocates its rings."""
+        if self.plan.epilogue == "rolled" or self.last == 0:
+            parts = [*self._prologue(), *self._rolled()]
+        elif self.static is not None:
+            parts = [*self._prologue(), *self._peeled(self.static)]
+        else:
+            parts = [*self._prologue(), *self._peeled_dynamic()]
+        body = seq(*parts)
+        old = self.form.block
+        if old is None:
+            return body
+        allocs = [self.rings[b].slots if b in self.rings else b for b in self.form.allocs]
+        own = set(self.form.allocs)
+        return block(
+            old.name_hint,
+            body,
+            allocs,
+            _whole(old.reads, own),
+            _whole(old.writes, own),
+            old.annotations,
+        )
+
+    # Phases.
+
+    def _prologue(self) -> list[Stmt]:
+        parts: list[Stmt] = []
+        for step in range(self.last):
+            parts += self._step(self._constant(step), "prologue")
+        return parts
+
+    def _rolled(self) -> list[Stmt]:
+        """The steady loop over every iteration of the last stage."""
+        if self.static is None:
+            trips = self.n
+            if self.unroll > 1:
+                trips = tirx.floordiv(
+                    self.n + self._const(self.unroll - 1), self._const(self.unroll)
+                )
+            return [self._steady(trips, guarded=True)]
+        return self._steady_and_rest(self.static, guarded=True)
+
+    def _peeled(self, n: int) -> list[Stmt]:
+        steady = max(0, n - self.last)
+        parts = self._steady_and_rest(steady, guarded=False)
+        for step in range(max(n, self.last), n + self.last):
+            parts += self._step(self._constant(step), "epilogue")
+        return parts
+
+    def _peeled_dynamic(self) -> list[Stmt]:
+        if self.unroll > 1:
+            raise PlanError(
+                f"cannot peel the epilogue of loop '{self.plan.name}': its trip count is dynamic "
+                f"and rings in registers need constant slots (unrolled by {self.unroll})"
+            )
+        last = self._const(self.last)
+        base = tirx.max(self.n, last)
+        parts = [self._steady(tirx.max(self.n - last, self._const(0)), guarded=False)]
+        for drain in range(self.last):
+            # Step max(n, S - 1) + drain: whatever the steady loop left in the pipeline.
+            def at(stage: int, drain: int = drain) -> _Iteration | None:
+                text = f"max({self._trip_text()}, {self.last})"
+                return _Iteration(base, drain - stage, 1, text) if stage > drain else None
+
+            parts += self._step(at, "epilogue")
+        return parts
+
+    def _steady_and_rest(self, steps: int, guarded: bool) -> list[Stmt]:
+        """A loop of constant length, and as straight code the steps that unrolling leaves over."""
+        trips, rest = divmod(steps, self.unroll)
+        parts = [self._steady(self._const(trips), guarded)] if trips else []
+        for k in range(steps - rest, steps):
+            parts += self._step(self._constant(k + self.last), "epilogue")
+        return parts
+
+    def _steady(self, trips: Expr, guarded: bool) -> Stmt:
+        """The loop; ``guarded``: iterations past the end of it have to be kept out."""
+        var = Var(self.form.var.name, self.form.var.ty)
+        base, text = var, str(var.name)
+        if self.unroll > 1:
+            base, text = var * self._const(self.unroll), f"{var.name} * {self.unroll}"
+        parts: list[Stmt] = []
+        for copy in range(self.unroll):
+
+            def at(stage: int, copy: int = copy) -> _Iteration:
+                return _Iteration(base, copy + self.last - stage, self.unroll, text)
+
+            step = self._step(at, "steady", guarded)
+            if copy and self.static is None:
+                inside = base + self._const(copy) < self.n
+                parts.append(tirx.IfThenElse(inside, seq(*step), None))
+            else:
+                parts += step
+        kept = {
+            str(key): value
+            for key, value in self.form.node.annotations.items()
+            if not str(key).startswith(_TVM_PIPELINE)
+        }
+        annotations = {**kept, PHASE: "steady"}
+        return tirx.For(var, self._const(0), trips, ForKind.SERIAL, seq(*parts), None, annotations)
+
+    def _constant(self, step: int) -> _Step:
+        """Step ``step``, counted from the first of the prologue."""
+
+        def at(stage: int) -> _Iteration | None:
+            idle = step < stage or (self.static is not None and step - stage >= self.static)
+            return None if idle else _Iteration(None, step - stage)
+
+        return at
+
+    # One step.
+
+    def _step(self, at: _Step, phase: str, guarded: bool = True) -> list[Stmt]:
+        """All ops of a step, neighbours with the same guard under one ``if``."""
+        items: list[tuple[int | None, Any, Stmt]] = []
+        for op in self.ops:
+            iteration = at(op.stage)
+            if iteration is not None:
+                items.append(self._emit(op, iteration, phase, guarded))
+            if op.name in self.groups:
+                call = tirx.Evaluate(T.ptx.cp.async_.commit_group())
+                items.append((None, None, _origin(f"{op.name}.commit", op.stage, phase, call)))
+        return _merge(items)
+
+    def _emit(
+        self, op: _Op, at: _Iteration, phase: str, guarded: bool
+    ) -> tuple[int | None, Any, Stmt]:
+        """A key that equal guards share, the guard, and ``op`` on iteration ``at``."""
+        known = at.base is None and self.static is not None
+        last = phase == "steady" and op.stage == self.last
+        if op.body is None or known or last or not guarded:
+            return None, None, self._instance(op, at, at, phase)
+        if op.repeats and phase == "steady":
+            end = tirx.min(at.value(self.dtype), self.n - self._const(1))
+            source = _Iteration(end, 0, 1, f"min({at}, {self._trip_text()} - 1)")
+            return None, None, self._instance(op, at, source, phase)
+        return at.offset, at.value(self.dtype) < self.n, self._instance(op, at, at, phase)
+
+    def _instance(self, op: _Op, at: _Iteration, source: _Iteration, phase: str) -> Stmt:
+        """``op`` on iteration ``at``, with the inputs of iteration ``source``."""
+        if op.body is None:
+            call = tirx.Evaluate(T.ptx.cp.async_.wait_group(self.waits[op.name]))
+            return _origin(op.name, op.stage, phase, op_stmt(op.name, call), str(at))
+        slots: dict[Buffer, tuple[Ring, Expr]] = {}
+        texts: list[str] = []
+        for name, ring in op.rings:
+            where = source if ring.buffer in op.sources else at
+            slots[ring.buffer] = (ring, where.slot(ring.depth, self.dtype))
+            texts.append(f"{name}[{where.slot_text(ring.depth)}]")
+        value, start = source.value(self.dtype), self.form.node.min
+        if const_int(start) != 0:
+            value = start + value
+        fresh = op.defines if op.name in self.emitted else ()
+        self.emitted.add(op.name)
+        stmt = instantiate(op.body, {self.form.var: value}, fresh, slots)
+        return _origin(op.name, op.stage, phase, stmt, str(source), " ".join(texts))
+
+    def _op(self, op: OpPlan) -> _Op:
+        if op.kind == "wait":
+            return _Op(op)
+        body = dict(self.form.ops)[op.name]
+        names, used = self.form.buffer_names(), _buffers(body)
+        own = set(self.form.allocs)
+        return _Op(
+            plan=op,
+            body=body,
+            defines=tuple(definitions(body)),
+            rings=tuple((names[b], ring) for b, ring in self.rings.items() if b in used),
+            sources=frozenset(b for b in used if is_shared(b)),
+            # Shared memory into registers of the body, and nothing else.
+            repeats=op.kind == "load"
+            and all(is_shared(b) or (b in own and _in_registers(b)) for b in used),
+            is_async=_is_async(body),
+        )
+
+    def _const(self, value: int) -> Expr:
+        return tirx.const(value, self.dtype)
+
+    def _trip_text(self) -> str:
+        return self.plan.trip or "n"
+
+
+def _make_rings(form: OpLoop, plan: LoopPlan) -> dict[Buffer, Ring]:
+    depths = {ring.buffer: ring.depth for ring in plan.rings if ring.depth > 1}
+    rings: dict[Buffer, Ring] = {}
+    for buf, name in form.buffer_names().items():
+        if name in depths:
+            rings[buf] = make_ring(buf, depths.pop(name), form.node.body)
+    for name, depth in depths.items():
+        raise PlanError(
+            f"cannot give '{name}' {depth} slots in loop '{plan.name}': the loop's body does not "
+            "allocate it"
+        )
+    return rings
+
+
+def _commit_points(ops: Sequence[_Op]) -> dict[str, int]:
+    """The last copy of each run of asynchronous copies between waits -> its number in the step."""
+    points: list[str] = []
+    run = ""
+    for op in ops:
+        if op.body is None and run:
+            points.append(run)
+            run = ""
+        elif op.is_async:
+            run = op.name
+    if run:
+        points.append(run)
+    return {name: number for number, name in enumerate(points)}
+
+
+def _wait_counts(ops: Sequence[_Op], groups: dict[str, int], plan: LoopPlan) -> dict[str, int]:
+    """For each wait, how many groups were committed after the one it needs, the same in every step.
+
+    A copy of stage ``s`` is committed in step ``i + s``; the wait for iteration ``i`` runs in step
+    ``i + w``: ``w - s`` steps of groups, more or less by their places within the step.
+    """
+    position = {op.name: place for place, op in enumerate(ops)}
+    ends = [position[name] for name in groups]
+    counts: dict[str, int] = {}
+    for op in ops:
+        if op.body is not None:
+            continue
+        members = [edge.src for edge in plan.edges if edge.dst == op.name]
+        if not members:
+            raise PlanError(f"cannot expand loop '{plan.name}': '{op.name}' waits for no copy")
+        committed = sum(end < position[op.name] for end in ends)
+        counts[op.name] = min(
+            (op.stage - plan.op(member).stage) * len(ends)
+            + committed
+            - (sum(end < position[member] for end in ends) + 1)
+            for member in members
+        )
+        if counts[op.name] < 0:
+            raise PlanError(
+                f"cannot expand loop '{plan.name}': '{op.name}' comes before what it waits for"
+            )
+    return counts
+
+
+def _origin(
+    op: str, stage: int, phase: str, stmt: Stmt, iteration: str = "", slots: str = ""
+) -> Stmt:
+    text = f"{op}|{stage}|{phase}|{iteration}|{slots}"
+    return tirx.AttrStmt(StringImm(op), ORIGIN_ATTR, StringImm(text), stmt)
+
+
+def _merge(items: Sequence[tuple[int | None, Any, Stmt]]) -> list[Stmt]:
+    result: list[Stmt] = []
+    index = 0
+    while index < len(items):
+        key, guard, stmt = items[index]
+        together = [stmt]
+        index += 1
+        while guard is not None and index < len(items) and items[index][0] == key:
+            together.append(items[index][2])
+            index += 1
+        result.append(stmt if guard is None else tirx.IfThenElse(guard, seq(*together), None))
+    return result
+
+
+def _buffers(stmt: Stmt) -> set[Buffer]:
+    found: set[Buffer] = set()
+    walk(stmt, Var, lambda var: found.add(var) if is_buffer_var(var) else None)
+    return found
+
+
+def _is_async(stmt: Stmt) -> bool:
+    found: list[str] = []
+
+    def visit(call: Any) -> None:
+        if str(getattr(call.op, "name", "")).startswith(_ASYNC_COPIES):
+            found.append(call.op.name)
+
+    walk(stmt, Call, visit)
+    return bool(found)
+
+
+def _in_registers(buf: Buffer) -> bool:
+    return not is_shared(buf) and not is_global(buf)
+
+
+def _whole(regions: Any, own: set[Buffer]) -> list[Any]:
+    """The buffers of ``regions`` entire: the loop variable is out of scope around the loop."""
+    buffers = dict.fromkeys(region.source for region in regions if region.source not in own)
+    zero = tirx.const(0, "int32")
+    return [
+        tirx.BufferRegion(buf, [Range.from_min_extent(zero, extent) for extent in buf.shape])
+        for buf in buffers
+    ]

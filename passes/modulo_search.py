@@ -1,0 +1,211 @@
+"""Iterative modulo scheduling (B. R. Rau, MICRO-27, 1994) on plain numbers, without IR.
+
+A problem is a list of operations, each of which keeps one pipe busy for some cycles, and arcs ``(u,
+v, delay, distance)``: ``v`` of iteration ``i + distance`` starts at least ``delay`` cycles after
+``u`` of iteration ``i``. Operations are placed as late as their successors allow, so that loaded
+values live as short as their latency permits.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+_UNREACHABLE: Final = -(1 << 40)
+_BUDGET_PER_OP: Final = 8
+"""Placements tried per operation before an interval is given up; Rau's loops needed 2 to 6."""
+_INTERVAL_STEPS: Final = 64
+"""The interval grows by this fraction of itself between attempts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Arc:
+    """``dst`` of iteration ``i + distance`` starts ``delay`` or more cycles after ``src`` of ``i``."""
+
+    src: int
+    dst: int
+    delay: int
+    distance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """Operations by index: ``pipes[i]`` is busy for ``busy[i]`` cycles from the start of ``i``."""
+
+    pipes: tuple[str, ...]
+    busy: tuple[int, ...]
+    arcs: tuple[Arc, ...]
+
+    @property
+    def size(self) -> int:
+        """How many operations."""
+        return len(self.pipes)
+
+
+def res_mii(problem: Problem) -> tuple[int, str]:
+    """The least interval that the pipes allow, and the pipe that sets it."""
+    load: dict[str, int] = {}
+    for pipe, busy in zip(problem.pipes, problem.busy, strict=True):
+        load[pipe] = load.get(pipe, 0) + busy
+    pipe = max(load, key=lambda name: load[name])
+    return max(1, load[pipe]), pipe
+
+
+def rec_mii(problem: Problem) -> int:
+    """The least interval that the recurrences allow: the greatest delay / distance of any cycle.
+
+    Binary search over the interval; a cycle is too slow iff it has positive length when an arc
+    weighs ``delay - interval * distance``.
+    """
+    low, high = 1, max(1, sum(max(0, arc.delay) for arc in problem.arcs))
+    while low < high:
+        middle = (low + high) // 2
+        if longest_paths(problem, middle) is None:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def longest_paths(problem: Problem, interval: int) -> Any:
+    """The longest path between every two operations (n x n), or None if a cycle is positive."""
+    n = problem.size
+    dist = np.full((n, n), _UNREACHABLE, dtype=np.int64)
+    np.fill_diagonal(dist, 0)
+    for arc in problem.arcs:
+        weight = arc.delay - interval * arc.distance
+        if weight > dist[arc.src, arc.dst]:
+            dist[arc.src, arc.dst] = weight
+    for middle in range(n):
+        through = dist[:, middle, None] + dist[None, middle, :]
+        np.maximum(dist, through, out=dist)
+        if dist.diagonal().any():
+            return None
+    return dist
+
+
+def schedule(problem: Problem) -> tuple[int, list[int]]:
+    """The least interval found, at least both bounds, and the start cycle of each operation."""
+    bound = max(res_mii(problem)[0], rec_mii(problem))
+    interval = bound
+    limit = 2 * (bound + sum(problem.busy) + sum(max(0, arc.delay) for arc in problem.arcs))
+    while interval <= limit:
+        starts = attempt(problem, interval)
+        if starts is not None:
+            return interval, starts
+        interval += max(1, math.ceil(interval / _INTERVAL_STEPS))
+    raise AssertionError("a sequential schedule exists at the limit")
+
+
+def attempt(problem: Problem, interval: int) -> list[int] | None:
+    """Start cycles for one interval, or None when the budget runs out."""
+    paths = longest_paths(problem, interval)
+    if paths is None or any(busy > interval for busy in problem.busy):
+        return None
+    # Schedule the reversed problem as soon as possible: that is, the problem as late as possible.
+    backward = [[] for _ in range(problem.size)]  # type: list[list[Arc]]
+    forward = [[] for _ in range(problem.size)]  # type: list[list[Arc]]
+    for arc in problem.arcs:
+        if arc.src != arc.dst:
+            backward[arc.dst].append(arc)
+            forward[arc.src].append(arc)
+    height = np.where(paths > _UNREACHABLE // 2, paths, 0).max(axis=0)  # longest path into each op
+    state = _State(problem, interval)
+    budget = _BUDGET_PER_OP * problem.size + 16
+    pending = set(range(problem.size))
+    last: dict[int, int] = {}
+    while pending:
+        if budget == 0:
+            return None
+        budget -= 1
+        op = max(pending, key=lambda i: (height[i], i))
+        pending.discard(op)
+        # Reversed time r: the op ends its part of the iteration at -r.
+        earliest = max(
+            (
+                state.placed[arc.dst] + arc.delay - interval * arc.distance
+                for arc in forward[op]
+                if arc.dst in state.placed
+            ),
+            default=0,
+        )
+        slot = state.free_slot(op, earliest)
+        if slot is None:
+            slot = max(earliest, last.get(op, earliest - 1) + 1)
+            pending.update(state.evict(op, slot))
+        last[op] = slot
+        state.place(op, slot)
+        for arc in backward[op]:
+            other = state.placed.get(arc.src)
+            if other is not None and other < slot + arc.delay - interval * arc.distance:
+                state.remove(arc.src)
+                pending.add(arc.src)
+    return [-state.placed[op] for op in range(problem.size)]
+
+
+class _State:
+    """The modulo reservation table: intervals of each pipe, in reversed time."""
+
+    def __init__(self, problem: Problem, interval: int) -> None:
+        self.problem = problem
+        self.interval = interval
+        self.placed: dict[int, int] = {}
+
+    def _span(self, op: int, slot: int) -> tuple[int, int]:
+        """First busy cycle modulo the interval, in forward time, and how many."""
+        return -slot % self.interval, self.problem.busy[op]
+
+    def _conflicts(self, op: int, slot: int) -> list[int]:
+        start, busy = self._span(op, slot)
+        if busy == 0:
+            return []
+        result: list[int] = []
+        for other, at in self.placed.items():
+            if self.problem.pipes[other] != self.problem.pipes[op]:
+                continue
+            begin, length = self._span(other, at)
+            ahead = (begin - start) % self.interval
+            behind = (start - begin) % self.interval
+            if length and (ahead < busy or behind < length):
+                result.append(other)
+        return result
+
+    def free_slot(self, op: int, earliest: int) -> int | None:
+        """The first slot from ``earliest`` within one interval in which the pipe is free."""
+        candidates = {earliest}
+        busy = self.problem.busy[op]
+        for other, at in self.placed.items():
+            if self.problem.pipes[other] == self.problem.pipes[op]:
+                # In reversed time the op may sit directly after (r + its own length) another.
+                candidates.add(earliest + (at + busy - earliest) % self.interval)
+        for slot in sorted(candidates):
+            if not self._conflicts(op, slot):
+                return slot
+        return None
+
+    def evict(self, op: int, slot: int) -> list[int]:
+        """Remove what holds the pipe at ``slot``; returns what was removed."""
+        victims = self._conflicts(op, slot)
+        for victim in victims:
+            self.remove(victim)
+        return victims
+
+    def place(self, op: int, slot: int) -> None:
+        """Put ``op`` at ``slot``."""
+        self.placed[op] = slot
+
+    def remove(self, op: int) -> None:
+        """Take ``op`` out."""
+        del self.placed[op]
+
+
+def is_valid(problem: Problem, interval: int, starts: Sequence[int]) -> bool:
+    """Whether every arc holds (for assertions and tests)."""
+    return all(
+        starts[arc.dst] + interval * arc.distance >= starts[arc.src] + arc.delay
+        for arc in problem.arcs
+    )

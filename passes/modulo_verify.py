@@ -1,0 +1,200 @@
+"""Checks a schedule against the dependence graph; shares nothing with what made it.
+
+At step ``t`` of the pipelined loop an op of stage ``s`` works on iteration ``t - s``, and the ops
+of a step run by ``order``. So an edge ``u -> v`` of distance ``d`` holds iff ``v`` of iteration ``i
++ d`` is at a later step than ``u`` of ``i``, or at the same step and later in it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Final
+
+from ..errors import ScheduleRefused
+from ..plan import LoopPlan, OpPlan
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+_WHY: Final = {
+    "RAW": "reads what it writes to",
+    "WAR": "overwrites what it reads from",
+    "WAW": "overwrites what it writes to",
+}
+
+
+def verify(graph: nx.MultiDiGraph, plan: LoopPlan) -> None:
+    """ScheduleRefused, naming the edge, ring or pipe, unless ``plan`` is a legal schedule.
+
+    ``graph``: as ``dependence`` made it (without the plan's waits).
+    """
+    if not plan.pipelined:
+        return
+    ops = {op.name: op for op in plan.ops}
+    _check_ops(graph, plan, ops)
+    for src, dst, edge in graph.edges(data=True):
+        _check_edge(graph, plan, ops[src], ops[dst], edge)
+    _check_rings(graph, plan, ops)
+    _check_waits(graph, plan, ops)
+    _check_pipes(graph, plan)
+
+
+def versions_needed(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str) -> int:
+    """How many versions of ``buffer`` the schedule keeps alive at once."""
+    ops = {op.name: op for op in plan.ops}
+    users = [op for name, op in ops.items() if _touches(graph, name, buffer)]
+    writers = [op for op in users if buffer in graph.nodes[op.name]["writes"]]
+    return max((_lag(user, writer) for user in users for writer in writers), default=1)
+
+
+def _touches(graph: nx.MultiDiGraph, name: str, buffer: str) -> bool:
+    if name not in graph:
+        return False
+    return buffer in graph.nodes[name]["reads"] or buffer in graph.nodes[name]["writes"]
+
+
+def _lag(user: OpPlan, writer: OpPlan) -> int:
+    """Least V such that ``writer`` of iteration ``i + V`` comes after ``user`` of ``i``."""
+    return max(1, user.stage - writer.stage + (writer.order < user.order))
+
+
+def _check_ops(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+    here = f"cannot pipeline loop '{plan.name}'"
+    if len(ops) != len(plan.ops):
+        raise ScheduleRefused(f"{here}: the plan names an op twice")
+    missing = sorted(set(graph.nodes) - set(ops))
+    if missing:
+        raise ScheduleRefused(f"{here}: the plan lacks op '{missing[0]}'")
+    extra = sorted(op.name for op in plan.ops if op.name not in graph and op.kind != "wait")
+    if extra:
+        raise ScheduleRefused(f"{here}: the loop has no op '{extra[0]}'")
+    by_order: dict[int, str] = {}
+    for op in plan.ops:
+        if op.stage < 0:
+            raise ScheduleRefused(
+                f"{here}: op '{op.name}' has stage {op.stage}, expected 0 or more"
+            )
+        if op.order in by_order:
+            raise ScheduleRefused(
+                f"{here}: ops '{by_order[op.order]}' and '{op.name}' have the same order {op.order}"
+            )
+        by_order[op.order] = op.name
+
+
+def _check_edge(
+    graph: nx.MultiDiGraph, plan: LoopPlan, src: OpPlan, dst: OpPlan, edge: Mapping[str, object]
+) -> None:
+    distance, buffer, kind = int(str(edge["distance"])), str(edge["buffer"]), str(edge["kind"])
+    if _comes_after(src, dst, distance):
+        return
+    gap = src.stage - dst.stage - distance
+    late = f"{gap} step{'s' if gap != 1 else ''} earlier" if gap > 0 else "earlier in the same step"
+    why = _WHY[kind]
+    what = f"the barrier '{src.name if src.kind == 'opaque' else dst.name}' orders them"
+    reason = what if buffer == "<fence>" else f"it {why} '{buffer}'"
+    raise ScheduleRefused(
+        f"cannot pipeline loop '{plan.name}': op '{dst.name}' of iteration {_i(distance)} must run "
+        f"after '{src.name}' of iteration i, {reason} ({kind}), but stage {dst.stage}, order "
+        f"{dst.order} puts it {late} than stage {src.stage}, order {src.order}"
+        f"{_single_version(graph, buffer, kind, distance)}"
+    )
+
+
+def _single_version(graph: nx.MultiDiGraph, buffer: str, kind: str, distance: int) -> str:
+    """Why the buffer has one version, when a second one would have helped."""
+    if distance == 0 or kind == "RAW":
+        if buffer in graph.graph["carried"]:
+            return f"; '{buffer}' carries a value between iterations, so it has one version"
+        return ""
+    if buffer in graph.graph["carried"]:
+        return f"; '{buffer}' is read before it is written, so it has one version"
+    return f"; '{buffer}' is not allocated in the loop's body, so it has one version"
+
+
+def _i(distance: int) -> str:
+    return f"i + {distance}" if distance else "i"
+
+
+def _comes_after(src: OpPlan, dst: OpPlan, distance: int) -> bool:
+    step = dst.stage + distance - src.stage
+    return step > 0 or (step == 0 and (dst.order > src.order or dst.name == src.name))
+
+
+def _check_rings(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+    depths = {ring.buffer: ring.depth for ring in plan.rings}
+    unknown = sorted(set(depths) - set(graph.graph["rings"]))
+    for name in unknown:
+        if depths[name] > 1:
+            raise ScheduleRefused(_no_ring(graph, plan, name, depths[name]))
+    for name in graph.graph["rings"]:
+        depth = depths.get(name, 1)
+        users = [ops[op] for op in graph.nodes if _touches(graph, op, name)]
+        for writer in users:
+            if name not in graph.nodes[writer.name]["writes"]:
+                continue
+            for user in users:
+                if _lag(user, writer) > depth:
+                    raise ScheduleRefused(
+                        f"cannot pipeline loop '{plan.name}': op '{writer.name}' of iteration "
+                        f"i + {depth} would overwrite slot i % {depth} of '{name}' before "
+                        f"'{user.name}' of iteration i used it: {_lag(user, writer)} slots needed, "
+                        f"the ring has {depth}"
+                    )
+
+
+def _no_ring(graph: nx.MultiDiGraph, plan: LoopPlan, name: str, depth: int) -> str:
+    why = (
+        "it is read before it is written"
+        if name in graph.graph["carried"]
+        else "the loop's body does not allocate it"
+    )
+    return f"cannot give '{name}' {depth} slots in loop '{plan.name}': {why}"
+
+
+def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+    """Before every use of an async copy's data stands a wait for it, in the same iteration."""
+    waits = [op for op in plan.ops if op.kind == "wait"]
+    served = _served(plan, waits)
+    for name, node in graph.nodes(data=True):
+        if not node["is_async"]:
+            continue
+        for _, dst, edge in graph.out_edges(name, data=True):
+            if edge["kind"] != "RAW" or edge["distance"] != 0:
+                continue
+            good = [
+                wait
+                for wait in waits
+                if name in served[wait.name]
+                and _comes_after(ops[name], wait, 0)
+                and _comes_after(wait, ops[dst], 0)
+            ]
+            if not good:
+                raise ScheduleRefused(
+                    f"cannot pipeline loop '{plan.name}': op '{dst}' of iteration i reads "
+                    f"'{edge['buffer']}' with no wait between it and the copy '{name}'"
+                )
+
+
+def _served(plan: LoopPlan, waits: Iterable[OpPlan]) -> dict[str, set[str]]:
+    served: dict[str, set[str]] = {wait.name: set() for wait in waits}
+    for edge in plan.edges:
+        if edge.dst in served and edge.kind == "RAW" and edge.distance == 0:
+            served[edge.dst].add(edge.src)
+    return served
+
+
+def _check_pipes(graph: nx.MultiDiGraph, plan: LoopPlan) -> None:
+    """No pipe is busy longer than the interval; what loads global memory waits for memory alone."""
+    if plan.ii == 0:
+        return
+    load: dict[str, int] = {}
+    for op in plan.ops:
+        from_memory = op.name in graph and graph.nodes[op.name]["is_global_load"]
+        pipe = "memory" if from_memory else str(op.pipe)
+        load[pipe] = load.get(pipe, 0) + op.occupancy
+    for pipe, cycles in load.items():
+        if pipe != "sync" and cycles > plan.ii:
+            raise ScheduleRefused(
+                f"cannot pipeline loop '{plan.name}': pipe {pipe} is busy for {cycles} cycles "
+                f"of each iteration, the initiation interval is {plan.ii}"
+            )
