@@ -175,7 +175,7 @@ def two_levels(A: T.Buffer((16, 16, 16), "float32"), C: T.Buffer((16, 16, 16), "
                             C[tx, i, j] = B[tx, 0, 0] + T.float32(1)
 
 
-def _gemm(size: int, k_size: int):
+def gemm(size: int, k_size: int):
     @T.prim_func(s_tir=True)
     def main(
         A: T.Buffer((size, k_size), "float32"),
@@ -193,9 +193,21 @@ def _gemm(size: int, k_size: int):
     return main
 
 
-def simt_gemm(stage, order, asynchronous, size=32, k_size=64, scope="shared"):
-    """A SIMT GEMM with two bound copies and an annotated K loop: TVM's tutorial form."""
-    sch = tvm.s_tir.Schedule(_gemm(size, k_size))
+def simt_gemm(
+    stage,
+    order,
+    asynchronous=(),
+    *,
+    func=None,
+    scope="shared",
+    vector=4,
+    vectorize=True,
+):
+    """A SIMT GEMM with two bound copies and an annotated K loop: TVM's tutorial form.
+
+    ``stage`` empty: no annotation. ``asynchronous``: the stages whose copies are asynchronous.
+    """
+    sch = tvm.s_tir.Schedule(func or gemm(32, 64))
     C = sch.get_sblock("C")
     i, j, k = sch.get_loops(C)
     by, ty, yi = sch.split(i, [None, 8, 4])
@@ -209,15 +221,17 @@ def simt_gemm(stage, order, asynchronous, size=32, k_size=64, scope="shared"):
     for operand in (0, 1):
         copy = sch.cache_read(C, operand, scope)
         sch.compute_at(copy, ko, preserve_unit_loops=True)
-        _, a, b, v = sch.split(sch.fuse(*sch.get_loops(copy)[-2:]), [None, 8, 8, 4])
+        _, a, b, v = sch.split(sch.fuse(*sch.get_loops(copy)[-2:]), [None, 8, 8, vector])
         sch.bind(a, "threadIdx.y")
         sch.bind(b, "threadIdx.x")
-        sch.vectorize(v)
+        if vectorize:
+            sch.vectorize(v)
     sch.decompose_reduction(C, ko)
-    sch.annotate(ko, "software_pipeline_stage", stage)
-    sch.annotate(ko, "software_pipeline_order", order)
+    if stage:
+        sch.annotate(ko, "software_pipeline_stage", stage)
+        sch.annotate(ko, "software_pipeline_order", order)
     if asynchronous:
-        sch.annotate(ko, "software_pipeline_async_stages", [0])
+        sch.annotate(ko, "software_pipeline_async_stages", list(asynchronous))
     return sch.mod["main"]
 
 
@@ -272,7 +286,7 @@ CASES = [
     ),
     Case(
         "annotated_gemm_sync",
-        lambda: simt_gemm([0, 0, 1], [0, 1, 2], asynchronous=False),
+        lambda: simt_gemm([0, 0, 1], [0, 1, 2]),
         _ab,
         _product,
         Pipelined(),
@@ -281,7 +295,7 @@ CASES = [
     ),
     Case(
         "annotated_gemm_async",
-        lambda: simt_gemm([0, 0, 3], [0, 1, 2], asynchronous=True),
+        lambda: simt_gemm([0, 0, 3], [0, 1, 2], [0]),
         _ab,
         _product,
         Pipelined(min_depth=4),
@@ -290,7 +304,7 @@ CASES = [
     ),
     Case(
         "annotated_gemm_async_dynamic_shared",
-        lambda: simt_gemm([0, 0, 2], [0, 1, 2], asynchronous=True, scope="shared.dyn"),
+        lambda: simt_gemm([0, 0, 2], [0, 1, 2], [0], scope="shared.dyn"),
         _ab,
         _product,
         Pipelined(min_depth=3),
@@ -298,7 +312,7 @@ CASES = [
     ),
     Case(
         "annotated_gemm_interleaved",
-        lambda: simt_gemm([0, 0, 2], [0, 2, 1], asynchronous=True),
+        lambda: simt_gemm([0, 0, 2], [0, 2, 1], [0]),
         _ab,
         _product,
         Pipelined(min_depth=3),
