@@ -43,4 +43,6 @@ class InternalError(RuntimeError):
     """A broken invariant of ours: a bug in pipeliner, never the caller's fault."""
 
     def __init__(self, message: str) -> None:
-        super().__init__(f"{message}; this is a bug in pipeliner")
+        ours = "; this is a bug in pipeliner"
+        # An error that crosses TVM's C++ is made again from its message.
+        super().__init__(message if message.endswith(ours) else message + ours)

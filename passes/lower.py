@@ -1,0 +1,179 @@
+"""The TVM pipeline "pipeliner": TVM's own s_tir list with our passes where pipelining belongs.
+
+Importing this module registers it, so that ``tvm.compile(mod, target, tir_pipeline="pipeliner")``
+is right for every function: kernels that are pipelined, kernels that are left alone, and functions
+that ``SoftwarePipeline`` has already handled. Functions of the CPU and of other GPUs than CUDA's
+get TVM's own list, pass for pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import tvm
+from tvm import s_tir, tirx
+from tvm.s_tir import pipeline as stock
+
+from ..request import Request
+from .arena import ApplyArena
+from .pipeline import is_kernel, is_marked, pipeline_function
+
+PIPELINE: Final = "pipeliner"
+"""The name for ``tvm.compile(..., tir_pipeline=...)``."""
+
+
+def slot_passes() -> list[Any]:
+    """What turns a scheduled CUDA kernel into a marked one: TVM's prefix and our slot.
+
+    Once marked, a function must not see the prefix again: compaction would take a ring whose uses
+    all lie in one loop for a buffer of one iteration.
+    """
+    return [*prefix(ours=True), Pipeline(Request())]
+
+
+def prefix(*, ours: bool) -> list[Any]:
+    """TVM's passes before the slot: blocks opaque, tiles exact, threads unified.
+
+    ``ours``: without those that are a second home of one of our passes.
+    """
+    transform = s_tir.transform
+    return [
+        transform.CanonicalizeLoop(),
+        transform.LowerCrossThreadReduction(),
+        transform.LowerInitBlock(),
+        transform.PlanAndUpdateBufferAllocationLocation(),
+        transform.ConvertBlocksToOpaque(),
+        transform.LiftThreadBinding(),
+        *_unless(ours, transform.ManifestSharedMemoryLocalStage),
+        transform.CompactBufferAllocation(),
+        transform.LowerAutoCopy(),
+        transform.UnifyThreadBinding(),
+        transform.LowerMatchBuffer(),
+        transform.StmtSimplify(),
+        *_unless(ours, transform.InjectPermutedLayout),
+        transform.AnnotateIrregularLoop(),
+        *_unless(ours, transform.InjectSoftwarePipeline),
+    ]
+
+
+def suffix() -> list[Any]:
+    """TVM's passes after the slot, down to host and device functions."""
+    config = tvm.transform.PassContext.current().config
+    transform = s_tir.transform
+
+    def off(name: str) -> bool:
+        return not config.get(name, False)
+
+    no_async = off("tirx.use_async_copy")
+    no_ldg32 = off("tirx.s_tir.ldg32")
+    no_bounds = off("tirx.instrument_bound_checkers")
+    no_profile = off("tirx.instrument_lwp")
+    return [
+        transform.TransformMmaBufferLayout(),
+        transform.LowerOpaqueBlock(),
+        tirx.transform.FlattenBuffer(),
+        tirx.transform.BF16ComputeLegalize(),
+        tirx.transform.NarrowDataType(32),
+        transform.LoopPartition(),
+        tirx.transform.VectorizeLoop(off("tirx.disable_vectorize")),
+        transform.InjectVirtualThread(),
+        unmarked([transform.InjectDoubleBuffer()]),
+        ApplyArena(),
+        *_unless(not off("tirx.disable_storage_rewrite"), tirx.transform.StorageRewrite),
+        *_unless(no_async, lambda: unmarked([transform.LowerAsyncDMA()])),
+        transform.HoistIfThenElse(),
+        tirx.transform.UnrollLoop(),
+        transform.RenormalizeSplitPattern(),
+        tirx.transform.StmtSimplify(),
+        tirx.transform.RemoveNoOp(),
+        transform.RewriteUnsafeSelect(),
+        *_unless(no_bounds, transform.InstrumentBoundCheckers),
+        *_unless(no_ldg32, lambda: transform.InjectPTXLDG32(True)),
+        *_unless(not off("tirx.disable_cse_tir"), tirx.transform.CommonSubexprElim),
+        *_unless(no_profile, transform.InstrumentProfileIntrinsics),
+        tirx.transform.FP8ComputeLegalize(),
+        transform.VerifyVTCMLimit(),
+        transform.LowerVtcmAlloc(),
+        tirx.transform.VerifyMemory(),
+        tirx.transform.AnnotateEntryFunc(),
+        unmarked([transform.ThreadSync("shared"), transform.ThreadSync("shared.dyn")]),
+        transform.ThreadSync("warp"),
+        transform.InferFragment(),
+        transform.LowerThreadAllreduce(),
+        *_unless(no_async, lambda: unmarked([transform.InjectPTXAsyncCopy()])),
+        *_unless(no_ldg32, transform.InjectPTXLDG32),
+        unmarked([transform.MergeSharedMemoryAllocations()]),
+        tirx.transform.SplitHostDevice(),
+        tirx.transform.MakePackedAPI(),
+        tirx.transform.FP8StorageLegalize(),
+        tirx.transform.BF16StorageLegalize(),
+    ]
+
+
+def Pipeline(request: Request) -> Any:  # noqa: N802  a pass is named as TVM names its passes
+    """``pipeline_function`` as a pass, for functions that have been through the prefix."""
+
+    @tirx.transform.prim_func_pass(opt_level=0, name="pipeliner.Pipeline")
+    def run(func: Any, mod: Any, ctx: Any) -> Any:
+        return pipeline_function(func, target_of(func), request)
+
+    return run
+
+
+def target_of(func: Any) -> Any | None:
+    """The target a function is bound to, else the one in scope, else None."""
+    bound = (func.attrs or {}).get("target", None)
+    return tvm.target.Target.current() if bound is None else bound
+
+
+def apply_where(mod: Any, wanted: Callable[[Any], bool], passes: Sequence[Any]) -> Any:
+    """``mod`` with ``passes`` run on the functions that are ``wanted``."""
+    some = {var: func for var, func in mod.functions.items() if wanted(func)}
+    if not some:
+        return mod
+    done = tvm.transform.Sequential(list(passes))(tvm.IRModule(some, attrs=mod.attrs))
+    return tvm.IRModule({**mod.functions, **done.functions}, attrs=mod.attrs)
+
+
+def unmarked(passes: Sequence[Any]) -> Any:
+    """TVM's ``passes``, on the functions that ours did not handle."""
+
+    @tvm.transform.module_pass(opt_level=0, name="pipeliner.Unmarked")
+    def run(mod: Any, ctx: Any) -> Any:
+        return apply_where(mod, lambda func: not is_marked(func), passes)
+
+    return run
+
+
+def Slot() -> Any:  # noqa: N802  a pass is named as TVM names its passes
+    """The passes up to and including the slot: ours for CUDA kernels, TVM's for the rest."""
+
+    @tvm.transform.module_pass(opt_level=0, name="pipeliner.Slot")
+    def run(mod: Any, ctx: Any) -> Any:
+        mod = apply_where(mod, is_fresh_kernel, slot_passes())
+        return apply_where(mod, lambda func: not is_marked(func), prefix(ours=False))
+
+    return run
+
+
+def is_fresh_kernel(func: Any) -> bool:
+    """Whether ``func`` is a CUDA kernel that has not been through the slot."""
+    return not is_marked(func) and is_kernel(func, target_of(func))
+
+
+def pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
+    """What TVM asks of a registered pipeline: the passes, and those for host and device."""
+
+    @tvm.transform.module_pass(opt_level=0, name=PIPELINE)
+    def run(mod: Any, ctx: Any) -> Any:
+        return tvm.transform.Sequential([Slot(), *suffix()])(mod)
+
+    return run, stock.finalize_host_passes, stock.finalize_device_passes
+
+
+def _unless(skip: bool, make: Callable[[], Any]) -> list[Any]:
+    return [] if skip else [make()]
+
+
+tirx.register_tir_pipeline(PIPELINE, pipeline)

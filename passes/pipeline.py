@@ -1,0 +1,142 @@
+"""One function through the slot: from the recognised loop to the synchronised, marked kernel.
+
+What was decided is left on the function as attribute ``pipeliner.plan``; a function that carries it
+comes back unchanged. An automatic choice that turns out impossible becomes a declined loop with
+its reason; an explicit request that is impossible raises.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any, Final
+
+from tvm import tirx
+
+from ..cost.choose import choose
+from ..errors import PlanError, TargetError
+from ..machine import Machine, machine_for
+from ..plan import PLAN_ATTR, KernelPlan, LoopPlan
+from ..request import Request
+from .annotations import annotated_plan
+from .copies import lower_copies
+from .dependence import dependence
+from .expand import expand
+from .instructions import map_tiles
+from .kernels import has_kernel
+from .modulo import schedule_loop
+from .modulo_verify import verify
+from .op_form import op_loops, thread_extents
+from .recognise import recognise
+from .smem import DEFAULT_BUDGET, place
+from .steps import Steps
+from .sync import synchronise
+
+_GIVEN: Final = ("request", "annotation", "edited")
+"""Sources of a loop's plan that make it a request."""
+
+
+def is_marked(func: Any) -> bool:
+    """Whether ``func`` carries a plan, which says that it has been through the slot."""
+    return isinstance(func, tirx.PrimFunc) and PLAN_ATTR in (func.attrs or {})
+
+
+def is_kernel(func: Any, target: Any) -> bool:
+    """Whether ``func`` is one for us: bound to the threads of a CUDA GPU."""
+    return (
+        isinstance(func, tirx.PrimFunc)
+        and target is not None
+        and target.kind.name == "cuda"
+        and has_kernel(func)
+    )
+
+
+def pipeline_function(func: Any, target: Any, request: Request) -> Any:
+    """``func`` (after the prefix passes) pipelined as ``request`` says, synchronised and marked.
+
+    Every function bound to the GPU comes out with its barriers and its shared memory placed, also
+    where no loop is pipelined. Raises what an explicit request cannot have.
+    """
+    if is_marked(func):
+        return func
+    try:
+        machine: Machine | None = machine_for(target)
+        why = ""
+    except TargetError as err:
+        if request != Request():
+            raise
+        machine, why = None, str(err)
+    steps = Steps(func)
+    if machine is None:
+        plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
+        return _finish(steps, plan, DEFAULT_BUDGET)
+    kernel = steps.run("Recognise", recognise)
+    plan = request.plan or choose(kernel.info, machine, request)
+    recognised = steps.func
+    while True:
+        try:
+            done = _schedule(steps, kernel, plan, machine)
+            return _finish(steps, done, machine.smem_per_cta)
+        except PlanError as err:
+            plan = _without_pipelining(plan, err)
+            steps.func = recognised
+
+
+def _schedule(steps: Steps, kernel: Any, plan: KernelPlan, machine: Machine) -> KernelPlan:
+    """Map, copy, schedule and expand; the plan with its loops scheduled."""
+    steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan))
+    steps.rewrite("LowerCopies", lambda func: lower_copies(func, plan))
+    plan = steps.run("Modulo", lambda func: (func, _scheduled(func, plan, machine)))
+    steps.rewrite("Expand", lambda func: expand(func, plan))
+    return plan
+
+
+def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan:
+    forms = {str(form.var.name): form for form in op_loops(func)}
+    threads = thread_extents(func)
+    for loop in plan.loops:
+        if not loop.pipelined:
+            continue
+        form = forms.get(loop.name)
+        if form is None:
+            raise PlanError(f"cannot find loop '{loop.name}': the kernel has {sorted(forms)}")
+        graph = dependence(form.node, threads)
+        plan = plan.with_loop(_scheduled_loop(graph, form.node, loop, machine))
+    return plan
+
+
+def _scheduled_loop(graph: Any, node: Any, loop: LoopPlan, machine: Machine) -> LoopPlan:
+    if loop.source == "annotation":
+        return annotated_plan(graph, node, loop, machine)
+    if loop.source == "edited":
+        verify(graph, loop)
+        return loop
+    return schedule_loop(graph, node, loop, machine)
+
+
+def _finish(steps: Steps, plan: KernelPlan, budget: int) -> Any:
+    """Place shared memory, place barriers, mark."""
+    smem = steps.run("Place", lambda func: place(func, budget))
+    sync = steps.run("Synchronise", lambda func: synchronise(func, smem))
+    final = dataclasses.replace(plan, smem=smem, sync=sync)
+    return steps.func.with_attr(PLAN_ATTR, final.to_json())
+
+
+def _without_pipelining(plan: KernelPlan, err: PlanError) -> KernelPlan:
+    """``plan`` with its automatic loops declined because of ``err``; ``err`` if there are none."""
+    loops = [loop for loop in plan.loops if loop.pipelined]
+    if not loops or any(loop.source in _GIVEN for loop in loops):
+        raise err
+    for loop in loops:
+        declined = LoopPlan(loop.name, loop.trip, False, reasons=(str(err),))
+        plan = plan.with_loop(declined)
+    copies = tuple(
+        dataclasses.replace(copy, mechanism="register", reason="its loop is not pipelined")
+        if copy.mechanism == "cp_async"
+        else copy
+        for copy in plan.copies
+    )
+    return dataclasses.replace(plan, copies=copies)
+
+
+def _name(func: Any) -> str:
+    return str((func.attrs or {}).get("global_symbol", "main"))

@@ -1,0 +1,287 @@
+"""One arena for the shared memory of a kernel, planned before the barriers are placed.
+
+Every shared buffer becomes dynamic shared memory with an offset of its own. Two buffers share bytes
+only when their lifetimes do not overlap; whoever places barriers is told and orders them. Planning
+here, before that, is the point: TVM's own reuse runs after its barriers and races.
+
+A buffer lives from its first to its last use, and through all of every loop inside its allocation
+that uses it. Inside a loop, sharing would cost a barrier in each iteration, so buffers of one loop
+share only when the kernel does not fit otherwise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import tirx
+
+from ..errors import LoweringError, PlanError
+from ..plan import SmemBuffer, SmemPlan
+from . import ir
+from .kernels import bodies, map_kernels, thread_tag
+
+DYNAMIC: Final = "shared.dyn"
+
+ALIGNMENT: Final = 128
+"""Bytes: one transaction of shared memory, and more than any vector access needs."""
+
+DEFAULT_BUDGET: Final = 48 * 1024
+"""Bytes that every CUDA GPU gives a CTA without asking."""
+
+
+@dataclass(eq=False)
+class _Life:
+    """A shared buffer: where it is allocated and the span of statements in which it is used.
+
+    ``loops``: serial loops around the allocation. ``copies``: versions that virtual threads make.
+    """
+
+    buffer: Any
+    loops: tuple[Any, ...]
+    vthreads: tuple[Any, ...]
+    start: int = -1
+    end: int = -1
+    name: str = ""
+    bytes: int = 0
+    alignment: int = ALIGNMENT
+    offset: int = 0
+
+    def overlaps(self, other: _Life) -> bool:
+        """Whether both are alive at some statement."""
+        return self.start <= other.end and other.start <= self.end
+
+    def meets(self, other: _Life) -> bool:
+        """Whether both occupy some byte."""
+        return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
+
+
+def place(func: Any, budget: int = DEFAULT_BUDGET) -> tuple[Any, SmemPlan]:
+    """``func`` with its shared buffers in dynamic shared memory, and their places in the arena.
+
+    ``budget``: bytes a CTA may have; PlanError names what does not fit.
+    """
+    plans: list[SmemPlan] = []
+    taken: set[str] = set()
+
+    def kernel(stmt: Any) -> Any:
+        lives = _Lifetimes(stmt).lives
+        for life in lives:
+            _measure(life, stmt, taken)
+        plans.append(_arrange(func, lives, budget))
+        return _renamed(stmt, lives)
+
+    placed = map_kernels(func, kernel)
+    return placed, SmemPlan(
+        bytes=max((plan.bytes for plan in plans), default=0),
+        budget=budget,
+        buffers=tuple(buffer for plan in plans for buffer in plan.buffers),
+    )
+
+
+class _Lifetimes:
+    """Numbers the statements of a kernel and finds the span of each shared buffer."""
+
+    def __init__(self, kernel: Any) -> None:
+        self._clock = 0
+        self._by_buffer: dict[Any, _Life] = {}
+        self._visit(kernel, (), ())
+
+    @property
+    def lives(self) -> list[_Life]:
+        """Every buffer that is used, in the order of first use."""
+        used = [life for life in self._by_buffer.values() if life.start >= 0]
+        return sorted(used, key=lambda life: life.start)
+
+    def _visit(self, stmt: Any, loops: tuple[Any, ...], vthreads: tuple[Any, ...]) -> None:
+        for buffer in _allocated(stmt):
+            self._by_buffer[buffer] = _Life(buffer, loops, vthreads)
+        start = self._clock
+        if isinstance(stmt, tirx.AllocBuffer):
+            return
+        inner = bodies(stmt)
+        self._use(stmt if not inner else _own_expressions(stmt), loops)
+        tag = thread_tag(stmt)
+        if isinstance(stmt, tirx.For | tirx.While) and tag is None:
+            loops = (*loops, stmt)
+        if tag is not None and tag.startswith(("vthread", "cthread")):
+            vthreads = (*vthreads, stmt)
+        for body in inner:
+            self._visit(body, loops, vthreads)
+        if isinstance(stmt, tirx.For | tirx.While) and tag is None:
+            self._extend(loops, start)
+
+    def _use(self, node: Any, loops: tuple[Any, ...]) -> None:
+        self._clock += 1
+
+        def used(var: Any) -> None:
+            life = self._by_buffer.get(var)
+            if life is not None:
+                life.start = self._clock if life.start < 0 else life.start
+                life.end = self._clock
+
+        ir.walk(node, ir.Var, used)
+
+    def _extend(self, loops: tuple[Any, ...], start: int) -> None:
+        """A loop that ends now keeps what it used alive throughout, if allocated outside it."""
+        for life in self._by_buffer.values():
+            if life.end > start and len(life.loops) < len(loops):
+                life.start, life.end = min(life.start, start + 1), self._clock
+
+
+def _allocated(stmt: Any) -> Iterator[Any]:
+    if isinstance(stmt, ir.SBlockRealize):
+        yield from (buffer for buffer in stmt.block.alloc_buffers if ir.is_shared(buffer))
+    elif isinstance(stmt, tirx.AllocBuffer) and ir.is_shared(stmt.buffer):
+        yield stmt.buffer
+
+
+def _own_expressions(stmt: Any) -> list[Any]:
+    """The expressions of a compound statement, without those of the statements inside it."""
+    if isinstance(stmt, tirx.For):
+        return [stmt.min, stmt.extent]
+    if isinstance(stmt, tirx.IfThenElse | tirx.While):
+        return [stmt.condition]
+    if isinstance(stmt, ir.SBlockRealize):
+        return [stmt.predicate, *stmt.iter_values]
+    return [stmt.value] if isinstance(stmt, tirx.AttrStmt) else []
+
+
+def _measure(life: _Life, kernel: Any, taken: set[str]) -> None:
+    """Fill in name, bytes and alignment."""
+    buffer = life.buffer
+    size = _flat_bytes(buffer)
+    if size is None:
+        raise LoweringError(
+            f"cannot place shared buffer '{buffer.name}': its shape {list(buffer.shape)} is not "
+            "constant"
+        )
+    for vthread in life.vthreads:
+        if _touched(vthread, buffer):
+            size *= ir.const_int(vthread.extent) or 1
+    name, count = str(buffer.name), 0
+    while name in taken:
+        count += 1
+        name = f"{buffer.name}_{count}"
+    taken.add(name)
+    life.name, life.bytes = name, size
+    life.alignment = max(ALIGNMENT, int(buffer.ty.data_alignment))
+
+
+def _flat_bytes(buffer: Any) -> int | None:
+    """Bytes of a buffer once flattened, padding between rows included."""
+    if not buffer.strides:
+        return ir.buffer_bytes(buffer)
+    rows, stride = ir.const_int(buffer.shape[0]), ir.const_int(buffer.strides[0])
+    return None if rows is None or stride is None else rows * stride * ir.dtype_bytes(buffer.dtype)
+
+
+def _touched(vthread: Any, buffer: Any) -> bool:
+    """Whether what ``buffer`` holds, or where, depends on a virtual thread.
+
+    TVM's InjectVirtualThread gives each virtual thread a copy of such a buffer.
+    """
+    touched = {vthread.loop_var}
+    before = 0
+
+    def store(stmt: Any) -> None:
+        if ir.uses([stmt.value, *stmt.indices], touched):
+            touched.add(stmt.buffer)
+
+    def loop(stmt: Any) -> None:
+        if ir.uses([stmt.min, stmt.extent], touched):
+            touched.add(stmt.loop_var)
+
+    def bind(stmt: Any) -> None:
+        if ir.uses(stmt.value, touched):
+            touched.add(stmt.var)
+
+    def call(stmt: Any) -> None:
+        if ir.uses(stmt, touched):
+            ir.walk(stmt, ir.Call, written)
+
+    def written(access: Any) -> None:
+        if str(getattr(access.op, "name", "")) != "tirx.tvm_access_ptr":
+            return
+        target = getattr(access.args[1], "args", [access.args[1]])[0]
+        if (ir.const_int(access.args[4]) or 0) & 2:
+            touched.add(target)
+
+    while before != len(touched):
+        before = len(touched)
+        ir.walk(vthread.body, tirx.BufferStore, store)
+        ir.walk(vthread.body, tirx.For, loop)
+        ir.walk(vthread.body, tirx.Bind, bind)
+        ir.walk(vthread.body, tirx.Evaluate, call)
+    return buffer in touched
+
+
+def _arrange(func: Any, lives: Sequence[_Life], budget: int) -> SmemPlan:
+    """The arena of one kernel: without sharing inside loops, or with it when that does not fit."""
+    total = _pack(lives, inside_loops=False)
+    if total > budget:
+        total = _pack(lives, inside_loops=True)
+    if total > budget:
+        sizes = ", ".join(f"'{life.name}' {life.bytes}" for life in lives)
+        name = (func.attrs or {}).get("global_symbol", "main")
+        raise PlanError(
+            f"cannot fit the shared memory of kernel '{name}': it needs {total} bytes ({sizes}), "
+            f"a CTA may have {budget}"
+        )
+    return SmemPlan(total, budget, tuple(_entry(life, lives) for life in lives))
+
+
+def _pack(lives: Sequence[_Life], *, inside_loops: bool) -> int:
+    """Give each buffer the lowest free place, large ones first; the bytes of them all."""
+    done: list[_Life] = []
+    for life in sorted(lives, key=lambda life: (-life.alignment, -life.bytes, life.start)):
+        others = [other for other in done if not _may_share(life, other, inside_loops)]
+        ends = [0, *(other.offset + other.bytes for other in others)]
+        for offset in sorted(_aligned(end, life.alignment) for end in ends):
+            life.offset = offset
+            if not any(life.meets(other) for other in others):
+                break
+        done.append(life)
+    return max((life.offset + life.bytes for life in lives), default=0)
+
+
+def _may_share(a: _Life, b: _Life, inside_loops: bool) -> bool:
+    if a.overlaps(b):
+        return False
+    common = [loop for loop in a.loops if any(loop.same_as(other) for other in b.loops)]
+    return inside_loops or not common
+
+
+def _aligned(offset: int, alignment: int) -> int:
+    return -(-offset // alignment) * alignment
+
+
+def _entry(life: _Life, lives: Sequence[_Life]) -> SmemBuffer:
+    sharing = tuple(other.name for other in lives if other is not life and life.meets(other))
+    return SmemBuffer(
+        buffer=life.name,
+        offset=life.offset,
+        bytes=life.bytes,
+        alignment=life.alignment,
+        shares_with=sharing,
+        reason="never alive at the same time" if sharing else "",
+    )
+
+
+def _renamed(kernel: Any, lives: Sequence[_Life]) -> Any:
+    """``kernel`` with each buffer dynamic and under its own name."""
+    new: dict[Any, Any] = {}
+    for life in lives:
+        buffer = life.buffer
+        if str(buffer.scope()) != DYNAMIC or str(buffer.name) != life.name:
+            new[buffer] = tirx.decl_buffer(
+                list(buffer.shape),
+                buffer.dtype,
+                life.name,
+                strides=list(buffer.strides) or None,
+                scope=DYNAMIC,
+                layout=None,
+                data_alignment=buffer.ty.data_alignment,
+            )
+    return ir.substitute(kernel, new) if new else kernel

@@ -1,0 +1,56 @@
+"""Software pipelining as one TVM pass among others, before ``tvm.compile``.
+
+mod = SoftwarePipeline(depth="auto")(mod)                      # prologue, steady state, epilogue
+ex = tvm.compile(mod, target, tir_pipeline="pipeliner")        # goes on after the slot
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm
+
+from ..errors import TargetError
+from ..request import Request
+from .kernels import has_kernel
+from .lower import Pipeline, apply_where, is_fresh_kernel, prefix, target_of
+from .pipeline import is_marked
+
+
+def SoftwarePipeline(  # noqa: N802  a pass is named as TVM names its passes
+    depth: Any = "auto", **options: Any
+) -> Any:
+    """A TVM module pass that pipelines every CUDA kernel of a module and marks it as done.
+
+    It runs TVM's passes that prepare a scheduled function and then ours; other functions come back
+    as they are, and a second run changes nothing.
+
+    Parameters
+    ----------
+    depth, **options
+        As for ``Request``.
+
+    Raises
+    ------
+    TargetError
+        A function is bound to GPU threads, but neither it nor the scope has a target.
+    PipelinerError
+        A request that a kernel cannot have.
+    """
+    request = Request(depth=depth, **options)
+
+    @tvm.transform.module_pass(opt_level=0, name="pipeliner.SoftwarePipeline")
+    def run(mod: Any, ctx: Any) -> Any:
+        for var, func in mod.functions.items():
+            _check_target(str(var.name_hint), func)
+        return apply_where(mod, is_fresh_kernel, [*prefix(ours=True), Pipeline(request)])
+
+    return run
+
+
+def _check_target(name: str, func: Any) -> None:
+    known = not isinstance(func, tvm.tirx.PrimFunc) or is_marked(func)
+    if not known and has_kernel(func) and target_of(func) is None:
+        raise TargetError(
+            f"cannot pipeline '{name}': it has no target; bind one or enter a target's scope"
+        )

@@ -1,0 +1,49 @@
+"""Steps on one function that TVM's pass instruments see: timed, printed and traced like its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from .. import errors
+
+_T = TypeVar("_T")
+
+
+class Steps:
+    """Runs steps one after the other on a function; ``func`` is the function so far."""
+
+    def __init__(self, func: Any) -> None:
+        self.func = func
+
+    def run(self, name: str, step: Callable[[Any], tuple[Any, _T]]) -> _T:
+        """Replace the function by what ``step`` makes of it; hand back what else it found."""
+        found: list[_T] = []
+
+        @tirx.transform.prim_func_pass(opt_level=0, name=f"pipeliner.{name}")
+        def apply(func: Any, mod: Any, ctx: Any) -> Any:
+            done, result = step(func)
+            found.append(result)
+            return done
+
+        mod = apply(tvm.IRModule({"main": self.func}))
+        self.func = mod["main"]
+        return found[0]
+
+    def rewrite(self, name: str, step: Callable[[Any], Any]) -> None:
+        """Replace the function by ``step`` of it."""
+        self.run(name, lambda func: (step(func), None))
+
+
+def _register_errors() -> None:
+    """Let our errors pass through TVM's C++ as themselves instead of as RuntimeError."""
+    for name, kind in vars(errors).items():
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            tvm_ffi.register_error(f"pipeliner.{name}", kind)
+
+
+_register_errors()
