@@ -83,8 +83,9 @@ def _ring(ring: RingPlan, loop: LoopPlan) -> list[str]:
     slots = f"{_count(ring.depth, 'slot')} of {ring.slot_bytes} bytes"
     total = ring.depth * ring.slot_bytes
     lines = [f"  ring {ring.buffer} ({ring.scope}): {slots} = {total}"]
-    if ring.producers or ring.consumers:
-        lines.append(f"      {', '.join(ring.producers)} -> {', '.join(ring.consumers)}")
+    ends = [", ".join(names) for names in (ring.producers, ring.consumers) if names]
+    if ends:
+        lines.append(f"      {' -> '.join(ends)}")
     if ring.live_cycles:
         lines.append(f"      a slot is in use for {ring.live_cycles} cycles")
     # The rings of a loop usually share the loop's reasons, which stand above already.

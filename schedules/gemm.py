@@ -38,9 +38,7 @@ def schedule_gemm(gemm: Gemm, tile: GemmTile, func: Any = None) -> Any:
     fused epilogue); default the workload's own.
     """
     if gemm.batch is not None and gemm.batch > MAX_GRID_Z:
-        raise WorkloadError(
-            f"cannot bind batch {gemm.batch} to blockIdx.z: CUDA allows {MAX_GRID_Z}"
-        )
+        raise WorkloadError(f"cannot launch batch {gemm.batch}: blockIdx.z ends at {MAX_GRID_Z}")
     sch = s_tir.Schedule(gemm.function() if func is None else func)
     matmul = sch.get_sblock(MATMUL)
     operands = _stage_operands(sch, matmul, gemm, tile)

@@ -26,7 +26,7 @@ from ..plan import (
 )
 from ..request import Request
 from .copies import plan_copy, shared_bytes
-from .depth import MAX_DEPTH, DepthChoice, check_depth, choose_depth, depth_reasons
+from .depth import MAX_DEPTH, DepthChoice, check_depth, choose_depth, count, depth_reasons
 from .mapping import Mapping as Mapped
 from .mapping import map_matmul
 from .ops import op_cost
@@ -147,7 +147,7 @@ def work_of(
     for extent in info.grid:
         ctas = 0 if extent is None else ctas * extent
     outer = loop.outer or 1
-    mapped = [plan for plan in matmuls if any(plan.op == op.op for op in loop.ops)]
+    mapped = list(_mapped(loop, matmuls))
     return Work(
         usage=usage,
         rate=rate,
@@ -161,7 +161,14 @@ def work_of(
         store_bytes=sum(size for _, scope, size in info.accumulators if scope == "local")
         * (info.threads or 1),
         synchronised=shared > 0,
-        ahead=max((1 / plan.steps for plan in mapped if plan.steps > 1), default=0.0),
+        ahead=max((1 / plan.steps for _, plan in mapped if plan.steps > 1), default=0.0),
+        first=max(
+            (
+                sum(of_fragments(op, plan, machine, side).lsu for side in "ab") / plan.steps
+                for op, plan in mapped
+            ),
+            default=0.0,
+        ),
     )
 
 
@@ -177,12 +184,19 @@ def _usages(
     for op in loop.ops:
         if isinstance(op, StatementInfo):
             yield of_statement(op, machine, rate)
-        if isinstance(op, MatmulInfo):
-            for matmul in matmuls:
-                if matmul.op == op.op:
-                    yield of_arithmetic(op, matmul, machine)
-                    yield of_fragments(op, matmul, machine, "a")
-                    yield of_fragments(op, matmul, machine, "b")
+    for matmul, mapping in _mapped(loop, matmuls):
+        yield of_arithmetic(matmul, mapping, machine)
+        yield of_fragments(matmul, mapping, machine, "a")
+        yield of_fragments(matmul, mapping, machine, "b")
+
+
+def _mapped(
+    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
+) -> Iterator[tuple[MatmulInfo, MatmulPlan]]:
+    by_name = {plan.op: plan for plan in matmuls}
+    for op in loop.ops:
+        if isinstance(op, MatmulInfo) and op.op in by_name:
+            yield op, by_name[op.op]
 
 
 def _copies(loop: LoopInfo, plans: tuple[CopyPlan, ...]) -> Iterator[tuple[CopyInfo, CopyPlan]]:
@@ -228,7 +242,8 @@ def _plan_loop(
     if asked:
         return _plan_asked(loop, copies, work, machine, request, asked)
     if loop.trip is not None and loop.trip <= 1:
-        return _decline(loop, f"{loop.trip} iterations: nothing to overlap"), None
+        alone = predict(work, machine, 1) if loop.trip else None
+        return _decline(loop, f"{count(loop.trip, 'iteration')}: nothing to overlap"), alone
     if work.usage.global_bytes == 0:
         return _decline(loop, "no statement of the loop loads from global memory"), None
     choice = choose_depth(work, machine, _most(copies))
@@ -368,7 +383,7 @@ def _not_worth_it(choice: DepthChoice) -> str:
     best = choice.prediction
     return (
         f"a deeper ring gains nothing: {best.resident} CTAs an SM already hide R = "
-        f"{best.response:.0f} cycles at {best.step:.0f} a step ({best.limiter} bound)"
+        f"{best.response:.0f} cycles at {best.step:.0f} a step (bound by {best.limiter})"
     )
 
 
@@ -396,5 +411,5 @@ def _through_registers(plan: CopyPlan) -> CopyPlan:
 def _summary(prediction: Prediction, machine: Machine) -> str:
     return (
         f"predicted {prediction.us:.1f} us: {prediction.roofline:.0%} of the compute roofline of "
-        f"{machine.name}; {prediction.limiter} sets the pace"
+        f"{machine.name}, limited by {prediction.limiter}"
     )

@@ -21,7 +21,7 @@ from ..request import Request
 OVERHEAD_REGISTERS: Final = 40
 """Addresses, loop counters and predicates of a tiled loop; 30 to 50 in the kernels compiled."""
 
-MAX_WARPS: Final = 16
+MAX_WARPS: Final = 32  # 1024 threads, the most of a CTA on every GPU described
 
 PTX_TYPES: Final = {
     "float16": "f16",

@@ -2,15 +2,17 @@
 
     L    = latency of global memory + arrival of the tiles of all resident CTAs + barrier
     R    = L + (1 + ahead) * CTAs * II                   from a load's issue to its slot's release
-    step = max(busy + bubble / CTAs,  L / ((depth - 1 - ahead) * CTAs))           for depth >= 2
-    step = max(busy + bubble / CTAs,  L / CTAs + II)                               for depth 1
+    step = max(busy + bubble / CTAs,  L / ((depth - 1 - ahead) * CTAs))            reading ahead
+    step = max(busy + (bubble + first) / CTAs,  L / ((depth - 1) * CTAs))          not doing so
+    step = max(busy + (bubble + first) / CTAs,  L / CTAs + II)                     depth 1
     time = rounds * trip * step + waves * (first load + drain)
 
 A step is one iteration of one CTA, on one SM. ``II`` is the busiest pipe's cycles for it; ``busy``
 is a little more, for pipes that are nearly as busy get in each other's way. ``ahead`` is the part
 of an iteration by which fragments of the next tile are read early, so that its load must have
-landed early. ``bubble`` is what a barrier costs that no other CTA fills. ``depth = ceil(R / (CTAs *
-II))`` is the least depth at which no step waits for its load: Little's law for a ring's slots.
+landed early; without it, ``first``, the reading of a tile's first fragments, is exposed.
+``bubble`` is what a barrier costs that no other CTA fills. ``depth = ceil(R / (CTAs * II))`` is the
+least depth at which no step waits for its load: Little's law for a ring's slots.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ from typing import Final
 
 from ..machine import Machine
 from .occupancy import Occupancy, occupancy
-from .usage import Usage
+from .usage import PIPE_WORDS, Usage
 
 UNKNOWN_TRIP: Final = 64
 """Iterations assumed where the trip count is symbolic: enough for the steady state to count."""
@@ -39,7 +41,7 @@ class Work:
     ``ctas``: None where symbolic. ``slot_bytes``: shared memory of one slot of every ring;
     ``fixed_smem``: the rest. ``slot_registers``: registers of a thread for one slot of what waits
     in registers. ``store_bytes``: written after the loop. ``synchronised``: an iteration has a
-    barrier. ``ahead``: see the module.
+    barrier. ``ahead``, ``first``: see the module.
     """
 
     usage: Usage
@@ -54,6 +56,7 @@ class Work:
     store_bytes: int = 0
     synchronised: bool = True
     ahead: float = 0.0
+    first: float = 0.0
 
     def smem(self, depth: int) -> int:
         """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""
@@ -105,11 +108,15 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     first_load = machine.global_latency + resident * work.usage.global_bytes / work.rate
     latency = first_load + barrier
     bubble = barrier + machine.shared_latency if work.synchronised else 0
-    paced = work.usage.norm(CONTENTION) + bubble / resident
+    busy = work.usage.norm(CONTENTION)
+    plain = busy + (bubble + work.first) / resident
     if depth == 1:
-        step = max(paced, latency / resident + ii)
+        step = max(plain, latency / resident + ii)
     else:
-        step = max(paced, latency / ((depth - 1 - work.ahead) * resident))
+        step = min(
+            max(busy + bubble / resident, latency / ((depth - 1 - work.ahead) * resident)),
+            max(plain, latency / ((depth - 1) * resident)),
+        )
     drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
     cycles = rounds * trip * step + waves * (first_load + drain)
     ideal = rounds * trip * work.usage.compute
@@ -119,7 +126,7 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
         depth=depth,
         resident=resident,
         occupancy=fit,
-        limiter=limiter,
+        limiter=PIPE_WORDS[limiter],
         ii=ii,
         latency=latency,
         response=latency + (1 + work.ahead) * resident * ii,

@@ -18,6 +18,15 @@ from .mapping import simt_shared_cycles
 
 PIPES: Final = ("tensor", "fma", "sfu", "lsu", "l2", "issue")
 
+PIPE_WORDS: Final = {
+    "tensor": "tensor cores",
+    "fma": "FMA pipe",
+    "sfu": "special functions",
+    "lsu": "shared memory",
+    "l2": "L2 or memory bandwidth",
+    "issue": "instruction issue",
+}
+
 
 @dataclass(frozen=True, slots=True)
 class Usage:

@@ -1,0 +1,67 @@
+"""Kernels as values, for the tests of the cost model."""
+
+from __future__ import annotations
+
+from pipeliner.kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+
+SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
+
+
+def matmul(m=128, n=128, k=32, dtype="float16", acc="float32", **changes):
+    values = {
+        "op": "C_update",
+        "acc": "acc",
+        "a": "A_shared",
+        "b": "B_shared",
+        "m": m,
+        "n": n,
+        "k": k,
+        "a_dtype": dtype,
+        "b_dtype": dtype,
+        "acc_dtype": acc,
+        "a_k_major": True,
+        "b_k_major": True,
+    }
+    return MatmulInfo(**{**values, **changes})
+
+
+def copy(name="A", shape=(128, 32), dtype="float16", aligned=8, **changes):
+    values = {
+        "op": f"{name}_shared",
+        "src": name,
+        "dst": f"{name}_shared",
+        "src_scope": "global",
+        "dst_scope": "shared",
+        "dtype": dtype,
+        "shape": shape,
+        "src_dims": (0, 1),
+        "src_strides": (4096, 1),
+        "aligned": aligned,
+        "masked": False,
+        "bound": False,
+    }
+    return CopyInfo(**{**values, **changes})
+
+
+def gemm(m=128, n=128, k=32, dtype="float16", trip=128, grid=(1024,), **changes):
+    """One GEMM loop with both operands contiguous along K."""
+    a, b = copy("A", (m, k), dtype), copy("B", (n, k), dtype)
+    size = SIZES[dtype]
+    acc = "int32" if dtype == "int8" else "float32"
+    loop = LoopInfo(
+        name="ko",
+        trip=trip,
+        trip_text="n" if trip is None else str(trip),
+        ops=(a, b, matmul(m, n, k, dtype, acc)),
+        rings=(("A_shared", "shared", m * k * size), ("B_shared", "shared", n * k * size)),
+        depth=changes.pop("depth", None),
+        annotated=changes.pop("annotated", False),
+    )
+    return KernelInfo("gemm", grid, 0, (loop,), **changes)
+
+
+def stream(bytes_=4096, flops=1024, trip=1000):
+    """A bound loop that reads global memory, computes a little, and keeps nothing shared."""
+    op = StatementInfo("C", "compute", global_bytes=bytes_, flops=flops)
+    loop = LoopInfo("i", trip, str(trip), (op,), ())
+    return KernelInfo("stream", (264,), 256, (loop,))

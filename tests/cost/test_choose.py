@@ -1,0 +1,263 @@
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeliner.cost import choose, predict
+from pipeliner.cost.depth import MAX_DEPTH, TOLERANCE, choose_depth
+from pipeliner.cost.predict import Work
+from pipeliner.cost.usage import Usage
+from pipeliner.errors import PlanError
+from pipeliner.machine import A100, H100, T4
+from pipeliner.plan import KernelPlan
+from pipeliner.request import Request
+
+from .kernels import copy, gemm, matmul, stream
+
+FREE = Request()
+
+
+def depths(plan, loop=0):
+    return {ring.buffer: ring.depth for ring in plan.loops[loop].rings}
+
+
+def test_the_depth_of_the_fastest_measured_gemm_is_found():
+    # 128x256x64 on an H100: depth 3; depth 2 measured 30 % slower, depth 4 the same.
+    plan = choose(gemm(128, 256, 64, trip=64, grid=(512,)), H100, FREE)
+    assert depths(plan) == {"A_shared": 3, "B_shared": 3}
+    assert plan.threads == 256
+
+
+def test_every_choice_has_a_reason_with_numbers():
+    plan = choose(gemm(), A100, FREE)
+    texts = [*plan.reasons, *plan.loops[0].reasons]
+    texts += [item.reason for item in (*plan.copies, *plan.matmuls, *plan.loops[0].rings)]
+    assert all(texts)
+    reasons = "\n".join(plan.loops[0].reasons)
+    for part in ("ceil(R / II) = ", "one less: ", "one more: "):
+        assert part in reasons
+
+
+def test_choosing_twice_gives_the_same_plan_and_it_survives_json():
+    plan = choose(gemm(), A100, FREE)
+    assert plan == choose(gemm(), A100, FREE) == KernelPlan.from_json(plan.to_json())
+
+
+def test_ops_are_those_that_mapping_makes():
+    plan = choose(gemm(k=32), A100, FREE)
+    names = [op.name for op in plan.loops[0].ops]
+    assert names == [
+        "A_shared",
+        "B_shared",
+        "C_update.k0.a",
+        "C_update.k0.b",
+        "C_update.k0",
+        "C_update.k1.a",
+        "C_update.k1.b",
+        "C_update.k1",
+    ]
+
+
+def test_before_ampere_two_slots_are_filled_through_registers():
+    plan = choose(gemm(64, 64, 16), T4, FREE)
+    assert {item.mechanism for item in plan.copies} == {"register"}
+    assert set(depths(plan).values()) == {2}
+    assert [op.name for op in plan.loops[0].ops][:2] == ["A_shared.load", "A_shared.store"]
+
+
+@pytest.mark.parametrize("trip", [0, 1])
+def test_a_loop_with_nothing_to_overlap_is_left_alone(trip):
+    plan = choose(gemm(trip=trip), A100, FREE)
+    assert not plan.pipelined
+    iterations = {0: "0 iterations", 1: "1 iteration"}[trip]
+    assert plan.loops[0].reasons == (f"{iterations}: nothing to overlap",)
+    assert {item.mechanism for item in plan.copies} == {"register"}
+
+
+def test_depth_is_at_most_the_trip_count():
+    info = gemm(128, 256, 64, grid=(132,), trip=2)
+    plan = choose(info, H100, FREE)
+    assert set(depths(plan).values()) == {2}
+    assert "one more: the loop has only 2 iterations" in plan.loops[0].reasons
+
+
+def test_a_loop_that_does_not_fit_is_left_alone_with_numbers():
+    plan = choose(gemm(256, 256, 256, trip=16), A100, FREE)
+    assert not plan.pipelined
+    assert "needs 262144 bytes of shared memory" in plan.loops[0].reasons[0]
+
+
+def test_a_loop_that_many_ctas_already_hide_is_left_alone():
+    info = stream(bytes_=64, flops=1 << 22)
+    plan = choose(info, H100, FREE)
+    assert not plan.pipelined
+    assert "a deeper ring gains nothing" in plan.loops[0].reasons[0]
+
+
+def test_a_streaming_loop_gets_a_register_ring_for_its_load():
+    plan = choose(stream(), H100, FREE)
+    (ring,) = plan.loops[0].rings
+    assert (ring.buffer, ring.scope, ring.producers) == ("C.load", "local", ("C",))
+    assert ring.depth >= 2
+
+
+def test_loops_that_recognition_declined_keep_their_reason():
+    info = gemm(declined=(("j", "atomic in the body orders iterations"),))
+    plan = choose(info, A100, FREE)
+    assert plan.loop("j").reasons == ("atomic in the body orders iterations",)
+    assert not plan.loop("j").pipelined
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_a_depth_that_is_asked_for_is_given(depth):
+    plan = choose(gemm(), A100, Request(depth=depth))
+    assert set(depths(plan).values()) == {depth}
+    assert plan.loops[0].source == "request"
+    assert all(ring.requested for ring in plan.loops[0].rings)
+
+
+def test_the_schedules_annotation_is_a_request():
+    assert set(depths(choose(gemm(depth=4), A100, FREE)).values()) == {4}
+    assert set(depths(choose(gemm(depth=4), A100, Request(depth=2))).values()) == {2}
+
+
+def test_one_ring_may_be_asked_for_by_name():
+    plan = choose(gemm(), A100, Request(depth={"A_shared": 5}))
+    found = depths(plan)
+    assert found["A_shared"] == 5
+    assert found["B_shared"] == depths(choose(gemm(), A100, FREE))["B_shared"]
+
+
+@pytest.mark.parametrize(
+    ("request_", "message"),
+    [
+        (
+            Request(depth=11),
+            (
+                "cannot give depth 11 to A_shared+B_shared: it needs 180224 bytes of shared memory, "
+                "a CTA of A100 SXM4 has 166912"
+            ),
+        ),
+        (
+            Request(depth={"A_shared": 20, "B_shared": 2}),
+            (
+                "cannot give depths A_shared: 20, B_shared: 2: they need 180224 bytes of shared "
+                "memory, a CTA of A100 SXM4 has 166912"
+            ),
+        ),
+        (
+            Request(depth={"D_shared": 2}),
+            "cannot give a depth to 'D_shared': 'gemm' has rings ['A_shared', 'B_shared']",
+        ),
+    ],
+)
+def test_a_depth_that_cannot_be_had_is_refused(request_, message):
+    with pytest.raises(PlanError) as error:
+        choose(gemm(), A100, request_)
+    assert str(error.value) == message
+
+
+def test_annotated_stages_are_left_to_the_annotation():
+    plan = choose(gemm(annotated=True), A100, FREE)
+    assert plan.loops[0].source == "annotation"
+    assert plan.loops[0].rings == ()
+
+
+def test_shared_buffers_outside_the_loop_count_against_the_budget():
+    reserved = ("S", "shared", 160 * 1024)
+    plan = choose(gemm(accumulators=(reserved,)), A100, FREE)
+    assert not plan.pipelined
+
+
+def work(**changes):
+    values = Work(
+        usage=Usage(tensor=400, lsu=200, global_bytes=16384, l2=350),
+        rate=46.6,
+        trip=64,
+        ctas=1024,
+        threads=128,
+        registers=128,
+        slot_bytes=16384,
+        ahead=0.5,
+    )
+    return replace(values, **changes)
+
+
+@given(
+    tensor=st.integers(1, 4000),
+    bytes_=st.integers(1, 1 << 16),
+    trip=st.integers(2, 200),
+    ctas=st.integers(1, 4000),
+    slot=st.integers(128, 1 << 16),
+)
+def test_more_work_never_takes_less_time(tensor, bytes_, trip, ctas, slot):
+    base = work(
+        usage=Usage(tensor=tensor, global_bytes=bytes_), trip=trip, ctas=ctas, slot_bytes=slot
+    )
+    first = predict(base, H100, 2)
+    if first is None:
+        return
+    for change in (
+        {"usage": Usage(tensor=2 * tensor, global_bytes=bytes_)},
+        {"usage": Usage(tensor=tensor, global_bytes=2 * bytes_)},
+        {"trip": trip + 1},
+        {"ctas": ctas + H100.sms},
+    ):
+        more = predict(replace(base, **change), H100, 2)
+        assert more is not None
+        assert more.us >= first.us * (1 - 1e-9)
+    assert 0 < first.roofline <= 1
+
+
+@given(depth=st.integers(2, 6))
+def test_the_law_is_the_depth_at_which_no_step_waits(depth):
+    found = predict(work(), H100, depth)
+    assert found is not None
+    waits = found.latency / ((depth - 1 - 0.5) * found.resident)
+    assert (depth >= found.law) == (waits <= found.ii)
+    assert found.law == math.ceil(found.response / (found.resident * found.ii))
+
+
+@given(
+    tensor=st.integers(1, 4000),
+    bytes_=st.integers(1, 1 << 16),
+    trip=st.one_of(st.none(), st.integers(2, 300)),
+    slot=st.integers(128, 1 << 17),
+    machine=st.sampled_from([A100, H100, T4]),
+)
+def test_a_chosen_depth_fits_and_is_the_least_of_the_fastest(tensor, bytes_, trip, slot, machine):
+    usage = Usage(tensor=tensor, global_bytes=bytes_)
+    described = work(usage=usage, trip=trip, slot_bytes=slot)
+    choice = choose_depth(described, machine)
+    if isinstance(choice, str):
+        assert slot > machine.smem_per_cta
+        return
+    most = min(MAX_DEPTH, trip or MAX_DEPTH)
+    times = [predict(described, machine, depth) for depth in range(1, most + 1)]
+    fastest = min(time.us for time in times if time is not None)
+    assert choice.depth * slot <= machine.smem_per_cta
+    assert choice.prediction.us <= fastest * (1 + TOLERANCE)
+    assert all(
+        shallower is not None and shallower.us > fastest * (1 + TOLERANCE)
+        for shallower in times[: choice.depth - 1]
+    )
+
+
+def test_a_second_matmul_takes_the_threads_of_the_first():
+    info = gemm(64, 64, 32)
+    (loop,) = info.loops
+    second = matmul(64, 128, 32, op="D_update", a="P", b="V_shared", acc="out")
+    value = copy("V", (128, 32))
+    both = replace(
+        loop,
+        ops=(*loop.ops, value, second),
+        rings=(*loop.rings, ("V_shared", "shared", 8192)),
+    )
+    plan = choose(replace(info, loops=(both,)), A100, FREE)
+    threads = {m.warps[0] * m.warps[1] * 32 for m in plan.matmuls}
+    assert threads == {plan.threads}
+    assert len(plan.matmuls) == 2

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+
+from pipeliner.cost.copies import plan_copy
+from pipeliner.cost.mapping import map_matmul
+from pipeliner.errors import PlanError, TargetError
+from pipeliner.kernel import LoopInfo
+from pipeliner.machine import A100, T4
+from pipeliner.request import Request
+
+from .kernels import copy, matmul
+
+FREE = Request()
+
+
+def plan(info, machine=A100, request=FREE, consumer=None):
+    ops = (info,) if consumer is None else (info, consumer)
+    mapped = () if consumer is None else (map_matmul(consumer, machine, request).plan,)
+    return plan_copy(info, LoopInfo("ko", 8, "8", ops, ()), mapped, machine, request)
+
+
+@pytest.mark.parametrize(
+    ("info", "mechanism", "vector"),
+    [
+        (copy(), "cp_async", 16),
+        (copy(aligned=4), "cp_async", 8),
+        (copy(aligned=2), "cp_async", 4),
+        (copy(aligned=1), "register", 2),  # K odd, fp16
+        (copy(dtype="float32", aligned=1), "cp_async", 4),
+        (copy(shape=(128, 4)), "cp_async", 8),  # a row has 8 bytes
+        (copy(dtype="int8", aligned=2), "register", 2),
+        (copy(src_strides=(4096, None)), "register", 2),
+        (copy(shape=(32, 128), src_dims=(1, 0)), "register", 2),  # transposed
+        (copy(shape=(8, 128), dtype="float32", src_dims=(1, 0)), "cp_async", 4),
+    ],
+)
+def test_width_is_what_is_provably_aligned(info, mechanism, vector):
+    found = plan(info)
+    assert (found.mechanism, found.vector_bytes) == (mechanism, vector)
+
+
+def test_before_ampere_copies_go_through_registers():
+    found = plan(copy(), T4)
+    assert found.mechanism == "register"
+    assert "cp.async needs sm_80, T4 is sm_75" in found.reason
+
+
+def test_a_load_into_registers_is_left_as_it_is():
+    assert plan(copy(dst_scope="local")).mechanism == "direct"
+
+
+@pytest.mark.parametrize("mechanism", ["register", "direct"])
+def test_a_slower_mechanism_may_be_asked_for(mechanism):
+    assert plan(copy(), request=Request(mechanism=mechanism)).mechanism == mechanism
+
+
+@pytest.mark.parametrize(
+    ("info", "machine", "error", "message"),
+    [
+        (
+            copy(aligned=1),
+            A100,
+            PlanError,
+            (
+                "cannot copy 'A_shared' by cp_async: cp.async moves 4, 8 or 16 bytes, here only 2 are "
+                "provably aligned"
+            ),
+        ),
+        (
+            copy(),
+            T4,
+            TargetError,
+            "cannot copy 'A_shared' by cp_async: cp.async needs sm_80, T4 is sm_75",
+        ),
+    ],
+)
+def test_cp_async_that_cannot_be_had_is_refused(info, machine, error, message):
+    with pytest.raises(error) as found:
+        plan(info, machine, Request(mechanism="cp_async"))
+    assert str(found.value) == message
+
+
+@pytest.mark.parametrize(
+    ("info", "consumer", "layout"),
+    [
+        (copy(shape=(128, 64)), matmul(k=64), "swizzle-128B"),
+        (copy(shape=(128, 32)), matmul(k=32), "swizzle-64B"),
+        (copy(shape=(128, 16)), matmul(k=16), "swizzle-32B"),
+        (copy(shape=(32, 128)), matmul(a_k_major=False), "swizzle-128B"),
+        (
+            copy(shape=(8, 128), dtype="float32"),
+            matmul(k=8, dtype="float32", a_k_major=False, b_k_major=False),
+            "row-major",
+        ),
+        (
+            copy(shape=(8, 128), dtype="float32", src_dims=(1, 0)),
+            matmul(k=8, dtype="float32", a_k_major=False, b_k_major=False),
+            "swizzle-128B",
+        ),
+        (copy(), None, "row-major"),
+    ],
+)
+def test_the_consumer_decides_the_layout(info, consumer, layout):
+    assert plan(info, consumer=consumer).layout == layout

@@ -1,0 +1,53 @@
+from __future__ import annotations
+
+import pytest
+
+from pipeliner.cost import choose
+from pipeliner.machine import A100, H100, T4
+from pipeliner.request import Request
+from pipeliner.schedules.tiles import GemmTile, default_tile, kernel_info
+from pipeliner.schedules.workloads import DTYPES, Gemm
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile"),
+    [
+        # What was fastest in measurements on an H100, at 4096 cubed.
+        (Gemm(4096, 4096, 4096), (128, 256, 64)),
+        (Gemm(4096, 4096, 4096, dtype="fp32"), (128, 256, 8)),
+    ],
+)
+def test_the_fastest_measured_tiles_are_found(gemm, tile):
+    found = default_tile(gemm, H100)
+    assert (found.m, found.n, found.k) == tile
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("machine", [A100, H100, T4], ids=lambda machine: machine.name)
+@pytest.mark.parametrize("shape", [(4096, 4096, 4096), (16, 512, 1024), (1, 1, 1), (None, 64, 53)])
+def test_every_default_tile_maps(dtype, machine, shape):
+    if dtype == "tfloat32" and machine is T4:
+        pytest.skip("a T4 has no tf32")
+    gemm = Gemm(*shape, dtype=dtype)
+    plan = choose(kernel_info(gemm, default_tile(gemm, machine)), machine, Request())
+    assert len(plan.matmuls) == 1
+
+
+def test_a_small_problem_gets_a_tile_that_fills_the_gpu():
+    small, large = (default_tile(Gemm(size, size, 1024), H100) for size in (256, 8192))
+    assert small.m * small.n < large.m * large.n
+
+
+def test_no_tile_is_wider_than_the_padded_problem():
+    tile = default_tile(Gemm(17, 40, 4096), H100)
+    assert tile.m <= 32
+    assert tile.n <= 64
+
+
+def test_a_square_of_tiles_is_walked_together():
+    assert default_tile(Gemm(4096, 4096, 4096), H100).group in (8, 16)
+
+
+def test_the_closed_form_is_deterministic():
+    gemm, tile = Gemm(1000, 1000, 1000), GemmTile(128, 128, 32)
+    assert kernel_info(gemm, tile) == kernel_info(gemm, tile)

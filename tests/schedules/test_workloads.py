@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from tvm import s_tir
+
+from pipeliner.errors import WorkloadError
+from pipeliner.schedules.workloads import DTYPES, LAYOUTS, Gemm
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("batch", [None, 2])
+@pytest.mark.parametrize("m", [5, None])
+def test_functions_are_well_formed(layout, batch, m):
+    func = Gemm(m, 4, 3, batch=batch, layout=layout).function()
+    assert s_tir.analysis.verify_well_formed(func)
+    assert [str(param.name) for param in func.params] == ["A", "B", "C"]
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_the_reference_follows_the_layout(layout):
+    gemm = Gemm(2, 3, 4, dtype="float32", layout=layout)
+    a, b = gemm.inputs(seed=1)
+    left = a if layout[0] == "N" else a.T
+    right = b if layout[1] == "N" else b.T
+    np.testing.assert_allclose(gemm.reference(a, b), left @ right, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "storage", "accumulator", "out"),
+    [
+        ("fp32", "float32", "float32", "float32"),
+        ("tf32", "float32", "float32", "float32"),
+        ("fp16", "float16", "float32", "float16"),
+        ("bf16", "bfloat16", "float32", "bfloat16"),
+        ("int8", "int8", "int32", "int32"),
+    ],
+)
+def test_defaults_of_each_type(dtype, storage, accumulator, out):
+    gemm = Gemm(1, 1, 1, dtype=dtype)
+    assert (gemm.storage, gemm.accumulator, gemm.out) == (storage, accumulator, out)
+
+
+def test_names_tell_workloads_apart():
+    workloads = [
+        Gemm(8, 8, 8, dtype=dtype, layout=layout) for dtype in DTYPES for layout in LAYOUTS
+    ]
+    workloads += [
+        Gemm(None, 8, 8),
+        Gemm(8, 8, 8, batch=2),
+        Gemm(8, 8, 8, out="float32"),
+        Gemm(8, 8, 8, accumulator="float16"),
+    ]
+    assert len({gemm.name for gemm in workloads}) == len(workloads)
+    assert all(gemm.name.isidentifier() for gemm in workloads)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (
+            {"dtype": "float13"},
+            (
+                "expected dtype to be one of float32, tfloat32, float16, bfloat16, int8, "
+                "not 'float13'"
+            ),
+        ),
+        ({"layout": "NM"}, "expected layout to be one of NN, NT, TN, TT, not 'NM'"),
+        ({"n": 0}, "expected n to be a positive integer, not 0"),
+        ({"k": None}, "expected k to be a positive integer, not None"),
+        ({"batch": -1}, "expected batch to be a positive integer, not -1"),
+        (
+            {"accumulator": "int32"},
+            "cannot accumulate float16 in 'int32': expected one of float32, float16",
+        ),
+        (
+            {"dtype": "int8", "out": "float16"},
+            "cannot store int8 matmul as 'float16': expected one of int32, int8",
+        ),
+    ],
+)
+def test_a_workload_that_makes_no_sense_is_refused(arguments, message):
+    with pytest.raises(WorkloadError) as error:
+        Gemm(**{"m": 1, "n": 1, "k": 1, **arguments})
+    assert str(error.value) == message
+
+
+def test_an_open_m_must_be_given_for_numbers():
+    gemm = Gemm(None, 4, 4)
+    assert gemm.flops(3) == 2 * 3 * 4 * 4
+    with pytest.raises(WorkloadError, match="expected a value for m"):
+        gemm.inputs()
