@@ -14,11 +14,11 @@ class CopyInfo:
     """A statement that moves a box of ``src`` into ``dst`` and does nothing else.
 
     ``shape``: extents of the box, as stored in ``dst``. ``src_dims``: for each dimension of the
-    source, the box dimension that walks it, or None for a fixed coordinate. ``src_strides``: elements
-    between neighbours along each source dimension (None: symbolic). ``aligned``: the largest power
-    of two, in elements, that provably divides the source offset of each row start of the box when
-    moving along the source's contiguous dimension (1: nothing known). ``masked``: reads outside the
-    source are replaced by zero. ``bound``: the user distributed it over threads.
+    source, the box dimension that walks it, or None for a fixed coordinate. ``src_strides``:
+    elements between neighbours along each source dimension (None: symbolic). ``aligned``: the
+    largest power of two, in elements, that provably divides the source offset of each row start of
+    the box when moving along the source's contiguous dimension (1: nothing known). ``masked``:
+    reads outside the source are replaced by zero. ``bound``: the user distributed it over threads.
     """
 
     op: str
@@ -47,8 +47,8 @@ class CopyInfo:
 class MatmulInfo:
     """An unbound tile ``acc[m, n] += a[m, k] * b[k, n]``.
 
-    ``a_k_major``: the contiguous dimension of operand A's tile is K (else M); ``b_k_major``: that of
-    B's tile is K (else N). ``instruction``, ``warps``, ``thread_tile``: hints annotated by the
+    ``a_k_major``: the contiguous dimension of operand A's tile is K (else M); ``b_k_major``: that
+    of B's tile is K (else N). ``instruction``, ``warps``, ``thread_tile``: hints annotated by the
     schedule (``auto`` and None: free). ``a`` and ``b`` name the tiles' buffers.
     """
 
@@ -88,8 +88,8 @@ class LoopInfo:
     """A candidate loop: its ops in program order.
 
     ``trip``: iterations when constant. ``rings``: buffers of the body that may be versioned, with
-    scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``: how
-    often the loop is entered per CTA (persistent tiles), when known.
+    scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``:
+    how often the loop is entered per CTA (persistent tiles), when known.
     """
 
     name: str

@@ -34,8 +34,8 @@ Epilogue = Literal["rolled", "peeled"]
 class OpPlan:
     """One statement of the body: where it runs in the modulo schedule, and what it costs.
 
-    ``latency``: cycles from issue until a consumer may start. ``occupancy``: cycles of its pipe that
-    one iteration takes on one SM. ``cycle``: issue time in the flat schedule of one iteration;
+    ``latency``: cycles from issue until a consumer may start. ``occupancy``: cycles of its pipe
+    that one iteration takes on one SM. ``cycle``: issue time in the flat schedule of one iteration;
     ``stage == cycle // II`` after the frame has been rotated.
     """
 
@@ -66,7 +66,10 @@ class EdgePlan:
 
 @dataclass(frozen=True, slots=True)
 class RingPlan:
-    """A buffer of the body with ``depth`` versions of ``slot_bytes`` bytes (per CTA; local: per thread)."""
+    """A buffer of the body with ``depth`` versions of ``slot_bytes`` bytes.
+
+    Bytes are per CTA, for a local buffer per thread.
+    """
 
     buffer: str
     scope: str
@@ -81,7 +84,7 @@ class RingPlan:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """How one tile copy from global memory moves: mechanism, bytes a thread moves at once, layout."""
+    """How one tile copy from global memory moves: mechanism, bytes moved at once, layout."""
 
     op: str
     src: str
@@ -220,7 +223,7 @@ class KernelPlan:
         return dataclasses.replace(self, loops=_put(self.loops, loop, "name"))
 
     def with_depth(self, buffer: str, depth: int) -> KernelPlan:
-        """An edited plan that asks for ``depth`` slots of ``buffer``; checked when it is applied."""
+        """An edited plan that asks for ``depth`` slots of ``buffer``; checked when applied."""
         if depth < 1:
             raise PlanError(f"cannot give ring '{buffer}' {depth} slots: expected at least 1")
         for loop in self.loops:

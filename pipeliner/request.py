@@ -28,8 +28,8 @@ class Request:
     ``depth``: slots of every ring, or slots by buffer name. ``mechanism``: how tile copies move.
     ``instruction``: what unbound matmul tiles become. ``epilogue``: one guarded copy of the compute
     (``rolled``) or one copy for each drain step (``peeled``). ``warps``: warps along (M, N);
-    ``thread_tile``: rows and columns that a SIMT thread owns. ``plan``: a finished plan to obey; it is
-    verified like any other.
+    ``thread_tile``: rows and columns that a SIMT thread owns. ``plan``: a finished plan to obey; it
+    is verified like any other.
     """
 
     depth: Depth = "auto"
