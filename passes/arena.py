@@ -147,7 +147,7 @@ def _rewrite(body: Any, views: Mapping[Any, _View]) -> Any:
             start = view.offset_in(kind.ty if hasattr(kind, "ty") else view.buffer.dtype)
             moved = mutator.mutate(offset) + start
             args = [kind, view.buffer.data, moved, mutator.mutate(extent), mask]
-            return ir.Call(node.ty, node.op, args)
+            return ir.Call(node.op, args, ret_ty=node.ty)
         view = views.get(_data_of(node))
         if view is not None:
             return T.address_of(tirx.BufferLoad(view.buffer, [view.elements]))

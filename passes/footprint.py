@@ -7,6 +7,7 @@ evaluated for every thread, so an element that only its own thread touches needs
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -24,6 +25,9 @@ Points = npt.NDArray[np.int64]
 
 MAX_POINTS: Final = 1 << 18
 """Elements enumerated for one access; past it two accesses count as touching."""
+
+_MAX_ELEMENTS: Final = 1 << 22
+"""Size of the box around two accesses; past it they count as touching."""
 
 _BINARY: Final = {
     prim.Add: np.add,
@@ -68,58 +72,87 @@ def apart(
     if any(x is None for x in (*a, *b)):
         return False
     local = {**threads, **a_lanes, **b_lanes}
-    for x, y in zip(a, b):
-        uniform = prover.simplify(_at_origin(x, local) - _at_origin(y, local))
-        if ir.const_int(uniform) is None:
-            return False
-    first = _points(a, a_lanes, threads, prover)
-    second = _points(b, b_lanes, threads, prover)
-    if first is None or second is None:
+    pairs = [_without_common(x, y, local, prover) for x, y in zip(a, b)]
+    shared = _ranges([x for pair in pairs for x in pair], local, prover)
+    if shared is None:
         return False
-    shift = [ir.const_int(_at_origin(y, local) - _at_origin(x, local)) or 0 for x, y in zip(a, b)]
-    return _threads_agree(first, second + np.array(shift, np.int64)[:, None, None])
+    # What both sides agree on is one more dimension of the element.
+    first = _points([x for x, _ in pairs], a_lanes, threads, shared)
+    second = _points([y for _, y in pairs], b_lanes, threads, shared)
+    return first is not None and second is not None and _threads_agree(first, second)
+
+
+def _without_common(x: Any, y: Any, local: Lanes, prover: sym.Analyzer) -> tuple[Any, Any]:
+    """The two indices less a term that both have, where that leaves fewer variables."""
+    x_base, y_base = _at_origin(x, local), _at_origin(y, local)
+    shift = ir.const_int(prover.simplify(y_base - x_base))
+    if shift is None:
+        return x, y
+    return prover.simplify(x - x_base), prover.simplify(y - y_base + shift)
+
+
+def _ranges(
+    exprs: Sequence[Any], local: Lanes, prover: sym.Analyzer
+) -> dict[Any, tuple[int, int]] | None:
+    """Bounds of every variable of ``exprs`` that is not ``local``; None where one has none."""
+    found: set[Any] = set()
+    for expr in exprs:
+        ir.walk(expr, ir.Var, found.add)
+    ranges: dict[Any, tuple[int, int]] = {}
+    for var in found - set(local):
+        bound = prover.const_int_bound(var)
+        low, high = int(bound.min_value), int(bound.max_value)
+        if high - low >= MAX_POINTS:
+            return None
+        ranges[var] = (low, high)
+    return ranges
+
+
+def _points(
+    index: Sequence[Any], lanes: Lanes, threads: Lanes, shared: Mapping[Any, tuple[int, int]]
+) -> Points | None:
+    """The elements that ``index`` names, as [dimension, thread, lane]."""
+    extents = [*threads.values(), *lanes.values()]
+    spans = [high - low + 1 for low, high in shared.values()]
+    if any(extent is None for extent in extents):
+        return None
+    sizes = [extent or 0 for extent in extents] + spans
+    count = math.prod(sizes)
+    if not 0 < count <= MAX_POINTS:
+        return None
+    grid = np.indices(tuple(sizes), dtype=np.int64).reshape(len(sizes), -1)
+    env = dict(zip([*threads, *lanes, *shared], grid))
+    for var, (low, _) in shared.items():
+        env[var] = env[var] + low
+    rows = []
+    for expr in [*index, *shared]:
+        values = _evaluate(expr, env)
+        if values is None:
+            return None
+        rows.append(np.broadcast_to(values, (count,)))
+    number = math.prod(extent or 0 for extent in threads.values())
+    return np.stack(rows).reshape(len(rows), number, -1)
 
 
 def _threads_agree(a: Points, b: Points) -> bool:
     """Whether each element, of points [dimension, thread, lane], belongs to one thread in both."""
     low = np.minimum(a.min(axis=(1, 2)), b.min(axis=(1, 2)))
     high = np.maximum(a.max(axis=(1, 2)), b.max(axis=(1, 2)))
-    size = high - low + 1
-    if float(np.prod(size.astype(float))) > 64 * MAX_POINTS:
+    size = tuple(int(n) for n in high - low + 1)
+    if math.prod(size) > _MAX_ELEMENTS:
         return False
-    flat_a = np.ravel_multi_index(tuple(a - low[:, None, None]), tuple(size))
-    flat_b = np.ravel_multi_index(tuple(b - low[:, None, None]), tuple(size))
-    owner_low = np.full(int(np.prod(size)), np.iinfo(np.int64).max)
-    owner_high = np.full(int(np.prod(size)), -1)
-    thread = np.broadcast_to(np.arange(a.shape[1])[:, None], flat_a.shape)
-    np.minimum.at(owner_low, flat_a.ravel(), thread.ravel())
-    np.maximum.at(owner_high, flat_a.ravel(), thread.ravel())
-    other = np.broadcast_to(np.arange(b.shape[1])[:, None], flat_b.shape)
-    free = owner_high[flat_b] < 0
-    mine = (owner_low[flat_b] == other) & (owner_high[flat_b] == other)
-    return bool(np.all(free | mine))
-
-
-def _points(index: Index, lanes: Lanes, threads: Lanes, prover: sym.Analyzer) -> Points | None:
-    """The elements relative to the origin that ``index`` names, as [dimension, thread, lane]."""
-    extents = [*threads.values(), *lanes.values()]
-    if any(extent is None for extent in extents):
-        return None
-    count = int(np.prod([float(extent) for extent in extents]))
-    if count > MAX_POINTS:
-        return None
-    grid = np.indices(tuple(extents), dtype=np.int64).reshape(len(extents), -1)
-    env = dict(zip([*threads, *lanes], grid))
-    local = {**threads, **lanes}
-    rows = []
-    for expr in index:
-        relative = prover.simplify(expr - _at_origin(expr, local))
-        values = _evaluate(relative, env)
-        if values is None:
-            return None
-        rows.append(np.broadcast_to(values, (count,)))
-    threads_count = int(np.prod([1, *threads.values()]))
-    return np.stack(rows).reshape(len(index), threads_count, -1)
+    at_a = np.ravel_multi_index(tuple(a - low[:, None, None]), size)
+    at_b = np.ravel_multi_index(tuple(b - low[:, None, None]), size)
+    owner = np.full(math.prod(size), -1)
+    mine = np.arange(a.shape[1])[:, None]
+    owner[at_a] = mine  # the last of several threads stays
+    if not np.all(owner[at_a] == mine):
+        others = np.zeros(math.prod(size), bool)
+        others[at_a[owner[at_a] != mine]] = True
+        if np.any(others[at_b]):
+            return False
+    owned = owner[at_b]
+    return bool(np.all((owned < 0) | (owned == mine)))
 
 
 def _evaluate(expr: Any, env: Mapping[Any, Points]) -> Any | None:

@@ -180,6 +180,9 @@ class _Synchroniser:
         if node.kind == "loop" and isinstance(node.stmt, tirx.For):
             lane = {node.stmt.loop_var: ordering.lanes(node.stmt)}
             parts = [[replace(i, lanes={**i.lanes, **lane}) for i in part] for part in parts]
+        if getattr(node.stmt, "kind", None) == ir.ForKind.VECTORIZED:
+            # Its iterations are lanes of one access: nothing can stand between them.
+            return Node("leaf", node.stmt, items=[i for part in parts for i in part], op=node.op)
         clash = self._clash(parts, node.kind == "loop")
         if uniform and (clash or ordering.has_event(node)):
             return node
