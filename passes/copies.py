@@ -1,0 +1,162 @@
+"""Carry out each copy of a loop by its mechanism.
+
+``cp_async``: every vector store from global to shared memory becomes cp.async of 16, 8 or 4 bytes.
+A mask becomes the source size: bytes past it are filled with zero by the hardware.
+
+    for v in T.vectorized(8): S[r, c * 8 + v] = T.if_then_else(m < M, A[m, c * 8 + v], 0)
+    =>
+    cp.async.cg [S[r, c * 8]], [A[min(m, M - 1), c * 8]], 16, T.Select(m < M, 16, 0)
+
+``register``: the op becomes two, with the thread's share in a local buffer of the loop body:
+
+    A_shared.load     R[it * 8 + v] = A[..]
+    A_shared.store    S[..] = R[it * 8 + v]
+
+A statement that computes straight from global memory is split the same way (``C.load``, ``C``), so
+that its loads can be issued iterations ahead. ``direct``: the op stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Range
+
+from ..errors import LoweringError
+from ..plan import CopyPlan, KernelPlan
+from .indexing import is_uniform
+from .cp_async import as_cp_async
+from .effects import WRITE, effects
+from .ir import (
+    Buffer,
+    SBlockRealize,
+    Stmt,
+    block,
+    dtype_bytes,
+    op_name,
+    op_stmt,
+    seq,
+    statements,
+    walk,
+)
+from .kernels import with_block, with_bodies
+from .patterns import Copy
+from .staging import split_loads
+
+
+def lower_copies(func: Any, plan: KernelPlan) -> Any:
+    """``func`` with each copy op carried out by the mechanism that ``plan`` gives it.
+
+    LoweringError names a copy that its mechanism cannot make.
+    """
+    copies = {copy.op: copy for copy in plan.copies if copy.mechanism != "direct"}
+    streamed = _streamed(plan) - set(copies)
+    if not copies and not streamed:
+        return func
+    analyzer = _ranges(func.body)
+
+    def loop(node: Any) -> Any:
+        body = node.body
+        realize = body if isinstance(body, SBlockRealize) else None
+        ops = statements(body if realize is None else realize.block.body)
+        names = {op_name(op) for op in ops}
+        if not names & (copies.keys() | streamed):
+            return node
+        written = effects(body).buffers(WRITE)
+        made: list[Stmt] = []
+        buffers: list[Buffer] = []
+        for op in ops:
+            name = op_name(op) or ""
+            if name in copies:
+                new, held = _lower(name, op.body, copies[name], written, analyzer)
+            elif name in streamed:
+                new, held = _stream(name, op.body, written)
+            else:
+                new, held = [op], []
+            made += new
+            buffers += held
+        return _with_ops(node, realize, made, buffers)
+
+    body = tvm_ffi.structural_map(func.body, [(tirx.For, loop)], order="post")
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _streamed(plan: KernelPlan) -> set[str]:
+    """Ops whose own loads the plan gives a register ring, ``<op>.load``."""
+    return {
+        ring.buffer.removesuffix(".load")
+        for loop in plan.loops
+        if loop.pipelined
+        for ring in loop.rings
+        if ring.buffer.endswith(".load")
+    }
+
+
+def _ranges(body: Stmt) -> Any:
+    """An analyzer that knows the range of every loop."""
+    analyzer = sym.Analyzer()
+
+    def bind(loop: Any) -> None:
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+
+    walk(body, tirx.For, bind)
+    return analyzer
+
+
+def _lower(
+    name: str, stmt: Stmt, plan: CopyPlan, written: set[Buffer], analyzer: Any
+) -> tuple[list[Stmt], list[Buffer]]:
+    if plan.mechanism == "cp_async":
+        return [op_stmt(name, as_cp_async(name, stmt, analyzer))], []
+    halves = split_loads(name, stmt, written)
+    if halves is None:
+        raise LoweringError(
+            f"cannot move copy '{name}' through registers: a thread's share is not a fixed number of "
+            "elements"
+        )
+    load, store, buffers = halves
+    return [op_stmt(f"{name}.load", load), op_stmt(f"{name}.store", store)], buffers
+
+
+def _stream(name: str, stmt: Stmt, written: set[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
+    """A statement with its loads apart; as it is when they cannot be told apart from the rest."""
+    halves = split_loads(name, stmt, written)
+    if halves is None:
+        return [op_stmt(name, stmt)], []
+    load, use, buffers = halves
+    return [op_stmt(f"{name}.load", load), op_stmt(name, use)], buffers
+
+
+def _with_ops(node: Any, realize: Any, ops: list[Stmt], buffers: list[Buffer]) -> Any:
+    """The loop with another body; new registers need a block to be allocated in."""
+    body = seq(*ops)
+    if realize is not None:
+        allocs = [*realize.block.alloc_buffers, *buffers]
+        return with_bodies(node, [with_block(realize, body=body, allocs=allocs)])
+    return with_bodies(node, [block("", body, buffers) if buffers else body])
+
+
+def copy_width(copy: Copy, plan: CopyPlan | None) -> int | None:
+    """Elements a thread moves at once where a tile copy is shared out; None: whatever is legal.
+
+    cp.async ends a vector at a mask's bound by itself; through registers a vector must lie on one
+    side of it.
+    """
+    if plan is None:
+        return None
+    width = max(1, plan.vector_bytes // dtype_bytes(copy.dst.dtype))
+    if not copy.order:
+        return 1
+    lane = copy.order[-1]
+    while width > 1 and (
+        copy.aligned() % width
+        or copy.nest.extent_of[lane] % width
+        or (
+            plan.mechanism != "cp_async"
+            and not all(is_uniform(part, lane, width) for part in copy.mask)
+        )
+    ):
+        width //= 2
+    return width

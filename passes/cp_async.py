@@ -1,0 +1,221 @@
+"""Stores of loaded values as cp.async, as wide as alignment proves, with the mask as a source size.
+
+PTX ISA, cp.async: copies 4, 8 or 16 bytes, both addresses aligned to the size; bytes from the source
+size on are zero. ``.cg`` (16 bytes only) goes past L1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from tvm import sym, tirx
+from tvm.script import tirx as T
+
+from ..errors import LoweringError
+from .indexing import affine, alignment, at_lane, offset, unproven
+from .ir import (
+    Expr,
+    ForKind,
+    Stmt,
+    Var,
+    const_int,
+    dtype_bytes,
+    i32,
+    is_global,
+    is_shared,
+    unrolled,
+    uses,
+)
+from .kernels import bodies, with_bodies
+from .patterns import masked_load
+
+SIZES: Final = (16, 8, 4)
+
+
+def as_cp_async(name: str, stmt: Stmt, analyzer: Any) -> Stmt:
+    """``stmt`` with every store from global to shared memory as cp.async.
+
+    ``analyzer`` knows the ranges of the loops around and in it. LoweringError names what keeps a store of op ``name`` from being one.
+    """
+    if isinstance(stmt, tirx.For) and stmt.kind == ForKind.VECTORIZED:
+        if isinstance(stmt.body, tirx.BufferStore):
+            return _vector(name, stmt.body, stmt.loop_var, const_int(stmt.extent) or 1, analyzer)
+    if isinstance(stmt, tirx.BufferStore):
+        return _vector(name, stmt, Var("v", "int32"), 1, analyzer)
+    inner = bodies(stmt)
+    if not inner:
+        raise LoweringError(f"cannot copy '{name}' by cp.async: a {type(stmt).__name__} is no copy")
+    return with_bodies(stmt, [as_cp_async(name, body, analyzer) for body in inner])
+
+
+def _vector(name: str, store: Any, lane: Var, lanes: int, analyzer: Any) -> Stmt:
+    """The store of elements ``lane`` in ``0 .. lanes - 1`` as one cp.async, or several narrower."""
+    loaded = masked_load(store.value)
+    if loaded is None or not is_global(loaded[0].source) or not is_shared(store.buffer):
+        raise LoweringError(
+            f"cannot copy '{name}' by cp.async: it does more than move elements of a global buffer "
+            f"to '{store.buffer.name}'"
+        )
+    load, mask = loaded
+    mask = tuple(rest for part in mask for rest in unproven(part, analyzer))
+    element = dtype_bytes(store.buffer.dtype)
+    if str(load.source.dtype) != str(store.buffer.dtype):
+        raise LoweringError(f"cannot copy '{name}' by cp.async: it changes the type")
+    aligned = min(
+        _aligned(store.buffer, store.indices, lane, lanes, analyzer),
+        _aligned(load.source, load.indices, lane, lanes, analyzer),
+    )
+    for size in SIZES:
+        width = size // element
+        if width < 1 or lanes % width or aligned % width:
+            continue
+        rounds = lanes // width
+        base = Var("u", "int32")
+        call = _call(
+            store, load, mask, lane, base * width if rounds > 1 else i32(0), width, analyzer
+        )
+        if call is None:
+            continue
+        if rounds == 1:
+            return call
+        return unrolled("u", rounds, lambda u, call=call, base=base: at_lane(call, base, u))
+    raise LoweringError(
+        f"cannot copy '{name}' by cp.async: it moves 4, 8 or 16 bytes, here {aligned * element} bytes "
+        f"are provably aligned and {lanes * element} contiguous"
+    )
+
+
+def _aligned(buf: Any, indices: Sequence[Expr], lane: Var, lanes: int, analyzer: Any) -> int:
+    """Elements that provably divide where the vector starts; 1 when it is not contiguous."""
+    start = offset(buf, indices)
+    if lanes > 1 and not _is_run(buf, indices, lane, lanes, analyzer):
+        return 1
+    base = analyzer.simplify(at_lane(start, lane, 0))
+    return min(alignment(base, analyzer), max(1, int(buf.data_alignment) // dtype_bytes(buf.dtype)))
+
+
+def _is_run(buf: Any, indices: Sequence[Expr], lane: Var, lanes: int, analyzer: Any) -> bool:
+    if any(uses(index, [lane]) for index in indices[:-1]):
+        return False
+    known = affine(analyzer.simplify(indices[-1]), [lane])
+    step = const_int(buf.strides[-1]) if len(buf.strides) else 1
+    return known is not None and known.coefficients == {lane: 1} and step == 1
+
+
+def _call(
+    store: Any,
+    load: Any,
+    mask: Sequence[Expr],
+    lane: Var,
+    start: Expr,
+    width: int,
+    analyzer: Any,
+) -> Stmt | None:
+    """cp.async of ``width`` elements from ``lane = start``; None when the mask is not a size."""
+    element = dtype_bytes(store.buffer.dtype)
+    size = width * element
+    instruction = f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global"
+    target = [at_lane(index, lane, start) for index in store.indices]
+    source = [at_lane(index, lane, start) for index in load.indices]
+    known = _source_size(load, mask, lane, start, width, source, analyzer)
+    if known is None:
+        return None
+    source, valid = known
+    arguments: list[Any] = [
+        T.address_of(tirx.BufferLoad(store.buffer, target)),
+        T.address_of(tirx.BufferLoad(load.source, source)),
+        size,
+    ]
+    if valid is not None:
+        arguments.append(tirx.Cast("uint32", valid))
+    hint = ".L2::128B" if size == 16 else ""
+    return tirx.Evaluate(T.ptx[instruction + hint](*arguments))
+
+
+def _source_size(
+    load: Any,
+    mask: Sequence[Expr],
+    lane: Var,
+    start: Expr,
+    width: int,
+    source: list[Expr],
+    analyzer: Any,
+) -> tuple[list[Expr], Expr | None] | None:
+    """Source indices that stay inside the tensor, and the bytes to read there (None: all).
+
+    Each conjunct either holds for the whole vector or not, or says that the vector ends at a bound.
+    """
+    size = width * dtype_bytes(load.source.dtype)
+    whole: list[Expr] = []
+    count: Expr | None = None
+    for part in mask:
+        first = at_lane(part, lane, start)
+        if uses(part, [lane]):
+            bound = _upper_bound(part, lane)
+            if bound is None and width > 1:
+                return None
+            if bound is not None and width > 1:
+                room = bound - start
+                if alignment(room, analyzer) % width:
+                    room = tirx.max(i32(0), tirx.min(room, i32(width)))
+                    count = room if count is None else tirx.min(count, room)
+                    source = _clamp(source, first, load, width)
+                    continue
+        whole.append(first)
+        source = _clamp(source, first, load, width)
+    if not whole and count is None:
+        return source, None
+    valid = i32(size) if count is None else count * (size // width)
+    for part in whole:
+        valid = tirx.Select(part, valid, i32(0))
+    return source, valid
+
+
+def _upper_bound(part: Expr, lane: Var) -> Expr | None:
+    """``b`` of a conjunct that is the same as ``lane < b``."""
+    left, right, slack = _comparison(part)
+    if left is None:
+        return None
+    known = affine(right - left + slack, [lane])
+    if known is None or known.coefficients != {lane: -1}:
+        return None
+    return known.base
+
+
+def _comparison(part: Expr) -> tuple[Expr | None, Expr | None, int]:
+    """``a`` and ``b`` and 0 or 1 with ``part`` the same as ``a < b + slack``."""
+    if isinstance(part, tirx.LT):
+        return part.a, part.b, 0
+    if isinstance(part, tirx.LE):
+        return part.a, part.b, 1
+    if isinstance(part, tirx.GT):
+        return part.b, part.a, 0
+    if isinstance(part, tirx.GE):
+        return part.b, part.a, 1
+    return None, None, 0
+
+
+def _clamp(source: list[Expr], condition: Expr, load: Any, width: int) -> list[Expr]:
+    """``source`` changed such that it lies inside the tensor where ``condition`` fails.
+
+    A bound on one index clamps that index, which leaves the rest of the address alone and lets nvcc
+    hoist it out of the loop; any other condition sends the whole vector to the tensor's start.
+    """
+    left, right, slack = _comparison(condition)
+    if left is not None:
+        for d, index in enumerate(source):
+            difference = sym.Analyzer().simplify(left - index)
+            gap = const_int(difference)
+            if gap is not None:  # index + gap < right + slack
+                last = right - 1 + slack - gap
+                if d == len(source) - 1 and width > 1:
+                    last = tirx.floordiv(last, width) * width
+                return [*source[:d], tirx.min(index, last), *source[d + 1 :]]
+            gap = const_int(sym.Analyzer().simplify(right - index))
+            if gap is not None:  # left < index + gap + slack
+                first = left + 1 - slack - gap
+                if d == len(source) - 1 and width > 1:
+                    first = -tirx.floordiv(-first, width) * width
+                return [*source[:d], tirx.max(index, first), *source[d + 1 :]]
+    return [tirx.Select(condition, index, i32(0)) for index in source]

@@ -1,0 +1,126 @@
+"""Questions about index expressions: is it affine in these variables, what divides it.
+
+Everything here answers "nothing known" rather than guess: a vector access or a 16-byte copy is
+legal only where the answer is a proof.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import sym, tirx
+
+from .ir import Buffer, Expr, Var, const_int, i32, substitute, uses
+
+UNBOUNDED_ALIGNMENT: Final = 1 << 20
+"""What divides zero: more than any vector needs."""
+
+
+@dataclass(frozen=True)
+class Affine:
+    """``base + sum(coefficients[v] * v)``; variables that do not occur are left out."""
+
+    base: Expr
+    coefficients: Mapping[Var, int]
+
+
+def affine(expr: Expr, variables: Sequence[Var]) -> Affine | None:
+    """``expr`` as an affine function of ``variables`` with constant coefficients, or None."""
+    found = sym.detect_linear_equation(expr, list(variables))
+    if len(found) != len(variables) + 1:
+        return None
+    coefficients = {}
+    for var, coefficient in zip(variables, found):
+        value = const_int(coefficient)
+        if value is None:
+            return None
+        if value:
+            coefficients[var] = value
+    return Affine(sym.Analyzer().simplify(found[-1]), coefficients)
+
+
+def strides(buf: Buffer) -> list[Expr]:
+    """Elements between neighbours along each dimension (row-major where nothing is declared)."""
+    if len(buf.strides) == len(buf.shape):
+        return list(buf.strides)
+    result: list[Expr] = [i32(1)]
+    for extent in reversed(list(buf.shape)[1:]):
+        result.append(result[-1] * extent)
+    return result[::-1]
+
+
+def offset(buf: Buffer, indices: Sequence[Expr]) -> Expr:
+    """The flat element offset of an access, the buffer's own offset included."""
+    total: Expr = i32(0)
+    for index, stride in zip(indices, strides(buf)):
+        total = total + index * stride
+    return total + buf.elem_offset if const_int(buf.elem_offset) != 0 else total
+
+
+def alignment(expr: Expr, analyzer: Any | None = None) -> int:
+    """The largest power of two that provably divides ``expr``."""
+    known = (analyzer or sym.Analyzer()).modular_set(expr)
+    divisor = math.gcd(int(known.coeff), int(known.base))
+    return divisor & -divisor if divisor else UNBOUNDED_ALIGNMENT
+
+
+def conjuncts(condition: Expr) -> list[Expr]:
+    """The parts of a conjunction; a constant true has none."""
+    if isinstance(condition, tirx.And):
+        return [*conjuncts(condition.a), *conjuncts(condition.b)]
+    return [] if const_int(condition) == 1 else [condition]
+
+
+def conjunction(parts: Sequence[Expr]) -> Expr | None:
+    """All of ``parts``, or None when there are none."""
+    result = None
+    for part in parts:
+        result = part if result is None else tirx.And(result, part)
+    return result
+
+
+def disjuncts(condition: Expr) -> list[Expr]:
+    """The parts of a disjunction."""
+    if isinstance(condition, tirx.Or):
+        return [*disjuncts(condition.a), *disjuncts(condition.b)]
+    return [condition]
+
+
+def is_proven(condition: Expr, analyzer: Any) -> bool:
+    """Whether one disjunct of ``condition`` always holds for what ``analyzer`` knows."""
+    return any(
+        analyzer.can_prove(part, sym.ProofStrength.SYMBOLIC_BOUND) for part in disjuncts(condition)
+    )
+
+
+def unproven(condition: Expr, analyzer: Any) -> list[Expr]:
+    """The conjuncts of ``condition`` that ``analyzer`` cannot prove."""
+    return [part for part in conjuncts(condition) if not is_proven(part, analyzer)]
+
+
+def is_uniform(condition: Expr, lane: Var, lanes: int) -> bool:
+    """Whether a conjunct has one value for ``lane`` in ``0 .. lanes - 1``.
+
+    True when it does not mention the lane, or when it is ``base + lane < bound`` (or ``<=``, ``>``,
+    ``>=`` spelled so) and ``lanes`` divides ``bound - base``.
+    """
+    if not uses(condition, [lane]):
+        return True
+    if not isinstance(condition, (tirx.LT, tirx.LE, tirx.GT, tirx.GE)):
+        return False
+    left, right = condition.a, condition.b
+    if isinstance(condition, (tirx.GT, tirx.GE)):
+        left, right = right, left
+    slack = right - left + (1 if isinstance(condition, (tirx.LE, tirx.GE)) else 0)
+    known = affine(slack, [lane])
+    if known is None or known.coefficients != {lane: -1}:
+        return False
+    return alignment(known.base) % lanes == 0
+
+
+def at_lane(expr: Any, lane: Var, value: int | Expr) -> Any:
+    """``expr`` with ``lane`` fixed."""
+    return substitute(expr, {lane: i32(value) if isinstance(value, int) else value})

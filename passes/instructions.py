@@ -1,0 +1,294 @@
+"""Map a tile function to threads: matmuls to instructions, everything else shared out.
+
+A tile function binds nothing to threadIdx. Here it gets its threads: every copy nest becomes vector
+moves of each thread, every tile matmul the ops of its instruction, every tile held in registers
+(scope local) the registers of each thread, and every nest over such a tile runs on the elements that
+a thread holds. In a function that binds its threads, only unbound copies to shared memory are shared
+out over them; the rest is the user's.
+
+Does not handle: blocks that combine several elements of a register tile (row sums, softmax).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Range
+
+from ..errors import LoweringError
+from ..plan import CopyPlan, KernelPlan
+from .copies import copy_width
+from .fragments import Fragment, rewrite
+from .ir import (
+    Buffer,
+    ForKind,
+    SBlock,
+    SBlockRealize,
+    Stmt,
+    TensorLoad,
+    Var,
+    const_int,
+    is_shared,
+    op_name,
+    op_stmt,
+    seq,
+    statements,
+    thread_loop,
+    walk,
+)
+from .layouts import Swizzle
+from .mma_sync import map_mma
+from .patterns import Copy, Matmul, Nest, as_copy, as_nest
+from .simt import map_simt
+from .spread import Threads, spread
+
+
+@dataclass
+class _Scope:
+    """What one function's mapping has decided."""
+
+    plan: KernelPlan
+    threads: Threads
+    fragments: dict[Buffer, Fragment] = field(default_factory=dict)
+    layouts: dict[Buffer, Swizzle] = field(default_factory=dict)
+    matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
+    locals: dict[Buffer, Buffer] = field(default_factory=dict)
+
+
+def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
+    """``func`` with every unbound tile block given to threads as ``plan`` says; else ``func``.
+
+    ``kernel`` is what ``recognise`` found in ``func``. LoweringError names the block that has no
+    mapping.
+    """
+    if kernel.info.threads:
+        return _map_bound(func, kernel, plan)
+    if not plan.matmuls and not kernel.ops:
+        return func
+    count = plan.threads
+    var = Var("threadIdx_x", "int32")
+    analyzer = sym.Analyzer()
+    analyzer.bind(var, Range(0, count))
+    scope = _Scope(plan, Threads(var, count, analyzer))
+    _bind_ranges(func.body, analyzer)
+    _map_matmuls(kernel, scope)
+    body = _under_grid(
+        func.body, lambda inner: thread_loop(var, count, "threadIdx.x", inner), scope
+    )
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _bind_ranges(body: Stmt, analyzer: Any) -> None:
+    """Tell ``analyzer`` the range of every loop variable outside the tile nests."""
+
+    def visit(loop: Any) -> None:
+        if loop.kind == ForKind.THREAD_BINDING or as_nest(loop) is None:
+            analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+
+    walk(body, tirx.For, visit)
+
+
+def _map_matmuls(kernel: Any, scope: _Scope) -> None:
+    """Map every matmul first: they decide what the tiles around them look like."""
+    rows = {copy.dst for copy in scope.plan.copies if copy.layout == "row-major"}
+    for op in scope.plan.matmuls:
+        matmul = kernel.ops.get(op.op)
+        if not isinstance(matmul, Matmul):
+            raise LoweringError(f"cannot map op '{op.op}': the kernel has no such matmul")
+        plain = frozenset(
+            side.buffer for side in (matmul.a, matmul.b) if str(side.buffer.name) in rows
+        )
+        mapper = map_simt if op.instruction == "simt" else map_mma
+        mapped = mapper(matmul, op, scope.threads, plain)
+        scope.fragments[matmul.acc] = mapped.fragment
+        scope.layouts.update(mapped.layouts)
+        scope.matmuls[op.op] = (mapped.ops, mapped.buffers)
+
+
+def _under_grid(stmt: Stmt, wrap: Any, scope: _Scope) -> Stmt:
+    """``stmt`` with the thread loop inside its innermost loop bound to blockIdx."""
+    if isinstance(stmt, SBlockRealize) and not stmt.block.alloc_buffers:
+        inner = _under_grid(stmt.block.body, wrap, scope)
+        return _with_block(stmt, inner, stmt.block.alloc_buffers)
+    if isinstance(stmt, tirx.For) and stmt.kind == ForKind.THREAD_BINDING:
+        return _with_body(stmt, _under_grid(stmt.body, wrap, scope))
+    return wrap(_map(stmt, scope))
+
+
+def _map(stmt: Stmt, scope: _Scope) -> Stmt:
+    """``stmt`` of the tile function as what one thread does."""
+    name = op_name(stmt)
+    if name is not None:
+        return _map_op(name, stmt.body, scope)
+    if isinstance(stmt, tirx.SeqStmt):
+        return seq(*[_map(part, scope) for part in stmt.seq])
+    nest = as_nest(stmt)
+    if nest is not None:
+        return _map_nest(nest, None, scope)
+    if isinstance(stmt, tirx.For):
+        return _with_body(stmt, _map(stmt.body, scope))
+    if isinstance(stmt, tirx.IfThenElse):
+        other = None if stmt.else_case is None else _map(stmt.else_case, scope)
+        return tirx.IfThenElse(stmt.condition, _map(stmt.then_case, scope), other)
+    if isinstance(stmt, tirx.AttrStmt):
+        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _map(stmt.body, scope))
+    if isinstance(stmt, SBlockRealize):
+        return _map_block(stmt, scope)
+    if isinstance(stmt, tirx.Evaluate) and const_int(stmt.value) is not None:
+        return stmt
+    raise LoweringError(f"cannot map a {type(stmt).__name__} to threads: no tile block contains it")
+
+
+def _map_block(stmt: Any, scope: _Scope) -> Stmt:
+    """An opaque block: tile buffers in registers become each thread's, new registers are added."""
+    inner = _map(stmt.block.body, scope)
+    allocs: list[Buffer] = []
+    for buf in stmt.block.alloc_buffers:
+        held = scope.fragments.get(buf)
+        allocs.append(buf if held is None else held.registers)
+    for part in statements(stmt.block.body):
+        allocs.extend(scope.matmuls.get(op_name(part) or "", ((), ()))[1])
+    return _with_block(stmt, inner, allocs)
+
+
+def _map_op(name: str, stmt: Stmt, scope: _Scope) -> Stmt:
+    """One op of a pipelined loop; a matmul becomes the ops of its fragment steps."""
+    if name in scope.matmuls:
+        return _guarded(stmt, scope.matmuls[name][0])
+    nest = as_nest(stmt)
+    if nest is None:
+        return op_stmt(name, _map(stmt, scope))
+    copy_plan = next((copy for copy in scope.plan.copies if copy.op == name), None)
+    return op_stmt(name, _map_nest(nest, copy_plan, scope))
+
+
+def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:
+    """The ops of a matmul, each under the guard that the matmul's own blocks carried."""
+    nest = as_nest(stmt)
+    assert nest is not None
+    if not nest.predicate:
+        return seq(*ops)
+    guard = nest.predicate[0]
+    for part in nest.predicate[1:]:
+        guard = tirx.And(guard, part)
+    return seq(*[op_stmt(str(op_name(op)), tirx.IfThenElse(guard, op.body, None)) for op in ops])
+
+
+def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
+    """A nest over a register tile runs where the elements are; any other is shared out."""
+    touched = {load.source for load in nest.loads()} | {nest.store.buffer}
+    held = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
+    if len(held) > 1:
+        raise LoweringError(
+            f"cannot map block '{nest.name}': it combines the register tiles "
+            f"{sorted(str(part.tile.name) for part in held)}"
+        )
+    unknown = [
+        b for b in touched if str(b.scope()).startswith("local") and b not in scope.fragments
+    ]
+    if unknown:
+        raise LoweringError(
+            f"cannot map block '{nest.name}': nothing says which thread holds an element of "
+            f"'{unknown[0].name}' (only the accumulator of a matmul tile is mapped)"
+        )
+    if held:
+        mapped = rewrite(nest, held[0], scope.threads.analyzer)
+    else:
+        copy = as_copy(nest)
+        width = None if copy is None else copy_width(copy, plan)
+        mapped = spread(nest, scope.threads, width)
+    return _place(mapped, scope)
+
+
+def _place(stmt: Stmt, scope: _Scope) -> Stmt:
+    """``stmt`` with every access to a shared tile where the tile's layout puts it."""
+    if not any(layout.terms for layout in scope.layouts.values()):
+        return stmt
+    analyzer = scope.threads.analyzer
+
+    def bind(loop: Any) -> None:
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+
+    walk(stmt, tirx.For, bind)
+
+    def load(node: Any) -> Any:
+        layout = scope.layouts.get(node.source)
+        if layout is None:
+            return node
+        return tirx.BufferLoad(node.source, layout.place(node.source, node.indices, analyzer))
+
+    def store(node: Any) -> Any:
+        layout = scope.layouts.get(node.buffer)
+        if layout is None:
+            return node
+        where = layout.place(node.buffer, node.indices, analyzer)
+        return tirx.BufferStore(node.buffer, node.value, where)
+
+    return tvm_ffi.structural_map(
+        stmt, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
+    )
+
+
+def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:
+    """A function with its own threads: only unbound copies to shared memory are shared out."""
+    wanted = {
+        name: op for name, op in kernel.ops.items() if isinstance(op, Copy) and op.nest is not None
+    }
+    if not wanted:
+        return func
+    var = kernel.thread_var
+    if var is None:
+        name = next(iter(wanted))
+        raise LoweringError(
+            f"cannot share out copy '{name}': the function binds more than threadIdx.x"
+        )
+    analyzer = sym.Analyzer()
+    analyzer.bind(var, Range(0, kernel.info.threads))
+    _bind_ranges(func.body, analyzer)
+    scope = _Scope(plan, Threads(var, kernel.info.threads, analyzer))
+
+    def visit(stmt: Any) -> Any:
+        name = op_name(stmt)
+        return _map_op(name, stmt.body, scope) if name in wanted else stmt
+
+    body = tvm_ffi.structural_map(func.body, [(tirx.AttrStmt, visit)], order="pre")
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _with_body(loop: Any, body: Stmt) -> Stmt:
+    return tirx.For(
+        loop.loop_var,
+        loop.min,
+        loop.extent,
+        loop.kind,
+        body,
+        loop.thread_binding,
+        loop.annotations,
+        loop.step,
+    )
+
+
+def _with_block(realize: Any, body: Stmt, allocs: Sequence[Buffer]) -> Stmt:
+    """``realize`` with another body; its regions are dropped to opaque ones over what it touches."""
+    old = realize.block
+    new = SBlock(
+        old.iter_vars,
+        [r for r in old.reads if not _is_tile(r.source)],
+        [w for w in old.writes if not _is_tile(w.source)],
+        old.name_hint,
+        body,
+        old.init,
+        list(allocs),
+        old.match_buffers,
+        old.annotations,
+    )
+    return SBlockRealize(realize.iter_values, realize.predicate, new)
+
+
+def _is_tile(buf: Buffer) -> bool:
+    """Whether a region of ``buf`` may no longer be what the mapped statement touches."""
+    return is_shared(buf) or str(buf.scope()).startswith("local")

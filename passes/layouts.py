@@ -1,0 +1,107 @@
+"""Layouts of shared tiles: where element (row, column) of a tile really lies.
+
+A warp reads a tile in patterns that hit few banks when rows lie one after the other, so 16-byte
+chunks of a row change places: chunk ``c`` of row ``r`` is stored at ``c ^ f(r)``. A chunk stays
+whole, so 16-byte copies and ldmatrix rows stay legal, and no byte is lost to padding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import tirx
+
+from .indexing import strides
+from .ir import Buffer, Expr, const_int, dtype_bytes, i32
+
+CHUNK_BYTES: Final = 16
+LINE_CHUNKS: Final = 8
+"""Chunks in one pass over all 32 banks of 4 bytes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Swizzle:
+    """``f(r)``: the sum of ``r // divisor % modulus * scale`` over ``terms``; none: row-major."""
+
+    terms: tuple[tuple[int, int, int], ...] = ()
+
+    def key(self, row: Expr, analyzer: Any) -> Expr | None:
+        """``f(row)``, or None where it is 0."""
+        total = None
+        for divisor, modulus, scale in self.terms:
+            term = analyzer.simplify(tirx.floormod(tirx.floordiv(row, divisor), modulus)) * scale
+            total = term if total is None else total + term
+        if total is None:
+            return None
+        total = analyzer.simplify(total)
+        return None if const_int(total) == 0 else total
+
+    def column(self, row: Expr, column: Expr, chunk: int, analyzer: Any) -> Expr:
+        """Where ``column`` of ``row`` is stored; ``chunk``: elements in 16 bytes."""
+        key = self.key(row, analyzer)
+        if key is None:
+            return column
+        which = analyzer.simplify(tirx.floordiv(column, chunk))
+        within = analyzer.simplify(tirx.floormod(column, chunk))
+        return tirx.bitwise_xor(which, key) * chunk + within
+
+    def place(self, buf: Buffer, indices: Sequence[Expr], analyzer: Any) -> list[Expr]:
+        """The indices at which element ``indices`` of a tile in ``buf`` is stored."""
+        if not self.terms:
+            return list(indices)
+        row: Expr = i32(0)
+        for index, stride in zip(indices[:-1], strides(buf)[:-1]):
+            row = row + index * tirx.floordiv(stride, buf.shape[-1])
+        chunk = CHUNK_BYTES // dtype_bytes(buf.dtype)
+        column = self.column(analyzer.simplify(row), indices[-1], chunk, analyzer)
+        return [*list(indices)[:-1], column]
+
+
+ROW_MAJOR: Final = Swizzle()
+
+
+def free_chunks(row_bytes: int) -> int:
+    """How many chunks of a row may change places: the largest power of two, at most a line."""
+    chunks = row_bytes // CHUNK_BYTES
+    if row_bytes % CHUNK_BYTES or not chunks:
+        return 1
+    return min(LINE_CHUNKS, chunks & -chunks)
+
+
+def by_row(row_bytes: int) -> Swizzle:
+    """Eight rows that follow each other hit eight different chunks of a line, whatever their length.
+
+    A row of 8 chunks or a multiple of 8 fills lines: ``f(r) = r % 8``. Of shorter rows, ``L`` share
+    a line, so ``f`` moves on every ``L`` rows. This is what ldmatrix needs, and float4 reads of one
+    column by neighbouring lanes.
+    """
+    free = free_chunks(row_bytes)
+    return Swizzle() if free == 1 else Swizzle(((LINE_CHUNKS // free, free, 1),))
+
+
+def by_run(row_bytes: int, run: int) -> Swizzle | None:
+    """As ``by_row`` for the rows ``p * run + q``, ``p`` in 0..3 and ``q`` in 0..1.
+
+    Those are what ldmatrix reads when a thread is to own ``run`` neighbouring columns of the
+    result. None when rows are too short to tell the eight apart.
+    """
+    free = free_chunks(row_bytes)
+    if free == LINE_CHUNKS:
+        return Swizzle(((1, 2, 1), (run, 4, 2)))
+    if free == LINE_CHUNKS // 2:
+        return Swizzle(((run, 4, 1),))
+    return None
+
+
+def by_group(row_bytes: int, rows: int) -> Swizzle | None:
+    """As ``by_row`` for eight rows that lie ``rows`` apart; None when rows are shorter than a line."""
+    return Swizzle(((rows, LINE_CHUNKS, 1),)) if free_chunks(row_bytes) == LINE_CHUNKS else None
+
+
+def by_word(row_bytes: int, rows: int, words: int) -> Swizzle:
+    """Lanes 4 x 8: four groups of ``rows`` rows, each reading ``words`` neighbouring 4-byte words."""
+    free = free_chunks(row_bytes)
+    scale = max(1, words // 4)
+    return Swizzle(((rows, min(4, free // scale), scale),)) if free > scale else Swizzle()

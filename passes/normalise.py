@@ -1,0 +1,132 @@
+"""Put two forms that schedules leave behind into the ones that recognition knows.
+
+An accumulator that its reduction block clears itself, in the first iteration, is cleared before the
+loop instead:
+
+    for k in T.serial(n):                          acc = 0
+      with T.sblock("mma"):                  =>    for k in T.serial(n):
+        if k == 0: acc = 0                           acc += ..
+        acc += ..
+
+A value bound between two statements becomes part of its users, or a register when it is loaded: a
+statement must not depend on another through anything but memory.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Call, Range
+
+from .indexing import conjunction, conjuncts
+from .ir import (
+    Buffer,
+    Expr,
+    ForKind,
+    SBlockRealize,
+    Stmt,
+    TensorLoad,
+    buffer,
+    i32,
+    seq,
+    statements,
+    substitute,
+    uses,
+    walk,
+)
+from .kernels import bodies, thread_extents, with_bodies
+from .patterns import as_nest
+
+
+def hoist_initialisation(body: Stmt) -> Stmt:
+    """``body`` of a tile function with accumulators cleared before their loops; else ``body``."""
+    if thread_extents(body):
+        return body
+
+    def visit(loop: Any) -> Any:
+        if loop.kind != ForKind.SERIAL or as_nest(loop) is not None:
+            return loop
+        cleared: list[Stmt] = []
+        inner = _without_clearing(loop.body, loop, cleared)
+        return seq(*cleared, with_bodies(loop, [inner])) if cleared else loop
+
+    return tvm_ffi.structural_map(body, [(tirx.For, visit)], order="post")
+
+
+def _without_clearing(stmt: Stmt, loop: Any, cleared: list[Stmt]) -> Stmt:
+    """``stmt``, in ``loop``, without what it does in the first iteration only; that is collected."""
+    if isinstance(stmt, tirx.SeqStmt) and _is_first_iteration(stmt.seq[0], loop):
+        cleared.append(_clearing(stmt.seq[0], loop))
+        return seq(*stmt.seq[1:])
+    if isinstance(stmt, (tirx.SeqStmt, tirx.For, SBlockRealize)):
+        before = len(cleared)
+        inner = [_without_clearing(part, loop, cleared) for part in bodies(stmt)]
+        if isinstance(stmt, tirx.For) and len(cleared) > before:
+            cleared[before:] = [_under(stmt, part) for part in cleared[before:]]
+        return with_bodies(stmt, inner)
+    return stmt
+
+
+def _is_first_iteration(stmt: Stmt, loop: Any) -> bool:
+    """Whether ``stmt`` is ``if loop variable (and inner ones) == first: store of a constant``."""
+    if not isinstance(stmt, tirx.IfThenElse) or stmt.else_case is not None:
+        return False
+    nest = as_nest(stmt.then_case)
+    if nest is None or nest.loads() or not uses(stmt.condition, [loop.loop_var]):
+        return False
+    later = sym.Analyzer()
+    later.bind(loop.loop_var, Range.from_min_extent(loop.min + 1, loop.extent))
+    inner: list[Any] = []
+    walk(stmt.condition, tirx.Var, inner.append)
+    for var in inner:
+        if not var.same_as(loop.loop_var):
+            later.bind(var, Range(0, 1 << 20))
+    return any(later.can_prove(tirx.Not(part)) for part in conjuncts(stmt.condition))
+
+
+def _clearing(stmt: Any, loop: Any) -> Stmt:
+    """What ``stmt`` does, at the loop's first iteration; conditions on inner variables stay."""
+    first = substitute(stmt, {loop.loop_var: loop.min})
+    rest = conjunction(conjuncts(sym.Analyzer().simplify(first.condition)))
+    return first.then_case if rest is None else tirx.IfThenElse(rest, first.then_case, None)
+
+
+def _under(loop: Any, stmt: Stmt) -> Stmt:
+    """``stmt`` in ``loop``; a loop that only a condition mentions runs its first iteration alone."""
+    if isinstance(stmt, tirx.IfThenElse) and not uses(stmt.then_case, [loop.loop_var]):
+        return _clearing(stmt, loop)
+    if not uses(stmt, [loop.loop_var]):
+        return stmt
+    return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, stmt)
+
+
+def inline_bindings(body: Stmt) -> tuple[Stmt, list[Buffer]]:
+    """``body`` without values bound between its statements, and the registers that replace some."""
+    if not isinstance(body, tirx.SeqStmt):
+        return body, []
+    rest = list(body.seq)
+    done: list[Stmt] = []
+    registers: list[Buffer] = []
+    while rest:
+        stmt, *rest = rest
+        if not isinstance(stmt, tirx.Bind):
+            done.append(stmt)
+            continue
+        value: Expr = stmt.value
+        if _touches_memory(value):
+            held = buffer([1], str(stmt.var.dtype), str(stmt.var.name), "local")
+            registers.append(held)
+            done.append(tirx.BufferStore(held, value, [i32(0)]))
+            value = tirx.BufferLoad(held, [i32(0)])
+        rest = [substitute(later, {stmt.var: value}) for later in rest]
+    return (
+        (seq(*done), registers) if len(done) != len(statements(body)) or registers else (body, [])
+    )
+
+
+def _touches_memory(value: Expr) -> bool:
+    found: list[Any] = []
+    walk(value, (TensorLoad, Call), found.append)
+    return bool(found)

@@ -1,0 +1,278 @@
+"""Tile matmuls on the FMA pipe: each thread owns a small tile of the result.
+
+A warp is ``lm x ln`` lanes. For an operand whose neighbours in memory are rows (or columns) of the
+result, a thread's share is cut into pieces of up to 16 bytes and lane after lane takes one piece:
+one LDS.128 each, and lanes of one phase read neighbouring chunks or the same one. An operand that is
+contiguous along K is read four K at once instead, by lanes that take rows in turn.
+
+    mma.k0.a    A_frag_k0[tm] = shared A[.., k0]      mma.k0.b likewise
+    mma.k0      acc[tm, tn] += A_frag_k0 * B_frag_k0  tm * tn multiply-adds for each K
+
+Does not handle: warp tiles that 32 thread tiles do not fill (LoweringError).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from ..errors import LoweringError
+from ..plan import MatmulPlan
+from .fragments import Fragment, Mapped, power_of_two
+from .ir import (
+    Buffer,
+    Expr,
+    Stmt,
+    Var,
+    buffer,
+    dtype_bytes,
+    i32,
+    op_stmt,
+    seq,
+    substitute,
+    unrolled,
+    vectorized,
+)
+from .layouts import CHUNK_BYTES, ROW_MAJOR, Swizzle, by_group, by_row
+from .patterns import Matmul, Operand
+from .spread import Threads
+
+
+@dataclass(frozen=True)
+class _Side:
+    """How one operand's rows (of A) or columns (of B) are shared out over the lanes of a warp.
+
+    Element ``e`` of a thread is ``e // piece * (lanes * piece) + lane * piece + e % piece``.
+    ``vector``: elements read at once, along K where ``along_k``, else along the piece.
+    """
+
+    operand: Operand
+    dims: tuple[Var, ...]
+    count: int
+    lanes: int
+    lane: Expr
+    origin: Expr
+    piece: int
+    along_k: bool
+    vector: int
+
+    def position(self, e: Expr) -> Expr:
+        """The row or column of the tile that element ``e`` of the thread is."""
+        if self.piece == 1:
+            return self.origin + e * self.lanes + self.lane
+        group, within = tirx.floordiv(e, self.piece), tirx.floormod(e, self.piece)
+        return self.origin + group * (self.lanes * self.piece) + self.lane * self.piece + within
+
+
+class _Thread:
+    """One matmul's geometry."""
+
+    def __init__(
+        self, matmul: Matmul, plan: MatmulPlan, threads: Threads, plain: frozenset[Buffer]
+    ) -> None:
+        self.matmul, self.plan, self.threads = matmul, plan, threads
+        (rows, columns), (tm, tn) = plan.warp_tile, plan.thread_tile
+        lm, ln = rows // tm, columns // tn
+        self._check(lm * ln)
+        lane, warp = tirx.floormod(threads.var, 32), tirx.floordiv(threads.var, 32)
+        row0 = tirx.floordiv(warp, plan.warps[1]) * rows
+        col0 = tirx.floormod(warp, plan.warps[1]) * columns
+        self.layouts: dict[Buffer, Swizzle] = {}
+        self.a = self._side(
+            matmul.a, matmul.m, tm, lm, tirx.floordiv(lane, ln), row0, matmul.a.buffer in plain
+        )
+        self.b = self._side(
+            matmul.b, matmul.n, tn, ln, tirx.floormod(lane, ln), col0, matmul.b.buffer in plain
+        )
+
+    def _check(self, lanes: int) -> None:
+        plan, matmul = self.plan, self.matmul
+        sizes = (
+            ("M", matmul.extent(matmul.m), plan.warps[0] * plan.warp_tile[0]),
+            ("N", matmul.extent(matmul.n), plan.warps[1] * plan.warp_tile[1]),
+            ("K", matmul.extent(matmul.k), plan.k_step * plan.steps),
+        )
+        for name, extent, covered in sizes:
+            if extent != covered:
+                raise LoweringError(
+                    f"cannot map op '{plan.op}' to simt: {name} of the tile is {extent}, the plan "
+                    f"covers {covered}"
+                )
+        if lanes != 32:
+            raise LoweringError(
+                f"cannot map op '{plan.op}' to simt: warp tile {plan.warp_tile} holds {lanes} thread "
+                f"tiles {plan.thread_tile}, expected 32"
+            )
+
+    def _side(
+        self,
+        operand: Operand,
+        dims: tuple[Var, ...],
+        count: int,
+        lanes: int,
+        lane: Expr,
+        origin: Expr,
+        plain: bool,
+    ) -> _Side:
+        element = dtype_bytes(operand.buffer.dtype)
+        row_bytes = int(operand.buffer.shape[-1]) * element
+        per_chunk = max(1, CHUNK_BYTES // element)
+        piece = power_of_two(count, min(4, per_chunk))
+        if not operand.k_major:
+            # any layout that keeps chunks whole serves: lanes read neighbouring chunks of one row
+            self.layouts[operand.buffer] = ROW_MAJOR if plain else by_row(row_bytes)
+            return _Side(operand, dims, count, lanes, lane, origin, piece, False, piece)
+        vector = power_of_two(self.plan.k_step, min(4, per_chunk))
+        grouped = by_group(row_bytes, piece)
+        if plain or grouped is None:
+            self.layouts[operand.buffer] = ROW_MAJOR if plain else by_row(row_bytes)
+            piece = 1
+        else:
+            self.layouts[operand.buffer] = grouped
+        return _Side(operand, dims, count, lanes, lane, origin, piece, True, vector)
+
+    def fragment(self) -> Fragment:
+        """The accumulator: ``tm`` rows of pieces of columns."""
+        matmul, a, b = self.matmul, self.a, self.b
+        name = f"{matmul.acc.name}_frag"
+        registers = buffer([a.count * b.count], str(matmul.acc.dtype), name, "local")
+
+        def coordinates(position: Sequence[Expr], v: Expr) -> list[Expr]:
+            i, group = position
+            values = {
+                **matmul.split(matmul.m, a.position(i)),
+                **matmul.split(matmul.n, b.position(group * b.piece + v)),
+            }
+            return [substitute(index, values) for index in matmul.acc_indices]
+
+        def register(position: Sequence[Expr], v: Expr) -> Expr:
+            i, group = position
+            return i * b.count + group * b.piece + v
+
+        loops = (a.count, b.count // b.piece)
+        return Fragment(matmul.acc, registers, loops, b.piece, coordinates, register)
+
+    def load(self, side: _Side, frag: Buffer, step: int) -> Stmt:
+        """``frag[k, e]`` of one K step, in the widest reads."""
+        first = step * self.plan.k_step
+        if side.along_k:
+            return unrolled(
+                "i",
+                side.count,
+                lambda e: seq(
+                    *[
+                        vectorized(
+                            "v",
+                            side.vector,
+                            lambda v, k=k: tirx.BufferStore(
+                                frag,
+                                self._element(side, side.position(e), first + k + v),
+                                [e * self.plan.k_step + k + v],
+                            ),
+                        )
+                        for k in range(0, self.plan.k_step, side.vector)
+                    ]
+                ),
+            )
+        pieces = side.count // side.piece
+        return seq(
+            *[
+                unrolled(
+                    "i",
+                    pieces,
+                    lambda p, k=k: vectorized(
+                        "v",
+                        side.piece,
+                        lambda v: tirx.BufferStore(
+                            frag,
+                            self._element(side, side.position(p * side.piece + v), i32(first + k)),
+                            [k * side.count + p * side.piece + v],
+                        ),
+                    ),
+                )
+                for k in range(self.plan.k_step)
+            ]
+        )
+
+    def _element(self, side: _Side, position: Expr, k: Expr) -> Expr:
+        analyzer, operand = self.threads.analyzer, side.operand
+        values = {
+            **self.matmul.split(side.dims, position),
+            **self.matmul.split(self.matmul.k, k),
+        }
+        indices = [analyzer.simplify(substitute(index, values)) for index in operand.indices]
+        layout = self.layouts[operand.buffer]
+        return tirx.BufferLoad(operand.buffer, layout.place(operand.buffer, indices, analyzer))
+
+    def multiply(self, acc: Buffer, a: Buffer, b: Buffer) -> Stmt:
+        """One step of multiply-adds in zigzag order, so that each FMA shares an operand with the last.
+
+        The register file gives an FMA its three operands in one cycle only where the operand
+        collector still holds one of them.
+        """
+        tm, tn, kind = self.a.count, self.b.count, str(self.matmul.acc.dtype)
+
+        def place(side: _Side, e: int, k: int) -> int:
+            return e * self.plan.k_step + k if side.along_k else k * side.count + e
+
+        def one(i: int, j: int, k: int) -> Stmt:
+            left = tirx.BufferLoad(a, [i32(place(self.a, i, k))])
+            right = tirx.BufferLoad(b, [i32(place(self.b, j, k))])
+            at = [i32(i * tn + j)]
+            product = _cast(left, kind) * _cast(right, kind)
+            return tirx.BufferStore(acc, tirx.BufferLoad(acc, at) + product, at)
+
+        return seq(*[one(i, j, k) for k in range(self.plan.k_step) for i, j in _zigzag(tm, tn)])
+
+
+def map_simt(
+    matmul: Matmul, plan: MatmulPlan, threads: Threads, plain: frozenset[Buffer] = frozenset()
+) -> Mapped:
+    """The op statements, layouts and accumulator fragment of ``matmul`` on the FMA pipe.
+
+    ``plain``: tiles that the plan keeps row-major.
+    """
+    thread = _Thread(matmul, plan, threads, plain)
+    fragment = thread.fragment()
+    ops: list[Stmt] = []
+    buffers: list[Buffer] = []
+    for step in range(plan.steps):
+        name = f"{plan.op}.k{step}"
+        a, b = (
+            buffer(
+                [side.count * plan.k_step],
+                str(side.operand.buffer.dtype),
+                f"{side.operand.buffer.name}_frag_k{step}",
+                "local",
+            )
+            for side in (thread.a, thread.b)
+        )
+        ops += [
+            op_stmt(f"{name}.a", thread.load(thread.a, a, step)),
+            op_stmt(f"{name}.b", thread.load(thread.b, b, step)),
+            op_stmt(name, thread.multiply(fragment.registers, a, b)),
+        ]
+        buffers += [a, b]
+    return Mapped(fragment, thread.layouts, tuple(ops), tuple(buffers))
+
+
+def _zigzag(rows: int, columns: int) -> list[tuple[int, int]]:
+    """Every (row, column), in 2 x 2 blocks: (i, j) (i+1, j) (i+1, j+1) (i, j+1), rows back and forth."""
+    if rows % 2 or columns % 2:
+        return [(i, j) for j in range(columns) for i in range(rows)]
+    order: list[tuple[int, int]] = []
+    for j in range(0, columns, 2):
+        blocks = range(0, rows, 2)
+        for i in reversed(blocks) if j // 2 % 2 else blocks:
+            order += [(i, j), (i + 1, j), (i + 1, j + 1), (i, j + 1)]
+    return order
+
+
+def _cast(value: Expr, kind: str) -> Expr:
+    return (
+        value
+        if str(value.dtype if hasattr(value, "dtype") else "") == kind
+        else tirx.Cast(kind, value)
+    )
