@@ -131,6 +131,13 @@ def has_event(node: Node) -> bool:
     return any(inner.kind in _EVENTS for inner in nodes(node))
 
 
+def repeats(node: Node) -> bool:
+    """Whether ``node`` is a loop that may have a second iteration."""
+    if node.kind != "loop":
+        return False
+    return isinstance(node.stmt, tirx.While) or ir.const_int(node.stmt.extent) != 1
+
+
 def pruned(node: Node) -> Node:
     """``node``, or a leaf when nothing under it matters."""
     if has_event(node) or any(inner.items for inner in nodes(node)):

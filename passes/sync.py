@@ -183,7 +183,7 @@ class _Synchroniser:
         if getattr(node.stmt, "kind", None) == ir.ForKind.VECTORIZED:
             # Its iterations are lanes of one access: nothing can stand between them.
             return Node("leaf", node.stmt, items=[i for part in parts for i in part], op=node.op)
-        clash = self._clash(parts, node.kind == "loop")
+        clash = self._clash(parts, ordering.repeats(node))
         if uniform and (clash or ordering.has_event(node)):
             return node
         if clash and not ordering.orders_itself(node.stmt):
@@ -287,6 +287,8 @@ class _Synchroniser:
         """
         var = getattr(node.stmt, "loop_var", None)
         before = state.each(lambda entry: ordering.entered(entry, var))
+        if not ordering.repeats(node):
+            return self._visit(node.children[0], state)
         with self._running(node.stmt):
             alone, _ = self._iterate(node, State(flying=state.flying), State(flying=state.flying))
             _, after = self._iterate(node, before, alone)
