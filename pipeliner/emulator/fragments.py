@@ -85,8 +85,8 @@ def _canonical(name: str) -> str:
 
 def accumulator_positions() -> Array:
     """(32, 4): flattened (row, col) in 16x8 of values c0..c3 of each lane."""
-    row = _GROUP[:, None] + np.array([0, 0, 8, 8])
-    col = (2 * _T)[:, None] + np.array([0, 1, 0, 1])
+    row: Array = _GROUP[:, None] + np.array([0, 0, 8, 8])
+    col: Array = (2 * _T)[:, None] + np.array([0, 1, 0, 1])
     return row * 8 + col
 
 

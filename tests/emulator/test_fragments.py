@@ -1,0 +1,129 @@
+"""The layouts of ldmatrix and mma, against the formulas of the PTX ISA and against numpy."""
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from pipeliner.emulator.fragments import (
+    ldmatrix_words,
+    mma_spec,
+    mma_store_positions,
+    multiply,
+    nearest_tf32,
+    round_to_tf32,
+)
+from pipeliner.errors import EmulatorError
+
+# PTX ISA 9.7.14.5, "Matrix Fragments for mma.m16n8k..": row and column of element i of lane's
+# fragment, written out per shape as the ISA prints them.
+A_FORMULA = {
+    "m16n8k16_16": lambda g, t, i: (
+        g if i in (0, 1, 4, 5) else g + 8,
+        t * 2 + (i & 1) + (8 if i >= 4 else 0),
+    ),
+    "m16n8k8_16": lambda g, t, i: (g if i < 2 else g + 8, t * 2 + (i & 1)),
+    "m16n8k8_32": lambda g, t, i: (g if i in (0, 2) else g + 8, t if i < 2 else t + 4),
+    "m16n8k4_32": lambda g, t, i: (g if i == 0 else g + 8, t),
+    "m16n8k32_8": lambda g, t, i: (
+        g if i < 4 or 8 <= i < 12 else g + 8,
+        t * 4 + (i & 3) + (16 if i >= 8 else 0),
+    ),
+    "m16n8k16_8": lambda g, t, i: (g if i < 4 else g + 8, t * 4 + (i & 3)),
+}
+B_FORMULA = {
+    "m16n8k16_16": lambda g, t, i: (t * 2 + (i & 1) + (8 if i >= 2 else 0), g),
+    "m16n8k8_16": lambda g, t, i: (t * 2 + i, g),
+    "m16n8k8_32": lambda g, t, i: (t if i == 0 else t + 4, g),
+    "m16n8k4_32": lambda g, t, i: (t, g),
+    "m16n8k32_8": lambda g, t, i: (t * 4 + (i & 3) + (16 if i >= 4 else 0), g),
+    "m16n8k16_8": lambda g, t, i: (t * 4 + i, g),
+}
+CASES = [
+    ("m16n8k16", "f16", "f32", np.float16),
+    ("m16n8k16", "f16", "f16", np.float16),
+    ("m16n8k8", "f16", "f32", np.float16),
+    ("m16n8k16", "bf16", "f32", ml_dtypes.bfloat16),
+    ("m16n8k8", "bf16", "f32", ml_dtypes.bfloat16),
+    ("m16n8k8", "tf32", "f32", np.float32),
+    ("m16n8k4", "tf32", "f32", np.float32),
+    ("m16n8k32", "s8", "s32", np.int8),
+    ("m16n8k16", "s8", "s32", np.int8),
+    ("m16n8k32", "u8", "s32", np.uint8),
+    ("m16n8k32", "e4m3", "f32", ml_dtypes.float8_e4m3fn),
+    ("m16n8k32", "e5m2", "f32", ml_dtypes.float8_e5m2),
+]
+
+
+def fragment(matrix: np.ndarray, formula, elements: int) -> np.ndarray:
+    """(1, 32, registers) uint32: what each lane holds of the matrix."""
+    out = np.zeros((32, elements), matrix.dtype)
+    for lane in range(32):
+        for i in range(elements):
+            out[lane, i] = matrix[formula(lane // 4, lane % 4, i)]
+    return out.view(np.uint32)[None]
+
+
+@pytest.mark.parametrize(("shape", "kind", "acc", "dtype"), CASES)
+def test_mma_multiplies_fragments_laid_out_by_the_isa(shape, kind, acc, dtype):
+    rng = np.random.default_rng(0)
+    spec = mma_spec(shape, kind, kind, acc)
+    low = 0 if kind == "u8" else -4
+    a = rng.integers(low, 5, (16, spec.k)).astype(dtype)
+    b = rng.integers(low, 5, (spec.k, 8)).astype(dtype)
+    c = rng.integers(-9, 9, (16, 8)).astype(spec.d_type)
+    size = np.dtype(dtype).itemsize
+    key = f"{shape}_{8 * size}"
+    fa = fragment(a, A_FORMULA[key], 16 * spec.k // 32)
+    fb = fragment(b, B_FORMULA[key], 8 * spec.k // 32)
+    rows = [
+        (lane // 4 + 8 * (i // 2), lane % 4 * 2 + i % 2) for lane in range(32) for i in range(4)
+    ]
+    fc = np.array([c[rc] for rc in rows], spec.d_type).reshape(1, 32, 4)
+
+    fd = multiply(spec, fa, fb, fc, saturate=False)
+
+    expected = a.astype(np.float64) @ b.astype(np.float64) + c.astype(np.float64)
+    got = np.zeros((16, 8))
+    for rc, value in zip(rows, fd.reshape(-1), strict=True):
+        got[rc] = value
+    np.testing.assert_array_equal(got, expected)
+
+
+def test_tf32_operands_lose_their_low_bits_and_cvt_rounds_to_nearest():
+    value = np.array([1 + 2**-11, 1 + 2**-10, 1 + 2**-11 + 2**-20], np.float32)
+    np.testing.assert_array_equal(round_to_tf32(value), np.float32([1, 1 + 2**-10, 1]))
+    np.testing.assert_array_equal(nearest_tf32(value), np.float32([1 + 2**-10] * 3))
+
+
+def test_saturated_integer_mma_stays_in_range():
+    spec = mma_spec("m16n8k32", "s8", "s8", "s32")
+    ones = np.full((1, 32, 4), 0x7F7F7F7F, np.uint32)
+    top = np.full((1, 32, 4), 2**31 - 1, np.int32)
+    assert (multiply(spec, ones, ones[..., :2], top, saturate=True) == 2**31 - 1).all()
+    assert (multiply(spec, ones, ones[..., :2], top, saturate=False) < 0).all()
+
+
+def test_an_unknown_mma_shape_is_refused_by_name():
+    with pytest.raises(EmulatorError, match="cannot emulate mma m8n8k4 of f16"):
+        mma_spec("m8n8k4", "f16", "f16", "f32")
+
+
+@pytest.mark.parametrize("count", [1, 2, 4])
+@pytest.mark.parametrize("transposed", [False, True])
+def test_ldmatrix_gives_each_lane_its_pair(count, transposed):
+    matrices = np.arange(count * 64, dtype=np.uint16).reshape(count, 8, 8)
+    rows = np.zeros((1, 32, 8), np.uint16)
+    rows[0, : 8 * count] = matrices.reshape(-1, 8)
+    words = ldmatrix_words(rows.view(np.uint8), count, transposed=transposed)
+    for i in range(count):
+        source = matrices[i].T if transposed else matrices[i]
+        for lane in range(32):
+            pair = source[lane // 4, lane % 4 * 2 : lane % 4 * 2 + 2]
+            assert words[i][0, lane] == int(pair[0]) | int(pair[1]) << 16
+
+
+def test_the_16x16_accumulator_layout_covers_the_tile_once():
+    rows, cols = mma_store_positions()
+    assert sorted((rows * 16 + cols).reshape(-1)) == list(range(256))
