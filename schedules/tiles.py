@@ -142,9 +142,10 @@ def _copy_info(operand: int, gemm: Gemm, tile: GemmTile, masked: bool) -> CopyIn
     )
     if gemm.layout[operand] == "T":
         matrix.reverse()
-    (_, rows), (row, columns) = matrix
+    (length, rows), (row, columns) = matrix
     transposed = stages_transposed(gemm, operand)
-    batched = () if gemm.batch is None else (None,)
+    lead = () if gemm.batch is None else (None,)
+    size = None if length is None or row is None else length * row
     name = "AB"[operand] + ("_pad_shared" if masked else "_shared")
     return CopyInfo(
         op=name,
@@ -154,10 +155,11 @@ def _copy_info(operand: int, gemm: Gemm, tile: GemmTile, masked: bool) -> CopyIn
         dst_scope="shared",
         dtype=gemm.storage,
         shape=(columns, rows) if transposed else (rows, columns),
-        src_dims=(*batched, *((1, 0) if transposed else (0, 1))),
-        src_strides=(*batched, row, 1),
-        # Rows start where the row length and the tile's column offset put them.
-        aligned=1 if row is None else _power_of_two(math.gcd(row, columns)),
+        src_dims=(*lead, *((1, 0) if transposed else (0, 1))),
+        src_strides=(row, 1) if gemm.batch is None else (size, row, 1),
+        # Rows start where the row length and the tile's column offset put them; a transposed row
+        # of the tile is nowhere contiguous in memory.
+        aligned=1 if row is None or transposed else _power_of_two(math.gcd(row, columns)),
         masked=masked,
         bound=False,
     )

@@ -31,10 +31,9 @@ class DepthChoice:
 
 def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthChoice | str:
     """The depth of the rings of ``work``, at most ``limit``; a reason when not even 1 fits."""
-    most = limit if work.trip is None else max(1, min(limit, work.trip))
     options = [
         prediction
-        for depth in range(1, most + 1)
+        for depth in range(1, limit + 1)
         if (prediction := predict(work, machine, depth)) is not None
     ]
     if not options:
@@ -44,7 +43,7 @@ def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthC
         )
     fastest = min(option.us for option in options)
     best = next(option for option in options if option.us <= fastest * (1 + TOLERANCE))
-    return DepthChoice(best.depth, best, depth_reasons(best, work, machine, most))
+    return DepthChoice(best.depth, best, depth_reasons(best, work, machine, limit))
 
 
 def check_depth(buffers: str, depth: int, work: Work, machine: Machine) -> Prediction:

@@ -236,7 +236,7 @@ def test_a_chosen_depth_fits_and_is_the_least_of_the_fastest(tensor, bytes_, tri
     if isinstance(choice, str):
         assert slot > machine.smem_per_cta
         return
-    most = min(MAX_DEPTH, trip or MAX_DEPTH)
+    most = MAX_DEPTH
     times = [predict(described, machine, depth) for depth in range(1, most + 1)]
     fastest = min(time.us for time in times if time is not None)
     assert choice.depth * slot <= machine.smem_per_cta

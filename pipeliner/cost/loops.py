@@ -1,0 +1,186 @@
+"""Which loops are pipelined, and how many slots each of their rings gets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, Literal
+
+from ..errors import PlanError
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..machine import Machine
+from ..plan import CopyPlan, LoopPlan, RingPlan
+from ..request import Request
+from .depth import MAX_DEPTH, DepthChoice, check_depth, choose_depth, count, depth_reasons
+from .predict import Prediction, Work, predict
+
+REGISTER_DEPTH: Final = 2
+"""Slots of a shared ring filled through registers: its loads wait in registers, so shared memory
+only has to hold the tile being read and the one being written."""
+
+
+def plan_loop(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    work: Work,
+    machine: Machine,
+    request: Request,
+) -> tuple[LoopPlan, Prediction | None]:
+    """The plan of one candidate loop, and its predicted time; raises what cannot be honoured."""
+    if loop.annotated:
+        why = "stages and order are the schedule's own annotation"
+        plan = LoopPlan(loop.name, loop.trip_text, True, source="annotation", reasons=(why,))
+        return plan, predict(work, machine, 1)
+    asked = _asked_depths(loop, request)
+    if asked:
+        return _plan_asked(loop, copies, work, machine, request, asked)
+    if loop.trip is not None and loop.trip <= 1:
+        alone = predict(work, machine, 1) if loop.trip else None
+        return _decline(loop, f"{count(loop.trip, 'iteration')}: nothing to overlap"), alone
+    if work.usage.global_bytes == 0:
+        return _decline(loop, "no statement of the loop loads from global memory"), None
+    choice = choose_depth(work, machine, _most(loop, copies))
+    if isinstance(choice, str):
+        return _decline(loop, choice), None
+    if choice.depth == 1:
+        return _decline(loop, _not_worth_it(choice)), choice.prediction
+    rings = tuple(
+        _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
+        for buffer, scope, size in _ring_buffers(loop, copies)
+    )
+    return _loop_plan(loop, rings, choice, request), choice.prediction
+
+
+def _plan_asked(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    work: Work,
+    machine: Machine,
+    request: Request,
+    asked: dict[str, int],
+) -> tuple[LoopPlan, Prediction]:
+    """A loop some of whose depths are given; the others take what the model gives the loop."""
+    buffers = _ring_buffers(loop, copies)
+    free = choose_depth(work, machine, _most(loop, copies))
+    default = max(asked.values()) if isinstance(free, str) else free.depth
+    depths = {name: asked.get(name, default) for name, _, _ in buffers}
+    needs = work.fixed_smem + sum(
+        depths[name] * size for name, scope, size in buffers if scope.startswith("shared")
+    )
+    most = max(depths.values(), default=max(asked.values()))
+    names = "+".join(depths) or loop.name
+    if len(set(depths.values())) <= 1:
+        prediction = check_depth(names, most, work, machine)
+    elif needs > machine.smem_per_cta:
+        given = ", ".join(f"{name}: {depth}" for name, depth in depths.items())
+        raise PlanError(
+            f"cannot give depths {given}: they need {needs} bytes of shared memory, "
+            f"a CTA of {machine.name} has {machine.smem_per_cta}"
+        )
+    else:
+        prediction = check_depth(names, min(depths.values()), work, machine)
+    reasons = depth_reasons(prediction, work, machine, MAX_DEPTH)
+    rings = tuple(
+        _ring(loop, name, scope, size, depths[name], reasons, requested=name in asked)
+        for name, scope, size in buffers
+    )
+    choice = DepthChoice(most, prediction, reasons)
+    return _loop_plan(loop, rings, choice, request, source="request"), prediction
+
+
+def _asked_depths(loop: LoopInfo, request: Request) -> dict[str, int]:
+    """Depth of each ring that the request or the loop's annotation names."""
+    names = [name for name, _, _ in loop.rings] or [loop.name]
+    asked = {name: request.depth_of(name) or loop.depth for name in names}
+    return {name: depth for name, depth in asked.items() if depth is not None}
+
+
+def check_buffers(info: KernelInfo, request: Request) -> None:
+    """PlanError for a depth that names a buffer which is no ring of the kernel."""
+    if not isinstance(request.depth, Mapping):
+        return
+    known = [name for loop in info.loops for name, _, _ in loop.rings]
+    for name in request.depth:
+        if name not in known:
+            raise PlanError(f"cannot give a depth to '{name}': '{info.name}' has rings {known}")
+
+
+def _ring_buffers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[tuple[str, str, int]]:
+    """Name, scope and slot bytes of what gets slots: the tiles that the loop's copies fill.
+
+    A loop without any gets a register ring for each of its loads, named after the load: the buffer
+    itself is made when the load is split off its statement.
+    """
+    filled = {plan.dst for plan in copies}
+    rings = [ring for ring in loop.rings if ring[0] in filled or ring[1].startswith("shared")]
+    if rings:
+        return rings
+    return [
+        (f"{op.op}.load", "local", op.global_bytes)
+        for op in loop.ops
+        if isinstance(op, StatementInfo) and op.global_bytes and op.kind != "store"
+    ]
+
+
+def _ring(
+    loop: LoopInfo,
+    buffer: str,
+    scope: str,
+    size: int,
+    depth: int,
+    reasons: tuple[str, ...],
+    requested: bool = False,
+) -> RingPlan:
+    producers = tuple(
+        op.op for op in loop.ops if isinstance(op, CopyInfo) and op.dst == buffer
+    ) or tuple(op.op for op in loop.ops if f"{op.op}.load" == buffer)
+    consumers = tuple(
+        op.op for op in loop.ops if isinstance(op, MatmulInfo) and buffer in (op.a, op.b)
+    )
+    reason = ("asked for; " if requested else "") + "; ".join(reasons)
+    return RingPlan(
+        buffer=buffer,
+        scope=scope,
+        depth=depth,
+        slot_bytes=size,
+        producers=producers,
+        consumers=consumers,
+        requested=requested,
+        reason=reason,
+    )
+
+
+def _loop_plan(
+    loop: LoopInfo,
+    rings: tuple[RingPlan, ...],
+    choice: DepthChoice,
+    request: Request,
+    source: Literal["auto", "request"] = "auto",
+) -> LoopPlan:
+    return LoopPlan(
+        name=loop.name,
+        trip=loop.trip_text,
+        pipelined=True,
+        rings=rings,
+        epilogue="rolled" if request.epilogue == "auto" else request.epilogue,
+        source=source,
+        reasons=choice.reasons,
+    )
+
+
+def _decline(loop: LoopInfo, why: str) -> LoopPlan:
+    return LoopPlan(loop.name, loop.trip_text, pipelined=False, reasons=(why,))
+
+
+def _not_worth_it(choice: DepthChoice) -> str:
+    best = choice.prediction
+    return (
+        f"a deeper ring gains nothing: {best.resident} CTAs an SM already hide R = "
+        f"{best.response:.0f} cycles at {best.step:.0f} a step (bound by {best.limiter})"
+    )
+
+
+def _most(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
+    """The deepest ring worth considering: no deeper than the loop is long."""
+    through_registers = any(plan.mechanism == "register" for plan in copies)
+    most = REGISTER_DEPTH if through_registers else MAX_DEPTH
+    return most if loop.trip is None else max(1, min(most, loop.trip))

@@ -1,0 +1,94 @@
+"""One loop of a kernel as the numbers that the model works with."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..machine import Machine
+from ..plan import CopyPlan, MatmulPlan
+from .copies import shared_bytes
+from .predict import Work
+from .usage import Usage, memory_rate, of_arithmetic, of_copy, of_fragments, of_statement
+
+
+def work_of(
+    info: KernelInfo,
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    threads: int,
+    registers: int,
+    machine: Machine,
+) -> Work:
+    """The descriptor of one loop of a kernel, from its statements and how they are mapped."""
+    rate = memory_rate(machine, loop)
+    usage = sum(_usages(loop, copies, matmuls, machine, rate), Usage())
+    shared = sum(size for _, scope, size in loop.rings if scope.startswith("shared"))
+    staged = sum(
+        shared_bytes(op)
+        for op, plan in _copies(loop, copies)
+        if plan.mechanism == "register" or op.dst_scope == "local"
+    )
+    streamed = 0 if copies else usage.global_bytes
+    ctas = 1
+    for extent in info.grid:
+        ctas = 0 if extent is None else ctas * extent
+    outer = loop.outer or 1
+    mapped = list(_mapped(loop, matmuls))
+    return Work(
+        usage=usage,
+        rate=rate,
+        trip=None if loop.trip is None else loop.trip * outer,
+        ctas=ctas or None,
+        threads=threads,
+        registers=registers + -(-staged // (4 * threads)),
+        slot_bytes=shared,
+        fixed_smem=sum(size for _, scope, size in info.accumulators if scope.startswith("shared")),
+        slot_registers=-(-streamed // (4 * threads)),
+        store_bytes=sum(size for _, scope, size in info.accumulators if scope == "local")
+        * (info.threads or 1),
+        synchronised=shared > 0,
+        ahead=max((1 / plan.steps for _, plan in mapped if plan.steps > 1), default=0.0),
+        first=max(
+            (
+                sum(of_fragments(op, plan, machine, side).lsu for side in "ab") / plan.steps
+                for op, plan in mapped
+            ),
+            default=0.0,
+        ),
+    )
+
+
+def _usages(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    machine: Machine,
+    rate: float,
+) -> Iterator[Usage]:
+    for copy, plan in _copies(loop, copies):
+        yield of_copy(copy, plan, machine, rate)
+    for op in loop.ops:
+        if isinstance(op, StatementInfo):
+            yield of_statement(op, machine, rate)
+    for matmul, mapping in _mapped(loop, matmuls):
+        yield of_arithmetic(matmul, mapping, machine)
+        yield of_fragments(matmul, mapping, machine, "a")
+        yield of_fragments(matmul, mapping, machine, "b")
+
+
+def _mapped(
+    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
+) -> Iterator[tuple[MatmulInfo, MatmulPlan]]:
+    by_name = {plan.op: plan for plan in matmuls}
+    for op in loop.ops:
+        if isinstance(op, MatmulInfo) and op.op in by_name:
+            yield op, by_name[op.op]
+
+
+def _copies(loop: LoopInfo, plans: tuple[CopyPlan, ...]) -> Iterator[tuple[CopyInfo, CopyPlan]]:
+    by_name = {plan.op: plan for plan in plans}
+    for op in loop.ops:
+        if isinstance(op, CopyInfo):
+            yield op, by_name[op.op]
