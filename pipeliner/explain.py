@@ -73,7 +73,9 @@ def _loop(loop: LoopPlan) -> list[str]:
         lines.append(f"  unrolled by {loop.unroll} so that register rings have constant indices")
     lines.extend(_reasons(loop.reasons))
     for ring in loop.rings:
-        lines.extend(_ring(ring, loop))
+        if ring.depth > 1 or ring.requested:
+            lines.extend(_ring(ring, loop))
+    lines.extend(_single(loop.rings))
     if loop.ii:
         lines += ["", *_schedule(loop), "", *_picture(loop)]
     return lines
@@ -92,6 +94,20 @@ def _ring(ring: RingPlan, loop: LoopPlan) -> list[str]:
     own = tuple(text for text in ring.reason.split("; ") if text and text not in loop.reasons)
     shown = tuple(text for text in own if not any(text in reason for reason in loop.reasons))
     return [*lines, *_reasons(shown, indent=6)]
+
+
+def _single(rings: tuple[RingPlan, ...]) -> list[str]:
+    """Buffers that need one version only, by scope: each is free again before it is refilled."""
+    lines = []
+    for scope in sorted({ring.scope for ring in rings}):
+        free = [
+            ring for ring in rings if ring.scope == scope and ring.depth == 1 and not ring.requested
+        ]
+        if free:
+            size = sum(ring.slot_bytes for ring in free)
+            buffers = ", ".join(ring.buffer for ring in free)
+            lines.extend(_wrapped(f"one version ({scope}, {size} bytes): {buffers}", indent=2))
+    return lines
 
 
 def _schedule(loop: LoopPlan) -> list[str]:

@@ -8,7 +8,7 @@ import pytest
 from pipeliner.cost import choose
 from pipeliner.explain import WIDTH, explain
 from pipeliner.machine import A100, H100
-from pipeliner.plan import KernelPlan, LoopPlan, SmemBuffer, SmemPlan, SyncPlan
+from pipeliner.plan import KernelPlan, LoopPlan, RingPlan, SmemBuffer, SmemPlan, SyncPlan
 from pipeliner.request import Request
 
 from .kernels import gemm, stream
@@ -80,6 +80,15 @@ def test_the_picture_counts_iterations_down_the_pipeline():
     assert rows["A_shared"] == ["0", "1", "2", "3", "4", ".", "."]
     assert rows["C_update.k0"] == [".", ".", "0", "1", "2", "3", "4"]
     assert rows[""] == ["P", "P", "S", "S", "S", "E", "E"]
+
+
+def test_buffers_of_one_version_share_a_line():
+    plan = scheduled()
+    (loop, *rest) = plan.loops
+    fragments = tuple(RingPlan(f"frag_{side}", "local", 1, 32, (), ()) for side in "ab")
+    loop = replace(loop, rings=(*loop.rings, *fragments))
+    text = explain(replace(plan, loops=(loop, *rest)))
+    assert "  one version (local, 64 bytes): frag_a, frag_b\n" in text
 
 
 def test_a_loop_left_alone_is_named_with_its_reason():
