@@ -7,7 +7,7 @@ its reason; an explicit request that is impossible raises.
 
 from __future__ import annotations
 
-import dataclasses
+from dataclasses import replace
 from typing import Any, Final
 
 from tvm import tirx
@@ -17,7 +17,7 @@ from ..errors import PlanError, TargetError
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, KernelPlan, LoopPlan
 from ..request import Request
-from .annotations import annotated_plan
+from .annotations import annotated_plan, async_statements, is_annotated
 from .copies import lower_copies
 from .dependence import dependence
 from .expand import expand
@@ -71,6 +71,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         return _finish(steps, plan, DEFAULT_BUDGET)
     kernel = steps.run("Recognise", recognise)
     plan = request.plan or choose(kernel.info, machine, request)
+    plan = _as_annotated(steps.func, plan)
     recognised = steps.func
     while True:
         try:
@@ -79,6 +80,21 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         except PlanError as err:
             plan = _without_pipelining(plan, err)
             steps.func = recognised
+
+
+def _as_annotated(func: Any, plan: KernelPlan) -> KernelPlan:
+    """``plan`` with the copies of annotated loops asynchronous just where the loop says so."""
+    kept: dict[str, bool] = {}
+    for form in op_loops(func):
+        if is_annotated(form.node):
+            waited = async_statements(form.node)
+            kept.update((name, name in waited) for name in form.names)
+    why = "not among the loop's software_pipeline_async_stages"
+    copies = tuple(
+        copy if kept.get(copy.op, True) else replace(copy, mechanism="direct", reason=why)
+        for copy in plan.copies
+    )
+    return replace(plan, copies=copies)
 
 
 def _schedule(steps: Steps, kernel: Any, plan: KernelPlan, machine: Machine) -> KernelPlan:
@@ -117,7 +133,7 @@ def _finish(steps: Steps, plan: KernelPlan, budget: int) -> Any:
     """Place shared memory, place barriers, mark."""
     smem = steps.run("Place", lambda func: place(func, budget))
     sync = steps.run("Synchronise", lambda func: synchronise(func, smem))
-    final = dataclasses.replace(plan, smem=smem, sync=sync)
+    final = replace(plan, smem=smem, sync=sync)
     return steps.func.with_attr(PLAN_ATTR, final.to_json())
 
 
@@ -130,12 +146,12 @@ def _without_pipelining(plan: KernelPlan, err: PlanError) -> KernelPlan:
         declined = LoopPlan(loop.name, loop.trip, False, reasons=(str(err),))
         plan = plan.with_loop(declined)
     copies = tuple(
-        dataclasses.replace(copy, mechanism="register", reason="its loop is not pipelined")
+        replace(copy, mechanism="register", reason="its loop is not pipelined")
         if copy.mechanism == "cp_async"
         else copy
         for copy in plan.copies
     )
-    return dataclasses.replace(plan, copies=copies)
+    return replace(plan, copies=copies)
 
 
 def _name(func: Any) -> str:
