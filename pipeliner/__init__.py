@@ -1,0 +1,75 @@
+"""Software pipelining for TensorIR: the schedule, the reasons and the CUDA, on Apache TVM.
+
+    fast = pipeliner.pipeline(func, "h100")      # a scheduled PrimFunc in, the pipelined one out
+    print(pipeliner.plan_of(fast).explain())     # what was decided, and why
+    kernel = pipeliner.build(fast)               # compiled: kernel(a, b, c), kernel.cuda, ...
+
+Names load on first use: importing the package imports no TVM.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any, Final
+
+from . import versions
+
+if TYPE_CHECKING:
+    from . import errors, machine, passes, schedules
+    from .api import build, pipeline
+    from .compiled import Kernel, plan_of
+    from .emulator import emulate
+    from .errors import PipelinerError
+    from .machine import Machine, machine_for
+    from .plan import KernelPlan
+    from .request import Request
+
+__version__: Final = "0.1.0"
+
+_HOMES: Final = {
+    "build": "api",
+    "pipeline": "api",
+    "plan_of": "compiled",
+    "Kernel": "compiled",
+    "emulate": "emulator",
+    "PipelinerError": "errors",
+    "Machine": "machine",
+    "machine_for": "machine",
+    "KernelPlan": "plan",
+    "Request": "request",
+}
+_MODULES: Final = ("errors", "machine", "passes", "schedules")
+
+__all__ = [
+    "Kernel",
+    "KernelPlan",
+    "Machine",
+    "PipelinerError",
+    "Request",
+    "build",
+    "emulate",
+    "errors",
+    "machine",
+    "machine_for",
+    "passes",
+    "pipeline",
+    "plan_of",
+    "schedules",
+]
+
+if not versions.is_command():
+    versions.require()
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f".{name}", __name__)
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(importlib.import_module(f".{_HOMES[name]}", __name__), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

@@ -256,7 +256,8 @@ class KernelPlan:
             raise PlanError(f"cannot read plan: not JSON ({err})") from err
         if not isinstance(data, dict) or data.pop("version", None) != PLAN_VERSION:
             raise PlanError(f"cannot read plan: expected an object of version {PLAN_VERSION}")
-        return _decode(KernelPlan, data, "plan")
+        plan: KernelPlan = _decode(KernelPlan, data, "plan")
+        return plan
 
     def explain(self) -> str:
         """The plan in plain words and numbers."""

@@ -6,9 +6,10 @@ import re
 from typing import Any, Final
 
 from .errors import TargetError
+from .machine import MACHINES
 
-NAMES: Final = {"a100": "sm_80", "h100": "sm_90"}
-"""GPUs by name, with the architecture that their kernels are compiled for."""
+NAMES: Final = {machine.name.split()[0].lower(): machine.arch for machine in MACHINES}
+"""GPUs by name (``a100``), with the architecture that their kernels are compiled for."""
 
 
 def cuda_target(spec: Any = None) -> Any:
@@ -22,7 +23,7 @@ def cuda_target(spec: Any = None) -> Any:
         return _present()
     if isinstance(spec, Target):
         return _checked(spec)
-    if not isinstance(spec, str):
+    if not isinstance(spec, str) or spec.startswith(("cuda ", "nvidia/")):
         return _checked(Target(spec))
     arch = NAMES.get(spec.lower(), spec.lower())
     if not re.fullmatch(r"sm_\d+[af]?", arch):

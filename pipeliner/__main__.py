@@ -1,0 +1,5 @@
+"""``python -m pipeliner``."""
+
+from .cli import main
+
+raise SystemExit(main())

@@ -1,0 +1,94 @@
+"""The front door: a scheduled function in, the same function pipelined out, or a kernel of it."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any, Literal
+
+from .compiled import Kernel, as_module, only_function, plan_of
+from .passes.pipeline import is_marked
+from .passes.software_pipeline import SoftwarePipeline
+from .plan import Epilogue, KernelPlan, Mechanism
+from .request import Depth, Request, Tile
+from .targets import cuda_target
+
+
+def pipeline(
+    func: Any,
+    target: Any = None,
+    *,
+    depth: Depth = "auto",
+    mechanism: Literal["auto"] | Mechanism = "auto",
+    instruction: Literal["auto", "simt", "mma"] = "auto",
+    epilogue: Literal["auto"] | Epilogue = "auto",
+    warps: Tile | None = None,
+    thread_tile: Tile | None = None,
+    plan: KernelPlan | None = None,
+) -> Any:
+    """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
+
+    Parameters
+    ----------
+    func
+        A PrimFunc scheduled for CUDA, a TVM Schedule, or an IRModule with one PrimFunc. Copies and
+        matmul tiles that are not bound to threads are mapped; what is bound stays as it is.
+    target
+        ``"a100"``, ``"h100"``, ``"sm_80"`` and the like, a TVM target, or None for the GPU of this
+        machine.
+    depth
+        Slots of every ring, or slots by buffer name. 1: nothing overlaps.
+    mechanism
+        How tiles move to shared memory: ``cp_async``, ``register`` or ``direct``.
+    instruction
+        What unbound matmul tiles become: ``simt`` or ``mma``.
+    epilogue
+        ``rolled`` keeps one copy of the compute and guards the loads, ``peeled`` copies it.
+    warps, thread_tile
+        Warps along (M, N); rows and columns of a tile that one SIMT thread owns.
+    plan
+        A plan to obey, such as an edited one; it is verified like any other.
+
+    Raises
+    ------
+    PlanError, ScheduleRefused, TargetError, LoweringError
+        A request that cannot be honoured. What is left ``"auto"`` never raises: where it declines,
+        the plan has the reason.
+    """
+    request = Request(
+        depth=depth,
+        mechanism=mechanism,
+        instruction=instruction,
+        epilogue=epilogue,
+        warps=warps,
+        thread_tile=thread_tile,
+        plan=plan,
+    )
+    return pipeline_with(func, target, request)
+
+
+def pipeline_with(func: Any, target: Any, request: Request) -> Any:
+    """``pipeline`` with its options as one value."""
+    function = only_function(as_module(func))
+    if target is None:
+        target = function.attrs.get("target")
+    elif "target" in function.attrs:
+        function = function.with_attr("target", cuda_target(target))
+    options = {field.name: getattr(request, field.name) for field in fields(request)}
+    with cuda_target(target):
+        return only_function(SoftwarePipeline(**options)(as_module(function)))
+
+
+def build(func: Any, target: Any = None, **options: Any) -> Kernel:
+    """Compile ``func`` through our lowering; nothing runs until something is asked of the kernel.
+
+    ``func``: what ``pipeline`` returned, or anything that ``pipeline`` takes, which is then
+    pipelined first, with ``options``. ``target`` defaults to the one it was pipelined for.
+    """
+    function = only_function(as_module(func))
+    if not is_marked(function):
+        function = pipeline(function, target, **options)
+    elif options:
+        raise TypeError(f"cannot apply {', '.join(options)}: the function is pipelined already")
+    if target is None:
+        target = function.attrs.get("target") or plan_of(function).target
+    return Kernel(as_module(function), cuda_target(target))

@@ -1,0 +1,78 @@
+"""The command: ``pipeliner doctor | demo | plan | inspect | verify | bench``.
+
+Exit codes: 0 done; 1 the request cannot be done (one line on stderr, ``-v`` for the traceback);
+2 usage; 130 interrupted. Data goes to stdout, talk to stderr. Nothing here imports TVM.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from typing import Final
+
+from . import __version__, versions
+from .commands import bench, demo, doctor, inspect, plan, verify
+from .errors import PipelinerError
+
+COMMANDS: Final = {
+    "doctor": doctor,
+    "demo": demo,
+    "plan": plan,
+    "inspect": inspect,
+    "verify": verify,
+    "bench": bench,
+}
+
+EXIT_FAILED: Final = 1
+EXIT_INTERRUPTED: Final = 130
+
+
+def parser() -> argparse.ArgumentParser:
+    """The argument parser of the whole command."""
+    top = argparse.ArgumentParser(
+        prog="pipeliner",
+        description="Software pipelining for TensorIR: the schedule, the reasons and the CUDA.",
+        epilog="exit codes: 0 done, 1 cannot be done, 2 usage, 130 interrupted",
+    )
+    top.add_argument("--version", action="version", version=f"pipeliner {__version__}")
+    common = argparse.ArgumentParser(add_help=False)
+    common.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, module in COMMANDS.items():
+        sub = commands.add_parser(name, help=module.HELP, description=module.HELP, parents=[common])
+        module.configure(sub)
+        sub.set_defaults(run=module.run)
+    return top
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command; the exit code."""
+    args = parser().parse_args(argv)
+    try:
+        if args.command != "doctor":
+            versions.require()
+        return int(args.run(args))
+    except KeyboardInterrupt:
+        print("pipeliner: interrupted", file=sys.stderr)
+        return EXIT_INTERRUPTED
+    except BrokenPipeError:  # the reader of our output has gone, as in `pipeliner inspect | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT_FAILED
+    except Exception as err:
+        if args.verbose:
+            traceback.print_exc()
+        print(f"pipeliner: {_one_line(err, args.verbose)}", file=sys.stderr)
+        return EXIT_FAILED
+
+
+def _one_line(err: Exception, verbose: bool) -> str:
+    """The error as one line; what is not ours says so and how to see more."""
+    text = " ".join(str(err).split())
+    if isinstance(err, PipelinerError | ImportError | OSError):
+        return text
+    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+    hint = "" if verbose else " (-v shows the traceback)"
+    return f"unexpected {type(err).__name__}: {lines[-1] if lines else '(no message)'}{hint}"

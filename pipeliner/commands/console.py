@@ -1,0 +1,89 @@
+"""What a person sees: tables, headings, progress. Plain text without rich or a terminal."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib.util import find_spec
+from typing import Any, TextIO
+
+from .. import knobs
+
+JSON_VERSION = 1
+
+
+def print_json(**data: Any) -> None:
+    """One JSON object on stdout; ``version`` changes when a field changes its meaning."""
+    print(json.dumps({"version": JSON_VERSION, **data}, indent=2))
+
+
+def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: int = 0) -> None:
+    """A table on stdout; the last ``numeric`` columns are aligned to the right."""
+    first_number = len(headers) - numeric
+    if not fancy(sys.stdout):
+        print(plain_table(headers, rows, first_number))
+        return
+    from rich.console import Console
+    from rich.table import Table
+
+    table = Table(header_style="bold")
+    for at, header in enumerate(headers):
+        table.add_column(header, justify="right" if at >= first_number else "left")
+    for row in rows:
+        table.add_row(*row)
+    Console().print(table, markup=False)
+
+
+def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], first_number: int) -> str:
+    """The table as text, columns as wide as their longest cell."""
+    lines = [list(headers), *(list(row) for row in rows)]
+    widths = [max(len(line[at]) for line in lines) for at in range(len(headers))]
+    lines.insert(1, ["-" * width for width in widths])
+    return "\n".join(
+        "  ".join(
+            cell.rjust(width) if at >= first_number else cell.ljust(width)
+            for at, (cell, width) in enumerate(zip(line, widths))
+        ).rstrip()
+        for line in lines
+    )
+
+
+def print_code(code: str, language: str) -> None:
+    """Source code on stdout, coloured on a terminal."""
+    if not fancy(sys.stdout):
+        print(code)
+        return
+    from rich.console import Console
+    from rich.syntax import Syntax
+
+    Console().print(Syntax(code, language, background_color="default", word_wrap=False))
+
+
+def heading(text: str) -> None:
+    """A step's title on stdout."""
+    if not fancy(sys.stdout):
+        print(f"\n{text}\n{'-' * len(text)}", flush=True)
+        return
+    from rich.console import Console
+
+    Console().print(f"\n{text}", style="bold cyan", markup=False, highlight=False)
+
+
+@contextmanager
+def progress(text: str) -> Iterator[None]:
+    """Say on stderr what is going on; on a terminal the line goes when it is done."""
+    if not fancy(sys.stderr):
+        print(f"{text} ...", file=sys.stderr, flush=True)
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(text):
+        yield
+
+
+def fancy(stream: TextIO) -> bool:
+    """Whether ``stream`` is a terminal that rich may draw on."""
+    return stream.isatty() and knobs.color() and find_spec("rich") is not None

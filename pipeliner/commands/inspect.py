@@ -1,0 +1,111 @@
+"""``pipeliner inspect``: the kernel at each level, and what each pass changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import WorkloadError
+from . import console, workload
+
+if TYPE_CHECKING:
+    from ..inspect import PassRun
+
+HELP: Final = "show a kernel: TensorIR, plan, CUDA, PTX, SASS, resources, pass by pass"
+
+_KINDS: Final = ("tir", "plan", "cuda", "ptx", "sass", "resources")
+_LANGUAGES: Final = {"tir": "python", "cuda": "cuda", "ptx": "ptx", "sass": "asm"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    workload.configure(parser)
+    parser.add_argument(
+        "--emit",
+        default="cuda",
+        metavar="KIND[,...]",
+        help=f"of {', '.join(_KINDS)} (default: cuda)",
+    )
+    parser.add_argument(
+        "--passes",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="the passes that changed the IR, as diffs; only those with NAME in their name",
+    )
+    parser.add_argument("-o", "--output", metavar="DIR", help="write files instead of stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write what was asked for."""
+    kinds = args.emit.split(",")
+    unknown = [kind for kind in kinds if kind not in _KINDS]
+    if unknown:
+        raise WorkloadError(f"expected --emit to be of {', '.join(_KINDS)}, not {unknown[0]!r}")
+    with console.progress("loading TVM"):
+        from ..inspect import SUFFIXES, emit
+
+        work = workload.load(args)
+    if args.passes is not None:
+        return _show_passes(work, args.passes, args.output)
+    kernel = _build(work)
+    folder = _folder(args.output)
+    for kind in kinds:
+        with console.progress(f"making {kind}"):
+            text = emit(kernel, kind)
+        if folder is not None:
+            _write(folder / f"{kernel.name}.{SUFFIXES[kind]}", text)
+        elif kind in _LANGUAGES:
+            console.print_code(text, _LANGUAGES[kind])
+        else:
+            print(text)
+    return 0
+
+
+def _build(work: workload.Workload) -> Any:
+    from ..api import build, pipeline_with
+
+    with console.progress(f"pipelining {work.title}"):
+        return build(pipeline_with(work.function, work.target, work.request), work.target)
+
+
+def _show_passes(work: workload.Workload, wanted: str, output: str | None) -> int:
+    from ..inspect import trace
+
+    with console.progress(f"running the passes on {work.title}"):
+        runs = trace(work.function, work.target, work.request)
+    runs = [found for found in runs if wanted.lower() in found.name.lower()]
+    folder = _folder(output)
+    for at, found in enumerate(runs):
+        if folder is not None:
+            _write_pass(folder, at, found)
+        else:
+            console.heading(found.name)
+            console.print_code(found.diff(), "diff")
+    print(f"{len(runs)} passes changed the IR", file=sys.stderr)
+    return 0
+
+
+def _write_pass(folder: Path, at: int, found: PassRun) -> None:
+    name = f"{at:02d}-{found.name}"
+    _write(folder / f"{name}.before.py", found.before)
+    _write(folder / f"{name}.after.py", found.after)
+    _write(folder / f"{name}.diff", found.diff())
+
+
+def _folder(output: str | None) -> Path | None:
+    if output is None:
+        return None
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise WorkloadError(f"cannot write to '{folder}': {err.strerror}") from err
+    return folder
+
+
+def _write(path: Path, text: str) -> None:
+    path.write_text(text if text.endswith("\n") else text + "\n")
+    print(path)

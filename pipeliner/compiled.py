@@ -1,0 +1,234 @@
+"""A compiled function: read it, run it, emulate it, export it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tvm
+import tvm_ffi
+from tvm import tirx
+
+from . import knobs, nvcc
+from .emulator import Emulation, emulate, lower_for_emulation
+from .errors import PlanError, TargetError, ToolError, WorkloadError
+from .passes.ir import buffer_bytes, walk
+from .passes.lower import PIPELINE
+from .plan import PLAN_ATTR, KernelPlan
+from .targets import gpu, gpu_arch
+
+
+class Kernel:
+    """A compiled function; everything below is made on first use and kept.
+
+    Call it with its arguments in the order of the PrimFunc, outputs included: torch tensors, or
+    anything with DLPack, on the GPU (nothing is copied, the current torch stream is used, a CUDA
+    graph can capture the call after a first one), or numpy arrays (copied there and back).
+    """
+
+    def __init__(
+        self,
+        mod: Any,
+        target: Any,
+        pipeline: str = PIPELINE,
+        config: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.module = mod
+        self.target = target
+        self.pipeline = pipeline
+        self.config = dict(config or {})
+        self.function = only_function(mod)
+        self.name = str(self.function.attrs["global_symbol"])
+
+    def __repr__(self) -> str:
+        return f"Kernel({self.name!r}, {self.arch})"
+
+    @property
+    def arch(self) -> str:
+        """The architecture that it is compiled for, such as ``sm_90``."""
+        return str(self.target.attrs["arch"])
+
+    @cached_property
+    def plan(self) -> KernelPlan:
+        """The plan that the function carries; PlanError where it was not made by pipeliner."""
+        return plan_of(self.function)
+
+    @cached_property
+    def executable(self) -> Any:
+        """TVM's executable (``tvm.runtime.Executable``)."""
+        with _compiler(), self.target, tvm.transform.PassContext(config=self.config):
+            return tvm.compile(self.module, self.target, tir_pipeline=self.pipeline)
+
+    @cached_property
+    def lowered(self) -> Any:
+        """Host and device functions as an IRModule, just before CUDA is printed from them."""
+        return lower_for_emulation(self.module, self.target, self.pipeline, self.config)
+
+    @cached_property
+    def cuda(self) -> str:
+        """The CUDA C++ of the device functions."""
+        for module in self.executable.mod.imports:
+            if module.kind == "cuda":
+                return str(module.inspect_source())
+        raise WorkloadError(f"cannot show CUDA of '{self.name}': nothing in it is bound to threads")
+
+    @cached_property
+    def ptx(self) -> str:
+        """The PTX that nvcc makes of it."""
+        return nvcc.compile_cuda(self.cuda, self.arch, "ptx").data.decode()
+
+    @cached_property
+    def sass(self) -> str:
+        """The machine code, disassembled."""
+        return nvcc.disassemble(self._cubin.data)
+
+    @property
+    def resources(self) -> nvcc.Resources:
+        """Registers, spills, stack and shared memory of the device function that takes most."""
+        return max(self.all_resources, key=lambda used: (used.registers, used.shared))
+
+    @cached_property
+    def all_resources(self) -> tuple[nvcc.Resources, ...]:
+        """What each device function takes, as ptxas reports it."""
+        return tuple(nvcc.resources(self._cubin.log, self._dynamic_shared.__getitem__))
+
+    def emulate(self, *arrays: Any, **options: Any) -> Emulation:
+        """Run it on the CPU, on numpy arrays, outputs included, which stay as they are.
+
+        The result has the outputs by name and every hazard met; ``options``: ``pipeliner.emulate``.
+        """
+        return emulate(self.lowered, arrays, **options)
+
+    def export(self, path: str | Path) -> None:
+        """Write a shared library that TVM's runtime loads without pipeliner.
+
+        It holds machine code where TVM found a GPU driver when it compiled, CUDA source otherwise:
+        ``tvm.runtime.load_module`` then needs nvcc. ToolError: no C++ compiler to link it with.
+        """
+        try:
+            self.executable.export_library(str(path))
+        except (RuntimeError, OSError) as err:
+            line = str(err).strip().splitlines()[-1]
+            raise ToolError(f"cannot export '{self.name}' to '{path}': {line}") from err
+
+    def __call__(self, *arrays: Any) -> None:
+        """Run it on the GPU; TargetError where there is none."""
+        run = self._callable
+        if any(isinstance(array, np.ndarray) for array in arrays):
+            _run_on_copies(run, arrays)
+            return
+        with _torch_stream(arrays):
+            run(*arrays)
+
+    @cached_property
+    def _callable(self) -> Any:
+        _check_gpu(self.name, self.arch)
+        with _compiler(), self.target:
+            return self.executable[self.name]
+
+    @cached_property
+    def _cubin(self) -> nvcc.Compiled:
+        return nvcc.compile_cuda(self.cuda, self.arch, "cubin")
+
+    @cached_property
+    def _dynamic_shared(self) -> dict[str, int]:
+        """Bytes of dynamic shared memory by device function."""
+        found: dict[str, int] = {}
+        for var, func in self.lowered.functions.items():
+            allocations: list[Any] = []
+            walk(func.body, tirx.AllocBuffer, allocations.append)
+            found[str(var.name_hint)] = sum(_arena(node.buffer) for node in allocations)
+        return found
+
+
+def compile_kernel(
+    func: Any, target: Any, pipeline: str = PIPELINE, config: Mapping[str, Any] | None = None
+) -> Kernel:
+    """``func`` as it is (PrimFunc, Schedule or module), through one of TVM's named pipelines."""
+    return Kernel(as_module(func), target, pipeline, config)
+
+
+def plan_of(func: Any) -> KernelPlan:
+    """The plan that ``func`` (a PrimFunc, or a module with one) carries."""
+    prim = func if isinstance(func, tirx.PrimFunc) else only_function(as_module(func))
+    text = prim.attrs.get(PLAN_ATTR) if prim.attrs else None
+    if text is None:
+        name = prim.attrs.get("global_symbol", "?") if prim.attrs else "?"
+        raise PlanError(
+            f"cannot find a plan on '{name}': expected what pipeliner.pipeline returned"
+        )
+    return KernelPlan.from_json(str(text))
+
+
+def as_module(func: Any) -> Any:
+    """A PrimFunc, a Schedule or an IRModule as an IRModule; WorkloadError for anything else."""
+    if isinstance(func, tirx.PrimFunc):
+        if not (func.attrs and "global_symbol" in func.attrs):
+            func = func.with_attr("global_symbol", "main")
+        return tvm.IRModule({str(func.attrs["global_symbol"]): func})
+    mod = getattr(func, "mod", func)
+    if not isinstance(mod, tvm.IRModule):
+        raise WorkloadError(
+            f"expected a PrimFunc, a Schedule or an IRModule, not {type(func).__name__}"
+        )
+    return mod
+
+
+def only_function(mod: Any) -> Any:
+    """The PrimFunc of a module, with its name on it; WorkloadError: there is not exactly one."""
+    public = [
+        (str(var.name_hint), func)
+        for var, func in mod.functions.items()
+        if isinstance(func, tirx.PrimFunc)
+    ]
+    if len(public) != 1:
+        names = ", ".join(sorted(name for name, _ in public)) or "none"
+        raise WorkloadError(f"expected a module with one PrimFunc, not {len(public)} ({names})")
+    name, func = public[0]
+    return func if "global_symbol" in func.attrs else func.with_attr("global_symbol", name)
+
+
+def _compiler() -> AbstractContextManager[None]:
+    """TVM with our nvcc where there is a driver to compile for; without one it stops at CUDA."""
+    return nullcontext() if gpu() is None else knobs.tvm_uses_nvcc(nvcc.find_nvcc().parent)
+
+
+def _arena(buffer: Any) -> int:
+    """Bytes of a dynamic shared allocation, 0 for any other."""
+    return (buffer_bytes(buffer) or 0) if str(buffer.scope()) == "shared.dyn" else 0
+
+
+def _check_gpu(name: str, arch: str) -> None:
+    present = gpu_arch()
+    if present is None:
+        raise TargetError(
+            f"cannot run '{name}': no GPU is visible; kernel.emulate(...) runs it on the CPU"
+        )
+    if arch.rstrip("af") != present:
+        raise TargetError(f"cannot run '{name}': it is compiled for {arch}, the GPU is {present}")
+
+
+def _run_on_copies(run: Any, arrays: tuple[Any, ...]) -> None:
+    """Run on GPU copies of numpy arrays; afterwards the arrays hold what the copies hold."""
+    if not all(isinstance(array, np.ndarray) or np.isscalar(array) for array in arrays):
+        raise WorkloadError("expected numpy arrays only, or arrays of the GPU only, not both")
+    device = gpu()
+    copies = [tvm.runtime.tensor(a, device) if isinstance(a, np.ndarray) else a for a in arrays]
+    run(*copies)
+    for array, copy in zip(arrays, copies):
+        if isinstance(array, np.ndarray) and array.flags.writeable:
+            array[...] = copy.numpy()
+
+
+def _torch_stream(arrays: tuple[Any, ...]) -> AbstractContextManager[Any]:
+    """TVM on torch's current stream when an argument is torch's."""
+    torch = sys.modules.get("torch")
+    if torch is None or not any(isinstance(array, torch.Tensor) for array in arrays):
+        return nullcontext()
+    stream: AbstractContextManager[Any] = tvm_ffi.use_torch_stream()
+    return stream

@@ -1,0 +1,190 @@
+"""Read what was made: the loop in the CUDA, what the machine code holds, what each pass changed."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm
+
+from .api import pipeline_with
+from .compiled import as_module
+from .emulator import lower_for_emulation
+from .passes.lower import PIPELINE
+from .request import Request
+
+EMIT: Final = ("tir", "plan", "cuda", "ptx", "sass", "resources")
+"""What ``emit`` can show of a kernel."""
+
+SUFFIXES: Final = {
+    "tir": "tir.py",
+    "plan": "plan.txt",
+    "cuda": "cu",
+    "ptx": "ptx",
+    "sass": "sass",
+    "resources": "resources.txt",
+}
+
+INSTRUCTIONS: Final = {
+    "copies to shared memory, asynchronous": (r"\bcp\.async\.c[ag]\.", r"\bLDGSTS\b"),
+    "loads from global memory": (r"\bld\.global\b", r"\bLDG\b"),
+    "stores to shared memory": (r"\bst\.shared\b", r"\bSTS\b"),
+    "loads from shared memory": (r"\bld\.shared\b", r"\bLDS\b"),
+    "matrix loads from shared memory": (r"\bldmatrix\b", r"\bLDSM\b"),
+    "tensor core instructions": (r"\bmma\.sync\b", r"\b[HI]MMA\b"),
+    "fp32 multiply-adds": (r"\bfma\.rn\.f32\b|\bfma\.rn\.ftz\.f32\b", r"\bFFMA\b"),
+    "barriers": (r"\bbar\.sync\b|\bbarrier\.sync\b", r"\bBAR\.SYNC\b"),
+    "waits for asynchronous copies": (r"\bcp\.async\.wait_group\b", r"\bLDGDEPBAR\b|\bDEPBAR\b"),
+    "local memory accesses": (r"\b(?:ld|st)\.local\b", r"\b(?:LDL|STL)\b"),
+}
+"""What is counted in PTX and in SASS, by its name in plain words."""
+
+_LINE_WIDTH: Final = 110
+_KEEP_ALIKE: Final = 2
+
+
+@dataclass(frozen=True, slots=True)
+class PassRun:
+    """One pass that changed the function: its name and the IR before and after, as text."""
+
+    name: str
+    before: str
+    after: str
+
+    def diff(self) -> str:
+        """A unified diff of the two."""
+        lines = difflib.unified_diff(
+            self.before.splitlines(), self.after.splitlines(), "before", "after", lineterm="", n=2
+        )
+        return "\n".join(lines)
+
+
+@tvm.ir.instrument.pass_instrument
+class Trace:
+    """A TVM instrument that keeps what each pass changes.
+
+    Use: ``with tvm.transform.PassContext(instruments=[trace]): ...``, then read ``trace.runs``.
+    A pass made of passes is kept as its parts.
+    """
+
+    def __init__(self) -> None:
+        self.runs: list[PassRun] = []
+        self._open: list[tuple[str, int]] = []
+
+    def run_before_pass(self, mod: Any, info: Any) -> None:
+        self._open.append((mod.script(), len(self.runs)))
+
+    def run_after_pass(self, mod: Any, info: Any) -> None:
+        before, runs = self._open.pop()
+        after = mod.script()
+        parts = len(self.runs) > runs
+        if after != before and not parts:
+            self.runs.append(PassRun(str(info.name), before, after))
+
+
+def trace(func: Any, target: Any, request: Request) -> list[PassRun]:
+    """Every pass that changes ``func`` on its way to CUDA, TVM's and ours, in order."""
+    seen = Trace()
+    with tvm.transform.PassContext(instruments=[seen]):
+        pipelined = pipeline_with(func, target, request)
+        lower_for_emulation(as_module(pipelined), target, PIPELINE)
+    return seen.runs
+
+
+def emit(kernel: Any, kind: str) -> str:
+    """One view of a kernel as text; ``kind`` is one of ``EMIT``."""
+    if kind == "tir":
+        return str(kernel.function.script())
+    if kind == "plan":
+        return str(kernel.plan.explain())
+    if kind == "cuda":
+        return str(kernel.cuda)
+    if kind == "ptx":
+        return str(kernel.ptx)
+    if kind == "sass":
+        return str(kernel.sass)
+    if kind == "resources":
+        return "\n".join(resource_lines(kernel))
+    raise ValueError(f"expected one of {', '.join(EMIT)}, not {kind!r}")
+
+
+def resource_lines(kernel: Any) -> list[str]:
+    """What ptxas reports of a kernel, in words."""
+    lines = []
+    for used in kernel.all_resources:
+        lines.append(f"{used.kernel} ({kernel.arch})")
+        lines.append(f"  registers a thread     {used.registers}")
+        lines.append(f"  spilled                {used.spills} bytes")
+        lines.append(f"  stack frame            {used.stack} bytes")
+        lines.append(
+            f"  shared memory a CTA    {used.shared} bytes ({used.dynamic_shared} dynamic)"
+        )
+    return lines
+
+
+def instruction_counts(text: str) -> dict[str, int]:
+    """How often each kind of instruction stands in PTX or SASS, kinds that occur only."""
+    column = 0 if re.search(r"^\s*\.version\b", text, re.MULTILINE) else 1
+    counts = {
+        name: sum(1 for line in text.splitlines() if re.search(patterns[column], line))
+        for name, patterns in INSTRUCTIONS.items()
+    }
+    return {name: count for name, count in counts.items() if count}
+
+
+def kernel_source(cuda: str) -> str:
+    """The kernels of a CUDA source without the helpers that TVM prints before them."""
+    definition = re.compile(r'^extern "C" __global__[^;{]*\{', re.MULTILINE)
+    found = definition.search(cuda)
+    return cuda if found is None else cuda[found.start() :]
+
+
+def find_loop(source: str, variable: str) -> str | None:
+    """The longest ``for`` loop over ``variable`` in CUDA source; None: there is none."""
+    heads = re.finditer(
+        rf"^([ ]*)for \(int {re.escape(variable)}\w* = .*\{{$", source, re.MULTILINE
+    )
+    loops = [source[head.start() : _closing(source, head.end())] for head in heads]
+    return max(loops, key=len, default=None)
+
+
+def condense(code: str, width: int = _LINE_WIDTH) -> str:
+    """Code for reading: lines that differ in numbers alone folded, long lines cut."""
+    out: list[str] = []
+    for alike in _runs(code.splitlines()):
+        kept = alike if len(alike) <= _KEEP_ALIKE + 1 else alike[:_KEEP_ALIKE]
+        out.extend(line if len(line) <= width else line[: width - 4] + " ..." for line in kept)
+        if len(kept) < len(alike):
+            indent = " " * (len(kept[-1]) - len(kept[-1].lstrip()))
+            out.append(f"{indent}// ... {len(alike) - len(kept)} more like these")
+    return "\n".join(out)
+
+
+def _runs(lines: list[str]) -> Iterator[list[str]]:
+    """Neighbouring lines grouped by what remains when their numbers are taken out."""
+    group: list[str] = []
+    for line in lines:
+        if group and _shape(group[0]) != _shape(line):
+            yield group
+            group = []
+        group.append(line)
+    if group:
+        yield group
+
+
+def _shape(line: str) -> tuple[str, ...]:
+    return tuple(sorted(Counter(re.findall(r"[A-Za-z_]{3,}", line)).keys())) or (line.strip(),)
+
+
+def _closing(source: str, start: int) -> int:
+    """The position after the brace that closes the one that opens just before ``start``."""
+    depth = 1
+    for match in re.finditer(r"[{}]", source[start:]):
+        depth += 1 if match[0] == "{" else -1
+        if depth == 0:
+            return start + match.end()
+    return len(source)
