@@ -26,9 +26,9 @@ from tvm.ir import Range
 
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan
-from .indexing import is_uniform
 from .cp_async import as_cp_async
 from .effects import WRITE, effects
+from .indexing import is_uniform
 from .ir import (
     Buffer,
     SBlockRealize,
@@ -53,6 +53,7 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
     """
     copies = {copy.op: copy for copy in plan.copies if copy.mechanism != "direct"}
     streamed = _streamed(plan) - set(copies)
+    staged = {name for name, copy in copies.items() if copy.mechanism == "register"}
     if not copies and not streamed:
         return func
     analyzer = _ranges(func.body)
@@ -64,7 +65,7 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
         names = {op_name(op) for op in ops}
         if not names & (copies.keys() | streamed):
             return node
-        written = effects(body).buffers(WRITE)
+        written = frozenset(effects(body).buffers(WRITE) if names & (streamed | staged) else ())
         made: list[Stmt] = []
         buffers: list[Buffer] = []
         for op in ops:
@@ -106,21 +107,21 @@ def _ranges(body: Stmt) -> Any:
 
 
 def _lower(
-    name: str, stmt: Stmt, plan: CopyPlan, written: set[Buffer], analyzer: Any
+    name: str, stmt: Stmt, plan: CopyPlan, written: frozenset[Buffer], analyzer: Any
 ) -> tuple[list[Stmt], list[Buffer]]:
     if plan.mechanism == "cp_async":
         return [op_stmt(name, as_cp_async(name, stmt, analyzer))], []
     halves = split_loads(name, stmt, written)
     if halves is None:
         raise LoweringError(
-            f"cannot move copy '{name}' through registers: a thread's share is not a fixed number of "
-            "elements"
+            f"cannot move copy '{name}' through registers: a thread's share is not a fixed number "
+            "of elements"
         )
     load, store, buffers = halves
     return [op_stmt(f"{name}.load", load), op_stmt(f"{name}.store", store)], buffers
 
 
-def _stream(name: str, stmt: Stmt, written: set[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
+def _stream(name: str, stmt: Stmt, written: frozenset[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
     """A statement with its loads apart; as it is when they cannot be told apart from the rest."""
     halves = split_loads(name, stmt, written)
     if halves is None:

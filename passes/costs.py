@@ -7,6 +7,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, Final
 
+import tvm
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
@@ -15,25 +16,25 @@ from .kernels import bodies, thread_tag
 
 _ARITHMETIC: Final = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
 _TRANSCENDENTAL: Final = frozenset(
-    [
-        "exp",
-        "exp2",
-        "exp10",
-        "log",
-        "log2",
-        "log10",
-        "tanh",
-        "sinh",
-        "cosh",
-        "sin",
+    (
         "cos",
-        "tan",
-        "sqrt",
-        "rsqrt",
-        "pow",
+        "cosh",
         "erf",
+        "exp",
+        "exp10",
+        "exp2",
+        "log",
+        "log10",
+        "log2",
+        "pow",
+        "rsqrt",
         "sigmoid",
-    ]
+        "sin",
+        "sinh",
+        "sqrt",
+        "tan",
+        "tanh",
+    )
 )
 _SHAPE: Final = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _WMMA_FLOPS: Final = 2 * 16 * 16 * 16
@@ -114,7 +115,7 @@ def _of_value(value: Expr) -> Cost:
             name = str(getattr(node.op, "name", "")).split(".")[-1]
             counted["transcendentals"] += (name in _TRANSCENDENTAL) * _lanes(node)
             counted["tensor"] += _tensor_flops(node)
-        elif _is_float(node):
+        elif str(node.ty).startswith(("float", "bfloat")):
             counted["flops"] += _lanes(node)
 
     walk(value, (TensorLoad, Call, *_ARITHMETIC), visit)
@@ -139,12 +140,5 @@ def _tensor_flops(call: Any) -> int:
     return 0
 
 
-def _is_float(node: Any) -> bool:
-    return str(node.dtype if hasattr(node, "dtype") else "").startswith(("float", "bfloat"))
-
-
 def _lanes(expr: Any) -> int:
-    import tvm
-
-    kind = getattr(expr, "dtype", None)
-    return max(1, int(tvm.DataType(str(kind)).lanes)) if kind is not None else 1
+    return max(1, int(tvm.DataType(str(expr.ty)).lanes))

@@ -1,7 +1,7 @@
-"""Stores of loaded values as cp.async, as wide as alignment proves, with the mask as a source size.
+"""Stores of loaded values as cp.async, as wide as alignment proves, the mask as a source size.
 
-PTX ISA, cp.async: copies 4, 8 or 16 bytes, both addresses aligned to the size; bytes from the source
-size on are zero. ``.cg`` (16 bytes only) goes past L1.
+PTX ISA, cp.async: copies 4, 8 or 16 bytes, both addresses aligned to the size; bytes from the
+source size on are zero. ``.cg`` (16 bytes only) goes past L1.
 """
 
 from __future__ import annotations
@@ -36,11 +36,12 @@ SIZES: Final = (16, 8, 4)
 def as_cp_async(name: str, stmt: Stmt, analyzer: Any) -> Stmt:
     """``stmt`` with every store from global to shared memory as cp.async.
 
-    ``analyzer`` knows the ranges of the loops around and in it. LoweringError names what keeps a store of op ``name`` from being one.
+    ``analyzer`` knows the ranges of the loops around and in it. LoweringError names what keeps a
+    store of op ``name`` from being one.
     """
-    if isinstance(stmt, tirx.For) and stmt.kind == ForKind.VECTORIZED:
-        if isinstance(stmt.body, tirx.BufferStore):
-            return _vector(name, stmt.body, stmt.loop_var, const_int(stmt.extent) or 1, analyzer)
+    is_vector = isinstance(stmt, tirx.For) and stmt.kind == ForKind.VECTORIZED
+    if is_vector and isinstance(stmt.body, tirx.BufferStore):
+        return _vector(name, stmt.body, stmt.loop_var, const_int(stmt.extent) or 1, analyzer)
     if isinstance(stmt, tirx.BufferStore):
         return _vector(name, stmt, Var("v", "int32"), 1, analyzer)
     inner = bodies(stmt)
@@ -81,8 +82,8 @@ def _vector(name: str, store: Any, lane: Var, lanes: int, analyzer: Any) -> Stmt
             return call
         return unrolled("u", rounds, lambda u, call=call, base=base: at_lane(call, base, u))
     raise LoweringError(
-        f"cannot copy '{name}' by cp.async: it moves 4, 8 or 16 bytes, here {aligned * element} bytes "
-        f"are provably aligned and {lanes * element} contiguous"
+        f"cannot copy '{name}' by cp.async: it moves 4, 8 or 16 bytes, here {aligned * element} "
+        f"bytes are provably aligned and {lanes * element} contiguous"
     )
 
 
@@ -175,7 +176,7 @@ def _source_size(
 def _upper_bound(part: Expr, lane: Var) -> Expr | None:
     """``b`` of a conjunct that is the same as ``lane < b``."""
     left, right, slack = _comparison(part)
-    if left is None:
+    if left is None or right is None:
         return None
     known = affine(right - left + slack, [lane])
     if known is None or known.coefficients != {lane: -1}:
@@ -203,7 +204,7 @@ def _clamp(source: list[Expr], condition: Expr, load: Any, width: int) -> list[E
     hoist it out of the loop; any other condition sends the whole vector to the tensor's start.
     """
     left, right, slack = _comparison(condition)
-    if left is not None:
+    if left is not None and right is not None:
         for d, index in enumerate(source):
             difference = sym.Analyzer().simplify(left - index)
             gap = const_int(difference)

@@ -1,6 +1,6 @@
 """Accumulator tiles in registers: which thread holds which element, and nests over them.
 
-The tile buffer of a tile function (``acc[128, 128]`` in scope local) becomes a few registers of each
+The tile buffer of a tile function (``acc[128, 128]`` in scope local) becomes registers of each
 thread. Every nest that reads or writes the tile is rewritten for the elements a thread holds, by
 solving for the nest's loop variables:
 

@@ -2,9 +2,9 @@
 
 A tile function binds nothing to threadIdx. Here it gets its threads: every copy nest becomes vector
 moves of each thread, every tile matmul the ops of its instruction, every tile held in registers
-(scope local) the registers of each thread, and every nest over such a tile runs on the elements that
-a thread holds. In a function that binds its threads, only unbound copies to shared memory are shared
-out over them; the rest is the user's.
+(scope local) the registers of each thread, and every nest over such a tile runs on the elements
+that a thread holds. In a function that binds its threads, only unbound copies to shared memory are
+shared out over them; the rest is the user's.
 
 Does not handle: blocks that combine several elements of a register tile (row sums, softmax).
 """
@@ -253,7 +253,7 @@ def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:
 
     def visit(stmt: Any) -> Any:
         name = op_name(stmt)
-        return _map_op(name, stmt.body, scope) if name in wanted else stmt
+        return _map_op(name, stmt.body, scope) if name is not None and name in wanted else stmt
 
     body = tvm_ffi.structural_map(func.body, [(tirx.AttrStmt, visit)], order="pre")
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
@@ -273,7 +273,7 @@ def _with_body(loop: Any, body: Stmt) -> Stmt:
 
 
 def _with_block(realize: Any, body: Stmt, allocs: Sequence[Buffer]) -> Stmt:
-    """``realize`` with another body; its regions are dropped to opaque ones over what it touches."""
+    """``realize`` with another body and allocations, and no claims about tiles any more."""
     old = realize.block
     new = SBlock(
         old.iter_vars,
@@ -289,6 +289,10 @@ def _with_block(realize: Any, body: Stmt, allocs: Sequence[Buffer]) -> Stmt:
     return SBlockRealize(realize.iter_values, realize.predicate, new)
 
 
+def _is_private(buf: Buffer) -> bool:
+    return str(buf.scope()).startswith("local")
+
+
 def _is_tile(buf: Buffer) -> bool:
     """Whether a region of ``buf`` may no longer be what the mapped statement touches."""
-    return is_shared(buf) or str(buf.scope()).startswith("local")
+    return is_shared(buf) or _is_private(buf)

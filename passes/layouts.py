@@ -71,7 +71,7 @@ def free_chunks(row_bytes: int) -> int:
 
 
 def by_row(row_bytes: int) -> Swizzle:
-    """Eight rows that follow each other hit eight different chunks of a line, whatever their length.
+    """Eight neighbouring rows hit eight different chunks of a line, whatever their length.
 
     A row of 8 chunks or a multiple of 8 fills lines: ``f(r) = r % 8``. Of shorter rows, ``L`` share
     a line, so ``f`` moves on every ``L`` rows. This is what ldmatrix needs, and float4 reads of one
@@ -96,12 +96,12 @@ def by_run(row_bytes: int, run: int) -> Swizzle | None:
 
 
 def by_group(row_bytes: int, rows: int) -> Swizzle | None:
-    """As ``by_row`` for eight rows that lie ``rows`` apart; None when rows are shorter than a line."""
+    """As ``by_row`` for eight rows ``rows`` apart; None when rows are shorter than a line."""
     return Swizzle(((rows, LINE_CHUNKS, 1),)) if free_chunks(row_bytes) == LINE_CHUNKS else None
 
 
 def by_word(row_bytes: int, rows: int, words: int) -> Swizzle:
-    """Lanes 4 x 8: four groups of ``rows`` rows, each reading ``words`` neighbouring 4-byte words."""
+    """For four groups of ``rows`` rows, read at ``words`` neighbouring 4-byte words of each."""
     free = free_chunks(row_bytes)
     scale = max(1, words // 4)
     return Swizzle(((rows, min(4, free // scale), scale),)) if free > scale else Swizzle()

@@ -56,7 +56,7 @@ def hoist_initialisation(body: Stmt) -> Stmt:
 
 
 def _without_clearing(stmt: Stmt, loop: Any, cleared: list[Stmt]) -> Stmt:
-    """``stmt``, in ``loop``, without what it does in the first iteration only; that is collected."""
+    """``stmt``, in ``loop``, without what it does in the first iteration only; collects that."""
     if isinstance(stmt, tirx.SeqStmt) and _is_first_iteration(stmt.seq[0], loop):
         cleared.append(_clearing(stmt.seq[0], loop))
         return seq(*stmt.seq[1:])
@@ -94,7 +94,7 @@ def _clearing(stmt: Any, loop: Any) -> Stmt:
 
 
 def _under(loop: Any, stmt: Stmt) -> Stmt:
-    """``stmt`` in ``loop``; a loop that only a condition mentions runs its first iteration alone."""
+    """``stmt`` in ``loop``; where only its condition uses the loop, in the first iteration."""
     if isinstance(stmt, tirx.IfThenElse) and not uses(stmt.then_case, [loop.loop_var]):
         return _clearing(stmt, loop)
     if not uses(stmt, [loop.loop_var]):
@@ -116,7 +116,7 @@ def inline_bindings(body: Stmt) -> tuple[Stmt, list[Buffer]]:
             continue
         value: Expr = stmt.value
         if _touches_memory(value):
-            held = buffer([1], str(stmt.var.dtype), str(stmt.var.name), "local")
+            held = buffer([1], str(stmt.var.ty), str(stmt.var.name), "local")
             registers.append(held)
             done.append(tirx.BufferStore(held, value, [i32(0)]))
             value = tirx.BufferLoad(held, [i32(0)])

@@ -104,7 +104,8 @@ class Copy:
         known = affine(start, [lane])
         if known is None or known.coefficients.get(lane) != 1:
             return 1
-        return min(alignment(known.base), self.src.data_alignment // dtype_bytes(self.src.dtype))
+        declared = int(self.src.data_alignment) // dtype_bytes(self.src.dtype)
+        return min(alignment(known.base), declared)
 
 
 @dataclass(frozen=True)
@@ -150,7 +151,7 @@ class Matmul:
 
 
 def as_nest(stmt: Stmt) -> Nest | None:
-    """``stmt`` as loops around one store, through any number of opaque blocks without allocations."""
+    """``stmt`` as loops around one store, through opaque blocks that allocate nothing."""
     loop_vars: list[Var] = []
     extents: list[int] = []
     predicate: list[Expr] = []
@@ -228,7 +229,7 @@ def masked_load(value: Expr) -> tuple[Any, tuple[Expr, ...]] | None:
 
 
 def box_order(indices: Sequence[Expr], variables: Sequence[Var]) -> list[Var] | None:
-    """The variable that walks each dimension by ones; fixed dimensions are skipped; None if mixed."""
+    """The variable that walks each dimension by ones, fixed dimensions skipped; None if mixed."""
     order: list[Var] = []
     for index in indices:
         known = affine(index, variables)

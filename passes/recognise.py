@@ -2,11 +2,11 @@
 
 A candidate is a serial loop that loads from global memory and has work for those loads to run
 under: other statements of the body, or the rest of the same statement. Of nested ones the innermost
-is taken. Its body comes out in op form, each statement inside ``T.attr(name, "pipeliner.op", name)``;
+is taken. Its body comes out in op form, each statement in ``T.attr(name, "pipeliner.op", name)``;
 every other serial loop gets the reason why it is none.
 
-A *tile function* binds nothing to threadIdx: its unbound nests (copies, matmuls, elementwise blocks)
-are no loops but work for threads that mapping will make.
+A *tile function* binds nothing to threadIdx: its unbound nests (copies, matmuls, elementwise
+blocks) are no loops but work for threads that mapping will make.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from typing import Any, Final
 from tvm import tirx
 
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
-from .indexing import affine, alignment, offset, strides
 from .costs import Cost, cost_of
 from .effects import READ, WRITE, classify, effects
+from .indexing import affine, alignment, offset, strides
 from .ir import (
     Buffer,
     Call,
@@ -74,9 +74,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
     body = found.visit(hoist_initialisation(func.body), _Context())
     axes = [str(tag) for tag in found.thread_tags]
     info = KernelInfo(
-        name=str(func.attrs["global_symbol"])
-        if func.attrs and "global_symbol" in func.attrs
-        else "main",
+        name=str((func.attrs or {}).get("global_symbol", "main")),
         grid=tuple(found.grid),
         threads=math.prod(threads.values()) if threads else 0,
         loops=tuple(found.loops),
@@ -267,17 +265,15 @@ class _Finder:
         rings: list[Buffer],
         context: _Context,
     ) -> LoopInfo:
-        depth = loop.annotations.get(DEPTH)
+        depth, trip = loop.annotations.get(DEPTH), const_int(loop.extent)
         outer: int | None = 1
         for around in context.loops:
             extent = const_int(around.extent)
             outer = None if outer is None or extent is None else outer * extent
         return LoopInfo(
             name=self._unique(_name(loop)),
-            trip=const_int(loop.extent),
-            trip_text=str(
-                const_int(loop.extent) if const_int(loop.extent) is not None else loop.extent
-            ),
+            trip=trip,
+            trip_text=str(loop.extent if trip is None else trip),
             ops=tuple(ops),
             rings=tuple((str(buf.name), str(buf.scope()), buffer_bytes(buf) or 0) for buf in rings),
             depth=None if depth is None else int(depth),
@@ -351,12 +347,13 @@ class _Move:
     def aligned(self, buf: Buffer, indices: Sequence[Any]) -> int:
         """Elements that divide where a vector starts in ``buf``; 1 when it is not contiguous."""
         start = offset(buf, indices)
+        declared = int(buf.data_alignment) // dtype_bytes(buf.dtype)
         if self.lane is None:
-            return min(alignment(start), buf.data_alignment // dtype_bytes(buf.dtype))
+            return min(alignment(start), declared)
         known = affine(start, [self.lane])
         if known is None or known.coefficients.get(self.lane) != 1:
             return 1
-        return min(alignment(known.base), buf.data_alignment // dtype_bytes(buf.dtype))
+        return min(alignment(known.base), declared)
 
 
 def _bound_copy(name: str, stmt: Stmt, threads: int) -> CopyInfo | None:
@@ -477,9 +474,7 @@ def _renamed(loop: Any, name: str) -> Any:
         return loop
     var = Var(name, "int32")
     body = substitute(loop.body, {loop.loop_var: var})
-    return tirx.For(
-        var, loop.min, loop.extent, loop.kind, body, None, loop.annotations, loop.step
-    )
+    return tirx.For(var, loop.min, loop.extent, loop.kind, body, None, loop.annotations, loop.step)
 
 
 def _pair(value: Any) -> tuple[int, int] | None:

@@ -2,8 +2,8 @@
 
 A warp is ``lm x ln`` lanes. For an operand whose neighbours in memory are rows (or columns) of the
 result, a thread's share is cut into pieces of up to 16 bytes and lane after lane takes one piece:
-one LDS.128 each, and lanes of one phase read neighbouring chunks or the same one. An operand that is
-contiguous along K is read four K at once instead, by lanes that take rows in turn.
+one LDS.128 each, and lanes of one phase read neighbouring chunks or the same one. An operand that
+is contiguous along K is read four K at once instead, by lanes that take rows in turn.
 
     mma.k0.a    A_frag_k0[tm] = shared A[.., k0]      mma.k0.b likewise
     mma.k0      acc[tm, tn] += A_frag_k0 * B_frag_k0  tm * tn multiply-adds for each K
@@ -102,8 +102,8 @@ class _Thread:
                 )
         if lanes != 32:
             raise LoweringError(
-                f"cannot map op '{plan.op}' to simt: warp tile {plan.warp_tile} holds {lanes} thread "
-                f"tiles {plan.thread_tile}, expected 32"
+                f"cannot map op '{plan.op}' to simt: warp tile {plan.warp_tile} holds {lanes} "
+                f"thread tiles {plan.thread_tile}, expected 32"
             )
 
     def _side(
@@ -207,7 +207,7 @@ class _Thread:
         return tirx.BufferLoad(operand.buffer, layout.place(operand.buffer, indices, analyzer))
 
     def multiply(self, acc: Buffer, a: Buffer, b: Buffer) -> Stmt:
-        """One step of multiply-adds in zigzag order, so that each FMA shares an operand with the last.
+        """One step of multiply-adds, in zigzag so that each shares an operand with the last.
 
         The register file gives an FMA its three operands in one cycle only where the operand
         collector still holds one of them.
@@ -259,7 +259,7 @@ def map_simt(
 
 
 def _zigzag(rows: int, columns: int) -> list[tuple[int, int]]:
-    """Every (row, column), in 2 x 2 blocks: (i, j) (i+1, j) (i+1, j+1) (i, j+1), rows back and forth."""
+    """All (row, column) in blocks (i, j) (i+1, j) (i+1, j+1) (i, j+1), rows back and forth."""
     if rows % 2 or columns % 2:
         return [(i, j) for j in range(columns) for i in range(rows)]
     order: list[tuple[int, int]] = []
@@ -271,8 +271,4 @@ def _zigzag(rows: int, columns: int) -> list[tuple[int, int]]:
 
 
 def _cast(value: Expr, kind: str) -> Expr:
-    return (
-        value
-        if str(value.dtype if hasattr(value, "dtype") else "") == kind
-        else tirx.Cast(kind, value)
-    )
+    return value if str(value.ty) == kind else tirx.Cast(kind, value)

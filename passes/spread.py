@@ -94,7 +94,7 @@ def unproven_all(parts: Sequence[Expr], analyzer: Any) -> list[Expr]:
 
 
 def split_index(it: Expr, threads: Threads, sizes: Sequence[int]) -> list[Expr]:
-    """The position of vector ``it * threads + thread`` in a box of ``sizes``, dimension by dimension.
+    """The position of vector ``it * threads + thread`` in a box of ``sizes``, by dimension.
 
     Written so that what does not depend on ``it`` is a separate term: nvcc then keeps one address
     and adds constants.
@@ -143,7 +143,7 @@ def widest(nest: Nest, lane: Var | None, analyzer: Any) -> int:
 
 
 def is_vector(nest: Nest, lane: Var, width: int) -> bool:
-    """Whether ``width`` elements along ``lane`` are one aligned store of a straight vector value."""
+    """Whether ``width`` elements along ``lane`` are one aligned store of a plain vector."""
     if nest.extent_of[lane] % width:
         return False
     if not is_contiguous(nest.store.buffer, nest.store.indices, lane, width):
@@ -156,7 +156,7 @@ def is_vector(nest: Nest, lane: Var, width: int) -> bool:
 
 
 def is_contiguous(buf: Any, indices: Sequence[Expr], lane: Var, width: int) -> bool:
-    """Whether elements ``lane .. lane + width - 1`` are neighbours and start on a multiple of width."""
+    """Whether ``width`` elements along ``lane`` are neighbours that start on a multiple of it."""
     known = affine(offset(buf, indices), [lane])
     if known is None or known.coefficients.get(lane) != 1:
         return False

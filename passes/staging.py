@@ -82,7 +82,10 @@ def _split(stmt: Stmt, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stm
         inner = _split(stmt.then_case, loops, stage)
         if inner is None or _loads(stmt.condition):
             return None
-        return tuple(tirx.IfThenElse(stmt.condition, half, None) for half in inner)  # type: ignore[return-value]
+        return (
+            tirx.IfThenElse(stmt.condition, inner[0], None),
+            tirx.IfThenElse(stmt.condition, inner[1], None),
+        )
     if isinstance(stmt, SBlockRealize):
         block = stmt.block
         if block.alloc_buffers or block.match_buffers or block.init is not None:
@@ -105,7 +108,7 @@ def _split_loop(loop: Any, loops: list[tuple[Var, int]], stage: _Stage) -> tuple
     kind = ForKind.VECTORIZED if loop.kind == ForKind.VECTORIZED else ForKind.UNROLLED
     halves = []
     for half in inner:
-        var = Var(str(loop.loop_var.name), loop.loop_var.dtype)
+        var = Var(str(loop.loop_var.name), str(loop.loop_var.ty))
         body = substitute(half, {loop.loop_var: var})
         halves.append(_loop(var, loop.extent, kind, body))
     return halves[0], halves[1]
@@ -152,7 +155,7 @@ def _split_store(
     loads, value = [], store.value
     for unit in units:
         suffix = f"_{len(stage.buffers)}" if stage.buffers else ""
-        held = buffer([count], str(unit.dtype), f"{stage.name}.load{suffix}", "local")
+        held = buffer([count], str(unit.ty), f"{stage.name}.load{suffix}", "local")
         stage.buffers.append(held)
         loads.append(tirx.BufferStore(held, unit, [index]))
         value = _replace(value, unit, tirx.BufferLoad(held, [index]))

@@ -1,0 +1,220 @@
+"""Which thread and register of a warp holds which element of a tile matmul on mma.sync.
+
+Register and lane numbers are those of the PTX ISA, "Matrix Fragments for mma.m16n8k*": with
+``g = lane // 4`` and ``q = lane % 4``, A holds rows ``g`` and ``g + 8``, B holds column ``g``, both
+at 4 bytes of K from ``4 q`` bytes, and the accumulator holds columns ``2 q`` and ``2 q + 1`` of
+rows ``g`` and ``g + 8``. Which row or column of the *tile* an instruction's row or column stands
+for is ours to choose; the choice here lets a thread own neighbouring columns of the result.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from tvm import tirx
+
+from ..errors import LoweringError
+from ..plan import MatmulPlan
+from .fragments import Fragment, power_of_two
+from .ir import Buffer, Expr, buffer, dtype_bytes, substitute
+from .layouts import ROW_MAJOR, Swizzle, by_row, by_run, by_word
+from .patterns import Matmul, Operand
+from .spread import Threads
+
+TYPES: Final = {
+    "f16": "float16",
+    "bf16": "bfloat16",
+    "tf32": "float32",
+    "s8": "int8",
+    "u8": "uint8",
+}
+PTX_TYPES: Final = {"int8": "s8", "uint8": "u8"}
+_PATTERN: Final = re.compile(r"mma\.m16n8k(\d+)\.(\w+)\.(\w+)")
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a warp tile the instruction tiles stand for.
+
+    ``run``: neighbouring columns that a thread owns of every ``run * 4``. Column ``c`` of
+    instruction tile ``j``, with ``tiles = run // 2`` of them side by side in a group:
+
+    - pairs: ``c // 2 * run + j % tiles * 2 + c % 2``: a thread's pairs lie side by side.
+    - strided: ``c * tiles + j % tiles``: each lane's words of an N-major 8-bit tile do.
+    """
+
+    run: int
+    strided: bool = False
+
+    @property
+    def tiles(self) -> int:
+        """Instruction tiles in a group of ``run * 4`` columns."""
+        return self.run // 2
+
+    def of_tile(self, j: Expr, column: Expr) -> Expr:
+        """The column of the warp tile that column ``column`` of instruction tile ``j`` is."""
+        group = tirx.floordiv(j, self.tiles) * (self.run * 4)
+        within = tirx.floormod(j, self.tiles)
+        if self.strided:
+            return group + column * self.tiles + within
+        pair, odd = tirx.floordiv(column, 2), tirx.floormod(column, 2)
+        return group + pair * self.run + within * 2 + odd
+
+    def of_thread(self, group: Expr, lane: Expr, v: Expr) -> Expr:
+        """The column of the warp tile that is element ``v`` of a thread's run."""
+        return group * (self.run * 4) + tirx.floormod(lane, 4) * self.run + v
+
+    def element(self, j: int, pair: int) -> int:
+        """Where in the runs of one row accumulator column ``2 q + pair`` of tile ``j`` lies."""
+        group, within = divmod(j, self.tiles)
+        place = pair * self.tiles + within if self.strided else within * 2 + pair
+        return group * self.run + place
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Which rows of a warp tile instruction tiles stand for: as they come, or ``tiles`` a lane."""
+
+    tiles: int = 0
+
+    def of_tile(self, i: Expr, half: Expr, g: Expr) -> Expr:
+        """The row of the warp tile that row ``g + 8 * half`` of instruction tile ``i`` is."""
+        if not self.tiles:
+            return i * 16 + half * 8 + g
+        group, within = tirx.floordiv(i, self.tiles), tirx.floormod(i, self.tiles)
+        return group * (16 * self.tiles) + g * (2 * self.tiles) + within * 2 + half
+
+
+class Warp:
+    """One matmul's geometry: what the loaders and the instruction need to agree on."""
+
+    def __init__(
+        self, matmul: Matmul, plan: MatmulPlan, threads: Threads, plain: frozenset[Buffer]
+    ) -> None:
+        found = _PATTERN.fullmatch(plan.instruction)
+        if found is None:
+            raise LoweringError(
+                f"cannot map op '{plan.op}': expected an instruction such as mma.m16n8k16.f16.f32, "
+                f"not '{plan.instruction}'"
+            )
+        self.k = int(found[1])
+        self.a_type, self.acc_type = found[2], found[3]
+        self.matmul, self.plan, self.threads = matmul, plan, threads
+        self.element = dtype_bytes(matmul.a.buffer.dtype)
+        self._check()
+        rows, columns = plan.warp_tile
+        self.ti, self.tj = rows // 16, columns // 8
+        lane = tirx.floormod(threads.var, 32)
+        warp = tirx.floordiv(threads.var, 32)
+        self.lane = lane
+        self.row0 = tirx.floormod(warp, plan.warps[0]) * rows
+        self.col0 = tirx.floordiv(warp, plan.warps[0]) * columns
+        self.rows, self.columns = Rows(), Columns(2)
+        self._choose_columns(matmul.b.buffer in plain)
+        if self.element == 1 and not matmul.a.k_major:
+            self.rows = Rows(power_of_two(self.ti, 4))
+        self.layouts = {
+            side.buffer: ROW_MAJOR if side.buffer in plain else self._layout(side)
+            for side in (matmul.a, matmul.b)
+        }
+
+    def _check(self) -> None:
+        plan, matmul = self.plan, self.matmul
+        sizes = (
+            (
+                "M",
+                matmul.extent(matmul.m),
+                plan.warps[0] * plan.warp_tile[0],
+                plan.warp_tile[0],
+                16,
+            ),
+            ("N", matmul.extent(matmul.n), plan.warps[1] * plan.warp_tile[1], plan.warp_tile[1], 8),
+            ("K", matmul.extent(matmul.k), plan.k_step * plan.steps, plan.k_step, self.k),
+        )
+        for name, extent, covered, part, unit in sizes:
+            if extent != covered or part % unit:
+                raise LoweringError(
+                    f"cannot map op '{plan.op}' to {plan.instruction}: {name} of the tile is "
+                    f"{extent}, the plan covers {covered} in parts of {part}, expected multiples "
+                    f"of {unit}"
+                )
+        wanted = TYPES.get(self.a_type)
+        for side in (matmul.a, matmul.b):
+            if str(side.buffer.dtype) not in (
+                wanted,
+                *(PTX_TYPES if self.a_type in ("s8", "u8") else ()),
+            ):
+                raise LoweringError(
+                    f"cannot map op '{plan.op}' to {plan.instruction}: '{side.buffer.name}' holds "
+                    f"{side.buffer.dtype}"
+                )
+
+    def _choose_columns(self, plain: bool) -> None:
+        """The longest runs of neighbouring columns a thread can own without bank conflicts."""
+        b = self.matmul.b
+        if not b.k_major:
+            if self.element == 1:
+                self.columns = Columns(2 * power_of_two(self.tj, 4), strided=True)
+            return
+        for run in (8, 4):
+            fits = plain or by_run(_row_bytes(b), run) is not None
+            if fits and self.tj % (run // 2) == 0:
+                self.columns = Columns(run)
+                return
+
+    def _layout(self, side: Operand) -> Swizzle:
+        """A layout in which a warp's reads of the operand hit the banks evenly."""
+        row = _row_bytes(side)
+        if side is self.matmul.b and side.k_major and self.columns.run > 2:
+            return by_run(row, self.columns.run) or ROW_MAJOR
+        if side.k_major or self.element == 2:
+            return by_row(row)
+        if self.element == 4:
+            return by_word(row, rows=1, words=8)
+        words = self.columns.tiles * 2 if side is self.matmul.b else self.rows.tiles * 4
+        return by_word(row, rows=4, words=words)
+
+    def has_ldmatrix(self, side: Operand) -> bool:
+        """Whether ldmatrix can load the operand."""
+        return side.k_major or self.element == 2
+
+    def fragment(self) -> Fragment:
+        """The accumulator: runs of columns, for two rows of each instruction tile."""
+        matmul, columns = self.matmul, self.columns
+        per_row = self.tj * 2
+        total = self.ti * 2 * per_row
+        name = f"{matmul.acc.name}_frag"
+        packed = self.acc_type == "f16"
+        kind = {"f16": "uint32", "f32": "float32", "s32": "uint32"}[self.acc_type]
+        registers = buffer([total // 2 if packed else total], kind, name, "local")
+        g = tirx.floordiv(self.lane, 4)
+
+        def coordinates(position: Sequence[Expr], v: Expr) -> list[Expr]:
+            i, half, group = position
+            row = self.row0 + self.rows.of_tile(i, half, g)
+            column = self.col0 + columns.of_thread(group, self.lane, v)
+            values = {**matmul.split(matmul.m, row), **matmul.split(matmul.n, column)}
+            return [substitute(index, values) for index in matmul.acc_indices]
+
+        def register(position: Sequence[Expr], v: Expr) -> Expr:
+            i, half, group = position
+            return (i * 2 + half) * per_row + group * columns.run + v
+
+        loops = (self.ti, 2, per_row // columns.run)
+        return Fragment(matmul.acc, registers, loops, columns.run, coordinates, register, packed)
+
+    def accumulators(self, i: int, j: int) -> list[int]:
+        """The registers that the instruction on tile ``(i, j)`` reads and writes."""
+        places = [
+            (i * 2 + half) * self.tj * 2 + self.columns.element(j, pair)
+            for half in (0, 1)
+            for pair in (0, 1)
+        ]
+        return [place // 2 for place in places[::2]] if self.acc_type == "f16" else places
+
+
+def _row_bytes(side: Operand) -> int:
+    return int(side.buffer.shape[-1]) * dtype_bytes(side.buffer.dtype)
