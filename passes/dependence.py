@@ -1,8 +1,8 @@
 """The dependence graph of a loop in op form.
 
 An edge ``u -> v`` with distance ``d``: ``v`` of iteration ``i + d`` must come after ``u`` of
-iteration ``i``. RAW, WAR and WAW are found for each pair of ops that touch one buffer; distances come
-from index expressions linear in the loop variable (``C[k]`` written, ``C[k - 2]`` read: 2), an
+iteration ``i``. RAW, WAR and WAW are found for each pair of ops that touch one buffer. Distances
+come from index expressions linear in the loop variable (``C[k]`` written, ``C[k - 2]`` read: 2), an
 unknown index means every distance. A buffer that the body allocates and writes before reading is a
 *ring candidate*: its contents never cross iterations, so its edges are those inside one iteration;
 how many versions it needs follows from the schedule.

@@ -188,8 +188,10 @@ class _Collector:
         visitor.visit(node.min)
         visitor.visit(node.extent)
         low, extent = _const(node.min), _const(node.extent)
-        known = low is not None and extent is not None
-        self.result.locals[node.loop_var] = (low, low + max(extent, 1) - 1) if known else None
+        bounds = None
+        if low is not None and extent is not None:
+            bounds = (low, low + max(extent, 1) - 1)
+        self.result.locals[node.loop_var] = bounds
         visitor.visit(node.body)
 
     def _block(self, node: Any, visitor: Any) -> None:
@@ -316,7 +318,7 @@ class _Collector:
             self.result.is_fence = True
 
     def _pointer(self, arg: Any, role: str | None, visitor: Any) -> None:
-        """An address, or an element taken by reference, that an instruction accesses as ``role``."""
+        """An address, or an element by reference, that an instruction accesses as ``role``."""
         while isinstance(arg, Call) and arg.op.name in _TRANSPARENT:
             arg = arg.args[0]
         if isinstance(arg, TensorLoad):  # a register operand, by reference

@@ -83,7 +83,7 @@ def sequential(graph: nx.MultiDiGraph, plan: LoopPlan, costs: Sequence[OpPlan]) 
         plan,
         pipelined=True,
         ops=tuple(ordered),
-        edges=_edges(graph, ordered),
+        edges=edge_plans(graph, ordered),
         rings=rings,
         ii=total,
         res_mii=total,
@@ -95,22 +95,23 @@ def sequential(graph: nx.MultiDiGraph, plan: LoopPlan, costs: Sequence[OpPlan]) 
 
 @dataclass(slots=True)
 class _Task:
-    """The loop as numbers. ``early``: writers retimed to the start of a step, by ring."""
+    """The loop as numbers: ops by index in program order, and arcs between them."""
 
     graph: Any
     costs: list[OpPlan]
     depths: Mapping[str, int]
-    names: list[str] = field(default_factory=list)
-    index: dict[str, int] = field(default_factory=dict)
-    arcs: list[Arc] = field(default_factory=list)
+    names: list[str] = field(init=False)
+    index: dict[str, int] = field(init=False)
+    arcs: list[Arc] = field(init=False)
 
     def __post_init__(self) -> None:
         self.names = [op.name for op in self.costs]
         self.index = {name: i for i, name in enumerate(self.names)}
-        for src, dst, edge in self.graph.edges(data=True):
-            delay = self._delay(src, dst, edge)
-            self.arcs.append(Arc(self.index[src], self.index[dst], delay, edge["distance"]))
-        self.arcs = list(set(self.arcs))
+        found = {
+            Arc(self.index[u], self.index[v], self._delay(u, v, edge), edge["distance"])
+            for u, v, edge in self.graph.edges(data=True)
+        }
+        self.arcs = sorted(found, key=lambda a: (a.src, a.dst, a.distance, a.delay))
 
     def _delay(self, src: str, dst: str, edge: Mapping[str, Any]) -> int:
         """Cycles between the starts of two ops.
@@ -140,10 +141,6 @@ class _Task:
             node["kind"] == "load" and node["is_global_load"]
         )
 
-    def _pipe(self, op: OpPlan) -> str:
-        """The pipe that an op keeps busy; copies wait for memory, not for the pipe they issue to."""
-        return "memory" if self.graph.nodes[op.name]["is_global_load"] else op.pipe
-
     def problem(self, caps: Mapping[str, int]) -> Problem:
         """The scheduling problem with each ring of ``caps`` limited to that many versions."""
         arcs = list(self.arcs)
@@ -152,7 +149,7 @@ class _Task:
             for user in users:
                 for writer in writers:
                     arcs.append(Arc(user, writer, self.costs[user].occupancy, depth))
-        pipes = tuple(self._pipe(op) for op in self.costs)
+        pipes = tuple(op.pipe for op in self.costs)
         return Problem(pipes, tuple(op.occupancy for op in self.costs), tuple(arcs))
 
 
@@ -239,21 +236,44 @@ def _fits(task: _Task, name: str, depth: int, machine: Machine) -> bool:
 
 
 def _place(task: _Task, caps: Mapping[str, int]) -> _Placed:
+    """Cycles, stages and order with each ring of ``caps`` limited to that many versions."""
     problem = task.problem(caps)
+    bound = max(res_mii(problem)[0], rec_mii(problem))
+    early = _early(task)
+    if early:
+        # Early copies are placed by the depth of their rings: their latency counts in the bound,
+        # and does not disturb the rest, which keeps its order also when memory sets the pace.
+        core = tuple(arc for arc in problem.arcs if not {arc.src, arc.dst} & early)
+        interval, starts = schedule(dataclasses.replace(problem, arcs=core))
+        cycles = _framed(task, interval, starts)
+        if _retime(task, interval, cycles, early):
+            return _stretched(_finish(task, problem, interval, cycles, early), bound)
     interval, starts = schedule(problem)
-    origin = _frame(task, interval, starts)
-    cycles = [start - origin for start in starts]
-    early = _retime(task, interval, cycles)
-    stages = [cycle // interval for cycle in cycles]
-    first = min(stages)
+    return _finish(task, problem, interval, _framed(task, interval, starts), set())
+
+
+def _stretched(placed: _Placed, bound: int) -> _Placed:
+    """The same steps at a longer interval."""
+    if bound <= placed.interval:
+        return placed
+    cycles = [
+        stage * bound + cycle % placed.interval
+        for stage, cycle in zip(placed.stages, placed.cycles, strict=True)
+    ]
+    return dataclasses.replace(placed, interval=bound, cycles=cycles)
+
+
+def _finish(
+    task: _Task, problem: Problem, interval: int, cycles: list[int], early: set[int]
+) -> _Placed:
+    first = min(cycle // interval for cycle in cycles)
     cycles = [cycle - first * interval for cycle in cycles]
-    stages = [stage - first for stage in stages]
+    stages = [cycle // interval for cycle in cycles]
     order = _order(task, problem, interval, cycles, stages, early)
     ops = _numbered(task, cycles, stages, order)
     draft = LoopPlan("", "", True, ops=tuple(ops))
-    versions = {
-        name: versions_needed(task.graph, draft, name) for name in task.graph.graph["rings"]
-    }
+    rings = task.graph.graph["rings"]
+    versions = {name: versions_needed(task.graph, draft, name) for name in rings}
     return _Placed(interval, cycles, stages, order, versions)
 
 
@@ -275,8 +295,8 @@ def _heavy(task: _Task) -> list[int]:
     return [max(work or range(len(task.costs)), key=lambda i: (task.costs[i].occupancy, i))]
 
 
-def _frame(task: _Task, interval: int, starts: Sequence[int]) -> int:
-    """The cycle that a step starts at: a heavy op's, so that the heavy ops share few stages."""
+def _framed(task: _Task, interval: int, starts: Sequence[int]) -> list[int]:
+    """Cycles from the start of a step: a heavy op's, chosen for heavy ops to share few stages."""
     heavy = _heavy(task)
     others = [i for i in range(len(starts)) if not task.is_producer(i)] or heavy
 
@@ -285,43 +305,54 @@ def _frame(task: _Task, interval: int, starts: Sequence[int]) -> int:
         every = {(starts[i] - starts[anchor]) // interval for i in others}
         return len(stages), max(every) - min(every), starts[anchor]
 
-    return starts[min(heavy, key=spread)]
+    origin = starts[min(heavy, key=spread)]
+    return [start - origin for start in starts]
 
 
-def _retime(task: _Task, interval: int, cycles: list[int]) -> set[int]:
-    """Move producers of planned rings ahead until the ring is full; returns those at step start."""
-    early: set[int] = set()
-    pinned: dict[int, int] = {}
+def _deep_rings(task: _Task) -> list[tuple[int, list[int], list[int]]]:
+    """(depth, readers, writers) of the planned rings that are filled ahead."""
+    found: list[tuple[int, list[int], list[int]]] = []
     for ring, depth in task.depths.items():
         users, writers = task.users(ring)
         readers = [i for i in users if i not in writers]
-        if depth < 2 or not readers or not all(task.is_producer(i) for i in writers):
-            continue
+        if depth >= 2 and readers and all(task.is_producer(i) for i in writers):
+            found.append((depth, readers, writers))
+    return found
+
+
+def _early(task: _Task) -> set[int]:
+    """The ops that start a step: what fills a deep ring, stores excepted, which come late."""
+    nodes = task.graph.nodes
+    writers = {i for _, _, writers in _deep_rings(task) for i in writers}
+    return {i for i in writers if nodes[task.names[i]]["kind"] != "store"}
+
+
+def _retime(task: _Task, interval: int, cycles: list[int], early: set[int]) -> bool:
+    """Move producers ahead until their rings are full; False if dependences do not let them."""
+    pinned: dict[int, int] = {}
+    for depth, readers, writers in _deep_rings(task):
         stage = max(cycles[i] // interval for i in readers) + 1 - depth
         for writer in writers:
             pinned[writer] = min(stage, pinned.get(writer, stage))
-            if task.graph.nodes[task.names[writer]]["kind"] != "store":
-                early.add(writer)
     for op, stage in pinned.items():
-        phase = 0 if op in early else cycles[op] % interval
-        cycles[op] = stage * interval + phase
-    _pull(task, interval, cycles, early)
-    return early
+        cycles[op] = stage * interval + (0 if op in early else cycles[op] % interval)
+    return _pull(task, interval, cycles, early)
 
 
-def _pull(task: _Task, interval: int, cycles: list[int], early: set[int]) -> None:
-    """Move whole stages ahead what the retimed producers need."""
-    changed = True
-    while changed:
-        changed = False
+def _pull(task: _Task, interval: int, cycles: list[int], early: set[int]) -> bool:
+    """Move by whole steps what the retimed producers need; False if that has no end."""
+    for _ in range(len(cycles) + 1):
+        moved = False
         for arc in task.arcs:
-            late = cycles[arc.src] + arc.delay - interval * arc.distance - cycles[arc.dst]
-            if arc.src in early:
-                # An early copy starts its step; its consumer only has to come later than that.
-                late = cycles[arc.src] - interval * arc.distance - cycles[arc.dst]
+            # An early copy starts its step: its consumer only has to come later than that.
+            delay = 0 if arc.src in early else arc.delay
+            late = cycles[arc.src] + delay - interval * arc.distance - cycles[arc.dst]
             if late > 0:
                 cycles[arc.src] -= math.ceil(late / interval) * interval
-                changed = True
+                moved = True
+        if not moved:
+            return True
+    return False
 
 
 def _order(
@@ -385,18 +416,17 @@ def _plan(
     for name in task.graph.graph["rings"]:
         depth = max(placed.versions[name], task.depths.get(name, 1) if name in caps else 1)
         rings.append(_ring(task.graph, name, depth, plan, placed, task))
-    unroll = math.lcm(*(ring.depth for ring in rings if _in_registers(ring.scope)), 1)
     return dataclasses.replace(
         plan,
         pipelined=True,
         ops=tuple(ordered),
-        edges=_edges(task.graph, ordered),
+        edges=edge_plans(task.graph, ordered),
         rings=tuple(rings),
         ii=placed.interval,
         res_mii=resource,
         rec_mii=recurrence,
         limiter=_limiter(task, pipe, resource, recurrence),
-        unroll=unroll,
+        unroll=register_unroll(rings),
         reasons=tuple(reasons),
     )
 
@@ -437,11 +467,14 @@ def _ring(
     )
 
 
-def _in_registers(scope: str) -> bool:
-    return not scope.startswith("shared") and scope not in ("", "global")
+def register_unroll(rings: Sequence[RingPlan]) -> int:
+    """Steady iterations unrolled, for register rings to be indexed by constants."""
+    shared = ("shared", "global")
+    return math.lcm(1, *(ring.depth for ring in rings if not ring.scope.startswith(shared)))
 
 
-def _edges(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan, ...]:
+def edge_plans(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan, ...]:
+    """The edges of the graph and those of the waits among ``ops``, as values."""
     found = {
         EdgePlan(src, dst, edge["kind"], edge["buffer"], edge["distance"])
         for src, dst, edge in graph.edges(data=True)

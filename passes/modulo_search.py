@@ -24,7 +24,7 @@ _INTERVAL_STEPS: Final = 64
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """``dst`` of iteration ``i + distance`` starts ``delay`` or more cycles after ``src`` of ``i``."""
+    """``dst`` of iteration ``i + distance`` starts at least ``delay`` cycles after ``src``."""
 
     src: int
     dst: int

@@ -36,7 +36,7 @@ def verify(graph: nx.MultiDiGraph, plan: LoopPlan) -> None:
         _check_edge(graph, plan, ops[src], ops[dst], edge)
     _check_rings(graph, plan, ops)
     _check_waits(graph, plan, ops)
-    _check_pipes(graph, plan)
+    _check_pipes(plan)
 
 
 def versions_needed(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str) -> int:
@@ -183,15 +183,13 @@ def _served(plan: LoopPlan, waits: Iterable[OpPlan]) -> dict[str, set[str]]:
     return served
 
 
-def _check_pipes(graph: nx.MultiDiGraph, plan: LoopPlan) -> None:
-    """No pipe is busy longer than the interval; what loads global memory waits for memory alone."""
+def _check_pipes(plan: LoopPlan) -> None:
+    """No pipe is busy for longer than the interval. A plan without an interval has no cycles."""
     if plan.ii == 0:
         return
     load: dict[str, int] = {}
     for op in plan.ops:
-        from_memory = op.name in graph and graph.nodes[op.name]["is_global_load"]
-        pipe = "memory" if from_memory else str(op.pipe)
-        load[pipe] = load.get(pipe, 0) + op.occupancy
+        load[op.pipe] = load.get(op.pipe, 0) + op.occupancy
     for pipe, cycles in load.items():
         if pipe != "sync" and cycles > plan.ii:
             raise ScheduleRefused(

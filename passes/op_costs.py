@@ -60,6 +60,7 @@ def _derived(
     kind = node["kind"]
     pipe = base.pipe if base is not None and kind in ("mma", "compute") else _PIPES[kind]
     if node["is_global_load"] and kind in ("copy", "load"):
+        pipe = "l2"
         latency = base.latency if base is not None else machine.global_latency
         occupancy = base.occupancy // share if base is not None else 1
     elif kind in ("load", "store"):

@@ -1,7 +1,8 @@
-"""Helpers of the tests of the core passes: functions put into op form, and run on LLVM."""
+"""Helpers of the tests of the core passes: loops in op form, their schedules, and running them."""
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 import numpy as np
@@ -9,9 +10,20 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 from tvm.s_tir import SBlockRealize
+from tvm.s_tir import transform as s_tir
+from tvm.s_tir.pipeline import finalize_device_passes, finalize_host_passes
+from tvm.tirx import transform as TT
 
+from pipeliner.machine import H100
 from pipeliner.passes import ir
-from pipeliner.passes.op_form import OpLoop, op_loops
+from pipeliner.passes.dependence import dependence
+from pipeliner.passes.expand import expand
+from pipeliner.passes.modulo import edge_plans, register_unroll
+from pipeliner.passes.modulo_verify import versions_needed
+from pipeliner.passes.op_costs import op_costs
+from pipeliner.passes.op_form import OpLoop, op_loops, thread_extents
+from pipeliner.passes.waits import insert_waits
+from pipeliner.plan import KernelPlan, LoopPlan, RingPlan
 
 
 def wrap_ops(loop: Any, names: list[str] | None = None) -> Any:
@@ -20,9 +32,7 @@ def wrap_ops(loop: Any, names: list[str] | None = None) -> Any:
     inner = body.block.body if isinstance(body, SBlockRealize) else body
     parts = ir.statements(inner)
     names = names or [f"op{i}" for i in range(len(parts))]
-    marked = tirx.SeqStmt([ir.op_stmt(n, s) for n, s in zip(names, parts, strict=True)])
-    if len(parts) == 1:
-        marked = ir.op_stmt(names[0], parts[0])
+    marked = ir.seq(*[ir.op_stmt(n, s) for n, s in zip(names, parts, strict=True)])
     if isinstance(body, SBlockRealize):
         old = body.block
         marked = ir.block(
@@ -49,10 +59,70 @@ def the_loop(func: Any) -> OpLoop:
     return form
 
 
-def run_llvm(func: Any, *arrays: Any) -> list[np.ndarray]:
-    """The arrays after running ``func`` on copies of them."""
-    exe = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), "llvm")
-    args = [np.array(a) if isinstance(a, np.ndarray) else a for a in arrays]
-    tensors = [tvm.runtime.tensor(a) if isinstance(a, np.ndarray) else a for a in args]
-    exe["main"](*tensors)
+def graph_of(func: Any) -> Any:
+    """The dependence graph of the only op loop of a function."""
+    return dependence(the_loop(func).node, thread_extents(func.body))
+
+
+def edges_of(graph: Any) -> set[tuple[str, str, str, str, int]]:
+    """(src, dst, kind, buffer, distance) of every edge."""
+    return {(u, v, e["kind"], e["buffer"], e["distance"]) for u, v, e in graph.edges(data=True)}
+
+
+def manual_plan(
+    graph: Any, stages: list[int], order: list[int], epilogue: Any = "rolled"
+) -> LoopPlan:
+    """A plan with these stages and orders by program order, and rings as deep as they need."""
+    draft = LoopPlan("k", "n", True, epilogue=epilogue)
+    ops = [
+        dataclasses.replace(op, stage=s, order=o)
+        for op, s, o in zip(op_costs(graph, draft, H100), stages, order, strict=True)
+    ]
+    ops = insert_waits(graph, sorted(ops, key=lambda op: op.order), keep_order=True)
+    draft = dataclasses.replace(draft, ops=tuple(ops))
+    rings = tuple(
+        RingPlan(name, str(buf.scope()), versions_needed(graph, draft, name), 0, (), ())
+        for name, buf in graph.graph["rings"].items()
+    )
+    return dataclasses.replace(
+        draft, rings=rings, edges=edge_plans(graph, ops), unroll=register_unroll(rings)
+    )
+
+
+def expand_loop(func: Any, plan: LoopPlan) -> Any:
+    """``func`` with its op loop expanded by ``plan``."""
+    return expand(func, KernelPlan("f", "llvm", "H100", loops=(plan,)))
+
+
+def compiled(func: Any) -> Any:
+    """``func`` compiled for LLVM.
+
+    By the passes after the slot only: TVM's compaction comes before it, and would take the slots of
+    a ring for places that nobody reads.
+    """
+    module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
+    return tvm.compile(module, "llvm", tir_pipeline=PIPELINE)["main"]
+
+
+def _after_the_slot() -> Any:
+    steps = [
+        s_tir.LowerOpaqueBlock(),
+        TT.FlattenBuffer(),
+        TT.NarrowDataType(32),
+        TT.StmtSimplify(),
+        TT.AnnotateEntryFunc(),
+        TT.SplitHostDevice(),
+        TT.MakePackedAPI(),
+    ]
+    return tvm.ir.transform.Sequential(steps), finalize_host_passes, finalize_device_passes
+
+
+PIPELINE = "pipeliner.tests.after_the_slot"
+tirx.register_tir_pipeline(PIPELINE, _after_the_slot)
+
+
+def run(kernel: Any, *arrays: Any) -> list[np.ndarray]:
+    """The arrays after running ``kernel`` on copies of them; integers are passed as they are."""
+    tensors = [tvm.runtime.tensor(a) if isinstance(a, np.ndarray) else a for a in arrays]
+    kernel(*tensors)
     return [t.numpy() for t in tensors if not isinstance(t, int)]

@@ -1,0 +1,167 @@
+"""TVM's pipeline annotations of a loop, taken as the user's plan.
+
+``software_pipeline_stage`` and ``software_pipeline_order`` hold one entry for each statement of the
+body, ``software_pipeline_async_stages`` the stages whose copies are asynchronous. A statement that
+holds an annotated loop counts as three, as in TVM, where the inner loop has by then become
+prologue, steady state and epilogue; it moves as one here, by the entries of its steady state.
+
+The plan is checked like any other: what TVM accepts and miscompiles is refused with the reason.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tvm import tirx
+
+from ..errors import InternalError, ScheduleRefused
+from ..machine import Machine
+from ..plan import EdgePlan, LoopPlan, RingPlan
+from .ir import buffer_bytes, walk
+from .modulo import edge_plans, register_unroll
+from .modulo_verify import verify, versions_needed
+from .op_costs import base_name, op_costs
+from .op_form import OpLoop, op_loop
+from .waits import insert_waits
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+STAGE: Final = "software_pipeline_stage"
+ORDER: Final = "software_pipeline_order"
+ASYNC: Final = "software_pipeline_async_stages"
+
+_NESTED: Final = 3
+"""Entries of a statement that holds a pipelined loop: its prologue, steady state and epilogue."""
+
+
+def is_annotated(loop: Any) -> bool:
+    """Whether a ``For`` carries TVM's pipeline annotations."""
+    return STAGE in loop.annotations or ORDER in loop.annotations
+
+
+def async_statements(loop: Any) -> frozenset[str]:
+    """The statements of an annotated loop in op form whose copies shall be asynchronous.
+
+    ScheduleRefused: annotations that do not fit the loop.
+    """
+    form = _form(loop)
+    wanted = set(_integers(loop, ASYNC)) if ASYNC in loop.annotations else set()
+    return frozenset(name for name, (stage, _) in _entries(form)[0].items() if stage in wanted)
+
+
+def annotated_plan(graph: nx.MultiDiGraph, loop: Any, plan: LoopPlan, machine: Machine) -> LoopPlan:
+    """``plan`` with the stages and order that ``loop`` (a For in op form) is annotated with.
+
+    ``graph``: the loop's dependence graph. Depths of rings follow from the stages. ScheduleRefused:
+    annotations that do not fit the loop or break a dependence.
+    """
+    form = _form(loop)
+    entries, reasons = _entries(form)
+    first = min(stage for stage, _ in entries.values())
+    position = {name: place for place, name in enumerate(form.names)}
+    costs = {op.name: op for op in op_costs(graph, plan, machine)}
+    names = sorted(form.names, key=lambda name: (entries[base_name(name)][1], position[name]))
+    ops = insert_waits(
+        graph,
+        [
+            dataclasses.replace(costs[name], stage=entries[base_name(name)][0] - first, order=order)
+            for order, name in enumerate(names)
+        ],
+        keep_order=True,
+    )
+    draft = dataclasses.replace(plan, pipelined=True, ops=tuple(ops), rings=(), ii=0)
+    rings = tuple(
+        RingPlan(
+            buffer=name,
+            scope=str(buf.scope()) or "global",
+            depth=versions_needed(graph, draft, name),
+            slot_bytes=buffer_bytes(buf) or 0,
+            producers=tuple(n for n, node in graph.nodes(data=True) if name in node["writes"]),
+            consumers=tuple(n for n, node in graph.nodes(data=True) if name in node["reads"]),
+            requested=True,
+            reason="as the annotated stages need",
+        )
+        for name, buf in graph.graph["rings"].items()
+    )
+    edges: tuple[EdgePlan, ...] = edge_plans(graph, ops)
+    result = dataclasses.replace(
+        draft,
+        edges=edges,
+        rings=rings,
+        unroll=register_unroll(rings),
+        source="annotation",
+        reasons=(*plan.reasons, *reasons),
+    )
+    verify(graph, result)
+    return result
+
+
+def _form(loop: Any) -> OpLoop:
+    form = op_loop(loop)
+    if form is None:
+        raise InternalError(f"loop '{loop.loop_var.name}' is not in op form")
+    return form
+
+
+def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[str]]:
+    """(stage, order) of each statement of the source, and what was decided on the way."""
+    loop = form.node
+    name = loop.loop_var.name
+    stages, orders = _integers(loop, STAGE), _integers(loop, ORDER)
+    sizes: dict[str, int] = {}
+    for op, stmt in form.ops:
+        size = _NESTED if _holds_annotated_loop(stmt) else 1
+        sizes[base_name(op)] = max(size, sizes.get(base_name(op), 1))
+    for key, found in ((STAGE, stages), (ORDER, orders)):
+        expected = sum(sizes.values()) if len(found) != len(sizes) else len(sizes)
+        if len(found) != expected:
+            raise ScheduleRefused(
+                f"cannot pipeline loop '{name}': {key} has {len(found)} entries, its body has "
+                f"{expected} statements"
+            )
+    if len(stages) != len(orders):
+        raise ScheduleRefused(
+            f"cannot pipeline loop '{name}': {STAGE} has {len(stages)} entries, {ORDER} has "
+            f"{len(orders)}"
+        )
+    if len(set(orders)) != len(orders):
+        twice = next(order for order in orders if orders.count(order) > 1)
+        raise ScheduleRefused(f"cannot pipeline loop '{name}': {ORDER} uses {twice} twice")
+    if stages and min(stages) < 0:
+        raise ScheduleRefused(f"cannot pipeline loop '{name}': {STAGE} has stage {min(stages)}")
+    entries: dict[str, tuple[int, int]] = {}
+    reasons: list[str] = []
+    if len(stages) == len(sizes):
+        sizes = dict.fromkeys(sizes, 1)
+    at = 0
+    for statement, size in sizes.items():
+        inner = stages[at : at + size]
+        entries[statement] = (inner[size // 2], orders[at + size // 2])
+        if len(set(inner)) > 1:
+            reasons.append(
+                f"'{statement}' runs whole in stage {inner[size // 2]}: the prologue of its inner "
+                "loop is not carried across iterations"
+            )
+        at += size
+    return entries, reasons
+
+
+def _integers(loop: Any, key: str) -> list[int]:
+    name = loop.loop_var.name
+    if key not in loop.annotations:
+        raise ScheduleRefused(f"cannot pipeline loop '{name}': it is annotated without {key}")
+    value = loop.annotations[key]
+    items: Sequence[Any] = [value] if not hasattr(value, "__iter__") else list(value)
+    result = [getattr(item, "value", item) for item in items]
+    if any(isinstance(item, bool) or not isinstance(item, int) for item in result):
+        raise ScheduleRefused(f"cannot pipeline loop '{name}': expected integers in {key}")
+    return result
+
+
+def _holds_annotated_loop(stmt: Any) -> bool:
+    found: list[Any] = []
+    walk(stmt, tirx.For, lambda loop: found.append(loop) if is_annotated(loop) else None)
+    return bool(found)

@@ -1,0 +1,201 @@
+"""TVM's pipeline annotations as the user's plan."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+
+from pipeliner.errors import ScheduleRefused
+from pipeliner.machine import H100
+from pipeliner.passes.annotations import annotated_plan, async_statements, is_annotated
+from pipeliner.plan import LoopPlan
+
+from .core_ops import compiled, expand_loop, graph_of, op_form, run, the_loop
+
+
+@T.prim_func(s_tir=True)
+def three(A: T.Buffer((16,), "float32"), D: T.Buffer((16,), "float32")):
+    with T.sblock("root"):
+        for k in T.serial(16):
+            with T.sblock(""):
+                B = T.sblock_alloc_buffer((1,), "float32")
+                C = T.sblock_alloc_buffer((1,), "float32")
+                B[0] = A[k] * T.float32(2)
+                C[0] = B[0] + T.float32(2)
+                D[k] = C[0] + T.float32(1)
+
+
+@T.prim_func(s_tir=True)
+def overwritten(S: T.Buffer((16,), "float32"), C: T.Buffer((16,), "float32")):
+    """The value read is replaced afterwards: the buffer comes from outside the loop."""
+    with T.sblock("root"):
+        B = T.sblock_alloc_buffer((1,), "float32")
+        B[0] = S[0]
+        for k in T.serial(16):
+            C[k] = B[0] + T.float32(1)
+            B[0] = S[k]
+
+
+@T.prim_func(s_tir=True)
+def outside(A: T.Buffer((16,), "float32"), C: T.Buffer((16,), "float32")):
+    with T.sblock("root"):
+        B = T.sblock_alloc_buffer((1,), "float32")
+        for k in T.serial(16):
+            B[0] = A[k]
+            C[k] = B[0]
+
+
+@T.prim_func(s_tir=True)
+def summing(A: T.Buffer((16,), "float32"), C: T.Buffer((16,), "float32")):
+    """S carries a sum although the body allocates it."""
+    with T.sblock("root"):
+        for k in T.serial(16):
+            with T.sblock(""):
+                S = T.sblock_alloc_buffer((1,), "float32")
+                B = T.sblock_alloc_buffer((1,), "float32")
+                S[0] = S[0] + A[k]
+                B[0] = S[0]
+                C[k] = B[0] + S[0]
+
+
+def annotated(func: Any, **annotations: Any) -> Any:
+    """``func`` in op form, its loop annotated with ``software_pipeline_*``."""
+    named = {f"software_pipeline_{key}": value for key, value in annotations.items()}
+
+    def annotate(loop: Any, mutator: Any) -> Any:
+        if loop.loop_var.name != "k":
+            return mutator.default_mutate(loop)
+        return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, loop.body, None, named)
+
+    func = op_form(func)
+    body = tvm_ffi.structural_mutate(func.body, [(tirx.For, annotate)])
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def plan_of(func: Any) -> LoopPlan:
+    return annotated_plan(graph_of(func), the_loop(func).node, LoopPlan("k", "16", True), H100)
+
+
+@pytest.mark.parametrize(
+    ("stage", "order", "depths"),
+    [
+        ([0, 1, 2], [0, 1, 2], {"B": 2, "C": 2}),
+        ([0, 1, 2], [0, 2, 1], {"B": 2, "C": 1}),
+        ([0, 1, 2], [2, 1, 0], {"B": 1, "C": 1}),
+        ([1, 1, 3], [0, 1, 2], {"B": 1, "C": 3}),
+    ],
+)
+def test_legal_plan(stage: list[int], order: list[int], depths: dict[str, int]) -> None:
+    func = annotated(three, stage=stage, order=order)
+    plan = plan_of(func)
+    assert plan.source == "annotation"
+    assert {ring.buffer: ring.depth for ring in plan.rings} == depths
+    expanded = expand_loop(func, plan)
+    assert "software_pipeline" not in expanded.script()
+    a = np.arange(16, dtype="float32")
+    _, d = run(compiled(expanded), a, np.zeros_like(a))
+    np.testing.assert_array_equal(d, a * 2 + 3)
+
+
+@pytest.mark.parametrize(
+    ("func", "stage", "order", "message"),
+    [
+        (three, [0, 1], [0, 1, 2], "software_pipeline_stage has 2 entries, its body has 3"),
+        (three, [0, 1, 2], [0, 1], "software_pipeline_order has 2 entries, its body has 3"),
+        (three, [0, 1, 2], [0, 1, 1], "software_pipeline_order uses 1 twice"),
+        (three, [0, -1, 2], [0, 1, 2], "software_pipeline_stage has stage -1"),
+        (
+            three,
+            [1, 0, 2],
+            [0, 1, 2],
+            "op 'op1' of iteration i must run after 'op0' of iteration i",
+        ),
+        (
+            overwritten,
+            [0, 0],
+            [1, 0],
+            (
+                "op 'op1' of iteration i must run after 'op0' of iteration i, it overwrites what it "
+                "reads from 'B' (WAR)"
+            ),
+        ),
+        (
+            outside,
+            [0, 1],
+            [0, 1],
+            (
+                "op 'op0' of iteration i + 1 must run after 'op1' of iteration i, it overwrites what "
+                "it reads from 'B' (WAR), but stage 0, order 0 puts it earlier in the same step than "
+                "stage 1, order 1; 'B' is not allocated in the loop's body, so it has one version"
+            ),
+        ),
+        (
+            summing,
+            [0, 0, 1],
+            [0, 1, 2],
+            "'S' is read before it is written, so it has one version",
+        ),
+    ],
+)
+def test_illegal_plan_is_refused_with_the_reason(
+    func: Any, stage: list[int], order: list[int], message: str
+) -> None:
+    with pytest.raises(ScheduleRefused) as caught:
+        plan_of(annotated(func, stage=stage, order=order))
+    assert str(caught.value).startswith("cannot pipeline loop 'k': ")
+    assert message in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_carried_value_that_keeps_its_order_is_accepted() -> None:
+    """Read again only after everything that needs the old value: one version of S is enough."""
+    func = annotated(summing, stage=[0, 0, 1], order=[1, 2, 0])
+    plan = plan_of(func)
+    assert {ring.buffer: ring.depth for ring in plan.rings} == {"B": 1}
+
+
+def test_missing_order_is_refused() -> None:
+    with pytest.raises(ScheduleRefused, match="annotated without software_pipeline_order"):
+        plan_of(annotated(three, stage=[0, 1, 2]))
+
+
+def test_async_statements_are_those_of_async_stages() -> None:
+    func = annotated(three, stage=[0, 0, 1], order=[0, 1, 2], async_stages=[0])
+    loop = the_loop(func).node
+    assert is_annotated(loop)
+    assert async_statements(loop) == {"op0", "op1"}
+
+
+def test_nested_loop_counts_as_three_entries() -> None:
+    @T.prim_func(s_tir=True)
+    def nested(A: T.Buffer((8, 4), "float32"), C: T.Buffer((8, 4), "float32")):
+        with T.sblock("root"):
+            for k in T.serial(8):
+                with T.sblock(""):
+                    B = T.sblock_alloc_buffer((4,), "float32")
+                    for i in T.serial(4):
+                        B[i] = A[k, i]
+                    for j in T.serial(
+                        4,
+                        annotations={
+                            "software_pipeline_stage": [0, 1],
+                            "software_pipeline_order": [0, 1],
+                        },
+                    ):
+                        with T.sblock(""):
+                            x = T.sblock_alloc_buffer((1,), "float32")
+                            x[0] = B[j] * T.float32(2)
+                            C[k, j] = x[0] + T.float32(1)
+
+    func = annotated(nested, stage=[0, 0, 1, 1], order=[0, 1, 2, 3])
+    plan = plan_of(func)
+    assert [(op.name, op.stage) for op in plan.ops] == [("op0", 0), ("op1", 1)]
+    assert "'op1' runs whole in stage 1" in plan.reasons[-1]
+    a = np.arange(32, dtype="float32").reshape(8, 4)
+    _, c = run(compiled(expand_loop(func, plan)), a, np.zeros_like(a))
+    np.testing.assert_array_equal(c, a * 2 + 1)

@@ -1,0 +1,119 @@
+"""What a statement reads and writes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from tvm import tirx
+from tvm.ir import Range
+from tvm.script import tirx as T
+
+from pipeliner.passes import ir
+from pipeliner.passes.effects import READ, WRITE, classify, effects
+
+A = ir.buffer([16, 64], "float16", "A", "global")
+S = ir.buffer([16, 64], "float16", "S", "shared.dyn")
+F = ir.buffer([8], "uint32", "F", "local")
+ACC = ir.buffer([4], "float32", "ACC", "local")
+HALF = ir.buffer([8], "float16", "HALF", "local")
+load = tirx.BufferLoad
+
+
+def names(stmt: Any) -> tuple[set[str], set[str]]:
+    found = effects(stmt)
+    return (
+        {str(b.name) for b in found.buffers(READ)},
+        {str(b.name) for b in found.buffers(WRITE)},
+    )
+
+
+def evaluate(call: Any) -> Any:
+    return tirx.Evaluate(call)
+
+
+def at(buf: Any, *index: int) -> Any:
+    return load(buf, list(index))
+
+
+def ldmatrix() -> Any:
+    op = T.ptx["ldmatrix.sync.aligned.m8n8.x4.shared.b16"]
+    return evaluate(op(*[at(F, q) for q in range(4)], T.address_of(at(S, 0, 8))))
+
+
+def mma() -> Any:
+    op = T.ptx["mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32"]
+    acc = [at(ACC, q) for q in range(4)]
+    return evaluate(op(*acc, *[at(F, q) for q in range(6)], *acc))
+
+
+def cp_async(*src_bytes: Any) -> Any:
+    op = T.ptx["cp.async.cg.shared.global.L2::128B"]
+    return evaluate(op(T.address_of(at(S, 1, 0)), T.address_of(at(A, 0, 0)), 16, *src_bytes))
+
+
+@pytest.mark.parametrize(
+    ("stmt", "reads", "writes", "kind"),
+    [
+        (tirx.BufferStore(S, at(A, 0, 0), [0, 0]), {"A"}, {"S"}, "copy"),
+        (tirx.BufferStore(HALF, at(A, 0, 0), [0]), {"A"}, {"HALF"}, "load"),
+        (tirx.BufferStore(S, at(HALF, 0), [0, 0]), {"HALF"}, {"S"}, "store"),
+        (tirx.BufferStore(S, at(A, 0, 0) * at(A, 0, 1), [0, 0]), {"A"}, {"S"}, "compute"),
+        (cp_async(), {"A"}, {"S"}, "copy"),
+        (cp_async(8), {"A"}, {"S"}, "copy"),
+        (ldmatrix(), {"S"}, {"F"}, "load"),
+        (mma(), {"ACC", "F"}, {"ACC"}, "mma"),
+        (evaluate(T.call_extern("int32", "f", S.access_ptr("r"))), {"S"}, set(), "opaque"),
+        (evaluate(T.call_extern("int32", "f", S.access_ptr("w"))), set(), {"S"}, "opaque"),
+        (evaluate(T.call_extern("int32", "f", S.data)), {"S"}, {"S"}, "opaque"),
+        (evaluate(T.call_extern("int32", "f", T.address_of(at(A, 0, 0)))), {"A"}, {"A"}, "opaque"),
+    ],
+)
+def test_reads_writes_and_kind(stmt: Any, reads: set[str], writes: set[str], kind: str) -> None:
+    assert names(stmt) == (reads, writes)
+    assert classify(effects(stmt)) == kind
+
+
+def test_a_masked_copy_is_a_copy() -> None:
+    masked = tirx.if_then_else(tirx.const(True, "bool"), at(A, 0, 0), tirx.const(0, "float16"))
+    assert classify(effects(tirx.BufferStore(S, masked, [0, 0]))) == "copy"
+
+
+def test_block_signature_is_trusted_for_opaque_calls() -> None:
+    call = evaluate(T.call_extern("int32", "f", S.data, A.data))
+    rows = [Range.from_min_extent(0, 16), Range.from_min_extent(0, 64)]
+    block = ir.block("b", call, writes=[tirx.BufferRegion(S, rows)])
+    assert names(block) == ({"A"}, {"A", "S"})
+
+
+def test_what_touches_no_buffer_is_a_fence() -> None:
+    for call in (T.tvm_storage_sync("shared"), T.call_extern("int32", "f"), T.cuda.cta_sync()):
+        assert effects(evaluate(call)).is_fence
+    assert not effects(cp_async()).is_fence
+    assert not effects(mma()).is_fence
+    assert effects(evaluate(T.ptx.cp.async_.wait_group(0))).is_fence
+
+
+def test_atomics_read_and_write() -> None:
+    call = T.cuda.atomic_add(T.address_of(at(A, 0, 0)), tirx.const(1, "float16"))
+    assert names(evaluate(call)) == ({"A"}, {"A"})
+
+
+def test_an_accumulator_is_read_before_it_is_written() -> None:
+    found = effects(mma())
+    modes = [a.mode for a in found.accesses if a.buffer == ACC]
+    assert modes.index(READ) < modes.index(WRITE)
+    assert not found.is_defined_first(ACC, ir.Var("k", "int32"))
+
+
+def test_a_write_that_some_iterations_skip_does_not_define() -> None:
+    k = ir.Var("k", "int32")
+    store = tirx.BufferStore(HALF, at(A, 0, 0), [0])
+    first = tirx.IfThenElse(tirx.EQ(k, ir.i32(0)), store, None)
+    assert not effects(first).is_defined_first(HALF, k)
+    assert effects(store).is_defined_first(HALF, k)
+
+
+def test_own_allocations_do_not_show() -> None:
+    inner = ir.block("b", tirx.BufferStore(HALF, at(A, 0, 0), [0]), allocs=[HALF])
+    assert names(inner) == ({"A"}, set())

@@ -1,0 +1,154 @@
+"""Asynchronous copies: group and wait counts, judged by running them as late as they may land."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm_ffi
+from hypothesis import HealthCheck, assume, given, settings
+from hypothesis import strategies as st
+from tvm import tirx
+from tvm.ir import Call
+from tvm.script import tirx as T
+
+from pipeliner.errors import ScheduleRefused
+from pipeliner.machine import H100
+from pipeliner.passes import ir
+from pipeliner.passes.modulo import schedule_loop
+from pipeliner.passes.modulo_verify import verify
+from pipeliner.plan import LoopPlan, RingPlan
+
+from .async_machine import AsyncMachine
+from .core_ops import expand_loop, graph_of, manual_plan, the_loop
+
+ROWS = 24
+VECTOR = 4
+
+
+def two_copies(n: int | None, low: int = 0, consumers: int = 1) -> Any:
+    """C[k] = As + Bs, with A and B copied asynchronously; a second consumer reads Bs into D."""
+    A, B, C, D = (ir.buffer([ROWS, VECTOR], "float32", name, "global") for name in "ABCD")
+    As, Bs = (ir.buffer([VECTOR], "float32", name, "shared") for name in ("As", "Bs"))
+    extent = ir.Var("n", "int32") if n is None else ir.i32(n)
+    k = ir.Var("k", "int32")
+    load = tirx.BufferLoad
+
+    def copy(name: str, dst: Any, src: Any) -> Any:
+        cp = T.ptx["cp.async.cg.shared.global"]
+        call = cp(T.address_of(load(dst, [0])), T.address_of(load(src, [k, 0])), 16)
+        return ir.op_stmt(name, tirx.Evaluate(call))
+
+    def use(name: str, dst: Any, *sources: Any) -> Any:
+        def element(i: Any) -> Any:
+            value: Any = tirx.const(1.0, "float32")
+            for source in sources:
+                value = value + load(source, [i])
+            return tirx.BufferStore(dst, value, [k, i])
+
+        return ir.op_stmt(name, ir.loop("i", VECTOR, element))
+
+    ops = [copy("As", As, A), copy("Bs", Bs, B), use("C", C, As, Bs)]
+    if consumers == 2:
+        ops.append(use("D", D, Bs))
+    body = ir.block("", ir.seq(*ops), [As, Bs])
+    node = tirx.For(k, ir.i32(low), extent, ir.ForKind.SERIAL, body)
+    params = [A, B, C, D, *([extent] if n is None else [])]
+    return tirx.PrimFunc(params, ir.block("root", node), None, None)
+
+
+def assert_right(func: Any, n: int, low: int = 0, consumers: int = 1) -> None:
+    rng = np.random.default_rng(n)
+    a, b = (rng.standard_normal((ROWS, VECTOR)).astype("float32") for _ in range(2))
+    memory = {"A": a, "B": b, "C": np.zeros_like(a), "D": np.zeros_like(a)}
+    got = AsyncMachine(memory, {"n": n}).run(func)
+    rows = slice(low, low + n)
+    expected_c, expected_d = np.zeros_like(a), np.zeros_like(a)
+    expected_c[rows] = np.float32(1.0) + a[rows] + b[rows]
+    if consumers == 2:
+        expected_d[rows] = np.float32(1.0) + b[rows]
+    np.testing.assert_array_equal(got["C"], expected_c)
+    np.testing.assert_array_equal(got["D"], expected_d)
+
+
+def calls(func: Any, name: str) -> list[Any]:
+    found: list[Any] = []
+    ir.walk(func.body, Call, lambda c: found.append(c) if c.op.name == name else None)
+    return found
+
+
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.lists(st.integers(0, 4), min_size=4, max_size=4),
+    st.permutations(range(4)),
+    st.sampled_from(["rolled", "peeled"]),
+    st.sampled_from([None, *range(8)]),
+    st.sampled_from([0, 3]),
+)
+def test_any_legal_schedule_waits_enough(
+    stages: list[int], order: list[int], epilogue: Any, n: int | None, low: int
+) -> None:
+    func = two_copies(n, low, consumers=2)
+    graph = graph_of(func)
+    plan = manual_plan(graph, [s - min(stages) for s in stages], order, epilogue)
+    try:
+        verify(graph, plan)
+    except ScheduleRefused:
+        assume(False)
+    expanded = expand_loop(func, plan)
+    for trips in range(8) if n is None else [n]:
+        assert_right(expanded, trips, low, consumers=2)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 5])
+@pytest.mark.parametrize("epilogue", ["rolled", "peeled"])
+def test_depths(depth: int, epilogue: Any) -> None:
+    rings = tuple(RingPlan(name, "shared", depth, 0, (), ()) for name in ("As", "Bs"))
+    func = two_copies(None)
+    plan = LoopPlan("k", "n", True, rings=rings, epilogue=epilogue)
+    done = schedule_loop(graph_of(func), the_loop(func).node, plan, H100)
+    assert {ring.buffer: ring.depth for ring in done.rings} == {"As": depth, "Bs": depth}
+    expanded = expand_loop(func, done)
+    for trips in range(8):
+        assert_right(expanded, trips)
+    counts = {int(c.args[0].value) for c in calls(expanded, "tirx.ptx.cp_async_wait_group")}
+    assert counts == {max(0, depth - 2)}
+
+
+def test_producers_split_by_the_consumer_wait_by_groups() -> None:
+    """TVM commits both in one group of its prologue and counts them as two."""
+    func = two_copies(9)
+    plan = manual_plan(graph_of(func), [0, 0, 3], [0, 2, 1])
+    assert {ring.buffer: ring.depth for ring in plan.rings} == {"As": 4, "Bs": 3}
+    expanded = expand_loop(func, plan)
+    waits = calls(expanded, "tirx.ptx.cp_async_wait_group")
+    assert [int(c.args[0].value) for c in waits] == [5]
+    assert_right(expanded, 9)
+
+
+def test_one_wait_fewer_reads_what_has_not_landed() -> None:
+    """The interpreter objects to a wait that waits for too little."""
+    func = two_copies(6)
+    expanded = expand_loop(func, manual_plan(graph_of(func), [0, 0, 2], [1, 2, 0]))
+
+    def weaken(call: Any) -> Any:
+        if call.op.name != "tirx.ptx.cp_async_wait_group":
+            return call
+        return T.ptx.cp.async_.wait_group(int(call.args[0].value) + 1)
+
+    body = tvm_ffi.structural_map(expanded.body, [(Call, weaken)])
+    weak = tirx.PrimFunc(expanded.params, body, None, None)
+    assert_right(expanded, 6)
+    with pytest.raises(AssertionError):
+        assert_right(weak, 6)
+
+
+def test_a_copy_without_a_wait_is_refused() -> None:
+    func = two_copies(6)
+    graph = graph_of(func)
+    plan = manual_plan(graph, [0, 0, 1], [0, 1, 2])
+    bare = dataclasses.replace(plan, ops=tuple(op for op in plan.ops if op.kind != "wait"))
+    with pytest.raises(ScheduleRefused, match="'C' of iteration i reads 'As' with no wait"):
+        verify(graph, bare)

@@ -1,0 +1,340 @@
+"""Modulo schedules: the search on numbers, the forms that kernels need, and the verifier."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from typing import Any
+
+import networkx as nx
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeliner.errors import ScheduleRefused
+from pipeliner.machine import H100
+from pipeliner.passes import ir
+from pipeliner.passes.modulo import schedule_loop
+from pipeliner.passes.modulo_search import Arc, Problem, is_valid, rec_mii, res_mii, schedule
+from pipeliner.passes.modulo_verify import verify, versions_needed
+from pipeliner.plan import LoopPlan, OpKind, OpPlan, Pipe, RingPlan
+
+
+@dataclasses.dataclass(frozen=True)
+class Op:
+    """One op of a hand-made graph: what it touches and costs."""
+
+    name: str
+    kind: OpKind
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    pipe: Pipe
+    latency: int
+    occupancy: int
+    is_async: bool = False
+
+    @property
+    def is_global_load(self) -> bool:
+        return self.pipe == "l2"
+
+
+def graph_of(ops: list[Op], rings: dict[str, str]) -> Any:
+    """The dependence graph of ``ops``; ``rings``: scope by name; all other buffers carry values."""
+    graph = nx.MultiDiGraph()
+    buffers = {name: ir.buffer([64], "float16", name, scope) for name, scope in rings.items()}
+    graph.graph.update(trip=16, rings=buffers, carried=(), outer=("acc",), threads=128)
+    for index, op in enumerate(ops):
+        graph.add_node(
+            op.name,
+            index=index,
+            kind=op.kind,
+            reads=op.reads,
+            writes=op.writes,
+            is_async=op.is_async,
+            is_global_load=op.is_global_load,
+        )
+    for i, u in enumerate(ops):
+        for j, v in enumerate(ops):
+            pairs = (
+                ("RAW", u.writes, v.reads),
+                ("WAR", u.reads, v.writes),
+                ("WAW", u.writes, v.writes),
+            )
+            for kind, one, other in pairs:
+                for buffer in set(one) & set(other):
+                    if i < j:
+                        graph.add_edge(u.name, v.name, kind=kind, buffer=buffer, distance=0)
+                    if buffer not in rings:
+                        graph.add_edge(u.name, v.name, kind=kind, buffer=buffer, distance=1)
+    return graph
+
+
+def scheduled(ops: list[Op], rings: dict[str, str], depths: dict[str, int], **fields: Any) -> Any:
+    """(graph, plan) of a loop with these ops and planned depths."""
+    graph = graph_of(ops, rings)
+    requested = fields.pop("requested", False)
+    plan = LoopPlan(
+        "k",
+        "16",
+        True,
+        ops=tuple(
+            OpPlan(op.name, op.kind, op.name, op.pipe, op.latency, op.occupancy) for op in ops
+        ),
+        rings=tuple(
+            RingPlan(name, rings.get(name, ""), depth, 0, (), (), requested=requested)
+            for name, depth in depths.items()
+        ),
+        **fields,
+    )
+    return graph, schedule_loop(graph, None, plan, H100)
+
+
+def copies(latency: int = 600) -> list[Op]:
+    return [
+        Op("A_shared", "copy", ("A",), ("As",), "l2", latency, 50, is_async=True),
+        Op("B_shared", "copy", ("B",), ("Bs",), "l2", latency, 50, is_async=True),
+    ]
+
+
+def tile(steps: int, latency: int = 100) -> tuple[list[Op], dict[str, str]]:
+    """Two async copies and ``steps`` k-steps of fragment loads and mma."""
+    ops, rings = copies(latency), {"As": "shared", "Bs": "shared"}
+    for j in range(steps):
+        ops += [
+            Op(f"mma.k{j}.a", "load", ("As",), (f"a{j}",), "lsu", 61, 32),
+            Op(f"mma.k{j}.b", "load", ("Bs",), (f"b{j}",), "lsu", 61, 32),
+            Op(f"mma.k{j}", "mma", (f"a{j}", f"b{j}", "acc"), ("acc",), "tensor", 160, 128),
+        ]
+        rings |= {f"a{j}": "local", f"b{j}": "local"}
+    return ops, rings
+
+
+def names(plan: LoopPlan) -> list[str]:
+    return [f"{op.name}@{op.stage}" for op in sorted(plan.ops, key=lambda op: op.order)]
+
+
+@pytest.mark.parametrize("steps", [2, 3, 4, 8])
+@pytest.mark.parametrize("depth", [2, 3, 4])
+def test_fragments_are_prefetched_across_tiles(steps: int, depth: int) -> None:
+    ops, rings = tile(steps)
+    _, plan = scheduled(ops, rings, {"As": depth, "Bs": depth})
+    last = depth - 1
+    expected = ["A_shared@0", "B_shared@0"]
+    for j in range(1, steps):
+        expected += [f"mma.k{j}.a@{last}", f"mma.k{j}.b@{last}", f"mma.k{j - 1}@{last}"]
+    expected += [f"A_shared.wait@{last - 1}", f"mma.k0.a@{last - 1}", f"mma.k0.b@{last - 1}"]
+    assert names(plan) == [*expected, f"mma.k{steps - 1}@{last}"]
+    assert plan.ii == plan.res_mii == 128 * steps
+    assert plan.limiter == "pipe tensor"
+    assert plan.unroll == 1
+    assert plan.ring("As").depth == plan.ring("Bs").depth == depth
+
+
+def test_a_load_bound_tile_keeps_the_order() -> None:
+    ops, rings = tile(4)
+    slow, _ = tile(4, latency=4000)
+    _, bound = scheduled(slow, rings, {"As": 3, "Bs": 3})
+    assert names(bound) == names(scheduled(ops, rings, {"As": 3, "Bs": 3})[1])
+    assert bound.ii == bound.rec_mii > 4000 // 3
+    assert bound.limiter == "depth of the rings"
+
+
+def test_one_step_needs_two_versions_of_its_fragments() -> None:
+    ops, rings = tile(1)
+    _, plan = scheduled(ops, rings, {"As": 3, "Bs": 3})
+    assert plan.ii == 128
+    assert plan.ring("a0").depth == plan.ring("b0").depth == plan.unroll == 2
+
+
+def test_without_fragments_one_wait_starts_the_step() -> None:
+    ops = [*copies(), Op("C", "compute", ("As", "Bs", "acc"), ("acc",), "fma", 1004, 1000)]
+    _, plan = scheduled(ops, {"As": "shared", "Bs": "shared"}, {"As": 4, "Bs": 4})
+    assert names(plan) == ["A_shared.wait@3", "A_shared@0", "B_shared@0", "C@3"]
+
+
+def test_rings_may_differ_in_depth() -> None:
+    ops = [*copies(), Op("C", "compute", ("As", "Bs", "acc"), ("acc",), "fma", 1004, 1000)]
+    _, plan = scheduled(ops, {"As": "shared", "Bs": "shared"}, {"As": 4, "Bs": 2})
+    assert names(plan) == ["A_shared.wait@3", "A_shared@0", "B_shared@2", "C@3"]
+    assert (plan.ring("As").depth, plan.ring("Bs").depth) == (4, 2)
+
+
+def test_depth_one_is_program_order() -> None:
+    ops, rings = tile(2)
+    _, plan = scheduled(ops, rings, {"As": 1, "Bs": 1})
+    order = [name.split("@")[0] for name in names(plan)]
+    assert order == ["A_shared", "B_shared", "A_shared.wait", *[op.name for op in ops[2:]]]
+    assert plan.stages == 1
+
+
+def test_copy_through_registers_loads_early_and_stores_late() -> None:
+    ops = [
+        Op("A_shared.load", "load", ("A",), ("Al",), "l2", 600, 100),
+        Op("A_shared.store", "store", ("Al",), ("As",), "lsu", 61, 32),
+        Op("C", "compute", ("As", "acc"), ("acc",), "fma", 1004, 1000),
+    ]
+    _, plan = scheduled(ops, {"As": "shared", "Al": "local"}, {"As": 2})
+    assert names(plan) == ["A_shared.load@0", "C@1", "A_shared.store@0"]
+    assert (plan.ring("As").depth, plan.ring("Al").depth, plan.unroll) == (2, 1, 1)
+
+
+def test_a_streaming_loop_loads_iterations_ahead() -> None:
+    ops = [
+        Op("x.load", "load", ("A",), ("x",), "l2", 600, 10),
+        Op("x", "compute", ("x",), ("C",), "fma", 14, 10),
+    ]
+    graph = graph_of(ops, {"x": "local"})
+    graph.remove_edges_from(
+        [(u, v, key) for u, v, key, e in graph.edges(keys=True, data=True) if e["buffer"] == "C"]
+    )
+    rings = (RingPlan("x", "local", 4, 0, (), ()),)
+    costs = tuple(OpPlan(o.name, o.kind, o.name, o.pipe, o.latency, o.occupancy) for o in ops)
+    plan = schedule_loop(graph, None, LoopPlan("k", "n", True, ops=costs, rings=rings), H100)
+    assert names(plan) == ["x.load@0", "x@3"]
+    assert plan.limiter == "depth of the rings"
+    assert plan.unroll == 4
+    assert plan.ii == -(-(600 + 10) // 4)
+
+
+def attention(softmax: int) -> tuple[list[Op], dict[str, str]]:
+    """S = Q K^T, softmax with running maximum and sum, O = O * scale + P V."""
+    ops = [
+        Op("K_shared", "copy", ("K",), ("Ks",), "l2", 600, 100, is_async=True),
+        Op("V_shared", "copy", ("V",), ("Vs",), "l2", 600, 100, is_async=True),
+        Op("S", "mma", ("Ks", "Q"), ("s",), "tensor", 545, 512),
+        Op("softmax", "compute", ("s", "m"), ("p", "m", "scale"), "sfu", softmax + 20, softmax),
+        Op("rescale", "compute", ("scale", "O"), ("O",), "fma", 68, 64),
+        Op("O_update", "mma", ("p", "Vs", "O"), ("O",), "tensor", 545, 512),
+    ]
+    rings = {"Ks": "shared", "Vs": "shared"} | dict.fromkeys(("s", "p", "scale"), "local")
+    return ops, rings
+
+
+@pytest.mark.parametrize("softmax", [100, 500, 900])
+def test_attention_overlaps_softmax_with_the_matmuls(softmax: int) -> None:
+    """Sequentially 545 + softmax + 20 + 68 + 545 cycles an iteration; the tensor pipe needs 1024."""
+    ops, rings = attention(softmax)
+    _, plan = scheduled(ops, rings, {"Ks": 2, "Vs": 2})
+    assert plan.ii == max(plan.res_mii, plan.rec_mii) == 1024
+    assert plan.op("S").stage < plan.op("O_update").stage
+    waits = [op.name for op in plan.ops if op.kind == "wait"]
+    assert sorted(waits) == ["K_shared.wait", "V_shared.wait"]
+
+
+def test_softmax_that_dominates_sets_the_interval() -> None:
+    ops, rings = attention(3000)
+    _, plan = scheduled(ops, rings, {"Ks": 2, "Vs": 2})
+    assert plan.ii <= 3000 * 1.125
+    assert plan.ii == plan.res_mii or plan.reasons
+
+
+def test_requested_depth_that_dependences_forbid_is_refused() -> None:
+    """The index of the next tile comes out of the compute: nothing can be loaded ahead."""
+    ops = [
+        Op("A_shared", "copy", ("A", "next"), ("As",), "l2", 600, 100, is_async=True),
+        Op("C", "compute", ("As", "acc"), ("acc", "next"), "fma", 104, 100),
+    ]
+    with pytest.raises(ScheduleRefused, match=r"cannot give 'As' 3 slots in loop 'k': its depend"):
+        scheduled(ops, {"As": "shared"}, {"As": 3}, requested=True)
+
+
+def test_ring_from_outside_is_refused() -> None:
+    ops = [*copies(), Op("C", "compute", ("As", "Bs", "acc"), ("acc",), "fma", 104, 100)]
+    with pytest.raises(ScheduleRefused, match=r"cannot give 'As' 2 slots .* does not allocate it"):
+        scheduled(ops, {"Bs": "shared"}, {"As": 2, "Bs": 2}, requested=True)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            ("C", {"stage": 0}),
+            "op 'C' of iteration i reads 'As' with no wait between it and the copy 'A_shared'",
+        ),
+        (
+            ("A_shared", {"stage": 5}),
+            (
+                "op 'C' of iteration i must run after 'A_shared' of iteration i, it reads what it "
+                "writes to 'As' (RAW), but stage 2, order 3 puts it 3 steps earlier"
+            ),
+        ),
+        (
+            ("A_shared", {"order": 99}),
+            "",
+        ),
+    ],
+)
+def test_verifier_names_what_breaks(change: tuple[str, dict[str, int]], message: str) -> None:
+    ops = [*copies(), Op("C", "compute", ("As", "Bs", "acc"), ("acc",), "fma", 1004, 1000)]
+    graph, plan = scheduled(ops, {"As": "shared", "Bs": "shared"}, {"As": 3, "Bs": 3})
+    edited = dataclasses.replace(
+        plan,
+        ops=tuple(
+            dataclasses.replace(op, **change[1]) if op.name == change[0] else op for op in plan.ops
+        ),
+    )
+    if not message:
+        verify(graph, edited)
+        return
+    with pytest.raises(ScheduleRefused, match=re.escape(message)):
+        verify(graph, edited)
+
+
+def test_verifier_recounts_slots_and_pipes() -> None:
+    ops = [*copies(), Op("C", "compute", ("As", "Bs", "acc"), ("acc",), "fma", 1004, 1000)]
+    graph, plan = scheduled(ops, {"As": "shared", "Bs": "shared"}, {"As": 3, "Bs": 3})
+    assert versions_needed(graph, plan, "As") == 3
+    shallow = tuple(dataclasses.replace(ring, depth=2) for ring in plan.rings)
+    with pytest.raises(ScheduleRefused, match=r"slot i % 2 of 'As' .* 3 slots needed, the ring h"):
+        verify(graph, dataclasses.replace(plan, rings=shallow))
+    with pytest.raises(ScheduleRefused, match="pipe fma is busy for 1000 cycles"):
+        verify(graph, dataclasses.replace(plan, ii=999))
+
+
+@st.composite
+def problems(draw: Any) -> Problem:
+    size = draw(st.integers(1, 9))
+    busy = tuple(draw(st.integers(0, 12)) for _ in range(size))
+    pipes = tuple(draw(st.sampled_from(["a", "b", "c"])) for _ in range(size))
+    arcs = []
+    for _ in range(draw(st.integers(0, 2 * size))):
+        u, v = draw(st.integers(0, size - 1)), draw(st.integers(0, size - 1))
+        distance = draw(st.integers(0, 2)) if u < v else draw(st.integers(1, 3))
+        arcs.append(Arc(u, v, draw(st.integers(0, 40)), distance))
+    return Problem(pipes, busy, tuple(arcs))
+
+
+@settings(max_examples=200, deadline=None)
+@given(problems())
+def test_search_meets_every_arc_and_pipe(problem: Problem) -> None:
+    interval, starts = schedule(problem)
+    assert interval >= max(res_mii(problem)[0], rec_mii(problem))
+    assert is_valid(problem, interval, starts)
+    for pipe in set(problem.pipes):
+        used: set[int] = set()
+        for i, start in enumerate(starts):
+            cycles = {(start + c) % interval for c in range(problem.busy[i])}
+            if problem.pipes[i] == pipe:
+                assert not used & cycles
+                used |= cycles
+
+
+@settings(max_examples=100, deadline=None)
+@given(problems())
+def test_recurrence_bound_is_the_slowest_cycle(problem: Problem) -> None:
+    graph = nx.MultiDiGraph()
+    for arc in problem.arcs:
+        graph.add_edge(arc.src, arc.dst, delay=arc.delay, distance=arc.distance)
+    slowest = 1
+    for cycle in nx.simple_cycles(nx.DiGraph(graph)):
+        hops = [graph[u][v].values() for u, v in zip(cycle, cycle[1:] + cycle[:1])]
+        slowest = max(slowest, _ratio(hops))
+    assert rec_mii(problem) == slowest
+
+
+def _ratio(hops: list[Any]) -> int:
+    """The greatest ceil(delay / distance) over every choice of parallel arcs."""
+    totals = {(0, 0)}
+    for options in hops:
+        totals = {(d + o["delay"], n + o["distance"]) for d, n in totals for o in options}
+    return max(-(-delay // distance) for delay, distance in totals)
