@@ -10,7 +10,7 @@ StorageRewrite, which would otherwise give two of them the same bytes behind the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -77,7 +77,7 @@ def _arena(kernel: Any, places: Mapping[str, SmemBuffer]) -> Any:
         return kernel
     placed = {buffer: _placed(buffer, places) for buffer in dynamic}
     size = max(place.offset + place.bytes for place in placed.values())
-    arena = ir.buffer([size], "uint8", ARENA, DYNAMIC)
+    arena = _allocation(size, list(placed))
     views = {buffer: _View(_fresh(buffer), place.offset) for buffer, place in placed.items()}
     _add_aliases(kernel, views)
     body = _rewrite(kernel.body, views)
@@ -86,6 +86,17 @@ def _arena(kernel: Any, places: Mapping[str, SmemBuffer]) -> Any:
         for view in sorted(views.values(), key=lambda view: view.offset)
     ]
     return with_bodies(kernel, [ir.seq(tirx.AllocBuffer(arena), *declared, body)])
+
+
+def _allocation(size: int, buffers: Sequence[Any]) -> Any:
+    """The arena: bytes, or elements of the one type that every buffer has.
+
+    StorageRewrite retypes an allocation all of whose views have one type, and keeps its number of
+    elements: bytes would become as many halves.
+    """
+    kinds = {str(buffer.dtype) for buffer in buffers}
+    dtype = kinds.pop() if len(kinds) == 1 else "uint8"
+    return ir.buffer([-(-size // ir.dtype_bytes(dtype))], dtype, ARENA, DYNAMIC)
 
 
 def _placed(buffer: Any, places: Mapping[str, SmemBuffer]) -> SmemBuffer:
