@@ -47,6 +47,7 @@ from .ir import (
 from .kernels import bodies, thread_extents, thread_tag, with_block, with_bodies
 from .normalise import hoist_initialisation, inline_bindings
 from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest, is_call, masked_load
+from .uniform import Uniformity
 
 DEPTH: Final = "pipeliner.depth"
 ANNOTATED: Final = "software_pipeline_"
@@ -70,8 +71,9 @@ class Kernel:
 def recognise(func: Any) -> tuple[Any, Kernel]:
     """``func`` with its candidate loops in op form, and what they hold."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
-    found = _Finder(func, threads)
-    body = found.visit(hoist_initialisation(func.body), _Context())
+    hoisted = hoist_initialisation(func.body)
+    found = _Finder(func, threads, Uniformity(hoisted))
+    body = found.visit(hoisted, _Context())
     axes = [str(tag) for tag in found.thread_tags]
     info = KernelInfo(
         name=str((func.attrs or {}).get("global_symbol", "main")),
@@ -103,6 +105,7 @@ class _Finder:
 
     func: Any
     threads: dict[Var, int]
+    uniformity: Uniformity
     loops: list[LoopInfo] = field(default_factory=list)
     declined: list[tuple[str, str]] = field(default_factory=list)
     grid: list[int | None] = field(default_factory=list)
@@ -135,11 +138,7 @@ class _Finder:
         if isinstance(stmt, SBlockRealize):
             self.buffers += [buf for buf in stmt.block.alloc_buffers if not is_global(buf)]
         if isinstance(stmt, tirx.IfThenElse):
-            divergent = (
-                context.divergent
-                or uses(stmt.condition, self.threads)
-                or bool(_loads(stmt.condition))
-            )
+            divergent = context.divergent or not self.uniformity.is_uniform(stmt.condition)
             context = _Context(context.loops, divergent)
         inner = bodies(stmt)
         return with_bodies(stmt, [self.visit(part, context) for part in inner]) if inner else stmt
@@ -156,7 +155,9 @@ class _Finder:
         if nest is not None and not self.threads and not _is_annotated(loop) and self.grid:
             return loop  # a tile's own dimensions, not iterations
         before = len(self.loops)
-        inside = _Context((*context.loops, loop), context.divergent)
+        inside = context
+        if const_int(loop.extent) != 1:
+            inside = _Context((*context.loops, loop), context.divergent)
         body = self.visit(loop.body, inside)
         if len(self.loops) > before and not _is_annotated(loop):
             self.declined.append((_name(loop), "a loop inside it is pipelined instead"))
@@ -172,17 +173,16 @@ class _Finder:
         if not self.grid and not self.threads:
             return "the loop runs on the CPU: nothing around it is bound to the GPU"
         trip = const_int(loop.extent)
-        if trip is not None and trip <= SHORT and context.loops:
+        around = [const_int(other.extent) for other in context.loops]
+        if trip is not None and trip <= SHORT and any(n is None or n > SHORT for n in around):
             return f"{trip} iterations inside another loop: too few to overlap"
         if trip in (0, 1):
             return f"{trip} iterations: nothing to overlap"
         for bound in (loop.min, loop.extent):
-            if uses(bound, self.threads) or _loads(bound):
-                return (
-                    "trip count depends on the thread"
-                    if uses(bound, self.threads)
-                    else ("trip count is loaded from memory: threads may disagree on it")
-                )
+            if uses(bound, self.threads):
+                return "trip count depends on the thread"
+            if not self.uniformity.is_uniform(bound):
+                return "trip count is loaded from memory: threads may disagree on it"
         found = effects(loop.body)
         reads, writes = found.buffers(READ), found.buffers(WRITE)
         if not any(is_global(buf) for buf in reads):

@@ -174,8 +174,8 @@ def _units(value: Expr, may_load: Callable[[Any], bool]) -> list[Expr]:
         masked = masked_load(expr)
         if masked is not None:
             load, mask = masked
-            plain = not any(_loads(index) for index in load.indices)
-            if plain and may_load(load) and not any(_loads(part) for part in mask):
+            found_at = [inner for index in load.indices for inner in _loads(index)]
+            if all(map(may_load, [load, *found_at])) and not any(_loads(part) for part in mask):
                 add(expr)
             return
         if is_call(expr, "if_then_else"):
