@@ -50,6 +50,7 @@ from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest, is_call, masked
 from .uniform import Uniformity
 
 DEPTH: Final = "pipeliner.depth"
+WARP: Final = 32
 ANNOTATED: Final = "software_pipeline_"
 SHORT: Final = 4
 """Iterations that nvcc unrolls anyway; the loop around such a loop has more to overlap."""
@@ -117,8 +118,8 @@ class _Finder:
 
     def registers(self) -> int:
         """Registers of a thread's own buffers, in a function that binds its threads."""
-        private = [buffer_bytes(buf) or 0 for buf in self.buffers if not is_shared(buf)]
-        return sum(private) // 4 if self.threads else 0
+        private = sum(_thread_bytes(buf) for buf in self.buffers if not is_shared(buf))
+        return private // 4 if self.threads else 0
 
     def outer_buffers(self) -> tuple[tuple[str, str, int], ...]:
         """Name, scope and bytes of what is allocated outside the candidate loops."""
@@ -320,6 +321,12 @@ def matmul_info(name: str, matmul: Matmul) -> MatmulInfo:
         warps=_pair(hints.get("pipeliner.warps")),
         thread_tile=_pair(hints.get("pipeliner.thread_tile")),
     )
+
+
+def _thread_bytes(buf: Buffer) -> int:
+    """What one thread holds of a private buffer; fragments are spread over a warp."""
+    size = buffer_bytes(buf) or 0
+    return size // WARP if str(buf.scope()).startswith(("warp", "wmma.")) else size
 
 
 def _statement_info(name: str, stmt: Stmt, cost: Cost, bound: bool) -> StatementInfo:
