@@ -13,10 +13,11 @@ from tvm import sym, tirx
 from tvm.script import tirx as T
 
 from ..errors import LoweringError
-from .indexing import affine, alignment, at_lane, offset, unproven
+from .indexing import affine, alignment, at_lane, is_uniform, offset, unproven
 from .ir import (
     Expr,
     ForKind,
+    SBlockRealize,
     Stmt,
     Var,
     const_int,
@@ -39,15 +40,45 @@ def as_cp_async(name: str, stmt: Stmt, analyzer: Any) -> Stmt:
     ``analyzer`` knows the ranges of the loops around and in it. LoweringError names what keeps a
     store of op ``name`` from being one.
     """
-    is_vector = isinstance(stmt, tirx.For) and stmt.kind == ForKind.VECTORIZED
-    if is_vector and isinstance(stmt.body, tirx.BufferStore):
-        return _vector(name, stmt.body, stmt.loop_var, const_int(stmt.extent) or 1, analyzer)
+    if isinstance(stmt, tirx.For) and stmt.kind == ForKind.VECTORIZED:
+        lane, lanes = stmt.loop_var, const_int(stmt.extent) or 1
+        store, predicate = _inside_block(stmt.body)
+        if isinstance(store, tirx.BufferStore) and is_uniform(predicate, lane, lanes):
+            copy = _vector(name, store, lane, lanes, analyzer)
+            if const_int(predicate) == 1:
+                return copy
+            return tirx.IfThenElse(at_lane(predicate, lane, 0), copy, None)
     if isinstance(stmt, tirx.BufferStore):
         return _vector(name, stmt, Var("v", "int32"), 1, analyzer)
     inner = bodies(stmt)
     if not inner:
         raise LoweringError(f"cannot copy '{name}' by cp.async: a {type(stmt).__name__} is no copy")
     return with_bodies(stmt, [as_cp_async(name, body, analyzer) for body in inner])
+
+
+def _inside_block(stmt: Stmt) -> tuple[Stmt, Expr]:
+    """The statement of a block that allocates nothing, and the predicate that it runs under."""
+    if not isinstance(stmt, SBlockRealize):
+        return stmt, tirx.const(1, "bool")
+    block = stmt.block
+    if block.alloc_buffers or block.match_buffers or block.init is not None:
+        return stmt, stmt.predicate
+    return block.body, stmt.predicate
+
+
+def _guarded_store(stmt: Stmt) -> tuple[Any, list[Expr]]:
+    """The store inside ``stmt`` and the conditions around it; no store when there is more."""
+    guards: list[Expr] = []
+    while isinstance(stmt, (SBlockRealize, tirx.IfThenElse)):
+        if isinstance(stmt, SBlockRealize):
+            guards += conjuncts(stmt.predicate)
+            stmt = stmt.block.body
+        elif stmt.else_case is None:
+            guards += conjuncts(stmt.condition)
+            stmt = stmt.then_case
+        else:
+            return None, []
+    return (stmt, guards) if isinstance(stmt, tirx.BufferStore) else (None, [])
 
 
 def _vector(name: str, store: Any, lane: Var, lanes: int, analyzer: Any) -> Stmt:
