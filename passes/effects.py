@@ -255,7 +255,7 @@ class _Collector:
         self.result.locals[node.buffer] = None
 
     def _call(self, node: Any, visitor: Any) -> None:
-        name = getattr(node.op, "name", "") if isinstance(node.op, Op) else ""
+        name = _called(node)
         if name in _POINTERS:
             self._pointer(node, None, visitor)
         elif name in _TRANSPARENT or (name and _is_pure(node.op)):
@@ -319,22 +319,22 @@ class _Collector:
 
     def _pointer(self, arg: Any, role: str | None, visitor: Any) -> None:
         """An address, or an element by reference, that an instruction accesses as ``role``."""
-        while isinstance(arg, Call) and arg.op.name in _TRANSPARENT:
+        while _called(arg) in _TRANSPARENT:
             arg = arg.args[0]
         if isinstance(arg, TensorLoad):  # a register operand, by reference
             for index in arg.indices:
                 visitor.visit(index)
             self._access(arg.source, role or BOTH, _point(arg.indices))
             return
-        if not isinstance(arg, Call) or arg.op.name not in _POINTERS:
+        if _called(arg) not in _POINTERS:
             visitor.visit(arg)
             return
-        if arg.op.name == "tirx.address_of":
+        if _called(arg) == "tirx.address_of":
             target = arg.args[0]
             for index in target.indices:
                 visitor.visit(index)
             self._access(target.source, *self._role(target.source, role))
-        elif arg.op.name == "tirx.tvm_access_ptr":
+        elif _called(arg) == "tirx.tvm_access_ptr":
             mask = _const(arg.args[4])
             masked = {1: READ, 2: WRITE}.get(mask or 0, BOTH)
             visitor.visit(arg.args[2])
@@ -357,6 +357,13 @@ class _Collector:
         self.result.accesses.append(Access(buf, mode, box, tuple(self.guards)))
 
 
+def _called(expr: Any) -> str:
+    """The name of the operator that ``expr`` calls; empty for anything else."""
+    if isinstance(expr, Call) and isinstance(expr.op, Op):
+        return str(expr.op.name)
+    return ""
+
+
 def _is_pure(op: Any) -> bool:
     effect = op.get_attr("TCallEffectKind")
     return effect is not None and int(effect) <= _OPAQUE_EFFECT
@@ -365,7 +372,7 @@ def _is_pure(op: Any) -> bool:
 def _is_moved(value: Any) -> bool:
     if isinstance(value, tirx.Cast):
         return _is_moved(value.value)
-    if isinstance(value, Call) and value.op.name.endswith("if_then_else"):
+    if _called(value).endswith("if_then_else"):
         return _is_moved(value.args[1])
     if isinstance(value, tirx.Select):
         return _is_moved(value.true_value)

@@ -33,6 +33,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ..errors import PipelinerError, PlanError
 from ..plan import KernelPlan, LoopPlan, OpPlan
+from .async_groups import commit_points, wait_counts
 from .ir import (
     ORIGIN_ATTR,
     Buffer,
@@ -46,6 +47,7 @@ from .ir import (
     seq,
     walk,
 )
+from .iteration import Iteration
 from .op_form import OpLoop, op_loop
 from .rings import Ring, definitions, instantiate, make_ring
 
@@ -93,36 +95,6 @@ def expand(func: Any, plan: KernelPlan) -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _Iteration:
-    """``base + offset``, from 0. ``base``: None for a constant, else a multiple of ``unit``."""
-
-    base: Expr | None
-    offset: int
-    unit: int = 1
-    text: str = ""
-
-    def value(self, dtype: str) -> Expr:
-        if self.base is None:
-            return tirx.const(self.offset, dtype)
-        return self.base + tirx.const(self.offset, dtype) if self.offset else self.base
-
-    def slot(self, depth: int, dtype: str) -> Expr:
-        if self.base is None or self.unit % depth == 0:
-            return tirx.const(self.offset % depth, dtype)
-        return tirx.floormod(self.value(dtype), tirx.const(depth, dtype))
-
-    def slot_text(self, depth: int) -> str:
-        if self.base is None or self.unit % depth == 0:
-            return str(self.offset % depth)
-        return f"({self}) % {depth}" if self.offset else f"{self.text} % {depth}"
-
-    def __str__(self) -> str:
-        if self.base is None:
-            return str(self.offset)
-        return f"{self.text} + {self.offset}" if self.offset else self.text
-
-
-@dataclass(frozen=True, slots=True)
 class _Op:
     """One op of the plan and what a copy of it needs.
 
@@ -147,7 +119,7 @@ class _Op:
         return self.plan.stage
 
 
-_Step: TypeAlias = "Callable[[int], _Iteration | None]"
+_Step: TypeAlias = "Callable[[int], Iteration | None]"
 """The iteration that an op of a given stage works on in one step, None when it is idle."""
 
 
@@ -163,8 +135,9 @@ class _Expansion:
         private = [ring.depth for ring in self.rings.values() if _in_registers(ring.buffer)]
         self.unroll = math.lcm(1, *private)
         self.ops = [self._op(op) for op in sorted(plan.ops, key=lambda op: op.order)]
-        self.groups = _commit_points(self.ops)
-        self.waits = _wait_counts(self.ops, self.groups, plan)
+        ordered = [op.plan for op in self.ops]
+        self.groups = commit_points(ordered, {op.name for op in self.ops if op.is_async})
+        self.waits = wait_counts(ordered, self.groups, plan)
         self.emitted: set[str] = set()
 
     def emit(self) -> Stmt:
@@ -227,9 +200,9 @@ class _Expansion:
         parts = [self._steady(tirx.max(self.n - last, self._const(0)), guarded=False)]
         for drain in range(self.last):
             # Step max(n, S - 1) + drain: whatever the steady loop left in the pipeline.
-            def at(stage: int, drain: int = drain) -> _Iteration | None:
+            def at(stage: int, drain: int = drain) -> Iteration | None:
                 text = f"max({self._trip_text()}, {self.last})"
-                return _Iteration(base, drain - stage, 1, text) if stage > drain else None
+                return Iteration(base, drain - stage, 1, text) if stage > drain else None
 
             parts += self._step(at, "epilogue")
         return parts
@@ -251,8 +224,8 @@ class _Expansion:
         parts: list[Stmt] = []
         for copy in range(self.unroll):
 
-            def at(stage: int, copy: int = copy) -> _Iteration:
-                return _Iteration(base, copy + self.last - stage, self.unroll, text)
+            def at(stage: int, copy: int = copy) -> Iteration:
+                return Iteration(base, copy + self.last - stage, self.unroll, text)
 
             step = self._step(at, "steady", guarded)
             if copy and self.static is None:
@@ -271,9 +244,9 @@ class _Expansion:
     def _constant(self, step: int) -> _Step:
         """Step ``step``, counted from the first of the prologue."""
 
-        def at(stage: int) -> _Iteration | None:
+        def at(stage: int) -> Iteration | None:
             idle = step < stage or (self.static is not None and step - stage >= self.static)
-            return None if idle else _Iteration(None, step - stage)
+            return None if idle else Iteration(None, step - stage)
 
         return at
 
@@ -292,7 +265,7 @@ class _Expansion:
         return _merge(items)
 
     def _emit(
-        self, op: _Op, at: _Iteration, phase: str, guarded: bool
+        self, op: _Op, at: Iteration, phase: str, guarded: bool
     ) -> tuple[int | None, Any, Stmt]:
         """A key that equal guards share, the guard, and ``op`` on iteration ``at``."""
         known = at.base is None and self.static is not None
@@ -301,11 +274,11 @@ class _Expansion:
             return None, None, self._instance(op, at, at, phase)
         if op.repeats and phase == "steady":
             end = tirx.min(at.value(self.dtype), self.n - self._const(1))
-            source = _Iteration(end, 0, 1, f"min({at}, {self._trip_text()} - 1)")
+            source = Iteration(end, 0, 1, f"min({at}, {self._trip_text()} - 1)")
             return None, None, self._instance(op, at, source, phase)
         return at.offset, at.value(self.dtype) < self.n, self._instance(op, at, at, phase)
 
-    def _instance(self, op: _Op, at: _Iteration, source: _Iteration, phase: str) -> Stmt:
+    def _instance(self, op: _Op, at: Iteration, source: Iteration, phase: str) -> Stmt:
         """``op`` on iteration ``at``, with the inputs of iteration ``source``."""
         if op.body is None:
             call = tirx.Evaluate(T.ptx.cp.async_.wait_group(self.waits[op.name]))
@@ -361,50 +334,6 @@ def _make_rings(form: OpLoop, plan: LoopPlan) -> dict[Buffer, Ring]:
             "allocate it"
         )
     return rings
-
-
-def _commit_points(ops: Sequence[_Op]) -> dict[str, int]:
-    """The last copy of each run of asynchronous copies between waits -> its number in the step."""
-    points: list[str] = []
-    run = ""
-    for op in ops:
-        if op.body is None and run:
-            points.append(run)
-            run = ""
-        elif op.is_async:
-            run = op.name
-    if run:
-        points.append(run)
-    return {name: number for number, name in enumerate(points)}
-
-
-def _wait_counts(ops: Sequence[_Op], groups: dict[str, int], plan: LoopPlan) -> dict[str, int]:
-    """For each wait, how many groups were committed after the one it needs, the same in every step.
-
-    A copy of stage ``s`` is committed in step ``i + s``; the wait for iteration ``i`` runs in step
-    ``i + w``: ``w - s`` steps of groups, more or less by their places within the step.
-    """
-    position = {op.name: place for place, op in enumerate(ops)}
-    ends = [position[name] for name in groups]
-    counts: dict[str, int] = {}
-    for op in ops:
-        if op.body is not None:
-            continue
-        members = [edge.src for edge in plan.edges if edge.dst == op.name]
-        if not members:
-            raise PlanError(f"cannot expand loop '{plan.name}': '{op.name}' waits for no copy")
-        committed = sum(end < position[op.name] for end in ends)
-        counts[op.name] = min(
-            (op.stage - plan.op(member).stage) * len(ends)
-            + committed
-            - (sum(end < position[member] for end in ends) + 1)
-            for member in members
-        )
-        if counts[op.name] < 0:
-            raise PlanError(
-                f"cannot expand loop '{plan.name}': '{op.name}' comes before what it waits for"
-            )
-    return counts
 
 
 def _origin(

@@ -81,7 +81,8 @@ def _fragments(buf: Buffer, elements: int, body: Stmt) -> int:
     sizes: list[int] = []
 
     def visit(call: Any) -> None:
-        if call.op.name not in _FRAGMENT_OFFSETS or call.op.name == "tirx.tvm_mma_sync":
+        name = getattr(call.op, "name", "")
+        if name not in _FRAGMENT_OFFSETS or name == "tirx.tvm_mma_sync":
             return
         if _data_of(call.args[0]) == buf:
             m, n, k = (const_int(arg) or 1 for arg in call.args[1:4])
@@ -144,7 +145,7 @@ def _check_complete(stmt: Stmt, slots: Mapping[Buffer, Any]) -> None:
 
 def _data_of(arg: Any) -> Any:
     """The buffer whose data pointer ``arg`` is, or None."""
-    if isinstance(arg, Call) and arg.op.name == "tirx.buffer_data":
+    if isinstance(arg, Call) and getattr(arg.op, "name", "") == "tirx.buffer_data":
         return arg.args[0]
     return None
 
