@@ -141,4 +141,6 @@ def _tensor_flops(call: Any) -> int:
 
 
 def _lanes(expr: Any) -> int:
-    return max(1, int(tvm.DataType(str(expr.ty)).lanes))
+    """Elements of a vector value; a pointer is one."""
+    kind = getattr(expr.ty, "dtype", None)
+    return 1 if kind is None else max(1, int(tvm.DataType(str(kind)).lanes))

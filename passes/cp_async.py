@@ -48,6 +48,8 @@ def as_cp_async(name: str, stmt: Stmt, analyzer: Any) -> Stmt:
             if const_int(predicate) == 1:
                 return copy
             return tirx.IfThenElse(at_lane(predicate, lane, 0), copy, None)
+        # not one vector: every element by itself
+        stmt = tirx.For(lane, stmt.min, stmt.extent, ForKind.UNROLLED, stmt.body)
     if isinstance(stmt, tirx.BufferStore):
         return _vector(name, stmt, Var("v", "int32"), 1, analyzer)
     inner = bodies(stmt)
@@ -64,21 +66,6 @@ def _inside_block(stmt: Stmt) -> tuple[Stmt, Expr]:
     if block.alloc_buffers or block.match_buffers or block.init is not None:
         return stmt, stmt.predicate
     return block.body, stmt.predicate
-
-
-def _guarded_store(stmt: Stmt) -> tuple[Any, list[Expr]]:
-    """The store inside ``stmt`` and the conditions around it; no store when there is more."""
-    guards: list[Expr] = []
-    while isinstance(stmt, (SBlockRealize, tirx.IfThenElse)):
-        if isinstance(stmt, SBlockRealize):
-            guards += conjuncts(stmt.predicate)
-            stmt = stmt.block.body
-        elif stmt.else_case is None:
-            guards += conjuncts(stmt.condition)
-            stmt = stmt.then_case
-        else:
-            return None, []
-    return (stmt, guards) if isinstance(stmt, tirx.BufferStore) else (None, [])
 
 
 def _vector(name: str, store: Any, lane: Var, lanes: int, analyzer: Any) -> Stmt:

@@ -1,4 +1,4 @@
-"""Put two forms that schedules leave behind into the ones that recognition knows.
+"""Put forms that schedules leave behind into the ones that recognition knows.
 
 An accumulator that its reduction block clears itself, in the first iteration, is cleared before the
 loop instead:
@@ -20,6 +20,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Call, Range
 
+from .effects import WRITE, effects
 from .indexing import conjunction, conjuncts
 from .ir import (
     Buffer,
@@ -29,6 +30,7 @@ from .ir import (
     Stmt,
     TensorLoad,
     buffer,
+    const_int,
     i32,
     seq,
     statements,
@@ -36,7 +38,7 @@ from .ir import (
     uses,
     walk,
 )
-from .kernels import bodies, thread_extents, with_bodies
+from .kernels import bodies, thread_extents, with_block, with_bodies
 from .patterns import as_nest
 
 
@@ -100,6 +102,30 @@ def _under(loop: Any, stmt: Stmt) -> Stmt:
     if not uses(stmt, [loop.loop_var]):
         return stmt
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, stmt)
+
+
+def distribute_condition(body: Stmt) -> Stmt:
+    """``body`` with a condition around several statements put around each of them.
+
+    Where the condition reads what they write it stays where it is.
+    """
+    if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
+        return body
+    inner = body.then_case
+    realize = inner if isinstance(inner, SBlockRealize) else None
+    if realize is not None:
+        if realize.block.iter_vars or const_int(realize.predicate) != 1:
+            return body
+        inner = realize.block.body
+    parts = statements(inner)
+    read: list[Buffer] = []
+    walk(body.condition, TensorLoad, lambda load: read.append(load.source))
+    if any(isinstance(part, tirx.Bind) for part in parts):
+        return body
+    if len(parts) < 2 or effects(inner).buffers(WRITE) & set(read):
+        return body
+    guarded = seq(*[tirx.IfThenElse(body.condition, part, None) for part in parts])
+    return guarded if realize is None else with_block(realize, body=guarded)
 
 
 def inline_bindings(body: Stmt) -> tuple[Stmt, list[Buffer]]:

@@ -45,7 +45,7 @@ from .ir import (
     walk,
 )
 from .kernels import bodies, thread_extents, thread_tag, with_block, with_bodies
-from .normalise import hoist_initialisation, inline_bindings
+from .normalise import distribute_condition, hoist_initialisation, inline_bindings
 from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest, is_call, masked_load
 from .uniform import Uniformity
 
@@ -195,6 +195,9 @@ class _Finder:
         if not self._is_consumed(loop, reads, writes):
             targets = ", ".join(sorted(str(buf.name) for buf in writes))
             return f"the loop only fills {targets}: it belongs to the loop around it"
+        carried = _carried(loop, reads, writes)
+        if carried is not None:
+            return carried
         indexed = _indexed_registers(loop)
         if indexed is not None:
             return (
@@ -210,7 +213,7 @@ class _Finder:
         return _allocates(loop.body) or effects(loop.body).is_opaque
 
     def _candidate(self, loop: Any, context: _Context) -> Stmt:
-        body = loop.body
+        body = distribute_condition(loop.body)
         realize = None
         if (
             isinstance(body, SBlockRealize)
@@ -457,6 +460,50 @@ def _has_barrier(stmt: Stmt) -> bool:
 
     walk(stmt, Call, visit)
     return bool(found)
+
+
+def _carried(loop: Any, reads: set[Buffer], writes: set[Buffer]) -> str | None:
+    """Why no load of the loop can be made before the iteration before it has ended, if so."""
+    inner: set[Any] = set()
+    walk(loop.body, SBlock, lambda block: inner.update(block.alloc_buffers))
+    carried = writes - inner
+    loads = [load for load in _loads(loop.body) if is_global(load.source)]
+    if not loads:  # only instructions that were handed a pointer load
+        return None
+    if all(load.source in writes for load in loads):
+        names = ", ".join(sorted({f"'{load.source.name}'" for load in loads}))
+        return f"every load is loop-carried: it reads {names}, which earlier iterations write"
+    followed = [load for load in loads if load.source not in writes]
+    if all(any(inside.source in carried for inside in _address(load)) for load in followed):
+        return "every load is loop-carried: its address comes from the previous iteration"
+    externs = _calls(loop.body, "call_extern")
+    if externs:
+        return f"opaque call of '{externs[0].args[0].value}': it may touch any memory"
+    if len(statements(_bare(loop.body))) == 1 and _calls(loop.body, "atomic"):
+        return "the body is one atomic update, whose order with its neighbours has to stay"
+    return None
+
+
+def _address(load: Any) -> list[Any]:
+    """The loads in the indices of ``load``."""
+    return [inside for index in load.indices for inside in _loads(index)]
+
+
+def _calls(stmt: Stmt, name: str) -> list[Any]:
+    found: list[Any] = []
+
+    def visit(call: Any) -> None:
+        called = str(getattr(call.op, "name", "")).rsplit(".", 1)[-1]
+        if name in called and "pure" not in called:
+            found.append(call)
+
+    walk(stmt, Call, visit)
+    return found
+
+
+def _bare(stmt: Stmt) -> Stmt:
+    """``stmt`` without the block around it."""
+    return stmt.block.body if isinstance(stmt, SBlockRealize) else stmt
 
 
 def _indexed_registers(loop: Any) -> str | None:
