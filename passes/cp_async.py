@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+import tvm
 from tvm import sym, tirx
 from tvm.script import tirx as T
 
@@ -170,7 +171,7 @@ def _source_size(
     count: Expr | None = None
     for part in mask:
         first = at_lane(part, lane, start)
-        if uses(part, [lane]):
+        if not _is_shared_by(part, lane, start, width):
             bound = _upper_bound(part, lane)
             if bound is None and width > 1:
                 return None
@@ -189,6 +190,18 @@ def _source_size(
     for part in whole:
         valid = tirx.Select(part, valid, i32(0))
     return source, valid
+
+
+def _is_shared_by(part: Expr, lane: Var, start: Expr, width: int) -> bool:
+    """Whether ``part`` is the same for ``lane`` in ``start .. start + width - 1``.
+
+    TVM's simplifier divides a bound by what its terms have in common, so that a lane hides in
+    ``lane // 4``.
+    """
+    inner = Var(str(lane.name), "int32")
+    analyzer = sym.Analyzer()
+    analyzer.bind(inner, tvm.ir.Range(0, width))
+    return not uses(analyzer.simplify(at_lane(part, lane, start + inner)), [inner])
 
 
 def _upper_bound(part: Expr, lane: Var) -> Expr | None:

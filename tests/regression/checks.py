@@ -11,7 +11,7 @@ from tvm import ir, tirx
 
 import pipeliner
 from pipeliner.errors import PipelinerError
-from pipeliner.passes.ir import const_int, walk
+from pipeliner.passes.ir import buffer_bytes, const_int, walk
 from pipeliner.plan import KernelPlan, LoopPlan
 
 from ..corpus.harness import assert_right, run
@@ -90,13 +90,13 @@ def wait_counts(lowered: Any) -> list[int | None]:
 
 
 def shared_allocations(lowered: Any) -> list[tuple[str, int]]:
-    """Scope and elements times bytes of every shared allocation of the device functions."""
+    """Scope and bytes of every shared allocation of the device functions."""
     found: list[tuple[str, int]] = []
 
     def visit(node: Any) -> None:
         scope = str(node.buffer.scope())
         if scope.startswith("shared"):
-            size = const_int(node.buffer.shape[0])
+            size = buffer_bytes(node.buffer)
             assert size is not None
             found.append((scope, size))
 
