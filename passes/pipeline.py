@@ -15,7 +15,7 @@ from tvm import tirx
 from ..cost.choose import choose
 from ..errors import PlanError, TargetError
 from ..machine import Machine, machine_for
-from ..plan import PLAN_ATTR, KernelPlan, LoopPlan
+from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan
 from ..request import Request
 from .annotations import annotated_plan, async_statements, is_annotated
 from .copies import lower_copies
@@ -30,6 +30,7 @@ from .recognise import recognise
 from .smem import DEFAULT_BUDGET, place
 from .steps import Steps
 from .sync import synchronise
+from .vthreads import private_buffers
 
 _GIVEN: Final = ("request", "annotation", "edited")
 """Sources of a loop's plan that make it a request."""
@@ -71,7 +72,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         return _finish(steps, plan, DEFAULT_BUDGET)
     kernel = steps.run("Recognise", recognise)
     plan = request.plan or choose(kernel.info, machine, request)
-    plan = _as_annotated(steps.func, plan)
+    plan = _with_legal_copies(steps.func, plan)
     recognised = steps.func
     while True:
         try:
@@ -82,19 +83,28 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
             steps.func = recognised
 
 
-def _as_annotated(func: Any, plan: KernelPlan) -> KernelPlan:
-    """``plan`` with the copies of annotated loops asynchronous just where the loop says so."""
-    kept: dict[str, bool] = {}
+def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
+    """``plan`` with the mechanisms of copies that the function itself decides.
+
+    Copies of a loop with TVM's annotations are asynchronous just where the loop says so; a buffer
+    that virtual threads have copies of must be written by stores, which are all that TVM looks at.
+    """
+    named: dict[str, bool] = {}
     for form in op_loops(func):
         if is_annotated(form.node):
-            waited = async_statements(form.node)
-            kept.update((name, name in waited) for name in form.names)
-    why = "not among the loop's software_pipeline_async_stages"
-    copies = tuple(
-        copy if kept.get(copy.op, True) else replace(copy, mechanism="direct", reason=why)
-        for copy in plan.copies
-    )
-    return replace(plan, copies=copies)
+            wanted = async_statements(form.node)
+            named.update((name, name in wanted) for name in form.names)
+    private = {str(buffer.name) for buffer in private_buffers(func.body)}
+
+    def legal(copy: CopyPlan) -> CopyPlan:
+        if not named.get(copy.op, True):
+            why = "not among the loop's software_pipeline_async_stages"
+            return replace(copy, mechanism="direct", reason=why)
+        if copy.mechanism == "cp_async" and copy.dst in private:
+            return replace(copy, mechanism="register", reason=f"'{copy.dst}' is a vthread's own")
+        return copy
+
+    return replace(plan, copies=tuple(legal(copy) for copy in plan.copies))
 
 
 def _schedule(steps: Steps, kernel: Any, plan: KernelPlan, machine: Machine) -> KernelPlan:

@@ -192,6 +192,9 @@ class _Finder:
             return "threads disagree on whether the loop runs, so no barrier can stand in it"
         if found.is_fence and _has_barrier(loop.body):
             return "the body places its own barriers"
+        if _calls(loop.body, "tvm_thread_allreduce"):
+            # Lowered after us, by a pass that wants its result and all uses in one scope.
+            return "a reduction across threads in the body, whose uses TVM keeps next to it"
         if not self._is_consumed(loop, reads, writes):
             targets = ", ".join(sorted(str(buf.name) for buf in writes))
             return f"the loop only fills {targets}: it belongs to the loop around it"

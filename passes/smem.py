@@ -21,6 +21,7 @@ from ..errors import LoweringError, PlanError
 from ..plan import SmemBuffer, SmemPlan
 from . import ir
 from .kernels import bodies, map_kernels, thread_tag
+from .vthreads import is_virtual, private_to
 
 DYNAMIC: Final = "shared.dyn"
 
@@ -105,7 +106,7 @@ class _Lifetimes:
         tag = thread_tag(stmt)
         if isinstance(stmt, tirx.For | tirx.While) and tag is None:
             loops = (*loops, stmt)
-        if tag is not None and tag.startswith(("vthread", "cthread")):
+        if is_virtual(stmt):
             vthreads = (*vthreads, stmt)
         for body in inner:
             self._visit(body, loops, vthreads)
@@ -158,7 +159,7 @@ def _measure(life: _Life, kernel: Any, taken: set[str]) -> None:
             "constant"
         )
     for vthread in life.vthreads:
-        if _touched(vthread, buffer):
+        if buffer in private_to(vthread):
             size *= ir.const_int(vthread.extent) or 1
     name, count = str(buffer.name), 0
     while name in taken:
@@ -175,46 +176,6 @@ def _flat_bytes(buffer: Any) -> int | None:
         return ir.buffer_bytes(buffer)
     rows, stride = ir.const_int(buffer.shape[0]), ir.const_int(buffer.strides[0])
     return None if rows is None or stride is None else rows * stride * ir.dtype_bytes(buffer.dtype)
-
-
-def _touched(vthread: Any, buffer: Any) -> bool:
-    """Whether what ``buffer`` holds, or where, depends on a virtual thread.
-
-    TVM's InjectVirtualThread gives each virtual thread a copy of such a buffer.
-    """
-    touched = {vthread.loop_var}
-    before = 0
-
-    def store(stmt: Any) -> None:
-        if ir.uses([stmt.value, *stmt.indices], touched):
-            touched.add(stmt.buffer)
-
-    def loop(stmt: Any) -> None:
-        if ir.uses([stmt.min, stmt.extent], touched):
-            touched.add(stmt.loop_var)
-
-    def bind(stmt: Any) -> None:
-        if ir.uses(stmt.value, touched):
-            touched.add(stmt.var)
-
-    def call(stmt: Any) -> None:
-        if ir.uses(stmt, touched):
-            ir.walk(stmt, ir.Call, written)
-
-    def written(access: Any) -> None:
-        if str(getattr(access.op, "name", "")) != "tirx.tvm_access_ptr":
-            return
-        target = getattr(access.args[1], "args", [access.args[1]])[0]
-        if (ir.const_int(access.args[4]) or 0) & 2:
-            touched.add(target)
-
-    while before != len(touched):
-        before = len(touched)
-        ir.walk(vthread.body, tirx.BufferStore, store)
-        ir.walk(vthread.body, tirx.For, loop)
-        ir.walk(vthread.body, tirx.Bind, bind)
-        ir.walk(vthread.body, tirx.Evaluate, call)
-    return buffer in touched
 
 
 def _arrange(func: Any, lives: Sequence[_Life], budget: int) -> SmemPlan:
