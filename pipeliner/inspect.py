@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import re
-from collections import Counter
-from collections.abc import Iterator
+import textwrap
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -13,9 +14,9 @@ import tvm
 
 from .api import pipeline_with
 from .compiled import as_module
-from .emulator import lower_for_emulation
 from .passes.lower import PIPELINE
 from .request import Request
+from .targets import cuda_target
 
 EMIT: Final = ("tir", "plan", "cuda", "ptx", "sass", "resources")
 """What ``emit`` can show of a kernel."""
@@ -43,8 +44,11 @@ INSTRUCTIONS: Final = {
 }
 """What is counted in PTX and in SASS, by its name in plain words."""
 
-_LINE_WIDTH: Final = 110
-_KEEP_ALIKE: Final = 2
+MOST_LINES: Final = 60
+WIDTH: Final = 110
+
+_ADDRESS: Final = re.compile(r"\s*int cse_v\d+ = ")
+_HELPER: Final = re.compile(r"(\s*)tvm_builtin_(?:ptx_|cuda_)?(\w+)\((.*)\);$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +95,8 @@ def trace(func: Any, target: Any, request: Request) -> list[PassRun]:
     seen = Trace()
     with tvm.transform.PassContext(instruments=[seen]):
         pipelined = pipeline_with(func, target, request)
-        lower_for_emulation(as_module(pipelined), target, PIPELINE)
+        with cuda_target(target) as bound:
+            tvm.compile(as_module(pipelined), bound, tir_pipeline=PIPELINE)
     return seen.runs
 
 
@@ -149,35 +154,45 @@ def find_loop(source: str, variable: str) -> str | None:
         rf"^([ ]*)for \(int {re.escape(variable)}\w* = .*\{{$", source, re.MULTILINE
     )
     loops = [source[head.start() : _closing(source, head.end())] for head in heads]
-    return max(loops, key=len, default=None)
+    return textwrap.dedent(max(loops, key=len)) if loops else None
 
 
-def condense(code: str, width: int = _LINE_WIDTH) -> str:
-    """Code for reading: lines that differ in numbers alone folded, long lines cut."""
+def condense(code: str, most: int = MOST_LINES, width: int = WIDTH) -> str:
+    """CUDA for reading: what happens in which order, without the addresses.
+
+    Address arithmetic is left out, TVM's helpers are called by their instruction with the buffers
+    they touch, and lines that differ in numbers alone are counted. It no longer compiles.
+    """
+    lines = [_shorten(line) for line in code.splitlines() if not _ADDRESS.match(line)]
     out: list[str] = []
-    for alike in _runs(code.splitlines()):
-        kept = alike if len(alike) <= _KEEP_ALIKE + 1 else alike[:_KEEP_ALIKE]
-        out.extend(line if len(line) <= width else line[: width - 4] + " ..." for line in kept)
-        if len(kept) < len(alike):
-            indent = " " * (len(kept[-1]) - len(kept[-1].lstrip()))
-            out.append(f"{indent}// ... {len(alike) - len(kept)} more like these")
+    for alike in _alike(line for line in lines if line.strip()):
+        line = alike[0] if len(alike[0]) <= width else f"{alike[0][: width - 4]} ..."
+        out.append(line if len(alike) == 1 else f"{line}  // x {len(alike)}")
+    if len(out) > most:
+        half = most // 2
+        out[half : len(out) - half] = [f"  // ... {len(out) - 2 * half} lines like these ..."]
     return "\n".join(out)
 
 
-def _runs(lines: list[str]) -> Iterator[list[str]]:
-    """Neighbouring lines grouped by what remains when their numbers are taken out."""
-    group: list[str] = []
-    for line in lines:
-        if group and _shape(group[0]) != _shape(line):
-            yield group
-            group = []
-        group.append(line)
-    if group:
-        yield group
+def _shorten(line: str) -> str:
+    """A call of a TVM helper as the instruction and the buffers; any other line as it is."""
+    call = _HELPER.match(line)
+    if call is None:
+        return line
+    indent, name, arguments = call.groups()
+    name = re.sub(r"cp_async_(\w+?)_async_\1", r"cp_async_\1", name)
+    buffers = dict.fromkeys(re.findall(r"\b([A-Za-z]\w*)_ptr\b", arguments))
+    return f"{indent}{name}({', '.join(buffers)});"
 
 
-def _shape(line: str) -> tuple[str, ...]:
-    return tuple(sorted(Counter(re.findall(r"[A-Za-z_]{3,}", line)).keys())) or (line.strip(),)
+def _alike(lines: Iterable[str]) -> Iterator[list[str]]:
+    """Neighbouring statements grouped by what remains when their numbers are taken out."""
+    for shape, group in itertools.groupby(lines, key=lambda line: re.sub(r"\d+", "#", line)):
+        found = list(group)
+        if shape.strip().endswith(";"):
+            yield found
+        else:
+            yield from ([line] for line in found)
 
 
 def _closing(source: str, start: int) -> int:

@@ -73,9 +73,10 @@ def heading(text: str) -> None:
 
 @contextmanager
 def progress(text: str) -> Iterator[None]:
-    """Say on stderr what is going on; on a terminal the line goes when it is done."""
+    """Say on a terminal (stderr) what is going on; with rich, the line goes when it is done."""
     if not fancy(sys.stderr):
-        print(f"{text} ...", file=sys.stderr, flush=True)
+        if sys.stderr.isatty():
+            print(f"{text} ...", file=sys.stderr, flush=True)
         yield
         return
     from rich.console import Console

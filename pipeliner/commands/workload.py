@@ -82,9 +82,9 @@ def load(args: argparse.Namespace, size: int = SIZE) -> Workload:
     from ..schedules.workloads import Gemm
 
     gemm = Gemm(
-        m=args.m or size,
-        n=args.n or size,
-        k=args.k or size,
+        m=size if args.m is None else args.m,
+        n=size if args.n is None else args.n,
+        k=size if args.k is None else args.k,
         batch=args.batch,
         dtype=args.dtype,
         layout=args.layout.upper(),

@@ -1,0 +1,34 @@
+"""Markers: what needs a GPU or nvcc is skipped where there is none, with the reason."""
+
+from __future__ import annotations
+
+from functools import cache
+from importlib.util import find_spec
+
+import pytest
+
+from pipeliner.errors import ToolError
+from pipeliner.nvcc import find_nvcc
+from pipeliner.targets import gpu
+
+
+@cache
+def missing(marker: str) -> str | None:
+    """Why tests with ``marker`` cannot run here, or None."""
+    if marker == "gpu" and gpu() is None:
+        return "no GPU is visible"
+    if marker == "gpu" and find_spec("torch") is None:
+        return "PyTorch is missing"
+    if marker in ("gpu", "nvcc"):
+        try:
+            find_nvcc()
+        except ToolError as err:
+            return str(err)
+    return None
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for mark in item.iter_markers():
+        reason = missing(mark.name)
+        if reason is not None:
+            pytest.skip(reason)
