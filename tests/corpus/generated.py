@@ -302,7 +302,6 @@ CASES = [
         Pipelined(),
         "TVM's tensorised mma.sync schedule keeps its instruction; only its copies are ours",
         tolerance=1e-3,
-        nvcc=True,
     ),
     Case(
         "tvm_mma_schedule_annotated",
