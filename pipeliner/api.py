@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, Literal
 
 from .compiled import Kernel, as_module, only_function, plan_of
+from .errors import PlanError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
 from .plan import Epilogue, KernelPlan, Mechanism
@@ -69,6 +70,11 @@ def pipeline(
 def pipeline_with(func: Any, target: Any, request: Request) -> Any:
     """``pipeline`` with its options as one value."""
     function = only_function(as_module(func))
+    if is_marked(function):
+        if request != Request():
+            name = function.attrs["global_symbol"]
+            raise PlanError(f"cannot pipeline '{name}' again: it carries a plan; give the original")
+        return function
     if target is None:
         target = function.attrs.get("target")
     elif "target" in function.attrs:

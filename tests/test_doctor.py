@@ -1,0 +1,220 @@
+"""pipeliner.doctor, versions and nvcc: what is found, what is refused, in which order."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeliner import doctor, knobs, nvcc, versions
+from pipeliner.errors import ToolError
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("tvm", "ffi", "reason"),
+    [
+        ("0.27.0.post1", "0.1.14.post0", None),
+        ("0.27.0.post1", "0.1.14.post1", None),
+        ("0.27.3", "unknown", None),
+        ("unknown", "0.1.14.post1", None),
+        ("0.27.0.post1", "0.1.15", "tensorize crashes"),
+        ("0.27.0.post1", "0.1.15.post2", "tensorize crashes"),
+        ("0.27.0.post1", "0.2.0", "tensorize crashes"),
+        ("0.27.0.post1", "0.1.13", "too old"),
+        ("0.26.0", "0.1.14.post1", "expected 0.27"),
+        (None, "0.1.14.post1", "apache-tvm is not installed"),
+        ("0.27.0", None, "apache-tvm-ffi is not installed"),
+    ],
+)
+def test_refusal(tvm: str | None, ffi: str | None, reason: str | None) -> None:
+    found = versions.refusal(tvm, ffi)
+    if reason is None:
+        assert found is None
+        return
+    assert found is not None
+    assert reason in found
+    assert found.count("\n") == 0
+    assert "pip install" in found
+
+
+def test_installed_agrees_with_the_module() -> None:
+    import tvm
+
+    assert versions.installed("tvm") == tvm.__version__
+    assert versions.installed("surely_not_installed") is None
+
+
+def fake_ffi(folder: Path, version: str) -> dict[str, str]:
+    """An environment in which tvm_ffi has another version."""
+    package = folder / "tvm_ffi"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise SystemError('must not be imported')\n")
+    (package / "_version.py").write_text(f"__version__ = version = '{version}'\n")
+    return {"PYTHONPATH": f"{folder}:{ROOT}", "PATH": "/usr/bin:/bin"}
+
+
+def run(env: dict[str, str], *argv: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *argv], env=env, capture_output=True, text=True)
+
+
+def test_importing_refuses_before_tvm_loads(tmp_path: Path) -> None:
+    done = run(fake_ffi(tmp_path, "0.1.15.post2"), "-c", "import pipeliner")
+    assert done.returncode != 0
+    last = done.stderr.strip().splitlines()[-1]
+    assert last.startswith("ImportError: cannot use apache-tvm-ffi 0.1.15.post2 with apache-tvm")
+
+
+def test_the_command_refuses_in_one_line(tmp_path: Path) -> None:
+    done = run(fake_ffi(tmp_path, "0.1.15"), "-m", "pipeliner", "plan", "gemm")
+    assert done.returncode == 1
+    assert done.stderr.count("\n") == 1
+    assert "tensorize crashes" in done.stderr
+
+
+def test_doctor_runs_on_a_refused_pair(tmp_path: Path) -> None:
+    done = run(fake_ffi(tmp_path, "0.1.15"), "-m", "pipeliner", "doctor", "--json")
+    assert done.returncode == 1
+    report = json.loads(done.stdout)
+    assert report["usable"] is False
+    tvm = next(found for found in report["findings"] if found["name"] == "TVM")
+    assert tvm["status"] == "refused"
+    assert "<0.1.15" in tvm["remedy"]
+
+
+def test_examine_names_remedies() -> None:
+    for found in doctor.examine():
+        assert found.detail
+        assert bool(found.disables) == (found.status != "ok")
+        assert bool(found.remedy) == (found.status != "ok")
+
+
+def test_healthy_only_asks_for_what_is_required() -> None:
+    ok = doctor.Finding("TVM", "ok", "", required=True)
+    absent = doctor.Finding("nvcc", "missing", "", "x", "y")
+    assert doctor.healthy([ok, absent])
+    assert not doctor.healthy([doctor.Finding("TVM", "refused", "", "x", "y", required=True)])
+
+
+def program(folder: Path, name: str, text: str = "exit 0") -> Path:
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    path.write_text(f"#!/bin/sh\n{text}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.fixture
+def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine on which nothing of CUDA is found."""
+    for name in ("PIPELINER_NVCC", "CUDA_PATH", "CUDA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setattr(nvcc, "TOOLKIT", tmp_path / "toolkit")
+    monkeypatch.setattr(nvcc, "_wheel_folders", lambda: [tmp_path / "wheel"])
+    return tmp_path
+
+
+def test_nvcc_is_looked_for_in_order(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ToolError, match="cannot find nvcc; pip install"):
+        nvcc.find_nvcc()
+    for place in ("toolkit/bin", "wheel", "path", "home/bin", "cuda/bin", "named"):
+        wanted = program(bare / place, "nvcc")
+        if place == "home/bin":
+            monkeypatch.setenv("CUDA_HOME", str(bare / "home"))
+        if place == "cuda/bin":
+            monkeypatch.setenv("CUDA_PATH", str(bare / "cuda"))
+        if place == "named":
+            monkeypatch.setenv("PIPELINER_NVCC", str(wanted))
+        assert nvcc.find_nvcc() == wanted
+    assert nvcc.find_nvcc(str(bare / "wheel" / "nvcc")) == bare / "wheel" / "nvcc"
+
+
+def test_a_named_nvcc_must_exist(bare: Path) -> None:
+    with pytest.raises(ToolError, match="there is no such program"):
+        nvcc.find_nvcc("/nowhere/nvcc")
+    other = program(bare / "odd", "nvcc-13")
+    with pytest.raises(ToolError, match="expected a program called nvcc"):
+        nvcc.find_nvcc(str(other))
+
+
+def test_a_failing_tool_shows_its_last_words(bare: Path) -> None:
+    failing = program(bare / "path", "nvcc", "echo first; echo the reason >&2; exit 3")
+    with pytest.raises(ToolError, match="exit code 3: first; the reason"):
+        nvcc.version(failing)
+
+
+def test_tools_are_found_apart_from_nvcc(bare: Path) -> None:
+    program(bare / "path", "nvcc")
+    wanted = program(bare / "wheel", "nvdisasm")
+    assert nvcc.find_tool("nvdisasm") == wanted
+    assert nvcc.find_tool("cuobjdump") is None
+
+
+def test_missing_nvcc_is_a_finding(bare: Path) -> None:
+    found = {finding.name: finding for finding in doctor.examine()}
+    assert found["nvcc"].status == "missing"
+    assert "emulation still work" in found["nvcc"].disables
+
+
+def test_tvm_flags() -> None:
+    """The command is the one that TVM itself runs, but for the program's path."""
+    import tvm
+    from tvm.support import nvcc as theirs
+
+    seen: list[list[str]] = []
+
+    class Stop(Exception):
+        pass
+
+    def spy(command: list[str], **_: object) -> None:
+        seen.append(command)
+        raise Stop
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(theirs.subprocess, "Popen", spy)
+        target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
+        with target, pytest.raises(Stop):
+            theirs.compile_cuda("", target_format="ptx", compiler="nvcc")
+    ours = nvcc.command(Path("nvcc"), "sm_90", "ptx", Path("in"), Path("out"))
+
+    def flags(command: list[str]) -> set[str]:
+        return {word for word in command if word.startswith(("-", "arch="))}
+
+    assert flags(ours) == flags(seen[0])
+
+
+def test_environment_is_restored(monkeypatch: pytest.MonkeyPatch) -> None:
+    import os
+
+    monkeypatch.setenv("PATH", "/bin")
+    monkeypatch.delenv("TVM_CUDA_COMPILE_MODE", raising=False)
+    with knobs.tvm_uses_nvcc(Path("/tools")):
+        assert os.environ["PATH"] == "/tools:/bin"
+        assert os.environ["TVM_CUDA_COMPILE_MODE"] == "nvcc"
+    assert os.environ["PATH"] == "/bin"
+    assert "TVM_CUDA_COMPILE_MODE" not in os.environ
+
+
+PTXAS = """\
+ptxas info    : 0 bytes gmem
+ptxas info    : Compiling entry function 'first' for 'sm_90'
+ptxas info    : Function properties for first
+    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads
+ptxas info    : Used 168 registers, used 2 barriers, 1024 bytes smem, 400 bytes cmem[0]
+ptxas info    : Compiling entry function 'second' for 'sm_90'
+ptxas info    : Function properties for second
+    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 10 registers, used 0 barriers
+"""
+
+
+def test_resources_of_each_kernel() -> None:
+    first, second = nvcc.resources(PTXAS, {"first": 4096, "second": 0}.__getitem__)
+    assert (first.kernel, first.registers, first.stack, first.spills) == ("first", 168, 16, 20)
+    assert (first.static_shared, first.shared, first.barriers) == (1024, 5120, 2)
+    assert (second.registers, second.shared, second.spills) == (10, 0, 0)
