@@ -180,6 +180,7 @@ def _consume(
         analyzer.bind(base, Range(0, fragment.run // width))
         column = base * width + lane
         values, inside = _solve(nest, access, fragment.coordinates(position, column))
+        values = {var: analyzer.simplify(value) for var, value in values.items()}
         store = _with_fragment(nest.store, fragment, position, column, values)
         guards = unproven_all(
             [analyzer.simplify(part) for part in inside]

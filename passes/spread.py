@@ -11,6 +11,7 @@ Neighbouring threads take neighbouring vectors of the stored row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -24,6 +25,7 @@ from .ir import (
     Var,
     dtype_bytes,
     i32,
+    is_global,
     loop,
     substitute,
     unrolled,
@@ -34,6 +36,9 @@ from .ir import (
 from .patterns import Nest, is_call
 
 VECTOR_BYTES: Final = 16
+SECTOR_BYTES: Final = 32
+"""What the memory system moves at least."""
+
 UNROLL_LIMIT: Final = 64
 """Iterations per thread up to which the spread loop is unrolled; registers and code bound it."""
 
@@ -50,42 +55,76 @@ class Threads:
 def spread(nest: Nest, threads: Threads, vector: int | None = None) -> Stmt:
     """``nest`` shared out over the threads; ``vector``: elements at once (None: what is legal)."""
     lane = store_lane(nest)
-    width = vector or widest(nest, lane, threads.analyzer)
-    order = [var for var in nest.vars if lane is None or not var.same_as(lane)]
-    if lane is not None:
-        order.append(lane)
-    sizes = [nest.extent_of[var] for var in order]
-    if lane is None:
-        width = 1
-    elif sizes:
-        sizes[-1] //= width
-    total = 1
-    for size in sizes:
-        total *= size
+    width = 1 if lane is None else vector or widest(nest, lane, threads.analyzer)
+    digits = _digits(nest, lane, width)
+    total = math.prod(digit.extent for digit in digits)
     rounds = -(-total // threads.count)
 
     def body(it: Expr) -> Stmt:
-        digits = split_index(it, threads, sizes)
-
-        def one(v: Expr) -> Stmt:
-            values = dict(zip(order, digits))
-            if lane is not None:
-                values[lane] = values[lane] * width + v
-            return substitute(nest.store, values)
-
-        values = dict(zip(order, digits))
-        if lane is not None:
-            values[lane] = values[lane] * width
-        guards = [substitute(part, values) for part in nest.predicate]
+        start: dict[Var, Expr] = {}
+        for digit, value in zip(
+            digits, split_index(it, threads, [digit.extent for digit in digits])
+        ):
+            scaled = value * digit.scale
+            start[digit.var] = start[digit.var] + scaled if digit.var in start else scaled
+        guards = [substitute(part, start) for part in nest.predicate]
         if total % threads.count:
             guards.insert(0, it * threads.count + threads.var < total)
         guard = conjunction(unproven_all(guards, threads.analyzer))
+
+        def one(v: Expr) -> Stmt:
+            here = start if lane is None else {**start, lane: start[lane] + v}
+            return substitute(nest.store, here)
+
         moved = vectorized("v", width, one)
         return moved if guard is None else tirx.IfThenElse(guard, moved, None)
 
     if rounds == 1:
         return body(i32(0))
     return unrolled("it", rounds, body) if rounds <= UNROLL_LIMIT else loop("it", rounds, body)
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """One digit of a vector's position: it counts ``scale`` steps of ``var``."""
+
+    var: Var
+    scale: int
+    extent: int
+
+
+def _digits(nest: Nest, lane: Var | None, width: int) -> list[_Digit]:
+    """The digits of a vector's position, the one that changes fastest last.
+
+    Neighbouring threads store neighbouring vectors. Where each moves one element and memory is
+    contiguous along another variable (a transposing copy), eight threads walk one sector of that
+    first: their loads then share it, and a swizzled tile takes their stores without conflicts.
+    """
+    sizes = nest.extent_of
+    digits = [_Digit(var, 1, sizes[var]) for var in nest.vars]
+    if lane is None:
+        return digits
+    last = _Digit(lane, width, sizes[lane] // width)
+    source = _load_lane(nest) if width == 1 else None
+    if source is None or source.same_as(lane):
+        return [digit for digit in digits if not digit.var.same_as(lane)] + [last]
+    sector = max(1, SECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype))
+    while sizes[source] % sector:
+        sector //= 2
+    others = [d for d in digits if not d.var.same_as(lane) and not d.var.same_as(source)]
+    outer = _Digit(source, sector, sizes[source] // sector)
+    return [*others, outer, last, _Digit(source, 1, sector)]
+
+
+def _load_lane(nest: Nest) -> Var | None:
+    """The loop variable along which the global memory that ``nest`` reads is contiguous, if any."""
+    for load in nest.loads():
+        if is_global(load.source):
+            known = affine(offset(load.source, load.indices), nest.vars)
+            for var in nest.vars:
+                if known is not None and known.coefficients.get(var) == 1:
+                    return var
+    return None
 
 
 def unproven_all(parts: Sequence[Expr], analyzer: Any) -> list[Expr]:
