@@ -70,7 +70,6 @@ def annotated_plan(graph: nx.MultiDiGraph, loop: Any, plan: LoopPlan, machine: M
             dataclasses.replace(costs[name], stage=entries[base_name(name)][0] - first, order=order)
             for order, name in enumerate(names)
         ],
-        keep_order=True,
     )
     draft = dataclasses.replace(plan, pipelined=True, ops=tuple(ops), rings=(), ii=0)
     rings = tuple(

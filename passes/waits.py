@@ -19,13 +19,11 @@ if TYPE_CHECKING:
 WAIT_SUFFIX = ".wait"
 
 
-def insert_waits(
-    graph: nx.MultiDiGraph, ops: Sequence[OpPlan], keep_order: bool = False
-) -> list[OpPlan]:
-    """``ops`` (in order) with wait ops inserted, renumbered.
+def insert_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:
+    """``ops`` (in order) with wait ops inserted, renumbered; the others keep their order.
 
-    ``keep_order``: copies stay where they are, also if a wait at the start of the step would come
-    behind them.
+    A wait that only copies of later iterations precede goes before them: the barrier behind it then
+    orders those copies too, and one a step is enough.
     """
     listed = list(ops)
     for members, consumer in _groups(graph, listed):
@@ -40,7 +38,7 @@ def insert_waits(
             stage=consumer.stage,
         )
         listed.insert(listed.index(consumer), wait)
-    leading = [] if keep_order else _leading_waits(graph, listed)
+    leading = _leading_waits(graph, listed)
     if leading:
         listed = leading + [op for op in listed if op not in leading]
     return [dataclasses.replace(op, order=position) for position, op in enumerate(listed)]
