@@ -78,7 +78,7 @@ def manual_plan(
         dataclasses.replace(op, stage=s, order=o)
         for op, s, o in zip(op_costs(graph, draft, H100), stages, order, strict=True)
     ]
-    ops = insert_waits(graph, sorted(ops, key=lambda op: op.order), keep_order=True)
+    ops = insert_waits(graph, sorted(ops, key=lambda op: op.order))
     draft = dataclasses.replace(draft, ops=tuple(ops))
     rings = tuple(
         RingPlan(name, str(buf.scope()), versions_needed(graph, draft, name), 0, (), ())
