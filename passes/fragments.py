@@ -117,6 +117,11 @@ def power_of_two(count: int, most: int) -> int:
     return most
 
 
+def back_and_forth(inner: Expr, outer: Expr, count: int) -> Expr:
+    """``inner`` of ``count`` where ``outer`` is even, counted down where it is odd."""
+    return inner + tirx.floormod(outer, 2) * (count - 1 - inner * 2)
+
+
 def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
     """``nest``, which reads or writes ``fragment``'s tile, for the elements of one thread."""
     access = _access(nest, fragment)

@@ -67,9 +67,9 @@ class Columns:
         """The column of the warp tile that is element ``v`` of a thread's run."""
         return group * (self.run * 4) + tirx.floormod(lane, 4) * self.run + v
 
-    def element(self, j: int, pair: int) -> int:
+    def element(self, j: Expr, pair: int) -> Expr:
         """Where in the runs of one row accumulator column ``2 q + pair`` of tile ``j`` lies."""
-        group, within = divmod(j, self.tiles)
+        group, within = tirx.floordiv(j, self.tiles), tirx.floormod(j, self.tiles)
         place = pair * self.tiles + within if self.strided else within * 2 + pair
         return group * self.run + place
 
@@ -206,14 +206,16 @@ class Warp:
         loops = (self.ti, 2, per_row // columns.run)
         return Fragment(matmul.acc, registers, loops, columns.run, coordinates, register, packed)
 
-    def accumulators(self, i: int, j: int) -> list[int]:
+    def accumulators(self, i: Expr, j: Expr) -> list[Expr]:
         """The registers that the instruction on tile ``(i, j)`` reads and writes."""
         places = [
-            (i * 2 + half) * self.tj * 2 + self.columns.element(j, pair)
+            (i * 2 + half) * (self.tj * 2) + self.columns.element(j, pair)
             for half in (0, 1)
             for pair in (0, 1)
         ]
-        return [place // 2 for place in places[::2]] if self.acc_type == "f16" else places
+        if self.acc_type == "f16":
+            return [tirx.floordiv(place, 2) for place in places[::2]]
+        return places
 
 
 def _row_bytes(side: Operand) -> int:

@@ -12,14 +12,14 @@ Does not handle: warp tiles that the instruction does not divide (LoweringError)
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Final
 
 from tvm import tirx
 from tvm.script import tirx as T
 
 from ..plan import MatmulPlan
-from .fragments import Mapped
-from .ir import Buffer, Call, Stmt, buffer, i32, op_stmt, seq
+from .fragments import Mapped, back_and_forth
+from .ir import Buffer, Expr, Stmt, buffer, op_stmt, seq, unrolled
 from .mma_layout import PTX_TYPES, Warp
 from .mma_operands import load_a, load_b
 from .patterns import Matmul
@@ -63,19 +63,13 @@ def _multiply(warp: Warp, acc: Buffer, a: Buffer, b: Buffer, part: int) -> Stmt:
         for side in (warp.matmul.a, warp.matmul.b)
     )
     name = MMA.format(k=warp.k, acc=warp.acc_type, a=a_type, b=b_type)
-    left = [tirx.BufferLoad(a, [i32(x)]) for x in range(int(a.shape[0]))]
-    right = [tirx.BufferLoad(b, [i32(x)]) for x in range(int(b.shape[0]))]
-    out = [tirx.BufferLoad(acc, [i32(x)]) for x in range(int(acc.shape[0]))]
-    calls: list[Any] = []
-    for j in range(warp.tj):
-        for i in reversed(range(warp.ti)) if j % 2 else range(warp.ti):
-            d = [out[place] for place in warp.accumulators(i, j)]
-            first_a, first_b = (i + part * warp.ti) * 4, (j + part * warp.tj) * 2
-            operands = [*d, *left[first_a : first_a + 4], *right[first_b : first_b + 2], *d]
-            calls.append(_same(calls[0], operands) if calls else T.ptx[name](*operands))
-    return seq(*[tirx.Evaluate(call) for call in calls])
 
+    def one(i: Expr, j: Expr) -> Stmt:
+        row = back_and_forth(i, j, warp.ti)
+        d = [tirx.BufferLoad(acc, [place]) for place in warp.accumulators(row, j)]
+        first_a, first_b = (row + part * warp.ti) * 4, (j + part * warp.tj) * 2
+        left = [tirx.BufferLoad(a, [first_a + x]) for x in range(4)]
+        right = [tirx.BufferLoad(b, [first_b + x]) for x in range(2)]
+        return tirx.Evaluate(T.ptx[name](*d, *left, *right, *d))
 
-def _same(call: Any, operands: list[Any]) -> Any:
-    """The instruction of ``call`` on other operands; looking one up by name takes a millisecond."""
-    return Call(call.op, [*operands, *call.args[len(operands) :]], call.attrs, ret_ty=call.ty)
+    return unrolled("j", warp.tj, lambda j: unrolled("i", warp.ti, lambda i: one(i, j)))

@@ -20,7 +20,7 @@ from tvm import tirx
 
 from ..errors import LoweringError
 from ..plan import MatmulPlan
-from .fragments import Fragment, Mapped, power_of_two
+from .fragments import Fragment, Mapped, back_and_forth, power_of_two
 from .ir import (
     Buffer,
     Expr,
@@ -207,24 +207,38 @@ class _Thread:
         return tirx.BufferLoad(operand.buffer, layout.place(operand.buffer, indices, analyzer))
 
     def multiply(self, acc: Buffer, a: Buffer, b: Buffer) -> Stmt:
-        """One step of multiply-adds, in zigzag so that each shares an operand with the last.
+        """One step of multiply-adds: each shares an operand with the one before.
+
+        In blocks (i, j) (i + 1, j) (i + 1, j + 1) (i, j + 1), rows back and forth.
 
         The register file gives an FMA its three operands in one cycle only where the operand
         collector still holds one of them.
         """
         tm, tn, kind = self.a.count, self.b.count, str(self.matmul.acc.dtype)
 
-        def place(side: _Side, e: int, k: int) -> int:
+        def place(side: _Side, e: Expr, k: int) -> Expr:
             return e * self.plan.k_step + k if side.along_k else k * side.count + e
 
-        def one(i: int, j: int, k: int) -> Stmt:
-            left = tirx.BufferLoad(a, [i32(place(self.a, i, k))])
-            right = tirx.BufferLoad(b, [i32(place(self.b, j, k))])
-            at = [i32(i * tn + j)]
+        def one(i: Expr, j: Expr, k: int) -> Stmt:
+            left = tirx.BufferLoad(a, [place(self.a, i, k)])
+            right = tirx.BufferLoad(b, [place(self.b, j, k)])
+            at = [i * tn + j]
             product = _cast(left, kind) * _cast(right, kind)
             return tirx.BufferStore(acc, tirx.BufferLoad(acc, at) + product, at)
 
-        return seq(*[one(i, j, k) for k in range(self.plan.k_step) for i, j in _zigzag(tm, tn)])
+        def block(i: Expr, j: Expr, k: int) -> Stmt:
+            row = back_and_forth(i, j, tm // 2) * 2
+            cells = ((row, j * 2), (row + 1, j * 2), (row + 1, j * 2 + 1), (row, j * 2 + 1))
+            return seq(*[one(*cell, k) for cell in cells])
+
+        def step(k: int) -> Stmt:
+            if tm % 2 or tn % 2:
+                return unrolled("j", tn, lambda j: unrolled("i", tm, lambda i: one(i, j, k)))
+            return unrolled(
+                "j", tn // 2, lambda j: unrolled("i", tm // 2, lambda i: block(i, j, k))
+            )
+
+        return seq(*[step(k) for k in range(self.plan.k_step)])
 
 
 def map_simt(
@@ -256,18 +270,6 @@ def map_simt(
         ]
         buffers += [a, b]
     return Mapped(fragment, thread.layouts, tuple(ops), tuple(buffers))
-
-
-def _zigzag(rows: int, columns: int) -> list[tuple[int, int]]:
-    """All (row, column) in blocks (i, j) (i+1, j) (i+1, j+1) (i, j+1), rows back and forth."""
-    if rows % 2 or columns % 2:
-        return [(i, j) for j in range(columns) for i in range(rows)]
-    order: list[tuple[int, int]] = []
-    for j in range(0, columns, 2):
-        blocks = range(0, rows, 2)
-        for i in reversed(blocks) if j // 2 % 2 else blocks:
-            order += [(i, j), (i + 1, j), (i + 1, j + 1), (i, j + 1)]
-    return order
 
 
 def _cast(value: Expr, kind: str) -> Expr:
