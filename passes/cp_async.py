@@ -6,6 +6,7 @@ source size on are zero. ``.cg`` (16 bytes only) goes past L1.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -99,7 +100,7 @@ def _vector(name: str, store: Any, lane: Var, lanes: int, analyzer: Any) -> Stmt
             continue
         if rounds == 1:
             return call
-        return unrolled("u", rounds, lambda u, call=call, base=base: at_lane(call, base, u))
+        return unrolled("u", rounds, functools.partial(at_lane, call, base))
     raise LoweringError(
         f"cannot copy '{name}' by cp.async: it moves 4, 8 or 16 bytes, here {aligned * element} "
         f"bytes are provably aligned and {lanes * element} contiguous"

@@ -13,6 +13,7 @@ Does not handle: warp tiles that 32 thread tiles do not fill (LoweringError).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -155,46 +156,38 @@ class _Thread:
         return Fragment(matmul.acc, registers, loops, b.piece, coordinates, register)
 
     def load(self, side: _Side, frag: Buffer, step: int) -> Stmt:
-        """``frag[k, e]`` of one K step, in the widest reads."""
+        """The registers of one K step, in the widest reads."""
         first = step * self.plan.k_step
+
+        def along_k(e: Expr, k: int) -> Stmt:
+            def one(v: Expr) -> Stmt:
+                value = self._element(side, side.position(e), first + k + v)
+                return tirx.BufferStore(frag, value, [self._place(side, e, k + v)])
+
+            return vectorized("v", side.vector, one)
+
+        def along_piece(piece: Expr, k: int) -> Stmt:
+            def one(v: Expr) -> Stmt:
+                e = piece * side.piece + v
+                value = self._element(side, side.position(e), i32(first + k))
+                return tirx.BufferStore(frag, value, [self._place(side, e, k)])
+
+            return vectorized("v", side.piece, one)
+
         if side.along_k:
-            return unrolled(
-                "i",
-                side.count,
-                lambda e: seq(
-                    *[
-                        vectorized(
-                            "v",
-                            side.vector,
-                            lambda v, k=k: tirx.BufferStore(
-                                frag,
-                                self._element(side, side.position(e), first + k + v),
-                                [e * self.plan.k_step + k + v],
-                            ),
-                        )
-                        for k in range(0, self.plan.k_step, side.vector)
-                    ]
-                ),
-            )
+            steps = range(0, self.plan.k_step, side.vector)
+            return unrolled("i", side.count, lambda e: seq(*[along_k(e, k) for k in steps]))
         pieces = side.count // side.piece
         return seq(
             *[
-                unrolled(
-                    "i",
-                    pieces,
-                    lambda p, k=k: vectorized(
-                        "v",
-                        side.piece,
-                        lambda v: tirx.BufferStore(
-                            frag,
-                            self._element(side, side.position(p * side.piece + v), i32(first + k)),
-                            [k * side.count + p * side.piece + v],
-                        ),
-                    ),
-                )
+                unrolled("i", pieces, functools.partial(along_piece, k=k))
                 for k in range(self.plan.k_step)
             ]
         )
+
+    def _place(self, side: _Side, e: Expr, k: Expr) -> Expr:
+        """The register of element ``e`` at the ``k``-th K of a step: as it was read."""
+        return e * self.plan.k_step + k if side.along_k else k * side.count + e
 
     def _element(self, side: _Side, position: Expr, k: Expr) -> Expr:
         analyzer, operand = self.threads.analyzer, side.operand
@@ -216,12 +209,9 @@ class _Thread:
         """
         tm, tn, kind = self.a.count, self.b.count, str(self.matmul.acc.dtype)
 
-        def place(side: _Side, e: Expr, k: int) -> Expr:
-            return e * self.plan.k_step + k if side.along_k else k * side.count + e
-
         def one(i: Expr, j: Expr, k: int) -> Stmt:
-            left = tirx.BufferLoad(a, [place(self.a, i, k)])
-            right = tirx.BufferLoad(b, [place(self.b, j, k)])
+            left = tirx.BufferLoad(a, [self._place(self.a, i, k)])
+            right = tirx.BufferLoad(b, [self._place(self.b, j, k)])
             at = [i * tn + j]
             product = _cast(left, kind) * _cast(right, kind)
             return tirx.BufferStore(acc, tirx.BufferLoad(acc, at) + product, at)

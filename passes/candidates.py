@@ -1,0 +1,170 @@
+"""Which loops cannot be pipelined, and why, in the words a user reads."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import tirx
+
+from .effects import READ, WRITE, effects
+from .ir import (
+    Buffer,
+    Call,
+    SBlock,
+    SBlockRealize,
+    Stmt,
+    TensorLoad,
+    Var,
+    const_int,
+    is_global,
+    is_shared,
+    statements,
+    uses,
+    walk,
+)
+from .patterns import is_call
+from .uniform import Uniformity
+
+SHORT: Final = 4
+"""Iterations that nvcc unrolls anyway; the loop around such a loop has more to overlap."""
+
+
+@dataclass(frozen=True)
+class Context:
+    """Where a statement stands: inside which loops, under a condition that threads disagree on."""
+
+    loops: tuple[Any, ...] = ()
+    divergent: bool = False
+
+
+def why_not(
+    loop: Any, context: Context, threads: Collection[Var], uniformity: Uniformity
+) -> str | None:
+    """Why ``loop`` is no candidate, in the words a user reads."""
+    trip = const_int(loop.extent)
+    around = [const_int(other.extent) for other in context.loops]
+    if trip is not None and trip <= SHORT and any(n is None or n > SHORT for n in around):
+        return f"{trip} iterations inside another loop: too few to overlap"
+    if trip in (0, 1):
+        return f"{trip} iterations: nothing to overlap"
+    for bound in (loop.min, loop.extent):
+        if uses(bound, threads):
+            return "trip count depends on the thread"
+        if not uniformity.is_uniform(bound):
+            return "trip count is loaded from memory: threads may disagree on it"
+    found = effects(loop.body)
+    reads, writes = found.buffers(READ), found.buffers(WRITE)
+    if not any(is_global(buf) for buf in reads):
+        return "no statement of the loop loads from global memory"
+    if context.divergent and any(is_shared(buf) for buf in reads | writes):
+        return "threads disagree on whether the loop runs, so no barrier can stand in it"
+    if found.is_fence and _has_barrier(loop.body):
+        return "the body places its own barriers"
+    if _calls(loop.body, "tvm_thread_allreduce"):
+        # Lowered after us, by a pass that wants its result and all uses in one scope.
+        return "a reduction across threads in the body, whose uses TVM keeps next to it"
+    if not _is_consumed(loop, reads, writes):
+        targets = ", ".join(sorted(str(buf.name) for buf in writes))
+        return f"the loop only fills {targets}: it belongs to the loop around it"
+    carried = _carried(loop, writes)
+    if carried is not None:
+        return carried
+    indexed = _indexed_registers(loop)
+    if indexed is not None:
+        return (
+            f"the loop variable indexes register buffer '{indexed}', so the loop has to be "
+            "unrolled, not pipelined"
+        )
+    return None
+
+
+def _is_consumed(loop: Any, reads: set[Buffer], writes: set[Buffer]) -> bool:
+    """Whether something in the loop uses what it loads: else it is one big copy."""
+    if any(is_global(buf) for buf in writes) or reads & writes:
+        return True
+    return _allocates(loop.body) or effects(loop.body).is_opaque
+
+
+def _loads(node: Any) -> list[Any]:
+    found: list[Any] = []
+    walk(node, TensorLoad, found.append)
+    return found
+
+
+def _allocates(stmt: Stmt) -> bool:
+    found: list[Any] = []
+    walk(stmt, SBlock, lambda block: found.extend(block.alloc_buffers))
+    return bool(found)
+
+
+def _has_barrier(stmt: Stmt) -> bool:
+    found: list[Any] = []
+
+    def visit(call: Any) -> None:
+        if is_call(call, "tvm_storage_sync"):
+            found.append(call)
+
+    walk(stmt, Call, visit)
+    return bool(found)
+
+
+def _carried(loop: Any, writes: set[Buffer]) -> str | None:
+    """Why no load of the loop can be made before the iteration before it has ended, if so."""
+    inner: set[Any] = set()
+    walk(loop.body, SBlock, lambda block: inner.update(block.alloc_buffers))
+    carried = writes - inner
+    loads = [load for load in _loads(loop.body) if is_global(load.source)]
+    if not loads:  # only instructions that were handed a pointer load
+        return None
+    if all(load.source in writes for load in loads):
+        names = ", ".join(sorted({f"'{load.source.name}'" for load in loads}))
+        return f"every load is loop-carried: it reads {names}, which earlier iterations write"
+    followed = [load for load in loads if load.source not in writes]
+    if all(any(inside.source in carried for inside in _address(load)) for load in followed):
+        return "every load is loop-carried: its address comes from the previous iteration"
+    externs = _calls(loop.body, "call_extern")
+    if externs:
+        return f"opaque call of '{externs[0].args[0].value}': it may touch any memory"
+    if len(statements(_bare(loop.body))) == 1 and _calls(loop.body, "atomic"):
+        return "the body is one atomic update, whose order with its neighbours has to stay"
+    return None
+
+
+def _address(load: Any) -> list[Any]:
+    """The loads in the indices of ``load``."""
+    return [inside for index in load.indices for inside in _loads(index)]
+
+
+def _calls(stmt: Stmt, name: str) -> list[Any]:
+    found: list[Any] = []
+
+    def visit(call: Any) -> None:
+        called = str(getattr(call.op, "name", "")).rsplit(".", 1)[-1]
+        if name in called and "pure" not in called:
+            found.append(call)
+
+    walk(stmt, Call, visit)
+    return found
+
+
+def _bare(stmt: Stmt) -> Stmt:
+    """``stmt`` without the block around it."""
+    return stmt.block.body if isinstance(stmt, SBlockRealize) else stmt
+
+
+def _indexed_registers(loop: Any) -> str | None:
+    """A register buffer from outside the loop that the loop variable indexes."""
+    inner: set[Any] = set()
+    walk(loop.body, SBlock, lambda block: inner.update(block.alloc_buffers))
+    found: list[str] = []
+
+    def visit(access: Any) -> None:
+        buf = access.source if isinstance(access, TensorLoad) else access.buffer
+        private = not is_global(buf) and not is_shared(buf)
+        if private and buf not in inner and uses(list(access.indices), [loop.loop_var]):
+            found.append(str(buf.name))
+
+    walk(loop.body, (TensorLoad, tirx.BufferStore), visit)
+    return found[0] if found else None

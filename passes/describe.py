@@ -1,0 +1,175 @@
+"""The plain values of a statement, for the cost model: what it moves, multiplies or costs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ..kernel import CopyInfo, MatmulInfo, StatementInfo
+from .costs import cost_of
+from .effects import classify, effects
+from .indexing import affine, alignment, offset, strides
+from .ir import (
+    Buffer,
+    ForKind,
+    SBlock,
+    Stmt,
+    Var,
+    const_int,
+    dtype_bytes,
+    is_global,
+    is_shared,
+    walk,
+)
+from .kernels import bodies, thread_tag
+from .patterns import Copy, Matmul, masked_load
+
+
+def copy_info(name: str, copy: Copy) -> CopyInfo:
+    """The values of a tile copy."""
+    return CopyInfo(
+        op=name,
+        src=str(copy.src.name),
+        dst=str(copy.dst.name),
+        src_scope=str(copy.src.scope()) or "global",
+        dst_scope=str(copy.dst.scope()),
+        dtype=str(copy.dst.dtype),
+        shape=copy.shape,
+        src_dims=copy.src_dims,
+        src_strides=tuple(const_int(stride) for stride in strides(copy.src)),
+        aligned=copy.aligned(),
+        masked=bool(copy.mask),
+        bound=False,
+    )
+
+
+def matmul_info(name: str, matmul: Matmul) -> MatmulInfo:
+    """The values of a tile matmul, with the hints that its blocks carry."""
+    hints = matmul.nest.annotations
+    return MatmulInfo(
+        op=name,
+        acc=str(matmul.acc.name),
+        a=str(matmul.a.buffer.name),
+        b=str(matmul.b.buffer.name),
+        m=matmul.extent(matmul.m),
+        n=matmul.extent(matmul.n),
+        k=matmul.extent(matmul.k),
+        a_dtype=str(matmul.a.buffer.dtype),
+        b_dtype=str(matmul.b.buffer.dtype),
+        acc_dtype=str(matmul.acc.dtype),
+        a_k_major=matmul.a.k_major,
+        b_k_major=matmul.b.k_major,
+        instruction=str(hints.get("pipeliner.mma", "auto")),
+        warps=_pair(hints.get("pipeliner.warps")),
+        thread_tile=_pair(hints.get("pipeliner.thread_tile")),
+    )
+
+
+def statement_info(name: str, stmt: Stmt, threads: int, bound: bool) -> StatementInfo:
+    """The values of any statement, executed by ``threads`` threads."""
+    cost = cost_of(stmt, threads)
+    return StatementInfo(
+        op=name,
+        kind=classify(effects(stmt)),
+        global_bytes=cost.global_bytes,
+        shared_bytes=cost.shared_bytes,
+        flops=cost.flops,
+        transcendentals=cost.transcendentals,
+        tensor_flops=cost.tensor_flops,
+        bound=bound,
+    )
+
+
+@dataclass(frozen=True)
+class _Move:
+    """One store of a loaded element, made ``times`` by each thread, ``lanes`` elements at once."""
+
+    store: Any
+    times: int
+    lanes: int
+    lane: Var | None
+
+    def aligned(self, buf: Buffer, indices: Sequence[Any]) -> int:
+        """Elements that divide where a vector starts in ``buf``; 1 when it is not contiguous."""
+        start = offset(buf, indices)
+        declared = int(buf.data_alignment) // dtype_bytes(buf.dtype)
+        if self.lane is None:
+            return min(alignment(start), declared)
+        known = affine(start, [self.lane])
+        if known is None or known.coefficients.get(self.lane) != 1:
+            return 1
+        return min(alignment(known.base), declared)
+
+
+def bound_copy(name: str, stmt: Stmt, threads: int) -> CopyInfo | None:
+    """The values of a statement in which the user's threads only move elements to shared memory.
+
+    Its box is what it moves, as rows of one vector each.
+    """
+    moves: list[_Move] = []
+    if not _collect_moves(stmt, 1, 1, None, moves) or not moves:
+        return None
+    first = moves[0]
+    loaded = masked_load(first.store.value)
+    if loaded is None or any(m.store.buffer != first.store.buffer for m in moves):
+        return None
+    load, mask = loaded
+    total = sum(move.times * move.lanes for move in moves)
+    return CopyInfo(
+        op=name,
+        src=str(load.source.name),
+        dst=str(first.store.buffer.name),
+        src_scope="global",
+        dst_scope=str(first.store.buffer.scope()),
+        dtype=str(first.store.buffer.dtype),
+        shape=(threads * total // first.lanes, first.lanes),
+        src_dims=(*[None] * (len(load.indices) - 1), 1),
+        src_strides=tuple(const_int(stride) for stride in strides(load.source)),
+        aligned=min(
+            first.aligned(load.source, load.indices),
+            first.aligned(first.store.buffer, first.store.indices),
+        ),
+        masked=bool(mask),
+        bound=True,
+    )
+
+
+def _collect_moves(
+    stmt: Stmt, times: int, lanes: int, lane: Var | None, moves: list[_Move]
+) -> bool:
+    """Whether ``stmt`` only moves elements from global to shared memory; collects its stores."""
+    if isinstance(stmt, tirx.BufferStore):
+        moved = masked_load(stmt.value)
+        if moved is None or not is_global(moved[0].source) or not is_shared(stmt.buffer):
+            return False
+        moves.append(_Move(stmt, times, lanes, lane))
+        return str(moved[0].source.dtype) == str(stmt.buffer.dtype)
+    if isinstance(stmt, tirx.For):
+        extent = const_int(stmt.extent)
+        if extent is None:
+            return False
+        if stmt.kind == ForKind.VECTORIZED:
+            return _collect_moves(stmt.body, times, extent, stmt.loop_var, moves)
+        shared_out = (thread_tag(stmt) or "").startswith("threadIdx")
+        return _collect_moves(stmt.body, times * (1 if shared_out else extent), lanes, lane, moves)
+    inner = bodies(stmt)
+    return bool(inner) and all(_collect_moves(part, times, lanes, lane, moves) for part in inner)
+
+
+def hint(stmt: Stmt) -> str:
+    """A name for a statement: of its outermost named block, else of what it stores to."""
+    names: list[str] = []
+    walk(stmt, SBlock, lambda found: names.append(str(found.name_hint)))
+    walk(stmt, tirx.BufferStore, lambda found: names.append(str(found.buffer.name)))
+    first = next((name for name in names if name), "stmt")
+    return first.replace(".", "_")
+
+
+def _pair(value: Any) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    first, second = (int(item) for item in value)
+    return first, second
