@@ -1,9 +1,10 @@
 """TVM's pipeline annotations of a loop, taken as the user's plan.
 
 ``software_pipeline_stage`` and ``software_pipeline_order`` hold one entry for each statement of the
-body, ``software_pipeline_async_stages`` the stages whose copies are asynchronous. A statement that
-holds an annotated loop counts as three, as in TVM, where the inner loop has by then become
-prologue, steady state and epilogue; it moves as one here, by the entries of its steady state.
+body, ``software_pipeline_async_stages`` the stages whose copies are asynchronous. Statements count
+as in TVM: one that is an annotated loop has become prologue, steady state and epilogue by then; a
+copy marked for a local stage has become a load and a store; a block gives its statements one by
+one. What is one statement here moves by one of its entries: the steady state's, or the last.
 
 The plan is checked like any other: what TVM accepts and miscompiles is refused with the reason.
 """
@@ -15,11 +16,12 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tvm import tirx
+from tvm.s_tir import SBlock, SBlockRealize
 
 from ..errors import InternalError, ScheduleRefused
 from ..machine import Machine
 from ..plan import EdgePlan, LoopPlan, RingPlan
-from .ir import buffer_bytes, walk
+from .ir import buffer_bytes, const_int, statements, walk
 from .modulo import edge_plans, register_unroll
 from .modulo_verify import verify, versions_needed
 from .op_costs import base_name, op_costs
@@ -33,8 +35,11 @@ STAGE: Final = "software_pipeline_stage"
 ORDER: Final = "software_pipeline_order"
 ASYNC: Final = "software_pipeline_async_stages"
 
-_NESTED: Final = 3
-"""Entries of a statement that holds a pipelined loop: its prologue, steady state and epilogue."""
+LOCAL_STAGE: Final = "tirx.manifest_shared_memory_local_stage"
+"""TVM's annotation of a copy's block: load into registers early, store to shared memory late."""
+
+_PHASES: Final = 3
+_STAGED: Final = 2
 
 
 def is_annotated(loop: Any) -> bool:
@@ -52,6 +57,11 @@ def async_statements(loop: Any) -> frozenset[str]:
     return frozenset(name for name, (stage, _) in _entries(form)[0].items() if stage in wanted)
 
 
+def staged_statements(loop: Any) -> frozenset[str]:
+    """The statements of a loop in op form whose copies shall go through registers."""
+    return frozenset(base_name(name) for name, stmt in _form(loop).ops if _is_staged(stmt))
+
+
 def annotated_plan(graph: nx.MultiDiGraph, loop: Any, plan: LoopPlan, machine: Machine) -> LoopPlan:
     """``plan`` with the stages and order that ``loop`` (a For in op form) is annotated with.
 
@@ -63,11 +73,11 @@ def annotated_plan(graph: nx.MultiDiGraph, loop: Any, plan: LoopPlan, machine: M
     first = min(stage for stage, _ in entries.values())
     position = {name: place for place, name in enumerate(form.names)}
     costs = {op.name: op for op in op_costs(graph, plan, machine)}
-    names = sorted(form.names, key=lambda name: (entries[base_name(name)][1], position[name]))
+    names = sorted(form.names, key=lambda name: (_entry(entries, name)[1], position[name]))
     ops = insert_waits(
         graph,
         [
-            dataclasses.replace(costs[name], stage=entries[base_name(name)][0] - first, order=order)
+            dataclasses.replace(costs[name], stage=_entry(entries, name)[0] - first, order=order)
             for order, name in enumerate(names)
         ],
     )
@@ -110,16 +120,13 @@ def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[str]]:
     loop = form.node
     name = loop.loop_var.name
     stages, orders = _integers(loop, STAGE), _integers(loop, ORDER)
-    sizes: dict[str, int] = {}
-    for op, stmt in form.ops:
-        size = _NESTED if _holds_annotated_loop(stmt) else 1
-        sizes[base_name(op)] = max(size, sizes.get(base_name(op), 1))
+    counts = _entry_counts(form)
+    total = sum(count for count, _ in counts.values())
     for key, found in ((STAGE, stages), (ORDER, orders)):
-        expected = sum(sizes.values()) if len(found) != len(sizes) else len(sizes)
-        if len(found) != expected:
+        if len(found) not in (total, len(counts)):
             raise ScheduleRefused(
                 f"cannot pipeline loop '{name}': {key} has {len(found)} entries, its body has "
-                f"{expected} statements"
+                f"{total} statements"
             )
     if len(stages) != len(orders):
         raise ScheduleRefused(
@@ -133,19 +140,50 @@ def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[str]]:
         raise ScheduleRefused(f"cannot pipeline loop '{name}': {STAGE} has stage {min(stages)}")
     entries: dict[str, tuple[int, int]] = {}
     reasons: list[str] = []
-    if len(stages) == len(sizes):
-        sizes = dict.fromkeys(sizes, 1)
+    if len(stages) == len(counts):
+        counts = dict.fromkeys(counts, (1, 0))
     at = 0
-    for statement, size in sizes.items():
-        inner = stages[at : at + size]
-        entries[statement] = (inner[size // 2], orders[at + size // 2])
-        if len(set(inner)) > 1:
+    for statement, (count, main) in counts.items():
+        own = stages[at : at + count]
+        entries[statement] = (own[main], orders[at + main])
+        if f"{statement}.load" in form.names and count == _STAGED:
+            entries[f"{statement}.load"] = (own[0], orders[at])
+        elif len(set(own)) > 1:
             reasons.append(
-                f"'{statement}' runs whole in stage {inner[size // 2]}: the prologue of its inner "
-                "loop is not carried across iterations"
+                f"'{statement}' runs whole in stage {own[main]}: its {count} entries differ"
             )
-        at += size
+        at += count
     return entries, reasons
+
+
+def _entry_counts(form: OpLoop) -> dict[str, tuple[int, int]]:
+    """For each statement of the source how many entries it has, and which one moves it."""
+    counts: dict[str, tuple[int, int]] = {}
+    for op, stmt in form.ops:
+        base = base_name(op)
+        counts[base] = max(_entry_count(stmt.body), counts.get(base, (1, 0)))
+    return counts
+
+
+def _entry_count(stmt: Any) -> tuple[int, int]:
+    if isinstance(stmt, tirx.For) and is_annotated(stmt):
+        return _PHASES, 1
+    if _is_staged(stmt):
+        return _STAGED, 1
+    if isinstance(stmt, SBlockRealize) and const_int(stmt.predicate) == 1:
+        count = len(statements(stmt.block.body))
+        return count, count - 1
+    return 1, 0
+
+
+def _is_staged(stmt: Any) -> bool:
+    found: list[Any] = []
+    walk(stmt, SBlock, lambda b: found.append(b) if LOCAL_STAGE in b.annotations else None)
+    return bool(found)
+
+
+def _entry(entries: dict[str, tuple[int, int]], op: str) -> tuple[int, int]:
+    return entries[op] if op in entries else entries[base_name(op)]
 
 
 def _integers(loop: Any, key: str) -> list[int]:
@@ -158,9 +196,3 @@ def _integers(loop: Any, key: str) -> list[int]:
     if any(isinstance(item, bool) or not isinstance(item, int) for item in result):
         raise ScheduleRefused(f"cannot pipeline loop '{name}': expected integers in {key}")
     return result
-
-
-def _holds_annotated_loop(stmt: Any) -> bool:
-    found: list[Any] = []
-    walk(stmt, tirx.For, lambda loop: found.append(loop) if is_annotated(loop) else None)
-    return bool(found)

@@ -18,6 +18,7 @@ from tvm.ir import Var
 
 from .affine import ANY, Interval, Linear, intersect, linear, overlap
 from .effects import READ, WRITE, Access, Effects, classify, effects, is_global_load
+from .freshness import why_carried
 from .ir import Buffer, is_global, is_shared
 from .op_form import OpLoop, op_loop
 
@@ -42,8 +43,8 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
 
     Nodes are op names with ``index`` (program order), ``kind``, ``reads`` and ``writes`` (buffer
     names), ``is_async`` and ``is_global_load``. Edges have ``kind``, ``buffer`` and ``distance``.
-    The graph has ``rings`` (name -> buffer), ``carried`` (names of buffers of the body that are
-    read before they are written), ``outer`` (names of other buffers written) and ``trip``.
+    The graph has ``rings`` (name -> buffer), ``carried`` (reasons by name, for buffers of the body
+    that may carry values), ``outer`` (names of other buffers written) and ``trip``.
     """
     import networkx as nx
 
@@ -51,13 +52,14 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     if form is None:
         raise ValueError(f"expected loop '{loop.loop_var.name}' in op form")
     found = [effects(stmt) for _, stmt in form.ops]
-    rings = ring_candidates(form, found)
+    carried = {buf: why_carried(buf, form, found, threads) for buf in form.allocs}
+    rings = [buf for buf, why in carried.items() if not why]
     names = _names(form, found)
     graph = nx.MultiDiGraph()
     graph.graph.update(
         trip=form.trip,
         rings={names[buf]: buf for buf in rings},
-        carried=tuple(names[buf] for buf in form.allocs if buf not in rings),
+        carried={names[buf]: why for buf, why in carried.items() if why},
         outer=tuple(
             sorted({names[b] for e in found for b in e.buffers(WRITE) if b not in form.allocs})
         ),
@@ -76,20 +78,6 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     _add_memory_edges(graph, form, found, names, rings, threads)
     _add_fences(graph, form, found)
     return graph
-
-
-def ring_candidates(form: OpLoop, found: list[Effects]) -> list[Buffer]:
-    """Buffers of the body that may have several versions: those written before they are read."""
-    return [buf for buf in form.allocs if _is_fresh(buf, form, found)]
-
-
-def _is_fresh(buf: Buffer, form: OpLoop, found: list[Effects]) -> bool:
-    if any(buf in op.aliased for op in found):
-        return False
-    for op in found:
-        if any(access.buffer == buf for access in op.accesses):
-            return op.is_defined_first(buf, form.var)
-    return True
 
 
 def _names(form: OpLoop, found: list[Effects]) -> dict[Buffer, str]:

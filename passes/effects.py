@@ -9,7 +9,7 @@ pointers) is a *fence*: nothing moves across it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,7 +17,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout
 from tvm.ir import Call, Op, TensorLoad, Var
-from tvm.s_tir import SBlock
+from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx.buffer import is_buffer_var
 
 from .ir import Buffer, Expr, Stmt, is_global, is_shared
@@ -101,13 +101,6 @@ class Effects:
             a.buffer for a in self.accesses if mode in a.mode and a.buffer not in self.allocated
         }
 
-    def is_defined_first(self, buf: Buffer, loop_var: Var) -> bool:
-        """Whether the first access of ``buf`` is a write that happens in every iteration."""
-        for access in self.accesses:
-            if access.buffer == buf:
-                return access.mode == WRITE and not _mentions(access.guards, loop_var)
-        return True
-
 
 def effects(stmt: Stmt) -> Effects:
     """The effects of ``stmt``."""
@@ -148,13 +141,6 @@ def _is_register(buf: Buffer) -> bool:
     return not is_shared(buf) and not is_global(buf)
 
 
-def _mentions(exprs: Iterable[Expr], var: Var) -> bool:
-    found: list[Var] = []
-    for expr in exprs:
-        tvm_ffi.structural_walk(expr, (Var, lambda v: found.append(v) if v == var else None))
-    return bool(found)
-
-
 def _const(expr: Any) -> int | None:
     value = getattr(expr, "value", expr)
     return value if isinstance(value, int) else None
@@ -169,6 +155,7 @@ class _Collector:
         self.guards: list[Expr] = []
         self.callbacks = [
             (tirx.For, self._for),
+            (SBlockRealize, self._realize),
             (SBlock, self._block),
             (tirx.BufferStore, self._store),
             (TensorLoad, self._load),
@@ -193,6 +180,15 @@ class _Collector:
             bounds = (low, low + max(extent, 1) - 1)
         self.result.locals[node.loop_var] = bounds
         visitor.visit(node.body)
+
+    def _realize(self, node: Any, visitor: Any) -> None:
+        guarded = _const(node.predicate) != 1
+        if guarded:
+            visitor.visit(node.predicate)
+            self.guards.append(node.predicate)
+        visitor.visit(node.block)
+        if guarded:
+            self.guards.pop()
 
     def _block(self, node: Any, visitor: Any) -> None:
         self.result.allocated.update(node.alloc_buffers)
@@ -227,9 +223,11 @@ class _Collector:
         visitor.visit(node.condition)
         self.guards.append(node.condition)
         visitor.visit(node.then_case)
-        if node.else_case is not None:
-            visitor.visit(node.else_case)
         self.guards.pop()
+        if node.else_case is not None:
+            self.guards.append(tirx.Not(node.condition))
+            visitor.visit(node.else_case)
+            self.guards.pop()
 
     def _while(self, node: Any, visitor: Any) -> None:
         self.result.is_opaque = True

@@ -99,10 +99,7 @@ def _planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[str]) 
         if ring.buffer in graph.graph["rings"]:
             depths[ring.buffer] = ring.depth
             continue
-        carried = ring.buffer in graph.graph["carried"]
-        why = (
-            "it is read before it is written" if carried else "the loop's body does not allocate it"
-        )
+        why = graph.graph["carried"].get(ring.buffer, "the loop's body does not allocate it")
         if ring.requested and ring.depth > 1:
             raise ScheduleRefused(
                 f"cannot give '{ring.buffer}' {ring.depth} slots in loop '{plan.name}': {why}"

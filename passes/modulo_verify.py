@@ -102,13 +102,11 @@ def _check_edge(
 
 def _single_version(graph: nx.MultiDiGraph, buffer: str, kind: str, distance: int) -> str:
     """Why the buffer has one version, when a second one would have helped."""
-    if distance == 0 or kind == "RAW":
-        if buffer in graph.graph["carried"]:
-            return f"; '{buffer}' carries a value between iterations, so it has one version"
-        return ""
     if buffer in graph.graph["carried"]:
-        return f"; '{buffer}' is read before it is written, so it has one version"
-    return f"; '{buffer}' is not allocated in the loop's body, so it has one version"
+        return f"; '{buffer}' has one version: {graph.graph['carried'][buffer]}"
+    if distance == 0 or kind == "RAW":
+        return ""
+    return f"; '{buffer}' has one version: the loop's body does not allocate it"
 
 
 def _i(distance: int) -> str:
@@ -143,36 +141,35 @@ def _check_rings(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
 
 
 def _no_ring(graph: nx.MultiDiGraph, plan: LoopPlan, name: str, depth: int) -> str:
-    why = (
-        "it is read before it is written"
-        if name in graph.graph["carried"]
-        else "the loop's body does not allocate it"
-    )
+    why = graph.graph["carried"].get(name, "the loop's body does not allocate it")
     return f"cannot give '{name}' {depth} slots in loop '{plan.name}': {why}"
 
 
 def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
-    """Before every use of an async copy's data stands a wait for it, in the same iteration."""
+    """Before every use of an async copy's place stands a wait for the copy."""
     waits = [op for op in plan.ops if op.kind == "wait"]
     served = _served(plan, waits)
     for name, node in graph.nodes(data=True):
         if not node["is_async"]:
             continue
+        mine = [w for w in waits if name in served[w.name] and _comes_after(ops[name], w, 0)]
+        outer = [buf for buf in node["writes"] if buf not in graph.graph["rings"]]
+        if outer and not mine:
+            raise ScheduleRefused(
+                f"cannot pipeline loop '{plan.name}': no wait makes the copy '{name}' to "
+                f"'{outer[0]}' land"
+            )
         for _, dst, edge in graph.out_edges(name, data=True):
-            if edge["kind"] != "RAW" or edge["distance"] != 0:
+            if edge["kind"] == "WAR":
                 continue
-            good = [
-                wait
-                for wait in waits
-                if name in served[wait.name]
-                and _comes_after(ops[name], wait, 0)
-                and _comes_after(wait, ops[dst], 0)
-            ]
-            if not good:
-                raise ScheduleRefused(
-                    f"cannot pipeline loop '{plan.name}': op '{dst}' of iteration i reads "
-                    f"'{edge['buffer']}' with no wait between it and the copy '{name}'"
-                )
+            distance = edge["distance"]
+            if any(_comes_after(wait, ops[dst], distance) for wait in mine):
+                continue
+            verb = "reads" if edge["kind"] == "RAW" else "overwrites"
+            raise ScheduleRefused(
+                f"cannot pipeline loop '{plan.name}': op '{dst}' of iteration {_i(distance)} "
+                f"{verb} '{edge['buffer']}' with no wait between it and the copy '{name}'"
+            )
 
 
 def _served(plan: LoopPlan, waits: Iterable[OpPlan]) -> dict[str, set[str]]:

@@ -9,35 +9,42 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from ..plan import EdgePlan, OpPlan
 
 if TYPE_CHECKING:
     import networkx as nx
 
-WAIT_SUFFIX = ".wait"
+WAIT_SUFFIX: Final = ".wait"
+
+
+@dataclass(frozen=True, slots=True)
+class _Group:
+    """Copies that one wait serves. ``stage`` and ``position``: of what it stands before."""
+
+    members: list[str]
+    stage: int
+    position: int
 
 
 def insert_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:
-    """``ops`` (in order) with wait ops inserted, renumbered; the others keep their order.
-
-    A wait that only copies of later iterations precede goes before them: the barrier behind it then
-    orders those copies too, and one a step is enough.
-    """
+    """``ops`` (in order) with wait ops inserted, renumbered."""
     listed = list(ops)
-    for members, consumer in _groups(graph, listed):
+    for group in sorted(_groups(graph, ops), key=lambda g: g.position, reverse=True):
+        consumer = ops[group.position] if group.position < len(ops) else ops[-1]
         wait = OpPlan(
-            name=members[0] + WAIT_SUFFIX,
+            name=group.members[0] + WAIT_SUFFIX,
             kind="wait",
-            block=members[0],
+            block=group.members[0],
             pipe="sync",
             latency=1,
             occupancy=1,
             cycle=consumer.cycle,
-            stage=consumer.stage,
+            stage=group.stage,
         )
-        listed.insert(listed.index(consumer), wait)
+        listed.insert(group.position, wait)
     leading = _leading_waits(graph, listed)
     if leading:
         listed = leading + [op for op in listed if op not in leading]
@@ -48,57 +55,63 @@ def wait_edges(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan,
     """Copy -> wait -> consumer, for each wait among ``ops``."""
     edges: list[EdgePlan] = []
     plain = [op for op in ops if op.kind != "wait"]
-    for members, _ in _groups(graph, plain):
-        wait = members[0] + WAIT_SUFFIX
-        for name in members:
+    for group in _groups(graph, plain):
+        wait = group.members[0] + WAIT_SUFFIX
+        for name in group.members:
             buffers = graph.nodes[name]["writes"]
             edges += [EdgePlan(name, wait, "RAW", b, 0, "cp_async") for b in buffers]
             edges += [
-                EdgePlan(wait, dst, "RAW", edge["buffer"], 0)
-                for _, dst, edge in graph.out_edges(name, data=True)
-                if edge["kind"] == "RAW" and edge["distance"] == 0
+                EdgePlan(wait, dst, edge["kind"], edge["buffer"], edge["distance"])
+                for _, dst, edge in _uses(graph, name)
             ]
     return tuple(dict.fromkeys(edges))
 
 
-def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[tuple[list[str], OpPlan]]:
-    """Async copies consumed together, with their first consumer."""
+def _uses(graph: nx.MultiDiGraph, copy: str) -> list[tuple[str, str, Any]]:
+    """Edges to what needs the copy to have landed: what reads it, and what writes there next."""
+    out = graph.out_edges(copy, data=True)
+    return [edge for edge in out if edge[2]["kind"] in ("RAW", "WAW")]
+
+
+def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[_Group]:
+    """Async copies consumed together, and where their wait stands."""
     at = {op.name: (op.stage, position) for position, op in enumerate(ops)}
+    last = max((op.stage for op in ops), default=0), len(ops)
     firsts: list[tuple[tuple[int, int], str]] = []
     for op in ops:
         if not graph.nodes[op.name]["is_async"]:
             continue
-        consumers = [
-            at[dst]
-            for _, dst, edge in graph.out_edges(op.name, data=True)
-            if edge["kind"] == "RAW" and edge["distance"] == 0
+        uses = [
+            (at[dst][0] + edge["distance"], at[dst][1]) for _, dst, edge in _uses(graph, op.name)
         ]
-        if consumers:
-            firsts.append((min(consumers), op.name))
-    groups: list[tuple[list[str], OpPlan]] = []
-    last = (-1, -1)
+        outlives = any(name not in graph.graph["rings"] for name in graph.nodes[op.name]["writes"])
+        if uses or outlives:
+            # What is used after the last stage, or after the loop, is waited for in the last stage.
+            firsts.append((min([*uses, last]), op.name))
+    groups: list[_Group] = []
     for (stage, position), name in sorted(firsts):
-        between = range(last[1], position) if last[0] == stage else None
-        if groups and between is not None and _can_share(graph, ops, groups[-1], name, between):
-            groups[-1][0].append(name)
+        if groups and _can_share(graph, ops, groups[-1], stage, position, name):
+            groups[-1].members.append(name)
         else:
-            groups.append(([name], ops[position]))
-            last = (stage, position)
+            groups.append(_Group([name], stage, position))
     return groups
 
 
 def _can_share(
     graph: nx.MultiDiGraph,
     ops: Sequence[OpPlan],
-    group: tuple[list[str], OpPlan],
+    group: _Group,
+    stage: int,
+    position: int,
     name: str,
-    between: range,
 ) -> bool:
     """Whether only loads lie between the first consumers, and the copy comes before both."""
-    at = {op.name: (op.stage, position) for position, op in enumerate(ops)}
-    first = at[group[1].name]
-    light = all(graph.nodes[ops[i].name]["kind"] in ("load", "copy") for i in between)
-    return light and at[name] < first
+    if stage != group.stage:
+        return False
+    between = ops[group.position : position]
+    light = all(graph.nodes[op.name]["kind"] in ("load", "copy") for op in between)
+    copy = next(place for place, op in enumerate(ops) if op.name == name)
+    return light and (ops[copy].stage, copy) < (group.stage, group.position)
 
 
 def _leading_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:

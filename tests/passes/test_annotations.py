@@ -12,7 +12,14 @@ from tvm.script import tirx as T
 
 from pipeliner.errors import ScheduleRefused
 from pipeliner.machine import H100
-from pipeliner.passes.annotations import annotated_plan, async_statements, is_annotated
+from pipeliner.passes import ir
+from pipeliner.passes.annotations import (
+    LOCAL_STAGE,
+    annotated_plan,
+    async_statements,
+    is_annotated,
+    staged_statements,
+)
 from pipeliner.plan import LoopPlan
 
 from .core_ops import compiled, expand_loop, graph_of, op_form, run, the_loop
@@ -131,14 +138,14 @@ def test_legal_plan(stage: list[int], order: list[int], depths: dict[str, int]) 
             (
                 "op 'op0' of iteration i + 1 must run after 'op1' of iteration i, it overwrites what "
                 "it reads from 'B' (WAR), but stage 0, order 0 puts it earlier in the same step than "
-                "stage 1, order 1; 'B' is not allocated in the loop's body, so it has one version"
+                "stage 1, order 1; 'B' has one version: the loop's body does not allocate it"
             ),
         ),
         (
             summing,
             [0, 0, 1],
             [0, 1, 2],
-            "'S' is read before it is written, so it has one version",
+            "'S' has one version: it is read before it is written",
         ),
     ],
 )
@@ -195,7 +202,44 @@ def test_nested_loop_counts_as_three_entries() -> None:
     func = annotated(nested, stage=[0, 0, 1, 1], order=[0, 1, 2, 3])
     plan = plan_of(func)
     assert [(op.name, op.stage) for op in plan.ops] == [("op0", 0), ("op1", 1)]
-    assert "'op1' runs whole in stage 1" in plan.reasons[-1]
+    assert "'op1' runs whole in stage 1: its 3 entries differ" in plan.reasons[-1]
     a = np.arange(32, dtype="float32").reshape(8, 4)
     _, c = run(compiled(expand_loop(func, plan)), a, np.zeros_like(a))
     np.testing.assert_array_equal(c, a * 2 + 1)
+
+
+def rows(*entries: tuple[str, dict[str, Any]], split: bool = False) -> Any:
+    """A body with a block of two statements that copies, and a use; annotated."""
+    A, C = (ir.buffer([16, 4], "float32", name, "global") for name in "AC")
+    S, L = (ir.buffer([4], "float32", name, scope) for name, scope in (("S", "shared"), ("L", "")))
+    k = ir.Var("k", "int32")
+
+    def row(dst: Any, src: Any, *at: Any) -> Any:
+        return ir.loop("i", 4, lambda i: tirx.BufferStore(dst, src(i), [*at, i]))
+
+    load = row(L, lambda i: tirx.BufferLoad(A, [k, i]))
+    store = row(S, lambda i: tirx.BufferLoad(L, [i]))
+    use = row(C, lambda i: tirx.BufferLoad(S, [i]), k)
+    ops = [ir.op_stmt("copy", ir.block("copy", ir.seq(load, store))), ir.op_stmt("use", use)]
+    if split:
+        marked = ir.block("copy", store, annotations={LOCAL_STAGE: 1})
+        ops = [ir.op_stmt("copy.load", load), ir.op_stmt("copy.store", marked), ops[1]]
+    body = ir.block("", ir.seq(*ops), [S, L])
+    annotations = {f"software_pipeline_{key}": value for key, value in entries}
+    node = tirx.For(k, ir.i32(0), ir.i32(16), ir.ForKind.SERIAL, body, None, annotations)
+    return tirx.PrimFunc([A, C], ir.block("root", node), None, None)
+
+
+def stages_of(func: Any) -> dict[str, tuple[int, int]]:
+    return {op.name: (op.stage, op.order) for op in plan_of(func).ops}
+
+
+def test_a_block_counts_its_statements() -> None:
+    func = rows(("stage", [0, 0, 2]), ("order", [0, 2, 1]))
+    assert stages_of(func) == {"use": (2, 0), "copy": (0, 1)}
+
+
+def test_a_staged_copy_counts_as_load_and_store() -> None:
+    func = rows(("stage", [0, 0, 1]), ("order", [0, 2, 1]), split=True)
+    assert stages_of(func) == {"copy.load": (0, 0), "use": (1, 1), "copy.store": (0, 2)}
+    assert staged_statements(the_loop(func).node) == {"copy"}

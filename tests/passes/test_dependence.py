@@ -96,7 +96,7 @@ def test_read_before_write_carries_a_value() -> None:
                     C[k] = S[0]
 
     graph = graph_of(op_form(func, ["sum", "out"]))
-    assert graph.graph["carried"] == ("S",)
+    assert graph.graph["carried"] == {"S": "it is read before it is written"}
     assert graph.graph["rings"] == {}
     assert ("out", "sum", "WAR", "S", 1) in edges_of(graph)
 

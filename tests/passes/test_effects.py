@@ -103,15 +103,15 @@ def test_an_accumulator_is_read_before_it_is_written() -> None:
     found = effects(mma())
     modes = [a.mode for a in found.accesses if a.buffer == ACC]
     assert modes.index(READ) < modes.index(WRITE)
-    assert not found.is_defined_first(ACC, ir.Var("k", "int32"))
 
 
-def test_a_write_that_some_iterations_skip_does_not_define() -> None:
-    k = ir.Var("k", "int32")
-    store = tirx.BufferStore(HALF, at(A, 0, 0), [0])
-    first = tirx.IfThenElse(tirx.EQ(k, ir.i32(0)), store, None)
-    assert not effects(first).is_defined_first(HALF, k)
-    assert effects(store).is_defined_first(HALF, k)
+def test_guards_are_those_of_the_branch() -> None:
+    flag = ir.Var("flag", "bool")
+    one, other = (tirx.BufferStore(HALF, at(A, 0, i), [i]) for i in range(2))
+    found = effects(tirx.IfThenElse(flag, one, other))
+    guards = [a.guards[0] for a in found.accesses if a.writes]
+    assert guards[0].same_as(flag)
+    assert isinstance(guards[1], tirx.Not)
 
 
 def test_own_allocations_do_not_show() -> None:

@@ -153,3 +153,39 @@ def test_a_copy_without_a_wait_is_refused() -> None:
     bare = dataclasses.replace(plan, ops=tuple(op for op in plan.ops if op.kind != "wait"))
     with pytest.raises(ScheduleRefused, match="'C' of iteration i reads 'As' with no wait"):
         verify(graph, bare)
+
+
+def from_outside(first: str) -> Any:
+    """C[k] reads what an asynchronous copy put into E, a buffer from outside the loop."""
+    A, C = (ir.buffer([ROWS, VECTOR], "float32", name, "global") for name in "AC")
+    E = ir.buffer([VECTOR], "float32", "E", "shared")
+    k, zero = ir.Var("k", "int32"), ir.i32(0)
+    load = tirx.BufferLoad
+    cp = T.ptx["cp.async.cg.shared.global"]
+    call = cp(T.address_of(load(E, [zero])), T.address_of(load(A, [k, zero])), 16)
+    copy = ir.op_stmt("copy", tirx.Evaluate(call))
+    use = ir.op_stmt(
+        "use", ir.loop("i", VECTOR, lambda i: tirx.BufferStore(C, load(E, [i]), [k, i]))
+    )
+    fill = ir.loop("i", VECTOR, lambda i: tirx.BufferStore(E, tirx.const(7.0, "float32"), [i]))
+    last = ir.loop("i", VECTOR, lambda i: tirx.BufferStore(C, load(E, [i]), [ir.i32(ROWS - 1), i]))
+    ops = [copy, use] if first == "copy" else [use, copy]
+    loop = tirx.For(k, zero, ir.i32(9), ir.ForKind.SERIAL, ir.seq(*ops))
+    body = ir.block("outer", ir.seq(fill, loop, last), [E])
+    return tirx.PrimFunc([A, C], ir.block("root", body), None, None)
+
+
+@pytest.mark.parametrize("first", ["copy", "use"])
+def test_a_copy_that_outlives_its_iteration_lands_in_it(first: str) -> None:
+    """Its data is read by the next iteration and after the loop: a wait stands before both."""
+    func = from_outside(first)
+    graph = graph_of(func)
+    plan = manual_plan(graph, [0, 0], [0, 1])
+    verify(graph, plan)
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((ROWS, VECTOR)).astype("float32")
+    got = AsyncMachine({"A": a, "C": np.zeros_like(a)}, {}).run(expand_loop(func, plan))
+    expected = np.zeros_like(a)
+    expected[:9] = a[:9] if first == "copy" else np.vstack([np.full((1, 4), 7.0), a[:8]])
+    expected[ROWS - 1] = a[8]
+    np.testing.assert_array_equal(got["C"], expected)

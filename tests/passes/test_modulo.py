@@ -42,7 +42,7 @@ def graph_of(ops: list[Op], rings: dict[str, str]) -> Any:
     """The dependence graph of ``ops``; ``rings``: scope by name; all other buffers carry values."""
     graph = nx.MultiDiGraph()
     buffers = {name: ir.buffer([64], "float16", name, scope) for name, scope in rings.items()}
-    graph.graph.update(trip=16, rings=buffers, carried=(), outer=("acc",), threads=128)
+    graph.graph.update(trip=16, rings=buffers, carried={}, outer=("acc",), threads=128)
     for index, op in enumerate(ops):
         graph.add_node(
             op.name,

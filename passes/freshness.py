@@ -1,0 +1,118 @@
+"""Whether a buffer of a loop's body is written anew in each iteration, and so may have versions.
+
+TVM allocates a buffer in the innermost block around its accesses, also one that carries values from
+one iteration to the next. It is fresh if every read finds what its own iteration wrote: no index
+moves with the loop, writes come first and their bounds contain those of the read, and a write that
+some iterations skip is read under the same conditions only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import tvm_ffi
+from tvm.ir import TensorLoad, Var
+
+from .affine import linear
+from .effects import Access, Effects
+from .ir import Buffer, const_int, uses, walk
+from .op_form import OpLoop
+
+_Box: TypeAlias = "tuple[tuple[int, int] | None, ...]"
+"""Inclusive bounds of each dimension, None for all of it."""
+
+
+def why_carried(
+    buf: Buffer, form: OpLoop, found: Sequence[Effects], threads: Mapping[Var, int] | None
+) -> str:
+    """Why ``buf`` may carry values between iterations; empty if it does not."""
+    if any(buf in op.aliased for op in found):
+        return "its pointer is renamed"
+    written = _Written()
+    for op in found:
+        bounds: dict[Var, tuple[int, int] | None] = dict(op.locals)
+        bounds.update({var: (0, extent - 1) for var, extent in (threads or {}).items()})
+        for access in op.accesses:
+            if access.buffer != buf:
+                continue
+            if access.box is not None and any(uses(dim, [form.var]) for dim, _ in access.box):
+                return "its index moves with the loop"
+            box = _bounds(access, form.var, bounds)
+            conditions = [guard for guard in access.guards if _varies(guard, form.var)]
+            if access.reads and not written.covers(box, conditions):
+                return "it is read before it is written"
+            if access.writes:
+                written.add(box, conditions)
+    return ""
+
+
+@dataclass(slots=True)
+class _Written:
+    """The bounds of what was written, by the conditions that it was written under."""
+
+    boxes: list[tuple[list[Any], _Box]] = field(default_factory=list)
+
+    def add(self, box: _Box, conditions: list[Any]) -> None:
+        for index, (known, old) in enumerate(self.boxes):
+            if _same_conditions(known, conditions):
+                self.boxes[index] = (known, tuple(map(_hull, old, box)))
+                return
+        self.boxes.append((conditions, box))
+
+    def covers(self, box: _Box, conditions: list[Any]) -> bool:
+        """Whether some write's bounds contain ``box`` whenever ``conditions`` hold."""
+        return any(
+            all(_is_among(guard, conditions) for guard in known) and all(map(_contains, old, box))
+            for known, old in self.boxes
+        )
+
+
+def _bounds(access: Access, loop_var: Var, bounds: Mapping[Var, Any]) -> _Box:
+    """The bounds of an access; where they are unknown, the whole dimension."""
+    if access.box is None:
+        return (None,) * len(access.buffer.shape)
+    result: list[tuple[int, int] | None] = []
+    for (start, extent), size in zip(access.box, access.buffer.shape, strict=True):
+        form = linear(start, loop_var, bounds)
+        whole = const_int(size)
+        if (
+            form is None
+            or not form.is_interval
+            or (whole is not None and form.low <= 0 and form.high + extent >= whole)
+        ):
+            result.append(None)
+        else:
+            result.append((form.low, form.high + extent - 1))
+    return tuple(result)
+
+
+def _hull(a: Any, b: Any) -> Any:
+    return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
+
+
+def _contains(outer: Any, inner: Any) -> bool:
+    return outer is None or (inner is not None and outer[0] <= inner[0] and inner[1] <= outer[1])
+
+
+def _varies(guard: Any, loop_var: Var) -> bool:
+    """Whether a condition may differ between iterations: it uses the loop variable or memory."""
+    return _reads_memory(guard) or uses(guard, [loop_var])
+
+
+def _reads_memory(guard: Any) -> bool:
+    loads: list[Any] = []
+    walk(guard, TensorLoad, loads.append)
+    return bool(loads)
+
+
+def _is_among(guard: Any, conditions: Sequence[Any]) -> bool:
+    """Whether ``guard`` is one of ``conditions``, and did not change between write and read."""
+    if _reads_memory(guard):
+        return False
+    return any(tvm_ffi.structural_equal(guard, other) for other in conditions)
+
+
+def _same_conditions(a: Sequence[Any], b: Sequence[Any]) -> bool:
+    return len(a) == len(b) and all(_is_among(guard, b) for guard in a)
