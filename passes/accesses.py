@@ -39,8 +39,29 @@ _MATRIX_STORES: Final = (
     "tirx.mma_store_legacy",
     "tirx.mma_store",
 )
+_MATRIX_ROW_BYTES: Final = 16
+"""What one lane's address of an ldmatrix stands for."""
+
 _CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
 _ATOMICS: Final = ("tirx.atomic_add", "tirx.cuda.atomic_add", "tirx.cuda.atomic_cas")
+
+
+@dataclass(frozen=True)
+class Tile:
+    """Rows of neighbours in a flat buffer: elements ``offset + row * stride + column``.
+
+    ``offset`` may differ between the lanes of the warp.
+    """
+
+    offset: Any
+    rows: int
+    columns: int
+    stride: int
+
+    @property
+    def extent(self) -> int:
+        """Elements from the first to behind the last."""
+        return (self.rows - 1) * self.stride + self.columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,7 +72,7 @@ class Access:
     dimension; None stands for any value. ``own``: each thread touches just the elements that its
     index names (false for what a warp does together and for opaque accesses). ``issue``: an
     asynchronous write starts here and lands at a later wait. ``width``: neighbours along the last
-    dimension that it touches, from the index on.
+    dimension that it touches, from the index on. ``tile``: what a warp touches together, if known.
     """
 
     buffer: Any
@@ -60,6 +81,7 @@ class Access:
     own: bool = True
     issue: bool = False
     width: int = 1
+    tile: Tile | None = None
 
 
 def event(stmt: Any) -> Literal["barrier", "wait", "wait_all"] | None:
@@ -132,11 +154,66 @@ def _call(
     if name in ("tirx.address_of", "tirx.tvm_access_ptr", "tirx.buffer_data"):
         _pointers([call], _OPAQUE, found, visit, prover)
         return WalkResult.SKIP
+    matrix = _matrix(call, name, prover)
+    if matrix is not None:
+        found.append(matrix)
+        return WalkResult.SKIP
     use = _use(call, name)
     if use is None:
         return None
     _pointers(call.args, use, found, visit, prover)
     return WalkResult.SKIP
+
+
+_FRAGMENT_SHAPES: Final = {
+    "wmma.matrix_a": (1, 3),
+    "wmma.matrix_b": (3, 2),
+    "wmma.accumulator": (1, 2),
+}
+"""Arguments of a wmma load or store that hold the rows and the columns of its fragment."""
+
+
+def _matrix(call: Any, name: str, prover: sym.Analyzer) -> Access | None:
+    """The access of a warp-wide load or store whose tile in shared memory is known."""
+    args = call.args
+    if name in ("tirx.tvm_load_matrix_sync", "tirx.tvm_store_matrix_sync"):
+        shape = _FRAGMENT_SHAPES.get(str(args[0].args[0].scope()))
+        sizes = [ir.const_int(args[i]) for i in shape or ()] + [ir.const_int(args[6])]
+        if shape is not None and str(args[7].value) == "col_major":
+            sizes = [sizes[1], sizes[0], sizes[2]]
+        mode: Mode = "read" if name == "tirx.tvm_load_matrix_sync" else "write"
+        return _tiled(args[5], ir.i32(0), sizes, mode, prover)
+    if name == "tirx.ptx_legacy.ldmatrix":
+        row = [1, _MATRIX_ROW_BYTES, _MATRIX_ROW_BYTES]
+        return _tiled(args[5], args[6], row, "read", prover, in_bytes=True)
+    if name == "tirx.mma_store_legacy":
+        sizes = [ir.const_int(args[i]) for i in (0, 1, 5)]
+        return _tiled(args[2], ir.i32(0), sizes, "write", prover)
+    return None
+
+
+def _tiled(
+    pointer: Any,
+    further: Any,
+    sizes: Sequence[int | None],
+    mode: Mode,
+    prover: sym.Analyzer,
+    *,
+    in_bytes: bool = False,
+) -> Access | None:
+    """The access to a tile of [rows, columns, stride] ``further`` elements behind ``pointer``."""
+    if not isinstance(pointer, ir.Call) or op_name(pointer) != "tirx.tvm_access_ptr":
+        return None
+    buffer = _data_buffer(pointer.args[1])
+    known = [size for size in sizes if size is not None]
+    if len(known) != 3 or not is_shared(buffer):
+        return None
+    per = ir.dtype_bytes(buffer.dtype) if in_bytes else 1
+    rows, columns, stride = known[0], known[1] // per, known[2] // per
+    tile = Tile(pointer.args[2] + further, rows, columns, stride)
+    slot = _slot_of(buffer, tile.offset, ir.i32(tile.extent), prover)
+    index = (slot, *(None for _ in list(buffer.shape)[1:]))
+    return Access(buffer, mode, index, own=False, tile=tile)
 
 
 @dataclass(frozen=True)
@@ -266,7 +343,7 @@ def _slot_of(buffer: Any, offset: Any, extent: Any, prover: sym.Analyzer) -> Any
     slot: Any = ir.i32(1)
     for size in list(buffer.shape)[1:]:
         slot = slot * size
-    slot = prover.simplify(slot)
+    slot = prover.simplify(buffer.strides[0] if buffer.strides else slot)
     rest = prover.simplify(tirx.floormod(offset, slot))
     if not prover.can_prove(rest + extent <= slot):
         return None

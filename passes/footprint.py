@@ -20,7 +20,7 @@ from tvm.ir import prim
 from . import ir
 
 Index = tuple[Any, ...]
-Lanes = Mapping[Any, int]
+Lanes = Mapping[Any, int | None]
 Points = npt.NDArray[np.int64]
 
 MAX_POINTS: Final = 1 << 18
@@ -62,12 +62,19 @@ def differ(a: Any, b: Any, local: Lanes, prover: sym.Analyzer) -> bool:
 
 
 def apart(
-    a: Index, a_lanes: Lanes, b: Index, b_lanes: Lanes, threads: Lanes, prover: sym.Analyzer
+    a: Index,
+    a_lanes: Lanes,
+    b: Index,
+    b_lanes: Lanes,
+    threads: Lanes,
+    prover: sym.Analyzer,
+    unit: int = 1,
 ) -> bool:
     """Whether no element is touched by one thread through ``a`` and by another through ``b``.
 
     ``a_lanes``, ``b_lanes``: loop variables inside each access with their extents (from 0);
-    ``threads``: those that tell threads apart. Every other variable is the same on both sides.
+    ``threads``: those that tell threads apart, slowest first. Every other variable is the same on
+    both sides. ``unit``: as many threads in a row count as one.
     """
     if any(x is None for x in (*a, *b)):
         return False
@@ -76,10 +83,20 @@ def apart(
     shared = _ranges([x for pair in pairs for x in pair], local, prover)
     if shared is None:
         return False
+    if unit > 1:
+        threads, unit = _without_idle(threads, unit, [x for pair in pairs for x in pair])
     # What both sides agree on is one more dimension of the element.
     first = _points([x for x, _ in pairs], a_lanes, threads, shared)
     second = _points([y for _, y in pairs], b_lanes, threads, shared)
-    return first is not None and second is not None and _threads_agree(first, second)
+    return first is not None and second is not None and _threads_agree(first, second, unit)
+
+
+def _without_idle(threads: Lanes, unit: int, exprs: Sequence[Any]) -> tuple[Lanes, int]:
+    """``threads`` without the fastest one where that is one unit and no expression uses it."""
+    *slow, (fast, extent) = threads.items() or [(None, None)]
+    if extent != unit or any(ir.uses(expr, [fast]) for expr in exprs):
+        return threads, unit
+    return dict(slow), 1
 
 
 def _without_common(x: Any, y: Any, local: Lanes, prover: sym.Analyzer) -> tuple[Any, Any]:
@@ -134,8 +151,11 @@ def _points(
     return np.stack(rows).reshape(len(rows), number, -1)
 
 
-def _threads_agree(a: Points, b: Points) -> bool:
-    """Whether each element, of points [dimension, thread, lane], belongs to one thread in both."""
+def _threads_agree(a: Points, b: Points, unit: int) -> bool:
+    """Whether each element, of points [dimension, thread, lane], belongs to one thread in both.
+
+    ``unit``: as many threads in a row count as one.
+    """
     low = np.minimum(a.min(axis=(1, 2)), b.min(axis=(1, 2)))
     high = np.maximum(a.max(axis=(1, 2)), b.max(axis=(1, 2)))
     size = tuple(int(n) for n in high - low + 1)
@@ -144,7 +164,7 @@ def _threads_agree(a: Points, b: Points) -> bool:
     at_a = np.ravel_multi_index(tuple(a - low[:, None, None]), size)
     at_b = np.ravel_multi_index(tuple(b - low[:, None, None]), size)
     owner = np.full(math.prod(size), -1)
-    mine = np.arange(a.shape[1])[:, None]
+    mine = np.arange(a.shape[1])[:, None] // unit
     owner[at_a] = mine  # the last of several threads stays
     if not np.all(owner[at_a] == mine):
         others = np.zeros(math.prod(size), bool)
@@ -220,7 +240,8 @@ def _residues_differ(
     distance = ir.const_int(gap)
     if m is None and n is None:
         return distance != 0 if distance is not None else bool(prover.can_prove(gap != 0))
-    if m is None or n is None:
-        modulus, exact = (n, ir.const_int(x)) if m is None else (m, ir.const_int(y))
-        return exact is not None and not 0 <= exact < (modulus or 0)
-    return m == n and distance is not None and distance % m != 0
+    if distance is not None:
+        # Equal values would make x and y congruent by every divisor of both moduli.
+        return distance % math.gcd(m or 0, n or 0) != 0
+    exact = ir.const_int(x if m is None else y) if m is None or n is None else None
+    return exact is not None and not 0 <= exact < (m or n or 0)

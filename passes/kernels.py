@@ -44,17 +44,22 @@ def thread_tag(stmt: Any) -> str | None:
 
 
 def thread_extents(kernel: Any) -> dict[Any, int | None]:
-    """The threadIdx variables of a kernel with their extents (None: not a constant)."""
-    found: dict[Any, int | None] = {}
+    """The threadIdx variables of a kernel with their extents (None: not a constant).
+
+    The last one counts fastest in a thread's number: ``threadIdx.z, y, x``.
+    """
+    found: dict[Any, tuple[str, int | None]] = {}
 
     def bound(stmt: Any) -> None:
-        if (thread_tag(stmt) or "").startswith("threadIdx"):
+        tag = thread_tag(stmt) or ""
+        if tag.startswith("threadIdx"):
             loop = isinstance(stmt, tirx.For)
             var = stmt.loop_var if loop else stmt.node.var
-            found[var] = ir.const_int(stmt.extent if loop else stmt.value)
+            found[var] = tag, ir.const_int(stmt.extent if loop else stmt.value)
 
     ir.walk(kernel, (tirx.For, tirx.AttrStmt), bound)
-    return found
+    in_order = sorted(found.items(), key=lambda item: item[1][0], reverse=True)
+    return {var: extent for var, (_, extent) in in_order}
 
 
 def bodies(stmt: Any) -> list[Any]:

@@ -31,6 +31,7 @@ from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..errors import InternalError, LoweringError
+from ..machine import WARP
 from ..plan import SmemBuffer, SmemPlan, SyncPlan
 from . import footprint, ir, ordering
 from .accesses import Access, accesses, event, whole
@@ -163,6 +164,14 @@ class _Synchroniser:
             self._bind(element, ir.i32(0), ir.i32(access.width))
             index = (*index[:-1], index[-1] + element)
             lanes = {**lanes, element: access.width}
+        tile = access.tile
+        if tile is not None and self._is_fixed(tile.offset):
+            row, column = ir.Var("row", "int32"), ir.Var("column", "int32")
+            self._bind(row, ir.i32(0), ir.i32(tile.rows))
+            self._bind(column, ir.i32(0), ir.i32(tile.columns))
+            # One more dimension than the buffer has: compared between tiles alone.
+            index = (*index, tile.offset + row * tile.stride + column)
+            lanes = {**lanes, row: tile.rows, column: tile.columns}
         return Item(replace(access, index=index), lanes, op)
 
     def _is_fixed(self, index: Any) -> bool:
@@ -217,11 +226,14 @@ class _Synchroniser:
         local = {**self._threads, **a.lanes, **b.lanes}
         if any(footprint.differ(x, y, local, self._prover) for x, y in zip(a_index, b_index)):
             return False
-        return not (
-            first.own
-            and second.own
-            and footprint.apart(a_index, a.lanes, b_index, b.lanes, self._threads, self._prover)
-        )
+        if first.own and second.own:
+            sides = (a_index, a.lanes, b_index, b.lanes)
+            return not footprint.apart(*sides, self._threads, self._prover)
+        if first.tile is None or second.tile is None:
+            return True
+        # The lanes of a warp go through such an instruction together, so in program order.
+        sides = (a_index[-1:], a.lanes, b_index[-1:], b.lanes)
+        return not footprint.apart(*sides, self._threads, self._prover, unit=WARP)
 
     def _share_bytes(self, a: Any, b: Any) -> bool:
         x, y = self._places.get(str(a.name)), self._places.get(str(b.name))
