@@ -218,13 +218,14 @@ def summary(root: Node) -> SyncPlan:
     steady = [n for n in nodes(root) if n.kind == "loop" and _phase(n.stmt) == "steady"]
     return SyncPlan(
         barriers=_barriers(root),
-        barriers_in_steady=max((_barriers(loop) for loop in steady), default=0),
+        barriers_in_steady=max((_barriers(loop) - bool(loop.why) for loop in steady), default=0),
         waits=tuple(_wait(n) for n in waits),
         reasons=tuple(f"barrier for {n.why}" for n in nodes(root) if n.why),
     )
 
 
 def _barriers(node: Node) -> int:
+    """Barriers under ``node`` and the one before it."""
     return sum((n.kind == "barrier") + bool(n.why) for n in nodes(node))
 
 
