@@ -17,7 +17,7 @@ from ..errors import PlanError, TargetError
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan
 from ..request import Request
-from .annotations import annotated_plan, async_statements, is_annotated
+from .annotations import annotated_plan, async_statements, is_annotated, staged_statements
 from .copies import lower_copies
 from .dependence import dependence
 from .expand import expand
@@ -90,13 +90,17 @@ def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
     that virtual threads have copies of must be written by stores, which are all that TVM looks at.
     """
     named: dict[str, bool] = {}
+    staged: frozenset[str] = frozenset()
     for form in op_loops(func):
         if is_annotated(form.node):
             wanted = async_statements(form.node)
             named.update((name, name in wanted) for name in form.names)
+            staged |= staged_statements(form.node)
     private = {str(buffer.name) for buffer in private_buffers(func.body)}
 
     def legal(copy: CopyPlan) -> CopyPlan:
+        if copy.op in staged:
+            return replace(copy, mechanism="register", reason="annotated to pass through registers")
         if not named.get(copy.op, True):
             why = "not among the loop's software_pipeline_async_stages"
             return replace(copy, mechanism="direct", reason=why)
