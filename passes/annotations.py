@@ -120,10 +120,10 @@ def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[str]]:
     loop = form.node
     name = loop.loop_var.name
     stages, orders = _integers(loop, STAGE), _integers(loop, ORDER)
-    counts = _entry_counts(form)
+    counts = _entry_counts(form, len(stages))
     total = sum(count for count, _ in counts.values())
     for key, found in ((STAGE, stages), (ORDER, orders)):
-        if len(found) not in (total, len(counts)):
+        if len(found) != total:
             raise ScheduleRefused(
                 f"cannot pipeline loop '{name}': {key} has {len(found)} entries, its body has "
                 f"{total} statements"
@@ -140,8 +140,6 @@ def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[str]]:
         raise ScheduleRefused(f"cannot pipeline loop '{name}': {STAGE} has stage {min(stages)}")
     entries: dict[str, tuple[int, int]] = {}
     reasons: list[str] = []
-    if len(stages) == len(counts):
-        counts = dict.fromkeys(counts, (1, 0))
     at = 0
     for statement, (count, main) in counts.items():
         own = stages[at : at + count]
@@ -156,12 +154,21 @@ def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[str]]:
     return entries, reasons
 
 
-def _entry_counts(form: OpLoop) -> dict[str, tuple[int, int]]:
-    """For each statement of the source how many entries it has, and which one moves it."""
+def _entry_counts(form: OpLoop, wanted: int) -> dict[str, tuple[int, int]]:
+    """For each statement of the source how many entries it has, and which one moves it.
+
+    ``wanted``: entries in all. A copy already split into load and store counts as two if that fits:
+    its mark is gone. So does one entry for each statement, whatever TVM would count.
+    """
     counts: dict[str, tuple[int, int]] = {}
     for op, stmt in form.ops:
         base = base_name(op)
         counts[base] = max(_entry_count(stmt.body), counts.get(base, (1, 0)))
+    split = {base: (_STAGED, 1) for base in counts if f"{base}.store" in form.names}
+    plain: dict[str, tuple[int, int]] = dict.fromkeys(counts, (1, 0))
+    for choice in ({**counts, **split}, counts, plain):
+        if sum(count for count, _ in choice.values()) == wanted:
+            return choice
     return counts
 
 
