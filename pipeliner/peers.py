@@ -8,12 +8,13 @@ parts (virtual threads), vectorised copies, and the same annotations.
 
 from __future__ import annotations
 
+import importlib
+import inspect
+import os
 from collections.abc import Callable
 from typing import Any, Final
 
 from tvm import s_tir, te
-from tvm.s_tir.tensor_intrin import cuda as intrinsics
-from tvm.testing.tir import mma_schedule
 
 from .compiled import Kernel, compile_kernel
 from .errors import WorkloadError
@@ -31,6 +32,7 @@ STAGES: Final = (1, 2, 3, 4)
 NESTED: Final = 0
 """Stands for the two-level annotation of TVM's test: 4 slots of tiles, fragments a step ahead."""
 
+_FROZEN: Final = ("importlib._bootstrap", "importlib._bootstrap_external", "runpy")
 _MMA_TILE: Final = (128, 2048, 32)  # what its factors need to divide M, N and K
 _SIMT_TILE: Final = (128, 128, 8)
 
@@ -42,6 +44,15 @@ def stock_mma(gemm: Gemm, target: Any, stages: int) -> Kernel:
     must divide the problem.
     """
     _check(gemm, "float16", _MMA_TILE)
+    from tvm.testing.tir import mma_schedule
+
+    intrinsics = tensor_intrinsics()
+
+    def fragment(i: Any, j: Any) -> Any:
+        """Where ldmatrix leaves an element of a 16 x 16 fragment, by 16 x 16 tile."""
+        lane = intrinsics.shared_16x16_to_ldmatrix_32x8_layout(i % 16, j % 16)
+        return (i // 16, j // 16, *lane)
+
     sch = mma_schedule(
         _matmul(gemm, "float32"),
         16,
@@ -50,9 +61,9 @@ def stock_mma(gemm: Gemm, target: Any, stages: int) -> Kernel:
         [1, gemm.m // 128, 1, 4, 2],  # type: ignore[operator]
         [16, gemm.n // 2048, 4, 1, 2],
         [gemm.k // 32, 2, 1],
-        _fragment,
-        _fragment,
-        _fragment,
+        fragment,
+        fragment,
+        fragment,
         intrinsics.LDMATRIX_f16_A_DYN_INTRIN,
         intrinsics.LDMATRIX_f16_B_DYN_INTRIN,
         intrinsics.MMA_f16f16f32_INTRIN,
@@ -129,6 +140,18 @@ def cublas(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
     return run
 
 
+def tensor_intrinsics() -> Any:
+    """TVM's module of CUDA tensor core intrinsics, which registers them.
+
+    It parses 248 functions, each after a look at the whole stack, and for every frame of the
+    import system Python 3.11's inspect.getmodule searches all modules: 20 seconds unless it is
+    told beforehand where such frames come from.
+    """
+    for name in _FROZEN:
+        inspect.modulesbyfile.setdefault(os.path.abspath(f"<frozen {name}>"), name)
+    return importlib.import_module("tvm.s_tir.tensor_intrin.cuda")
+
+
 def _check(gemm: Gemm, dtype: str, tile: tuple[int, int, int]) -> None:
     if gemm.dtype != dtype or gemm.layout != "NN" or gemm.batch is not None:
         raise WorkloadError(
@@ -153,12 +176,6 @@ def _matmul(gemm: Gemm, out: str) -> Any:
         name="C",
     )
     return te.create_prim_func([a, b, c])
-
-
-def _fragment(i: Any, j: Any) -> Any:
-    """Where ldmatrix leaves an element of a 16 x 16 fragment, by 16 x 16 tile."""
-    lane = intrinsics.shared_16x16_to_ldmatrix_32x8_layout(i % 16, j % 16)
-    return (i // 16, j // 16, *lane)
 
 
 def _annotate(sch: Any, loop: Any, stage: list[int], order: list[int]) -> None:

@@ -9,7 +9,10 @@ import pytest
 
 from pipeliner.errors import ToolError
 from pipeliner.nvcc import find_nvcc
+from pipeliner.peers import tensor_intrinsics
 from pipeliner.targets import gpu
+
+tensor_intrinsics()  # here, where the stack is shallow: see its docstring
 
 
 @cache

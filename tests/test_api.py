@@ -215,9 +215,7 @@ class TestOnTheGpu:
         a, b = SMALL.inputs()
         c = poisoned(SMALL.shapes()[2], SMALL.out)
         here(a, b, c)
-        np.testing.assert_allclose(
-            c.astype("float64"), SMALL.reference(a, b), rtol=2e-3, atol=2e-3
-        )
+        np.testing.assert_allclose(c.astype("float64"), SMALL.reference(a, b), rtol=2e-3, atol=2e-3)
 
     def test_torch_tensors_on_another_stream(self, here) -> None:
         import torch

@@ -78,7 +78,7 @@ def test_facade() -> None:
         assert getattr(pipeliner, name) is not None
     assert callable(pipeliner.build)
     with pytest.raises(AttributeError, match="has no attribute 'nonsense'"):
-        pipeliner.nonsense  # noqa: B018
+        pipeliner.nonsense
 
 
 def test_typed_and_licensed() -> None:

@@ -1,0 +1,284 @@
+"""The command, as a person runs it."""
+
+from __future__ import annotations
+
+import json
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipeliner import cli
+from pipeliner.targets import gpu
+
+ROOT = Path(__file__).parents[1]
+
+USER_FILE = """
+import numpy as np
+from tvm.script import tirx as T
+
+
+@T.prim_func(s_tir=True)
+def add(A: T.Buffer((4096,), "float32"), B: T.Buffer((4096,), "float32"), C: T.Buffer((4096,), "float32")):
+    T.func_attr({"global_symbol": "add", "tirx.noalias": True})
+    for bx in T.thread_binding(4, thread="blockIdx.x"):
+        for tx in T.thread_binding(128, thread="threadIdx.x"):
+            for i in T.serial(8):
+                with T.sblock("add"):
+                    v = T.axis.spatial(4096, bx * 1024 + i * 128 + tx)
+                    C[v] = A[v] + B[v]
+
+
+def made_here():
+    return add
+
+
+def reference(a, b, c):
+    return a + b
+
+
+not_a_function = 42
+"""
+
+
+@pytest.fixture
+def user_file(tmp_path: Path) -> Path:
+    path = tmp_path / "mine.py"
+    path.write_text(USER_FILE)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *argv: str) -> tuple[int, str, str]:
+    code = cli.main(argv)
+    captured = capsys.readouterr()
+    return code, captured.out, captured.err
+
+
+SMALL = ("--m", "128", "--n", "128", "--k", "128", "--tile", "64x64x32", "--target", "a100")
+
+
+def test_help_loads_no_tvm_and_is_quick() -> None:
+    code = (
+        "import sys; sys.argv = ['pipeliner', '--help']\n"
+        "from pipeliner import cli\n"
+        "try: cli.main(['--help'])\n"
+        "except SystemExit: pass\n"
+        "assert not {'tvm', 'numpy', 'networkx', 'rich'} & set(sys.modules), sorted(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+
+
+def test_help_is_quick() -> None:
+    """Under 150 ms of processor time, which other processes lengthen less than they do the wait."""
+
+    def spent() -> float:
+        used = resource.getrusage(resource.RUSAGE_CHILDREN)
+        return used.ru_utime + used.ru_stime
+
+    command = [sys.executable, "-m", "pipeliner", "--help"]
+    took = []
+    for _ in range(5):
+        before = spent()
+        subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
+        took.append(spent() - before)
+    assert min(took) < 0.150
+
+
+@pytest.mark.parametrize("command", sorted(cli.COMMANDS))
+def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        cli.main([command, "--help"])
+    assert exited.value.code == 0
+    assert "usage: pipeliner" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("argv", [[], ["nonsense"], ["plan"], ["plan", "gemm", "--tile", "3"]])
+def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exited:
+        cli.main(argv)
+    assert exited.value.code == 2
+
+
+@pytest.mark.parametrize(
+    ("argv", "line"),
+    [
+        (["plan", "gemm", "--dtype", "fp17"], "expected dtype to be one of"),
+        (["plan", "gemm", "--m", "0"], "expected m to be a positive integer, not 0"),
+        (["plan", "gemm", "--depth", "99"], "cannot give depth 99"),
+        (["plan", "gemm", "--depth", "x"], "expected depth to be auto, N or BUFFER=N"),
+        (["plan", "gemm", "--depth", "Q=2"], "'Q'"),
+        (["plan", "gemm", "--target", "sm_70"], "cannot plan for sm_70"),
+        (["plan", "gemm", "--target", "llvm"], "expected target to be one of"),
+        (["plan", "gemm", "--mechanism", "tma"], "expected mechanism to be one of"),
+        (["plan", "gemm", "--plan", "/nowhere.json"], "cannot read plan '/nowhere.json'"),
+        (["plan", "nowhere.py:f"], "there is no file 'nowhere.py'"),
+        (["plan", "something"], "expected 'gemm' or file.py:name, not 'something'"),
+        (["inspect", "gemm", "--emit", "wat"], "expected --emit to be of tir, plan, cuda"),
+        (["inspect", "gemm", "-o", "/dev/null/x", *SMALL], "cannot write to '/dev/null/x'"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    argv: list[str], line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, out, err = run(capsys, *argv)
+    assert code == 1
+    assert out == ""
+    assert err.startswith("pipeliner: ")
+    assert err.count("\n") == 1
+    assert line in err
+
+
+def test_verbose_shows_the_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    _, _, err = run(capsys, "plan", "gemm", "--dtype", "fp17", "-v")
+    assert "Traceback (most recent call last)" in err
+    assert err.strip().splitlines()[-1].startswith("pipeliner: expected dtype")
+
+
+def test_an_unexpected_error_says_so(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("first\nlast")
+
+    monkeypatch.setattr(cli.doctor, "run", broken)
+    code, _, err = run(capsys, "doctor")
+    assert code == 1
+    assert err == "pipeliner: unexpected ZeroDivisionError: last (-v shows the traceback)\n"
+
+
+def test_interrupt_is_130(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli.doctor, "run", interrupted)
+    code, _, err = run(capsys, "doctor")
+    assert (code, err) == (130, "pipeliner: interrupted\n")
+
+
+def test_a_closed_pipe_is_quiet() -> None:
+    command = f"{sys.executable} -m pipeliner inspect gemm --emit tir | head -1"
+    done = subprocess.run(
+        ["bash", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    assert done.stderr == ""
+    assert done.stdout.count("\n") == 1
+
+
+def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "doctor")
+    assert code == 0
+    assert "apache-tvm 0.27" in out
+    code, out, _ = run(capsys, "doctor", "--json")
+    assert json.loads(out)["usable"] is True
+
+
+def test_plan_explains_and_round_trips(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, words, _ = run(capsys, "plan", "gemm", *SMALL)
+    assert code == 0
+    assert "cp_async" in words
+    _, text, _ = run(capsys, "plan", "gemm", "--json", *SMALL)
+    file = tmp_path / "plan.json"
+    file.write_text(text)
+    code, again, _ = run(capsys, "plan", "gemm", "--json", "--plan", str(file), *SMALL)
+    assert code == 0
+    assert schedule(again) == schedule(text)
+
+
+def schedule(text: str) -> list[object]:
+    """Where each op of a plan runs, and the ring depths."""
+    (loop,) = json.loads(text)["loops"]
+    ops = [(op["name"], op["stage"], op["order"]) for op in loop["ops"]]
+    return [ops, {ring["buffer"]: ring["depth"] for ring in loop["rings"]}]
+
+
+def test_inspect_writes_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(
+        capsys, "inspect", "gemm", "--emit", "tir,plan,cuda", "-o", str(tmp_path), *SMALL
+    )
+    assert code == 0
+    files = [Path(line) for line in out.splitlines()]
+    assert [file.suffixes[-1] for file in files] == [".py", ".txt", ".cu"]
+    assert "__global__" in files[2].read_text()
+
+
+def test_inspect_passes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, err = run(capsys, "inspect", "gemm", "--passes", "Expand", *SMALL)
+    assert code == 0
+    assert "pipeliner.Expand" in out
+    assert "\n+" in out
+    assert err == "1 passes changed the IR\n"
+    code, out, _ = run(capsys, "inspect", "gemm", "--passes", "-o", str(tmp_path), *SMALL)
+    names = {Path(line).name.split("-")[1].split(".")[1] for line in out.splitlines()}
+    assert {"Recognise", "MapTiles", "LowerCopies", "Expand", "Synchronise"} <= names
+
+
+@pytest.mark.nvcc
+def test_inspect_resources(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "inspect", "gemm", "--emit", "resources,ptx", *SMALL)
+    assert code == 0
+    assert "registers a thread" in out
+    assert ".target sm_80" in out
+
+
+def test_verify(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "verify", "gemm", *SMALL)
+    assert code == 0
+    assert out.startswith("right: gemm_128x128x128")
+    code, out, _ = run(capsys, "verify", "gemm", "--json", *SMALL)
+    assert json.loads(out)["ok"] is True
+
+
+def test_verify_says_when_it_is_wrong(capsys: pytest.CaptureFixture[str], user_file: Path) -> None:
+    user_file.write_text(USER_FILE.replace("return a + b", "return a - b"))
+    code, out, _ = run(capsys, "verify", f"{user_file}:add", "--target", "a100")
+    assert code == 1
+    assert out.startswith("WRONG: add")
+
+
+@pytest.mark.parametrize("name", ["add", "made_here"])
+def test_a_function_of_the_users_own(
+    name: str, capsys: pytest.CaptureFixture[str], user_file: Path
+) -> None:
+    spec = f"{user_file}:{name}"
+    code, out, _ = run(capsys, "plan", spec, "--target", "a100")
+    assert code == 0
+    assert out.startswith("kernel add: ")
+    code, out, _ = run(capsys, "verify", spec, "--target", "a100")
+    assert (code, out.split()[0]) == (0, "right:")
+
+
+@pytest.mark.parametrize(
+    ("text", "name", "line"),
+    [
+        (USER_FILE, "absent", "does not define 'absent'"),
+        (USER_FILE, "not_a_function", "expected a PrimFunc, a Schedule or an IRModule, not int"),
+        ("import nosuchmodule", "f", "ModuleNotFoundError: No module named 'nosuchmodule'"),
+        ("def f(:", "f", "SyntaxError: "),
+    ],
+)
+def test_a_wrong_file_is_one_line(
+    text: str, name: str, line: str, capsys: pytest.CaptureFixture[str], user_file: Path
+) -> None:
+    user_file.write_text(text)
+    code, _, err = run(capsys, "plan", f"{user_file}:{name}", "--target", "a100")
+    assert code == 1
+    assert line in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.skipif(gpu() is not None, reason="a GPU is here")
+def test_bench_needs_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(capsys, "bench") == (1, "", "pipeliner: cannot time kernels: no GPU is visible\n")
+
+
+def test_demo(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "demo", "gemm", "--m", "256", "--n", "256", "--k", "256")
+    assert code == 0
+    for step in range(1, 7):
+        assert f"\n{step}. " in out
+    assert "__syncthreads();" in out
+    assert "right: gemm_" in out
