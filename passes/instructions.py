@@ -67,8 +67,9 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
     """
     if kernel.info.threads:
         return _map_bound(func, kernel, plan)
-    if not plan.matmuls and not kernel.ops:
+    if not kernel.ops:
         return func
+    _check_mapped(kernel, plan)
     count = plan.threads
     var = Var("threadIdx_x", "int32")
     analyzer = sym.Analyzer()
@@ -80,6 +81,14 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
         func.body, lambda inner: thread_loop(var, count, "threadIdx.x", inner), scope
     )
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _check_mapped(kernel: Any, plan: KernelPlan) -> None:
+    planned = {matmul.op for matmul in plan.matmuls}
+    for name, op in kernel.ops.items():
+        if isinstance(op, Matmul) and name not in planned:
+            why = next((reason for reason in plan.reasons if name in reason), "the plan omits it")
+            raise LoweringError(f"cannot map block '{name}': {why}")
 
 
 def _bind_ranges(body: Stmt, analyzer: Any) -> None:

@@ -143,6 +143,8 @@ class _Finder:
         inside = context
         if const_int(loop.extent) != 1:
             inside = Context((*context.loops, loop), context.divergent)
+        if self._holds_tiles(loop.body):
+            return self._candidate(loop, context)
         body = self.visit(loop.body, inside)
         if len(self.loops) > before and not _is_annotated(loop):
             self.declined.append((_name(loop), "a loop inside it is pipelined instead"))
@@ -152,6 +154,15 @@ class _Finder:
             self.declined.append((_name(loop), why))
             return with_bodies(loop, [body])
         return self._candidate(with_bodies(loop, [body]), context)
+
+    def _holds_tiles(self, body: Stmt) -> bool:
+        """Whether a loop of a tile function has a tile matmul in it: then its body is mapped."""
+        if self.threads or not self.grid:
+            return False
+        inner = distribute_condition(body)
+        parts = statements(inner.block.body if isinstance(inner, SBlockRealize) else inner)
+        nests = [as_nest(part) for part in parts]
+        return any(nest is not None and as_matmul(nest) is not None for nest in nests)
 
     def _why_not(self, loop: Any, context: Context) -> str | None:
         if not self.grid and not self.threads:
