@@ -98,7 +98,7 @@ def intersect(a: Interval, b: Interval) -> Interval:
 
 
 def _variable(var: Var, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
-    if var == loop_var:
+    if var.same_as(loop_var):
         return Linear(k=1)
     if var in bounds:
         known = bounds[var]
@@ -122,17 +122,13 @@ def _arithmetic(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linea
 
 
 def _other(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
+    if isinstance(expr, (tirx.FloorMod, tirx.FloorDiv)):
+        divisor, inner = _const(expr.b), linear(expr.a, loop_var, bounds, closed)
+        if divisor is not None and divisor > 0 and not _is_uniform(inner):
+            return _divided(isinstance(expr, tirx.FloorMod), inner, divisor)
     uniform = _uniform(expr, loop_var, bounds, closed)
     if uniform is not None:
         return uniform
-    if isinstance(expr, tirx.FloorMod):
-        divisor = _const(expr.b)
-        return Linear(low=0, high=divisor - 1) if divisor is not None and divisor > 0 else None
-    if isinstance(expr, tirx.FloorDiv):
-        divisor, inner = _const(expr.b), linear(expr.a, loop_var, bounds, closed)
-        if divisor is None or divisor <= 0 or inner is None or not inner.is_interval:
-            return None
-        return Linear(low=inner.low // divisor, high=inner.high // divisor)
     if isinstance(expr, (tirx.Min, tirx.Max)):
         a = linear(expr.a, loop_var, bounds, closed)
         b = linear(expr.b, loop_var, bounds, closed)
@@ -151,12 +147,28 @@ def _other(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | N
     return None
 
 
+def _is_uniform(form: Linear | None) -> bool:
+    """Whether the form has one value in the loop, though not a constant one."""
+    return form is not None and bool(form.symbols) and not form.k and form.low == form.high
+
+
+def _divided(is_modulo: bool, inner: Linear | None, divisor: int) -> Linear | None:
+    """Remainder or quotient of a form that varies; a remainder is bounded whatever it is of."""
+    if inner is not None and inner.is_interval:
+        low, high = inner.low // divisor, inner.high // divisor
+        if not is_modulo:
+            return Linear(low=low, high=high)
+        if low == high:
+            return Linear(low=inner.low % divisor, high=inner.high % divisor)
+    return Linear(low=0, high=divisor - 1) if is_modulo else None
+
+
 def _uniform(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
     """``expr`` as one symbol when it has the same value in every instance."""
     varying: list[Any] = []
 
     def note(node: Any) -> None:
-        if not isinstance(node, Var) or node == loop_var or node in bounds or not closed:
+        if not isinstance(node, Var) or node.same_as(loop_var) or node in bounds or not closed:
             varying.append(node)
 
     tvm_ffi.structural_walk(expr, ((Var, Call, TensorLoad), note))

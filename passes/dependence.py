@@ -112,7 +112,10 @@ def _add_memory_edges(
     for buf, users in touched.items():
         if not any(buf in found[index].buffers(WRITE) for index in users):
             continue
-        forms = {index: _forms(found[index], buf, form, threads) for index in users}
+        if buf in fresh:  # no index of it moves with the loop
+            forms = {index: _places(found[index], buf) for index in users}
+        else:
+            forms = {index: _forms(found[index], buf, form, threads) for index in users}
         walks = any(_walks(access) for access in forms.values())
         for src in users:
             for dst in users:
@@ -138,6 +141,11 @@ def _having(forms: list[_Form], mode: str) -> list[_Form]:
     return [pair for pair in forms if mode in pair[0].mode]
 
 
+def _places(op: Effects, buf: Buffer) -> list[_Form]:
+    """The accesses of ``buf``, each of which may be anywhere in it."""
+    return [(access, None) for access in op.accesses if access.buffer.same_as(buf)]
+
+
 def _forms(
     op: Effects, buf: Buffer, form: OpLoop, threads: Mapping[Var, int] | None
 ) -> list[_Form]:
@@ -157,7 +165,7 @@ def _forms(
 
     forms: list[_Form] = []
     for access in op.accesses:
-        if access.buffer == buf:
+        if access.buffer.same_as(buf):
             box = access.box
             forms.append((access, None if box is None else tuple(dimension(*dim) for dim in box)))
     return forms

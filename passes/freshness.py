@@ -35,7 +35,7 @@ def why_carried(
         bounds: dict[Var, tuple[int, int] | None] = dict(op.locals)
         bounds.update({var: (0, extent - 1) for var, extent in (threads or {}).items()})
         for access in op.accesses:
-            if access.buffer != buf:
+            if not access.buffer.same_as(buf):
                 continue
             if access.box is not None and any(uses(dim, [form.var]) for dim, _ in access.box):
                 return "its index moves with the loop"

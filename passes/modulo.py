@@ -193,7 +193,8 @@ def _limiter(task: Task, pipe: str, resource: int, recurrence: int) -> str:
     """What sets the interval: a pipe, a recurrence of the program, or the depth of its rings."""
     if resource >= recurrence:
         return f"pipe {pipe}"
-    return "recurrence" if rec_mii(task.problem({})) >= recurrence else "depth of the rings"
+    own = rec_mii(task.problem({}), resource)
+    return "recurrence" if own >= recurrence else "depth of the rings"
 
 
 def _ring(
@@ -245,10 +246,10 @@ def _explain_interval(
     task: Task, caps: Mapping[str, int], placed: Placed, reasons: list[str]
 ) -> None:
     problem = task.problem(caps)
-    resource, recurrence = res_mii(problem)[0], rec_mii(problem)
-    if placed.interval > max(resource, recurrence):
+    bound = rec_mii(problem, res_mii(problem)[0])
+    if placed.interval > bound:
         reasons.append(
-            f"interval {placed.interval} instead of {max(resource, recurrence)} cycles: no "
+            f"interval {placed.interval} instead of {bound} cycles: no "
             f"placement of {problem.size} ops on their pipes was found for less"
         )
 

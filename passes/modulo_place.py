@@ -92,7 +92,7 @@ class Placed:
 def place(task: Task, caps: Mapping[str, int]) -> Placed:
     """Cycles, stages and order with each ring of ``caps`` limited to that many versions."""
     problem = task.problem(caps)
-    bound = max(res_mii(problem)[0], rec_mii(problem))
+    bound = rec_mii(problem, res_mii(problem)[0])
     early = _early(task)
     if early:
         # Early copies are placed by the depth of their rings: their latency counts in the bound,
@@ -142,12 +142,14 @@ def numbered(
 
 
 def _heavy(task: Task) -> list[int]:
-    """The ops that the loop is about: matrix operations, else the longest computation."""
+    """The ops that the loop is about: matrix operations, else the longest computations."""
     mmas = [i for i, op in enumerate(task.costs) if op.kind == "mma"]
     if mmas:
         return mmas
     work = [i for i in range(len(task.costs)) if not task.is_producer(i)]
-    return [max(work or range(len(task.costs)), key=lambda i: (task.costs[i].occupancy, i))]
+    work = work or list(range(len(task.costs)))
+    longest = max(task.costs[i].occupancy for i in work)
+    return [i for i in work if 2 * task.costs[i].occupancy > longest]
 
 
 def _framed(task: Task, interval: int, starts: Sequence[int]) -> list[int]:

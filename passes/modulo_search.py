@@ -55,13 +55,15 @@ def res_mii(problem: Problem) -> tuple[int, str]:
     return max(1, load[pipe]), pipe
 
 
-def rec_mii(problem: Problem) -> int:
-    """The least interval that the recurrences allow: the greatest delay / distance of any cycle.
+def rec_mii(problem: Problem, at_least: int = 1) -> int:
+    """The least interval from ``at_least`` on that the recurrences allow.
 
-    Binary search over the interval; a cycle is too slow iff it has positive length when an arc
-    weighs ``delay - interval * distance``.
+    From 1 on it is the greatest delay / distance of any cycle. Binary search: a cycle is too slow iff
+    it has positive length when an arc weighs ``delay - interval * distance``.
     """
-    low, high = 1, max(1, sum(max(0, arc.delay) for arc in problem.arcs))
+    if longest_paths(problem, at_least) is not None:
+        return at_least
+    low, high = at_least + 1, max(at_least + 1, sum(max(0, arc.delay) for arc in problem.arcs))
     while low < high:
         middle = (low + high) // 2
         if longest_paths(problem, middle) is None:
@@ -90,7 +92,7 @@ def longest_paths(problem: Problem, interval: int) -> Any:
 
 def schedule(problem: Problem) -> tuple[int, list[int]]:
     """The least interval found, at least both bounds, and the start cycle of each operation."""
-    bound = max(res_mii(problem)[0], rec_mii(problem))
+    bound = rec_mii(problem, res_mii(problem)[0])
     interval = bound
     limit = 2 * (bound + sum(problem.busy) + sum(max(0, arc.delay) for arc in problem.arcs))
     while interval <= limit:

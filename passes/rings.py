@@ -84,7 +84,8 @@ def _fragments(buf: Buffer, elements: int, body: Stmt) -> int:
         name = getattr(call.op, "name", "")
         if name not in _FRAGMENT_OFFSETS or name == "tirx.tvm_mma_sync":
             return
-        if _data_of(call.args[0]) == buf:
+        target = _data_of(call.args[0])
+        if target is not None and target.same_as(buf):
             m, n, k = (const_int(arg) or 1 for arg in call.args[1:4])
             role = str(buf.scope()).rsplit(".", 1)[1]
             sizes.append({"matrix_a": m * k, "matrix_b": n * k}.get(role, m * n))

@@ -338,3 +338,15 @@ def _ratio(hops: list[Any]) -> int:
     for options in hops:
         totals = {(d + o["delay"], n + o["distance"]) for d, n in totals for o in options}
     return max(-(-delay // distance) for delay, distance in totals)
+
+
+@pytest.mark.parametrize("steps", [2, 4, 8])
+def test_fma_steps_share_the_last_stage_too(steps: int) -> None:
+    ops, rings = tile(steps)
+    ops = [
+        dataclasses.replace(op, kind="compute", pipe="fma") if op.kind == "mma" else op
+        for op in ops
+    ]
+    _, plan = scheduled(ops, rings, {"As": 2, "Bs": 2})
+    assert names(plan) == names(scheduled(*tile(steps), {"As": 2, "Bs": 2})[1])
+    assert {plan.op(f"mma.k{j}").stage for j in range(steps)} == {1}
