@@ -133,8 +133,8 @@ def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str
     row = copy.shape[-1] * size
     reason = "ldmatrix reads 8 rows of 16 bytes without bank conflicts"
     if plan.instruction == "simt":
-        if k_major and plan.k_step * size == CHUNK:
-            reason = "lanes read 16 bytes of neighbouring rows without bank conflicts"
+        if k_major:
+            reason = "lanes read K of neighbouring rows without bank conflicts"
         elif copy.src_dims[-1] != len(copy.shape) - 1:
             reason = "neighbouring threads write one column of it without bank conflicts"
         else:
