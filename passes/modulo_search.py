@@ -58,8 +58,8 @@ def res_mii(problem: Problem) -> tuple[int, str]:
 def rec_mii(problem: Problem, at_least: int = 1) -> int:
     """The least interval from ``at_least`` on that the recurrences allow.
 
-    From 1 on it is the greatest delay / distance of any cycle. Binary search: a cycle is too slow iff
-    it has positive length when an arc weighs ``delay - interval * distance``.
+    From 1 on it is the greatest delay / distance of any cycle. Binary search: a cycle is too slow
+    iff it has positive length when an arc weighs ``delay - interval * distance``.
     """
     if longest_paths(problem, at_least) is not None:
         return at_least
