@@ -37,7 +37,7 @@ types: $(DEV)  ## mypy --strict
 	$(PY) -m mypy
 
 wheel: $(DEV)  ## dist/*.whl
-	$(PY) -m pip wheel -q --no-deps -w dist .
+	$(PY) -m pip wheel -qq --no-deps -w dist .
 
 clean:  ## remove .venv and what was built
 	rm -rf $(VENV) build dist *.egg-info
@@ -47,9 +47,9 @@ $(VENV)/bin/python:
 	@$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.base: pyproject.toml | $(VENV)/bin/python
-	@$(VENV)/bin/python -m pip install -q -e '.[cli]'
+	@$(VENV)/bin/python -m pip install -qq -e '.[cli]'
 	@touch $@
 
 $(VENV)/.dev: $(VENV)/.base
-	@$(VENV)/bin/python -m pip install -q -e '.[cli,test,dev]'
+	@$(VENV)/bin/python -m pip install -qq -e '.[cli,test,dev]'
 	@touch $@
