@@ -204,7 +204,7 @@ def _tiled(
     """The access to a tile of [rows, columns, stride] ``further`` elements behind ``pointer``."""
     if not isinstance(pointer, ir.Call) or op_name(pointer) != "tirx.tvm_access_ptr":
         return None
-    buffer = _data_buffer(pointer.args[1])
+    buffer: Any = _data_buffer(pointer.args[1])
     known = [size for size in sizes if size is not None]
     if len(known) != 3 or not is_shared(buffer):
         return None
@@ -297,15 +297,15 @@ def _pointed(pointer: Any, mode: Mode, use: _Use, prover: sym.Analyzer) -> Acces
     if name == "tirx.buffer_data":
         buffer = pointer.args[0]
         return whole(buffer, mode, use.issue) if is_shared(buffer) else None
-    buffer = _data_buffer(pointer.args[1])
-    if not is_shared(buffer):
+    target: Any = _data_buffer(pointer.args[1])
+    if not is_shared(target):
         return None
     mask = ir.const_int(pointer.args[4])
     if mode == "update" and mask in (1, 2):
         mode = "read" if mask == 1 else "write"
-    slot = _slot_of(buffer, pointer.args[2], pointer.args[3], prover)
-    index = (slot, *(None for _ in list(buffer.shape)[1:]))
-    return Access(buffer, mode, index, own=False, issue=use.issue)
+    slot = _slot_of(target, pointer.args[2], pointer.args[3], prover)
+    index = (slot, *(None for _ in list(target.shape)[1:]))
+    return Access(target, mode, index, own=False, issue=use.issue)
 
 
 def _addressed(load: Any, mode: Mode, use: _Use) -> Access:

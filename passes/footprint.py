@@ -14,7 +14,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 import tvm_ffi
-from tvm import sym
+from tvm import sym, tirx
 from tvm.ir import prim
 
 from . import ir
@@ -237,11 +237,12 @@ def _residues_differ(
 ) -> bool:
     (x, m), (y, n) = a, b
     gap = prover.simplify(y - x)
-    distance = ir.const_int(gap)
     if m is None and n is None:
+        distance = ir.const_int(gap)
         return distance != 0 if distance is not None else bool(prover.can_prove(gap != 0))
-    if distance is not None:
-        # Equal values would make x and y congruent by every divisor of both moduli.
-        return distance % math.gcd(m or 0, n or 0) != 0
+    # Equal values would make x and y congruent by every divisor of both moduli.
+    residue = ir.const_int(prover.simplify(tirx.floormod(gap, math.gcd(m or 0, n or 0))))
+    if residue is not None:
+        return residue != 0
     exact = ir.const_int(x if m is None else y) if m is None or n is None else None
     return exact is not None and not 0 <= exact < (m or n or 0)

@@ -17,19 +17,22 @@ from tvm.s_tir import pipeline as stock
 
 from ..request import Request
 from .arena import ApplyArena
+from .held import hold, release
 from .pipeline import is_kernel, is_marked, pipeline_function
 
 PIPELINE: Final = "pipeliner"
 """The name for ``tvm.compile(..., tir_pipeline=...)``."""
 
 
-def slot_passes() -> list[Any]:
+def slot_passes(request: Request) -> list[Any]:
     """What turns a scheduled CUDA kernel into a marked one: TVM's prefix and our slot.
 
     Once marked, a function must not see the prefix again: compaction would take a ring whose uses
     all lie in one loop for a buffer of one iteration.
     """
-    return [*prefix(ours=True), Pipeline(Request())]
+    hold_rings = _function_pass("HoldRings", hold)
+    release_rings = _function_pass("ReleaseRings", release)
+    return [hold_rings, *prefix(ours=True), release_rings, Pipeline(request)]
 
 
 def prefix(*, ours: bool) -> list[Any]:
@@ -151,7 +154,7 @@ def Slot() -> Any:  # noqa: N802  a pass is named as TVM names its passes
 
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.Slot")
     def run(mod: Any, ctx: Any) -> Any:
-        mod = apply_where(mod, is_fresh_kernel, slot_passes())
+        mod = apply_where(mod, is_fresh_kernel, slot_passes(Request()))
         return apply_where(mod, lambda func: not is_marked(func), prefix(ours=False))
 
     return run
@@ -170,6 +173,14 @@ def pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
         return tvm.transform.Sequential([Slot(), *suffix()])(mod)
 
     return run, stock.finalize_host_passes, stock.finalize_device_passes
+
+
+def _function_pass(name: str, rewrite: Callable[[Any], Any]) -> Any:
+    @tirx.transform.prim_func_pass(opt_level=0, name=f"pipeliner.{name}")
+    def run(func: Any, mod: Any, ctx: Any) -> Any:
+        return rewrite(func)
+
+    return run
 
 
 def _unless(skip: bool, make: Callable[[], Any]) -> list[Any]:

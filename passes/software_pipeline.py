@@ -13,7 +13,7 @@ import tvm
 from ..errors import TargetError
 from ..request import Request
 from .kernels import has_kernel
-from .lower import Pipeline, apply_where, is_fresh_kernel, prefix, target_of
+from .lower import apply_where, is_fresh_kernel, slot_passes, target_of
 from .pipeline import is_marked
 
 
@@ -43,7 +43,7 @@ def SoftwarePipeline(  # noqa: N802  a pass is named as TVM names its passes
     def run(mod: Any, ctx: Any) -> Any:
         for var, func in mod.functions.items():
             _check_target(str(var.name_hint), func)
-        return apply_where(mod, is_fresh_kernel, [*prefix(ours=True), Pipeline(request)])
+        return apply_where(mod, is_fresh_kernel, slot_passes(request))
 
     return run
 

@@ -22,12 +22,22 @@ def waits_first(a: T.handle, c: T.handle, n: T.int32):
                 S = T.sblock_alloc_buffer((DEPTH, 64), "float32", scope="shared")
                 for p in T.unroll(DEPTH - 1):
                     if p < n:
-                        T.evaluate(T.ptx["cp.async.ca.shared.global"](T.address_of(S[p, tx]), T.address_of(A[p, tx]), 4))
+                        T.evaluate(
+                            T.ptx["cp.async.ca.shared.global"](
+                                T.address_of(S[p, tx]), T.address_of(A[p, tx]), 4
+                            )
+                        )
                     T.ptx.cp.async_.commit_group()
                 for k in T.serial(n, annotations={"pipeliner.phase": "steady"}):
                     T.ptx.cp.async_.wait_group(DEPTH - 2)
                     if k + DEPTH - 1 < n:
-                        T.evaluate(T.ptx["cp.async.ca.shared.global"](T.address_of(S[(k + DEPTH - 1) % DEPTH, tx]), T.address_of(A[k + DEPTH - 1, tx]), 4))
+                        T.evaluate(
+                            T.ptx["cp.async.ca.shared.global"](
+                                T.address_of(S[(k + DEPTH - 1) % DEPTH, tx]),
+                                T.address_of(A[k + DEPTH - 1, tx]),
+                                4,
+                            )
+                        )
                     T.ptx.cp.async_.commit_group()
                     C[k, tx] = S[k % DEPTH, 63 - tx]
 
@@ -47,14 +57,24 @@ def fragments_ahead(a: T.handle, c: T.handle, n: T.int32):
                 second = T.sblock_alloc_buffer((1,), "float32", scope="local")
                 for p in T.unroll(DEPTH - 1):
                     if p < n:
-                        T.evaluate(T.ptx["cp.async.ca.shared.global"](T.address_of(S[p, tx]), T.address_of(A[p, tx]), 4))
+                        T.evaluate(
+                            T.ptx["cp.async.ca.shared.global"](
+                                T.address_of(S[p, tx]), T.address_of(A[p, tx]), 4
+                            )
+                        )
                     T.ptx.cp.async_.commit_group()
                 T.ptx.cp.async_.wait_group(DEPTH - 2)
                 if n > 0:
                     first[0] = S[0, 63 - tx]
                 for k in T.serial(n, annotations={"pipeliner.phase": "steady"}):
                     if k + DEPTH - 1 < n:
-                        T.evaluate(T.ptx["cp.async.ca.shared.global"](T.address_of(S[(k + DEPTH - 1) % DEPTH, tx]), T.address_of(A[k + DEPTH - 1, tx]), 4))
+                        T.evaluate(
+                            T.ptx["cp.async.ca.shared.global"](
+                                T.address_of(S[(k + DEPTH - 1) % DEPTH, tx]),
+                                T.address_of(A[k + DEPTH - 1, tx]),
+                                4,
+                            )
+                        )
                     T.ptx.cp.async_.commit_group()
                     second[0] = S[k % DEPTH, tx]
                     C[k, tx] = first[0] + second[0]
@@ -96,7 +116,9 @@ def stores_ahead(a: T.handle, c: T.handle, n: T.int32):
 
 
 @T.prim_func(s_tir=True)
-def uniform_condition(A: T.Buffer((64, 64), "float32"), C: T.Buffer((64, 64), "float32"), n: T.int32):
+def uniform_condition(
+    A: T.Buffer((64, 64), "float32"), C: T.Buffer((64, 64), "float32"), n: T.int32
+):
     for bx in T.thread_binding(4, thread="blockIdx.x"):
         for tx in T.thread_binding(64, thread="threadIdx.x"):
             with T.sblock("kernel"):
@@ -143,7 +165,9 @@ def divergent_loop(A: T.Buffer((16, 64), "float32"), C: T.Buffer((64,), "float32
 
 
 @T.prim_func(s_tir=True)
-def flag_in_register(A: T.Buffer((16, 64), "float32"), C: T.Buffer((16, 64), "float32"), n: T.int32):
+def flag_in_register(
+    A: T.Buffer((16, 64), "float32"), C: T.Buffer((16, 64), "float32"), n: T.int32
+):
     """The condition is a register: written alike by every thread, or not."""
     for bx in T.thread_binding(1, thread="blockIdx.x"):
         for tx in T.thread_binding(64, thread="threadIdx.x"):
@@ -250,7 +274,11 @@ def histogram(A: T.Buffer((16, 64), "int32"), C: T.Buffer((64,), "int32")):
                 S = T.sblock_alloc_buffer((64,), "int32", scope="shared")
                 S[63 - tx] = 0
                 for k in range(16):
-                    T.evaluate(T.call_intrin("int32", "tirx.atomic_add", T.address_of(S[A[k, tx]]), T.int32(1)))
+                    T.evaluate(
+                        T.call_intrin(
+                            "int32", "tirx.atomic_add", T.address_of(S[A[k, tx]]), T.int32(1)
+                        )
+                    )
                 C[tx] = S[tx]
 
 
@@ -306,13 +334,19 @@ def reduction_between(A: T.Buffer((4, 64), "float32"), C: T.Buffer((4, 64), "flo
                         total = T.sblock_alloc_buffer((1,), "float32", scope="local")
                         S[tx] = A[k, tx]
                         part[0] = S[63 - tx]
-                        with T.attr(T.comm_reducer(lambda x, y: x + y, [T.float32(0)]), "reduce_scope", T.reinterpret("handle", T.uint64(0))):
+                        with T.attr(
+                            T.comm_reducer(lambda x, y: x + y, [T.float32(0)]),
+                            "reduce_scope",
+                            T.reinterpret("handle", T.uint64(0)),
+                        ):
                             T.tvm_thread_allreduce(T.uint32(1), part[0], True, total[0], tx)
                         C[k, tx] = S[tx] / total[0]
 
 
 @T.prim_func(s_tir=True)
-def two_kernels(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32")):
+def two_kernels(
+    A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32")
+):
     """One function, two launches, each with shared memory of the same name."""
     with T.sblock("root"):
         for bx in T.thread_binding(1, thread="blockIdx.x"):
@@ -346,6 +380,20 @@ def large(rows: int) -> Any:
                         C[k, tx] = S[k, 63 - tx]
 
     return kernel
+
+
+@T.prim_func(s_tir=True)
+def large_tiles(A: T.Buffer((16, 128, 64), "float32"), C: T.Buffer((16, 128, 64), "float32")):
+    """A tile of 32 KB in each iteration."""
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            with T.sblock("kernel"):
+                S = T.sblock_alloc_buffer((128, 64), "float32", scope="shared")
+                for k in range(16):
+                    for i in range(128):
+                        S[i, tx] = A[k, i, tx]
+                    for i in range(128):
+                        C[k, i, tx] = S[127 - i, 63 - tx]
 
 
 @T.prim_func(s_tir=True)
