@@ -112,6 +112,9 @@ def _has_barrier(stmt: Stmt) -> bool:
 
 def _carried(loop: Any, writes: set[Buffer]) -> str | None:
     """Why no load of the loop can be made before the iteration before it has ended, if so."""
+    externs = _calls(loop.body, "call_extern")
+    if externs:
+        return f"opaque call of '{externs[0].args[0].value}': it may touch any memory"
     inner: set[Any] = set()
     walk(loop.body, SBlock, lambda block: inner.update(block.alloc_buffers))
     carried = writes - inner
@@ -124,9 +127,6 @@ def _carried(loop: Any, writes: set[Buffer]) -> str | None:
     followed = [load for load in loads if load.source not in writes]
     if all(any(inside.source in carried for inside in _address(load)) for load in followed):
         return "every load is loop-carried: its address comes from the previous iteration"
-    externs = _calls(loop.body, "call_extern")
-    if externs:
-        return f"opaque call of '{externs[0].args[0].value}': it may touch any memory"
     if len(statements(_bare(loop.body))) == 1 and _calls(loop.body, "atomic"):
         return "the body is one atomic update, whose order with its neighbours has to stay"
     return None

@@ -109,6 +109,12 @@ def distribute_condition(body: Stmt) -> Stmt:
 
     Where the condition reads what they write it stays where it is.
     """
+    if isinstance(body, SBlockRealize) and const_int(body.predicate) == 1:
+        inside = distribute_condition(body.block.body)
+        if isinstance(inside, SBlockRealize):  # both allocate: one block does for both
+            allocs = [*body.block.alloc_buffers, *inside.block.alloc_buffers]
+            return with_block(body, body=inside.block.body, allocs=allocs)
+        return with_bodies(body, [inside])
     if not isinstance(body, tirx.IfThenElse) or body.else_case is not None:
         return body
     inner = body.then_case

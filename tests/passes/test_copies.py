@@ -1,0 +1,217 @@
+"""Copies by mechanism: widths that alignment proves, masks as sizes, splits through registers."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm import sym, tirx
+from tvm.ir import Range
+from tvm.script import tirx as T
+
+import pipeliner
+from pipeliner.emulator import emulate, lower_for_emulation
+from pipeliner.errors import LoweringError, PlanError
+from pipeliner.passes.copies import lower_copies
+from pipeliner.passes.cp_async import as_cp_async
+from pipeliner.passes.ir import (
+    ForKind,
+    TensorLoad,
+    Var,
+    buffer,
+    const_int,
+    i32,
+    loop,
+    substitute,
+    walk,
+)
+from pipeliner.passes.lower import PIPELINE
+from pipeliner.passes.recognise import recognise
+from pipeliner.plan import KernelPlan, LoopPlan, RingPlan
+from pipeliner.request import Request
+from pipeliner.schedules.gemm import GemmTile
+from pipeliner.schedules.workloads import Gemm
+
+from .lowering_tools import TARGET, prepared
+from .tiles import mapped, ops, run
+
+THREAD = Var("tx", "int32")
+
+
+def _is_text(arg: Any) -> bool:
+    return isinstance(getattr(arg, "value", None), str)
+
+
+def moved(dtype: str, row: int, base: int, lanes: int, condition: Any = None) -> Any:
+    """``S[tx * lanes + v] = A[tx, base + v]`` as cp.async, where A's rows have ``row`` elements."""
+    source = buffer([64, row], dtype, "A", "global")
+    shared = buffer([64 * lanes], dtype, "S", "shared")
+
+    def body(v: Any) -> Any:
+        value: Any = tirx.BufferLoad(source, [THREAD, base + v])
+        if condition is not None:
+            value = tirx.if_then_else(condition(v), value, tirx.const(0, dtype))
+        return tirx.BufferStore(shared, value, [THREAD * lanes + v])
+
+    analyzer = sym.Analyzer()
+    analyzer.bind(THREAD, Range(0, 64))
+    return as_cp_async("A", loop("v", lanes, body, ForKind.VECTORIZED), analyzer)
+
+
+def sizes(stmt: Any) -> list[int]:
+    """Bytes of each cp.async in a statement, loops multiplied out."""
+    found: list[int] = []
+
+    def visit(node: Any, times: int) -> None:
+        if isinstance(node, tirx.For):
+            visit(node.body, times * (const_int(node.extent) or 1))
+        else:
+            found.extend([int(node.value.args[2].value)] * times)
+
+    visit(stmt, 1)
+    return found
+
+
+@pytest.mark.parametrize(
+    ("dtype", "row", "base", "lanes", "expected"),
+    [
+        ("float16", 64, 0, 8, [16]),
+        ("float16", 60, 0, 8, [8, 8]),
+        ("float16", 62, 0, 8, [4] * 4),
+        ("float16", 64, 4, 8, [8, 8]),
+        ("float32", 64, 0, 4, [16]),
+        ("float32", 65, 1, 4, [4] * 4),
+        ("float32", 64, 0, 1, [4]),
+        ("int8", 64, 0, 16, [16]),
+        ("int8", 68, 4, 16, [4] * 4),
+    ],
+)
+def test_widest_size_that_is_provably_aligned(
+    dtype: str, row: int, base: int, lanes: int, expected: list[int]
+) -> None:
+    assert sizes(moved(dtype, row, base, lanes)) == expected
+
+
+@pytest.mark.parametrize(("dtype", "row", "lanes"), [("float16", 63, 8), ("int8", 62, 16)])
+def test_what_is_not_aligned_to_four_bytes_is_refused(dtype: str, row: int, lanes: int) -> None:
+    with pytest.raises(LoweringError, match="it moves 4, 8 or 16 bytes, here"):
+        moved(dtype, row, 0, lanes)
+
+
+def test_a_condition_on_the_row_switches_the_whole_vector() -> None:
+    stmt = moved("float16", 64, 0, 8, lambda v: THREAD < 50)
+    (load, size) = _source(stmt)
+    assert [_at(size, t) for t in (0, 49, 50, 63)] == [16, 16, 0, 0]
+    assert [_at(load.indices[0], t) for t in (49, 50, 63)] == [49, 49, 49]
+
+
+def test_a_bound_inside_the_vector_is_a_partial_size() -> None:
+    stmt = moved("float16", 64, 0, 8, lambda v: v < THREAD)
+    (_, size) = _source(stmt)
+    assert [_at(size, t) for t in (0, 3, 8, 20)] == [0, 6, 16, 16]
+
+
+def test_a_bound_that_whole_vectors_meet_is_no_partial_size() -> None:
+    stmt = moved("float16", 64, 0, 8, lambda v: THREAD * 8 + v < 40)
+    (_, size) = _source(stmt)
+    assert [_at(size, t) for t in (4, 5)] == [16, 0]
+
+
+def test_a_condition_that_always_holds_leaves_no_size() -> None:
+    stmt = moved("float16", 64, 0, 8, lambda v: THREAD < 64)
+    assert _source(stmt)[1] is None
+
+
+def _source(stmt: Any) -> tuple[Any, Any]:
+    """The loaded source element of the one cp.async of ``stmt``, and its source size."""
+    found: list[Any] = []
+    walk(stmt, TensorLoad, lambda load: found.append(load) if load.source.name == "A" else None)
+    argument = stmt.value.args[3]
+    return found[0], None if _is_text(argument) else argument
+
+
+def _at(expr: Any, thread: int) -> int | None:
+    """``expr`` for one thread."""
+    return const_int(substitute(expr, {THREAD: i32(thread)}))
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile"),
+    [
+        (Gemm(100, 72, 56), GemmTile(64, 64, 32)),
+        (Gemm(61, 68, 100), GemmTile(64, 64, 32)),
+        (Gemm(61, 70, 98, layout="TN"), GemmTile(64, 64, 32)),
+        (Gemm(61, 67, 53), GemmTile(64, 64, 32)),
+        (Gemm(61, 67, 99, dtype="int8", layout="TN"), GemmTile(64, 64, 64)),
+        (Gemm(61, 68, 100, dtype="int8"), GemmTile(64, 64, 64)),
+        (Gemm(33, 35, 37, dtype="fp32", layout="NN"), GemmTile(32, 32, 8)),
+        (Gemm(33, 36, 37, dtype="tf32", layout="TT"), GemmTile(32, 32, 8)),
+        (Gemm(None, 72, 50), GemmTile(64, 64, 32)),
+        (Gemm(1, 1, 1, dtype="fp32"), GemmTile(32, 32, 8)),
+    ],
+)
+def test_ragged_edges(gemm: Gemm, tile: GemmTile) -> None:
+    run(gemm, tile, m=77 if gemm.m is None else None, depth=2)
+
+
+@pytest.mark.parametrize("mechanism", ["cp_async", "register", "direct"])
+@pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
+def test_mechanisms_give_the_same_answer(dtype: str, mechanism: str) -> None:
+    run(Gemm(60, 72, 100, dtype=dtype), GemmTile(64, 64, 32), depth=2, mechanism=mechanism)
+
+
+def test_register_copies_are_two_ops_with_a_local_buffer() -> None:
+    func, _ = mapped(Gemm(64, 64, 64), GemmTile(64, 64, 32), Request(mechanism="register"))
+    names = list(ops(func))
+    assert names[:4] == ["A_shared.load", "A_shared.store", "B_shared.load", "B_shared.store"]
+    stores: list[Any] = []
+    walk(ops(func)["A_shared.load"], tirx.BufferStore, stores.append)
+    (store,) = stores
+    # 64 x 32 elements over 128 threads
+    assert str(store.buffer.scope()) == "local"
+    assert [int(extent) for extent in store.buffer.shape] == [16]
+
+
+def test_cp_async_that_cannot_be_had_raises() -> None:
+    with pytest.raises(PlanError, match=r"cp\.async moves 4, 8 or 16 bytes"):
+        mapped(Gemm(64, 64, 63), GemmTile(64, 64, 32), Request(mechanism="cp_async"))
+
+
+@T.prim_func(s_tir=True)
+def stream(
+    A: T.Buffer((16, 256), "float32"),
+    B: T.Buffer((16, 256), "float32"),
+    C: T.Buffer((16, 256), "float32"),
+) -> None:
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for tx in T.thread_binding(64, thread="threadIdx.x"):
+        for i in range(16):
+            for v in T.vectorized(4):
+                with T.sblock("C"):
+                    C[i, tx * 4 + v] = A[i, tx * 4 + v] + B[i, tx * 4 + v]
+
+
+def test_a_streaming_statement_is_split_where_the_plan_gives_it_a_ring() -> None:
+    func, kernel = recognise(prepared(stream))
+    ring = RingPlan("C.load", "local", 3, 2048, ("C",), ())
+    loop_plan = LoopPlan("i", "16", True, rings=(ring,))
+    plan = KernelPlan("main", "sm_80", "", threads=64, loops=(loop_plan,))
+    assert [info.name for info in kernel.info.loops] == ["i"]
+    done = lower_copies(func, plan)
+    assert list(ops(done)) == ["C.load", "C"]
+    loads: list[Any] = []
+    walk(ops(done)["C"], TensorLoad, loads.append)
+    assert {str(load.source.scope()) for load in loads} == {"local"}
+
+
+def test_a_streaming_kernel_is_right() -> None:
+    done = pipeliner.pipeline(stream, "sm_80", depth=4)
+    assert pipeliner.plan_of(done).loops[0].ops[0].name == "C.load"
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((16, 256)).astype("float32") for _ in range(2))
+    with TARGET:
+        lowered = lower_for_emulation(done, TARGET, PIPELINE)
+    result = emulate(lowered, [a, b, np.zeros_like(a)])
+    assert not result.hazards
+    np.testing.assert_array_equal(result.outputs["C"], a + b)
