@@ -107,13 +107,9 @@ def block(
     annotations: Mapping[str, Any] | None = None,
 ) -> Stmt:
     """An opaque SBlock, realized."""
-    return SBlockRealize(
-        [],
-        True,
-        SBlock(
-            [], list(reads), list(writes), name, body, None, list(allocs), [], dict(annotations or {})
-        ),
-    )
+    regions = list(reads), list(writes)
+    attrs = dict(annotations or {})
+    return SBlockRealize([], True, SBlock([], *regions, name, body, None, list(allocs), [], attrs))
 
 
 def buffer(
@@ -156,7 +152,8 @@ def uses(node: Any, variables: Iterable[Var]) -> bool:
 
 def dtype_bytes(dtype: Any) -> int:
     """Bytes of one element (sub-byte types round up)."""
-    return max(1, tvm.DataType(str(dtype)).bits * tvm.DataType(str(dtype)).lanes // 8)
+    kind = tvm.DataType(str(dtype))
+    return max(1, int(kind.bits) * int(kind.lanes) // 8)
 
 
 def buffer_bytes(buf: Buffer) -> int | None:

@@ -25,15 +25,18 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: 
     if not fancy(sys.stdout):
         print(plain_table(headers, rows, first_number))
         return
+    from rich import box
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    table = Table(header_style="bold")
+    table = Table(header_style="bold", box=box.SIMPLE_HEAD)
     for at, header in enumerate(headers):
-        table.add_column(header, justify="right" if at >= first_number else "left")
+        justify: Any = "right" if at >= first_number else "left"
+        table.add_column(header, justify=justify, overflow="fold")
     for row in rows:
-        table.add_row(*row)
-    Console().print(table, markup=False)
+        table.add_row(*(Text(cell) for cell in row))
+    Console().print(table)
 
 
 def plain_table(headers: Sequence[str], rows: Sequence[Sequence[str]], first_number: int) -> str:
