@@ -43,6 +43,10 @@ _NARROWING_COST: Final = 1.125
 worth a few cycles of latency that other warps hide anyway."""
 
 
+_REGISTER_VERSIONS: Final = 2
+"""Most versions of a ring in registers that no plan asks for: one in use, one being filled."""
+
+
 def schedule_loop(graph: nx.MultiDiGraph, loop: Any, plan: LoopPlan, machine: Machine) -> LoopPlan:
     """``plan`` with ops, edges, rings, II and reasons filled in for ``loop`` (a For in op form).
 
@@ -110,8 +114,8 @@ def _planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[str]) 
 
 def _narrow(task: Task, machine: Machine, reasons: list[str]) -> dict[str, int]:
     """Versions allowed to each ring: planned depths, and for free rings as few as II permits."""
-    caps = dict(task.depths)
-    free = [name for name in task.graph.graph["rings"] if name not in caps]
+    free = [name for name in task.graph.graph["rings"] if name not in task.depths]
+    caps = {**task.depths, **_register_limits(task, free, reasons)}
     placed = place(task, caps)
     interval = placed.interval
     sizes = {name: buffer_bytes(task.graph.graph["rings"][name]) or 0 for name in free}
@@ -143,6 +147,30 @@ def _narrow(task: Task, machine: Machine, reasons: list[str]) -> dict[str, int]:
                 interval = max(interval, tried.interval)
             break
     return caps
+
+
+def _register_limits(task: Task, free: Sequence[str], reasons: list[str]) -> dict[str, int]:
+    """The most versions that free rings in registers may have: each one unrolls the loop further.
+
+    A tile on its way from global to shared memory stays for one step: going deeper is for slots of
+    shared memory, or for a plan that says so.
+    """
+    limits: dict[str, int] = {}
+    for name in free:
+        if not is_register(str(task.graph.graph["rings"][name].scope())):
+            continue
+        staged = any(task.is_producer(writer) for writer in task.users(name)[1])
+        limits[name] = 1 if staged else _REGISTER_VERSIONS
+    bound, limited = (
+        rec_mii(problem, res_mii(problem)[0])
+        for problem in (task.problem(task.depths), task.problem({**task.depths, **limits}))
+    )
+    if limited > bound:
+        reasons.append(
+            f"at most {max(limits.values())} of each of {_listed(list(limits))} in registers: more "
+            f"would make the interval {bound} instead of {limited} cycles, and unroll the loop"
+        )
+    return limits
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -226,10 +254,14 @@ def _ring(
     )
 
 
+def is_register(scope: str) -> bool:
+    """Whether buffers of this scope live in registers, where slots must be constants."""
+    return not scope.startswith("shared") and scope not in ("", "global")
+
+
 def register_unroll(rings: Sequence[RingPlan]) -> int:
     """Steady iterations unrolled, for register rings to be indexed by constants."""
-    shared = ("shared", "global")
-    return math.lcm(1, *(ring.depth for ring in rings if not ring.scope.startswith(shared)))
+    return math.lcm(1, *(ring.depth for ring in rings if is_register(ring.scope)))
 
 
 def edge_plans(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan, ...]:

@@ -178,6 +178,18 @@ def test_copy_through_registers_loads_early_and_stores_late() -> None:
     assert (plan.ring("As").depth, plan.ring("Al").depth, plan.unroll) == (2, 1, 1)
 
 
+def test_a_slow_copy_through_registers_does_not_unroll_the_loop() -> None:
+    ops = [
+        Op("A_shared.load", "load", ("A",), ("Al",), "l2", 600, 20),
+        Op("A_shared.store", "store", ("Al",), ("As",), "lsu", 40, 5),
+        Op("C", "compute", ("As", "acc"), ("acc",), "fma", 24, 20),
+    ]
+    _, plan = scheduled(ops, {"As": "shared", "Al": "local"}, {"As": 2})
+    assert (plan.ring("Al").depth, plan.unroll) == (1, 1)
+    assert plan.ii == plan.rec_mii > 600
+    assert "at most 1 of each of 'Al' in registers" in plan.reasons[0]
+
+
 def test_a_streaming_loop_loads_iterations_ahead() -> None:
     ops = [
         Op("x.load", "load", ("A",), ("x",), "l2", 600, 10),
