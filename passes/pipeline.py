@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, Final
 
 from tvm import tirx
+from tvm.support import nvcc
 
 from ..cost.choose import choose
 from ..errors import PlanError, TargetError
@@ -69,7 +70,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     steps = Steps(func)
     if machine is None:
         plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
-        return _finish(steps, plan, DEFAULT_BUDGET)
+        return _finish(steps, plan, target, DEFAULT_BUDGET)
     kernel = steps.run("Recognise", recognise)
     plan = request.plan or choose(kernel.info, machine, request)
     plan = _with_legal_copies(steps.func, plan)
@@ -77,7 +78,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     while True:
         try:
             done = _schedule(steps, kernel, plan, machine)
-            return _finish(steps, done, machine.smem_per_cta)
+            return _finish(steps, done, target, machine.smem_per_cta)
         except PlanError as err:
             plan = _without_pipelining(plan, err)
             steps.func = recognised
@@ -143,9 +144,10 @@ def _scheduled_loop(graph: Any, node: Any, loop: LoopPlan, machine: Machine) -> 
     return schedule_loop(graph, node, loop, machine)
 
 
-def _finish(steps: Steps, plan: KernelPlan, budget: int) -> Any:
+def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:
     """Place shared memory, place barriers, mark."""
-    smem = steps.run("Place", lambda func: place(func, budget))
+    native_bf16 = nvcc.have_bf16(nvcc.get_target_compute_version(target))
+    smem = steps.run("Place", lambda func: place(func, budget, native_bf16=native_bf16))
     sync = steps.run("Synchronise", lambda func: synchronise(func, smem))
     final = replace(plan, smem=smem, sync=sync)
     return steps.func.with_attr(PLAN_ATTR, final.to_json())

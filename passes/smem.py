@@ -58,10 +58,13 @@ class _Life:
         return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
-def place(func: Any, budget: int = DEFAULT_BUDGET) -> tuple[Any, SmemPlan]:
+def place(
+    func: Any, budget: int = DEFAULT_BUDGET, *, native_bf16: bool = True
+) -> tuple[Any, SmemPlan]:
     """``func`` with its shared buffers in dynamic shared memory, and their places in the arena.
 
-    ``budget``: bytes a CTA may have; PlanError names what does not fit.
+    ``budget``: bytes a CTA may have; PlanError names what does not fit. ``native_bf16``: False for
+    a GPU without bfloat16, where TVM later makes every bfloat16 buffer of the kernel float32.
     """
     plans: list[SmemPlan] = []
     taken: set[str] = set()
@@ -69,7 +72,7 @@ def place(func: Any, budget: int = DEFAULT_BUDGET) -> tuple[Any, SmemPlan]:
     def kernel(stmt: Any) -> Any:
         lives = _Lifetimes(stmt).lives
         for life in lives:
-            _measure(life, stmt, taken)
+            _measure(life, stmt, taken, native_bf16)
         plans.append(_arrange(func, lives, budget))
         return _renamed(stmt, lives)
 
@@ -149,7 +152,7 @@ def _own_expressions(stmt: Any) -> list[Any]:
     return [stmt.value] if isinstance(stmt, tirx.AttrStmt) else []
 
 
-def _measure(life: _Life, kernel: Any, taken: set[str]) -> None:
+def _measure(life: _Life, kernel: Any, taken: set[str], native_bf16: bool) -> None:
     """Fill in name, bytes and alignment."""
     buffer = life.buffer
     size = _flat_bytes(buffer)
@@ -158,6 +161,8 @@ def _measure(life: _Life, kernel: Any, taken: set[str]) -> None:
             f"cannot place shared buffer '{buffer.name}': its shape {list(buffer.shape)} is not "
             "constant"
         )
+    if str(buffer.dtype) == "bfloat16" and not native_bf16:
+        size *= 2
     for vthread in life.vthreads:
         if buffer in private_to(vthread):
             size *= ir.const_int(vthread.extent) or 1
