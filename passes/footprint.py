@@ -85,10 +85,20 @@ def apart(
         return False
     if unit > 1:
         threads, unit = _without_idle(threads, unit, [x for pair in pairs for x in pair])
-    # What both sides agree on is one more dimension of the element.
-    first = _points([x for x, _ in pairs], a_lanes, threads, shared)
-    second = _points([y for _, y in pairs], b_lanes, threads, shared)
-    return first is not None and second is not None and _threads_agree(first, second, unit)
+    sides = [x for x, _ in pairs], [y for _, y in pairs]
+
+    def agree(lanes: tuple[Lanes, Lanes]) -> bool:
+        # What both sides agree on is one more dimension of the element.
+        first = _points(sides[0], lanes[0], threads, shared)
+        second = _points(sides[1], lanes[1], threads, shared)
+        return first is not None and second is not None and _threads_agree(first, second, unit)
+
+    # Most pairs that meet do so in their first lanes, which are few.
+    return agree((_first_of(a_lanes), _first_of(b_lanes))) and agree((a_lanes, b_lanes))
+
+
+def _first_of(lanes: Lanes) -> Lanes:
+    return {var: extent and 1 for var, extent in lanes.items()}
 
 
 def _without_idle(threads: Lanes, unit: int, exprs: Sequence[Any]) -> tuple[Lanes, int]:

@@ -47,6 +47,11 @@ class Item:
     lanes: Lanes
     op: str
 
+    @property
+    def is_read(self) -> bool:
+        """Whether it only reads."""
+        return self.access.mode == "read"
+
 
 @dataclass(frozen=True, eq=False)
 class Pending:
@@ -107,6 +112,13 @@ class Node:
     why: str = ""
     path: Path = ()
     landed: dict[Any, Item] = field(default_factory=dict)
+    has_event: bool = False
+    has_items: bool = False
+
+    def __post_init__(self) -> None:
+        """Note whether a barrier, a wait or an access stands here or below."""
+        self.has_event = self.kind in _EVENTS or any(child.has_event for child in self.children)
+        self.has_items = bool(self.items) or any(child.has_items for child in self.children)
 
 
 # Nodes.
@@ -126,11 +138,6 @@ def nodes(node: Node) -> Iterator[Node]:
         yield from nodes(child)
 
 
-def has_event(node: Node) -> bool:
-    """Whether a barrier or a wait stands under ``node``."""
-    return any(inner.kind in _EVENTS for inner in nodes(node))
-
-
 def repeats(node: Node) -> bool:
     """Whether ``node`` is a loop that may have a second iteration."""
     if node.kind != "loop":
@@ -140,14 +147,17 @@ def repeats(node: Node) -> bool:
 
 def pruned(node: Node) -> Node:
     """``node``, or a leaf when nothing under it matters."""
-    if has_event(node) or any(inner.items for inner in nodes(node)):
+    if node.has_event or node.has_items:
         return node
     return Node("leaf", node.stmt, op=node.op)
 
 
 def parts(node: Node) -> list[list[Item]]:
     """The accesses under ``node``, one list for each statement, in program order."""
-    return [inner.items for inner in nodes(node) if inner.items]
+    if not node.has_items:
+        return []
+    inner = (items for child in node.children for items in parts(child))
+    return [*([node.items] if node.items else []), *inner]
 
 
 def merged(items: Sequence[Item]) -> list[Item]:

@@ -193,7 +193,7 @@ class _Synchroniser:
             # Its iterations are lanes of one access: nothing can stand between them.
             return Node("leaf", node.stmt, items=[i for part in parts for i in part], op=node.op)
         clash = self._clash(parts, ordering.repeats(node))
-        if uniform and (clash or ordering.has_event(node)):
+        if uniform and (clash or node.has_event):
             return node
         if clash and not ordering.orders_itself(node.stmt):
             raise LoweringError(
@@ -334,7 +334,7 @@ class _Synchroniser:
         place: Path = ()
         why = ""
         for entry, item in itertools.product(state.pending.values(), node.items):
-            if not self._pending_conflict(entry, item):
+            if (item.is_read and entry.item.is_read) or not self._pending_conflict(entry, item):
                 continue
             candidate = self._place(entry, node.path)
             if not why or len(candidate) > len(place):

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 import tvm_ffi
 from tvm import tirx
+from tvm.ir import prim
 from tvm_ffi.structural import WalkResult
 
 from . import ir
@@ -33,6 +34,8 @@ class Uniformity:
 
     def is_uniform(self, expr: Any) -> bool:
         """Whether every thread of the CTA computes the same ``expr``."""
+        if isinstance(expr, _CONSTANTS):
+            return True
         divergent = False
 
         def var(found: Any) -> None:
@@ -66,11 +69,8 @@ class Uniformity:
     def _opaque(self, buffer: Any) -> None:
         if ir.is_buffer_var(buffer):
             self._written.add(buffer)
-            self._mark_private(buffer)
-
-    def _mark_private(self, buffer: Any) -> None:
-        if not ir.is_shared(buffer) and not ir.is_global(buffer):
-            self._divergent.add(buffer)
+            if _is_private(buffer):
+                self._divergent.add(buffer)
 
     def _visit(self, stmt: Any, diverged: bool) -> None:
         if isinstance(stmt, tirx.SeqStmt):
@@ -90,11 +90,15 @@ class Uniformity:
         elif isinstance(stmt, tirx.AttrStmt):
             self._visit_attr(stmt, diverged)
         elif isinstance(stmt, tirx.BufferStore):
-            exprs = (stmt.value, *stmt.indices)
-            if diverged or not all(self.is_uniform(expr) for expr in exprs):
-                self._mark_private(stmt.buffer)
+            self._visit_store(stmt, diverged)
         elif isinstance(stmt, tirx.Bind) and (diverged or not self.is_uniform(stmt.value)):
             self._divergent.add(stmt.var)
+
+    def _visit_store(self, stmt: Any, diverged: bool) -> None:
+        if stmt.buffer in self._divergent or not _is_private(stmt.buffer):
+            return
+        if diverged or not all(self.is_uniform(expr) for expr in (stmt.value, *stmt.indices)):
+            self._divergent.add(stmt.buffer)
 
     def _visit_for(self, stmt: Any, diverged: bool) -> None:
         if stmt.thread_binding is not None:
@@ -124,4 +128,10 @@ class Uniformity:
             self._divergent.add(var)
 
 
+def _is_private(buffer: Any) -> bool:
+    """Whether each thread has its own copy of ``buffer``."""
+    return not ir.is_shared(buffer) and not ir.is_global(buffer)
+
+
+_CONSTANTS: Final = (int, float, bool, prim.IntImm, prim.FloatImm)
 _THREAD_ATTRS: Final = ("thread_extent", "virtual_thread")

@@ -188,7 +188,7 @@ def test_a_request_for_a_gpu_without_a_machine_raises() -> None:
 
 def test_our_errors_cross_tvm_as_themselves() -> None:
     with pytest.raises(LoweringError, match="needs a barrier that some threads miss"):
-        cuda(kernels.divergent_exchange)
+        cuda(kernels.divergent_loop)
 
 
 def test_a_kernel_without_a_target_is_refused() -> None:
