@@ -40,6 +40,7 @@ def parser() -> argparse.ArgumentParser:
     top.add_argument("--version", action="version", version=f"pipeliner {__version__}")
     common = argparse.ArgumentParser(add_help=False)
     common.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
+    common.add_argument("--nvcc", metavar="PATH", help="the nvcc to use (or set PIPELINER_NVCC)")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP, parents=[common])
@@ -51,6 +52,8 @@ def parser() -> argparse.ArgumentParser:
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
     args = parser().parse_args(argv)
+    if args.nvcc:
+        os.environ["PIPELINER_NVCC"] = args.nvcc
     try:
         if args.command != "doctor":
             versions.require()

@@ -115,6 +115,7 @@ def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[st
         (["plan", "gemm", "--plan", "/nowhere.json"], "cannot read plan '/nowhere.json'"),
         (["plan", "nowhere.py:f"], "there is no file 'nowhere.py'"),
         (["plan", "something"], "expected 'gemm' or file.py:name, not 'something'"),
+        (["bench", "--rounds", "1"], "expected --rounds of at least 2, not 1"),
         (["inspect", "gemm", "--emit", "wat"], "expected --emit to be of tir, plan, cuda"),
         (["inspect", "gemm", "-o", "/dev/null/x", *SMALL], "cannot write to '/dev/null/x'"),
     ],
@@ -174,6 +175,16 @@ def test_doctor(capsys: pytest.CaptureFixture[str]) -> None:
     assert "apache-tvm 0.27" in out
     code, out, _ = run(capsys, "doctor", "--json")
     assert json.loads(out)["usable"] is True
+
+
+def test_nvcc_can_be_named(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PIPELINER_NVCC", "")  # restored afterwards
+    argv = ("inspect", "gemm", "--emit", "ptx", "--nvcc", "/nowhere/nvcc", *SMALL)
+    code, _, err = run(capsys, *argv)
+    assert code == 1
+    assert err == "pipeliner: cannot run nvcc '/nowhere/nvcc': there is no such program\n"
 
 
 def test_plan_explains_and_round_trips(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

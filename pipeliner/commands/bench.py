@@ -17,6 +17,7 @@ HELP: Final = "time kernels against cuBLAS and TVM's stock pipeline (needs a GPU
 
 SPINE: Final = "spine"
 EXIT_INTERRUPTED: Final = 130
+FEWEST_ROUNDS: Final = 2
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -29,6 +30,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 where something failed or a floor was missed, 130 when interrupted."""
+    if args.rounds < FEWEST_ROUNDS:
+        raise WorkloadError(f"expected --rounds of at least {FEWEST_ROUNDS}, not {args.rounds}")
     with console.progress("loading TVM"):
         from .. import bench
 
