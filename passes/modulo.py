@@ -1,13 +1,11 @@
 """Modulo scheduling of one loop: cycles, stages and order for the depths that were chosen.
 
 1. Iterative modulo scheduling (``modulo_search``) on latencies and pipes finds the initiation
-interval
-   II. A ring of depth D is an arc of distance D from each user to each writer; rings whose depth is
+   interval II. A ring of depth D is an arc of distance D from each user to each writer; rings whose depth is
    free start without such arcs and are then narrowed while II allows.
 2. The frame is rotated so that the matrix operations share the last stage where they can.
 3. Producers of rings of depth D >= 2 are retimed ahead: exactly D slots are in use, and copies
-start
-   at the beginning of a step, so that D - 1 tiles are in flight. What they depend on moves along.
+   stand early in a step, so that D - 1 tiles are in flight. What they depend on moves along.
 4. Ops of one step are ordered by their cycle. A load from shared memory goes before the matrix
    operation during which it is due (a warp issues in order); a wait directly before the first
    consumer of what it waits for.
@@ -15,7 +13,7 @@ start
 Steps of the result, for tiles with and without fragments (k-steps 0..n of tile k)::
 
     wait(k), copies(k + D - 1), compute(k)
-    copies(k + D - 1), ld_1(k), mma_0(k), ..., wait(k + 1), ld_0(k + 1), mma_n(k)
+    ld_1(k), copies(k + D - 1), mma_0(k), ..., wait(k + 1), ld_0(k + 1), mma_n(k)
 """
 
 from __future__ import annotations

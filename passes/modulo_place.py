@@ -220,24 +220,38 @@ def _order(
     stages: Sequence[int],
     early: set[int],
 ) -> list[int]:
-    """Ops of one step: early copies, then by cycle, loads before the mma that they run under."""
+    """Ops of one step: early copies, then by cycle, loads before the mma that they run under.
+
+    Where such loads begin a step they go first, for the mma that waits for them, and the early
+    copies one by one behind the loads of each mma: their addresses are computed under it.
+    """
     windows = sorted(
         (cycles[i] % interval, cycles[i] % interval + task.costs[i].occupancy) for i in _heavy(task)
     )
 
-    def key(op: int) -> tuple[int, int, int]:
-        if op in early:
-            return -1, 0, op
+    def window(op: int) -> int:
+        """When the mma starts that a load runs under; else its own cycle."""
         at = cycles[op] % interval
-        node = task.graph.nodes[task.names[op]]
-        if node["kind"] != "load":
-            return at, 1, op
         for begin, end in windows:
             if begin < at < end:
-                return begin, 0, op
+                return begin
             if begin < at + interval < end:
-                return begin - interval, 0, op
-        return at, 0, op
+                return begin - interval
+        return at
+
+    nodes = [task.graph.nodes[name] for name in task.names]
+    loads = {op for op in range(problem.size) if nodes[op]["kind"] == "load" and op not in early}
+    begins = [begin for begin, _ in windows][:-2]  # some load must follow: it needs the last slot
+    if not begins or all(window(op) != begins[0] for op in loads):
+        begins = [-1]
+    places = {op: begins[min(n, len(begins) - 1)] for n, op in enumerate(sorted(early))}
+
+    def key(op: int) -> tuple[int, int, int]:
+        if op in early:
+            return places[op], 1, op
+        if op in loads:
+            return window(op), 0, op
+        return cycles[op] % interval, 2, op
 
     after: dict[int, set[int]] = {i: set() for i in range(problem.size)}
     waiting = [0] * problem.size
