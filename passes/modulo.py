@@ -1,8 +1,8 @@
 """Modulo scheduling of one loop: cycles, stages and order for the depths that were chosen.
 
 1. Iterative modulo scheduling (``modulo_search``) on latencies and pipes finds the initiation
-   interval II. A ring of depth D is an arc of distance D from each user to each writer; rings whose depth is
-   free start without such arcs and are then narrowed while II allows.
+   interval II. A ring of depth D is an arc of distance D from each user to each writer; rings
+   whose depth is free start without such arcs and are then narrowed while II allows.
 2. The frame is rotated so that the matrix operations share the last stage where they can.
 3. Producers of rings of depth D >= 2 are retimed ahead: exactly D slots are in use, and copies
    stand early in a step, so that D - 1 tiles are in flight. What they depend on moves along.
