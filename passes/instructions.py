@@ -243,18 +243,14 @@ def _place(stmt: Stmt, scope: _Scope) -> Stmt:
 
 
 def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:
-    """A function with its own threads: only unbound copies to shared memory are shared out."""
-    wanted = {
-        name: op for name, op in kernel.ops.items() if isinstance(op, Copy) and op.nest is not None
-    }
-    if not wanted:
-        return func
+    """A function with its own threads: unbound copies to shared memory are shared out over them.
+
+    With more than one thread axis they stay what they are, the same copy made by every thread.
+    """
+    wanted = {name for name, op in kernel.ops.items() if isinstance(op, Copy)}
     var = kernel.thread_var
-    if var is None:
-        name = next(iter(wanted))
-        raise LoweringError(
-            f"cannot share out copy '{name}': the function binds more than threadIdx.x"
-        )
+    if not wanted or var is None:
+        return func
     analyzer = sym.Analyzer()
     analyzer.bind(var, Range(0, kernel.info.threads))
     _bind_ranges(func.body, analyzer)

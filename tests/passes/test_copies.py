@@ -215,3 +215,34 @@ def test_a_streaming_kernel_is_right() -> None:
     result = emulate(lowered, [a, b, np.zeros_like(a)])
     assert not result.hazards
     np.testing.assert_array_equal(result.outputs["C"], a + b)
+
+
+@T.prim_func(s_tir=True)
+def unbound_copy(A: T.Buffer((256, 64), "float32"), C: T.Buffer((64,), "float32")) -> None:
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for tx in T.thread_binding(64, thread="threadIdx.x"):
+        with T.sblock("root"):
+            acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
+            acc[0] = T.float32(0)
+            for k in range(16):
+                with T.sblock("tile"):
+                    S = T.sblock_alloc_buffer((16, 64), "float32", scope="shared")
+                    for i, j in T.grid(16, 64):
+                        with T.sblock("S"):
+                            S[i, j] = A[k * 16 + i, j]
+                    with T.sblock("sum"):
+                        for i in range(16):
+                            acc[0] = acc[0] + S[i, 63 - tx]
+            C[tx] = acc[0]
+
+
+def test_an_unbound_copy_is_shared_out_over_the_threads_of_its_function() -> None:
+    done = pipeliner.pipeline(unbound_copy, "sm_80", depth=2)
+    (copy,) = pipeliner.plan_of(done).copies
+    assert (copy.mechanism, copy.vector_bytes) == ("cp_async", 16)
+    a = np.random.default_rng(0).standard_normal((256, 64)).astype("float32")
+    with TARGET:
+        lowered = lower_for_emulation(done, TARGET, PIPELINE)
+    result = emulate(lowered, [a, np.zeros(64, "float32")])
+    assert not result.hazards
+    np.testing.assert_allclose(result.outputs["C"], a.sum(0)[::-1], rtol=1e-5, atol=1e-5)
