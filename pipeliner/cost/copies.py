@@ -22,6 +22,9 @@ from ..request import Request
 CHUNK: Final = 16
 """Bytes of the widest access of a thread, of ldmatrix's rows and of a swizzle's unit."""
 
+BF16_CAPABILITY: Final = 80
+"""Before it TVM computes and stores bfloat16 as float32, and prints vectors of at most four."""
+
 CP_ASYNC_BYTES: Final = (16, 8, 4)  # PTX ISA, cp.async: cp-size
 
 ELEMENT_BYTES: Final = {
@@ -53,7 +56,7 @@ def plan_copy(
     request: Request,
 ) -> CopyPlan:
     """The plan of one copy; TargetError or PlanError when the mechanism asked for cannot be had."""
-    vector, width_reason = _vector_bytes(copy)
+    vector, width_reason = _vector_bytes(copy, machine)
     mechanism, reason = _mechanism(copy, vector, machine, request)
     layout, layout_reason = _layout(copy, loop, matmuls, vector)
     return CopyPlan(
@@ -68,7 +71,7 @@ def plan_copy(
     )
 
 
-def _vector_bytes(copy: CopyInfo) -> tuple[int, str]:
+def _vector_bytes(copy: CopyInfo, machine: Machine) -> tuple[int, str]:
     """Bytes that one thread moves at once, and what stops more."""
     size = element_bytes(copy.dtype)
     last = len(copy.shape) - 1
@@ -76,11 +79,14 @@ def _vector_bytes(copy: CopyInfo) -> tuple[int, str]:
     if not contiguous:
         return size, f"{size} bytes at once: the source is not contiguous along the tile's rows"
     aligned, row = copy.aligned * size, copy.shape[-1] * size
-    vector = CHUNK
+    as_float32 = copy.dtype == "bfloat16" and machine.capability < BF16_CAPABILITY
+    vector = widest = CHUNK // 2 if as_float32 else CHUNK
     while vector > size and (aligned % vector or row % vector):
         vector //= 2
     if vector == CHUNK:
         return vector, f"{CHUNK} bytes at once"
+    if vector == widest:
+        return vector, f"{vector} bytes at once: {machine.arch} holds bfloat16 as float32"
     limit = f"row starts are aligned to {aligned} bytes" if aligned % (2 * vector) else ""
     return vector, f"{vector} bytes at once: {limit or f'a row of the tile has {row} bytes'}"
 
