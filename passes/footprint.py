@@ -147,7 +147,7 @@ def _points(
     count = math.prod(sizes)
     if not 0 < count <= MAX_POINTS:
         return None
-    grid = np.indices(tuple(sizes), dtype=np.int64).reshape(len(sizes), -1)
+    grid = np.indices(tuple(sizes), dtype=np.int64).reshape(len(sizes), count)
     env = dict(zip([*threads, *lanes, *shared], grid))
     for var, (low, _) in shared.items():
         env[var] = env[var] + low

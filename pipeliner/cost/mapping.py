@@ -54,6 +54,12 @@ def map_matmul(
     wanted = request.instruction if request.instruction != "auto" else info.instruction
     warps = request.warps or info.warps
     thread_tile = request.thread_tile or info.thread_tile
+    if wanted == "mma" and request.thread_tile is not None:
+        asked = "x".join(map(str, request.thread_tile))
+        raise PlanError(
+            f"cannot map '{info.op}' to mma with thread tile {asked}: "
+            "the instruction fixes what a thread owns, only simt leaves it open"
+        )
     if wanted == "auto" and thread_tile is not None:
         wanted = "simt"
     rate = _rate(info, machine, wanted)
