@@ -138,7 +138,8 @@ def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan:
 def _scheduled_loop(graph: Any, node: Any, loop: LoopPlan, machine: Machine) -> LoopPlan:
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
-    if loop.source == "edited":
+    handed_back = loop.source == "auto" and bool(loop.edges)  # choose leaves them to dependence
+    if loop.source == "edited" or handed_back:
         verify(graph, loop)
         return loop
     return schedule_loop(graph, node, loop, machine)

@@ -196,14 +196,7 @@ def test_plan_explains_and_round_trips(capsys: pytest.CaptureFixture[str], tmp_p
     file.write_text(text)
     code, again, _ = run(capsys, "plan", "gemm", "--json", "--plan", str(file), *SMALL)
     assert code == 0
-    assert schedule(again) == schedule(text)
-
-
-def schedule(text: str) -> list[object]:
-    """Where each op of a plan runs, and the ring depths."""
-    (loop,) = json.loads(text)["loops"]
-    ops = [(op["name"], op["stage"], op["order"]) for op in loop["ops"]]
-    return [ops, {ring["buffer"]: ring["depth"] for ring in loop["rings"]}]
+    assert json.loads(again) == json.loads(text)
 
 
 def test_inspect_writes_files(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
