@@ -136,12 +136,11 @@ def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan:
 
 
 def _scheduled_loop(graph: Any, node: Any, loop: LoopPlan, machine: Machine) -> LoopPlan:
-    if loop.source == "annotation":
-        return annotated_plan(graph, node, loop, machine)
-    handed_back = loop.source == "auto" and bool(loop.edges)  # choose leaves them to dependence
-    if loop.source == "edited" or handed_back:
+    if loop.source == "edited" or loop.edges:  # a finished plan, handed back: edges come last
         verify(graph, loop)
         return loop
+    if loop.source == "annotation":
+        return annotated_plan(graph, node, loop, machine)
     return schedule_loop(graph, node, loop, machine)
 
 

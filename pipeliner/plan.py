@@ -27,7 +27,7 @@ Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
 OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
 Mechanism = Literal["direct", "register", "cp_async"]
-Epilogue = Literal["rolled", "peeled"]
+Epilogue = Literal["rolled", "clamped", "peeled"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +129,8 @@ class LoopPlan:
     cycles, ``max(res_mii, rec_mii)`` unless the reason says otherwise; ``limiter``: the pipe or the
     recurrence that sets it. ``unroll``: steady iterations unrolled so that register rings have
     constant indices (modulo variable expansion). ``epilogue``: ``rolled`` keeps one copy of the
-    compute and guards the loads; ``peeled`` copies it for each drain step.
+    compute and guards the loads; ``clamped`` too, but its asynchronous copies past the end repeat
+    the last tile instead; ``peeled`` copies the compute for each drain step.
     """
 
     name: str
@@ -229,9 +230,9 @@ class KernelPlan:
         for loop in self.loops:
             if any(ring.buffer == buffer for ring in loop.rings):
                 ring = dataclasses.replace(loop.ring(buffer), depth=depth, requested=True)
-                edited = dataclasses.replace(
-                    loop, rings=_put(loop.rings, ring, "buffer"), source="request"
-                )
+                rings = _put(loop.rings, ring, "buffer")
+                # Without edges the loop is scheduled anew.
+                edited = dataclasses.replace(loop, rings=rings, edges=(), source="request")
                 return self.with_loop(edited)
         known = sorted(ring.buffer for loop in self.loops for ring in loop.rings)
         raise PlanError(f"cannot find ring '{buffer}' in kernel '{self.kernel}': it has {known}")

@@ -31,8 +31,8 @@ from .ops import op_cost
 from .predict import Prediction
 from .work import work_of
 
-DEFAULT_REGISTERS: Final = 64
-"""Assumed for a thread of a kernel whose compute we do not map."""
+BASE_REGISTERS: Final = 32
+"""Addresses, counters and temporaries of a thread, beside the buffers it keeps in registers."""
 
 DEFAULT_THREADS: Final = 256
 """Of a tile function without a matmul: eight warps keep every scheduler busy."""
@@ -63,6 +63,8 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     loops.extend(
         LoopPlan(name=name, trip="", pipelined=False, reasons=(why,)) for name, why in info.declined
     )
+    if not info.loops and not info.declined:
+        reasons = (*reasons, "the kernel has no serial loop: nothing repeats that could overlap")
     kernel = KernelPlan(
         kernel=info.name,
         target=machine.arch,
@@ -125,7 +127,7 @@ def _map_matmuls(
     plans: list[MatmulPlan] = []
     reasons: list[str] = []
     threads = info.threads or None
-    registers = info.registers_hint or DEFAULT_REGISTERS
+    registers = BASE_REGISTERS + info.registers_hint
     for loop in info.loops:
         for op in loop.ops:
             if not isinstance(op, MatmulInfo):
