@@ -289,12 +289,14 @@ def _check_requests(graph: nx.MultiDiGraph, result: LoopPlan, plan: LoopPlan) ->
     for ring in plan.rings:
         if not ring.requested or ring.depth == 1 or ring.buffer not in graph.graph["rings"]:
             continue
-        copied = any(
-            graph.nodes[name]["kind"] == "copy"
-            for name in graph.nodes
-            if ring.buffer in graph.nodes[name]["writes"]
-        )
-        needed = versions_needed(graph, result, ring.buffer)
+        placed = [(node, result.op(name).stage) for name, node in graph.nodes(data=True)]
+        writers = [(node, stage) for node, stage in placed if ring.buffer in node["writes"]]
+        readers = [stage for node, stage in placed if ring.buffer in node["reads"]]
+        copied = any(node["kind"] == "copy" for node, _ in writers)
+        # Copies behind the reads of their step could reuse the slot just read. With one slot more
+        # they do without a barrier between the two: that puts it to use, too.
+        ahead = max(readers, default=0) - min((stage for _, stage in writers), default=0) + 1
+        needed = max(versions_needed(graph, result, ring.buffer), ahead)
         if copied and needed < ring.depth:
             raise ScheduleRefused(
                 f"cannot give '{ring.buffer}' {ring.depth} slots in loop '{plan.name}': its "
