@@ -138,7 +138,7 @@ def broken(**changes):
         (broken(loops=[{"name": "k"}]), "cannot read plan: LoopPlan.__init__() missing"),
         (
             broken(loops=[{"name": "k", "trip": "1", "pipelined": True, "epilogue": "folded"}]),
-            "cannot read plan: expected one of ['rolled', 'peeled'] at plan.loops[0].epilogue",
+            "cannot read plan: expected one of ['rolled', 'clamped', 'peeled'] at plan.loops[0].epilogue",
         ),
     ],
 )
