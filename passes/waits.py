@@ -105,11 +105,16 @@ def _can_share(
     position: int,
     name: str,
 ) -> bool:
-    """Whether only loads lie between the first consumers, and the copy comes before both."""
+    """Whether only loads lie between the first consumers, and the copy comes before both.
+
+    What the plan costs as a load may also round what it has loaded, or permute its bytes.
+    """
     if stage != group.stage:
         return False
     between = ops[group.position : position]
-    light = all(graph.nodes[op.name]["kind"] in ("load", "copy") for op in between)
+    light = all(
+        op.pipe == "lsu" or graph.nodes[op.name]["kind"] in ("load", "copy") for op in between
+    )
     copy = next(place for place, op in enumerate(ops) if op.name == name)
     return light and (ops[copy].stage, copy) < (group.stage, group.position)
 
