@@ -17,6 +17,7 @@ from tvm.s_tir import pipeline as stock
 
 from ..request import Request
 from .arena import ApplyArena
+from .counters import RollCounters, has_steady_loop
 from .held import hold, release
 from .pipeline import is_kernel, is_marked, pipeline_function
 
@@ -93,7 +94,7 @@ def suffix() -> list[Any]:
         transform.RewriteUnsafeSelect(),
         *_unless(no_bounds, transform.InstrumentBoundCheckers),
         *_unless(no_ldg32, lambda: transform.InjectPTXLDG32(True)),
-        *_unless(not off("tirx.disable_cse_tir"), tirx.transform.CommonSubexprElim),
+        unmarked(_unless(not off("tirx.disable_cse_tir"), tirx.transform.CommonSubexprElim)),
         *_unless(no_profile, transform.InstrumentProfileIntrinsics),
         tirx.transform.FP8ComputeLegalize(),
         transform.VerifyVTCMLimit(),
@@ -112,6 +113,27 @@ def suffix() -> list[Any]:
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
     ]
+
+
+def finalize_device() -> Any:
+    """TVM's last passes on device functions, and ours behind the last that simplifies.
+
+    It inlines every integer that has a name, so that common subexpressions are named anew.
+    """
+    config = tvm.transform.PassContext.current().config
+    no_cse = config.get("tirx.disable_cse_tir", False)
+    ours = [
+        RollCounters(),
+        *_unless(no_cse, tirx.transform.CommonSubexprElim),
+    ]
+    return tvm.transform.Sequential(
+        [
+            tirx.transform.LowerWarpMemory(),
+            tirx.transform.StmtSimplify(),
+            pipelined(ours),
+            tirx.transform.LowerIntrin(),
+        ]
+    )
 
 
 def Pipeline(request: Request) -> Any:  # noqa: N802  a pass is named as TVM names its passes
@@ -149,6 +171,16 @@ def unmarked(passes: Sequence[Any]) -> Any:
     return run
 
 
+def pipelined(passes: Sequence[Any]) -> Any:
+    """``passes``, on the functions with a steady loop."""
+
+    @tvm.transform.module_pass(opt_level=0, name="pipeliner.Pipelined")
+    def run(mod: Any, ctx: Any) -> Any:
+        return apply_where(mod, has_steady_loop, passes)
+
+    return run
+
+
 def Slot() -> Any:  # noqa: N802  a pass is named as TVM names its passes
     """The passes up to and including the slot: ours for CUDA kernels, TVM's for the rest."""
 
@@ -172,7 +204,7 @@ def pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
     def run(mod: Any, ctx: Any) -> Any:
         return tvm.transform.Sequential([Slot(), *suffix()])(mod)
 
-    return run, stock.finalize_host_passes, stock.finalize_device_passes
+    return run, stock.finalize_host_passes, finalize_device
 
 
 def _function_pass(name: str, rewrite: Callable[[Any], Any]) -> Any:

@@ -28,6 +28,7 @@ DROPPED = {
     "s_tir.ThreadSync": "barriers are placed in the slot (warp memory keeps TVM's)",
     "s_tir.InjectPTXAsyncCopy": "asynchronous copies are lowered in the slot, aligned or not at all",
     "s_tir.MergeSharedMemoryAllocations": "the arena is planned before the barriers",
+    "tirx.CommonSubexprElim": "device functions get it behind the last pass that simplifies",
 }
 ADDED = {"pipeliner.ApplyArena"}
 
