@@ -16,6 +16,7 @@ from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as stock
 
 from ..request import Request
+from .addresses import SplitAddresses
 from .arena import ApplyArena
 from .counters import RollCounters, has_steady_loop
 from .held import hold, release
@@ -123,6 +124,7 @@ def finalize_device() -> Any:
     config = tvm.transform.PassContext.current().config
     no_cse = config.get("tirx.disable_cse_tir", False)
     ours = [
+        SplitAddresses(),
         RollCounters(),
         *_unless(no_cse, tirx.transform.CommonSubexprElim),
     ]
