@@ -105,18 +105,20 @@ def _can_share(
     position: int,
     name: str,
 ) -> bool:
-    """Whether only loads lie between the first consumers, and the copy comes before both.
+    """Whether the copy comes before the wait, which then waits for little more than it did.
 
-    What the plan costs as a load may also round what it has loaded, or permute its bytes.
+    Nothing more where they are committed together. Else only loads may lie between the first
+    consumers; what the plan costs as a load may also round what it has loaded, or permute its
+    bytes.
     """
-    if stage != group.stage:
+    at = {op.name: (op.stage, place) for place, op in enumerate(ops)}
+    if stage != group.stage or at[name] >= (group.stage, group.position):
         return False
+    sides = {(at[copy][0], at[copy][1] < group.position) for copy in (name, *group.members)}
     between = ops[group.position : position]
-    light = all(
+    return len(sides) == 1 or all(
         op.pipe == "lsu" or graph.nodes[op.name]["kind"] in ("load", "copy") for op in between
     )
-    copy = next(place for place, op in enumerate(ops) if op.name == name)
-    return light and (ops[copy].stage, copy) < (group.stage, group.position)
 
 
 def _leading_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:
