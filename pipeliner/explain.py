@@ -6,6 +6,7 @@ The text is deterministic: the same plan gives the same text, byte for byte.
 from __future__ import annotations
 
 import textwrap
+from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
@@ -175,8 +176,14 @@ def _sync(sync: SyncPlan) -> list[str]:
     steady = f"{sync.barriers_in_steady} of them in the steady state"
     lines = [f"synchronisation: {_count(sync.barriers, 'barrier')}, {steady}"]
     if sync.waits:
-        lines.append(f"  waits: {', '.join(sync.waits)}")
-    return [*lines, *_reasons(sync.reasons)]
+        lines.append(f"  waits: {', '.join(_each(sync.waits))}")
+    return [*lines, *_reasons(_each(sync.reasons))]
+
+
+def _each(texts: Iterable[str]) -> list[str]:
+    """The different texts, each with how often it stands there."""
+    counted = Counter(texts)
+    return [text if times == 1 else f"{text}, {times} times" for text, times in counted.items()]
 
 
 def _left_alone(loops: list[LoopPlan]) -> list[str]:

@@ -11,6 +11,7 @@ from dataclasses import replace
 from itertools import zip_longest
 from typing import Final, cast
 
+from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import (
@@ -44,6 +45,7 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     Raises PlanError or TargetError for a request that this kernel or GPU cannot meet.
     """
     check_buffers(info, request)
+    _check_any_loop(info, request)
     matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
     loops: list[LoopPlan] = []
     copies: list[CopyPlan] = []
@@ -84,6 +86,14 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
             for loop, found in zip_longest(kernel.loops, info.loops)
         ),
     )
+
+
+def _check_any_loop(info: KernelInfo, request: Request) -> None:
+    """PlanError for a depth above 1 where no loop could have it."""
+    if info.loops or not isinstance(request.depth, int) or request.depth == 1:
+        return
+    found = "; ".join(f"'{name}': {why}" for name, why in info.declined) or "it has no serial loop"
+    raise PlanError(f"cannot give depth {request.depth} to kernel '{info.name}': {found}")
 
 
 def _op_plans(

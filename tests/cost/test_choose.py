@@ -261,3 +261,10 @@ def test_a_second_matmul_takes_the_threads_of_the_first():
     threads = {m.warps[0] * m.warps[1] * 32 for m in plan.matmuls}
     assert threads == {plan.threads}
     assert len(plan.matmuls) == 2
+
+
+def test_a_depth_that_no_loop_could_have_is_refused():
+    info = replace(gemm(), loops=(), declined=(("k", "an atomic orders its iterations"),))
+    with pytest.raises(PlanError, match="depth 3 to kernel '.*': 'k': an atomic orders"):
+        choose(info, A100, Request(depth=3))
+    assert not choose(info, A100, Request(depth=1)).pipelined
