@@ -265,6 +265,6 @@ def test_a_second_matmul_takes_the_threads_of_the_first():
 
 def test_a_depth_that_no_loop_could_have_is_refused():
     info = replace(gemm(), loops=(), declined=(("k", "an atomic orders its iterations"),))
-    with pytest.raises(PlanError, match="depth 3 to kernel '.*': 'k': an atomic orders"):
+    with pytest.raises(PlanError, match=r"depth 3 to kernel '.*': 'k': an atomic orders"):
         choose(info, A100, Request(depth=3))
     assert not choose(info, A100, Request(depth=1)).pipelined
