@@ -17,6 +17,7 @@ from tvm.s_tir import pipeline as stock
 
 from ..request import Request
 from .addresses import SplitAddresses
+from .alignment import ShowAlignment
 from .arena import ApplyArena
 from .counters import RollCounters, has_steady_loop
 from .held import hold, release
@@ -127,6 +128,7 @@ def finalize_device() -> Any:
         SplitAddresses(),
         RollCounters(),
         *_unless(no_cse, tirx.transform.CommonSubexprElim),
+        ShowAlignment(),
     ]
     return tvm.transform.Sequential(
         [

@@ -45,9 +45,9 @@ def wants_mma(case: Case) -> bool:
 def _mapping(case: Case) -> Refusal | None:
     if wants_mma(case):
         return _mma(case)
-    if case.instruction == "auto" and case.thread_tile is None and case.dtype != "fp32":
-        if case.target != "sm_75" and _mma(case) is None:
-            return None
+    free = case.instruction == "auto" and case.thread_tile is None
+    if free and case.dtype != "fp32" and _mma(case) is None:
+        return None
     if case.warps is None and case.thread_tile is None:
         return None
     if any(_simt_layouts(case)):
@@ -67,9 +67,9 @@ def _mma(case: Case) -> Refusal | None:
     if any(extent % unit for extent, unit in zip(case.tile, shape)):
         name = "m{}n{}k{}".format(*shape)
         return TargetError, f"tile {_by(case.tile)} is not a multiple of {name}"
-    if case.warps is not None:
-        if any(extent % (unit * count) for extent, unit, count in zip(case.tile, shape, case.warps)):
-            return PlanError, f"tile {_by(case.tile)} as {_by(case.warps)} warps does not split"
+    warps = case.warps or (1, 1)
+    if any(extent % (unit * count) for extent, unit, count in zip(case.tile, shape, warps)):
+        return PlanError, f"tile {_by(case.tile)} as {_by(warps)} warps does not split"
     return None
 
 

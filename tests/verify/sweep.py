@@ -26,7 +26,7 @@ FACTORS: Final[Mapping[str, Sequence[Any]]] = {
     "trips": ("one", "less", "same", "more", "many"),
     "depth": (1, 2, 3, 4, 5, 6, "auto"),
     "mechanism": ("auto", "cp_async", "register", "direct"),
-    "epilogue": ("auto", "rolled", "peeled"),
+    "epilogue": ("auto", "rolled", "clamped", "peeled"),
     "instruction": ("auto", "simt", "mma"),
     "batch": (None, 1, 2),
     "symbolic": (False, True),

@@ -25,6 +25,7 @@ ILLEGAL = cover(FACTORS, lambda case: refusal(case) is not None)
 @pytest.mark.parametrize("case", LEGAL, ids=str)
 def test_every_pair_of_options_computes_the_product(case: Case) -> None:
     kernel = case.kernel()
+    assert "__global__" in kernel.cuda
     again = LEGAL.index(case) % 4 == 0
     check(case, kernel, ("late", "early", "random") if again else ("late",))
     depths = {

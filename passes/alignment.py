@@ -1,0 +1,52 @@
+"""Vector accesses whose alignment can be seen.
+
+    base = x * 64 + y * 8                         base = x * 64 + y * 8
+    v = S[Ramp(base + 512, 1, 4)]           ->    v = S[Ramp(x * 64 + y * 8 + 512, 1, 4)]
+
+TVM prints a vector access as one only where the first element's index is a multiple of the lanes
+for all it can see; a name in it that stands for a common subexpression hides that, and the vector
+is gathered element by element. nvcc computes the subexpression once with or without a name.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+from . import ir
+
+
+def show_alignment(func: Any) -> Any:
+    """``func`` with named subexpressions spelt out where a vector access starts."""
+    values: dict[Any, Any] = {}
+
+    def bind(node: Any, mutator: Any) -> Any:
+        node = mutator.default_mutate(node)
+        if _is_arithmetic(node.value):
+            values[node.var] = ir.substitute(node.value, values)
+        return node
+
+    def ramp(node: Any, mutator: Any) -> Any:
+        return tirx.Ramp(ir.substitute(node.base, values), node.stride, node.lanes)
+
+    body = tvm_ffi.structural_mutate(func.body, [(tirx.Bind, bind), (tirx.Ramp, ramp)])
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def ShowAlignment() -> Any:  # noqa: N802  a pass is named as TVM names its passes
+    """``show_alignment`` as a pass on every function of a module."""
+
+    @tirx.transform.prim_func_pass(opt_level=0, name="pipeliner.ShowAlignment")
+    def run(func: Any, mod: Any, ctx: Any) -> Any:
+        return show_alignment(func)
+
+    return run
+
+
+def _is_arithmetic(value: Any) -> bool:
+    """Whether ``value`` is the same wherever it stands: an int32 that nothing is loaded for."""
+    loads: list[Any] = []
+    ir.walk(value, ir.TensorLoad, loads.append)
+    return not loads and str(getattr(value.ty, "dtype", "")) == "int32"
