@@ -8,6 +8,8 @@ step ``k + S - 1``::
         if k + 2 < n: A_shared[(k + 2) % 3, ...] = A[...]
         C[...] += A_shared[k % 3, ...] * ...
 
+``clamped`` has no guard around asynchronous copies either: past the end they repeat the tile of the
+last iteration, in slots that nobody reads any more, and a wait behind the loop lets them land.
 ``peeled`` runs the loop for ``n - (S - 1)`` steps without guards and emits the rest as straight
 code. Loads from shared memory into registers are not guarded: past the end they repeat the last
 iteration. Rings in registers need constant slots, so the steady loop is unrolled by their least
@@ -99,7 +101,7 @@ class _Op:
     """One op of the plan and what a copy of it needs.
 
     ``body``: None for a wait. ``defines``: its own variables. ``rings``: those that it uses, by
-    name. ``sources``: the shared buffers it uses. ``repeats``: running it once more is harmless.
+    name. ``sources``: the shared buffers it reads. ``repeats``: running it once more is harmless.
     """
 
     plan: OpPlan
@@ -142,8 +144,8 @@ class _Expansion:
 
     def emit(self) -> Stmt:
         """The expanded loop, in a block that allocates its rings."""
-        if self.plan.epilogue == "rolled" or self.last == 0:
-            parts = [*self._prologue(), *self._rolled()]
+        if self.plan.epilogue != "peeled" or self.last == 0:
+            parts = [*self._prologue(), *self._rolled(), *self._drain()]
         elif self.static is not None:
             parts = [*self._prologue(), *self._peeled(self.static)]
         else:
@@ -181,6 +183,14 @@ class _Expansion:
                 )
             return [self._steady(trips, guarded=True)]
         return self._steady_and_rest(self.static, guarded=True)
+
+    def _drain(self) -> list[Stmt]:
+        """The wait for copies that the last steps issued for nobody."""
+        late = [op for op in self.ops if op.is_async and op.repeats and op.stage < self.last]
+        if not late:
+            return []
+        call = tirx.Evaluate(T.ptx.cp.async_.wait_group(0))
+        return [_origin(f"{late[0].name}.drain", self.last, "epilogue", call)]
 
     def _peeled(self, n: int) -> list[Stmt]:
         steady = max(0, n - self.last)
@@ -302,17 +312,27 @@ class _Expansion:
             return _Op(op)
         body = dict(self.form.ops)[op.name]
         names, used = self.form.buffer_names(), _buffers(body)
-        own = set(self.form.allocs)
+        own, is_async = set(self.form.allocs), _is_async(body)
+        if is_async:
+            # Into slots that nobody reads: not the last iteration's, which the loads repeat.
+            ahead = self.last - op.stage
+            repeats = self.plan.epilogue == "clamped" and all(
+                is_global(b) or (is_shared(b) and b in self.rings and ahead < self.rings[b].depth)
+                for b in used
+            )
+        else:
+            # Shared memory into registers of the body, and nothing else.
+            repeats = op.kind == "load" and all(
+                is_shared(b) or (b in own and _in_registers(b)) for b in used
+            )
         return _Op(
             plan=op,
             body=body,
             defines=tuple(definitions(body)),
             rings=tuple((names[b], ring) for b, ring in self.rings.items() if b in used),
-            sources=frozenset(b for b in used if is_shared(b)),
-            # Shared memory into registers of the body, and nothing else.
-            repeats=op.kind == "load"
-            and all(is_shared(b) or (b in own and _in_registers(b)) for b in used),
-            is_async=_is_async(body),
+            sources=frozenset(b for b in used if is_shared(b) and not is_async),
+            repeats=repeats,
+            is_async=is_async,
         )
 
     def _const(self, value: int) -> Expr:

@@ -43,7 +43,8 @@ def pipeline(
     instruction
         What unbound matmul tiles become: ``simt`` or ``mma``.
     epilogue
-        ``rolled`` keeps one copy of the compute and guards the loads, ``peeled`` copies it.
+        ``rolled`` keeps one copy of the compute and guards the loads, ``clamped`` repeats the
+        last tile instead of a guard, ``peeled`` copies the compute.
     warps, thread_tile
         Warps along (M, N); rows and columns of a tile that one SIMT thread owns.
     plan

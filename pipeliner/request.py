@@ -18,7 +18,7 @@ Tile: TypeAlias = "tuple[int, int]"
 
 MECHANISMS: Final = ("auto", "cp_async", "register", "direct")
 INSTRUCTIONS: Final = ("auto", "simt", "mma")
-EPILOGUES: Final = ("auto", "rolled", "peeled")
+EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,8 @@ class Request:
 
     ``depth``: slots of every ring, or slots by buffer name. ``mechanism``: how tile copies move.
     ``instruction``: what unbound matmul tiles become. ``epilogue``: one guarded copy of the compute
-    (``rolled``) or one copy for each drain step (``peeled``). ``warps``: warps along (M, N);
+    (``rolled``; ``clamped``: repeating the last tile instead of a guard) or one copy for each drain
+    step (``peeled``). ``warps``: warps along (M, N);
     ``thread_tile``: rows and columns that a SIMT thread owns. ``plan``: a finished plan to obey; it
     is verified like any other.
     """

@@ -41,7 +41,10 @@ def test_a_depth_is_for_every_ring_or_for_those_named() -> None:
             {"instruction": "wgmma"},
             "expected instruction to be one of auto, simt, mma, not 'wgmma'",
         ),
-        ({"epilogue": "none"}, "expected epilogue to be one of auto, rolled, peeled, not 'none'"),
+        (
+            {"epilogue": "none"},
+            "expected epilogue to be one of auto, rolled, clamped, peeled, not 'none'",
+        ),
         ({"warps": (2, 0)}, "expected warps to be two positive integers, not (2, 0)"),
         ({"thread_tile": (4,)}, "expected thread_tile to be two positive integers, not (4,)"),
     ],

@@ -64,7 +64,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument("--depth", default="auto", help="slots of each ring, or BUFFER=N[,...]")
     asked.add_argument("--mechanism", default="auto", help="cp_async, register or direct")
     asked.add_argument("--instruction", default="auto", help="simt or mma")
-    asked.add_argument("--epilogue", default="auto", help="rolled or peeled")
+    asked.add_argument("--epilogue", default="auto", help="rolled, clamped or peeled")
     asked.add_argument("--warps", type=_pair, help="warps along M and N, such as 2x4")
     asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")

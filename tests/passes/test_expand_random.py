@@ -57,7 +57,7 @@ def _same(func: Any, pipelined: Any, trips: range) -> None:
 
 
 @SLOW
-@given(schedules(), st.sampled_from(["rolled", "peeled"]))
+@given(schedules(), st.sampled_from(["rolled", "clamped", "peeled"]))
 def test_dynamic_trip_count(case: tuple[Loop, list[int], list[int]], epilogue: Any) -> None:
     loop, stages, order = case
     func = function(loop, None)
