@@ -1,7 +1,8 @@
 """Carry out each copy of a loop by its mechanism.
 
 ``cp_async``: every vector store from global to shared memory becomes cp.async of 16, 8 or 4 bytes.
-A mask becomes the source size: bytes past it are filled with zero by the hardware.
+A mask becomes the source size: bytes past it are filled with zero by the hardware. A copy of many
+narrow ones may be split into ops of a few, ``A_shared.0``, ``A_shared.1``, ...
 
     for v in T.vectorized(8): S[r, c * 8 + v] = T.if_then_else(m < M, A[m, c * 8 + v], 0)
     =>
@@ -33,12 +34,17 @@ from .ir import (
     Buffer,
     SBlockRealize,
     Stmt,
+    Var,
     block,
+    const_int,
     dtype_bytes,
+    i32,
     op_name,
     op_stmt,
+    part_name,
     seq,
     statements,
+    substitute,
     walk,
 )
 from .kernels import with_block, with_bodies
@@ -110,7 +116,7 @@ def _lower(
     name: str, stmt: Stmt, plan: CopyPlan, written: frozenset[Buffer], analyzer: Any
 ) -> tuple[list[Stmt], list[Buffer]]:
     if plan.mechanism == "cp_async":
-        return [op_stmt(name, as_cp_async(name, stmt, analyzer))], []
+        return _in_parts(name, as_cp_async(name, stmt, analyzer), plan.parts), []
     halves = split_loads(name, stmt, written)
     if halves is None:
         raise LoweringError(
@@ -119,6 +125,26 @@ def _lower(
         )
     load, store, buffers = halves
     return [op_stmt(f"{name}.load", load), op_stmt(f"{name}.store", store)], buffers
+
+
+def _in_parts(name: str, stmt: Stmt, parts: int) -> list[Stmt]:
+    """``stmt`` as ``parts`` ops of as many rounds each; one op keeps the name."""
+    if parts == 1:
+        return [op_stmt(name, stmt)]
+    rounds = const_int(stmt.extent) if isinstance(stmt, tirx.For) else None
+    if rounds is None or rounds % parts or const_int(stmt.min) != 0:
+        raise LoweringError(
+            f"cannot split copy '{name}' into {parts} parts: a thread makes it in {rounds or 1} "
+            "rounds"
+        )
+    each = rounds // parts
+    made: list[Stmt] = []
+    for part in range(parts):
+        var = Var(str(stmt.loop_var.name), str(stmt.loop_var.ty))
+        body = substitute(stmt.body, {stmt.loop_var: var + part * each})
+        part_stmt = tirx.For(var, i32(0), i32(each), stmt.kind, body)
+        made.append(op_stmt(part_name(name, part), part_stmt))
+    return made
 
 
 def _stream(name: str, stmt: Stmt, written: frozenset[Buffer]) -> tuple[list[Stmt], list[Buffer]]:

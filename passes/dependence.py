@@ -19,7 +19,7 @@ from tvm.ir import Var
 from .affine import ANY, Interval, Linear, intersect, linear, overlap
 from .effects import READ, WRITE, Access, Effects, classify, effects, is_global_load
 from .freshness import why_carried
-from .ir import Buffer, is_global, is_shared
+from .ir import Buffer, are_parts, is_global, is_shared
 from .op_form import OpLoop, op_loop
 
 if TYPE_CHECKING:
@@ -123,6 +123,8 @@ def _add_memory_edges(
                     a, b = _having(forms[src], one), _having(forms[dst], other)
                     if not a or not b:
                         continue
+                    if kind == "WAW" and are_parts(form.names[src], form.names[dst]):
+                        continue  # of one copy, which stores every element once
                     for distance in _distances(
                         a, b, src < dst, walks, form.trip, carried=buf not in fresh
                     ):

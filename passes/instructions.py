@@ -19,6 +19,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
+from ..cost.copies import PADDED
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan
 from .copies import copy_width
@@ -40,7 +41,7 @@ from .ir import (
     thread_loop,
     walk,
 )
-from .layouts import Swizzle
+from .layouts import ROW_MAJOR, Swizzle
 from .mma_sync import map_mma
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .simt import map_simt
@@ -103,16 +104,23 @@ def _bind_ranges(body: Stmt, analyzer: Any) -> None:
 
 def _map_matmuls(kernel: Any, scope: _Scope) -> None:
     """Map every matmul first: they decide what the tiles around them look like."""
-    rows = {copy.dst for copy in scope.plan.copies if copy.layout == "row-major"}
+    asked = {copy.dst: copy.layout for copy in scope.plan.copies}
     for op in scope.plan.matmuls:
         matmul = kernel.ops.get(op.op)
         if not isinstance(matmul, Matmul):
             raise LoweringError(f"cannot map op '{op.op}': the kernel has no such matmul")
-        plain = frozenset(
-            side.buffer for side in (matmul.a, matmul.b) if str(side.buffer.name) in rows
+        plain, padded = (
+            frozenset(
+                side.buffer
+                for side in (matmul.a, matmul.b)
+                if asked.get(str(side.buffer.name)) == layout
+            )
+            for layout in ("row-major", PADDED)
         )
-        mapper = map_simt if op.instruction == "simt" else map_mma
-        mapped = mapper(matmul, op, scope.threads, plain)
+        if op.instruction == "simt":
+            mapped = map_simt(matmul, op, scope.threads, plain, padded)
+        else:
+            mapped = map_mma(matmul, op, scope.threads, plain)
         scope.fragments[matmul.acc] = mapped.fragment
         scope.layouts.update(mapped.layouts)
         scope.matmuls[op.op] = (mapped.ops, mapped.buffers)
@@ -158,7 +166,8 @@ def _map_block(stmt: Any, scope: _Scope) -> Stmt:
     allocs: list[Buffer] = []
     for buf in stmt.block.alloc_buffers:
         held = scope.fragments.get(buf)
-        allocs.append(buf if held is None else held.registers)
+        layout = scope.layouts.get(buf, ROW_MAJOR)
+        allocs.append(layout.held_in(buf) if held is None else held.registers)
     for part in statements(stmt.block.body):
         allocs.extend(scope.matmuls.get(op_name(part) or "", ((), ()))[1])
     return _with_block(stmt, inner, allocs)
@@ -215,7 +224,7 @@ def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
 
 def _place(stmt: Stmt, scope: _Scope) -> Stmt:
     """``stmt`` with every access to a shared tile where the tile's layout puts it."""
-    if not any(layout.terms for layout in scope.layouts.values()):
+    if not any(layout.moves for layout in scope.layouts.values()):
         return stmt
     analyzer = scope.threads.analyzer
 
@@ -228,14 +237,15 @@ def _place(stmt: Stmt, scope: _Scope) -> Stmt:
         layout = scope.layouts.get(node.source)
         if layout is None:
             return node
-        return tirx.BufferLoad(node.source, layout.place(node.source, node.indices, analyzer))
+        where = layout.place(node.source, node.indices, analyzer)
+        return tirx.BufferLoad(layout.held_in(node.source), where)
 
     def store(node: Any) -> Any:
         layout = scope.layouts.get(node.buffer)
         if layout is None:
             return node
         where = layout.place(node.buffer, node.indices, analyzer)
-        return tirx.BufferStore(node.buffer, node.value, where)
+        return tirx.BufferStore(layout.held_in(node.buffer), node.value, where)
 
     return tvm_ffi.structural_map(
         stmt, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"

@@ -126,6 +126,18 @@ def op_stmt(name: str, body: Stmt) -> Stmt:
     return tirx.AttrStmt(StringImm(name), OP_ATTR, StringImm(name), body)
 
 
+def part_name(op: str, part: int) -> str:
+    """The name of one of the ops that a copy was split into."""
+    return f"{op}.{part}"
+
+
+def are_parts(a: str, b: str) -> bool:
+    """Whether two ops are different parts of one copy."""
+    base, _, part = a.rpartition(".")
+    other, _, second = b.rpartition(".")
+    return base == other and part.isdigit() and second.isdigit() and part != second
+
+
 def op_name(stmt: Stmt) -> str | None:
     """The name of an op statement, else None."""
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == OP_ATTR:

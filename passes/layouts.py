@@ -3,6 +3,10 @@
 A warp reads a tile in patterns that hit few banks when rows lie one after the other, so 16-byte
 chunks of a row change places: chunk ``c`` of row ``r`` is stored at ``c ^ f(r)``. A chunk stays
 whole, so 16-byte copies and ldmatrix rows stay legal, and no byte is lost to padding.
+
+Rows that are read and written one after the other, as those of a SIMT tile are along K, are padded
+by a chunk instead: every address is then a base and a constant, where exclusive or needs arithmetic
+for each row.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any, Final
 from tvm import tirx
 
 from .indexing import strides
-from .ir import Buffer, Expr, const_int, dtype_bytes, i32
+from .ir import Buffer, Expr, buffer, const_int, dtype_bytes, i32
 
 CHUNK_BYTES: Final = 16
 LINE_CHUNKS: Final = 8
@@ -23,9 +27,22 @@ LINE_CHUNKS: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """``f(r)``: the sum of ``r // divisor % modulus * scale`` over ``terms``; none: row-major."""
+    """``f(r)``: the sum of ``r // divisor % modulus * scale`` over ``terms``; none: row-major.
+
+    ``padded``: the buffer with longer rows that takes the tile's place.
+    """
 
     terms: tuple[tuple[int, int, int], ...] = ()
+    padded: Buffer | None = None
+
+    @property
+    def moves(self) -> bool:
+        """Whether any element lies elsewhere than in the tile as declared."""
+        return bool(self.terms) or self.padded is not None
+
+    def held_in(self, buf: Buffer) -> Buffer:
+        """The buffer that holds the tile of ``buf``."""
+        return buf if self.padded is None else self.padded
 
     def key(self, row: Expr, analyzer: Any) -> Expr | None:
         """``f(row)``, or None where it is 0."""
@@ -60,6 +77,20 @@ class Swizzle:
 
 
 ROW_MAJOR: Final = Swizzle()
+
+
+def by_padding(buf: Buffer) -> Swizzle | None:
+    """Eight rows at one chunk hit eight different chunks of a line: rows of an odd number of them.
+
+    None where rows are no whole chunks, or an odd number already.
+    """
+    element = dtype_bytes(buf.dtype)
+    row = (const_int(buf.shape[-1]) or 0) * element
+    if row % (2 * CHUNK_BYTES) or len(buf.strides) or not row:
+        return None
+    shape = [*list(buf.shape)[:-1], (row + CHUNK_BYTES) // element]
+    align = int(buf.data_alignment)
+    return Swizzle(padded=buffer(shape, str(buf.dtype), str(buf.name), str(buf.scope()), align))
 
 
 def free_chunks(row_bytes: int) -> int:

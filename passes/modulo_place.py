@@ -244,7 +244,8 @@ def _order(
     begins = [begin for begin, _ in windows][:-2]  # some load must follow: it needs the last slot
     if not begins or all(window(op) != begins[0] for op in loads):
         begins = [-1]
-    places = {op: begins[min(n, len(begins) - 1)] for n, op in enumerate(sorted(early))}
+    each = max(1, len(early) / len(begins))  # copies behind the loads of one mma
+    places = {op: begins[int(n / each)] for n, op in enumerate(sorted(early))}
 
     def key(op: int) -> tuple[int, int, int]:
         if op in early:

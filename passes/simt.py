@@ -36,7 +36,7 @@ from .ir import (
     unrolled,
     vectorized,
 )
-from .layouts import CHUNK_BYTES, ROW_MAJOR, Swizzle, by_group, by_row
+from .layouts import CHUNK_BYTES, ROW_MAJOR, Swizzle, by_group, by_padding, by_row
 from .patterns import Matmul, Operand
 from .spread import Threads
 
@@ -71,9 +71,15 @@ class _Thread:
     """One matmul's geometry."""
 
     def __init__(
-        self, matmul: Matmul, plan: MatmulPlan, threads: Threads, plain: frozenset[Buffer]
+        self,
+        matmul: Matmul,
+        plan: MatmulPlan,
+        threads: Threads,
+        plain: frozenset[Buffer],
+        padded: frozenset[Buffer],
     ) -> None:
         self.matmul, self.plan, self.threads = matmul, plan, threads
+        self.padded = padded
         (rows, columns), (tm, tn) = plan.warp_tile, plan.thread_tile
         lm, ln = rows // tm, columns // tn
         self._check(lm * ln)
@@ -81,12 +87,9 @@ class _Thread:
         row0 = tirx.floordiv(warp, plan.warps[1]) * rows
         col0 = tirx.floormod(warp, plan.warps[1]) * columns
         self.layouts: dict[Buffer, Swizzle] = {}
-        self.a = self._side(
-            matmul.a, matmul.m, tm, lm, tirx.floordiv(lane, ln), row0, matmul.a.buffer in plain
-        )
-        self.b = self._side(
-            matmul.b, matmul.n, tn, ln, tirx.floormod(lane, ln), col0, matmul.b.buffer in plain
-        )
+        i, j = _lanes(lane, ln)
+        self.a = self._side(matmul.a, matmul.m, tm, lm, i, row0, matmul.a.buffer in plain)
+        self.b = self._side(matmul.b, matmul.n, tn, ln, j, col0, matmul.b.buffer in plain)
 
     def _check(self, lanes: int) -> None:
         plan, matmul = self.plan, self.matmul
@@ -123,7 +126,8 @@ class _Thread:
         piece = power_of_two(count, min(4, per_chunk))
         if not operand.k_major:
             # any layout that keeps chunks whole serves: lanes read neighbouring chunks of one row
-            self.layouts[operand.buffer] = ROW_MAJOR if plain else by_row(row_bytes)
+            longer = by_padding(operand.buffer) if operand.buffer in self.padded else None
+            self.layouts[operand.buffer] = ROW_MAJOR if plain else longer or by_row(row_bytes)
             return _Side(operand, dims, count, lanes, lane, origin, piece, False, piece)
         vector = power_of_two(self.plan.k_step, min(4, per_chunk))
         grouped = by_group(row_bytes, piece)
@@ -197,7 +201,8 @@ class _Thread:
         }
         indices = [analyzer.simplify(substitute(index, values)) for index in operand.indices]
         layout = self.layouts[operand.buffer]
-        return tirx.BufferLoad(operand.buffer, layout.place(operand.buffer, indices, analyzer))
+        where = layout.place(operand.buffer, indices, analyzer)
+        return tirx.BufferLoad(layout.held_in(operand.buffer), where)
 
     def multiply(self, acc: Buffer, a: Buffer, b: Buffer) -> Stmt:
         """One step of multiply-adds: each shares an operand with the one before.
@@ -232,13 +237,17 @@ class _Thread:
 
 
 def map_simt(
-    matmul: Matmul, plan: MatmulPlan, threads: Threads, plain: frozenset[Buffer] = frozenset()
+    matmul: Matmul,
+    plan: MatmulPlan,
+    threads: Threads,
+    plain: frozenset[Buffer] = frozenset(),
+    padded: frozenset[Buffer] = frozenset(),
 ) -> Mapped:
     """The op statements, layouts and accumulator fragment of ``matmul`` on the FMA pipe.
 
-    ``plain``: tiles that the plan keeps row-major.
+    ``plain``: tiles that the plan keeps row-major. ``padded``: those whose rows it pads.
     """
-    thread = _Thread(matmul, plan, threads, plain)
+    thread = _Thread(matmul, plan, threads, plain, padded)
     fragment = thread.fragment()
     ops: list[Stmt] = []
     buffers: list[Buffer] = []
@@ -260,6 +269,11 @@ def map_simt(
         ]
         buffers += [a, b]
     return Mapped(fragment, thread.layouts, tuple(ops), tuple(buffers))
+
+
+def _lanes(lane: Expr, columns: int) -> tuple[Expr, Expr]:
+    """Row and column of a lane in its warp, ``columns`` lanes wide."""
+    return tirx.floordiv(lane, columns), tirx.floormod(lane, columns)
 
 
 def _cast(value: Expr, kind: str) -> Expr:

@@ -84,7 +84,11 @@ class RingPlan:
 
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
-    """How one tile copy from global memory moves: mechanism, bytes moved at once, layout."""
+    """How one tile copy from global memory moves: mechanism, bytes moved at once, layout.
+
+    ``parts``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
+    step.
+    """
 
     op: str
     src: str
@@ -94,6 +98,7 @@ class CopyPlan:
     vector_bytes: int
     layout: str
     reason: str = ""
+    parts: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,6 +3,7 @@
 Layouts of a shared tile, by name. A row is the tile's last dimension; chunks are of 16 bytes.
 
 - ``row-major``: as declared.
+- ``padded-16B``: every row is followed by one unused chunk.
 - ``swizzle-128B``, ``swizzle-64B``, ``swizzle-32B``: a row is cut into panels of that many bytes
   and chunk ``c`` of row ``r`` of a panel is stored at ``c ^ (r % 8)``, ``c ^ (r // 2 % 4)`` and
   ``c ^ (r // 4 % 2)``: the swizzles of the tensor memory accelerator (PTX ISA, tensor swizzle
@@ -15,7 +16,7 @@ from typing import Final
 
 from ..errors import PlanError, TargetError
 from ..kernel import CopyInfo, LoopInfo, MatmulInfo
-from ..machine import Machine
+from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
 
@@ -24,6 +25,9 @@ CHUNK: Final = 16
 
 BF16_CAPABILITY: Final = 80
 """Before it TVM computes and stores bfloat16 as float32, and prints vectors of at most four."""
+
+PADDED: Final = "padded-16B"
+"""A layout whose rows each end in one unused chunk."""
 
 CP_ASYNC_BYTES: Final = (16, 8, 4)  # PTX ISA, cp.async: cp-size
 
@@ -59,6 +63,7 @@ def plan_copy(
     vector, width_reason = _vector_bytes(copy, machine)
     mechanism, reason = _mechanism(copy, vector, machine, request)
     layout, layout_reason = _layout(copy, loop, matmuls, vector)
+    parts, parts_reason = _parts(copy, vector, mechanism, loop, matmuls)
     return CopyPlan(
         op=copy.op,
         src=copy.src,
@@ -67,7 +72,10 @@ def plan_copy(
         mechanism=mechanism,
         vector_bytes=vector,
         layout=layout,
-        reason="; ".join(text for text in (reason, width_reason, layout_reason) if text),
+        reason="; ".join(
+            text for text in (reason, width_reason, layout_reason, parts_reason) if text
+        ),
+        parts=parts,
     )
 
 
@@ -134,6 +142,29 @@ def _layout(
     return "row-major", ""
 
 
+def _parts(
+    copy: CopyInfo,
+    vector: int,
+    mechanism: Mechanism,
+    loop: LoopInfo,
+    matmuls: tuple[MatmulPlan, ...],
+) -> tuple[int, str]:
+    """Ops that the copy is split into: one for each instruction where those are narrow.
+
+    Many of them at once keep the warp's other instructions from issuing; a few behind the loads of
+    each k-step fit in the gaps between multiply-adds.
+    """
+    used = {op.op for op in loop.ops if isinstance(op, MatmulInfo)}
+    plan = next((p for p in matmuls if p.op in used and p.instruction == "simt"), None)
+    if mechanism != "cp_async" or vector == CHUNK or plan is None or copy.bound or plan.steps < 3:
+        return 1, ""
+    threads = plan.warps[0] * plan.warps[1] * WARP
+    rounds = -(-copy.elements * element_bytes(copy.dtype) // (vector * threads))
+    if rounds == 1:
+        return 1, ""
+    return rounds, f"{rounds} parts, spread over the k-steps: {vector}-byte copies are many"
+
+
 def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str, str]:
     size = element_bytes(copy.dtype)
     row = copy.shape[-1] * size
@@ -143,6 +174,8 @@ def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str
             reason = "lanes read K of neighbouring rows without bank conflicts"
         elif copy.src_dims[-1] != len(copy.shape) - 1:
             reason = "neighbouring threads write one column of it without bank conflicts"
+            if row % (2 * CHUNK) == 0:
+                return PADDED, f"{reason}, and every address is a base and a constant"
         else:
             return "row-major", "lanes read neighbouring words"
     for panel in (128, 64, 32):

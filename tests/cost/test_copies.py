@@ -96,7 +96,7 @@ def test_cp_async_that_cannot_be_had_is_refused(info, machine, error, message):
         (
             copy(shape=(8, 128), dtype="float32", src_dims=(1, 0)),
             matmul(k=8, dtype="float32", a_k_major=False, b_k_major=False),
-            "swizzle-128B",
+            "padded-16B",
         ),
         (copy(), None, "row-major"),
     ],

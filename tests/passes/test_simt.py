@@ -67,7 +67,7 @@ def test_shared_reads_have_no_bank_conflicts(dtype: str, k: int, layout: str) ->
 @pytest.mark.parametrize("operand", ["A_shared", "B_shared"])
 def test_transposing_copies_read_whole_sectors_and_have_no_conflicts(operand: str) -> None:
     func, _ = mapped(Gemm(128, 128, 64, dtype="fp32", layout="NT"), GemmTile(128, 128, 8))
-    (call,) = calls(ops(func)[operand], "ptx.cp_async")
+    (call,) = calls(ops(func)[f"{operand}.0"], "ptx.cp_async")
     assert conflicts(byte_addresses(func, shared_load(call)), 4) == 0
 
 
