@@ -179,16 +179,17 @@ def test_a_gemm_is_right(dtype: str, tile: tuple[int, int, int], layout: str) ->
     run(Gemm(96, 72, 80, dtype=dtype, layout=layout), GemmTile(*tile), depth=3, tolerance=5e-3)
 
 
+def test_fragments_are_read_in_vectors() -> None:
+    func = scheduled(Gemm(512, 512, 512, dtype="float32", layout="NT"), GemmTile(64, 128, 8))
+    source = pipeliner.build(pipeliner.pipeline(func, "sm_90", depth=3), "sm_90").cuda
+    assert "*(float4*)(buf_dyn_shmem" in source
+    assert "make_int4" not in source
+
+
 @pytest.mark.nvcc
-@pytest.mark.parametrize(
-    ("dtype", "layout", "tile"),
-    [("float32", "NT", (64, 128, 8)), ("bfloat16", "NN", (128, 256, 64))],
-    ids=["simt", "mma"],
-)
-def test_machine_code_shares_addresses(
-    dtype: str, layout: str, tile: tuple[int, int, int], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    func = scheduled(Gemm(512, 512, 512, dtype=dtype, layout=layout), GemmTile(*tile))
+def test_machine_code_shares_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
+    gemm = Gemm(512, 512, 512, dtype="bfloat16", layout="NN")
+    func = scheduled(gemm, GemmTile(128, 256, 64))
     split = pipeliner.build(pipeliner.pipeline(func, "sm_90", depth=3), "sm_90")
     lean = longest_loop(split.sass)
     monkeypatch.setattr(lower, "SplitAddresses", nothing)
