@@ -205,12 +205,13 @@ np.testing.assert_allclose(c.numpy().astype("float64"), want, rtol=2e-3, atol=2e
 """
 
 
+@pytest.fixture(scope="module")
+def here(scheduled):
+    return pipeliner.build(scheduled)
+
+
 @pytest.mark.gpu
 class TestOnTheGpu:
-    @pytest.fixture(scope="class")
-    def here(self, scheduled):
-        return pipeliner.build(scheduled)
-
     def test_numpy_arrays(self, here) -> None:
         a, b = SMALL.inputs()
         c = poisoned(SMALL.shapes()[2], SMALL.out)
