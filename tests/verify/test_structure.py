@@ -27,18 +27,15 @@ LARGE = {
     "fp32 TN": Gemm(4096, 4096, 4096, dtype="fp32", layout="TN"),
 }
 
-TARGETS = ("sm_80", "sm_90")
-
 
 def pipelined(gemm, target, **options):
     tile = default_tile(gemm, machine_for(target))
     return pipeline_with(schedule_gemm(gemm, tile), target, Request(**options))
 
 
-@pytest.mark.parametrize("target", TARGETS)
 @pytest.mark.parametrize("name", LARGE)
-def test_a_steady_iteration_has_one_barrier(name: str, target: str) -> None:
-    plan = pipeliner.plan_of(pipelined(LARGE[name], target))
+def test_a_steady_iteration_has_one_barrier(name: str) -> None:
+    plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_90"))
     (loop,) = plan.loops
     assert loop.pipelined
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
@@ -47,7 +44,7 @@ def test_a_steady_iteration_has_one_barrier(name: str, target: str) -> None:
 
 
 @pytest.mark.parametrize("depth", [2, 3])
-@pytest.mark.parametrize("name", LARGE)
+@pytest.mark.parametrize("name", ["fp32", "tf32", "fp16", "int8"])
 def test_a_depth_asked_for_is_what_the_rings_get(name: str, depth: int) -> None:
     plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_80", depth=depth))
     rings = {r.buffer: r.depth for r in plan.loops[0].rings if r.scope.startswith("shared")}
@@ -59,7 +56,7 @@ def test_a_depth_asked_for_is_what_the_rings_get(name: str, depth: int) -> None:
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("name", "target"),
-    [("fp32", "sm_80"), ("fp16", "sm_80"), ("fp16", "sm_90"), ("tf32", "sm_90"), ("int8", "sm_90")],
+    [("fp32", "sm_80"), ("fp16", "sm_80"), ("tf32", "sm_90"), ("int8", "sm_90")],
 )
 def test_large_kernels_keep_everything_in_registers(name: str, target: str) -> None:
     kernel = build(pipelined(LARGE[name], target))
@@ -77,7 +74,7 @@ def test_vectors_move_as_vectors(dtype: str) -> None:
 
 
 @pytest.mark.nvcc
-@pytest.mark.parametrize("dtype", ["bf16", "fp16", "int8"])
+@pytest.mark.parametrize("dtype", ["bf16", "int8"])
 def test_a_gpu_without_cp_async_gets_code_that_compiles(dtype: str) -> None:
     kernel = Case(dtype=dtype, target="sm_75", depth=2).kernel()
     assert {copy.mechanism for copy in kernel.plan.copies} == {"register"}
