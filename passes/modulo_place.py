@@ -222,8 +222,9 @@ def _order(
 ) -> list[int]:
     """Ops of one step: early copies, then by cycle, loads before the mma that they run under.
 
-    Where such loads begin a step they go first, for the mma that waits for them, and the early
-    copies one by one behind the loads of each mma: their addresses are computed under it.
+    Where such loads begin a step the early copies are spread over the mmas: of tensor cores behind
+    the loads that run under one, whose addresses are then computed under it; of the FMA pipe before
+    them, where they disturb its stream of instructions less.
     """
     windows = sorted(
         (cycles[i] % interval, cycles[i] % interval + task.costs[i].occupancy) for i in _heavy(task)
@@ -247,9 +248,11 @@ def _order(
     each = max(1, len(early) / len(begins))  # copies behind the loads of one mma
     places = {op: begins[int(n / each)] for n, op in enumerate(sorted(early))}
 
+    behind = 1 if any(task.costs[i].pipe == "tensor" for i in _heavy(task)) else -1
+
     def key(op: int) -> tuple[int, int, int]:
         if op in early:
-            return places[op], 1, op
+            return places[op], behind, op
         if op in loads:
             return window(op), 0, op
         return cycles[op] % interval, 2, op

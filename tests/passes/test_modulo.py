@@ -365,5 +365,5 @@ def test_fma_steps_share_the_last_stage_too(steps: int) -> None:
         for op in ops
     ]
     _, plan = scheduled(ops, rings, {"As": 2, "Bs": 2})
-    assert names(plan) == names(scheduled(*tile(steps), {"As": 2, "Bs": 2})[1])
+    assert set(names(plan)) == set(names(scheduled(*tile(steps), {"As": 2, "Bs": 2})[1]))
     assert {plan.op(f"mma.k{j}").stage for j in range(steps)} == {1}
