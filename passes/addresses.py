@@ -10,9 +10,7 @@ a register. Constants under the exclusive or of a swizzle come out where the bit
 
     S[((x + 8) ^ (y % 8)) * 4]      ->   S[(x ^ (y % 8)) * 4 + 32]
 
-The index of a vector access, sums and products of vectors, becomes a ramp from a scalar. Whatever
-parts of that scalar get names, it stays a visible multiple of the vector's length: TVM prints an
-access for each element where it sees none, which nvcc then moves across iterations one by one.
+The index of a vector access, sums and products of vectors, becomes a ramp from a scalar.
 
 Global addresses stay 32-bit indices: ptxas gives an asynchronous copy 12 bits of immediate offset,
 less than a row of a tile, and to add a constant costs two instructions in 64 bits as in 32.
@@ -69,15 +67,6 @@ class Sum:
         """This sum times a constant."""
         terms = tuple((factor * coefficient, term) for coefficient, term in self.terms)
         return Sum(terms if factor else (), self.constant * factor)
-
-    def is_multiple(self, factor: int) -> bool:
-        """Whether every coefficient and the constant are multiples of ``factor``."""
-        return all(number % factor == 0 for number in (self.constant, *(c for c, _ in self.terms)))
-
-    def over(self, factor: int) -> Sum:
-        """This sum of multiples of ``factor``, divided by it."""
-        terms = tuple((coefficient // factor, term) for coefficient, term in self.terms)
-        return Sum(terms, self.constant // factor)
 
     def expr(self) -> Any:
         """The expression without the constant; 0 for no terms."""
@@ -166,16 +155,13 @@ class _Splitter:
         if str(index.ty.dtype) != "int32":
             return None
         whole = self._sum(index)
-        unit = lanes if whole.is_multiple(lanes) else 1
         fixed = Sum(tuple(t for t in whole.terms if not self._varies(t[1])))
         moving = Sum(tuple(t for t in whole.terms if self._varies(t[1])))
-        parts = [part.over(unit).expr() for part in (moving, fixed) if part.terms]
+        parts = [part.expr() for part in (moving, fixed) if part.terms]
         if whole.constant < 0 or not self._fits(whole):
             return None
-        parts += [ir.i32(whole.constant // unit)] if whole.constant or not parts else []
+        parts += [ir.i32(whole.constant)] if whole.constant or not parts else []
         total = functools.reduce(operator.add, parts)
-        if unit > 1:
-            total = total * ir.i32(unit)
         return total if lanes == 1 else tirx.Ramp(total, ir.i32(1), lanes)
 
     def _varies(self, term: Any) -> bool:
