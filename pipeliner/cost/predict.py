@@ -1,16 +1,17 @@
 """Time of a pipelined loop in closed form: the one model behind every choice and every number.
 
     L    = latency of global memory + arrival of the tiles of all resident CTAs + barrier
-    R    = L + (1 + ahead) * CTAs * II                   from a load's issue to its slot's release
-    step = max(busy + bubble / CTAs,  L / ((depth - 1 - ahead) * CTAs))            reading ahead
-    step = max(busy + (bubble + first) / CTAs,  L / ((depth - 1) * CTAs))          not doing so
+    R    = L + (1 + ahead + late) * CTAs * II            from a load's issue to its slot's release
+    step = max(busy + bubble / CTAs,  L / ((depth - 1 - ahead - late) * CTAs))     reading ahead
+    step = max(busy + (bubble + first) / CTAs,  L / ((depth - 1 - late) * CTAs))   not doing so
     step = max(busy + (bubble + first) / CTAs,  L / CTAs + II)                     depth 1
     time = rounds * trip * step + waves * (first load + drain)
 
 A step is one iteration of one CTA, on one SM. ``II`` is the busiest pipe's cycles for it; ``busy``
 is a little more, for pipes that are nearly as busy get in each other's way. ``ahead`` is the part
 of an iteration by which fragments of the next tile are read early, so that its load must have
-landed early; without it, ``first``, the reading of a tile's first fragments, is exposed.
+landed early; without it, ``first``, the reading of a tile's first fragments, is exposed. ``late``
+is the part of an iteration after which the last of its copies is issued, where they are spread.
 ``bubble`` is what a barrier costs that no other CTA fills. ``depth = ceil(R / (CTAs * II))`` is the
 least depth at which no step waits for its load: Little's law for a ring's slots.
 """
@@ -41,7 +42,7 @@ class Work:
     ``ctas``: None where symbolic. ``slot_bytes``: shared memory of one slot of every ring;
     ``fixed_smem``: the rest. ``slot_registers``: registers of a thread for one slot of what waits
     in registers. ``store_bytes``: written after the loop. ``synchronised``: an iteration has a
-    barrier. ``ahead``, ``first``: see the module.
+    barrier. ``ahead``, ``first``, ``late``: see the module.
     """
 
     usage: Usage
@@ -57,6 +58,7 @@ class Work:
     synchronised: bool = True
     ahead: float = 0.0
     first: float = 0.0
+    late: float = 0.0
 
     def smem(self, depth: int) -> int:
         """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""
@@ -114,8 +116,8 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
         step = max(plain, latency / resident + ii)
     else:
         step = min(
-            max(busy + bubble / resident, latency / ((depth - 1 - work.ahead) * resident)),
-            max(plain, latency / ((depth - 1) * resident)),
+            max(busy + bubble / resident, latency / ((depth - 1 - work.ahead - work.late) * resident)),
+            max(plain, latency / ((depth - 1 - work.late) * resident)),
         )
     drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
     cycles = rounds * trip * step + waves * (first_load + drain)
@@ -129,7 +131,7 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
         limiter=PIPE_WORDS[limiter],
         ii=ii,
         latency=latency,
-        response=latency + (1 + work.ahead) * resident * ii,
+        response=latency + (1 + work.ahead + work.late) * resident * ii,
         step=step,
         us=machine.cycles_to_us(cycles),
         roofline=ideal / cycles,

@@ -57,7 +57,14 @@ def work_of(
             ),
             default=0.0,
         ),
+        late=max((_late(copies, plan.steps) for _, plan in mapped), default=0.0),
     )
+
+
+def _late(copies: tuple[CopyPlan, ...], steps: int) -> float:
+    """When the last copy of an iteration is issued: one behind another over all k-steps but two."""
+    issued = sum(plan.parts for plan in copies if plan.mechanism == "cp_async")
+    return max(0, min(issued, steps - 2) - 1) / steps
 
 
 def _usages(
