@@ -19,7 +19,7 @@ from pipeliner.verify import poisoned, worst_error
 FACTORS: Final[Mapping[str, Sequence[Any]]] = {
     "dtype": ("fp32", "tf32", "fp16", "fp16 in fp16", "bf16", "int8"),
     "layout": ("NN", "NT", "TN", "TT"),
-    "tile": ((16, 16, 16), (16, 16, 32), (16, 64, 8), (64, 32, 16), (16, 8, 64), (48, 24, 16)),
+    "tile": ((16, 16, 16), (16, 8, 32), (32, 8, 32), (16, 64, 8), (64, 32, 16), (48, 24, 16)),
     "warps": (None, (1, 1), (2, 1), (1, 2), (2, 2)),
     "thread_tile": (None, (4, 4), (2, 4), (8, 2)),
     "shape": ("even", "ragged m", "ragged n", "ragged k", "ragged", "primes", "one", "odd k"),
