@@ -112,12 +112,13 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     bubble = barrier + machine.shared_latency if work.synchronised else 0
     busy = work.usage.norm(CONTENTION)
     plain = busy + (bubble + work.first) / resident
+    early = depth - 1 - work.late  # iterations by which the last copy of a tile is ahead of its use
     if depth == 1:
         step = max(plain, latency / resident + ii)
     else:
         step = min(
-            max(busy + bubble / resident, latency / ((depth - 1 - work.ahead - work.late) * resident)),
-            max(plain, latency / ((depth - 1 - work.late) * resident)),
+            max(busy + bubble / resident, latency / ((early - work.ahead) * resident)),
+            max(plain, latency / (early * resident)),
         )
     drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
     cycles = rounds * trip * step + waves * (first_load + drain)
