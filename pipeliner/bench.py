@@ -369,7 +369,9 @@ def spine(target: Any = None) -> list[Problem]:
             for layout in LAYOUTS
         ),
         *(
-            contenders(square(size, "float32", layout), where, asked, plain=False)
+            contenders(
+                square(size, "float32", layout), where, asked, plain=False, stock=layout == "NN"
+            )
             for layout in LAYOUTS
             for size in SIMT_SIZES
         ),

@@ -2,7 +2,7 @@
 
 The smallest depth whose predicted time is within ``TOLERANCE`` of the best: a slot that hides
 nothing costs shared memory, a longer prologue and sometimes a resident CTA. Where shared memory is
-plentiful, one slot more, against latencies longer than the model's.
+plentiful, three instead of two, against latencies longer than the model's.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SPARE_SHARE: Final = 0.25
 """Of an SM's shared memory, what rings may take with a slot to spare.
 
 The model's latency is that of an idle memory system; under load it varies. Where space is plentiful
-a spare slot is a cheap insurance: measured on an H100, 3 instead of 2 slots of 12 KB made fp32
-GEMMs 1 to 3 % faster, while a fourth slot of 48 KB gained an fp16 GEMM nothing.
+a spare slot beside two is a cheap insurance: measured on an H100, 3 instead of 2 slots of 12 KB
+made an fp32 GEMM 1 to 3 % faster; a fourth made one 3 % slower and gained an fp16 GEMM nothing.
 """
 
 MAX_DEPTH: Final = 16
@@ -65,7 +65,7 @@ def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthC
 def _is_cheap(spare: Prediction, best: Prediction, work: Work, machine: Machine) -> bool:
     """Whether the slot that ``spare`` has more than ``best`` costs neither time nor a CTA."""
     return (
-        best.depth > 1
+        best.depth == 2  # one tile in flight: it lands within a step or everyone waits
         and work.smem(1) > 0
         and (work.trip is None or spare.depth < work.trip)
         and spare.resident == best.resident
