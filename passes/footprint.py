@@ -23,7 +23,7 @@ Index = tuple[Any, ...]
 Lanes = Mapping[Any, int | None]
 Points = npt.NDArray[np.int64]
 
-MAX_POINTS: Final = 1 << 18
+MAX_POINTS: Final = 1 << 16
 """Elements enumerated for one access; past it two accesses count as touching."""
 
 _MAX_ELEMENTS: Final = 1 << 22
