@@ -42,8 +42,16 @@ def test_every_type_and_layout(dtype: str, layout: str, shape: tuple[int, int, i
     check(Gemm(*shape, dtype=dtype, layout=layout), SMALL_TILES[dtype])
 
 
-@pytest.mark.parametrize("epilogue", ["rolled", "peeled"])
-@pytest.mark.parametrize("mechanism", ["cp_async", "register"])
+@pytest.mark.parametrize(
+    ("mechanism", "epilogue"),
+    [
+        ("cp_async", "rolled"),
+        ("cp_async", "clamped"),
+        ("cp_async", "peeled"),
+        ("register", "rolled"),
+        ("register", "peeled"),
+    ],
+)
 @pytest.mark.parametrize("k", [32, 64, 96, 160])
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_every_depth_and_trip_count(depth: int, k: int, mechanism: str, epilogue: str) -> None:
@@ -73,8 +81,9 @@ from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 for dtype, tile in (("float16", GemmTile(64, 64, 32)), ("float32", GemmTile(64, 64, 8))):
     for shape in ((128, 128, 160), (100, 72, 88)):
         gemm = Gemm(*shape, dtype=dtype)
-        for depth in (1, 2, 3):
-            kernel = pipeliner.build(pipeliner.pipeline(schedule_gemm(gemm, tile), depth=depth))
+        for depth, epilogue in ((1, "rolled"), (2, "rolled"), (3, "rolled"), (3, "clamped")):
+            asked = {"depth": depth, "epilogue": epilogue}
+            kernel = pipeliner.build(pipeliner.pipeline(schedule_gemm(gemm, tile), **asked))
             a, b = gemm.inputs()
             kernel(a, b, np.zeros(gemm.shapes()[2], gemm.out))
 """
