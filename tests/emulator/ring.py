@@ -21,36 +21,31 @@ def reversing_ring(
 
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((rows, COLUMNS), "float32"), C: T.Buffer((steps, COLUMNS), "float32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(COLUMNS, thread="threadIdx.x"):
-                with T.sblock("ring"):
-                    T.reads(A[0:rows, 0:COLUMNS])
-                    T.writes(C[0:steps, 0:COLUMNS])
-                    S = T.sblock_alloc_buffer((slots, COLUMNS), "float32", scope="shared.dyn")
-                    for p in T.serial(DEPTH - 1):
-                        with T.attr("load", "pipeliner.op", "load"):
-                            if p < steps:
-                                T.ptx["cp.async.ca.shared.global"](
-                                    T.address_of(S[p % slots, tx]),
-                                    T.address_of(A[T.min(p, rows - 1), tx]),
-                                    4,
-                                    T.Cast("uint32", T.Select(p < rows, 4, 0)),
-                                )
-                        T.ptx.cp.async_.commit_group()
-                    for k in T.serial(steps):
-                        T.ptx.cp.async_.wait_group(wait)
-                        T.tvm_storage_sync("shared")
-                        with T.attr("load", "pipeliner.op", "load"):
-                            if k + (DEPTH - 1) < steps:
-                                T.ptx["cp.async.ca.shared.global"](
-                                    T.address_of(S[(k + (DEPTH - 1)) % slots, tx]),
-                                    T.address_of(A[T.min(k + (DEPTH - 1), rows - 1), tx]),
-                                    4,
-                                    T.Cast("uint32", T.Select(k + (DEPTH - 1) < rows, 4, 0)),
-                                )
-                        T.ptx.cp.async_.commit_group()
-                        with T.attr("store", "pipeliner.op", "store"):
-                            C[k, tx] = S[k % slots, COLUMNS - 1 - tx]
+        for tx in T.thread_binding(COLUMNS, thread="threadIdx.x"):
+            S = T.alloc_buffer((slots, COLUMNS), "float32", scope="shared.dyn")
+            for p in T.serial(DEPTH - 1):
+                with T.attr("load", "pipeliner.op", "load"):
+                    if p < steps:
+                        T.ptx["cp.async.ca.shared.global"](
+                            T.address_of(S[p % slots, tx]),
+                            T.address_of(A[T.min(p, rows - 1), tx]),
+                            4,
+                            T.Cast("uint32", T.Select(p < rows, 4, 0)),
+                        )
+                T.ptx.cp.async_.commit_group()
+            for k in T.serial(steps):
+                T.ptx.cp.async_.wait_group(wait)
+                T.tvm_storage_sync("shared")
+                with T.attr("load", "pipeliner.op", "load"):
+                    if k + (DEPTH - 1) < steps:
+                        T.ptx["cp.async.ca.shared.global"](
+                            T.address_of(S[(k + (DEPTH - 1)) % slots, tx]),
+                            T.address_of(A[T.min(k + (DEPTH - 1), rows - 1), tx]),
+                            4,
+                            T.Cast("uint32", T.Select(k + (DEPTH - 1) < rows, 4, 0)),
+                        )
+                T.ptx.cp.async_.commit_group()
+                with T.attr("store", "pipeliner.op", "store"):
+                    C[k, tx] = S[k % slots, COLUMNS - 1 - tx]
 
     return main

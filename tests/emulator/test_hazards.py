@@ -28,20 +28,15 @@ def exchange(before: bool, after: bool) -> Any:
 
     @T.prim_func(s_tir=True)
     def main(C: T.Buffer((2, THREADS), "int32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                with T.sblock("b"):
-                    T.reads()
-                    T.writes(C[0:2, 0:THREADS])
-                    S = T.sblock_alloc_buffer((THREADS,), "int32", scope="shared")
-                    for i in T.serial(2):
-                        S[tx] = tx + i
-                        if before:
-                            T.tvm_storage_sync("shared")
-                        C[i, tx] = S[THREADS - 1 - tx]
-                        if after:
-                            T.tvm_storage_sync("shared")
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((THREADS,), "int32", scope="shared")
+            for i in T.serial(2):
+                S[tx] = tx + i
+                if before:
+                    T.tvm_storage_sync("shared")
+                C[i, tx] = S[THREADS - 1 - tx]
+                if after:
+                    T.tvm_storage_sync("shared")
 
     return main
 
@@ -71,16 +66,11 @@ def test_threads_that_store_different_values_to_one_place_race():
     def func(same: bool) -> Any:
         @T.prim_func(s_tir=True)
         def main(C: T.Buffer((THREADS,), "int32")):
-            T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-            for bx in T.thread_binding(1, thread="blockIdx.x"):
-                for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                    with T.sblock("b"):
-                        T.reads()
-                        T.writes(C[0:THREADS])
-                        S = T.sblock_alloc_buffer((2,), "int32", scope="shared")
-                        S[tx % 2] = T.Select(same, tx % 2, tx)
-                        T.tvm_storage_sync("shared")
-                        C[tx] = S[tx % 2]
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                S = T.alloc_buffer((2,), "int32", scope="shared")
+                S[tx % 2] = T.Select(same, tx % 2, tx)
+                T.tvm_storage_sync("shared")
+                C[tx] = S[tx % 2]
 
         return main
 
@@ -91,17 +81,12 @@ def test_threads_that_store_different_values_to_one_place_race():
 def test_reading_shared_memory_that_nobody_wrote():
     @T.prim_func(s_tir=True)
     def main(C: T.Buffer((THREADS,), "float32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                with T.sblock("b"):
-                    T.reads()
-                    T.writes(C[0:THREADS])
-                    S = T.sblock_alloc_buffer((THREADS,), "float32", scope="shared")
-                    if tx < THREADS // 2:
-                        S[tx] = T.float32(1)
-                    T.tvm_storage_sync("shared")
-                    C[tx] = S[tx]
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((THREADS,), "float32", scope="shared")
+            if tx < THREADS // 2:
+                S[tx] = T.float32(1)
+            T.tvm_storage_sync("shared")
+            C[tx] = S[tx]
 
     result = emulate(lower(main), [blank(THREADS, dtype="float32")])
     (hazard,) = result.hazards
@@ -116,17 +101,12 @@ def test_out_of_bounds(where):
 
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((THREADS,), "int32"), C: T.Buffer((THREADS,), "int32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                with T.sblock("b"):
-                    T.reads(A[0:THREADS])
-                    T.writes(C[0:THREADS])
-                    S = T.sblock_alloc_buffer((THREADS,), "int32", scope="shared")
-                    S[tx + shared] = A[tx + load]
-                    T.tvm_storage_sync("shared")
-                    if tx >= shared:
-                        C[tx + store] = S[tx]
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((THREADS,), "int32", scope="shared")
+            S[tx + shared] = A[tx + load]
+            T.tvm_storage_sync("shared")
+            if tx >= shared:
+                C[tx + store] = S[tx]
 
     a = np.arange(THREADS, dtype=np.int32)
     (hazard,) = hazards(main, a, blank(THREADS))
@@ -140,19 +120,14 @@ def copying(size: int, dst: int, src: int) -> Any:
 
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((8 * THREADS,), "float32"), C: T.Buffer((THREADS,), "float32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                with T.sblock("b"):
-                    T.reads(A[0 : 8 * THREADS])
-                    T.writes(C[0:THREADS])
-                    S = T.sblock_alloc_buffer((8 * THREADS,), "float32", scope="shared")
-                    T.ptx["cp.async.ca.shared.global"](
-                        T.address_of(S[tx * 4 + dst]), T.address_of(A[tx * 4 + src]), size
-                    )
-                    T.ptx.cp.async_.commit_group()
-                    T.ptx.cp.async_.wait_group(0)
-                    C[tx] = S[tx * 4 + dst]
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((8 * THREADS,), "float32", scope="shared")
+            T.ptx["cp.async.ca.shared.global"](
+                T.address_of(S[tx * 4 + dst]), T.address_of(A[tx * 4 + src]), size
+            )
+            T.ptx.cp.async_.commit_group()
+            T.ptx.cp.async_.wait_group(0)
+            C[tx] = S[tx * 4 + dst]
 
     return main
 
@@ -177,20 +152,13 @@ def test_copies_need_aligned_addresses(size, dst, src, found):
 def test_two_copies_in_flight_to_one_place():
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((2, THREADS), "float32"), C: T.Buffer((THREADS,), "float32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                with T.sblock("b"):
-                    T.reads(A[0:2, 0:THREADS])
-                    T.writes(C[0:THREADS])
-                    S = T.sblock_alloc_buffer((THREADS,), "float32", scope="shared")
-                    for i in T.serial(2):
-                        T.ptx["cp.async.ca.shared.global"](
-                            T.address_of(S[tx]), T.address_of(A[i, tx]), 4
-                        )
-                        T.ptx.cp.async_.commit_group()
-                    T.ptx.cp.async_.wait_group(0)
-                    C[tx] = S[tx]
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((THREADS,), "float32", scope="shared")
+            for i in T.serial(2):
+                T.ptx["cp.async.ca.shared.global"](T.address_of(S[tx]), T.address_of(A[i, tx]), 4)
+                T.ptx.cp.async_.commit_group()
+            T.ptx.cp.async_.wait_group(0)
+            C[tx] = S[tx]
 
     a = np.ones((2, THREADS), np.float32)
     assert kinds(main, a, blank(THREADS, dtype="float32")) == {"write-in-flight"}
@@ -200,22 +168,17 @@ def test_a_copy_into_a_slot_that_others_may_still_read():
     def func(synced: bool) -> Any:
         @T.prim_func(s_tir=True)
         def main(A: T.Buffer((2, THREADS), "float32"), C: T.Buffer((2, THREADS), "float32")):
-            T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-            for bx in T.thread_binding(1, thread="blockIdx.x"):
-                for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                    with T.sblock("b"):
-                        T.reads(A[0:2, 0:THREADS])
-                        T.writes(C[0:2, 0:THREADS])
-                        S = T.sblock_alloc_buffer((THREADS,), "float32", scope="shared")
-                        for i in T.serial(2):
-                            T.ptx["cp.async.ca.shared.global"](
-                                T.address_of(S[tx]), T.address_of(A[i, tx]), 4
-                            )
-                            T.ptx.cp.async_.wait_all()
-                            T.tvm_storage_sync("shared")
-                            C[i, tx] = S[THREADS - 1 - tx]
-                            if synced:
-                                T.tvm_storage_sync("shared")
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                S = T.alloc_buffer((THREADS,), "float32", scope="shared")
+                for i in T.serial(2):
+                    T.ptx["cp.async.ca.shared.global"](
+                        T.address_of(S[tx]), T.address_of(A[i, tx]), 4
+                    )
+                    T.ptx.cp.async_.wait_all()
+                    T.tvm_storage_sync("shared")
+                    C[i, tx] = S[THREADS - 1 - tx]
+                    if synced:
+                        T.tvm_storage_sync("shared")
 
         return main
 
@@ -231,18 +194,13 @@ def barrier_under(limit: int, otherwise: bool) -> Any:
 
     @T.prim_func(s_tir=True)
     def main(C: T.Buffer((THREADS,), "int32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                with T.sblock("b"):
-                    T.reads()
-                    T.writes(C[0:THREADS])
-                    if tx < limit:
-                        T.tvm_storage_sync("shared")
-                    else:
-                        if otherwise:
-                            T.tvm_storage_sync("shared")
-                    C[tx] = tx + 1
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            if tx < limit:
+                T.tvm_storage_sync("shared")
+            else:
+                if otherwise:
+                    T.tvm_storage_sync("shared")
+            C[tx] = tx + 1
 
     return main
 
@@ -277,22 +235,15 @@ def test_named_barriers_order_the_warps_that_share_them():
     def func(number: int) -> Any:
         @T.prim_func(s_tir=True)
         def main(C: T.Buffer((2 * THREADS,), "int32")):
-            T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-            for bx in T.thread_binding(1, thread="blockIdx.x"):
-                for tx in T.thread_binding(2 * THREADS, thread="threadIdx.x"):
-                    with T.sblock("b"):
-                        T.reads()
-                        T.writes(C[0 : 2 * THREADS])
-                        S = T.sblock_alloc_buffer((2 * THREADS,), "int32", scope="shared")
-                        S[tx] = tx
-                        if tx < THREADS:
-                            T.ptx["bar.sync"](T.uint32(1), T.uint32(THREADS))
-                        else:
-                            T.ptx["bar.sync"](T.uint32(number), T.uint32(THREADS))
-                        # Within the group it is ordered; across the groups it is not.
-                        C[tx] = S[
-                            T.bitwise_xor(tx, THREADS - 1 if number == 2 else 2 * THREADS - 1)
-                        ]
+            for tx in T.thread_binding(2 * THREADS, thread="threadIdx.x"):
+                S = T.alloc_buffer((2 * THREADS,), "int32", scope="shared")
+                S[tx] = tx
+                if tx < THREADS:
+                    T.ptx["bar.sync"](T.uint32(1), T.uint32(THREADS))
+                else:
+                    T.ptx["bar.sync"](T.uint32(number), T.uint32(THREADS))
+                # Within the group it is ordered; across the groups it is not.
+                C[tx] = S[T.bitwise_xor(tx, THREADS - 1 if number == 2 else 2 * THREADS - 1)]
 
         return main
 
@@ -304,16 +255,11 @@ def test_syncwarp_orders_a_warp_and_only_a_warp():
     def func(distance: int) -> Any:
         @T.prim_func(s_tir=True)
         def main(C: T.Buffer((THREADS,), "int32")):
-            T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-            for bx in T.thread_binding(1, thread="blockIdx.x"):
-                for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                    with T.sblock("b"):
-                        T.reads()
-                        T.writes(C[0:THREADS])
-                        S = T.sblock_alloc_buffer((THREADS,), "int32", scope="shared")
-                        S[tx] = tx
-                        T.tvm_storage_sync("warp")
-                        C[tx] = S[T.bitwise_xor(tx, distance)]
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                S = T.alloc_buffer((THREADS,), "int32", scope="shared")
+                S[tx] = tx
+                T.tvm_storage_sync("warp")
+                C[tx] = S[T.bitwise_xor(tx, distance)]
 
         return main
 
@@ -324,14 +270,9 @@ def test_syncwarp_orders_a_warp_and_only_a_warp():
 def test_a_shuffle_from_an_inactive_lane():
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((32,), "float32"), C: T.Buffer((32,), "float32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(32, thread="threadIdx.x"):
-                with T.sblock("b"):
-                    T.reads(A[0:32])
-                    T.writes(C[0:32])
-                    if tx < 8:
-                        C[tx] = T.tvm_warp_shuffle_down(T.uint32(0xFF), A[tx], 4, 32, 32)
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            if tx < 8:
+                C[tx] = T.tvm_warp_shuffle_down(T.uint32(0xFF), A[tx], 4, 32, 32)
 
     a = np.ones(32, np.float32)
     assert kinds(main, a, np.zeros(32, np.float32)) == {"divergent-warp"}
@@ -342,18 +283,13 @@ def test_dynamic_allocations_alias_after_merging_and_an_unordered_reuse_is_a_rac
 
     @T.prim_func(s_tir=True)
     def main(C: T.Buffer((THREADS,), "float32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
-                with T.sblock("b"):
-                    T.reads()
-                    T.writes(C[0:THREADS])
-                    S = T.sblock_alloc_buffer((THREADS * 4,), "uint8", scope="shared.dyn")
-                    F = T.decl_buffer((THREADS,), "float32", data=S.data, scope="shared.dyn")
-                    H = T.decl_buffer((THREADS,), "uint16", data=S.data, scope="shared.dyn")
-                    F[tx] = T.float32(1)
-                    C[tx] = F[tx]
-                    H[THREADS - 1 - tx] = T.uint16(3)
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((THREADS * 4,), "uint8", scope="shared.dyn")
+            F = T.decl_buffer((THREADS,), "float32", data=S.data, scope="shared.dyn")
+            H = T.decl_buffer((THREADS,), "uint16", data=S.data, scope="shared.dyn")
+            F[tx] = T.float32(1)
+            C[tx] = F[tx]
+            H[THREADS - 1 - tx] = T.uint16(3)
 
     found = hazards(main, np.zeros(THREADS, np.float32))
     assert {(h.kind, h.buffer) for h in found} == {("race", "S")}

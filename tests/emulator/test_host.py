@@ -15,15 +15,11 @@ from .raw import CUDA, lower
 
 @T.prim_func(s_tir=True)
 def scaled(a: T.handle, factor: T.float32, C: T.Buffer((4, 64), "float32"), offset: T.int32):
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
     n = T.int32()
     A = T.match_buffer(a, (n, 64), "float32")
     for bx in T.thread_binding(n, thread="blockIdx.x"):
         for tx in T.thread_binding(64, thread="threadIdx.x"):
-            with T.sblock("b"):
-                T.reads(A[0:n, 0:64])
-                T.writes(C[0:4, 0:64])
-                C[bx + offset, tx] = A[bx, tx] * factor
+            C[bx + offset, tx] = A[bx, tx] * factor
 
 
 ROWS = np.arange(128, dtype=np.float32).reshape(2, 64)
@@ -91,13 +87,8 @@ def test_a_function_that_is_not_lowered():
 def test_bfloat16_as_its_dtype_or_as_its_bits():
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((64,), "bfloat16"), C: T.Buffer((64,), "bfloat16")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(64, thread="threadIdx.x"):
-                with T.sblock("b"):
-                    T.reads(A[0:64])
-                    T.writes(C[0:64])
-                    C[tx] = A[tx] + A[tx]
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            C[tx] = A[tx] + A[tx]
 
     a = np.random.default_rng(0).standard_normal(64).astype(ml_dtypes.bfloat16)
     lowered = lower_for_emulation(main, CUDA)

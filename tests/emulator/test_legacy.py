@@ -17,36 +17,31 @@ def legacy_mma(
     C: T.Buffer((16, 16), "float32"),
 ):
     """C = A B by one warp: ldmatrix (transposed for B), two mma, fill and store intrinsics."""
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for tx in T.thread_binding(32, thread="threadIdx.x"):
-            with T.sblock("warp"):
-                T.reads(A[0:16, 0:16], B[0:16, 0:16])
-                T.writes(C[0:16, 0:16])
-                SA = T.sblock_alloc_buffer((256,), "float16", scope="shared")
-                SB = T.sblock_alloc_buffer((256,), "float16", scope="shared")
-                fa = T.sblock_alloc_buffer((8,), "float16", scope="local")
-                fb = T.sblock_alloc_buffer((8,), "float16", scope="local")
-                fc = T.sblock_alloc_buffer((8,), "float32", scope="local")
-                for i in T.serial(8):
-                    SA[i * 32 + tx] = A[i * 2 + tx // 16, tx % 16]
-                    SB[i * 32 + tx] = B[i * 2 + tx // 16, tx % 16]
-                T.tvm_storage_sync("shared")
-                T.cuda.mma_fill_legacy(8, fc.data, 0, dtype="float32")
-                T.ptx_legacy.ldmatrix(
-                    False, 4, ".b16", fa.data, 0, SA.access_ptr("r"),
-                    tx % 16 * 16 + tx // 16 * 8, dtype="float16",
-                )  # fmt: skip
-                T.ptx_legacy.ldmatrix(
-                    True, 4, ".b16", fb.data, 0, SB.access_ptr("r"),
-                    tx % 16 * 16 + tx // 16 * 8, dtype="float16",
-                )  # fmt: skip
-                for half in T.unroll(2):
-                    T.ptx_legacy.mma(
-                        "m16n8k16", "row", "col", "fp16", "fp16", "fp32", fa.data, 0,
-                        fb.data, half * 4, fc.data, half * 4, False, dtype="float32",
-                    )  # fmt: skip
-                T.cuda.mma_store_legacy(16, 16, C.access_ptr("w"), fc.data, 0, 16, dtype="float32")
+    for tx in T.thread_binding(32, thread="threadIdx.x"):
+        SA = T.alloc_buffer((256,), "float16", scope="shared")
+        SB = T.alloc_buffer((256,), "float16", scope="shared")
+        fa = T.alloc_buffer((8,), "float16", scope="local")
+        fb = T.alloc_buffer((8,), "float16", scope="local")
+        fc = T.alloc_buffer((8,), "float32", scope="local")
+        for i in T.serial(8):
+            SA[i * 32 + tx] = A[i * 2 + tx // 16, tx % 16]
+            SB[i * 32 + tx] = B[i * 2 + tx // 16, tx % 16]
+        T.tvm_storage_sync("shared")
+        T.cuda.mma_fill_legacy(8, fc.data, 0, dtype="float32")
+        T.ptx_legacy.ldmatrix(
+            False, 4, ".b16", fa.data, 0, SA.access_ptr("r"),
+            tx % 16 * 16 + tx // 16 * 8, dtype="float16",
+        )  # fmt: skip
+        T.ptx_legacy.ldmatrix(
+            True, 4, ".b16", fb.data, 0, SB.access_ptr("r"),
+            tx % 16 * 16 + tx // 16 * 8, dtype="float16",
+        )  # fmt: skip
+        for half in T.unroll(2):
+            T.ptx_legacy.mma(
+                "m16n8k16", "row", "col", "fp16", "fp16", "fp32", fa.data, 0,
+                fb.data, half * 4, fc.data, half * 4, False, dtype="float32",
+            )  # fmt: skip
+        T.cuda.mma_store_legacy(16, 16, C.access_ptr("w"), fc.data, 0, 16, dtype="float32")
 
 
 @T.prim_func(s_tir=True)
@@ -56,27 +51,20 @@ def wmma(
     C: T.Buffer((32, 16), "float32"),
 ):
     """C = A B^T, a 16x16 tile for each of two warps, through opaque fragments."""
-    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-    for bx in T.thread_binding(1, thread="blockIdx.x"):
-        for ty in T.thread_binding(2, thread="threadIdx.y"):
-            for tx in T.thread_binding(32, thread="threadIdx.x"):
-                with T.sblock("warps"):
-                    T.reads(A[0:32, 0:16], B[0:16, 0:16])
-                    T.writes(C[0:32, 0:16])
-                    fa = T.sblock_alloc_buffer((256,), "float16", scope="wmma.matrix_a")
-                    fb = T.sblock_alloc_buffer((256,), "float16", scope="wmma.matrix_b")
-                    fc = T.sblock_alloc_buffer((256,), "float32", scope="wmma.accumulator")
-                    T.tvm_fill_fragment(fc.data, 16, 16, 16, 0, T.float32(1))
-                    T.tvm_load_matrix_sync(
-                        fa.data, 16, 16, 16, 0, T.address_of(A[ty * 16, 0]), 16, "row_major"
-                    )
-                    T.tvm_load_matrix_sync(
-                        fb.data, 16, 16, 16, 0, T.address_of(B[0, 0]), 16, "col_major"
-                    )
-                    T.tvm_mma_sync(fc.data, 0, fa.data, 0, fb.data, 0, fc.data, 0)
-                    T.tvm_store_matrix_sync(
-                        fc.data, 16, 16, 16, 0, T.address_of(C[ty * 16, 0]), 16, "row_major"
-                    )
+    for ty in T.thread_binding(2, thread="threadIdx.y"):
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            fa = T.alloc_buffer((256,), "float16", scope="wmma.matrix_a")
+            fb = T.alloc_buffer((256,), "float16", scope="wmma.matrix_b")
+            fc = T.alloc_buffer((256,), "float32", scope="wmma.accumulator")
+            T.tvm_fill_fragment(fc.data, 16, 16, 16, 0, T.float32(1))
+            T.tvm_load_matrix_sync(
+                fa.data, 16, 16, 16, 0, T.address_of(A[ty * 16, 0]), 16, "row_major"
+            )
+            T.tvm_load_matrix_sync(fb.data, 16, 16, 16, 0, T.address_of(B[0, 0]), 16, "col_major")
+            T.tvm_mma_sync(fc.data, 0, fa.data, 0, fb.data, 0, fc.data, 0)
+            T.tvm_store_matrix_sync(
+                fc.data, 16, 16, 16, 0, T.address_of(C[ty * 16, 0]), 16, "row_major"
+            )
 
 
 def test_legacy_ldmatrix_mma_fill_and_store():

@@ -24,37 +24,32 @@ def product(dtype: str, itemsize: int, shape: str, ptx: str, acc: str, acc_ptx: 
 
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((16, k), dtype), B: T.Buffer((8, k), dtype), C: T.Buffer((16, 8), acc)):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(32, thread="threadIdx.x"):
-                with T.sblock("warp"):
-                    T.reads(A[0:16, 0:k], B[0:8, 0:k])
-                    T.writes(C[0:16, 0:8])
-                    SA = T.sblock_alloc_buffer((16, k), dtype, scope="shared")
-                    SB = T.sblock_alloc_buffer((8, k), dtype, scope="shared")
-                    fa = T.sblock_alloc_buffer((4,), "uint32", scope="local")
-                    fb = T.sblock_alloc_buffer((2,), "uint32", scope="local")
-                    fc = T.sblock_alloc_buffer((4,), carrier, scope="local")
-                    for i in T.serial(16 * k // 32):
-                        SA[i * 32 // k + tx // k, tx % k] = A[i * 32 // k + tx // k, tx % k]
-                    for i in T.serial(8 * k // 32):
-                        SB[i * 32 // k + tx // k, tx % k] = B[i * 32 // k + tx // k, tx % k]
-                    T.tvm_storage_sync("shared")
-                    for i in T.unroll(4):
-                        fc[i] = T.Cast(carrier, 1)
-                    T.ptx["ldmatrix.sync.aligned.m8n8.x4.shared.b16"](
-                        fa[0], fa[1], fa[2], fa[3],
-                        T.address_of(SA[tx % 16, tx // 16 * (k // 2)]),
-                    )  # fmt: skip
-                    T.ptx["ldmatrix.sync.aligned.m8n8.x2.shared.b16"](
-                        fb[0], fb[1], T.address_of(SB[tx % 8, tx // 8 % 2 * (k // 2)])
-                    )
-                    T.ptx[mma](
-                        fc[0], fc[1], fc[2], fc[3], fa[0], fa[1], fa[2], fa[3], fb[0], fb[1],
-                        fc[0], fc[1], fc[2], fc[3],
-                    )  # fmt: skip
-                    for i in T.unroll(4):
-                        C[tx // 4 + i // 2 * 8, tx % 4 * 2 + i % 2] = T.reinterpret(acc, fc[i])
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            SA = T.alloc_buffer((16, k), dtype, scope="shared")
+            SB = T.alloc_buffer((8, k), dtype, scope="shared")
+            fa = T.alloc_buffer((4,), "uint32", scope="local")
+            fb = T.alloc_buffer((2,), "uint32", scope="local")
+            fc = T.alloc_buffer((4,), carrier, scope="local")
+            for i in T.serial(16 * k // 32):
+                SA[i * 32 // k + tx // k, tx % k] = A[i * 32 // k + tx // k, tx % k]
+            for i in T.serial(8 * k // 32):
+                SB[i * 32 // k + tx // k, tx % k] = B[i * 32 // k + tx // k, tx % k]
+            T.tvm_storage_sync("shared")
+            for i in T.unroll(4):
+                fc[i] = T.Cast(carrier, 1)
+            T.ptx["ldmatrix.sync.aligned.m8n8.x4.shared.b16"](
+                fa[0], fa[1], fa[2], fa[3],
+                T.address_of(SA[tx % 16, tx // 16 * (k // 2)]),
+            )  # fmt: skip
+            T.ptx["ldmatrix.sync.aligned.m8n8.x2.shared.b16"](
+                fb[0], fb[1], T.address_of(SB[tx % 8, tx // 8 % 2 * (k // 2)])
+            )
+            T.ptx[mma](
+                fc[0], fc[1], fc[2], fc[3], fa[0], fa[1], fa[2], fa[3], fb[0], fb[1],
+                fc[0], fc[1], fc[2], fc[3],
+            )  # fmt: skip
+            for i in T.unroll(4):
+                C[tx // 4 + i // 2 * 8, tx % 4 * 2 + i % 2] = T.reinterpret(acc, fc[i])
 
     return main
 
@@ -89,43 +84,36 @@ def test_half_accumulators_are_packed_in_pairs():
 
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((16, 8), "float16"), C: T.Buffer((16, 8), "float16")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(32, thread="threadIdx.x"):
-                with T.sblock("warp"):
-                    T.reads(A[0:16, 0:8])
-                    T.writes(C[0:16, 0:8])
-                    fa = T.sblock_alloc_buffer((2,), "uint32", scope="local")
-                    fc = T.sblock_alloc_buffer((2,), "uint32", scope="local")
-                    for i in T.unroll(2):
-                        fa[i] = T.reinterpret(
-                            "uint32",
-                            T.Shuffle(
-                                [
-                                    A[tx // 4 + i * 8, tx % 4 * 2],
-                                    A[tx // 4 + i * 8, tx % 4 * 2 + 1],
-                                ],
-                                [0, 1],
-                            ),
-                        )
-                        fc[i] = T.uint32(0)
-                    # B is the identity: lane t of group g holds rows 2t and 2t + 1 of column g.
-                    T.ptx[mma](
-                        fc[0], fc[1], fa[0], fa[1],
-                        T.Select(
-                            tx % 4 * 2 == tx // 4,
-                            T.uint32(0x3C00),
-                            T.Select(tx % 4 * 2 + 1 == tx // 4, T.uint32(0x3C000000), T.uint32(0)),
-                        ),
-                        fc[0], fc[1],
-                    )  # fmt: skip
-                    for i in T.unroll(2):
-                        C[tx // 4 + i * 8, tx % 4 * 2] = T.reinterpret(
-                            "float16", T.Cast("uint16", fc[i])
-                        )
-                        C[tx // 4 + i * 8, tx % 4 * 2 + 1] = T.reinterpret(
-                            "float16", T.Cast("uint16", T.shift_right(fc[i], T.uint32(16)))
-                        )
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            fa = T.alloc_buffer((2,), "uint32", scope="local")
+            fc = T.alloc_buffer((2,), "uint32", scope="local")
+            for i in T.unroll(2):
+                fa[i] = T.reinterpret(
+                    "uint32",
+                    T.Shuffle(
+                        [
+                            A[tx // 4 + i * 8, tx % 4 * 2],
+                            A[tx // 4 + i * 8, tx % 4 * 2 + 1],
+                        ],
+                        [0, 1],
+                    ),
+                )
+                fc[i] = T.uint32(0)
+            # B is the identity: lane t of group g holds rows 2t and 2t + 1 of column g.
+            T.ptx[mma](
+                fc[0], fc[1], fa[0], fa[1],
+                T.Select(
+                    tx % 4 * 2 == tx // 4,
+                    T.uint32(0x3C00),
+                    T.Select(tx % 4 * 2 + 1 == tx // 4, T.uint32(0x3C000000), T.uint32(0)),
+                ),
+                fc[0], fc[1],
+            )  # fmt: skip
+            for i in T.unroll(2):
+                C[tx // 4 + i * 8, tx % 4 * 2] = T.reinterpret("float16", T.Cast("uint16", fc[i]))
+                C[tx // 4 + i * 8, tx % 4 * 2 + 1] = T.reinterpret(
+                    "float16", T.Cast("uint16", T.shift_right(fc[i], T.uint32(16)))
+                )
 
     a = np.random.default_rng(0).standard_normal((16, 8)).astype("float16")
     result = emulate(lower(main), [a, np.zeros_like(a)])
@@ -136,21 +124,16 @@ def test_half_accumulators_are_packed_in_pairs():
 def test_ldmatrix_trans_and_x1():
     @T.prim_func(s_tir=True)
     def main(A: T.Buffer((8, 8), "uint16"), C: T.Buffer((32,), "uint32")):
-        T.func_attr({"global_symbol": "main", "tirx.noalias": True})
-        for bx in T.thread_binding(1, thread="blockIdx.x"):
-            for tx in T.thread_binding(32, thread="threadIdx.x"):
-                with T.sblock("warp"):
-                    T.reads(A[0:8, 0:8])
-                    T.writes(C[0:32])
-                    S = T.sblock_alloc_buffer((8, 8), "uint16", scope="shared")
-                    f = T.sblock_alloc_buffer((1,), "uint32", scope="local")
-                    for i in T.unroll(2):
-                        S[tx // 8 + i * 4, tx % 8] = A[tx // 8 + i * 4, tx % 8]
-                    T.tvm_storage_sync("shared")
-                    T.ptx["ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16"](
-                        f[0], T.address_of(S[tx % 8, 0])
-                    )
-                    C[tx] = f[0]
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            S = T.alloc_buffer((8, 8), "uint16", scope="shared")
+            f = T.alloc_buffer((1,), "uint32", scope="local")
+            for i in T.unroll(2):
+                S[tx // 8 + i * 4, tx % 8] = A[tx // 8 + i * 4, tx % 8]
+            T.tvm_storage_sync("shared")
+            T.ptx["ldmatrix.sync.aligned.m8n8.x1.trans.shared.b16"](
+                f[0], T.address_of(S[tx % 8, 0])
+            )
+            C[tx] = f[0]
 
     a = np.arange(64, dtype=np.uint16).reshape(8, 8)
     result = emulate(lower(main), [a, np.zeros(32, np.uint32)])
