@@ -155,10 +155,9 @@ def _smem(smem: SmemPlan) -> list[str]:
         return []
     share = f" ({smem.bytes / smem.budget:.0%})" if smem.budget else ""
     lines = [f"shared memory: {smem.bytes} of {smem.budget} bytes{share}"]
-    rows: list[tuple[str, ...]] = [("offset", "bytes", "align", "buffer", "layout")]
+    rows: list[tuple[str, ...]] = [("offset", "bytes", "align", "buffer")]
     rows += [
-        (str(buf.offset), str(buf.bytes), str(buf.alignment), buf.buffer, buf.layout)
-        for buf in smem.buffers
+        (str(buf.offset), str(buf.bytes), str(buf.alignment), buf.buffer) for buf in smem.buffers
     ]
     table = _table(rows)
     lines.append(f"  {table[0]}")

@@ -175,7 +175,6 @@ class SmemBuffer:
     offset: int
     bytes: int
     alignment: int
-    layout: str = "row-major"
     shares_with: tuple[str, ...] = ()
     reason: str = ""
 

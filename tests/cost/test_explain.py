@@ -31,8 +31,8 @@ def scheduled(machine=H100):
     )
     loop = replace(loop, ops=ops, ii=813, res_mii=813, rec_mii=812, limiter="tensor", unroll=2)
     arena = (
-        SmemBuffer("A_shared", 0, 24576, 128, "swizzle-64B"),
-        SmemBuffer("B_shared", 24576, 49152, 128, "swizzle-64B", ("C_shared",), "used later"),
+        SmemBuffer("A_shared", 0, 24576, 128),
+        SmemBuffer("B_shared", 24576, 49152, 128, ("C_shared",), "used later"),
     )
     return replace(
         plan,
