@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+import itertools
+from collections.abc import Callable
 from typing import Any
 
 import tvm
@@ -82,19 +83,15 @@ def weakened(mod: Any, number: int) -> Any:
 
 
 def _rewritten(mod: Any, number: int, change: Callable[[Any], Any]) -> Any:
-    counter = iter(range(10**6))
+    numbers = itertools.count()
 
     def visit(stmt: Any) -> Any:
         call = stmt.value
         if not isinstance(call, Call) or call.op.name not in SYNCHRONISING:
             return stmt
-        return change(call) if next(counter) == number else stmt
+        return change(call) if next(numbers) == number else stmt
 
-    return tvm.IRModule({gv: _with_body(f, visit) for gv, f in _functions(mod)})
-
-
-def _functions(mod: Any) -> Iterator[tuple[Any, Any]]:
-    yield from mod.functions.items()
+    return tvm.IRModule({gv: _with_body(f, visit) for gv, f in mod.functions.items()})
 
 
 def _with_body(func: Any, visit: Callable[[Any], Any]) -> Any:
