@@ -42,16 +42,6 @@ def split_addresses(func: Any) -> Any:
     return tirx.PrimFunc(func.params, _Splitter().run(func.body), func.ret_type, func.attrs)
 
 
-def SplitAddresses() -> Any:  # noqa: N802  a pass is named as TVM names its passes
-    """``split_addresses`` as a pass on every function of a module."""
-
-    @tirx.transform.prim_func_pass(opt_level=0, name="pipeliner.SplitAddresses")
-    def run(func: Any, mod: Any, ctx: Any) -> Any:
-        return split_addresses(func)
-
-    return run
-
-
 @dataclass(frozen=True)
 class Sum:
     """``sum(coefficient * term) + constant``, 32-bit scalars; terms are no sums themselves."""

@@ -35,16 +35,6 @@ def show_alignment(func: Any) -> Any:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def ShowAlignment() -> Any:  # noqa: N802  a pass is named as TVM names its passes
-    """``show_alignment`` as a pass on every function of a module."""
-
-    @tirx.transform.prim_func_pass(opt_level=0, name="pipeliner.ShowAlignment")
-    def run(func: Any, mod: Any, ctx: Any) -> Any:
-        return show_alignment(func)
-
-    return run
-
-
 def _is_arithmetic(value: Any) -> bool:
     """Whether ``value`` is the same wherever it stands: an int32 that nothing is loaded for."""
     loads: list[Any] = []

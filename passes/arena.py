@@ -41,16 +41,6 @@ def apply_arena(func: Any) -> Any:
     return map_kernels(func, lambda kernel: _arena(kernel, places))
 
 
-def ApplyArena() -> Any:  # noqa: N802  a pass is named as TVM names its passes
-    """``apply_arena`` as a pass on every function of a module."""
-
-    @tirx.transform.prim_func_pass(opt_level=0, name="pipeliner.ApplyArena")
-    def run(func: Any, mod: Any, ctx: Any) -> Any:
-        return apply_arena(func)
-
-    return run
-
-
 @dataclass(frozen=True)
 class _View:
     """A flat buffer in the arena and its first byte."""

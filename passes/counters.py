@@ -46,16 +46,6 @@ def roll_counters(func: Any) -> Any:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def RollCounters() -> Any:  # noqa: N802  a pass is named as TVM names its passes
-    """``roll_counters`` as a pass on every function of a module."""
-
-    @tirx.transform.prim_func_pass(opt_level=0, name="pipeliner.RollCounters")
-    def run(func: Any, mod: Any, ctx: Any) -> Any:
-        return roll_counters(func)
-
-    return run
-
-
 def has_steady_loop(func: Any) -> bool:
     """Whether a loop of ``func`` was pipelined."""
     found: list[Any] = []

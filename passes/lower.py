@@ -16,12 +16,13 @@ from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as stock
 
 from ..request import Request
-from .addresses import SplitAddresses
-from .alignment import ShowAlignment
-from .arena import ApplyArena
-from .counters import RollCounters, has_steady_loop
+from .addresses import split_addresses
+from .alignment import show_alignment
+from .arena import apply_arena
+from .counters import has_steady_loop, roll_counters
 from .held import hold, release
 from .pipeline import is_kernel, is_marked, pipeline_function
+from .steps import function_pass
 
 PIPELINE: Final = "pipeliner"
 """The name for ``tvm.compile(..., tir_pipeline=...)``."""
@@ -33,9 +34,12 @@ def slot_passes(request: Request) -> list[Any]:
     Once marked, a function must not see the prefix again: compaction would take a ring whose uses
     all lie in one loop for a buffer of one iteration.
     """
-    hold_rings = _function_pass("HoldRings", hold)
-    release_rings = _function_pass("ReleaseRings", release)
-    return [hold_rings, *prefix(ours=True), release_rings, Pipeline(request)]
+    return [
+        function_pass("HoldRings", hold),
+        *prefix(ours=True),
+        function_pass("ReleaseRings", release),
+        Pipeline(request),
+    ]
 
 
 def prefix(*, ours: bool) -> list[Any]:
@@ -85,7 +89,7 @@ def suffix() -> list[Any]:
         tirx.transform.VectorizeLoop(off("tirx.disable_vectorize")),
         transform.InjectVirtualThread(),
         unmarked([transform.InjectDoubleBuffer()]),
-        ApplyArena(),
+        function_pass("ApplyArena", apply_arena),
         *_unless(not off("tirx.disable_storage_rewrite"), tirx.transform.StorageRewrite),
         *_unless(no_async, lambda: unmarked([transform.LowerAsyncDMA()])),
         transform.HoistIfThenElse(),
@@ -125,10 +129,10 @@ def finalize_device() -> Any:
     config = tvm.transform.PassContext.current().config
     no_cse = config.get("tirx.disable_cse_tir", False)
     ours = [
-        SplitAddresses(),
-        RollCounters(),
+        function_pass("SplitAddresses", split_addresses),
+        function_pass("RollCounters", roll_counters),
         *_unless(no_cse, tirx.transform.CommonSubexprElim),
-        ShowAlignment(),
+        function_pass("ShowAlignment", show_alignment),
     ]
     return tvm.transform.Sequential(
         [
@@ -140,14 +144,9 @@ def finalize_device() -> Any:
     )
 
 
-def Pipeline(request: Request) -> Any:  # noqa: N802  a pass is named as TVM names its passes
+def Pipeline(request: Request) -> Any:
     """``pipeline_function`` as a pass, for functions that have been through the prefix."""
-
-    @tirx.transform.prim_func_pass(opt_level=0, name="pipeliner.Pipeline")
-    def run(func: Any, mod: Any, ctx: Any) -> Any:
-        return pipeline_function(func, target_of(func), request)
-
-    return run
+    return function_pass("Pipeline", lambda func: pipeline_function(func, target_of(func), request))
 
 
 def target_of(func: Any) -> Any | None:
@@ -185,7 +184,7 @@ def pipelined(passes: Sequence[Any]) -> Any:
     return run
 
 
-def Slot() -> Any:  # noqa: N802  a pass is named as TVM names its passes
+def Slot() -> Any:
     """The passes up to and including the slot: ours for CUDA kernels, TVM's for the rest."""
 
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.Slot")
@@ -209,14 +208,6 @@ def pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
         return tvm.transform.Sequential([Slot(), *suffix()])(mod)
 
     return run, stock.finalize_host_passes, finalize_device
-
-
-def _function_pass(name: str, rewrite: Callable[[Any], Any]) -> Any:
-    @tirx.transform.prim_func_pass(opt_level=0, name=f"pipeliner.{name}")
-    def run(func: Any, mod: Any, ctx: Any) -> Any:
-        return rewrite(func)
-
-    return run
 
 
 def _unless(skip: bool, make: Callable[[], Any]) -> list[Any]:

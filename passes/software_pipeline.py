@@ -17,9 +17,7 @@ from .lower import apply_where, is_fresh_kernel, slot_passes, target_of
 from .pipeline import is_marked
 
 
-def SoftwarePipeline(  # noqa: N802  a pass is named as TVM names its passes
-    depth: Any = "auto", **options: Any
-) -> Any:
+def SoftwarePipeline(depth: Any = "auto", **options: Any) -> Any:
     """A TVM module pass that pipelines every CUDA kernel of a module and marks it as done.
 
     It runs TVM's passes that prepare a scheduled function and then ours; other functions come back

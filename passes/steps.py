@@ -14,6 +14,16 @@ from .. import errors
 _T = TypeVar("_T")
 
 
+def function_pass(name: str, rewrite: Callable[[Any], Any]) -> Any:
+    """``rewrite`` as the pass ``pipeliner.<name>`` on every function of a module."""
+
+    @tirx.transform.prim_func_pass(opt_level=0, name=f"pipeliner.{name}")
+    def run(func: Any, mod: Any, ctx: Any) -> Any:
+        return rewrite(func)
+
+    return run
+
+
 class Steps:
     """Runs steps one after the other on a function; ``func`` is the function so far."""
 
@@ -24,13 +34,12 @@ class Steps:
         """Replace the function by what ``step`` makes of it; hand back what else it found."""
         found: list[_T] = []
 
-        @tirx.transform.prim_func_pass(opt_level=0, name=f"pipeliner.{name}")
-        def apply(func: Any, mod: Any, ctx: Any) -> Any:
+        def rewrite(func: Any) -> Any:
             done, result = step(func)
             found.append(result)
             return done
 
-        mod = apply(tvm.IRModule({"main": self.func}))
+        mod = function_pass(name, rewrite)(tvm.IRModule({"main": self.func}))
         self.func = mod["main"]
         return found[0]
 

@@ -192,7 +192,7 @@ def test_machine_code_shares_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     func = scheduled(gemm, GemmTile(128, 256, 64))
     split = pipeliner.build(pipeliner.pipeline(func, "sm_90", depth=3), "sm_90")
     lean = longest_loop(split.sass)
-    monkeypatch.setattr(lower, "SplitAddresses", nothing)
+    monkeypatch.setattr(lower, "split_addresses", nothing)
     whole = pipeliner.build(pipeliner.pipeline(func, "sm_90", depth=3), "sm_90")
     assert len(lean) < len(longest_loop(whole.sass))
     assert split.resources.stack == split.resources.spills == 0

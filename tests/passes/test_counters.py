@@ -167,7 +167,7 @@ def test_machine_code_divides_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     gemm, tile = Gemm(256, 256, 1024), GemmTile(128, 128, 32)
     counted = pipeliner.build(pipelined(gemm, tile), "sm_80")
     lean = longest_loop(counted.sass)
-    monkeypatch.setattr(lower, "RollCounters", nothing)
+    monkeypatch.setattr(lower, "roll_counters", nothing)
     divided = longest_loop(pipeliner.build(pipelined(gemm, tile), "sm_80").sass)
     assert len(lean) < len(divided) - 10
     assert counted.resources.stack == counted.resources.spills == 0
