@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final, Literal
 
 from ..errors import PlanError
@@ -35,7 +35,14 @@ def plan_loop(
     """The plan of one candidate loop, and its predicted time; raises what cannot be honoured."""
     if loop.annotated:
         why = "stages and order are the schedule's own annotation"
-        plan = LoopPlan(loop.name, loop.trip_text, True, source="annotation", reasons=(why,))
+        plan = LoopPlan(
+            loop.name,
+            loop.trip_text,
+            pipelined=True,
+            epilogue=_asked_epilogue(copies, request),
+            source="annotation",
+            reasons=(why,),
+        )
         return plan, predict(work, machine, 1)
     asked = _asked_depths(loop, request)
     if asked:
@@ -165,7 +172,7 @@ def _loop_plan(
     request: Request,
     source: Literal["auto", "request"] = "auto",
 ) -> LoopPlan:
-    epilogue: Epilogue = "rolled" if request.epilogue == "auto" else request.epilogue
+    epilogue = _asked_epilogue(copies, request)
     reasons = choice.reasons
     if request.epilogue == "auto" and _clamps(loop, copies, choice.depth):
         epilogue = "clamped"
@@ -181,11 +188,21 @@ def _loop_plan(
     )
 
 
+def _asked_epilogue(copies: tuple[CopyPlan, ...], request: Request) -> Epilogue:
+    """What is asked for; rolled where that is open, or there is nothing to clamp in this loop."""
+    nothing = request.epilogue == "clamped" and not is_asynchronous(copies)
+    return "rolled" if request.epilogue == "auto" or nothing else request.epilogue
+
+
+def is_asynchronous(copies: Iterable[CopyPlan]) -> bool:
+    """Whether any of the copies lands by itself: those alone can be clamped."""
+    return any(plan.mechanism == "cp_async" for plan in copies)
+
+
 def _clamps(loop: LoopInfo, copies: tuple[CopyPlan, ...], depth: int) -> bool:
     """Whether asynchronous copies past the end cost less than keeping them out."""
-    asynchronous = any(plan.mechanism == "cp_async" for plan in copies)
     long = loop.trip is None or loop.trip >= CLAMP_COST * (depth - 1)
-    return asynchronous and long
+    return is_asynchronous(copies) and long
 
 
 def _decline(loop: LoopInfo, why: str) -> LoopPlan:

@@ -34,7 +34,7 @@ Refusal = tuple[type[PipelinerError], str]
 
 def refusal(case: Case) -> Refusal | None:
     """The error that ``case`` must raise and a pattern of its message; None: it must work."""
-    return _mapping(case) or _copies(case) or _shared(case)
+    return _mapping(case) or _copies(case) or _shared(case) or _epilogue(case)
 
 
 def wants_mma(case: Case) -> bool:
@@ -121,6 +121,14 @@ def _shared(case: Case) -> Refusal | None:
     if needs <= has:
         return None
     return PlanError, f"{needs} bytes.*{has}"
+
+
+def _epilogue(case: Case) -> Refusal | None:
+    wide = any(_aligned_bytes(case, operand) >= 4 for operand in (0, 1))
+    asynchronous = case.mechanism in ("auto", "cp_async") and case.target != "sm_75" and wide
+    if case.epilogue != "clamped" or asynchronous:
+        return None
+    return PlanError, "cannot clamp the epilogue of 'gemm[^']*': no copy is asynchronous"
 
 
 def _by(sizes: tuple[int, ...]) -> str:
