@@ -233,6 +233,8 @@ def _ring(
 ) -> RingPlan:
     buf = graph.graph["rings"][name]
     known = next((ring for ring in plan.rings if ring.buffer == name), None)
+    # A register ring is planned by what all threads load; a tile by what it takes on that GPU.
+    tile = str(buf.scope()).startswith("shared")
     live = 0
     if placed is not None and task is not None:
         users, writers = task.users(name)
@@ -243,7 +245,7 @@ def _ring(
         buffer=name,
         scope=str(buf.scope()) or "global",
         depth=depth,
-        slot_bytes=buffer_bytes(buf) or 0,
+        slot_bytes=known.slot_bytes if known and tile else buffer_bytes(buf) or 0,
         producers=tuple(n for n, node in graph.nodes(data=True) if name in node["writes"]),
         consumers=tuple(n for n, node in graph.nodes(data=True) if name in node["reads"]),
         live_cycles=live,

@@ -24,8 +24,8 @@ from ..plan import (
     SmemPlan,
 )
 from ..request import Request
-from .copies import plan_copy
-from .loops import check_buffers, plan_loop
+from .copies import laid_out, plan_copy
+from .loops import check_buffers, is_asynchronous, plan_loop
 from .mapping import Mapping as Mapped
 from .mapping import map_matmul
 from .ops import op_cost
@@ -48,20 +48,24 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     _check_any_loop(info, request)
     matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
     loops: list[LoopPlan] = []
+    planned: list[CopyPlan] = []
     copies: list[CopyPlan] = []
     predicted: list[Prediction] = []
-    for loop in info.loops:
+    for found in info.loops:
         moved = tuple(
-            plan_copy(op, loop, matmuls, machine, request)
-            for op in loop.ops
+            plan_copy(op, found, matmuls, machine, request)
+            for op in found.ops
             if isinstance(op, CopyInfo)
         )
+        loop = laid_out(found, moved, machine)
+        planned.extend(moved)
         work = work_of(info, loop, moved, matmuls, threads, registers, machine)
         plan, prediction = plan_loop(loop, moved, work, machine, request)
         loops.append(plan)
         copies.extend(moved if plan.pipelined else _unpipelined(loop, moved))
         if prediction is not None:
             predicted.append(prediction)
+    _check_clamped(planned, info, request)
     loops.extend(
         LoopPlan(name=name, trip="", pipelined=False, reasons=(why,)) for name, why in info.declined
     )
@@ -94,6 +98,16 @@ def _check_any_loop(info: KernelInfo, request: Request) -> None:
         return
     found = "; ".join(f"'{name}': {why}" for name, why in info.declined) or "it has no serial loop"
     raise PlanError(f"cannot give depth {request.depth} to kernel '{info.name}': {found}")
+
+
+def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -> None:
+    """PlanError for an epilogue that clamps asynchronous copies where there are none."""
+    if request.epilogue != "clamped" or is_asynchronous(copies):
+        return
+    found = ", ".join(f"'{copy.op}' by {copy.mechanism}" for copy in copies) or "none"
+    raise PlanError(
+        f"cannot clamp the epilogue of '{info.name}': no copy is asynchronous, it has {found}"
+    )
 
 
 def _op_plans(

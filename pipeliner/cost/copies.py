@@ -12,6 +12,7 @@ Layouts of a shared tile, by name. A row is the tile's last dimension; chunks ar
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..errors import PlanError, TargetError
@@ -187,3 +188,26 @@ def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str
 def shared_bytes(copy: CopyInfo) -> int:
     """Bytes of the tile in shared memory."""
     return copy.elements * element_bytes(copy.dtype)
+
+
+def laid_out(loop: LoopInfo, plans: tuple[CopyPlan, ...], machine: Machine) -> LoopInfo:
+    """``loop`` with the bytes that a slot of each ring takes in its layout, rows' padding included.
+
+    TVM holds bfloat16 as float32 on GPUs without it.
+    """
+    extra = {
+        plan.dst: _extra_bytes(op, plan, machine)
+        for op in loop.ops
+        for plan in plans
+        if isinstance(op, CopyInfo) and op.op == plan.op
+    }
+    return replace(
+        loop,
+        rings=tuple((name, scope, size + extra.get(name, 0)) for name, scope, size in loop.rings),
+    )
+
+
+def _extra_bytes(copy: CopyInfo, plan: CopyPlan, machine: Machine) -> int:
+    widened = copy.dtype == "bfloat16" and machine.capability < BF16_CAPABILITY
+    padding = CHUNK * (copy.elements // copy.shape[-1]) if plan.layout == PADDED else 0
+    return shared_bytes(copy) * widened + padding * (1 + widened)

@@ -18,6 +18,7 @@ from pipeliner.passes.held import hold, release
 from pipeliner.passes.software_pipeline import SoftwarePipeline
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 from . import sync_kernels as kernels
 from .lowering_tools import TARGET, data, prepared, run, text
@@ -72,6 +73,35 @@ def test_an_automatic_plan_that_does_not_fit_is_declined_with_the_numbers(
     assert reason.startswith("cannot fit the shared memory of kernel 'main': it needs 1024 bytes")
     assert reason.endswith("('S' 1024), a CTA may have 300")
     reversed_by(done, 5, 5)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "arch"),
+    [
+        (Gemm(256, 256, 256, dtype="fp32"), "sm_80"),
+        (Gemm(256, 256, 256, dtype="fp32", layout="TT"), "sm_90"),
+        (Gemm(256, 256, 256), "sm_90"),
+        (Gemm(256, 256, 256, dtype="bf16"), "sm_75"),
+    ],
+    ids=str,
+)
+def test_rings_are_planned_with_the_bytes_that_they_take(gemm: Gemm, arch: str) -> None:
+    func = schedule_gemm(gemm, GemmTile(64, 64, 32))
+    plan = pipeliner.plan_of(pipeliner.pipeline(func, arch, depth=2))
+    rings = [ring for loop in plan.loops for ring in loop.rings if ring.scope.startswith("shared")]
+    assert {ring.depth for ring in rings} == {2}
+    assert sum(ring.depth * ring.slot_bytes for ring in rings) == plan.smem.bytes
+
+
+def test_a_depth_that_only_padding_keeps_out_is_refused_before_anything_is_built() -> None:
+    func = schedule_gemm(Gemm(256, 256, 512, dtype="fp32"), GemmTile(64, 64, 64))
+    with pytest.raises(PlanError, match=r"depth 5 to .*: it needs 174080 bytes of shared memory"):
+        pipeliner.pipeline(func, "sm_80", depth=5)
+
+
+def test_an_epilogue_with_nothing_to_clamp_is_refused() -> None:
+    with pytest.raises(PlanError, match="no copy is asynchronous, it has 'S' by register"):
+        pipelined(kernels.one_slot, depth=2, mechanism="register", epilogue="clamped")
 
 
 CHOOSE = driver.choose
