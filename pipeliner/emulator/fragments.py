@@ -119,11 +119,14 @@ def multiply(spec: Mma, a: Array, b: Array, c: Array, *, saturate: bool) -> Arra
         ma, mb = round_to_tf32(ma), round_to_tf32(mb)
     product = np.matmul(ma.astype(wide), mb.astype(wide))
     total = product.reshape(warps, 128)[:, spec.d] + c.astype(wide)
-    if spec.integer:
-        if saturate:
-            total = np.clip(total, -(2**31), 2**31 - 1)
-        total = total.astype(np.int64)
-    out: Array = total.astype(spec.d_type)
+    return round_once(total, spec.d_type, saturate=saturate)
+
+
+def round_once(total: Array, dtype: np.dtype[Any], *, saturate: bool) -> Array:
+    """Exact sums (float64 or int64) as accumulators; integers wrap unless they saturate."""
+    if saturate and dtype.kind == "i":
+        total = np.clip(total, -(2**31), 2**31 - 1)
+    out: Array = total.astype(dtype)
     return out
 
 

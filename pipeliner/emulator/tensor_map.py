@@ -1,0 +1,231 @@
+"""Tensor maps: which elements of a global tensor a TMA copy moves, and where in shared memory.
+
+A map is what ``cuTensorMapEncodeTiled`` packs into its 128 opaque bytes.  Dimensions go innermost
+first, as in the driver and in the coordinates of ``cp.async.bulk.tensor``.  Sources: PTX ISA 5.5
+(tensors: tiled mode, swizzling modes) and the requirements listed with cuTensorMapEncodeTiled in
+the CUDA driver API.
+
+Does not handle: im2col maps, interleaved layouts, packed types below one byte, maps that convert
+to TF32, and a box narrower than its swizzle span (its shared layout is not specified).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import EmulatorError
+from .dtypes import numpy_dtype
+
+Array = np.ndarray[Any, Any]
+
+# Swizzle span in bytes of each CUtensorMapSwizzle value; TVM's descriptor encoder counts alike.
+SWIZZLE_SPANS: Final = (0, 32, 64, 128)
+# Bytes to which the shared side of a bulk tensor copy is aligned (PTX ISA, cp.async.bulk.tensor).
+SHARED_ALIGNMENT: Final = 128
+
+_MAX_RANK: Final = 5
+_MAX_BOX: Final = 256
+_MAX_ELEMENT_STRIDE: Final = 8
+_MAX_SHAPE: Final = 2**32
+_MAX_STRIDE: Final = 2**40  # bytes, exclusive
+_ALIGNMENT: Final = 16  # bytes, of the base, of every stride and of the inner box
+_CHUNK: Final = 16  # bytes that a swizzle moves as one
+
+
+def swizzled(address: Array, span: int) -> Array:
+    """Shared byte addresses after the swizzle of ``span`` bytes (0: none).
+
+    A swizzle permutes 16-byte chunks inside each span by the number of the 128-byte line, on bits
+    of the absolute shared address: bits 4-6 are xored with bits 7-9 for 128 bytes, 4-5 with 7-8
+    for 64, 4 with 7 for 32 (PTX ISA 5.5.6).  It is its own inverse.
+    """
+    chunks = max(span // _CHUNK - 1, 0) * _CHUNK
+    moved: Array = address ^ (address >> 3 & chunks)
+    return moved
+
+
+@dataclass(frozen=True)
+class TensorMap:
+    """A tiled tensor map; everything innermost first.
+
+    ``shape``, ``box`` and ``element_strides`` count elements, ``strides`` are the bytes of
+    dimensions 1 and up, ``swizzle`` is a span in bytes (0, 32, 64 or 128).  The box covers
+    ``box[i]`` elements of dimension i, of which every ``element_strides[i]``-th is copied (the
+    driver ignores ``element_strides[0]``).  ``oob_fill`` is CUtensorMapFloatOOBfill: 0 fills what
+    lies outside of the tensor with zeros, 1 with NaN.
+
+    Raises EmulatorError for what the driver refuses and for what is not modelled.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+    box: tuple[int, ...]
+    element_strides: tuple[int, ...]
+    interleave: int = 0
+    swizzle: int = 0
+    oob_fill: int = 0
+
+    def __post_init__(self) -> None:
+        _check(self)
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        return numpy_dtype(self.dtype).itemsize
+
+    @property
+    def extent(self) -> tuple[int, ...]:
+        """Elements copied along each dimension."""
+        steps = (1, *self.element_strides[1:])
+        return tuple(-(-size // step) for size, step in zip(self.box, steps, strict=True))
+
+
+def from_encode_args(dtype: str, rank: int, args: Sequence[int], base: int = 0) -> TensorMap:
+    """The map that ``runtime.cuTensorMapEncodeTiled`` makes.
+
+    ``args`` are those after the data pointer: shape, strides in bytes (``rank - 1``), box, element
+    strides, then interleave, swizzle, L2 promotion and out-of-bounds fill as the driver's enums,
+    and optionally the driver's data type.  ``base`` is the address of the data in bytes.
+    """
+    if not 1 <= rank <= _MAX_RANK:
+        raise EmulatorError(f"cannot encode a tensor map: expected rank 1 to 5, got {rank}")
+    expected = 4 * rank + 3
+    if len(args) not in (expected, expected + 1):
+        raise EmulatorError(
+            f"cannot encode a tensor map of rank {rank}: expected {expected} or {expected + 1} "
+            f"arguments after the pointer, got {len(args)}"
+        )
+    if base % _ALIGNMENT:
+        raise EmulatorError(
+            f"cannot encode a tensor map: expected a base aligned to {_ALIGNMENT} bytes, got {base}"
+        )
+    values = [int(arg) for arg in args]
+    shape, strides, box, steps, (interleave, swizzle, promotion, fill, *forced) = _split(
+        values, (rank, rank - 1, rank, rank)
+    )
+    if forced not in ([], [-1]):
+        raise EmulatorError(f"cannot emulate a tensor map of driver data type {forced[0]}")
+    if not 0 <= swizzle < len(SWIZZLE_SPANS):
+        raise EmulatorError(f"cannot emulate tensor map swizzle {swizzle}: expected 0 to 3")
+    if not 0 <= promotion <= 3:
+        raise EmulatorError(f"cannot encode a tensor map: unknown L2 promotion {promotion}")
+    return TensorMap(
+        dtype, tuple(shape), tuple(strides), tuple(box), tuple(steps),
+        interleave, SWIZZLE_SPANS[swizzle], fill,
+    )  # fmt: skip
+
+
+def _split(values: list[int], sizes: tuple[int, ...]) -> list[list[int]]:
+    """Consecutive runs of ``values`` of these sizes, and the rest."""
+    runs, at = [], 0
+    for size in sizes:
+        runs.append(values[at : at + size])
+        at += size
+    return [*runs, values[at:]]
+
+
+def _check(tmap: TensorMap) -> None:
+    """Raise EmulatorError at the first broken requirement of the driver."""
+    rank, dtype = tmap.rank, numpy_dtype(tmap.dtype)
+    if not 1 <= rank <= _MAX_RANK:
+        raise _refused(f"expected rank 1 to 5, got {rank}")
+    lengths = (len(tmap.strides) + 1, len(tmap.box), len(tmap.element_strides))
+    if lengths != (rank, rank, rank):
+        raise _refused(
+            f"expected {rank - 1} strides, {rank} box sizes and {rank} element strides, "
+            f"got {lengths[0] - 1}, {lengths[1]} and {lengths[2]}"
+        )
+    for name, values, most in (
+        ("dimension", tmap.shape, _MAX_SHAPE),
+        ("box size", tmap.box, _MAX_BOX),
+        ("element stride", tmap.element_strides, _MAX_ELEMENT_STRIDE),
+    ):
+        for i, value in enumerate(values):
+            if not 1 <= value <= most:
+                raise _refused(f"expected {name} {i} of 1 to {most}, got {value}")
+    for i, stride in enumerate(tmap.strides, start=1):
+        if not 0 <= stride < _MAX_STRIDE or stride % _ALIGNMENT:
+            raise _refused(
+                f"expected stride {i} to be a multiple of {_ALIGNMENT} bytes below 2^40, "
+                f"got {stride}"
+            )
+    if tmap.interleave:
+        raise EmulatorError(f"cannot emulate an interleaved tensor map: mode {tmap.interleave}")
+    inner = tmap.box[0] * dtype.itemsize
+    if inner % _ALIGNMENT:
+        raise _refused(
+            f"expected an inner box of a multiple of {_ALIGNMENT} bytes, got {tmap.box[0]} "
+            f"elements of {tmap.dtype} = {inner}"
+        )
+    if tmap.swizzle not in SWIZZLE_SPANS:
+        raise _refused(f"expected a swizzle of 0, 32, 64 or 128 bytes, got {tmap.swizzle}")
+    if tmap.swizzle and inner > tmap.swizzle:
+        raise _refused(f"the inner box of {inner} bytes exceeds the swizzle of {tmap.swizzle}")
+    if inner < tmap.swizzle:
+        raise EmulatorError(
+            f"cannot emulate a tensor map with an inner box of {inner} bytes below its swizzle "
+            f"of {tmap.swizzle}: the shared layout is not specified"
+        )
+    if tmap.oob_fill not in (0, 1):
+        raise _refused(f"expected an out-of-bounds fill of 0 or 1, got {tmap.oob_fill}")
+    # The driver knows the 8-bit floats as bytes.
+    if tmap.oob_fill and (dtype.itemsize == 1 or dtype.kind in "iub"):
+        raise _refused(f"cannot fill {tmap.dtype} with NaN")
+
+
+def _refused(why: str) -> EmulatorError:
+    return EmulatorError(f"cannot encode a tensor map: {why}")
+
+
+def bytes_of_box(tmap: TensorMap) -> int:
+    """Bytes that one copy counts on its mbarrier: the whole box, also where it is out of bounds."""
+    return prod(tmap.extent) * tmap.itemsize
+
+
+def fill_value(tmap: TensorMap) -> Any:
+    """The scalar of the map's dtype that a load writes for elements outside of the tensor."""
+    return numpy_dtype(tmap.dtype).type(np.nan if tmap.oob_fill else 0)
+
+
+def box_index(tmap: TensorMap, coords: Sequence[int]) -> tuple[Array, Array]:
+    """Elements of the box at ``coords`` (innermost first, may be negative).
+
+    Returns, in shared-memory order (innermost dimension fastest), the index of each element from
+    the map's base, and whether it lies inside of the tensor; the index is 0 where it does not.
+    """
+    if len(coords) != tmap.rank:
+        raise EmulatorError(
+            f"cannot copy by a tensor map of rank {tmap.rank}: got {len(coords)} coordinates"
+        )
+    strides = (1, *(stride // tmap.itemsize for stride in tmap.strides))
+    steps = (1, *tmap.element_strides[1:])
+    index = np.zeros((), np.int64)
+    inside = np.ones((), bool)
+    for i in range(tmap.rank):
+        at = (int(coords[i]) + np.arange(tmap.extent[i]) * steps[i]).reshape(-1, *(1,) * i)
+        index = index + at * strides[i]
+        inside = inside & (at >= 0) & (at < tmap.shape[i])
+    return np.where(inside, index, 0).reshape(-1), inside.reshape(-1)
+
+
+@lru_cache(maxsize=1024)
+def shared_offsets(tmap: TensorMap, base: int) -> Array:
+    """Shared byte address of each element of the box copied to ``base``, in the order of box_index.
+
+    The box lies dense, innermost dimension fastest, and is swizzled by absolute address, so that
+    a base inside of a swizzle pattern starts in its middle.
+    """
+    dense = base + np.arange(prod(tmap.extent), dtype=np.int64) * tmap.itemsize
+    offsets = swizzled(dense, tmap.swizzle)
+    offsets.flags.writeable = False  # shared by every caller
+    return offsets
