@@ -23,21 +23,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, Range, StringImm, Var
+from tvm.ir import Call, Range, Var
 from tvm.script import tirx as T
 from tvm.tirx import ForKind
 from tvm.tirx.buffer import is_buffer_var
 
 from ..errors import PipelinerError, PlanError
+from ..origin import Origin, Place
 from ..plan import KernelPlan, LoopPlan, OpPlan
 from .async_groups import commit_points, wait_counts
 from .ir import (
-    ORIGIN_ATTR,
     Buffer,
     Expr,
     Stmt,
@@ -48,6 +48,7 @@ from .ir import (
     op_stmt,
     seq,
     walk,
+    with_origin,
 )
 from .iteration import Iteration
 from .op_form import OpLoop, op_loop
@@ -56,6 +57,7 @@ from .rings import Ring, definitions, instantiate, make_ring
 PHASE: Final = "pipeliner.phase"
 """Annotation of an emitted loop."""
 
+_ALL_THREADS: Final = "all"
 _TVM_PIPELINE: Final = "software_pipeline_"
 _ASYNC_COPIES: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
 
@@ -101,13 +103,15 @@ class _Op:
     """One op of the plan and what a copy of it needs.
 
     ``body``: None for a wait. ``defines``: its own variables. ``rings``: those that it uses, by
-    name. ``sources``: the shared buffers it reads. ``repeats``: running it once more is harmless.
+    name. ``unversioned``: other shared buffers. ``sources``: the shared buffers it reads.
+    ``repeats``: running it once more is harmless.
     """
 
     plan: OpPlan
     body: Any = None
     defines: tuple[Var, ...] = ()
     rings: tuple[tuple[str, Ring], ...] = ()
+    unversioned: tuple[str, ...] = ()
     sources: frozenset[Buffer] = frozenset()
     repeats: bool = False
     is_async: bool = False
@@ -190,7 +194,8 @@ class _Expansion:
         if not late:
             return []
         call = tirx.Evaluate(T.ptx.cp.async_.wait_group(0))
-        return [_origin(f"{late[0].name}.drain", self.last, "epilogue", call)]
+        origin = replace(_origin(late[0].plan, "epilogue"), kind="wait", stage=self.last)
+        return [with_origin(replace(origin, op=f"{late[0].name}.drain"), call)]
 
     def _peeled(self, n: int) -> list[Stmt]:
         steady = max(0, n - self.last)
@@ -271,7 +276,9 @@ class _Expansion:
                 items.append(self._emit(op, iteration, phase, guarded))
             if op.name in self.groups:
                 call = tirx.Evaluate(T.ptx.cp.async_.commit_group())
-                items.append((None, None, _origin(f"{op.name}.commit", op.stage, phase, call)))
+                origin = _origin(op.plan, phase, "" if iteration is None else str(iteration))
+                origin = replace(origin, op=f"{op.name}.commit", kind="commit")
+                items.append((None, None, with_origin(origin, call)))
         return _merge(items)
 
     def _emit(
@@ -292,20 +299,28 @@ class _Expansion:
         """``op`` on iteration ``at``, with the inputs of iteration ``source``."""
         if op.body is None:
             call = tirx.Evaluate(T.ptx.cp.async_.wait_group(self.waits[op.name]))
-            return _origin(op.name, op.stage, phase, op_stmt(op.name, call), str(at))
+            origin = _origin(op.plan, phase, str(at), self._awaited(op.name, at))
+            return with_origin(origin, op_stmt(op.name, call))
         slots: dict[Buffer, tuple[Ring, Expr]] = {}
-        texts: list[str] = []
+        places: list[Place] = []
         for name, ring in op.rings:
             where = source if ring.buffer in op.sources else at
             slots[ring.buffer] = (ring, where.slot(ring.depth, self.dtype))
-            texts.append(f"{name}[{where.slot_text(ring.depth)}]")
+            places.append(Place(name, where.slot_text(ring.depth)))
+        places += [Place(name) for name in op.unversioned]
         value, start = source.value(self.dtype), self.form.node.min
         if const_int(start) != 0:
             value = start + value
         fresh = op.defines if op.name in self.emitted else ()
         self.emitted.add(op.name)
         stmt = instantiate(op.body, {self.form.var: value}, fresh, slots)
-        return _origin(op.name, op.stage, phase, stmt, str(source), " ".join(texts))
+        return with_origin(_origin(op.plan, phase, str(source), places), stmt)
+
+    def _awaited(self, wait: str, at: Iteration) -> list[Place]:
+        """The slots that the copies of iteration ``at`` fill and ``wait`` waits for."""
+        names = dict.fromkeys(edge.buffer for edge in self.plan.edges if edge.dst == wait)
+        depths = {ring.buffer: ring.depth for ring in self.plan.rings if ring.depth > 1}
+        return [Place(name, at.slot_text(depths[name]) if name in depths else "") for name in names]
 
     def _op(self, op: OpPlan) -> _Op:
         if op.kind == "wait":
@@ -330,6 +345,9 @@ class _Expansion:
             body=body,
             defines=tuple(definitions(body)),
             rings=tuple((names[b], ring) for b, ring in self.rings.items() if b in used),
+            unversioned=tuple(
+                sorted(names.get(b, str(b.name)) for b in used - set(self.rings) if is_shared(b))
+            ),
             sources=frozenset(b for b in used if is_shared(b) and not is_async),
             repeats=repeats,
             is_async=is_async,
@@ -356,11 +374,18 @@ def _make_rings(form: OpLoop, plan: LoopPlan) -> dict[Buffer, Ring]:
     return rings
 
 
-def _origin(
-    op: str, stage: int, phase: str, stmt: Stmt, iteration: str = "", slots: str = ""
-) -> Stmt:
-    text = f"{op}|{stage}|{phase}|{iteration}|{slots}"
-    return tirx.AttrStmt(StringImm(op), ORIGIN_ATTR, StringImm(text), stmt)
+def _origin(op: OpPlan, phase: str, iteration: str = "", places: Sequence[Place] = ()) -> Origin:
+    """The origin of ``op`` on an iteration."""
+    return Origin(
+        op=op.name,
+        kind=op.kind,
+        block=op.block,
+        stage=op.stage,
+        phase=phase,
+        role="" if op.role == _ALL_THREADS else op.role,
+        iteration=iteration,
+        places=tuple(places),
+    )
 
 
 def _merge(items: Sequence[tuple[int | None, Any, Stmt]]) -> list[Stmt]:

@@ -17,11 +17,10 @@ from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import ForKind, IterVar
 from tvm.tirx.buffer import is_buffer_var
 
+from ..origin import ORIGIN_ATTR, Origin
+
 OP_ATTR: Final = "pipeliner.op"
 """Key of the AttrStmt around each op of a pipelined body; its value is the op's name."""
-
-ORIGIN_ATTR: Final = "pipeliner.origin"
-"""Key of the AttrStmt around each emitted statement; its value is ``op|stage|iteration|slot``."""
 
 Expr = Any
 Stmt = Any
@@ -126,6 +125,18 @@ def op_stmt(name: str, body: Stmt) -> Stmt:
     return tirx.AttrStmt(StringImm(name), OP_ATTR, StringImm(name), body)
 
 
+def with_origin(origin: Origin, body: Stmt) -> Stmt:
+    """``body`` marked as coming from ``origin``."""
+    return tirx.AttrStmt(StringImm(origin.op), ORIGIN_ATTR, StringImm(origin.text), body)
+
+
+def origin_of(stmt: Stmt) -> Origin | None:
+    """The origin that ``stmt`` is marked with, else None."""
+    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ORIGIN_ATTR:
+        return Origin.parse(str(stmt.value.value))
+    return None
+
+
 def part_name(op: str, part: int) -> str:
     """The name of one of the ops that a copy was split into."""
     return f"{op}.{part}"
@@ -216,6 +227,7 @@ __all__ = [
     "loop",
     "op_name",
     "op_stmt",
+    "origin_of",
     "seq",
     "simplify",
     "statements",
@@ -225,4 +237,5 @@ __all__ = [
     "uses",
     "vectorized",
     "walk",
+    "with_origin",
 ]

@@ -12,7 +12,18 @@ ROOT = Path(__file__).parents[1]
 
 # From the bottom up; a name stands for a module or a package of pipeliner.
 LAYERS = [
-    {"errors", "knobs", "versions", "plan", "kernel", "request", "machine", "targets", "nvcc"},
+    {
+        "errors",
+        "knobs",
+        "versions",
+        "plan",
+        "kernel",
+        "request",
+        "machine",
+        "targets",
+        "nvcc",
+        "origin",
+    },
     {"cost", "emulator", "explain"},
     {"passes"},
     {"schedules"},

@@ -18,6 +18,7 @@ from tvm.ir import prim
 from tvm.tirx import ForKind
 
 from ..errors import EmulatorError
+from ..origin import ORIGIN_ATTR, Origin
 from . import arith, calls, mathfn, warp, wmma
 from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
 from .dtypes import numpy_dtype, split_lanes
@@ -29,7 +30,7 @@ from .source import Val, Writer
 _THREAD_AXES: Final = {"threadIdx.x": "s.tx", "threadIdx.y": "s.ty", "threadIdx.z": "s.tz"}
 _BLOCK_AXES: Final = {"blockIdx.x": 0, "blockIdx.y": 1, "blockIdx.z": 2}
 _MAX_GRANULE: Final = 16
-_ORIGIN_KEYS: Final = ("pipeliner.origin", "pipeliner.op")
+_ORIGIN_KEYS: Final = (ORIGIN_ATTR, "pipeliner.op")
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,8 @@ class _Compiler(Expressions):
         self._places, self._arena = place_shared(func.body)
         self._sites: list[SiteInfo] = []
         self._loops: list[tuple[str, str]] = []  # (printed name, text of the current value)
-        self._origin: tuple[int, str] | None = None  # (rank of the key, text)
+        self._origin: tuple[int, Origin] | None = None  # (rank of the key, value)
+        self._number = -1  # of the statement, in preorder, sequences and attributes not counted
         self.namespace.update(
             np=np, narrow=narrow, NOBODY=NOBODY, Fork=Fork, arith=arith, mathfn=mathfn, warp=warp,
             wmma=wmma, GlobalView=GlobalView, LocalView=LocalView, SharedView=SharedView,
@@ -101,6 +103,8 @@ class _Compiler(Expressions):
         handler = _STATEMENTS.get(type(stmt))
         if handler is None:
             raise EmulatorError(f"cannot emulate statement {type(stmt).__name__}: {stmt}")
+        if not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt):
+            self._number += 1
         handler(self, stmt)
 
     def step(self, stmt: Any) -> None:
@@ -108,7 +112,8 @@ class _Compiler(Expressions):
         number = len(self._sites)
         origin = self._origin[1] if self._origin else None
         names = tuple(name for name, _ in self._loops)
-        self._sites.append(SiteInfo(lambda: _printed(stmt), origin, names))
+        at = None if isinstance(stmt, tirx.AttrStmt) else self._number
+        self._sites.append(SiteInfo(lambda: _printed(stmt), origin, names, at))
         values = "".join(f", {text}" for _, text in self._loops)
         self.writer.emit(f"s.step(({number}{values},))")
 
@@ -143,9 +148,10 @@ class _Compiler(Expressions):
     def _with_origin(self, rank: int, stmt: Any) -> None:
         outer = self._origin
         text = str(getattr(stmt.value, "value", stmt.value))
+        origin = Origin(op=text) if rank else Origin.parse(text)
         # The full origin says more than the op name, whichever of the two is outermost.
         if outer is None or rank <= outer[0]:
-            self._origin = (rank, text)
+            self._origin = (rank, origin)
         self.statement(stmt.body)
         self._origin = outer
 

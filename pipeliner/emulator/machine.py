@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..origin import Origin
 from .copies import CopyEngine
 from .memory import SharedWindow
 from .report import Hazard, Site
@@ -51,11 +52,15 @@ def narrow(mask: Mask, cond: Any) -> Any:
 
 @dataclass(frozen=True)
 class SiteInfo:
-    """A statement of the device function, by its number in the generated code."""
+    """A statement of the device function, by its number in the generated code.
+
+    ``number``: in the device function, in preorder; sequences and attributes do not count.
+    """
 
     statement: Callable[[], str]
-    origin: str | None
+    origin: Origin | None
     variables: tuple[str, ...]
+    number: int | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +131,9 @@ class Cta:
         if not at:
             return None
         info = self._sites[at[0]]
-        return Site(info.statement(), info.origin, tuple(zip(info.variables, at[1:], strict=True)))
+        loops = tuple(zip(info.variables, at[1:], strict=True))
+        origin = None if info.origin is None else info.origin.at(dict(loops))
+        return Site(info.statement(), origin, loops, info.number)
 
     def add_hazard(self, kind: str, event: int, **details: Any) -> None:
         """Report a hazard of the statement of ``event``; ``other`` is an earlier event or 0."""
@@ -137,7 +144,9 @@ class Cta:
         def make() -> Hazard:
             site = self.site(event)
             assert site is not None
-            return Hazard(kind, site, other=self.site(other), block=self.block, **details)
+            return Hazard(
+                kind, site, other=self.site(other), kernel=self.kernel, block=self.block, **details
+            )
 
         self._hazards.add(key, make)
 

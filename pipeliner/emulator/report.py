@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
 from ..errors import EmulatorError
+from ..origin import Origin
 
-__all__ = ["CtaStats", "Emulation", "EmulatorError", "Hazard", "Site"]
+__all__ = ["CtaStats", "CudaLine", "Emulation", "EmulatorError", "Hazard", "Life", "Site"]
 
 HAZARD_KINDS = (
     "race",  # two threads, one of them writing, no ordering between them
@@ -21,25 +22,72 @@ HAZARD_KINDS = (
     "misaligned",
     "barrier-divergence",  # a barrier that not every thread reaches
     "divergent-warp",  # a warp-collective instruction without all of its threads
+    "aliasing",  # a conflict between two buffers that share bytes of the arena
 )
+
+_WIDTH: Final = 100
+"""Characters of a statement or a line of CUDA that a report shows."""
+
+
+@dataclass(frozen=True)
+class CudaLine:
+    """Where a statement stands in the CUDA: its first and last line, from 1, and their text."""
+
+    first: int
+    last: int
+    code: str
+
+    def __str__(self) -> str:
+        lines = self.code.splitlines()
+        more = f"  (to line {self.last})" if len(lines) > 1 else ""
+        return f"CUDA line {self.first}: {_shortened(lines[0].strip())}{more}"
 
 
 @dataclass(frozen=True)
 class Site:
     """One execution of one statement of the device function.
 
-    ``origin`` is the value of the enclosing ``pipeliner.origin`` or ``pipeliner.op`` attribute,
-    ``iteration`` the enclosing loop variables, outermost first.
+    ``origin``: where the passes say it comes from, iteration and slots as numbers.  ``iteration``:
+    the enclosing loop variables, outermost first.  ``number``: of the statement in the device
+    function, in preorder.  ``cuda``: its lines, where the caller of the emulator knows them.
     """
 
     statement: str
-    origin: str | None = None
+    origin: Origin | None = None
     iteration: tuple[tuple[str, int], ...] = ()
+    number: int | None = None
+    cuda: CudaLine | None = None
+
+    @property
+    def line(self) -> int | None:
+        """The first line of it in the CUDA, from 1."""
+        return None if self.cuda is None else self.cuda.first
+
+    @property
+    def title(self) -> str:
+        """The origin in words, or the statement; and the loops' variables."""
+        where = str(self.origin or "") or _shortened(self.statement)
+        loops = ", ".join(f"{name} = {value}" for name, value in self.iteration)
+        return f"{where}, at {loops}" if loops else where
 
     def __str__(self) -> str:
-        where = self.origin or self.statement
-        loops = ", ".join(f"{name}={value}" for name, value in self.iteration)
-        return f"{where!r} at {loops}" if loops else repr(where)
+        return self.title if self.cuda is None else f"{self.title}\n{self.cuda}"
+
+
+@dataclass(frozen=True)
+class Life:
+    """A buffer of the arena: its bytes there, and the first and last statement that use it."""
+
+    buffer: str
+    offset: int
+    nbytes: int
+    first: Site
+    last: Site
+
+    def __str__(self) -> str:
+        end = self.offset + self.nbytes
+        place = f"{self.buffer} (bytes {self.offset} to {end})" if self.nbytes else self.buffer
+        return f"{place} lives from {_brief(self.first)} to {_brief(self.last)}"
 
 
 @dataclass(frozen=True)
@@ -60,6 +108,10 @@ class Hazard:
         blockIdx (x, y, z) of the example.
     count
         Executions of this pair of statements in which it was seen.
+    kernel
+        Name of the device function.
+    lives
+        For aliased bytes: the two buffers, that of ``site`` first.
     """
 
     kind: str
@@ -71,20 +123,51 @@ class Hazard:
     threads: tuple[int, ...] = ()
     block: tuple[int, int, int] = (0, 0, 0)
     count: int = 1
+    kernel: str = ""
+    lives: tuple[Life, ...] = ()
+
+    @property
+    def slot(self) -> int | None:
+        """The slot of ``buffer`` that ``site`` touches, where it has slots."""
+        places = self.site.origin.places if self.site.origin else ()
+        slots = [place.slot for place in places if place.buffer == self.buffer]
+        return int(slots[0]) if slots and slots[0].isdecimal() else None
+
+    @property
+    def title(self) -> str:
+        """Kind and place in one line."""
+        text = self.kind
+        if self.buffer:
+            text += f" on {self.buffer}"
+            text += f", byte {self.offset}" if self.offset >= 0 else ""
+            text += f", slot {self.slot}" if self.slot is not None else ""
+        return f"{text}: {self.detail}" if self.detail else text
 
     def __str__(self) -> str:
-        parts = [f"{self.kind}: {self.site}"]
+        """Several lines: kind and place, both statements with their CUDA, the example."""
+        lines = [self.title, *_labelled("at", self.site)]
         if self.other is not None:
-            parts.append(f"against {self.other}")
-        if self.buffer:
-            place = f"on {self.buffer}"
-            parts.append(place if self.offset < 0 else f"{place}, byte {self.offset}")
-        if self.threads:
-            parts.append(f"threads {', '.join(map(str, self.threads))}")
-        parts.append(f"block {self.block}")
-        if self.detail:
-            parts.append(self.detail)
-        return "; ".join(parts)
+            lines += _labelled("against", self.other)
+        lines += [f"  {life}" for life in self.lives]
+        threads = " against thread ".join(map(str, self.threads))
+        who = f"thread {threads} of " if threads else ""
+        times = f", {self.count} times" if self.count > 1 else ""
+        kernel = f" of {self.kernel}" if self.kernel else ""
+        return "\n".join([*lines, f"  {who}CTA {self.block}{kernel}{times}"])
+
+
+def _labelled(label: str, site: Site) -> list[str]:
+    first, *rest = str(site).splitlines()
+    return [f"  {label:<8}{first}", *(f"  {'':<8}{line}" for line in rest)]
+
+
+def _brief(site: Site) -> str:
+    name = site.title
+    return name if site.line is None else f"{name} (CUDA line {site.line})"
+
+
+def _shortened(text: str) -> str:
+    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 4]} ..."
 
 
 @dataclass(frozen=True)

@@ -54,10 +54,10 @@ def test_a_wait_that_lets_one_group_too_many_fly_is_caught():
 def test_a_hazard_names_both_statements_by_origin_and_iteration():
     a, c = inputs(STEPS)
     (hazard, *_) = emulate(lower(reversing_ring(STEPS, wait=DEPTH - 1)), [a, c]).hazards
-    assert hazard.site.origin == "store"
+    assert hazard.site.origin.op == "store"
     assert hazard.site.iteration == (("k", 0),)
     assert hazard.other is not None
-    assert hazard.other.origin == "load"
+    assert hazard.other.origin.op == "load"
     assert hazard.other.iteration == (("p", 0),)
     assert hazard.buffer == "S"
     assert hazard.count > 0
@@ -98,7 +98,7 @@ def test_a_ring_of_too_few_slots_is_caught(timing):
     lowered = lower(reversing_ring(STEPS, slots=DEPTH - 1))
     hazards = emulate(lowered, [a, c], timing=timing).hazards
     assert {h.kind for h in hazards} >= {"read-before-arrival"}
-    loads = [h for h in hazards if h.kind == "read-before-arrival" and h.site.origin == "store"]
+    loads = [h for h in hazards if h.kind == "read-before-arrival" and h.site.origin.op == "store"]
     assert loads[0].other is not None
 
 

@@ -15,6 +15,7 @@ from tvm.s_tir import SBlock
 from tvm.script import tirx as T
 
 from pipeliner.errors import LoweringError, PlanError
+from pipeliner.origin import Origin
 from pipeliner.passes import ir
 from pipeliner.passes.expand import PHASE, expand
 from pipeliner.passes.rings import instantiate, make_ring
@@ -46,7 +47,9 @@ def origins(func: Any) -> list[list[str]]:
 
     def visit(stmt: Any) -> None:
         if stmt.attr_key == ir.ORIGIN_ATTR:
-            found.append(str(stmt.value.value).split("|"))
+            origin = Origin.parse(str(stmt.value.value))
+            places = " ".join(map(str, origin.places))
+            found.append([origin.op, str(origin.stage), origin.phase, origin.iteration, places])
 
     ir.walk(func.body, tirx.AttrStmt, visit)
     return found
