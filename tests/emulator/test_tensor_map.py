@@ -1,0 +1,179 @@
+"""Tensor maps against numpy's padding and slicing, TVM's swizzled layouts and the driver's rules."""
+
+from __future__ import annotations
+
+from math import prod
+
+import ml_dtypes
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout
+
+from pipeliner.emulator.tensor_map import (
+    SWIZZLE_SPANS,
+    TensorMap,
+    box_index,
+    bytes_of_box,
+    fill_value,
+    from_encode_args,
+    shared_offsets,
+    swizzled,
+)
+from pipeliner.errors import EmulatorError
+
+# A[M, K] of float16 in boxes of 64 x 128 under the 128-byte swizzle, as Hopper GEMMs load it.
+SHAPE, STRIDES, BOX, STEPS, MODES = (256, 384), (512,), (64, 128), (1, 1), (0, 3, 2, 0)
+
+
+def encode(
+    dtype="float16", shape=SHAPE, strides=STRIDES, box=BOX, steps=STEPS, modes=MODES, base=0
+):
+    return from_encode_args(dtype, len(shape), [*shape, *strides, *box, *steps, *modes], base)
+
+
+def test_the_arguments_of_a_gemm_operand():
+    assert encode() == TensorMap("float16", SHAPE, STRIDES, BOX, STEPS, swizzle=128)
+    assert encode(modes=(*MODES, -1)) == encode()
+    assert bytes_of_box(encode()) == 128 * 64 * 2
+
+
+def test_rank_one_has_no_strides():
+    tmap = encode("float32", (1000,), (), (64,), (1,), (0, 0, 0, 0))
+    index, inside = box_index(tmap, [960])
+    np.testing.assert_array_equal(index, [*range(960, 1000)] + [0] * 24)
+    np.testing.assert_array_equal(inside, [True] * 40 + [False] * 24)
+
+
+REFUSED = [
+    ({"base": 8}, "expected a base aligned to 16 bytes, got 8"),
+    ({"shape": (256, 0)}, "expected dimension 1 of 1 to 4294967296, got 0"),
+    ({"shape": (2**32 + 1, 384)}, "expected dimension 0 of 1 to 4294967296, got 4294967297"),
+    ({"strides": (520,)}, r"expected stride 1 to be a multiple of 16 bytes below 2\^40, got 520"),
+    ({"strides": (2**40,)}, r"below 2\^40, got 1099511627776"),
+    ({"box": (64, 257)}, "expected box size 1 of 1 to 256, got 257"),
+    ({"box": (64, 0)}, "expected box size 1 of 1 to 256, got 0"),
+    ({"box": (60, 8)}, "expected an inner box of a multiple of 16 bytes, got 60 .*= 120"),
+    ({"box": (72, 8)}, "the inner box of 144 bytes exceeds the swizzle of 128"),
+    ({"box": (32, 8)}, "an inner box of 64 bytes below its swizzle of 128"),
+    ({"steps": (1, 9)}, "expected element stride 1 of 1 to 8, got 9"),
+    ({"steps": (0, 1)}, "expected element stride 0 of 1 to 8, got 0"),
+    ({"modes": (1, 3, 2, 0)}, "cannot emulate an interleaved tensor map: mode 1"),
+    ({"modes": (0, 4, 2, 0)}, "cannot emulate tensor map swizzle 4: expected 0 to 3"),
+    ({"modes": (0, 3, 4, 0)}, "unknown L2 promotion 4"),
+    ({"modes": (0, 3, 2, 2)}, "expected an out-of-bounds fill of 0 or 1, got 2"),
+    ({"modes": (0, 3, 2, 0, 11)}, "cannot emulate a tensor map of driver data type 11"),
+    ({"modes": (0, 3, 2)}, "of rank 2: expected 11 or 12 arguments after the pointer, got 10"),
+    ({"dtype": "int16", "modes": (0, 3, 2, 1)}, "cannot fill int16 with NaN"),
+    ({"dtype": "float8_e4m3fn", "box": (128, 8), "modes": (0, 3, 2, 1)}, "cannot fill float8_e4m3fn"),
+    ({"dtype": "float4_e2m1fn"}, "cannot emulate dtype 'float4_e2m1fn'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("change", "message"), REFUSED)
+def test_what_the_driver_refuses_is_refused_by_its_numbers(change, message):
+    with pytest.raises(EmulatorError, match=message) as caught:
+        encode(**change)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("rank", [0, 6])
+def test_a_rank_that_the_driver_does_not_know(rank):
+    with pytest.raises(EmulatorError, match=f"expected rank 1 to 5, got {rank}"):
+        from_encode_args("float16", rank, [1] * (4 * rank + 3))
+    with pytest.raises(EmulatorError, match=f"expected rank 1 to 5, got {rank}"):
+        TensorMap("float16", (8,) * rank, (16,) * max(rank - 1, 0), (8,) * rank, (1,) * rank)
+
+
+def test_fields_that_disagree_in_rank():
+    with pytest.raises(EmulatorError, match="2 box sizes and 2 element strides, got 1, 1 and 2"):
+        TensorMap("float16", (64, 64), (128,), (64,), (1, 1))
+    with pytest.raises(EmulatorError, match="tensor map of rank 2: got 3 coordinates"):
+        box_index(encode(), [0, 0, 0])
+
+
+def test_loads_fill_with_zero_or_nan():
+    assert fill_value(encode()) == 0
+    assert np.isnan(fill_value(encode(modes=(0, 3, 2, 1))))
+    value = fill_value(encode("bfloat16", modes=(0, 3, 2, 1)))
+    assert isinstance(value, ml_dtypes.bfloat16)
+    assert np.isnan(value)
+
+
+@st.composite
+def boxes(draw):
+    """A tensor, a map of a part of it, and the coordinates of a box."""
+    rank = draw(st.integers(1, 5))
+    inner = draw(st.sampled_from([4, 8, 12]))
+    shape = [draw(st.integers(1, 20)), *(draw(st.integers(1, 4)) for _ in range(rank - 1))]
+    # Rows of whole 16 bytes; the tensor may be narrower than its row.
+    pitch = [-(-shape[0] // 4) * 4 + draw(st.sampled_from([0, 4])), *shape[1:]]
+    box = [inner, *(draw(st.integers(1, 4)) for _ in range(rank - 1))]
+    steps = [draw(st.integers(1, 8)), *(draw(st.integers(1, 3)) for _ in range(rank - 1))]
+    coords = [draw(st.integers(-9, extent + 9)) for extent in shape]
+    strides = [4 * prod(pitch[:i]) for i in range(1, rank)]
+    tmap = TensorMap("float32", tuple(shape), tuple(strides), tuple(box), tuple(steps))
+    return tmap, pitch, coords
+
+
+@settings(max_examples=200, deadline=None, derandomize=True)
+@given(boxes())
+def test_a_box_is_a_strided_slice_of_the_tensor_padded_with_zeros(case):
+    tmap, pitch, coords = case
+    data = np.arange(1, prod(pitch) + 1, dtype=np.float32)
+
+    index, inside = box_index(tmap, coords)
+    got = np.where(inside, data[index], 0)
+
+    expected = data.reshape(pitch[::-1])[tuple(slice(extent) for extent in tmap.shape[::-1])]
+    margin = 40
+    steps = (1, *tmap.element_strides[1:])
+    for axis, (at, size, step) in enumerate(zip(coords, tmap.box, steps, strict=True)):
+        lines = np.pad(
+            np.moveaxis(expected, -1 - axis, 0), [(margin, margin)] + [(0, 0)] * (tmap.rank - 1)
+        )
+        expected = np.moveaxis(lines[margin + at : margin + at + size : step], 0, -1 - axis)
+    np.testing.assert_array_equal(got, expected.reshape(-1))
+    assert bytes_of_box(tmap) == expected.nbytes
+
+
+@pytest.mark.parametrize(("bits", "span"), [*enumerate(SWIZZLE_SPANS)])
+def test_a_swizzle_is_cute_swizzle_bits_4_3(bits, span):
+    """CuTe's Swizzle<bits, 4, 3>: bits [7, 7 + bits) of the address are xored into [4, 4 + bits)."""
+    for address in range(0, 4096, 8):
+        digits = [address >> i & 1 for i in range(12)]
+        for i in range(bits):
+            digits[4 + i] ^= digits[7 + i]
+        assert swizzled(np.int64(address), span) == sum(d << i for i, d in enumerate(digits))
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float16", "bfloat16", "float32"])
+@pytest.mark.parametrize("mode", range(4))
+def test_column_tiles_land_in_the_shared_layout_that_tvm_gives_matrix_operands(dtype, mode):
+    rows = 24
+    size = ml_dtypes.finfo(dtype).bits // 8
+    width = (SWIZZLE_SPANS[mode] or 16) // size
+    cols = 2 * width
+    tmap = encode(dtype, (cols, rows), (cols * size,), (width, rows), (1, 1), (0, mode, 0, 0))
+    layout = mma_shared_layout(dtype, mode, [rows, cols])
+    base = 4096
+    for tile in range(2):
+        offsets = shared_offsets(tmap, base + tile * bytes_of_box(tmap)).reshape(rows, width)
+        for row in range(rows):
+            for col in range(width):
+                at = layout.apply(row, tile * width + col, shape=[rows, cols])
+                assert offsets[row, col] - base == int(next(iter(at.values()))) * size
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(st.sampled_from([32, 64, 128]), st.integers(0, 64), st.integers(1, 32))
+def test_a_box_fills_its_own_lines_wherever_the_swizzle_pattern_begins(span, line, rows):
+    base = 128 * line
+    tmap = TensorMap("float16", (span // 2, rows), (span,), (span // 2, rows), (1, 1), 0, span)
+    offsets = shared_offsets(tmap, base)
+    assert sorted(offsets) == list(range(base, base + rows * span, 2))
+    # The chunk of an element depends on its address alone: a copy line by line writes the same.
+    line_map = TensorMap("float16", (span // 2, 1), (span,), (span // 2, 1), (1, 1), 0, span)
+    lines = [shared_offsets(line_map, base + row * span) for row in range(rows)]
+    np.testing.assert_array_equal(offsets, np.concatenate(lines))
