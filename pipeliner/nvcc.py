@@ -22,7 +22,7 @@ from .errors import ToolError
 TOOLKIT: Final = Path("/usr/local/cuda")
 GET_NVCC: Final = "pip install 'tvm-pipeliner[nvcc]', or install the CUDA toolkit"
 
-_TAIL_LINES: Final = 12
+_MAX_LINES: Final = 12
 _UNDEFINE: Final = tuple(
     f"-U__CUDA_NO_{name}__"
     for name in (
@@ -130,7 +130,7 @@ def command(nvcc: Path, arch: str, kind: str, source: Path, output: Path) -> lis
 
 
 def compile_cuda(source: str, arch: str, kind: Literal["ptx", "cubin", "fatbin"]) -> Compiled:
-    """CUDA C++ compiled for ``arch``; ToolError carries the last lines of nvcc's output."""
+    """CUDA C++ compiled for ``arch``; ToolError carries nvcc's errors."""
     nvcc = find_nvcc()
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
         path, output = Path(folder) / "kernel.cu", Path(folder) / f"kernel.{kind}"
@@ -216,7 +216,13 @@ def _run(argv: list[str]) -> str:
     except OSError as err:
         raise ToolError(f"cannot run '{argv[0]}': {err.strerror}") from err
     if done.returncode != 0:
-        tail = "; ".join(done.stdout.strip().splitlines()[-_TAIL_LINES:])
         name = Path(argv[0]).name
-        raise ToolError(f"cannot run {name}: exit code {done.returncode}: {tail}")
+        raise ToolError(f"cannot run {name}: exit code {done.returncode}: {_told(done.stdout)}")
     return done.stdout
+
+
+def _told(output: str) -> str:
+    """What a failed tool said: its first errors where it names any, else how it ended."""
+    lines = output.strip().splitlines()
+    errors = [line for line in lines if re.search(r"\b(error|fatal)\b", line, re.IGNORECASE)]
+    return "; ".join(errors[:_MAX_LINES] or lines[-_MAX_LINES:])

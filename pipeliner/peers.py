@@ -43,7 +43,7 @@ def stock_mma(gemm: Gemm, target: Any, stages: int) -> Kernel:
     WorkloadError: TVM 0.27 registers mma intrinsics for fp16 but not bf16 or tf32, and its tiles
     must divide the problem.
     """
-    _check(gemm, "float16", _MMA_TILE)
+    rows, columns, depth = _whole_tiles(gemm, "float16", _MMA_TILE)
     from tvm.testing.tir import mma_schedule
 
     intrinsics = tensor_intrinsics()
@@ -58,9 +58,9 @@ def stock_mma(gemm: Gemm, target: Any, stages: int) -> Kernel:
         16,
         "float16",
         False,
-        [1, gemm.m // 128, 1, 4, 2],  # type: ignore[operator]
-        [16, gemm.n // 2048, 4, 1, 2],
-        [gemm.k // 32, 2, 1],
+        [1, rows, 1, 4, 2],
+        [16, columns, 4, 1, 2],
+        [depth, 2, 1],
         fragment,
         fragment,
         fragment,
@@ -87,7 +87,7 @@ def stock_simt(gemm: Gemm, target: Any, stages: int) -> Kernel:
 
     WorkloadError: its tiles must divide the problem.
     """
-    _check(gemm, "float32", _SIMT_TILE)
+    _whole_tiles(gemm, "float32", _SIMT_TILE)
     sch = s_tir.Schedule(_matmul(gemm, "float32"))
     block = sch.get_sblock("C")
     i, j, k = sch.get_loops(block)
@@ -152,17 +152,18 @@ def tensor_intrinsics() -> Any:
     return importlib.import_module("tvm.s_tir.tensor_intrin.cuda")
 
 
-def _check(gemm: Gemm, dtype: str, tile: tuple[int, int, int]) -> None:
+def _whole_tiles(gemm: Gemm, dtype: str, tile: tuple[int, int, int]) -> tuple[int, int, int]:
+    """How many tiles the product has along M, N and K; WorkloadError where not in full."""
     if gemm.dtype != dtype or gemm.layout != "NN" or gemm.batch is not None:
         raise WorkloadError(
             f"cannot schedule TVM's peer for {gemm.name}: expected {dtype}, layout NN, no batch"
         )
-    sizes = (gemm.m, gemm.n, gemm.k)
-    if any(size is None or size % unit for size, unit in zip(sizes, tile)):
-        wanted = ", ".join(map(str, tile))
+    m, n, k = tile
+    if gemm.m is None or gemm.m % m or gemm.n % n or gemm.k % k:
         raise WorkloadError(
-            f"cannot schedule TVM's peer for {gemm.name}: expected multiples of {wanted}"
+            f"cannot schedule TVM's peer for {gemm.name}: expected multiples of {m}, {n}, {k}"
         )
+    return gemm.m // m, gemm.n // n, gemm.k // k
 
 
 def _matmul(gemm: Gemm, out: str) -> Any:

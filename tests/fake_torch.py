@@ -74,7 +74,7 @@ class Tensor:
     def __eq__(self, other: object) -> Any:
         return self._with(other, np.equal)
 
-    __hash__ = None  # type: ignore[assignment]
+    __hash__ = None  # type: ignore[assignment]  # elements compare, as torch's do
 
 
 class Clock:

@@ -148,6 +148,12 @@ def test_a_failing_tool_shows_its_last_words(bare: Path) -> None:
         nvcc.version(failing)
 
 
+def test_a_failing_tool_shows_its_errors_and_not_what_follows(bare: Path) -> None:
+    script = "echo 'k.cu(3): error: no y'; for i in $(seq 20); do echo warning $i; done; exit 1"
+    with pytest.raises(ToolError, match=r"exit code 1: k.cu\(3\): error: no y$"):
+        nvcc.version(program(bare / "path", "nvcc", script))
+
+
 def test_tools_are_found_apart_from_nvcc(bare: Path) -> None:
     program(bare / "path", "nvcc")
     wanted = program(bare / "wheel", "nvdisasm")
