@@ -9,6 +9,7 @@ from typing import Any, Final, Literal, TypeAlias
 from tvm import tirx
 from tvm.script import tirx as T
 
+from ..origin import Origin
 from ..plan import SyncPlan
 from . import ir
 from .accesses import Access, op_name
@@ -219,7 +220,26 @@ def rebuild(node: Node) -> Any:
         stmt = with_bodies(stmt, [rebuild(child) for child in node.children])
     if not node.why:
         return stmt
-    return ir.seq(tirx.Evaluate(T.tvm_storage_sync("shared")), stmt)
+    barrier = tirx.Evaluate(T.tvm_storage_sync("shared"))
+    return ir.seq(ir.with_origin(_barrier_origin(node), barrier), stmt)
+
+
+def _barrier_origin(node: Node) -> Origin:
+    """Of the barrier before ``node``: that of the first statement in it, and why it is needed."""
+    marked: list[Origin] = []
+
+    def visit(stmt: Any) -> None:
+        origin = None if marked else ir.origin_of(stmt)
+        if origin is not None:
+            marked.append(origin)
+
+    ir.walk(node.stmt, tirx.AttrStmt, visit)
+    first = marked[0] if marked else Origin(op=node.op)
+    if node.kind == "loop":
+        # Inside the loop it would be another phase, and of an iteration.
+        first = replace(first, stage=None, phase="", iteration="")
+    op = f"{first.op}.barrier" if first.op else ""
+    return replace(first, op=op, kind="barrier", places=(), reason=node.why)
 
 
 def summary(root: Node) -> SyncPlan:

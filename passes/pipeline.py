@@ -24,6 +24,7 @@ from .dependence import dependence
 from .expand import expand
 from .instructions import map_tiles
 from .kernels import has_kernel
+from .labels import label
 from .modulo import schedule_loop
 from .modulo_verify import verify
 from .op_form import op_loops, thread_extents
@@ -149,6 +150,7 @@ def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:
     native_bf16 = nvcc.have_bf16(nvcc.get_target_compute_version(target))
     smem = steps.run("Place", lambda func: place(func, budget, native_bf16=native_bf16))
     sync = steps.run("Synchronise", lambda func: synchronise(func, smem))
+    steps.rewrite("Label", label)
     final = replace(plan, smem=smem, sync=sync)
     return steps.func.with_attr(PLAN_ATTR, final.to_json())
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import operator
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from typing import Any, Final
-from urllib.parse import unquote
 
 ORIGIN_ATTR: Final = "pipeliner.origin"
 """Key of the AttrStmt around each emitted statement; its value is an origin as text."""
@@ -113,28 +113,32 @@ class Origin:
 def _printed(value: str | int | tuple[Place, ...]) -> str:
     if isinstance(value, tuple):
         return _PLACE.join(map(_place_text, value))
-    return _quoted(str(value), "%|")
+    return _quoted(str(value), "~|")
 
 
 def _place_text(place: Place) -> str:
-    name = _quoted(place.buffer, "%|;[")
-    return f"{name}[{_quoted(place.slot, '%|;')}]" if place.slot else name
+    name = _quoted(place.buffer, "~|;[")
+    return f"{name}[{_quoted(place.slot, '~|;')}]" if place.slot else name
 
 
 def _parsed(name: str, value: str) -> Any:
     if name == "stage":
         return int(value)
     if name != "places":
-        return unquote(value)
+        return _unquoted(value)
     found = []
     for item in value.split(_PLACE):
         buffer, bracket, slot = item.partition("[")
-        found.append(Place(unquote(buffer), unquote(slot[:-1]) if bracket else ""))
+        found.append(Place(_unquoted(buffer), _unquoted(slot[:-1]) if bracket else ""))
     return tuple(found)
 
 
 def _quoted(text: str, special: str) -> str:
-    return "".join(f"%{ord(char):02X}" if char in special else char for char in text)
+    return "".join(f"~{ord(char):02X}" if char in special else char for char in text)
+
+
+def _unquoted(text: str) -> str:
+    return re.sub("~(..)", lambda match: chr(int(match[1], 16)), text)
 
 
 def _valued(expression: str, values: Mapping[str, int]) -> str:

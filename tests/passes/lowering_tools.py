@@ -75,7 +75,7 @@ def without_barrier(func: Any, number: int) -> Any:
 
 def text(func: Any) -> list[str]:
     """The lines of ``func`` without indentation, regions and attributes."""
-    skip = ("T.reads", "T.writes", "T.func_attr", "#", "with T.sblock")
+    skip = ("T.reads", "T.writes", "T.func_attr", "T.attr", "#", "with T.sblock", "with T.attr")
     lines = (line.strip() for line in func.script().splitlines())
     return [line for line in lines if line and not line.startswith(skip)]
 

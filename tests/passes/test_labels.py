@@ -1,0 +1,119 @@
+"""Every emitted statement says where it comes from, and the CUDA is the same without it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import tvm_ffi
+from tvm import tirx
+
+from pipeliner.api import build, pipeline_with
+from pipeliner.origin import ORIGIN_ATTR, Origin
+from pipeliner.passes import ir
+from pipeliner.passes.kernels import bodies
+from pipeliner.passes.labels import label
+from pipeliner.request import Request
+from pipeliner.schedules import Gemm, schedule_gemm
+from pipeliner.schedules.tiles import GemmTile
+
+from . import sync_kernels as kernels
+from .lowering_tools import prepared
+
+
+def gemm(dtype: str, tile: tuple[int, int, int], **request: Any) -> Any:
+    func = schedule_gemm(Gemm(m=50, n=64, k=130, dtype=dtype, layout="NN"), GemmTile(*tile))
+    return pipeline_with(func, "sm_80", Request(**request))
+
+
+KERNELS: dict[str, Any] = {
+    "mma": lambda: gemm("float16", (32, 32, 32), depth=3),
+    "mma clamped": lambda: gemm("float16", (32, 32, 32), depth=4, epilogue="clamped"),
+    "mma peeled": lambda: gemm("float16", (32, 32, 16), depth=2, epilogue="peeled"),
+    "registers": lambda: gemm("float32", (32, 32, 16), depth=2, mechanism="register"),
+    "simt": lambda: gemm("float32", (32, 32, 16), depth=3),
+    "not pipelined": lambda: gemm("float16", (32, 32, 32), depth=1),
+    "arena": lambda: pipeline_with(kernels.in_turn, "sm_80", Request()),
+    "virtual threads": lambda: pipeline_with(kernels.virtual_threads, "sm_80", Request()),
+}
+
+
+def stripped(func: Any) -> Any:
+    """``func`` without its origins."""
+
+    def visit(stmt: Any) -> Any:
+        return stmt.body if stmt.attr_key == ORIGIN_ATTR else stmt
+
+    body = tvm_ffi.structural_map(func.body, [(tirx.AttrStmt, visit)], order="post")
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def unmarked(stmt: Any) -> list[Any]:
+    """Statements under no origin that touch shared memory or synchronise."""
+    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ORIGIN_ATTR:
+        return []
+    inner = bodies(stmt)
+    if inner:
+        return [found for body in inner for found in unmarked(body)]
+    shared: list[Any] = []
+    if isinstance(stmt, tirx.BufferStore | tirx.Evaluate):
+        ir.walk(
+            stmt,
+            ir.Var,
+            lambda v: shared.append(v) if ir.is_buffer_var(v) and ir.is_shared(v) else None,
+        )
+        ir.walk(stmt, ir.Call, lambda c: shared.append(c) if is_synchronising(c) else None)
+    return [stmt] if shared else []
+
+
+def is_synchronising(call: Any) -> bool:
+    name = str(getattr(call.op, "name", ""))
+    return name == "tirx.tvm_storage_sync" or "commit_group" in name or "wait_group" in name
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_cuda_is_the_same_without_origins(name: str) -> None:
+    func = KERNELS[name]()
+    bare = stripped(func)
+    assert "pipeliner.origin" not in bare.script()
+    assert build(func, "sm_80").cuda == build(bare, "sm_80").cuda
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_every_shared_access_copy_wait_commit_and_barrier_has_an_origin(name: str) -> None:
+    func = KERNELS[name]()
+    assert unmarked(func.body) == []
+    device = [
+        f for f in build(func, "sm_80").lowered.functions.values() if "calling_conv" in f.attrs
+    ]
+    assert [unmarked(f.body) for f in device] == [[]]
+
+
+def origins(func: Any) -> list[Origin]:
+    found: list[Origin] = []
+
+    def visit(stmt: Any) -> None:
+        origin = ir.origin_of(stmt)
+        if origin is not None:
+            found.append(origin)
+
+    ir.walk(func.body, tirx.AttrStmt, visit)
+    return found
+
+
+def test_a_pipelined_loop_tells_its_parts_kinds_and_slots() -> None:
+    found = origins(KERNELS["mma"]())
+    assert {o.phase for o in found if o.kind == "copy"} == {"prologue", "steady"}
+    assert {"copy", "commit", "wait", "barrier", "load", "mma"} <= {o.kind for o in found}
+    waits = [o for o in found if o.kind == "wait"]
+    assert {name for o in waits for name in o.buffers} == {"A_pad_shared", "B_pad_shared"}
+    assert all(place.slot for o in waits for place in o.places)
+    assert all(o.reason for o in found if o.kind == "barrier")
+    assert {o.block for o in found if o.kind == "mma"} == {"matmul_update_o"}
+
+
+def test_marking_twice_is_marking_once() -> None:
+    func = prepared(kernels.in_turn)
+    once = label(func)
+    assert not once.same_as(func)
+    assert label(once).same_as(once)
