@@ -138,14 +138,24 @@ def test_a_box_is_a_strided_slice_of_the_tensor_padded_with_zeros(case):
     assert bytes_of_box(tmap) == expected.nbytes
 
 
-@pytest.mark.parametrize(("bits", "span"), [*enumerate(SWIZZLE_SPANS)])
-def test_a_swizzle_is_cute_swizzle_bits_4_3(bits, span):
-    """CuTe's Swizzle<bits, 4, 3>: bits [7, 7 + bits) of the address are xored into [4, 4 + bits)."""
-    for address in range(0, 4096, 8):
-        digits = [address >> i & 1 for i in range(12)]
-        for i in range(bits):
-            digits[4 + i] ^= digits[7 + i]
-        assert swizzled(np.int64(address), span) == sum(d << i for i, d in enumerate(digits))
+# PTX ISA 5.5 (tensors), "Swizzling Modes": which 16-byte chunk lies where in consecutive lines of
+# 128 bytes, from the start of a pattern; "… pattern repeats …".
+PATTERNS = {
+    0: ["01234567"],
+    32: ["01234567", "10325476"],
+    64: ["01234567", "10325476", "23016745", "32107654"],
+    128: ["01234567", "10325476", "23016745", "32107654",
+          "45670123", "54761032", "67452301", "76543210"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("span", PATTERNS)
+def test_a_swizzle_is_the_pattern_printed_in_the_ptx_isa(span):
+    pattern = PATTERNS[span]
+    for address in range(0, 4096, 4):
+        line, byte = divmod(address, 128)
+        chunk = int(pattern[line % len(pattern)][byte // 16])
+        assert swizzled(np.int64(128 * line + 16 * chunk + byte % 16), span) == address
 
 
 @pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float16", "bfloat16", "float32"])
@@ -168,12 +178,12 @@ def test_column_tiles_land_in_the_shared_layout_that_tvm_gives_matrix_operands(d
 
 @settings(max_examples=50, deadline=None, derandomize=True)
 @given(st.sampled_from([32, 64, 128]), st.integers(0, 64), st.integers(1, 32))
-def test_a_box_fills_its_own_lines_wherever_the_swizzle_pattern_begins(span, line, rows):
-    base = 128 * line
+def test_a_box_begins_inside_of_the_pattern_that_its_address_gives(span, line, rows):
+    """CUDA programming guide, swizzle offset: smem[y][x] <-> smem[y][((y + offset) % period) ^ x]."""
+    base, period = 128 * line, span // 16
+    offset = base // 128 % period
     tmap = TensorMap("float16", (span // 2, rows), (span,), (span // 2, rows), (1, 1), 0, span)
-    offsets = shared_offsets(tmap, base)
-    assert sorted(offsets) == list(range(base, base + rows * span, 2))
-    # The chunk of an element depends on its address alone: a copy line by line writes the same.
-    line_map = TensorMap("float16", (span // 2, 1), (span,), (span // 2, 1), (1, 1), 0, span)
-    lines = [shared_offsets(line_map, base + row * span) for row in range(rows)]
-    np.testing.assert_array_equal(offsets, np.concatenate(lines))
+    chunks = shared_offsets(tmap, base)[::8]
+    for number, at in enumerate(chunks):
+        y, x = divmod(number, 8)
+        assert at == base + 128 * y + 16 * (((y + offset) % period) ^ x)
