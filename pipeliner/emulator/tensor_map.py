@@ -43,7 +43,7 @@ def swizzled(address: Array, span: int) -> Array:
 
     A swizzle permutes 16-byte chunks inside each span by the number of the 128-byte line, on bits
     of the absolute shared address: bits 4-6 are xored with bits 7-9 for 128 bytes, 4-5 with 7-8
-    for 64, 4 with 7 for 32 (PTX ISA 5.5.6).  It is its own inverse.
+    for 64, 4 with 7 for 32 (PTX ISA 5.5, swizzling modes).  It is its own inverse.
     """
     chunks = max(span // _CHUNK - 1, 0) * _CHUNK
     moved: Array = address ^ (address >> 3 & chunks)

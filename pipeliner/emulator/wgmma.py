@@ -2,8 +2,8 @@
 
 ``wgmma.mma_async`` multiplies a 64 x k operand A (shared memory or registers) by a k x n operand B
 (shared memory) into fragments over the 128 threads of a warpgroup; k is always 32 bytes.  Sources:
-PTX ISA 9.7.15 (asynchronous warpgroup level matrix instructions: register fragments, shared memory
-layout, matrix descriptor), and the canonical layouts written out in CUTLASS's make_gmma_desc.
+PTX ISA, asynchronous warpgroup level matrix instructions (register fragments, shared memory layout,
+matrix descriptor), and the canonical layouts written out in CUTLASS's make_gmma_desc.
 
 Does not handle: sparse A, single-bit operands, descriptors with a base offset (TVM encodes none).
 """

@@ -19,6 +19,8 @@ from pipeliner.emulator.tensor_map import (
     SWIZZLE_SPANS,
     TensorMap,
     box_index,
+    bytes_of_box,
+    from_encode_args,
     shared_offsets,
     swizzled,
 )
@@ -384,3 +386,35 @@ def test_a_scale_that_the_isa_does_not_have_is_refused():
     ones = np.ones((64, 16), np.float16)
     with pytest.raises(EmulatorError, match="imm-scale-b 0: expected -1 or 1"):
         multiply(spec, ones, ones[:8], np.zeros((128, 4), np.float32), scale_d=True, scale_b=0)
+
+
+def test_a_tile_of_a_gemm_as_hopper_kernels_compute_it():
+    """Two warpgroups, 128 x 64 x 64 bf16 in tiles of k = 64: maps, descriptors, stores as usual."""
+    rng = np.random.default_rng(2)
+    m, n, depth = 128, 64, 192
+    a, b = (rng.integers(-3, 4, (rows, depth)).astype(ml_dtypes.bfloat16) for rows in (m, n))
+    modes = (0, 3, 2, 0)
+    a_map = from_encode_args("bfloat16", 2, [depth, m, depth * 2, 64, m, 1, 1, *modes])
+    b_map = from_encode_args("bfloat16", 2, [depth, n, depth * 2, 64, n, 1, 1, *modes])
+    a_at, b_at = 1024, 1024 + bytes_of_box(a_map)
+    memory = np.zeros(b_at + bytes_of_box(b_map), np.uint8)
+    spec = wgmma_spec("m64n64k16", "f32", "bf16", "bf16")
+    acc = np.full((2, 128, n // 2), np.nan, np.float32)
+    for k in range(0, depth, 64):
+        for tmap, matrix, base in ((a_map, a, a_at), (b_map, b, b_at)):
+            index, _ = box_index(tmap, [k, 0])
+            words = memory.view(np.uint16)
+            words[shared_offsets(tmap, base) // 2] = matrix.reshape(-1)[index].view(np.uint16)
+        for kk in range(4):
+            for group in range(2):
+                starts = a_at + (group * 64 * 64 + kk * 16) * 2, b_at + kk * 16 * 2
+                operands = [
+                    read_by_wgmma(memory, encode_descriptor(at, 1, 64, 3), rows, spec.a_type, "k")
+                    for at, rows in zip(starts, (64, n), strict=True)
+                ]
+                acc[group] = multiply(spec, *operands, acc[group], scale_d=k + kk > 0)
+    got = np.zeros((m, n), np.float32)
+    for tx, j, h, v in itertools.product(range(256), range(n // 8), range(2), range(2)):
+        row = tx // 128 * 64 + tx % 128 // 32 * 16 + tx % 32 // 4 + 8 * h
+        got[row, 8 * j + tx % 4 * 2 + v] = acc[tx // 128, tx % 128, 4 * j + 2 * h + v]
+    np.testing.assert_array_equal(got, a.astype(np.float32) @ b.astype(np.float32).T)
