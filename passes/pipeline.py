@@ -7,14 +7,15 @@ its reason; an explicit request that is impossible raises.
 
 from __future__ import annotations
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from tvm import tirx
 from tvm.support import nvcc
 
-from ..cost.choose import choose
+from ..cost.choose import choose, unpipelined
 from ..errors import PlanError, TargetError
+from ..kernel import KernelInfo
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan
 from ..request import Request
@@ -36,6 +37,14 @@ from .vthreads import private_buffers
 
 _GIVEN: Final = ("request", "annotation", "edited")
 """Sources of a loop's plan that make it a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A loop that cannot have its plan, and why."""
+
+    loop: str
+    error: PlanError
 
 
 def is_marked(func: Any) -> bool:
@@ -79,10 +88,12 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     while True:
         try:
             done = _schedule(steps, kernel, plan, machine)
-            return _finish(steps, done, target, machine.smem_per_cta)
+            if isinstance(done, KernelPlan):
+                return _finish(steps, done, target, machine.smem_per_cta)
+            plan = _without_pipelining(plan, kernel.info, done.error, done.loop)
         except PlanError as err:
-            plan = _without_pipelining(plan, err)
-            steps.func = recognised
+            plan = _without_pipelining(plan, kernel.info, err)
+        steps.func = recognised
 
 
 def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
@@ -113,16 +124,19 @@ def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
     return replace(plan, copies=tuple(legal(copy) for copy in plan.copies))
 
 
-def _schedule(steps: Steps, kernel: Any, plan: KernelPlan, machine: Machine) -> KernelPlan:
+def _schedule(
+    steps: Steps, kernel: Any, plan: KernelPlan, machine: Machine
+) -> KernelPlan | _Failure:
     """Map, copy, schedule and expand; the plan with its loops scheduled."""
     steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan))
     steps.rewrite("LowerCopies", lambda func: lower_copies(func, plan))
-    plan = steps.run("Modulo", lambda func: (func, _scheduled(func, plan, machine)))
-    steps.rewrite("Expand", lambda func: expand(func, plan))
-    return plan
+    done = steps.run("Modulo", lambda func: (func, _scheduled(func, plan, machine)))
+    if isinstance(done, KernelPlan):
+        steps.rewrite("Expand", lambda func: expand(func, done))
+    return done
 
 
-def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan:
+def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan | _Failure:
     forms = {str(form.var.name): form for form in op_loops(func)}
     threads = thread_extents(func)
     for loop in plan.loops:
@@ -132,7 +146,10 @@ def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan:
         if form is None:
             raise PlanError(f"cannot find loop '{loop.name}': the kernel has {sorted(forms)}")
         graph = dependence(form.node, threads)
-        plan = plan.with_loop(_scheduled_loop(graph, form.node, loop, machine))
+        try:
+            plan = plan.with_loop(_scheduled_loop(graph, form.node, loop, machine))
+        except PlanError as err:
+            return _Failure(loop.name, err)
     return plan
 
 
@@ -155,21 +172,22 @@ def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:
     return steps.func.with_attr(PLAN_ATTR, final.to_json())
 
 
-def _without_pipelining(plan: KernelPlan, err: PlanError) -> KernelPlan:
-    """``plan`` with its automatic loops declined because of ``err``; ``err`` if there are none."""
-    loops = [loop for loop in plan.loops if loop.pipelined]
-    if not loops or any(loop.source in _GIVEN for loop in loops):
+def _without_pipelining(
+    plan: KernelPlan, info: KernelInfo, err: PlanError, name: str = ""
+) -> KernelPlan:
+    """``plan`` without loop ``name``, or any automatic one; ``err`` where it was asked for."""
+    free = [loop for loop in plan.loops if loop.pipelined and loop.source not in _GIVEN]
+    if name:
+        free = [loop for loop in free if loop.name == name]
+    if not free:
         raise err
-    for loop in loops:
-        declined = LoopPlan(loop.name, loop.trip, False, reasons=(str(err),))
-        plan = plan.with_loop(declined)
-    copies = tuple(
-        replace(copy, mechanism="register", reason="its loop is not pipelined")
-        if copy.mechanism == "cp_async"
-        else copy
-        for copy in plan.copies
-    )
-    return replace(plan, copies=copies)
+    copies = {copy.op: copy for copy in plan.copies}
+    for loop in free:
+        plan = plan.with_loop(LoopPlan(loop.name, loop.trip, False, reasons=(str(err),)))
+        found = next(known for known in info.loops if known.name == loop.name)
+        own = [copies.pop(op.op) for op in found.ops if op.op in copies]
+        copies.update((copy.op, copy) for copy in unpipelined(found, tuple(own)))
+    return replace(plan, copies=tuple(copies.values()))
 
 
 def _name(func: Any) -> str:

@@ -62,7 +62,7 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
         work = work_of(info, loop, moved, matmuls, threads, registers, machine)
         plan, prediction = plan_loop(loop, moved, work, machine, request)
         loops.append(plan)
-        copies.extend(moved if plan.pipelined else _unpipelined(loop, moved))
+        copies.extend(moved if plan.pipelined else unpipelined(loop, moved))
         if prediction is not None:
             predicted.append(prediction)
     _check_clamped(planned, info, request)
@@ -165,7 +165,7 @@ def _map_matmuls(
     return tuple(plans), threads or DEFAULT_THREADS, registers, tuple(reasons)
 
 
-def _unpipelined(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> Iterator[CopyPlan]:
+def unpipelined(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> Iterator[CopyPlan]:
     """Copies of a loop that is left alone: nothing waits for an asynchronous one there."""
     bound = {op.op for op in loop.ops if isinstance(op, CopyInfo) and op.bound}
     for plan in copies:

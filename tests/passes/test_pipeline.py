@@ -20,6 +20,7 @@ from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
+from ..corpus.loops import CASES as LOOPS
 from . import sync_kernels as kernels
 from .lowering_tools import TARGET, data, prepared, run, text
 
@@ -102,6 +103,29 @@ def test_a_depth_that_only_padding_keeps_out_is_refused_before_anything_is_built
 def test_an_epilogue_with_nothing_to_clamp_is_refused() -> None:
     with pytest.raises(PlanError, match="no copy is asynchronous, it has 'S' by register"):
         pipelined(kernels.one_slot, depth=2, mechanism="register", epilogue="clamped")
+
+
+def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    schedule = driver.schedule_loop
+
+    def without_j(graph: Any, node: Any, loop: Any, machine: Any) -> Any:
+        if loop.name == "j":
+            raise PlanError("cannot pipeline loop 'j': no reason at all")
+        return schedule(graph, node, loop, machine)
+
+    monkeypatch.setattr(driver, "schedule_loop", without_j)
+    case = next(case for case in LOOPS if case.name == "siblings")
+    func, plan = pipelined(case.build())
+    by_name = {loop.name: loop for loop in plan.loops}
+    assert by_name["i"].pipelined
+    assert by_name["j"].reasons == ("cannot pipeline loop 'j': no reason at all",)
+    assert {copy.dst: copy.mechanism for copy in plan.copies} == {"A_shared": "cp_async"}
+    inputs = case.inputs(np.random.default_rng(0))
+    emulation = run(func, {**inputs, "C": np.zeros(64, np.float32)})
+    assert not emulation.hazards
+    np.testing.assert_allclose(emulation.outputs["C"], case.reference(inputs)["C"], rtol=1e-5)
 
 
 CHOOSE = driver.choose
