@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .machine import Machine, machine_for
     from .plan import KernelPlan
     from .request import Request
+    from .verification import Verdict, verify
 
 __version__: Final = "0.1.0"
 
@@ -37,6 +38,8 @@ _HOMES: Final = {
     "machine_for": "machine",
     "KernelPlan": "plan",
     "Request": "request",
+    "Verdict": "verification",
+    "verify": "verification",
 }
 _MODULES: Final = ("errors", "machine", "passes", "schedules")
 
@@ -46,6 +49,7 @@ __all__ = [
     "Machine",
     "PipelinerError",
     "Request",
+    "Verdict",
     "build",
     "emulate",
     "errors",
@@ -55,6 +59,7 @@ __all__ = [
     "pipeline",
     "plan_of",
     "schedules",
+    "verify",
 ]
 
 if not versions.is_command():

@@ -91,11 +91,18 @@ def build(func: Any, target: Any = None, **options: Any) -> Kernel:
     ``func``: what ``pipeline`` returned, or anything that ``pipeline`` takes, which is then
     pipelined first, with ``options``. ``target`` defaults to the one it was pipelined for.
     """
-    function = only_function(as_module(func))
+    original = function = only_function(as_module(func))
     if not is_marked(function):
         function = pipeline(function, target, **options)
     elif options:
         raise TypeError(f"cannot apply {', '.join(options)}: the function is pipelined already")
     if target is None:
         target = function.attrs.get("target") or plan_of(function).target
-    return Kernel(as_module(function), cuda_target(target))
+    return Kernel(as_module(function), cuda_target(target), original=original)
+
+
+def build_with(func: Any, target: Any, request: Request) -> Kernel:
+    """``build`` with its options as one value; ``target`` is given."""
+    original = only_function(as_module(func))
+    function = pipeline_with(original, target, request)
+    return Kernel(as_module(function), cuda_target(target), original=original)

@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from .accuracy import worst_error
 from .api import build, pipeline_with
 from .compiled import Kernel
 from .errors import TargetError, ToolError
@@ -22,7 +23,6 @@ from .peers import NESTED, STAGES, cublas, stock_mma, stock_simt
 from .request import Request
 from .schedules import Gemm, GemmTile, default_tile, schedule_gemm
 from .targets import cuda_target, gpu
-from .verify import worst_error
 
 Runner = Callable[[Any, Any, Any], Any]
 

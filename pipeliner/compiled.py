@@ -37,6 +37,7 @@ class Kernel:
         target: Any,
         pipeline: str = PIPELINE,
         config: Mapping[str, Any] | None = None,
+        original: Any = None,
     ) -> None:
         self.module = mod
         self.target = target
@@ -44,6 +45,8 @@ class Kernel:
         self.config = dict(config or {})
         self.function = only_function(mod)
         self.name = str(self.function.attrs["global_symbol"])
+        self.original = self.function if original is None else original
+        """The function before it was pipelined, where that is known."""
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r}, {self.arch})"

@@ -12,11 +12,12 @@ import tvm
 from tvm.script import tirx as T
 
 import pipeliner
+from pipeliner.accuracy import poisoned
 from pipeliner.compiled import compile_kernel
 from pipeliner.errors import PlanError, TargetError, WorkloadError
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target, gpu
-from pipeliner.verify import poisoned, verify_gemm
+from pipeliner.verification import verify_gemm
 
 SMALL = Gemm(128, 64, 96, dtype="fp16")
 TILE = GemmTile(64, 64, 32)

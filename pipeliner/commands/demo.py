@@ -108,20 +108,19 @@ def _show_resources(kernel: Any) -> None:
 
 
 def _check(work: workload.Workload) -> bool:
-    from ..api import build, pipeline_with
+    from ..api import build_with
     from ..schedules import schedule_gemm
-    from ..verify import verify_function, verify_gemm
+    from ..verification import verify, verify_gemm
     from .verify import print_verdict
 
     with console.progress("emulating"):
         if work.gemm is None or work.tile is None:
-            kernel = build(pipeline_with(work.function, work.target, work.request), work.target)
-            plain = build(work.function, work.target, depth=1)
-            verdict = verify_function(kernel, plain, work.reference)
+            kernel = build_with(work.function, work.target, work.request)
+            verdict = verify(kernel, reference=work.reference)
         else:
             small = _small(work.gemm, work.tile)
-            function = pipeline_with(schedule_gemm(small, work.tile), work.target, work.request)
-            verdict = verify_gemm(build(function, work.target), small)
+            kernel = build_with(schedule_gemm(small, work.tile), work.target, work.request)
+            verdict = verify_gemm(kernel, small)
     print_verdict(verdict)
     return verdict.ok
 

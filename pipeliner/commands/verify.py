@@ -1,17 +1,17 @@
-"""``pipeliner verify``: run a small instance on the CPU and hold it against numpy."""
+"""``pipeliner verify``: run a small instance on the CPU, judge it, hold it against a reference."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
+from ..errors import WorkloadError
 from . import console, workload
 
 if TYPE_CHECKING:
-    from ..verify import Verdict
+    from ..verification import Verdict
 
-HELP: Final = "run a kernel on the CPU, copies as late as allowed, and compare with numpy"
+HELP: Final = "run a kernel on the CPU under adversarial timing, and compare with a reference"
 
 SMALL: Final = 256
 """Extent of a GEMM where the command line gives none: several tiles and several iterations."""
@@ -20,38 +20,76 @@ SMALL: Final = 256
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     workload.configure(parser)
-    parser.add_argument("--seed", type=int, default=0, help="of the random operands (default: 0)")
-    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    runs = parser.add_argument_group("how it is run")
+    runs.add_argument("--seed", type=int, default=0, help="of arguments and random timing (0)")
+    runs.add_argument("--timing", metavar="T[,...]", help="when copies land: late,early,random")
+    runs.add_argument("--json", action="store_true", help="machine-readable, on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
     """Print the verdict; 1 where the kernel is wrong."""
     with console.progress("loading TVM"):
-        from ..api import build, pipeline_with
-        from ..verify import verify_function, verify_gemm
+        from ..api import build_with
+        from ..verification import verify, verify_gemm
 
+        timings = _timings(args.timing)
         work = workload.load(args, SMALL)
     with console.progress(f"pipelining {work.title}"):
-        kernel = build(pipeline_with(work.function, work.target, work.request), work.target)
+        kernel = build_with(work.function, work.target, work.request)
     with console.progress("running every thread of it on the CPU"):
         if work.gemm is not None:
-            verdict = verify_gemm(kernel, work.gemm, args.seed)
+            verdict = verify_gemm(kernel, work.gemm, args.seed, timings)
         else:
-            plain = build(work.function, work.target, depth=1)
-            verdict = verify_function(kernel, plain, work.reference, args.seed)
+            verdict = verify(kernel, reference=work.reference, seed=args.seed, timings=timings)
     if args.json:
-        console.print_json(ok=verdict.ok, **dataclasses.asdict(verdict))
+        console.print_json(**as_json(verdict))
     else:
         print_verdict(verdict)
     return 0 if verdict.ok else 1
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """The verdict in words."""
+    """The verdict in words: each hazard once, then a line for each run."""
     for hazard in verdict.hazards:
-        print(f"hazard: {hazard}")
+        print(f"hazard: {hazard}\n")
     what = "right" if verdict.ok else "WRONG"
     print(
         f"{what}: {verdict.title}: largest error {verdict.worst:.2f} of what rounding allows, "
-        f"{len(verdict.hazards)} hazards"
+        f"{len(verdict.hazards)} hazards, against {verdict.against}"
     )
+    for ran in verdict.runs:
+        print(
+            f"  copies {ran.timing}: {'right' if ran.ok else 'WRONG'}, error {ran.worst:.2f}, "
+            f"{len(ran.hazards)} hazards, {ran.seconds:.1f} s"
+        )
+
+
+def as_json(verdict: Verdict) -> dict[str, Any]:
+    """The verdict as plain data."""
+    return {
+        "ok": verdict.ok,
+        "title": verdict.title,
+        "worst": verdict.worst,
+        "against": verdict.against,
+        "hazards": [str(hazard) for hazard in verdict.hazards],
+        "runs": [
+            {
+                "timing": ran.timing,
+                "worst": ran.worst,
+                "hazards": len(ran.hazards),
+                "seconds": round(ran.seconds, 3),
+            }
+            for ran in verdict.runs
+        ],
+    }
+
+
+def _timings(text: str | None) -> tuple[str, ...]:
+    from ..emulator.copies import TIMINGS
+
+    if text is None:
+        return TIMINGS
+    chosen = tuple(text.split(","))
+    if not set(chosen) <= set(TIMINGS):
+        raise WorkloadError(f"expected --timing of {', '.join(TIMINGS)}, not {text!r}")
+    return chosen

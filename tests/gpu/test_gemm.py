@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import pipeliner
+from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
-from pipeliner.verify import poisoned, worst_error
 
 pytestmark = pytest.mark.gpu
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 
 import numpy as np
 
+from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.api import build, pipeline_with
 from pipeliner.compiled import Kernel
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
-from pipeliner.verify import poisoned, worst_error
 
 FACTORS: Final[Mapping[str, Sequence[Any]]] = {
     "dtype": ("fp32", "tf32", "fp16", "fp16 in fp16", "bf16", "int8"),

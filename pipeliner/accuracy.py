@@ -1,0 +1,83 @@
+"""How far a right result may be from the exact one: rounding, and another order of its sums."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .schedules.workloads import Gemm
+
+ROUNDOFF: Final = {
+    "float64": 2.0**-53,
+    "float32": 2.0**-24,
+    "float16": 2.0**-11,
+    "bfloat16": 2.0**-8,
+}
+"""Unit roundoff: the largest relative error of rounding to nearest."""
+
+TF32_TRUNCATION: Final = 2.0**-10
+"""The tensor core reads 10 mantissa bits of a tf32 operand and ignores the rest."""
+
+SUM_FACTOR: Final = 16
+"""Allowed error of a sum, in roundoffs of ``sum(|a| |b|)``.
+
+The error of a sum of K products of normal variates is about one such unit (standard deviation);
+over all elements of a matrix of 8192^2 the largest is about six, and tensor cores truncate.
+"""
+
+POISON: Final = {"f": np.nan, "V": np.nan, "i": -85, "u": 85}
+"""What outputs hold before a run, by numpy's kind of type: an element not written shows."""
+
+
+def worst_error(gemm: Gemm, got: Any, exact: Any, magnitude: Any) -> float:
+    """The largest error over what is allowed; arrays of numpy or tensors of torch, in float64.
+
+    ``magnitude``: the product of the operands' absolute values, ``sum(|a| |b|)``.
+    """
+    if gemm.storage == "int8":
+        return 0.0 if bool((got == exact).all()) else float("inf")
+    rounding, summing = allowed(gemm)
+    got = got.astype(np.float64) if isinstance(got, np.ndarray) else got.double()
+    error = abs(got - exact) / (rounding * abs(exact) + summing * magnitude + 1e-300)
+    return float(error.max())
+
+
+def allowed(gemm: Gemm) -> tuple[float, float]:
+    """Allowed error of an element, relative to its value and to ``sum(|a| |b|)``."""
+    operands = 2 * TF32_TRUNCATION if gemm.dtype == "tfloat32" else 0.0
+    return 2 * ROUNDOFF[gemm.out], SUM_FACTOR * ROUNDOFF[gemm.accumulator] + operands
+
+
+def relative_error(got: Any, want: Any) -> float:
+    """The largest error over what another order of the same sums may make of it; numpy arrays.
+
+    Integers and booleans are equal (0) or not (infinity); NaN where only one of them is NaN.
+    """
+    if got.dtype.kind in "iub":
+        return 0.0 if bool((got == want).all()) else float("inf")
+    wide, exact = got.astype(np.float64), want.astype(np.float64)
+    wrong = ~equal(wide, exact)
+    if not wrong.any():
+        return 0.0
+    finite = exact[np.isfinite(exact)]
+    scale = float(np.abs(finite).max(initial=0.0)) or 1.0
+    unit = 4 * ROUNDOFF[str(got.dtype)] * scale
+    return float(np.abs(wide - exact)[wrong].max()) / unit
+
+
+def equal(got: Any, want: Any) -> Any:
+    """Where two arrays are equal; NaN equals NaN."""
+    same = got == want
+    if got.dtype.kind in "fV":
+        same |= np.isnan(got.astype(np.float64)) & np.isnan(want.astype(np.float64))
+    return same
+
+
+def poisoned(shape: tuple[int, ...], dtype: str) -> Any:
+    """An output in which no element is right yet."""
+    from .schedules.workloads import numpy_dtype
+
+    kind = numpy_dtype(dtype)
+    return np.full(shape, POISON[kind.kind], kind)
