@@ -48,6 +48,11 @@ _ADDRESS_ROLES: Final[dict[str, tuple[str, ...]]] = {
     "st": (WRITE,),
     "stmatrix": (WRITE,),
 }
+# Values that the lanes of a warp exchange: opaque to TVM, which must keep the lanes together.
+_EXCHANGES: Final = (
+    *(f"tirx.tvm_warp_shuffle{kind}" for kind in ("", "_up", "_down", "_xor")),
+    *(f"tirx.cuda.__shfl{kind}_sync" for kind in ("", "_up", "_down", "_xor")),
+)
 _TRANSPARENT: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.ptx.addr")
 _POINTERS: Final = ("tirx.tvm_access_ptr", "tirx.address_of", "tirx.buffer_data")
 
@@ -256,7 +261,7 @@ class _Collector:
         name = _called(node)
         if name in _POINTERS:
             self._pointer(node, None, visitor)
-        elif name in _TRANSPARENT or (name and _is_pure(node.op)):
+        elif name in (*_TRANSPARENT, *_EXCHANGES) or (name and _is_pure(node.op)):
             visitor.default_visit(node)
         elif name in _POINTER_ROLES:
             self.result.is_mma |= name in _MMA_CALLS

@@ -94,6 +94,23 @@ def test_what_touches_no_buffer_is_a_fence() -> None:
     assert effects(evaluate(T.ptx.cp.async_.wait_group(0))).is_fence
 
 
+def test_a_shuffle_reads_its_registers_alone() -> None:
+    word = at(F, 0)
+    mask = tirx.const(0xFFFFFFFF, "uint32")
+    for shuffled in (
+        T.tvm_warp_shuffle_xor(mask, word, 1, 32, 32),
+        T.tvm_warp_shuffle(mask, word, 1, 32, 32),
+        T.cuda.__shfl_xor_sync(mask, word, 1, 32),
+    ):
+        found = effects(tirx.BufferStore(ACC, tirx.Cast("float32", shuffled), [0]))
+        assert [(str(a.buffer.name), a.mode) for a in found.accesses] == [
+            ("F", READ),
+            ("ACC", WRITE),
+        ]
+        assert not found.is_fence
+        assert not found.is_opaque
+
+
 def test_atomics_read_and_write() -> None:
     call = T.cuda.atomic_add(T.address_of(at(A, 0, 0)), tirx.const(1, "float16"))
     assert names(evaluate(call)) == ({"A"}, {"A"})
