@@ -20,6 +20,7 @@ from tvm import tirx
 from tvm.ir import Range
 
 from ..errors import LoweringError
+from . import quads
 from .indexing import affine, at_lane, conjunction, is_uniform
 from .ir import (
     Buffer,
@@ -27,8 +28,11 @@ from .ir import (
     Stmt,
     TensorLoad,
     Var,
+    block,
+    buffer,
     dtype_bytes,
     i32,
+    is_global,
     seq,
     substitute,
     unrolled,
@@ -44,6 +48,20 @@ Position = Sequence[Expr]
 
 
 @dataclass(frozen=True)
+class Quad:
+    """Four lanes whose runs of two columns, of four positions, exchanged are runs of eight.
+
+    ``lane``: which of the four a thread is. ``loops``: extents of the loops over its runs of eight;
+    their last counts four of the fragment's. ``coordinates``: the tile buffer's indices of element
+    ``v`` of such a run.
+    """
+
+    lane: Expr
+    loops: tuple[int, ...]
+    coordinates: Callable[[Position, Expr], Sequence[Expr]]
+
+
+@dataclass(frozen=True)
 class Fragment:
     """How one tile buffer is held in registers.
 
@@ -51,7 +69,7 @@ class Fragment:
     elements of neighbouring columns. ``coordinates``: the tile buffer's indices of element ``v`` of
     a run. ``register``: its place in ``registers``. ``packed``: two 16-bit elements share one
     uint32, as mma.sync wants half accumulators. ``view``: the element type when the registers'
-    differs (int32 held as uint32).
+    differs (int32 held as uint32). ``quad``: the wider runs that lanes have once they exchange.
     """
 
     tile: Buffer
@@ -61,6 +79,7 @@ class Fragment:
     coordinates: Callable[[Position, Expr], Sequence[Expr]]
     register: Callable[[Position, Expr], Expr]
     packed: bool = False
+    quad: Quad | None = None
 
     @property
     def dtype(self) -> str:
@@ -125,17 +144,33 @@ def back_and_forth(inner: Expr, outer: Expr, count: int) -> Expr:
 def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
     """``nest``, which reads or writes ``fragment``'s tile, for the elements of one thread."""
     access = _access(nest, fragment)
-    position = [Var(f"e{n}", "int32") for n in range(len(fragment.loops))]
-    for var, extent in zip(position, fragment.loops):
-        analyzer.bind(var, Range(0, extent))
     free = [v for v in nest.vars if not any(uses(index, [v]) for index in access)]
-    if nest.store.buffer.same_as(fragment.tile):
-        body = _update(nest, fragment, access, position, analyzer)
-    else:
-        body = _consume(nest, fragment, access, position, analyzer)
+    position, body = _mapped(nest, fragment, access, analyzer)
     for var in reversed(free):
         body = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, body)
-    return _unroll(position, fragment.loops, body)
+    return _unroll(position, body)
+
+
+def _mapped(
+    nest: Nest, fragment: Fragment, access: Sequence[Expr], analyzer: Any
+) -> tuple[dict[Var, int], Stmt]:
+    """Loop variables over a thread's elements with their extents, and the body of the loops."""
+    if fragment.quad is not None:
+        position = _position(fragment.quad.loops, analyzer)
+        wide = _exchange(nest, fragment, fragment.quad, access, list(position), analyzer)
+        if wide is not None:
+            return position, wide
+    position = _position(fragment.loops, analyzer)
+    mapped = _update if nest.store.buffer.same_as(fragment.tile) else _consume
+    return position, mapped(nest, fragment, access, list(position), analyzer)
+
+
+def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
+    """Fresh variables for loops of these extents, known to ``analyzer``."""
+    position = {Var(f"e{n}", "int32"): extent for n, extent in enumerate(loops)}
+    for var, extent in position.items():
+        analyzer.bind(var, Range(0, extent))
+    return position
 
 
 def _access(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
@@ -178,33 +213,147 @@ def _consume(
     nest: Nest, fragment: Fragment, access: Sequence[Expr], position: Position, analyzer: Any
 ) -> Stmt:
     """A nest that stores elsewhere what it computes from the tile."""
-    width = min(fragment.run, max(1, VECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype)))
+
+    def run(column: Expr) -> Sequence[Expr]:
+        return fragment.coordinates(position, column)
+
+    vector = _widest(nest, access, run, fragment.run, analyzer)
+    store = _with_fragment(nest.store, fragment, position, vector.column, vector.values)
+    return _stored(store, vector)
+
+
+def _exchange(
+    nest: Nest,
+    fragment: Fragment,
+    quad: Quad,
+    access: Sequence[Expr],
+    position: Position,
+    analyzer: Any,
+) -> Stmt | None:
+    """A nest that stores 16-bit values, by quads; None where it then stores no more at once.
+
+    Values are computed where the elements of the tile lie, and exchanged. Every lane must take part
+    in that, so guards stand around the values and around the store. A nest that reads what it
+    stores is left alone: the lane that reads an element is not the one that stores it.
+    """
+    target, kind = nest.store.buffer, str(nest.store.buffer.dtype)
+    if not is_global(target) or dtype_bytes(kind) != 2:
+        return None
+    if any(load.source.same_as(target) for load in nest.loads()):
+        return None
+
+    def run(column: Expr) -> Sequence[Expr]:
+        return quad.coordinates(position, column)
+
+    vector = _widest(nest, access, run, quads.RUN, analyzer)
+    if vector.width <= fragment.run:
+        return None
+    pairs, row = (buffer([quads.RUN], kind, name, "local") for name in ("pairs", "row"))
+    *outer, four = position
+    filled = [
+        _fill(nest, fragment, access, [*outer, four * quads.LANES + t], pairs, t, analyzer)
+        for t in range(quads.LANES)
+    ]
+    indices = substitute(list(nest.store.indices), vector.values)
+    store = tirx.BufferStore(target, tirx.BufferLoad(row, [vector.column]), indices)
+    exchanged = quads.exchange(pairs, row, quad.lane)
+    return block("exchange", seq(*filled, exchanged, _stored(store, vector)), [pairs, row])
+
+
+def _fill(
+    nest: Nest,
+    fragment: Fragment,
+    access: Sequence[Expr],
+    position: Position,
+    pairs: Buffer,
+    t: int,
+    analyzer: Any,
+) -> Stmt:
+    """The values of a run of two columns as pair ``t`` of ``pairs``.
+
+    Where nothing is stored, other arrays may have nothing to read. The guard is the same for both
+    columns, as ``_widest`` found it so for all of the wider vector that they are part of.
+    """
+    lane = Var("v", "int32")
+    analyzer.bind(lane, Range(0, quads.PAIR))
+    values, inside = _solve(nest, access, fragment.coordinates(position, lane))
+    values = {var: analyzer.simplify(value) for var, value in values.items()}
+    value = _with_fragment(nest.store, fragment, position, lane, values).value
+    guard = _guard(_unproven(nest, inside, values, analyzer), lane, analyzer)
+    if guard is not None and any(not load.source.same_as(fragment.tile) for load in nest.loads()):
+        value = tirx.if_then_else(guard, value, tirx.const(0, str(pairs.dtype)))
+    store = tirx.BufferStore(pairs, value, [lane + t * quads.PAIR])
+    return vectorized("v", quads.PAIR, lambda v: at_lane(store, lane, v))
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """``width`` neighbouring elements of a run that are stored at once, under ``guard``.
+
+    Element ``lane`` of vector ``base`` of ``rounds`` is ``column`` of the run; ``values``: the
+    nest's variables there.
+    """
+
+    width: int
+    rounds: int
+    lane: Var
+    base: Var
+    column: Expr
+    values: Mapping[Var, Expr]
+    guard: Expr | None
+
+
+def _widest(
+    nest: Nest,
+    access: Sequence[Expr],
+    coordinates: Callable[[Expr], Sequence[Expr]],
+    run: int,
+    analyzer: Any,
+) -> _Vector:
+    """The widest vectors of a run of the tile, at ``coordinates``, that ``nest`` can store."""
+    width = min(run, max(1, VECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype)))
     while True:
         lane, base = Var("v", "int32"), Var("u", "int32")
         analyzer.bind(lane, Range(0, width))
-        analyzer.bind(base, Range(0, fragment.run // width))
+        analyzer.bind(base, Range(0, run // width))
         column = base * width + lane
-        values, inside = _solve(nest, access, fragment.coordinates(position, column))
+        values, inside = _solve(nest, access, coordinates(column))
         values = {var: analyzer.simplify(value) for var, value in values.items()}
-        store = _with_fragment(nest.store, fragment, position, column, values)
-        guards = unproven_all(
-            [analyzer.simplify(part) for part in inside]
-            + [substitute(part, values) for part in nest.predicate],
-            analyzer,
-        )
+        indices = substitute(list(nest.store.indices), values)
+        guards = _unproven(nest, inside, values, analyzer)
         if width == 1 or (
-            is_contiguous(store.buffer, store.indices, lane, width)
+            is_contiguous(nest.store.buffer, indices, lane, width)
             and all(is_uniform(part, lane, width) for part in guards)
         ):
-            break
+            guard = _guard(guards, lane, analyzer)
+            return _Vector(width, run // width, lane, base, column, values, guard)
         width //= 2
-    guard = conjunction([analyzer.simplify(at_lane(part, lane, 0)) for part in guards])
-    moved = vectorized("v", width, lambda v: at_lane(store, lane, v))
-    body = moved if guard is None else tirx.IfThenElse(guard, moved, None)
-    rounds = fragment.run // width
-    if rounds == 1:
+
+
+def _stored(store: Any, vector: _Vector) -> Stmt:
+    """``store`` of one element of a run, for every vector of the run."""
+    lane, base = vector.lane, vector.base
+    moved = vectorized("v", vector.width, lambda v: at_lane(store, lane, v))
+    body = moved if vector.guard is None else tirx.IfThenElse(vector.guard, moved, None)
+    if vector.rounds == 1:
         return substitute(body, {base: i32(0)})
-    return unrolled("u", rounds, lambda u: substitute(body, {base: u}))
+    return unrolled("u", vector.rounds, lambda u: substitute(body, {base: u}))
+
+
+def _guard(parts: Sequence[Expr], lane: Var, analyzer: Any) -> Expr | None:
+    """All of ``parts``, which are the same for every ``lane``."""
+    return conjunction([analyzer.simplify(at_lane(part, lane, 0)) for part in parts])
+
+
+def _unproven(
+    nest: Nest, inside: Sequence[Expr], values: Mapping[Var, Expr], analyzer: Any
+) -> list[Expr]:
+    """What is left to check of ``inside`` and of the nest's predicate where it has ``values``."""
+    return unproven_all(
+        [analyzer.simplify(part) for part in inside]
+        + [substitute(part, values) for part in nest.predicate],
+        analyzer,
+    )
 
 
 def _update(
@@ -219,13 +368,7 @@ def _update(
             values, inside = _solve(nest, access, fragment.coordinates(position, i32(v)))
             old = fragment.read(position, i32(v))
             value = _with_fragment(nest.store, fragment, position, i32(v), values).value
-            guard = conjunction(
-                unproven_all(
-                    [analyzer.simplify(part) for part in inside]
-                    + [substitute(part, values) for part in nest.predicate],
-                    analyzer,
-                )
-            )
+            guard = conjunction(_unproven(nest, inside, values, analyzer))
             new.append(value if guard is None else tirx.if_then_else(guard, value, old))
         parts.append(fragment.write(position, start, new))
     return seq(*parts)
@@ -243,8 +386,8 @@ def _with_fragment(
     return substitute(replaced, values)
 
 
-def _unroll(position: Sequence[Var], extents: Sequence[int], body: Stmt) -> Stmt:
-    for var, extent in reversed(list(zip(position, extents))):
+def _unroll(position: Mapping[Var, int], body: Stmt) -> Stmt:
+    for var, extent in reversed(list(position.items())):
         if extent == 1:
             body = substitute(body, {var: i32(0)})
         else:

@@ -18,7 +18,8 @@ from tvm import tirx
 
 from ..errors import LoweringError
 from ..plan import MatmulPlan
-from .fragments import Fragment, power_of_two
+from . import quads
+from .fragments import Fragment, Quad, power_of_two
 from .ir import Buffer, Expr, buffer, dtype_bytes, substitute
 from .layouts import ROW_MAJOR, Swizzle, by_row, by_run, by_word
 from .patterns import Matmul, Operand
@@ -190,21 +191,45 @@ class Warp:
         packed = self.acc_type == "f16"
         kind = {"f16": "uint32", "f32": "float32", "s32": "uint32"}[self.acc_type]
         registers = buffer([total // 2 if packed else total], kind, name, "local")
-        g = tirx.floordiv(self.lane, 4)
 
         def coordinates(position: Sequence[Expr], v: Expr) -> list[Expr]:
             i, half, group = position
-            row = self.row0 + self.rows.of_tile(i, half, g)
-            column = self.col0 + columns.of_thread(group, self.lane, v)
-            values = {**matmul.split(matmul.m, row), **matmul.split(matmul.n, column)}
-            return [substitute(index, values) for index in matmul.acc_indices]
+            return self._indices(i, half, columns.of_thread(group, self.lane, v))
 
         def register(position: Sequence[Expr], v: Expr) -> Expr:
             i, half, group = position
             return (i * 2 + half) * per_row + group * columns.run + v
 
         loops = (self.ti, 2, per_row // columns.run)
-        return Fragment(matmul.acc, registers, loops, columns.run, coordinates, register, packed)
+        return Fragment(
+            matmul.acc,
+            registers,
+            loops,
+            columns.run,
+            coordinates,
+            register,
+            packed,
+            self._quad(),
+        )
+
+    def _quad(self) -> Quad | None:
+        """The runs of a quad of lanes where a lane alone has the two columns of a tile."""
+        if self.columns.run != 2 or self.tj % quads.LANES:
+            return None
+        q = tirx.floormod(self.lane, quads.LANES)
+
+        def coordinates(position: Sequence[Expr], v: Expr) -> list[Expr]:
+            i, half, four = position
+            return self._indices(i, half, (four * quads.LANES + q) * quads.RUN + v)
+
+        return Quad(q, (self.ti, 2, self.tj // quads.LANES), coordinates)
+
+    def _indices(self, i: Expr, half: Expr, column: Expr) -> list[Expr]:
+        """The accumulator's indices of a column of the warp tile in a row of this lane."""
+        matmul = self.matmul
+        row = self.row0 + self.rows.of_tile(i, half, tirx.floordiv(self.lane, 4))
+        values = {**matmul.split(matmul.m, row), **matmul.split(matmul.n, self.col0 + column)}
+        return [substitute(index, values) for index in matmul.acc_indices]
 
     def accumulators(self, i: Expr, j: Expr) -> list[Expr]:
         """The registers that the instruction on tile ``(i, j)`` reads and writes."""
