@@ -15,8 +15,10 @@ import tvm_ffi
 from tvm import tirx
 
 from . import knobs, nvcc
+from .cuda_lines import CudaLines, cuda_lines
 from .emulator import Emulation, emulate, lower_for_emulation
-from .errors import PlanError, TargetError, ToolError, WorkloadError
+from .emulator.report import CudaLine
+from .errors import InternalError, PlanError, TargetError, ToolError, WorkloadError
 from .passes.ir import buffer_bytes, walk
 from .passes.lower import PIPELINE
 from .plan import PLAN_ATTR, KernelPlan
@@ -81,6 +83,22 @@ class Kernel:
         raise WorkloadError(f"cannot show CUDA of '{self.name}': nothing in it is bound to threads")
 
     @cached_property
+    def cuda_lines(self) -> CudaLines:
+        """The statements that each line of ``cuda`` was printed from, and where they come from."""
+        lines = cuda_lines(self.lowered, self.target)
+        if lines.source != self.cuda:
+            raise InternalError(
+                f"cannot find the lines of '{self.name}': its CUDA is not what its lowered form "
+                "prints; this is a bug in pipeliner"
+            )
+        return lines
+
+    @property
+    def annotated_cuda(self) -> str:
+        """``cuda`` with the origin of each line behind it: op, stage, phase, iteration, slots."""
+        return self.cuda_lines.annotated()
+
+    @cached_property
     def ptx(self) -> str:
         """The PTX that nvcc makes of it."""
         return nvcc.compile_cuda(self.cuda, self.arch, "ptx").data.decode()
@@ -105,7 +123,11 @@ class Kernel:
 
         The result has the outputs by name and every hazard met; ``options``: ``pipeliner.emulate``.
         """
-        return emulate(self.lowered, arrays, **options)
+
+        def line(kernel: str, number: int) -> CudaLine | None:
+            return self.cuda_lines.find(kernel, number)  # CUDA is printed for a hazard alone
+
+        return emulate(self.lowered, arrays, lines=line, **options)
 
     def export(self, path: str | Path) -> None:
         """Write a shared library that TVM's runtime loads without pipeliner.

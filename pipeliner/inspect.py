@@ -100,14 +100,17 @@ def trace(func: Any, target: Any, request: Request) -> list[PassRun]:
     return seen.runs
 
 
-def emit(kernel: Any, kind: str) -> str:
-    """One view of a kernel as text; ``kind`` is one of ``EMIT``."""
+def emit(kernel: Any, kind: str, *, annotate: bool = False) -> str:
+    """One view of a kernel as text; ``kind`` is one of ``EMIT``.
+
+    ``annotate``: CUDA with the origin of each line behind it.
+    """
     if kind == "tir":
         return str(kernel.function.script())
     if kind == "plan":
         return str(kernel.plan.explain())
     if kind == "cuda":
-        return str(kernel.cuda)
+        return str(kernel.annotated_cuda if annotate else kernel.cuda)
     if kind == "ptx":
         return str(kernel.ptx)
     if kind == "sass":

@@ -27,7 +27,7 @@ LAYERS = [
     {"cost", "emulator", "explain"},
     {"passes"},
     {"schedules"},
-    {"compiled", "api", "accuracy"},
+    {"compiled", "api", "accuracy", "cuda_lines"},
     {"inspect", "verification", "doctor", "peers"},
     {"bench"},
     {"commands"},

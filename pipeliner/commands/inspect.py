@@ -35,6 +35,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         help="the passes that changed the IR, as diffs; only those with NAME in their name",
     )
+    parser.add_argument(
+        "--annotate",
+        action="store_true",
+        help="CUDA with the op, stage, phase, iteration and slots of each line behind it",
+    )
     parser.add_argument("-o", "--output", metavar="DIR", help="write files instead of stdout")
 
 
@@ -44,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
     unknown = [kind for kind in kinds if kind not in _KINDS]
     if unknown:
         raise WorkloadError(f"expected --emit to be of {', '.join(_KINDS)}, not {unknown[0]!r}")
+    if args.annotate and "cuda" not in kinds:
+        raise WorkloadError("cannot annotate: expected cuda among what --emit names")
     with console.progress("loading TVM"):
         from ..inspect import SUFFIXES, emit
 
@@ -54,7 +61,7 @@ def run(args: argparse.Namespace) -> int:
     folder = _folder(args.output)
     for kind in kinds:
         with console.progress(f"making {kind}"):
-            text = emit(kernel, kind)
+            text = emit(kernel, kind, annotate=args.annotate)
         if folder is not None:
             _write(folder / f"{kernel.name}.{SUFFIXES[kind]}", text)
         elif kind in _LANGUAGES:

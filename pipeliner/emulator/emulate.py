@@ -10,6 +10,8 @@ import numpy as np
 from tvm import ir, tirx
 
 from ..errors import EmulatorError
+from ..plan import PLAN_ATTR, KernelPlan, SmemPlan
+from .blame import Blame, Lines
 from .buffers import Memory
 from .compiler import CompiledKernel, compile_kernel
 from .copies import TIMINGS
@@ -35,6 +37,7 @@ def emulate(
     timing: str = "late",
     seed: int = 0,
     blocks: Iterable[Block] | None = None,
+    lines: Lines | None = None,
 ) -> Emulation:
     """Run one call of a lowered function, CTA by CTA, and judge it.
 
@@ -55,6 +58,9 @@ def emulate(
         Of the random timing: the same seed gives the same run.
     blocks
         blockIdx (x, y, z) of the CTAs to run; all by default.
+    lines
+        The CUDA of a statement, asked for the statements of hazards alone: device function and
+        number of the statement in it, as ``CudaLines.find`` takes them.
 
     Returns
     -------
@@ -83,7 +89,16 @@ def emulate(
             compiled[launch.kernel] = compile_kernel(kernels[launch.kernel])
         stats += _run_kernel(compiled[launch.kernel], launch, hazards, timing, rng, chosen)
     outputs = {p.name: env[p] for p in host.params if isinstance(env[p], np.ndarray)}
-    return Emulation(outputs, tuple(hazards.found.values()), tuple(stats))
+    smem = _smem(host)
+    blames = {name: Blame(kernel, smem, lines) for name, kernel in compiled.items()}
+    explained = tuple(blames[h.kernel].explain(h) for h in hazards.found.values())
+    return Emulation(outputs, explained, tuple(stats))
+
+
+def _smem(host: Any) -> SmemPlan:
+    """The arena as it was planned, where it was."""
+    text = (host.attrs or {}).get(PLAN_ATTR)
+    return SmemPlan() if text is None else KernelPlan.from_json(str(text)).smem
 
 
 def _split(mod: Any, entry: str | None) -> tuple[Any, dict[str, Any]]:

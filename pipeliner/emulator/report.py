@@ -167,7 +167,9 @@ def _brief(site: Site) -> str:
 
 
 def _shortened(text: str) -> str:
-    return text if len(text) <= _WIDTH else f"{text[: _WIDTH - 4]} ..."
+    """``text`` without its middle where it is long: an address stands at the end of a line."""
+    half = (_WIDTH - 5) // 2
+    return text if len(text) <= _WIDTH else f"{text[:half]} ... {text[-half:]}"
 
 
 @dataclass(frozen=True)

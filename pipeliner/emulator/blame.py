@@ -1,0 +1,93 @@
+"""Hazards in the user's terms: the buffer in the arena, the lines of the CUDA, aliased space.
+
+On the device all dynamic shared memory is one allocation. Which buffer a byte of it belongs to
+follows from the plan of the arena and from what the statement's origin says that it touches. Two
+statements that conflict on bytes of two different buffers show that the arena let these share space
+and nothing orders one's end before the other's beginning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, TypeAlias
+
+from ..plan import SmemBuffer, SmemPlan
+from .compiler import CompiledKernel
+from .machine import SiteInfo
+from .report import CudaLine, Hazard, Life, Site
+
+Lines: TypeAlias = "Callable[[str, int], CudaLine | None]"
+"""The CUDA of a statement, by its device function and its number there."""
+
+_SYNCHRONISATION: Final = ("barrier", "commit", "wait")
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What is known of one kernel: ``lines`` of its CUDA, None where nobody can tell."""
+
+    kernel: CompiledKernel
+    smem: SmemPlan = field(default_factory=SmemPlan)
+    lines: Lines | None = None
+
+    def explain(self, hazard: Hazard) -> Hazard:
+        """``hazard`` with its CUDA lines and its buffer, aliasing told from other conflicts."""
+        other = None if hazard.other is None else self._with_lines(hazard.other)
+        hazard = replace(hazard, site=self._with_lines(hazard.site), other=other)
+        if hazard.buffer not in {memory.name for memory in self.kernel.shared}:
+            return hazard
+        here = self._candidates(hazard.site, hazard.offset)
+        there = here if other is None else self._candidates(other, hazard.offset)
+        if here and there and not here.keys() & there.keys():
+            return self._aliased(hazard, next(iter(here)), next(iter(there)))
+        shared = [name for name in here if name in there] or [*here, *there]
+        return self._about(hazard, shared[0]) if len(set(shared)) == 1 else hazard
+
+    def _with_lines(self, site: Site) -> Site:
+        if self.lines is None or site.number is None:
+            return site
+        return replace(site, cuda=self.lines(self.kernel.name, site.number))
+
+    def _candidates(self, site: Site, offset: int) -> Mapping[str, None]:
+        """The buffers that ``site`` touches and that may hold the byte, in the origin's order."""
+        touched = dict.fromkeys(site.origin.buffers if site.origin else ())
+        holding = {
+            name: None
+            for name in touched
+            if (place := self._place(name)) is None or _holds(place, offset - self.kernel.arena)
+        }
+        return holding or touched
+
+    def _about(self, hazard: Hazard, name: str) -> Hazard:
+        """``hazard`` by the name of the buffer, its offset counted from the buffer's start."""
+        place = self._place(name)
+        start = 0 if place is None else self.kernel.arena + place.offset
+        return replace(hazard, buffer=name, offset=hazard.offset - start)
+
+    def _aliased(self, hazard: Hazard, here: str, there: str) -> Hazard:
+        detail = f"{here} and {there} share this byte of '{hazard.buffer}' and nothing orders them"
+        lives = (self._life(here), self._life(there))
+        return replace(self._about(hazard, here), kind="aliasing", detail=detail, lives=lives)
+
+    def _life(self, name: str) -> Life:
+        uses = [info for info in self.kernel.sites if _uses(info, name)]
+        first, last = (
+            self._with_lines(Site(info.statement(), info.origin, (), info.number))
+            for info in (uses[0], uses[-1])
+        )
+        place = self._place(name)
+        offset, size = (-1, 0) if place is None else (place.offset, place.bytes)
+        return Life(name, offset, size, first, last)
+
+    def _place(self, name: str) -> SmemBuffer | None:
+        return next((buffer for buffer in self.smem.buffers if buffer.buffer == name), None)
+
+
+def _holds(place: SmemBuffer, offset: int) -> bool:
+    return place.offset <= offset < place.offset + place.bytes
+
+
+def _uses(info: SiteInfo, name: str) -> bool:
+    origin = info.origin
+    return origin is not None and name in origin.buffers and origin.kind not in _SYNCHRONISATION
