@@ -19,7 +19,7 @@ that its loads can be issued iterations ahead. ``direct``: the op stays as it is
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import sym, tirx
@@ -51,6 +51,8 @@ from .kernels import with_block, with_bodies
 from .patterns import Copy
 from .staging import split_loads
 
+NO_SHARE: Final = "a thread's share is not a fixed number of elements, or too many"
+
 
 def lower_copies(func: Any, plan: KernelPlan) -> Any:
     """``func`` with each copy op carried out by the mechanism that ``plan`` gives it.
@@ -62,7 +64,7 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
     staged = {name for name, copy in copies.items() if copy.mechanism == "register"}
     if not copies and not streamed:
         return func
-    analyzer = _ranges(func.body)
+    analyzer = loop_ranges(func.body)
 
     def loop(node: Any) -> Any:
         body = node.body
@@ -101,7 +103,7 @@ def _streamed(plan: KernelPlan) -> set[str]:
     }
 
 
-def _ranges(body: Stmt) -> Any:
+def loop_ranges(body: Stmt) -> Any:
     """An analyzer that knows the range of every loop."""
     analyzer = sym.Analyzer()
 
@@ -112,6 +114,19 @@ def _ranges(body: Stmt) -> Any:
     return analyzer
 
 
+def obstacles(name: str, stmt: Stmt, written: frozenset[Buffer], analyzer: Any) -> tuple[str, str]:
+    """Why cp.async and why registers cannot make the bound copy ``stmt``; empty where they can.
+
+    ``written``: the buffers that its loop writes. ``analyzer``: from ``loop_ranges``.
+    """
+    no_cp_async = ""
+    try:
+        as_cp_async(name, stmt, analyzer)
+    except LoweringError as err:
+        no_cp_async = str(err).partition(": ")[2]
+    return no_cp_async, "" if split_loads(name, stmt, written) else NO_SHARE
+
+
 def _lower(
     name: str, stmt: Stmt, plan: CopyPlan, written: frozenset[Buffer], analyzer: Any
 ) -> tuple[list[Stmt], list[Buffer]]:
@@ -119,10 +134,7 @@ def _lower(
         return _in_parts(name, as_cp_async(name, stmt, analyzer), plan.parts), []
     halves = split_loads(name, stmt, written)
     if halves is None:
-        raise LoweringError(
-            f"cannot move copy '{name}' through registers: a thread's share is not a fixed number "
-            "of elements"
-        )
+        raise LoweringError(f"cannot move copy '{name}' through registers: {NO_SHARE}")
     load, store, buffers = halves
     return [op_stmt(f"{name}.load", load), op_stmt(f"{name}.store", store)], buffers
 

@@ -87,6 +87,7 @@ def _vector(name: str, store: Any, lane: Var, lanes: int, analyzer: Any) -> Stmt
         _aligned(store.buffer, store.indices, lane, lanes, analyzer),
         _aligned(load.source, load.indices, lane, lanes, analyzer),
     )
+    cut = 0
     for size in SIZES:
         width = size // element
         if width < 1 or lanes % width or aligned % width:
@@ -97,10 +98,16 @@ def _vector(name: str, store: Any, lane: Var, lanes: int, analyzer: Any) -> Stmt
             store, load, mask, lane, base * width if rounds > 1 else i32(0), width, analyzer
         )
         if call is None:
+            cut = size
             continue
         if rounds == 1:
             return call
         return unrolled("u", rounds, functools.partial(at_lane, call, base))
+    if cut:
+        raise LoweringError(
+            f"cannot copy '{name}' by cp.async: it moves 4, 8 or 16 bytes, here what to leave out "
+            f"begins or changes inside {cut}"
+        )
     raise LoweringError(
         f"cannot copy '{name}' by cp.async: it moves 4, 8 or 16 bytes, here {aligned * element} "
         f"bytes are provably aligned and {lanes * element} contiguous"

@@ -9,6 +9,7 @@ from typing import Any
 from tvm import tirx
 
 from ..kernel import CopyInfo, MatmulInfo, StatementInfo
+from .copies import obstacles
 from .costs import cost_of
 from .effects import classify, effects
 from .indexing import affine, alignment, offset, strides
@@ -104,10 +105,13 @@ class _Move:
         return min(alignment(known.base), declared)
 
 
-def bound_copy(name: str, stmt: Stmt, threads: int) -> CopyInfo | None:
+def bound_copy(
+    name: str, stmt: Stmt, threads: int, written: frozenset[Buffer], analyzer: Any
+) -> CopyInfo | None:
     """The values of a statement in which the user's threads only move elements to shared memory.
 
-    Its box is what it moves, as rows of one vector each.
+    Its box is what it moves, as rows of one vector each. ``written``: the buffers that its loop
+    writes. ``analyzer``: knows the ranges of all loops.
     """
     moves: list[_Move] = []
     if not _collect_moves(stmt, 1, 1, None, moves) or not moves:
@@ -118,6 +122,7 @@ def bound_copy(name: str, stmt: Stmt, threads: int) -> CopyInfo | None:
         return None
     load, mask = loaded
     total = sum(move.times * move.lanes for move in moves)
+    no_cp_async, no_register = obstacles(name, stmt, written, analyzer)
     return CopyInfo(
         op=name,
         src=str(load.source.name),
@@ -134,6 +139,8 @@ def bound_copy(name: str, stmt: Stmt, threads: int) -> CopyInfo | None:
         ),
         masked=bool(mask),
         bound=True,
+        no_cp_async=no_cp_async,
+        no_register=no_register,
     )
 
 

@@ -20,8 +20,10 @@ from tvm import tirx
 
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .candidates import Context, why_not
+from .copies import loop_ranges
 from .costs import WARP
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
+from .effects import WRITE, effects
 from .ir import (
     Buffer,
     ForKind,
@@ -65,7 +67,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
     """``func`` with its candidate loops in op form, and what they hold."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
     hoisted = hoist_initialisation(func.body)
-    found = _Finder(func, threads, Uniformity(hoisted))
+    found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted))
     body = found.visit(hoisted, Context())
     axes = [str(tag) for tag in found.thread_tags]
     info = KernelInfo(
@@ -91,6 +93,7 @@ class _Finder:
     func: Any
     threads: dict[Var, int]
     uniformity: Uniformity
+    ranges: Any
     loops: list[LoopInfo] = field(default_factory=list)
     declined: list[tuple[str, str]] = field(default_factory=list)
     grid: list[int | None] = field(default_factory=list)
@@ -180,7 +183,8 @@ class _Finder:
             realize = body
             body = body.block.body
         body, extra = inline_bindings(body)
-        ops = [self._op(part) for part in statements(body)]
+        written = frozenset(effects(body).buffers(WRITE))
+        ops = [self._op(part, written) for part in statements(body)]
         rings = [] if realize is None else list(realize.block.alloc_buffers)
         rings += extra
         self.rings.update(rings)
@@ -193,7 +197,9 @@ class _Finder:
             new = block("", new, extra)
         return _renamed(with_bodies(loop, [new]), info.name)
 
-    def _op(self, stmt: Stmt) -> tuple[Stmt, CopyInfo | MatmulInfo | StatementInfo]:
+    def _op(
+        self, stmt: Stmt, written: frozenset[Buffer]
+    ) -> tuple[Stmt, CopyInfo | MatmulInfo | StatementInfo]:
         name = self._unique(hint(stmt))
         nest = as_nest(stmt)
         unbound = nest is not None and not uses(stmt, self.threads)
@@ -207,7 +213,7 @@ class _Finder:
                 self.ops[name] = matmul
                 return op_stmt(name, stmt), matmul_info(name, matmul)
         threads = math.prod(self.threads.values()) if self.threads else 1
-        bound = bound_copy(name, stmt, threads)
+        bound = bound_copy(name, stmt, threads, written, self.ranges)
         if bound is not None:
             return op_stmt(name, stmt), bound
         return op_stmt(name, stmt), statement_info(name, stmt, threads, not unbound)

@@ -80,8 +80,8 @@ def _split(stmt: Stmt, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stm
         return seq(*[h[0] for h in halves if h]), seq(*[h[1] for h in halves if h])
     if isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
         inner = _split(stmt.then_case, loops, stage)
-        if inner is None or _loads(stmt.condition):
-            return None
+        if inner is None or not all(map(stage.may_load, _loads(stmt.condition))):
+            return None  # both halves ask for it
         return (
             tirx.IfThenElse(stmt.condition, inner[0], None),
             tirx.IfThenElse(stmt.condition, inner[1], None),

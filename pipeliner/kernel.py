@@ -19,6 +19,8 @@ class CopyInfo:
     largest power of two, in elements, that provably divides the source offset of each row start of
     the box when moving along the source's contiguous dimension (1: nothing known). ``masked``:
     reads outside the source are replaced by zero. ``bound``: the user distributed it over threads.
+    ``no_cp_async``, ``no_register``: why that mechanism cannot make it as it is distributed, or
+    empty.
     """
 
     op: str
@@ -33,6 +35,8 @@ class CopyInfo:
     aligned: int
     masked: bool
     bound: bool
+    no_cp_async: str = ""
+    no_register: str = ""
 
     @property
     def elements(self) -> int:

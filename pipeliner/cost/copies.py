@@ -115,6 +115,8 @@ def _mechanism(
     if asked == "cp_async":
         error = PlanError if machine.has_cp_async else TargetError
         raise error(f"cannot copy '{copy.op}' by cp_async: {obstacle}")
+    if copy.no_register:
+        return "direct", f"as it is written: {obstacle}; in registers, {copy.no_register}"
     return "register", f"through registers: {obstacle}"
 
 
@@ -125,7 +127,7 @@ def _cp_async_obstacle(copy: CopyInfo, vector: int, machine: Machine) -> str | N
         return f"cp.async writes shared memory, '{copy.dst}' is in {copy.dst_scope}"
     if vector not in CP_ASYNC_BYTES:
         return f"cp.async moves 4, 8 or 16 bytes, here only {vector} are provably aligned"
-    return None
+    return copy.no_cp_async or None
 
 
 def _layout(

@@ -326,6 +326,68 @@ def loaded_condition(
 
 
 @T.prim_func(s_tir=True)
+def rows_from_the_third_byte(A: T.Buffer((8, 512), "int8"), C: T.Buffer((8, 64), "int32")):
+    """Rows whose first two bytes count as zero: the mask changes inside a vector of eight."""
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            for k in T.serial(8):
+                with T.sblock("tile"):
+                    S = T.sblock_alloc_buffer((512,), "int8", scope="shared")
+                    with T.sblock("S"):
+                        for v in T.vectorized(8):
+                            S[tx * 8 + v] = T.if_then_else(
+                                tx * 8 + v >= 2, A[k, tx * 8 + v], T.int8(0)
+                            )
+                    with T.sblock("sum"):
+                        C[k, tx] = T.Cast("int32", S[504 - tx * 8]) + T.Cast(
+                            "int32", S[507 - tx * 8]
+                        )
+
+
+@T.prim_func(s_tir=True)
+def reset_in_each_row(A: T.Buffer((8, 64), "float32"), C: T.Buffer((8, 64), "float32")):
+    """A statement that takes no time: it sets a register to a constant."""
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            with T.sblock("cta"):
+                last = T.sblock_alloc_buffer((1,), "float32", scope="local")
+                for k in T.serial(8):
+                    with T.sblock("reset"):
+                        last[0] = T.float32(0)
+                    with T.sblock("load"):
+                        if tx < 40:
+                            last[0] = A[k, tx]
+                    with T.sblock("store"):
+                        C[k, tx] = last[0]
+
+
+@T.prim_func(s_tir=True)
+def counted_rows(
+    A: T.Buffer((2, 8, 64), "float32"),
+    trips: T.Buffer((2,), "int32"),
+    C: T.Buffer((2, 64), "float32"),
+):
+    """Each CTA loads from memory how many rows it reads, and reads them twice."""
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for bx in T.thread_binding(2, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            with T.sblock("cta"):
+                S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+                acc = T.sblock_alloc_buffer((1,), "float32", scope="local")
+                acc[0] = T.float32(0)
+                for t in T.serial(2):
+                    for k in T.serial(trips[bx]):
+                        with T.sblock("tile"):
+                            with T.sblock("S"):
+                                S[tx] = A[bx, k, tx]
+                            with T.sblock("sum"):
+                                acc[0] = acc[0] + S[63 - tx]
+                C[bx, tx] = acc[0]
+
+
+@T.prim_func(s_tir=True)
 def reversed_rows(a: T.handle, c: T.handle, n: T.int32):
     """n rows through shared memory: the smallest tile loop with a dynamic trip count."""
     T.func_attr({"global_symbol": "main", "tirx.noalias": True})

@@ -49,7 +49,8 @@ def test_f11_shared_traffic_under_a_uniform_condition(name: str) -> None:
         check(case.build(), inputs, case.reference(inputs))
 
 
-def test_condition_loaded_from_a_buffer() -> None:
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
+def test_condition_loaded_from_a_buffer(arch: str) -> None:
     """Peers crash on a loop guarded by a loaded value; ours must see that it is the same in every thread
     of the CTA."""
     inputs = {
@@ -58,7 +59,18 @@ def test_condition_loaded_from_a_buffer() -> None:
         "C": np.zeros((16, 64), "float32"),
     }
     truth = {"C": np.where(inputs["keep"][:, None] > 0, inputs["A"][:, ::-1], 0).astype("float32")}
-    check(functions.loaded_condition, inputs, truth)
+    check(functions.loaded_condition, inputs, truth, target=arch)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 4])
+def test_trip_count_loaded_from_a_buffer_in_a_loop(depth: int) -> None:
+    """Indices of the last iteration then hold a loaded value: barriers are placed all the same."""
+    trips = np.array([0, 5], "int32")
+    inputs = {"A": data(2, 8, 64), "trips": trips}
+    sums = [2 * inputs["A"][bx, :count].sum(0) for bx, count in enumerate(trips)]
+    truth = {"C": np.stack(sums)[:, ::-1].copy()}
+    plan = check(functions.counted_rows, inputs, truth, depth=depth)
+    assert plan.pipelined
 
 
 @pytest.mark.parametrize("gap", [2, 3])

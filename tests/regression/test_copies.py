@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import pipeliner
+from pipeliner.errors import PlanError
 from pipeliner.plan import CopyPlan, KernelPlan
 
 from ..corpus.annotated import gemm, simt_gemm
@@ -120,6 +121,19 @@ def test_f24_double_buffer_scope_is_a_request() -> None:
     inputs = gemm_inputs()
     loop = pipelined_loop(check(functions.double_buffered_gemm(), inputs, product(inputs)))
     assert min(loop.ring("A_shared").depth, loop.ring("B_shared").depth) >= 2
+
+
+def test_a_mask_that_leaves_out_the_start_of_a_vector_is_no_source_size() -> None:
+    """cp.async leaves out the end of a vector, never its start; a copy that needs it must go through
+    registers, and be refused where cp.async is asked for."""
+    inputs = {"A": data(8, 512, dtype="int8")}
+    masked = np.where(np.arange(512) >= 2, inputs["A"], 0).astype("int32")
+    columns = np.arange(64)
+    truth = {"C": masked[:, 504 - columns * 8] + masked[:, 507 - columns * 8]}
+    plan = check(functions.rows_from_the_third_byte, inputs, truth, tolerance=0)
+    assert copy_of(plan, "A").mechanism == "register"
+    with pytest.raises(PlanError, match="begins or changes inside 4"):
+        pipeliner.pipeline(functions.rows_from_the_third_byte, "sm_80", mechanism="cp_async")
 
 
 def test_vectors_of_the_user_survive() -> None:
