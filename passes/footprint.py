@@ -127,6 +127,8 @@ def _ranges(
         ir.walk(expr, ir.Var, found.add)
     ranges: dict[Any, tuple[int, int]] = {}
     for var in found - set(local):
+        if ir.is_buffer_var(var):
+            return None  # an element of it is loaded
         bound = prover.const_int_bound(var)
         low, high = int(bound.min_value), int(bound.max_value)
         if high - low >= MAX_POINTS:

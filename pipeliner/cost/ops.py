@@ -123,7 +123,7 @@ def _statement_cost(info: StatementInfo, half: str, machine: Machine, rate: floa
     name, busiest = usage.busiest()
     pipe: Pipe = "alu"
     latency = machine.fp32_latency
-    if name == "tensor":
+    if name == "tensor" and busiest > 0:
         pipe, latency = "tensor", max(rate.latency for rate in machine.mmas)
     elif name in ("fma", "issue"):
         pipe = "fma"

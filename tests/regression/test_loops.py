@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import shutil
 
+import numpy as np
 import pytest
 
 import pipeliner
@@ -40,6 +41,14 @@ def test_f13_dynamic_k_that_is_not_a_multiple_of_the_tile(k: int) -> None:
     inputs = {**gemm_inputs(k), "n": k}
     func = functions.dynamic_k_gemm([], multiple=1)
     right_or_refused(func, inputs, product(inputs), "[AB]_shared")
+
+
+@pytest.mark.parametrize("arch", ["sm_75", "sm_80"])
+def test_a_statement_that_takes_no_time(arch: str) -> None:
+    """The cost model has a pipe for it, also on a GPU whose tensor cores it knows nothing of."""
+    inputs = {"A": data(8, 64)}
+    truth = {"C": np.where(np.arange(64) < 40, inputs["A"], 0).astype("float32")}
+    check(functions.reset_in_each_row, inputs, truth, target=arch)
 
 
 def test_f18_epilogue_does_not_multiply_the_compute() -> None:
