@@ -32,6 +32,7 @@ class Access:
         self.wmma_shape: tuple[int, int, int] | None = None
         self.access_sizes: set[int] = set()
         self.namespace: dict[str, Any] = {}
+        self.matrix_memories: set[Memory] = set()  # registers that wgmma uses asynchronously
         self._views: dict[tuple[Memory, str], str] = {}
 
     @abstractmethod
@@ -210,6 +211,7 @@ class Access:
         view = self.view(ref.memory, ref.dtype)
         lanes = max(width, at.lanes)
         d = self.writer.depth
+        self._note_touch(ref, view, at, width)
         if ref.memory.space == "local":
             if at.const is not None and width == 1:
                 return Val(self.register(ref, int(at.const)), ref.dtype, 1, True, d, False)
@@ -220,6 +222,11 @@ class Access:
         if not varying and lanes == 1 and not is_float(ref.dtype):
             text = f"{'bool' if ref.dtype == 'bool' else 'int'}({text})"
         return Val(text, ref.dtype, lanes, varying, d, False)
+
+    def _note_touch(self, ref: BufferRef, view: str, at: Val, width: int) -> None:
+        """Accesses to registers that a wgmma may be using are checked."""
+        if ref.memory in self.matrix_memories:
+            self.writer.emit(f"hopper.touch(s, {view}, {at.text}, {width}, {self.mask})")
 
     def register(self, ref: BufferRef, at: int) -> str:
         """Text of one register of every thread."""
@@ -241,6 +248,7 @@ class Access:
         text = value.text
         if value.lanes > 1 and not value.varying:
             text = f"np.asarray({text})[None]"
+        self._note_touch(ref, view, at, width)
         if ref.memory.space == "local" and at.const is not None and width == 1:
             register = self.register(ref, int(at.const))
             if self.mask == "None":

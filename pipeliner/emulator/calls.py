@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm import ir
 
 from ..errors import EmulatorError
-from . import mathfn, ptx
+from . import mathfn, ptx, ptx_hopper
 from .buffers import Pointer
 from .dtypes import is_int, numpy_dtype, split_lanes
 from .source import Val
+from .wgmma import WARPGROUP
 
 if TYPE_CHECKING:
     from .access import Access
@@ -32,6 +33,10 @@ _SHUFFLES: Final = {
     "tirx.tvm_warp_shuffle": "idx", "tirx.tvm_warp_shuffle_up": "up",
     "tirx.tvm_warp_shuffle_down": "down", "tirx.tvm_warp_shuffle_xor": "xor",
 }  # fmt: skip
+_HOPPER_WAITS: Final = (
+    "tirx.cuda.mbarrier_wait", "tirx.cuda.mbarrier_wait_acquire_cluster",
+    "tirx.cuda.cluster_sync", "tirx.cuda.warpgroup_sync",
+)  # fmt: skip
 _ATOMIC_ADD: Final = ("atomicAdd", "atomic_add")
 
 
@@ -82,7 +87,21 @@ def blocks(call: Any) -> bool:
     name = op_name(call)
     if name == "tirx.tvm_storage_sync":
         return str(call.args[0].value) in _CTA_SYNC_SCOPES
-    return name == "tirx.cuda.cta_sync" or ptx.blocks(name)
+    return name == "tirx.cuda.cta_sync" or name in _HOPPER_WAITS or ptx.blocks(name)
+
+
+def waits_apart(call: Any) -> bool:
+    """Whether warps wait here one by one, so that lock step could make them wait for ever."""
+    name = op_name(call)
+    if name in ("tirx.tvm_storage_sync", "tirx.cuda.cta_sync"):
+        return False
+    return blocks(call) or name in _HOPPER_WAITS
+
+
+def uses_engines(call: Any) -> bool:
+    """Whether the operation involves asynchronous engines: mbarriers, bulk copies, wgmma."""
+    name = op_name(call)
+    return name in _HOPPER_WAITS or ptx.uses_engines(name)
 
 
 def is_address(node: Any) -> bool:
@@ -109,6 +128,15 @@ def address(c: Access, call: Any) -> Pointer:
     if name in _ADDRESSES:
         return c.shifted(c.pointer(args[0]), c.expr(args[1]))
     raise EmulatorError(f"cannot emulate address {name!r}: {call}")
+
+
+def address_name(c: Access, node: Any) -> str:
+    """Name of the buffer that an address expression points into, as the kernel declares it."""
+    while isinstance(node, ir.Call) and op_name(node) != "tirx.address_of":
+        node = node.args[1] if op_name(node) == "tirx.tvm_access_ptr" else node.args[0]
+    if isinstance(node, ir.Call):
+        return str(node.args[0].source.name)
+    return str(getattr(node, "name", "shared"))
 
 
 def math(c: Expressions, function: str, args: Any, ty: Any) -> Val:
@@ -234,6 +262,47 @@ def _cta_sync(c: Expressions, call: Any) -> None:
 @_handles("tirx.cuda.warp_sync")
 def _warp_sync(c: Expressions, call: Any) -> None:
     c.writer.emit(f"s.sync_warp({c.mask})")
+
+
+@_handles("tirx.cuda.mbarrier_wait", "tirx.cuda.mbarrier_wait_acquire_cluster")
+def _mbarrier_wait(c: Expressions, call: Any) -> None:
+    ptx_hopper.wait(c, call.args[0], call.args[1])
+
+
+@_handles("tirx.cuda.cluster_sync")
+def _cluster_sync(c: Expressions, call: Any) -> None:
+    c.writer.emit(f"hopper.cluster_arrive(s, True, {c.mask})")
+    c.writer.emit(f"yield from hopper.cluster_wait(s, {c.mask})")
+
+
+@_handles("tirx.cuda.warpgroup_sync")
+def _warpgroup_sync(c: Expressions, call: Any) -> None:
+    number = c.expr(call.args[0])
+    if number.varying:
+        raise EmulatorError("cannot emulate a named barrier whose number varies")
+    c.writer.emit(f"yield s.barrier({c.mask}, {number.text}, {WARPGROUP}, aligned=False)")
+
+
+@_handles("tirx.cuda.elect_sync")
+def _elect_sync(c: Expressions, call: Any) -> Val:
+    text = f"hopper.elect(s, {c.mask})[1]"
+    leads = Val(text, "bool", 1, True, c.writer.depth, False)
+    return c.cast(leads, split_lanes(call.ty)[0])
+
+
+@_handles("tirx.cuda.cvta_generic_to_shared")
+def _shared_address(c: Expressions, call: Any) -> Val:
+    return c.cast(c.bytes_of(c.pointer(call)), "uint32")
+
+
+@_handles("tirx.cuda.wgmma_encode_matrix_descriptor")
+def _matrix_descriptor(c: Expressions, call: Any) -> None:
+    _, at = ptx_hopper.address(c, call.args[1], 16)
+    fields = ", ".join(c.expr(arg).text for arg in call.args[2:5])
+    name = c.writer.fresh("desc")
+    c.writer.emit(f"{name} = hopper.matrix_descriptor(s, {at}, {fields})")
+    ref, index = c.element(c.pointer(call.args[0]), "uint64")
+    c.store_at(ref, index, 1, Val(name, "uint64", 1, True, c.writer.depth, False))
 
 
 # Asynchronous copies and matrix operations in TVM's older forms

@@ -19,23 +19,31 @@ from tvm.tirx import ForKind
 
 from ..errors import EmulatorError
 from ..origin import ORIGIN_ATTR, Origin
-from . import arith, calls, mathfn, warp, wmma
+from . import arith, calls, hopper, mathfn, ptx, warp, wmma
 from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
 from .dtypes import numpy_dtype, split_lanes
 from .expressions import Expressions
-from .machine import NOBODY, Fork, Program, SiteInfo, narrow
+from .machine import NOBODY, SiteInfo, narrow
 from .memory import GlobalView, LocalView, SharedView
+from .requests import Fork, Program
 from .source import Val, Writer
 
 _THREAD_AXES: Final = {"threadIdx.x": "s.tx", "threadIdx.y": "s.ty", "threadIdx.z": "s.tz"}
-_BLOCK_AXES: Final = {"blockIdx.x": 0, "blockIdx.y": 1, "blockIdx.z": 2}
+_BLOCK_AXES: Final = {
+    **{f"blockIdx.{d}": f"block[{i}]" for i, d in enumerate("xyz")},
+    **{f"clusterCtaIdx.{d}": f"s.cta.place[{i}]" for i, d in enumerate("xyz")},
+}
 _MAX_GRANULE: Final = 16
 _ORIGIN_KEYS: Final = (ORIGIN_ATTR, "pipeliner.op")
 
 
 @dataclass(frozen=True)
 class CompiledKernel:
-    """A device function ready to run."""
+    """A device function ready to run.
+
+    ``apart``: its warps wait for each other one by one, so that each is a strand of its own.
+    ``proxies``: it uses asynchronous engines besides cp.async.
+    """
 
     name: str
     entry: Callable[..., Program]
@@ -45,28 +53,37 @@ class CompiledKernel:
     arena: int  # window offset of the dynamic arena = bytes of static shared memory before it
     shared: tuple[Memory, ...]
     params: tuple[str, ...]
+    apart: bool
+    proxies: bool
 
 
-def compile_kernel(func: Any) -> CompiledKernel:
-    """Compile one lowered device function; EmulatorError names what it cannot translate."""
-    return _Compiler(func).compile()
+def compile_kernel(func: Any, *, preemptive: bool = False) -> CompiledKernel:
+    """Compile one lowered device function; EmulatorError names what it cannot translate.
+
+    ``preemptive``: the program yields before every statement that touches shared memory or
+    synchronises.
+    """
+    return _Compiler(func, preemptive).compile()
 
 
 class _Compiler(Expressions):
     """Statement translation; state of one compilation."""
 
-    def __init__(self, func: Any) -> None:
+    def __init__(self, func: Any, preemptive: bool) -> None:
         super().__init__(Writer())
         self._func = func
+        self._preemptive = preemptive
         self._name = str(func.attrs["global_symbol"])
         self._places, self._arena = place_shared(func.body)
+        self._matrix_buffers = _matrix_buffers(func.body)
         self._sites: list[SiteInfo] = []
         self._loops: list[tuple[str, str]] = []  # (printed name, text of the current value)
         self._origin: tuple[int, Origin] | None = None  # (rank of the key, value)
         self._number = -1  # of the statement, in preorder, sequences and attributes not counted
         self.namespace.update(
             np=np, narrow=narrow, NOBODY=NOBODY, Fork=Fork, arith=arith, mathfn=mathfn, warp=warp,
-            wmma=wmma, GlobalView=GlobalView, LocalView=LocalView, SharedView=SharedView,
+            wmma=wmma, hopper=hopper, GlobalView=GlobalView, LocalView=LocalView,
+            SharedView=SharedView,
         )  # fmt: skip
 
     def compile(self) -> CompiledKernel:
@@ -83,6 +100,7 @@ class _Compiler(Expressions):
         return CompiledKernel(
             self._name, self.namespace["kernel"], source, tuple(self._sites), granule,
             self._arena, tuple(self._places.values()), tuple(p.name for p in func.params),
+            _any_call(func.body, calls.waits_apart), _any_call(func.body, calls.uses_engines),
         )  # fmt: skip
 
     def _bind_param(self, position: int, param: Any) -> None:
@@ -114,8 +132,33 @@ class _Compiler(Expressions):
         names = tuple(name for name, _ in self._loops)
         at = None if isinstance(stmt, tirx.AttrStmt) else self._number
         self._sites.append(SiteInfo(lambda: _printed(stmt), origin, names, at))
+        if self._preemptive and self._may_interleave(stmt):
+            self.writer.emit("yield")
         values = "".join(f", {text}" for _, text in self._loops)
         self.writer.emit(f"s.step(({number}{values},))")
+
+    def _may_interleave(self, stmt: Any) -> bool:
+        """Whether what the statement itself does depends on, or affects, other warps."""
+        if isinstance(stmt, tirx.BufferStore):
+            return stmt.buffer.scope().startswith("shared") or self._reaches_out(stmt.value)
+        for part in ("value", "condition"):
+            if hasattr(stmt, part):
+                return self._reaches_out(getattr(stmt, part))
+        return True
+
+    def _reaches_out(self, expr: Any) -> bool:
+        found = False
+
+        def load(node: Any) -> None:
+            nonlocal found
+            found = found or node.source.scope().startswith("shared")
+
+        def call(node: Any) -> None:
+            nonlocal found
+            found = found or not calls.is_pure(node)
+
+        tvm_ffi.structural_walk(expr, [(ir.TensorLoad, load), (ir.Call, call)])
+        return found
 
     def _sequence(self, stmt: Any) -> None:
         for part in stmt.seq:
@@ -164,7 +207,7 @@ class _Compiler(Expressions):
                 text = self.writer.hoist(f"{text}.astype({self.dtype(dtype)})", 1)
             value = Val(text, dtype, varying=True, depth=1)
         elif tag in _BLOCK_AXES:
-            value = Val(f"block[{_BLOCK_AXES[tag]}]", dtype, depth=1)
+            value = Val(_BLOCK_AXES[tag], dtype, depth=1)
         else:
             raise EmulatorError(f"cannot emulate thread axis {tag!r}")
         self.env[iter_var.var] = value
@@ -196,7 +239,7 @@ class _Compiler(Expressions):
             memory = Memory("wmma", buffer.name, nbytes=element_count(buffer, constant_extent))
         else:
             raise EmulatorError(f"cannot emulate buffer {buffer.name!r} of scope {scope!r}")
-        self.buffers[buffer] = BufferRef(memory, buffer.name, dtype, lanes, self.const(0, "int32"))
+        self._own(buffer, BufferRef(memory, buffer.name, dtype, lanes, self.const(0, "int32")))
 
     def _declare(self, stmt: Any) -> None:
         buffer = stmt.buffer
@@ -205,7 +248,12 @@ class _Compiler(Expressions):
         offset = self.units(base, numpy_dtype(dtype).itemsize * lanes)
         if getattr(buffer, "elem_offset", None) is not None:
             offset = self.add(offset, self.expr(buffer.elem_offset))
-        self.buffers[buffer] = BufferRef(base.memory, buffer.name, dtype, lanes, offset)
+        self._own(buffer, BufferRef(base.memory, buffer.name, dtype, lanes, offset))
+
+    def _own(self, buffer: Any, ref: BufferRef) -> None:
+        self.buffers[buffer] = ref
+        if buffer in self._matrix_buffers:
+            self.matrix_memories.add(ref.memory)
 
     def _store(self, stmt: Any) -> None:
         self.step(stmt)
@@ -336,11 +384,25 @@ def _printed(stmt: Any) -> str:
 
 def _may_block(stmt: Any) -> bool:
     """Whether a statement contains an operation at which threads wait for each other."""
+    return _any_call(stmt, calls.blocks)
+
+
+def _matrix_buffers(body: Any) -> set[Any]:
+    """Buffers whose registers some wgmma uses."""
+    found: set[Any] = set()
+    tvm_ffi.structural_walk(
+        body, [(ir.Call, lambda call: found.update(ptx.matrix_registers(call)))]
+    )
+    return found
+
+
+def _any_call(stmt: Any, holds: Callable[[Any], bool]) -> bool:
+    """Whether some call in a statement has a property."""
     found = False
 
     def visit(call: Any) -> None:
         nonlocal found
-        found = found or calls.blocks(call)
+        found = found or holds(call)
 
     tvm_ffi.structural_walk(stmt, [(ir.Call, visit)])
     return found

@@ -33,15 +33,17 @@ class _Batch:
     data: Array  # (rows, size) uint8
     granules: Array  # (rows, granules)
     landed: Array
+    event: int
 
 
 class CopyEngine:
     """All cp.async traffic of one CTA."""
 
-    def __init__(self, cta: Cta, threads: int, timing: str, rng: np.random.Generator) -> None:
+    def __init__(self, cta: Cta) -> None:
         self._cta = cta
-        self._timing = timing
-        self._rng = rng
+        self._timing = cta.cluster.timing
+        self._rng = cta.cluster.rng
+        threads = cta.cluster.clocks.threads
         self._open = np.zeros(threads, np.int64)  # number of the group each thread fills now
         self._queue: list[_Batch] = []
 
@@ -53,7 +55,7 @@ class CopyEngine:
         self._cta.shadow.write(tids, granules, event, in_flight=True)
         rows = dst[:, None] + np.arange(size)
         landed = np.zeros(len(tids), np.bool_)
-        batch = _Batch(tids, self._open[tids], rows, data, granules, landed)
+        batch = _Batch(tids, self._open[tids], rows, data, granules, landed, event)
         self._queue.append(batch)
         if self._timing == "early":
             self._land(batch, ~landed)
@@ -87,7 +89,7 @@ class CopyEngine:
                 keep = ~done
                 rest.append(_Batch(batch.tids[keep], batch.group[keep], batch.rows[keep],
                                    batch.data[keep], batch.granules[keep],
-                                   batch.landed[keep]))  # fmt: skip
+                                   batch.landed[keep], batch.event))  # fmt: skip
         self._queue = rest
 
     def tick(self) -> None:
@@ -97,6 +99,19 @@ class CopyEngine:
         for batch in self._queue:
             chosen = self._rng.random(len(batch.tids)) < _LANDING_CHANCE
             self._land(batch, chosen & ~batch.landed)
+
+    def finish(self) -> None:
+        """All threads have exited: every copy must have been waited for."""
+        for batch in self._queue:
+            committed = batch.group < self._open[batch.tids]
+            row = int(np.argmin(committed))
+            offset = int(batch.rows[row, 0])
+            self._cta.add_hazard(
+                "never-waited", batch.event, buffer=self._cta.buffer_at(offset), offset=offset,
+                threads=(self._cta.local(int(batch.tids[row])),),
+                detail="a copy is in flight at exit: its group is never "
+                + ("waited for" if committed.all() else "committed"),
+            )  # fmt: skip
 
     def _land(self, batch: _Batch, rows: Array) -> None:
         if rows.any():

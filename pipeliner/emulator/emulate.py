@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,15 +18,19 @@ from .compiler import CompiledKernel, compile_kernel
 from .copies import TIMINGS
 from .host import Launch, bind_arguments, run_host
 from .lower import is_device_function
-from .machine import Cta, HazardLog, Strand
+from .machine import WARP, Cluster, Cta, HazardLog, Strand
 from .memory import GlobalView
 from .report import CtaStats, Emulation
+from .requests import Program
+from .scheduler import ORDERS, Scheduler
 
 Arguments = Sequence[Any] | Mapping[str, Any]
+Array = np.ndarray[Any, Any]
 Block = tuple[int, int, int]
 _DYNAMIC_TAG = "tirx.use_dyn_shared_memory"
 _KNOWN_TAGS = {
-    *(f"{axis}.{d}" for axis in ("blockIdx", "threadIdx") for d in "xyz"), _DYNAMIC_TAG,
+    *(f"{axis}.{d}" for axis in ("blockIdx", "clusterCtaIdx", "threadIdx") for d in "xyz"),
+    _DYNAMIC_TAG,
 }  # fmt: skip
 
 
@@ -35,11 +40,12 @@ def emulate(
     *,
     entry: str | None = None,
     timing: str = "late",
+    order: str = "lockstep",
     seed: int = 0,
     blocks: Iterable[Block] | None = None,
     lines: Lines | None = None,
 ) -> Emulation:
-    """Run one call of a lowered function, CTA by CTA, and judge it.
+    """Run one call of a lowered function, cluster by cluster, and judge it.
 
     Parameters
     ----------
@@ -54,10 +60,15 @@ def emulate(
     timing
         When an asynchronous copy lands: ``"late"``, as late as the waits allow; ``"early"``, at
         issue; ``"random"``, in between.
+    order
+        How warps interleave: ``"lockstep"``, in step as far as they can, the fastest;
+        ``"round-robin"``, in turn at every access to shared memory and every synchronisation;
+        ``"reversed"``, the last warp runs ahead as far as it can; ``"random"``, any at each such
+        step.  The judgement is by happens-before and does not depend on it.
     seed
-        Of the random timing: the same seed gives the same run.
+        Of the random timing and order: the same seed gives the same run.
     blocks
-        blockIdx (x, y, z) of the CTAs to run; all by default.
+        blockIdx (x, y, z) of the CTAs to run, with the others of their clusters; all by default.
     lines
         The CUDA of a statement, asked for the statements of hazards alone: device function and
         number of the statement in it, as ``CudaLines.find`` takes them.
@@ -73,6 +84,8 @@ def emulate(
     """
     if timing not in TIMINGS:
         raise EmulatorError(f"expected timing to be one of {TIMINGS}, got {timing!r}")
+    if order not in ORDERS:
+        raise EmulatorError(f"expected order to be one of {ORDERS}, got {order!r}")
     if isinstance(mod, tirx.PrimFunc):
         raise EmulatorError("expected a lowered IRModule: use lower_for_emulation(func, target)")
     host, kernels = _split(getattr(mod, "lowered", mod), entry)
@@ -82,12 +95,13 @@ def emulate(
         raise EmulatorError("cannot emulate: the host function launches no kernel")
     compiled: dict[str, CompiledKernel] = {}
     hazards, stats = HazardLog(), []
-    rng = np.random.default_rng(seed)
-    chosen = None if blocks is None else [tuple(map(int, b)) for b in blocks]
+    mode = _Mode(timing, order, np.random.default_rng(seed))
+    chosen = None if blocks is None else {_block(b) for b in blocks}
     for launch in launches:
         if launch.kernel not in compiled:
-            compiled[launch.kernel] = compile_kernel(kernels[launch.kernel])
-        stats += _run_kernel(compiled[launch.kernel], launch, hazards, timing, rng, chosen)
+            preemptive = order != "lockstep"
+            compiled[launch.kernel] = compile_kernel(kernels[launch.kernel], preemptive=preemptive)
+        stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen)
     outputs = {p.name: env[p] for p in host.params if isinstance(env[p], np.ndarray)}
     smem = _smem(host)
     blames = {name: Blame(kernel, smem, lines) for name, kernel in compiled.items()}
@@ -115,41 +129,89 @@ def _split(mod: Any, entry: str | None) -> tuple[Any, dict[str, Any]]:
     return hosts[entry], kernels
 
 
+@dataclass(frozen=True)
+class _Mode:
+    """What the hardware leaves open, and how it is chosen."""
+
+    timing: str
+    order: str
+    rng: np.random.Generator
+
+
 def _run_kernel(
-    kernel: CompiledKernel,
-    launch: Launch,
-    hazards: HazardLog,
-    timing: str,
-    rng: np.random.Generator,
-    chosen: Sequence[tuple[int, ...]] | None,
-) -> list[CtaStats]:
+    kernel: CompiledKernel, launch: Launch, hazards: HazardLog, mode: _Mode,
+    chosen: set[Block] | None,
+) -> list[CtaStats]:  # fmt: skip
     unknown = sorted(set(launch.dims) - _KNOWN_TAGS)
     if unknown:
         raise EmulatorError(f"cannot emulate {kernel.name!r}: unknown launch dimensions {unknown}")
-    grid = _dims(launch, "blockIdx")
-    threads = _dims(launch, "threadIdx")
+    dims = _dims(launch, "threadIdx")
+    threads = dims[0] * dims[1] * dims[2]
     dynamic = launch.extent(_DYNAMIC_TAG) if _DYNAMIC_TAG in launch.dims else 0
     args = [GlobalView(str(i), a) if isinstance(a, np.ndarray) else a
             for i, a in enumerate(launch.args)]  # fmt: skip
     for value, name in zip(args, kernel.params, strict=True):
         if isinstance(value, GlobalView):
             value.name = name.removesuffix("_ptr")
-    order = itertools.product(range(grid[2]), range(grid[1]), range(grid[0]))
     stats = []
-    for z, y, x in order:
-        block = (x, y, z)
-        if chosen is not None and block not in chosen:
+    for members in _clusters(kernel, launch, threads):
+        if chosen is not None and not chosen & {block for _, block in members}:
             continue
-        cta = Cta(
-            kernel=kernel.name, block=block, threads=threads[0] * threads[1] * threads[2],
-            window_bytes=kernel.arena + dynamic, granule=kernel.granule, sites=kernel.sites,
-            hazards=hazards, buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
-            timing=timing, rng=rng,
-        )  # fmt: skip
+        cluster = Cluster(size=len(members), threads=threads, proxies=kernel.proxies,
+                          timing=mode.timing, rng=mode.rng)  # fmt: skip
+        programs: list[tuple[Cta, Array, Program]] = []
+        for place, block in members:
+            cta = Cta(
+                cluster, kernel=kernel.name, block=block, place=place,
+                window_bytes=kernel.arena + dynamic, granule=kernel.granule, sites=kernel.sites,
+                hazards=hazards, buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
+            )  # fmt: skip
+            for strand in _strands(cta, dims, whole=mode.order == "lockstep" and not kernel.apart):
+                programs.append((cta, strand.tids, kernel.entry(strand, args, block, dynamic)))
         with np.errstate(all="ignore"):
-            cta.run(kernel.entry(Strand(cta, threads), args, block, dynamic))
-        stats.append(CtaStats(kernel.name, block, dict(cta.counts)))
+            if Scheduler(cluster, mode.order, mode.rng).run(programs):
+                cluster.finish()
+        stats += [CtaStats(kernel.name, cta.block, dict(cta.counts)) for cta in cluster.ctas]
     return stats
+
+
+def _clusters(
+    kernel: CompiledKernel, launch: Launch, threads: int
+) -> Iterator[list[tuple[Block, Block]]]:
+    """(place in the cluster, blockIdx) of the CTAs of each cluster, by rank."""
+    grid, shape = _dims(launch, "blockIdx"), _dims(launch, "clusterCtaIdx")
+    if any(g % c for g, c in zip(grid, shape, strict=True)):
+        raise EmulatorError(
+            f"cannot launch {kernel.name!r}: a grid of {grid} is no multiple of clusters of {shape}"
+        )
+    if shape != (1, 1, 1) and threads % WARP:
+        raise EmulatorError(
+            f"cannot emulate a cluster of CTAs of {threads} threads: not whole warps"
+        )
+    for first in _positions(grid, shape):
+        yield [
+            (place, (first[0] + place[0], first[1] + place[1], first[2] + place[2]))
+            for place in _positions(shape, (1, 1, 1))
+        ]
+
+
+def _positions(extent: Block, step: Block) -> Iterator[Block]:
+    """Positions of a grid, x fastest."""
+    ranges = (range(0, e, s) for e, s in zip(reversed(extent), reversed(step), strict=True))
+    for z, y, x in itertools.product(*ranges):
+        yield x, y, z
+
+
+def _strands(cta: Cta, dims: Block, *, whole: bool) -> list[Strand]:
+    """The CTA as one strand, or a strand for each warp."""
+    size = cta.threads if whole else WARP
+    return [Strand(cta, dims, first, min(size, cta.threads - first))
+            for first in range(0, cta.threads, size)]  # fmt: skip
+
+
+def _block(block: Sequence[int]) -> Block:
+    x, y, z = map(int, block)
+    return x, y, z
 
 
 def _dims(launch: Launch, axis: str) -> Block:

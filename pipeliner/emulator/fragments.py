@@ -149,6 +149,23 @@ def ldmatrix_words(rows: Array, count: int, *, transposed: bool) -> list[Array]:
     return out
 
 
+def stmatrix_rows(registers: Array, *, transposed: bool) -> Array:
+    """Rows that ``stmatrix .x<count>`` stores: the inverse of ``ldmatrix_words``.
+
+    ``registers``: (warps, 32, count) uint32.  Returns (warps, 32, 16) uint8, the row at the address
+    each lane supplied; zeros beyond lane 8 count.
+    """
+    warps, _, count = registers.shape
+    halves = np.ascontiguousarray(registers.transpose(0, 2, 1)).view(np.uint16)
+    tiles = halves.reshape(warps, count, 8, 8)
+    if transposed:
+        tiles = tiles.swapaxes(-1, -2)
+    out = np.zeros((warps, WARP, 8), np.uint16)
+    out[:, : 8 * count] = tiles.reshape(warps, 8 * count, 8)
+    rows: Array = out.view(np.uint8)
+    return rows
+
+
 def mma_store_positions() -> tuple[Array, Array]:
     """Rows and columns (32, 8) in 16x16 of TVM's ldmatrix_32x8 layout (``mma_store_legacy``)."""
     local = np.arange(8)

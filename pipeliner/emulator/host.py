@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from tvm import ir, tirx
@@ -14,6 +14,7 @@ from tvm.tirx.buffer import is_buffer_var
 from ..errors import EmulatorError
 from .arith import floor_div, floor_mod, trunc_div, trunc_mod
 from .dtypes import is_int, numpy_dtype, poison, split_lanes
+from .tensor_map import TensorMap, from_encode_args
 
 Array = np.ndarray[Any, Any]
 
@@ -29,6 +30,9 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
+_ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
+
+
 @dataclass(frozen=True)
 class Launch:
     """One kernel launch: arguments by device parameter, dimensions by launch tag."""
@@ -39,6 +43,14 @@ class Launch:
 
     def extent(self, tag: str) -> int:
         return self.dims.get(tag, 1)
+
+
+@dataclass(frozen=True)
+class GlobalMap:
+    """A tensor map and the elements of the array that it maps."""
+
+    map: TensorMap
+    elements: Array
 
 
 def evaluate(expr: Any, env: Mapping[Any, Any]) -> Any:
@@ -77,6 +89,8 @@ def _evaluate_call(call: Any, env: Mapping[Any, Any]) -> Any:
         return evaluate(call.args[1] if evaluate(call.args[0], env) else call.args[2], env)
     if name == "prim.likely":
         return evaluate(call.args[0], env)
+    if name == "tirx.tvm_stack_alloca" and str(call.args[0].value) == "tensormap":
+        return None  # until it is encoded
     raise EmulatorError(f"cannot evaluate host call {name!r}")
 
 
@@ -181,11 +195,14 @@ def _run(stmt: Any, kernels: Mapping[str, Any], env: dict[Any, Any], out: list[L
 
 
 def _run_call(
-    call: Any, kernels: Mapping[str, Any], env: Mapping[Any, Any], out: list[Launch]
+    call: Any, kernels: Mapping[str, Any], env: dict[Any, Any], out: list[Launch]
 ) -> None:
     if isinstance(call, prim.IntImm):
         return
     name = getattr(getattr(call, "op", None), "name", type(call).__name__)
+    if name == "tirx.tvm_call_packed" and str(call.args[0].value) == _ENCODE:
+        _encode_map(call.args[1:], env)
+        return
     if name != "tirx.call_ffi_kernel":
         raise EmulatorError(f"cannot emulate host call {name!r}")
     kernel = str(call.args[0].value)
@@ -197,3 +214,21 @@ def _run_call(
     tags = [str(tag) for tag in func.attrs["tirx.kernel_launch_params"]]
     dims = {tag: int(v) for tag, v in zip(tags, values[split:], strict=True)}
     out.append(Launch(kernel, values[:split], dims))
+
+
+def _encode_map(args: Sequence[Any], env: dict[Any, Any]) -> None:
+    """runtime.cuTensorMapEncodeTiled(map, dtype, rank, data, *shape, *strides, ...)."""
+    target, dtype, rank, data, *rest = args
+    array = evaluate(data, env)
+    tmap = from_encode_args(str(dtype.value), int(evaluate(rank, env)),
+                            [int(evaluate(arg, env)) for arg in rest])  # fmt: skip
+    elements = array.reshape(-1).view(numpy_dtype(tmap.dtype))
+    reach = 1 + sum(
+        (size - 1) * stride // tmap.itemsize
+        for size, stride in zip(tmap.shape, (tmap.itemsize, *tmap.strides), strict=True)
+    )
+    if reach > elements.size:
+        raise EmulatorError(
+            f"cannot encode a tensor map of {reach} elements over an array of {elements.size}"
+        )
+    env[target] = GlobalMap(tmap, elements)

@@ -1,25 +1,34 @@
-"""One CTA in execution: strands, barriers, the event log and the hazards found.
+"""A cluster of CTAs in execution: strands, memory, the event log and the hazards found.
 
 A *strand* is a set of threads that the generated code runs in lock step, as the rows of numpy
-arrays.  The generated function of a kernel is a generator: it yields at every operation that may
-block (``Barrier``) and where a branch that contains one divides its threads (``Fork``).  Lock step
-is only a way to be fast: conflicts are judged by ``Shadow`` on happens-before.
+arrays: a whole CTA, or one warp of it.  The generated function of a kernel is a generator: it
+yields at every operation that may block and where a branch that contains one divides its threads
+(``requests``).  Lock step is only a way to be fast: conflicts are judged by ``Shadow`` on
+happens-before.  A kernel without clusters runs each CTA as a cluster of one.
+
+Threads are numbered through the cluster: those of the CTA of rank r follow those of rank r - 1.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
 
 from ..origin import Origin
+from .bulk import BulkCopies
+from .clocks import Clocks
+from .cluster_barrier import ClusterBarrier
 from .copies import CopyEngine
+from .mbarrier import Mbarriers
 from .memory import SharedWindow
 from .report import Hazard, Site
+from .requests import Barrier
 from .shadow import Shadow
+from .warpgroup import MatrixUnits
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -63,27 +72,6 @@ class SiteInfo:
     number: int | None = None
 
 
-@dataclass(frozen=True)
-class Barrier:
-    """Yielded by threads that wait at barrier ``number`` for ``count`` threads (None: the CTA)."""
-
-    tids: Array
-    at: tuple[int, ...]
-    number: int = 0
-    count: int | None = None
-    aligned: bool = True  # __syncthreads: every thread must arrive at the same statement
-
-
-@dataclass(frozen=True)
-class Fork:
-    """Yielded where a branch divides a strand; resumed when every part has reached its end."""
-
-    parts: tuple[Generator[Any, None, None], ...]
-
-
-Program = Generator[Barrier | Fork, None, None]
-
-
 @dataclass
 class HazardLog:
     """Hazards of a whole emulation: one entry for each kind, pair of statements and buffer."""
@@ -95,35 +83,86 @@ class HazardLog:
         self.found[key] = make() if known is None else replace(known, count=known.count + 1)
 
 
+class Cluster:
+    """State that the CTAs of one cluster share: clocks, event log, asynchronous engines."""
+
+    def __init__(
+        self, *, size: int, threads: int, proxies: bool, timing: str, rng: np.random.Generator
+    ) -> None:
+        self.threads = threads  # of one CTA
+        self.timing = timing
+        self.rng = rng
+        self.clocks = Clocks(size * threads, proxies=proxies)
+        self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
+        self.changes = 0  # counts what may let a waiting thread go on
+        self.ctas: list[Cta] = []
+        self.mbarriers = Mbarriers(self)
+        self.bulk = BulkCopies(self)
+        self.matrix_units = MatrixUnits(self)
+        self.barrier = ClusterBarrier(self, size * threads)
+
+    def cta_of(self, thread: int) -> Cta:
+        return self.ctas[thread // self.threads]
+
+    def tick(self) -> None:
+        """Time passes: under random timing some asynchronous work completes."""
+        self.bulk.tick()
+
+    def land_awaited(self, keys: set[Hashable]) -> bool:
+        """Nothing else can move: complete work that these waits are for; whether there was any."""
+        return self.bulk.land_awaited(keys)
+
+    def finish(self) -> None:
+        """All threads have exited: judge what they left behind."""
+        self.bulk.finish()
+        self.mbarriers.finish()
+        self.matrix_units.finish()
+        for cta in self.ctas:
+            cta.copies.finish()
+
+
 class Cta:
     """State of one CTA: memory, shadow, copies in flight, counters."""
 
     def __init__(
         self,
+        cluster: Cluster,
         *,
         kernel: str,
         block: tuple[int, int, int],
-        threads: int,
+        place: tuple[int, int, int],
         window_bytes: int,
         granule: int,
         sites: Sequence[SiteInfo],
         hazards: HazardLog,
         buffer_at: Callable[[int], str],
-        timing: str,
-        rng: np.random.Generator,
     ) -> None:
+        self.cluster = cluster
+        self.rank = len(cluster.ctas)
         self.kernel = kernel
         self.block = block
-        self.threads = threads
+        self.place = place  # in the cluster, clusterCtaIdx (x, y, z)
+        self.threads = cluster.threads
+        self.first = self.rank * cluster.threads  # its first thread's number
         self.granule = granule
         self.counts: Counter[str] = Counter()
         self.window = SharedWindow(window_bytes)
-        self.shadow = Shadow(len(self.window.bytes) // granule, threads, self._conflict)
-        self.copies = CopyEngine(self, threads, timing, rng)
-        self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
+        self.shadow = Shadow(len(self.window.bytes) // granule, cluster.clocks, self._conflict)
+        self.copies = CopyEngine(self)
+        self.log = cluster.log
         self._sites = sites
         self._hazards = hazards
         self._buffer_at = buffer_at
+        cluster.ctas.append(self)
+
+    @property
+    def alone(self) -> bool:
+        """Whether the CTA is its whole cluster."""
+        return self.cluster.clocks.threads == self.threads
+
+    def local(self, thread: int) -> int:
+        """Number of a thread in its own CTA."""
+        return thread % self.threads
 
     def site(self, event: int) -> Site | None:
         """The statement of an event, None for the launch."""
@@ -153,27 +192,45 @@ class Cta:
     def _conflict(self, kind: str, granule: int, thread: int, rival: int, event: int) -> None:
         threads = (thread,) if rival < 0 else (thread, rival)
         offset = granule * self.granule
-        self.add_hazard(kind, len(self.log) - 1, buffer=self._buffer_at(offset), offset=offset,
-                        threads=threads, other=event)  # fmt: skip
+        foreign = [t for t in threads if t // self.threads != self.rank]
+        detail = ""
+        if foreign:
+            detail = f"a thread of CTA {self.cluster.cta_of(foreign[0]).block} of the cluster"
+        self.add_hazard(kind, len(self.log) - 1, buffer=self.buffer_at(offset), offset=offset,
+                        threads=tuple(map(self.local, threads)), other=event,
+                        detail=detail)  # fmt: skip
 
-    def run(self, program: Program) -> None:
-        """Run to the end, or to a deadlock, which is reported."""
-        _Scheduler(self).run(program)
+    def buffer_at(self, offset: int) -> str:
+        """Name of the allocation that holds a byte of the window."""
+        return self._buffer_at(offset)
+
+    def granules(self, start: int, nbytes: int) -> Array:
+        """Shadow granules of a range of bytes."""
+        return np.arange(start // self.granule, -(-(start + nbytes) // self.granule))
+
+    def granules_of(self, offsets: Array, itemsize: int) -> Array:
+        """Shadow granules of elements at byte offsets, each once."""
+        last = -(-itemsize // self.granule)
+        grains = offsets.reshape(-1, 1) // self.granule + np.arange(last)
+        return np.unique(grains)
 
 
 class Strand:
     """Threads in lock step; ``tx``, ``ty``, ``tz`` and ``tids`` have a row for each."""
 
-    def __init__(self, cta: Cta, dims: tuple[int, int, int]) -> None:
+    def __init__(self, cta: Cta, dims: tuple[int, int, int], first: int, count: int) -> None:
         self.cta = cta
-        self.n = dims[0] * dims[1] * dims[2]
-        self.tids = np.arange(self.n)
-        lin = self.tids.astype(np.int32)
+        self.n = count
+        lin = np.arange(first, first + count, dtype=np.int32)
+        self.tids = lin.astype(np.int64) + cta.first
         self.tx = lin % np.int32(dims[0])
         self.ty = lin // np.int32(dims[0]) % np.int32(dims[1])
         self.tz = lin // np.int32(dims[0] * dims[1])
         self.event = 0
         self.at: tuple[int, ...] = ()
+        # Events, by thread: the last wgmma waited for, and the last wgmma.fence.
+        self.waited = np.zeros(self.n, np.int32)
+        self.registers_fenced = np.zeros(self.n, np.int32)
 
     def step(self, at: tuple[int, ...]) -> None:
         """Begin the statement ``at`` = (site number, enclosing loop variables)."""
@@ -194,25 +251,27 @@ class Strand:
     ) -> None:  # fmt: skip
         """A hazard of the statement being executed, by ``thread`` (or the first active one)."""
         who = int(self.active(mask)[0]) if thread is None else thread
-        self.cta.add_hazard(kind, self.event, buffer=buffer, offset=int(offset), threads=(who,),
-                            detail=detail)  # fmt: skip
+        self.cta.add_hazard(kind, self.event, buffer=buffer, offset=int(offset),
+                            threads=(self.cta.local(who),), detail=detail)  # fmt: skip
 
     def barrier(
-        self, mask: Mask, number: int = 0, count: int | None = None, *, aligned: bool = True
-    ) -> Barrier:
+        self, mask: Mask, number: int = 0, count: int | None = None, *, aligned: bool = True,
+        wait: bool = True,
+    ) -> Barrier:  # fmt: skip
         """The request to yield for a CTA-level barrier."""
-        return Barrier(self.active(mask), self.at, number, count, aligned)
+        return Barrier(self.active(mask), self.at, number, count, aligned, wait)
 
     def sync_warp(self, mask: Mask) -> None:
         """__syncwarp: orders memory among the active threads of each warp."""
         tids = self.active(mask)
         for warp in np.unique(tids // WARP):
-            self.cta.shadow.join(tids[tids // WARP == warp], self.event)
+            self.cta.cluster.clocks.join(tids[tids // WARP == warp], self.event)
 
     def warps(self, mask: Mask, what: str) -> Mask:
         """Active warps of a warp-collective instruction as a mask of threads, whole warps only."""
         if self.n % WARP:
-            self.hazard("divergent-warp", "", -1, mask, detail=f"{what} in a CTA of {self.n}")
+            detail = f"{what} in a CTA of {self.cta.threads} threads"
+            self.hazard("divergent-warp", "", -1, mask, detail=detail)
             return mask
         if mask is None:
             return None
@@ -224,93 +283,3 @@ class Strand:
 
     def count(self, name: str, amount: int = 1) -> None:
         self.cta.counts[name] += amount
-
-
-@dataclass
-class _Task:
-    program: Program
-    parent: _Task | None = None
-    pending: int = 0
-
-
-@dataclass
-class _Waiting:
-    """Threads gathered at one barrier."""
-
-    arrivals: list[tuple[_Task, Barrier]] = field(default_factory=list)
-
-    def total(self) -> int:
-        return sum(len(barrier.tids) for _, barrier in self.arrivals)
-
-
-class _Scheduler:
-    """Runs the tasks of a CTA until all are done or none can move."""
-
-    def __init__(self, cta: Cta) -> None:
-        self._cta = cta
-        self._ready: list[_Task] = []
-        self._waiting: dict[int, _Waiting] = {}
-
-    def run(self, program: Program) -> None:
-        self._ready.append(_Task(program))
-        while self._ready:
-            self._advance(self._ready.pop(0))
-        if self._waiting:
-            self._deadlock()
-
-    def _advance(self, task: _Task) -> None:
-        try:
-            request = next(task.program)
-        except StopIteration:
-            parent = task.parent
-            if parent is not None:
-                parent.pending -= 1
-                if not parent.pending:
-                    self._ready.append(parent)
-            return
-        if isinstance(request, Fork):
-            task.pending = len(request.parts)
-            self._ready.extend(_Task(part, task) for part in request.parts)
-            return
-        self._arrive(task, request)
-
-    def _arrive(self, task: _Task, barrier: Barrier) -> None:
-        waiting = self._waiting.setdefault(barrier.number, _Waiting())
-        waiting.arrivals.append((task, barrier))
-        needed = barrier.count or self._cta.threads
-        if barrier.aligned and _splits_warp(barrier.tids, self._cta.threads):
-            self._diverged(barrier, "part of a warp arrives")
-        if waiting.total() < needed:
-            return
-        del self._waiting[barrier.number]
-        sites = {b.at[0] for _, b in waiting.arrivals if b.aligned}
-        if len(sites) > 1:
-            self._diverged(barrier, f"threads meet from {len(sites)} different statements")
-        tids = np.concatenate([b.tids for _, b in waiting.arrivals])
-        self._cta.shadow.join(tids, len(self._cta.log) - 1)
-        self._cta.copies.tick()
-        self._cta.counts["barriers"] += 1
-        self._ready.extend(t for t, _ in waiting.arrivals)
-
-    def _deadlock(self) -> None:
-        for waiting in self._waiting.values():
-            barrier = waiting.arrivals[0][1]
-            needed = barrier.count or self._cta.threads
-            self._diverged(
-                barrier, f"{waiting.total()} of {needed} threads arrive, the CTA stops here"
-            )
-
-    def _diverged(self, barrier: Barrier, detail: str) -> None:
-        event = max(e for e, at in enumerate(self._cta.log) if at == barrier.at)
-        self._cta.add_hazard("barrier-divergence", event, threads=(int(barrier.tids[0]),),
-                             detail=detail)  # fmt: skip
-
-
-def _splits_warp(tids: Array, threads: int) -> bool:
-    if len(tids) == threads:
-        return False
-    arrived = np.zeros(-(-threads // WARP) * WARP, np.bool_)
-    arrived[tids] = True
-    arrived[threads:] = arrived[threads - 1]
-    lanes = arrived.reshape(-1, WARP)
-    return bool((lanes.any(axis=1) & ~lanes.all(axis=1)).any())

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Mask = Array | None
 _MAX_VECTOR_BYTES: Final = 16
+REGISTER_BYTES: Final = 4
 
 
 def select(value: Any, mask: Mask, n: int) -> Any:
@@ -222,6 +223,7 @@ class LocalView:
         self.nbytes = nbytes
         self.array = data.view(dtype)
         self.size = nbytes // dtype.itemsize
+        self._marks: dict[str, Array] = {}
 
     @classmethod
     def allocate(cls, name: str, strand: Strand, nbytes: int, dtype: np.dtype[Any]) -> LocalView:
@@ -229,7 +231,16 @@ class LocalView:
         return cls(name, data, nbytes, dtype)
 
     def view(self, dtype: np.dtype[Any]) -> LocalView:
-        return LocalView(self.name, self.data, self.nbytes, dtype)
+        other = LocalView(self.name, self.data, self.nbytes, dtype)
+        other._marks = self._marks
+        return other
+
+    def marks(self, name: str) -> Array:
+        """Events by (row, register), zero at first, which all views of the memory share."""
+        if name not in self._marks:
+            registers = -(-self.nbytes // REGISTER_BYTES)
+            self._marks[name] = np.zeros((len(self.data), registers), np.int32)
+        return self._marks[name]
 
     def reset(self) -> None:
         """A new lifetime: contents are undefined again."""

@@ -1,18 +1,16 @@
-"""Translate ``T.ptx`` calls, decoded with TVM's own instruction table."""
+"""Translate ``T.ptx`` calls: cp.async, matrix and barrier instructions up to sm_89."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
-from tvm.backend.cuda.ptx import TABLE
-from tvm.backend.cuda.ptx.table import mods, operand_layout
 from tvm.ir import TensorLoad
 
 from ..errors import EmulatorError
-from . import calls
+from . import calls, ptx_hopper
+from .instruction import Instruction, decode
 from .source import Val
 
 if TYPE_CHECKING:
@@ -26,40 +24,21 @@ _COPIES: Final = (
 _COPY_BYTES: Final = {"ca": (4, 8, 16), "cg": (16,)}
 
 
-@dataclass(frozen=True)
-class Instruction:
-    """A decoded call: modifiers and operands by the names of TVM's table."""
-
-    name: str
-    modifiers: dict[str, str]
-    operands: dict[str, list[Any]]
-    predicate: Any
-
-    def one(self, operand: str) -> Any:
-        return self.operands[operand][0]
-
-
-def decode(call: Any) -> Instruction:
-    """Arguments of a call are ``[operands..., predicate?] [modifiers] [flags]``."""
-    name = str(call.op.name).removeprefix("tirx.ptx.")
-    entry = TABLE[name]
-    count = len(entry.slots)
-    args = list(call.args)
-    flags = str(args[-1].value).split(",")
-    tokens = [str(a.value) for a in args[len(args) - count - 1 : -1]]
-    values = args[: len(args) - count - 1]
-    by_name = mods(entry, tokens)
-    if any(f.startswith("s") and f[1:].isdigit() for f in flags):
-        raise EmulatorError(f"cannot emulate ptx {name!r} with sunk destinations")
-    predicate = values.pop() if "pred" in flags else None
-    operands = {slot.name: values[i : i + n] for slot, i, n in operand_layout(entry, by_name) if n}
-    modifiers = {slot.name: token for slot, token in zip(entry.slots, tokens, strict=True)}
-    return Instruction(name, modifiers, operands, predicate)
-
-
 def blocks(name: str) -> bool:
     """Whether threads wait for each other in the instruction."""
-    return name.removeprefix("tirx.ptx.") in _BARRIERS
+    return name.removeprefix("tirx.ptx.") in (*_BARRIERS, "bar_arrive", *ptx_hopper.WAITS)
+
+
+def uses_engines(name: str) -> bool:
+    """Whether an instruction involves mbarriers, bulk copies or wgmma."""
+    return name.startswith("tirx.ptx.") and ptx_hopper.uses_engines(name)
+
+
+def matrix_registers(call: Any) -> list[Any]:
+    """Buffers whose registers an instruction works on asynchronously."""
+    if not calls.op_name(call).startswith("tirx.ptx.wgmma"):
+        return []
+    return ptx_hopper.matrix_registers(decode(call))
 
 
 def translate(c: Expressions, call: Any) -> None:
@@ -188,4 +167,5 @@ _HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "mma_int": _mma,
     "bar_warp_sync": _warp_sync,
     "cvt_tf32_f32": _cvt_tf32,
+    **ptx_hopper.HANDLERS,
 }

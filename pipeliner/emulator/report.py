@@ -22,6 +22,17 @@ HAZARD_KINDS = (
     "misaligned",
     "barrier-divergence",  # a barrier that not every thread reaches
     "divergent-warp",  # a warp-collective instruction without all of its threads
+    "deadlock",  # threads wait for each other, or for what never comes
+    "never-waited",  # an asynchronous operation that no wait covers by the exit of its CTA
+    "mbarrier-uninitialised",  # used before its initialisation, or before that is visible
+    "mbarrier-overwritten",  # initialised or written again while live
+    "mbarrier-arrivals",  # missing or surplus
+    "mbarrier-bytes",  # missing or surplus transaction bytes
+    "phase-aliasing",  # a phase may complete, and its parity return, before a thread has waited
+    "missing-proxy-fence",  # generic and async accesses of the same bytes without a fence between
+    "missing-wgmma-fence",  # registers of a wgmma touched before it without a fence between
+    "register-in-flight",  # touched while a wgmma may use it
+    "exit-before-peer",  # a CTA may exit before another of its cluster arrives there
     "aliasing",  # a conflict between two buffers that share bytes of the arena
 )
 

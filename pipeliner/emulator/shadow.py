@@ -1,17 +1,13 @@
-"""Happens-before over shared memory: who wrote, who read, and what each thread knows of it.
+"""Shadow state of shared memory: who wrote, who read, and whether the next access is ordered.
 
-Time is the number of the memory statement being executed by the CTA (its *event*; the log of events
-gives statement and iteration).  ``knows[t, u]`` is the last event of thread u that happens before
-the present of thread t: a vector clock whose components are events.  A barrier joins the clocks of
-its threads.  An access at event e by thread u is ordered before thread t's present iff
-``e <= knows[t, u]``; the execution order of the emulator plays no part in the judgement.
+Kept for each granule, the smallest access size of the kernel; ``Clocks`` says what is ordered:
 
-Shadow state is kept for each granule, the smallest access size of the kernel:
-
-    writer, wrote   thread of the last write and its event; ``IN_FLIGHT`` from the issue of an
+    writer, wrote   agent of the last write and its event; ``IN_FLIGHT`` from the issue of an
                     asynchronous copy to the wait that completes it, then the event of that wait
     site            event of the statement that wrote (for an asynchronous copy, its issue)
-    seen[t]         event of the last read by thread t
+    seen[t]         event of the last read by thread t; ``engine_seen`` the same for engines
+
+Threads access through the generic proxy, engines through the async proxy.
 """
 
 from __future__ import annotations
@@ -21,113 +17,122 @@ from typing import Any, Final
 
 import numpy as np
 
+from .clocks import Clocks
+
 Array = np.ndarray[Any, Any]
 # report(kind, granule, thread, other thread or -1, other event or 0)
 Report = Callable[[str, int, int, int, int], None]
 
 IN_FLIGHT: Final = 2**31 - 1
-_SELF: Final = 2**31 - 2  # a thread knows all of its own past, but not what is still in flight
 
 
 class Shadow:
     """Shadow state of one CTA's shared window."""
 
-    def __init__(self, granules: int, threads: int, report: Report) -> None:
-        self.threads = threads
+    def __init__(self, granules: int, clocks: Clocks, report: Report) -> None:
+        self.clocks = clocks
         self._report = report
-        # Column `threads` stands for "never written": known to nobody.
-        self.knows = np.full((threads, threads + 1), -1, np.int32)
-        self.knows[:, :threads] = 0
-        self._keep_own_past()
-        self.floor = np.zeros(threads, np.int32)  # min over knows[t, :threads]
-        self.writer = np.full(granules, threads, np.int32)
+        self.writer = np.full(granules, clocks.never, np.int32)
         self.wrote = np.zeros(granules, np.int32)
         self.site = np.zeros(granules, np.int32)
         self.atomic = np.zeros(granules, np.bool_)
-        self.seen = np.zeros((granules, threads), np.int32)
+        self.seen = np.zeros((granules, clocks.threads), np.int32)
         self.last_seen = np.zeros(granules, np.int32)
+        self.engine_seen: dict[int, Array] = {}
+        self.guarded: Array | None = None  # granules that hold a live mbarrier
 
-    def _keep_own_past(self) -> None:
-        own = np.arange(self.threads)
-        self.knows[own, own] = _SELF
-
-    def join(self, tids: Array, now: int) -> None:
-        """A barrier among ``tids``, completing at event ``now``."""
-        if len(tids) == self.threads:
-            self.knows[:, : self.threads] = now
-        else:
-            merged = self.knows[tids].max(axis=0)
-            merged[tids] = now
-            self.knows[tids] = merged
-        self.knows[:, self.threads] = -1
-        self._keep_own_past()
-        self.floor[tids] = self.knows[tids, : self.threads].min(axis=1)
+    # Threads
 
     def read(self, tids: Array, granules: Array, now: int) -> None:
         """Threads ``tids`` (a,) read ``granules``, shaped (), (a,), (a, k) or (1, k)."""
         who = tids if granules.ndim < 2 else tids[:, None]
-        bad = self.wrote[granules] > self.knows[who, self.writer[granules]]
+        bad = self.wrote[granules] > self.clocks.knows[who, self.writer[granules]]
         if bad.any():
-            self._blame_read(who, granules, bad)
+            who, places = np.broadcast_arrays(who, granules)
+            self._blame_read(int(who[bad][0]), int(places[bad][0]))
         self.seen[granules, who] = now
         self.last_seen[granules] = now
 
-    def _blame_read(self, who: Array, granules: Array, bad: Array) -> None:
-        who, granules = np.broadcast_arrays(who, granules)
-        for t, g in _examples(who[bad], granules[bad]):
-            if self.writer[g] == self.threads:
-                self._report("uninitialised-read", g, t, -1, 0)
-                continue
-            kind = "read-before-arrival" if self.wrote[g] == IN_FLIGHT else "race"
-            self._report(kind, g, t, int(self.writer[g]), int(self.site[g]))
+    def _blame_read(self, thread: int, granule: int) -> None:
+        """Report a read of bytes whose write is not ordered before it."""
+        writer = int(self.writer[granule])
+        if writer == self.clocks.never:
+            self._report("uninitialised-read", granule, thread, -1, 0)
+            return
+        arriving = self.wrote[granule] == IN_FLIGHT or writer > self.clocks.never
+        kind = "read-before-arrival" if arriving else "race"
+        self._report(kind, granule, thread, self._thread(writer), int(self.site[granule]))
+
+    def _thread(self, agent: int) -> int:
+        return agent if agent < self.clocks.threads else -1
 
     def write(self, tids: Array, granules: Array, now: int, *, in_flight: bool = False) -> None:
         """Threads write; ``in_flight`` marks an asynchronous copy issued now."""
         who, granules = np.broadcast_arrays(tids if granules.ndim < 2 else tids[:, None], granules)
         self._check_write(who, granules, atomic=False)
+        self._record(who, granules, IN_FLIGHT if in_flight else now, now)
+
+    def _record(self, who: Array | int, granules: Array, wrote: int, site: int) -> None:
         self.writer[granules] = who
-        self.wrote[granules] = IN_FLIGHT if in_flight else now
-        self.site[granules] = now
+        self.wrote[granules] = wrote
+        self.site[granules] = site
         self.atomic[granules] = False
 
     def update(self, tids: Array, granules: Array, now: int) -> None:
         """Threads update atomically: ordered among themselves, not against plain accesses."""
         who, granules = np.broadcast_arrays(tids, granules)
-        fresh = self.writer[granules] == self.threads
+        fresh = self.writer[granules] == self.clocks.never
         if fresh.any():
-            self._blame_read(who, granules, fresh)
+            self._blame_read(int(who[fresh][0]), int(granules[fresh][0]))
         self._check_write(who, granules, atomic=True)
-        self.writer[granules] = who
-        self.wrote[granules] = now
-        self.site[granules] = now
+        self._record(who, granules, now, now)
         self.atomic[granules] = True
 
     def clash(self, tids: Array, granules: Array, now: int) -> None:
         """Two threads wrote different values to one granule in the same statement."""
-        for t, g in _examples(tids, granules):
-            self._report("race", g, t, int(self.writer[g]), now)
+        thread, granule = int(tids.flat[0]), int(granules.flat[0])
+        self._report("race", granule, thread, int(self.writer[granule]), now)
 
     def _check_write(self, who: Array, granules: Array, *, atomic: bool) -> None:
+        knows = self.clocks.knows
         writer = self.writer[granules]
-        bad = self.wrote[granules] > self.knows[who, writer]
-        bad &= writer != self.threads
+        bad = self.wrote[granules] > knows[who, writer]
+        bad &= writer != self.clocks.never
         if atomic:
             bad &= ~self.atomic[granules]
         if bad.any():
-            for t, g in _examples(who[bad], granules[bad]):
-                kind = "write-in-flight" if self.wrote[g] == IN_FLIGHT else "race"
-                self._report(kind, g, t, int(self.writer[g]), int(self.site[g]))
+            self._blame_write(int(who[bad][0]), int(granules[bad][0]))
+        if self.guarded is not None:
+            self._check_guarded(int(who.flat[0]), granules)
+        for engine, seen in self.engine_seen.items():
+            unseen = seen[granules] > knows[who, engine]
+            if unseen.any():
+                place = int(granules[unseen][0])
+                self._report("race", place, int(who[unseen][0]), -1, int(seen[place]))
         # Reads older than anything unknown to the writer cannot conflict: the common case, cheap.
-        late = self.last_seen[granules] > self.floor[who]
+        late = self.last_seen[granules] > self.clocks.floor[who]
         if not late.any():
             return
         writers, places = who[late], granules[late]
-        unseen = self.seen[places] > self.knows[writers, : self.threads]
+        unseen = self.seen[places] > knows[writers, : self.clocks.threads]
         rows = np.flatnonzero(unseen.any(axis=1))
         for row in rows[:1]:
             reader = int(np.argmax(unseen[row]))
             event = int(self.seen[places[row], reader])
             self._report("race", int(places[row]), int(writers[row]), reader, event)
+
+    def _blame_write(self, thread: int, granule: int) -> None:
+        writer = int(self.writer[granule])
+        arriving = self.wrote[granule] == IN_FLIGHT or writer > self.clocks.never
+        kind = "write-in-flight" if arriving else "race"
+        self._report(kind, granule, thread, self._thread(writer), int(self.site[granule]))
+
+    def _check_guarded(self, thread: int, granules: Array) -> None:
+        assert self.guarded is not None
+        hit = self.guarded[granules]
+        if hit.any():
+            place = int(granules[hit][0])
+            self._report("mbarrier-overwritten", place, thread, -1, int(self.site[place]))
 
     def arrive(self, tids: Array, granules: Array, now: int) -> None:
         """Asynchronous copies of ``tids`` are complete for them, by a wait at event ``now``."""
@@ -135,7 +140,53 @@ class Shadow:
         mine = (self.writer[granules] == who) & (self.wrote[granules] == IN_FLIGHT)
         self.wrote[granules[mine]] = now
 
+    # Engines
 
-def _examples(threads: Array, granules: Array) -> list[tuple[int, int]]:
-    """First example of a conflict; one is enough, the report counts by pairs of statements."""
-    return [(int(threads.flat[0]), int(granules.flat[0]))]
+    def engine_read(
+        self, engine: int, tids: Array, clock: Array, granules: Array, now: int
+    ) -> None:
+        """An engine reads from ``now`` on; ``clock`` is what is ordered before its start."""
+        writer, wrote = self.writer[granules], self.wrote[granules]
+        thread = int(tids[0])
+        bad = wrote > clock[0, writer]
+        if bad.any():
+            self._blame_read(thread, int(granules[bad][0]))
+        unfenced = ~bad & (writer < self.clocks.threads) & (wrote > clock[-1, writer])
+        if unfenced.any():
+            place = int(granules[unfenced][0])
+            self._report("missing-proxy-fence", place, thread, int(self.writer[place]),
+                         int(self.site[place]))  # fmt: skip
+        if engine not in self.engine_seen:
+            self.engine_seen[engine] = np.zeros(len(self.writer), np.int32)
+        self.engine_seen[engine][granules] = now
+
+    def engine_write(self, engine: int, thread: int, granules: Array, now: int) -> None:
+        """``thread`` starts a write by an engine, in flight until ``landed`` and waited for."""
+        who = np.full(granules.shape, thread)
+        self._check_write(who, granules, atomic=False)
+        self._check_fenced(thread, granules)
+        self._record(engine, granules, IN_FLIGHT, now)
+
+    def _check_fenced(self, thread: int, granules: Array) -> None:
+        """Generic accesses that ``thread`` knows of, and no proxy fence after them."""
+        knows, fenced = self.clocks.knows[thread], self.clocks.fenced[thread]
+        threads = self.clocks.threads
+        writer, wrote = self.writer[granules], self.wrote[granules]
+        bad = (writer < threads) & (wrote > fenced[writer]) & (wrote <= knows[writer])
+        if bad.any():
+            place = int(granules[bad][0])
+            self._report("missing-proxy-fence", place, thread, int(self.writer[place]),
+                         int(self.site[place]))  # fmt: skip
+            return
+        read = granules[self.last_seen[granules] > fenced[:threads].min()]
+        seen = self.seen[read]
+        unfenced = (seen > fenced[:threads]) & (seen <= knows[:threads])
+        for row in np.flatnonzero(unfenced.any(axis=1))[:1]:
+            reader = int(np.argmax(unfenced[row]))
+            self._report("missing-proxy-fence", int(read[row]), thread, reader,
+                         int(seen[row, reader]))  # fmt: skip
+
+    def landed(self, engine: int, granules: Array, site: int, now: int) -> None:
+        """The write issued at ``site`` is complete at ``now`` for those who wait for the engine."""
+        mine = (self.writer[granules] == engine) & (self.site[granules] == site)
+        self.wrote[granules[mine]] = now

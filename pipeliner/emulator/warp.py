@@ -25,16 +25,16 @@ Mask = Array | None
 Place = tuple[LocalView, Any]  # a register array and a byte (or element) offset in it
 
 
-def _rows(strand: Strand, value: Any, mask: Mask) -> Array:
+def rows_of(strand: Strand, value: Any, mask: Mask) -> Array:
     """``value`` for each active thread, as int64."""
     count = strand.n if mask is None else int(mask.sum())
     picked = np.asarray(select(value, mask, strand.n), np.int64)
     return np.broadcast_to(picked, (count,))
 
 
-def _shared_rows(strand: Strand, addr: Any, size: int, mask: Mask, what: str) -> Array:
+def shared_rows(strand: Strand, addr: Any, size: int, mask: Mask, what: str) -> Array:
     """Byte offsets of the active threads' accesses, checked for alignment and bounds."""
-    at = _rows(strand, addr, mask)
+    at = rows_of(strand, addr, mask)
     tids = strand.active(mask)
     crooked = at % size != 0
     if crooked.any():
@@ -61,9 +61,9 @@ def cp_async(
 ) -> None:
     """cp.async of ``size`` bytes; bytes from ``src_size`` on are zero, and are not read."""
     tids = strand.active(mask)
-    at = _shared_rows(strand, dst, size, mask, name)
-    start = _rows(strand, src_offset, mask)
-    valid = np.full(len(tids), size) if src_size is None else _rows(strand, src_size, mask)
+    at = shared_rows(strand, dst, size, mask, name)
+    start = rows_of(strand, src_offset, mask)
+    valid = np.full(len(tids), size) if src_size is None else rows_of(strand, src_size, mask)
     crooked = (start % size != 0) & (valid > 0)
     if crooked.any():
         row = int(np.argmax(crooked))
@@ -113,7 +113,7 @@ def ldmatrix(strand: Strand, addr: Any, count: int, transposed: bool, mask: Mask
     readers = lanes < 8 * count
     if mask is not None:
         readers = readers & mask
-    at = _shared_rows(strand, addr, 16, readers, "ldmatrix")
+    at = shared_rows(strand, addr, 16, readers, "ldmatrix")
     cta = strand.cta
     grains = at[:, None] // cta.granule + np.arange(max(1, 16 // cta.granule))
     cta.shadow.read(strand.active(readers), grains, strand.event)
@@ -227,9 +227,10 @@ def shuffle(strand: Strand, kind: str, value: Any, operand: Any, width: int, mas
     else:
         flipped = lane ^ operand
         source = np.where(flipped >= segment + width, lane, flipped)
-    index = strand.tids - lane + source
+    own = np.arange(strand.n)
+    index = own - lane + source
     absent = index >= strand.n
-    index = np.where(absent, strand.tids, index)
+    index = np.where(absent, own, index)
     silent = absent if mask is None else (absent | ~mask[index])
     relevant = silent if mask is None else silent & mask
     out = rows[index]
@@ -256,7 +257,7 @@ def atomic_add(
 ) -> Array:
     """Add atomically in thread order; returns the value each thread found."""
     tids = strand.active(mask)
-    at = _rows(strand, index, mask) + view.low
+    at = rows_of(strand, index, mask) + view.low
     outside = (at < view.low) | (at >= view.high)
     if outside.any():
         row = int(np.argmax(outside))
@@ -268,8 +269,9 @@ def atomic_add(
         strand.cta.shadow.update(tids[~outside], grains, strand.event)
     values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(tids),))
     found = np.zeros(strand.n, view.array.dtype)
-    for tid, where, addend, bad in zip(tids, at, values, outside, strict=True):
+    rows = np.arange(strand.n) if mask is None else np.flatnonzero(mask)
+    for own, where, addend, bad in zip(rows, at, values, outside, strict=True):
         if not bad:
-            found[tid] = view.array[where]
+            found[own] = view.array[where]
             view.array[where] += addend
     return found

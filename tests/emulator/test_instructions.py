@@ -226,8 +226,8 @@ def test_an_unknown_ptx_instruction_is_an_error_that_names_it():
     @T.prim_func(s_tir=True)
     def main(C: T.Buffer((32,), "float32")):
         for tx in T.thread_binding(32, thread="threadIdx.x"):
-            T.ptx["setmaxnreg.dec.sync.aligned.u32"](40)
+            T.ptx["tcgen05.fence::before_thread_sync"]()
             C[tx] = T.float32(0)
 
-    with pytest.raises(EmulatorError, match="cannot emulate ptx instruction 'setmaxnreg'"):
+    with pytest.raises(EmulatorError, match="cannot emulate ptx instruction 'tcgen05_fence'"):
         emulate(lower(main), [np.zeros(32, np.float32)])

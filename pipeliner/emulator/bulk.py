@@ -1,0 +1,148 @@
+"""Bulk asynchronous copies (TMA): loads that an mbarrier counts, stores in bulk groups.
+
+When a load lands between its issue and the waits on its mbarrier, and when a store reads shared
+memory between its issue and the wait for its group, is not specified: that is the ``timing``.
+Global bytes are captured at issue: kernels do not write what they load asynchronously.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from .mbarrier import Mbarrier
+
+if TYPE_CHECKING:
+    from .machine import Cluster, Cta, Strand
+
+Array = np.ndarray[Any, Any]
+# Chance that a copy in flight has landed by the next step of time ("random").
+_LANDING_CHANCE: Final = 0.25
+
+
+@dataclass(eq=False)
+class _Load:
+    """One copy to the shared memory of one CTA."""
+
+    barrier: Mbarrier
+    event: int
+    offsets: Array  # byte offsets in the window
+    data: Array  # a byte for each
+    granules: Array
+
+
+@dataclass(eq=False)
+class _Store:
+    """One copy from shared to global memory; ``put`` writes its bytes."""
+
+    cta: Cta
+    thread: int
+    event: int
+    group: int
+    offsets: Array
+    put: Callable[[Array], None] | None
+
+
+class BulkCopies:
+    """All bulk copies of one cluster."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._loads: list[_Load] = []
+        self._stores: list[_Store] = []
+        self._open: dict[int, int] = {}  # number of the bulk group that each thread fills now
+        self._engines: dict[int, int] = {}  # of the stores of each thread
+
+    # Loads
+
+    def load(
+        self, strand: Strand, tid: int, barrier: Mbarrier, offsets: Array, data: Array
+    ) -> None:
+        """Copy ``data`` (bytes) to byte ``offsets`` of the window of the mbarrier's CTA."""
+        cta = barrier.cta
+        granules = np.unique(offsets // cta.granule)
+        cta.shadow.engine_write(barrier.engine, tid, granules, strand.event)
+        load = _Load(barrier, strand.event, offsets, data, granules)
+        self._loads.append(load)
+        if self._cluster.timing == "early":
+            self._land(load)
+        self.tick()
+
+    def _land(self, load: _Load) -> None:
+        self._loads.remove(load)
+        load.barrier.cta.window.bytes[load.offsets] = load.data
+        load.barrier.landed.append((load.granules, load.event))
+        self._cluster.mbarriers.complete(load.barrier, len(load.data))
+
+    def land_awaited(self, keys: set[Hashable]) -> bool:
+        """Land one load that a wait is for, the last issued first; whether there was one."""
+        awaited = [load for load in self._loads if load.barrier in keys]
+        if awaited:
+            chance = self._cluster.timing == "random"
+            self._land(awaited[int(self._cluster.rng.integers(len(awaited))) if chance else -1])
+        return bool(awaited)
+
+    def tick(self) -> None:
+        """Time passes: under random timing some copies in flight land."""
+        if self._cluster.timing != "random" or not self._loads:
+            return
+        chosen = self._cluster.rng.random(len(self._loads)) < _LANDING_CHANCE
+        for load, lands in zip(list(self._loads), chosen, strict=True):
+            if lands:
+                self._land(load)
+
+    # Stores
+
+    def store(self, strand: Strand, tid: int, offsets: Array, put: Callable[[Array], None]) -> None:
+        """Copy the bytes at ``offsets`` of the own CTA's window to where ``put`` writes them."""
+        cta, clocks = strand.cta, self._cluster.clocks
+        if tid not in self._engines:
+            self._engines[tid] = clocks.engine()
+        who = np.array([tid])
+        granules = np.unique(offsets // cta.granule)
+        cta.shadow.engine_read(self._engines[tid], who, clocks.common(who), granules, strand.event)
+        store = _Store(cta, tid, strand.event, self._open.get(tid, 0), offsets, put)
+        self._stores.append(store)
+        timing = self._cluster.timing
+        if timing == "early" or (timing == "random" and self._cluster.rng.random() < 0.5):
+            self._perform(store)
+
+    def _perform(self, store: _Store) -> None:
+        if store.put is not None:
+            store.put(store.cta.window.bytes[store.offsets])
+            store.put = None
+
+    def commit(self, tids: Array) -> None:
+        for tid in map(int, tids):
+            self._open[tid] = self._open.get(tid, 0) + 1
+
+    def wait(self, tids: Array, in_flight: int) -> None:
+        """All but the last ``in_flight`` committed groups of the threads have been read."""
+        for tid in map(int, tids):
+            limit = self._open.get(tid, 0) - in_flight
+            done = [s for s in self._stores if s.thread == tid and s.group < limit]
+            for store in done:
+                self._perform(store)
+                self._stores.remove(store)
+                engine = self._engines[tid]
+                known = self._cluster.clocks.knows[tid, engine]
+                self._cluster.clocks.knows[tid, engine] = max(known, store.event)
+
+    def finish(self) -> None:
+        """All threads have exited: nothing may be in flight."""
+        for load in list(self._loads):
+            cta = load.barrier.cta
+            cta.add_hazard("never-waited", load.event, buffer=load.barrier.name,
+                           detail=f"in flight at exit, counted by {load.barrier}")  # fmt: skip
+            self._land(load)
+        for store in self._stores:
+            committed = store.group < self._open.get(store.thread, 0)
+            store.cta.add_hazard(
+                "never-waited", store.event, threads=(store.cta.local(store.thread),),
+                detail="a bulk store still reads shared memory at exit: its group is never "
+                + ("waited for" if committed else "committed"),
+            )  # fmt: skip
+            self._perform(store)

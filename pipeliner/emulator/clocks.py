@@ -1,0 +1,94 @@
+"""What each thread of a cluster knows of every other's past: vector clocks whose units are events.
+
+Time is the number of the statement being executed by the cluster (its *event*; the log of events
+gives statement and iteration).  ``knows[t, u]`` is the last event of agent u that happens before
+the present of thread t: an access at event e by u is ordered before it iff ``e <= knows[t, u]``.
+The order in which the emulator happened to run things plays no part.
+
+Agents are the threads and, in further columns, asynchronous engines: one for every mbarrier (the
+copies that it counts), for the matrix unit of every warpgroup and for the bulk stores of a thread.
+
+``fenced[t, u]`` is the last event of u that is followed, on its way to the present of t, by a proxy
+fence (PTX ISA 8.8, causality order: accesses through different proxies need one).
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import numpy as np
+
+from ..errors import EmulatorError
+
+Array = np.ndarray[Any, Any]
+
+_SELF: Final = 2**31 - 2  # a thread knows all of its own past, but not what is still in flight
+_ENGINES: Final = 1024
+
+
+class Clocks:
+    """Vector clocks of all threads of one cluster; ``proxies`` adds fences and engines."""
+
+    def __init__(self, threads: int, *, proxies: bool) -> None:
+        self.threads = threads
+        self.never = threads  # column of "never written": known to nobody
+        self._planes = 2 if proxies else 1
+        self._columns = threads + 1 + (_ENGINES if proxies else 0)
+        self._used = threads + 1
+        self._state = np.zeros((threads, self._planes, self._columns), np.int32)
+        self._state[:, :, self.never] = -1
+        self.knows = self._state[:, 0]
+        # Without proxies everything counts as fenced.
+        self.fenced = self._state[:, -1]
+        self._keep_own_past(np.arange(threads))
+        self.floor = np.zeros(threads, np.int32)  # min over knows[t, :threads]
+
+    def _keep_own_past(self, tids: Array) -> None:
+        self.knows[tids, tids] = _SELF
+
+    def engine(self) -> int:
+        """The column of a new engine."""
+        if self._used == self._columns:
+            raise EmulatorError(f"cannot emulate more than {_ENGINES} mbarriers in a cluster")
+        self._used += 1
+        return self._used - 1
+
+    def release(self, tids: Array, event: int) -> Array:
+        """What ``tids`` know together at ``event``, for others to acquire."""
+        clock: Array = self._state[tids].max(axis=0)
+        clock[0, tids] = event
+        return clock
+
+    def blank(self) -> Array:
+        """A clock that knows of the launch alone."""
+        clock = np.zeros((self._planes, self._columns), np.int32)
+        clock[:, self.never] = -1
+        return clock
+
+    def acquire(self, tids: Array, clock: Array) -> None:
+        """The past of ``clock`` happens before the present of ``tids``."""
+        self._state[tids] = np.maximum(self._state[tids], clock)
+        self._keep_own_past(tids)
+        self.floor[tids] = self.knows[tids, : self.threads].min(axis=1)
+
+    def join(self, tids: Array, now: int) -> None:
+        """A barrier among ``tids``, completing at event ``now``."""
+        if self._planes == 1 and len(tids) == self.threads:
+            self.knows[:, : self.threads] = now
+            self._keep_own_past(tids)
+            self.floor[:] = now
+            return
+        self.acquire(tids, self.release(tids, now))
+
+    def fence(self, tids: Array, event: int) -> None:
+        """A proxy fence: what the threads know by now may be used through any proxy."""
+        if self._planes == 1:
+            return
+        known = self.knows[tids]
+        known[np.arange(len(tids)), tids] = event
+        self.fenced[tids] = np.maximum(self.fenced[tids], known)
+
+    def common(self, tids: Array) -> Array:
+        """What each of ``tids`` knows: the past of an operation that they make collectively."""
+        clock: Array = self._state[tids].min(axis=0)
+        return clock

@@ -1,0 +1,69 @@
+"""barrier.cluster: every thread of a cluster arrives, then waits for all others (PTX 9.7.13.4)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .machine import Cluster, Strand
+
+Array = np.ndarray[Any, Any]
+
+
+class ClusterBarrier:
+    """The one hardware barrier of a cluster, phase by phase."""
+
+    def __init__(self, cluster: Cluster, threads: int) -> None:
+        self._cluster = cluster
+        self._phase = 0
+        self._of = np.full(threads, -1)  # phase at which each thread arrived, -1: waited since
+        self._arrived = np.zeros(threads, np.bool_)
+        self._exited = np.zeros(threads, np.bool_)
+        self._building = cluster.clocks.blank()
+        self._completed = self._building
+
+    def arrive(self, strand: Strand, tids: Array, *, release: bool = True) -> None:
+        """barrier.cluster.arrive."""
+        again = tids[self._of[tids] >= 0]
+        if len(again):
+            strand.hazard("barrier-divergence", "", -1, None, int(again[0]),
+                          detail="arrives at the cluster barrier twice without a wait")  # fmt: skip
+        if release:
+            clock = self._cluster.clocks.release(tids, strand.event)
+            self._building = np.maximum(self._building, clock)
+        self._of[tids] = self._phase
+        self._arrived[tids] = True
+        self._settle()
+
+    def exit(self, tids: Array) -> None:
+        """Threads that have exited are waited for no more."""
+        self._exited[tids] = True
+        if self._arrived.any():
+            self._settle()
+
+    def _settle(self) -> None:
+        if not (self._arrived | self._exited).all():
+            return
+        self._completed = self._building.copy()
+        self._arrived[:] = False
+        self._phase += 1
+        self._cluster.changes += 1
+
+    def passed(self, strand: Strand, tids: Array) -> bool:
+        """Whether a wait of ``tids`` returns; if so they acquire what the others released."""
+        stray = tids[self._of[tids] < 0]
+        if len(stray):
+            strand.hazard("barrier-divergence", "", -1, None, int(stray[0]),
+                          detail="waits at the cluster barrier without an arrival")  # fmt: skip
+            return True
+        if (self._of[tids] >= self._phase).any():
+            return False
+        self._cluster.clocks.acquire(tids, self._completed)
+        self._of[tids] = -1
+        return True
+
+    def state(self) -> str:
+        """What it waits for."""
+        return f"the cluster barrier ({int(self._arrived.sum())} of {len(self._of)} threads)"

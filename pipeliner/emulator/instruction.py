@@ -1,0 +1,42 @@
+"""Decode ``T.ptx`` calls with TVM's own instruction table."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm.backend.cuda.ptx import TABLE
+from tvm.backend.cuda.ptx.table import mods, operand_layout
+
+from ..errors import EmulatorError
+
+
+@dataclass(frozen=True)
+class Instruction:
+    """A decoded call: modifiers and operands by the names of TVM's table."""
+
+    name: str
+    modifiers: dict[str, str]
+    operands: dict[str, list[Any]]
+    predicate: Any
+
+    def one(self, operand: str) -> Any:
+        return self.operands[operand][0]
+
+
+def decode(call: Any) -> Instruction:
+    """Arguments of a call are ``[operands..., predicate?] [modifiers] [flags]``."""
+    name = str(call.op.name).removeprefix("tirx.ptx.")
+    entry = TABLE[name]
+    count = len(entry.slots)
+    args = list(call.args)
+    flags = str(args[-1].value).split(",")
+    tokens = [str(a.value) for a in args[len(args) - count - 1 : -1]]
+    values = args[: len(args) - count - 1]
+    by_name = mods(entry, tokens)
+    if any(f.startswith("s") and f[1:].isdigit() for f in flags):
+        raise EmulatorError(f"cannot emulate ptx {name!r} with sunk destinations")
+    predicate = values.pop() if "pred" in flags else None
+    operands = {slot.name: values[i : i + n] for slot, i, n in operand_layout(entry, by_name) if n}
+    modifiers = {slot.name: token for slot, token in zip(entry.slots, tokens, strict=True)}
+    return Instruction(name, modifiers, operands, predicate)

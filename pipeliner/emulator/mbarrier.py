@@ -1,0 +1,251 @@
+"""mbarrier objects: phases, pending arrivals and transaction bytes, and what a wait acquires.
+
+PTX ISA 9.7.13.15: an mbarrier counts the arrivals and the bytes that its current phase still
+expects; when both are zero the phase completes and the next begins with the initial count.  Waits
+are by parity: that of phase n returns when phase n, or phase n - 2, is the last to have completed.
+
+Arrivals release and waits acquire the past of all arrivals up to the completed phase.  Bytes of
+asynchronous copies are complete for those who wait for the phase in which they were counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from .machine import Cluster, Cta, Strand
+
+Array = np.ndarray[Any, Any]
+
+SIZE: Final = 8  # bytes
+_MAX_COUNT: Final = 2**20 - 1  # of arrivals and of bytes
+RANK_SHIFT: Final = 24
+"""Where a shared::cluster address has 1 + the rank of its CTA; 0 there means the own CTA."""
+
+
+@dataclass(eq=False)
+class Mbarrier:
+    """One live mbarrier; ``engine`` is the agent of the copies that it counts."""
+
+    cta: Cta
+    offset: int
+    name: str
+    count: int
+    engine: int
+    thread: int  # that initialised it, and when
+    event: int
+    building: Array  # clock of the arrivals so far
+    completed: Array  # the same at the end of the last phase
+    pending: int
+    bytes: int = 0
+    phase: int = 0  # the current, incomplete one
+    visible: bool = False  # fenced for other CTAs and the async proxy
+    last: int = 0  # event of the last operation
+    waits: list[tuple[Array, int]] = field(default_factory=list)  # on the last completed phase
+    landed: list[tuple[Array, int]] = field(default_factory=list)  # granules, site in this phase
+    copied: tuple[int, int] = (0, 0)  # last completion that covered copies, and the site of one
+
+    def passed(self, parity: int) -> bool:
+        """Whether a wait by ``parity`` returns."""
+        return self.phase % 2 != parity
+
+    def state(self) -> str:
+        """What the current phase has and lacks."""
+        arrived = f"{self.count - self.pending} of {self.count} arrivals"
+        if self.bytes > 0:
+            arrived += f", {self.bytes} bytes missing"
+        elif self.bytes < 0:
+            arrived += f", {-self.bytes} bytes more than expected"
+        return f"phase {self.phase} has {arrived}"
+
+    def __str__(self) -> str:
+        where = "" if self.cta.alone else f" of CTA {self.cta.block}"
+        return f"mbarrier {self.name} at byte {self.offset}{where}"
+
+
+class Mbarriers:
+    """All mbarriers of a cluster, by CTA and byte offset."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._live: dict[tuple[int, int], Mbarrier] = {}
+        # Last arrival of a thread at another CTA's mbarrier: (thread, rank) -> event.
+        self._remote: dict[tuple[int, int], int] = {}
+
+    # Lifetime
+
+    def init(self, strand: Strand, tid: int, offset: int, count: int, name: str) -> None:
+        """mbarrier.init by one thread."""
+        cta, cluster = strand.cta, self._cluster
+        if not 1 <= count <= _MAX_COUNT:
+            strand.hazard("mbarrier-arrivals", name, offset, None, tid,
+                          detail=f"an mbarrier for {count} arrivals")  # fmt: skip
+        if (cta.rank, offset) in self._live:
+            strand.hazard("mbarrier-overwritten", name, offset, None, tid,
+                          detail="initialised again without mbarrier.inval")  # fmt: skip
+        self._guard(cta, offset, live=False)
+        cta.shadow.write(np.array([tid]), cta.granules(offset, SIZE)[None], strand.event)
+        clock = cluster.clocks.blank()
+        self._live[cta.rank, offset] = Mbarrier(
+            cta, offset, name, count, cluster.clocks.engine(), tid, strand.event, clock,
+            clock.copy(), count, last=strand.event,
+        )  # fmt: skip
+        self._guard(cta, offset, live=True)
+
+    def invalidate(self, strand: Strand, tid: int, offset: int) -> None:
+        """mbarrier.inval by one thread."""
+        if self.use(strand, np.array([tid]), offset) is not None:
+            del self._live[strand.cta.rank, offset]
+            self._guard(strand.cta, offset, live=False)
+
+    def _guard(self, cta: Cta, offset: int, *, live: bool) -> None:
+        shadow = cta.shadow
+        if shadow.guarded is None:
+            shadow.guarded = np.zeros(len(shadow.writer), np.bool_)
+        shadow.guarded[cta.granules(offset, SIZE)] = live
+
+    def fence(self, tids: Array) -> None:
+        """fence.mbarrier_init or a proxy fence, by the threads that initialised."""
+        for barrier in self._live.values():
+            barrier.visible |= bool((tids == barrier.thread).any())
+
+    # Use
+
+    def use(self, strand: Strand, tids: Array, address: int, *, engine: bool = False) -> (
+        Mbarrier | None
+    ):  # fmt: skip
+        """The mbarrier at a shared::cluster address, checked to be initialised for ``tids``.
+
+        ``engine``: used through the async proxy.
+        """
+        rank = strand.cta.rank if address >> RANK_SHIFT == 0 else (address >> RANK_SHIFT) - 1
+        offset = address & (1 << RANK_SHIFT) - 1
+        barrier = self._live.get((rank, offset))
+        name = strand.cta.buffer_at(offset)
+        if barrier is None:
+            strand.hazard("mbarrier-uninitialised", name, offset, None, int(tids[0]),
+                          detail="no mbarrier is initialised there")  # fmt: skip
+            return None
+        ordered = self._cluster.clocks.knows[tids, barrier.thread] >= barrier.event
+        detail = ""
+        if not ordered.all():
+            detail = "its initialisation is not ordered before this use"
+        elif not barrier.visible and (engine or rank != strand.cta.rank):
+            detail = "no fence.mbarrier_init follows its initialisation"
+        if detail:
+            who = int(tids[int(np.argmin(ordered))])
+            strand.cta.add_hazard("mbarrier-uninitialised", strand.event, buffer=barrier.name,
+                                  offset=offset, threads=(strand.cta.local(who),),
+                                  detail=detail, other=barrier.event)  # fmt: skip
+        barrier.last = strand.event
+        return barrier
+
+    def arrive(
+        self, strand: Strand, barrier: Mbarrier, tids: Array, count: int, *, release: bool = True
+    ) -> None:
+        """Each of ``tids`` arrives ``count`` times."""
+        cluster = self._cluster
+        if release:
+            clock = cluster.clocks.release(tids, strand.event)
+            np.maximum(barrier.building, clock, out=barrier.building)
+        if strand.cta is not barrier.cta:
+            self._remote.update({(int(t), barrier.cta.rank): strand.event for t in tids})
+        left = count * len(tids)
+        while left:
+            if not barrier.pending:
+                strand.hazard("mbarrier-arrivals", barrier.name, barrier.offset, None, int(tids[0]),
+                              detail=f"{left} more than expected: {barrier.state()}")  # fmt: skip
+                return
+            taken = min(left, barrier.pending)
+            barrier.pending -= taken
+            left -= taken
+            self._settle(barrier)
+
+    def expect(self, barrier: Mbarrier, nbytes: int) -> None:
+        """expect_tx: the current phase waits for so many more bytes."""
+        barrier.bytes += nbytes
+        self._settle(barrier)
+
+    def complete(self, barrier: Mbarrier, nbytes: int) -> None:
+        """complete_tx: so many bytes have arrived."""
+        barrier.bytes -= nbytes
+        self._settle(barrier)
+
+    def _settle(self, barrier: Mbarrier) -> None:
+        """Complete the phase if nothing is missing."""
+        if barrier.pending or barrier.bytes:
+            return
+        now = len(self._cluster.log) - 1
+        for granules, site in barrier.landed:
+            barrier.cta.shadow.landed(barrier.engine, granules, site, now)
+            barrier.copied = (now, site)
+        barrier.landed = []
+        barrier.building[:, barrier.engine] = now
+        barrier.completed = barrier.building.copy()
+        barrier.pending = barrier.count
+        barrier.phase += 1
+        self._check_waits(barrier)
+        self._cluster.changes += 1
+
+    def _check_waits(self, barrier: Mbarrier) -> None:
+        """A phase has completed: every wait on the one before must be ordered before that.
+
+        Else that wait, had it been a little later, would have found the parity flipped back.
+        """
+        clock = barrier.completed[0]
+        for tids, event in barrier.waits:
+            late = tids[clock[tids] < event]
+            late = [t for t in late if not self._cluster.matrix_units.ordered(int(t), event, clock)]
+            if late:
+                cta = self._cluster.cta_of(int(late[0]))
+                cta.add_hazard(
+                    "phase-aliasing", event, buffer=barrier.name, offset=barrier.offset,
+                    threads=(cta.local(int(late[0])),), other=len(self._cluster.log) - 1,
+                    detail=f"phase {barrier.phase - 1} completes without this wait on phase "
+                    f"{barrier.phase - 2}, which may find its parity gone",
+                )  # fmt: skip
+        barrier.waits = []
+
+    def observe(self, barrier: Mbarrier, tids: Array, event: int) -> None:
+        """``tids`` have waited: they acquire the completed phase."""
+        self._cluster.clocks.acquire(tids, barrier.completed)
+        barrier.waits.append((tids, event))
+
+    # The end
+
+    def finish(self) -> None:
+        """All threads have exited: nothing may be half done."""
+        clocks = self._cluster.clocks
+        for barrier in self._live.values():
+            mine = clocks.knows[self._threads(barrier.cta)]
+            where = {"buffer": barrier.name, "offset": barrier.offset}
+            if barrier.pending != barrier.count and barrier.last:
+                barrier.cta.add_hazard("mbarrier-arrivals", barrier.last, **where,
+                                       detail=f"at exit {barrier.state()}")  # fmt: skip
+            elif barrier.bytes:
+                barrier.cta.add_hazard("mbarrier-bytes", barrier.last, **where,
+                                       detail=f"at exit {barrier.state()}")  # fmt: skip
+            completed, site = barrier.copied
+            if barrier.landed or mine[:, barrier.engine].max() < completed:
+                site = barrier.landed[0][1] if barrier.landed else site
+                detail = f"no thread waits for its bytes on {barrier}"
+                barrier.cta.add_hazard("never-waited", site, **where, detail=detail)
+        for (tid, rank), event in self._remote.items():
+            peer = self._cluster.ctas[rank]
+            if clocks.knows[self._threads(peer), tid].max() < event:
+                cta = self._cluster.cta_of(tid)
+                cta.add_hazard("exit-before-peer", event, threads=(cta.local(tid),),
+                               detail=f"CTA {peer.block} may have exited by then")  # fmt: skip
+
+    def _threads(self, cta: Cta) -> slice:
+        return slice(cta.first, cta.first + cta.threads)
+
+
+def by_address(tids: Array, addresses: Array) -> Iterator[tuple[int, Array]]:
+    """Each address with the threads that use it."""
+    for address in np.unique(addresses):
+        yield int(address), tids[addresses == address]

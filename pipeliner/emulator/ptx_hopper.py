@@ -1,0 +1,353 @@
+"""Translate the PTX instructions of sm_90: mbarriers, bulk copies, wgmma, clusters."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+from tvm import ir
+from tvm.ir import TensorLoad
+
+from ..errors import EmulatorError
+from . import calls
+from .dtypes import PTX_TYPES
+from .instruction import Instruction
+from .mbarrier import SIZE
+from .source import Val
+from .wgmma import wgmma_spec
+
+if TYPE_CHECKING:
+    from .expressions import Expressions
+
+_BULK_GRANULE: Final = 16
+_WGMMA_KINDS: Final = ("f16", "bf16", "tf32", "fp8", "int", "f16_f16acc", "fp8_f16acc")
+_WGMMA: Final = tuple(f"wgmma_{kind}_{form}" for kind in _WGMMA_KINDS for form in ("ss", "rs"))
+_TRY_WAITS: Final = (
+    "mbarrier_test_wait_parity", "mbarrier_try_wait_parity", "mbarrier_try_wait_parity_no_hint",
+)  # fmt: skip
+WAITS: Final = (*_TRY_WAITS, "barrier_cluster_wait", "wgmma_wait_group")
+_ENGINE_WORDS: Final = ("mbarrier", "bulk", "wgmma", "barrier_cluster", "fence_proxy")
+_ADD_TYPES: Final = {**PTX_TYPES, "u32": "uint32", "s64": "int64", "u64": "uint64"}
+
+
+def uses_engines(name: str) -> bool:
+    """Whether an instruction involves mbarriers, bulk copies or wgmma."""
+    return any(word in name for word in _ENGINE_WORDS)
+
+
+def address(c: Expressions, node: Any, size: int) -> tuple[str, str]:
+    """Name of the buffer and text of a shared address: a pointer, or a number (from mapa)."""
+    if not (calls.is_address(node) or isinstance(node, ir.Var)):
+        c.note_shared(size)
+        return "shared::cluster", c.expr(node).text
+    pointer = c.pointer(node)
+    if pointer.memory.space != "shared":
+        raise EmulatorError(f"cannot emulate a shared address in {pointer.memory.space} memory")
+    c.note_shared(size)
+    return calls.address_name(c, node), c.bytes_of(pointer).text
+
+
+def _reject(ins: Instruction, **expected: tuple[str, ...]) -> None:
+    """Refuse modifiers that are not modelled."""
+    for slot, tokens in expected.items():
+        token = ins.modifiers.get(slot, "")
+        if token not in tokens:
+            raise EmulatorError(f"cannot emulate ptx {ins.name!r} with .{token}")
+
+
+# mbarrier
+
+
+def _init(c: Expressions, ins: Instruction) -> None:
+    name, at = address(c, ins.one("addr"), SIZE)
+    count = c.expr(ins.one("count"))
+    c.writer.emit(f"hopper.mbarrier_init(s, {name!r}, {at}, {count.text}, {c.mask})")
+
+
+def _inval(c: Expressions, ins: Instruction) -> None:
+    name, at = address(c, ins.one("addr"), SIZE)
+    c.writer.emit(f"hopper.mbarrier_inval(s, {name!r}, {at}, {c.mask})")
+
+
+def _arrive(c: Expressions, ins: Instruction) -> None:
+    _, at = address(c, ins.one("addr"), SIZE)
+    count = c.expr(ins.one("count")).text if "count" in ins.operands else "1"
+    nbytes = c.expr(ins.one("tx_count")).text if "tx_count" in ins.operands else "None"
+    if ins.name == "mbarrier_expect_tx":
+        count = "0"
+    release = ins.modifiers.get("sem", "") != "relaxed"
+    c.writer.emit(f"hopper.mbarrier_arrive(s, {at}, {count}, {nbytes}, {release}, {c.mask})")
+
+
+def _complete_tx(c: Expressions, ins: Instruction) -> None:
+    _, at = address(c, ins.one("addr"), SIZE)
+    nbytes = c.expr(ins.one("tx_count"))
+    c.writer.emit(f"hopper.mbarrier_complete(s, {at}, {nbytes.text}, {c.mask})")
+
+
+def wait(c: Expressions, addr: Any, parity: Any) -> None:
+    """A wait that does not give up."""
+    _, at = address(c, addr, SIZE)
+    c.writer.emit(f"yield from hopper.mbarrier_wait(s, {at}, {c.expr(parity).text}, {c.mask})")
+
+
+def _try_wait(c: Expressions, ins: Instruction) -> None:
+    _reject(ins, phase_type=("", "phase_type::primary"), sem=("", "acquire"))
+    _, at = address(c, ins.one("addr"), SIZE)
+    done, parity = c.writer.fresh("done"), c.expr(ins.one("phase"))
+    c.writer.emit(
+        f"{done} = yield from hopper.mbarrier_wait(s, {at}, {parity.text}, {c.mask}, patient=False)"
+    )
+    _set(c, ins.one("wait_complete"), Val(done, "bool", 1, False, c.writer.depth, False))
+
+
+def _set(c: Expressions, target: Any, value: Val) -> None:
+    """Write a destination register, converted to its type."""
+    if not isinstance(target, TensorLoad):
+        raise EmulatorError(f"cannot emulate a destination that is no register: {target}")
+    c.store(target.source, target.indices, c.cast(value, str(target.ty)))
+
+
+# Fences
+
+
+def _fence_proxy(c: Expressions, ins: Instruction) -> None:
+    if ins.modifiers["proxykind"] == "async":
+        c.writer.emit(f"hopper.proxy_fence(s, {c.mask})")
+
+
+def _fence_init(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"hopper.mbarrier_fence(s, {c.mask})")
+
+
+def _nothing(c: Expressions, ins: Instruction) -> None:
+    """Prefetches, register budgets and grid dependencies change no result here."""
+
+
+def _warpgroup_aligned(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"s.warps({c.mask}, {ins.name!r})")
+
+
+# Clusters
+
+
+def _cluster_arrive(c: Expressions, ins: Instruction) -> None:
+    release = ins.modifiers.get("sem", "") != "relaxed"
+    c.writer.emit(f"hopper.cluster_arrive(s, {release}, {c.mask})")
+
+
+def _cluster_wait(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"yield from hopper.cluster_wait(s, {c.mask})")
+
+
+def _mapa(c: Expressions, ins: Instruction) -> None:
+    _, at = address(c, ins.one("a"), SIZE)
+    text = f"hopper.map_address(s, {at}, {c.expr(ins.one('b')).text})"
+    _set(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+
+
+def _rank(c: Expressions, ins: Instruction) -> None:
+    _, at = address(c, ins.one("a"), SIZE)
+    text = f"hopper.rank_of_address(s, {at})"
+    _set(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+
+
+def _bar_arrive(c: Expressions, ins: Instruction) -> None:
+    number, count = c.expr(ins.one("a")), c.expr(ins.one("b"))
+    if number.varying or count.varying:
+        raise EmulatorError("cannot emulate a named barrier whose number or count varies")
+    listed = f"{number.text}, {count.text}"
+    c.writer.emit(f"yield s.barrier({c.mask}, {listed}, aligned=False, wait=False)")
+
+
+# Warps
+
+
+def _elect(c: Expressions, ins: Instruction) -> None:
+    lane, leads = c.writer.fresh("lane"), c.writer.fresh("leads")
+    c.writer.emit(f"{lane}, {leads} = hopper.elect(s, {c.mask})")
+    for name, text, dtype in (("d", lane, "uint32"), ("p", leads, "bool")):
+        if name in ins.operands:
+            _set(c, ins.one(name), Val(text, dtype, 1, True, c.writer.depth, False))
+
+
+def _stmatrix(c: Expressions, ins: Instruction) -> None:
+    _, at = address(c, ins.one("p"), 16)
+    registers = ", ".join(c.expr(node).text for node in ins.operands["r"])
+    transposed = bool(ins.modifiers["trans"])
+    c.writer.emit(f"hopper.stmatrix(s, {at}, [{registers}], {transposed}, {c.mask})")
+
+
+# Bulk copies
+
+
+def _map(c: Expressions, node: Any) -> str:
+    """Name of the kernel parameter that is a tensor map."""
+    while isinstance(node, ir.Call):
+        node = node.args[0] if calls.op_name(node) == "tirx.address_of" else node.args[-1]
+    memory = c.pointers.get(node)
+    if memory is None:
+        raise EmulatorError(f"cannot emulate a tensor map that is no kernel parameter: {node}")
+    return memory.param
+
+
+def _coords(c: Expressions, ins: Instruction) -> str:
+    return "[" + ", ".join(c.expr(node).text for node in ins.operands["coords"]) + "]"
+
+
+def _multicast(c: Expressions, ins: Instruction) -> str:
+    return c.expr(ins.one("cta_mask")).text if "cta_mask" in ins.operands else "None"
+
+
+def _tensor_load(c: Expressions, ins: Instruction) -> None:
+    _reject(ins, load_mode=("", "tile"), cta_group=("",))
+    name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
+    _, bar = address(c, ins.one("mbar"), SIZE)
+    c.writer.emit(f"hopper.tensor_load(s, {name!r}, {to}, {_map(c, ins.one('tmap'))}, "
+                  f"{_coords(c, ins)}, {bar}, {_multicast(c, ins)}, {c.mask})")  # fmt: skip
+
+
+def _tensor_store(c: Expressions, ins: Instruction) -> None:
+    _reject(ins, load_mode=("", "tile"), redop=("", "add"))
+    name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
+    add = "redop" in ins.modifiers
+    c.writer.emit(f"hopper.tensor_store(s, {name!r}, {at}, {_map(c, ins.one('tmap'))}, "
+                  f"{_coords(c, ins)}, {add}, {c.mask})")  # fmt: skip
+
+
+def _global(c: Expressions, node: Any) -> tuple[str, str]:
+    """View of a global array as bytes, and the text of an offset in it."""
+    pointer = c.pointer(node)
+    if pointer.memory.space != "global":
+        raise EmulatorError(f"cannot emulate a global address in {pointer.memory.space} memory")
+    return c.view(pointer.memory, "uint8"), c.units(pointer, 1).text
+
+
+def _bulk_load(c: Expressions, ins: Instruction) -> None:
+    _reject(ins, ignore_oob=("",))
+    name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
+    _, bar = address(c, ins.one("mbar"), SIZE)
+    view, start = _global(c, ins.one("src_mem"))
+    c.writer.emit(f"hopper.bulk_load(s, {name!r}, {to}, {view}, {start}, "
+                  f"{c.expr(ins.one('size')).text}, {bar}, {_multicast(c, ins)}, "
+                  f"{c.mask})")  # fmt: skip
+
+
+def _bulk_store(c: Expressions, ins: Instruction) -> None:
+    _reject(ins, redop=("", "add"), cp_mask=("",))
+    name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
+    view, to = _global(c, ins.one("dst_mem"))
+    add = "None"
+    if "redop" in ins.modifiers:
+        kind = ins.modifiers["type"]
+        if kind not in _ADD_TYPES:
+            raise EmulatorError(f"cannot emulate ptx {ins.name!r} with .{kind}")
+        add = c.dtype(_ADD_TYPES[kind])
+    c.writer.emit(f"hopper.bulk_store(s, {name!r}, {view}, {to}, {at}, "
+                  f"{c.expr(ins.one('size')).text}, {add}, {c.mask})")  # fmt: skip
+
+
+def _bulk_commit(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"hopper.bulk_commit(s, {c.mask})")
+
+
+def _bulk_wait(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"hopper.bulk_wait(s, {c.expr(ins.one('group')).text}, {c.mask})")
+
+
+# wgmma
+
+
+def _wgmma_fence(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"hopper.wgmma_fence(s, {c.mask})")
+
+
+def _wgmma_commit(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"hopper.wgmma_commit(s, {c.mask})")
+
+
+def _wgmma_wait(c: Expressions, ins: Instruction) -> None:
+    c.writer.emit(f"yield from hopper.wgmma_wait(s, {c.expr(ins.one('group')).text}, {c.mask})")
+
+
+def _registers(c: Expressions, nodes: list[Any]) -> str:
+    """Text of (view, columns) of registers, all of one array."""
+    refs = [c.buffer(node.source) for node in nodes]
+    if len({(ref.memory, ref.dtype) for ref in refs}) > 1:
+        raise EmulatorError(f"cannot emulate a wgmma fragment in several arrays: {nodes[0]}")
+    columns = [c.index(ref, node.indices)[0] for ref, node in zip(refs, nodes, strict=True)]
+    if any(column.varying for column in columns):
+        raise EmulatorError(f"cannot emulate a wgmma fragment whose index varies: {nodes[0]}")
+    listed = ", ".join(column.text for column in columns)
+    return f"({c.view(refs[0].memory, refs[0].dtype)}, ({listed},))"
+
+
+def _wgmma(c: Expressions, ins: Instruction) -> None:
+    m = ins.modifiers
+    spec = f"W_{m['shape']}_{m['dtype']}_{m['atype']}_{m['btype']}"
+    c.namespace.setdefault(spec, wgmma_spec(m["shape"], m["dtype"], m["atype"], m["btype"]))
+    registers = "a" in ins.operands
+    a = _registers(c, ins.operands["a"]) if registers else c.expr(ins.one("a_desc")).text
+    b, scale_d = c.expr(ins.one("b_desc")).text, c.expr(ins.one("scale_d")).text
+
+    def immediate(name: str, default: int) -> int:
+        return int(ins.one(name).value) if name in ins.operands else default
+
+    scales = immediate("scale_a", 1), immediate("scale_b", 1)
+    majors = tuple("mn" if immediate(f"trans_{x}", 0) else "k" for x in "ab")
+    saturate = bool(m.get("satfinite", ""))
+    d = _registers(c, ins.operands["d"])
+    c.writer.emit(f"hopper.wgmma_mma(s, {spec}, {m['atype']!r}, {d}, {a}, {b}, {scale_d}, "
+                  f"{scales}, {majors}, {saturate}, {c.mask})")  # fmt: skip
+
+
+def matrix_registers(ins: Instruction) -> list[Any]:
+    """Buffers whose registers a wgmma works on asynchronously."""
+    if ins.name not in _WGMMA:
+        return []
+    return [node.source for name in ("a", "d") for node in ins.operands.get(name, [])]
+
+
+HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
+    "mbarrier_init": _init,
+    "mbarrier_inval": _inval,
+    **dict.fromkeys(
+        ("mbarrier_arrive", "mbarrier_arrive_nocount", "mbarrier_arrive_expect_tx",
+         "mbarrier_expect_tx"), _arrive,
+    ),
+    "mbarrier_complete_tx": _complete_tx,
+    **dict.fromkeys(_TRY_WAITS, _try_wait),
+    "fence_mbarrier_init": _fence_init,
+    "fence_proxy": _fence_proxy,
+    **dict.fromkeys(
+        ("fence", "griddepcontrol", "prefetch", "prefetchu", "cp_async_bulk_prefetch",
+         "cp_async_bulk_tensor_prefetch"), _nothing,
+    ),
+    "setmaxnreg": _warpgroup_aligned,
+    "barrier_cluster_arrive": _cluster_arrive,
+    "barrier_cluster_wait": _cluster_wait,
+    "bar_arrive": _bar_arrive,
+    "barrier_arrive": _bar_arrive,
+    "mapa_u32": _mapa,
+    "getctarank": _rank,
+    "elect_sync": _elect,
+    "stmatrix": _stmatrix,
+    **dict.fromkeys(
+        ("cp_async_bulk_tensor_g2s_cluster", "cp_async_bulk_tensor_g2s_cta",
+         "cp_async_bulk_tensor_g2s_cluster_multicast16"), _tensor_load,
+    ),
+    "cp_async_bulk_tensor_s2g": _tensor_store,
+    "cp_reduce_async_bulk_tensor": _tensor_store,
+    **dict.fromkeys(
+        ("cp_async_bulk_g2s_cluster", "cp_async_bulk_g2s_cta",
+         "cp_async_bulk_g2s_cluster_multicast16"), _bulk_load,
+    ),
+    "cp_async_bulk_s2g": _bulk_store,
+    "cp_reduce_async_bulk_s2g": _bulk_store,
+    "cp_async_bulk_commit_group": _bulk_commit,
+    "cp_async_bulk_wait_group": _bulk_wait,
+    "wgmma_fence": _wgmma_fence,
+    "wgmma_commit_group": _wgmma_commit,
+    "wgmma_wait_group": _wgmma_wait,
+    **dict.fromkeys(_WGMMA, _wgmma),
+}  # fmt: skip

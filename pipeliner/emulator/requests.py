@@ -1,0 +1,54 @@
+"""What a running program asks of the scheduler: to wait, to divide, to be preempted."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+Array = np.ndarray[Any, Any]
+
+
+@dataclass(frozen=True)
+class Barrier:
+    """Threads arrive at barrier ``number`` of their CTA for ``count`` threads (None: all of it).
+
+    Those that ``wait`` go on when the last has arrived; the others (bar.arrive) at once.
+    """
+
+    tids: Array
+    at: tuple[int, ...]
+    number: int = 0
+    count: int | None = None
+    aligned: bool = True  # __syncthreads: every thread must arrive at the same statement
+    wait: bool = True
+
+
+@dataclass(frozen=True)
+class Wait:
+    """Threads wait until ``attempt()`` succeeds; answered True, or False if they gave up.
+
+    ``describe()`` says for what, ``key`` names what asynchronous copies must complete for it.
+    ``patient`` ones never give up; the others (try_wait) do when nothing else can move.
+    """
+
+    tids: Array
+    event: int
+    attempt: Callable[[], bool]
+    describe: Callable[[], str]
+    keys: tuple[Hashable, ...] = ()
+    patient: bool = True
+
+
+@dataclass(frozen=True)
+class Fork:
+    """Yielded where a branch divides a strand; resumed when every part has reached its end."""
+
+    parts: tuple[Generator[Any, Any, None], ...]
+
+
+# A program that yields None may be preempted there.
+Program = Generator[Barrier | Wait | Fork | None, Any, None]
+Waiting = Generator[Wait, bool, bool]

@@ -1,0 +1,243 @@
+"""Runs the strands of a cluster, in one of several orders, until all are done or none can move."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from .machine import WARP, Cluster, Cta
+from .requests import Barrier, Fork, Program, Wait
+
+Array = np.ndarray[Any, Any]
+
+ORDERS: Final = ("lockstep", "round-robin", "reversed", "random")
+_LISTED_WAITS: Final = 6
+
+
+@dataclass
+class _Task:
+    program: Program
+    cta: Cta
+    strand: int
+    tids: Array
+    parent: _Task | None = None
+    pending: int = 0
+    answer: bool | None = None
+    gave_up: int = -1  # the state of the cluster when it last did
+
+
+@dataclass
+class _Arrival:
+    task: _Task
+    barrier: Barrier
+    event: int
+    clock: Array | None  # what those who do not wait knew when they arrived
+
+
+@dataclass
+class _Gathering:
+    """Threads gathered at one barrier of a CTA."""
+
+    arrivals: list[_Arrival] = field(default_factory=list)
+
+    @property
+    def tids(self) -> Array:
+        return np.concatenate([a.barrier.tids for a in self.arrivals])
+
+    @property
+    def total(self) -> int:
+        return sum(len(a.barrier.tids) for a in self.arrivals)
+
+    @property
+    def number(self) -> int:
+        return self.arrivals[0].barrier.number
+
+
+class Scheduler:
+    """The tasks of a cluster: ready, gathered at barriers, or waiting for a condition."""
+
+    def __init__(self, cluster: Cluster, order: str, rng: np.random.Generator) -> None:
+        self._cluster = cluster
+        self._pick: Callable[[], int] = {
+            "lockstep": lambda: 0,
+            "round-robin": lambda: 0,
+            "reversed": lambda: max(range(len(self._ready)), key=lambda i: self._ready[i].strand),
+            "random": lambda: int(rng.integers(len(self._ready))),
+        }[order]
+        self._ready: list[_Task] = []
+        self._gathered: dict[tuple[int, int], _Gathering] = {}
+        self._blocked: list[tuple[_Task, Wait]] = []
+        self._seen_changes = 0
+
+    def run(self, programs: Sequence[tuple[Cta, Array, Program]]) -> bool:
+        """Run to the end, or to a deadlock, which is reported; whether the end was reached."""
+        self._ready = [_Task(p, cta, i, tids) for i, (cta, tids, p) in enumerate(programs)]
+        while self._ready or self._unblock():
+            self._advance(self._ready.pop(self._pick()))
+            if self._cluster.changes != self._seen_changes:
+                self._wake()
+        if self._gathered or self._blocked:
+            self._deadlock()
+            return False
+        return True
+
+    def _advance(self, task: _Task) -> None:
+        try:
+            request = task.program.send(task.answer) if task.answer is not None else next(
+                task.program
+            )  # fmt: skip
+        except StopIteration:
+            self._end(task)
+            return
+        task.answer = None
+        if request is None:
+            self._ready.append(task)
+        elif isinstance(request, Fork):
+            task.pending = len(request.parts)
+            self._ready.extend(
+                _Task(p, task.cta, task.strand, task.tids, task) for p in request.parts
+            )
+        elif isinstance(request, Barrier):
+            self._arrive(task, request)
+        else:
+            self._blocked.append((task, request))
+            self._wake()
+
+    def _end(self, task: _Task) -> None:
+        parent = task.parent
+        if parent is None:
+            self._cluster.barrier.exit(task.tids)
+            return
+        parent.pending -= 1
+        if not parent.pending:
+            self._ready.append(parent)
+
+    # Conditions
+
+    def _wake(self) -> None:
+        self._seen_changes = self._cluster.changes
+        still = []
+        for task, wait in self._blocked:
+            if wait.attempt():
+                self._answer(task, True)
+            else:
+                still.append((task, wait))
+        self._blocked = still
+
+    def _answer(self, task: _Task, answer: bool) -> None:
+        task.answer = answer
+        self._ready.append(task)
+
+    def _unblock(self) -> bool:
+        """Nothing can move: let copies land that someone waits for, then let try_waits give up."""
+        while self._blocked and not self._ready:
+            keys = {key for _, wait in self._blocked for key in wait.keys}
+            if not self._cluster.land_awaited(keys):
+                break
+            self._wake()
+        if not self._ready:
+            self._give_up()
+        return bool(self._ready)
+
+    def _give_up(self) -> None:
+        """try_waits return False, each once unless something has changed since."""
+        changes = self._cluster.changes
+        tired = [(t, w) for t, w in self._blocked if not w.patient and t.gave_up != changes]
+        for pair in tired:
+            self._blocked.remove(pair)
+            pair[0].gave_up = changes
+            self._answer(pair[0], False)
+
+    # Barriers of a CTA
+
+    def _arrive(self, task: _Task, barrier: Barrier) -> None:
+        cluster, cta = self._cluster, task.cta
+        key = (cta.rank, barrier.number)
+        gathering = self._gathered.setdefault(key, _Gathering())
+        event = len(cluster.log) - 1
+        clock = None if barrier.wait else cluster.clocks.release(barrier.tids, event)
+        gathering.arrivals.append(_Arrival(task, barrier, event, clock))
+        if not barrier.wait:
+            self._ready.append(task)
+        needed = barrier.count or cta.threads
+        if barrier.aligned and _splits_warp(barrier.tids - cta.first, cta.threads):
+            self._diverged(cta, barrier, "part of a warp arrives")
+        counts = {a.barrier.count for a in gathering.arrivals}
+        if len(counts) > 1:
+            self._diverged(
+                cta, barrier, f"threads expect different counts: {sorted(map(str, counts))}"
+            )
+        if gathering.total < needed:
+            return
+        del self._gathered[key]
+        if gathering.total > needed:
+            self._diverged(cta, barrier, f"{gathering.total} threads arrive, {needed} are expected")
+        sites = {a.barrier.at[0] for a in gathering.arrivals if a.barrier.aligned}
+        if len(sites) > 1:
+            self._diverged(cta, barrier, f"threads meet from {len(sites)} different statements")
+        self._complete(cta, gathering)
+
+    def _complete(self, cta: Cta, gathering: _Gathering) -> None:
+        cluster = self._cluster
+        waiting = [a for a in gathering.arrivals if a.barrier.wait]
+        tids = np.concatenate([a.barrier.tids for a in waiting])
+        cluster.clocks.join(tids, len(cluster.log) - 1)
+        for arrival in gathering.arrivals:
+            if arrival.clock is not None:
+                cluster.clocks.acquire(tids, arrival.clock)
+        cta.copies.tick()
+        cluster.tick()
+        cta.counts["barriers"] += 1
+        cluster.changes += 1
+        self._ready.extend(a.task for a in waiting)
+
+    # Nothing can move
+
+    def _deadlock(self) -> None:
+        gathered = [(self._cluster.ctas[rank], g) for (rank, _), g in self._gathered.items()]
+        if not self._blocked:
+            for cta, gathering in gathered:
+                who = _who(cta, gathering.tids)
+                detail = f"{_progress(cta, gathering)} arrive ({who}), the CTA stops here"
+                self._diverged(cta, gathering.arrivals[0].barrier, detail)
+            return
+        waits = [f"{_who(c, g.tids)} at barrier {g.number}: {_progress(c, g)}" for c, g in gathered]
+        waits += [f"{_who(t.cta, w.tids)} wait for {w.describe()}" for t, w in self._blocked]
+        more = len(waits) - _LISTED_WAITS
+        listed = "; ".join(waits[:_LISTED_WAITS]) + (f"; and {more} more" if more > 0 else "")
+        task, wait = self._blocked[0]
+        task.cta.add_hazard("deadlock", wait.event, threads=(task.cta.local(int(wait.tids[0])),),
+                            detail=listed)  # fmt: skip
+
+    def _diverged(self, cta: Cta, barrier: Barrier, detail: str) -> None:
+        log = self._cluster.log
+        event = next(e for e in range(len(log) - 1, -1, -1) if log[e] == barrier.at)
+        cta.add_hazard("barrier-divergence", event, threads=(cta.local(int(barrier.tids[0])),),
+                       detail=detail)  # fmt: skip
+
+
+def _progress(cta: Cta, gathering: _Gathering) -> str:
+    needed = gathering.arrivals[0].barrier.count or cta.threads
+    return f"{gathering.total} of {needed} threads"
+
+
+def _who(cta: Cta, tids: Array) -> str:
+    """``threads 0-31, 64``: runs of threads by their number in the CTA."""
+    ids = np.unique(tids - cta.first)
+    runs = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
+    listed = ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else f"{r[0]}" for r in runs)
+    where = "" if cta.alone else f" of CTA {cta.block}"
+    return f"thread{'s' if len(ids) > 1 else ''} {listed}{where}"
+
+
+def _splits_warp(tids: Array, threads: int) -> bool:
+    if len(tids) == threads:
+        return False
+    arrived = np.zeros(-(-threads // WARP) * WARP, np.bool_)
+    arrived[tids] = True
+    arrived[threads:] = arrived[threads - 1]
+    lanes = arrived.reshape(-1, WARP)
+    return bool((lanes.any(axis=1) & ~lanes.all(axis=1)).any())
