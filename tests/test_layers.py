@@ -28,7 +28,7 @@ LAYERS = [
     {"passes"},
     {"schedules"},
     {"compiled", "api", "accuracy", "cuda_lines"},
-    {"inspect", "verification", "doctor", "peers"},
+    {"inspect", "verification", "timeline", "doctor", "peers"},
     {"bench"},
     {"commands"},
     {"cli"},

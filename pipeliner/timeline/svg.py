@@ -1,0 +1,265 @@
+"""A timeline as one self-contained SVG, for light and dark pages; details show on hovering."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+from xml.sax.saxutils import escape
+
+from . import rows
+from .model import Run, Timeline
+from .program import Part
+from .slots import Span, State
+from .terminal import COLOURS
+from .trace import Event
+
+WIDTH: Final = 1280
+LABELS: Final = 212
+MARGIN: Final = 24
+ROW: Final = 22
+BAR: Final = 16
+GAP: Final = 10
+LETTER: Final = 6.2
+"""Width of a character of the small font, rounded up, in pixels: what fits into a bar."""
+
+_PALETTE: Final = ("#4878a8", "#d98b2b", "#4f9a4a", "#a5669b", "#3f9c96", "#a06a4f")
+_STATES: Final[dict[State, str]] = {"filling": "0.22", "ready": "0.45", "read": "0.95"}
+_TINTS: Final[dict[Part, str]] = {
+    "prologue": "prologue",
+    "steady state": "steady",
+    "epilogue": "epilogue",
+}
+
+_STYLE: Final = """
+text { font: 12px Inter, "Segoe UI", "Helvetica Neue", Arial, sans-serif; fill: #24292f; }
+.mono { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace;
+  font-size: 11px; }
+.h1 { font-size: 18px; font-weight: 600; }
+.h2 { font-size: 14px; font-weight: 600; }
+.dim { fill: #6e7781; }
+.small { font-size: 10px; }
+.on { fill: #ffffff; font-size: 10px; }
+.page { fill: #ffffff; }
+.lane { fill: #8c959f; fill-opacity: 0.08; }
+.grid { stroke: #8c959f; stroke-opacity: 0.25; }
+.edge { stroke: #8c959f; stroke-opacity: 0.9; stroke-dasharray: 3 3; }
+.prologue { fill: #d29922; } .steady { fill: #2da44e; } .epilogue { fill: #8250df; }
+.tint { fill-opacity: 0.07; } .band { fill-opacity: 0.28; }
+.held { fill: #cf222e; fill-opacity: 0.75; }
+.past { fill: #8c959f; }
+@media (prefers-color-scheme: dark) {
+  text { fill: #e6edf3; } .dim { fill: #9198a1; } .on { fill: #ffffff; }
+  .page { fill: #0d1117; } .held { fill: #f85149; }
+}
+"""
+
+
+def svg(timeline: Timeline, *, each: bool = False, width: int = WIDTH) -> str:
+    """The drawing as the text of an SVG file of ``width`` pixels.
+
+    ``each``: a row for every op and every slot, instead of one for what a statement does on a pipe.
+    """
+    page = _Page(_Scale(timeline.cycles, width - LABELS - MARGIN), width)
+    page.text(MARGIN, 34, rows.title(timeline), "h1")
+    page.text(MARGIN, 56, rows.verdict(timeline))
+    page.text(MARGIN, 74, rows.disclaimer(timeline), "dim")
+    page.y = 96
+    for run in timeline.runs:
+        _draw_run(page, run, each)
+    _draw_legend(page, timeline)
+    return page.finish(rows.title(timeline))
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    cycles: int
+    pixels: int
+
+    def x(self, cycle: float) -> float:
+        """Where a cycle is, in pixels from the left edge."""
+        return LABELS + cycle * self.pixels / max(1, self.cycles)
+
+
+class _Page:
+    """The elements so far; ``y``: where the next row begins."""
+
+    def __init__(self, scale: _Scale, width: int) -> None:
+        self.scale = scale
+        self.width = width
+        self.y = 0.0
+        self._parts: list[str] = []
+
+    def text(self, x: float, y: float, text: str, style: str = "", anchor: str = "") -> None:
+        names = f' class="{style}"' if style else ""
+        where = f' text-anchor="{anchor}"' if anchor else ""
+        self._parts.append(f'<text x="{x:.1f}" y="{y:.1f}"{names}{where}>{escape(text)}</text>')
+
+    def box(self, x: float, y: float, size: tuple[float, float], look: str, note: str = "") -> None:
+        """A rectangle. ``look``: its attributes. ``note``: shown on hovering."""
+        hover = f"<title>{escape(note)}</title>" if note else ""
+        self._parts.append(
+            f'<rect x="{x:.1f}" y="{y:.1f}" width="{max(0.5, size[0]):.1f}" '
+            f'height="{size[1]:.1f}" {look}>{hover}</rect>'
+        )
+
+    def span(
+        self, start: float, end: float, y: float, height: float, look: str, note: str = ""
+    ) -> None:
+        """A rectangle from one cycle to another."""
+        left, right = self.scale.x(start), self.scale.x(end)
+        self.box(left, y, (right - left, height), look, note)
+
+    def line(self, x: float, top: float, bottom: float, style: str) -> None:
+        self._parts.append(
+            f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}" class="{style}"/>'
+        )
+
+    def label(self, start: float, end: float, y: float, text: str, style: str) -> None:
+        """Text in the middle of a bar, where it fits."""
+        left, right = self.scale.x(start), self.scale.x(end)
+        if right - left >= LETTER * len(text) + 3:
+            self.text((left + right) / 2, y, text, style, "middle")
+
+    def finish(self, title: str) -> str:
+        height = self.y + MARGIN
+        body = "\n".join(self._parts)
+        hatch = "\n".join(_hatch(at) for at in range(COLOURS))
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" width="{self.width}" height="{height:.0f}" '
+            f'viewBox="0 0 {self.width} {height:.0f}" role="img">\n'
+            f"<title>{escape(title)}</title>\n<style>{escape(_STYLE)}</style>\n"
+            f"<defs>\n{hatch}\n</defs>\n"
+            f'<rect class="page" width="100%" height="100%"/>\n{body}\n</svg>\n'
+        )
+
+
+def _hatch(at: int) -> str:
+    """The pattern of a slot that fills with the data of an iteration."""
+    return (
+        f'<pattern id="fill{at}" width="6" height="6" patternUnits="userSpaceOnUse" '
+        f'patternTransform="rotate(45)"><rect width="6" height="6" fill="{_PALETTE[at]}" '
+        f'fill-opacity="0.15"/><rect width="2.2" height="6" fill="{_PALETTE[at]}" '
+        f'fill-opacity="0.6"/></pattern>'
+    )
+
+
+def _draw_run(page: _Page, run: Run, each: bool) -> None:
+    page.text(MARGIN, page.y + 14, rows.headline(run), "h2")
+    page.text(MARGIN, page.y + 31, f"{rows.pace(run)}; {rows.holds(run)}", "dim")
+    if rows.doubts(run):
+        page.y += 17
+        page.text(MARGIN, page.y + 31, rows.doubts(run), "dim")
+    page.y += 40
+    ops, slots = rows.op_rows(run, each=each), rows.slot_rows(run, each=each)
+    top = page.y + 18
+    bottom = top + 16 + 6 + ROW * (len(ops) + 1 + len(slots)) + GAP
+    _draw_axis(page, top, bottom)
+    _draw_parts(page, run, top, bottom)
+    page.y = top + 16 + 6
+    for op in ops:
+        _lane(page, f"{op.pipe}  {op.name}")
+        _draw_events(page, op.events)
+        page.y += ROW
+    _lane(page, rows.HELD)
+    _draw_held(page, rows.held(run))
+    page.y += ROW + GAP
+    for row in slots:
+        _lane(page, str(row.slot))
+        _draw_states(page, row.spans)
+        page.y += ROW
+    page.y += 22
+
+
+def _lane(page: _Page, name: str) -> None:
+    most = int((LABELS - MARGIN - 8) / 6.7)
+    shown = name if len(name) <= most else f"{name[: most - 1]}…"
+    page.text(MARGIN, page.y + 13, shown, "mono")
+    page.span(0, page.scale.cycles, page.y + 1, BAR, 'class="lane" rx="2"')
+
+
+def _draw_axis(page: _Page, top: float, bottom: float) -> None:
+    step = rows.nice_step(page.scale.cycles, 12)
+    for cycle in range(0, page.scale.cycles + 1, step):
+        x = page.scale.x(cycle)
+        page.line(x, top - 4, bottom, "grid")
+        unit = " cycles" if cycle == 0 else ""
+        page.text(x + 3, top - 6, rows.number(cycle) + unit, "dim small")
+
+
+def _draw_parts(page: _Page, run: Run, top: float, bottom: float) -> None:
+    for part, (start, end) in run.trace.parts.items():
+        tint = _TINTS[part]
+        page.span(start, end, top, bottom - top, f'class="{tint} tint"')
+        page.span(start, end, top, 15, f'class="{tint} band"', f"{part}: cycles {start} to {end}")
+        page.label(start, end, top + 11, part, "small")
+        page.line(page.scale.x(end), top, bottom, "edge")
+
+
+def _draw_events(page: _Page, events: Iterable[Event]) -> None:
+    """Results under way as thin bars, then what occupies the pipe as thick ones."""
+    drawn = list(events)
+    for event in drawn:
+        look = f'{_fill(event)} fill-opacity="0.4" rx="1"'
+        page.span(event.busy, event.end, page.y + 7, 4, look, _note(event))
+    for event in drawn:
+        page.span(event.start, event.busy, page.y + 1, BAR, f'{_fill(event)} rx="2"', _note(event))
+        text = "past" if event.repeats else str(event.iteration)
+        page.label(event.start, event.busy, page.y + 13, text, "on")
+
+
+def _draw_held(page: _Page, events: Iterable[Event]) -> None:
+    for event in events:
+        start = event.resume - event.stall
+        note = f"{event.cause} {event.culprit}, before or in {event.op}: {event.stall} cycles"
+        page.span(start, event.resume, page.y + 4, 10, 'class="held" rx="1"', note)
+        page.label(start, event.resume, page.y + 12, str(event.cause).split()[0], "on")
+
+
+def _draw_states(page: _Page, spans: Iterable[Span]) -> None:
+    for span in spans:
+        if span.iteration is None:
+            continue
+        at = span.iteration % COLOURS
+        paint = f"url(#fill{at})" if span.state == "filling" else _PALETTE[at]
+        look = f'fill="{paint}"'
+        if span.state != "filling":
+            look += f' fill-opacity="{_STATES[span.state]}"'
+        note = (
+            f"{span.slot} {span.state}, iteration {span.iteration}: cycles {span.start} to "
+            f"{span.end}"
+        )
+        page.span(span.start, span.end, page.y + 1, BAR, f'{look} rx="2"', note)
+        style = "on" if span.state == "read" else "small"
+        page.label(span.start, span.end, page.y + 13, f"{span.state} {span.iteration}", style)
+
+
+def _draw_legend(page: _Page, timeline: Timeline) -> None:
+    x = float(MARGIN)
+    y = page.y
+    samples: list[tuple[str, str]] = [
+        (f'fill="{_PALETTE[0]}"', "a pipe works, on the iteration that the number names"),
+        (f'fill="{_PALETTE[0]}" fill-opacity="0.4"', "the result is under way"),
+        ('fill="url(#fill0)"', "slot filling"),
+        (f'fill="{_PALETTE[0]}" fill-opacity="{_STATES["ready"]}"', "ready"),
+        (f'fill="{_PALETTE[0]}" fill-opacity="{_STATES["read"]}"', "read"),
+        ('class="held"', "all threads held up"),
+    ]
+    if any(event.repeats for run in timeline.runs for event in run.trace.events):
+        samples.append(('class="past"', "past the end, for nobody"))
+    for look, text in samples:
+        page.box(x, y + 2, (18, 11), f'{look} rx="2"')
+        page.text(x + 24, y + 12, text, "dim")
+        x += 24 + 5.6 * len(text) + 26
+    page.y = y + 16
+
+
+def _fill(event: Event) -> str:
+    return 'class="past"' if event.repeats else f'fill="{_PALETTE[event.iteration % COLOURS]}"'
+
+
+def _note(event: Event) -> str:
+    return (
+        f"{event.op}, iteration {event.iteration}, stage {event.stage}, {event.part}: {event.pipe} "
+        f"from {event.start} to {event.busy}, result at {event.end}"
+    )
