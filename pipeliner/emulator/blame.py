@@ -9,10 +9,11 @@ and nothing orders one's end before the other's beginning.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
-from ..plan import SmemBuffer, SmemPlan
+from ..plan import SmemPlan
+from .buffers import Memory
 from .compiler import CompiledKernel
 from .machine import SiteInfo
 from .report import CudaLine, Hazard, Life, Site
@@ -23,12 +24,22 @@ Lines: TypeAlias = "Callable[[str, int], CudaLine | None]"
 _SYNCHRONISATION: Final = ("barrier", "commit", "wait")
 
 
+def with_arena(kernel: CompiledKernel, smem: SmemPlan) -> CompiledKernel:
+    """``kernel`` that knows the buffers in its dynamic shared memory, as they were planned."""
+    touched = {name for info in kernel.sites if info.origin for name in info.origin.buffers}
+    placed = tuple(
+        Memory("shared", buffer.buffer, kernel.arena + buffer.offset, buffer.bytes)
+        for buffer in smem.buffers
+        if buffer.buffer in touched
+    )
+    return replace(kernel, shared=(*placed, *kernel.shared))
+
+
 @dataclass(frozen=True)
 class Blame:
     """What is known of one kernel: ``lines`` of its CUDA, None where nobody can tell."""
 
     kernel: CompiledKernel
-    smem: SmemPlan = field(default_factory=SmemPlan)
     lines: Lines | None = None
 
     def explain(self, hazard: Hazard) -> Hazard:
@@ -52,21 +63,18 @@ class Blame:
     def _candidates(self, site: Site, offset: int) -> Mapping[str, None]:
         """The buffers that ``site`` touches and that may hold the byte, in the origin's order."""
         touched = dict.fromkeys(site.origin.buffers if site.origin else ())
-        holding = {
-            name: None
-            for name in touched
-            if (place := self._place(name)) is None or _holds(place, offset - self.kernel.arena)
-        }
-        return holding or touched
+        places = {name: self._place(name) for name in touched}
+        holding = [name for name, place in places.items() if place is None or _holds(place, offset)]
+        return dict.fromkeys(holding or touched)
 
     def _about(self, hazard: Hazard, name: str) -> Hazard:
         """``hazard`` by the name of the buffer, its offset counted from the buffer's start."""
         place = self._place(name)
-        start = 0 if place is None else self.kernel.arena + place.offset
+        start = 0 if place is None else place.base
         return replace(hazard, buffer=name, offset=hazard.offset - start)
 
     def _aliased(self, hazard: Hazard, here: str, there: str) -> Hazard:
-        detail = f"{here} and {there} share this byte of '{hazard.buffer}' and nothing orders them"
+        detail = f"{here} and {there} share these bytes, and nothing orders their uses"
         lives = (self._life(here), self._life(there))
         return replace(self._about(hazard, here), kind="aliasing", detail=detail, lives=lives)
 
@@ -77,15 +85,15 @@ class Blame:
             for info in (uses[0], uses[-1])
         )
         place = self._place(name)
-        offset, size = (-1, 0) if place is None else (place.offset, place.bytes)
-        return Life(name, offset, size, first, last)
+        base, size = (-1, 0) if place is None else (place.base, place.nbytes or 0)
+        return Life(name, base, size, first, last)
 
-    def _place(self, name: str) -> SmemBuffer | None:
-        return next((buffer for buffer in self.smem.buffers if buffer.buffer == name), None)
+    def _place(self, name: str) -> Memory | None:
+        return next((memory for memory in self.kernel.shared if memory.name == name), None)
 
 
-def _holds(place: SmemBuffer, offset: int) -> bool:
-    return place.offset <= offset < place.offset + place.bytes
+def _holds(place: Memory, offset: int) -> bool:
+    return place.base <= offset and (place.nbytes is None or offset < place.base + place.nbytes)
 
 
 def _uses(info: SiteInfo, name: str) -> bool:

@@ -12,7 +12,7 @@ from tvm import ir, tirx
 
 from ..errors import EmulatorError
 from ..plan import PLAN_ATTR, KernelPlan, SmemPlan
-from .blame import Blame, Lines
+from .blame import Blame, Lines, with_arena
 from .buffers import Memory
 from .compiler import CompiledKernel, compile_kernel
 from .copies import TIMINGS
@@ -94,17 +94,18 @@ def emulate(
     if not launches:
         raise EmulatorError("cannot emulate: the host function launches no kernel")
     compiled: dict[str, CompiledKernel] = {}
+    smem = _smem(host)
     hazards, stats = HazardLog(), []
     mode = _Mode(timing, order, np.random.default_rng(seed))
     chosen = None if blocks is None else {_block(b) for b in blocks}
     for launch in launches:
         if launch.kernel not in compiled:
             preemptive = order != "lockstep"
-            compiled[launch.kernel] = compile_kernel(kernels[launch.kernel], preemptive=preemptive)
+            kernel = compile_kernel(kernels[launch.kernel], preemptive=preemptive)
+            compiled[launch.kernel] = with_arena(kernel, smem)
         stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen)
     outputs = {p.name: env[p] for p in host.params if isinstance(env[p], np.ndarray)}
-    smem = _smem(host)
-    blames = {name: Blame(kernel, smem, lines) for name, kernel in compiled.items()}
+    blames = {name: Blame(kernel, lines) for name, kernel in compiled.items()}
     explained = tuple(blames[h.kernel].explain(h) for h in hazards.found.values())
     return Emulation(outputs, explained, tuple(stats))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final
 
 import numpy as np
@@ -76,8 +76,10 @@ class Site:
 
     @property
     def title(self) -> str:
-        """The origin in words, or the statement; and the loops' variables."""
-        where = str(self.origin or "") or _shortened(self.statement)
+        """The origin in words, behind the statement where it names no op; the loops' variables."""
+        where = str(self.origin or "")
+        if self.origin is None or not (self.origin.op or self.origin.kind):
+            where = ", ".join(part for part in (_shortened(self.statement), where) if part)
         loops = ", ".join(f"{name} = {value}" for name, value in self.iteration)
         return f"{where}, at {loops}" if loops else where
 
@@ -153,6 +155,10 @@ class Hazard:
             text += f", byte {self.offset}" if self.offset >= 0 else ""
             text += f", slot {self.slot}" if self.slot is not None else ""
         return f"{text}: {self.detail}" if self.detail else text
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything as plain values that JSON can hold, with ``slot`` and ``text``."""
+        return {**asdict(self), "slot": self.slot, "text": str(self)}
 
     def __str__(self) -> str:
         """Several lines: kind and place, both statements with their CUDA, the example."""
