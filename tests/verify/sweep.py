@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import numpy as np
+import tvm
 
 from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.api import build, pipeline_with
@@ -23,7 +24,8 @@ FACTORS: Final[Mapping[str, Sequence[Any]]] = {
     "warps": (None, (1, 1), (2, 1), (1, 2), (2, 2)),
     "thread_tile": (None, (4, 4), (2, 4), (8, 2)),
     "shape": ("even", "ragged m", "ragged n", "ragged k", "ragged", "primes", "one", "odd k"),
-    "trips": ("one", "less", "same", "more", "many"),
+    "trips": (0, 1, 2, 3, 4, 5, 6, 7, 8),
+    "dynamic": (False, True),
     "depth": (1, 2, 3, 4, 5, 6, "auto"),
     "mechanism": ("auto", "cp_async", "register", "direct"),
     "epilogue": ("auto", "rolled", "clamped", "peeled"),
@@ -33,9 +35,13 @@ FACTORS: Final[Mapping[str, Sequence[Any]]] = {
     "out": ("default", "accumulator", "input"),
     "target": ("sm_75", "sm_80", "sm_90"),
 }
-"""What is varied. ``trips``: iterations of the loop against the depth (4 where that is chosen)."""
+"""What is varied. ``trips``: iterations of the K loop; ``dynamic``: whether only a run tells."""
 
 AUTO_DEPTH: Final = 4
+"""What counts as the depth where it is chosen."""
+
+STATIC_SHAPES: Final = ("ragged k", "ragged", "primes", "one", "odd k")
+"""Shapes whose K is no multiple of the tile, which a K known at run time only has to be."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +54,8 @@ class Case:
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
     shape: str = "even"
-    trips: str = "more"
+    trips: int = 4
+    dynamic: bool = False
     depth: int | str = 3
     mechanism: str = "auto"
     epilogue: str = "auto"
@@ -71,23 +78,19 @@ class Case:
         return ",".join(named) or "default"
 
     @property
-    def iterations(self) -> int:
-        """Trip count of the K loop where ``shape`` leaves K to it."""
+    def is_possible(self) -> bool:
+        """Whether there is such a GEMM; trip counts end where the ring has gone round and on."""
         depth = AUTO_DEPTH if self.depth == "auto" else int(self.depth)
-        return {
-            "one": 1,
-            "less": max(1, depth - 1),
-            "same": depth,
-            "more": depth + 1,
-            "many": depth + 2,
-        }[self.trips]
+        if self.trips > depth + 2 or (self.shape == "one" and self.trips != 1):
+            return False
+        return self.shape not in STATIC_SHAPES if self.dynamic else self.trips > 0
 
     @property
     def extents(self) -> tuple[int, int, int]:
         if self.sizes is not None:
             return self.sizes
         m, n, k = self.tile
-        full = self.iterations * k
+        full = self.trips * k
         return {
             "even": (2 * m, n, full),
             "ragged m": (m + 5, n, full),
@@ -106,7 +109,10 @@ class Case:
         return (m, 1, 0) if self.symbolic else (None,)
 
     def gemm(self) -> Gemm:
+        """The workload; one step of K where only a run tells how many there are."""
         m, n, k = self.extents
+        if self.dynamic:
+            k = self.tile[2]
         dtype, _, accumulator = self.dtype.partition(" in ")
         plain = Gemm(m, n, k, dtype=dtype, accumulator=accumulator)
         out = {"default": "", "accumulator": plain.accumulator, "input": plain.storage}[self.out]
@@ -121,6 +127,14 @@ class Case:
             out=out,
         )
 
+    def operands(self, rows: int | None) -> tuple[Any, Any]:
+        """A and B with ``rows`` for the M that a run decides."""
+        gemm, k = self.gemm(), self.extents[2]
+        a, b = replace(gemm, k=max(k, 1)).inputs(seed=7, m=rows)
+        a = a[..., :k] if gemm.layout[0] == "N" else a[..., :k, :]
+        b = b[..., :k, :] if gemm.layout[1] == "N" else b[..., :k]
+        return np.ascontiguousarray(a), np.ascontiguousarray(b)
+
     def request(self) -> Request:
         return Request(
             depth=self.depth,
@@ -132,22 +146,58 @@ class Case:
         )
 
     def scheduled(self) -> Any:
-        return schedule_gemm(self.gemm(), GemmTile(*self.tile))
+        gemm = self.gemm()
+        func = stepped(gemm) if self.dynamic else None
+        return schedule_gemm(gemm, GemmTile(*self.tile), func)
 
     def kernel(self) -> Kernel:
         return build(pipeline_with(self.scheduled(), self.target, self.request()))
 
 
+def stepped(gemm: Gemm) -> Any:
+    """``gemm`` over as many times its K as a parameter ``steps`` says, none included."""
+    m, n, k = ("m" if gemm.m is None else gemm.m), gemm.n, f"steps * {gemm.k}"
+    lead, axis, vector = ("", "", "") if gemm.batch is None else (f"{gemm.batch}, ", "b, ", "vb, ")
+    a, a_at = (f"{m}, {k}", "vi, vk") if gemm.layout[0] == "N" else (f"{k}, {m}", "vk, vi")
+    b, b_at = (f"{k}, {n}", "vk, vj") if gemm.layout[1] == "N" else (f"{n}, {k}", "vj, vk")
+    parallel = "S" * (2 + bool(lead))
+    out = f"{vector}vi, vj"
+    source = f"""
+@T.prim_func(s_tir=True)
+def main(A_: T.handle, B_: T.handle, C_: T.handle, steps: T.int32):
+    T.func_attr({{"global_symbol": "{gemm.name}_stepped", "tirx.noalias": True}})
+    m = T.int32()
+    A = T.match_buffer(A_, ({lead}{a}), "{gemm.storage}")
+    B = T.match_buffer(B_, ({lead}{b}), "{gemm.storage}")
+    C = T.match_buffer(C_, ({lead}{m}, {n}), "{gemm.out}")
+    acc = T.sblock_alloc_buffer(({lead}{m}, {n}), "{gemm.accumulator}")
+    for {axis}i, j, k in T.grid({lead}{m}, {n}, {k}):
+        with T.sblock("matmul"):
+            {vector}vi, vj, vk = T.axis.remap("{parallel}R", [{axis}i, j, k])
+            T.sblock_attr({{"pipeliner.mma": "{gemm.instruction}"}})
+            with T.init():
+                acc[{out}] = T.Cast("{gemm.accumulator}", 0)
+            acc[{out}] = acc[{out}] + T.Cast("{gemm.accumulator}", A[{vector}{a_at}]) * T.Cast(
+                "{gemm.accumulator}", B[{vector}{b_at}]
+            )
+    for {axis}i, j in T.grid({lead}{m}, {n}):
+        with T.sblock("store"):
+            {vector}vi, vj = T.axis.remap("{parallel}", [{axis}i, j])
+            C[{out}] = T.Cast("{gemm.out}", acc[{out}])
+"""
+    return tvm.script.from_source(source)
+
+
 def check(case: Case, kernel: Kernel, timings: Sequence[str] = ("late",)) -> None:
     """Run ``kernel`` on every M of the case: right to rounding, and nothing objected to."""
-    gemm = case.gemm()
-    judge = gemm
+    gemm = judge = case.gemm()
+    steps = (case.trips,) if case.dynamic else ()
     if any(plan.dtype == "tfloat32" for plan in kernel.plan.matmuls):
         judge = replace(gemm, dtype="tf32")  # fp32 that mma was asked for
     for rows, timing in itertools.product(case.row_counts, timings):
-        a, b = gemm.inputs(seed=7, m=rows)
+        a, b = case.operands(rows)
         c = poisoned(gemm.shapes(rows)[2], gemm.out)
-        outcome = kernel.emulate(a, b, c, timing=timing)
+        outcome = kernel.emulate(a, b, c, *steps, timing=timing)
         assert outcome.hazards == (), f"{timing}, m={rows}: {outcome.hazards[0]}"
         if rows == 0:
             continue

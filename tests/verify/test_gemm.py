@@ -18,7 +18,7 @@ from pipeliner.schedules import Gemm
 from .requirements import refusal
 from .sweep import FACTORS, Case, check, cover
 
-LEGAL = cover(FACTORS, lambda case: refusal(case) is None)
+LEGAL = cover(FACTORS, lambda case: case.is_possible and refusal(case) is None)
 DEMANDS = ("dtype", "tile", "warps", "thread_tile", "mechanism", "instruction", "target")
 ILLEGAL = cover({name: FACTORS[name] for name in DEMANDS}, lambda case: refusal(case) is not None)
 
@@ -58,6 +58,8 @@ cases = st.builds(
         "warps": st.sampled_from([None, (1, 1)]),
         "thread_tile": st.none(),
         "batch": st.sampled_from([None, 2]),
+        "trips": st.just(1),
+        "dynamic": st.just(False),
         "sizes": st.tuples(st.integers(1, 40), st.integers(1, 40), st.integers(1, 80)),
     },
 )
