@@ -16,6 +16,7 @@ __all__ = ["CtaStats", "CudaLine", "Emulation", "EmulatorError", "Hazard", "Life
 HAZARD_KINDS = (
     "race",  # two threads, one of them writing, no ordering between them
     "read-before-arrival",  # an asynchronous copy into these bytes has not been waited for
+    "write-while-read",  # written while another thread may still read it
     "write-in-flight",  # written while an asynchronous copy into the bytes is in flight
     "uninitialised-read",
     "out-of-bounds",

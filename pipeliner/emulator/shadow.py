@@ -108,7 +108,8 @@ class Shadow:
             unseen = seen[granules] > knows[who, engine]
             if unseen.any():
                 place = int(granules[unseen][0])
-                self._report("race", place, int(who[unseen][0]), -1, int(seen[place]))
+                thread = int(who[unseen][0])
+                self._report("write-while-read", place, thread, -1, int(seen[place]))
         # Reads older than anything unknown to the writer cannot conflict: the common case, cheap.
         late = self.last_seen[granules] > self.clocks.floor[who]
         if not late.any():
@@ -119,7 +120,8 @@ class Shadow:
         for row in rows[:1]:
             reader = int(np.argmax(unseen[row]))
             event = int(self.seen[places[row], reader])
-            self._report("race", int(places[row]), int(writers[row]), reader, event)
+            place = int(places[row])
+            self._report("write-while-read", place, int(writers[row]), reader, event)
 
     def _blame_write(self, thread: int, granule: int) -> None:
         writer = int(self.writer[granule])

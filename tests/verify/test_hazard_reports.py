@@ -104,7 +104,7 @@ def test_reading_before_arrival() -> None:
 
 def test_writing_into_a_slot_still_read() -> None:
     case = broken(removed, "A_shared.barrier", phase="steady")
-    hazard = find(case, "race", "A_shared")
+    hazard = find(case, "write-while-read", "A_shared")
     assert_told(hazard, case)
     assert_at(hazard, "A_shared", "cp_async", iteration=3, slot=0)
     load = hazard.other
