@@ -1,4 +1,4 @@
-"""The command: ``pipeliner doctor | demo | plan | inspect | verify | bench``.
+"""The command: ``pipeliner doctor | demo | plan | inspect | timeline | verify | bench``.
 
 Exit codes: 0 done; 1 the request cannot be done (one line on stderr, ``-v`` for the traceback);
 2 usage; 130 interrupted. Data goes to stdout, talk to stderr. Nothing here imports TVM.
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import __version__, versions
-from .commands import bench, demo, doctor, inspect, plan, verify
+from .commands import bench, demo, doctor, inspect, plan, timeline, verify
 from .errors import PipelinerError
 
 COMMANDS: Final = {
@@ -22,6 +22,7 @@ COMMANDS: Final = {
     "demo": demo,
     "plan": plan,
     "inspect": inspect,
+    "timeline": timeline,
     "verify": verify,
     "bench": bench,
 }

@@ -5,9 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
+from tvm import tirx
+
 from ..api import pipeline_with
 from ..compiled import plan_of
 from ..machine import machine_for
+from ..passes.expand import PHASE
+from ..passes.ir import walk
 from ..plan import KernelPlan
 from ..request import Request
 from .model import Timeline, pipelined_loop, timeline_of
@@ -33,7 +37,8 @@ def timeline(
     func, target
         As for ``pipeline``.
     loop
-        The loop to draw; by default the first that is pipelined, which is the outermost.
+        The loop to draw; by default the first that is pipelined and in no other that is. A
+        pipelined loop inside of it is one op of it.
     iterations
         How many to draw: by default a few more than there are slots.
     request
@@ -45,10 +50,25 @@ def timeline(
         No loop is pipelined, or not that one, or it has fewer iterations; and what ``pipeline``
         raises.
     """
-    plan = plan_of(pipeline_with(func, target, request))
-    edited = _with_single_slots(plan, pipelined_loop(plan, loop).name)
-    plain = plan_of(pipeline_with(func, target, dataclasses.replace(request, plan=edited)))
-    return timeline_of(plan, plain, machine_for(plan.target), loop=loop, iterations=iterations)
+    function = pipeline_with(func, target, request)
+    plan = plan_of(function)
+    name = pipelined_loop(plan, loop or _outermost(function, plan)).name
+    edited = dataclasses.replace(request, plan=_with_single_slots(plan, name))
+    plain = plan_of(pipeline_with(func, target, edited))
+    return timeline_of(plan, plain, machine_for(plan.target), loop=name, iterations=iterations)
+
+
+def _outermost(function: Any, plan: KernelPlan) -> str | None:
+    """The first pipelined loop that is in no other, None where there is none."""
+    inside: set[str] = set()
+
+    def visit(loop: Any) -> None:
+        if PHASE in loop.annotations:
+            walk(loop.body, tirx.For, lambda inner: inside.add(str(inner.loop_var.name)))
+
+    walk(function.body, tirx.For, visit)
+    names = [loop.name for loop in plan.loops if loop.pipelined]
+    return next((name for name in names if name not in inside), None)
 
 
 def _with_single_slots(plan: KernelPlan, loop: str) -> KernelPlan:

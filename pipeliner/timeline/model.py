@@ -105,8 +105,8 @@ def timeline_of(
 ) -> Timeline:
     """The timeline of a loop of ``plan``, over that of ``plain``, the same with one slot a ring.
 
-    ``loop``: by default the first that is pipelined, which is the outermost. ``iterations``: how
-    many to draw. PlanError: there is no such loop, or it has fewer iterations.
+    ``loop``: by default the first that is pipelined. ``iterations``: how many to draw. PlanError:
+    there is no such loop, or it has fewer iterations.
     """
     fast = pipelined_loop(plan, loop)
     slow = pipelined_loop(plain, fast.name)

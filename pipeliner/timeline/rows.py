@@ -58,9 +58,10 @@ def op_rows(run: Run, *, each: bool) -> list[OpRow]:
     ]
 
 
-def slot_rows(run: Run, *, each: bool) -> list[SlotRow]:
-    """The rows of a run's slots; ``each``: also those of rings with one slot in registers."""
-    shown = {ring.buffer for ring in run.loop.rings if each or is_shared(ring) or ring.depth > 1}
+def slot_rows(timeline: Timeline, run: Run, *, each: bool) -> list[SlotRow]:
+    """The rows of a run's slots; ``each``: also those of registers that have one slot anyway."""
+    rings = timeline.pipelined.loop.rings
+    shown = {ring.buffer for ring in rings if each or is_shared(ring) or ring.depth > 1}
     return [SlotRow(slot, spans) for slot, spans in run.slots.items() if slot.ring in shown]
 
 
@@ -147,6 +148,14 @@ def number(value: float) -> str:
     rounded = round(value, 1)
     whole = rounded == int(rounded)
     return f"{int(rounded) if whole else rounded:,}".replace(",", " ")
+
+
+def shortened(name: str, most: int) -> str:
+    """``name`` in at most ``most`` characters; its end, which has the slot or part, stays."""
+    if len(name) <= most:
+        return name
+    tail = (most - 2) // 2
+    return f"{name[: most - 2 - tail]}..{name[-tail:]}"
 
 
 def nice_step(cycles: int, most: int) -> int:

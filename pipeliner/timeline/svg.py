@@ -66,7 +66,7 @@ def svg(timeline: Timeline, *, each: bool = False, width: int = WIDTH) -> str:
     page.text(MARGIN, 74, rows.disclaimer(timeline), "dim")
     page.y = 96
     for run in timeline.runs:
-        _draw_run(page, run, each)
+        _draw_run(page, timeline, run, each)
     _draw_legend(page, timeline)
     return page.finish(rows.title(timeline))
 
@@ -115,10 +115,12 @@ class _Page:
             f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{top:.1f}" y2="{bottom:.1f}" class="{style}"/>'
         )
 
-    def label(self, start: float, end: float, y: float, text: str, style: str) -> None:
-        """Text in the middle of a bar, where it fits."""
+    def label(self, start: float, end: float, y: float, style: str, *texts: str) -> None:
+        """The first of ``texts`` that fits, in the middle of a bar."""
         left, right = self.scale.x(start), self.scale.x(end)
-        if right - left >= LETTER * len(text) + 3:
+        fits = (text for text in texts if right - left >= LETTER * len(text) + 3)
+        text = next(fits, None)
+        if text is not None:
             self.text((left + right) / 2, y, text, style, "middle")
 
     def finish(self, title: str) -> str:
@@ -144,14 +146,14 @@ def _hatch(at: int) -> str:
     )
 
 
-def _draw_run(page: _Page, run: Run, each: bool) -> None:
+def _draw_run(page: _Page, timeline: Timeline, run: Run, each: bool) -> None:
     page.text(MARGIN, page.y + 14, rows.headline(run), "h2")
     page.text(MARGIN, page.y + 31, f"{rows.pace(run)}; {rows.holds(run)}", "dim")
     if rows.doubts(run):
         page.y += 17
         page.text(MARGIN, page.y + 31, rows.doubts(run), "dim")
     page.y += 40
-    ops, slots = rows.op_rows(run, each=each), rows.slot_rows(run, each=each)
+    ops, slots = rows.op_rows(run, each=each), rows.slot_rows(timeline, run, each=each)
     top = page.y + 18
     bottom = top + 16 + 6 + ROW * (len(ops) + 1 + len(slots)) + GAP
     _draw_axis(page, top, bottom)
@@ -173,8 +175,7 @@ def _draw_run(page: _Page, run: Run, each: bool) -> None:
 
 def _lane(page: _Page, name: str) -> None:
     most = int((LABELS - MARGIN - 8) / 6.7)
-    shown = name if len(name) <= most else f"{name[: most - 1]}…"
-    page.text(MARGIN, page.y + 13, shown, "mono")
+    page.text(MARGIN, page.y + 13, rows.shortened(name, most), "mono")
     page.span(0, page.scale.cycles, page.y + 1, BAR, 'class="lane" rx="2"')
 
 
@@ -192,7 +193,7 @@ def _draw_parts(page: _Page, run: Run, top: float, bottom: float) -> None:
         tint = _TINTS[part]
         page.span(start, end, top, bottom - top, f'class="{tint} tint"')
         page.span(start, end, top, 15, f'class="{tint} band"', f"{part}: cycles {start} to {end}")
-        page.label(start, end, top + 11, part, "small")
+        page.label(start, end, top + 11, "small", part)
         page.line(page.scale.x(end), top, bottom, "edge")
 
 
@@ -205,7 +206,7 @@ def _draw_events(page: _Page, events: Iterable[Event]) -> None:
     for event in drawn:
         page.span(event.start, event.busy, page.y + 1, BAR, f'{_fill(event)} rx="2"', _note(event))
         text = "past" if event.repeats else str(event.iteration)
-        page.label(event.start, event.busy, page.y + 13, text, "on")
+        page.label(event.start, event.busy, page.y + 13, "on", text)
 
 
 def _draw_held(page: _Page, events: Iterable[Event]) -> None:
@@ -213,7 +214,7 @@ def _draw_held(page: _Page, events: Iterable[Event]) -> None:
         start = event.resume - event.stall
         note = f"{event.cause} {event.culprit}, before or in {event.op}: {event.stall} cycles"
         page.span(start, event.resume, page.y + 4, 10, 'class="held" rx="1"', note)
-        page.label(start, event.resume, page.y + 12, str(event.cause).split()[0], "on")
+        page.label(start, event.resume, page.y + 12, "on", str(event.cause).split()[0])
 
 
 def _draw_states(page: _Page, spans: Iterable[Span]) -> None:
@@ -231,7 +232,8 @@ def _draw_states(page: _Page, spans: Iterable[Span]) -> None:
         )
         page.span(span.start, span.end, page.y + 1, BAR, f'{look} rx="2"', note)
         style = "on" if span.state == "read" else "small"
-        page.label(span.start, span.end, page.y + 13, f"{span.state} {span.iteration}", style)
+        texts = (f"{span.state} {span.iteration}", str(span.iteration))
+        page.label(span.start, span.end, page.y + 13, style, *texts)
 
 
 def _draw_legend(page: _Page, timeline: Timeline) -> None:

@@ -15,8 +15,8 @@ from .trace import Event
 WIDTH: Final = 100
 LEAST_COLUMNS: Final = 30
 MOST_LABEL: Final = 30
-LEAST_NAME: Final = 6
-"""Columns from which a part's name is put there, cut where it is longer."""
+LEAST_NAME: Final = 3
+"""Letters of a part's name that are put where all of it does not fit."""
 
 Segment: TypeAlias = "tuple[str, str]"
 """Text and the name of its style: ``""``, ``title``, ``dim``, a part, a state, ``i0`` .. ``i5``,
@@ -60,7 +60,7 @@ def draw(
     ]
     for run in timeline.runs:
         lines += [(), *_wrapped(rows.headline(run), across, "title")]
-        lines += _run(run, scale, label, glyphs, each)
+        lines += _run(timeline, run, scale, label, glyphs, each)
         for words in (rows.pace(run), rows.holds(run), rows.doubts(run)):
             lines += _wrapped(words, across, "", indent=2)
     lines += [(), *_wrapped(rows.verdict(timeline), across, "title")]
@@ -93,14 +93,16 @@ class _Scale:
         return min(self.columns - 1, int(cycle * self.columns / max(1, self.cycles)))
 
 
-def _run(run: Run, scale: _Scale, label: int, glyphs: Glyphs, each: bool) -> list[Line]:
+def _run(
+    timeline: Timeline, run: Run, scale: _Scale, label: int, glyphs: Glyphs, each: bool
+) -> list[Line]:
     lines = [_axis(scale, label, glyphs), _parts(run, scale, label, glyphs)]
     for op in rows.op_rows(run, each=each):
         cells = _busy(op.events, _background(run, scale, glyphs), scale, glyphs)
         lines.append(_row(f"{op.pipe:<6} {op.name}", label, cells))
     cells = _held(rows.held(run), _background(run, scale, glyphs), scale)
     lines.append(_row(rows.HELD, label, cells))
-    for row in rows.slot_rows(run, each=each):
+    for row in rows.slot_rows(timeline, run, each=each):
         lines.append(_row(str(row.slot), label, _states(row, scale, glyphs)))
     return lines
 
@@ -109,13 +111,12 @@ def _label_width(timeline: Timeline, each: bool) -> int:
     labels = [rows.HELD]
     for run in timeline.runs:
         labels += [f"{op.pipe:<6} {op.name}" for op in rows.op_rows(run, each=each)]
-        labels += [str(row.slot) for row in rows.slot_rows(run, each=each)]
+        labels += [str(row.slot) for row in rows.slot_rows(timeline, run, each=each)]
     return min(MOST_LABEL, max(len(label) for label in labels))
 
 
 def _row(label: str, width: int, cells: Sequence[Segment]) -> Line:
-    text = label if len(label) <= width else f"{label[: width - 2]}.."
-    return ((f"{text:<{width}} ", ""), *_joined(cells))
+    return ((f"{rows.shortened(label, width):<{width}} ", ""), *_joined(cells))
 
 
 def _joined(cells: Iterable[Segment]) -> list[Segment]:
@@ -145,8 +146,9 @@ def _parts(run: Run, scale: _Scale, label: int, glyphs: Glyphs) -> Line:
         first, last = scale.column(start), scale.column(end - 1) + 1
         first = max(first, len(cells))
         room = last - first
-        text = f"|{part}"[:room] if room >= LEAST_NAME else "|"[:room]
-        cells += [(char, part) for char in text.ljust(room, glyphs.rule)]
+        names = (part, part.split()[0], part[:LEAST_NAME], "")
+        name = next(name for name in names if len(name) < max(1, room))
+        cells += [(char, part) for char in f"|{name}"[:room].ljust(room, glyphs.rule)]
     return _row("part", label, cells)
 
 
@@ -199,13 +201,18 @@ def _cover(
 
 
 def _states(row: rows.SlotRow, scale: _Scale, glyphs: Glyphs) -> list[Segment]:
-    """The state that takes most of each cell; the iteration where a slot begins to fill."""
+    """The state that takes most of each cell, but for a read, which shows however short it is.
+
+    Where a slot begins to fill, the iteration.
+    """
     most = [0.0] * scale.columns
     shown: list[Span | None] = [None] * scale.columns
     for span in row.spans:
         for column in range(scale.column(span.start), scale.column(span.end - 1) + 1):
             low, high = scale.cell(column)
             share = min(span.end, high) - max(span.start, low)
+            if span.state == "read" and column == scale.column(span.start):
+                share = high - low
             if share > most[column]:
                 most[column], shown[column] = share, span
     cells: list[Segment] = []
