@@ -63,7 +63,7 @@ class BulkCopies:
     ) -> None:
         """Copy ``data`` (bytes) to byte ``offsets`` of the window of the mbarrier's CTA."""
         cta = barrier.cta
-        granules = np.unique(offsets // cta.granule)
+        granules = _granules(cta, offsets)
         cta.shadow.engine_write(barrier.engine, tid, granules, strand.event)
         load = _Load(barrier, strand.event, offsets, data, granules)
         self._loads.append(load)
@@ -102,7 +102,7 @@ class BulkCopies:
         if tid not in self._engines:
             self._engines[tid] = clocks.engine()
         who = np.array([tid])
-        granules = np.unique(offsets // cta.granule)
+        granules = _granules(cta, offsets)
         cta.shadow.engine_read(self._engines[tid], who, clocks.common(who), granules, strand.event)
         store = _Store(cta, tid, strand.event, self._open.get(tid, 0), offsets, put)
         self._stores.append(store)
@@ -146,3 +146,13 @@ class BulkCopies:
                 + ("waited for" if committed else "committed"),
             )  # fmt: skip
             self._perform(store)
+
+
+def _granules(cta: Cta, offsets: Array) -> Array:
+    """Shadow granules of bytes, which are mostly a whole range in some order."""
+    if not len(offsets):
+        return np.empty(0, np.int64)
+    low, high = int(offsets.min()), int(offsets.max()) + 1
+    if high - low == len(offsets):
+        return cta.granules(low, high - low)
+    return np.unique(offsets // cta.granule)

@@ -18,58 +18,73 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..errors import EmulatorError
-
 Array = np.ndarray[Any, Any]
 
 _SELF: Final = 2**31 - 2  # a thread knows all of its own past, but not what is still in flight
-_ENGINES: Final = 1024
+_ENGINES: Final = 32  # columns at first
 
 
 class Clocks:
-    """Vector clocks of all threads of one cluster; ``proxies`` adds fences and engines."""
+    """Vector clocks of all threads of one cluster; ``proxies`` adds fences and engines.
+
+    A clock that is passed around is an array (planes, columns): what is known and, with proxies,
+    what is fenced.  It may lack the columns of engines made after it.
+    """
 
     def __init__(self, threads: int, *, proxies: bool) -> None:
         self.threads = threads
         self.never = threads  # column of "never written": known to nobody
         self._planes = 2 if proxies else 1
-        self._columns = threads + 1 + (_ENGINES if proxies else 0)
         self._used = threads + 1
-        self._state = np.zeros((threads, self._planes, self._columns), np.int32)
+        columns = self._used + (_ENGINES if proxies else 0)
+        self._set_state(np.zeros((threads, self._planes, columns), np.int32))
         self._state[:, :, self.never] = -1
-        self.knows = self._state[:, 0]
-        # Without proxies everything counts as fenced.
-        self.fenced = self._state[:, -1]
         self._keep_own_past(np.arange(threads))
         self.floor = np.zeros(threads, np.int32)  # min over knows[t, :threads]
+
+    def _set_state(self, state: Array) -> None:
+        self._state = state
+        self.knows = state[:, 0]
+        # Without proxies everything counts as fenced.
+        self.fenced = state[:, -1]
 
     def _keep_own_past(self, tids: Array) -> None:
         self.knows[tids, tids] = _SELF
 
     def engine(self) -> int:
         """The column of a new engine."""
-        if self._used == self._columns:
-            raise EmulatorError(f"cannot emulate more than {_ENGINES} mbarriers in a cluster")
+        if self._used == self._state.shape[2]:
+            self._set_state(_widened(self._state, 2 * self._used))
         self._used += 1
         return self._used - 1
 
     def release(self, tids: Array, event: int) -> Array:
         """What ``tids`` know together at ``event``, for others to acquire."""
-        clock: Array = self._state[tids].max(axis=0)
+        clock: Array = self._state[_rows(tids)].max(axis=0)
         clock[0, tids] = event
         return clock
 
     def blank(self) -> Array:
         """A clock that knows of the launch alone."""
-        clock = np.zeros((self._planes, self._columns), np.int32)
+        clock = np.zeros(self._state.shape[1:], np.int32)
         clock[:, self.never] = -1
         return clock
 
+    def merged(self, first: Array, second: Array) -> Array:
+        """A clock that knows what either does."""
+        return np.maximum(self.whole(first), self.whole(second))
+
+    def whole(self, clock: Array) -> Array:
+        """A clock with a column for every engine."""
+        missing = clock.shape[1] < self._state.shape[2]
+        return _widened(clock, self._state.shape[2]) if missing else clock
+
     def acquire(self, tids: Array, clock: Array) -> None:
         """The past of ``clock`` happens before the present of ``tids``."""
-        self._state[tids] = np.maximum(self._state[tids], clock)
+        rows = _rows(tids)
+        self._state[rows] = np.maximum(self._state[rows], self.whole(clock))
         self._keep_own_past(tids)
-        self.floor[tids] = self.knows[tids, : self.threads].min(axis=1)
+        self.floor[rows] = self.knows[rows, : self.threads].min(axis=1)
 
     def join(self, tids: Array, now: int) -> None:
         """A barrier among ``tids``, completing at event ``now``."""
@@ -90,5 +105,18 @@ class Clocks:
 
     def common(self, tids: Array) -> Array:
         """What each of ``tids`` knows: the past of an operation that they make collectively."""
-        clock: Array = self._state[tids].min(axis=0)
+        clock: Array = self._state[_rows(tids)].min(axis=0)
         return clock
+
+
+def _rows(tids: Array) -> Array | slice:
+    """Threads as a slice if they are neighbours: numpy need not gather."""
+    first, last = int(tids[0]), int(tids[-1])
+    return slice(first, last + 1) if last - first == len(tids) - 1 else tids
+
+
+def _widened(array: Array, columns: int) -> Array:
+    """More columns of zeros, along the last axis."""
+    out = np.zeros((*array.shape[:-1], columns), array.dtype)
+    out[..., : array.shape[-1]] = array
+    return out

@@ -32,7 +32,7 @@ class ClusterBarrier:
                           detail="arrives at the cluster barrier twice without a wait")  # fmt: skip
         if release:
             clock = self._cluster.clocks.release(tids, strand.event)
-            self._building = np.maximum(self._building, clock)
+            self._building = self._cluster.clocks.merged(self._building, clock)
         self._of[tids] = self._phase
         self._arrived[tids] = True
         self._settle()

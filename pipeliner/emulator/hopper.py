@@ -357,7 +357,11 @@ def bulk_wait(strand: Strand, in_flight: int, mask: Mask) -> None:
 
 def matrix_descriptor(strand: Strand, addr: Any, leading: Any, stride: Any, swizzle: Any) -> Array:
     """The descriptors of each thread's operand, (n,) uint64."""
-    fields = np.stack([rows_of(strand, v, None) for v in (addr, leading, stride, swizzle)])
+    columns = [rows_of(strand, v, None) for v in (addr, leading, stride, swizzle)]
+    if all((column == column[0]).all() for column in columns):
+        uniform = encode_descriptor(*(int(column[0]) for column in columns))
+        return np.full(strand.n, uniform, np.uint64)
+    fields = np.stack(columns)
     kinds, which = np.unique(fields, axis=1, return_inverse=True)
     encoded = [encode_descriptor(*map(int, kind)) for kind in kinds.T]
     return np.array(encoded, np.uint64)[which.reshape(-1)]
@@ -371,7 +375,9 @@ def _warps(strand: Strand, mask: Mask) -> list[slice]:
 
 def _same(strand: Strand, value: Any, rows: slice, what: str) -> int:
     """A value that must be the same in all threads of a warp."""
-    values = np.broadcast_to(np.asarray(value), (strand.n,))[rows]
+    if not isinstance(value, np.ndarray) or not value.ndim:
+        return int(value)
+    values = value[rows]
     if (values != values[0]).any():
         strand.hazard("divergent-warp", "", -1, None, int(strand.tids[rows.start]),
                       detail=f"{what} varies within a warp")  # fmt: skip

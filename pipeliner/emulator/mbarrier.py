@@ -151,7 +151,7 @@ class Mbarriers:
         cluster = self._cluster
         if release:
             clock = cluster.clocks.release(tids, strand.event)
-            np.maximum(barrier.building, clock, out=barrier.building)
+            barrier.building = cluster.clocks.merged(barrier.building, clock)
         if strand.cta is not barrier.cta:
             self._remote.update({(int(t), barrier.cta.rank): strand.event for t in tids})
         left = count * len(tids)

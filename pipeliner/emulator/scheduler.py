@@ -204,11 +204,21 @@ class Scheduler:
                 detail = f"{_progress(cta, gathering)} arrive ({who}), the CTA stops here"
                 self._diverged(cta, gathering.arrivals[0].barrier, detail)
             return
-        waits = [f"{_who(c, g.tids)} at barrier {g.number}: {_progress(c, g)}" for c, g in gathered]
-        waits += [f"{_who(t.cta, w.tids)} wait for {w.describe()}" for t, w in self._blocked]
+        waits = [
+            f"{_who(c, g.tids)} wait at barrier {g.number}: {_progress(c, g)}" for c, g in gathered
+        ]
+        # Those that wait for an mbarrier first: the others mostly wait for them.
+        blocked = sorted(self._blocked, key=lambda pair: not pair[1].keys)
+        together: dict[tuple[int, str], list[Array]] = {}
+        for task, wait in blocked:
+            together.setdefault((task.cta.rank, wait.describe()), []).append(wait.tids)
+        waits = [
+            f"{_who(self._cluster.ctas[rank], np.concatenate(tids))} wait for {what}"
+            for (rank, what), tids in together.items()
+        ] + waits
         more = len(waits) - _LISTED_WAITS
         listed = "; ".join(waits[:_LISTED_WAITS]) + (f"; and {more} more" if more > 0 else "")
-        task, wait = self._blocked[0]
+        task, wait = blocked[0]
         task.cta.add_hazard("deadlock", wait.event, threads=(task.cta.local(int(wait.tids[0])),),
                             detail=listed)  # fmt: skip
 

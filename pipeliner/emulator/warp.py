@@ -27,6 +27,8 @@ Place = tuple[LocalView, Any]  # a register array and a byte (or element) offset
 
 def rows_of(strand: Strand, value: Any, mask: Mask) -> Array:
     """``value`` for each active thread, as int64."""
+    if mask is None and isinstance(value, np.ndarray) and value.ndim:
+        return value.astype(np.int64)
     count = strand.n if mask is None else int(mask.sum())
     picked = np.asarray(select(value, mask, strand.n), np.int64)
     return np.broadcast_to(picked, (count,))

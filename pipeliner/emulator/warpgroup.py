@@ -158,8 +158,10 @@ class MatrixUnits:
         self._read_shared(strand, unit, warp, tids, operation)
         issued.parts[warp] = _Part(d, a, strand.event)
         unit.events[warp].append(strand.event)
+        if len(issued.parts) < _WARPS:
+            return
         self._cluster.changes += 1
-        if len(issued.parts) == _WARPS and self._early():
+        if self._early():
             self._in_order(unit, index)
 
     def _early(self) -> bool:
@@ -226,7 +228,8 @@ class MatrixUnits:
         following = bisect_right(unit.events[warp], event)
         if following == len(unit.events[warp]):
             return False
-        return bool(unit.events[warp][following] <= clock[unit.engine])
+        known = clock[unit.engine] if unit.engine < len(clock) else 0
+        return bool(unit.events[warp][following] <= known)
 
     def finish(self) -> None:
         """All threads have exited: nothing may be in flight."""

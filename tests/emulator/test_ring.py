@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm import tirx
 
 from pipeliner.emulator import emulate
 
-from .raw import lower, sync_sites, weakened, without
+from . import mutants
+from .raw import lower
 from .ring import COLUMNS, DEPTH, reversing_ring
 
 STEPS = 8
+SYNCHRONISING = ("tvm_storage_sync", "cp_async_wait_group", "cp_async_commit_group")
+
+
+def synchronises(name: str) -> bool:
+    return name.rpartition(".")[2] in SYNCHRONISING
 
 
 def inputs(steps: int, rows: int | None = None):
@@ -73,22 +80,27 @@ MUTANTS = {
 
 
 def test_the_ring_has_four_synchronising_statements():
-    assert len(sync_sites(lower(reversing_ring(STEPS)))) == len(MUTANTS)
+    assert len(mutants.names(lower(reversing_ring(STEPS)), synchronises)) == len(MUTANTS)
 
 
 @pytest.mark.parametrize("number", sorted(MUTANTS))
 @pytest.mark.parametrize("timing", ["late", "early"])
 def test_no_synchronising_statement_can_go(number, timing):
     a, c = inputs(STEPS)
-    mutant = without(lower(reversing_ring(STEPS)), number)
+    mutant = mutants.without(lower(reversing_ring(STEPS)), synchronises, number)
     assert {h.kind for h in emulate(mutant, [a, c], timing=timing).hazards} >= MUTANTS[number]
 
 
 def test_a_weakened_wait_is_caught():
     a, c = inputs(STEPS)
     lowered = lower(reversing_ring(STEPS))
-    number = sync_sites(lowered).index("tirx.ptx.cp_async_wait_group")
-    mutant = weakened(lowered, number)
+    mutant = mutants.with_argument(
+        lowered,
+        lambda name: name.endswith("cp_async_wait_group"),
+        number=0,
+        position=0,
+        change=lambda in_flight: tirx.const(int(in_flight.value) + 1, "int32"),
+    )
     found = {h.kind for h in emulate(mutant, [a, c]).hazards}
     assert found == {"read-before-arrival", "never-waited"}
 
