@@ -46,6 +46,7 @@ from .ir import (
     is_global,
     is_shared,
     op_stmt,
+    origin_of,
     seq,
     walk,
     with_origin,
@@ -154,7 +155,7 @@ class _Expansion:
             parts = [*self._prologue(), *self._peeled(self.static)]
         else:
             parts = [*self._prologue(), *self._peeled_dynamic()]
-        body = seq(*parts)
+        body = seq(*_without_idle_commits(parts))
         old = self.form.block
         if old is None:
             return body
@@ -386,6 +387,29 @@ def _origin(op: OpPlan, phase: str, iteration: str = "", places: Sequence[Place]
         iteration=iteration,
         places=tuple(places),
     )
+
+
+def _without_idle_commits(parts: list[Stmt]) -> list[Stmt]:
+    """``parts`` without the commits behind the last wait: of groups that issue nothing."""
+    waits = [at for at, part in enumerate(parts) if _has_wait(part)]
+    return [
+        part for at, part in enumerate(parts) if not waits or at < waits[-1] or not _is_commit(part)
+    ]
+
+
+def _has_wait(stmt: Stmt) -> bool:
+    kinds: list[str] = []
+    walk(stmt, tirx.AttrStmt, lambda attr: kinds.append(_kind(attr)))
+    return "wait" in kinds
+
+
+def _is_commit(stmt: Stmt) -> bool:
+    return _kind(stmt) == "commit"
+
+
+def _kind(stmt: Stmt) -> str:
+    origin = origin_of(stmt)
+    return "" if origin is None else origin.kind
 
 
 def _merge(items: Sequence[tuple[int | None, Any, Stmt]]) -> list[Stmt]:
