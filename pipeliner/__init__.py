@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from .emulator import emulate
     from .errors import PipelinerError
     from .machine import Machine, machine_for
+    from .mutation import MutationReport, mutate
     from .plan import KernelPlan
     from .request import Request
     from .verification import Verdict, verify
@@ -36,6 +37,8 @@ _HOMES: Final = {
     "PipelinerError": "errors",
     "Machine": "machine",
     "machine_for": "machine",
+    "MutationReport": "mutation",
+    "mutate": "mutation",
     "KernelPlan": "plan",
     "Request": "request",
     "Verdict": "verification",
@@ -47,6 +50,7 @@ __all__ = [
     "Kernel",
     "KernelPlan",
     "Machine",
+    "MutationReport",
     "PipelinerError",
     "Request",
     "Verdict",
@@ -55,6 +59,7 @@ __all__ = [
     "errors",
     "machine",
     "machine_for",
+    "mutate",
     "passes",
     "pipeline",
     "plan_of",

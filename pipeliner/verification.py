@@ -23,6 +23,7 @@ from .emulator import Emulation, Hazard, emulate
 from .emulator.copies import TIMINGS
 from .emulator.host import evaluate
 from .emulator.lower import is_device_function
+from .emulator.report import CudaLine
 from .errors import WorkloadError
 from .passes.ir import const_int, walk
 from .passes.pipeline import is_marked
@@ -92,13 +93,17 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Something to run: its host function, how to emulate it, and the same not pipelined."""
+    """Something to run: its host function, how to emulate it, and the same not pipelined.
+
+    ``line``: where a statement of a device function, by their name and number, stands in the CUDA.
+    """
 
     title: str
     function: Any
     lowered: Any
     emulate: Callable[..., Emulation]
     plain: Kernel | None = None
+    line: Callable[[str, int], CudaLine | None] = lambda kernel, number: None
 
 
 def verify(
@@ -194,7 +199,11 @@ def subject_of(func: Any, target: Any = None) -> Subject:
         return Subject(name, host, func, lambda *arrays, **how: emulate(func, arrays, **how))
     kernel = func if isinstance(func, Kernel) else build(func, target)
     plain = _unpipelined(func, kernel)
-    return Subject(kernel.name, kernel.function, kernel.lowered, kernel.emulate, plain)
+
+    def line(name: str, number: int) -> CudaLine | None:
+        return kernel.cuda_lines.find(name, number)
+
+    return Subject(kernel.name, kernel.function, kernel.lowered, kernel.emulate, plain, line)
 
 
 def arguments(

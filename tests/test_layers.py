@@ -29,6 +29,7 @@ LAYERS = [
     {"schedules"},
     {"compiled", "api", "accuracy", "cuda_lines"},
     {"inspect", "verification", "timeline", "doctor", "peers"},
+    {"mutation"},
     {"bench"},
     {"commands"},
     {"cli"},

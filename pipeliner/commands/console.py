@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, TextIO
@@ -86,6 +86,23 @@ def progress(text: str) -> Iterator[None]:
 
     with Console(stderr=True).status(text):
         yield
+
+
+@contextmanager
+def steps(text: str, total: int) -> Iterator[Callable[[], None]]:
+    """A bar on a terminal (stderr) that what is yielded moves one step on."""
+    if not fancy(sys.stderr):
+        if sys.stderr.isatty():
+            print(f"{text} ({total}) ...", file=sys.stderr, flush=True)
+        yield lambda: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn(text), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(text, total=total)
+        yield lambda: bar.advance(task)
 
 
 def fancy(stream: TextIO) -> bool:

@@ -6,7 +6,7 @@ import argparse
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import WorkloadError
-from . import console, workload
+from . import console, mutate, workload
 
 if TYPE_CHECKING:
     from ..verification import Verdict
@@ -23,6 +23,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
     runs = parser.add_argument_group("how it is run")
     runs.add_argument("--seed", type=int, default=0, help="of arguments and random timing (0)")
     runs.add_argument("--timing", metavar="T[,...]", help="when copies land: late,early,random")
+    runs.add_argument(
+        "--mutate",
+        action="store_true",
+        help="plant a defect in every wait, commit, barrier, fence and ring index: each must show",
+    )
     runs.add_argument("--json", action="store_true", help="machine-readable, on stdout")
 
 
@@ -34,6 +39,8 @@ def run(args: argparse.Namespace) -> int:
 
         timings = _timings(args.timing)
         work = workload.load(args, SMALL)
+    if args.mutate:
+        return mutate.run(work, timings, args.seed, as_json=args.json)
     with console.progress(f"pipelining {work.title}"):
         kernel = build_with(work.function, work.target, work.request)
     with console.progress("running every thread of it on the CPU"):

@@ -1,0 +1,246 @@
+"""Run every mutant of a kernel until something kills it.
+
+A mutant is killed by a hazard or by an output that differs in a bit from that of the kernel itself.
+It runs under each timing of copies in turn, and stops at the first that kills it. One that survives
+is tried again on relatives: the same function for other trip counts or shapes, where the twin of
+the mutant does the same to the same statement. What survives them all is equivalent, with a proof,
+or stands for a synchronisation that the kernel does not need.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+
+from ..accuracy import equal
+from ..emulator import Emulation, emulate
+from ..emulator.copies import TIMINGS
+from ..emulator.host import bind_arguments, run_host
+from ..errors import WorkloadError
+from ..verification import Inputs, arguments, subject_of
+from .equivalence import equivalent
+from .mutants import Mutant, device_functions, mutants, mutated
+
+Relatives: TypeAlias = "Mapping[str, Callable[[], Any]]"
+"""Kernels of the same function for other extents, by what tells them apart; made when needed."""
+
+_CLUSTER: Final = "clusterCtaIdx"
+
+
+@dataclass(frozen=True, slots=True)
+class Fate:
+    """What became of a mutant.
+
+    ``killed_by``: the hazard, or which output differs; '' where it survived. ``run``: under which
+    timing, and on which relative. ``reason``: why one that survived is equivalent, '' where nothing
+    shows that it is.
+    """
+
+    mutant: Mutant
+    killed_by: str
+    run: str
+    reason: str
+    runs: int
+    seconds: float
+
+    @property
+    def killed(self) -> bool:
+        """Whether some run found the defect."""
+        return bool(self.killed_by)
+
+    @property
+    def ok(self) -> bool:
+        """Whether it was killed, or cannot be."""
+        return self.killed or bool(self.reason)
+
+
+@dataclass(frozen=True, slots=True)
+class MutationReport:
+    """The fates of all mutants of one kernel. ``mutants``: how many there are to run."""
+
+    title: str
+    mutants: int
+    fates: tuple[Fate, ...]
+
+    @property
+    def ok(self) -> bool:
+        """Whether every mutant was run, and none survived without a proof that it is equivalent."""
+        return len(self.fates) == self.mutants and not self.unexplained
+
+    @property
+    def survivors(self) -> tuple[Fate, ...]:
+        """What no run killed."""
+        return tuple(fate for fate in self.fates if not fate.killed)
+
+    @property
+    def unexplained(self) -> tuple[Fate, ...]:
+        """What survived and is not shown to be equivalent."""
+        return tuple(fate for fate in self.fates if not fate.ok)
+
+
+def mutate(
+    func: Any,
+    inputs: Inputs | None = None,
+    *,
+    target: Any = None,
+    relatives: Relatives | None = None,
+    timings: Sequence[str] = TIMINGS,
+    seed: int = 0,
+    extents: Sequence[Mapping[str, int]] = ({},),
+) -> MutationReport:
+    """Delete or weaken every synchronisation of ``func``, shift every ring index, and see each die.
+
+    Parameters
+    ----------
+    func, inputs, target, seed
+        As for ``pipeliner.verify``. A function that is not pipelined yet is pipelined first.
+    relatives
+        Functions that make the same kernel for other trip counts or shapes, by name: for mutants
+        that survive on ``func``.
+    timings
+        When asynchronous copies land, tried in this order.
+    extents
+        Values of symbolic extents; mutants that survive the first are tried with the others.
+
+    Raises
+    ------
+    WorkloadError
+        The kernel itself has a hazard, so that no mutant could be told from it.
+    """
+    campaign = Campaign(func, inputs, target, relatives or {}, timings, seed, extents)
+    return MutationReport(campaign.title, len(campaign.mutants), tuple(campaign.run()))
+
+
+class Campaign:
+    """The mutants of one kernel, and what they are run on."""
+
+    def __init__(
+        self,
+        func: Any,
+        inputs: Inputs | None = None,
+        target: Any = None,
+        relatives: Relatives | None = None,
+        timings: Sequence[str] = TIMINGS,
+        seed: int = 0,
+        extents: Sequence[Mapping[str, int]] = ({},),
+    ) -> None:
+        subject = subject_of(func, target)
+        self.title = subject.title
+        self._line = subject.line
+        self._timings = tuple(timings)
+        self._seed = seed
+        first, *others = extents
+        given = arguments(subject.function, inputs, seed, extents=first)
+        self._hosts = [_Host("", subject.lowered, list(given.values()), self._timings, seed)]
+        self._makers: list[tuple[str, Callable[[], _Host]]] = []
+        for values in others:
+            self._add(", ".join(f"{k} = {v}" for k, v in values.items()), lambda: func, values)
+        for name, make in (relatives or {}).items():
+            self._add(name, make, {})
+        self._target = target
+        self.mutants = mutants(subject.lowered)
+
+    def _add(self, name: str, make: Callable[[], Any], extents: Mapping[str, int]) -> None:
+        def host() -> _Host:
+            subject = subject_of(make(), self._target)
+            arrays = arguments(subject.function, None, self._seed, extents=extents)
+            return _Host(name, subject.lowered, list(arrays.values()), self._timings, self._seed)
+
+        self._makers.append((name, host))
+
+    def run(self) -> Iterator[Fate]:
+        """The fate of each mutant, in order, as soon as it is known."""
+        for mutant in self.mutants:
+            yield self._fate(mutant)
+
+    def line(self, mutant: Mutant) -> int | None:
+        """The first line in the CUDA of the statement that a mutant changes, from 1."""
+        found = self._line(mutant.kernel, mutant.statement)
+        return None if found is None else found.first
+
+    def _fate(self, mutant: Mutant) -> Fate:
+        begun = time.perf_counter()
+        runs = 0
+        for host in self._all_hosts():
+            twin = mutant if not host.name else host.twin(mutant)
+            if twin is None:
+                continue
+            broken = mutated(host.lowered, twin)
+            for timing in self._timings:
+                runs += 1
+                cause = host.objection(broken, timing)
+                if cause:
+                    where = f"copies {timing}" + (f", {host.name}" if host.name else "")
+                    return Fate(mutant, cause, where, "", runs, time.perf_counter() - begun)
+        reason = equivalent(self._hosts[0].lowered, mutant)
+        return Fate(mutant, "", "", reason, runs, time.perf_counter() - begun)
+
+    def _all_hosts(self) -> Iterator[_Host]:
+        """The kernel, then its relatives, each made when it is first needed."""
+        for number in range(1 + len(self._makers)):
+            if number == len(self._hosts):
+                self._hosts.append(self._makers[number - 1][1]())
+            yield self._hosts[number]
+
+
+@dataclass
+class _Host:
+    """A kernel and arguments that mutants are run on; '' names the kernel itself."""
+
+    name: str
+    lowered: Any
+    arrays: Sequence[Any]
+    timings: Sequence[str]
+    seed: int
+    blocks: list[tuple[int, int, int]] | None = field(init=False)
+    outputs: Mapping[str, Any] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.blocks = _corners(self.lowered, self.arrays)
+        self.outputs = {}
+        for timing in self.timings:
+            outcome = self._emulate(self.lowered, timing)
+            self.outputs = self.outputs or outcome.outputs
+            cause = self._cause(outcome)
+            if cause:
+                raise WorkloadError(f"cannot mutate a kernel that is wrong itself: {cause}")
+
+    def twin(self, mutant: Mutant) -> Mutant | None:
+        """The mutant of this kernel that does what ``mutant`` does to another."""
+        alike = [m for m in mutants(self.lowered) if m.twin.is_like(mutant.twin)]
+        return alike[0] if alike else None
+
+    def objection(self, broken: Any, timing: str) -> str:
+        """What shows that ``broken`` is not this kernel, '' where nothing does."""
+        return self._cause(self._emulate(broken, timing))
+
+    def _emulate(self, mod: Any, timing: str) -> Emulation:
+        return emulate(mod, self.arrays, timing=timing, seed=self.seed, blocks=self.blocks)
+
+    def _cause(self, outcome: Emulation) -> str:
+        if outcome.hazards:
+            return outcome.hazards[0].title
+        for name, want in self.outputs.items():
+            wrong = int(np.count_nonzero(~equal(outcome.outputs[name], want)))
+            if wrong:
+                return f"{wrong} of {want.size} elements of {name} differ"
+        return ""
+
+
+def _corners(mod: Any, arrays: Sequence[Any]) -> list[tuple[int, int, int]] | None:
+    """BlockIdx of the first and the last CTA: a full tile and, where there is one, a ragged one.
+
+    None, which is all, for clusters: their CTAs run together.
+    """
+    kernels, host = device_functions(mod)
+    found: list[tuple[int, int, int]] = [(0, 0, 0)]
+    for launch in run_host(host, kernels, bind_arguments(host, arrays)):
+        if any(tag.startswith(_CLUSTER) for tag in launch.dims):
+            return None
+        x, y, z = (launch.extent(f"blockIdx.{axis}") - 1 for axis in "xyz")
+        found.append((x, y, z))
+    return list(dict.fromkeys(found))

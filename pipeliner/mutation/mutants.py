@@ -1,0 +1,129 @@
+"""All mutants of a lowered module: one for each synchronising operation and each ring index."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal, TypeAlias
+
+import tvm
+
+from ..emulator.lower import is_device_function
+from ..origin import Origin
+from ..plan import PLAN_ATTR, KernelPlan
+from .operations import operations, weaken
+from .slots import Ring, rings_of, shift, slot_uses
+
+MutantKind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival", "slot"]
+
+
+@dataclass(frozen=True, slots=True)
+class Twin:
+    """What the mutants of a kernel's relatives have in common that do the same: where and what.
+
+    ``place``: among those of one kernel that are alike otherwise.
+    """
+
+    kind: MutantKind
+    what: str
+    op: str
+    phase: str
+    place: int
+
+    def is_like(self, other: Twin) -> bool:
+        """Whether two are the same; a statement that no iteration reaches has lost its phase."""
+        return self == (other if other.phase else replace(other, phase=self.phase))
+
+
+@dataclass(frozen=True, slots=True)
+class Mutant:
+    """One defect to plant in a kernel.
+
+    ``kernel``: name of the device function. ``number``: among its synchronising operations, or
+    among its ring indices for the kind ``slot``. ``what``: the operation, or the ring and its slot.
+    ``change``: what the mutant does to it. ``origin``: of the statement; ``statement``: its number
+    in the kernel, in preorder, sequences and attributes not counted. ``twin``: the same for the
+    mutants of other trip counts or shapes that do the same to the same statement.
+    """
+
+    kernel: str
+    kind: MutantKind
+    number: int
+    what: str
+    change: str
+    origin: Origin | None
+    statement: int
+    twin: Twin
+
+    @property
+    def synchronises(self) -> bool:
+        """Whether it is of a synchronising operation."""
+        return self.kind != "slot"
+
+    def __str__(self) -> str:
+        where = f" ({self.origin})" if self.origin else ""
+        return f"{self.what} {self.change}{where}"
+
+
+def mutants(mod: Any) -> tuple[Mutant, ...]:
+    """The mutants of every device function of a lowered module, in program order."""
+    rings = _rings(mod)
+    found: list[Mutant] = []
+    for name, func in device_functions(mod)[0].items():
+        found += _of_kernel(name, func, rings)
+    return tuple(found)
+
+
+def mutated(mod: Any, mutant: Mutant) -> Any:
+    """``mod`` with one defect more."""
+    functions = dict(mod.functions.items())
+    for var, func in functions.items():
+        if str(var.name_hint) != mutant.kernel:
+            continue
+        if mutant.synchronises:
+            functions[var] = weaken(func, mutant.number)
+        else:
+            rings = _rings(mod)
+            use = slot_uses(func, rings)[mutant.number]
+            functions[var] = shift(func, use, rings[use.buffer])
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _of_kernel(name: str, func: Any, rings: Mapping[str, Ring]) -> list[Mutant]:
+    """The mutants of one device function."""
+    found: list[Mutant] = []
+    alike: Counter[Twin] = Counter()
+
+    def add(
+        kind: MutantKind, number: int, what: str, change: str, origin: Origin | None, statement: int
+    ) -> None:
+        here = origin or Origin()
+        first = Twin(kind, what.partition("[")[0], here.op, here.phase, 0)
+        twin = replace(first, place=alike[first])
+        alike[first] += 1
+        found.append(Mutant(name, kind, number, what, change, origin, statement, twin))
+
+    for at, op in enumerate(operations(func)):
+        add(op.kind, at, op.name, op.weakening, op.origin, op.statement)
+    for at, use in enumerate(slot_uses(func, rings)):
+        what = f"{use.buffer}[{use.slot}]"
+        add("slot", at, what, "one slot further", use.origin, use.statement)
+    return found
+
+
+def device_functions(mod: Any) -> tuple[dict[str, Any], Any]:
+    """The kernels of a lowered module by name, and its host function."""
+    named = {str(var.name_hint): func for var, func in mod.functions.items()}
+    kernels = {name: func for name, func in named.items() if is_device_function(func)}
+    (host,) = (func for name, func in named.items() if name not in kernels)
+    return kernels, host
+
+
+def _rings(mod: Any) -> dict[str, Ring]:
+    """The rings of the plan that a function of the module carries; none without a plan."""
+    for func in mod.functions.values():
+        text = func.attrs.get(PLAN_ATTR) if func.attrs else None
+        if text is not None:
+            return rings_of(KernelPlan.from_json(str(text)))
+    return {}

@@ -1,0 +1,156 @@
+"""The ring indices of a lowered kernel, and each of them shifted by one slot.
+
+A statement that the passes emitted says in its origin which slot of which ring it touches; the plan
+says where the ring lies in the arena. The mutant reads or writes the next slot instead, the first
+after the last: the access stays inside its ring, and only the ring's arithmetic is wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import ir, tirx
+from tvm.ir import TensorLoad
+
+from ..emulator.calls import op_name
+from ..origin import Origin
+from ..passes.ir import dtype_bytes, is_shared, origin_of, walk
+from ..plan import KernelPlan
+from .operations import numbered, replace_nth
+
+_ACCESS_PTR: Final = "tirx.tvm_access_ptr"
+
+
+@dataclass(frozen=True, slots=True)
+class Ring:
+    """Where a ring lies in the arena: ``slots`` of ``slot_bytes`` bytes from ``offset``."""
+
+    offset: int
+    slots: int
+    slot_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class SlotUse:
+    """One statement's use of one ring.
+
+    ``marked``: its number among those with an origin, from 0; ``statement``: among all, as
+    ``Operation`` has it. ``slot``: as the origin has it, an expression of the loop's variable.
+    """
+
+    marked: int
+    statement: int
+    origin: Origin
+    buffer: str
+    slot: str
+
+
+def rings_of(plan: KernelPlan) -> dict[str, Ring]:
+    """The rings in shared memory that have more than one slot, by buffer."""
+    places = {place.buffer: place for place in plan.smem.buffers}
+    found = {}
+    for loop in plan.loops:
+        for ring in loop.rings:
+            place = places.get(ring.buffer)
+            if place is not None and ring.depth > 1 and ring.scope.startswith("shared"):
+                found[ring.buffer] = Ring(place.offset, ring.depth, place.bytes // ring.depth)
+    return found
+
+
+def slot_uses(func: Any, rings: Mapping[str, Ring]) -> tuple[SlotUse, ...]:
+    """Every use of a slot of ``rings`` in a lowered device function, in program order."""
+    marked = [(stmt, number) for stmt, _, number in numbered(func.body) if origin_of(stmt)]
+    found: list[SlotUse] = []
+    for at, (stmt, number) in enumerate(marked):
+        origin = origin_of(stmt)
+        if origin is None or not touches_shared(stmt):
+            continue  # waits and barriers name the slots that they are for
+        found += [
+            SlotUse(at, number, origin, place.buffer, place.slot)
+            for place in origin.places
+            if place.slot and place.buffer in rings
+        ]
+    return tuple(found)
+
+
+def shift(func: Any, use: SlotUse, ring: Ring) -> Any:
+    """``func`` with the statement of ``use`` one slot further in its ring."""
+    return replace_nth(
+        func,
+        (tirx.AttrStmt,),
+        lambda stmt: origin_of(stmt) is not None,
+        use.marked,
+        lambda stmt: _shifted(stmt, ring),
+    )
+
+
+def touches_shared(stmt: Any) -> bool:
+    """Whether anything in ``stmt`` reads, writes or addresses shared memory."""
+    found: list[Any] = []
+    walk(stmt, TensorLoad, lambda load: found.append(load) if is_shared(load.source) else None)
+    walk(stmt, tirx.BufferStore, lambda at: found.append(at) if is_shared(at.buffer) else None)
+    walk(stmt, ir.Call, lambda call: found.append(call) if _is_shared_address(call) else None)
+    return bool(found)
+
+
+def _shifted(stmt: Any, ring: Ring) -> Any:
+    """The statement with every address in ``ring`` moved to the next slot."""
+
+    def load(node: Any, mutator: Any) -> Any:
+        node = mutator.default_mutate(node)
+        if not is_shared(node.source):
+            return node
+        return tirx.BufferLoad(node.source, _moved(node.indices, node.source.dtype, ring))
+
+    def store(node: Any, mutator: Any) -> Any:
+        node = mutator.default_mutate(node)
+        if not is_shared(node.buffer):
+            return node
+        indices = _moved(node.indices, node.buffer.dtype, ring)
+        return tirx.BufferStore(node.buffer, node.value, indices)
+
+    def call(node: Any, mutator: Any) -> Any:
+        node = mutator.default_mutate(node)
+        if not _is_shared_address(node):
+            return node
+        element, data, offset, *rest = node.args
+        args = [element, data, _rotated(offset, dtype_bytes(element.ty), ring), *rest]
+        return ir.Call(node.op, args, node.attrs, ret_ty=node.ty)
+
+    rules: list[tuple[Any, Callable[[Any, Any], Any]]] = [
+        (TensorLoad, load),
+        (tirx.BufferStore, store),
+        (ir.Call, call),
+    ]
+    body = tvm_ffi.structural_mutate(stmt.body, rules)
+    return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body)
+
+
+def _moved(indices: Any, dtype: Any, ring: Ring) -> list[Any]:
+    (index,) = indices  # TVM flattens every buffer
+    size = dtype_bytes(dtype)
+    if isinstance(index, tirx.Ramp):
+        return [tirx.Ramp(_rotated(index.base, size, ring), index.stride, index.lanes)]
+    return [_rotated(index, size, ring)]
+
+
+def _rotated(index: Any, size: int, ring: Ring) -> Any:
+    """``index``, of elements of ``size`` bytes, one slot further where it is in ``ring``."""
+
+    def elements(count: int) -> Any:
+        return tirx.const(count // size, str(index.ty.dtype))
+
+    low, slot = elements(ring.offset), elements(ring.slot_bytes)
+    total = elements(ring.slots * ring.slot_bytes)
+    inside = tirx.And(index >= low, index < low + total)
+    return tirx.Select(inside, low + tirx.floormod(index - low + slot, total), index)
+
+
+def _is_shared_address(call: Any) -> bool:
+    """Whether a call is an address of shared memory as a base and an offset."""
+    if op_name(call) != _ACCESS_PTR:
+        return False
+    return str(getattr(call.args[1].ty, "storage_scope", "")).startswith("shared")
