@@ -331,7 +331,8 @@ def _int4(x):
 
 
 def _grouped(x):
-    spans = [slice(FIRST[g], FIRST[g + 1]) for g in range(4)]
+    first = x["first"]
+    spans = [slice(first[g], first[g + 1]) for g in range(4)]
     return {"C": np.stack([x["A"][:, s] @ x["B"][s] for s in spans])}
 
 

@@ -6,7 +6,7 @@ import itertools
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 import tvm
@@ -209,25 +209,31 @@ def check(case: Case, kernel: Kernel, timings: Sequence[str] = ("late",)) -> Non
         assert worst <= 1, f"{timing}, m={rows}: error of {worst} times what is allowed"
 
 
+T = TypeVar("T")
+Pair = tuple[tuple[str, Any], tuple[str, Any]]
+
+
 def cover(
     factors: Mapping[str, Sequence[Any]],
-    wanted: Callable[[Case], bool],
+    wanted: Callable[[T], bool],
+    make: Callable[..., T],
     seed: int = 0,
     tries: int = 200,
-) -> list[Case]:
+) -> list[T]:
     """Cases that are ``wanted`` and together have every pair of values that such a case can have.
 
-    Greedy: each case starts from a pair still missing and is the best of ``tries`` completions.
-    A pair that ten times as many completions do not make a wanted case of counts as impossible.
+    ``make`` builds a case from one value of each factor. Greedy: each case starts from a pair still
+    missing and is the best of ``tries`` completions. A pair that ten times as many completions do
+    not make a wanted case of counts as impossible.
     """
     rng = random.Random(seed)
     missing = dict.fromkeys(_pairs(factors))
-    cases: list[Case] = []
+    cases: list[T] = []
     while missing:
         start = next(iter(missing))
-        found: list[Case] = []
+        found: list[T] = []
         for _ in range(10 * tries):
-            case = Case(**{**{f: rng.choice(v) for f, v in factors.items()}, **dict(start)})
+            case = make(**{**{f: rng.choice(v) for f, v in factors.items()}, **dict(start)})
             if wanted(case):
                 found.append(case)
             if len(found) == tries:
@@ -235,14 +241,11 @@ def cover(
         if not found:
             del missing[start]
             continue
-        best = max(found, key=lambda case: sum(pair in missing for pair in _pairs_of(case)))
-        for pair in _pairs_of(best):
+        best = max(found, key=lambda case: sum(p in missing for p in _pairs_of(case, factors)))
+        for pair in _pairs_of(best, factors):
             missing.pop(pair, None)
         cases.append(best)
     return cases
-
-
-Pair = tuple[tuple[str, Any], tuple[str, Any]]
 
 
 def _pairs(factors: Mapping[str, Sequence[Any]]) -> Iterator[Pair]:
@@ -251,9 +254,8 @@ def _pairs(factors: Mapping[str, Sequence[Any]]) -> Iterator[Pair]:
             yield (one, values[0]), (other, values[1])
 
 
-def _pairs_of(case: Case) -> Iterator[Pair]:
-    values = [(name, getattr(case, name)) for name in FACTORS]
-    return itertools.combinations(values, 2)
+def _pairs_of(case: Any, factors: Mapping[str, Sequence[Any]]) -> Iterator[Pair]:
+    return itertools.combinations([(name, getattr(case, name)) for name in factors], 2)
 
 
 def _magnitude(array: Any) -> Any:

@@ -18,9 +18,11 @@ from pipeliner.schedules import Gemm
 from .requirements import refusal
 from .sweep import FACTORS, Case, check, cover
 
-LEGAL = cover(FACTORS, lambda case: case.is_possible and refusal(case) is None)
+LEGAL = cover(FACTORS, lambda case: case.is_possible and refusal(case) is None, Case)
 DEMANDS = ("dtype", "tile", "warps", "thread_tile", "mechanism", "instruction", "target")
-ILLEGAL = cover({name: FACTORS[name] for name in DEMANDS}, lambda case: refusal(case) is not None)
+ILLEGAL = cover(
+    {name: FACTORS[name] for name in DEMANDS}, lambda case: refusal(case) is not None, Case
+)
 
 
 @pytest.mark.parametrize("case", LEGAL, ids=str)
