@@ -19,7 +19,6 @@ from pipeliner.emulator import machine as emulated
 from pipeliner.errors import PlanError
 from pipeliner.machine import A100, machine_for
 from pipeliner.plan import EdgePlan, KernelPlan, LoopPlan, OpPlan, RingPlan, SyncPlan
-from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.timeline import Slot, steady, timeline, timeline_of, trace
 from pipeliner.timeline.slots import slot_spans
@@ -148,7 +147,7 @@ CASES = {
 @pytest.fixture(scope="module", params=CASES)
 def drawn(request):
     gemm, tile, target, options = CASES[request.param]
-    return timeline(schedule_gemm(gemm, tile), target, request=Request(**options))
+    return timeline(schedule_gemm(gemm, tile), target, **options)
 
 
 def test_barriers_are_those_of_the_pass(drawn):

@@ -54,16 +54,16 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Draw, or write what was asked for."""
     with console.progress("loading TVM"):
-        from ..timeline import chrome, svg, timeline
+        from ..timeline import chrome, svg, timeline_with
 
         work = workload.load(args)
     with console.progress(f"planning {work.title}, twice"):
-        drawn = timeline(
+        drawn = timeline_with(
             work.function,
             work.target,
+            work.request,
             loop=args.loop,
             iterations=args.iterations,
-            request=work.request,
         )
     if args.svg:
         _write(args.svg, svg(drawn, each=args.ops))

@@ -8,7 +8,7 @@
 """
 
 from .chrome import chrome
-from .make import timeline
+from .make import timeline, timeline_with
 from .model import Run, Timeline, timeline_of
 from .program import Slot
 from .slots import Span
@@ -31,5 +31,6 @@ __all__ = [
     "text",
     "timeline",
     "timeline_of",
+    "timeline_with",
     "trace",
 ]

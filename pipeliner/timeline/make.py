@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Final
+from typing import Any
 
 from tvm import tirx
 
@@ -16,8 +16,6 @@ from ..plan import KernelPlan
 from ..request import Request
 from .model import Timeline, pipelined_loop, timeline_of
 
-_PLAIN: Final = Request()
-
 
 def timeline(
     func: Any,
@@ -25,24 +23,22 @@ def timeline(
     *,
     loop: str | None = None,
     iterations: int | None = None,
-    request: Request = _PLAIN,
+    **options: Any,
 ) -> Timeline:
-    """Model time of a loop of ``func``, pipelined as ``request`` says, and un-pipelined.
+    """Model time of a loop of ``func``, pipelined as the ``options`` say, and un-pipelined.
 
     The un-pipelined loop is the same plan with one slot in each of the loop's rings, scheduled by
     the same passes: the same copies, instructions and threads, and nothing overlaps.
 
     Parameters
     ----------
-    func, target
+    func, target, **options
         As for ``pipeline``.
     loop
         The loop to draw; by default the first that is pipelined and in no other that is. A
         pipelined loop inside of it is one op of it.
     iterations
         How many to draw: by default a few more than there are slots.
-    request
-        What is asked of the plan, as for ``pipeline``.
 
     Raises
     ------
@@ -50,6 +46,18 @@ def timeline(
         No loop is pipelined, or not that one, or it has fewer iterations; and what ``pipeline``
         raises.
     """
+    return timeline_with(func, target, Request(**options), loop=loop, iterations=iterations)
+
+
+def timeline_with(
+    func: Any,
+    target: Any,
+    request: Request,
+    *,
+    loop: str | None = None,
+    iterations: int | None = None,
+) -> Timeline:
+    """``timeline`` with the options of ``pipeline`` as one value."""
     function = pipeline_with(func, target, request)
     plan = plan_of(function)
     name = pipelined_loop(plan, loop or _outermost(function, plan)).name

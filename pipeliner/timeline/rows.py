@@ -22,6 +22,8 @@ MARKS: Final[dict[Cause, str]] = {
 
 HELD: Final = "held up"
 MOST_HOLDS: Final = 3
+LEAST_SHARE: Final = 0.01
+"""What holds up the issue is named up to so many times, for at least this share of an iteration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,13 +123,15 @@ def pace(run: Run) -> str:
     return text
 
 
-def holds(run: Run, most: int = MOST_HOLDS) -> str:
+def holds(run: Run) -> str:
     """What holds up the issue in a steady iteration, the worst first."""
+    least = LEAST_SHARE * run.steady.cycles
+    named = [hold for hold in run.steady.holds[:MOST_HOLDS] if hold.cycles >= least]
     parts = []
-    for hold in run.steady.holds[:most]:
+    for hold in named:
         culprit = f" {hold.culprit}" if hold.culprit else ""
         parts.append(f"{hold.cause}{culprit} {number(hold.cycles)}")
-    rest = sum(hold.cycles for hold in run.steady.holds[most:])
+    rest = sum(hold.cycles for hold in run.steady.holds[len(named) :])
     if rest:
         parts.append(f"other {number(rest)}")
     return "issue held up by: " + (", ".join(parts) or "nothing")

@@ -16,7 +16,7 @@ WIDTH: Final = 100
 LEAST_COLUMNS: Final = 30
 MOST_LABEL: Final = 30
 LEAST_NAME: Final = 3
-"""Letters of a part's name that are put where all of it does not fit."""
+"""Letters of a part's name that have to fit."""
 
 Segment: TypeAlias = "tuple[str, str]"
 """Text and the name of its style: ``""``, ``title``, ``dim``, a part, a state, ``i0`` .. ``i5``,
@@ -146,8 +146,8 @@ def _parts(run: Run, scale: _Scale, label: int, glyphs: Glyphs) -> Line:
         first, last = scale.column(start), scale.column(end - 1) + 1
         first = max(first, len(cells))
         room = last - first
-        names = (part, part.split()[0], part[:LEAST_NAME], "")
-        name = next(name for name in names if len(name) < max(1, room))
+        cut = part[: room - 1] if room > LEAST_NAME else ""
+        name = next((name for name in (part, part.split()[0]) if len(name) < room), cut)
         cells += [(char, part) for char in f"|{name}"[:room].ljust(room, glyphs.rule)]
     return _row("part", label, cells)
 
