@@ -6,24 +6,57 @@
 TVM's storage passes give every shared buffer of a kernel one name; a hazard then still tells which
 of them it is about. CUDA is printed without the attribute.
 
+Buffers of two loops may have one name until the arena gives them names of their own; the origins in
+the loops follow.
+
 Definitions of variables are left alone: an attribute around one would end its scope.
 """
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 from tvm import tirx
 
 from ..origin import Origin, Place
+from ..plan import SmemPlan
 from . import ir
 from .kernels import bodies, map_kernels, with_bodies
 
 
-def label(func: Any) -> Any:
-    """``func`` with an origin on each such statement; the same object when there is none."""
-    return map_kernels(func, lambda kernel: _labelled(kernel, Origin()))
+def label(func: Any, smem: SmemPlan | None = None) -> Any:
+    """``func`` with an origin on each such statement; the same object when there is none.
+
+    ``smem``: the arena, with the names of its buffers.
+    """
+    names = {buffer.buffer for buffer in (smem or SmemPlan()).buffers}
+    renamed = any(_base(name) in names for name in names)
+
+    def kernel(stmt: Any) -> Any:
+        return _labelled(_with_new_names(stmt) if renamed else stmt, Origin())
+
+    return map_kernels(func, kernel)
+
+
+def _with_new_names(stmt: Any) -> Any:
+    """``stmt`` with the buffers in its origins called as those in their statements."""
+    origin = ir.origin_of(stmt)
+    if origin is None:
+        return with_bodies(stmt, [_with_new_names(body) for body in bodies(stmt)])
+    used = _shared(stmt)
+    new = {_base(name): name for name in used if _base(name) not in used}
+    places = tuple(replace(at, buffer=new.get(at.buffer, at.buffer)) for at in origin.places)
+    if places == origin.places:
+        return stmt
+    return ir.with_origin(replace(origin, places=places), stmt.body)
+
+
+def _base(name: str) -> str:
+    """``S`` for ``S_1``, the name of a second buffer ``S``; '' for other names."""
+    match = re.fullmatch(r"(.+)_\d+", name)
+    return match[1] if match else ""
 
 
 def _labelled(stmt: Any, around: Origin) -> Any:

@@ -167,7 +167,7 @@ def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:
     native_bf16 = nvcc.have_bf16(nvcc.get_target_compute_version(target))
     smem = steps.run("Place", lambda func: place(func, budget, native_bf16=native_bf16))
     sync = steps.run("Synchronise", lambda func: synchronise(func, smem))
-    steps.rewrite("Label", label)
+    steps.rewrite("Label", lambda func: label(func, smem))
     final = replace(plan, smem=smem, sync=sync)
     return steps.func.with_attr(PLAN_ATTR, final.to_json())
 

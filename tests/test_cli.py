@@ -118,6 +118,10 @@ def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[st
         (["bench", "--rounds", "1"], "expected --rounds of at least 2, not 1"),
         (["inspect", "gemm", "--emit", "wat"], "expected --emit to be of tir, plan, cuda"),
         (["inspect", "gemm", "-o", "/dev/null/x", *SMALL], "cannot write to '/dev/null/x'"),
+        (
+            ["inspect", "gemm", "--emit", "ptx", "--annotate"],
+            "cannot annotate: expected cuda among",
+        ),
     ],
 )
 def test_a_mistake_is_one_line(
@@ -207,6 +211,19 @@ def test_inspect_writes_files(capsys: pytest.CaptureFixture[str], tmp_path: Path
     files = [Path(line) for line in out.splitlines()]
     assert [file.suffixes[-1] for file in files] == [".py", ".txt", ".cu"]
     assert "__global__" in files[2].read_text()
+
+
+def test_inspect_annotates_cuda(capsys: pytest.CaptureFixture[str]) -> None:
+    code, plain, _ = run(capsys, "inspect", "gemm", *SMALL)
+    assert code == 0
+    code, out, _ = run(capsys, "inspect", "gemm", "--annotate", *SMALL)
+    assert code == 0
+    pairs = list(zip(out.splitlines(), plain.splitlines(), strict=True))
+    comments = [line[len(bare) :] for line, bare in pairs if line != bare]
+    assert all(line.startswith(bare) for line, bare in pairs)
+    assert all(comment.startswith("  // ") for comment in comments)
+    for phase in ("prologue", "steady state"):
+        assert any(f"stage 0, {phase}, iteration" in comment for comment in comments)
 
 
 def test_inspect_passes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

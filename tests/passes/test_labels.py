@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 import tvm_ffi
 from tvm import tirx
+from tvm.script import tirx as T
 
 from pipeliner.api import build, pipeline_with
 from pipeliner.origin import ORIGIN_ATTR, Origin
@@ -117,3 +119,37 @@ def test_marking_twice_is_marking_once() -> None:
     once = label(func)
     assert not once.same_as(func)
     assert label(once).same_as(once)
+
+
+STAGES = {"software_pipeline_stage": [0, 1], "software_pipeline_order": [0, 1]}
+
+
+@T.prim_func(s_tir=True)
+def one_name_twice(A: T.Buffer((8, 64), "float32"), C: T.Buffer((16, 64), "float32")):
+    for tx in T.thread_binding(64, thread="threadIdx.x"):
+        for k in T.serial(8, annotations=STAGES):
+            with T.sblock("first"):
+                S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+                with T.sblock("load"):
+                    S[tx] = A[k, tx]
+                with T.sblock("store"):
+                    C[k, tx] = S[63 - tx]
+        for j in T.serial(8, annotations=STAGES):
+            with T.sblock("second"):
+                S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+                with T.sblock("load"):
+                    S[tx] = A[j, tx] + T.float32(1)
+                with T.sblock("store"):
+                    C[8 + j, tx] = S[63 - tx]
+
+
+def test_origins_call_buffers_as_the_arena_does() -> None:
+    func = pipeline_with(one_name_twice, "sm_80", Request())
+    plan = build(func, "sm_80").plan
+    assert {b.buffer for b in plan.smem.buffers} == {"S", "S_1"}
+    by_variable = {}
+    for origin in origins(func):
+        variable = re.search(r"[kj]", origin.iteration) if origin.kind != "barrier" else None
+        if variable is not None and origin.places:
+            by_variable.setdefault(variable[0], set()).update(origin.buffers)
+    assert by_variable == {"k": {"S"}, "j": {"S_1"}}
