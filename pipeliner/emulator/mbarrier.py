@@ -148,21 +148,21 @@ class Mbarriers:
         self, strand: Strand, barrier: Mbarrier, tids: Array, count: int, *, release: bool = True
     ) -> None:
         """Each of ``tids`` arrives ``count`` times."""
-        cluster = self._cluster
-        if release:
-            clock = cluster.clocks.release(tids, strand.event)
-            barrier.building = cluster.clocks.merged(barrier.building, clock)
         if strand.cta is not barrier.cta:
             self._remote.update({(int(t), barrier.cta.rank): strand.event for t in tids})
-        left = count * len(tids)
-        while left:
-            if not barrier.pending:
-                strand.hazard("mbarrier-arrivals", barrier.name, barrier.offset, None, int(tids[0]),
-                              detail=f"{left} more than expected: {barrier.state()}")  # fmt: skip
+        left = tids
+        while len(left):
+            # Those who arrive after a phase is complete belong to the next.
+            fitting = max(1, barrier.pending // count)
+            now, left = left[:fitting], left[fitting:]
+            if count * len(now) > barrier.pending:
+                strand.hazard("mbarrier-arrivals", barrier.name, barrier.offset, None, int(now[0]),
+                              detail=f"{count} more: {barrier.state()}")  # fmt: skip
                 return
-            taken = min(left, barrier.pending)
-            barrier.pending -= taken
-            left -= taken
+            if release:
+                clock = self._cluster.clocks.release(now, strand.event)
+                barrier.building = self._cluster.clocks.merged(barrier.building, clock)
+            barrier.pending -= count * len(now)
             self._settle(barrier)
 
     def expect(self, barrier: Mbarrier, nbytes: int) -> None:
