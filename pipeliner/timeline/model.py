@@ -17,6 +17,9 @@ from .trace import Steady, Trace, steady, trace
 EXACT: Final = 256
 """Iterations up to which a whole loop is traced; the rest of a longer one runs at its pace."""
 
+MOST: Final = 1000
+"""Iterations that a drawing may have."""
+
 MORE_THAN_DEPTH: Final = 4
 """Iterations drawn, beyond the slots of the deepest ring, where none are asked for."""
 
@@ -143,8 +146,8 @@ def _iterations(loop: LoopPlan, asked: int | None) -> int:
         deepest = max((ring.depth for ring in loop.rings), default=1)
         count = max(deepest, loop.stages) + MORE_THAN_DEPTH
         return count if trip is None else max(1, min(count, trip))
-    if asked < 1:
-        raise PlanError(f"expected iterations of at least 1, not {asked}")
+    if not 1 <= asked <= MOST:
+        raise PlanError(f"expected iterations to be 1 to {MOST}, not {asked}")
     if trip is not None and asked > trip:
         raise PlanError(f"cannot draw {asked} iterations of loop '{loop.name}': it has {trip}")
     return asked

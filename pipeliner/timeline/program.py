@@ -90,8 +90,8 @@ def _issues(loop: LoopPlan, iterations: int) -> Iterator[Issue]:
         for op in ops:
             iteration = step - op.stage
             past = iteration >= iterations
-            if iteration < 0 or (past and not guarded):
-                continue
+            if iteration < 0 or (past and (not guarded or step < loop.stages - 1)):
+                continue  # only the steady loop, which runs to the end, has guards
             yield Issue(
                 op,
                 iteration,

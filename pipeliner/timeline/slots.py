@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from .program import Slot
 from .trace import Event, Trace
 
 State = Literal["empty", "filling", "ready", "read"]
-STATES: Final[tuple[State, ...]] = ("empty", "filling", "ready", "read")
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,7 +47,7 @@ ASCII: Final = Glyphs(".", "-", {"empty": ".", "filling": ":", "ready": "=", "re
 def draw(
     timeline: Timeline, width: int = WIDTH, *, glyphs: Glyphs = UNICODE, each: bool = False
 ) -> list[Line]:
-    """The lines of a drawing of at most ``width`` columns (70 at least).
+    """The lines of a drawing of ``width`` columns; a narrow one still gets 30 beside the labels.
 
     ``each``: a row for every op and every slot, instead of one for what a statement does on a pipe.
     """
@@ -162,8 +162,9 @@ def _busy(
 ) -> list[Segment]:
     """Digits where the pipe works on an iteration, a line until the result is there."""
     for event in events:
-        for column in range(scale.column(event.busy), scale.column(event.end - 1) + 1):
-            cells[column] = (glyphs.flight, _colour(event))
+        if event.end > event.busy:
+            for column in range(scale.column(event.busy), scale.column(event.end - 1) + 1):
+                cells[column] = (glyphs.flight, _colour(event))
     _cover(cells, scale, events, lambda e: (e.start, e.busy), lambda e: (_digit(e), _colour(e)))
     return cells
 

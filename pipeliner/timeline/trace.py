@@ -5,7 +5,7 @@ The model is that of the plan's numbers, for one CTA that has its SM to itself:
 - Ops issue in order. One that must wait (for an operand, a slot, its pipe) holds up what follows;
   one that only queues for memory does not.
 - A pipe (``lsu``, ``tensor``, ...) works on one op at a time, for its occupancy; the result is
-  there after its latency. Memory requests queue at their pipe.
+  there after its latency. Memory requests queue at their pipe, those of one op for one iteration.
 - A wait holds until what it waits for has landed; a copy that no wait names is made by the threads
   themselves, who hold until it is done. A barrier holds until the accesses before it are through.
 
@@ -26,15 +26,7 @@ from .program import PARTS, Issue, Part, Slot, awaited, is_shared, program
 Cause = Literal[
     "pipe busy", "copy in flight", "load in flight", "result not ready", "slot in use", "barrier"
 ]
-CAUSES: Final[tuple[Cause, ...]] = (
-    "pipe busy",
-    "copy in flight",
-    "load in flight",
-    "result not ready",
-    "slot in use",
-    "barrier",
-)
-"""What holds up the issue of an op. All but the first are exposed latency."""
+"""What holds up the issue of an op."""
 
 BARRIER: Final = "<barrier>"
 ARRIVE: Final = "<arrive>"
@@ -255,9 +247,10 @@ class _Run:
         op, begin = issue.op, self.front
         needs = self._needs(issue)
         queued = self._free.get(op.pipe, 0)
-        if op.pipe not in _QUEUES:
-            needs.insert(0, _Need(queued, "pipe busy", op.pipe))
-        latest = max(needs, key=lambda need: need.at, default=_Need(0, "pipe busy", op.pipe))
+        before = self._newest.get(op.name)
+        ready = queued if op.pipe not in _QUEUES else 0 if before is None else before.busy
+        needs.insert(0, _Need(ready, "pipe busy", op.pipe))
+        latest = max(needs, key=lambda need: need.at)
         self.front = max(begin, latest.at)
         start = max(self.front, queued)
         busy, end = start + op.occupancy, start + op.latency
