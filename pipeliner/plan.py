@@ -12,6 +12,7 @@ buffer with ``depth`` slots; iteration ``i`` uses slot ``i % depth``.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import json
 import types
 import typing
@@ -289,12 +290,18 @@ def _put(items: tuple[_T, ...], new: _T, key: str) -> tuple[_T, ...]:
     return tuple(new if getattr(item, key) == name else item for item in items)
 
 
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields: slow to find, and the same for every value."""
+    return typing.get_type_hints(kind)
+
+
 def _decode(kind: Any, data: Any, where: str) -> Any:
     """``data`` (JSON) as a value of ``kind``, a type used in the dataclasses above."""
     if dataclasses.is_dataclass(kind):
         if not isinstance(data, dict):
             raise PlanError(f"cannot read plan: expected an object at {where}")
-        hints = typing.get_type_hints(kind)
+        hints = _hints(typing.cast(Any, kind))
         unknown = sorted(set(data) - set(hints))
         if unknown:
             raise PlanError(f"cannot read plan: unknown field {unknown[0]!r} at {where}")

@@ -1,7 +1,8 @@
 """Whether a kernel is right: run on the CPU under adversarial timing, judged and compared.
 
 The emulator executes the lowered kernel and objects to every access that nothing orders; what it
-computes is compared with a reference. Each run has its own timing of asynchronous copies.
+computes is compared with a reference. Each run has its own timing of asynchronous copies and its
+own order of warps.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from .emulator.copies import TIMINGS
 from .emulator.host import evaluate
 from .emulator.lower import is_device_function
 from .emulator.report import CudaLine
+from .emulator.scheduler import ORDERS
 from .errors import WorkloadError
 from .passes.ir import const_int, walk
 from .passes.pipeline import is_marked
@@ -41,9 +43,10 @@ LARGEST_INTEGER: Final = 4
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One execution: how asynchronous copies were timed, and what came of it."""
+    """One execution: when copies landed, how warps took turns, and what came of it."""
 
     timing: str
+    order: str
     worst: float
     hazards: tuple[Hazard, ...]
     seconds: float
@@ -113,6 +116,7 @@ def verify(
     target: Any = None,
     reference: Callable[..., Any] | None = None,
     timings: Sequence[str] = TIMINGS,
+    orders: Sequence[str] = ORDERS,
     seed: int = 0,
     blocks: Iterable[Block] | None = None,
     integers: bool = False,
@@ -135,9 +139,13 @@ def verify(
         become by name. None: the same function, not pipelined, run on the same arrays; what was
         pipelined before it came here has none, and only its runs are compared with each other.
     timings
-        When asynchronous copies land, a run for each: ``"late"``, ``"early"``, ``"random"``.
+        When asynchronous copies land: ``"late"``, ``"early"``, ``"random"``.
+    orders
+        How warps take turns: ``"lockstep"``, ``"round-robin"``, ``"reversed"``, ``"random"``. Every
+        timing and every order is in a run, as many runs as there are of whichever are more: hazards
+        are judged by happens-before, which no order hides.
     seed
-        Of the arguments and of the random timing: the same seed gives the same verdict.
+        Of the arguments, random timing and random order: the same seed gives the same verdict.
     blocks
         blockIdx (x, y, z) of the CTAs to run, all by default. What they leave as it was is not
         compared.
@@ -168,12 +176,17 @@ def verify(
             for name, want in wanted.items()
         )
 
-    runs, outputs = _run(subject, list(arrays.values()), timings, judge, options)
+    modes = paired(timings, orders)
+    runs, outputs = _run(subject, list(arrays.values()), modes, judge, options)
     return Verdict(subject.title, against, runs, outputs)
 
 
 def verify_gemm(
-    kernel: Kernel, gemm: Gemm, seed: int = 0, timings: Sequence[str] = TIMINGS
+    kernel: Kernel,
+    gemm: Gemm,
+    seed: int = 0,
+    timings: Sequence[str] = TIMINGS,
+    orders: Sequence[str] = ORDERS,
 ) -> Verdict:
     """``kernel`` on standard normal operands, held against the product in float64."""
     a, b = gemm.inputs(seed)
@@ -185,8 +198,17 @@ def verify_gemm(
         return worst_error(gemm, list(outputs.values())[-1], exact, magnitude)
 
     subject = subject_of(kernel)
-    runs, outputs = _run(subject, [a, b, c], timings, judge, {"seed": seed})
+    modes = paired(timings, orders)
+    runs, outputs = _run(subject, [a, b, c], modes, judge, {"seed": seed})
     return Verdict(gemm.name, "the product in float64", runs, outputs)
+
+
+def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs in which every timing and every order is, the first with the first."""
+    if not timings or not orders:
+        raise WorkloadError("expected at least one timing and one order")
+    count = max(len(timings), len(orders))
+    return [(timings[at % len(timings)], orders[at % len(orders)]) for at in range(count)]
 
 
 def subject_of(func: Any, target: Any = None) -> Subject:
@@ -302,21 +324,20 @@ def _reference(
 def _run(
     subject: Subject,
     arrays: Sequence[Any],
-    timings: Sequence[str],
+    modes: Sequence[tuple[str, str]],
     judge: Callable[[Outputs], float],
     options: Mapping[str, Any],
 ) -> tuple[tuple[Run, ...], Outputs]:
     """Every run, and the outputs of the first."""
-    if not timings:
-        raise WorkloadError("expected at least one timing")
     runs: list[Run] = []
     first: Outputs = {}
-    for timing in timings:
+    for timing, order in modes:
         begun = time.perf_counter()
-        outcome = subject.emulate(*arrays, timing=timing, **options)
+        outcome = subject.emulate(*arrays, timing=timing, order=order, **options)
         first = first or outcome.outputs
         worst = judge(outcome.outputs)
-        runs.append(Run(timing, worst, outcome.hazards, time.perf_counter() - begun))
+        seconds = time.perf_counter() - begun
+        runs.append(Run(timing, order, worst, outcome.hazards, seconds))
     return tuple(runs), first
 
 

@@ -66,7 +66,12 @@ def test_everything_that_stands_for_a_kernel(kernel: Any) -> None:
     for form in (schedule(), schedule().mod, function, kernel, kernel.lowered):
         verdict = pipeliner.verify(form, target="a100")
         assert verdict.ok, verdict.hazards
-        assert [run.timing for run in verdict.runs] == ["late", "early", "random"]
+        assert [(run.timing, run.order) for run in verdict.runs] == [
+            ("late", "lockstep"),
+            ("early", "round-robin"),
+            ("random", "reversed"),
+            ("late", "random"),
+        ]
         known = form not in (function, kernel.lowered)
         assert verdict.against == ("the same function, not pipelined" if known else "the first run")
 
@@ -129,9 +134,10 @@ def test_a_kernel_without_one_of_its_synchronisations(
 
 def test_each_hazard_once_for_all_runs(kernel: Any) -> None:
     broken = without(kernel.lowered, "tirx.tvm_storage_sync")
-    one = pipeliner.verify(broken, timings=["late"])
-    three = pipeliner.verify(broken)
-    assert len(one.hazards) == len(three.hazards) < sum(len(run.hazards) for run in three.runs)
+    one = pipeliner.verify(broken, timings=["late"], orders=["lockstep"])
+    four = pipeliner.verify(broken)
+    assert (len(one.runs), len(four.runs)) == (1, 4)
+    assert len(one.hazards) <= len(four.hazards) < sum(len(run.hazards) for run in four.runs)
 
 
 def test_part_of_the_grid() -> None:
@@ -183,7 +189,7 @@ def test_wrong_arguments() -> None:
         pipeliner.verify(vector_add, [np.zeros(256, np.float32)], target="a100")
     with pytest.raises(WorkloadError, match=r"expected a reference of shape \(256,\), got \(2,\)"):
         pipeliner.verify(vector_add, target="a100", reference=lambda a, b: np.zeros(2))
-    with pytest.raises(WorkloadError, match="expected at least one timing"):
+    with pytest.raises(WorkloadError, match="expected at least one timing and one order"):
         pipeliner.verify(vector_add, target="a100", timings=[])
 
 
@@ -200,11 +206,13 @@ SMALL = ("gemm", "--m", "32", "--n", "32", "--k", "64", "--tile", "32x32x32", "-
 
 
 def test_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["verify", *SMALL, "--timing", "random,late", "--seed", "3"]) == 0
+    options = ("--timing", "random,late", "--order", "reversed", "--seed", "3")
+    assert cli.main(["verify", *SMALL, *options]) == 0
     title, *runs = capsys.readouterr().out.splitlines()
     assert title.startswith("right: gemm_32x32x64")
     assert title.endswith("0 hazards, against the product in float64")
-    assert [line.split()[1] for line in runs] == ["random:", "late:"]
+    modes = [line.partition(":")[0].strip() for line in runs]
+    assert modes == ["copies random, warps reversed", "copies late, warps reversed"]
 
 
 def test_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -213,14 +221,20 @@ def test_command_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     assert data["ok"] is True
     assert data["hazards"] == []
     assert {ran["timing"] for ran in data["runs"]} == {"late", "early", "random"}
+    assert len({ran["order"] for ran in data["runs"]}) == 4
 
 
-def test_command_with_an_unknown_timing(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["verify", *SMALL, "--timing", "never"]) == 1
+@pytest.mark.parametrize(
+    ("option", "known"),
+    [("--timing", "late, early, random"), ("--order", "lockstep, round-robin, reversed, random")],
+)
+def test_command_with_an_unknown_timing_or_order(
+    option: str, known: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["verify", *SMALL, option, "never"]) == 1
     captured = capsys.readouterr()
     assert captured.out == ""
-    line = "pipeliner: expected --timing of late, early, random, not 'never'\n"
-    assert captured.err == line
+    assert captured.err == f"pipeliner: expected {option} of {known}, not 'never'\n"
 
 
 RACE = """

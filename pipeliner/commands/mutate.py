@@ -18,17 +18,21 @@ TRIPS: Final = (1, 2, 3, 4, 6, 9)
 """Trip counts of a GEMM's relatives, on which mutants are tried that survive on the GEMM itself."""
 
 
-def run(work: Workload, timings: Sequence[str], seed: int, *, as_json: bool) -> int:
+def run(
+    work: Workload, timings: Sequence[str], orders: Sequence[str], seed: int, *, as_json: bool
+) -> int:
     """Run all mutants of a workload and print their fates; 1 where one survives unexplained.
 
     An interrupt ends it with what was done so far, and code 130.
     """
     from ..api import build_with
     from ..mutation import Campaign, MutationReport
+    from ..verification import paired
 
+    modes = paired(timings, orders)
     with console.progress(f"pipelining {work.title}"):
         kernel = build_with(work.function, work.target, work.request)
-        campaign = Campaign(kernel, relatives=_relatives(work), timings=timings, seed=seed)
+        campaign = Campaign(kernel, relatives=_relatives(work), modes=modes, seed=seed)
     fates: list[Fate] = []
     interrupted = False
     try:

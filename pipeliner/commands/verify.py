@@ -24,6 +24,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     runs.add_argument("--seed", type=int, default=0, help="of arguments and random timing (0)")
     runs.add_argument("--timing", metavar="T[,...]", help="when copies land: late,early,random")
     runs.add_argument(
+        "--order", metavar="O[,...]", help="turns of warps: lockstep,round-robin,reversed,random"
+    )
+    runs.add_argument(
         "--mutate",
         action="store_true",
         help="plant a defect in every wait, commit, barrier, fence and ring index: each must show",
@@ -35,19 +38,24 @@ def run(args: argparse.Namespace) -> int:
     """Print the verdict; 1 where the kernel is wrong."""
     with console.progress("loading TVM"):
         from ..api import build_with
+        from ..emulator.copies import TIMINGS
+        from ..emulator.scheduler import ORDERS
         from ..verification import verify, verify_gemm
 
-        timings = _timings(args.timing)
+        timings = _chosen(args.timing, TIMINGS, "--timing")
+        orders = _chosen(args.order, ORDERS, "--order")
         work = workload.load(args, SMALL)
     if args.mutate:
-        return mutate.run(work, timings, args.seed, as_json=args.json)
+        return mutate.run(work, timings, orders, args.seed, as_json=args.json)
     with console.progress(f"pipelining {work.title}"):
         kernel = build_with(work.function, work.target, work.request)
     with console.progress("running every thread of it on the CPU"):
         if work.gemm is not None:
-            verdict = verify_gemm(kernel, work.gemm, args.seed, timings)
+            verdict = verify_gemm(kernel, work.gemm, args.seed, timings, orders)
         else:
-            verdict = verify(kernel, reference=work.reference, seed=args.seed, timings=timings)
+            verdict = verify(
+                kernel, reference=work.reference, seed=args.seed, timings=timings, orders=orders
+            )
     if args.json:
         console.print_json(**as_json(verdict))
     else:
@@ -66,8 +74,8 @@ def print_verdict(verdict: Verdict) -> None:
     )
     for ran in verdict.runs:
         print(
-            f"  copies {ran.timing}: {'right' if ran.ok else 'WRONG'}, error {ran.worst:.2f}, "
-            f"{len(ran.hazards)} hazards, {ran.seconds:.1f} s"
+            f"  copies {ran.timing}, warps {ran.order}: {'right' if ran.ok else 'WRONG'}, "
+            f"error {ran.worst:.2f}, {len(ran.hazards)} hazards, {ran.seconds:.1f} s"
         )
 
 
@@ -82,6 +90,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "runs": [
             {
                 "timing": ran.timing,
+                "order": ran.order,
                 "worst": ran.worst,
                 "hazards": len(ran.hazards),
                 "seconds": round(ran.seconds, 3),
@@ -91,12 +100,11 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
     }
 
 
-def _timings(text: str | None) -> tuple[str, ...]:
-    from ..emulator.copies import TIMINGS
-
+def _chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
+    """The values that an option lists, all by default."""
     if text is None:
-        return TIMINGS
+        return known
     chosen = tuple(text.split(","))
-    if not set(chosen) <= set(TIMINGS):
-        raise WorkloadError(f"expected --timing of {', '.join(TIMINGS)}, not {text!r}")
+    if not set(chosen) <= set(known):
+        raise WorkloadError(f"expected {option} of {', '.join(known)}, not {text!r}")
     return chosen

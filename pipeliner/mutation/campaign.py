@@ -1,7 +1,8 @@
 """Run every mutant of a kernel until something kills it.
 
 A mutant is killed by a hazard or by an output that differs in a bit from that of the kernel itself.
-It runs under each timing of copies in turn, and stops at the first that kills it. One that survives
+It runs under one timing of copies and order of warps after the other, the quickest first, and stops
+at the first that kills it. One that survives
 is tried again on relatives: the same function for other trip counts or shapes, where the twin of
 the mutant does the same to the same statement. What survives them all is equivalent, with a proof,
 or stands for a synchronisation that the kernel does not need.
@@ -20,13 +21,17 @@ from ..accuracy import equal
 from ..emulator import Emulation, emulate
 from ..emulator.copies import TIMINGS
 from ..emulator.host import bind_arguments, run_host
+from ..emulator.scheduler import ORDERS
 from ..errors import WorkloadError
-from ..verification import Inputs, arguments, subject_of
+from ..verification import Inputs, arguments, paired, subject_of
 from .equivalence import equivalent
 from .mutants import Mutant, device_functions, mutants, mutated
 
 Relatives: TypeAlias = "Mapping[str, Callable[[], Any]]"
 """Kernels of the same function for other extents, by what tells them apart; made when needed."""
+
+DEFAULT_MODES: Final = tuple(paired(TIMINGS, ORDERS))
+"""Timings of copies and orders of warps, the quickest first."""
 
 _CLUSTER: Final = "clusterCtaIdx"
 
@@ -36,8 +41,8 @@ class Fate:
     """What became of a mutant.
 
     ``killed_by``: the hazard, or which output differs; '' where it survived. ``run``: under which
-    timing, and on which relative. ``reason``: why one that survived is equivalent, '' where nothing
-    shows that it is.
+    timing and order, and on which relative. ``reason``: why one that survived is equivalent, ''
+    where nothing shows that it is.
     """
 
     mutant: Mutant
@@ -89,6 +94,7 @@ def mutate(
     target: Any = None,
     relatives: Relatives | None = None,
     timings: Sequence[str] = TIMINGS,
+    orders: Sequence[str] = ORDERS,
     seed: int = 0,
     extents: Sequence[Mapping[str, int]] = ({},),
 ) -> MutationReport:
@@ -96,13 +102,11 @@ def mutate(
 
     Parameters
     ----------
-    func, inputs, target, seed
+    func, inputs, target, timings, orders, seed
         As for ``pipeliner.verify``. A function that is not pipelined yet is pipelined first.
     relatives
         Functions that make the same kernel for other trip counts or shapes, by name: for mutants
         that survive on ``func``.
-    timings
-        When asynchronous copies land, tried in this order.
     extents
         Values of symbolic extents; mutants that survive the first are tried with the others.
 
@@ -111,7 +115,7 @@ def mutate(
     WorkloadError
         The kernel itself has a hazard, so that no mutant could be told from it.
     """
-    campaign = Campaign(func, inputs, target, relatives or {}, timings, seed, extents)
+    campaign = Campaign(func, inputs, target, relatives, paired(timings, orders), seed, extents)
     return MutationReport(campaign.title, len(campaign.mutants), tuple(campaign.run()))
 
 
@@ -124,18 +128,18 @@ class Campaign:
         inputs: Inputs | None = None,
         target: Any = None,
         relatives: Relatives | None = None,
-        timings: Sequence[str] = TIMINGS,
+        modes: Sequence[tuple[str, str]] = DEFAULT_MODES,
         seed: int = 0,
         extents: Sequence[Mapping[str, int]] = ({},),
     ) -> None:
         subject = subject_of(func, target)
         self.title = subject.title
         self._line = subject.line
-        self._timings = tuple(timings)
+        self._modes = tuple(modes)
         self._seed = seed
         first, *others = extents
         given = arguments(subject.function, inputs, seed, extents=first)
-        self._hosts = [_Host("", subject.lowered, list(given.values()), self._timings, seed)]
+        self._hosts = [_Host("", subject.lowered, list(given.values()), self._modes, seed)]
         self._makers: list[tuple[str, Callable[[], _Host]]] = []
         for values in others:
             self._add(", ".join(f"{k} = {v}" for k, v in values.items()), lambda: func, values)
@@ -148,7 +152,7 @@ class Campaign:
         def host() -> _Host:
             subject = subject_of(make(), self._target)
             arrays = arguments(subject.function, None, self._seed, extents=extents)
-            return _Host(name, subject.lowered, list(arrays.values()), self._timings, self._seed)
+            return _Host(name, subject.lowered, list(arrays.values()), self._modes, self._seed)
 
         self._makers.append((name, host))
 
@@ -170,11 +174,12 @@ class Campaign:
             if twin is None:
                 continue
             broken = mutated(host.lowered, twin)
-            for timing in self._timings:
+            for mode in self._modes:
                 runs += 1
-                cause = host.objection(broken, timing)
+                cause = host.objection(broken, mode)
                 if cause:
-                    where = f"copies {timing}" + (f", {host.name}" if host.name else "")
+                    where = f"copies {mode[0]}, warps {mode[1]}"
+                    where += f", {host.name}" if host.name else ""
                     return Fate(mutant, cause, where, "", runs, time.perf_counter() - begun)
         reason = equivalent(self._hosts[0].lowered, mutant)
         return Fate(mutant, "", "", reason, runs, time.perf_counter() - begun)
@@ -194,7 +199,7 @@ class _Host:
     name: str
     lowered: Any
     arrays: Sequence[Any]
-    timings: Sequence[str]
+    modes: Sequence[tuple[str, str]]
     seed: int
     blocks: list[tuple[int, int, int]] | None = field(init=False)
     outputs: Mapping[str, Any] = field(init=False)
@@ -202,8 +207,9 @@ class _Host:
     def __post_init__(self) -> None:
         self.blocks = _corners(self.lowered, self.arrays)
         self.outputs = {}
-        for timing in self.timings:
-            outcome = self._emulate(self.lowered, timing)
+        # A relative needs no verdict, only its outputs.
+        for mode in self.modes[:1] if self.name else self.modes:
+            outcome = self._emulate(self.lowered, mode)
             self.outputs = self.outputs or outcome.outputs
             cause = self._cause(outcome)
             if cause:
@@ -214,12 +220,15 @@ class _Host:
         alike = [m for m in mutants(self.lowered) if m.twin.is_like(mutant.twin)]
         return alike[0] if alike else None
 
-    def objection(self, broken: Any, timing: str) -> str:
+    def objection(self, broken: Any, mode: tuple[str, str]) -> str:
         """What shows that ``broken`` is not this kernel, '' where nothing does."""
-        return self._cause(self._emulate(broken, timing))
+        return self._cause(self._emulate(broken, mode))
 
-    def _emulate(self, mod: Any, timing: str) -> Emulation:
-        return emulate(mod, self.arrays, timing=timing, seed=self.seed, blocks=self.blocks)
+    def _emulate(self, mod: Any, mode: tuple[str, str]) -> Emulation:
+        timing, order = mode
+        return emulate(
+            mod, self.arrays, timing=timing, order=order, seed=self.seed, blocks=self.blocks
+        )
 
     def _cause(self, outcome: Emulation) -> str:
         if outcome.hazards:

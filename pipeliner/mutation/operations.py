@@ -20,7 +20,7 @@ import tvm_ffi
 from tvm import ir, tirx
 
 from ..emulator.calls import op_name
-from ..emulator.ptx import decode
+from ..emulator.instruction import decode
 from ..errors import EmulatorError
 from ..origin import Origin
 from ..passes.ir import i32, origin_of, walk
