@@ -14,7 +14,7 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from . import knobs, nvcc
+from . import nvcc
 from .cuda_lines import CudaLines, cuda_lines
 from .emulator import Emulation, emulate, lower_for_emulation
 from .emulator.report import CudaLine
@@ -66,7 +66,7 @@ class Kernel:
     @cached_property
     def executable(self) -> Any:
         """TVM's executable (``tvm.runtime.Executable``)."""
-        with _compiler(), self.target, tvm.transform.PassContext(config=self.config):
+        with nvcc.for_tvm(), self.target, tvm.transform.PassContext(config=self.config):
             return tvm.compile(self.module, self.target, tir_pipeline=self.pipeline)
 
     @cached_property
@@ -85,7 +85,7 @@ class Kernel:
     @cached_property
     def cuda_lines(self) -> CudaLines:
         """The statements that each line of ``cuda`` was printed from, and where they come from."""
-        lines = cuda_lines(self.lowered, self.target)
+        lines = cuda_lines(self.lowered)
         if lines.source != self.cuda:
             raise InternalError(
                 f"cannot find the lines of '{self.name}': its CUDA is not what its lowered form "
@@ -153,7 +153,7 @@ class Kernel:
     @cached_property
     def _callable(self) -> Any:
         _check_gpu(self.name, self.arch)
-        with _compiler(), self.target:
+        with nvcc.for_tvm(), self.target:
             return self.executable[self.name]
 
     @cached_property
@@ -216,11 +216,6 @@ def only_function(mod: Any) -> Any:
         raise WorkloadError(f"expected a module with one PrimFunc, not {len(public)} ({names})")
     name, func = public[0]
     return func if "global_symbol" in func.attrs else func.with_attr("global_symbol", name)
-
-
-def _compiler() -> AbstractContextManager[None]:
-    """TVM with our nvcc where there is a driver to compile for; without one it stops at CUDA."""
-    return nullcontext() if gpu() is None else knobs.tvm_uses_nvcc(nvcc.find_nvcc().parent)
 
 
 def _arena(buffer: Any) -> int:

@@ -17,15 +17,16 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, Final
 
 import tvm
 from tvm import tirx
 from tvm.tirx.build import codegen_build
 
+from . import nvcc
 from .emulator.lower import is_device_function
 from .emulator.report import CudaLine
 from .errors import InternalError
@@ -84,7 +85,13 @@ class CudaLines:
         return {(found.kernel, found.number): found.cuda for found in self.statements}
 
 
-def cuda_lines(mod: Any, target: Any) -> CudaLines:
+def lines_when_asked(mod: Any) -> Callable[[str, int], CudaLine | None]:
+    """``lines`` for ``emulate`` of a lowered module: its CUDA is printed for the first hazard."""
+    made = cache(lambda: cuda_lines(mod))
+    return lambda kernel, number: made().find(kernel, number)
+
+
+def cuda_lines(mod: Any) -> CudaLines:
     """The CUDA of the device functions of a lowered module, statement by statement.
 
     ``mod``: as ``lower_for_emulation`` returns it. InternalError: TVM prints the statements in
@@ -99,8 +106,8 @@ def cuda_lines(mod: Any, target: Any) -> CudaLines:
         body = ir.seq(*marker.mark(func.body, None))
         marked[gv] = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
         found += marker.found
-    source = _printed(functions, target)
-    kept, ranges = _without_markers(_printed(marked, target))
+    source = _printed(functions)
+    kept, ranges = _without_markers(_printed(marked))
     if "".join(kept) != source:
         raise InternalError(
             "cannot tell the CUDA line of a statement: TVM prints the function in another way "
@@ -137,8 +144,9 @@ class _Marker:
         return [tirx.Evaluate(call), with_bodies(stmt, inner) if inner else stmt]
 
 
-def _printed(functions: Mapping[Any, Any], target: Any) -> str:
-    with target:
+def _printed(functions: Mapping[Any, Any]) -> str:
+    target = next(iter(functions.values())).attrs["target"]
+    with nvcc.for_tvm(), target:
         return str(codegen_build(tvm.IRModule(dict(functions)), target).inspect_source())
 
 

@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -18,6 +19,7 @@ from typing import Final, Literal
 
 from . import knobs
 from .errors import ToolError
+from .targets import gpu
 
 TOOLKIT: Final = Path("/usr/local/cuda")
 GET_NVCC: Final = "pip install 'tvm-pipeliner[nvcc]', or install the CUDA toolkit"
@@ -69,6 +71,11 @@ class Compiled:
 
     data: bytes
     log: str
+
+
+def for_tvm() -> AbstractContextManager[None]:
+    """TVM with our nvcc where there is a driver to compile for; without one it stops at CUDA."""
+    return nullcontext() if gpu() is None else knobs.tvm_uses_nvcc(find_nvcc().parent)
 
 
 def find_nvcc(explicit: str | None = None) -> Path:

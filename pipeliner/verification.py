@@ -20,6 +20,7 @@ from tvm.tirx.buffer import is_buffer_var
 from .accuracy import equal, poisoned, relative_error, worst_error
 from .api import build
 from .compiled import Kernel, as_module, only_function
+from .cuda_lines import lines_when_asked
 from .emulator import Emulation, Hazard, emulate
 from .emulator.copies import TIMINGS
 from .emulator.host import evaluate
@@ -218,7 +219,12 @@ def subject_of(func: Any, target: Any = None) -> Subject:
             {var: f for var, f in func.functions.items() if not is_device_function(f)}
         ))  # fmt: skip
         name = str(host.attrs["global_symbol"])
-        return Subject(name, host, func, lambda *arrays, **how: emulate(func, arrays, **how))
+        lines = lines_when_asked(func)
+
+        def run(*arrays: Any, **options: Any) -> Emulation:
+            return emulate(func, arrays, lines=lines, **options)
+
+        return Subject(name, host, func, run, line=lines)
     kernel = func if isinstance(func, Kernel) else build(func, target)
     plain = _unpipelined(func, kernel)
 

@@ -130,6 +130,7 @@ def test_a_kernel_without_one_of_its_synchronisations(
     verdict = pipeliner.verify(without(kernel.lowered, operation))
     assert not verdict.ok
     assert kind in {hazard.kind for hazard in verdict.hazards}
+    assert all(hazard.site.line is not None for hazard in verdict.hazards)
 
 
 def test_each_hazard_once_for_all_runs(kernel: Any) -> None:

@@ -41,7 +41,7 @@ class Broken:
         }
         assert self._edits, "no statement has the wanted origin"
         self.module = tvm.IRModule(functions)
-        self.lines: CudaLines = cuda_lines(self.module, kernel.target)
+        self.lines: CudaLines = cuda_lines(self.module)
 
     def run(self, *arrays: Any, **options: Any) -> Emulation:
         return emulate(self.module, arrays, lines=self.lines.find, **options)
