@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pipeliner import cli
+from pipeliner.commands import console
 from pipeliner.machine import A100
 from pipeliner.plan import EdgePlan, KernelPlan, LoopPlan, OpPlan, RingPlan, SyncPlan
 from pipeliner.timeline import chrome, svg, text, timeline_of
@@ -258,6 +260,19 @@ def test_command_draws(capsys, monkeypatch):
     assert "A100 SXM4" in out
 
 
+def test_colour_adds_nothing_but_colour(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "90")
+    _, plain_text, _ = run(capsys, *SMALL)
+    monkeypatch.setattr(console, "fancy", lambda stream: stream is sys.stdout)
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("TERM", "xterm-256color")
+    _, coloured, _ = run(capsys, *SMALL)
+    assert "\x1b[" in coloured
+    stripped = re.sub(r"\x1b\[[0-9;]*m", "", coloured)
+    assert [line.rstrip() for line in stripped.splitlines()] == plain_text.splitlines()
+
+
 def test_command_writes_files(capsys, tmp_path):
     drawing, trace = tmp_path / "a.svg", tmp_path / "a.json"
     files = ("--svg", str(drawing), "--chrome", str(trace))
@@ -287,7 +302,7 @@ def test_a_terminal_without_blocks_gets_ascii():
     done = subprocess.run(
         [sys.executable, "-m", "pipeliner", "timeline", *SMALL],
         cwd=ROOT,
-        env={**__import__("os").environ, "PYTHONIOENCODING": "ascii"},
+        env={**os.environ, "PYTHONIOENCODING": "ascii"},
         capture_output=True,
         check=True,
     )

@@ -26,7 +26,7 @@ _STYLES: Final = {
     "empty": "dim",
     "filling": "yellow",
     "ready": "green",
-    "read": "blue",
+    "read": "bright_blue",
     "held": "bold red",
     "i0": "bright_blue",
     "i1": "yellow",

@@ -184,8 +184,9 @@ def _draw_axis(page: _Page, top: float, bottom: float) -> None:
     for cycle in range(0, page.scale.cycles + 1, step):
         x = page.scale.x(cycle)
         page.line(x, top - 4, bottom, "grid")
-        unit = " cycles" if cycle == 0 else ""
-        page.text(x + 3, top - 6, rows.number(cycle) + unit, "dim small")
+        text = rows.number(cycle) + (" cycles" if cycle == 0 else "")
+        if x + 3 + LETTER * len(text) <= page.width:
+            page.text(x + 3, top - 6, text, "dim small")
 
 
 def _draw_parts(page: _Page, run: Run, top: float, bottom: float) -> None:
