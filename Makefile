@@ -1,6 +1,7 @@
 # Everything runs in .venv, made on first use. With PY=python3 an existing environment is used as it is.
 VENV ?= .venv
 PYTHON ?= python3
+SHARD ?= 1/1
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export TVM_CUDA_COMPILE_MODE := nvcc
@@ -15,16 +16,20 @@ DEV := $(VENV)/.dev
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint types gpu wheel clean
+.PHONY: help demo test verify-all lint types gpu wheel clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
 
 demo: $(BASE)  ## pipeline a GEMM, explain it, show its CUDA, check it without a GPU
 	@$(PY) -m pipeliner demo
 
 test: $(DEV)  ## all tests that this machine can run
 	$(PY) -m pytest -q
+
+verify-all: $(DEV)  ## the product of all options and 10^4 random programs: hours; SHARD=2/8 does a part
+	$(PY) -m tests.verify.product --shard $(SHARD)
+	$(PY) -m tests.verify.random_trials --shard $(SHARD)
 
 gpu: $(DEV)  ## the tests that need an NVIDIA GPU
 	$(PY) -m pytest -q -m gpu

@@ -1,9 +1,18 @@
-"""One random program, run as asked and judged."""
+"""One random program, run as asked and judged; as a command, many of them.
+
+python -m tests.verify.random_trials --programs 10000 --shard 2/8
+"""
 
 from __future__ import annotations
 
+import argparse
+import sys
+from collections import Counter
+from typing import Final
+
 import numpy as np
 import tvm
+from hypothesis import HealthCheck, given, seed, settings
 
 import pipeliner
 from pipeliner.api import pipeline_with
@@ -11,7 +20,11 @@ from pipeliner.errors import PipelinerError
 from pipeliner.request import Request
 
 from .random_programs import meaning, script
-from .random_strategies import Trial
+from .random_strategies import Trial, trials
+from .runner import add_options, options_of, run
+
+BATCH: Final = 50
+"""Programs that one seed makes."""
 
 
 def outcome(trial: Trial) -> str:
@@ -39,3 +52,36 @@ def outcome(trial: Trial) -> str:
     if refusal is not None:
         return "refused"
     return "pipelined" if kernel.plan.pipelined else "declined"
+
+
+def check_seed(number: int) -> Counter[str]:
+    """Outcomes of the ``BATCH`` programs of one seed; the simplest that fails is in the error."""
+    outcomes: Counter[str] = Counter()
+
+    @seed(number)
+    @settings(
+        max_examples=BATCH,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+    )
+    @given(trials())
+    def check(trial: Trial) -> None:
+        outcomes[outcome(trial)] += 1
+
+    check()
+    return outcomes
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--programs", type=int, default=10_000)
+    add_options(parser)
+    args = parser.parse_args()
+    options = options_of(args)
+    seeds = options.part(range(-(-args.programs // BATCH)))
+    return 0 if run("random programs", check_seed, seeds, options.jobs) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())
