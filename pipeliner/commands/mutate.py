@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Callable, Sequence
+from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 from . import console
@@ -14,6 +15,9 @@ if TYPE_CHECKING:
     from .workload import Workload
 
 INTERRUPTED: Final = 130
+WIDTH: Final = 100
+"""Characters of the table that say what killed a mutant; `--json` has them all."""
+
 TRIPS: Final = (1, 2, 3, 4, 6, 9)
 """Trip counts of a GEMM's relatives, on which mutants are tried that survive on the GEMM itself."""
 
@@ -106,7 +110,7 @@ def _origin(fate: Fate) -> str:
 
 def _outcome(fate: Fate) -> str:
     if fate.killed:
-        return fate.killed_by
+        return shorten(fate.killed_by, WIDTH, placeholder=" ...")
     return f"equivalent: {fate.reason}" if fate.reason else "SURVIVES"
 
 

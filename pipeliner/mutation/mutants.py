@@ -12,10 +12,11 @@ import tvm
 from ..emulator.lower import is_device_function
 from ..origin import Origin
 from ..plan import PLAN_ATTR, KernelPlan
+from .indices import advance, indices
 from .operations import operations, weaken
 from .slots import Ring, rings_of, shift, slot_uses
 
-MutantKind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival", "slot"]
+MutantKind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival", "slot", "phase"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,8 @@ class Mutant:
     """One defect to plant in a kernel.
 
     ``kernel``: name of the device function. ``number``: among its synchronising operations, or
-    among its ring indices for the kind ``slot``. ``what``: the operation, or the ring and its slot.
+    among its ring indices for the kinds ``slot`` and ``phase``. ``what``: the operation, or the
+    ring and its slot.
     ``change``: what the mutant does to it. ``origin``: of the statement; ``statement``: its number
     in the kernel, in preorder, sequences and attributes not counted. ``twin``: the same for the
     mutants of other trip counts or shapes that do the same to the same statement.
@@ -59,7 +61,7 @@ class Mutant:
     @property
     def synchronises(self) -> bool:
         """Whether it is of a synchronising operation."""
-        return self.kind != "slot"
+        return self.kind not in ("slot", "phase")
 
     def __str__(self) -> str:
         where = f" ({self.origin})" if self.origin else ""
@@ -83,8 +85,9 @@ def mutated(mod: Any, mutant: Mutant) -> Any:
             continue
         if mutant.synchronises:
             functions[var] = weaken(func, mutant.number)
+        elif not (rings := _rings(mod)):
+            functions[var] = advance(func, indices(func)[mutant.number])
         else:
-            rings = _rings(mod)
             use = slot_uses(func, rings)[mutant.number]
             functions[var] = shift(func, use, rings[use.buffer])
     return tvm.IRModule(functions, attrs=mod.attrs)
@@ -109,6 +112,10 @@ def _of_kernel(name: str, func: Any, rings: Mapping[str, Ring]) -> list[Mutant]:
     for at, use in enumerate(slot_uses(func, rings)):
         what = f"{use.buffer}[{use.slot}]"
         add("slot", at, what, "one slot further", use.origin, use.statement)
+    for at, index in enumerate(() if rings else indices(func)):
+        kind: MutantKind = "phase" if index.is_phase else "slot"
+        change = "the other phase" if index.is_phase else "one slot further"
+        add(kind, at, index.text, change, index.origin, index.statement)
     return found
 
 
