@@ -364,6 +364,22 @@ def reset_in_each_row(A: T.Buffer((8, 64), "float32"), C: T.Buffer((8, 64), "flo
 
 
 @T.prim_func(s_tir=True)
+def one_buffer_after_another(
+    A: T.Buffer((64,), "float32"), C: T.Buffer((64,), "float32"), D: T.Buffer((64,), "float32")
+):
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            with T.sblock("kernel"):
+                S = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+                U = T.sblock_alloc_buffer((64,), "float32", scope="shared.dyn")
+                S[tx] = A[tx]
+                C[tx] = S[63 - tx]
+                U[tx] = A[tx] + T.float32(1)
+                D[tx] = U[63 - tx]
+
+
+@T.prim_func(s_tir=True)
 def counted_rows(
     A: T.Buffer((2, 8, 64), "float32"),
     trips: T.Buffer((2,), "int32"),

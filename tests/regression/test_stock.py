@@ -14,8 +14,15 @@ import pytest
 import tvm
 from tvm import s_tir
 
+from pipeliner.emulator import emulate
+from pipeliner.passes.smem import place
+from pipeliner.passes.sync import synchronise
+from pipeliner.plan import SmemPlan
+
 from ..corpus.annotated import simt_gemm
 from ..corpus.harness import run
+from ..emulator.raw import lower
+from ..passes.lowering_tools import BUDGET, prepared
 from . import functions
 from .checks import data, gemm_inputs, product
 from .functions import annotate
@@ -132,3 +139,22 @@ def test_the_same_functions_are_right_where_tvm_is(timing: str) -> None:
         assert emulation.hazards == ()
         for name, want in truth.items():
             np.testing.assert_allclose(emulation.outputs[name], want, rtol=0, atol=1e-3)
+
+
+def test_f26_an_arena_that_tvm_lays_out_after_the_barriers_races() -> None:
+    """Our barriers, but TVM's merge of shared memory in place of our arena: two buffers that never
+    live at the same time get one place, and no barrier knew that they would.
+    """
+    a = data(64)
+    arrays = {"A": a, "C": np.full(64, np.nan, "float32"), "D": np.full(64, np.nan, "float32")}
+    func = prepared(functions.one_buffer_after_another)
+    unplaced, _ = synchronise(func, SmemPlan())
+    (hazard,) = emulate(lower(unplaced), arrays).hazards
+    assert hazard.kind in ("race", "write-while-read")
+    assert "U[" in hazard.site.statement
+    assert hazard.other is not None
+    assert "S[" in hazard.other.statement
+    placed, _ = synchronise(*place(func, BUDGET))
+    result = emulate(lower(placed), arrays)
+    assert result.hazards == ()
+    np.testing.assert_array_equal(result.outputs["D"], a[::-1] + 1)
