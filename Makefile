@@ -19,7 +19,7 @@ endif
 .PHONY: help demo test verify-all lint types gpu wheel clean
 
 help:  ## this list
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
 
 demo: $(BASE)  ## pipeline a GEMM, explain it, show its CUDA, check it without a GPU
 	@$(PY) -m pipeliner demo
