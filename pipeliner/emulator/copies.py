@@ -2,16 +2,21 @@
 
 PTX: a copy belongs to the group that its thread commits next; ``wait_group n`` returns when at most
 the n most recent groups of the thread are in flight; ``wait_all`` waits for every copy, committed
-or not.  When a copy lands between its issue and the wait is not specified: that is the ``timing``.
-The bytes are captured at issue (kernels do not write what they copy asynchronously).
+or not.  ``cp.async.mbarrier.arrive`` is an arrival at an mbarrier as soon as all copies of the
+thread so far are complete.  When a copy lands between its issue and the wait is not specified: that
+is the ``timing``.  The bytes are captured at issue (kernels do not write what they copy
+asynchronously).
 """
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
+
+from .mbarrier import Mbarrier
 
 if TYPE_CHECKING:
     from .machine import Cta
@@ -35,6 +40,20 @@ class _Batch:
     landed: Array
     event: int
 
+    def part(self, rows: Array) -> _Batch:
+        """Some of the rows."""
+        return _Batch(self.tids[rows], self.group[rows], self.rows[rows], self.data[rows],
+                      self.granules[rows], self.landed[rows], self.event)  # fmt: skip
+
+
+@dataclass(eq=False)
+class _Trigger:
+    """Threads that arrive at an mbarrier when their copies before ``event`` are complete."""
+
+    barrier: Mbarrier
+    tids: Array
+    event: int
+
 
 class CopyEngine:
     """All cp.async traffic of one CTA."""
@@ -46,6 +65,7 @@ class CopyEngine:
         threads = cta.cluster.clocks.threads
         self._open = np.zeros(threads, np.int64)  # number of the group each thread fills now
         self._queue: list[_Batch] = []
+        self._triggers: list[_Trigger] = []
 
     def issue(self, tids: Array, dst: Array, data: Array, event: int) -> None:
         """Threads ``tids`` copy ``data`` (rows, size) to byte offsets ``dst`` of the window."""
@@ -86,11 +106,38 @@ class CopyEngine:
             self._land(batch, done & ~batch.landed)
             self._cta.shadow.arrive(batch.tids[done], batch.granules[done], event)
             if not done.all():
-                keep = ~done
-                rest.append(_Batch(batch.tids[keep], batch.group[keep], batch.rows[keep],
-                                   batch.data[keep], batch.granules[keep],
-                                   batch.landed[keep], batch.event))  # fmt: skip
+                rest.append(batch.part(~done))
         self._queue = rest
+
+    def arrive_on(self, barrier: Mbarrier, tids: Array, event: int) -> None:
+        """Each thread arrives at ``barrier`` when its copies so far are complete."""
+        trigger = _Trigger(barrier, tids, event)
+        self._triggers.append(trigger)
+        if self._timing == "early":
+            self._fire(trigger)
+        self.tick()
+
+    def _fire(self, trigger: _Trigger) -> None:
+        """The copies that a trigger is for land, and the threads arrive."""
+        self._triggers.remove(trigger)
+        rest = []
+        for batch in self._queue:
+            mine = np.isin(batch.tids, trigger.tids) & (batch.event < trigger.event)
+            self._land(batch, mine & ~batch.landed)
+            if mine.any():
+                done = batch.part(mine)
+                trigger.barrier.copies.append((done.tids, done.granules, trigger.event, done.event))
+            if not mine.all():
+                rest.append(batch.part(~mine))
+        self._queue = rest
+        self._cta.cluster.mbarriers.arrive_later(trigger.barrier, trigger.tids, trigger.event)
+
+    def land_awaited(self, keys: set[Hashable]) -> bool:
+        """Let one trigger fire that a wait is for; whether there was one."""
+        awaited = [trigger for trigger in self._triggers if trigger.barrier in keys]
+        if awaited:
+            self._fire(awaited[-1])
+        return bool(awaited)
 
     def tick(self) -> None:
         """Time passes: under random timing some copies in flight land."""
@@ -99,9 +146,14 @@ class CopyEngine:
         for batch in self._queue:
             chosen = self._rng.random(len(batch.tids)) < _LANDING_CHANCE
             self._land(batch, chosen & ~batch.landed)
+        for trigger in list(self._triggers):
+            if self._rng.random() < _LANDING_CHANCE:
+                self._fire(trigger)
 
     def finish(self) -> None:
         """All threads have exited: every copy must have been waited for."""
+        for trigger in list(self._triggers):
+            self._fire(trigger)
         for batch in self._queue:
             committed = batch.group < self._open[batch.tids]
             row = int(np.argmin(committed))

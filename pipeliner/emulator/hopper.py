@@ -79,6 +79,19 @@ def mbarrier_complete(strand: Strand, addr: Any, nbytes: Any, mask: Mask) -> Non
             mbarriers.complete(barrier, int(done[at == address].sum()))
 
 
+def cp_async_arrive(strand: Strand, addr: Any, counted: bool, mask: Mask) -> None:
+    """Run cp.async.mbarrier.arrive; ``counted``: it expects the arrival that it makes."""
+    cluster, tids = strand.cta.cluster, strand.active(mask)
+    at = rows_of(strand, addr, mask)
+    for address, who in by_address(tids, at):
+        barrier = cluster.mbarriers.use(strand, who, address)
+        if barrier is None:
+            continue
+        if counted:
+            barrier.pending += len(who)
+        strand.cta.copies.arrive_on(barrier, who, strand.event)
+
+
 def mbarrier_wait(
     strand: Strand, addr: Any, parity: Any, mask: Mask, *, patient: bool = True
 ) -> Waiting:
@@ -155,7 +168,7 @@ def cluster_arrive(strand: Strand, release: bool, mask: Mask) -> None:
 def cluster_wait(strand: Strand, mask: Mask) -> Waiting:
     """Run barrier.cluster.wait."""
     barrier, tids = strand.cta.cluster.barrier, strand.active(mask)
-    strand.count("barriers")
+    strand.count("cluster_waits")
     return (yield from wait(
         Wait(tids, strand.event, lambda: barrier.passed(strand, tids), barrier.state)
     ))  # fmt: skip

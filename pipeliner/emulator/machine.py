@@ -110,15 +110,17 @@ class Cluster:
 
     def land_awaited(self, keys: set[Hashable]) -> bool:
         """Nothing else can move: complete work that these waits are for; whether there was any."""
-        return self.bulk.land_awaited(keys)
+        return self.bulk.land_awaited(keys) or any(
+            cta.copies.land_awaited(keys) for cta in self.ctas
+        )
 
     def finish(self) -> None:
         """All threads have exited: judge what they left behind."""
         self.bulk.finish()
-        self.mbarriers.finish()
-        self.matrix_units.finish()
         for cta in self.ctas:
             cta.copies.finish()
+        self.mbarriers.finish()
+        self.matrix_units.finish()
 
 
 class Cta:

@@ -47,6 +47,8 @@ class Mbarrier:
     last: int = 0  # event of the last operation
     waits: list[tuple[Array, int]] = field(default_factory=list)  # on the last completed phase
     landed: list[tuple[Array, int]] = field(default_factory=list)  # granules, site in this phase
+    # cp.async complete in this phase: threads, granules, events of arrival and of issue.
+    copies: list[tuple[Array, Array, int, int]] = field(default_factory=list)
     copied: tuple[int, int] = (0, 0)  # last completion that covered copies, and the site of one
 
     def passed(self, parity: int) -> bool:
@@ -165,6 +167,18 @@ class Mbarriers:
             barrier.pending -= count * len(now)
             self._settle(barrier)
 
+    def arrive_later(self, barrier: Mbarrier, tids: Array, event: int) -> None:
+        """``tids`` arrive, as they asked at ``event``, since their cp.async are complete."""
+        if len(tids) > barrier.pending:
+            thread = barrier.cta.local(int(tids[0]))
+            barrier.cta.add_hazard("mbarrier-arrivals", event, buffer=barrier.name,
+                                   offset=barrier.offset, threads=(thread,),
+                                   detail=f"{len(tids)} more: {barrier.state()}")  # fmt: skip
+            return
+        np.maximum.at(barrier.building[0], tids, event)
+        barrier.pending -= len(tids)
+        self._settle(barrier)
+
     def expect(self, barrier: Mbarrier, nbytes: int) -> None:
         """expect_tx: the current phase waits for so many more bytes."""
         barrier.bytes += nbytes
@@ -183,7 +197,10 @@ class Mbarriers:
         for granules, site in barrier.landed:
             barrier.cta.shadow.landed(barrier.engine, granules, site, now)
             barrier.copied = (now, site)
-        barrier.landed = []
+        for tids, granules, event, site in barrier.copies:
+            barrier.cta.shadow.arrive(tids, granules, event)
+            barrier.copied = (now, site)
+        barrier.landed, barrier.copies = [], []
         barrier.building[:, barrier.engine] = now
         barrier.completed = barrier.building.copy()
         barrier.pending = barrier.count
@@ -230,8 +247,10 @@ class Mbarriers:
                 barrier.cta.add_hazard("mbarrier-bytes", barrier.last, **where,
                                        detail=f"at exit {barrier.state()}")  # fmt: skip
             completed, site = barrier.copied
-            if barrier.landed or mine[:, barrier.engine].max() < completed:
-                site = barrier.landed[0][1] if barrier.landed else site
+            unfinished = [site for _, site in barrier.landed]
+            unfinished += [site for *_, site in barrier.copies]
+            if unfinished or mine[:, barrier.engine].max() < completed:
+                site = unfinished[0] if unfinished else site
                 detail = f"no thread waits for its bytes on {barrier}"
                 barrier.cta.add_hazard("never-waited", site, **where, detail=detail)
         for (tid, rank), event in self._remote.items():

@@ -85,6 +85,12 @@ def _complete_tx(c: Expressions, ins: Instruction) -> None:
     c.writer.emit(f"hopper.mbarrier_complete(s, {at}, {nbytes.text}, {c.mask})")
 
 
+def _cp_async_arrive(c: Expressions, ins: Instruction) -> None:
+    _, at = address(c, ins.one("addr"), SIZE)
+    counted = not ins.modifiers["noinc"]
+    c.writer.emit(f"hopper.cp_async_arrive(s, {at}, {counted}, {c.mask})")
+
+
 def wait(c: Expressions, addr: Any, parity: Any) -> None:
     """A wait that does not give up."""
     _, at = address(c, addr, SIZE)
@@ -112,7 +118,8 @@ def _set(c: Expressions, target: Any, value: Val) -> None:
 
 
 def _fence_proxy(c: Expressions, ins: Instruction) -> None:
-    if ins.modifiers["proxykind"] == "async":
+    # One for global memory alone orders nothing here: its accesses are not judged.
+    if ins.modifiers["proxykind"] == "async" and ins.modifiers["space"] != "global":
         c.writer.emit(f"hopper.proxy_fence(s, {c.mask})")
 
 
@@ -316,6 +323,7 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
          "mbarrier_expect_tx"), _arrive,
     ),
     "mbarrier_complete_tx": _complete_tx,
+    "cp_async_mbarrier_arrive": _cp_async_arrive,
     **dict.fromkeys(_TRY_WAITS, _try_wait),
     "fence_mbarrier_init": _fence_init,
     "fence_proxy": _fence_proxy,

@@ -195,7 +195,9 @@ class CtaStats:
     """Operations executed by one CTA.
 
     ``copies`` counts cp.async operations of single threads, ``mmas`` and ``ldmatrix`` count
-    instructions of single warps, ``barriers`` counts completions of CTA-wide barriers.
+    instructions of single warps, ``barriers`` counts completions of CTA-wide barriers.  On sm_90,
+    ``bulk_copies`` and ``arrivals`` (at mbarriers) count operations of single threads, ``wgmmas``
+    and ``cluster_waits`` those of single warps.
     """
 
     kernel: str

@@ -202,6 +202,56 @@ def test_a_spin_that_cannot_end_is_a_deadlock():
     assert "phase 0 has 31 of 32 arrivals" in hazard.detail
 
 
+def copied(noinc: bool = True, wait: bool = True, arrive: bool = True, count: int = WARP) -> Any:
+    """Warp 0 fills a row by cp.async and lets the copies arrive; warp 1 waits and reads."""
+    instruction = f"cp.async.mbarrier.arrive{'.noinc' if noinc else ''}.shared.b64"
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((WARP,), "float32"), C: T.Buffer((WARP,), "float32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((WARP,), "float32", scope="shared")
+            bars = T.alloc_buffer((1,), "uint64", scope="shared")
+            if tx == 0:
+                T.ptx.mbarrier.init.shared.b64(T.address_of(bars[0]), T.uint32(count))
+            T.tvm_storage_sync("shared")
+            if tx < WARP:
+                T.ptx["cp.async.ca.shared.global"](T.address_of(S[tx]), T.address_of(A[tx]), 4)
+                if arrive:
+                    T.ptx[instruction](T.address_of(bars[0]))
+                if not noinc:
+                    T.ptx.mbarrier.arrive.shared.b64(T.address_of(bars[0]))
+            else:
+                if wait:
+                    T.cuda.mbarrier_wait(T.address_of(bars[0]), 0)
+                C[tx - WARP] = S[63 - tx]
+
+    return main
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize("noinc", [True, False])
+def test_copies_arrive_at_an_mbarrier_when_they_are_complete(noinc, timing, order):
+    a = np.arange(WARP, dtype=np.float32)
+    result = run(copied(noinc), a, np.zeros_like(a), timing=timing, order=order)
+    assert result.hazards == (), "\n".join(map(str, result.hazards))
+    np.testing.assert_array_equal(result.outputs["C"], a[::-1])
+
+
+@pytest.mark.parametrize("timing", ["late", "early"])
+def test_copies_that_do_not_arrive_or_are_not_waited_for(timing):
+    a = np.arange(WARP, dtype=np.float32)
+    args = (a, np.zeros_like(a))
+    assert kinds(copied(arrive=False), *args, timing=timing) == {"deadlock"}
+    assert kinds(copied(arrive=False, noinc=False), *args, timing=timing) == {
+        "read-before-arrival",
+        "never-waited",
+    }
+    assert "never-waited" in kinds(copied(wait=False), *args, timing=timing)
+    assert kinds(copied(count=WARP + 1), *args, timing=timing) == {"deadlock"}
+    assert "mbarrier-arrivals" in kinds(copied(count=WARP - 1), *args, timing=timing)
+
+
 # Barriers
 
 
