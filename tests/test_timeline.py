@@ -6,9 +6,11 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
+from pathlib import Path
 
 import numpy as np
 import pytest
+import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -132,6 +134,32 @@ def test_a_clamped_epilogue_copies_for_nobody_and_drains():
     assert [event.op for event in rolled.events if event.repeats] == [BARRIER]  # behind the guard
 
 
+def test_an_accumulator_is_passed_on_while_it_is_made():
+    """Each multiplication adds to the sum of the one before: it takes the pipe, not the latency."""
+    op = OpPlan("M", "mma", "M", "tensor", 100, 10)
+    edges = tuple(EdgePlan("M", "M", kind, "acc", 1) for kind in ("RAW", "WAR", "WAW"))
+    loop = LoopPlan("k", "8", True, (op,), edges, ii=10)
+    assert steady(loop, A100).cycles == 10
+    assert steady(dataclasses.replace(loop, edges=edges[:1]), A100).cycles == 100
+
+
+def test_threads_meet_before_a_slot_is_written_again():
+    op = OpPlan("X", "store", "X", "lsu", 40, 8)
+    ring = RingPlan("S", "shared", 2, 64, ("X",), ())
+    loop = LoopPlan("k", "8", True, (op,), (), (ring,), ii=8)
+    met = [event.iteration for event in trace(loop, 6, A100).events if event.op == BARRIER]
+    assert met == [2, 4]
+
+
+def test_a_prologue_longer_than_the_loop_issues_nothing_past_the_end():
+    ops = tuple(dataclasses.replace(op, stage=3 * op.stage) for op in copy_and_compute(4).ops)
+    loop = dataclasses.replace(copy_and_compute(4, epilogue="clamped"), ops=ops)
+    copies = [event for event in trace(loop, 1, A100).events if event.op == "S"]
+    assert [(event.step, event.iteration, event.repeats) for event in copies] == [
+        *((0, 0, False), (3, 3, True)),
+    ]
+
+
 # Real plans: what the passes counted.
 
 CASES = {
@@ -204,6 +232,17 @@ def test_an_unknown_trip_count_compares_the_pace():
     assert (found.pipelined.whole, found.plain.whole) == (None, None)
     assert found.speedup == 210 / 130
     assert found.iterations == 6
+
+
+def test_the_tile_loop_of_a_nest_is_drawn_unless_the_inner_one_is_asked_for():
+    """dlight's tensor core matmul pipelines tiles in shared memory and, inside, fragments."""
+    recorded = Path(__file__).parent / "corpus" / "recorded" / "dlight_matmul_wmma.tir"
+    func = tvm.script.from_source(recorded.read_text()).with_attr("global_symbol", "main")
+    tiles = timeline(func, "sm_80").pipelined.loop
+    fragments = timeline(func, "sm_80", loop="ax3_0_1").pipelined.loop
+    assert tiles.name == "ax3_0_0"
+    assert {ring.scope for ring in tiles.rings} == {"shared.dyn", "local"}
+    assert {ring.scope for ring in fragments.rings} == {"wmma.matrix_a", "wmma.matrix_b"}
 
 
 # The rules, checked on random loops apart from what simulates them.
