@@ -17,6 +17,7 @@ from tvm import tirx
 from . import nvcc
 from .cuda_lines import CudaLines, cuda_lines
 from .emulator import Emulation, emulate, lower_for_emulation
+from .emulator.emulate import Programs
 from .emulator.report import CudaLine
 from .errors import InternalError, PlanError, TargetError, ToolError, WorkloadError
 from .passes.ir import buffer_bytes, walk
@@ -49,6 +50,7 @@ class Kernel:
         self.name = str(self.function.attrs["global_symbol"])
         self.original = self.function if original is None else original
         """The function before it was pipelined, where that is known."""
+        self._programs: Programs = {}
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r}, {self.arch})"
@@ -127,7 +129,7 @@ class Kernel:
         def line(kernel: str, number: int) -> CudaLine | None:
             return self.cuda_lines.find(kernel, number)  # CUDA is printed for a hazard alone
 
-        return emulate(self.lowered, arrays, lines=line, **options)
+        return emulate(self.lowered, arrays, lines=line, programs=self._programs, **options)
 
     def export(self, path: str | Path) -> None:
         """Write a shared library that TVM's runtime loads without pipeliner.

@@ -106,7 +106,7 @@ class Subject:
     function: Any
     lowered: Any
     emulate: Callable[..., Emulation]
-    plain: Kernel | None = None
+    plain: Callable[[], Kernel] | None = None
     line: Callable[[str, int], CudaLine | None] = lambda kernel, number: None
 
 
@@ -301,12 +301,12 @@ def _known(param: Any, extent: Any, extents: Mapping[str, int]) -> int:
     return int(evaluate(extent, {var: extents[str(var.name)] for var in variables}))
 
 
-def _unpipelined(func: Any, kernel: Kernel) -> Kernel | None:
-    """The kernel of the same function not pipelined, None where that function is not known."""
+def _unpipelined(func: Any, kernel: Kernel) -> Callable[[], Kernel] | None:
+    """Makes the kernel of the same function not pipelined; None where that is not known."""
     source = kernel.original if isinstance(func, Kernel) else only_function(as_module(func))
     if is_marked(source):
         return None
-    return build(source, kernel.target, depth=1)
+    return lambda: build(source, kernel.target, depth=1)
 
 
 def _reference(
@@ -323,7 +323,7 @@ def _reference(
         return "the reference", {name: np.asarray(want) for name, want in wanted.items()}
     if subject.plain is None:
         return "the first run", {}
-    outcome = subject.plain.emulate(*arrays.values(), **options)
+    outcome = subject.plain().emulate(*arrays.values(), **options)
     return "the same function, not pipelined", outcome.outputs
 
 

@@ -144,6 +144,8 @@ class CopyEngine:
         if self._timing != "random":
             return
         for batch in self._queue:
+            if batch.landed.all():
+                continue
             chosen = self._rng.random(len(batch.tids)) < _LANDING_CHANCE
             self._land(batch, chosen & ~batch.landed)
         for trigger in list(self._triggers):

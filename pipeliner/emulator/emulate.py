@@ -27,6 +27,9 @@ from .scheduler import ORDERS, Scheduler
 Arguments = Sequence[Any] | Mapping[str, Any]
 Array = np.ndarray[Any, Any]
 Block = tuple[int, int, int]
+Programs = dict[tuple[str, bool], CompiledKernel]
+"""Compiled kernels by name, and whether their warps take turns."""
+
 _DYNAMIC_TAG = "tirx.use_dyn_shared_memory"
 _KNOWN_TAGS = {
     *(f"{axis}.{d}" for axis in ("blockIdx", "clusterCtaIdx", "threadIdx") for d in "xyz"),
@@ -44,6 +47,7 @@ def emulate(
     seed: int = 0,
     blocks: Iterable[Block] | None = None,
     lines: Lines | None = None,
+    programs: Programs | None = None,
 ) -> Emulation:
     """Run one call of a lowered function, cluster by cluster, and judge it.
 
@@ -72,6 +76,9 @@ def emulate(
     lines
         The CUDA of a statement, asked for the statements of hazards alone: device function and
         number of the statement in it, as ``CudaLines.find`` takes them.
+    programs
+        What its kernels were compiled to: filled by the first run, used by the next ones. For runs
+        of the same ``mod`` only.
 
     Returns
     -------
@@ -94,15 +101,17 @@ def emulate(
     if not launches:
         raise EmulatorError("cannot emulate: the host function launches no kernel")
     compiled: dict[str, CompiledKernel] = {}
+    programs = {} if programs is None else programs
     smem = _smem(host)
     hazards, stats = HazardLog(), []
     mode = _Mode(timing, order, np.random.default_rng(seed))
     chosen = None if blocks is None else {_block(b) for b in blocks}
     for launch in launches:
         if launch.kernel not in compiled:
-            preemptive = order != "lockstep"
-            kernel = compile_kernel(kernels[launch.kernel], preemptive=preemptive)
-            compiled[launch.kernel] = with_arena(kernel, smem)
+            key = launch.kernel, order != "lockstep"
+            if key not in programs:
+                programs[key] = compile_kernel(kernels[launch.kernel], preemptive=key[1])
+            compiled[launch.kernel] = with_arena(programs[key], smem)
         stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen)
     outputs = {p.name: env[p] for p in host.params if isinstance(env[p], np.ndarray)}
     blames = {name: Blame(kernel, lines) for name, kernel in compiled.items()}

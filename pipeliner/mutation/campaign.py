@@ -20,6 +20,7 @@ import numpy as np
 from ..accuracy import equal
 from ..emulator import Emulation, emulate
 from ..emulator.copies import TIMINGS
+from ..emulator.emulate import Programs
 from ..emulator.host import bind_arguments, run_host
 from ..emulator.scheduler import ORDERS
 from ..errors import WorkloadError
@@ -174,9 +175,10 @@ class Campaign:
             if twin is None:
                 continue
             broken = mutated(host.lowered, twin)
+            programs: Programs = {}
             for mode in self._modes:
                 runs += 1
-                cause = host.objection(broken, mode)
+                cause = host.objection(broken, mode, programs)
                 if cause:
                     where = f"copies {mode[0]}, warps {mode[1]}"
                     where += f", {host.name}" if host.name else ""
@@ -207,9 +209,10 @@ class _Host:
     def __post_init__(self) -> None:
         self.blocks = _corners(self.lowered, self.arrays)
         self.outputs = {}
+        programs: Programs = {}
         # A relative needs no verdict, only its outputs.
         for mode in self.modes[:1] if self.name else self.modes:
-            outcome = self._emulate(self.lowered, mode)
+            outcome = self._emulate(self.lowered, mode, programs)
             self.outputs = self.outputs or outcome.outputs
             cause = self._cause(outcome)
             if cause:
@@ -220,14 +223,20 @@ class _Host:
         alike = [m for m in mutants(self.lowered) if m.twin.is_like(mutant.twin)]
         return alike[0] if alike else None
 
-    def objection(self, broken: Any, mode: tuple[str, str]) -> str:
+    def objection(self, broken: Any, mode: tuple[str, str], programs: Programs) -> str:
         """What shows that ``broken`` is not this kernel, '' where nothing does."""
-        return self._cause(self._emulate(broken, mode))
+        return self._cause(self._emulate(broken, mode, programs))
 
-    def _emulate(self, mod: Any, mode: tuple[str, str]) -> Emulation:
+    def _emulate(self, mod: Any, mode: tuple[str, str], programs: Programs) -> Emulation:
         timing, order = mode
         return emulate(
-            mod, self.arrays, timing=timing, order=order, seed=self.seed, blocks=self.blocks
+            mod,
+            self.arrays,
+            timing=timing,
+            order=order,
+            seed=self.seed,
+            blocks=self.blocks,
+            programs=programs,
         )
 
     def _cause(self, outcome: Emulation) -> str:
