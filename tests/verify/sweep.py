@@ -190,10 +190,8 @@ def main(A_: T.handle, B_: T.handle, C_: T.handle, steps: T.int32):
 
 def check(case: Case, kernel: Kernel, timings: Sequence[str] = ("late",)) -> None:
     """Run ``kernel`` on every M of the case: right to rounding, and nothing objected to."""
-    gemm = judge = case.gemm()
+    gemm = case.gemm()
     steps = (case.trips,) if case.dynamic else ()
-    if any(plan.dtype == "tfloat32" for plan in kernel.plan.matmuls):
-        judge = replace(gemm, dtype="tf32")  # fp32 that mma was asked for
     for rows, timing in itertools.product(case.row_counts, timings):
         a, b = case.operands(rows)
         c = poisoned(gemm.shapes(rows)[2], gemm.out)
@@ -201,12 +199,23 @@ def check(case: Case, kernel: Kernel, timings: Sequence[str] = ("late",)) -> Non
         assert outcome.hazards == (), f"{timing}, m={rows}: {outcome.hazards[0]}"
         if rows == 0:
             continue
-        exact = gemm.reference(a, b)
-        if gemm.out == "int8":
-            exact = exact.astype(np.int8)  # as C does: the low bits
-        magnitude = gemm.reference(_magnitude(a), _magnitude(b))
-        worst = worst_error(judge, outcome.outputs["C"], exact, magnitude)
+        worst = worst_of(judge_of(case, kernel), a, b, outcome.outputs["C"])
         assert worst <= 1, f"{timing}, m={rows}: error of {worst} times what is allowed"
+
+
+def judge_of(case: Case, kernel: Kernel) -> Gemm:
+    """The workload by which ``kernel`` is judged: fp32 that mma was asked for is tf32."""
+    is_tf32 = any(plan.dtype == "tfloat32" for plan in kernel.plan.matmuls)
+    return replace(case.gemm(), dtype="tf32") if is_tf32 else case.gemm()
+
+
+def worst_of(gemm: Gemm, a: Any, b: Any, c: Any) -> float:
+    """The largest error of ``c``, in units of what rounding allows."""
+    exact = gemm.reference(a, b)
+    if gemm.out == "int8":
+        exact = exact.astype(np.int8)  # as C does: the low bits
+    magnitude = gemm.reference(_magnitude(a), _magnitude(b))
+    return worst_error(gemm, c, exact, magnitude)
 
 
 T = TypeVar("T")

@@ -1,0 +1,20 @@
+"""A planted defect is all that tells a broken kernel's CUDA from the whole one's."""
+
+from __future__ import annotations
+
+import difflib
+
+import pytest
+
+from .planted import DEFECTS, planted, whole
+
+SHOWS = {"barrier": "__syncthreads()", "wait": "wait_group", "slot": "buf_dyn_shmem"}
+
+
+@pytest.mark.parametrize(("name", "kind"), DEFECTS)
+def test_the_cuda_differs_where_the_defect_is(name: str, kind: str) -> None:
+    before = whole(name, "sm_90").cuda.splitlines()
+    after = planted(name, kind, "sm_90").cuda.splitlines()
+    changed = [line for line in difflib.ndiff(before, after) if line[0] in "+-"]
+    assert any(SHOWS[kind] in line for line in changed), changed
+    assert len(changed) <= 40
