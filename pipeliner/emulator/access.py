@@ -226,7 +226,7 @@ class Access:
     def _note_touch(self, ref: BufferRef, view: str, at: Val, width: int) -> None:
         """Accesses to registers that a wgmma may be using are checked."""
         if ref.memory in self.matrix_memories:
-            self.writer.emit(f"hopper.touch(s, {view}, {at.text}, {width}, {self.mask})")
+            self.writer.emit(f"matrix.touch(s, {view}, {at.text}, {width}, {self.mask})")
 
     def register(self, ref: BufferRef, at: int) -> str:
         """Text of one register of every thread."""

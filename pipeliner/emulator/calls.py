@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm import ir
 
 from ..errors import EmulatorError
-from . import mathfn, ptx, ptx_hopper
+from . import mathfn, ptx, ptx_hopper, wmma_calls
 from .buffers import Pointer
 from .dtypes import is_int, numpy_dtype, split_lanes
 from .source import Val
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Expressions", Any], "Val | None"]
 
-_HANDLERS: Final[dict[str, Handler]] = {}
+_HANDLERS: Final[dict[str, Handler]] = {**wmma_calls.HANDLERS}
 _PURE: Final[set[str]] = set()
 _CTA_SYNC_SCOPES: Final = ("shared", "shared.dyn")
 _ADDRESSES: Final = {
@@ -53,6 +53,11 @@ def _handles(*names: str, pure: bool = False) -> Callable[[Handler], Handler]:
 def op_name(call: Any) -> str:
     """Name of the operation called."""
     return str(getattr(call.op, "name", call.op))
+
+
+def string(node: Any) -> str:
+    """Value of a StringImm."""
+    return str(node.value)
 
 
 def translate(c: Expressions, call: Any) -> Val | None:
@@ -150,11 +155,6 @@ def math(c: Expressions, function: str, args: Any, ty: Any) -> Val:
     if is_int(dtype) and lanes == 1 and not any(v.varying for v in values):
         text = f"int({text})"
     return c.make(text, dtype, values, lanes)
-
-
-def string(node: Any) -> str:
-    """Value of a StringImm."""
-    return str(node.value)
 
 
 # Values
@@ -300,7 +300,7 @@ def _matrix_descriptor(c: Expressions, call: Any) -> None:
     _, at = ptx_hopper.address(c, call.args[1], 16)
     fields = ", ".join(c.expr(arg).text for arg in call.args[2:5])
     name = c.writer.fresh("desc")
-    c.writer.emit(f"{name} = hopper.matrix_descriptor(s, {at}, {fields})")
+    c.writer.emit(f"{name} = matrix.matrix_descriptor(s, {at}, {fields})")
     ref, index = c.element(c.pointer(call.args[0]), "uint64")
     c.store_at(ref, index, 1, Val(name, "uint64", 1, True, c.writer.depth, False))
 
@@ -427,61 +427,3 @@ def _mma_store(c: Expressions, call: Any) -> None:
         f"warp.mma_store_legacy(s, {c.view(ref.memory, ref.dtype)}, {at.text}, {stride.text}, "
         f"({c.view(local.memory, local.dtype)}, {first.text}), {c.dtype(dtype)}, {c.mask})"
     )
-
-
-# wmma
-
-
-def _fragment(c: Expressions, node: Any) -> tuple[str, str, str]:
-    """View, dtype and role (matrix_a, matrix_b, accumulator) of a fragment."""
-    pointer = c.pointer(node)
-    role = str(node.ty.storage_scope).removeprefix("wmma.")
-    if pointer.memory.space != "wmma":
-        raise EmulatorError(f"cannot emulate a wmma fragment in {pointer.memory.space} memory")
-    return c.view(pointer.memory, pointer.dtype), pointer.dtype, role
-
-
-def _tile(role: str, shape: tuple[int, int, int]) -> tuple[int, int]:
-    m, n, k = shape
-    return {"matrix_a": (m, k), "matrix_b": (k, n), "accumulator": (m, n)}[role]
-
-
-def _shape(c: Expressions, call: Any) -> tuple[int, int, int]:
-    m, n, k = (int(a.value) for a in call.args[1:4])
-    c.wmma_shape = (m, n, k)
-    return m, n, k
-
-
-@_handles("tirx.tvm_fill_fragment")
-def _wmma_fill(c: Expressions, call: Any) -> None:
-    view, _, role = _fragment(c, call.args[0])
-    tile = _tile(role, _shape(c, call))
-    index, value = c.expr(call.args[4]), c.expr(call.args[5])
-    c.writer.emit(f"wmma.fill(s, {view}, {index.text}, {tile}, {value.text}, {c.mask})")
-
-
-@_handles("tirx.tvm_load_matrix_sync", "tirx.tvm_store_matrix_sync")
-def _wmma_move(c: Expressions, call: Any) -> None:
-    view, dtype, role = _fragment(c, call.args[0])
-    tile = _tile(role, _shape(c, call))
-    index = c.expr(call.args[4])
-    ref, at = c.element(c.pointer(call.args[5]), dtype)
-    c.note_access(ref, 1)
-    stride = c.expr(call.args[6])
-    row_major = string(call.args[7]) == "row_major"
-    move = "load" if "load" in op_name(call) else "store"
-    c.writer.emit(
-        f"wmma.{move}(s, {view}, {index.text}, {tile}, {c.view(ref.memory, dtype)}, {at.text}, "
-        f"{stride.text}, {row_major}, {c.mask})"
-    )
-
-
-@_handles("tirx.tvm_mma_sync")
-def _wmma_mma(c: Expressions, call: Any) -> None:
-    if c.wmma_shape is None:
-        raise EmulatorError("cannot emulate tvm_mma_sync: no fragment of known shape before it")
-    parts = []
-    for i in range(0, 8, 2):
-        view, _, _ = _fragment(c, call.args[i])
-        parts.append(f"({view}, {c.expr(call.args[i + 1]).text})")
-    c.writer.emit(f"wmma.mma(s, {', '.join(parts)}, {c.wmma_shape}, {c.mask})")

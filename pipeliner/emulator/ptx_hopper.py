@@ -210,7 +210,7 @@ def _tensor_load(c: Expressions, ins: Instruction) -> None:
     _reject(ins, load_mode=("", "tile"), cta_group=("",))
     name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
-    c.writer.emit(f"hopper.tensor_load(s, {name!r}, {to}, {_map(c, ins.one('tmap'))}, "
+    c.writer.emit(f"tma.tensor_load(s, {name!r}, {to}, {_map(c, ins.one('tmap'))}, "
                   f"{_coords(c, ins)}, {bar}, {_multicast(c, ins)}, {c.mask})")  # fmt: skip
 
 
@@ -218,7 +218,7 @@ def _tensor_store(c: Expressions, ins: Instruction) -> None:
     _reject(ins, load_mode=("", "tile"), redop=("", "add"))
     name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
     add = "redop" in ins.modifiers
-    c.writer.emit(f"hopper.tensor_store(s, {name!r}, {at}, {_map(c, ins.one('tmap'))}, "
+    c.writer.emit(f"tma.tensor_store(s, {name!r}, {at}, {_map(c, ins.one('tmap'))}, "
                   f"{_coords(c, ins)}, {add}, {c.mask})")  # fmt: skip
 
 
@@ -235,7 +235,7 @@ def _bulk_load(c: Expressions, ins: Instruction) -> None:
     name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
     view, start = _global(c, ins.one("src_mem"))
-    c.writer.emit(f"hopper.bulk_load(s, {name!r}, {to}, {view}, {start}, "
+    c.writer.emit(f"tma.bulk_load(s, {name!r}, {to}, {view}, {start}, "
                   f"{c.expr(ins.one('size')).text}, {bar}, {_multicast(c, ins)}, "
                   f"{c.mask})")  # fmt: skip
 
@@ -250,31 +250,31 @@ def _bulk_store(c: Expressions, ins: Instruction) -> None:
         if kind not in _ADD_TYPES:
             raise EmulatorError(f"cannot emulate ptx {ins.name!r} with .{kind}")
         add = c.dtype(_ADD_TYPES[kind])
-    c.writer.emit(f"hopper.bulk_store(s, {name!r}, {view}, {to}, {at}, "
+    c.writer.emit(f"tma.bulk_store(s, {name!r}, {view}, {to}, {at}, "
                   f"{c.expr(ins.one('size')).text}, {add}, {c.mask})")  # fmt: skip
 
 
 def _bulk_commit(c: Expressions, ins: Instruction) -> None:
-    c.writer.emit(f"hopper.bulk_commit(s, {c.mask})")
+    c.writer.emit(f"tma.bulk_commit(s, {c.mask})")
 
 
 def _bulk_wait(c: Expressions, ins: Instruction) -> None:
-    c.writer.emit(f"hopper.bulk_wait(s, {c.expr(ins.one('group')).text}, {c.mask})")
+    c.writer.emit(f"tma.bulk_wait(s, {c.expr(ins.one('group')).text}, {c.mask})")
 
 
 # wgmma
 
 
 def _wgmma_fence(c: Expressions, ins: Instruction) -> None:
-    c.writer.emit(f"hopper.wgmma_fence(s, {c.mask})")
+    c.writer.emit(f"matrix.wgmma_fence(s, {c.mask})")
 
 
 def _wgmma_commit(c: Expressions, ins: Instruction) -> None:
-    c.writer.emit(f"hopper.wgmma_commit(s, {c.mask})")
+    c.writer.emit(f"matrix.wgmma_commit(s, {c.mask})")
 
 
 def _wgmma_wait(c: Expressions, ins: Instruction) -> None:
-    c.writer.emit(f"yield from hopper.wgmma_wait(s, {c.expr(ins.one('group')).text}, {c.mask})")
+    c.writer.emit(f"yield from matrix.wgmma_wait(s, {c.expr(ins.one('group')).text}, {c.mask})")
 
 
 def _registers(c: Expressions, nodes: list[Any]) -> str:
@@ -304,7 +304,7 @@ def _wgmma(c: Expressions, ins: Instruction) -> None:
     majors = tuple("mn" if immediate(f"trans_{x}", 0) else "k" for x in "ab")
     saturate = bool(m.get("satfinite", ""))
     d = _registers(c, ins.operands["d"])
-    c.writer.emit(f"hopper.wgmma_mma(s, {spec}, {m['atype']!r}, {d}, {a}, {b}, {scale_d}, "
+    c.writer.emit(f"matrix.wgmma_mma(s, {spec}, {m['atype']!r}, {d}, {a}, {b}, {scale_d}, "
                   f"{scales}, {majors}, {saturate}, {c.mask})")  # fmt: skip
 
 

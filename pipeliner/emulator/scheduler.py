@@ -198,15 +198,13 @@ class Scheduler:
 
     def _deadlock(self) -> None:
         gathered = [(self._cluster.ctas[rank], g) for (rank, _), g in self._gathered.items()]
-        if not self._blocked:
-            for cta, gathering in gathered:
-                who = _who(cta, gathering.tids)
-                detail = f"{_progress(cta, gathering)} arrive ({who}), the CTA stops here"
-                self._diverged(cta, gathering.arrivals[0].barrier, detail)
+        if not self._blocked and len(gathered) == 1:
+            # Nobody waits for anything else: the other threads have passed the barrier by.
+            ((cta, gathering),) = gathered
+            who = _who(cta, gathering.tids)
+            detail = f"{_progress(cta, gathering)} arrive ({who}), the CTA stops here"
+            self._diverged(cta, gathering.arrivals[0].barrier, detail)
             return
-        waits = [
-            f"{_who(c, g.tids)} wait at barrier {g.number}: {_progress(c, g)}" for c, g in gathered
-        ]
         # Those that wait for an mbarrier first: the others mostly wait for them.
         blocked = sorted(self._blocked, key=lambda pair: not pair[1].keys)
         together: dict[tuple[int, str], list[Array]] = {}
@@ -215,18 +213,28 @@ class Scheduler:
         waits = [
             f"{_who(self._cluster.ctas[rank], np.concatenate(tids))} wait for {what}"
             for (rank, what), tids in together.items()
-        ] + waits
+        ]
+        waits += [
+            f"{_who(c, g.tids)} wait at barrier {g.number}: {_progress(c, g)}" for c, g in gathered
+        ]
         more = len(waits) - _LISTED_WAITS
         listed = "; ".join(waits[:_LISTED_WAITS]) + (f"; and {more} more" if more > 0 else "")
-        task, wait = blocked[0]
-        task.cta.add_hazard("deadlock", wait.event, threads=(task.cta.local(int(wait.tids[0])),),
-                            detail=listed)  # fmt: skip
+        if blocked:
+            task, wait = blocked[0]
+            cta, event, tid = task.cta, wait.event, int(wait.tids[0])
+        else:
+            cta, arrival = gathered[0][0], gathered[0][1].arrivals[0]
+            event, tid = self._event(arrival.barrier), int(arrival.barrier.tids[0])
+        cta.add_hazard("deadlock", event, threads=(cta.local(tid),), detail=listed)
+
+    def _event(self, barrier: Barrier) -> int:
+        """The last time that a barrier's statement began."""
+        log = self._cluster.log
+        return next(e for e in range(len(log) - 1, -1, -1) if log[e] == barrier.at)
 
     def _diverged(self, cta: Cta, barrier: Barrier, detail: str) -> None:
-        log = self._cluster.log
-        event = next(e for e in range(len(log) - 1, -1, -1) if log[e] == barrier.at)
-        cta.add_hazard("barrier-divergence", event, threads=(cta.local(int(barrier.tids[0])),),
-                       detail=detail)  # fmt: skip
+        thread = cta.local(int(barrier.tids[0]))
+        cta.add_hazard("barrier-divergence", self._event(barrier), threads=(thread,), detail=detail)
 
 
 def _progress(cta: Cta, gathering: _Gathering) -> str:

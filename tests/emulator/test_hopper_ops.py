@@ -287,10 +287,10 @@ def test_named_barriers_between_a_producer_and_a_consumer(order):
 
 
 def test_threads_at_two_named_barriers_wait_for_ever():
-    found = run(producer_consumer(arrives=False), blank(2, WARP)).hazards
-    details = " ".join(h.detail for h in found)
-    assert "32 of 64 threads arrive (threads 0-31)" in details
-    assert "32 of 64 threads arrive (threads 32-63)" in details
+    (hazard,) = run(producer_consumer(arrives=False), blank(2, WARP)).hazards
+    assert hazard.kind == "deadlock"
+    assert "threads 0-31 wait at barrier 2: 32 of 64 threads" in hazard.detail
+    assert "threads 32-63 wait at barrier 1: 32 of 64 threads" in hazard.detail
 
 
 def cluster_exchange(sync: bool = True, wait: bool = True) -> Any:
@@ -457,6 +457,54 @@ def test_a_store_reads_late_what_was_overwritten_too_early():
     right = run(stores(), blank(30, 32, dtype="float32")).outputs["C"]
     wrong = run(stores(wait=False), blank(30, 32, dtype="float32"), timing="late").outputs["C"]
     assert (right != wrong).any()
+
+
+def reloaded(fence: bool = True, release: bool = True) -> Any:
+    """TMA loads a row that threads read, twice: reads and loads go through different proxies."""
+    load = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes"
+
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((2, WARP), "float32"), C: T.Buffer((2, WARP), "float32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            S = T.alloc_buffer((WARP,), "float32", scope="shared")
+            bars = T.alloc_buffer((2,), "uint64", scope="shared")
+            if tx < 2:
+                T.ptx.mbarrier.init.shared.b64(T.address_of(bars[tx]), T.uint32(1 + 31 * tx))
+                T.ptx.fence.mbarrier_init.release.cluster()
+            T.tvm_storage_sync("shared")
+            if tx == WARP:
+                for i in T.serial(2):
+                    if release:
+                        T.cuda.mbarrier_wait(T.address_of(bars[1]), (i + 1) % 2)
+                    T.ptx.mbarrier.arrive.expect_tx.shared.b64(
+                        T.address_of(bars[0]), T.uint32(4 * WARP)
+                    )
+                    T.ptx[load](
+                        T.address_of(S[0]), T.address_of(A[i, 0]), T.uint32(4 * WARP),
+                        T.address_of(bars[0]),
+                    )  # fmt: skip
+            if tx < WARP:
+                for i in T.serial(2):
+                    T.cuda.mbarrier_wait(T.address_of(bars[0]), i % 2)
+                    C[i, tx] = S[31 - tx]
+                    if fence:
+                        T.ptx["fence.proxy.async"]()
+                    T.ptx.mbarrier.arrive.shared.b64(T.address_of(bars[1]))
+
+    return main
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize("order", ORDERS)
+def test_reads_before_a_bulk_load_into_the_same_bytes_need_a_proxy_fence(order, timing):
+    a = np.arange(2 * WARP, dtype=np.float32).reshape(2, WARP)
+    result = run(reloaded(), a, np.zeros_like(a), order=order, timing=timing)
+    assert result.hazards == (), "\n".join(map(str, result.hazards))
+    np.testing.assert_array_equal(result.outputs["C"], a[:, ::-1])
+    options = {"order": order, "timing": timing}
+    assert kinds(reloaded(fence=False), a, np.zeros_like(a), **options) == {"missing-proxy-fence"}
+    without = kinds(reloaded(release=False), a, np.zeros_like(a), **options)
+    assert without & {"write-in-flight", "write-while-read"}
 
 
 def bulk(nbytes: int = 256, start: int = 0) -> Any:

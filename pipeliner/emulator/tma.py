@@ -1,0 +1,184 @@
+"""Bulk copies as the generated code calls them: boxes of tensor maps, and plain ranges of bytes.
+
+Shared addresses are byte offsets in the CTA's window, or shared::cluster addresses, which carry
+the rank of their CTA above ``RANK_SHIFT``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+
+import numpy as np
+
+from . import tensor_map
+from .mbarrier import RANK_SHIFT, Mbarrier
+from .memory import GlobalView
+from .tensor_map import SHARED_ALIGNMENT
+from .warp import rows_of
+
+if TYPE_CHECKING:
+    from .host import GlobalMap
+    from .machine import Strand
+
+Array = np.ndarray[Any, Any]
+Mask = Array | None
+
+BULK_ALIGNMENT: Final = 16
+
+
+def _destinations(strand: Strand, who: Array, bar: int, cta_mask: int | None) -> list[Mbarrier]:
+    """The mbarriers of the CTAs that a copy goes to, each in its own CTA."""
+    cluster = strand.cta.cluster
+    if cta_mask is None:
+        addresses = [bar]
+    else:
+        offset = bar & ((1 << RANK_SHIFT) - 1)
+        ranks = [r for r in range(16) if cta_mask >> r & 1]
+        stray = [r for r in ranks if r >= len(cluster.ctas)]
+        if stray:
+            strand.hazard("out-of-bounds", "", -1, None, int(who[0]),
+                          detail=f"multicast to CTA {stray[0]} of {len(cluster.ctas)}")  # fmt: skip
+        addresses = [offset + (r + 1 << RANK_SHIFT) for r in ranks if r < len(cluster.ctas)]
+    found = [cluster.mbarriers.use(strand, who, address, engine=True) for address in addresses]
+    return [barrier for barrier in found if barrier is not None]
+
+
+def _load(
+    strand: Strand, tid: int, name: str, start: int, alignment: int, offsets: Array, data: Array,
+    bar: int, cta_mask: int | None,
+) -> None:  # fmt: skip
+    """Issue one copy of ``data`` (bytes) to byte ``offsets``, checked."""
+    cta = strand.cta
+    if start % alignment:
+        strand.hazard("misaligned", name, start, None, tid,
+                      detail=f"the shared side of a bulk copy needs {alignment} bytes")  # fmt: skip
+    inside = (offsets >= 0) & (offsets < cta.window.nbytes)
+    if not inside.all():
+        strand.hazard("out-of-bounds", name, int(offsets[~inside][0]), None, tid)
+        offsets, data = offsets[inside], data[inside]
+    for barrier in _destinations(strand, np.array([tid]), bar, cta_mask):
+        cta.cluster.bulk.load(strand, tid, barrier, offsets, data)
+
+
+def _each(strand: Strand, values: list[Any], mask: Mask) -> list[tuple[int, list[int]]]:
+    """Active threads, each with its scalar operands."""
+    columns = [rows_of(strand, value, mask) for value in values]
+    return [(int(tid), [int(c[i]) for c in columns]) for i, tid in enumerate(strand.active(mask))]
+
+
+def _local(address: int) -> int:
+    return address & ((1 << RANK_SHIFT) - 1)
+
+
+def tensor_load(
+    strand: Strand, name: str, dst: Any, tmap: GlobalMap, coords: list[Any], bar: Any,
+    cta_mask: Any, mask: Mask,
+) -> None:  # fmt: skip
+    """cp.async.bulk.tensor from global to shared memory."""
+    multicast = [] if cta_mask is None else [cta_mask]
+    for tid, (to, barrier, *rest) in _each(strand, [dst, bar, *coords, *multicast], mask):
+        at, many = rest[: len(coords)], rest[len(coords) :]
+        values = _box(tmap, at)
+        offsets = tensor_map.shared_offsets(tmap.map, _local(to))
+        spread = offsets[:, None] + np.arange(values.itemsize)
+        strand.count("bulk_copies")
+        _load(strand, tid, name, _local(to), SHARED_ALIGNMENT, spread.reshape(-1),
+              values.view(np.uint8), barrier, many[0] if many else None)  # fmt: skip
+
+
+def _box(tmap: GlobalMap, coords: list[int]) -> Array:
+    """Elements of a box, filled where they are outside of the tensor."""
+    index, inside = tensor_map.box_index(tmap.map, coords)
+    values = tmap.elements[np.where(inside, index, 0)]
+    values[~inside] = tensor_map.fill_value(tmap.map)
+    return values
+
+
+def tensor_store(
+    strand: Strand, name: str, src: Any, tmap: GlobalMap, coords: list[Any], add: bool, mask: Mask
+) -> None:
+    """cp.async.bulk.tensor, or cp.reduce.async.bulk.tensor.add, from shared to global memory."""
+    for tid, (start, *at) in _each(strand, [src, *coords], mask):
+        index, inside = tensor_map.box_index(tmap.map, at)
+        offsets = tensor_map.shared_offsets(tmap.map, start)[inside]
+        _store(strand, tid, name, start, SHARED_ALIGNMENT, offsets,
+               _put(tmap.elements, index[inside], add), tmap.map.itemsize)  # fmt: skip
+
+
+def _put(elements: Array, index: Array, add: bool) -> Callable[[Array], None]:
+    def put(values: Array) -> None:
+        moved = np.ascontiguousarray(values).view(elements.dtype)
+        if add:
+            np.add.at(elements, index, moved)
+        else:
+            elements[index] = moved
+
+    return put
+
+
+def _store(
+    strand: Strand, tid: int, name: str, start: int, alignment: int, offsets: Array,
+    put: Callable[[Array], None], itemsize: int,
+) -> None:  # fmt: skip
+    """Issue one copy from elements at byte ``offsets``, checked."""
+    cta = strand.cta
+    if start % alignment:
+        strand.hazard("misaligned", name, start, None, tid,
+                      detail=f"the shared side of a bulk copy needs {alignment} bytes")  # fmt: skip
+    spread = (offsets[:, None] + np.arange(itemsize)).reshape(-1)
+    if len(spread) and (spread.min() < 0 or spread.max() >= cta.window.nbytes):
+        strand.hazard("out-of-bounds", name, int(spread.max()), None, tid)
+        return
+    strand.count("bulk_copies")
+    cta.cluster.bulk.store(strand, tid, spread, put)
+
+
+def bulk_load(
+    strand: Strand, name: str, dst: Any, src: GlobalView, start: Any, size: Any, bar: Any,
+    cta_mask: Any, mask: Mask,
+) -> None:  # fmt: skip
+    """cp.async.bulk from global to shared memory; ``src`` is a view of bytes."""
+    multicast = [] if cta_mask is None else [cta_mask]
+    for tid, (to, begin, count, barrier, *many) in _each(
+        strand, [dst, start, size, bar, *multicast], mask
+    ):
+        data = _global_bytes(strand, tid, src, begin, count)
+        strand.count("bulk_copies")
+        _load(strand, tid, name, _local(to), BULK_ALIGNMENT, _local(to) + np.arange(len(data)),
+              data, barrier, many[0] if many else None)  # fmt: skip
+
+
+def _global_bytes(strand: Strand, tid: int, view: GlobalView, begin: int, count: int) -> Array:
+    """Checked bytes of a global array, as a view of it."""
+    if begin % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
+        strand.hazard("misaligned", view.name, begin, None, tid,
+                      detail=f"a bulk copy of {count} bytes")  # fmt: skip
+    if begin < 0 or begin + count > view.array.size:
+        strand.hazard("out-of-bounds", view.name, begin, None, tid)
+        begin = max(0, begin)
+    part: Array = view.array[begin : begin + count]
+    return part
+
+
+def bulk_store(
+    strand: Strand, name: str, dst: GlobalView, begin: Any, src: Any, size: Any,
+    add: np.dtype[Any] | None, mask: Mask,
+) -> None:  # fmt: skip
+    """cp.async.bulk, or cp.reduce.async.bulk.add of a type, from shared to global memory."""
+    for tid, (to, start, count) in _each(strand, [begin, src, size], mask):
+        part = _global_bytes(strand, tid, dst, to, count)
+        elements = part if add is None else part.view(add)
+        _store(strand, tid, name, start, BULK_ALIGNMENT, start + np.arange(len(part)),
+               _put(elements, np.arange(len(elements)), add is not None), 1)  # fmt: skip
+
+
+def bulk_commit(strand: Strand, mask: Mask) -> None:
+    """Run cp.async.bulk.commit_group."""
+    strand.cta.cluster.bulk.commit(strand.active(mask))
+
+
+def bulk_wait(strand: Strand, in_flight: int, mask: Mask) -> None:
+    """Run cp.async.bulk.wait_group, with or without .read."""
+    strand.count("waits")
+    strand.cta.cluster.bulk.wait(strand.active(mask), in_flight)
