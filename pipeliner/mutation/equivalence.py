@@ -2,32 +2,134 @@
 
 from __future__ import annotations
 
-from typing import Any
+import itertools
+import math
+from collections.abc import Iterator
+from typing import Any, Final
 
-from tvm import tirx
+from tvm import ir, tirx
+from tvm.ir import TensorLoad
 
+from ..emulator.calls import op_name
+from ..passes.ir import walk
 from ..passes.kernels import bodies
 from .mutants import Mutant, device_functions
-from .operations import is_synchronising
-from .slots import touches_shared
+from .operations import group_count, is_synchronising, name_of
 
-_NOTHING_FOLLOWS = (
-    "no access to shared memory follows it: it only lets copies land before the kernel ends"
-)
+_CTA_BARRIERS: Final = ("tvm_storage_sync", "cuda.cta_sync")
+_POINTER: Final = "tirx.tvm_access_ptr"
+_NOTHING_FOLLOWS: Final = "no access to memory follows it that it could order"
+
+
+_SAME_WAIT: Final = "its copies join the next group, and the first wait completes both"
 
 
 def equivalent(mod: Any, mutant: Mutant) -> str:
     """Why no execution tells ``mutant`` from the kernel; '' where that is not shown.
 
-    A wait or a barrier orders what is before it and what is after it. Where no access to shared
-    memory can run after it, neither in program order nor in another iteration of a loop around it,
-    there is nothing to order.
+    A barrier of the CTA orders what is before it and what is after it. Where no access to shared or
+    global memory can run after it, neither in program order nor in another iteration of a loop
+    around it, there is nothing to order. A wait that leaves n groups in flight does nothing where
+    no more than n can be. A commit less joins two groups, which is the same to a wait that
+    completes both.
     """
-    if mutant.kind not in ("wait", "barrier"):
-        return ""
     kernels, _ = device_functions(mod)
-    after = _after(kernels[mutant.kernel].body, mutant.number)
-    return "" if any(map(touches_shared, after)) else _NOTHING_FOLLOWS
+    body = kernels[mutant.kernel].body
+    if mutant.what in _CTA_BARRIERS:
+        after = _after(body, mutant.number)
+        return "" if any(map(_uses_memory, after)) else _NOTHING_FOLLOWS
+    if mutant.what.endswith("_wait_group"):
+        return _never_waits(body, mutant)
+    return _joined(body, mutant) if mutant.what.endswith("_commit_group") else ""
+
+
+def _never_waits(body: Any, mutant: Mutant) -> str:
+    """Whether no more groups can be in flight at a wait than it leaves, in words."""
+    bounds = _Bounds(mutant.what.removesuffix("_wait_group"))
+    bounds.run(body, 0)
+    most, left = bounds.before[mutant.number]
+    if most > left:
+        return ""
+    return f"at most {most} groups can be in flight where it stands, so it never waits"
+
+
+class _Bounds:
+    """The most groups that can be in flight before each wait of one kind: ``before[number]``."""
+
+    def __init__(self, family: str) -> None:
+        self._family = family
+        self._number = 0
+        self.before: dict[int, tuple[float, int]] = {}
+
+    def run(self, stmt: Any, most: float) -> float:
+        """The most in flight after ``stmt``, given the most before it."""
+        if is_synchronising(stmt):
+            return self._operation(stmt, most)
+        if isinstance(stmt, tirx.IfThenElse):
+            outs = [self.run(part, most) for part in bodies(stmt)]
+            return max(*outs, most) if len(outs) == 1 else max(outs)
+        if isinstance(stmt, tirx.For | tirx.While):
+            return self._loop(stmt.body, most)
+        for part in bodies(stmt):
+            most = self.run(part, most)
+        return most
+
+    def _operation(self, stmt: Any, most: float) -> float:
+        number, name = self._number, name_of(stmt)
+        self._number += 1
+        if name == f"{self._family}_commit_group":
+            return most + 1
+        if name == f"{self._family}_wait_group":
+            left = group_count(stmt)
+            self.before[number] = max(most, self.before.get(number, (0, 0))[0]), left
+            return min(most, left)
+        return 0 if name == f"{self._family}_wait_all" else most
+
+    def _loop(self, body: Any, most: float) -> float:
+        """Twice around bounds it, or nothing does: a wait forgets what was before it."""
+        first = self._number
+        once = max(most, self.run(body, most))
+        self._number = first
+        twice = max(once, self.run(body, once))
+        if twice == once:
+            return once
+        self._number = first
+        self.run(body, math.inf)
+        return math.inf
+
+
+def _joined(body: Any, mutant: Mutant) -> str:
+    """Whether the first wait behind a commit completes the next group too, in straight code."""
+    family = mutant.what.removesuffix("_commit_group")
+    later = [
+        (name_of(stmt), nested, stmt)
+        for number, (stmt, nested) in enumerate(_in_order(body, nested=False))
+        if number >= mutant.number and name_of(stmt).startswith(family)
+    ]
+    commits = list(itertools.takewhile(lambda item: item[0] == mutant.what, later))
+    if len(commits) == len(later) or any(nested for _, nested, _ in later[: len(commits) + 1]):
+        return ""
+    name, _, wait = later[len(commits)]
+    left = group_count(wait) if name.endswith("_wait_group") else 0
+    return _SAME_WAIT if len(commits) - 2 >= left else ""
+
+
+def _in_order(stmt: Any, *, nested: bool) -> Iterator[tuple[Any, bool]]:
+    """The synchronising statements, and whether each is in a loop or a branch."""
+    if is_synchronising(stmt):
+        yield stmt, nested
+    inner = nested or isinstance(stmt, tirx.For | tirx.While | tirx.IfThenElse)
+    for part in bodies(stmt):
+        yield from _in_order(part, nested=inner)
+
+
+def _uses_memory(stmt: Any) -> bool:
+    """Whether ``stmt`` reads, writes or addresses memory that threads share."""
+    scopes: list[str] = []
+    walk(stmt, TensorLoad, lambda load: scopes.append(str(load.source.scope())))
+    walk(stmt, tirx.BufferStore, lambda store: scopes.append(str(store.buffer.scope())))
+    walk(stmt, ir.Call, lambda call: scopes.append(_POINTER) if op_name(call) == _POINTER else None)
+    return any(not scope.startswith("local") for scope in scopes)
 
 
 def _after(body: Any, number: int) -> list[Any]:

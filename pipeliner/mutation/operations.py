@@ -94,7 +94,7 @@ def operations(func: Any) -> tuple[Operation, ...]:
     EmulatorError: one stands inside an expression, where it cannot be taken out.
     """
     found = tuple(
-        Operation(_name(stmt), _kind(stmt), _weakened(stmt)[1], origin, number)
+        Operation(name_of(stmt), _kind(stmt), _weakened(stmt)[1], origin, number)
         for stmt, origin, number in numbered(func.body)
         if is_synchronising(stmt)
     )
@@ -160,10 +160,16 @@ def is_synchronising(stmt: Any) -> bool:
     return isinstance(stmt.value, ir.Call) and kind_of(op_name(stmt.value)) is not None
 
 
-def _name(stmt: Any) -> str:
+def name_of(stmt: Any) -> str:
+    """Name of the operation of a synchronising statement, without TVM's prefix."""
     if isinstance(stmt, tirx.AttrStmt):
         return str(stmt.attr_key)
     return op_name(stmt.value).removeprefix("tirx.").removeprefix("ptx.")
+
+
+def group_count(stmt: Any) -> int:
+    """How many groups a wait for groups leaves in flight."""
+    return int(decode(stmt.value).one("group").value)
 
 
 def _kind(stmt: Any) -> Kind:
@@ -179,7 +185,7 @@ def _weakened(stmt: Any) -> tuple[Any, str]:
     if isinstance(stmt, tirx.AttrStmt):
         return _weakened_queue(stmt)
     name = op_name(stmt.value)
-    short = _name(stmt)
+    short = name_of(stmt)
     if not name.startswith("tirx.ptx."):
         return tirx.Evaluate(i32(0)), "deleted"
     if short.endswith("wait_group"):
