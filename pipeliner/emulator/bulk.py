@@ -71,6 +71,15 @@ class BulkCopies:
             self._land(load)
         self.tick()
 
+    def read(self, strand: Strand, tid: int, barrier: Mbarrier, offsets: Array) -> Array:
+        """Bytes of the own CTA that an engine reads until a wait on ``barrier`` covers the copy."""
+        cta, who = strand.cta, np.array([tid])
+        clock = self._cluster.clocks.common(who)
+        granules = _granules(cta, offsets)
+        cta.shadow.engine_read(barrier.engine, who, clock, granules, strand.event)
+        data: Array = cta.window.bytes[offsets]
+        return data
+
     def _land(self, load: _Load) -> None:
         self._loads.remove(load)
         load.barrier.cta.window.bytes[load.offsets] = load.data

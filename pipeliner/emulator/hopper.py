@@ -134,15 +134,17 @@ def mbarrier_fence(strand: Strand, mask: Mask) -> None:
 # Clusters
 
 
-def map_address(strand: Strand, addr: Any, rank: Any) -> Array:
-    """mapa: the address of the same byte in the CTA of that rank."""
-    ranks = rows_of(strand, rank, None)
-    size = len(strand.cta.cluster.ctas)
+def map_address(strand: Strand, addr: Any, rank: Any, mask: Mask) -> Array:
+    """The address of the same byte in the CTA of that rank (mapa)."""
+    ranks, size = rows_of(strand, rank, None), len(strand.cta.cluster.ctas)
     stray = (ranks < 0) | (ranks >= size)
-    if stray.any():
-        ranks = np.where(stray, strand.cta.rank, ranks)
+    wrong = stray if mask is None else stray & mask
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        strand.hazard("out-of-bounds", "", -1, None, int(strand.tids[row]),
+                      detail=f"rank {ranks[row]} in a cluster of {size}")  # fmt: skip
     offsets = rows_of(strand, addr, None) & ((1 << RANK_SHIFT) - 1)
-    return (offsets + (ranks + 1 << RANK_SHIFT)).astype(np.uint32)
+    return (offsets + (np.where(stray, strand.cta.rank, ranks) + 1 << RANK_SHIFT)).astype(np.uint32)
 
 
 def rank_of_address(strand: Strand, addr: Any) -> Array:

@@ -149,7 +149,7 @@ def _cluster_wait(c: Expressions, ins: Instruction) -> None:
 
 def _mapa(c: Expressions, ins: Instruction) -> None:
     _, at = address(c, ins.one("a"), SIZE)
-    text = f"hopper.map_address(s, {at}, {c.expr(ins.one('b')).text})"
+    text = f"hopper.map_address(s, {at}, {c.expr(ins.one('b')).text}, {c.mask})"
     _set(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
@@ -238,6 +238,14 @@ def _bulk_load(c: Expressions, ins: Instruction) -> None:
     c.writer.emit(f"tma.bulk_load(s, {name!r}, {to}, {view}, {start}, "
                   f"{c.expr(ins.one('size')).text}, {bar}, {_multicast(c, ins)}, "
                   f"{c.mask})")  # fmt: skip
+
+
+def _bulk_share(c: Expressions, ins: Instruction) -> None:
+    name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
+    _, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
+    _, bar = address(c, ins.one("mbar"), SIZE)
+    size = c.expr(ins.one("size"))
+    c.writer.emit(f"tma.bulk_share(s, {name!r}, {to}, {at}, {size.text}, {bar}, {c.mask})")
 
 
 def _bulk_store(c: Expressions, ins: Instruction) -> None:
@@ -350,6 +358,7 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
         ("cp_async_bulk_g2s_cluster", "cp_async_bulk_g2s_cta",
          "cp_async_bulk_g2s_cluster_multicast16"), _bulk_load,
     ),
+    "cp_async_bulk_s2c": _bulk_share,
     "cp_async_bulk_s2g": _bulk_store,
     "cp_reduce_async_bulk_s2g": _bulk_store,
     "cp_async_bulk_commit_group": _bulk_commit,

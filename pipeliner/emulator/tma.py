@@ -149,6 +149,28 @@ def bulk_load(
               data, barrier, many[0] if many else None)  # fmt: skip
 
 
+def bulk_share(
+    strand: Strand, name: str, dst: Any, src: Any, size: Any, bar: Any, mask: Mask
+) -> None:
+    """cp.async.bulk from the own shared memory to that of the CTA whose mbarrier counts it."""
+    cta = strand.cta
+    for tid, (to, start, count, address) in _each(strand, [dst, src, size, bar], mask):
+        if to >> RANK_SHIFT != address >> RANK_SHIFT:
+            strand.hazard("out-of-bounds", name, _local(to), None, tid,
+                          detail="the mbarrier is in another CTA than the destination")  # fmt: skip
+        if start % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
+            strand.hazard("misaligned", name, start, None, tid,
+                          detail=f"a bulk copy of {count} bytes")  # fmt: skip
+        if start < 0 or start + count > cta.window.nbytes:
+            strand.hazard("out-of-bounds", name, start, None, tid)
+            continue
+        strand.count("bulk_copies")
+        for barrier in _destinations(strand, np.array([tid]), address, None):
+            data = cta.cluster.bulk.read(strand, tid, barrier, start + np.arange(count))
+            _load(strand, tid, name, _local(to), BULK_ALIGNMENT, _local(to) + np.arange(count),
+                  data, address, None)  # fmt: skip
+
+
 def _global_bytes(strand: Strand, tid: int, view: GlobalView, begin: int, count: int) -> Array:
     """Checked bytes of a global array, as a view of it."""
     if begin % BULK_ALIGNMENT or count % BULK_ALIGNMENT:

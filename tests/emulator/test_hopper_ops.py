@@ -293,7 +293,7 @@ def test_threads_at_two_named_barriers_wait_for_ever():
     assert "threads 32-63 wait at barrier 1: 32 of 64 threads" in hazard.detail
 
 
-def cluster_exchange(sync: bool = True, wait: bool = True) -> Any:
+def cluster_exchange(sync: bool = True, wait: bool = True, peer: int = 1) -> Any:
     """Each CTA arrives at its neighbour's mbarrier, which is waited for there."""
 
     @T.prim_func(s_tir=True)
@@ -312,7 +312,7 @@ def cluster_exchange(sync: bool = True, wait: bool = True) -> Any:
                     T.ptx.mapa.shared__cluster.u32(
                         remote[0],
                         T.cuda.cvta_generic_to_shared(T.address_of(bars[0])),
-                        T.Cast("uint32", 1 - cx),
+                        T.Cast("uint32", peer - cx),
                     )
                     T.ptx.mbarrier.arrive.shared__cluster.b64(remote[0])
                     if wait:
@@ -333,6 +333,71 @@ def test_ctas_of_a_cluster_signal_each_other(order):
 def test_a_peer_must_have_begun_and_not_ended():
     assert "mbarrier-uninitialised" in kinds(cluster_exchange(sync=False), blank(4, WARP))
     assert kinds(cluster_exchange(wait=False), blank(4, WARP)) == {"exit-before-peer"}
+    found = run(cluster_exchange(peer=2), blank(4, WARP)).hazards
+    assert any("rank 2 in a cluster of 2" in hazard.detail for hazard in found)
+
+
+def shared_row(fence: bool = True, wait: bool = True, reuse: bool = False) -> Any:
+    """Each CTA of a pair copies a row to the shared memory of the other, which waits for it."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((2, WARP), "int32")):
+        for cx in T.thread_binding(2, thread="clusterCtaIdx.x"):
+            for bx in T.thread_binding(2, thread="blockIdx.x"):
+                for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                    S = T.alloc_buffer((2, WARP), "int32", scope="shared")
+                    bars = T.alloc_buffer((1,), "uint64", scope="shared")
+                    remote = T.alloc_buffer((2,), "uint32", scope="local")
+                    S[0, tx] = bx * 100 + tx
+                    if fence:
+                        T.ptx["fence.proxy.async"]()
+                    if tx == 0:
+                        T.ptx.mbarrier.init.shared.b64(T.address_of(bars[0]), T.uint32(1))
+                        T.ptx.fence.mbarrier_init.release.cluster()
+                        T.ptx.mbarrier.arrive.expect_tx.shared.b64(
+                            T.address_of(bars[0]), T.uint32(4 * WARP)
+                        )
+                    T.cuda.cluster_sync()
+                    if tx == 0:
+                        T.ptx.mapa.shared__cluster.u32(
+                            remote[0],
+                            T.cuda.cvta_generic_to_shared(T.address_of(S[1, 0])),
+                            T.Cast("uint32", 1 - cx),
+                        )
+                        T.ptx.mapa.shared__cluster.u32(
+                            remote[1],
+                            T.cuda.cvta_generic_to_shared(T.address_of(bars[0])),
+                            T.Cast("uint32", 1 - cx),
+                        )
+                        T.ptx[
+                            "cp.async.bulk.shared::cluster.shared::cta.mbarrier::complete_tx::bytes"
+                        ](remote[0], T.address_of(S[0, 0]), T.uint32(4 * WARP), remote[1])
+                    if reuse:
+                        S[0, tx] = 7
+                    if wait:
+                        T.cuda.mbarrier_wait(T.address_of(bars[0]), 0)
+                    C[bx, tx] = S[1, tx]
+                    T.cuda.cluster_sync()
+
+    return main
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+def test_a_row_is_copied_to_a_peer(timing):
+    result = run(shared_row(), blank(2, WARP), timing=timing)
+    assert result.hazards == (), "\n".join(map(str, result.hazards))
+    np.testing.assert_array_equal(result.outputs["C"], np.array([[100], [0]]) + np.arange(WARP))
+
+
+@pytest.mark.parametrize("timing", ["late", "early"])
+def test_a_copy_to_a_peer_needs_fence_wait_and_a_source_that_stays(timing):
+    c = blank(2, WARP)
+    assert kinds(shared_row(fence=False), c, timing=timing) == {"missing-proxy-fence"}
+    assert kinds(shared_row(wait=False), c, timing=timing) >= {
+        "read-before-arrival",
+        "never-waited",
+    }
+    assert "write-while-read" in kinds(shared_row(reuse=True), c, timing=timing)
 
 
 # Bulk copies
