@@ -210,12 +210,6 @@ class Cta:
         """Shadow granules of a range of bytes."""
         return np.arange(start // self.granule, -(-(start + nbytes) // self.granule))
 
-    def granules_of(self, offsets: Array, itemsize: int) -> Array:
-        """Shadow granules of elements at byte offsets, each once."""
-        last = -(-itemsize // self.granule)
-        grains = offsets.reshape(-1, 1) // self.granule + np.arange(last)
-        return np.unique(grains)
-
 
 class Strand:
     """Threads in lock step; ``tx``, ``ty``, ``tz`` and ``tids`` have a row for each."""

@@ -131,6 +131,34 @@ def test_the_life_of_an_mbarrier(what, kind):
     assert kinds(misuse(what), blank(WARP)) == kind
 
 
+def counting(expected: int, completed: int) -> Any:
+    """Bytes are expected and completed by hand, in a phase that lacks all its arrivals."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((WARP,), "int32")):
+        for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+            bars = T.alloc_buffer((1,), "uint64", scope="shared")
+            if tx == 0:
+                T.ptx.mbarrier.init.shared.b64(T.address_of(bars[0]), T.uint32(1))
+                T.ptx["mbarrier.expect_tx.relaxed.cta.shared::cta.b64"](
+                    T.address_of(bars[0]), T.uint32(expected)
+                )
+                T.ptx["mbarrier.complete_tx.relaxed.cta.shared::cta.b64"](
+                    T.address_of(bars[0]), T.uint32(completed)
+                )
+            C[tx] = tx
+
+    return main
+
+
+def test_bytes_left_over_at_exit_are_counted():
+    assert kinds(counting(64, 64), blank(WARP)) == set()
+    for completed, text in ((48, "16 bytes missing"), (80, "16 bytes more than expected")):
+        (hazard,) = run(counting(64, completed), blank(WARP)).hazards
+        assert hazard.kind == "mbarrier-bytes"
+        assert text in hazard.detail
+
+
 def polling(parity: int, spin: bool) -> Any:
     """Warp 1 polls what warp 0 completes only after warp 1 has polled once, unless it spins."""
 
@@ -701,7 +729,14 @@ def multiply(source: str = "shared", wrong: str = "", pending: int = 0) -> Any:
             )
             if source == "shared":
                 T.ptx["wgmma.mma_async.sync.aligned." + shape](
-                    *[acc[i] for i in range(4)], desc[0], desc[1], T.bool(True), 1, -1, 0, 0
+                    *[acc[i] for i in range(4)],
+                    desc[0],
+                    desc[1],
+                    tx < 32 if wrong == "warps differ" else T.bool(True),
+                    1,
+                    -1,
+                    0,
+                    0,
                 )
             else:
                 T.ptx["wgmma.mma_async.sync.aligned." + shape](
@@ -746,6 +781,7 @@ def test_a_warpgroup_multiplies_from_shared_memory_and_from_registers(source, ti
         ("shared", "", 1, {"register-in-flight", "never-waited"}),
         ("registers", "a overwritten", 0, {"register-in-flight"}),
         ("shared", "a overwritten", 0, set()),
+        ("shared", "warps differ", 0, {"divergent-warp"}),
         ("shared", "slot overwritten", 0, {"write-while-read", "race"}),
     ],
 )
