@@ -4,7 +4,8 @@
 
 GEMMs: schedule (instruction and mechanism) x dtype x layout x ragged edges x depth 1 to 6 x trip
 count to depth + 2, from 1 where it is static and from 0 where only a run tells. The epilogue, the
-GPU and the timing take turns. Then every function of the corpus with every request.
+GPU, the timing and the order of warps take turns. Then every function of the corpus with every
+request.
 """
 
 from __future__ import annotations
@@ -18,13 +19,15 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
+from pipeliner.emulator.copies import TIMINGS
+from pipeliner.emulator.scheduler import ORDERS
 from pipeliner.errors import PipelinerError
 
 from . import corpus_requests
 from .corpus_requests import Asked
 from .requirements import refusal
 from .runner import add_options, options_of, run
-from .sweep import FACTORS, STATIC_SHAPES, Case, check
+from .sweep import FACTORS, STATIC_SHAPES, Case, Mode, check
 
 TILE: Final = (32, 16, 32)
 """Two warps share it, and one step of K is one to four steps of every instruction."""
@@ -34,12 +37,13 @@ SHAPES: Final = ("even", "ragged m", "ragged n", "ragged k", "ragged")
 TURNS: Final = {
     "epilogue": ("auto", "rolled", "clamped", "peeled"),
     "target": ("sm_80", "sm_90"),
-    "timing": ("late", "early", "random"),
+    "timing": TIMINGS,
+    "order": ORDERS,
 }
 
 
-def gemms() -> Iterator[tuple[Case, str]]:
-    """A case and the timing of its run; a case with dynamic K stands for all trip counts."""
+def gemms() -> Iterator[tuple[Case, Mode]]:
+    """A case and the mode of its run; a case with dynamic K stands for all trip counts."""
     turns = {name: itertools.cycle(values) for name, values in TURNS.items()}
     for dtype, layout, shape, depth, instruction, mechanism, dynamic in itertools.product(
         FACTORS["dtype"],
@@ -67,19 +71,19 @@ def gemms() -> Iterator[tuple[Case, str]]:
                 target=next(turns["target"]),
                 epilogue=next(turns["epilogue"]),
             )
-            yield case, next(turns["timing"])
+            yield case, (next(turns["timing"]), next(turns["order"]))
 
 
-def check_gemm(item: tuple[Case, str]) -> Counter[str]:
+def check_gemm(item: tuple[Case, Mode]) -> Counter[str]:
     """Count the runs that were ``right``, or 1 request that was ``refused`` as it should be."""
-    case, timing = item
+    case, mode = item
     expected = refusal(case)
     if expected is not None:
         return _refused(case, *expected)
     kernel = case.kernel()
     trips = range(int(case.depth) + 3) if case.dynamic else (case.trips,)
     for count in trips:
-        check(replace(case, trips=count), kernel, (timing,))
+        check(replace(case, trips=count), kernel, (mode,))
     return Counter({"kernels": 1, "right": len(trips)})
 
 

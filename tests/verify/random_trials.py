@@ -44,7 +44,9 @@ def outcome(trial: Trial) -> str:
     kernel = pipeliner.build(fast)
     for n in dict.fromkeys((trial.n, 0)):
         arrays = trial.program.arrays(n)
-        result = kernel.emulate(*arrays.values(), n, trial.m, timing=trial.timing)
+        result = kernel.emulate(
+            *arrays.values(), n, trial.m, timing=trial.timing, order=trial.order, seed=trial.m
+        )
         about = f"{trial}\n{text}\nn={n}"
         assert not result.hazards, "\n".join([about, *map(str, result.hazards)])
         for name, want in meaning(trial.program, arrays, n, trial.m).items():

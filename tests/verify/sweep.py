@@ -188,19 +188,23 @@ def main(A_: T.handle, B_: T.handle, C_: T.handle, steps: T.int32):
     return tvm.script.from_source(source)
 
 
-def check(case: Case, kernel: Kernel, timings: Sequence[str] = ("late",)) -> None:
+Mode = tuple[str, str]
+"""When copies land, and the order of warps."""
+
+
+def check(case: Case, kernel: Kernel, modes: Sequence[Mode] = (("late", "lockstep"),)) -> None:
     """Run ``kernel`` on every M of the case: right to rounding, and nothing objected to."""
     gemm = case.gemm()
     steps = (case.trips,) if case.dynamic else ()
-    for rows, timing in itertools.product(case.row_counts, timings):
+    for rows, (timing, order) in itertools.product(case.row_counts, modes):
         a, b = case.operands(rows)
         c = poisoned(gemm.shapes(rows)[2], gemm.out)
-        outcome = kernel.emulate(a, b, c, *steps, timing=timing)
-        assert outcome.hazards == (), f"{timing}, m={rows}: {outcome.hazards[0]}"
+        outcome = kernel.emulate(a, b, c, *steps, timing=timing, order=order)
+        assert outcome.hazards == (), f"{timing}, {order}, m={rows}: {outcome.hazards[0]}"
         if rows == 0:
             continue
         worst = worst_of(judge_of(case, kernel), a, b, outcome.outputs["C"])
-        assert worst <= 1, f"{timing}, m={rows}: error of {worst} times what is allowed"
+        assert worst <= 1, f"{timing}, {order}, m={rows}: error of {worst} times what is allowed"
 
 
 def judge_of(case: Case, kernel: Kernel) -> Gemm:

@@ -19,6 +19,7 @@ from .requirements import refusal
 from .sweep import FACTORS, Case, check, cover
 
 LEGAL = cover(FACTORS, lambda case: case.is_possible and refusal(case) is None, Case)
+MODES = [("late", "lockstep"), ("early", "reversed"), ("random", "random")]
 DEMANDS = ("dtype", "tile", "warps", "thread_tile", "mechanism", "instruction", "target")
 ILLEGAL = cover(
     {name: FACTORS[name] for name in DEMANDS}, lambda case: refusal(case) is not None, Case
@@ -29,7 +30,7 @@ ILLEGAL = cover(
 def test_every_pair_of_options_computes_the_product(case: Case) -> None:
     kernel = case.kernel()
     again = LEGAL.index(case) % 4 == 0
-    check(case, kernel, ("late", "early", "random") if again else ("late",))
+    check(case, kernel, MODES if again else MODES[:1])
     assert not again or "__global__" in kernel.cuda
     depths = {
         ring.depth
