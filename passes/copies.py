@@ -79,7 +79,7 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
         for op in ops:
             name = op_name(op) or ""
             if name in copies:
-                new, held = _lower(name, op.body, copies[name], written, analyzer)
+                new, held = _lower(name, op.body, copies[name], written, analyzer, node.loop_var)
             elif name in streamed:
                 new, held = _stream(name, op.body, written)
             else:
@@ -128,10 +128,15 @@ def obstacles(name: str, stmt: Stmt, written: frozenset[Buffer], analyzer: Any) 
 
 
 def _lower(
-    name: str, stmt: Stmt, plan: CopyPlan, written: frozenset[Buffer], analyzer: Any
+    name: str,
+    stmt: Stmt,
+    plan: CopyPlan,
+    written: frozenset[Buffer],
+    analyzer: Any,
+    step: Var,
 ) -> tuple[list[Stmt], list[Buffer]]:
     if plan.mechanism == "cp_async":
-        return _in_parts(name, as_cp_async(name, stmt, analyzer), plan.parts), []
+        return _in_parts(name, as_cp_async(name, stmt, analyzer, [step]), plan.parts), []
     halves = split_loads(name, stmt, written)
     if halves is None:
         raise LoweringError(f"cannot move copy '{name}' through registers: {NO_SHARE}")

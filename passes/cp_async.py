@@ -15,7 +15,15 @@ from tvm import sym, tirx
 from tvm.script import tirx as T
 
 from ..errors import LoweringError
-from .indexing import affine, alignment, at_lane, is_uniform, offset, unproven
+from .indexing import (
+    affine,
+    alignment,
+    at_lane,
+    conjunction,
+    is_uniform,
+    offset,
+    unproven,
+)
 from .ir import (
     Expr,
     ForKind,
@@ -36,28 +44,28 @@ from .patterns import masked_load
 SIZES: Final = (16, 8, 4)
 
 
-def as_cp_async(name: str, stmt: Stmt, analyzer: Any) -> Stmt:
+def as_cp_async(name: str, stmt: Stmt, analyzer: Any, step: Sequence[Var] = ()) -> Stmt:
     """``stmt`` with every store from global to shared memory as cp.async.
 
-    ``analyzer`` knows the ranges of the loops around and in it. LoweringError names what keeps a
-    store of op ``name`` from being one.
+    ``analyzer`` knows the ranges of the loops around and in it, ``step`` is the variable of the
+    loop that repeats it. LoweringError names what keeps a store of op ``name`` from being one.
     """
     if isinstance(stmt, tirx.For) and stmt.kind == ForKind.VECTORIZED:
         lane, lanes = stmt.loop_var, const_int(stmt.extent) or 1
         store, predicate = _inside_block(stmt.body)
         if isinstance(store, tirx.BufferStore) and is_uniform(predicate, lane, lanes):
-            copy = _vector(name, store, lane, lanes, analyzer)
+            copy = _vector(name, store, lane, lanes, analyzer, step)
             if const_int(predicate) == 1:
                 return copy
             return tirx.IfThenElse(at_lane(predicate, lane, 0), copy, None)
         # not one vector: every element by itself
         stmt = tirx.For(lane, stmt.min, stmt.extent, ForKind.UNROLLED, stmt.body)
     if isinstance(stmt, tirx.BufferStore):
-        return _vector(name, stmt, Var("v", "int32"), 1, analyzer)
+        return _vector(name, stmt, Var("v", "int32"), 1, analyzer, step)
     inner = bodies(stmt)
     if not inner:
         raise LoweringError(f"cannot copy '{name}' by cp.async: a {type(stmt).__name__} is no copy")
-    return with_bodies(stmt, [as_cp_async(name, body, analyzer) for body in inner])
+    return with_bodies(stmt, [as_cp_async(name, body, analyzer, step) for body in inner])
 
 
 def _inside_block(stmt: Stmt) -> tuple[Stmt, Expr]:
@@ -70,7 +78,9 @@ def _inside_block(stmt: Stmt) -> tuple[Stmt, Expr]:
     return block.body, stmt.predicate
 
 
-def _vector(name: str, store: Any, lane: Var, lanes: int, analyzer: Any) -> Stmt:
+def _vector(
+    name: str, store: Any, lane: Var, lanes: int, analyzer: Any, step: Sequence[Var]
+) -> Stmt:
     """The store of elements ``lane`` in ``0 .. lanes - 1`` as one cp.async, or several narrower."""
     loaded = masked_load(store.value)
     if loaded is None or not is_global(loaded[0].source) or not is_shared(store.buffer):
@@ -94,9 +104,8 @@ def _vector(name: str, store: Any, lane: Var, lanes: int, analyzer: Any) -> Stmt
             continue
         rounds = lanes // width
         base = Var("u", "int32")
-        call = _call(
-            store, load, mask, lane, base * width if rounds > 1 else i32(0), width, analyzer
-        )
+        start = base * width if rounds > 1 else i32(0)
+        call = _call(store, load, mask, lane, start, width, analyzer, step)
         if call is None:
             cut = size
             continue
@@ -139,6 +148,7 @@ def _call(
     start: Expr,
     width: int,
     analyzer: Any,
+    step: Sequence[Var],
 ) -> Stmt | None:
     """cp.async of ``width`` elements from ``lane = start``; None when the mask is not a size."""
     element = dtype_bytes(store.buffer.dtype)
@@ -146,7 +156,7 @@ def _call(
     instruction = f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global"
     target = [at_lane(index, lane, start) for index in store.indices]
     source = [at_lane(index, lane, start) for index in load.indices]
-    known = _source_size(load, mask, lane, start, width, source, analyzer)
+    known = _source_size(load, mask, lane, start, width, source, analyzer, step)
     if known is None:
         return None
     source, valid = known
@@ -169,8 +179,9 @@ def _source_size(
     width: int,
     source: list[Expr],
     analyzer: Any,
+    step: Sequence[Var],
 ) -> tuple[list[Expr], Expr | None] | None:
-    """Source indices that stay inside the tensor, and the bytes to read there (None: all).
+    """Source indices, and the bytes to read there (None: all), which lie inside the tensor.
 
     Each conjunct either holds for the whole vector or not, or says that the vector ends at a bound.
     """
@@ -191,13 +202,25 @@ def _source_size(
                     source = _clamp(source, first, load, width)
                     continue
         whole.append(first)
-        source = _clamp(source, first, load, width)
     if not whole and count is None:
         return source, None
     valid = i32(size) if count is None else count * (size // width)
+    if _is_pattern(whole, step):
+        return source, tirx.Select(conjunction(whole), valid, i32(0))
     for part in whole:
+        source = _clamp(source, part, load, width)
         valid = tirx.Select(part, valid, i32(0))
     return source, valid
+
+
+def _is_pattern(whole: Sequence[Expr], step: Sequence[Var]) -> bool:
+    """Whether several conditions change from step to step, as those of a halo do.
+
+    Such a copy reads either all its bytes or none, and where it reads none its address is not used:
+    ptxas makes the size a predicate of the instruction. To clamp each coordinate in each step would
+    cost more than the address itself, and rows would no longer share one.
+    """
+    return sum(uses(part, step) for part in whole) > 1
 
 
 def _is_shared_by(part: Expr, lane: Var, start: Expr, width: int) -> bool:

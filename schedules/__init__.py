@@ -1,12 +1,27 @@
 """Workloads and their un-pipelined schedules.
 
-``Gemm`` says what is computed, ``GemmTile`` how it is tiled, ``schedule_gemm`` gives the schedule.
+``Gemm`` or ``conv2d`` says what is computed, ``GemmTile`` or ``ConvTile`` how it is tiled,
+``schedule_gemm`` or ``schedule_conv`` gives the schedule.
 """
 
 from __future__ import annotations
 
+from .conv import schedule_conv
 from .gemm import schedule_gemm
-from .tiles import GemmTile, default_tile
-from .workloads import Gemm
+from .tiles import ConvTile, GemmTile, default_tile
+from .workloads import Conv, ConvInputGrad, ConvWeightGrad, Gemm, conv1d, conv2d, conv3d
 
-__all__ = ["Gemm", "GemmTile", "default_tile", "schedule_gemm"]
+__all__ = [
+    "Conv",
+    "ConvInputGrad",
+    "ConvTile",
+    "ConvWeightGrad",
+    "Gemm",
+    "GemmTile",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "default_tile",
+    "schedule_conv",
+    "schedule_gemm",
+]

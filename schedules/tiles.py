@@ -1,4 +1,4 @@
-"""The tile of a GEMM: its parameters, what it makes a kernel of, and which one to take.
+"""The tile of a matmul: its parameters, what it makes a kernel of, and which one to take.
 
 A tile is judged by the same model that later fixes the pipeline's depth: ``kernel_info`` says in
 closed form what recognition will find in the scheduled function, ``choose`` plans it.
@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, TypeAlias, overload
 
 from ..cost import choose
 from ..cost.copies import element_bytes
@@ -17,7 +18,7 @@ from ..errors import PipelinerError, WorkloadError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..request import Request
-from .workloads import Gemm
+from .workloads import Contraction, Conv, ConvInputGrad, ConvWeightGrad, Gemm, Operand, can_fold
 
 TILE_EXTENTS: Final = (16, 32, 64, 128, 256)
 
@@ -26,6 +27,9 @@ TILE_K_BYTES: Final = (32, 64, 128)
 
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
+
+
+Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +56,33 @@ class GemmTile:
                 raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
 
 
-def default_tile(gemm: Gemm, machine: Machine) -> GemmTile:
+@dataclass(frozen=True, slots=True)
+class ConvTile(GemmTile):
+    """Parameters of a convolution's schedule; ``m`` is the tile of pixels, ``n`` of channels.
+
+    Where channels are outside the image, M and N change places; for a gradient they are what its
+    ``contraction`` says. ``fold``: reduce over runs of kernel row and channels (a weight gradient:
+    over rows of pixels), see the workload's ``contraction``.
+    """
+
+    fold: bool = False
+
+
+@overload
+def default_tile(workload: Gemm, machine: Machine) -> GemmTile: ...
+@overload
+def default_tile(workload: Convolution, machine: Machine) -> ConvTile: ...
+
+
+def default_tile(workload: Gemm | Convolution, machine: Machine) -> GemmTile:
     """The tile with the least predicted time on ``machine``; among equals, the largest.
 
     Raises WorkloadError when no tile of this workload can be mapped there.
     """
     best: tuple[float, int, GemmTile] | None = None
-    for tile in _candidates(gemm):
+    for what, tile in _candidates(workload):
         try:
-            plan = choose(kernel_info(gemm, tile), machine, Request())
+            plan = choose(_kernel_info(what, tile), machine, Request())
         except PipelinerError:  # an instruction that the workload demands does not fit this tile
             continue
         if not plan.matmuls or plan.predicted_us == 0.0:
@@ -69,33 +91,41 @@ def default_tile(gemm: Gemm, machine: Machine) -> GemmTile:
         if best is None or rank[:2] < best[:2]:
             best = rank
     if best is None:
-        raise WorkloadError(f"cannot tile '{gemm.name}' for {machine.name}: no candidate maps")
+        raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: no candidate maps")
     tile = best[2]
     return replace(tile, group=_group(tile, machine))
 
 
-def stages_transposed(gemm: Gemm, operand: int) -> bool:
+def stages_transposed(what: Contraction, operand: int) -> bool:
     """Whether A (0) or B (1) lies with K outermost in shared memory although not in memory.
 
     An FMA needs neighbouring rows of A and columns of B at one k; four of them come in one load if
     they are neighbours. Copying 4 bytes at a time costs 1 % of the arithmetic of a 128 x 128 tile,
     reading along K a fifth of the speed. Tensor cores read either way.
     """
-    contiguous_k = gemm.layout[operand] == "NT"[operand]
-    return gemm.dtype == "float32" and contiguous_k
+    return what.types.dtype == "float32" and (what.a, what.b)[operand].k_major
 
 
-def is_ragged(gemm: Gemm, tile: GemmTile) -> tuple[bool, bool, bool]:
+def is_ragged(what: Contraction, tile: GemmTile) -> tuple[bool, bool, bool]:
     """Whether the tile leaves a remainder along M (also where M is symbolic), N and K."""
-    return (gemm.m is None or gemm.m % tile.m != 0, gemm.n % tile.n != 0, gemm.k % tile.k != 0)
+    extents = (what.m[1], what.n[1], what.k[1])
+    sizes = (tile.m, tile.n, tile.k)
+    ragged = [extent is None or extent % size != 0 for extent, size in zip(extents, sizes)]
+    return ragged[0], ragged[1], ragged[2]
 
 
-def kernel_info(gemm: Gemm, tile: GemmTile) -> KernelInfo:
-    """What recognition finds in ``schedule_gemm(gemm, tile)``, in closed form."""
-    ragged_m, ragged_n, ragged_k = is_ragged(gemm, tile)
-    m = TYPICAL_M if gemm.m is None else gemm.m
-    a = _copy_info(0, gemm, tile, ragged_m or ragged_k)
-    b = _copy_info(1, gemm, tile, ragged_n or ragged_k)
+def kernel_info(workload: Gemm | Convolution, tile: GemmTile) -> KernelInfo:
+    """What recognition will find in ``workload`` as scheduled with ``tile``, in closed form."""
+    if isinstance(workload, Gemm):
+        return _kernel_info(workload.contraction(), tile)
+    return _kernel_info(workload.contraction(isinstance(tile, ConvTile) and tile.fold), tile)
+
+
+def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
+    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
+    ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
+    a = _copy_info(0, what, tile, ragged_m or ragged_k)
+    b = _copy_info(1, what, tile, ragged_n or ragged_k)
     acc = "acc_pad_local" if ragged_m or ragged_n else "acc_local"
     matmul = MatmulInfo(
         op="matmul_update_o",
@@ -105,79 +135,108 @@ def kernel_info(gemm: Gemm, tile: GemmTile) -> KernelInfo:
         m=tile.m,
         n=tile.n,
         k=tile.k,
-        a_dtype=gemm.storage,
-        b_dtype=gemm.storage,
-        acc_dtype=gemm.accumulator,
-        a_k_major=gemm.layout[0] == "N" and not stages_transposed(gemm, 0),
-        b_k_major=gemm.layout[1] == "T" and not stages_transposed(gemm, 1),
-        instruction=gemm.instruction,
+        a_dtype=what.types.storage,
+        b_dtype=what.types.storage,
+        acc_dtype=what.types.accumulator,
+        a_k_major=what.a.k_major and not stages_transposed(what, 0),
+        b_k_major=what.b.k_major and not stages_transposed(what, 1),
+        instruction=what.types.instruction,
         warps=tile.warps,
         thread_tile=tile.thread_tile,
     )
-    size = element_bytes(gemm.storage)
-    trip = math.ceil(gemm.k / tile.k)
+    size = element_bytes(what.types.storage)
+    trip = math.ceil(k / tile.k) * math.prod(extent or 1 for _, extent in what.steps)
+    names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
     loop = LoopInfo(
-        name="k_0",
+        name=f"{'_'.join(names)}_fused" if what.steps else names[0],
         trip=trip,
         trip_text=str(trip),
         ops=(a, b, matmul),
         rings=tuple((copy.dst, "shared", copy.elements * size) for copy in (a, b)),
     )
-    tiles = math.ceil(m / tile.m) * math.ceil(gemm.n / tile.n)
+    tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
+    lead = math.prod(extent or 1 for _, extent in what.lead)
     return KernelInfo(
-        name=gemm.name,
-        grid=(tiles,) if gemm.batch is None else (gemm.batch, tiles),
+        name=what.name,
+        grid=(lead, tiles) if what.lead else (tiles,),
         threads=0,
         loops=(loop,),
-        accumulators=((acc, "local", tile.m * tile.n * element_bytes(gemm.accumulator)),),
+        accumulators=((acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),),
     )
 
 
-def _copy_info(operand: int, gemm: Gemm, tile: GemmTile, masked: bool) -> CopyInfo:
-    """The copy of the tile of A (0) or B (1) to shared memory."""
-    matrix = (
-        [(gemm.m, tile.m), (gemm.k, tile.k)]
-        if operand == 0
-        else [(gemm.k, tile.k), (gemm.n, tile.n)]
-    )
-    if gemm.layout[operand] == "T":
-        matrix.reverse()
-    (length, rows), (row, columns) = matrix
-    transposed = stages_transposed(gemm, operand)
-    lead = () if gemm.batch is None else (None,)
-    size = None if length is None or row is None else length * row
-    name = "AB"[operand] + ("_pad_shared" if masked else "_shared")
+def _copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> CopyInfo:
+    """The copy of the tile of A (0) or B (1) to shared memory; ``ragged``: it has to be padded."""
+    side = (what.a, what.b)[which]
+    row, column = (tile.m, tile.n)[which], tile.k
+    if not side.k_major:
+        row, column = column, row
+    transposed = stages_transposed(what, which)
+    name = side.name + ("_pad_shared" if ragged else "_shared")
+    # Rows start where the row length and the tile's column offset put them; a transposed row of the
+    # tile is nowhere contiguous in memory.
+    aligned = 1
+    if side.unit is not None and side.contiguous and not transposed:
+        aligned = _power_of_two(math.gcd(side.unit, column))
     return CopyInfo(
         op=name,
-        src="AB"[operand],
+        src=side.param,
         dst=name,
         src_scope="global",
         dst_scope="shared",
-        dtype=gemm.storage,
-        shape=(columns, rows) if transposed else (rows, columns),
-        src_dims=(*lead, *((1, 0) if transposed else (0, 1))),
-        src_strides=(row, 1) if gemm.batch is None else (size, row, 1),
-        # Rows start where the row length and the tile's column offset put them; a transposed row
-        # of the tile is nowhere contiguous in memory.
-        aligned=1 if row is None or transposed else _power_of_two(math.gcd(row, columns)),
-        masked=masked,
+        dtype=what.types.storage,
+        shape=(column, row) if transposed else (row, column),
+        src_dims=_walkers(side, transposed),
+        src_strides=_row_major(side.shape),
+        aligned=aligned,
+        masked=side.masked or ragged,
         bound=False,
     )
 
 
-def _candidates(gemm: Gemm) -> list[GemmTile]:
-    """Tiles no larger than the padded problem, in every direction."""
-    size = element_bytes(gemm.storage)
-    m = TYPICAL_M if gemm.m is None else gemm.m
+def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:
+    """``src_dims`` of the copy; those of a gathered element change together, but for the last."""
+    lead = (None,) * (len(side.shape) - 2)
+    lane = (0 if transposed else 1) if side.contiguous else None
+    return (*lead, (1 - lane if side.tile is None and lane is not None else None), lane)
+
+
+def _row_major(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """Elements between neighbours along each dimension; None: known at run time."""
+    strides: list[int | None] = [1]
+    for extent in reversed(shape[1:]):
+        inner = strides[-1]
+        strides.append(None if extent is None or inner is None else extent * inner)
+    return tuple(reversed(strides))
+
+
+def _candidates(workload: Gemm | Convolution) -> Iterator[tuple[Contraction, GemmTile]]:
+    """Tiles no larger than the padded problem, in every direction, of each form of it."""
+    if isinstance(workload, Gemm):
+        what = workload.contraction()
+        yield from ((what, GemmTile(*extents)) for extents in _extents(what))
+        return
+    for fold in _forms(workload):
+        what = workload.contraction(fold)
+        yield from ((what, ConvTile(*extents, fold=fold)) for extents in _extents(what))
+
+
+def _forms(workload: Convolution) -> tuple[bool, ...]:
+    """Values of ``fold`` to compare, the better of equals first."""
+    if isinstance(workload, ConvWeightGrad):
+        return True, False
+    return (False, True) if isinstance(workload, Conv) and can_fold(workload) else (False,)
+
+
+def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
+    size = element_bytes(what.types.storage)
+    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
     # A SIMT tile is unrolled along K. Eight steps of 128 multiply-adds are 16 KB of code; with
     # sixteen the instruction cache thrashes: 3 to 7 % slower on an H100.
-    depths = [8] if gemm.dtype == "float32" else [bytes_ // size for bytes_ in TILE_K_BYTES]
-    return [
-        GemmTile(*extents)
-        for extents in itertools.product(
-            _up_to(TILE_EXTENTS, m), _up_to(TILE_EXTENTS, gemm.n), _up_to(depths, gemm.k)
-        )
-    ]
+    depths = [8] if what.types.dtype == "float32" else [bytes_ // size for bytes_ in TILE_K_BYTES]
+    yield from itertools.product(
+        _up_to(TILE_EXTENTS, m), _up_to(TILE_EXTENTS, n), _up_to(depths, k)
+    )
 
 
 def _up_to(extents: tuple[int, ...] | list[int], size: int) -> list[int]:

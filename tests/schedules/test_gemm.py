@@ -129,7 +129,7 @@ def test_tiles_are_exact_and_live_inside_the_k_loop(case):
 
 def test_an_fp32_operand_contiguous_along_k_is_staged_transposed():
     gemm, tile = Gemm(64, 64, 16, dtype="fp32", layout="NN"), GemmTile(32, 64, 8)
-    assert [stages_transposed(gemm, operand) for operand in (0, 1)] == [True, False]
+    assert [stages_transposed(gemm.contraction(), operand) for operand in (0, 1)] == [True, False]
     a, b, matmul = kernel_info(gemm, tile).loops[0].ops
     assert (a.shape, a.src_dims) == ((8, 32), (1, 0))
     assert (b.shape, b.src_dims) == ((8, 64), (0, 1))

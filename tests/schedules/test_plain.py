@@ -52,7 +52,7 @@ def code(path):
     )
 
 
-@pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: path.name)
+@pytest.mark.parametrize("path", SCHEDULES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_no_schedule_names_a_mechanism(path):
     assert not MECHANISMS.findall(code(path))
 

@@ -1,0 +1,14 @@
+"""The un-pipelined schedules of convolutions and their gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from .matmul import schedule_contraction
+from .tiles import ConvTile
+from .workloads import Conv, ConvInputGrad, ConvWeightGrad
+
+
+def schedule_conv(conv: Conv | ConvInputGrad | ConvWeightGrad, tile: ConvTile) -> Any:
+    """``conv`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc."""
+    return schedule_contraction(conv.contraction(tile.fold), tile)

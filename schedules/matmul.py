@@ -1,0 +1,132 @@
+"""The un-pipelined schedule of everything that is a matmul: tiles, a grid, copies. Nothing else.
+
+    for blockIdx.z in lead:                  # batch, groups
+      for blockIdx.x in tiles:               # grouped: neighbours share operands in the L2 cache
+        acc: local tile of BM x BN = 0
+        for step in steps x (K / BK):        # some channels of one kernel position
+          A_shared = A[tile]                 # a plain box copy, zero outside A
+          B_shared = B[tile]
+          acc += A_shared * B_shared         # a plain matmul over one tile
+        C[tile] = epilogue(acc)              # guarded at ragged edges
+
+Nothing is bound to threads: who copies and multiplies, with which instruction and how far ahead
+belongs to the passes. Sizes that tiles do not divide are padded inside the copies: a padded read is
+zero, a padded write does not happen. A gathered operand is read through its pattern of access by
+the copy itself. A float32 operand that is contiguous along K is transposed on its way to shared
+memory, where a thread of an FMA kernel then finds its operands side by side.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tvm import s_tir
+
+from ..errors import WorkloadError
+from .tiles import GemmTile, is_ragged, stages_transposed
+from .workloads import INSTRUCTION, MATMUL, Contraction
+
+MAX_GRID_Z: Final = 65535  # CUDA C++ Programming Guide, technical specifications
+
+
+def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) -> Any:
+    """``what`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc.
+
+    ``func``: its function with elementwise blocks added after the ``store`` block; default its own.
+    """
+    _check_lead(what)
+    sch = s_tir.Schedule(what.function() if func is None else func)
+    matmul = sch.get_sblock(MATMUL)
+    operands = _stage_operands(sch, matmul, what, tile)
+    store = _inline_epilogue(sch, matmul)
+
+    loops = sch.get_loops(matmul)
+    lead, (i, j), (*outer, k) = _cut(loops, len(what.lead), len(what.lead) + 2)
+    i_tile, i_in = sch.split(i, [None, tile.m])
+    j_tile, j_in = sch.split(j, [None, tile.n])
+    k_tile, k_in = sch.split(k, [None, tile.k])
+    sch.reorder(*lead, i_tile, j_tile, *outer, k_tile, i_in, j_in, k_in)
+    step = sch.fuse(*outer, k_tile) if outer else k_tile
+    if lead:
+        sch.bind(sch.fuse(*lead) if len(lead) > 1 else lead[0], "blockIdx.z")
+    cta = _rasterise(sch, i_tile, j_tile, tile.group)
+    sch.bind(cta, "blockIdx.x")
+
+    sch.reverse_compute_at(store, cta)
+    sch.set_scope(matmul, 0, "local")
+    for operand in operands:
+        sch.compute_at(operand, step)
+    sch.decompose_reduction(matmul, step)
+    update = sch.blockize(i_in)
+    sch.annotate(update, INSTRUCTION, what.types.instruction)
+    if tile.warps is not None:
+        sch.annotate(update, "pipeliner.warps", list(tile.warps))
+    if tile.thread_tile is not None:
+        sch.annotate(update, "pipeliner.thread_tile", list(tile.thread_tile))
+    return sch
+
+
+def _check_lead(what: Contraction) -> None:
+    count = 1
+    for _, extent in what.lead:
+        count *= extent or 1
+    if count > MAX_GRID_Z:
+        word = "batch" if what.steps == () else "groups"
+        raise WorkloadError(f"cannot launch {word} {count}: blockIdx.z ends at {MAX_GRID_Z}")
+
+
+def _cut(items: list[Any], *places: int) -> list[list[Any]]:
+    """``items`` in pieces that begin at ``places``."""
+    starts = (0, *places)
+    return [items[start:end] for start, end in zip(starts, (*places, len(items)))]
+
+
+def _stage_operands(sch: Any, matmul: Any, what: Contraction, tile: GemmTile) -> list[Any]:
+    """The copies of A and B to shared memory: what they gather and pad is part of them."""
+    if any(is_ragged(what, tile)):
+        ones = [1] * len(what.lead), [1] * len(what.steps)
+        sch.pad_einsum(matmul, [*ones[0], tile.m, tile.n, *ones[1], tile.k])
+    copies = []
+    for operand in (0, 1):
+        copy = sch.cache_read(matmul, operand, "shared")
+        while sources := sch.get_producers(copy):
+            sch.compute_inline(sources[0])
+        if stages_transposed(what, operand):
+            sch.transform_layout(copy, ("write", 0), _transpose_matrix)
+        copies.append(copy)
+    return copies
+
+
+def _transpose_matrix(*indices: Any) -> list[Any]:
+    *lead, row, column = indices
+    return [*lead, column, row]
+
+
+def _inline_epilogue(sch: Any, matmul: Any) -> Any:
+    """The last block after the matmul, with every block between the two inlined into it."""
+    (block,) = sch.get_consumers(matmul)
+    while following := sch.get_consumers(block):
+        sch.compute_inline(block)
+        (block,) = following
+    return block
+
+
+def _rasterise(sch: Any, i_tile: Any, j_tile: Any, group: int) -> Any:
+    """One loop over tiles in which ``group`` rows of tiles are walked column by column.
+
+    CTAs that run at the same time then read about as many rows of A as columns of B, which halves
+    and more what L2 must deliver of each. Groups are of equal size, so nothing needs a guard; a
+    symbolic number of rows is walked in groups of columns instead.
+    """
+    rows, columns = sch.get(i_tile).extent, sch.get(j_tile).extent
+    if hasattr(rows, "value"):
+        outer, inner = sch.split(i_tile, [None, _divisor(int(rows.value), group)])
+        sch.reorder(outer, j_tile, inner)
+        return sch.fuse(outer, j_tile, inner)
+    outer, inner = sch.split(j_tile, [None, _divisor(int(columns.value), group)])
+    sch.reorder(outer, i_tile, inner)
+    return sch.fuse(outer, i_tile, inner)
+
+
+def _divisor(extent: int, at_most: int) -> int:
+    return max(size for size in range(1, min(extent, at_most) + 1) if extent % size == 0)

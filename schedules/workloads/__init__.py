@@ -1,0 +1,33 @@
+"""Workloads: what is computed, as a plain PrimFunc with no schedule in it.
+
+A workload is a value: sizes, types and layouts. ``function()`` gives its TensorIR, ``reference()``
+what it must compute, so that whoever schedules or checks it needs nothing else.
+"""
+
+from __future__ import annotations
+
+from .contraction import INSTRUCTION, MATMUL, STORE, Contraction, Operand
+from .conv import Conv, can_fold, conv1d, conv2d, conv3d
+from .dtypes import DTYPES, Types, numpy_dtype
+from .gemm import LAYOUTS, Gemm
+from .gradients import ConvInputGrad, ConvWeightGrad
+
+__all__ = [
+    "DTYPES",
+    "INSTRUCTION",
+    "LAYOUTS",
+    "MATMUL",
+    "STORE",
+    "Contraction",
+    "Conv",
+    "ConvInputGrad",
+    "ConvWeightGrad",
+    "Gemm",
+    "Operand",
+    "Types",
+    "can_fold",
+    "conv1d",
+    "conv2d",
+    "conv3d",
+    "numpy_dtype",
+]

@@ -1,0 +1,236 @@
+"""A workload seen as a matmul: what its function is built from, and what its tiles are made of.
+
+    C[lead, m, n] = sum over steps and k of A[lead, steps, m, k] * B[lead, steps, k, n]
+
+``lead``: independent matmuls (batch, groups). ``steps``: reduced one at a time, never mixed in a
+tile (the positions of a convolution's kernel), while tiles cut ``m``, ``n`` and ``k``. An operand
+is a matrix in memory or is *gathered*: a block of its own says, for each element, which element of
+a tensor it is and under which conditions it is zero instead. That block becomes the copy to shared
+memory; it is never written as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+import tvm
+from tvm import tirx
+from tvm.ir import Var
+
+from ...passes.ir import block, buffer, i32
+from .blocks import all_of, cast, grid
+from .dtypes import Types
+from .epilogue import BIAS, RESIDUAL, apply
+
+MATMUL: Final = "matmul"
+"""Name of the reduction block of every matmul-like workload."""
+
+STORE: Final = "store"
+"""Name of the block that writes a workload's output from its accumulator."""
+
+INSTRUCTION: Final = "pipeliner.mma"
+"""Annotation of a matmul block: which instruction it may become (auto, simt, mma)."""
+
+Axis: TypeAlias = "tuple[str, int | None]"
+"""Name and extent; None: known at run time."""
+
+Coordinates: TypeAlias = "dict[str, Any]"
+"""The value of each axis, by its name."""
+
+Element: TypeAlias = "tuple[list[Any], list[Any]]"
+"""Indices into a tensor, and the conditions outside which the element is zero."""
+
+
+@dataclass(frozen=True, slots=True)
+class Operand:
+    """One side of the matmul: the parameter it is read from, and how.
+
+    ``tile``: name of the gathered operand, None where the parameter is the matrix itself.
+    ``k_major``: whether K is its contiguous dimension. ``contiguous``: whether rows of a tile lie
+    contiguous in memory. ``unit``: elements that divide where any row starts, whatever the tile
+    (None: nothing known). ``masked``: whether elements outside the tensor are read as zero.
+    """
+
+    param: str
+    shape: tuple[int | None, ...]
+    k_major: bool
+    element: Callable[[Coordinates], Element]
+    tile: str | None = None
+    contiguous: bool = True
+    unit: int | None = None
+    masked: bool = False
+
+    @property
+    def name(self) -> str:
+        """The tensor that the matmul reads."""
+        return self.param if self.tile is None else self.tile
+
+
+@dataclass(frozen=True, slots=True)
+class Contraction:
+    """One matmul, with all that its function needs.
+
+    ``place``: where element (lead, m, n) is stored in the output; ``channel``: its index into a
+    bias of ``channels`` values. ``is_exchanged``: B's parameter comes before A's.
+    """
+
+    name: str
+    types: Types
+    lead: tuple[Axis, ...]
+    m: Axis
+    n: Axis
+    steps: tuple[Axis, ...]
+    k: Axis
+    a: Operand
+    b: Operand
+    out: tuple[str, tuple[int | None, ...]]
+    place: Callable[[Coordinates], list[Any]]
+    channel: Callable[[Coordinates], Any]
+    channels: int
+    epilogue: tuple[str, ...] = ()
+    is_exchanged: bool = False
+
+    def exchanged(self) -> Contraction:
+        """The transposed matmul: M and N change places, and so do the operands."""
+        return replace(
+            self, m=self.n, n=self.m, a=self.b, b=self.a, is_exchanged=not self.is_exchanged
+        )
+
+    def axes(self, operand: int) -> tuple[Axis, ...]:
+        """Dimensions of A (0) or B (1) as the matmul reads it."""
+        side, row = (self.a, self.m) if operand == 0 else (self.b, self.n)
+        matrix = (row, self.k) if side.k_major else (self.k, row)
+        return (*self.lead, *self.steps, *matrix)
+
+    def function(self) -> Any:
+        """The PrimFunc: gathered operands, block ``matmul``, the epilogue's blocks, ``store``."""
+        return _Builder(self).function()
+
+
+class _Builder:
+    """The blocks of one contraction, in order, and the buffers between them."""
+
+    def __init__(self, what: Contraction) -> None:
+        self._what = what
+        self._open: dict[str, Var] = {}  # extents known at run time
+        self._allocated: list[Any] = []
+        self._stmts: list[Any] = []
+
+    def function(self) -> Any:
+        what = self._what
+        operands = [self._operand(which) for which in (0, 1)]
+        sums = self._matmul([read for _, read in operands])
+        extras = [self._extra(step) for step in what.epilogue if step in (BIAS, RESIDUAL)]
+        out = self._param(what.out[0], what.out[1], what.types.out)
+        self._store(self._epilogue(sums, extras), out)
+        attrs = {"global_symbol": what.name, "s_tir": True, "tirx.noalias": True}
+        root = block("root", tirx.SeqStmt(self._stmts), self._allocated)
+        inputs = [param for param, _ in operands]
+        params = [*(reversed(inputs) if what.is_exchanged else inputs), *extras, out]
+        return tirx.PrimFunc(params, root, attrs=tvm.ir.make_node("ir.DictAttrs", **attrs))
+
+    def _extent(self, axis: Axis) -> Any:
+        name, extent = axis
+        if extent is not None:
+            return i32(extent)
+        return self._open.setdefault(name, Var("m", "int32"))
+
+    def _param(self, name: str, shape: Sequence[int | None], dtype: str) -> Any:
+        rows = self._what.m  # the only axis that may be open
+        extents = [self._extent(rows) if size is None else i32(size) for size in shape]
+        return buffer(extents, dtype, name, "global")
+
+    def _between(self, name: str, axes: Sequence[Axis], dtype: str) -> Any:
+        """A tensor that only the blocks of this function see."""
+        made = buffer([self._extent(axis) for axis in axes], dtype, name, "global")
+        self._allocated.append(made)
+        return made
+
+    def _grid(self, name: str, axes: Sequence[Axis], reduced: int, body: Any, **hints: Any) -> None:
+        named = [(axis, self._extent((axis, extent))) for axis, extent in axes]
+        self._stmts.append(grid(name, named, reduced, body, hints.get("annotations")))
+
+    def _operand(self, which: int) -> tuple[Any, Callable[[Coordinates], Any]]:
+        """The parameter, and how the matmul reads an element of the operand."""
+        side = (self._what.a, self._what.b)[which]
+        param = self._param(side.param, side.shape, self._what.types.storage)
+        if side.tile is None:
+            return param, lambda at: tirx.BufferLoad(param, side.element(at)[0])
+        axes = self._what.axes(which)
+        gathered = self._between(side.tile, axes, self._what.types.storage)
+
+        def gather(values: Sequence[Any]) -> tuple[Any, None]:
+            indices, conditions = side.element(_coordinates(axes, values))
+            value = tirx.BufferLoad(param, indices)
+            if conditions:
+                zero = tirx.const(0, self._what.types.storage)
+                value = tirx.if_then_else(all_of(conditions), value, zero)
+            return tirx.BufferStore(gathered, value, list(values)), None
+
+        self._grid(side.tile, axes, 0, gather)
+        return param, lambda at: tirx.BufferLoad(gathered, [at[axis] for axis, _ in axes])
+
+    def _matmul(self, reads: Sequence[Callable[[Coordinates], Any]]) -> Any:
+        what = self._what
+        accumulator = what.types.accumulator
+        results = (*what.lead, what.m, what.n)
+        axes = (*results, *what.steps, what.k)
+        sums = self._between("acc", results, accumulator)
+
+        def multiply(values: Sequence[Any]) -> tuple[Any, Any]:
+            out = list(values[: len(results)])
+            at = _coordinates(axes, values)
+            product = cast(reads[0](at), accumulator) * cast(reads[1](at), accumulator)
+            zero = tirx.BufferStore(sums, tirx.const(0, accumulator), out)
+            return tirx.BufferStore(sums, tirx.BufferLoad(sums, out) + product, out), zero
+
+        hint = what.types.instruction
+        annotations = {} if hint == "auto" else {INSTRUCTION: hint}
+        reduced = len(what.steps) + 1
+        self._grid(MATMUL, axes, reduced, multiply, annotations=annotations)
+        return sums
+
+    def _extra(self, step: str) -> Any:
+        shape = (self._what.channels,) if step == BIAS else self._what.out[1]
+        return self._param(step, shape, self._what.types.out)
+
+    def _epilogue(self, sums: Any, extras: Sequence[Any]) -> Any:
+        """The last of the tensors that the steps make of ``sums``."""
+        inputs = iter(extras)
+        for step in self._what.epilogue:
+            sums = self._step(step, sums, next(inputs) if step in (BIAS, RESIDUAL) else None)
+        return sums
+
+    def _step(self, step: str, sums: Any, extra: Any) -> Any:
+        """The tensor that ``step`` makes of ``sums`` and its input."""
+        what = self._what
+        axes = (*what.lead, what.m, what.n)
+        made = self._between(f"after_{step}", axes, what.types.accumulator)
+
+        def body(values: Sequence[Any]) -> tuple[Any, None]:
+            operand = None
+            if extra is not None:
+                at = _coordinates(axes, values)
+                where = [what.channel(at)] if step == BIAS else what.place(at)
+                operand = cast(tirx.BufferLoad(extra, where), what.types.accumulator)
+            value = apply(step, tirx.BufferLoad(sums, list(values)), operand)
+            return tirx.BufferStore(made, value, list(values)), None
+
+        self._grid(step, axes, 0, body)
+        return made
+
+    def _store(self, sums: Any, out: Any) -> None:
+        axes = (*self._what.lead, self._what.m, self._what.n)
+
+        def body(values: Sequence[Any]) -> tuple[Any, None]:
+            value = cast(tirx.BufferLoad(sums, list(values)), self._what.types.out)
+            place = self._what.place(_coordinates(axes, values))
+            return tirx.BufferStore(out, value, place), None
+
+        self._grid(STORE, axes, 0, body)
+
+
+def _coordinates(axes: Sequence[Axis], values: Sequence[Any]) -> Coordinates:
+    return {name: value for (name, _), value in zip(axes, values, strict=True)}

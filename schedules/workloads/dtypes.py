@@ -1,0 +1,122 @@
+"""Types of a workload: what is stored, what it is summed in, what is written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, Final
+
+import ml_dtypes
+import numpy as np
+
+from ...errors import WorkloadError
+
+INT_RANGE: Final = (-8, 8)
+"""Random integer operands lie in this half-open range: sums of thousands of products are exact."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Type:
+    storage: str
+    accumulators: tuple[str, ...]
+    outputs: tuple[str, ...]
+    instruction: str = "auto"
+
+
+# The first accumulator and the first output are the defaults. tf32 is a way to multiply, not to
+# store: its operands are float32 in memory, so only the annotation tells it from fp32.
+_TYPES: Final = {
+    "float32": _Type("float32", ("float32",), ("float32",)),
+    "tfloat32": _Type("float32", ("float32",), ("float32",), instruction="mma"),
+    "float16": _Type("float16", ("float32", "float16"), ("float16", "float32")),
+    "bfloat16": _Type("bfloat16", ("float32",), ("bfloat16", "float32")),
+    "int8": _Type("int8", ("int32",), ("int32", "int8")),
+}
+
+_ALIASES: Final = {
+    "fp32": "float32",
+    "tf32": "tfloat32",
+    "fp16": "float16",
+    "half": "float16",
+    "bf16": "bfloat16",
+}
+
+DTYPES: Final = tuple(_TYPES)
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """The types of one workload, complete.
+
+    ``dtype``: how operands multiply. ``storage``: how they lie in memory. ``instruction``: the
+    ``pipeliner.mma`` annotation of the matmul block.
+    """
+
+    dtype: str
+    storage: str
+    accumulator: str
+    out: str
+    instruction: str
+
+    @property
+    def suffix(self) -> str:
+        """What tells these types apart in a kernel's name: ``float16_out_float32``."""
+        kind = _TYPES[self.dtype]
+        parts = [self.dtype]
+        if self.accumulator != kind.accumulators[0]:
+            parts.append(f"acc_{self.accumulator}")
+        if self.out != kind.outputs[0]:
+            parts.append(f"out_{self.out}")
+        return "_".join(parts)
+
+
+def resolve(dtype: str, accumulator: str, out: str) -> Types:
+    """The types that these names (empty: the default) stand for; WorkloadError where none do."""
+    name = _ALIASES.get(dtype, dtype)
+    if name not in _TYPES:
+        raise WorkloadError(f"expected dtype to be one of {listed(DTYPES)}, not {dtype!r}")
+    kind = _TYPES[name]
+    accumulator = _ALIASES.get(accumulator, accumulator) or kind.accumulators[0]
+    out = _ALIASES.get(out, out) or kind.outputs[0]
+    if accumulator not in kind.accumulators:
+        raise WorkloadError(
+            f"cannot accumulate {name} in {accumulator!r}: "
+            f"expected one of {listed(kind.accumulators)}"
+        )
+    if out not in (accumulator, *kind.outputs):
+        raise WorkloadError(
+            f"cannot store {name} matmul as {out!r}: "
+            f"expected one of {listed(dict.fromkeys((accumulator, *kind.outputs)))}"
+        )
+    return Types(name, kind.storage, accumulator, out, kind.instruction)
+
+
+def numpy_dtype(name: str) -> Any:
+    """The numpy type of a TVM type; bfloat16 is ml_dtypes', which TVM depends on."""
+    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+
+
+def random_array(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    """Standard normal values, or integers uniform over -8..7."""
+    if dtype.startswith("int"):
+        return rng.integers(*INT_RANGE, shape, dtype=np.dtype(dtype))
+    return rng.standard_normal(shape).astype(numpy_dtype(dtype))
+
+
+def exact(array: Any) -> Any:
+    """``array`` in float64, or in int64 where it holds integers."""
+    return array.astype(np.int64 if array.dtype.kind == "i" else np.float64)
+
+
+def check_extent(name: str, value: object, *, optional: bool = False, least: int = 1) -> None:
+    """WorkloadError unless ``value`` is an integer of at least ``least`` (or an allowed None)."""
+    if value is None and optional:
+        return
+    if type(value) is not int or value < least:
+        kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
+        raise WorkloadError(f"expected {name} to be {kind}, not {value!r}")
+
+
+def listed(names: Iterable[str]) -> str:
+    """``a, b, c``."""
+    return ", ".join(names)

@@ -1,0 +1,90 @@
+"""What happens to the sums of a matmul before they are stored: bias, residual, activation.
+
+Each step is a block of its own behind the matmul, in the accumulator's type; the schedule folds
+them into the store. ``bias`` adds a value for each output channel (column of C), ``residual`` a
+tensor of the output's shape; both are inputs of the output's type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+from tvm import tirx
+
+from ...errors import WorkloadError
+from .dtypes import Types, listed
+
+BIAS: Final = "bias"
+RESIDUAL: Final = "residual"
+
+_erf = np.vectorize(math.erf, otypes=[np.float64])
+
+
+def _half(value: Any, dtype: str) -> Any:
+    return value * tirx.const(0.5, dtype)
+
+
+_ACTIVATIONS: Final[dict[str, Callable[[Any, str], Any]]] = {
+    "relu": lambda x, dtype: tirx.max(x, tirx.const(0, dtype)),
+    "gelu": lambda x, dtype: (
+        _half(x, dtype) * (tirx.const(1, dtype) + tirx.erf(x * tirx.const(math.sqrt(0.5), dtype)))
+    ),
+    "silu": lambda x, dtype: x * tirx.sigmoid(x),
+}
+
+_REFERENCES: Final[dict[str, Callable[[Any], Any]]] = {
+    "relu": lambda x: np.maximum(x, 0),
+    "gelu": lambda x: 0.5 * x * (1 + _erf(x * math.sqrt(0.5))),
+    "silu": lambda x: x / (1 + np.exp(-x)),
+}
+
+STEPS: Final = (BIAS, RESIDUAL, *_ACTIVATIONS)
+
+LIPSCHITZ: Final = 1.13
+"""The most that an error of the sum grows in one activation: gelu's largest slope."""
+
+
+def check_epilogue(steps: Sequence[str], types: Types) -> None:
+    """WorkloadError where a step is unknown, comes twice or makes no sense for the types."""
+    for step in steps:
+        if step not in STEPS:
+            raise WorkloadError(f"expected epilogue to be of {listed(STEPS)}, not {step!r}")
+        if step in ("gelu", "silu") and types.accumulator.startswith("int"):
+            raise WorkloadError(f"cannot apply {step} to sums in {types.accumulator}")
+    if len(set(steps)) < len(steps):
+        raise WorkloadError(f"expected each epilogue step once, got {listed(steps)}")
+
+
+def extra_shapes(
+    steps: Sequence[str], channels: int, out: tuple[int, ...]
+) -> tuple[tuple[int, ...], ...]:
+    """Shapes of the inputs that the steps add, in their order."""
+    shapes = {BIAS: (channels,), RESIDUAL: out}
+    return tuple(shapes[step] for step in steps if step in shapes)
+
+
+def apply(step: str, value: Any, operand: Any) -> Any:
+    """TensorIR: ``value`` after ``step``; ``operand``: the step's input, already of its type."""
+    activation = _ACTIVATIONS.get(step)
+    if activation is not None:
+        return activation(value, str(value.ty.dtype))
+    return value + operand
+
+
+def reference(steps: Sequence[str], sums: Any, extras: Sequence[Any]) -> Any:
+    """numpy: the sums after all steps; biases and residuals broadcast against the sums."""
+    operands = iter(extras)
+    for step in steps:
+        sums = _REFERENCES[step](sums) if step in _REFERENCES else sums + next(operands)
+    return sums
+
+
+def magnitude(steps: Sequence[str], sums: Any, extras: Sequence[Any]) -> Any:
+    """``sums`` of absolute products made a bound of what the steps add and how errors grow."""
+    operands = iter(extras)
+    for step in steps:
+        sums = sums * LIPSCHITZ if step in _REFERENCES else sums + abs(next(operands))
+    return sums

@@ -1,0 +1,167 @@
+"""The matmul itself."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ...errors import WorkloadError
+from . import epilogue as steps
+from .contraction import Axis, Contraction, Operand
+from .dtypes import Types, check_extent, exact, listed, random_array, resolve
+
+LAYOUTS: Final = ("NN", "NT", "TN", "TT")
+
+
+@dataclass(frozen=True, slots=True)
+class Gemm:
+    """``C[m, n] = sum over k of A[m, k] * B[k, n]``, optionally for each of ``batch`` matrices.
+
+    ``layout``: one letter for each operand, as in BLAS: ``N`` stores it as written above, ``T``
+    transposed; so in ``NT`` the contiguous dimension of both operands is K. ``m=None`` leaves M to
+    run time. ``dtype``: type of the operands (``float32``, ``tfloat32``, ``float16``, ``bfloat16``,
+    ``int8``, or a short form such as ``fp16``); ``tfloat32`` reads float32 and multiplies on tensor
+    cores. ``accumulator`` and ``out`` default to the widest accumulator and to the operands' type
+    (int8: int32). ``epilogue``: what is done to the sums before they are stored, in order: ``bias``
+    (one value for each column), ``residual`` (a matrix like C), ``relu``, ``gelu``, ``silu``.
+    WorkloadError names what makes no sense.
+    """
+
+    m: int | None
+    n: int
+    k: int
+    batch: int | None = None
+    dtype: str = "float16"
+    layout: str = "NT"
+    accumulator: str = ""
+    out: str = ""
+    epilogue: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Resolve the defaults and refuse what makes no sense."""
+        types = resolve(self.dtype, self.accumulator, self.out)
+        if self.layout not in LAYOUTS:
+            raise WorkloadError(
+                f"expected layout to be one of {listed(LAYOUTS)}, not {self.layout!r}"
+            )
+        for name in ("m", "n", "k", "batch"):
+            check_extent(name, getattr(self, name), optional=name in ("m", "batch"))
+        object.__setattr__(self, "epilogue", tuple(self.epilogue))
+        steps.check_epilogue(self.epilogue, types)
+        for name in ("dtype", "accumulator", "out"):
+            object.__setattr__(self, name, getattr(types, name))
+
+    @property
+    def types(self) -> Types:
+        """Everything about its types."""
+        return resolve(self.dtype, self.accumulator, self.out)
+
+    @property
+    def name(self) -> str:
+        """A C identifier that tells workloads apart: the kernel's name."""
+        batch = f"b{self.batch}_" if self.batch else ""
+        m = "m" if self.m is None else self.m
+        tail = "_".join((self.types.suffix, self.layout.lower(), *self.epilogue))
+        return f"gemm_{batch}{m}x{self.n}x{self.k}_{tail}"
+
+    @property
+    def title(self) -> str:
+        """In words: ``fp16 GEMM 4096 x 4096 x 4096 NT``."""
+        batch = f"{self.batch} x " if self.batch else ""
+        out = "" if self.out == self.dtype else f" -> {self.out}"
+        after = "".join(f" + {step}" for step in self.epilogue)
+        return f"{self.dtype}{out} GEMM {batch}{self.m} x {self.n} x {self.k} {self.layout}{after}"
+
+    @property
+    def storage(self) -> str:
+        """Type of an operand in memory."""
+        return self.types.storage
+
+    @property
+    def instruction(self) -> str:
+        """The ``pipeliner.mma`` annotation of its matmul block."""
+        return self.types.instruction
+
+    def flops(self, m: int | None = None) -> int:
+        """Multiplications and additions; ``m`` is needed where the workload leaves it open."""
+        return 2 * (self.batch or 1) * self._m(m) * self.n * self.k
+
+    def shapes(self, m: int | None = None) -> tuple[tuple[int, ...], ...]:
+        """Shapes of A, B, what the epilogue reads, and C in memory."""
+        rows = self._m(m)
+        lead = () if self.batch is None else (self.batch,)
+        a = (rows, self.k) if self.layout[0] == "N" else (self.k, rows)
+        b = (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k)
+        c = (*lead, rows, self.n)
+        return (*lead, *a), (*lead, *b), *steps.extra_shapes(self.epilogue, self.n, c), c
+
+    def inputs(self, seed: int = 0, m: int | None = None) -> tuple[Any, ...]:
+        """Inputs with standard normal values (integers: uniform over -8..7), as numpy arrays."""
+        rng = np.random.default_rng(seed)
+        a, b, *extras, _ = self.shapes(m)
+        operands = [random_array(rng, shape, self.storage) for shape in (a, b)]
+        return (*operands, *[random_array(rng, shape, self.out) for shape in extras])
+
+    def reference(self, a: Any, b: Any, *extras: Any) -> Any:
+        """The exact result for the inputs as stored: float64, or int64 for integers."""
+        return steps.reference(self.epilogue, self._product(a, b), [exact(x) for x in extras])
+
+    def magnitude(self, a: Any, b: Any, *extras: Any) -> Any:
+        """What rounding errors are relative to: ``sum(|a| |b|)`` and what the epilogue adds."""
+        wide = [abs(x.astype(np.float64)) for x in (a, b, *extras)]
+        return steps.magnitude(self.epilogue, self._product(*wide[:2]), wide[2:])
+
+    def contraction(self) -> Contraction:
+        """This workload as a matmul of matrices in memory."""
+        lead: tuple[Axis, ...] = () if self.batch is None else (("b", self.batch),)
+        shapes: list[tuple[int | None, ...]] = [
+            (self.m, self.k) if self.layout[0] == "N" else (self.k, self.m),
+            (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k),
+        ]
+        batch = () if self.batch is None else (self.batch,)
+        operands = []
+        for which, (param, row) in enumerate((("A", "i"), ("B", "j"))):
+            k_major = self.layout[which] == "NT"[which]
+            names = [*(axis for axis, _ in lead), *((row, "k") if k_major else ("k", row))]
+            operands.append(
+                Operand(
+                    param,
+                    (*batch, *shapes[which]),
+                    k_major,
+                    lambda at, names=names: ([at[name] for name in names], []),  # type: ignore[misc]
+                    unit=shapes[which][1],
+                )
+            )
+        return Contraction(
+            name=self.name,
+            types=self.types,
+            lead=lead,
+            m=("i", self.m),
+            n=("j", self.n),
+            steps=(),
+            k=("k", self.k),
+            a=operands[0],
+            b=operands[1],
+            out=("C", (*batch, self.m, self.n)),
+            place=lambda at: [*(at[name] for name, _ in lead), at["i"], at["j"]],
+            channel=lambda at: at["j"],
+            channels=self.n,
+            epilogue=self.epilogue,
+        )
+
+    def function(self) -> Any:
+        """The PrimFunc: a reduction block ``matmul`` into an accumulator, then block ``store``."""
+        return self.contraction().function()
+
+    def _product(self, a: Any, b: Any) -> Any:
+        left = exact(a) if self.layout[0] == "N" else exact(a).swapaxes(-1, -2)
+        right = exact(b) if self.layout[1] == "N" else exact(b).swapaxes(-1, -2)
+        return left @ right
+
+    def _m(self, m: int | None) -> int:
+        rows = self.m if m is None else m
+        if rows is None:
+            raise WorkloadError(f"expected a value for m: '{self.name}' leaves it to run time")
+        return rows
