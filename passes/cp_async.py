@@ -126,18 +126,15 @@ def _vector(
 def _aligned(buf: Any, indices: Sequence[Expr], lane: Var, lanes: int, analyzer: Any) -> int:
     """Elements that provably divide where the vector starts; 1 when it is not contiguous."""
     start = offset(buf, indices)
-    if lanes > 1 and not _is_run(buf, indices, lane, lanes, analyzer):
+    if lanes > 1 and not _is_run(buf, indices, lane, analyzer):
         return 1
     base = analyzer.simplify(at_lane(start, lane, 0))
     return min(alignment(base, analyzer), max(1, int(buf.data_alignment) // dtype_bytes(buf.dtype)))
 
 
-def _is_run(buf: Any, indices: Sequence[Expr], lane: Var, lanes: int, analyzer: Any) -> bool:
-    if any(uses(index, [lane]) for index in indices[:-1]):
-        return False
-    known = affine(analyzer.simplify(indices[-1]), [lane])
-    step = const_int(buf.strides[-1]) if len(buf.strides) else 1
-    return known is not None and known.coefficients == {lane: 1} and step == 1
+def _is_run(buf: Any, indices: Sequence[Expr], lane: Var, analyzer: Any) -> bool:
+    known = affine(analyzer.simplify(offset(buf, indices)), [lane])
+    return known is not None and known.coefficients == {lane: 1}
 
 
 def _call(
@@ -230,9 +227,10 @@ def _is_shared_by(part: Expr, lane: Var, start: Expr, width: int) -> bool:
     ``lane // 4``.
     """
     inner = Var(str(lane.name), "int32")
+    here = at_lane(part, lane, start + inner)
     analyzer = sym.Analyzer()
     analyzer.bind(inner, tvm.ir.Range(0, width))
-    return not uses(analyzer.simplify(at_lane(part, lane, start + inner)), [inner])
+    return is_uniform(here, inner, width) or not uses(analyzer.simplify(here), [inner])
 
 
 def _upper_bound(part: Expr, lane: Var) -> Expr | None:

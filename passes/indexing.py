@@ -13,7 +13,7 @@ from typing import Any, Final
 
 from tvm import sym, tirx
 
-from .ir import Buffer, Expr, Var, const_int, i32, substitute, uses
+from .ir import Buffer, Expr, Var, const_int, i32, simplify, substitute, uses, walk
 
 UNBOUNDED_ALIGNMENT: Final = 1 << 20
 """What divides zero: more than any vector needs."""
@@ -53,11 +53,22 @@ def strides(buf: Buffer) -> list[Expr]:
 
 
 def offset(buf: Buffer, indices: Sequence[Expr]) -> Expr:
-    """The flat element offset of an access, the buffer's own offset included."""
+    """The flat element offset of an access, the buffer's own offset included.
+
+    Quotients and remainders of one position over neighbouring dimensions are put together again.
+    """
     total: Expr = i32(0)
     for index, stride in zip(indices, strides(buf)):
         total = total + index * stride
-    return total + buf.elem_offset if const_int(buf.elem_offset) != 0 else total
+    if const_int(buf.elem_offset) != 0:
+        total = total + buf.elem_offset
+    return simplify(total) if any(map(_is_split, indices)) else total
+
+
+def _is_split(index: Expr) -> bool:
+    found: list[Any] = []
+    walk(index, (tirx.FloorMod, tirx.FloorDiv), found.append)
+    return bool(found)
 
 
 def alignment(expr: Expr, analyzer: Any | None = None) -> int:
@@ -104,8 +115,8 @@ def unproven(condition: Expr, analyzer: Any) -> list[Expr]:
 def is_uniform(condition: Expr, lane: Var, lanes: int) -> bool:
     """Whether a conjunct has one value for ``lane`` in ``0 .. lanes - 1``.
 
-    True when it does not mention the lane, or when it is ``base + lane < bound`` (or ``<=``, ``>``,
-    ``>=`` spelled so) and ``lanes`` divides ``bound - base``.
+    True when it does not mention the lane, or when it is ``base + lane < bound`` or ``base + lane
+    >= bound``, in any spelling, and ``lanes`` divides ``bound - base``.
     """
     if not uses(condition, [lane]):
         return True
@@ -116,9 +127,11 @@ def is_uniform(condition: Expr, lane: Var, lanes: int) -> bool:
         left, right = right, left
     slack = right - left + (1 if isinstance(condition, (tirx.LE, tirx.GE)) else 0)
     known = affine(slack, [lane])
-    if known is None or known.coefficients != {lane: -1}:
+    if known is None or abs(known.coefficients.get(lane, 0)) != 1:
         return False
-    return alignment(known.base) % lanes == 0
+    # base - lane > 0, or base + lane > 0, which is base - 1 + lane >= 0
+    first = known.base - (1 if known.coefficients[lane] == 1 else 0)
+    return alignment(first) % lanes == 0
 
 
 def at_lane(expr: Any, lane: Var, value: int | Expr) -> Any:

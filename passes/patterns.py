@@ -83,8 +83,19 @@ class Copy:
 
     @property
     def src_dims(self) -> tuple[int | None, ...]:
-        """For each source dimension the box dimension that walks it alone, one by one, or None."""
-        return tuple(self._walker(index) for index in self.src_indices)
+        """For each source dimension the box dimension that walks it alone, one by one, or None.
+
+        The last is also walked by what walks several dimensions as if they were one.
+        """
+        dims = [self._walker(index) for index in self.src_indices]
+        if self.order and self._is_run():
+            dims[-1] = len(self.order) - 1
+        return tuple(dims)
+
+    def _is_run(self) -> bool:
+        """Whether the source is contiguous along the last dimension of ``dst``."""
+        known = affine(offset(self.src, self.src_indices), [self.order[-1]])
+        return known is not None and known.coefficients.get(self.order[-1]) == 1
 
     def _walker(self, index: Expr) -> int | None:
         known = affine(index, self.order)

@@ -490,13 +490,11 @@ def _folded(conv: Conv) -> tuple[Operand, Operand]:
             conditions.append(flat >= 0)
         if (conv.out_size[-1] - 1) * step + run + early - 1 - before >= width:
             conditions.append(flat < width)
-        column, channel = tirx.floordiv(flat, i32(conv.c)), tirx.floormod(flat, i32(conv.c))
-        return [image, *found, column, channel], conditions
+        return [image, *found, *_unfolded(flat, before, conv.c)], conditions
 
     def weight(at: Coordinates) -> Element:
         flat = at["sc"] - early
-        column, channel = tirx.floordiv(flat, i32(conv.c)), tirx.floormod(flat, i32(conv.c))
-        indices = [at["j"], *position(conv, at)[:-1], column, channel]
+        indices = [at["j"], *position(conv, at)[:-1], *_unfolded(flat, early, conv.c)]
         return indices, [flat >= 0] if early else []
 
     images = Operand(
@@ -518,6 +516,19 @@ def _folded(conv: Conv) -> tuple[Operand, Operand]:
         masked=early > 0,
     )
     return images, filters
+
+
+def _unfolded(flat: Any, before: int, channels: int) -> list[Any]:
+    """Column and channel at place ``flat`` of an image row, at least ``-before``.
+
+    The division is of no negative number, so that the place is found again in the address.
+    """
+    columns = -(-before // channels)
+    shifted = flat + columns * channels
+    return [
+        tirx.floordiv(shifted, i32(channels)) - columns,
+        tirx.floormod(shifted, i32(channels)),
+    ]
 
 
 def windows(conv: Conv, places: Sequence[Any], at: Sequence[Any]) -> tuple[list[Any], list[Any]]:
