@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 if TYPE_CHECKING:
-    from .schedules.workloads import Gemm
+    from .schedules.workloads import Spec
 
 ROUNDOFF: Final = {
     "float64": 2.0**-53,
@@ -31,23 +31,23 @@ POISON: Final = {"f": np.nan, "V": np.nan, "i": -85, "u": 85}
 """What outputs hold before a run, by numpy's kind of type: an element not written shows."""
 
 
-def worst_error(gemm: Gemm, got: Any, exact: Any, magnitude: Any) -> float:
+def worst_error(spec: Spec, got: Any, exact: Any, magnitude: Any) -> float:
     """The largest error over what is allowed; arrays of numpy or tensors of torch, in float64.
 
-    ``magnitude``: the product of the operands' absolute values, ``sum(|a| |b|)``.
+    ``magnitude``: ``sum(|a| |b|)`` of the operands, and what an epilogue adds.
     """
-    if gemm.storage == "int8":
+    if spec.storage == "int8":
         return 0.0 if bool((got == exact).all()) else float("inf")
-    rounding, summing = allowed(gemm)
+    rounding, summing = allowed(spec)
     got = got.astype(np.float64) if isinstance(got, np.ndarray) else got.double()
     error = abs(got - exact) / (rounding * abs(exact) + summing * magnitude + 1e-300)
     return float(error.max())
 
 
-def allowed(gemm: Gemm) -> tuple[float, float]:
+def allowed(spec: Spec) -> tuple[float, float]:
     """Allowed error of an element, relative to its value and to ``sum(|a| |b|)``."""
-    operands = 2 * TF32_TRUNCATION if gemm.dtype == "tfloat32" else 0.0
-    return 2 * ROUNDOFF[gemm.out], SUM_FACTOR * ROUNDOFF[gemm.accumulator] + operands
+    operands = 2 * TF32_TRUNCATION if spec.dtype == "tfloat32" else 0.0
+    return 2 * ROUNDOFF[spec.out], SUM_FACTOR * ROUNDOFF[spec.accumulator] + operands
 
 
 def relative_error(got: Any, want: Any) -> float:

@@ -32,7 +32,7 @@ from .passes.ir import const_int, walk
 from .passes.pipeline import is_marked
 
 if TYPE_CHECKING:
-    from .schedules.workloads import Gemm
+    from .schedules.workloads import Spec
 
 Inputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 Block: TypeAlias = "tuple[int, int, int]"
@@ -182,26 +182,25 @@ def verify(
     return Verdict(subject.title, against, runs, outputs)
 
 
-def verify_gemm(
+def verify_workload(
     kernel: Kernel,
-    gemm: Gemm,
+    spec: Spec,
     seed: int = 0,
     timings: Sequence[str] = TIMINGS,
     orders: Sequence[str] = ORDERS,
 ) -> Verdict:
-    """``kernel`` on standard normal operands, held against the product in float64."""
-    a, b = gemm.inputs(seed)
-    c = poisoned(gemm.shapes()[2], gemm.out)
-    exact = gemm.reference(a, b)
-    magnitude = gemm.reference(abs(a.astype(np.float64)), abs(b.astype(np.float64)))
+    """``kernel`` on random operands, held against what ``spec`` must compute, in float64."""
+    inputs = spec.inputs(seed)
+    out = poisoned(spec.shapes()[-1], spec.out)
+    exact, magnitude = spec.reference(*inputs), spec.magnitude(*inputs)
 
     def judge(outputs: Outputs) -> float:
-        return worst_error(gemm, list(outputs.values())[-1], exact, magnitude)
+        return worst_error(spec, list(outputs.values())[-1], exact, magnitude)
 
     subject = subject_of(kernel)
     modes = paired(timings, orders)
-    runs, outputs = _run(subject, [a, b, c], modes, judge, {"seed": seed})
-    return Verdict(gemm.name, "the product in float64", runs, outputs)
+    runs, outputs = _run(subject, [*inputs, out], modes, judge, {"seed": seed})
+    return Verdict(spec.name, "the exact result in float64", runs, outputs)
 
 
 def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str]]:

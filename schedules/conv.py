@@ -6,9 +6,9 @@ from typing import Any
 
 from .matmul import schedule_contraction
 from .tiles import ConvTile
-from .workloads import Conv, ConvInputGrad, ConvWeightGrad
+from .workloads import Convolution
 
 
-def schedule_conv(conv: Conv | ConvInputGrad | ConvWeightGrad, tile: ConvTile) -> Any:
+def schedule_conv(conv: Convolution, tile: ConvTile) -> Any:
     """``conv`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc."""
     return schedule_contraction(conv.contraction(tile.fold), tile)

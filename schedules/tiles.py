@@ -10,7 +10,7 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, TypeAlias, overload
+from typing import Final, overload
 
 from ..cost import choose
 from ..cost.copies import element_bytes
@@ -18,7 +18,16 @@ from ..errors import PipelinerError, WorkloadError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..request import Request
-from .workloads import Contraction, Conv, ConvInputGrad, ConvWeightGrad, Gemm, Operand, can_fold
+from .workloads import (
+    Contraction,
+    Conv,
+    Convolution,
+    ConvWeightGrad,
+    Gemm,
+    Operand,
+    Spec,
+    can_fold,
+)
 
 TILE_EXTENTS: Final = (16, 32, 64, 128, 256)
 
@@ -27,9 +36,6 @@ TILE_K_BYTES: Final = (32, 64, 128)
 
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
-
-
-Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +78,11 @@ class ConvTile(GemmTile):
 def default_tile(workload: Gemm, machine: Machine) -> GemmTile: ...
 @overload
 def default_tile(workload: Convolution, machine: Machine) -> ConvTile: ...
+@overload
+def default_tile(workload: Spec, machine: Machine) -> GemmTile: ...
 
 
-def default_tile(workload: Gemm | Convolution, machine: Machine) -> GemmTile:
+def default_tile(workload: Spec, machine: Machine) -> GemmTile:
     """The tile with the least predicted time on ``machine``; among equals, the largest.
 
     Raises WorkloadError when no tile of this workload can be mapped there.
@@ -114,7 +122,7 @@ def is_ragged(what: Contraction, tile: GemmTile) -> tuple[bool, bool, bool]:
     return ragged[0], ragged[1], ragged[2]
 
 
-def kernel_info(workload: Gemm | Convolution, tile: GemmTile) -> KernelInfo:
+def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
     """What recognition will find in ``workload`` as scheduled with ``tile``, in closed form."""
     if isinstance(workload, Gemm):
         return _kernel_info(workload.contraction(), tile)
@@ -210,7 +218,7 @@ def _row_major(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
     return tuple(reversed(strides))
 
 
-def _candidates(workload: Gemm | Convolution) -> Iterator[tuple[Contraction, GemmTile]]:
+def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
     """Tiles no larger than the padded problem, in every direction, of each form of it."""
     if isinstance(workload, Gemm):
         what = workload.contraction()

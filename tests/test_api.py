@@ -17,7 +17,7 @@ from pipeliner.compiled import compile_kernel
 from pipeliner.errors import PlanError, TargetError, WorkloadError
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target, gpu
-from pipeliner.verification import verify_gemm
+from pipeliner.verification import verify_workload
 
 SMALL = Gemm(128, 64, 96, dtype="fp16")
 TILE = GemmTile(64, 64, 32)
@@ -107,7 +107,7 @@ def test_emulate_gives_outputs_and_keeps_arguments(kernel) -> None:
     np.testing.assert_allclose(
         outcome.outputs["C"].astype("float64"), SMALL.reference(a, b), rtol=2e-3, atol=2e-3
     )
-    assert verify_gemm(kernel, SMALL).ok
+    assert verify_workload(kernel, SMALL).ok
 
 
 @pytest.mark.skipif(gpu() is not None, reason="a GPU is here")

@@ -114,7 +114,10 @@ def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[st
         (["plan", "gemm", "--mechanism", "tma"], "expected mechanism to be one of"),
         (["plan", "gemm", "--plan", "/nowhere.json"], "cannot read plan '/nowhere.json'"),
         (["plan", "nowhere.py:f"], "there is no file 'nowhere.py'"),
-        (["plan", "something"], "expected 'gemm' or file.py:name, not 'something'"),
+        (
+            ["plan", "something"],
+            "expected gemm, conv1d, conv2d, conv3d or file.py:name, not 'something'",
+        ),
         (["bench", "--rounds", "1"], "expected --rounds of at least 2, not 1"),
         (["inspect", "gemm", "--emit", "wat"], "expected --emit to be of tir, plan, cuda"),
         (["inspect", "gemm", "-o", "/dev/null/x", *SMALL], "cannot write to '/dev/null/x'"),

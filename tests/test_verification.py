@@ -20,7 +20,7 @@ from pipeliner.emulator.lower import is_device_function
 from pipeliner.errors import WorkloadError
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target
-from pipeliner.verification import random_arguments, verify_gemm
+from pipeliner.verification import random_arguments, verify_workload
 
 GEMM = Gemm(32, 32, 128)
 TILE = GemmTile(32, 32, 32)
@@ -198,7 +198,7 @@ def test_the_same_seed_gives_the_same_verdict(kernel: Any) -> None:
     first, again = (pipeliner.verify(kernel, seed=5) for _ in range(2))
     np.testing.assert_array_equal(first.outputs["C"], again.outputs["C"])
     assert first.worst == again.worst
-    assert verify_gemm(kernel, GEMM, seed=5).ok
+    assert verify_workload(kernel, GEMM, seed=5).ok
 
 
 # The command.

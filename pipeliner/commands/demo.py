@@ -110,7 +110,7 @@ def _show_resources(kernel: Any) -> None:
 def _check(work: workload.Workload) -> bool:
     from ..api import build_with
     from ..schedules import schedule_gemm
-    from ..verification import verify, verify_gemm
+    from ..verification import verify, verify_workload
     from .verify import print_verdict
 
     with console.progress("emulating"):
@@ -120,7 +120,7 @@ def _check(work: workload.Workload) -> bool:
         else:
             small = _small(work.gemm, work.tile)
             kernel = build_with(schedule_gemm(small, work.tile), work.target, work.request)
-            verdict = verify_gemm(kernel, small)
+            verdict = verify_workload(kernel, small)
     print_verdict(verdict)
     return verdict.ok
 

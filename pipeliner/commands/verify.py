@@ -14,7 +14,8 @@ if TYPE_CHECKING:
 HELP: Final = "run a kernel on the CPU under adversarial timing, and compare with a reference"
 
 SMALL: Final = 256
-"""Extent of a GEMM where the command line gives none: several tiles and several iterations."""
+"""Extent of a GEMM where the command line gives none: several tiles and several iterations;
+convolutions are about as small."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
         from ..api import build_with
         from ..emulator.copies import TIMINGS
         from ..emulator.scheduler import ORDERS
-        from ..verification import verify, verify_gemm
+        from ..verification import verify, verify_workload
 
         timings = _chosen(args.timing, TIMINGS, "--timing")
         orders = _chosen(args.order, ORDERS, "--order")
@@ -50,8 +51,8 @@ def run(args: argparse.Namespace) -> int:
     with console.progress(f"pipelining {work.title}"):
         kernel = build_with(work.function, work.target, work.request)
     with console.progress("running every thread of it on the CPU"):
-        if work.gemm is not None:
-            verdict = verify_gemm(kernel, work.gemm, args.seed, timings, orders)
+        if work.spec is not None:
+            verdict = verify_workload(kernel, work.spec, args.seed, timings, orders)
         else:
             verdict = verify(
                 kernel, reference=work.reference, seed=args.seed, timings=timings, orders=orders

@@ -1,4 +1,4 @@
-"""What a command works on: a GEMM described by options, or a function of the user's own."""
+"""What a command works on: a workload described by options, or a function of the user's own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import PipelinerError, PlanError, WorkloadError
+from . import specs
 
 if TYPE_CHECKING:
     from ..request import Request
     from ..schedules.tiles import GemmTile
-    from ..schedules.workloads import Gemm
+    from ..schedules.workloads import Gemm, Spec
 
-GEMM: Final = "gemm"
-SIZE: Final = 4096
-"""Extent of a GEMM where the command line gives none."""
+GEMM: Final = specs.GEMM
 
 DEFAULT_TARGET: Final = "h100"
 """The GPU that is planned for where none is named and none is present."""
@@ -26,21 +25,28 @@ DEFAULT_TARGET: Final = "h100"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A scheduled function to pipeline. ``gemm`` and ``tile`` are set where it is one of ours."""
+    """A scheduled function to pipeline. ``spec`` and ``tile`` are set where it is one of ours."""
 
     function: Any
     target: Any
     request: Request
-    gemm: Gemm | None = None
+    spec: Spec | None = None
     tile: GemmTile | None = None
     reference: Any = None
 
     @property
+    def gemm(self) -> Gemm | None:
+        """The workload where it is a GEMM."""
+        from ..schedules.workloads import Gemm
+
+        return self.spec if isinstance(self.spec, Gemm) else None
+
+    @property
     def title(self) -> str:
         """What a person calls it."""
-        if self.gemm is None:
+        if self.spec is None:
             return str(self.function.attrs["global_symbol"])
-        return describe(self.gemm)
+        return self.spec.title
 
 
 def configure(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
@@ -49,16 +55,10 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
         "workload",
         nargs="?" if default else None,
         default=default,
-        help="'gemm', or file.py:name for a PrimFunc or Schedule, or a function that returns one",
+        help=f"{', '.join(specs.KINDS)}; or file.py:name for a PrimFunc or Schedule, or a function "
+        "that returns one",
     )
-    shape = parser.add_argument_group("the GEMM: C[m, n] = sum over k of A[m, k] * B[k, n]")
-    for name in ("m", "n", "k"):
-        shape.add_argument(f"--{name}", type=int, help=f"extent {name.upper()} (default: {SIZE})")
-    shape.add_argument("--batch", type=int, help="multiply that many pairs of matrices")
-    shape.add_argument("--dtype", default="float16", help="fp32, tf32, fp16 (default), bf16, int8")
-    shape.add_argument("--out", default="", help="type of C (default: that of A, int8: int32)")
-    shape.add_argument("--layout", default="NT", help="NN, NT (default: both K-major), TN or TT")
-    shape.add_argument("--tile", type=_tile, help="tile of a CTA, MxNxK (default: chosen)")
+    specs.configure(parser)
     asked = parser.add_argument_group("what is asked (default: chosen by the cost model)")
     asked.add_argument("--target", help="a100, h100, sm_80, sm_90 ... (default: this GPU, or h100)")
     asked.add_argument("--depth", default="auto", help="slots of each ring, or BUFFER=N[,...]")
@@ -70,54 +70,33 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
 
 
-def load(args: argparse.Namespace, size: int = SIZE) -> Workload:
-    """What the arguments describe; ``size``: extents that they leave open."""
+def load(args: argparse.Namespace, size: int | None = None) -> Workload:
+    """What the arguments describe; ``size``: make it about that small where they leave it open."""
     from ..targets import cuda_target, gpu
 
     target = cuda_target(args.target or (None if gpu() else DEFAULT_TARGET))
     request = _request(args)
-    if args.workload != GEMM:
+    if args.workload not in specs.KINDS:
         function, reference = _user_function(args.workload)
         return Workload(function, target, request, reference=reference)
-    from ..schedules.workloads import Gemm
-
-    gemm = Gemm(
-        m=size if args.m is None else args.m,
-        n=size if args.n is None else args.n,
-        k=size if args.k is None else args.k,
-        batch=args.batch,
-        dtype=args.dtype,
-        layout=args.layout.upper(),
-        out=args.out,
-    )
-    return gemm_workload(gemm, target, request, args.tile)
+    return scheduled(specs.make(args, size), target, request, args.tile)
 
 
-def gemm_workload(
-    gemm: Gemm, target: Any, request: Request, tile: tuple[int, int, int] | None = None
+def scheduled(
+    spec: Spec, target: Any, request: Request, tile: tuple[int, int, int] | None = None
 ) -> Workload:
-    """A GEMM with its tile, given or chosen."""
-    from ..schedules.gemm import schedule_gemm
-    from ..schedules.tiles import GemmTile
-
-    sizes = GemmTile(*tile) if tile else choose_tile(gemm, target)
-    schedule = schedule_gemm(gemm, sizes)
-    return Workload(schedule, target, request, gemm, sizes)
-
-
-def describe(gemm: Gemm) -> str:
-    """A GEMM in words: ``fp16 GEMM 4096 x 4096 x 4096 NT``."""
-    batch = f"{gemm.batch} x " if gemm.batch else ""
-    out = "" if gemm.out == gemm.dtype else f" -> {gemm.out}"
-    return f"{gemm.dtype}{out} GEMM {batch}{gemm.m} x {gemm.n} x {gemm.k} {gemm.layout}"
-
-
-def choose_tile(gemm: Gemm, target: Any) -> GemmTile:
-    """The tile that the schedules recommend for a GEMM on the target's machine."""
+    """One of our workloads with its tile, given or chosen."""
     from ..machine import machine_for
-    from ..schedules.tiles import default_tile
+    from ..schedules import ConvTile, Gemm, GemmTile, default_tile, schedule_conv, schedule_gemm
 
-    return default_tile(gemm, machine_for(target))
+    chosen = None if tile else default_tile(spec, machine_for(target))
+    if isinstance(spec, Gemm):
+        gemm_tile = GemmTile(*tile) if tile else chosen
+        assert gemm_tile is not None
+        return Workload(schedule_gemm(spec, gemm_tile), target, request, spec, gemm_tile)
+    conv_tile = ConvTile(*tile) if tile else chosen
+    assert isinstance(conv_tile, ConvTile)
+    return Workload(schedule_conv(spec, conv_tile), target, request, spec, conv_tile)
 
 
 def _request(args: argparse.Namespace) -> Request:
@@ -154,7 +133,7 @@ def _user_function(spec: str) -> tuple[Any, Any]:
     file, colon, name = spec.rpartition(":")
     path = Path(file)
     if not colon or not name:
-        raise WorkloadError(f"expected 'gemm' or file.py:name, not {spec!r}")
+        raise WorkloadError(f"expected {', '.join(specs.KINDS)} or file.py:name, not {spec!r}")
     if not path.is_file():
         raise WorkloadError(f"cannot load '{spec}': there is no file '{path}'")
     module = _import(path)
@@ -195,21 +174,6 @@ def _read(path: Path) -> str:
         raise PlanError(f"cannot read plan '{path}': {err.strerror}") from err
 
 
-def _tile(text: str) -> tuple[int, int, int]:
-    m, n, k = _numbers(text, 3)
-    return m, n, k
-
-
 def _pair(text: str) -> tuple[int, int]:
-    first, second = _numbers(text, 2)
+    first, second = specs.times(text, 2)
     return first, second
-
-
-def _numbers(text: str, count: int) -> list[int]:
-    try:
-        numbers = [int(part) for part in text.lower().split("x")]
-    except ValueError:
-        numbers = []
-    if len(numbers) != count:
-        raise argparse.ArgumentTypeError(f"expected {'x'.join('MNK'[:count])}, not {text!r}")
-    return numbers

@@ -6,11 +6,18 @@ what it must compute, so that whoever schedules or checks it needs nothing else.
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 from .contraction import INSTRUCTION, MATMUL, STORE, Contraction, Operand
-from .conv import Conv, can_fold, conv1d, conv2d, conv3d
+from .conv import Conv, can_fold, conv, conv1d, conv2d, conv3d
 from .dtypes import DTYPES, Types, numpy_dtype
 from .gemm import LAYOUTS, Gemm
 from .gradients import ConvInputGrad, ConvWeightGrad
+
+Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
+
+Spec: TypeAlias = "Gemm | Convolution"
+"""Any workload: it has a name and a title, types, shapes, inputs and what it must compute."""
 
 __all__ = [
     "DTYPES",
@@ -22,10 +29,13 @@ __all__ = [
     "Conv",
     "ConvInputGrad",
     "ConvWeightGrad",
+    "Convolution",
     "Gemm",
     "Operand",
+    "Spec",
     "Types",
     "can_fold",
+    "conv",
     "conv1d",
     "conv2d",
     "conv3d",

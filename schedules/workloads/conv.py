@@ -172,7 +172,6 @@ class Conv:
         text += f", {self.groups} groups" if self.groups > 1 else ""
         return text + "".join(f" + {step}" for step in self.epilogue)
 
-    @property
     def flops(self) -> int:
         """Multiplications and additions, those with padding included."""
         return 2 * self.pixels * self.k * math.prod(self.kernel) * (self.c // self.groups)
@@ -223,7 +222,7 @@ class Conv:
 
 def conv1d(n: int, w: int, c: int, k: int, s: int, **options: Any) -> Conv:
     """A Conv of rank 1; options as for ``conv2d``."""
-    return _conv(n, (w,), c, k, (s,), **options)
+    return conv(n, (w,), c, k, (s,), **options)
 
 
 def conv2d(n: int, h: int, w: int, c: int, k: int, r: int, s: int, **options: Any) -> Conv:
@@ -232,37 +231,38 @@ def conv2d(n: int, h: int, w: int, c: int, k: int, r: int, s: int, **options: An
     ``stride``, ``dilation``: one number, or one for each dimension. ``pad``: one number, one for
     each dimension, or two (before, after) for each. Other options are Conv's own.
     """
-    return _conv(n, (h, w), c, k, (r, s), **options)
+    return conv(n, (h, w), c, k, (r, s), **options)
 
 
 def conv3d(
     n: int, d: int, h: int, w: int, c: int, k: int, t: int, r: int, s: int, **options: Any
 ) -> Conv:
     """A Conv of rank 3; options as for ``conv2d``."""
-    return _conv(n, (d, h, w), c, k, (t, r, s), **options)
+    return conv(n, (d, h, w), c, k, (t, r, s), **options)
 
 
-def _conv(
+def conv(
     n: int,
-    size: tuple[int, ...],
+    size: Sequence[int],
     c: int,
     k: int,
-    kernel: tuple[int, ...],
+    kernel: Sequence[int],
     stride: int | Sequence[int] = 1,
     pad: int | Sequence[int] = 0,
     dilation: int | Sequence[int] = 1,
     **options: Any,
 ) -> Conv:
+    """A Conv of the rank of ``size``; options as for ``conv2d``."""
     rank = len(size)
     pads = _each("pad", pad, rank, 2 * rank)
     if len(pads) == rank:
         pads = tuple(itertools.chain(*zip(pads, pads)))
     return Conv(
         n,
-        size,
+        tuple(size),
         c,
         k,
-        kernel,
+        tuple(kernel),
         _each("stride", stride, rank),
         tuple(zip(pads[::2], pads[1::2])),
         _each("dilation", dilation, rank),

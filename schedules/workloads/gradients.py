@@ -92,10 +92,9 @@ class ConvInputGrad:
         """Type of dX."""
         return self.forward.out
 
-    @property
     def flops(self) -> int:
         """Multiplications and additions: as many as forward."""
-        return self.forward.flops
+        return self.forward.flops()
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of dY, W and dX in memory."""
@@ -188,10 +187,9 @@ class ConvWeightGrad:
         """Type of dW."""
         return self.forward.out
 
-    @property
     def flops(self) -> int:
         """Multiplications and additions: as many as forward."""
-        return self.forward.flops
+        return self.forward.flops()
 
     def shapes(self) -> tuple[tuple[int, ...], ...]:
         """Shapes of dY, X and dW in memory."""
@@ -233,7 +231,8 @@ class ConvWeightGrad:
             for g in range(conv.groups):
                 part = np.tensordot(gradients[..., g, :], seen[..., g, :], (pixels, pixels))
                 rows = slice(g * len(part), (g + 1) * len(part))
-                made[(rows, *at)] = part
+                place: Any = (rows, *at)
+                made[place] = part
         return made if conv.channels_last else np.moveaxis(made, -1, 1)
 
 
