@@ -88,14 +88,18 @@ class Copy:
         The last is also walked by what walks several dimensions as if they were one.
         """
         dims = [self._walker(index) for index in self.src_indices]
-        if self.order and self._is_run():
-            dims[-1] = len(self.order) - 1
+        if dims and dims[-1] is None:
+            dims[-1] = self._runner()
         return tuple(dims)
 
-    def _is_run(self) -> bool:
-        """Whether the source is contiguous along the last dimension of ``dst``."""
-        known = affine(offset(self.src, self.src_indices), [self.order[-1]])
-        return known is not None and known.coefficients.get(self.order[-1]) == 1
+    def _runner(self) -> int | None:
+        """The box dimension along which the source is contiguous; the innermost of several."""
+        start = offset(self.src, self.src_indices)
+        for dim in reversed(range(len(self.order))):
+            known = affine(start, [self.order[dim]])
+            if known is not None and known.coefficients.get(self.order[dim]) == 1:
+                return dim
+        return None
 
     def _walker(self, index: Expr) -> int | None:
         known = affine(index, self.order)

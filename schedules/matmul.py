@@ -18,6 +18,7 @@ memory, where a thread of an FMA kernel then finds its operands side by side.
 
 from __future__ import annotations
 
+import math
 from typing import Any, Final
 
 from tvm import s_tir
@@ -67,12 +68,11 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
 
 
 def _check_lead(what: Contraction) -> None:
-    count = 1
-    for _, extent in what.lead:
-        count *= extent or 1
+    count = math.prod(extent or 1 for _, extent in what.lead)
     if count > MAX_GRID_Z:
-        word = "batch" if what.steps == () else "groups"
-        raise WorkloadError(f"cannot launch {word} {count}: blockIdx.z ends at {MAX_GRID_Z}")
+        raise WorkloadError(
+            f"cannot launch {count} independent matmuls: blockIdx.z ends at {MAX_GRID_Z}"
+        )
 
 
 def _cut(items: list[Any], *places: int) -> list[list[Any]]:

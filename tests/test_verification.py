@@ -211,7 +211,7 @@ def test_command(capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["verify", *SMALL, *options]) == 0
     title, *runs = capsys.readouterr().out.splitlines()
     assert title.startswith("right: gemm_32x32x64")
-    assert title.endswith("0 hazards, against the product in float64")
+    assert title.endswith("0 hazards, against the exact result in float64")
     modes = [line.partition(":")[0].strip() for line in runs]
     assert modes == ["copies random, warps reversed", "copies late, warps reversed"]
 

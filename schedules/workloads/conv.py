@@ -460,8 +460,7 @@ def _plain(conv: Conv) -> tuple[Operand, Operand]:
         conv.channels_last,
         pixel,
         tile="pixels",
-        contiguous=conv.channels_last,
-        unit=math.gcd(conv.c, each_in),
+        **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv)),
         masked=is_masked(conv),
     )
     filters = Operand(
@@ -474,6 +473,42 @@ def _plain(conv: Conv) -> tuple[Operand, Operand]:
         unit=each_in,
     )
     return images, filters
+
+
+def lie(conv: Conv, channels: int, pixels: int | None) -> dict[str, Any]:
+    """``contiguous`` and ``unit`` of an image operand.
+
+    ``channels``: what divides where its rows start if they are channels; ``pixels``: if they are
+    pixels, or None where those are no run.
+    """
+    unit = channels if conv.channels_last else pixels
+    return {"contiguous": unit is not None, "unit": unit}
+
+
+def pixel_run(conv: Conv, rows: bool = False) -> int | None:
+    """What divides where a run of pixels starts that neighbouring outputs read; None: no run.
+
+    With channels outside, the pixels of one image are a run where the windows are as wide as the
+    image, or (``rows``) within one row of them.
+    """
+    if rows:
+        if conv.stride[-1] != 1:
+            return None
+    elif conv.n > 1 or set(conv.stride) != {1} or conv.out_size[1:] != conv.size[1:]:
+        return None
+    return run_unit(conv, conv.size, conv.stride[:-1] if rows else ())
+
+
+def run_unit(conv: Conv, size: Sequence[int], outer: Sequence[int] = ()) -> int:
+    """What divides the offset of a window's start in an image with channels outside.
+
+    ``outer``: steps in the first dimensions that the start also takes.
+    """
+    inner = [math.prod(size[dim + 1 :]) for dim in range(conv.rank)]
+    moves = [conv.dilation[dim] * inner[dim] for dim in range(conv.rank) if conv.kernel[dim] > 1]
+    before = sum(low * step for (low, _), step in zip(conv.pad, inner))
+    moves += [step * stride for step, stride in zip(inner, outer)]
+    return math.gcd(math.prod(size), before, *moves)
 
 
 def _folded(conv: Conv) -> tuple[Operand, Operand]:

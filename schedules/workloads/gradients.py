@@ -35,8 +35,11 @@ from .conv import (
     in_group,
     is_masked,
     kernel_axes,
+    lie,
     padded,
+    pixel_run,
     position,
+    run_unit,
     split_pixel,
     strided,
     windows,
@@ -280,8 +283,7 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
                 conv.channels_last,
                 gradient,
                 tile="gradients",
-                contiguous=conv.channels_last,
-                unit=math.gcd(conv.k, each_out),
+                **lie(conv, math.gcd(conv.k, each_out), _gradient_run(conv)),
                 masked=any(_reader(conv, dim, i32(0), i32(0))[1] for dim in range(conv.rank)),
             ),
             b=Operand(
@@ -299,6 +301,13 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
             channels=conv.c,
         ),
     )
+
+
+def _gradient_run(conv: Conv) -> int | None:
+    """As ``pixel_run``, of the gradients that neighbouring inputs read."""
+    if conv.n > 1 or set(conv.stride) != {1} or conv.out_size[1:] != conv.size[1:]:
+        return None
+    return run_unit(conv, conv.out_size)
 
 
 def _reader(conv: Conv, dim: int, h: Any, r: Any) -> tuple[Any, list[Any]]:
@@ -319,6 +328,7 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
     """Over all pixels, or over the rows of the images with ``rows``."""
     each_in, each_out = conv.c // conv.groups, conv.k // conv.groups
     last = conv.out_size[-1]
+    own = last if rows else math.prod(conv.out_size)
     steps: tuple[Axis, ...] = (("row", conv.pixels // last),) if rows else ()
     k: Axis = ("q", last) if rows else ("i", conv.pixels)
 
@@ -357,8 +367,7 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
             not conv.channels_last,
             gradient,
             tile="gradients",
-            contiguous=conv.channels_last,
-            unit=math.gcd(conv.k, each_out),
+            **lie(conv, math.gcd(conv.k, each_out), None if conv.n > 1 and not rows else own),
         ),
         b=Operand(
             "X",
@@ -366,8 +375,7 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
             not conv.channels_last,
             source,
             tile="pixels",
-            contiguous=conv.channels_last,
-            unit=math.gcd(conv.c, each_in),
+            **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv, rows)),
             masked=is_masked(conv),
         ),
         out=("dW", filter_shape(conv)),

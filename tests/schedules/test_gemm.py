@@ -212,7 +212,7 @@ def _with_relu(gemm):
 def test_more_matrices_than_a_grid_holds_are_refused():
     with pytest.raises(WorkloadError) as error:
         schedule_gemm(Gemm(16, 16, 16, batch=65536), GemmTile(16, 16, 16))
-    assert str(error.value) == "cannot launch batch 65536: blockIdx.z ends at 65535"
+    assert str(error.value) == "cannot launch 65536 independent matmuls: blockIdx.z ends at 65535"
 
 
 def test_a_tile_without_extent_is_refused():

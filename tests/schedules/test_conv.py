@@ -1,0 +1,143 @@
+"""Schedules of convolutions compute what they should, and are tiles that recognition can read."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import tvm
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tvm import tirx
+from tvm.s_tir import SBlock
+
+from pipeliner.accuracy import poisoned, worst_error
+from pipeliner.cost import choose
+from pipeliner.errors import WorkloadError
+from pipeliner.machine import A100, H100
+from pipeliner.passes.ir import ForKind, const_int, walk
+from pipeliner.passes.recognise import recognise
+from pipeliner.request import Request
+from pipeliner.schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm
+from pipeliner.schedules.tiles import default_tile, kernel_info
+from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv2d
+
+from .conv_cases import CASES, TILE
+from .test_gemm import on_cpu, prefix
+from .test_tiles import comparable
+
+
+def check(spec, schedule):
+    inputs = spec.inputs(seed=3)
+    out = tvm.runtime.tensor(poisoned(spec.shapes()[-1], spec.out))
+    on_cpu(schedule.mod["main"])(*map(tvm.runtime.tensor, inputs), out)
+    exact, magnitude = spec.reference(*inputs), spec.magnitude(*inputs)
+    assert worst_error(spec, out.numpy(), exact, magnitude) <= 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_the_schedule_computes_the_convolution(case):
+    spec, tile = CASES[case]
+    check(spec, schedule_conv(spec, tile))
+
+
+@settings(max_examples=15, deadline=None)
+@given(data=st.data())
+def test_any_window_computes_the_convolution(data):
+    count = st.integers(1, 3)
+    size, kernel = (data.draw(st.tuples(count, count), label=name) for name in ("size", "kernel"))
+    stride, dilation = (data.draw(st.tuples(count, count)) for _ in range(2))
+    reach = [d * (k - 1) + 1 for d, k in zip(dilation, kernel, strict=True)]
+    pad = data.draw(st.tuples(*[st.integers(0, 2)] * 4))
+    h, w = (extent + r for extent, r in zip(size, reach, strict=True))
+    c, k = data.draw(st.tuples(st.integers(1, 6), st.integers(1, 9)))
+    layout = data.draw(st.sampled_from(["NHWC", "NCHW"]))
+    conv = conv2d(
+        2, h, w, c, k, *kernel, stride=stride, pad=pad, dilation=dilation, layout=layout, dtype="int8"
+    )  # fmt: skip
+    fold = layout == "NHWC" and kernel[1] > 1 and dilation[1] == 1
+    check(conv, schedule_conv(conv, ConvTile(8, 8, 4, fold=fold and data.draw(st.booleans()))))
+    check(ConvInputGrad(conv), schedule_conv(ConvInputGrad(conv), ConvTile(8, 8, 4)))
+    rows = data.draw(st.booleans())
+    grad = ConvWeightGrad(conv)
+    check(grad, schedule_conv(grad, ConvTile(8, 8, 4, fold=rows)))
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_tiles_are_exact_and_live_inside_the_reduction(case):
+    """TVM's compaction makes them many times too large where it cannot see what an index spans."""
+    spec, tile = CASES[case]
+    func = prefix(schedule_conv(spec, tile).mod)
+    (loop,) = kernel_info(spec, tile).loops
+    found = {}
+
+    def inside(block):
+        for buf in block.alloc_buffers:
+            shape = [const_int(extent) for extent in buf.shape]
+            assert set(shape[:-2]) <= {1}
+            found[str(buf.name)] = (str(buf.scope()), shape[-2:])
+
+    loops = []
+    walk(func.body, tirx.For, loops.append)
+    if loop.trip > 1:
+        (step,) = [f for f in loops if str(f.loop_var.name) == loop.name]
+        assert const_int(step.extent) == loop.trip
+        walk(step.body, SBlock, inside)
+        assert found == {op.dst: ("shared", list(op.shape)) for op in loop.ops[:2]}
+    bound = [f for f in loops if f.kind == ForKind.THREAD_BINDING]
+    assert {str(f.thread_binding.thread_tag) for f in bound} <= {"blockIdx.x", "blockIdx.z"}
+
+
+@pytest.mark.parametrize("case", [case for case in CASES if case != "one pixel"])
+def test_the_closed_form_is_what_recognition_finds(case):
+    spec, tile = CASES[case]
+    _, kernel = recognise(prefix(schedule_conv(spec, tile).mod))
+    assert comparable(kernel.info) == comparable(kernel_info(spec, tile))
+
+
+@pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
+@pytest.mark.parametrize("case", CASES)
+def test_every_default_tile_maps(case, machine):
+    spec, _ = CASES[case]
+    tile = default_tile(spec, machine)
+    assert isinstance(tile, ConvTile)
+    assert len(choose(kernel_info(spec, tile), machine, Request()).matmuls) == 1
+
+
+def test_few_channels_are_folded_into_runs():
+    stem = conv2d(32, 224, 224, 3, 64, 7, 7, stride=2, pad=3)
+    assert default_tile(stem, H100).fold
+    assert not default_tile(conv2d(32, 56, 56, 64, 64, 3, 3, pad=1), H100).fold
+
+
+def test_no_operation_of_a_schedule_names_threads():
+    spec, tile = CASES["stem"]
+    assert "threadIdx" not in schedule_conv(spec, tile).mod["main"].script()
+
+
+@pytest.mark.parametrize("layout", ["NN", "TT"])
+@pytest.mark.parametrize(
+    "steps", [("bias",), ("residual", "gelu"), ("bias", "residual", "silu"), ("relu",)]
+)
+def test_a_gemm_takes_the_same_epilogues(steps, layout):
+    gemm = Gemm(20, 24, 32, layout=layout, epilogue=steps)
+    schedule = schedule_gemm(gemm, GemmTile(16, 16, 16))
+    names = []
+    walk(schedule.mod["main"].body, SBlock, lambda block: names.append(str(block.name_hint)))
+    assert names.count("store") == 1
+    assert not set(steps) & set(names)
+    check(gemm, schedule)
+
+
+def test_a_batched_bias_is_that_of_each_column():
+    gemm = Gemm(5, 6, 7, batch=2, dtype="int8", epilogue=("bias",))
+    a, b, bias = gemm.inputs()
+    plain = Gemm(5, 6, 7, batch=2, dtype="int8").reference(a, b)
+    np.testing.assert_array_equal(gemm.reference(a, b, bias), plain + bias)
+    check(gemm, schedule_gemm(gemm, GemmTile(8, 8, 8)))
+
+
+def test_more_groups_than_a_grid_holds_are_refused():
+    conv = conv2d(1, 1, 1, 2 * 65536, 65536, 1, 1, groups=65536)
+    with pytest.raises(WorkloadError) as error:
+        schedule_conv(conv, TILE)
+    assert str(error.value) == "cannot launch 65536 independent matmuls: blockIdx.z ends at 65535"

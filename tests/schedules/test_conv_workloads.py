@@ -1,0 +1,244 @@
+"""Convolutions compute their definition, and gradients are the adjoint of what they differentiate."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import tvm
+from tvm import s_tir
+
+from pipeliner.accuracy import poisoned, worst_error
+from pipeliner.errors import WorkloadError
+from pipeliner.schedules.workloads import (
+    Conv,
+    ConvInputGrad,
+    ConvWeightGrad,
+    Gemm,
+    conv1d,
+    conv2d,
+    conv3d,
+)
+
+from .conv_cases import CASES, FIRST, GROUPED, SAME, STRIDED
+
+
+def by_definition(conv: Conv, x, w):
+    """Element by element, in channels-last order."""
+    if not conv.channels_last:
+        x, w = np.moveaxis(x, 1, -1), np.moveaxis(w, 1, -1)
+    y = np.zeros((conv.n, *conv.out_size, conv.k), x.dtype)
+    each_in, each_out = conv.c // conv.groups, conv.k // conv.groups
+    for index in np.ndindex(*y.shape):
+        image, *pixel, channel = index
+        first = channel // each_out * each_in
+        for position in np.ndindex(*conv.kernel):
+            at = [
+                p * stride + r * dilation - low
+                for p, stride, r, dilation, (low, _) in zip(
+                    pixel, conv.stride, position, conv.dilation, conv.pad, strict=True
+                )
+            ]
+            if all(0 <= a < size for a, size in zip(at, conv.size, strict=True)):
+                source = x[(image, *at)][first : first + each_in]
+                y[index] += (source * w[(channel, *position)]).sum()
+    return y if conv.channels_last else np.moveaxis(y, -1, 1)
+
+
+SMALL = {
+    "conv1d": conv1d(2, 7, 4, 3, 3, stride=2, pad=(1, 2), dilation=2, dtype="int8"),
+    "conv2d": conv2d(2, 5, 6, 3, 4, 3, 2, stride=(2, 1), pad=(1, 0, 2, 1), dtype="int8"),
+    "dilated": conv2d(1, 7, 7, 2, 2, 3, 3, dilation=(1, 2), pad=1, dtype="int8"),
+    "grouped": conv2d(1, 4, 4, 6, 4, 3, 3, groups=2, pad=1, dtype="int8"),
+    "depthwise": conv2d(1, 4, 4, 6, 12, 3, 3, groups=6, pad=1, dtype="int8"),
+    "channels first": conv2d(2, 4, 5, 6, 4, 3, 3, groups=2, stride=2, layout="NCHW", dtype="int8"),
+    "conv3d": conv3d(1, 3, 4, 3, 2, 3, 2, 3, 2, pad=(1, 1, 0), stride=(1, 2, 1), dtype="int8"),
+}
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_the_reference_is_the_definition(name):
+    conv = SMALL[name]
+    x, w = conv.inputs(seed=1)
+    wide = x.astype(np.int64), w.astype(np.int64)
+    y = conv.reference(x, w)
+    assert y.shape == conv.shapes()[-1]
+    np.testing.assert_array_equal(y, by_definition(conv, *wide))
+
+
+@pytest.mark.parametrize("name", SMALL)
+def test_gradients_are_adjoint_to_the_convolution(name):
+    """``<dY, conv(X, W)> = <dX, X> = <dW, W>`` for every X and W, exactly in integers."""
+    conv = SMALL[name]
+    for seed in range(3):
+        x, w = conv.inputs(seed)
+        dy = np.random.default_rng(seed).integers(-8, 8, conv.shapes()[-1], dtype=np.int8)
+        product = (dy * conv.reference(x, w)).sum()
+        assert (ConvInputGrad(conv).reference(dy, w) * x).sum() == product
+        assert (ConvWeightGrad(conv).reference(dy, x) * w).sum() == product
+
+
+@pytest.mark.parametrize("case", ["same", "strided and asymmetric", "grouped", "channels first"])
+@pytest.mark.parametrize("of", [lambda conv: conv, ConvInputGrad, ConvWeightGrad])
+def test_the_function_computes_the_reference(case, of):
+    conv = replace(CASES[case][0], dtype="int8", out="", accumulator="")
+    spec = of(conv)
+    func = spec.function()
+    assert s_tir.analysis.verify_well_formed(func)
+    kernel = tvm.compile(tvm.IRModule({"main": func.with_attr("global_symbol", "main")}), "llvm")
+    inputs = spec.inputs(seed=2)
+    y = tvm.runtime.tensor(np.zeros(spec.shapes()[-1], "int32"))
+    kernel["main"](*map(tvm.runtime.tensor, inputs), y)
+    np.testing.assert_array_equal(y.numpy(), spec.reference(*inputs))
+
+
+def test_a_multiplication_is_counted_for_each_position_and_channel_of_a_group():
+    conv = conv2d(2, 8, 8, 8, 12, 3, 3, groups=4, pad=1)
+    assert conv.flops() == 2 * (2 * 8 * 8) * 12 * 9 * 2
+    assert ConvInputGrad(conv).flops() == ConvWeightGrad(conv).flops() == conv.flops()
+
+
+@pytest.mark.parametrize("spec", [SAME, FIRST, Gemm(5, 6, 7)], ids=lambda spec: spec.name)
+def test_epilogues_follow_the_sums(spec):
+    steps = ("bias", "residual", "relu")
+    fused = replace(spec, epilogue=steps)
+    a, b, bias, residual = fused.inputs(seed=3)
+    assert bias.shape == ((spec.k,) if isinstance(spec, Conv) else (spec.n,))
+    assert residual.shape == fused.shapes()[-1]
+    along = bias.astype(float)
+    if spec is FIRST:
+        along = along[:, None, None]
+    wanted = np.maximum(spec.reference(a, b) + along + residual.astype(float), 0)
+    np.testing.assert_array_equal(fused.reference(a, b, bias, residual), wanted)
+
+
+def test_activations_are_those_of_the_literature():
+    """GELU as x times the normal distribution function; SiLU as x times the logistic function."""
+    x = np.linspace(-4, 4, 9)
+    table = [
+        -0.000127,
+        -0.004050,
+        -0.045500,
+        -0.158655,
+        0.0,
+        0.841345,
+        1.954500,
+        2.995950,
+        3.999873,
+    ]
+    from pipeliner.schedules.workloads import epilogue
+
+    np.testing.assert_allclose(epilogue.reference(["gelu"], x, []), table, atol=1e-6)
+    np.testing.assert_allclose(epilogue.reference(["silu"], x, []), x * (1 + np.tanh(x / 2)) / 2)
+
+
+def test_an_error_counts_in_units_of_what_rounding_may_do():
+    spec = replace(SAME, epilogue=("bias", "gelu"))
+    inputs = spec.inputs(seed=4)
+    exact, magnitude = spec.reference(*inputs), spec.magnitude(*inputs)
+    assert (magnitude >= abs(exact)).all()
+    assert worst_error(spec, exact.astype(np.float16), exact, magnitude) <= 1
+    assert worst_error(spec, (exact * 1.01 + 0.1).astype(np.float16), exact, magnitude) > 1
+    assert np.isnan(worst_error(spec, poisoned(exact.shape, spec.out), exact, magnitude))
+
+
+def test_names_tell_convolutions_apart():
+    specs = [spec for spec, _ in CASES.values()]
+    by_value = {spec: spec.name for spec in specs}
+    assert len(set(by_value.values())) == len(by_value)
+    assert all(name.isidentifier() for name in by_value.values())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: conv2d(1, 8, 8, 6, 8, 3, 3, groups=4),
+            "cannot split 6 input channels into 4 groups",
+        ),
+        (
+            lambda: conv2d(1, 8, 8, 8, 6, 3, 3, groups=4),
+            "cannot split 6 output channels into 4 groups",
+        ),
+        (
+            lambda: conv2d(1, 8, 4, 8, 8, 3, 3, dilation=3, pad=(1, 1, 1, 0)),
+            (
+                "cannot convolve to an empty output: w is 4 and padded by 1 + 0, "
+                "the kernel reaches over 7"
+            ),
+        ),
+        (
+            lambda: conv2d(1, 8, 8, 8, 8, 3, 3, layout="NHCW"),
+            "expected layout to be NHWC, NCHW, not 'NHCW'",
+        ),
+        (
+            lambda: conv1d(1, 8, 8, 8, 3, layout="NHWC"),
+            "expected layout to be NWC, NCW, not 'NHWC'",
+        ),
+        (
+            lambda: conv2d(1, 8, 8, 8, 8, 3, 3, stride=(1, 2, 3)),
+            "expected 1 or 2 numbers for stride, got 3",
+        ),
+        (
+            lambda: conv2d(1, 8, 8, 8, 8, 3, 3, pad=(1, 2, 3)),
+            "expected 1 or 2 or 4 numbers for pad, got 3",
+        ),
+        (
+            lambda: conv2d(1, 8, 8, 8, 8, 3, 3, stride=0),
+            "expected stride to be a positive integer, not 0",
+        ),
+        (
+            lambda: conv2d(1, 8, 8, 8, 8, 3, 3, pad=-1),
+            "expected pad to be an integer of at least 0, not -1",
+        ),
+        (lambda: conv2d(0, 8, 8, 8, 8, 3, 3), "expected n to be a positive integer, not 0"),
+        (
+            lambda: Conv(1, (8, 8), 8, 8, (3,), (1, 1), ((0, 0), (0, 0)), (1, 1)),
+            "expected kernel to have 2 dimensions as size has, got 1",
+        ),
+        (
+            lambda: conv2d(1, 8, 8, 8, 8, 3, 3, epilogue=("tanh",)),
+            "expected epilogue to be of bias, residual, relu, gelu, silu, not 'tanh'",
+        ),
+        (
+            lambda: Gemm(8, 8, 8, epilogue=("relu", "relu")),
+            "expected each epilogue step once, got relu, relu",
+        ),
+        (
+            lambda: conv2d(1, 8, 8, 8, 8, 3, 3, dtype="int8", epilogue=("gelu",)),
+            "cannot apply gelu to sums in int32",
+        ),
+        (
+            lambda: GROUPED.contraction(fold=True),
+            (
+                f"cannot fold the kernel's last dimension of '{GROUPED.name}' into its channels: "
+                "that takes channels innermost, one group, more than one position and no dilation"
+            ),
+        ),
+        (
+            lambda: ConvInputGrad(STRIDED).contraction(fold=True),
+            f"cannot fold 'input_grad_{STRIDED.name}': its kernel runs against its channels",
+        ),
+        (
+            lambda: ConvWeightGrad(replace(SAME, epilogue=("relu",))),
+            f"cannot differentiate '{SAME.name}_relu': expected no epilogue, got relu",
+        ),
+    ],
+)
+def test_a_convolution_that_makes_no_sense_is_refused(make, message):
+    with pytest.raises(WorkloadError) as error:
+        make()
+    assert str(error.value) == message
+
+
+def test_every_rank_has_its_short_form():
+    made = [
+        conv1d(1, 9, 4, 4, 3, stride=2),
+        conv2d(1, 9, 9, 4, 4, 3, 3, stride=2),
+        conv3d(1, 9, 9, 9, 4, 4, 3, 3, 3, stride=2),
+    ]
+    assert [conv.out_size for conv in made] == [(4,), (4, 4), (4, 4, 4)]
+    assert [conv.layout for conv in made] == ["NWC", "NHWC", "NDHWC"]
+    assert len(list(itertools.chain(*(conv.stride for conv in made)))) == 6
