@@ -226,7 +226,19 @@ def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
         return
     for fold in _forms(workload):
         what = workload.contraction(fold)
-        yield from ((what, ConvTile(*extents, fold=fold)) for extents in _extents(what))
+        for extents in _extents(what):
+            tile = ConvTile(*extents, fold=fold)
+            if fold or not isinstance(workload, ConvWeightGrad) or _wastes_rows(workload, tile):
+                yield what, tile
+
+
+def _wastes_rows(grad: ConvWeightGrad, tile: ConvTile) -> bool:
+    """Whether to cut rows of pixels into tiles adds more than an eighth of steps.
+
+    Otherwise that is the form to take: over all pixels, each thread divides in each step.
+    """
+    row = grad.forward.out_size[-1]
+    return 8 * math.ceil(row / tile.k) * tile.k > 9 * row
 
 
 def _forms(workload: Convolution) -> tuple[bool, ...]:
