@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Final
 
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
@@ -10,6 +11,9 @@ from ..plan import CopyPlan, MatmulPlan
 from .copies import shared_bytes
 from .predict import Work
 from .usage import Usage, memory_rate, of_arithmetic, of_copy, of_fragments, of_statement
+
+REGISTER_BYTES: Final = 4
+"""A narrower element takes a register too between its load and its store."""
 
 
 def work_of(
@@ -26,7 +30,7 @@ def work_of(
     usage = sum(_usages(loop, copies, matmuls, machine, rate), Usage())
     shared = sum(size for _, scope, size in loop.rings if scope.startswith("shared"))
     staged = sum(
-        shared_bytes(op)
+        shared_bytes(op) * max(1, REGISTER_BYTES // plan.vector_bytes)
         for op, plan in _copies(loop, copies)
         if plan.mechanism == "register" or op.dst_scope == "local"
     )
