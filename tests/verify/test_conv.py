@@ -1,0 +1,154 @@
+"""Pipelined convolutions are right, and are made of what fast ones are made of."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+import pipeliner
+from pipeliner.api import build, pipeline_with
+from pipeliner.errors import PipelinerError
+from pipeliner.machine import machine_for
+from pipeliner.request import Request
+from pipeliner.schedules import ConvTile, default_tile, schedule_conv
+from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv2d
+from pipeliner.verification import verify_workload
+
+from ..schedules.conv_cases import CASES
+from .conv_sweep import FACTORS, ConvCase, check
+from .sweep import cover
+
+LAYERS = {
+    "rn50 stem": conv2d(32, 224, 224, 3, 64, 7, 7, stride=2, pad=3),
+    "rn50 3x3 56": conv2d(32, 56, 56, 64, 64, 3, 3, pad=1),
+    "rn50 3x3 28": conv2d(32, 28, 28, 128, 128, 3, 3, pad=1),
+    "rn50 3x3 14": conv2d(32, 14, 14, 256, 256, 3, 3, pad=1),
+    "rn50 3x3 7": conv2d(32, 7, 7, 512, 512, 3, 3, pad=1),
+    "rn50 3x3 strided": conv2d(32, 56, 56, 128, 128, 3, 3, stride=2, pad=1),
+    "rn50 1x1": conv2d(32, 56, 56, 256, 64, 1, 1),
+    "rn50 1x1 strided": conv2d(32, 56, 56, 256, 512, 1, 1, stride=2),
+    "vgg 224": conv2d(32, 224, 224, 64, 64, 3, 3, pad=1),
+    "vgg 28": conv2d(32, 28, 28, 512, 512, 3, 3, pad=1),
+    "unet": conv2d(8, 64, 64, 320, 320, 3, 3, pad=1),
+}
+"""Layers of ResNet-50, VGG-16 and a diffusion U-Net at a batch of 32 (8)."""
+
+ALIGNED = [name for name, conv in LAYERS.items() if conv.c % 8 == 0]
+
+
+def pipelined(spec, target, tile=None):
+    chosen = tile or default_tile(spec, machine_for(target))
+    return pipeline_with(schedule_conv(spec, chosen), target, Request())
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_every_kind_of_convolution_is_right_under_any_timing(case):
+    spec, tile = CASES[case]
+    kernel = build(pipelined(spec, "sm_80", tile))
+    verdict = verify_workload(kernel, spec, seed=5)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+@pytest.mark.parametrize("case", cover(FACTORS, lambda case: case.is_legal, ConvCase), ids=str)
+def test_every_pair_of_options_computes_the_convolution(case):
+    check(case.spec(), case.kernel_of())
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", ALIGNED)
+def test_layers_move_vectors_past_one_barrier(name, target):
+    plan = pipeliner.plan_of(pipelined(LAYERS[name], target))
+    (loop,) = plan.loops
+    assert loop.pipelined
+    assert {(copy.mechanism, copy.vector_bytes) for copy in plan.copies} == {("cp_async", 16)}
+    assert min(ring.depth for ring in loop.rings if ring.scope.startswith("shared")) > 1
+    assert plan.sync.barriers_in_steady == 1
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+def test_three_channels_move_four_bytes_at_once(target):
+    plan = pipeliner.plan_of(pipelined(LAYERS["rn50 stem"], target))
+    (pixels,) = [copy for copy in plan.copies if copy.src == "X"]
+    assert (pixels.mechanism, pixels.vector_bytes) == ("cp_async", 4)
+    assert plan.loops[0].pipelined
+
+
+def test_a_halo_is_the_size_of_a_copy_and_costs_no_other_store():
+    kernel = build(pipelined(LAYERS["rn50 3x3 56"], "sm_90"))
+    copies = [
+        line for line in kernel.cuda.splitlines() if "cp_async_cg" in line and "X_ptr" in line
+    ]
+    assert copies
+    assert all("? 16 : 0" in line for line in copies)
+    assert all("min(" not in line and "max(" not in line for line in copies)
+
+
+@pytest.mark.nvcc
+@pytest.mark.slow
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", LAYERS)
+def test_layers_keep_everything_in_registers(name, target):
+    kernel = build(pipelined(LAYERS[name], target))
+    used = kernel.resources
+    assert (used.spills, used.stack) == (0, 0)
+    assert used.dynamic_shared == kernel.plan.smem.bytes
+    assert sum(ring.bytes for loop in kernel.plan.loops for ring in loop.rings
+               if ring.scope.startswith("shared")) == kernel.plan.smem.bytes  # fmt: skip
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("name", ["rn50 3x3 56", "rn50 3x3 strided", "rn50 3x3 7"])
+def test_no_thread_divides_in_the_steady_loop(name):
+    """A division by a constant is a multiplication of which the upper half is taken."""
+    sass = build(pipelined(LAYERS[name], "sm_90")).sass
+    loop = innermost(sass)
+    assert sum("HMMA" in line for line in loop) >= 64
+    assert [line for line in loop if re.search(r"\bIMAD\.HI", line)] == []
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    "spec",
+    [
+        conv2d(4, 14, 14, 64, 64, 3, 3, pad=1, epilogue=("bias", "residual", "relu")),
+        conv2d(4, 14, 14, 64, 64, 3, 3, pad=1, dtype="bf16", epilogue=("bias", "gelu")),
+        conv2d(4, 14, 14, 64, 64, 3, 3, pad=1, epilogue=("silu",), layout="NCHW"),
+        conv2d(4, 14, 14, 64, 64, 3, 3, pad=1, dtype="int8", epilogue=("bias", "relu")),
+        ConvInputGrad(LAYERS["rn50 3x3 strided"]),
+        ConvWeightGrad(LAYERS["rn50 3x3 14"]),
+    ],
+    ids=lambda spec: spec.name,
+)
+def test_epilogues_and_gradients_compile(spec):
+    used = build(pipelined(spec, "sm_90")).resources
+    assert (used.spills, used.stack) == (0, 0)
+
+
+def test_a_request_that_a_convolution_cannot_have_is_one_line():
+    stem = LAYERS["rn50 stem"]
+    with pytest.raises(PipelinerError) as error:
+        pipeline_with(
+            schedule_conv(stem, ConvTile(64, 64, 32, fold=True)),
+            "sm_80",
+            Request(mechanism="cp_async"),
+        )
+    assert str(error.value) == (
+        "cannot copy 'filters_pad_shared' by cp_async: "
+        "cp.async moves 4, 8 or 16 bytes, here only 2 are provably aligned"
+    )
+
+
+def innermost(sass):
+    """The lines of the longest loop that jumps back."""
+    lines = sass.splitlines()
+    labels = {
+        m[1]: at for at, line in enumerate(lines) if (m := re.match(r"\s*(\.L_x_\d+):", line))
+    }
+    jumps = [
+        (labels[m[1]], at)
+        for at, line in enumerate(lines)
+        if (m := re.search(r"BRA.*\((\.L_x_\d+)\)", line)) and labels[m[1]] < at
+    ]
+    first, last = max(jumps, key=lambda jump: jump[1] - jump[0])
+    return lines[first : last + 1]
