@@ -27,12 +27,13 @@ def add(
                     C[v] = A[v] + B[v]
 
 
-fast = pipeliner.pipeline(add, "a100", depth=4)
-print(pipeliner.plan_of(fast).explain())
+if __name__ == "__main__":
+    fast = pipeliner.pipeline(add, "a100", depth=4)
+    print(pipeliner.plan_of(fast).explain())
 
-rng = np.random.default_rng(0)
-a, b = rng.random(SIZE, "float32"), rng.random(SIZE, "float32")
-result = pipeliner.build(fast).emulate(a, b, np.zeros(SIZE, "float32"))
-assert not result.hazards
-assert np.array_equal(result.outputs["C"], a + b)
-print("right, without hazards")
+    rng = np.random.default_rng(0)
+    a, b = rng.random(SIZE, "float32"), rng.random(SIZE, "float32")
+    result = pipeliner.build(fast).emulate(a, b, np.zeros(SIZE, "float32"))
+    assert not result.hazards
+    assert np.array_equal(result.outputs["C"], a + b)
+    print("right, without hazards")

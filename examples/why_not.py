@@ -18,9 +18,12 @@ def scan(A: T.Buffer((64, 128), "float32")):
                 A[row + 1, column] = A[row + 1, column] + A[row, column]
 
 
-plan = pipeliner.plan_of(pipeliner.pipeline(scan, "a100"))
-for loop in plan.loops:
-    print(
-        f"{loop.name}: pipelined" if loop.pipelined else f"{loop.name}: {'; '.join(loop.reasons)}"
-    )
-print(*plan.reasons, sep="\n")
+if __name__ == "__main__":
+    plan = pipeliner.plan_of(pipeliner.pipeline(scan, "a100"))
+    for loop in plan.loops:
+        print(
+            f"{loop.name}: pipelined"
+            if loop.pipelined
+            else f"{loop.name}: {'; '.join(loop.reasons)}"
+        )
+    print(*plan.reasons, sep="\n")
