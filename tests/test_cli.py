@@ -275,6 +275,15 @@ def test_a_function_of_the_users_own(
     assert (code, out.split()[0]) == (0, "right:")
 
 
+def test_what_a_users_file_prints_stays_out_of_the_output(
+    capsys: pytest.CaptureFixture[str], user_file: Path
+) -> None:
+    user_file.write_text(f"{USER_FILE}\nprint('loaded')\n")
+    _, out, err = run(capsys, "plan", f"{user_file}:add", "--target", "a100", "--json")
+    assert json.loads(out)["kernel"] == "add"
+    assert "loaded" in err
+
+
 @pytest.mark.parametrize(
     ("text", "name", "line"),
     [

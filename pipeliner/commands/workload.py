@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import importlib.util
 import sys
 from dataclasses import dataclass
@@ -156,7 +157,8 @@ def _import(path: Path) -> Any:
     sys.modules[spec.name] = module  # TVMScript and dataclasses look their module up
     sys.path.insert(0, str(path.resolve().parent))
     try:
-        spec.loader.exec_module(module)
+        with contextlib.redirect_stdout(sys.stderr):  # stdout is the command's, JSON perhaps
+            spec.loader.exec_module(module)
     except PipelinerError:
         raise
     except Exception as err:
