@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 import tvm_ffi
+from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from .affine import linear
@@ -58,8 +59,13 @@ class _Written:
         for index, (known, old) in enumerate(self.boxes):
             if _same_conditions(known, conditions):
                 self.boxes[index] = (known, tuple(map(_hull, old, box)))
-                return
-        self.boxes.append((conditions, box))
+                break
+        else:
+            self.boxes.append((conditions, box))
+        for known, old in list(self.boxes):
+            always = _either_way(known, conditions)
+            if always is not None and old == box:
+                self.add(box, always)
 
     def covers(self, box: _Box, conditions: list[Any]) -> bool:
         """Whether some write's bounds contain ``box`` whenever ``conditions`` hold."""
@@ -112,6 +118,16 @@ def _is_among(guard: Any, conditions: Sequence[Any]) -> bool:
     if _reads_memory(guard):
         return False
     return any(tvm_ffi.structural_equal(guard, other) for other in conditions)
+
+
+def _either_way(a: Sequence[Any], b: Sequence[Any]) -> list[Any] | None:
+    """What is left of two lists of conditions of which one's last is the other's, negated."""
+    if not a or not b or not _same_conditions(a[:-1], b[:-1]):
+        return None
+    for one, other in ((a[-1], b[-1]), (b[-1], a[-1])):
+        if isinstance(other, tirx.Not) and _is_among(one, [other.a]):
+            return list(a[:-1])
+    return None
 
 
 def _same_conditions(a: Sequence[Any], b: Sequence[Any]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from .conv import schedule_conv
 from .gemm import schedule_gemm
-from .tiles import ConvTile, GemmTile, default_tile
+from .tiles import ConvTile, DepthwiseTile, GemmTile, default_tile
 from .workloads import Conv, ConvInputGrad, ConvWeightGrad, Gemm, conv1d, conv2d, conv3d
 
 __all__ = [
@@ -16,6 +16,7 @@ __all__ = [
     "ConvInputGrad",
     "ConvTile",
     "ConvWeightGrad",
+    "DepthwiseTile",
     "Gemm",
     "GemmTile",
     "conv1d",

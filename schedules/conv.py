@@ -4,11 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from ..errors import WorkloadError
+from .depthwise import schedule_depthwise
 from .matmul import schedule_contraction
-from .tiles import ConvTile
-from .workloads import Convolution
+from .tiles import ConvTile, DepthwiseTile
+from .workloads import Conv, Convolution
 
 
-def schedule_conv(conv: Convolution, tile: ConvTile) -> Any:
+def schedule_conv(conv: Convolution, tile: ConvTile | DepthwiseTile) -> Any:
     """``conv`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc."""
-    return schedule_contraction(conv.contraction(tile.fold), tile)
+    if isinstance(tile, ConvTile):
+        return schedule_contraction(conv.contraction(tile.fold), tile)
+    if not isinstance(conv, Conv):
+        raise WorkloadError(f"cannot schedule '{conv.name}' by channel: expected a convolution")
+    return schedule_depthwise(conv, tile)

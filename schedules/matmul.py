@@ -39,7 +39,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     sch = s_tir.Schedule(what.function() if func is None else func)
     matmul = sch.get_sblock(MATMUL)
     operands = _stage_operands(sch, matmul, what, tile)
-    store = _inline_epilogue(sch, matmul)
+    store = inline_epilogue(sch, matmul)
 
     loops = sch.get_loops(matmul)
     lead, (i, j), (*outer, k) = _cut(loops, len(what.lead), len(what.lead) + 2)
@@ -102,7 +102,7 @@ def _transpose_matrix(*indices: Any) -> list[Any]:
     return [*lead, column, row]
 
 
-def _inline_epilogue(sch: Any, matmul: Any) -> Any:
+def inline_epilogue(sch: Any, matmul: Any) -> Any:
     """The last block after the matmul, with every block between the two inlined into it."""
     (block,) = sch.get_consumers(matmul)
     while following := sch.get_consumers(block):

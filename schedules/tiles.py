@@ -34,6 +34,12 @@ TILE_EXTENTS: Final = (16, 32, 64, 128, 256)
 TILE_K_BYTES: Final = (32, 64, 128)
 """Bytes of K in one step: a sector of memory at least, a row of shared memory's banks at most."""
 
+ACCESS_BYTES: Final = 16
+"""The widest access of a thread."""
+
+DEPTHWISE_PIXELS: Final = 4
+"""Outputs of a thread that share a weight; their loads in flight take as many registers."""
+
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
 
@@ -74,19 +80,42 @@ class ConvTile(GemmTile):
     fold: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class DepthwiseTile:
+    """Parameters of a depthwise convolution's schedule.
+
+    ``pixels``: neighbouring outputs of a thread, each with ``vector`` channels. ``threads``: of a
+    CTA.
+    """
+
+    pixels: int
+    vector: int
+    threads: int = 128
+
+    def __post_init__(self) -> None:
+        """WorkloadError names a size below 1."""
+        for name in ("pixels", "vector", "threads"):
+            value = getattr(self, name)
+            if value < 1:
+                raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
+
+
 @overload
 def default_tile(workload: Gemm, machine: Machine) -> GemmTile: ...
 @overload
-def default_tile(workload: Convolution, machine: Machine) -> ConvTile: ...
+def default_tile(workload: Convolution, machine: Machine) -> ConvTile | DepthwiseTile: ...
 @overload
-def default_tile(workload: Spec, machine: Machine) -> GemmTile: ...
+def default_tile(workload: Spec, machine: Machine) -> GemmTile | DepthwiseTile: ...
 
 
-def default_tile(workload: Spec, machine: Machine) -> GemmTile:
+def default_tile(workload: Spec, machine: Machine) -> GemmTile | DepthwiseTile:
     """The tile with the least predicted time on ``machine``; among equals, the largest.
 
-    Raises WorkloadError when no tile of this workload can be mapped there.
+    A depthwise convolution with channels innermost gets one that is no matmul's. Raises
+    WorkloadError when no tile of this workload can be mapped there.
     """
+    if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
+        return _depthwise_tile(workload)
     best: tuple[float, int, GemmTile] | None = None
     for what, tile in _candidates(workload):
         try:
@@ -102,6 +131,12 @@ def default_tile(workload: Spec, machine: Machine) -> GemmTile:
         raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: no candidate maps")
     tile = best[2]
     return replace(tile, group=_group(tile, machine))
+
+
+def _depthwise_tile(conv: Conv) -> DepthwiseTile:
+    """Vectors of sums as wide as one access, as far as channels go, and pixels that divide all."""
+    widest = ACCESS_BYTES // element_bytes(conv.accumulator)
+    return DepthwiseTile(math.gcd(conv.pixels, DEPTHWISE_PIXELS), math.gcd(conv.k, widest))
 
 
 def stages_transposed(what: Contraction, operand: int) -> bool:

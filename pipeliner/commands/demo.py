@@ -7,7 +7,7 @@ import dataclasses
 import time
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import TargetError, ToolError
+from ..errors import TargetError, ToolError, WorkloadError
 from . import console, workload
 
 if TYPE_CHECKING:
@@ -34,6 +34,11 @@ def run(args: argparse.Namespace) -> int:
         from ..targets import gpu
 
         work = workload.load(args)
+    if work.spec is not None and work.gemm is None:
+        raise WorkloadError(
+            f"cannot walk through {args.workload}: expected gemm or file.py:name "
+            f"(pipeliner verify {args.workload} runs a small one)"
+        )
     console.heading(f"1. {work.title}, scheduled but not pipelined")
     print(_plain_loop(work))
     console.heading("2. Pipelined: what was decided, and why")

@@ -26,7 +26,10 @@ DEFAULT_TARGET: Final = "h100"
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A scheduled function to pipeline. ``spec`` and ``tile`` are set where it is one of ours."""
+    """A scheduled function to pipeline.
+
+    ``spec`` is set where it is one of ours, ``tile`` where it is a GEMM.
+    """
 
     function: Any
     target: Any
@@ -90,14 +93,12 @@ def scheduled(
     from ..machine import machine_for
     from ..schedules import ConvTile, Gemm, GemmTile, default_tile, schedule_conv, schedule_gemm
 
-    chosen = None if tile else default_tile(spec, machine_for(target))
+    machine = machine_for(target)
     if isinstance(spec, Gemm):
-        gemm_tile = GemmTile(*tile) if tile else chosen
-        assert gemm_tile is not None
+        gemm_tile = GemmTile(*tile) if tile else default_tile(spec, machine)
         return Workload(schedule_gemm(spec, gemm_tile), target, request, spec, gemm_tile)
-    conv_tile = ConvTile(*tile) if tile else chosen
-    assert isinstance(conv_tile, ConvTile)
-    return Workload(schedule_conv(spec, conv_tile), target, request, spec, conv_tile)
+    conv_tile = ConvTile(*tile) if tile else default_tile(spec, machine)
+    return Workload(schedule_conv(spec, conv_tile), target, request, spec)
 
 
 def _request(args: argparse.Namespace) -> Request:

@@ -156,18 +156,23 @@ class _Builder:
         """The parameter, and how the matmul reads an element of the operand."""
         side = (self._what.a, self._what.b)[which]
         param = self._param(side.param, side.shape, self._what.types.storage)
+
+        def read(at: Coordinates) -> Any:
+            indices, conditions = side.element(at)
+            value = tirx.BufferLoad(param, indices)
+            if not conditions:
+                return value
+            zero = tirx.const(0, self._what.types.storage)
+            return tirx.if_then_else(all_of(conditions), value, zero)
+
         if side.tile is None:
-            return param, lambda at: tirx.BufferLoad(param, side.element(at)[0])
+            return param, read
         axes = self._what.axes(which)
         gathered = self._between(side.tile, axes, self._what.types.storage)
 
         def gather(values: Sequence[Any]) -> tuple[Any, None]:
-            indices, conditions = side.element(_coordinates(axes, values))
-            value = tirx.BufferLoad(param, indices)
-            if conditions:
-                zero = tirx.const(0, self._what.types.storage)
-                value = tirx.if_then_else(all_of(conditions), value, zero)
-            return tirx.BufferStore(gathered, value, list(values)), None
+            at = _coordinates(axes, values)
+            return tirx.BufferStore(gathered, read(at), list(values)), None
 
         self._grid(side.tile, axes, 0, gather)
         return param, lambda at: tirx.BufferLoad(gathered, [at[axis] for axis, _ in axes])

@@ -204,6 +204,17 @@ class Conv:
             require_fold(self)
         return _forward(self, fold)
 
+    def by_channel(self) -> Contraction:
+        """A depthwise convolution as it is: nothing is summed over but positions.
+
+        Both operands are read where they are multiplied, each by its output channel.
+        """
+        if not self.depthwise:
+            raise WorkloadError(
+                f"expected a depthwise convolution, got {self.groups} groups of {self.c} channels"
+            )
+        return _by_channel(self)
+
     def function(self) -> Any:
         """The PrimFunc: gathered operands, block ``matmul``, the epilogue, block ``store``."""
         return self.contraction().function()
@@ -437,6 +448,44 @@ def _forward(conv: Conv, fold: bool) -> Contraction:
             channels=conv.k,
             epilogue=conv.epilogue,
         ),
+    )
+
+
+def _by_channel(conv: Conv) -> Contraction:
+    """Over one channel of one group: ``c`` has one value."""
+    each = conv.k // conv.groups
+
+    def pixel(at: Coordinates) -> Element:
+        image, places = split_pixel(at["i"], conv.n, conv.out_size)
+        found, conditions = windows(conv, places, position(conv, at))
+        channel = at["j"] if each == 1 else tirx.floordiv(at["j"], i32(each))
+        return list(image_shape(conv, found, channel, image)), conditions
+
+    def place(at: Coordinates) -> list[Any]:
+        image, places = split_pixel(at["i"], conv.n, conv.out_size)
+        return list(image_shape(conv, places, at["j"], image))
+
+    x, w, *_, y = conv.shapes()
+    return Contraction(
+        name=conv.name,
+        types=conv.types,
+        lead=(),
+        m=("i", conv.pixels),
+        n=("j", conv.k),
+        steps=kernel_axes(conv),
+        k=("c", 1),
+        a=Operand("X", x, True, pixel, masked=is_masked(conv)),
+        b=Operand(
+            "W",
+            w,
+            True,
+            lambda at: (list(filter_indices(conv, at["j"], position(conv, at), at["c"])), []),
+        ),
+        out=("Y", y),
+        place=place,
+        channel=lambda at: at["j"],
+        channels=conv.k,
+        epilogue=conv.epilogue,
     )
 
 

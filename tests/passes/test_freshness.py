@@ -28,6 +28,10 @@ def when(condition: Any, stmt: Any) -> Any:
     return tirx.IfThenElse(condition, stmt, None)
 
 
+def either(condition: Any, stmt: Any, other: Any) -> Any:
+    return tirx.IfThenElse(condition, stmt, other)
+
+
 def graph(*statements: Any) -> Any:
     ops = [ir.op_stmt(f"op{i}", stmt) for i, stmt in enumerate(statements)]
     body = ir.block("", ir.seq(*ops), [S])
@@ -49,6 +53,16 @@ def graph(*statements: Any) -> Any:
         ((when(K < 8, write(TX)), when(K < 8, read(TX))), ""),
         ((when(K < 8, write(TX)), when(K < 9, read(TX))), "it is read before it is written"),
         ((write(TX), when(K < 8, read(TX))), ""),
+        ((either(K < 8, write(TX), write(TX)), read(TX)), ""),
+        ((either(K < 8, write(TX), write(TX + 1)), read(TX)), "it is read before it is written"),
+        (
+            (when(TX < 8, either(K < 8, write(TX), write(TX))), read(TX)),
+            "",
+        ),
+        (
+            (when(K < 9, either(K < 8, write(TX), write(TX))), read(TX)),
+            "it is read before it is written",
+        ),
     ],
 )
 def test_fresh_or_carried(statements: tuple[Any, ...], why: str) -> None:

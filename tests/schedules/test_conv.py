@@ -17,9 +17,16 @@ from pipeliner.machine import A100, H100
 from pipeliner.passes.ir import ForKind, const_int, walk
 from pipeliner.passes.recognise import recognise
 from pipeliner.request import Request
-from pipeliner.schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm
+from pipeliner.schedules import (
+    ConvTile,
+    DepthwiseTile,
+    Gemm,
+    GemmTile,
+    schedule_conv,
+    schedule_gemm,
+)
 from pipeliner.schedules.tiles import default_tile, kernel_info
-from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv2d
+from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv1d, conv2d
 
 from .conv_cases import CASES, TILE
 from .test_gemm import on_cpu, prefix
@@ -141,3 +148,51 @@ def test_more_groups_than_a_grid_holds_are_refused():
     with pytest.raises(WorkloadError) as error:
         schedule_conv(conv, TILE)
     assert str(error.value) == "cannot launch 65536 independent matmuls: blockIdx.z ends at 65535"
+
+
+DEPTHWISE = {
+    "same": conv2d(1, 6, 8, 16, 16, 3, 3, pad=1, groups=16),
+    "multiplied": conv2d(1, 7, 7, 12, 24, 3, 3, stride=2, pad=1, groups=12),
+    "fused": conv2d(1, 5, 5, 8, 8, 3, 3, groups=8, epilogue=("bias", "relu")),
+    "int8": conv2d(1, 6, 8, 16, 16, 5, 5, pad=2, groups=16, dtype="int8"),
+    "conv1d": conv1d(2, 9, 6, 6, 3, groups=6, dtype="fp32"),
+    "odd": conv2d(1, 3, 3, 3, 3, 2, 2, groups=3, dtype="bf16"),
+}
+
+
+@pytest.mark.parametrize("name", DEPTHWISE)
+def test_a_depthwise_convolution_has_a_schedule_of_its_own(name):
+    conv = DEPTHWISE[name]
+    tile = default_tile(conv, H100)
+    assert isinstance(tile, DepthwiseTile)
+    check(conv, schedule_conv(conv, tile))
+    check(conv, schedule_conv(conv, TILE))  # as a matmul for each channel
+
+
+def test_channels_outside_are_no_vectors_of_a_depthwise_convolution():
+    conv = conv2d(1, 6, 6, 16, 16, 3, 3, groups=16, layout="NCHW")
+    assert isinstance(default_tile(conv, H100), ConvTile)
+    check(conv, schedule_conv(conv, ConvTile(16, 16, 16)))
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: conv2d(1, 6, 6, 8, 8, 3, 3, groups=2).by_channel(),
+            "expected a depthwise convolution, got 2 groups of 8 channels",
+        ),
+        (
+            lambda: schedule_conv(ConvInputGrad(DEPTHWISE["same"]), DepthwiseTile(1, 1)),
+            (
+                f"cannot schedule 'input_grad_{DEPTHWISE['same'].name}' by channel: "
+                "expected a convolution"
+            ),
+        ),
+        (lambda: DepthwiseTile(1, 0), "expected tile vector of at least 1, not 0"),
+    ],
+)
+def test_what_is_not_depthwise_is_refused(make, message):
+    with pytest.raises(WorkloadError) as error:
+        make()
+    assert str(error.value) == message

@@ -1,0 +1,70 @@
+"""Convolutions and fused epilogues on the command line."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeliner import cli
+
+SMALL = ("--h", "6", "--w", "6", "--c", "32", "--k", "16")
+
+
+def run(capsys, *argv):
+    code = cli.main(list(argv))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_a_convolution_is_planned(capsys):
+    code, out, _ = run(capsys, "plan", "conv2d", "--target", "h100")
+    assert code == 0
+    assert out.startswith("kernel conv2d_32x56x56x64_k64_3x3_p1_float16_nhwc: pipelined")
+    assert "zero-filled" in out
+
+
+@pytest.mark.parametrize(
+    ("argv", "name"),
+    [
+        (["conv2d", *SMALL, "--stride", "2", "--pad", "0,1,0,1"], "conv2d_1x6x6x32_k16_3x3_s2_"),
+        (["conv2d", *SMALL, "--grad", "weight"], "weight_grad_conv2d_1x6x6x32"),
+        (["conv2d", *SMALL, "--grad", "input", "--groups", "2"], "input_grad_conv2d_1x6x6x32"),
+        (["conv2d", *SMALL, "--layout", "nchw", "--dtype", "fp32"], "conv2d_1x6x6x32"),
+        (["conv2d", *SMALL, "--dilation", "2", "--fuse", "bias,relu"], "conv2d_1x6x6x32"),
+        (["conv1d", "--w", "12", "--s", "5", "--c", "16", "--k", "16"], "conv1d_1x12x16_k16_5_p2"),
+        (["conv3d", "--c", "4", "--k", "8", "--d", "3", "--h", "4", "--w", "4"], "conv3d_1x3x4x4"),
+        (["conv2d", *SMALL[:4], "--c", "8", "--k", "8", "--groups", "8"], "conv2d_1x6x6x8_k8"),
+        (["gemm", "--m", "32", "--n", "32", "--k", "64", "--fuse", "bias,gelu"], "gemm_32x32x64"),
+    ],
+)
+def test_a_small_one_is_verified(capsys, argv, name):
+    code, out, _ = run(capsys, "verify", *argv, "--target", "sm_80", "--timing", "late")
+    assert code == 0
+    assert out.startswith(f"right: {name}")
+
+
+@pytest.mark.parametrize(
+    ("argv", "message"),
+    [
+        (["conv2d", "--groups", "3"], "cannot split 64 input channels into 3 groups"),
+        (["conv2d", "--h", "2", "--pad", "0"], "cannot convolve to an empty output: h is 2"),
+        (["conv2d", "--layout", "HWCN"], "expected layout to be NHWC, NCHW, not 'HWCN'"),
+        (["conv2d", "--m", "3"], "cannot use --m: conv2d has no such option"),
+        (["gemm", "--stride", "2"], "cannot use --stride: gemm has no such option"),
+        (["conv1d", "--h", "3"], "cannot use --h: conv1d has no such option"),
+        (["conv2d", "--stride", "1,2,3"], "expected 1 or 2 numbers for stride, got 3"),
+        (["conv2d", "--fuse", "tanh"], "expected epilogue to be of bias, residual, relu"),
+        (["conv2d", "--grad", "input", "--fuse", "relu"], "expected no epilogue, got relu"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(capsys, argv, message):
+    code, out, err = run(capsys, "plan", *argv)
+    assert (code, out) == (1, "")
+    assert err.startswith("pipeliner: ")
+    assert message in err
+    assert err.count("\n") == 1
+
+
+def test_a_walk_is_of_gemms(capsys):
+    code, _, err = run(capsys, "demo", "conv2d")
+    assert code == 1
+    assert "cannot walk through conv2d: expected gemm or file.py:name" in err
