@@ -266,6 +266,8 @@ def _clamp(source: list[Expr], condition: Expr, load: Any, width: int) -> list[E
     left, right, slack = _comparison(condition)
     if left is not None and right is not None:
         for d, index in enumerate(source):
+            if const_int(index) is not None:
+                continue
             difference = sym.Analyzer().simplify(left - index)
             gap = const_int(difference)
             if gap is not None:  # index + gap < right + slack

@@ -22,6 +22,7 @@ from .arena import apply_arena
 from .counters import has_steady_loop, roll_counters
 from .held import hold, release
 from .pipeline import is_kernel, is_marked, pipeline_function
+from .signed import keep_signed
 from .steps import function_pass
 
 PIPELINE: Final = "pipeliner"
@@ -132,6 +133,7 @@ def finalize_device() -> Any:
         function_pass("SplitAddresses", split_addresses),
         function_pass("RollCounters", roll_counters),
         *_unless(no_cse, tirx.transform.CommonSubexprElim),
+        function_pass("KeepSigned", keep_signed),
         function_pass("ShowAlignment", show_alignment),
     ]
     return tvm.transform.Sequential(
