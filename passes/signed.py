@@ -24,7 +24,9 @@ def keep_signed(func: Any) -> Any:
     def bind(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
         value = node.value
-        if not isinstance(value, tirx.Cast) or _kind(value) != "uint" or _kind(value.value) != "int":
+        if not isinstance(value, tirx.Cast):
+            return node
+        if _kind(value) != "uint" or _kind(value.value) != "int":
             return node
         signed = ir.Var(str(node.var.name), value.value.ty)
         casts[node.var] = tirx.Cast(str(value.ty.dtype), signed)
