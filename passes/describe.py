@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..kernel import CopyInfo, MatmulInfo, StatementInfo
+from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo
 from .copies import obstacles
 from .costs import cost_of
 from .effects import classify, effects
@@ -44,6 +44,7 @@ def copy_info(name: str, copy: Copy) -> CopyInfo:
         aligned=copy.aligned(),
         masked=bool(copy.mask),
         bound=False,
+        note=str(copy.nest.annotations.get(NOTE, "")),
     )
 
 

@@ -7,6 +7,10 @@ not compile-time constants are None. Bytes and elements are per CTA and per iter
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
+
+NOTE: Final = "pipeliner.note"
+"""Annotation of a copy block: the schedule's words for the plan's reason."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,7 +24,7 @@ class CopyInfo:
     the box when moving along the source's contiguous dimension (1: nothing known). ``masked``:
     reads outside the source are replaced by zero. ``bound``: the user distributed it over threads.
     ``no_cp_async``, ``no_register``: why that mechanism cannot make it as it is distributed, or
-    empty.
+    empty. ``note``: what the schedule says of it.
     """
 
     op: str
@@ -37,6 +41,7 @@ class CopyInfo:
     bound: bool
     no_cp_async: str = ""
     no_register: str = ""
+    note: str = ""
 
     @property
     def elements(self) -> int:

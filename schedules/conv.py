@@ -14,7 +14,7 @@ from .workloads import Conv, Convolution
 def schedule_conv(conv: Convolution, tile: ConvTile | DepthwiseTile) -> Any:
     """``conv`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc."""
     if isinstance(tile, ConvTile):
-        return schedule_contraction(conv.contraction(tile.fold), tile)
+        return schedule_contraction(tile.contraction(conv), tile)
     if not isinstance(conv, Conv):
         raise WorkloadError(f"cannot schedule '{conv.name}' by channel: expected a convolution")
     return schedule_depthwise(conv, tile)

@@ -24,6 +24,7 @@ from typing import Any, Final
 from tvm import s_tir
 
 from ..errors import WorkloadError
+from ..kernel import NOTE
 from .tiles import GemmTile, is_ragged, stages_transposed
 from .workloads import INSTRUCTION, MATMUL, Contraction
 
@@ -91,6 +92,9 @@ def _stage_operands(sch: Any, matmul: Any, what: Contraction, tile: GemmTile) ->
         copy = sch.cache_read(matmul, operand, "shared")
         while sources := sch.get_producers(copy):
             sch.compute_inline(sources[0])
+        note = (what.a, what.b)[operand].note
+        if note:
+            sch.annotate(copy, NOTE, note)
         if stages_transposed(what, operand):
             sch.transform_layout(copy, ("write", 0), _transpose_matrix)
         copies.append(copy)

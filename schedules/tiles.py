@@ -26,6 +26,7 @@ from .workloads import (
     Gemm,
     Operand,
     Spec,
+    best_phases,
     can_fold,
 )
 
@@ -74,10 +75,20 @@ class ConvTile(GemmTile):
 
     Where channels are outside the image, M and N change places; for a gradient they are what its
     ``contraction`` says. ``fold``: reduce over runs of kernel row and channels (a weight gradient:
-    over rows of pixels), see the workload's ``contraction``.
+    over rows of pixels), see the workload's ``contraction``. ``phases``: in which the outputs of
+    folded runs are counted.
     """
 
     fold: bool = False
+    phases: int = 1
+
+    def contraction(self, conv: Convolution) -> Contraction:
+        """``conv`` in the form that this tile cuts."""
+        if isinstance(conv, Conv):
+            return conv.contraction(self.fold, self.phases)
+        if self.phases != 1:
+            raise WorkloadError(f"cannot count '{conv.name}' in phases: it reads no runs")
+        return conv.contraction(self.fold)
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +172,8 @@ def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
     """What recognition will find in ``workload`` as scheduled with ``tile``, in closed form."""
     if isinstance(workload, Gemm):
         return _kernel_info(workload.contraction(), tile)
-    return _kernel_info(workload.contraction(isinstance(tile, ConvTile) and tile.fold), tile)
+    form = tile if isinstance(tile, ConvTile) else ConvTile(tile.m, tile.n, tile.k)
+    return _kernel_info(form.contraction(workload), tile)
 
 
 def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
@@ -234,6 +246,7 @@ def _copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> C
         aligned=aligned,
         masked=side.masked or ragged,
         bound=False,
+        note=side.note,
     )
 
 
@@ -259,10 +272,10 @@ def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
         what = workload.contraction()
         yield from ((what, GemmTile(*extents)) for extents in _extents(what))
         return
-    for fold in _forms(workload):
-        what = workload.contraction(fold)
+    for fold, phases in _forms(workload):
+        what = ConvTile(1, 1, 1, fold=fold, phases=phases).contraction(workload)
         for extents in _extents(what):
-            tile = ConvTile(*extents, fold=fold)
+            tile = ConvTile(*extents, fold=fold, phases=phases)
             if fold or not isinstance(workload, ConvWeightGrad) or _wastes_rows(workload, tile):
                 yield what, tile
 
@@ -276,11 +289,16 @@ def _wastes_rows(grad: ConvWeightGrad, tile: ConvTile) -> bool:
     return 8 * math.ceil(row / tile.k) * tile.k > 9 * row
 
 
-def _forms(workload: Convolution) -> tuple[bool, ...]:
-    """Values of ``fold`` to compare, the better of equals first."""
+def _forms(workload: Convolution) -> list[tuple[bool, int]]:
+    """Values of ``fold`` and ``phases`` to compare, the better of equals first."""
     if isinstance(workload, ConvWeightGrad):
-        return True, False
-    return (False, True) if isinstance(workload, Conv) and can_fold(workload) else (False,)
+        return [(True, 1), (False, 1)]
+    if not isinstance(workload, Conv) or not can_fold(workload):
+        return [(False, 1)]
+    return [
+        (False, 1),
+        *((True, count) for count in sorted({1, best_phases(workload)}, reverse=True)),
+    ]
 
 
 def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:

@@ -74,7 +74,7 @@ def plan_copy(
         vector_bytes=vector,
         layout=layout,
         reason="; ".join(
-            text for text in (reason, width_reason, layout_reason, parts_reason) if text
+            text for text in (reason, width_reason, copy.note, layout_reason, parts_reason) if text
         ),
         parts=parts,
     )

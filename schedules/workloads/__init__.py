@@ -9,8 +9,9 @@ from __future__ import annotations
 from typing import TypeAlias
 
 from .contraction import INSTRUCTION, MATMUL, STORE, Contraction, Operand
-from .conv import Conv, can_fold, conv, conv1d, conv2d, conv3d
+from .conv import Conv, conv, conv1d, conv2d, conv3d
 from .dtypes import DTYPES, Types, numpy_dtype
+from .folded import best_phases, can_fold
 from .gemm import LAYOUTS, Gemm
 from .gradients import ConvInputGrad, ConvWeightGrad
 
@@ -34,6 +35,7 @@ __all__ = [
     "Operand",
     "Spec",
     "Types",
+    "best_phases",
     "can_fold",
     "conv",
     "conv1d",

@@ -51,6 +51,7 @@ class Operand:
     ``k_major``: whether K is its contiguous dimension. ``contiguous``: whether rows of a tile lie
     contiguous in memory. ``unit``: elements that divide where any row starts, whatever the tile
     (None: nothing known). ``masked``: whether elements outside the tensor are read as zero.
+    ``note``: what a plan should say of why it is read so.
     """
 
     param: str
@@ -61,6 +62,7 @@ class Operand:
     contiguous: bool = True
     unit: int | None = None
     masked: bool = False
+    note: str = ""
 
     @property
     def name(self) -> str:

@@ -9,8 +9,7 @@ output channels, and K is the input channels at each position in turn:
 
 Where channels lie innermost, neighbouring positions of one kernel row are one contiguous run of
 ``S * C`` elements, so a *folded* contraction reduces over that run: few channels then make long
-rows. A run that starts at an odd place is begun a few elements early, with weights of zero, where
-that aligns its copies; those elements must be finite, as any a convolution reads.
+rows.
 """
 
 from __future__ import annotations
@@ -22,24 +21,21 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-from tvm import tirx
 
 from ...errors import WorkloadError
-from ...passes.ir import i32
 from . import epilogue as steps
-from .contraction import Axis, Contraction, Coordinates, Element, Operand
-from .dtypes import Types, check_extent, exact, listed, numpy_dtype, random_array, resolve
+from .contraction import Contraction
+from .conv_reference import convolve
+from .dtypes import Types, check_extent, exact, listed, random_array, resolve
+from .folded import folded
+from .forward import by_channel, forward
+from .windows import filter_shape, image_shape
 
 CHANNELS_LAST: Final = {1: "NWC", 2: "NHWC", 3: "NDHWC"}
 CHANNELS_FIRST: Final = {1: "NCW", 2: "NCHW", 3: "NCDHW"}
 
 DIMENSIONS: Final = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 """Names of the spatial dimensions, by rank."""
-
-KERNEL_AXES: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
-
-VECTOR_BYTES: Final = 16
-"""The widest copy of a thread, which runs are aligned for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -198,11 +194,14 @@ class Conv:
         wide = [abs(array.astype(np.float64)) for array in (x, w, *extras)]
         return self._finished(steps.magnitude, wide[0], wide[1], wide[2:])
 
-    def contraction(self, fold: bool = False) -> Contraction:
-        """This workload as a matmul; ``fold``: over runs of ``S * C`` (see ``can_fold``)."""
-        if fold:
-            require_fold(self)
-        return _forward(self, fold)
+    def contraction(self, fold: bool = False, phases: int = 1) -> Contraction:
+        """This workload as a matmul.
+
+        ``fold``: over runs of ``S * C`` elements, whose outputs are counted in ``phases``.
+        """
+        if not fold and phases != 1:
+            raise WorkloadError(f"expected phases of a folded '{self.name}' alone, got {phases}")
+        return folded(self, phases) if fold else forward(self)
 
     def by_channel(self) -> Contraction:
         """A depthwise convolution as it is: nothing is summed over but positions.
@@ -213,7 +212,7 @@ class Conv:
             raise WorkloadError(
                 f"expected a depthwise convolution, got {self.groups} groups of {self.c} channels"
             )
-        return _by_channel(self)
+        return by_channel(self)
 
     def function(self) -> Any:
         """The PrimFunc: gathered operands, block ``matmul``, the epilogue, block ``store``."""
@@ -326,355 +325,3 @@ def _check_output(conv: Conv) -> None:
                 f"cannot convolve to an empty output: {name} is {size} and padded by {low} + "
                 f"{high}, the kernel reaches over {reach}"
             )
-
-
-# Shapes and elements in memory.
-
-
-def image_shape(conv: Conv, size: Sequence[Any], channels: Any, n: Any = None) -> tuple[Any, ...]:
-    """Shape of an image tensor; also the indices of an element, in the same order."""
-    images = conv.n if n is None else n
-    return (images, *size, channels) if conv.channels_last else (images, channels, *size)
-
-
-def filter_shape(conv: Conv) -> tuple[int, ...]:
-    """Shape of W."""
-    return filter_indices(conv, conv.k, conv.kernel, conv.c // conv.groups)
-
-
-def filter_indices(conv: Conv, k: Any, position: Sequence[Any], c: Any) -> tuple[Any, ...]:
-    """Indices of an element of W."""
-    return (k, *position, c) if conv.channels_last else (k, c, *position)
-
-
-def kernel_axes(conv: Conv) -> tuple[Axis, ...]:
-    """The kernel's dimensions that have more than one position."""
-    return tuple(
-        (name, extent) for name, extent in zip(KERNEL_AXES[conv.rank], conv.kernel) if extent > 1
-    )
-
-
-def position(conv: Conv, at: Coordinates) -> list[Any]:
-    """The position in the kernel that coordinates name; axes that are left out are at 0."""
-    return [at.get(name, i32(0)) for name in KERNEL_AXES[conv.rank]]
-
-
-def group_axis(conv: Conv) -> tuple[Axis, ...]:
-    """The leading axis of independent matmuls, where there are groups."""
-    return (("g", conv.groups),) if conv.groups > 1 else ()
-
-
-def in_group(conv: Conv, at: Coordinates, channel: Any, each: int) -> Any:
-    """A channel of the whole tensor from one of the group's ``each`` channels."""
-    return at["g"] * each + channel if conv.groups > 1 else channel
-
-
-def split_pixel(flat: Any, images: int, size: Sequence[int]) -> tuple[Any, list[Any]]:
-    """Image and place in it of a pixel counted over all images."""
-    places: list[Any] = []
-    for extent in reversed(size):
-        places.append(tirx.floormod(flat, i32(extent)) if extent > 1 else i32(0))
-        flat = tirx.floordiv(flat, i32(extent)) if extent > 1 else flat
-    return (flat if images > 1 else i32(0)), places[::-1]
-
-
-def window(conv: Conv, dim: int, p: Any, r: Any) -> tuple[Any, list[Any]]:
-    """The input coordinate that output ``p`` reads at kernel position ``r``; when it is one."""
-    stride, dilation, (low, _) = conv.stride[dim], conv.dilation[dim], conv.pad[dim]
-    at = p * stride + r * dilation - low
-    conditions = [at >= 0] if low else []
-    last = (conv.out_size[dim] - 1) * stride + (conv.kernel[dim] - 1) * dilation - low
-    if last >= conv.size[dim]:
-        conditions.append(at < conv.size[dim])
-    return at, conditions
-
-
-# The forward contraction.
-
-
-def can_fold(conv: Conv) -> bool:
-    """Whether positions along the last dimension and channels are one contiguous run."""
-    return (
-        conv.channels_last and conv.groups == 1 and conv.dilation[-1] == 1 and conv.kernel[-1] > 1
-    )
-
-
-def require_fold(conv: Conv) -> None:
-    """WorkloadError where ``can_fold`` does not hold."""
-    if not can_fold(conv):
-        raise WorkloadError(
-            f"cannot fold the kernel's last dimension of '{conv.name}' into its channels: that "
-            "takes channels innermost, one group, more than one position and no dilation"
-        )
-
-
-def lead_in(conv: Conv) -> int:
-    """Elements before a folded run that align its start in memory, for the widest copies."""
-    element = numpy_dtype(conv.storage).itemsize
-    aligned = math.gcd(conv.stride[-1] * conv.c, conv.size[-1] * conv.c, VECTOR_BYTES // element)
-    return -conv.pad[-1][0] * conv.c % aligned
-
-
-def _forward(conv: Conv, fold: bool) -> Contraction:
-    images, filters = (_folded if fold else _plain)(conv)
-    kernel = kernel_axes(conv)
-    k: Axis = ("c", conv.c // conv.groups)
-    if fold:
-        kernel = kernel[:-1]
-        k = ("sc", conv.kernel[-1] * conv.c + lead_in(conv))
-    pixels: Axis = ("i", conv.pixels)
-    each = conv.k // conv.groups
-    channels: Axis = ("j", each)
-
-    def place(at: Coordinates) -> list[Any]:
-        image, places = split_pixel(at["i"], conv.n, conv.out_size)
-        return list(image_shape(conv, places, in_group(conv, at, at["j"], each), image))
-
-    return arranged(
-        conv,
-        Contraction(
-            name=conv.name,
-            types=conv.types,
-            lead=group_axis(conv),
-            m=pixels,
-            n=channels,
-            steps=kernel,
-            k=k,
-            a=images,
-            b=filters,
-            out=("Y", image_shape(conv, conv.out_size, conv.k)),
-            place=place,
-            channel=lambda at: in_group(conv, at, at["j"], each),
-            channels=conv.k,
-            epilogue=conv.epilogue,
-        ),
-    )
-
-
-def _by_channel(conv: Conv) -> Contraction:
-    """Over one channel of one group: ``c`` has one value."""
-    each = conv.k // conv.groups
-
-    def pixel(at: Coordinates) -> Element:
-        image, places = split_pixel(at["i"], conv.n, conv.out_size)
-        found, conditions = windows(conv, places, position(conv, at))
-        channel = at["j"] if each == 1 else tirx.floordiv(at["j"], i32(each))
-        return list(image_shape(conv, found, channel, image)), conditions
-
-    def place(at: Coordinates) -> list[Any]:
-        image, places = split_pixel(at["i"], conv.n, conv.out_size)
-        return list(image_shape(conv, places, at["j"], image))
-
-    x, w, *_, y = conv.shapes()
-    return Contraction(
-        name=conv.name,
-        types=conv.types,
-        lead=(),
-        m=("i", conv.pixels),
-        n=("j", conv.k),
-        steps=kernel_axes(conv),
-        k=("c", 1),
-        a=Operand("X", x, True, pixel, masked=is_masked(conv)),
-        b=Operand(
-            "W",
-            w,
-            True,
-            lambda at: (list(filter_indices(conv, at["j"], position(conv, at), at["c"])), []),
-        ),
-        out=("Y", y),
-        place=place,
-        channel=lambda at: at["j"],
-        channels=conv.k,
-        epilogue=conv.epilogue,
-    )
-
-
-def _plain(conv: Conv) -> tuple[Operand, Operand]:
-    """Rows of one position's channels."""
-    each_in, each_out = conv.c // conv.groups, conv.k // conv.groups
-
-    def pixel(at: Coordinates) -> Element:
-        image, places = split_pixel(at["i"], conv.n, conv.out_size)
-        found, conditions = windows(conv, places, position(conv, at))
-        channel = in_group(conv, at, at["c"], each_in)
-        return list(image_shape(conv, found, channel, image)), conditions
-
-    def weight(at: Coordinates) -> Element:
-        out = in_group(conv, at, at["j"], each_out)
-        return list(filter_indices(conv, out, position(conv, at), at["c"])), []
-
-    images = Operand(
-        "X",
-        image_shape(conv, conv.size, conv.c),
-        conv.channels_last,
-        pixel,
-        tile="pixels",
-        **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv)),
-        masked=is_masked(conv),
-    )
-    filters = Operand(
-        "W",
-        filter_shape(conv),
-        True,
-        weight,
-        tile="filters",
-        contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
-        unit=each_in,
-    )
-    return images, filters
-
-
-def lie(conv: Conv, channels: int, pixels: int | None) -> dict[str, Any]:
-    """``contiguous`` and ``unit`` of an image operand.
-
-    ``channels``: what divides where its rows start if they are channels; ``pixels``: if they are
-    pixels, or None where those are no run.
-    """
-    unit = channels if conv.channels_last else pixels
-    return {"contiguous": unit is not None, "unit": unit}
-
-
-def pixel_run(conv: Conv, rows: bool = False) -> int | None:
-    """What divides where a run of pixels starts that neighbouring outputs read; None: no run.
-
-    With channels outside, the pixels of one image are a run where the windows are as wide as the
-    image, or (``rows``) within one row of them.
-    """
-    if rows:
-        if conv.stride[-1] != 1:
-            return None
-    elif conv.n > 1 or set(conv.stride) != {1} or conv.out_size[1:] != conv.size[1:]:
-        return None
-    return run_unit(conv, conv.size, conv.stride[:-1] if rows else ())
-
-
-def run_unit(conv: Conv, size: Sequence[int], outer: Sequence[int] = ()) -> int:
-    """What divides the offset of a window's start in an image with channels outside.
-
-    ``outer``: steps in the first dimensions that the start also takes.
-    """
-    inner = [math.prod(size[dim + 1 :]) for dim in range(conv.rank)]
-    moves = [conv.dilation[dim] * inner[dim] for dim in range(conv.rank) if conv.kernel[dim] > 1]
-    before = sum(low * step for (low, _), step in zip(conv.pad, inner))
-    moves += [step * stride for step, stride in zip(inner, outer)]
-    return math.gcd(math.prod(size), before, *moves)
-
-
-def _folded(conv: Conv) -> tuple[Operand, Operand]:
-    """Rows of one kernel row: all its positions' channels, which lie side by side."""
-    early, width = lead_in(conv), conv.size[-1] * conv.c
-    step, before = conv.stride[-1] * conv.c, conv.pad[-1][0] * conv.c + early
-    run = conv.kernel[-1] * conv.c
-
-    def pixel(at: Coordinates) -> Element:
-        image, places = split_pixel(at["i"], conv.n, conv.out_size)
-        found, conditions = windows(conv, places[:-1], position(conv, at)[:-1])
-        flat = places[-1] * step + at["sc"] - before
-        if before:
-            conditions.append(flat >= 0)
-        if (conv.out_size[-1] - 1) * step + run + early - 1 - before >= width:
-            conditions.append(flat < width)
-        return [image, *found, *_unfolded(flat, before, conv.c)], conditions
-
-    def weight(at: Coordinates) -> Element:
-        flat = at["sc"] - early
-        indices = [at["j"], *position(conv, at)[:-1], *_unfolded(flat, early, conv.c)]
-        return indices, [flat >= 0] if early else []
-
-    images = Operand(
-        "X",
-        image_shape(conv, conv.size, conv.c),
-        True,
-        pixel,
-        tile="pixels",
-        unit=math.gcd(step, before, width),
-        masked=is_masked(conv) or early > 0,
-    )
-    filters = Operand(
-        "W",
-        filter_shape(conv),
-        True,
-        weight,
-        tile="filters",
-        unit=math.gcd(run, early),
-        masked=early > 0,
-    )
-    return images, filters
-
-
-def _unfolded(flat: Any, before: int, channels: int) -> list[Any]:
-    """Column and channel at place ``flat`` of an image row, at least ``-before``.
-
-    The division is of no negative number, so that the place is found again in the address.
-    """
-    columns = -(-before // channels)
-    shifted = flat + columns * channels
-    return [
-        tirx.floordiv(shifted, i32(channels)) - columns,
-        tirx.floormod(shifted, i32(channels)),
-    ]
-
-
-def windows(conv: Conv, places: Sequence[Any], at: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-    """``window`` of each of the first dimensions, and all their conditions."""
-    found, conditions = [], []
-    for dim, (p, r) in enumerate(zip(places, at)):
-        coordinate, when = window(conv, dim, p, r)
-        found.append(coordinate)
-        conditions += when
-    return found, conditions
-
-
-def is_masked(conv: Conv) -> bool:
-    """Whether some output reads outside the input."""
-    zero = i32(0)
-    return any(window(conv, dim, zero, zero)[1] for dim in range(conv.rank))
-
-
-def arranged(conv: Conv, what: Contraction) -> Contraction:
-    """``what``, or with its sides exchanged where pixels are what is contiguous in the output.
-
-    A matmul writes neighbouring columns from neighbouring threads.
-    """
-    return what if conv.channels_last else what.exchanged()
-
-
-# numpy.
-
-
-def convolve(conv: Conv, x: Any, w: Any) -> Any:
-    """The sums in the type of ``x`` and ``w``, one kernel position at a time."""
-    images, filters = grouped(conv, padded(conv, x), w)
-    total: Any = 0
-    for at in itertools.product(*map(range, conv.kernel)):
-        seen = images[(slice(None), *strided(conv, at))]
-        total = total + np.einsum("n...gc,gkc->n...gk", seen, filters[(slice(None),) * 2 + at])
-    return from_channels_last(conv, total.reshape(conv.n, *conv.out_size, conv.k))
-
-
-def padded(conv: Conv, x: Any) -> Any:
-    """``x`` with channels innermost and zeros around it."""
-    last = x if conv.channels_last else np.moveaxis(x, 1, -1)
-    return np.pad(last, ((0, 0), *conv.pad, (0, 0)))
-
-
-def grouped(conv: Conv, images: Any, w: Any) -> tuple[Any, Any]:
-    """Images as ``[n, *size, g, c]`` and filters as ``[g, k, *kernel, c]``."""
-    last = w if conv.channels_last else np.moveaxis(w, 1, -1)
-    return (
-        images.reshape(*images.shape[:-1], conv.groups, -1),
-        last.reshape(conv.groups, -1, *last.shape[1:]),
-    )
-
-
-def strided(conv: Conv, at: Sequence[int]) -> tuple[slice, ...]:
-    """The part of the padded input that all outputs read at kernel position ``at``."""
-    return tuple(
-        slice(r * dilation, r * dilation + (p - 1) * stride + 1, stride)
-        for r, dilation, stride, p in zip(at, conv.dilation, conv.stride, conv.out_size)
-    )
-
-
-def from_channels_last(conv: Conv, y: Any) -> Any:
-    """``y`` in the layout of the workload."""
-    return y if conv.channels_last else np.moveaxis(y, -1, 1)

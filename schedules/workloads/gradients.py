@@ -23,28 +23,25 @@ from tvm import tirx
 from ...errors import WorkloadError
 from ...passes.ir import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
-from .conv import (
-    Conv,
+from .conv import Conv
+from .conv_reference import from_channels_last, grouped, padded, strided
+from .dtypes import Types, exact, random_array
+from .windows import (
     arranged,
     filter_indices,
     filter_shape,
-    from_channels_last,
     group_axis,
-    grouped,
     image_shape,
     in_group,
     is_masked,
     kernel_axes,
     lie,
-    padded,
     pixel_run,
     position,
     run_unit,
     split_pixel,
-    strided,
     windows,
 )
-from .dtypes import Types, exact, random_array
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,19 @@ CASES = {
     "1x1 strided": (conv2d(1, 7, 7, 32, 16, 1, 1, stride=2), TILE),
     "one pixel": (conv2d(1, 3, 3, 16, 16, 3, 3), TILE),
     "stem": (conv2d(2, 10, 12, 3, 16, 7, 7, stride=2, pad=3), ConvTile(32, 16, 32, fold=True)),
+    "stem in phases": (
+        conv2d(2, 10, 16, 3, 16, 7, 7, stride=2, pad=3),
+        ConvTile(32, 16, 32, fold=True, phases=4),
+    ),
+    "5 channels in phases": (
+        conv2d(1, 7, 8, 5, 16, 3, 3, pad=1),
+        ConvTile(32, 16, 16, fold=True, phases=8),
+    ),
+    "int8 in phases": (
+        conv2d(1, 5, 16, 3, 16, 3, 3, pad=(1, 0, 0, 2), dtype="int8"),
+        ConvTile(16, 16, 32, fold=True, phases=2),
+    ),
+    "conv1d in phases": (conv1d(2, 20, 6, 16, 5, pad=2), ConvTile(16, 16, 16, fold=True, phases=2)),
     "stem unfolded": (conv2d(1, 10, 12, 3, 16, 3, 3, stride=2, pad=1), TILE),
     "4 channels": (conv2d(1, 10, 12, 4, 16, 7, 7, stride=2, pad=3), FOLDED),
     "20 channels": (conv2d(1, 7, 8, 20, 16, 3, 3, pad=1), FOLDED),

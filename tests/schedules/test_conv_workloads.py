@@ -12,6 +12,7 @@ from tvm import s_tir
 
 from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.errors import WorkloadError
+from pipeliner.schedules import ConvTile
 from pipeliner.schedules.workloads import (
     Conv,
     ConvInputGrad,
@@ -216,6 +217,18 @@ def test_names_tell_convolutions_apart():
                 f"cannot fold the kernel's last dimension of '{GROUPED.name}' into its channels: "
                 "that takes channels innermost, one group, more than one position and no dilation"
             ),
+        ),
+        (
+            lambda: SAME.contraction(fold=True, phases=2),
+            f"cannot count outputs of '{SAME.name}' in 2 phases: a row has 7",
+        ),
+        (
+            lambda: SAME.contraction(phases=7),
+            f"expected phases of a folded '{SAME.name}' alone, got 7",
+        ),
+        (
+            lambda: ConvTile(16, 16, 16, phases=2).contraction(ConvInputGrad(SAME)),
+            f"cannot count 'input_grad_{SAME.name}' in phases: it reads no runs",
         ),
         (
             lambda: ConvInputGrad(STRIDED).contraction(fold=True),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -89,10 +90,16 @@ def test_layers_move_vectors_past_one_barrier(name, target):
 
 
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
-def test_three_channels_move_four_bytes_at_once(target):
-    plan = pipeliner.plan_of(pipelined(LAYERS["rn50 stem"], target))
+@pytest.mark.parametrize("stride", [1, 2])
+def test_three_channels_move_sixteen_bytes_at_once_and_the_plan_says_how(stride, target):
+    conv = replace(LAYERS["rn50 stem"], stride=(stride, stride))
+    plan = pipeliner.plan_of(pipelined(conv, target))
     (pixels,) = [copy for copy in plan.copies if copy.src == "X"]
-    assert (pixels.mechanism, pixels.vector_bytes) == ("cp_async", 4)
+    assert (pixels.mechanism, pixels.vector_bytes) == ("cp_async", 16)
+    assert "rows are runs of 7 positions of 3 channels, begun up to 7 elements early" in (
+        pixels.reason
+    )
+    assert "to start at multiples of 8" in pixels.reason
     assert plan.loops[0].pipelined
 
 

@@ -1,0 +1,154 @@
+"""Convolutions as matmuls: what the operands are made of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from tvm import tirx
+
+from ...passes.ir import i32
+from .contraction import Axis, Contraction, Coordinates, Element, Operand
+from .windows import (
+    arranged,
+    filter_indices,
+    filter_shape,
+    group_axis,
+    image_shape,
+    in_group,
+    is_masked,
+    kernel_axes,
+    lie,
+    pixel_run,
+    position,
+    split_pixel,
+    windows,
+)
+
+if TYPE_CHECKING:
+    from .conv import Conv
+
+
+def forward(conv: Conv) -> Contraction:
+    """The matmul over the channels of each position in turn."""
+    return contraction_of(
+        conv,
+        group_axis(conv),
+        conv.pixels,
+        kernel_axes(conv),
+        ("c", conv.c // conv.groups),
+        _plain(conv),
+        lambda at: split_pixel(at["i"], conv.n, conv.out_size),
+    )
+
+
+def contraction_of(
+    conv: Conv,
+    lead: tuple[Axis, ...],
+    pixels: int,
+    steps: tuple[Axis, ...],
+    k: Axis,
+    operands: tuple[Operand, Operand],
+    output: Callable[[Coordinates], tuple[Any, list[Any]]],
+) -> Contraction:
+    """Pixels by output channels; ``output``: image and place of a pixel."""
+    each = conv.k // conv.groups
+
+    def channel(at: Coordinates) -> Any:
+        return in_group(conv, at, at["j"], each)
+
+    def place(at: Coordinates) -> list[Any]:
+        image, places = output(at)
+        return list(image_shape(conv, places, channel(at), image))
+
+    what = Contraction(
+        name=conv.name,
+        types=conv.types,
+        lead=lead,
+        m=("i", pixels),
+        n=("j", each),
+        steps=steps,
+        k=k,
+        a=operands[0],
+        b=operands[1],
+        out=("Y", image_shape(conv, conv.out_size, conv.k)),
+        place=place,
+        channel=channel,
+        channels=conv.k,
+        epilogue=conv.epilogue,
+    )
+    return arranged(conv, what)
+
+
+def _plain(conv: Conv) -> tuple[Operand, Operand]:
+    """Rows of one position's channels."""
+    each_in, each_out = conv.c // conv.groups, conv.k // conv.groups
+
+    def pixel(at: Coordinates) -> Element:
+        image, places = split_pixel(at["i"], conv.n, conv.out_size)
+        found, conditions = windows(conv, places, position(conv, at))
+        channel = in_group(conv, at, at["c"], each_in)
+        return list(image_shape(conv, found, channel, image)), conditions
+
+    def weight(at: Coordinates) -> Element:
+        out = in_group(conv, at, at["j"], each_out)
+        return list(filter_indices(conv, out, position(conv, at), at["c"])), []
+
+    images = Operand(
+        "X",
+        image_shape(conv, conv.size, conv.c),
+        conv.channels_last,
+        pixel,
+        tile="pixels",
+        **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv)),
+        masked=is_masked(conv),
+    )
+    filters = Operand(
+        "W",
+        filter_shape(conv),
+        True,
+        weight,
+        tile="filters",
+        contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
+        unit=each_in,
+    )
+    return images, filters
+
+
+def by_channel(conv: Conv) -> Contraction:
+    """Over one channel of one group: ``c`` has one value."""
+    each = conv.k // conv.groups
+
+    def pixel(at: Coordinates) -> Element:
+        image, places = split_pixel(at["i"], conv.n, conv.out_size)
+        found, conditions = windows(conv, places, position(conv, at))
+        channel = at["j"] if each == 1 else tirx.floordiv(at["j"], i32(each))
+        return list(image_shape(conv, found, channel, image)), conditions
+
+    def place(at: Coordinates) -> list[Any]:
+        image, places = split_pixel(at["i"], conv.n, conv.out_size)
+        return list(image_shape(conv, places, at["j"], image))
+
+    x, w, *_, y = conv.shapes()
+    return Contraction(
+        name=conv.name,
+        types=conv.types,
+        lead=(),
+        m=("i", conv.pixels),
+        n=("j", conv.k),
+        steps=kernel_axes(conv),
+        k=("c", 1),
+        a=Operand("X", x, True, pixel, masked=is_masked(conv)),
+        b=Operand(
+            "W",
+            w,
+            True,
+            lambda at: (list(filter_indices(conv, at["j"], position(conv, at), at["c"])), []),
+        ),
+        out=("Y", y),
+        place=place,
+        channel=lambda at: at["j"],
+        channels=conv.k,
+        epilogue=conv.epilogue,
+    )

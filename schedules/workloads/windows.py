@@ -1,0 +1,135 @@
+"""Where a convolution's elements lie in memory, and which window of the input an output reads."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from tvm import tirx
+
+from ...passes.ir import i32
+from .contraction import Axis, Contraction, Coordinates
+
+if TYPE_CHECKING:
+    from .conv import Conv
+
+KERNEL_AXES: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
+
+
+def image_shape(conv: Conv, size: Sequence[Any], channels: Any, n: Any = None) -> tuple[Any, ...]:
+    """Shape of an image tensor; also the indices of an element, in the same order."""
+    images = conv.n if n is None else n
+    return (images, *size, channels) if conv.channels_last else (images, channels, *size)
+
+
+def filter_shape(conv: Conv) -> tuple[int, ...]:
+    """Shape of W."""
+    return filter_indices(conv, conv.k, conv.kernel, conv.c // conv.groups)
+
+
+def filter_indices(conv: Conv, k: Any, position: Sequence[Any], c: Any) -> tuple[Any, ...]:
+    """Indices of an element of W."""
+    return (k, *position, c) if conv.channels_last else (k, c, *position)
+
+
+def kernel_axes(conv: Conv) -> tuple[Axis, ...]:
+    """The kernel's dimensions that have more than one position."""
+    return tuple(
+        (name, extent) for name, extent in zip(KERNEL_AXES[conv.rank], conv.kernel) if extent > 1
+    )
+
+
+def position(conv: Conv, at: Coordinates) -> list[Any]:
+    """The position in the kernel that coordinates name; axes that are left out are at 0."""
+    return [at.get(name, i32(0)) for name in KERNEL_AXES[conv.rank]]
+
+
+def group_axis(conv: Conv) -> tuple[Axis, ...]:
+    """The leading axis of independent matmuls, where there are groups."""
+    return (("g", conv.groups),) if conv.groups > 1 else ()
+
+
+def in_group(conv: Conv, at: Coordinates, channel: Any, each: int) -> Any:
+    """A channel of the whole tensor from one of the group's ``each`` channels."""
+    return at["g"] * each + channel if conv.groups > 1 else channel
+
+
+def split_pixel(flat: Any, images: int, size: Sequence[int]) -> tuple[Any, list[Any]]:
+    """Image and place in it of a pixel counted over all images."""
+    places: list[Any] = []
+    for extent in reversed(size):
+        places.append(tirx.floormod(flat, i32(extent)) if extent > 1 else i32(0))
+        flat = tirx.floordiv(flat, i32(extent)) if extent > 1 else flat
+    return (flat if images > 1 else i32(0)), places[::-1]
+
+
+def window(conv: Conv, dim: int, p: Any, r: Any) -> tuple[Any, list[Any]]:
+    """The input coordinate that output ``p`` reads at kernel position ``r``; when it is one."""
+    stride, dilation, (low, _) = conv.stride[dim], conv.dilation[dim], conv.pad[dim]
+    at = p * stride + r * dilation - low
+    conditions = [at >= 0] if low else []
+    last = (conv.out_size[dim] - 1) * stride + (conv.kernel[dim] - 1) * dilation - low
+    if last >= conv.size[dim]:
+        conditions.append(at < conv.size[dim])
+    return at, conditions
+
+
+def windows(conv: Conv, places: Sequence[Any], at: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+    """``window`` of each of the first dimensions, and all their conditions."""
+    found, conditions = [], []
+    for dim, (p, r) in enumerate(zip(places, at)):
+        coordinate, when = window(conv, dim, p, r)
+        found.append(coordinate)
+        conditions += when
+    return found, conditions
+
+
+def is_masked(conv: Conv) -> bool:
+    """Whether some output reads outside the input."""
+    zero = i32(0)
+    return any(window(conv, dim, zero, zero)[1] for dim in range(conv.rank))
+
+
+def lie(conv: Conv, channels: int, pixels: int | None) -> dict[str, Any]:
+    """``contiguous`` and ``unit`` of an image operand.
+
+    ``channels``: what divides where its rows start if they are channels; ``pixels``: if they are
+    pixels, or None where those are no run.
+    """
+    unit = channels if conv.channels_last else pixels
+    return {"contiguous": unit is not None, "unit": unit}
+
+
+def pixel_run(conv: Conv, rows: bool = False) -> int | None:
+    """What divides where a run of pixels starts that neighbouring outputs read; None: no run.
+
+    With channels outside, the pixels of one image are a run where the windows are as wide as the
+    image, or (``rows``) within one row of them.
+    """
+    if rows:
+        if conv.stride[-1] != 1:
+            return None
+    elif conv.n > 1 or set(conv.stride) != {1} or conv.out_size[1:] != conv.size[1:]:
+        return None
+    return run_unit(conv, conv.size, conv.stride[:-1] if rows else ())
+
+
+def run_unit(conv: Conv, size: Sequence[int], outer: Sequence[int] = ()) -> int:
+    """What divides the offset of a window's start in an image with channels outside.
+
+    ``outer``: steps in the first dimensions that the start also takes.
+    """
+    inner = [math.prod(size[dim + 1 :]) for dim in range(conv.rank)]
+    moves = [conv.dilation[dim] * inner[dim] for dim in range(conv.rank) if conv.kernel[dim] > 1]
+    before = sum(low * step for (low, _), step in zip(conv.pad, inner))
+    moves += [step * stride for step, stride in zip(inner, outer)]
+    return math.gcd(math.prod(size), before, *moves)
+
+
+def arranged(conv: Conv, what: Contraction) -> Contraction:
+    """``what``, or with its sides exchanged where pixels are what is contiguous in the output.
+
+    A matmul writes neighbouring columns from neighbouring threads.
+    """
+    return what if conv.channels_last else what.exchanged()
