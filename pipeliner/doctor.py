@@ -86,7 +86,9 @@ def _rich() -> Finding:
 
 
 def _torch() -> Finding:
-    return _package("torch", "pipeliner bench (cuBLAS is called through it)", "pip install torch")
+    return _package(
+        "torch", "pipeliner bench (cuBLAS and cuDNN are called through it)", "pip install torch"
+    )
 
 
 def _package(name: str, disables: str, remedy: str, required: bool = False) -> Finding:

@@ -35,6 +35,16 @@ NESTED: Final = 0
 _FROZEN: Final = ("importlib._bootstrap", "importlib._bootstrap_external", "runpy")
 _MMA_TILE: Final = (128, 2048, 32)  # what its factors need to divide M, N and K
 _SIMT_TILE: Final = (128, 128, 8)
+_STOCK_TILES: Final = {"float16": _MMA_TILE, "float32": _SIMT_TILE}
+
+
+def require_stock(gemm: Gemm) -> None:
+    """WorkloadError where TVM has no schedule of this product: ``stock_mma`` or ``stock_simt``."""
+    if gemm.dtype not in _STOCK_TILES:
+        raise WorkloadError(
+            f"cannot schedule TVM's peer for {gemm.name}: expected {' or '.join(_STOCK_TILES)}"
+        )
+    _whole_tiles(gemm, gemm.dtype, _STOCK_TILES[gemm.dtype])
 
 
 def stock_mma(gemm: Gemm, target: Any, stages: int) -> Kernel:
@@ -127,15 +137,17 @@ def cublas(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
     """
     import torch
 
-    if gemm.storage == "int8" or gemm.out != gemm.storage:
+    integer = gemm.storage == "int8" and gemm.out == "int32" and gemm.batch is None
+    if gemm.epilogue or not (integer or gemm.out == gemm.storage != "int8"):
         raise WorkloadError(f"cannot run {gemm.name} in cuBLAS through torch: no such out= product")
+    multiply = torch._int_mm if integer else torch.matmul
     tf32 = gemm.dtype == "tfloat32"
 
     def run(a: Any, b: Any, c: Any) -> Any:
         torch.backends.cuda.matmul.allow_tf32 = tf32
         left = a if gemm.layout[0] == "N" else a.transpose(-1, -2)
         right = b if gemm.layout[1] == "N" else b.transpose(-1, -2)
-        return torch.matmul(left, right, out=c)
+        return multiply(left, right, out=c)
 
     return run
 
@@ -154,9 +166,10 @@ def tensor_intrinsics() -> Any:
 
 def _whole_tiles(gemm: Gemm, dtype: str, tile: tuple[int, int, int]) -> tuple[int, int, int]:
     """How many tiles the product has along M, N and K; WorkloadError where not in full."""
-    if gemm.dtype != dtype or gemm.layout != "NN" or gemm.batch is not None:
+    if (gemm.dtype, gemm.layout, gemm.batch, gemm.epilogue) != (dtype, "NN", None, ()):
         raise WorkloadError(
-            f"cannot schedule TVM's peer for {gemm.name}: expected {dtype}, layout NN, no batch"
+            f"cannot schedule TVM's peer for {gemm.name}: expected {dtype}, layout NN, no batch, "
+            "no epilogue"
         )
     m, n, k = tile
     if gemm.m is None or gemm.m % m or gemm.n % n or gemm.k % k:

@@ -2,25 +2,49 @@
 
 from __future__ import annotations
 
+import itertools
 import types
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 
 float16, float32, float64, int8, int32 = (
     np.dtype(name) for name in ("float16", "float32", "float64", "int8", "int32")
 )
+bfloat16 = np.dtype(ml_dtypes.bfloat16)
+
+__version__ = "2.11.0"
 
 
 class Tensor:
     def __init__(self, data: Any) -> None:
         self.data = np.asarray(data)
 
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.data.shape
+
     def to(self, dtype: Any) -> Tensor:
         return Tensor(self.data.astype(dtype))
 
     def double(self) -> Tensor:
         return self.to(float64)
+
+    def float(self) -> Tensor:
+        return self.to(float32)
+
+    def cpu(self) -> Tensor:
+        return self
+
+    cuda = cpu
+
+    def numpy(self) -> Any:
+        return self.data
+
+    def contiguous(self) -> Tensor:
+        return Tensor(np.ascontiguousarray(self.data))
 
     def abs(self) -> Tensor:
         return Tensor(abs(self.data))
@@ -30,8 +54,17 @@ class Tensor:
     def transpose(self, first: int, second: int) -> Tensor:
         return Tensor(self.data.swapaxes(first, second))
 
+    def permute(self, order: Sequence[int]) -> Tensor:
+        return Tensor(self.data.transpose(order))
+
+    def movedim(self, source: int, destination: int) -> Tensor:
+        return Tensor(np.moveaxis(self.data, source, destination))
+
+    def reshape(self, *shape: int) -> Tensor:
+        return Tensor(self.data.reshape(shape))
+
     def is_floating_point(self) -> bool:
-        return self.data.dtype.kind == "f"
+        return self.data.dtype.kind in "fV"
 
     def fill_(self, value: float) -> None:
         self.data[...] = value
@@ -45,8 +78,14 @@ class Tensor:
     def all(self) -> Tensor:
         return Tensor(self.data.all())
 
-    def __float__(self) -> float:
-        return float(self.data)
+    def __getitem__(self, at: Any) -> Tensor:
+        return Tensor(self.data[at])
+
+    def __setitem__(self, at: Any, value: Tensor) -> None:
+        self.data[at] = value.data
+
+    def __float__(self) -> Any:
+        return self.data.item()
 
     def __bool__(self) -> bool:
         return bool(self.data)
@@ -94,7 +133,18 @@ class Event:
         return other.at - self.at
 
 
-cuda = types.SimpleNamespace(Event=Event, synchronize=lambda: None)
+cuda = types.SimpleNamespace(
+    Event=Event,
+    synchronize=lambda: None,
+    is_available=lambda: True,
+    get_device_name=lambda: "a stand-in",
+    get_device_properties=lambda index: types.SimpleNamespace(uuid="1234"),
+)
+version = types.SimpleNamespace(cuda="13.0")
+backends = types.SimpleNamespace(
+    cuda=types.SimpleNamespace(matmul=types.SimpleNamespace(allow_tf32=False)),
+    cudnn=types.SimpleNamespace(benchmark=False, allow_tf32=True, version=lambda: 91002),
+)
 _RNG = np.random.default_rng()
 
 
@@ -113,3 +163,61 @@ def randint(low: int, high: int, shape: Any, device: str, dtype: Any) -> Tensor:
 def empty(shape: Any, dtype: Any, device: str) -> Tensor:
     small = 16 if isinstance(shape, int) else shape
     return Tensor(np.empty(small, dtype))
+
+
+def zeros(shape: Any, dtype: Any, device: str) -> Tensor:
+    return Tensor(np.zeros(shape, dtype))
+
+
+def from_numpy(array: Any) -> Tensor:
+    return Tensor(array)
+
+
+def matmul(a: Tensor, b: Tensor, out: Tensor | None = None) -> Tensor:
+    """Summed in float64, rounded once."""
+    product = (a.double() @ b.double()).data
+    if out is None:
+        return Tensor(product.astype(a.data.dtype))
+    out.data[...] = product
+    return out
+
+
+def _int_mm(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
+    assert a.data.dtype == b.data.dtype == int8
+    assert out.data.dtype == int32
+    out.data[...] = a.data.astype(int32) @ b.data.astype(int32)
+    return out
+
+
+def _conv(rank: int) -> Callable[..., Tensor]:
+    def convolve(
+        x: Tensor, w: Tensor, *, stride: Any, padding: Any, dilation: Any, groups: int
+    ) -> Tensor:
+        """Channels first, one output pixel at a time, in float64, rounded once."""
+        images = np.pad(x.data.astype(float64), ((0, 0), (0, 0), *((pad, pad) for pad in padding)))
+        filters = w.data.astype(float64)
+        reach = [step * (extent - 1) + 1 for extent, step in zip(filters.shape[2:], dilation)]
+        size = [
+            (extent - over) // step + 1
+            for extent, over, step in zip(images.shape[2:], reach, stride)
+        ]
+        each_in, each_out = filters.shape[1], filters.shape[0] // groups
+        y = np.zeros((len(images), len(filters), *size))
+        for at in itertools.product(*map(range, size)):
+            seen = tuple(
+                slice(p * step, p * step + over, far)
+                for p, step, over, far in zip(at, stride, reach, dilation)
+            )
+            for g in range(groups):
+                some = images[(slice(None), slice(g * each_in, (g + 1) * each_in), *seen)]
+                rows = slice(g * each_out, (g + 1) * each_out)
+                axes = list(range(1, rank + 2))
+                y[(slice(None), rows, *at)] = np.tensordot(some, filters[rows], (axes, axes))
+        return Tensor(y.astype(x.data.dtype))
+
+    return convolve
+
+
+nn = types.SimpleNamespace(
+    functional=types.SimpleNamespace(**{f"conv{rank}d": _conv(rank) for rank in (1, 2, 3)})
+)

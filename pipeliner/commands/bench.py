@@ -1,67 +1,201 @@
-"""``pipeliner bench``: kernels against TVM's stock pipeline and cuBLAS, on this machine's GPU."""
+"""``pipeliner bench``: kernels against cuBLAS, cuDNN, TVM and Triton, on this machine's GPU."""
 
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from typing import TYPE_CHECKING, Final
 
 from ..errors import WorkloadError
-from . import console, workload
+from . import console, specs, workload
 
 if TYPE_CHECKING:
-    from ..bench import Claim, Problem, Report, Result
+    from ..bench import Problem, Report
 
-HELP: Final = "time kernels against cuBLAS and TVM's stock pipeline (needs a GPU and PyTorch)"
+HELP: Final = "time kernels against cuBLAS, cuDNN, TVM and Triton (needs a GPU and PyTorch)"
 
-SPINE: Final = "spine"
+SPINE: Final = "default"
+SUITES: Final = ("gemm", "conv")
+PEERS: Final = ("cublas", "cudnn", "tvm", "triton")
+USUAL_PEERS: Final = PEERS[:3]
+
 EXIT_INTERRUPTED: Final = 130
 FEWEST_ROUNDS: Final = 2
+
+_ONE: Final = (*specs.KINDS[specs.GEMM].options, "layout", "out", "fuse", "tile")
+"""Options that make one workload of ``gemm`` instead of the suite."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     workload.configure(parser, default=SPINE)
-    parser.add_argument("--rounds", type=int, default=30, help="timed runs of each (default: 30)")
-    parser.add_argument("--only", default="", metavar="TEXT", help="problems with TEXT in the name")
-    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    parser.set_defaults(dtype="")
+    parser.description = (
+        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', or 'default', the figures that this library "
+        "states; or one workload: conv2d, or gemm with a shape or layout. Contenders are checked "
+        "against float64 before and after, and timed in turns in one process."
+    )
+    timed = parser.add_argument_group("what is timed")
+    timed.add_argument("--only", default="", metavar="TEXT", help="workloads with TEXT in the name")
+    timed.add_argument("--rounds", type=int, default=30, help="timed runs of each (default: 30)")
+    timed.add_argument(
+        "--depth-one", action="store_true", help="also our kernels with one slot: the gain of depth"
+    )
+    timed.add_argument(
+        "--peers",
+        type=_peers,
+        default=USUAL_PEERS,
+        metavar="NAMES",
+        help=f"of {','.join(PEERS)} (default: all but triton); each where it has the workload",
+    )
+    timed.add_argument(
+        "--jobs", type=int, help="processes that compile, before timing (default: cores - 1)"
+    )
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    shown.add_argument("--chart", metavar="FILE", help="write the ratios as bars: .svg or .png")
 
 
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 where something failed or a floor was missed, 130 when interrupted."""
     if args.rounds < FEWEST_ROUNDS:
         raise WorkloadError(f"expected --rounds of at least {FEWEST_ROUNDS}, not {args.rounds}")
+    if args.jobs is not None and args.jobs < 1:
+        raise WorkloadError(f"expected --jobs of at least 1, not {args.jobs}")
     with console.progress("loading TVM"):
         from .. import bench
 
     bench.require_gpu()
-    report = bench.Report(bench.device_name())
-    problems = [problem for problem in _problems(args) if args.only in problem.gemm.name]
-    for problem in problems:
-        if not report.interrupted:
+    if args.chart:
+        bench.check_chart(args.chart)
+    problems = _problems(args)
+    report = bench.Report(
+        bench.device_name(),
+        suite=_title(args),
+        rounds=args.rounds,
+        conditions=bench.current_conditions(),
+    )
+    with bench.compiled_ahead(problems, _say, args.jobs) as ready:
+        for at, problem in enumerate(ready, 1):
+            _say(f"[{at}/{len(ready)}] {problem.spec.title}")
             bench.measure(problem, report, args.rounds, say=_say)
-    if args.workload == SPINE and not report.interrupted:
+            if report.interrupted:
+                break
+    if args.workload == SPINE and not args.only and not report.interrupted:
         with console.progress("timing the passes"):
             report.claims = bench.spine_claims(report, args.target)
-    if args.json:
-        console.print_json(**dataclasses.asdict(report))
-    else:
-        print_report(report)
+    _show(report, args)
     if report.interrupted:
         return EXIT_INTERRUPTED
     return int(_failed(report))
 
 
-def _problems(args: argparse.Namespace) -> list[Problem]:
+def print_report(report: Report) -> None:
+    """Conditions, results and claims as tables; a suite in one of them."""
+    from ..bench import tables
+
+    print("\n".join(tables.condition_lines(report)))
+    whole = [tables.suite_table(report)] if report.suite else tables.problem_tables(report)
+    for table in whole if report.results else ():
+        print()
+        console.print_table(table.headers, table.rows, numeric=table.numeric)
+    if report.suite:
+        print("\n".join(["", *tables.summary_lines(report), *tables.failure_lines(report)]))
+    if report.claims:
+        print()
+        table = tables.claim_table(report)
+        console.print_table(table.headers, table.rows, numeric=table.numeric)
+
+
+def _show(report: Report, args: argparse.Namespace) -> None:
+    """On stdout first: a chart that cannot be written loses no measurement."""
     from .. import bench
 
+    if args.json:
+        console.print_json(**report.as_dict())
+    else:
+        print_report(report)
+    if args.chart:
+        bench.write_chart(report, args.chart)
+        _say(args.chart)
+
+
+def _problems(args: argparse.Namespace) -> list[Problem]:
+    """What the arguments name; WorkloadError where that is nothing."""
+    found = _all_problems(args)
+    chosen = [problem for problem in found if args.only in problem.name]
+    if not chosen:
+        names = ", ".join(problem.name for problem in found)
+        raise WorkloadError(f"cannot time --only {args.only}: expected a part of one of {names}")
+    return chosen
+
+
+def _all_problems(args: argparse.Namespace) -> list[Problem]:
+    from .. import bench
+    from ..targets import cuda_target
+
     if args.workload == SPINE:
-        return bench.spine(args.target)
+        _refuse_shape(args)
+        problems = bench.spine(args.target, args.peers)
+        return [problem for problem in problems if _has_dtype(problem, args.dtype)]
+    if _is_suite(args):
+        _refuse_shape(args)
+        target, request = cuda_target(args.target), workload.requested(args)
+        return [
+            bench.contenders(
+                spec, target, request, plain=args.depth_one, peers=args.peers, label=label
+            )
+            for label, spec in bench.suite(args.workload, args.dtype or "float16").items()
+        ]
+    args.dtype = args.dtype or "float16"
     work = workload.load(args)
-    if work.gemm is None:
-        raise WorkloadError("cannot time a function of your own here: expected 'spine' or 'gemm'")
-    return [bench.contenders(work.gemm, work.target, work.request, work.tile)]
+    if work.spec is None:
+        raise WorkloadError(
+            "cannot time a function of your own here: expected a suite (default, gemm, conv) or "
+            f"one of {', '.join(specs.KINDS)}"
+        )
+    return [bench.contenders(work.spec, work.target, work.request, work.tile, peers=args.peers)]
+
+
+def _is_suite(args: argparse.Namespace) -> bool:
+    """Whether ``gemm`` is meant as the suite: nothing says which one product."""
+    if args.workload == specs.GEMM:
+        return all(getattr(args, name) in (None, "") for name in _ONE)
+    return args.workload in SUITES
+
+
+def _refuse_shape(args: argparse.Namespace) -> None:
+    """WorkloadError where an option speaks of one workload beside a suite of many."""
+    options = (name for kind in specs.KINDS.values() for name in kind.options)
+    for name in dict.fromkeys((*options, *_ONE)):
+        if getattr(args, name) not in (None, ""):
+            raise WorkloadError(
+                f"cannot use --{name}: the suite {args.workload} has shapes of its own; one "
+                f"workload is {' or '.join(specs.KINDS)}"
+            )
+
+
+def _has_dtype(problem: Problem, asked: str) -> bool:
+    from ..schedules import Gemm
+
+    return not asked or problem.spec.dtype == Gemm(1, 1, 1, dtype=asked).dtype
+
+
+def _title(args: argparse.Namespace) -> str:
+    """What a table of all problems is called; empty where each has a table of its own."""
+    from ..schedules import Gemm
+
+    if not _is_suite(args):
+        return ""
+    return f"{args.workload}, {Gemm(1, 1, 1, dtype=args.dtype or 'float16').dtype}"
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(text.split(",")))
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"expected names of {','.join(PEERS)}, not {unknown[0]!r}")
+    return names
 
 
 def _failed(report: Report) -> bool:
@@ -69,44 +203,6 @@ def _failed(report: Report) -> bool:
 
     ours = [result for result in report.results if result.contender.startswith(OURS)]
     return any(result.failure for result in ours) or any(not claim.met for claim in report.claims)
-
-
-def print_report(report: Report) -> None:
-    """Results, then claims, as tables."""
-    print(f"{report.device}{' (interrupted: what was measured so far)' * report.interrupted}")
-    for problem in dict.fromkeys(result.problem for result in report.results):
-        print()
-        rows = [_row(result, report) for result in report.results if result.problem == problem]
-        console.print_table(
-            (problem, "", "TFLOP/s", "us", "quartiles", "of cuBLAS", "error"), rows, numeric=5
-        )
-    if report.claims:
-        print()
-        headers = ("claim", "met", "value", "floor", "goal")
-        console.print_table(headers, [_claim_row(claim) for claim in report.claims], numeric=3)
-
-
-def _row(result: Result, report: Report) -> tuple[str, ...]:
-    if result.failure:
-        return (result.contender, result.failure, "-", "-", "-", "-", "-")
-    from ..bench import CUBLAS
-
-    peer = report.find(result.problem, CUBLAS)
-    ratio = f"{peer.us / result.us:.3f}" if peer else "-"
-    return (
-        result.contender,
-        result.detail,
-        f"{result.tflops:.1f}",
-        f"{result.us:.1f}",
-        f"{result.low_us:.1f}-{result.high_us:.1f}",
-        ratio,
-        f"{result.worst:.2f}",
-    )
-
-
-def _claim_row(claim: Claim) -> tuple[str, ...]:
-    met = "yes" if claim.met else "NO"
-    return (claim.name, met, f"{claim.value:.3g}", f"{claim.floor:g}", f"{claim.goal:g}")
 
 
 def _say(text: str) -> None:

@@ -79,7 +79,7 @@ def load(args: argparse.Namespace, size: int | None = None) -> Workload:
     from ..targets import cuda_target, gpu
 
     target = cuda_target(args.target or (None if gpu() else DEFAULT_TARGET))
-    request = _request(args)
+    request = requested(args)
     if args.workload not in specs.KINDS:
         function, reference = _user_function(args.workload)
         return Workload(function, target, request, reference=reference)
@@ -101,7 +101,8 @@ def scheduled(
     return Workload(schedule_conv(spec, conv_tile), target, request, spec)
 
 
-def _request(args: argparse.Namespace) -> Request:
+def requested(args: argparse.Namespace) -> Request:
+    """What the arguments ask of the pipeliner."""
     from ..plan import KernelPlan
     from ..request import Request
 

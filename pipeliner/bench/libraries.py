@@ -1,0 +1,135 @@
+"""Peers that are no TVM kernels: cuDNN through torch, and Triton's templates through inductor."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from importlib.util import find_spec
+from typing import Any, Final, TypeAlias
+
+from ..errors import ToolError, WorkloadError
+from ..schedules import Conv, Gemm
+from ..schedules.workloads import Spec
+
+Runner: TypeAlias = Callable[..., Any]
+"""``run(*inputs, out)``: leaves the result in ``out``, or returns the tensor that holds it."""
+
+TRITON_OPTIONS: Final = {
+    "max_autotune": True,
+    "max_autotune_gemm_backends": "TRITON",
+    "max_autotune_conv_backends": "TRITON",
+    "triton.enable_persistent_tma_matmul": True,
+}
+"""Of torch's inductor: try every configuration of its Triton templates and nothing else."""
+
+_TEMPLATE: Final = "triton_tem"
+"""How inductor names kernels that it made from a template."""
+
+
+def cudnn(spec: Spec) -> Runner:
+    """The same convolution by cuDNN in benchmark mode, as ``run(x, w, out)`` on torch tensors.
+
+    Channels stay where the workload has them (torch's ``channels_last``); fp32 runs without tf32,
+    tf32 with it. torch makes the output, which is returned. WorkloadError: there is no such
+    convolution in cuDNN through torch.
+    """
+    import torch
+
+    conv = _plain_convolution(spec, "in cuDNN through torch")
+    tf32 = conv.dtype == "tfloat32"
+    convolved = _torch_convolution(conv)
+
+    def run(x: Any, w: Any, out: Any) -> Any:
+        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.allow_tf32 = tf32
+        return convolved(x, w)
+
+    return run
+
+
+def triton(spec: Spec) -> Runner:
+    """The same product or convolution by inductor's Triton templates, autotuned for its shape.
+
+    The output is returned. ToolError: Triton is not installed, or no template was chosen.
+    """
+    if find_spec("triton") is None:
+        raise ToolError("cannot run Triton's templates: it is not installed; pip install triton")
+    import torch
+    import torch._inductor
+    from torch._inductor.utils import run_and_get_code
+
+    known = set(torch._inductor.list_options())
+    options = {name: value for name, value in TRITON_OPTIONS.items() if name in known}
+    compiled = torch.compile(_torch_function(spec), options=options, dynamic=False)
+    tf32 = spec.dtype == "tfloat32"
+    checked = False
+
+    def run(*arguments: Any) -> Any:
+        nonlocal checked
+        inputs = arguments[:-1]
+        torch.backends.cuda.matmul.allow_tf32 = tf32
+        torch.backends.cudnn.allow_tf32 = tf32
+        if checked:
+            return compiled(*inputs)
+        result, sources = run_and_get_code(compiled, *inputs)
+        if not any(_TEMPLATE in source for source in sources):
+            raise ToolError(
+                f"cannot run {spec.name} in Triton: inductor chose none of its templates"
+            )
+        checked = True
+        return result
+
+    return run
+
+
+def _torch_function(spec: Spec) -> Runner:
+    """The workload as a function of its inputs that inductor can compile."""
+    import torch
+
+    if isinstance(spec, Conv):
+        return _torch_convolution(_plain_convolution(spec, "in Triton through torch"))
+    if not isinstance(spec, Gemm) or spec.epilogue or spec.out != spec.storage:
+        raise WorkloadError(
+            f"cannot run {spec.name} in Triton through torch: expected a plain product or "
+            "convolution whose output has the type of its inputs"
+        )
+    straight = [letter == "N" for letter in spec.layout]
+
+    def product(a: Any, b: Any) -> Any:
+        left = a if straight[0] else a.transpose(-1, -2)
+        right = b if straight[1] else b.transpose(-1, -2)
+        return torch.matmul(left, right)
+
+    return product
+
+
+def _plain_convolution(spec: Spec, where: str) -> Conv:
+    """``spec``, if torch has one call for it."""
+    if not isinstance(spec, Conv) or spec.epilogue:
+        raise WorkloadError(
+            f"cannot run {spec.name} {where}: expected a forward convolution, no epilogue"
+        )
+    if spec.storage == "int8" or spec.out != spec.storage:
+        raise WorkloadError(
+            f"cannot run {spec.name} {where}: it has no {spec.storage} -> {spec.out} convolution"
+        )
+    if any(low != high for low, high in spec.pad):
+        raise WorkloadError(f"cannot run {spec.name} {where}: expected equal padding on both sides")
+    return spec
+
+
+def _torch_convolution(conv: Conv) -> Runner:
+    """A convolution of torch on tensors as they lie in memory; its result as it must lie there."""
+    import torch
+
+    convolve = getattr(torch.nn.functional, f"conv{conv.rank}d")
+    options = {
+        "stride": conv.stride,
+        "padding": tuple(low for low, _ in conv.pad),
+        "dilation": conv.dilation,
+        "groups": conv.groups,
+    }
+    if not conv.channels_last:
+        return lambda x, w: convolve(x, w, **options)
+    first = (0, conv.rank + 1, *range(1, conv.rank + 1))  # no copy: only strides change
+    last = (0, *range(2, conv.rank + 2), 1)
+    return lambda x, w: convolve(x.permute(first), w.permute(first), **options).permute(last)

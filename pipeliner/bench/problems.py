@@ -1,0 +1,190 @@
+"""Who computes a problem: this library at the chosen depth and at depth 1, and its peers."""
+
+from __future__ import annotations
+
+import dataclasses
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+from ..api import build, pipeline_with
+from ..compiled import Kernel
+from ..errors import WorkloadError
+from ..machine import machine_for
+from ..peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
+from ..request import Request
+from ..schedules import ConvTile, Gemm, GemmTile, default_tile, schedule_conv, schedule_gemm
+from ..schedules.workloads import Spec
+from .libraries import Runner, cudnn, triton
+from .results import CUBLAS, CUDNN, OURS, OURS_PLAIN, STOCK_PREFIX, TRITON
+
+Inputs = tuple[Any, ...]
+
+PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "tvm": STOCK_PREFIX, "triton": TRITON}
+"""What a person calls a peer, and how the names of its contenders start."""
+
+USUAL_PEERS: Final = ("cublas", "cudnn", "tvm")
+
+LIBRARY_SLACK: Final = 100.0
+"""How much more than rounding allows a vendor's library may be off and still be a peer.
+
+They may add up the parts of a long sum in the type of the output: with N parts that each round at
+2**-11 or 2**-8 of their size, up to some 60 times what summing in float32 would give. The error is
+printed; of our kernels, and of TVM's, nothing above 1 is taken.
+"""
+
+
+class Recipe(ABC):
+    """How to compile a kernel; a value that another process can be given."""
+
+    @abstractmethod
+    def kernel(self) -> tuple[Kernel, str]:
+        """The kernel, and in a few words what it is."""
+
+    def __call__(self) -> tuple[Runner, str]:
+        """As a contender's ``make``: in this process."""
+        return self.kernel()
+
+
+@dataclass(frozen=True)
+class OwnKernel(Recipe):
+    """This library's kernel; ``tile=None``: the one that the model chooses."""
+
+    spec: Spec
+    target: Any
+    request: Request
+    tile: GemmTile | None = None
+
+    def kernel(self) -> tuple[Kernel, str]:
+        """Scheduled, pipelined, compiled."""
+        tile = self.tile or default_tile(self.spec, machine_for(self.target))
+        function = pipeline_with(_schedule(self.spec, tile), self.target, self.request)
+        kernel = build(function, self.target)
+        return kernel, f"{tile.m}x{tile.n}x{tile.k} {describe(kernel)}"
+
+
+@dataclass(frozen=True)
+class StockKernel(Recipe):
+    """TVM's stock pipeline with ``stages`` slots on a product in layout NN."""
+
+    gemm: Gemm
+    target: Any
+    stages: int
+
+    def kernel(self) -> tuple[Kernel, str]:
+        """Scheduled as TVM does, compiled by TVM's own pipeline."""
+        make = stock_mma if self.gemm.dtype == "float16" else stock_simt
+        kernel = make(self.gemm, self.target, self.stages)
+        return kernel, describe(kernel)
+
+
+@dataclass(frozen=True, slots=True)
+class Contender:
+    """One way to compute a problem.
+
+    ``make`` compiles it and says in a few words what it is. ``out``: the type that it writes.
+    ``arrange``: how it wants the inputs to lie, which is not timed. ``slack``: the largest error
+    that is accepted, as a multiple of what rounding allows.
+    """
+
+    name: str
+    make: Callable[[], tuple[Runner, str]]
+    out: str
+    arrange: Callable[[Inputs], Inputs] = tuple
+    slack: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A workload and who computes it; ``label``: its name, default the workload's own."""
+
+    spec: Spec
+    contenders: tuple[Contender, ...]
+    label: str = ""
+
+    @property
+    def name(self) -> str:
+        """What results call it."""
+        return self.label or self.spec.name
+
+
+def contenders(
+    spec: Spec,
+    target: Any,
+    request: Request,
+    tile: GemmTile | None = None,
+    *,
+    plain: bool = True,
+    peers: Sequence[str] = USUAL_PEERS,
+    label: str = "",
+) -> Problem:
+    """Ours as requested, ours at depth 1 (``plain``), and those of ``peers`` that fit.
+
+    cuBLAS has products and cuDNN convolutions; TVM's stock pipeline is tried at each depth.
+    WorkloadError: a peer that nobody knows.
+    """
+    unknown = [name for name in peers if name not in PEERS]
+    if unknown:
+        raise WorkloadError(f"expected peers of {', '.join(PEERS)}, not {unknown[0]!r}")
+    found = [Contender(OURS, OwnKernel(spec, target, request, tile), spec.out)]
+    if plain:
+        asked = Request(1, "auto", request.instruction, "auto", request.warps, request.thread_tile)
+        found.append(Contender(OURS_PLAIN, OwnKernel(spec, target, asked, tile), spec.out))
+    if "cublas" in peers and isinstance(spec, Gemm):
+        found.append(_library(CUBLAS, cublas, spec))
+    if "cudnn" in peers and not isinstance(spec, Gemm):
+        found.append(_library(CUDNN, cudnn, spec))
+    if "tvm" in peers and isinstance(spec, Gemm):
+        found.extend(_stock(spec, target))
+    if "triton" in peers:
+        found.append(_library(TRITON, triton, spec))
+    return Problem(spec, tuple(found), label)
+
+
+def describe(kernel: Kernel) -> str:
+    """Depth and registers of a kernel, in a few words."""
+    used = kernel.resources
+    loops = kernel.plan.loops if kernel.pipeline == "pipeliner" else ()
+    depths = {ring.depth for loop in loops for ring in loop.rings if ring.scope != "local"}
+    depth = f"depth {'/'.join(map(str, sorted(depths)))}, " if depths else ""
+    return f"{depth}{used.registers} registers, {used.spills} B spilled, {used.shared} B shared"
+
+
+def _schedule(spec: Spec, tile: GemmTile) -> Any:
+    if isinstance(spec, Gemm):
+        return schedule_gemm(spec, tile)
+    if not isinstance(tile, ConvTile):
+        tile = ConvTile(
+            **{field.name: getattr(tile, field.name) for field in dataclasses.fields(tile)}
+        )
+    return schedule_conv(spec, tile)
+
+
+def _library(name: str, make: Callable[[Any], Runner], spec: Spec) -> Contender:
+    return Contender(name, lambda: (make(spec), ""), spec.out, slack=LIBRARY_SLACK)
+
+
+def _stock(gemm: Gemm, target: Any) -> Iterator[Contender]:
+    """TVM's schedules are for layout NN: they are given operands that lie that way."""
+    straight = dataclasses.replace(gemm, layout="NN")
+    try:
+        require_stock(straight)
+    except WorkloadError as err:
+        reason = err
+
+        def refuse() -> tuple[Runner, str]:
+            raise reason
+
+        yield Contender(STOCK_PREFIX, refuse, "float32")
+        return
+
+    def arrange(inputs: Inputs) -> Inputs:
+        return tuple(
+            tensor if letter == "N" else tensor.transpose(-1, -2).contiguous()
+            for letter, tensor in zip(gemm.layout, inputs)
+        )
+
+    for stages in (*STAGES, *([NESTED] if gemm.dtype == "float16" else [])):
+        name = f"{STOCK_PREFIX}, {stages or 'two levels, 4'} slots"
+        yield Contender(name, StockKernel(straight, target, stages), "float32", arrange)

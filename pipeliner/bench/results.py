@@ -1,0 +1,196 @@
+"""What was measured, and what follows from it: ratios, their mean, claims."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+import statistics
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from .conditions import Conditions
+
+OURS: Final = "pipeliner"
+OURS_PLAIN: Final = "pipeliner, depth 1"
+CUBLAS: Final = "cuBLAS"
+CUDNN: Final = "cuDNN"
+STOCK_PREFIX: Final = "TVM stock"
+TRITON: Final = "Triton"
+
+LIBRARIES: Final = (CUBLAS, CUDNN)
+"""The vendor's own; one of them has any workload."""
+
+
+_TELLING: Final = re.compile(r"CUDA.?error|out of memory", re.IGNORECASE)
+
+
+def reason(err: Exception) -> str:
+    """Why something failed, in one line.
+
+    The last one, as TVM and compilers write; torch adds advice after what CUDA says.
+    """
+    lines = [line.strip() for line in str(err).splitlines() if line.strip()]
+    telling = [line for line in lines if _TELLING.search(line)]
+    return (telling[:1] or lines[-1:] or [type(err).__name__])[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """What one contender did on one problem.
+
+    Times are microseconds: the median and the quartiles of ``rounds`` runs. ``worst``: the largest
+    error over what rounding allows. ``failure``: why there is no time, in one line. ``workload``:
+    the problem in words.
+    """
+
+    problem: str
+    contender: str
+    us: float = 0.0
+    low_us: float = 0.0
+    high_us: float = 0.0
+    rounds: int = 0
+    tflops: float = 0.0
+    worst: float = 0.0
+    detail: str = ""
+    failure: str = ""
+    workload: str = ""
+
+    @property
+    def noise(self) -> float:
+        """Interquartile range of its times over their median."""
+        return (self.high_us - self.low_us) / self.us
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """A ratio worth stating, with the least that is acceptable and what is aimed at.
+
+    ``at_most``: the value is a bound from above (a time), not from below.
+    """
+
+    name: str
+    value: float
+    floor: float
+    goal: float
+    at_most: bool = False
+
+    @property
+    def met(self) -> bool:
+        """Whether the floor is reached."""
+        return self.value <= self.floor if self.at_most else self.value >= self.floor
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Our speed over a peer's, over all problems that both ran: above 1 is faster.
+
+    ``worst``: the problem with the smallest ratio. ``missing``: problems without a ratio.
+    """
+
+    peer: str
+    geometric_mean: float
+    minimum: float
+    worst: str
+    problems: int
+    missing: tuple[str, ...]
+
+
+@dataclass
+class Report:
+    """What has been measured so far; complete unless ``interrupted``.
+
+    ``suite``: the name of the problems as a whole. ``sm_clocks``: MHz right after the rounds of a
+    problem, where they could be read.
+    """
+
+    device: str
+    results: list[Result] = field(default_factory=list)
+    claims: list[Claim] = field(default_factory=list)
+    interrupted: bool = False
+    suite: str = ""
+    rounds: int = 0
+    conditions: Conditions | None = None
+    sm_clocks: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """Problems in the order in which they were measured."""
+        return tuple(dict.fromkeys(result.problem for result in self.results))
+
+    @property
+    def measured(self) -> list[Result]:
+        """The results that are a time."""
+        return [result for result in self.results if not result.failure]
+
+    @property
+    def noise(self) -> float:
+        """The median, over all results, of the interquartile range over the median time."""
+        return statistics.median([result.noise for result in self.measured] or [0.0])
+
+    def find(self, problem: str, contender: str) -> Result | None:
+        """The result of a contender that ran and was right."""
+        for result in self.measured:
+            if (result.problem, result.contender) == (problem, contender):
+                return result
+        return None
+
+    def best(self, problem: str, prefix: str) -> Result | None:
+        """The fastest contender whose name starts with ``prefix``."""
+        found = [
+            result
+            for result in self.measured
+            if result.problem == problem and result.contender.startswith(prefix)
+        ]
+        return min(found, key=lambda result: result.us, default=None)
+
+    def library(self, problem: str) -> Result | None:
+        """The vendor's library on a problem."""
+        found = (self.find(problem, name) for name in LIBRARIES)
+        return next((result for result in found if result is not None), None)
+
+    def peers(self) -> tuple[str, ...]:
+        """Whom ours is held against, as far as they were asked for: libraries first, depth 1 last.
+
+        TVM's stock pipeline is one peer, at whichever depth is fastest.
+        """
+        names = {result.contender for result in self.results}
+        order = (*LIBRARIES, STOCK_PREFIX, TRITON, OURS_PLAIN)
+        return tuple(peer for peer in order if any(name.startswith(peer) for name in names))
+
+    def ratio(self, problem: str, peer: str, contender: str = OURS) -> float | None:
+        """How many times as fast as ``peer`` a contender is; None where one of them has no time."""
+        ours, theirs = self.find(problem, contender), self.best(problem, peer)
+        return None if ours is None or theirs is None else theirs.us / ours.us
+
+    def summaries(self) -> list[Summary]:
+        """Our ratios to each peer over all problems, where there is one at all."""
+        made = []
+        for peer in self.peers():
+            asked = [name for name in self.problems if self._asked(name, peer)]
+            ratios = {name: self.ratio(name, peer) for name in asked}
+            known = {name: value for name, value in ratios.items() if value is not None}
+            if not known:
+                continue
+            worst = min(known, key=lambda name: known[name])
+            missing = tuple(name for name in asked if name not in known)
+            mean = statistics.geometric_mean(known.values())
+            made.append(Summary(peer, mean, known[worst], worst, len(known), missing))
+        return made
+
+    def as_dict(self) -> dict[str, Any]:
+        """Everything, with the ratios and what they come to, of types that JSON has."""
+        ratios = [
+            {"problem": problem, "peer": peer, "ratio": self.ratio(problem, peer)}
+            for problem in self.problems
+            for peer in self.peers()
+            if self._asked(problem, peer)
+        ]
+        summaries = [dataclasses.asdict(summary) for summary in self.summaries()]
+        rest = {"ratios": ratios, "summaries": summaries, "noise": self.noise}
+        return {**dataclasses.asdict(self), **rest}
+
+    def _asked(self, problem: str, peer: str) -> bool:
+        return any(
+            result.problem == problem and result.contender.startswith(peer)
+            for result in self.results
+        )

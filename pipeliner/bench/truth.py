@@ -1,0 +1,135 @@
+"""Operands on the GPU, what a workload makes of them in float64, and how far a result is from it.
+
+No library is trusted with the truth: a convolution is summed here, one kernel position at a time,
+each a product of matrices in float64. Large images take turns, so that beside the operands and two
+results in float64 about a gigabyte is in use, whatever the batch.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+
+from ..accuracy import worst_error
+from ..schedules import Conv, Gemm
+from ..schedules.workloads import Spec
+from ..schedules.workloads.conv import strided
+from ..schedules.workloads.dtypes import INT_RANGE
+
+CHUNK_BYTES: Final = 256 * 1024 * 1024
+"""Of float64 in one step of a comparison or convolution; a few such tensors live at once."""
+
+_DOUBLE: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """The exact result, and the sums of absolute products that rounding errors are relative to."""
+
+    spec: Spec
+    exact: Any
+    magnitude: Any
+
+    def error(self, got: Any) -> float:
+        """The largest error of ``got`` over what rounding allows; NaN where it has a NaN."""
+        return float(
+            np.max(
+                [
+                    worst_error(self.spec, got[rows], self.exact[rows], self.magnitude[rows])
+                    for rows in _chunks(self.exact.shape)
+                ]
+            )
+        )
+
+
+def random_inputs(torch: Any, spec: Spec) -> tuple[Any, ...]:
+    """Standard normal inputs (integers: uniform over -8..7) on the GPU, drawn there."""
+    torch.manual_seed(0)
+    a, b, *extras, _ = spec.shapes()
+    dtypes = [spec.storage, spec.storage, *[spec.out] * len(extras)]
+    return tuple(_random(torch, shape, dtype) for shape, dtype in zip((a, b, *extras), dtypes))
+
+
+def empty_output(torch: Any, spec: Spec, dtype: str) -> Any:
+    """Where a contender writes, of its own type."""
+    return torch.empty(spec.shapes()[-1], dtype=getattr(torch, dtype), device="cuda")
+
+
+def truth(torch: Any, spec: Spec, inputs: tuple[Any, ...]) -> Truth:
+    """What ``spec`` must make of ``inputs``: on the GPU for plain products and convolutions.
+
+    Gradients, and whatever has an epilogue, are worked out by numpy, on the CPU.
+    """
+    if isinstance(spec, Gemm) and not spec.epilogue:
+        return Truth(spec, *_product(spec, *inputs))
+    if isinstance(spec, Conv) and not spec.epilogue:
+        return Truth(spec, *_convolution(torch, spec, *inputs))
+    arrays = [_as_numpy(tensor) for tensor in inputs]
+    made = (spec.reference(*arrays), spec.magnitude(*arrays))
+    exact, magnitude = (torch.from_numpy(array).cuda() for array in made)
+    return Truth(spec, exact, magnitude)
+
+
+def _random(torch: Any, shape: tuple[int, ...], dtype: str) -> Any:
+    if dtype.startswith("int"):
+        return torch.randint(*INT_RANGE, shape, device="cuda", dtype=getattr(torch, dtype))
+    return torch.randn(shape, device="cuda").to(getattr(torch, dtype))
+
+
+def _as_numpy(tensor: Any) -> Any:
+    """Its values; numpy has no bfloat16, and float32 holds every one."""
+    wide = tensor.float() if tensor.is_floating_point() else tensor
+    return wide.cpu().numpy()
+
+
+def _chunks(shape: tuple[int, ...]) -> Iterator[slice]:
+    """Runs of the first dimension that hold ``CHUNK_BYTES`` of float64 at most, or one row."""
+    each = max(1, CHUNK_BYTES // (_DOUBLE * math.prod(shape[1:])))
+    for start in range(0, shape[0], each):
+        yield slice(start, min(start + each, shape[0]))
+
+
+def _product(gemm: Gemm, a: Any, b: Any) -> tuple[Any, Any]:
+    left = a.double() if gemm.layout[0] == "N" else a.double().transpose(-1, -2)
+    right = b.double() if gemm.layout[1] == "N" else b.double().transpose(-1, -2)
+    return left @ right, left.abs() @ right.abs()
+
+
+def _convolution(torch: Any, conv: Conv, x: Any, w: Any) -> tuple[Any, Any]:
+    """The sums and the sums of absolute products, images by images."""
+    shape = (conv.n, *conv.out_size, conv.k)
+    exact, magnitude = (torch.empty(shape, dtype=torch.float64, device="cuda") for _ in range(2))
+    images = x if conv.channels_last else x.movedim(1, -1)
+    filters = (w if conv.channels_last else w.movedim(1, -1)).double()
+    widest = max(math.prod(_padded_size(conv)) * conv.c, math.prod(shape[1:]))
+    for some in _chunks((conv.n, widest)):
+        seen = images[some].double()
+        exact[some] = _convolved(torch, conv, seen, filters)
+        magnitude[some] = _convolved(torch, conv, seen.abs(), filters.abs())
+    if conv.channels_last:
+        return exact, magnitude
+    return exact.movedim(-1, 1), magnitude.movedim(-1, 1)
+
+
+def _padded_size(conv: Conv) -> list[int]:
+    return [size + low + high for size, (low, high) in zip(conv.size, conv.pad)]
+
+
+def _convolved(torch: Any, conv: Conv, images: Any, filters: Any) -> Any:
+    """Images with channels innermost, convolved: one product of matrices for each position."""
+    count, groups = images.shape[0], conv.groups
+    padded = torch.zeros((count, *_padded_size(conv), conv.c), dtype=torch.float64, device="cuda")
+    inside = [slice(low, low + size) for size, (low, _) in zip(conv.size, conv.pad)]
+    padded[(slice(None), *inside)] = images
+    pixels = count * math.prod(conv.out_size)
+    total: Any = 0
+    for at in itertools.product(*map(range, conv.kernel)):
+        seen = padded[(slice(None), *strided(conv, at))].reshape(pixels, groups, -1)
+        weights = filters[(slice(None), *at)].reshape(groups, conv.k // groups, -1)
+        total = seen.transpose(0, 1) @ weights.transpose(1, 2) + total
+    return total.transpose(0, 1).reshape(count, *conv.out_size, conv.k)

@@ -1,0 +1,45 @@
+"""The benchmark on a GPU: kernels that other processes compiled, beside the libraries."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.gpu
+
+SMALL_CONV = ["conv2d", "--n", "2", "--h", "28", "--w", "28", "--c", "64", "--k", "64"]
+
+
+def bench(*argv: str) -> dict[str, object]:
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeliner", "bench", *argv, "--rounds", "4", "--json"],
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    found: dict[str, object] = json.loads(done.stdout)
+    return found
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["gemm", "--only", "sq1024", "--peers", "cublas", "--depth-one", "--jobs", "2"],
+        ["conv", "--only", "rn50_3x3_14", "--depth-one", "--jobs", "2"],
+        ["conv", "--only", "rn50_stem", "--dtype", "bf16"],
+        [*SMALL_CONV, "--dtype", "tf32", "--peers", "cudnn"],
+        ["gemm", "--m", "256", "--n", "256", "--k", "256", "--dtype", "int8", "--peers", "cublas"],
+    ],
+    ids=" ".join,
+)
+def test_ours_and_the_library_are_right_and_timed(argv: list[str]) -> None:
+    report = bench(*argv)
+    failures = [result["failure"] for result in report["results"]]
+    assert failures == [""] * len(failures)
+    assert all(result["us"] > 0 for result in report["results"])
+    ratios = {entry["peer"]: entry["ratio"] for entry in report["ratios"]}
+    assert ratios
+    assert all(0.05 < ratio < 20 for ratio in ratios.values())
