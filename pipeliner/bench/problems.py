@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias, TypeVar
 
 from ..api import build, pipeline_with
 from ..compiled import Kernel
@@ -14,12 +14,23 @@ from ..errors import WorkloadError
 from ..machine import machine_for
 from ..peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
 from ..request import Request
-from ..schedules import ConvTile, Gemm, GemmTile, default_tile, schedule_conv, schedule_gemm
+from ..schedules import (
+    ConvTile,
+    DepthwiseTile,
+    Gemm,
+    GemmTile,
+    default_tile,
+    schedule_conv,
+    schedule_gemm,
+)
 from ..schedules.workloads import Spec
 from .libraries import Runner, cudnn, triton
 from .results import CUBLAS, CUDNN, OURS, OURS_PLAIN, STOCK_PREFIX, TRITON
 
-Inputs = tuple[Any, ...]
+Inputs: TypeAlias = "tuple[Any, ...]"
+Tile: TypeAlias = "GemmTile | DepthwiseTile"
+
+_Kind = TypeVar("_Kind", GemmTile, ConvTile)
 
 PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "tvm": STOCK_PREFIX, "triton": TRITON}
 """What a person calls a peer, and how the names of its contenders start."""
@@ -54,14 +65,14 @@ class OwnKernel(Recipe):
     spec: Spec
     target: Any
     request: Request
-    tile: GemmTile | None = None
+    tile: Tile | None = None
 
     def kernel(self) -> tuple[Kernel, str]:
         """Scheduled, pipelined, compiled."""
         tile = self.tile or default_tile(self.spec, machine_for(self.target))
         function = pipeline_with(_schedule(self.spec, tile), self.target, self.request)
         kernel = build(function, self.target)
-        return kernel, f"{tile.m}x{tile.n}x{tile.k} {describe(kernel)}"
+        return kernel, f"{_tile_title(tile)}, {describe(kernel)}"
 
 
 @dataclass(frozen=True)
@@ -113,7 +124,7 @@ def contenders(
     spec: Spec,
     target: Any,
     request: Request,
-    tile: GemmTile | None = None,
+    tile: Tile | None = None,
     *,
     plain: bool = True,
     peers: Sequence[str] = USUAL_PEERS,
@@ -151,14 +162,27 @@ def describe(kernel: Kernel) -> str:
     return f"{depth}{used.registers} registers, {used.spills} B spilled, {used.shared} B shared"
 
 
-def _schedule(spec: Spec, tile: GemmTile) -> Any:
+def _schedule(spec: Spec, tile: Tile) -> Any:
+    """The workload as its tile cuts it; WorkloadError where the tile is another kind's."""
     if isinstance(spec, Gemm):
-        return schedule_gemm(spec, tile)
-    if not isinstance(tile, ConvTile):
-        tile = ConvTile(
-            **{field.name: getattr(tile, field.name) for field in dataclasses.fields(tile)}
+        return schedule_gemm(spec, _of(GemmTile, tile, spec))
+    if isinstance(tile, DepthwiseTile):
+        return schedule_conv(spec, tile)
+    return schedule_conv(spec, _of(ConvTile, tile, spec))
+
+
+def _of(kind: type[_Kind], tile: Tile, spec: Spec) -> _Kind:
+    if not isinstance(tile, kind):
+        raise WorkloadError(
+            f"cannot tile '{spec.name}': expected a {kind.__name__}, got a {type(tile).__name__}"
         )
-    return schedule_conv(spec, tile)
+    return tile
+
+
+def _tile_title(tile: Tile) -> str:
+    if isinstance(tile, DepthwiseTile):
+        return f"{tile.pixels} pixels of {tile.vector} channels a thread"
+    return f"{tile.m}x{tile.n}x{tile.k}"
 
 
 def _library(name: str, make: Callable[[Any], Runner], spec: Spec) -> Contender:

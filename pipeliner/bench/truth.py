@@ -18,7 +18,7 @@ import numpy as np
 from ..accuracy import worst_error
 from ..schedules import Conv, Gemm
 from ..schedules.workloads import Spec
-from ..schedules.workloads.conv import strided
+from ..schedules.workloads.conv_reference import strided
 from ..schedules.workloads.dtypes import INT_RANGE
 
 CHUNK_BYTES: Final = 256 * 1024 * 1024

@@ -132,6 +132,7 @@ def _problems(args: argparse.Namespace) -> list[Problem]:
 
 def _all_problems(args: argparse.Namespace) -> list[Problem]:
     from .. import bench
+    from ..schedules import ConvTile, Gemm, GemmTile
     from ..targets import cuda_target
 
     if args.workload == SPINE:
@@ -147,14 +148,17 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
             )
             for label, spec in bench.suite(args.workload, args.dtype or "float16").items()
         ]
-    args.dtype = args.dtype or "float16"
-    work = workload.load(args)
-    if work.spec is None:
+    if args.workload not in specs.KINDS:
         raise WorkloadError(
-            "cannot time a function of your own here: expected a suite (default, gemm, conv) or "
-            f"one of {', '.join(specs.KINDS)}"
+            f"cannot time '{args.workload}': expected a suite ({SPINE}, {', '.join(SUITES)}) or "
+            f"one workload of {', '.join(specs.KINDS)}"
         )
-    return [bench.contenders(work.spec, work.target, work.request, work.tile, peers=args.peers)]
+    args.dtype = args.dtype or "float16"
+    spec = specs.make(args, None)
+    kind = GemmTile if isinstance(spec, Gemm) else ConvTile
+    tile = kind(*args.tile) if args.tile else None
+    target, request = cuda_target(args.target), workload.requested(args)
+    return [bench.contenders(spec, target, request, tile, peers=args.peers)]
 
 
 def _is_suite(args: argparse.Namespace) -> bool:

@@ -10,7 +10,7 @@ import pytest
 from pipeliner import bench, cli
 from pipeliner.bench import Contender, Problem
 from pipeliner.commands import bench as command
-from pipeliner.schedules import conv2d
+from pipeliner.schedules import ConvTile, GemmTile, conv2d
 
 from .makers import GEMM, known
 
@@ -156,10 +156,11 @@ def test_the_default_has_tables_and_claims(
 def test_one_workload(
     torch, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked = []
+    asked, tiles = [], []
 
     def contenders(spec, target, request, tile, peers) -> Problem:
         asked.append(spec)
+        tiles.append(tile)
         return Problem(spec, (Contender("broken", lambda: 1 / 0, spec.out),))
 
     monkeypatch.setattr(bench, "contenders", contenders)
@@ -171,6 +172,9 @@ def test_one_workload(
     assert asked[1].title == "bfloat16 GEMM 64 x 4096 x 4096 NT"
     run(capsys, "gemm", "--layout", "NN")
     assert asked[2].title == "float16 GEMM 4096 x 4096 x 4096 NN"
+    run(capsys, "gemm", "--tile", "64x32x16")
+    run(capsys, "conv2d", "--tile", "64x32x16")
+    assert tiles == [None, None, None, GemmTile(64, 32, 16), ConvTile(64, 32, 16)]
 
 
 @pytest.mark.parametrize(
@@ -182,7 +186,7 @@ def test_one_workload(
         (["gemm", "--stride", "2"], "cannot use --stride: the suite gemm has shapes of its own"),
         (["gemm", "--dtype", "fp12"], "expected dtype to be one of"),
         (["default", "--dtype", "fp12"], "expected dtype to be one of"),
-        (["lstm"], "expected gemm, conv1d, conv2d, conv3d or file.py:name, not 'lstm'"),
+        (["lstm"], "cannot time 'lstm': expected a suite (default, gemm, conv) or one workload of"),
         (["gemm", "--jobs", "0"], "expected --jobs of at least 1, not 0"),
         (["gemm", "--rounds", "1"], "expected --rounds of at least 2, not 1"),
     ],

@@ -60,7 +60,7 @@ def test_kernels_come_back_as_libraries() -> None:
         built, other = (contender.make.__self__ for contender in (first, ready[1].contenders[0]))
         assert (built.name, built.failure) == (GEMM.name, "")
         assert built.detail == own(2).kernel()[1]
-        assert built.detail.startswith("64x64x32 depth 2, ")
+        assert built.detail.startswith("64x64x32, depth 2, ")
         assert (other.name, "registers" in other.detail) == (conv.name, True)
         assert Path(built.path).read_bytes()[:4] == Path(other.path).read_bytes()[:4] == b"\x7fELF"
         assert same.make is library

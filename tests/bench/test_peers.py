@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import importlib.util
+import re
 import sys
 import types
 
@@ -14,20 +15,36 @@ from pipeliner import bench, peers
 from pipeliner.bench.libraries import cudnn, triton
 from pipeliner.errors import ToolError, WorkloadError
 from pipeliner.request import Request
-from pipeliner.schedules import ConvWeightGrad, Gemm, conv1d, conv2d, conv3d
+from pipeliner.schedules import ConvWeightGrad, Gemm, GemmTile, conv1d, conv2d, conv3d
 from pipeliner.targets import cuda_target
 
 from .. import fake_torch
 
 
 @pytest.mark.nvcc
-def test_our_contender_compiles() -> None:
-    gemm = Gemm(256, 256, 256, layout="NN")
-    problem = bench.contenders(gemm, cuda_target("h100"), Request(), peers=())
+@pytest.mark.parametrize(
+    ("spec", "tile"),
+    [
+        (Gemm(256, 256, 256, layout="NN"), r"\d+x\d+x\d+, depth"),
+        (conv2d(1, 8, 8, 16, 16, 3, 3, pad=1), r"\d+x\d+x\d+, depth"),
+        (conv2d(1, 8, 8, 16, 16, 3, 3, pad=1, groups=16), r"\d+ pixels of \d+ channels a thread, "),
+    ],
+    ids=lambda value: getattr(value, "name", ""),
+)
+def test_our_contender_compiles(spec, tile: str) -> None:
+    problem = bench.contenders(spec, cuda_target("h100"), Request(), plain=False, peers=())
     kernel, detail = problem.contenders[0].make()
     assert kernel.arch == "sm_90"
     assert "registers" in detail
-    assert "depth" in detail
+    assert re.match(tile, detail)
+
+
+def test_a_tile_of_another_kind_is_refused() -> None:
+    conv = conv2d(1, 8, 8, 16, 16, 3, 3, pad=1)
+    tile = GemmTile(64, 64, 32)
+    problem = bench.contenders(conv, cuda_target("h100"), Request(), tile, plain=False)
+    with pytest.raises(WorkloadError, match="expected a ConvTile, got a GemmTile"):
+        problem.contenders[0].make()
 
 
 @pytest.mark.parametrize("stages", [1, 2, 3, 4])

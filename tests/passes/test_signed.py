@@ -28,7 +28,9 @@ def windows(A: T.Buffer((10, 32), "float32"), B: T.Buffer((64,), "float32")):
                             T.where(tx * 4 < 32)
                             for v in T.vectorized(4):
                                 S[tx * 4 + v] = T.if_then_else(
-                                    k >= 1 and (tx * 4 + v) % 32 < 30, A[k, tx * 4 + v], T.float32(0)
+                                    k >= 1 and (tx * 4 + v) % 32 < 30,
+                                    A[k, tx * 4 + v],
+                                    T.float32(0),
                                 )
                         with T.sblock("sum"):
                             acc[0] = acc[0] + S[(tx + 3) % 32]
@@ -58,8 +60,8 @@ def test_a_conversion_moves_from_the_name_to_its_uses() -> None:
     done = keep_signed(tvm.tirx.PrimFunc([x, out], body))
     text = done.script()
     assert "size: T.let[T.int32] = 8 - x" in text
-    assert "out[0] = T.Cast(\"uint32\", size)" in text
-    assert "out[1] = T.Cast(\"uint32\", size) + T.uint32(1)" in text
+    assert 'out[0] = T.Cast("uint32", size)' in text
+    assert 'out[1] = T.Cast("uint32", size) + T.uint32(1)' in text
 
 
 def test_what_is_unsigned_already_keeps_its_name() -> None:
