@@ -21,6 +21,7 @@ from .alignment import show_alignment
 from .arena import apply_arena
 from .counters import has_steady_loop, roll_counters
 from .held import hold, release
+from .narrow import pack_bytes
 from .pipeline import is_kernel, is_marked, pipeline_function
 from .signed import keep_signed
 from .steps import function_pass
@@ -141,6 +142,7 @@ def finalize_device() -> Any:
             tirx.transform.LowerWarpMemory(),
             tirx.transform.StmtSimplify(),
             pipelined(ours),
+            function_pass("PackBytes", pack_bytes),
             tirx.transform.LowerIntrin(),
         ]
     )

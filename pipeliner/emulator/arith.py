@@ -68,12 +68,12 @@ def cast(value: Value, dtype: np.dtype[Any]) -> Value:
     return value.astype(dtype)
 
 
-def reinterpret(value: Value, source: np.dtype[Any], dtype: np.dtype[Any]) -> Value:
-    """Bits of ``value`` (of dtype ``source``) read as ``dtype``; lanes are the last axis."""
+def reinterpret(value: Value, source: np.dtype[Any], dtype: np.dtype[Any], lanes: int = 1) -> Value:
+    """Bits of ``value`` (of dtype ``source``) as ``dtype``; several lanes are the last axis."""
     array = np.ascontiguousarray(np.asarray(value, source))
     if array.dtype.itemsize == dtype.itemsize:
         return array.view(dtype)
-    if array.ndim < 2:
+    if lanes == 1 and array.ndim < 2:
         array = array.reshape(*array.shape, 1)
     array = array.view(dtype)
     return array[..., 0] if array.shape[-1] == 1 else array

@@ -175,7 +175,8 @@ def _reinterpret(c: Expressions, call: Any) -> Val:
     value = c.expr(call.args[0])
     dtype, lanes = split_lanes(call.ty)
     source = c.whole(value) if value.lanes > 1 else value.text
-    text = f"arith.reinterpret({source}, {c.dtype(value.dtype)}, {c.dtype(dtype)})"
+    types = f"{c.dtype(value.dtype)}, {c.dtype(dtype)}"
+    text = f"arith.reinterpret({source}, {types}, {value.lanes})"
     if not value.varying and lanes == 1:
         text = f"{text}.reshape(())[()]"
         if is_int(dtype):
