@@ -61,7 +61,7 @@ def current_conditions() -> Conditions:
     found = {
         "torch": str(torch.__version__),
         "CUDA of torch": str(torch.version.cuda),
-        "cuDNN": _dotted(torch.backends.cudnn.version()),
+        "cuDNN": _cudnn_version(torch),
         "TVM": versions.installed("tvm"),
         "Triton": _triton_version(),
     }
@@ -104,8 +104,12 @@ def _which_gpu() -> list[str]:
     return [] if uuid is None else ["--id", f"GPU-{uuid}"]
 
 
-def _dotted(number: int | None) -> str:
-    """The version number of cuDNN as text: 91002 is 9.10.2 (cudnn_version.h)."""
+def _cudnn_version(torch: Any) -> str:
+    """As text: 91002 is 9.10.2 (cudnn_version.h). Torch refuses a cuDNN that it does not fit."""
+    try:
+        number = torch.backends.cudnn.version()
+    except RuntimeError:
+        return "that torch cannot use"
     if number is None:
         return ""
     major = 10_000 if number >= 90_000 else 1_000

@@ -66,5 +66,13 @@ def test_the_version_of_cudnn(torch, monkeypatch: pytest.MonkeyPatch, number, te
     assert conditions.current_conditions().versions.get("cuDNN", "") == text
 
 
+def test_a_cudnn_that_torch_refuses(torch, monkeypatch: pytest.MonkeyPatch) -> None:
+    def version() -> int:
+        raise RuntimeError("cuDNN version incompatibility")
+
+    monkeypatch.setattr(torch.backends.cudnn, "version", version)
+    assert conditions.current_conditions().versions["cuDNN"] == "that torch cannot use"
+
+
 def test_the_device_is_named(torch) -> None:
     assert conditions.device_name() == f"a stand-in, torch {torch.__version__}, CUDA 13.0"
