@@ -21,13 +21,13 @@ LIBRARIES: Final = (CUBLAS, CUDNN)
 """The vendor's own; one of them has any workload."""
 
 
-_TELLING: Final = re.compile(r"CUDA.?error|out of memory", re.IGNORECASE)
+_TELLING: Final = re.compile(r"error: |CUDA.?error|out of memory", re.IGNORECASE)
 
 
 def reason(err: Exception) -> str:
-    """Why something failed, in one line.
+    """Why something failed, in one line: the first that names an error, or else the last.
 
-    The last one, as TVM and compilers write; torch adds advice after what CUDA says.
+    TVM and Python put a traceback before it; torch puts advice behind it.
     """
     lines = [line.strip() for line in str(err).splitlines() if line.strip()]
     telling = [line for line in lines if _TELLING.search(line)]

@@ -90,7 +90,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
 
 def quick(gemm: Gemm, kernel: Kernel, rounds: int) -> Report:
     """``kernel`` against cuBLAS on ``gemm``."""
-    report = Report(device_name())
+    report = Report(device_name(), rounds=rounds)
     ours = Contender(OURS, lambda: (kernel, describe(kernel)), gemm.out)
     peer = Contender(CUBLAS, lambda: (cublas(gemm), ""), gemm.out, slack=LIBRARY_SLACK)
     measure(Problem(gemm, (ours, peer)), report, rounds, say=lambda text: None)

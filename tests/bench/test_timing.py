@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeliner import bench
-from pipeliner.bench import Contender, Problem, Report
+from pipeliner.bench import Contender, Problem, Report, timing
 from pipeliner.bench.results import reason
 from pipeliner.errors import TargetError
 from pipeliner.schedules import ConvInputGrad, Gemm, conv2d
@@ -91,6 +91,8 @@ def test_a_failure_is_isolated() -> None:
     [
         (["Traceback", "  File x", "", "InternalError: Check failed: it"], 3),
         (["CUDA error: an illegal memory access was encountered", "Consider passing X=1", ""], 0),
+        (["kernel.cu", "k.cu(3): error: no such type", "1 error detected"], 1),
+        (["LoweringException: NoValidChoicesError: none", "  target: mm", "Set X=1"], 0),
         (["CUDA out of memory. Tried to allocate 2 GiB.", "See more"], 0),
     ],
 )
@@ -192,6 +194,16 @@ def test_an_epilogue_reads_its_own_inputs() -> None:
 
     report = measured(Contender("fused", lambda: (run, ""), "float16"), gemm=gemm)
     assert report.results[0].failure == ""
+
+
+def test_a_quick_look_at_one_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, _ = takes(1.0)()
+    library, _ = takes(0.5)()
+    monkeypatch.setattr(timing, "describe", lambda kernel: "a kernel")
+    monkeypatch.setattr(timing, "cublas", lambda gemm: library)
+    report = bench.quick(GEMM, run, 4)
+    assert report.ratio(GEMM.name, bench.CUBLAS) == pytest.approx(0.5)
+    assert (report.rounds, report.results[0].detail) == (4, "a kernel")
 
 
 CONV = conv2d(2, 6, 5, 4, 8, 3, 3, stride=2, pad=1)
