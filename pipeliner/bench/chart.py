@@ -154,7 +154,7 @@ def _write_png(report: Report, found: list[Group], file: str) -> None:
             axes.bar_label(drawn, fmt="%.2f", padding=3, fontsize=8)
             place += 1
         place += GAP / BAR
-    axes.axvline(1.0, color="#24292f", linewidth=1)
+    axes.axvline(1.0, color="#24292f", linewidth=1, zorder=0)
     axes.set_yticks(middles, [group.problem for group in found])
     axes.invert_yaxis()
     axes.set_xlim(0, _axis_end(found))
@@ -162,7 +162,7 @@ def _write_png(report: Report, found: list[Group], file: str) -> None:
     axes.set_xlabel(_subtitle(report), fontsize=8)
     axes.spines[["top", "right"]].set_visible(False)
     if len(seen) > 1:
-        axes.legend(fontsize=8, loc="lower right")
+        figure.legend(fontsize=8, loc="outside upper right", ncols=len(seen))
     figure.savefig(file, dpi=DPI)
 
 
