@@ -1,11 +1,25 @@
-"""cp.async groups of a pipelined step: where they are committed, and how many a wait may leave."""
+"""cp.async groups of a pipelined loop: where they are committed, and how many a wait may leave.
+
+Also which waits never wait: PTX completes groups in the order of their commits, so behind a wait
+that leaves n groups, and k commits, another one that leaves n + k or more has nothing to do.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import itertools
+import math
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Literal, TypeAlias
+
+from tvm import tirx
 
 from ..errors import PlanError
 from ..plan import LoopPlan, OpPlan
+from .ir import Stmt, const_int, origin_of, seq
+from .kernels import bodies, with_bodies
+
+GroupEvent: TypeAlias = "tuple[Literal['commit', 'wait', 'other'], int]"
+"""A commit, a wait and how many groups it leaves in flight, or something else that is counted."""
 
 
 def commit_points(ops: Sequence[OpPlan], copies: Collection[str]) -> dict[str, int]:
@@ -53,3 +67,92 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
                 f"cannot expand loop '{plan.name}': '{op.name}' comes before what it waits for"
             )
     return counts
+
+
+class InFlight:
+    """The most groups in flight before each wait: ``before[number]`` is that and what it leaves.
+
+    ``event``: what a statement is to the groups. Events are numbered in program order.
+    """
+
+    def __init__(self, event: Callable[[Stmt], GroupEvent | None]) -> None:
+        self._event = event
+        self._number = 0
+        self.before: dict[int, tuple[float, int]] = {}
+
+    def run(self, stmt: Stmt, most: float) -> float:
+        """The most in flight after ``stmt``, given the most before it."""
+        event = self._event(stmt)
+        if event is not None:
+            return self._pass(event, most)
+        if isinstance(stmt, tirx.IfThenElse):
+            outs = [self.run(part, most) for part in bodies(stmt)]
+            return max(*outs, most) if len(outs) == 1 else max(outs)
+        if isinstance(stmt, tirx.For | tirx.While):
+            return self._loop(stmt.body, most)
+        for part in bodies(stmt):
+            most = self.run(part, most)
+        return most
+
+    def _pass(self, event: GroupEvent, most: float) -> float:
+        number, (kind, left) = self._number, event
+        self._number += 1
+        if kind == "commit":
+            return most + 1
+        if kind == "wait":
+            self.before[number] = max(most, self.before.get(number, (0, 0))[0]), left
+            return min(most, left)
+        return most
+
+    def _loop(self, body: Stmt, most: float) -> float:
+        """Twice around bounds it, or nothing does: a wait forgets what was before it."""
+        first = self._number
+        once = max(most, self.run(body, most))
+        self._number = first
+        twice = max(once, self.run(body, once))
+        if twice == once:
+            return once
+        self._number = first
+        self.run(body, math.inf)
+        return math.inf
+
+
+def without_idle_waits(parts: Sequence[Stmt]) -> list[Stmt]:
+    """The expanded loop ``parts`` without those of its own waits that can never wait.
+
+    Whatever is in flight before the loop.
+    """
+    bounds = InFlight(_cp_async_event)
+    most = math.inf
+    for part in parts:
+        most = bounds.run(part, most)
+    idle = {number for number, (most, left) in bounds.before.items() if most <= left}
+    numbers = itertools.count()
+    kept = [_without(part, idle, numbers) for part in parts]
+    return [part for part in kept if part is not None]
+
+
+def _without(stmt: Stmt, idle: Collection[int], numbers: Iterator[int]) -> Stmt | None:
+    """``stmt`` without the emitted waits in ``idle``; None where it is one of them."""
+    if _cp_async_event(stmt) is not None:
+        next(numbers)
+        return stmt
+    origin = origin_of(stmt)
+    if origin is not None and origin.kind == "wait":
+        return None if next(numbers) in idle else stmt
+    kept = [_without(part, idle, numbers) for part in bodies(stmt)]
+    if isinstance(stmt, tirx.SeqStmt):
+        return seq(*kept)
+    return with_bodies(stmt, [seq(part) for part in kept]) if kept else stmt
+
+
+def _cp_async_event(stmt: Stmt) -> GroupEvent | None:
+    call: Any = stmt.value if isinstance(stmt, tirx.Evaluate) else None
+    name = str(getattr(getattr(call, "op", None), "name", ""))
+    if name == "tirx.ptx.cp_async_commit_group":
+        return "commit", 0
+    if name == "tirx.ptx.cp_async_wait_all":
+        return "wait", 0
+    if name == "tirx.ptx.cp_async_wait_group":
+        return "wait", const_int(call.args[0]) or 0
+    return None

@@ -36,7 +36,7 @@ from tvm.tirx.buffer import is_buffer_var
 from ..errors import PipelinerError, PlanError
 from ..origin import Origin, Place
 from ..plan import KernelPlan, LoopPlan, OpPlan
-from .async_groups import commit_points, wait_counts
+from .async_groups import commit_points, wait_counts, without_idle_waits
 from .ir import (
     Buffer,
     Expr,
@@ -155,7 +155,7 @@ class _Expansion:
             parts = [*self._prologue(), *self._peeled(self.static)]
         else:
             parts = [*self._prologue(), *self._peeled_dynamic()]
-        body = seq(*_without_idle_commits(parts))
+        body = seq(*_without_idle_commits(without_idle_waits(parts)))
         old = self.form.block
         if old is None:
             return body

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -11,6 +10,7 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
 from ..emulator.calls import op_name
+from ..passes.async_groups import GroupEvent, InFlight
 from ..passes.ir import walk
 from ..passes.kernels import bodies
 from .mutants import Mutant, device_functions
@@ -45,7 +45,8 @@ def equivalent(mod: Any, mutant: Mutant) -> str:
 
 def _never_waits(body: Any, mutant: Mutant) -> str:
     """Whether no more groups can be in flight at a wait than it leaves, in words."""
-    bounds = _Bounds(mutant.what.removesuffix("_wait_group"))
+    family = mutant.what.removesuffix("_wait_group")
+    bounds = InFlight(lambda stmt: _group_event(stmt, family))
     bounds.run(body, 0)
     most, left = bounds.before[mutant.number]
     if most > left:
@@ -53,49 +54,16 @@ def _never_waits(body: Any, mutant: Mutant) -> str:
     return f"at most {most} groups can be in flight where it stands, so it never waits"
 
 
-class _Bounds:
-    """The most groups that can be in flight before each wait of one kind: ``before[number]``."""
-
-    def __init__(self, family: str) -> None:
-        self._family = family
-        self._number = 0
-        self.before: dict[int, tuple[float, int]] = {}
-
-    def run(self, stmt: Any, most: float) -> float:
-        """The most in flight after ``stmt``, given the most before it."""
-        if is_synchronising(stmt):
-            return self._operation(stmt, most)
-        if isinstance(stmt, tirx.IfThenElse):
-            outs = [self.run(part, most) for part in bodies(stmt)]
-            return max(*outs, most) if len(outs) == 1 else max(outs)
-        if isinstance(stmt, tirx.For | tirx.While):
-            return self._loop(stmt.body, most)
-        for part in bodies(stmt):
-            most = self.run(part, most)
-        return most
-
-    def _operation(self, stmt: Any, most: float) -> float:
-        number, name = self._number, name_of(stmt)
-        self._number += 1
-        if name == f"{self._family}_commit_group":
-            return most + 1
-        if name == f"{self._family}_wait_group":
-            left = group_count(stmt)
-            self.before[number] = max(most, self.before.get(number, (0, 0))[0]), left
-            return min(most, left)
-        return 0 if name == f"{self._family}_wait_all" else most
-
-    def _loop(self, body: Any, most: float) -> float:
-        """Twice around bounds it, or nothing does: a wait forgets what was before it."""
-        first = self._number
-        once = max(most, self.run(body, most))
-        self._number = first
-        twice = max(once, self.run(body, once))
-        if twice == once:
-            return once
-        self._number = first
-        self.run(body, math.inf)
-        return math.inf
+def _group_event(stmt: Any, family: str) -> GroupEvent | None:
+    """What a synchronising operation is to the groups of ``family``."""
+    if not is_synchronising(stmt):
+        return None
+    name = name_of(stmt)
+    if name == f"{family}_commit_group":
+        return "commit", 0
+    if name == f"{family}_wait_group":
+        return "wait", group_count(stmt)
+    return ("wait", 0) if name == f"{family}_wait_all" else ("other", 0)
 
 
 def _joined(body: Any, mutant: Mutant) -> str:

@@ -8,10 +8,7 @@ from .tiles import attention
 
 
 def test_every_mutant_of_the_attention_loop_dies() -> None:
+    """None is left to a proof: the wait for V, which that for K makes idle, is not emitted."""
     report = mutate(attention, target="a100")
-    assert report.ok, [str(fate.mutant) for fate in report.unexplained]
-    proved = {fate.mutant.origin.op: fate.reason for fate in report.survivors if fate.mutant.origin}
-    # The wait for K, just before in every step, leaves no group in flight.
-    assert set(proved) <= {"V_shared.wait"}
-    assert all("so it never waits" in reason for reason in proved.values())
+    assert not report.survivors, [str(fate.mutant) for fate in report.survivors]
     assert {fate.mutant.kind for fate in report.fates} == {"barrier", "wait", "commit", "slot"}
