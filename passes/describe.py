@@ -29,8 +29,8 @@ from .kernels import bodies, thread_tag
 from .patterns import Copy, Matmul, masked_load
 
 
-def copy_info(name: str, copy: Copy) -> CopyInfo:
-    """The values of a tile copy."""
+def copy_info(name: str, copy: Copy, read: frozenset[Buffer]) -> CopyInfo:
+    """The values of a tile copy. ``read``: the buffers that the kernel reads."""
     return CopyInfo(
         op=name,
         src=str(copy.src.name),
@@ -45,7 +45,13 @@ def copy_info(name: str, copy: Copy) -> CopyInfo:
         masked=bool(copy.mask),
         bound=False,
         note=str(copy.nest.annotations.get(NOTE, "")),
+        no_cp_async=_unread(copy.dst, read),
     )
+
+
+def _unread(dst: Buffer, read: frozenset[Buffer]) -> str:
+    """Why a copy to ``dst`` must not be asynchronous: no consumer would wait for it."""
+    return "" if dst in read else f"nothing reads '{dst.name}'"
 
 
 def matmul_info(name: str, matmul: Matmul) -> MatmulInfo:
@@ -107,12 +113,17 @@ class _Move:
 
 
 def bound_copy(
-    name: str, stmt: Stmt, threads: int, written: frozenset[Buffer], analyzer: Any
+    name: str,
+    stmt: Stmt,
+    threads: int,
+    written: frozenset[Buffer],
+    read: frozenset[Buffer],
+    analyzer: Any,
 ) -> CopyInfo | None:
     """The values of a statement in which the user's threads only move elements to shared memory.
 
     Its box is what it moves, as rows of one vector each. ``written``: the buffers that its loop
-    writes. ``analyzer``: knows the ranges of all loops.
+    writes. ``read``: those that the kernel reads. ``analyzer``: knows the ranges of all loops.
     """
     moves: list[_Move] = []
     if not _collect_moves(stmt, 1, 1, None, moves) or not moves:
@@ -140,7 +151,7 @@ def bound_copy(
         ),
         masked=bool(mask),
         bound=True,
-        no_cp_async=no_cp_async,
+        no_cp_async=no_cp_async or _unread(first.store.buffer, read),
         no_register=no_register,
     )
 

@@ -67,7 +67,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
     """``func`` with its candidate loops in op form, and what they hold."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
     hoisted = hoist_initialisation(func.body)
-    found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted))
+    found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted), _read(hoisted))
     body = found.visit(hoisted, Context())
     axes = [str(tag) for tag in found.thread_tags]
     info = KernelInfo(
@@ -94,6 +94,7 @@ class _Finder:
     threads: dict[Var, int]
     uniformity: Uniformity
     ranges: Any
+    read: frozenset[Buffer]
     loops: list[LoopInfo] = field(default_factory=list)
     declined: list[tuple[str, str]] = field(default_factory=list)
     grid: list[int | None] = field(default_factory=list)
@@ -207,13 +208,13 @@ class _Finder:
             copy = as_copy(nest)
             if copy is not None and copy.order:
                 self.ops[name] = copy
-                return op_stmt(name, stmt), copy_info(name, copy)
+                return op_stmt(name, stmt), copy_info(name, copy, self.read)
             matmul = as_matmul(nest)
             if matmul is not None:
                 self.ops[name] = matmul
                 return op_stmt(name, stmt), matmul_info(name, matmul)
         threads = math.prod(self.threads.values()) if self.threads else 1
-        bound = bound_copy(name, stmt, threads, written, self.ranges)
+        bound = bound_copy(name, stmt, threads, written, self.read, self.ranges)
         if bound is not None:
             return op_stmt(name, stmt), bound
         return op_stmt(name, stmt), statement_info(name, stmt, threads, not unbound)
@@ -245,6 +246,12 @@ class _Finder:
             annotated=_is_annotated(loop),
             outer=outer,
         )
+
+
+def _read(body: Stmt) -> frozenset[Buffer]:
+    """The buffers that anything in ``body`` reads, or names by a pointer of its own."""
+    found = effects(body)
+    return frozenset({a.buffer for a in found.accesses if a.reads} | found.aliased)
 
 
 def _thread_bytes(buf: Buffer) -> int:

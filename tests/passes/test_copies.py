@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
@@ -246,3 +247,39 @@ def test_an_unbound_copy_is_shared_out_over_the_threads_of_its_function() -> Non
     result = emulate(lowered, [a, np.zeros(64, "float32")])
     assert not result.hazards
     np.testing.assert_allclose(result.outputs["C"], a.sum(0)[::-1], rtol=1e-5, atol=1e-5)
+
+
+def unread_tile(k: int, read: str) -> Any:
+    """C[k] = S less ``read`` of S, with S copied from A by every thread."""
+    return tvm.script.from_source(
+        f"""
+@T.prim_func(s_tir=True)
+def unread(A: T.Buffer(({k}, 64), "float32"), C: T.Buffer(({k}, 64), "float32")):
+    T.func_attr({{"global_symbol": "unread", "tirx.noalias": True}})
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            for k in T.serial({k}):
+                with T.sblock("body"):
+                    S = T.sblock_alloc_buffer((64,), "float32", scope="shared")
+                    with T.sblock("S"):
+                        S[tx] = A[k, tx]
+                    with T.sblock("C"):
+                        C[k, tx] = S[63 - tx] - S[{read}]
+"""
+    )
+
+
+def test_a_tile_that_nothing_reads_is_not_copied_asynchronously() -> None:
+    """S[i] - S[i] is zero to the simplifier: no wait would be for the copy."""
+    kernel = pipeliner.build(unread_tile(8, "63 - tx"), "sm_80", depth=3)
+    (copy,) = kernel.plan.copies
+    assert copy.mechanism == "register"
+    assert "nothing reads 'S'" in copy.reason
+    a = np.random.default_rng(0).standard_normal((8, 64)).astype("float32")
+    result = kernel.emulate(a, np.full_like(a, np.nan))
+    assert not result.hazards
+    np.testing.assert_array_equal(result.outputs["C"], np.zeros_like(a))
+    with pytest.raises(PlanError, match="cannot copy 'S' by cp_async: nothing reads 'S'"):
+        pipeliner.pipeline(unread_tile(8, "63 - tx"), "sm_80", mechanism="cp_async")
+    (read,) = pipeliner.build(unread_tile(8, "tx"), "sm_80", depth=3).plan.copies
+    assert read.mechanism == "cp_async"
