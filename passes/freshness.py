@@ -43,7 +43,7 @@ def why_carried(
             box = _bounds(access, form.var, bounds)
             conditions = [guard for guard in access.guards if _varies(guard, form.var)]
             if access.reads and not written.covers(box, conditions):
-                return "it is read before it is written"
+                return written.why_not(box)
             if access.writes:
                 written.add(box, conditions)
     return ""
@@ -73,6 +73,15 @@ class _Written:
             all(_is_among(guard, conditions) for guard in known) and all(map(_contains, old, box))
             for known, old in self.boxes
         )
+
+    def why_not(self, box: _Box) -> str:
+        """Why a read of ``box`` that no write covers may find an older value."""
+        around = [known for known, old in self.boxes if all(map(_contains, old, box))]
+        if not around:
+            return "it is read before it is written"
+        if all(any(map(_reads_memory, known)) for known in around):
+            return "it is written under a condition loaded from memory"
+        return "some iterations read it without writing it"
 
 
 def _bounds(access: Access, loop_var: Var, bounds: Mapping[Var, Any]) -> _Box:
