@@ -36,7 +36,13 @@ def run(
     modes = paired(timings, orders)
     with console.progress(f"pipelining {work.title}"):
         kernel = build_with(work.function, work.target, work.request)
-        campaign = Campaign(kernel, relatives=_relatives(work), modes=modes, seed=seed)
+        campaign = Campaign(
+            kernel,
+            relatives=_relatives(work),
+            modes=modes,
+            seed=seed,
+            reference=work.reference,
+        )
     fates: list[Fate] = []
     interrupted = False
     try:
@@ -80,7 +86,7 @@ def _relatives(work: Workload) -> dict[str, Callable[[], Any]]:
 def _print(report: MutationReport, campaign: Campaign) -> None:
     rows = [
         [
-            str(campaign.line(fate.mutant) or ""),
+            str(_line(campaign, fate) or ""),
             fate.mutant.what,
             fate.mutant.change,
             _origin(fate),
@@ -90,6 +96,9 @@ def _print(report: MutationReport, campaign: Campaign) -> None:
         for fate in report.fates
     ]
     console.print_table(("line", "operation", "mutant", "origin", "killed by", "run"), rows)
+    for fate in report.unexplained:
+        cuda = campaign.line(fate.mutant)
+        print(f"survives: {fate.mutant}" + (f"\n  {cuda}" if cuda else ""))
     killed = sum(fate.killed for fate in report.fates)
     proved = len(report.survivors) - len(report.unexplained)
     syncs = sum(mutant.synchronises for mutant in campaign.mutants)
@@ -99,6 +108,12 @@ def _print(report: MutationReport, campaign: Campaign) -> None:
         f"{len(report.unexplained)} survive, {report.mutants - len(report.fates)} not run "
         f"({syncs} synchronising operations, {report.mutants - syncs} ring indices)"
     )
+
+
+def _line(campaign: Campaign, fate: Fate) -> int | None:
+    """The first line in the CUDA of what a mutant changes."""
+    cuda = campaign.line(fate.mutant)
+    return None if cuda is None else cuda.first
 
 
 def _origin(fate: Fate) -> str:
@@ -127,7 +142,7 @@ def _as_json(report: MutationReport, campaign: Campaign) -> dict[str, Any]:
                 "operation": fate.mutant.what,
                 "change": fate.mutant.change,
                 "origin": str(fate.mutant.origin or ""),
-                "line": campaign.line(fate.mutant),
+                "line": _line(campaign, fate),
                 "killed_by": fate.killed_by,
                 "run": fate.run,
                 "reason": fate.reason,

@@ -22,9 +22,10 @@ from ..emulator import Emulation, emulate
 from ..emulator.copies import TIMINGS
 from ..emulator.emulate import Programs
 from ..emulator.host import bind_arguments, run_host
+from ..emulator.report import CudaLine
 from ..emulator.scheduler import ORDERS
 from ..errors import WorkloadError
-from ..verification import Inputs, arguments, paired, subject_of
+from ..verification import Inputs, arguments, paired, subject_of, verify
 from .equivalence import equivalent
 from .mutants import Mutant, device_functions, mutants, mutated
 
@@ -98,12 +99,13 @@ def mutate(
     orders: Sequence[str] = ORDERS,
     seed: int = 0,
     extents: Sequence[Mapping[str, int]] = ({},),
+    reference: Callable[..., Any] | None = None,
 ) -> MutationReport:
     """Delete or weaken every synchronisation of ``func``, shift every ring index, and see each die.
 
     Parameters
     ----------
-    func, inputs, target, timings, orders, seed
+    func, inputs, target, timings, orders, seed, reference
         As for ``pipeliner.verify``. A function that is not pipelined yet is pipelined first.
     relatives
         Functions that make the same kernel for other trip counts or shapes, by name: for mutants
@@ -114,9 +116,11 @@ def mutate(
     Raises
     ------
     WorkloadError
-        The kernel itself has a hazard, so that no mutant could be told from it.
+        The kernel itself has a hazard, so that no mutant could be told from it, or is not what
+        ``reference`` says.
     """
-    campaign = Campaign(func, inputs, target, relatives, paired(timings, orders), seed, extents)
+    modes = paired(timings, orders)
+    campaign = Campaign(func, inputs, target, relatives, modes, seed, extents, reference)
     return MutationReport(campaign.title, len(campaign.mutants), tuple(campaign.run()))
 
 
@@ -132,6 +136,7 @@ class Campaign:
         modes: Sequence[tuple[str, str]] = DEFAULT_MODES,
         seed: int = 0,
         extents: Sequence[Mapping[str, int]] = ({},),
+        reference: Callable[..., Any] | None = None,
     ) -> None:
         subject = subject_of(func, target)
         self.title = subject.title
@@ -141,6 +146,8 @@ class Campaign:
         first, *others = extents
         given = arguments(subject.function, inputs, seed, extents=first)
         self._hosts = [_Host("", subject.lowered, list(given.values()), self._modes, seed)]
+        if reference is not None:
+            self._hold_against(reference, func, target)
         self._makers: list[tuple[str, Callable[[], _Host]]] = []
         for values in others:
             self._add(", ".join(f"{k} = {v}" for k, v in values.items()), lambda: func, values)
@@ -148,6 +155,24 @@ class Campaign:
             self._add(name, make, {})
         self._target = target
         self.mutants = mutants(subject.lowered)
+
+    def _hold_against(self, reference: Callable[..., Any], func: Any, target: Any) -> None:
+        """WorkloadError where the kernel itself is not what ``reference`` says."""
+        (host,), ((timing, order), *_) = self._hosts, self._modes
+        verdict = verify(
+            func,
+            host.arrays,
+            target=target,
+            reference=reference,
+            timings=[timing],
+            orders=[order],
+            blocks=host.blocks,
+        )
+        if not verdict.ok:
+            raise WorkloadError(
+                f"cannot mutate a kernel that is wrong itself: its error is {verdict.worst:.2f} of "
+                "what rounding allows, against the reference"
+            )
 
     def _add(self, name: str, make: Callable[[], Any], extents: Mapping[str, int]) -> None:
         def host() -> _Host:
@@ -162,10 +187,9 @@ class Campaign:
         for mutant in self.mutants:
             yield self._fate(mutant)
 
-    def line(self, mutant: Mutant) -> int | None:
-        """The first line in the CUDA of the statement that a mutant changes, from 1."""
-        found = self._line(mutant.kernel, mutant.statement)
-        return None if found is None else found.first
+    def line(self, mutant: Mutant) -> CudaLine | None:
+        """The lines in the CUDA of the statement that a mutant changes."""
+        return self._line(mutant.kernel, mutant.statement)
 
     def _fate(self, mutant: Mutant) -> Fate:
         begun = time.perf_counter()

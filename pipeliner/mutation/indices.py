@@ -151,7 +151,8 @@ def _modulus(node: Any) -> int:
 
 def _next(node: Any) -> Any:
     dtype = str(node.ty.dtype)
-    return tirx.floormod(node + tirx.const(1, dtype), tirx.const(_modulus(node), dtype))
+    last = tirx.const(_modulus(node) - 1, dtype)
+    return tirx.Select(node == last, tirx.const(0, dtype), node + tirx.const(1, dtype))
 
 
 def _name(stmt: Any) -> str:

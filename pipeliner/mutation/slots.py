@@ -146,7 +146,9 @@ def _rotated(index: Any, size: int, ring: Ring) -> Any:
     low, slot = elements(ring.offset), elements(ring.slot_bytes)
     total = elements(ring.slots * ring.slot_bytes)
     inside = tirx.And(index >= low, index < low + total)
-    return tirx.Select(inside, low + tirx.floormod(index - low + slot, total), index)
+    last = index >= low + total - slot
+    following = tirx.Select(last, index - (total - slot), index + slot)
+    return tirx.Select(inside, following, index)  # nothing that only LowerIntrin can print
 
 
 def _is_shared_address(call: Any) -> bool:

@@ -17,6 +17,7 @@ import pipeliner
 from pipeliner import cli
 from pipeliner.api import build_with
 from pipeliner.compiled import Kernel, compile_kernel
+from pipeliner.cuda_lines import cuda_lines
 from pipeliner.errors import EmulatorError, WorkloadError
 from pipeliner.mutation import Campaign, Fate, mutants, mutate, mutated
 from pipeliner.mutation.equivalence import equivalent
@@ -85,6 +86,15 @@ def test_each_mutant_differs_from_the_kernel_and_from_the_others() -> None:
     texts = {module.script() for module in modules}
     assert len(texts) == len(found) + 1
     assert len({mutant.twin for mutant in found}) == len(found)
+
+
+@pytest.mark.parametrize("how", [FORMS[0], FORMS[3]], ids=lambda how: "-".join(how.values()))
+def test_the_cuda_of_every_mutant_can_be_printed(how: dict[str, str]) -> None:
+    lowered = gemm(4, 3, **how).lowered
+    whole = cuda_lines(lowered).source
+    printed = {cuda_lines(mutated(lowered, mutant)).source for mutant in mutants(lowered)}
+    assert whole not in printed
+    assert len(printed) == len(mutants(lowered))
 
 
 def test_every_slot_of_the_steady_state_is_shifted() -> None:
@@ -202,6 +212,13 @@ def test_a_kernel_that_is_wrong_itself_is_refused() -> None:
         mutate(mutated(kernel.lowered, first))
 
 
+def test_a_kernel_that_is_not_what_its_reference_says_is_refused() -> None:
+    kernel = gemm(4, 3, **FORMS[0])
+    with pytest.raises(WorkloadError, match=r"wrong itself: its error is .* against the reference"):
+        mutate(kernel, reference=lambda a, b, c: (a + 1) @ b.T)
+    assert mutate(kernel, reference=lambda a, b, c: a @ b.T, timings=["late"], orders=["lockstep"])
+
+
 def test_an_operation_inside_an_expression_is_refused() -> None:
     @T.prim_func(s_tir=True)
     def votes(A: T.Buffer((128,), "int32")):
@@ -292,6 +309,7 @@ def test_command_says_what_survives(
     assert cli.main(["verify", *SMALL, "--k", "16", "--mutate"]) == 1
     out = capsys.readouterr().out
     assert "SURVIVES" in out
+    assert re.search(r"^survives: .*\n  CUDA line \d+: \S", out, re.MULTILINE)
     assert out.splitlines()[-1].startswith("WRONG: ")
 
 
