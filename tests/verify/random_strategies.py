@@ -145,8 +145,8 @@ def _statements(draw: Any, readable: list[Any], number: int) -> Statement:
         reads = [read for read in reads if read.name != "h"]
     target = f"{kind}{number}" if kind in ("C", "U") else kind
     recurs = kind in ("acc", "h") or (kind == "C" and draw(st.booleans()))
-    # An element less itself is zero to the simplifier, and what is copied for it is never read.
-    return Statement(target, tuple(dict.fromkeys(reads)), recurs, guard)
+    # One read twice is zero to the simplifier, and what is copied for it is never read.
+    return Statement(target, tuple(reads), recurs, guard)
 
 
 @st.composite
