@@ -13,7 +13,7 @@ from ..origin import Origin
 from ..plan import SyncPlan
 from . import ir
 from .accesses import Access, op_name
-from .kernels import with_bodies
+from .kernels import bodies, with_bodies
 
 PHASE: Final = "pipeliner.phase"
 """For annotation that says which part of a pipelined loop a loop is."""
@@ -42,11 +42,15 @@ Kind = Literal["leaf", "wrap", "seq", "loop", "branch", "barrier", "wait", "wait
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """An access, the loops inside its leaf (``lanes``: variable to extent), and its op."""
+    """An access, the loops inside its leaf (``lanes``: variable to extent), and its op.
+
+    ``guards``: conditions that hold whenever it is made.
+    """
 
     access: Access
     lanes: Lanes
     op: str
+    guards: tuple[Any, ...] = ()
 
     @property
     def is_read(self) -> bool:
@@ -58,7 +62,8 @@ class Item:
 class Pending:
     """An item since the last barrier, as seen from the current iteration of every loop.
 
-    ``index``: its index, loop variables moved to the iteration that made it. ``path``: its leaf.
+    ``index``, ``guards``: of the item, loop variables moved to the iteration that made it.
+    ``path``: its leaf.
     ``first``: variables of loops entered since, still in their first iteration. ``crossed``: for
     each loop that carried it, the loop's depth and how many iterations ago. ``gone``: loops since
     left, and iterations before their last.
@@ -66,6 +71,7 @@ class Pending:
 
     item: Item
     index: tuple[Any, ...]
+    guards: tuple[Any, ...]
     path: Path
     first: frozenset[Any] = frozenset()
     crossed: tuple[tuple[int, int], ...] = ()
@@ -178,13 +184,28 @@ def _as_one(group: Sequence[Item]) -> Item:
     access = group[0].access
     index = (access.index[0], *(None for _ in access.index[1:]))
     lanes = {var: extent for item in group for var, extent in item.lanes.items()}
-    return Item(replace(access, index=index, own=False), lanes, group[0].op)
+    guards = tuple(
+        guard
+        for guard in group[0].guards
+        if all(any(guard.same_as(other) for other in item.guards) for item in group)
+    )
+    return Item(replace(access, index=index, own=False), lanes, group[0].op, guards)
 
 
 def lanes(loop: Any) -> int | None:
     """One more than the largest value of a loop's variable, if constant and never negative."""
     low, extent = ir.const_int(loop.min), ir.const_int(loop.extent)
     return None if low is None or extent is None or low < 0 else low + extent
+
+
+def conditions(stmt: Any) -> list[Any]:
+    """For each statement directly inside ``stmt`` the condition that it runs under, None: unknown.
+
+    That of a while loop may no longer hold further on in its body.
+    """
+    if isinstance(stmt, tirx.IfThenElse):
+        return [stmt.condition, tirx.Not(stmt.condition)][: len(bodies(stmt))]
+    return [None for _ in bodies(stmt)]
 
 
 def orders_itself(stmt: Any) -> bool:
@@ -285,13 +306,13 @@ def carried(entry: Pending, loop: Node) -> Pending:
     depth = len(loop.path)
     ago = crossed.get(depth, 0)
     crossed[depth] = min(ago + 1, EXACT_ITERATIONS + 1)
-    index = entry.index
-    if var is not None:
-        step = getattr(loop.stmt, "step", None)
-        any_earlier = ir.Var(f"{var.name}_earlier", "int32")
-        value = var - (1 if step is None else step) if ago < EXACT_ITERATIONS else any_earlier
-        index = _moved(index, var, value)
-    return replace(entry, index=index, crossed=tuple(sorted(crossed.items())))
+    entry = replace(entry, crossed=tuple(sorted(crossed.items())))
+    if var is None:
+        return entry
+    step = getattr(loop.stmt, "step", None)
+    any_earlier = ir.Var(f"{var.name}_earlier", "int32")
+    value = var - (1 if step is None else step) if ago < EXACT_ITERATIONS else any_earlier
+    return _moved(entry, var, value)
 
 
 def left(entry: Pending, loop: Node, last: Any) -> Pending:
@@ -303,8 +324,7 @@ def left(entry: Pending, loop: Node, last: Any) -> Pending:
     crossed = dict(entry.crossed)
     ago = crossed.pop(len(loop.path), 0)
     return replace(
-        entry,
-        index=_moved(entry.index, var, last),
+        _moved(entry, var, last),
         first=first,
         crossed=tuple(sorted(crossed.items())),
         gone=(*entry.gone, (loop.path, ago)),
@@ -315,5 +335,12 @@ def _inside(entry: Pending, loop: Node) -> bool:
     return entry.path[: len(loop.path)] == loop.path
 
 
-def _moved(index: tuple[Any, ...], var: Any, value: Any) -> tuple[Any, ...]:
-    return tuple(x if x is None else ir.substitute(x, {var: value}) for x in index)
+def _moved(entry: Pending, var: Any, value: Any) -> Pending:
+    """``entry`` as seen from where ``var`` was ``value`` when it was made."""
+    at = {var: value}
+    return replace(entry, index=placed(entry.index, at), guards=placed(entry.guards, at))
+
+
+def placed(exprs: tuple[Any, ...], values: Mapping[Any, Any]) -> tuple[Any, ...]:
+    """Expressions, None among them, with variables replaced."""
+    return tuple(x if x is None else ir.substitute(x, values) for x in exprs)

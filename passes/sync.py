@@ -22,8 +22,8 @@ Does not handle: an early return under a thread-dependent condition before a bar
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -82,6 +82,7 @@ class _Synchroniser:
         self._prover = sym.Analyzer()
         self._lows: dict[Any, Any] = {}
         self._local_values: set[Any] = set()
+        self._guards: tuple[Any, ...] = ()
         self._memo: dict[Any, bool] = {}
         self._root = Node("seq", kernel)
         ir.walk(kernel, tirx.Bind, lambda bind: self._local_values.add(bind.var))
@@ -149,9 +150,21 @@ class _Synchroniser:
         return self._settle(ordering.pruned(Node("loop", stmt, [body], op=op)), uniform)
 
     def _guarded(self, kind: Kind, stmt: Any, condition: Any, lanes: Lanes, op: str) -> Node:
-        children = [self._build(body, lanes, op) for body in bodies(stmt)]
+        children = []
+        for guard, body in zip(ordering.conditions(stmt), bodies(stmt), strict=True):
+            with self._under(guard):
+                children.append(self._build(body, lanes, op))
         node = Node(kind, stmt, children, self._items(condition, lanes, op), op)
         return self._settle(ordering.pruned(node), self._uniform.is_uniform(condition))
+
+    @contextmanager
+    def _under(self, guard: Any) -> Iterator[None]:
+        """``guard`` (None: nothing) among the conditions of the accesses that are built."""
+        before = self._guards
+        if guard is not None and self._is_fixed(guard):
+            self._guards = (*before, guard)
+        yield
+        self._guards = before
 
     def _items(self, part: Any, lanes: Lanes, op: str) -> list[Item]:
         return ordering.merged([self._item(a, lanes, op) for a in accesses(part, self._prover)])
@@ -172,7 +185,7 @@ class _Synchroniser:
             # One more dimension than the buffer has: compared between tiles alone.
             index = (*index, tile.offset + row * tile.stride + column)
             lanes = {**lanes, row: tile.rows, column: tile.columns}
-        return Item(replace(access, index=index), lanes, op)
+        return Item(replace(access, index=index), lanes, op, self._guards)
 
     def _is_fixed(self, index: Any) -> bool:
         if index is None or ir.uses(index, self._local_values):
@@ -211,13 +224,24 @@ class _Synchroniser:
         for i, part in enumerate(parts):
             for other in parts if looped else parts[i + 1 :]:
                 for a, b in itertools.product(part, other):
-                    if self._conflict(a, a.access.index, b, b.access.index):
+                    if self._conflict(a, a.access.index, b, b.access.index, a.guards + b.guards):
                         return ordering.pair(a, b)
         return ""
 
     # Conflicts.
 
-    def _conflict(self, a: Item, a_index: Any, b: Item, b_index: Any) -> bool:
+    def _conflict(
+        self, a: Item, a_index: Any, b: Item, b_index: Any, guards: Sequence[Any]
+    ) -> bool:
+        """Whether two accesses need an order; ``guards`` hold where both are made."""
+        local = {**self._threads, **a.lanes, **b.lanes}
+        with ExitStack() as known:
+            for guard in guards:
+                if not ir.uses(guard, local):  # else it says something of one side alone
+                    known.enter_context(self._prover.constraint_scope(guard))
+            return self._touch_alike(a, a_index, b, b_index)
+
+    def _touch_alike(self, a: Item, a_index: Any, b: Item, b_index: Any) -> bool:
         first, second = a.access, b.access
         if first.mode == second.mode and first.mode in ("read", "atomic"):
             return False
@@ -275,7 +299,7 @@ class _Synchroniser:
         if not node.items:
             return state
         self._check(node, state)
-        entries = [Pending(item, item.access.index, node.path) for item in node.items]
+        entries = [Pending(item, item.access.index, item.guards, node.path) for item in node.items]
         issued = {item.access.buffer for item in node.items if item.access.issue}
         pending = {**state.pending, **{entry.key: entry for entry in entries}}
         return State(pending, state.flying | issued)
@@ -287,7 +311,7 @@ class _Synchroniser:
             item = node.landed.setdefault(
                 buffer, Item(whole(buffer, "write"), {}, node.op or "wait")
             )
-            entry = Pending(item, item.access.index, node.path)
+            entry = Pending(item, item.access.index, item.guards, node.path)
             pending[entry.key] = entry
         return State(pending, frozenset() if node.kind == "wait_all" else state.flying)
 
@@ -346,8 +370,9 @@ class _Synchroniser:
         key = (entry.key, id(item))
         if key not in self._memo:
             lows = {var: self._lows[var] for var in entry.first}
-            index = tuple(x if x is None else ir.substitute(x, lows) for x in item.access.index)
-            self._memo[key] = self._conflict(entry.item, entry.index, item, index)
+            index = ordering.placed(item.access.index, lows)
+            guards = (*entry.guards, *ordering.placed(item.guards, lows))
+            self._memo[key] = self._conflict(entry.item, entry.index, item, index, guards)
         return self._memo[key]
 
     def _place(self, entry: Pending, path: Path) -> Path:

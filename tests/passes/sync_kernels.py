@@ -43,6 +43,33 @@ def waits_first(a: T.handle, c: T.handle, n: T.int32):
 
 
 @T.prim_func(s_tir=True)
+def guard_and_clamp(a: T.handle, c: T.handle, n: T.int32):
+    """Steady step: stores of k + 2 in the slot of k, use of k, load of k + 1, past the end of n - 1.
+
+    While there is something to store, the slots of the two differ.
+    """
+    A = T.match_buffer(a, (n, 64), "float32")
+    C = T.match_buffer(c, (n, 64), "float32")
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            with T.sblock("kernel"):
+                T.reads(A[0:n, 0:64])
+                T.writes(C[0:n, 0:64])
+                S = T.sblock_alloc_buffer((2, 64), "float32", scope="shared")
+                held = T.sblock_alloc_buffer((1,), "float32", scope="local")
+                for p in T.unroll(2):
+                    if p < n:
+                        S[p, tx] = A[p, tx]
+                if n > 0:
+                    held[0] = S[0, 63 - tx]
+                for k in T.serial(n, annotations={"pipeliner.phase": "steady"}):
+                    if k + 2 < n:
+                        S[k % 2, tx] = A[k + 2, tx]
+                    C[k, tx] = held[0]
+                    held[0] = S[T.min(k + 1, n - 1) % 2, 63 - tx]
+
+
+@T.prim_func(s_tir=True)
 def fragments_ahead(a: T.handle, c: T.handle, n: T.int32):
     """Steady step: copies(k + 3), load and compute the rest of k, wait(k + 1), load the first of k + 1."""
     A = T.match_buffer(a, (n, 64), "float32")

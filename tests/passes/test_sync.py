@@ -13,7 +13,12 @@ from . import sync_kernels as kernels
 from .lowering_tools import barriers, data, marked, ordered, run, text, without_barrier
 
 BARRIER = 'T.tvm_storage_sync("shared", T.bool(False), -1)'
-REVERSED_BY_TRIPS = [kernels.waits_first, kernels.one_slot, kernels.stores_ahead]
+REVERSED_BY_TRIPS = [
+    kernels.waits_first,
+    kernels.one_slot,
+    kernels.stores_ahead,
+    kernels.guard_and_clamp,
+]
 
 
 def reversed_rows(rows: int, columns: int = 64) -> tuple[list[Any], np.ndarray]:
@@ -44,7 +49,9 @@ def test_loads_ahead_of_their_step_are_right(trips: int, timing: str) -> None:
     assert_right(run(kernels.fragments_ahead, [*args, trips], timing), args[0] + flipped)
 
 
-@pytest.mark.parametrize("func", [kernels.waits_first, kernels.fragments_ahead])
+@pytest.mark.parametrize(
+    "func", [kernels.waits_first, kernels.fragments_ahead, kernels.guard_and_clamp]
+)
 def test_one_barrier_in_a_steady_step(func: Any) -> None:
     _, _, sync = ordered(func)
     assert sync.barriers_in_steady == 1

@@ -25,6 +25,7 @@ slots = st.one_of(
     st.integers(0, 4).map(lambda c: f"(k + {c}) % {SLOTS}"),
     st.just(f"T.min(k + 1, 4) % {SLOTS}"),
 )
+conditions_of_all = st.sampled_from(["k < n", "k + 2 < n", "k < 2", "k > 1", "k % 2 == 0", "n < 3"])
 buffers = st.sampled_from(["S", "U"])
 own_columns = st.sampled_from(["tx", "7 - tx", "(tx + 3) % 8"])
 
@@ -39,7 +40,7 @@ def statements(draw: Any) -> list[str]:
         line = f"C[k, tx] = C[k, tx] + {buffer}[{slot}, {draw(columns)}]"
     shape = draw(st.sampled_from(["plain", "plain", "plain", "uniform", "divergent", "loop"]))
     wrap = {
-        "uniform": "if k < n:",
+        "uniform": f"if {draw(conditions_of_all)}:",
         "divergent": "if tx < 5:",
         "loop": "for i in range(2):",
     }.get(shape)
