@@ -390,11 +390,11 @@ def _origin(op: OpPlan, phase: str, iteration: str = "", places: Sequence[Place]
 
 
 def _without_idle_commits(parts: list[Stmt]) -> list[Stmt]:
-    """``parts`` without the commits behind the last wait: of groups that issue nothing."""
+    """``parts`` without commits of groups that issue nothing: before any copy, behind all waits."""
     waits = [at for at, part in enumerate(parts) if _has_wait(part)]
-    return [
-        part for at, part in enumerate(parts) if not waits or at < waits[-1] or not _is_commit(part)
-    ]
+    copies = [at for at, part in enumerate(parts) if _is_async(part)]
+    first, last = min(copies, default=0), max(waits, default=len(parts))
+    return [part for at, part in enumerate(parts) if first <= at < last or not _is_commit(part)]
 
 
 def _has_wait(stmt: Stmt) -> bool:

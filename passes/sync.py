@@ -22,8 +22,8 @@ Does not handle: an early return under a thread-dependent condition before a bar
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -31,10 +31,10 @@ from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..errors import InternalError, LoweringError
-from ..machine import WARP
 from ..plan import SmemBuffer, SmemPlan, SyncPlan
-from . import footprint, ir, ordering
+from . import ir, ordering
 from .accesses import Access, accesses, event, whole
+from .conflicts import Conflicts
 from .kernels import bodies, map_kernels, thread_extents, thread_tag
 from .ordering import EXACT_ITERATIONS, Item, Kind, Lanes, Node, Path, Pending, State
 from .uniform import Uniformity
@@ -76,7 +76,6 @@ class _Synchroniser:
 
     def __init__(self, kernel: Any, places: Mapping[str, SmemBuffer]) -> None:
         self._kernel = kernel
-        self._places = places
         self._threads = thread_extents(kernel)
         self._uniform = Uniformity(kernel)
         self._prover = sym.Analyzer()
@@ -86,6 +85,7 @@ class _Synchroniser:
         self._memo: dict[Any, bool] = {}
         self._root = Node("seq", kernel)
         ir.walk(kernel, tirx.Bind, lambda bind: self._local_values.add(bind.var))
+        self._conflicts = Conflicts(places, self._threads, self._prover)
         for var, extent in self._threads.items():
             if extent is not None:
                 self._bind(var, ir.i32(0), ir.i32(extent))
@@ -224,46 +224,10 @@ class _Synchroniser:
         for i, part in enumerate(parts):
             for other in parts if looped else parts[i + 1 :]:
                 for a, b in itertools.product(part, other):
-                    if self._conflict(a, a.access.index, b, b.access.index, a.guards + b.guards):
+                    guards = (*a.guards, *b.guards)
+                    if self._conflicts.between(a, a.access.index, b, b.access.index, guards):
                         return ordering.pair(a, b)
         return ""
-
-    # Conflicts.
-
-    def _conflict(
-        self, a: Item, a_index: Any, b: Item, b_index: Any, guards: Sequence[Any]
-    ) -> bool:
-        """Whether two accesses need an order; ``guards`` hold where both are made."""
-        local = {**self._threads, **a.lanes, **b.lanes}
-        with ExitStack() as known:
-            for guard in guards:
-                if not ir.uses(guard, local):  # else it says something of one side alone
-                    known.enter_context(self._prover.constraint_scope(guard))
-            return self._touch_alike(a, a_index, b, b_index)
-
-    def _touch_alike(self, a: Item, a_index: Any, b: Item, b_index: Any) -> bool:
-        first, second = a.access, b.access
-        if first.mode == second.mode and first.mode in ("read", "atomic"):
-            return False
-        if not first.buffer.same_as(second.buffer):
-            return self._share_bytes(first.buffer, second.buffer)
-        local = {**self._threads, **a.lanes, **b.lanes}
-        if any(footprint.differ(x, y, local, self._prover) for x, y in zip(a_index, b_index)):
-            return False
-        if first.own and second.own:
-            sides = (a_index, a.lanes, b_index, b.lanes)
-            return not footprint.apart(*sides, self._threads, self._prover)
-        if first.tile is None or second.tile is None:
-            return True
-        # The lanes of a warp go through such an instruction together, so in program order.
-        sides = (a_index[-1:], a.lanes, b_index[-1:], b.lanes)
-        return not footprint.apart(*sides, self._threads, self._prover, unit=WARP)
-
-    def _share_bytes(self, a: Any, b: Any) -> bool:
-        x, y = self._places.get(str(a.name)), self._places.get(str(b.name))
-        if x is None or y is None:
-            return False
-        return x.offset < y.offset + y.bytes and y.offset < x.offset + x.bytes
 
     # Placing barriers.
 
@@ -372,7 +336,7 @@ class _Synchroniser:
             lows = {var: self._lows[var] for var in entry.first}
             index = ordering.placed(item.access.index, lows)
             guards = (*entry.guards, *ordering.placed(item.guards, lows))
-            self._memo[key] = self._conflict(entry.item, entry.index, item, index, guards)
+            self._memo[key] = self._conflicts.between(entry.item, entry.index, item, index, guards)
         return self._memo[key]
 
     def _place(self, entry: Pending, path: Path) -> Path:

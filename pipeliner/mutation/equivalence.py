@@ -19,8 +19,7 @@ from .operations import group_count, is_synchronising, name_of
 _CTA_BARRIERS: Final = ("tvm_storage_sync", "cuda.cta_sync")
 _POINTER: Final = "tirx.tvm_access_ptr"
 _NOTHING_FOLLOWS: Final = "no access to memory follows it that it could order"
-
-
+_NO_WAIT: Final = "no wait follows it, so that nothing depends on its group"
 _SAME_WAIT: Final = "its copies join the next group, and the first wait completes both"
 
 
@@ -31,7 +30,7 @@ def equivalent(mod: Any, mutant: Mutant) -> str:
     global memory can run after it, neither in program order nor in another iteration of a loop
     around it, there is nothing to order. A wait that leaves n groups in flight does nothing where
     no more than n can be. A commit less joins two groups, which is the same to a wait that
-    completes both.
+    completes both, and where no wait follows.
     """
     kernels, _ = device_functions(mod)
     body = kernels[mutant.kernel].body
@@ -67,8 +66,13 @@ def _group_event(stmt: Any, family: str) -> GroupEvent | None:
 
 
 def _joined(body: Any, mutant: Mutant) -> str:
-    """Whether the first wait behind a commit completes the next group too, in straight code."""
+    """Whether no wait is behind a commit, or the first completes the next group too, in words.
+
+    The second in straight code only.
+    """
     family = mutant.what.removesuffix("_commit_group")
+    if not any(_waits(stmt, family) for stmt in _after(body, mutant.number)):
+        return _NO_WAIT
     later = [
         (name_of(stmt), nested, stmt)
         for number, (stmt, nested) in enumerate(_in_order(body, nested=False))
@@ -80,6 +84,12 @@ def _joined(body: Any, mutant: Mutant) -> str:
     name, _, wait = later[len(commits)]
     left = group_count(wait) if name.endswith("_wait_group") else 0
     return _SAME_WAIT if len(commits) - 2 >= left else ""
+
+
+def _waits(stmt: Any, family: str) -> bool:
+    """Whether a wait for groups of ``family`` is in ``stmt``."""
+    inside = (inner for inner, _ in _in_order(stmt, nested=False))
+    return any(name_of(inner).startswith(f"{family}_wait") for inner in inside)
 
 
 def _in_order(stmt: Any, *, nested: bool) -> Iterator[tuple[Any, bool]]:

@@ -1,0 +1,88 @@
+"""Whether two accesses to shared memory need an order: what may touch the same bytes.
+
+Two reads do not, nor accesses by one thread. Otherwise indices are compared (``footprint``) under
+the conditions that both accesses are made under; two buffers conflict where they share bytes of the
+arena, slot by slot.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any
+
+from tvm import sym
+
+from ..machine import WARP
+from ..plan import SmemBuffer
+from . import footprint, ir
+from .ordering import Item, Lanes
+
+Index = tuple[Any, ...]
+
+
+class Conflicts:
+    """Compares accesses of one kernel.
+
+    ``places``: where its buffers lie in the arena, by name. ``threads``: the variables that tell
+    threads apart. ``prover``: knows the bounds of all variables.
+    """
+
+    def __init__(
+        self, places: Mapping[str, SmemBuffer], threads: Lanes, prover: sym.Analyzer
+    ) -> None:
+        self._places = places
+        self._threads = threads
+        self._prover = prover
+
+    def between(
+        self, a: Item, a_index: Index, b: Item, b_index: Index, guards: Sequence[Any]
+    ) -> bool:
+        """Whether ``a`` at ``a_index`` and ``b`` at ``b_index`` need an order.
+
+        ``guards``: what holds where both are made.
+        """
+        first, second = a.access, b.access
+        if first.mode == second.mode and first.mode in ("read", "atomic"):
+            return False
+        local = {**self._threads, **a.lanes, **b.lanes}
+        with ExitStack() as known:
+            for guard in guards:
+                if ir.uses(guard, local):
+                    continue  # it says something of one side alone
+                if ir.const_int(self._prover.simplify(guard)) == 0:
+                    return False  # they are not both made
+                known.enter_context(self._prover.constraint_scope(guard))
+            if not first.buffer.same_as(second.buffer):
+                return self._share_bytes(a, a_index, b, b_index)
+            return self._may_touch(a, a_index, b, b_index, local)
+
+    def _may_touch(self, a: Item, a_index: Index, b: Item, b_index: Index, local: Lanes) -> bool:
+        """Whether two threads can touch one element of a buffer."""
+        first, second = a.access, b.access
+        if any(footprint.differ(x, y, local, self._prover) for x, y in zip(a_index, b_index)):
+            return False
+        if first.own and second.own:
+            sides = (a_index, a.lanes, b_index, b.lanes)
+            return not footprint.apart(*sides, self._threads, self._prover)
+        if first.tile is None or second.tile is None:
+            return True
+        # The lanes of a warp go through such an instruction together, so in program order.
+        sides = (a_index[-1:], a.lanes, b_index[-1:], b.lanes)
+        return not footprint.apart(*sides, self._threads, self._prover, unit=WARP)
+
+    def _share_bytes(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
+        x, y = self._bytes(a.access.buffer, a_index), self._bytes(b.access.buffer, b_index)
+        return x is not None and y is not None and x[0] < y[1] and y[0] < x[1]
+
+    def _bytes(self, buffer: Any, index: Index) -> tuple[int, int] | None:
+        """The bytes of the arena that an access may touch: of one slot where that is known."""
+        place = self._places.get(str(buffer.name))
+        if place is None:
+            return None
+        slots = ir.const_int(buffer.shape[0]) if len(buffer.shape) > 1 else None
+        slot = None if index[0] is None else ir.const_int(self._prover.simplify(index[0]))
+        if slots is None or slot is None or not 0 <= slot < slots:
+            return place.offset, place.offset + place.bytes
+        size = place.bytes // slots
+        return place.offset + slot * size, place.offset + (slot + 1) * size
