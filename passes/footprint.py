@@ -74,14 +74,15 @@ def apart(
 
     ``a_lanes``, ``b_lanes``: loop variables inside each access with their extents (from 0);
     ``threads``: those that tell threads apart, slowest first. Every other variable is the same on
-    both sides. ``unit``: as many threads in a row count as one.
+    both sides. ``unit``: as many threads in a row count as one. An index that is None, or that
+    depends on a variable without bounds, may be any: elements are told apart by the others.
     """
-    if any(x is None for x in (*a, *b)):
-        return False
     local = {**threads, **a_lanes, **b_lanes}
-    pairs = [_without_common(x, y, local, prover) for x, y in zip(a, b)]
+    known = [(x, y) for x, y in zip(a, b) if x is not None and y is not None]
+    pairs = [_without_common(x, y, local, prover) for x, y in known]
+    pairs = [pair for pair in pairs if _ranges(pair, local, prover) is not None]
     shared = _ranges([x for pair in pairs for x in pair], local, prover)
-    if shared is None:
+    if not pairs or shared is None:
         return False
     if unit > 1:
         threads, unit = _without_idle(threads, unit, [x for pair in pairs for x in pair])

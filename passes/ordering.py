@@ -85,10 +85,10 @@ class Pending:
 
 @dataclass(frozen=True)
 class State:
-    """What has happened since the last barrier, and the buffers being written asynchronously."""
+    """What has happened since the last barrier, and the asynchronous copies under way."""
 
     pending: Mapping[Any, Pending] = field(default_factory=dict)
-    flying: frozenset[Any] = frozenset()
+    flying: frozenset[Item] = frozenset()
 
     def __or__(self, other: State) -> State:
         return State({**self.pending, **other.pending}, self.flying | other.flying)
@@ -108,7 +108,8 @@ class Node:
     """A statement of the kernel, as far as ordering is concerned.
 
     ``items``: the accesses of a leaf, or those of the condition of a loop or branch. ``why``: set
-    when a barrier stands before the statement. ``landed``: the writes that a wait completes.
+    when a barrier stands before the statement. ``landed``: the writes that a wait completes, by
+    the copies that they were.
     """
 
     kind: Kind
@@ -118,7 +119,7 @@ class Node:
     op: str = ""
     why: str = ""
     path: Path = ()
-    landed: dict[Any, Item] = field(default_factory=dict)
+    landed: dict[Item, Item] = field(default_factory=dict)
     has_event: bool = False
     has_items: bool = False
 

@@ -22,7 +22,7 @@ Does not handle: an early return under a thread-dependent condition before a bar
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -264,20 +264,26 @@ class _Synchroniser:
             return state
         self._check(node, state)
         entries = [Pending(item, item.access.index, item.guards, node.path) for item in node.items]
-        issued = {item.access.buffer for item in node.items if item.access.issue}
+        issued = {item for item in node.items if item.access.issue}
         pending = {**state.pending, **{entry.key: entry for entry in entries}}
         return State(pending, state.flying | issued)
 
     def _land(self, node: Node, state: State) -> State:
         """The state after a wait: any copy in flight may be what it completes."""
         pending = dict(state.pending)
-        for buffer in state.flying:
-            item = node.landed.setdefault(
-                buffer, Item(whole(buffer, "write"), {}, node.op or "wait")
-            )
+        for copy in state.flying:
+            item = node.landed.setdefault(copy, self._landed(copy, node.op or "wait"))
             entry = Pending(item, item.access.index, item.guards, node.path)
             pending[entry.key] = entry
         return State(pending, frozenset() if node.kind == "wait_all" else state.flying)
+
+    def _landed(self, copy: Item, op: str) -> Item:
+        """The write that ``copy``, of some iteration, becomes: the thread's own where it was."""
+        if not copy.access.own:
+            return Item(whole(copy.access.buffer, "write"), {}, op)
+        fixed = {**self._threads, **copy.lanes}
+        index = tuple(x if x is not None and _is_of(x, fixed) else None for x in copy.access.index)
+        return Item(replace(copy.access, mode="write", index=index, issue=False), copy.lanes, op)
 
     def _loop(self, node: Node, state: State) -> State:
         """The state after a loop.
@@ -361,3 +367,10 @@ class _Synchroniser:
             node = node.children[path[depth]]
             depth += 1
         return path[: depth + 1] if node.kind == "seq" else path[:depth]
+
+
+def _is_of(expr: Any, variables: Container[Any]) -> bool:
+    """Whether ``expr`` depends on ``variables`` alone."""
+    used: list[Any] = []
+    ir.walk(expr, ir.Var, used.append)
+    return all(var in variables for var in used)

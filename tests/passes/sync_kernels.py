@@ -70,6 +70,39 @@ def guard_and_clamp(a: T.handle, c: T.handle, n: T.int32):
 
 
 @T.prim_func(s_tir=True)
+def own_copies(a: T.handle, c: T.handle, n: T.int32):
+    """The loop of ``waits_first``, but each thread reads what it copied itself."""
+    A = T.match_buffer(a, (n, 64), "float32")
+    C = T.match_buffer(c, (n, 64), "float32")
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        for tx in T.thread_binding(64, thread="threadIdx.x"):
+            with T.sblock("kernel"):
+                T.reads(A[0:n, 0:64])
+                T.writes(C[0:n, 0:64])
+                S = T.sblock_alloc_buffer((DEPTH, 64), "float32", scope="shared")
+                for p in T.unroll(DEPTH - 1):
+                    if p < n:
+                        T.evaluate(
+                            T.ptx["cp.async.ca.shared.global"](
+                                T.address_of(S[p, 63 - tx]), T.address_of(A[p, tx]), 4
+                            )
+                        )
+                    T.ptx.cp.async_.commit_group()
+                for k in T.serial(n, annotations={"pipeliner.phase": "steady"}):
+                    T.ptx.cp.async_.wait_group(DEPTH - 2)
+                    if k + DEPTH - 1 < n:
+                        T.evaluate(
+                            T.ptx["cp.async.ca.shared.global"](
+                                T.address_of(S[(k + DEPTH - 1) % DEPTH, 63 - tx]),
+                                T.address_of(A[k + DEPTH - 1, tx]),
+                                4,
+                            )
+                        )
+                    T.ptx.cp.async_.commit_group()
+                    C[k, tx] = S[k % DEPTH, 63 - tx]
+
+
+@T.prim_func(s_tir=True)
 def fragments_ahead(a: T.handle, c: T.handle, n: T.int32):
     """Steady step: copies(k + 3), load and compute the rest of k, wait(k + 1), load the first of k + 1."""
     A = T.match_buffer(a, (n, 64), "float32")

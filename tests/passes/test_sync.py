@@ -57,6 +57,15 @@ def test_one_barrier_in_a_steady_step(func: Any) -> None:
     assert sync.barriers_in_steady == 1
 
 
+@pytest.mark.parametrize("trips", [1, 4, 9])
+@pytest.mark.parametrize("timing", ["late", "early"])
+def test_copies_that_each_thread_reads_itself_need_no_barrier(trips: int, timing: str) -> None:
+    _, _, sync = ordered(kernels.own_copies)
+    assert sync.barriers == 0
+    source, _ = reversed_rows(trips)
+    assert_right(run(kernels.own_copies, [*source, trips], timing), source[0])
+
+
 def test_the_barrier_of_a_steady_step_follows_the_wait() -> None:
     done, _, _ = ordered(kernels.waits_first)
     lines = text(done)
