@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -16,6 +16,11 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
+
+
+_FIRST_LANE: Final = 13
+_NEXT_TURN: Final = 7
+"""Which lane takes the first element, and how far that moves in each turn of the warp."""
 
 
 class Wmma:
@@ -67,8 +72,10 @@ def _accesses(
     """Element indices: flattened tile positions (k, 32) and, for each k, an index per thread."""
     rows, cols = shape
     per = rows * cols // WARP
-    # Lanes take consecutive elements along the contiguous dimension of memory.
-    position = np.arange(per)[:, None] * WARP + np.arange(WARP)
+    # Neighbouring lanes take neighbouring elements along the contiguous dimension of memory, but
+    # not lane i element i, as threads that read the tile would: no kernel may rely on that.
+    turn, lanes = np.ogrid[:per, :WARP]
+    position = turn * WARP + (_FIRST_LANE - lanes - turn * _NEXT_TURN) % WARP
     r, c = position // cols, position % cols
     if not row_major:
         r, c = position % rows, position // rows
