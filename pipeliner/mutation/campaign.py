@@ -27,7 +27,8 @@ from ..emulator.scheduler import ORDERS
 from ..errors import WorkloadError
 from ..verification import Inputs, arguments, paired, subject_of, verify
 from .equivalence import equivalent
-from .mutants import Mutant, device_functions, mutants, mutated
+from .mutants import Mutant, device_functions, is_planned, mutants, mutated
+from .needless import needless
 
 Relatives: TypeAlias = "Mapping[str, Callable[[], Any]]"
 """Kernels of the same function for other extents, by what tells them apart; made when needed."""
@@ -207,7 +208,10 @@ class Campaign:
                     where = f"copies {mode[0]}, warps {mode[1]}"
                     where += f", {host.name}" if host.name else ""
                     return Fate(mutant, cause, where, "", runs, time.perf_counter() - begun)
-        reason = equivalent(self._hosts[0].lowered, mutant)
+        whole = self._hosts[0].lowered
+        reason = equivalent(whole, mutant)
+        if not reason and is_planned(whole):
+            reason = needless(whole, mutant)
         return Fate(mutant, "", "", reason, runs, time.perf_counter() - begun)
 
     def _all_hosts(self) -> Iterator[_Host]:

@@ -127,6 +127,11 @@ def device_functions(mod: Any) -> tuple[dict[str, Any], Any]:
     return kernels, host
 
 
+def is_planned(mod: Any) -> bool:
+    """Whether a function of the module carries a plan."""
+    return any(PLAN_ATTR in (func.attrs or {}) for func in mod.functions.values())
+
+
 def _rings(mod: Any) -> dict[str, Ring]:
     """The rings of the plan that a function of the module carries; none without a plan."""
     for func in mod.functions.values():

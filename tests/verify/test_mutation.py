@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Callable, Mapping
@@ -25,6 +26,7 @@ from pipeliner.mutation.mutants import device_functions
 from pipeliner.mutation.operations import kind_of
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.schedules.workloads.gemm import LAYOUTS
 from pipeliner.targets import cuda_target
 
 MMA, SIMT = (32, 32, 16), (16, 32, 8)
@@ -123,6 +125,47 @@ def test_every_mutant_of_a_gemm_dies(how: dict[str, str]) -> None:
     assert len(report.fates) == report.mutants
     here = [fate.mutant for fate in report.fates if fate.killed and "trips" not in fate.run]
     assert not [mutant for mutant in here if equivalent(kernel.lowered, mutant)]
+
+
+TILES = {
+    "float32": (16, 32, 8),
+    "tfloat32": (32, 32, 16),
+    "float16": (32, 32, 16),
+    "bfloat16": (32, 32, 16),
+    "int8": (32, 32, 32),
+}
+QUICK = (("bfloat16", "TN"), ("int8", "NT"))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "layout"),
+    [
+        pytest.param(*pair, marks=[] if pair in QUICK else [pytest.mark.slow])
+        for pair in itertools.product(TILES, LAYOUTS)
+    ],
+)
+def test_every_mutant_of_a_plan_by_default_dies(dtype: str, layout: str) -> None:
+    m, n, k = TILES[dtype]
+
+    def build(trips: int) -> Kernel:
+        shape = Gemm(m, n, trips * k, dtype=dtype, layout=layout)
+        return pipeliner.build(schedule_gemm(shape, GemmTile(m, n, k)), "a100")
+
+    relatives = {f"{trips} trips": lambda trips=trips: build(trips) for trips in (2, 4, 9)}
+    report = mutate(build(6), relatives=relatives)
+    assert not report.survivors, [str(fate.mutant) for fate in report.survivors]
+
+
+def test_the_barriers_of_a_step_are_all_needed_where_stores_are_guarded() -> None:
+    """Stores of registers or memory to a slot that, while there are any, nobody reads that step."""
+    for depth, trips in ((2, 4), (3, 6)):
+        how = {"instruction": "simt", "mechanism": "direct", "epilogue": "rolled"}
+        shape = Gemm(16, 16, trips * 8, dtype="float32")
+        request = Request(depth=depth, **how)
+        kernel = build_with(schedule_gemm(shape, GemmTile(16, 16, 8)), "a100", request)
+        assert kernel.plan.sync.barriers_in_steady == 1
+        report = mutate(kernel)
+        assert not report.survivors, [str(fate.mutant) for fate in report.survivors]
 
 
 def test_a_commit_whose_group_is_waited_for_with_the_next_is_proved_equivalent() -> None:
