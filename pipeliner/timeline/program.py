@@ -11,6 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
+from ..passes.async_groups import commit_points, wait_counts
 from ..plan import LoopPlan, OpPlan, RingPlan
 
 Part = Literal["prologue", "steady state", "epilogue"]
@@ -57,7 +58,7 @@ def program(loop: LoopPlan, iterations: int, *, barriers: bool) -> list[Issue]:
     ``barriers``: whether its threads share memory at all; else no barrier is placed.
     """
     issues = list(_issues(loop, iterations))
-    return list(_with_barriers(loop, issues)) if barriers else issues
+    return list(_with_barriers(loop, issues, iterations)) if barriers else issues
 
 
 def part_of(step: int, stages: int, iterations: int) -> Part:
@@ -103,9 +104,18 @@ def _issues(loop: LoopPlan, iterations: int) -> Iterator[Issue]:
                 runs=not past or op.name in repeating,
             )
     late = [op for op in ops if op.name in repeating and op.kind == "copy"]
-    if late:
+    if late and not _lands_everything(loop, ops):
         drain = OpPlan(late[0].name + DRAIN, "wait", late[0].block, "sync", 0, 0)
         yield Issue(drain, iterations, iterations + loop.stages - 1, "epilogue", repeats=True)
+
+
+def _lands_everything(loop: LoopPlan, ops: Sequence[OpPlan]) -> bool:
+    """Whether a wait behind the last commit of a step leaves nothing in flight."""
+    copies = {copy for waited in awaited(loop).values() for copy in waited}
+    commits = commit_points(ops, copies)
+    counts = wait_counts(ops, commits, loop)
+    last = max(op.order for op in ops if op.name in commits)
+    return any(op.kind == "wait" and op.order > last and not counts[op.name] for op in ops)
 
 
 def _repeats(loop: LoopPlan, op: OpPlan) -> bool:
@@ -140,8 +150,11 @@ def _slots(
             yield Slot(ring.buffer, iteration % ring.depth)
 
 
-def _with_barriers(loop: LoopPlan, issues: Sequence[Issue]) -> Iterator[Issue]:
+def _with_barriers(loop: LoopPlan, issues: Sequence[Issue], iterations: int) -> Iterator[Issue]:
     """The issues, with a barrier before each that conflicts with one since the barrier before.
+
+    One past the end is guarded, the barrier before it is not: it stands there if any step of the
+    steady loop needs it, so unless the guard holds in none.
 
     A copy in flight writes from its issue on, and becomes a write of its thread, which a barrier
     shows to the others, when a wait lets it land.
@@ -151,8 +164,9 @@ def _with_barriers(loop: LoopPlan, issues: Sequence[Issue]) -> Iterator[Issue]:
     read: set[Slot] = set()
     written: dict[Slot, set[int]] = {}
     for issue in issues:
-        reads = {slot for slot in issue.reads if slot.ring in shared}
-        writes = {slot for slot in issue.writes if slot.ring in shared}
+        never = not issue.runs and loop.stages - 1 - issue.op.stage >= iterations
+        reads = {slot for slot in issue.reads if slot.ring in shared and not never}
+        writes = {slot for slot in issue.writes if slot.ring in shared and not never}
         # Ops of one iteration that fill a slot together write different elements of it.
         rewrites = any(written.get(slot, set()) - {issue.iteration} for slot in writes)
         barrier = rewrites or bool(writes & read) or bool(reads & written.keys())
