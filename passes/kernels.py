@@ -22,6 +22,13 @@ def map_kernels(func: Any, rewrite: Callable[[Any], Any]) -> Any:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
+def on_host(stmts: Sequence[Any], body: Any) -> Any:
+    """``body`` of a function with ``stmts`` before its kernels, which they are in scope of."""
+    if isinstance(body, ir.SBlockRealize):
+        return with_block(body, body=ir.seq(*stmts, body.block.body))
+    return ir.seq(*stmts, body)
+
+
 def has_kernel(func: Any) -> bool:
     """Whether anything in ``func`` is bound to the GPU."""
     found: list[Any] = []

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, overload
 
 from ..cost import choose
-from ..cost.copies import element_bytes
+from ..cost.sizes import element_bytes
 from ..errors import PipelinerError, WorkloadError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine

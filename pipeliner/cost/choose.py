@@ -25,11 +25,13 @@ from ..plan import (
 )
 from ..request import Request
 from .copies import laid_out, plan_copy
-from .loops import check_buffers, is_asynchronous, plan_loop
+from .loops import by_tma, check_buffers, is_asynchronous, plan_loop
 from .mapping import Mapping as Mapped
 from .mapping import map_matmul
 from .ops import op_cost
 from .predict import Prediction
+from .roles import plan_roles
+from .wgmma import WARPGROUP
 from .work import work_of
 
 BASE_REGISTERS: Final = 32
@@ -59,7 +61,8 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
         )
         loop = laid_out(found, moved, machine)
         planned.extend(moved)
-        work = work_of(info, loop, moved, matmuls, threads, registers, machine)
+        copying = WARPGROUP if by_tma(moved) else 0
+        work = work_of(info, loop, moved, matmuls, threads + copying, registers, machine)
         plan, prediction = plan_loop(loop, moved, work, machine, request)
         loops.append(plan)
         copies.extend(moved if plan.pipelined else unpipelined(loop, moved))
@@ -71,14 +74,17 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     )
     if not info.loops and not info.declined:
         reasons = (*reasons, "the kernel has no serial loop: nothing repeats that could overlap")
+    roles, channels = plan_roles(info, tuple(loops), tuple(copies), matmuls, machine)
     kernel = KernelPlan(
         kernel=info.name,
-        target=machine.arch,
+        target=f"{machine.arch}a" if roles else machine.arch,
         machine=machine.name,
-        threads=threads,
+        threads=sum(role.threads for role in roles) or threads,
         loops=tuple(loops),
         copies=tuple(copies),
         matmuls=matmuls,
+        roles=roles,
+        channels=channels,
         smem=SmemPlan(budget=machine.smem_per_cta),
         predicted_us=round(sum(p.us for p in predicted), 2),
         reasons=(*reasons, *(_summary(prediction, machine) for prediction in predicted)),
@@ -135,9 +141,11 @@ def _op_names(
         else:
             yield op.op, "copy", op.op
     else:
-        steps = next((mapped.steps for mapped in plan.matmuls if mapped.op == op.op), 0)
-        if not steps:
+        mapped = next((mapped for mapped in plan.matmuls if mapped.op == op.op), None)
+        steps = mapped.steps if mapped is not None else 0
+        if mapped is None or not steps or mapped.instruction.startswith("wgmma"):
             yield op.op, "mma", op.op
+            return
         for step in range(steps):
             yield f"{op.op}.k{step}.a", "load", op.op
             yield f"{op.op}.k{step}.b", "load", op.op

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeliner.cost import choose
-from pipeliner.cost.copies import element_bytes
+from pipeliner.cost.sizes import element_bytes
 from pipeliner.kernel import CopyInfo
 from pipeliner.machine import A100, H100, T4
 from pipeliner.passes.recognise import recognise

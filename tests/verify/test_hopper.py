@@ -1,0 +1,124 @@
+"""GEMMs by TMA, wgmma and roles: right in every timing, and no synchronisation is too much."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeliner
+from pipeliner.compiled import Kernel
+from pipeliner.schedules.gemm import GemmTile, schedule_gemm
+from pipeliner.schedules.workloads import LAYOUTS, Gemm, numpy_dtype
+
+TIMINGS = ("late", "early", "random")
+ORDERS = ("lockstep", "round-robin", "reversed", "random")
+
+
+def kernel_of(gemm: Gemm, tile: tuple[int, int, int], **options: Any) -> Kernel:
+    schedule = schedule_gemm(gemm, GemmTile(*tile))
+    return pipeliner.build(schedule, "h100", instruction="wgmma", **options)
+
+
+def assert_right(gemm: Gemm, kernel: Kernel, m: int | None = None, **options: Any) -> None:
+    """Emulated without a hazard, and equal to the product of small integers."""
+    rng = np.random.default_rng(0)
+    a, b, c = (
+        rng.integers(-3, 4, shape).astype(numpy_dtype(kind))
+        for shape, kind in zip(gemm.shapes(m), (gemm.storage, gemm.storage, gemm.out))
+    )
+    result = kernel.emulate(a, b, c, **options)
+    assert not result.hazards, "\n".join(map(str, result.hazards))
+    want = gemm.reference(a, b).astype(numpy_dtype(gemm.out))
+    np.testing.assert_array_equal(result.outputs["C"], want)
+
+
+STEPS = (1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize(("steps", "depth"), list(itertools.product(STEPS, (1, 2, 3, 4))))
+def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
+    number = steps * 4 + depth
+    gemm = Gemm(128, 64, 64 * steps, dtype="bfloat16", out="float32")
+    kernel = kernel_of(gemm, (128, 64, 64), depth=depth)
+    assert [channel.depth for channel in kernel.plan.channels] == [depth]
+    options = {"timing": TIMINGS[number % 3], "order": ORDERS[number % 4], "seed": number}
+    assert_right(gemm, kernel, **options)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("k", [32, 64, 128])
+def test_every_layout_and_panel(dtype: str, layout: str, k: int) -> None:
+    gemm = Gemm(128, 128, 2 * k, dtype=dtype, layout=layout, out="float32")
+    assert_right(gemm, kernel_of(gemm, (128, 128, k)), timing="early")
+
+
+@pytest.mark.parametrize(
+    ("tile", "warps"),
+    [
+        ((64, 64, 64), (4, 1)),
+        ((128, 64, 64), (8, 1)),
+        ((128, 128, 64), (4, 1)),  # two blocks of 64 rows
+        ((128, 128, 64), (4, 2)),  # warpgroups side by side
+        ((192, 64, 64), (12, 1)),
+        ((256, 128, 64), (8, 1)),
+        ((128, 256, 64), (8, 1)),
+        ((64, 40, 16), (4, 1)),
+    ],
+)
+def test_every_way_to_cut_the_tile(tile: tuple[int, int, int], warps: tuple[int, int]) -> None:
+    gemm = Gemm(tile[0], tile[1], 3 * tile[2], dtype="bfloat16", out="float32")
+    kernel = kernel_of(gemm, tile, warps=warps)
+    assert kernel.plan.matmuls[0].warps == warps
+    assert kernel.plan.threads == 32 * warps[0] * warps[1] + 128
+    assert_right(gemm, kernel)
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize(
+    ("gemm", "tile"),
+    [
+        (Gemm(200, 136, 200, dtype="bfloat16"), (128, 64, 64)),
+        (Gemm(65, 72, 24, dtype="float16"), (64, 64, 64)),
+        (Gemm(130, 40, 136, batch=2, layout="NN"), (128, 64, 64)),
+        (Gemm(128, 64, 192, batch=3), (128, 64, 64)),
+    ],
+    ids=str,
+)
+def test_ragged_and_batched(gemm: Gemm, tile: tuple[int, int, int], timing: str) -> None:
+    assert_right(gemm, kernel_of(gemm, tile), timing=timing)
+
+
+@pytest.mark.parametrize("m", [1, 100, 128, 257])
+def test_a_symbolic_number_of_rows(m: int) -> None:
+    gemm = Gemm(None, 136, 128, dtype="bfloat16")
+    assert_right(gemm, kernel_of(gemm, (128, 64, 64)), m)
+
+
+def test_rings_of_different_depths_have_channels_of_their_own() -> None:
+    gemm = Gemm(128, 64, 320, dtype="bfloat16")
+    kernel = kernel_of(gemm, (128, 64, 64), depth={"A_shared": 2, "B_shared": 3})
+    assert {(c.rings, c.depth) for c in kernel.plan.channels} == {
+        (("A_shared",), 2),
+        (("B_shared",), 3),
+    }
+    for timing in TIMINGS:
+        assert_right(gemm, kernel, timing=timing)
+
+
+def test_no_mutant_survives() -> None:
+    gemm = Gemm(128, 64, 384, dtype="bfloat16")
+    kernel = kernel_of(gemm, (128, 64, 64), depth=3)
+    report = pipeliner.mutate(kernel)
+    assert report.ok, "\n".join(str(fate.mutant) for fate in report.survivors)
+    assert {fate.mutant.kind for fate in report.fates} == {
+        "arrival",
+        "barrier",
+        "commit",
+        "fence",
+        "slot",
+        "wait",
+    }
