@@ -18,6 +18,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 
+from ..machine import WARP
 from .indexing import strides
 from .ir import (
     Buffer,
@@ -90,16 +91,30 @@ class Descriptors:
         if load.source not in self._bases:
             own = [_sum(t for t in terms if uses(t, [self.thread])) for terms in parts]
             base = buffer([1], "uint64", f"{load.source.name}_desc", "local")
-            self._bases[load.source] = base, _at(arg, load.source, own)
+            self._bases[load.source] = base, _at(arg, load.source, [uniform(x) for x in own])
         base, _ = self._bases[load.source]
         per_chunk = CHUNK_BYTES // dtype_bytes(load.source.dtype)
-        offset: Expr = i32(0)
+        moving: Expr = i32(0)
+        fixed = 0
         for terms, stride in zip(parts, strides(load.source)):
-            rest = _sum(t for t in terms if not uses(t, [self.thread]))
             pitch = const_int(stride) or 1
-            chunks = rest * (pitch // per_chunk) if pitch > 1 else tirx.floordiv(rest, per_chunk)
-            offset = offset + chunks
-        return tirx.BufferLoad(base, [i32(0)]) + tirx.Cast("uint64", offset)
+            for term in [t for t in terms if not uses(t, [self.thread])]:
+                known = const_int(term)
+                if known is None:
+                    moving = moving + term * (pitch // per_chunk)
+                else:
+                    fixed += known * pitch // per_chunk
+        # Unsigned, so that nothing is spent on signs.
+        offset = tirx.Cast("uint64", tirx.Cast("uint32", moving))
+        return tirx.BufferLoad(base, [i32(0)]) + offset + tirx.const(fixed, "uint64")
+
+
+def uniform(value: Expr) -> Expr:
+    """``value``, the same for all threads of a warp, known to be so: hardware keeps it once."""
+    if const_int(value) is not None:
+        return value
+    full, first = tirx.const(0xFFFFFFFF, "uint32"), i32(0)
+    return T.cuda.__shfl_sync(full, value, first, i32(WARP))
 
 
 def _pointer(arg: Any) -> Any | None:
