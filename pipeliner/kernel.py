@@ -100,7 +100,7 @@ class LoopInfo:
 
     ``trip``: iterations when constant. ``rings``: buffers of the body that may be versioned, with
     scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``:
-    how often the loop is entered per CTA (persistent tiles), when known.
+    how often the loop is entered per CTA at most (persistent tiles), when known.
     """
 
     name: str

@@ -17,8 +17,10 @@ TIMINGS = ("late", "early", "random")
 ORDERS = ("lockstep", "round-robin", "reversed", "random")
 
 
-def kernel_of(gemm: Gemm, tile: tuple[int, int, int], **options: Any) -> Kernel:
-    schedule = schedule_gemm(gemm, GemmTile(*tile))
+def kernel_of(
+    gemm: Gemm, tile: tuple[int, int, int], ctas: int | None = None, **options: Any
+) -> Kernel:
+    schedule = schedule_gemm(gemm, GemmTile(*tile, ctas=ctas))
     return pipeliner.build(schedule, "h100", instruction="wgmma", **options)
 
 
@@ -98,6 +100,25 @@ def test_a_symbolic_number_of_rows(m: int) -> None:
     assert_right(gemm, kernel_of(gemm, (128, 64, 64)), m)
 
 
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("ctas", [1, 2, 3])
+def test_a_persistent_grid_carries_slots_and_phases_across_tiles(
+    ctas: int, steps: int, depth: int
+) -> None:
+    number = ctas * 9 + steps * 3 + depth
+    gemm = Gemm(200, 136, 64 * steps, dtype="bfloat16")
+    kernel = kernel_of(gemm, (128, 64, 64), ctas, depth=depth)
+    options = {"timing": TIMINGS[number % 3], "order": ORDERS[number % 4], "seed": number}
+    assert_right(gemm, kernel, **options)
+
+
+@pytest.mark.parametrize("m", [1, 300, 513])
+def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
+    gemm = Gemm(None, 136, 128, dtype="bfloat16")
+    assert_right(gemm, kernel_of(gemm, (128, 64, 64), 4), m)
+
+
 def test_rings_of_different_depths_have_channels_of_their_own() -> None:
     gemm = Gemm(128, 64, 320, dtype="bfloat16")
     kernel = kernel_of(gemm, (128, 64, 64), depth={"A_shared": 2, "B_shared": 3})
@@ -109,9 +130,10 @@ def test_rings_of_different_depths_have_channels_of_their_own() -> None:
         assert_right(gemm, kernel, timing=timing)
 
 
-def test_no_mutant_survives() -> None:
-    gemm = Gemm(128, 64, 384, dtype="bfloat16")
-    kernel = kernel_of(gemm, (128, 64, 64), depth=3)
+@pytest.mark.parametrize("ctas", [None, 1])
+def test_no_mutant_survives(ctas: int | None) -> None:
+    gemm = Gemm(128, 64 if ctas is None else 128, 384, dtype="bfloat16")
+    kernel = kernel_of(gemm, (128, 64, 64), ctas, depth=3)
     report = pipeliner.mutate(kernel)
     assert report.ok, "\n".join(str(fate.mutant) for fate in report.survivors)
     assert {fate.mutant.kind for fate in report.fates} == {
