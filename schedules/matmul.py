@@ -54,15 +54,19 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     whole = matmul if tile.ctas is None else sch.blockize(i_in)
     if lead:
         sch.bind(sch.fuse(*lead) if len(lead) > 1 else lead[0], "blockIdx.z")
-    each = _rasterise(sch, i_tile, j_tile, tile.group)
+    symbolic = what.m[1] is None
+    group = tile.group if tile.ctas is None or not symbolic else what.n[1] or tile.group
+    each = _rasterise(sch, i_tile, j_tile, group)
     if tile.ctas is None:
         sch.bind(each, "blockIdx.x")
+    elif symbolic:
+        each = _walk_tiles(sch, each, tile.ctas)
 
     sch.reverse_compute_at(store, each)
     sch.set_scope(whole, 0, "local")
     for operand in operands:
         sch.compute_at(operand, step)
-    if tile.ctas is not None:
+    if tile.ctas is not None and not symbolic:
         _walk_tiles(sch, each, tile.ctas)
     sch.decompose_reduction(whole, step)
     update = sch.blockize(i_in) if tile.ctas is None else whole
@@ -138,21 +142,24 @@ def _rasterise(sch: Any, i_tile: Any, j_tile: Any, group: int) -> Any:
     return sch.fuse(outer, i_tile, inner)
 
 
-def _walk_tiles(sch: Any, each: Any, ctas: int) -> None:
-    """Bind a grid of ``ctas``, each of which walks every ``ctas``-th tile.
+def _walk_tiles(sch: Any, each: Any, ctas: int) -> Any:
+    """Bind a grid of ``ctas``, each of which walks every ``ctas``-th tile; the loop that does.
 
-    It comes when every block is in its place, for the guard of what lies beyond the last tile to
-    reach them all: a block that is moved later gets none.
+    Called when every block is in its place, for the guard of what lies beyond the last tile to
+    reach them all: a block that is moved later gets none. TVM cannot do that to a symbolic number
+    of tiles; there whole rows of tiles are walked, and the guard of the rows is enough.
     """
     tiles = getattr(sch.get(each).extent, "value", None)
     if tiles is not None and tiles <= ctas:
         sch.bind(each, "blockIdx.x")
-    elif ctas == 1:
+        return each
+    if ctas == 1:
         sch.bind(sch.add_unit_loop(each), "blockIdx.x")
-    else:
-        tile, cta = sch.split(each, [None, ctas])
-        sch.reorder(cta, tile)
-        sch.bind(cta, "blockIdx.x")
+        return each
+    tile, cta = sch.split(each, [None, ctas])
+    sch.reorder(cta, tile)
+    sch.bind(cta, "blockIdx.x")
+    return tile
 
 
 def _divisor(extent: int, at_most: int) -> int:
