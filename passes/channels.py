@@ -88,6 +88,18 @@ class Barriers:
         """One thread of a warpgroup gives the slot back for all of it."""
         return tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(_at(self.empty, slot)))
 
+    def release_to(self, slot: Expr, rank: Expr, remote: Buffer) -> Stmt:
+        """The same to the CTA ``rank`` of the cluster, which fills the slot too.
+
+        ``remote``: a register for the barrier's address there.
+        """
+        here = T.cuda.cvta_generic_to_shared(_at(self.empty, slot))
+        there = _value(remote)
+        return seq(
+            tirx.Evaluate(T.ptx.mapa.shared__cluster.u32(there, here, tirx.Cast("uint32", rank))),
+            tirx.Evaluate(T.ptx.mbarrier.arrive.shared__cluster.b64(there)),
+        )
+
 
 def _at(barriers: Buffer, slot: Expr) -> Expr:
     return T.address_of(tirx.BufferLoad(barriers, [slot, i32(0)]))

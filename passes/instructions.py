@@ -23,6 +23,7 @@ from ..cost.copies import PADDED
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan
 from .channels import full_barrier
+from .clusters import Cluster, check_loops, find_cluster, in_clusters
 from .copies import copy_width
 from .fragments import Fragment, rewrite
 from .ir import (
@@ -43,13 +44,13 @@ from .ir import (
     thread_loop,
     walk,
 )
-from .kernels import on_host
+from .kernels import map_statement, on_host
 from .layouts import ROW_MAJOR, Panels, Swizzle
 from .mma_sync import map_mma
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .simt import map_simt
 from .spread import Threads, spread
-from .tma import TensorMap, load_boxes, tensor_map
+from .tma import TensorMap, can_share, load_boxes, tensor_map
 from .wgmma import map_wgmma
 
 
@@ -61,6 +62,8 @@ class _Scope:
     threads: Threads
     fragments: dict[Buffer, Fragment] = field(default_factory=dict)
     layouts: dict[Buffer, Swizzle | Panels] = field(default_factory=dict)
+    cluster: Cluster | None = None
+    shared: list[str] = field(default_factory=list)
     maps: list[TensorMap] = field(default_factory=list)
     barriers: dict[str, Buffer] = field(default_factory=dict)
     matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
@@ -83,6 +86,7 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
     analyzer.bind(var, Range(0, count))
     scope = _Scope(plan, Threads(var, count, analyzer))
     scope.barriers = {channel.full: full_barrier(channel) for channel in plan.channels}
+    scope.cluster = find_cluster(func.body, plan.cluster)
     _bind_ranges(func.body, analyzer)
     _map_matmuls(kernel, scope)
 
@@ -93,6 +97,8 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
         )
 
     body = _under_grid(func.body, bind, scope)
+    if scope.cluster is not None:
+        body = _clustered(body, scope.cluster, scope.shared)
     if scope.maps:
         host = [stmt for tensor in scope.maps for stmt in tensor.encode]
         body = on_host(host, body)
@@ -213,10 +219,25 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
         why = why or ("it is no copy of a box" if copy is None else "it has no channel")
         raise LoweringError(f"cannot copy '{plan.op}' by tma: {why}")
     assert isinstance(panels, Panels)
-    tensor = tensor_map(copy, panels)
+    cluster = scope.cluster
+    if cluster is not None and not can_share(copy, panels, cluster):
+        cluster = None
+    if cluster is not None:
+        scope.shared.append(plan.op)
+    tensor = tensor_map(copy, panels, 1 if cluster is None else cluster.size)
     scope.maps.append(tensor)
     barrier = scope.barriers[channel.full]
-    return load_boxes(copy, panels, tensor, barrier, scope.threads.analyzer)
+    return load_boxes(copy, panels, tensor, barrier, scope.threads.analyzer, cluster)
+
+
+def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:
+    """``body`` launched in clusters, whose CTAs share some copy and make the same steps."""
+    if not shared:
+        raise LoweringError(
+            f"cannot make clusters of {cluster.size} CTAs: no tile is the same for neighbours"
+        )
+    check_loops(body, cluster)
+    return map_statement(body, "blockIdx.x", lambda loop: in_clusters(loop, cluster))
 
 
 def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:

@@ -50,6 +50,7 @@ from .ir import (
     TensorLoad,
     Var,
     block,
+    buffer,
     const_int,
     i32,
     is_buffer_var,
@@ -121,6 +122,12 @@ class _Kernel:
     thread: Any = None
     loops: dict[Any, _Loop] = field(default_factory=dict)
     descriptors: Descriptors | None = None
+    remote: Buffer | None = None
+
+    def __post_init__(self) -> None:
+        """In a cluster consumers release slots of other CTAs."""
+        if self.plan.cluster > 1:
+            self.remote = buffer([1], "uint32", "remote", "local")
 
     def on_threads(self, stmt: Stmt) -> Stmt:
         """``stmt`` with the body of its threadIdx loop sliced."""
@@ -144,15 +151,23 @@ class _Kernel:
         allocs += [buf for barriers in channels for buf in (barriers.full, barriers.empty)]
         names = ",".join(str(buf.name) for buf in allocs)
         roles = tirx.AttrStmt(StringImm(names), ROLES_ATTR, StringImm(names), branches)
-        return block("roles", seq(self._initialise(channels), roles), allocs)
+        # Other CTAs of a cluster copy into this one and arrive at its barriers until they are done.
+        leave = self._meet() if self.plan.cluster > 1 else None
+        return block("roles", seq(self._initialise(channels), roles, leave), allocs)
 
     def _initialise(self, channels: Sequence[Barriers]) -> Stmt:
         init = seq(*[barriers.initialise() for barriers in channels])
         return seq(
             tirx.IfThenElse(tirx.EQ(self.thread, i32(0)), init, None),
             tirx.Evaluate(T.ptx.fence.mbarrier_init.release.cluster()),
-            tirx.Evaluate(T.tvm_storage_sync("shared")),
+            self._meet(),
         )
+
+    def _meet(self) -> Stmt:
+        """Every thread of the CTA, or of its cluster, waits for the others."""
+        if self.plan.cluster > 1:
+            return tirx.Evaluate(T.cuda.cluster_sync())
+        return tirx.Evaluate(T.tvm_storage_sync("shared"))
 
     # Loops.
 
@@ -215,6 +230,7 @@ class _Kernel:
         places = [at for loop in self.loops.values() for at in loop.positions[CONSUMER]]
         held = [buf for at in places for buf in at.buffers]
         starts = [at.start() for at in places]
+        remote = [] if self.remote is None else [self.remote]
         return _role(
             role.name,
             seq(
@@ -222,7 +238,7 @@ class _Kernel:
                 block(
                     role.name,
                     seq(*self.descriptors.definitions(), *starts, inner),
-                    [*self.descriptors.buffers, *held],
+                    [*self.descriptors.buffers, *held, *remote],
                 ),
             ),
         )
@@ -279,9 +295,9 @@ class _Kernel:
         return with_origin(origin, barriers.wait_full(at))
 
     def _release(self, loop: _Loop, channel: int, slot: Expr) -> Stmt:
-        """One thread of each warpgroup arrives at the slot's empty barrier."""
+        """A thread of each warpgroup arrives at the slot's empty barrier, one for each CTA."""
         barriers = loop.barriers[channel]
-        first = tirx.EQ(tirx.floormod(self.thread, WARPGROUP), i32(0))
+        lane = tirx.floormod(self.thread, WARPGROUP)
         at = loop.positions[CONSUMER][channel]
         counter = at.counters[0] if at.before is None else at.before
         origin = Origin(
@@ -293,7 +309,12 @@ class _Kernel:
             iteration=str(loop.form.var.name),
             places=(Place(barriers.plan.empty, str(counter.name)),),
         )
-        return tirx.IfThenElse(first, with_origin(origin, barriers.release(slot)), None)
+        if self.remote is None:
+            given, who = barriers.release(slot), tirx.EQ(lane, i32(0))
+        else:
+            given = barriers.release_to(slot, lane, self.remote)
+            who = lane < self.plan.cluster
+        return tirx.IfThenElse(who, with_origin(origin, given), None)
 
     def _check_consumer(self, loop: _Loop, op: OpPlan) -> None:
         found = effects(loop.body(op.name))

@@ -21,15 +21,18 @@ from tvm.ir import Range
 from tvm.script import tirx as T
 
 from ..cost.tma import panel_bytes
+from .clusters import Cluster
 from .indexing import affine
 from .ir import Buffer, Expr, Stmt, Var, const_int, dtype_bytes, i32, seq, substitute
 from .layouts import Panels
 from .patterns import Copy
 
 LOAD: Final = "cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes"
+MULTICAST: Final = ".multicast::cluster"
 ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 
 _SWIZZLES: Final = {32: 1, 64: 2, 128: 3}
+_SWIZZLE_ROWS: Final = 8
 _NOT_INTERLEAVED: Final = 0
 _L2_PROMOTION: Final = 2
 """CU_TENSOR_MAP_L2_PROMOTION_L2_128B: a miss fetches the whole line that a box's row lies in."""
@@ -80,8 +83,8 @@ class TensorMap:
     encode: tuple[Stmt, ...]
 
 
-def tensor_map(copy: Copy, panels: Panels) -> TensorMap:
-    """The map of the boxes that ``copy`` moves into ``panels``."""
+def tensor_map(copy: Copy, panels: Panels, parts: int = 1) -> TensorMap:
+    """The map of the boxes that ``copy`` moves into ``panels``, cut into ``parts`` along rows."""
     size = dtype_bytes(copy.src.dtype)
     shape = list(copy.src.shape)
     rank = len(shape)
@@ -92,6 +95,7 @@ def tensor_map(copy: Copy, panels: Panels) -> TensorMap:
         strides.append(_number(pitch))
     box = [1 if dim is None else copy.shape[dim] for dim in copy.src_dims]
     box[-1] = panels.columns
+    box[copy.src_dims.index(0)] //= parts
     storage = T.tvm_stack_alloca("tensormap", 1)
     var = Var(f"{copy.src.name}_map", storage.ty)
     call = T.call_packed(
@@ -119,20 +123,47 @@ def _number(value: Any) -> Any:
     return tirx.Cast("int64", value)
 
 
+def can_share(copy: Copy, panels: Panels, cluster: Cluster) -> bool:
+    """Whether each CTA of a cluster can copy a part of the tile for all of them.
+
+    Parts are whole swizzle patterns of 8 rows of the first dimension.
+    """
+    same = all(cluster.shares(index) for index in copy.src_indices)
+    rows = copy.shape[0]
+    return same and len(copy.shape) > 1 and rows % (_SWIZZLE_ROWS * cluster.size) == 0
+
+
 def load_boxes(
-    copy: Copy, panels: Panels, tensor: TensorMap, barrier: Buffer, analyzer: Any
+    copy: Copy,
+    panels: Panels,
+    tensor: TensorMap,
+    barrier: Buffer,
+    analyzer: Any,
+    cluster: Cluster | None = None,
 ) -> Stmt:
-    """What one thread does to fill the tile; ``barrier`` counts the bytes."""
+    """What one thread does to fill the tile; ``barrier`` counts the bytes.
+
+    ``cluster``: CTAs of which each copies its part of the rows, for all.
+    """
     start = {var: i32(0) for var in copy.nest.vars}
     corner = [analyzer.simplify(substitute(index, start)) for index in copy.src_indices]
     name = LOAD.format(rank=len(corner))
+    row: Expr = i32(0)
+    masks: list[Any] = []
+    if cluster is not None:
+        part = copy.shape[0] // cluster.size
+        walked = copy.src_dims.index(0)
+        corner[walked] = corner[walked] + cluster.rank * part
+        row = cluster.rank * (panels.rows // cluster.size)
+        name += MULTICAST
+        masks = [T.uint16(cluster.mask)]
 
     def box(panel: int) -> Stmt:
         *outer, inner = corner
         coordinates = [*outer, inner + panel * panels.columns if panel else inner]
-        target = T.address_of(tirx.BufferLoad(panels.held, [panel, 0, 0]))
+        target = T.address_of(tirx.BufferLoad(panels.held, [panel, row, 0]))
         full = T.address_of(tirx.BufferLoad(barrier, [0]))
-        call = T.ptx[name](target, T.address_of(tensor.var), *reversed(coordinates), full)
+        call = T.ptx[name](target, T.address_of(tensor.var), *reversed(coordinates), full, *masks)
         return tirx.Evaluate(call)
 
     return seq(*[box(panel) for panel in range(panels.count)])

@@ -10,7 +10,7 @@ from .errors import PlanError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
 from .plan import Epilogue, KernelPlan, Mechanism
-from .request import Depth, Instruction, Request, Roles, Tile
+from .request import Cluster, Depth, Instruction, Request, Roles, Tile
 from .targets import accelerated, cuda_target
 
 
@@ -25,6 +25,7 @@ def pipeline(
     warps: Tile | None = None,
     thread_tile: Tile | None = None,
     roles: Roles = "auto",
+    cluster: Cluster = "auto",
     plan: KernelPlan | None = None,
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
@@ -50,6 +51,8 @@ def pipeline(
         Warps along (M, N); rows and columns of a tile that one SIMT thread owns.
     roles
         Warpgroups that compute by wgmma beside a warp that copies; 0: every warp does the same.
+    cluster
+        Neighbouring CTAs of which each copies a part of what all need, by TMA.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
 
@@ -67,6 +70,7 @@ def pipeline(
         warps=warps,
         thread_tile=thread_tile,
         roles=roles,
+        cluster=cluster,
         plan=plan,
     )
     return pipeline_with(func, target, request)

@@ -76,6 +76,8 @@ def _roles(plan: KernelPlan) -> list[str]:
         ops = ", ".join(role.ops)
         lines += _wrapped(f"{role.name}: threads {role.first}-{last}{owned}: {ops}", indent=2)
         lines += _reasons((role.reason,), indent=6)
+    if plan.cluster > 1:
+        lines.append(f"  clusters of {plan.cluster} CTAs: each copies a part of what all need")
     for channel in plan.channels:
         slots = f"{_count(channel.depth, 'slot')} of {', '.join(channel.rings)}"
         lines += _wrapped(

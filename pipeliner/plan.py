@@ -247,7 +247,7 @@ class SyncPlan:
 
 @dataclass(frozen=True, slots=True)
 class KernelPlan:
-    """Every decision about one kernel."""
+    """Every decision about one kernel. ``cluster``: neighbouring CTAs that share what they copy."""
 
     kernel: str
     target: str
@@ -258,6 +258,7 @@ class KernelPlan:
     matmuls: tuple[MatmulPlan, ...] = ()
     roles: tuple[RolePlan, ...] = ()
     channels: tuple[ChannelPlan, ...] = ()
+    cluster: int = 1
     smem: SmemPlan = field(default_factory=SmemPlan)
     sync: SyncPlan = field(default_factory=SyncPlan)
     predicted_us: float = 0.0

@@ -72,6 +72,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument("--warps", type=_pair, help="warps along M and N, such as 2x4")
     asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
     asked.add_argument("--roles", default="auto", help="warpgroups that compute beside one to copy")
+    asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
 
 
@@ -116,6 +117,7 @@ def requested(args: argparse.Namespace) -> Request:
         warps=args.warps,
         thread_tile=args.thread_tile,
         roles=int(args.roles) if args.roles.isdigit() else args.roles,
+        cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
         plan=plan,
     )
 

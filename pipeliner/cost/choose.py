@@ -74,7 +74,9 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     )
     if not info.loops and not info.declined:
         reasons = (*reasons, "the kernel has no serial loop: nothing repeats that could overlap")
-    roles, channels = plan_roles(info, tuple(loops), tuple(copies), matmuls, machine)
+    cluster = 1 if request.cluster == "auto" else request.cluster
+    roles, channels = plan_roles(info, tuple(loops), tuple(copies), matmuls, machine, cluster)
+    _check_cluster(info, cluster, bool(roles))
     kernel = KernelPlan(
         kernel=info.name,
         target=f"{machine.arch}a" if roles else machine.arch,
@@ -85,6 +87,7 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
         matmuls=matmuls,
         roles=roles,
         channels=channels,
+        cluster=cluster,
         smem=SmemPlan(budget=machine.smem_per_cta),
         predicted_us=round(sum(p.us for p in predicted), 2),
         reasons=(*reasons, *(_summary(prediction, machine) for prediction in predicted)),
@@ -104,6 +107,22 @@ def _check_any_loop(info: KernelInfo, request: Request) -> None:
         return
     found = "; ".join(f"'{name}': {why}" for name, why in info.declined) or "it has no serial loop"
     raise PlanError(f"cannot give depth {request.depth} to kernel '{info.name}': {found}")
+
+
+def _check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
+    """PlanError for a cluster of CTAs that have nothing to share, or do not fill it."""
+    if cluster == 1:
+        return
+    if not has_roles:
+        raise PlanError(
+            f"cannot make clusters of {cluster} CTAs of '{info.name}': only tma copies for several"
+        )
+    extent = info.grid[-1] if info.grid else 1
+    if extent is None or extent % cluster:
+        found = "known at run time only" if extent is None else str(extent)
+        raise PlanError(
+            f"cannot make clusters of {cluster} CTAs of '{info.name}': its grid along x is {found}"
+        )
 
 
 def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -> None:

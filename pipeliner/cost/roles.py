@@ -25,8 +25,12 @@ def plan_roles(
     copies: tuple[CopyPlan, ...],
     matmuls: tuple[MatmulPlan, ...],
     machine: Machine,
+    cluster: int = 1,
 ) -> tuple[tuple[RolePlan, ...], tuple[ChannelPlan, ...]]:
-    """The roles and channels of a kernel whose tiles are copied by tma; none for any other."""
+    """The roles and channels of a kernel whose tiles are copied by tma; none for any other.
+
+    ``cluster``: CTAs that fill each other's slots, and so give them back to each other.
+    """
     by_tma = tuple(copy.op for copy in copies if copy.mechanism == "tma")
     if not by_tma:
         return (), ()
@@ -60,12 +64,12 @@ def plan_roles(
         channel
         for found, plan in zip(info.loops, loops)
         if plan.pipelined
-        for channel in _channels(found, plan, by_tma, groups, len(info.loops) > 1)
+        for channel in _channels(found, plan, by_tma, groups * cluster, len(info.loops) > 1)
     )
 
 
 def _channels(
-    loop: LoopInfo, plan: LoopPlan, by_tma: tuple[str, ...], groups: int, several: bool
+    loop: LoopInfo, plan: LoopPlan, by_tma: tuple[str, ...], releases: int, several: bool
 ) -> list[ChannelPlan]:
     """A channel for each depth among the rings of a loop: slots that move together share one."""
     depths = {ring.buffer: ring.depth for ring in plan.rings}
@@ -84,7 +88,7 @@ def _channels(
                 bytes=sum(shared_bytes(op) for op in own),
                 producer=PRODUCER,
                 consumer=CONSUMER,
-                releases=groups,
+                releases=releases,
                 reason=_release_reason(loop, depth),
             )
         )

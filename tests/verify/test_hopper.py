@@ -10,6 +10,7 @@ import pytest
 
 import pipeliner
 from pipeliner.compiled import Kernel
+from pipeliner.errors import LoweringError, PlanError
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import LAYOUTS, Gemm, numpy_dtype
 
@@ -119,6 +120,37 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
     assert_right(gemm, kernel_of(gemm, (128, 64, 64), 4), m)
 
 
+@pytest.mark.parametrize(
+    ("gemm", "ctas", "cluster"),
+    [
+        (Gemm(256, 64, 192), None, 2),
+        (Gemm(512, 64, 128), None, 4),
+        (Gemm(512, 128, 128), 4, 2),  # one tile left over for nobody
+        (Gemm(400, 136, 128), 2, 2),
+        (Gemm(256, 128, 192, batch=2, layout="NN"), 2, 2),
+    ],
+    ids=str,
+)
+def test_clusters_share_what_is_the_same_for_neighbours(
+    gemm: Gemm, ctas: int | None, cluster: int
+) -> None:
+    kernel = kernel_of(gemm, (128, 64, 64), ctas, cluster=cluster, depth=2)
+    assert kernel.cuda.count("multicast__cluster(") == 2  # defined and called, for B
+    for number, timing in enumerate(TIMINGS):
+        assert_right(gemm, kernel, timing=timing, order=ORDERS[number])
+
+
+def test_clusters_that_cannot_share_are_refused() -> None:
+    with pytest.raises(LoweringError, match="no tile is the same for neighbours"):
+        kernel_of(Gemm(384, 128, 128), (128, 64, 64), 2, cluster=2)  # three rows of tiles
+    with pytest.raises(PlanError, match="its grid along x is 3"):
+        kernel_of(Gemm(384, 64, 128), (128, 64, 64), cluster=2)
+    with pytest.raises(LoweringError, match="iterations, not the same for all of them"):
+        kernel_of(Gemm(128, 832, 128, layout="TN"), (128, 64, 64), 4, cluster=4)
+    with pytest.raises(PlanError, match="only tma copies for several"):
+        pipeliner.build(schedule_gemm(Gemm(256, 64, 64), GemmTile(128, 64, 64)), "h100", cluster=2)
+
+
 def test_rings_of_different_depths_have_channels_of_their_own() -> None:
     gemm = Gemm(128, 64, 320, dtype="bfloat16")
     kernel = kernel_of(gemm, (128, 64, 64), depth={"A_shared": 2, "B_shared": 3})
@@ -130,10 +162,12 @@ def test_rings_of_different_depths_have_channels_of_their_own() -> None:
         assert_right(gemm, kernel, timing=timing)
 
 
-@pytest.mark.parametrize("ctas", [None, 1])
-def test_no_mutant_survives(ctas: int | None) -> None:
-    gemm = Gemm(128, 64 if ctas is None else 128, 384, dtype="bfloat16")
-    kernel = kernel_of(gemm, (128, 64, 64), ctas, depth=3)
+@pytest.mark.parametrize(
+    ("gemm", "ctas", "cluster"),
+    [(Gemm(128, 64, 384), None, 1), (Gemm(128, 128, 384), 1, 1), (Gemm(256, 64, 384), None, 2)],
+)
+def test_no_mutant_survives(gemm: Gemm, ctas: int | None, cluster: int) -> None:
+    kernel = kernel_of(gemm, (128, 64, 64), ctas, depth=3, cluster=cluster)
     report = pipeliner.mutate(kernel)
     assert report.ok, "\n".join(str(fate.mutant) for fate in report.survivors)
     assert {fate.mutant.kind for fate in report.fates} == {
