@@ -176,10 +176,18 @@ def _map_mma(
         reason=(
             f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, against "
             f"{2 * machine.fp32_per_cycle} of the FMA pipe; warp tile {rows}x{columns} takes about "
-            f"{registers} of {machine.max_registers_per_thread} registers"
+            f"{registers} of {machine.max_registers_per_thread} registers{_faster(rate, machine)}"
         ),
     )
     return Mapping(plan, layout[0] * layout[1] * WARP, registers)
+
+
+def _faster(rate: MmaRate, machine: Machine) -> str:
+    """What is said where the GPU has something faster that is not taken by itself."""
+    wide = machine.wgmma(rate.dtype)
+    if wide is None:
+        return ""
+    return f"; wgmma, {wide.ops_per_cycle} operations a cycle, is taken when asked for"
 
 
 def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> int:
