@@ -18,7 +18,7 @@ descriptor). With ``span`` bytes in a row of a panel, and panels side by side:
 - M or N contiguous (16-bit types): 8 steps of K further is ``8 * span`` bytes, the next ``span``
   bytes along M or N are a panel further.
 
-Does not handle: operands in registers, accumulators of 16 bits.
+Does not handle: operands in registers, tf32.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from typing import Final
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ..cost.wgmma import ROWS, WARPGROUP
+from ..cost.wgmma import ACCUMULATORS, ROWS, TYPES, WARPGROUP
 from ..errors import LoweringError
 from ..plan import MatmulPlan
 from . import quads
@@ -45,7 +45,11 @@ from .tma import panels_of
 WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
 
 _PATTERN: Final = re.compile(r"wgmma\.m64n(\d+)k(\d+)\.(\w+)\.(\w+)")
-_TYPES: Final = {"float16": "f16", "bfloat16": "bf16"}
+_REGISTERS: Final = {"f32": "float32", "s32": "uint32", "f16": "uint32"}
+"""What TVM wants accumulators in; two of 16 bits share a register."""
+
+_TRANSPOSABLE: Final = ("f16", "bf16")
+_INTEGERS: Final = ("s8",)
 _CORE_ROWS: Final = 8
 
 
@@ -75,8 +79,10 @@ class _Warpgroup:
         self.row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
         self.col0 = simplify(tirx.floordiv(group, groups) * self.n)
         self.panels = {side.buffer: panels_of(side.buffer) for side in (matmul.a, matmul.b)}
-        name = f"{matmul.acc.name}_frag"
-        self.acc = buffer([self.blocks * self.n // 2], "float32", name, "local")
+        self.packed = self.acc_type == "f16"
+        self.each = self.n // (4 if self.packed else 2)
+        name, kind = f"{matmul.acc.name}_frag", _REGISTERS.get(self.acc_type, "float32")
+        self.acc = buffer([self.blocks * self.each], kind, name, "local")
 
     def _check(self) -> None:
         plan, matmul = self.plan, self.matmul
@@ -99,10 +105,12 @@ class _Warpgroup:
                 f"compute, the plan has {plan.warps[0]}x{plan.warps[1]} warps"
             )
         for side in (matmul.a, matmul.b):
-            if _TYPES.get(str(side.buffer.dtype)) != self.type or self.acc_type != "f32":
+            kind = str(side.buffer.dtype)
+            into = ACCUMULATORS.get(kind, {}).get(str(matmul.acc.dtype))
+            if TYPES.get(kind) != self.type or into != self.acc_type:
                 raise LoweringError(
                     f"cannot map op '{plan.op}' to {plan.instruction}: '{side.buffer.name}' holds "
-                    f"{side.buffer.dtype}"
+                    f"{kind}, '{matmul.acc.name}' {matmul.acc.dtype}"
                 )
 
     # Operands.
@@ -111,8 +119,11 @@ class _Warpgroup:
         """The instructions of one step of the loop, as one group."""
         name = WGMMA.format(n=self.n, k=self.k, acc=self.acc_type, a=self.type, b=self.type)
         a, b = self.matmul.a, self.matmul.b
-        transposed = (int(not a.k_major), int(not b.k_major))
-        each = self.n // 2
+        # Signs of A and B where they are no integers, transposition where the type allows it.
+        options = [] if self.type in _INTEGERS else [1, 1]
+        if self.type in _TRANSPOSABLE:
+            options += [int(not a.k_major), int(not b.k_major)]
+        each = self.each
         calls = [
             tirx.Evaluate(
                 T.ptx[name](
@@ -120,9 +131,7 @@ class _Warpgroup:
                     self._descriptor(a, self.row0, block * ROWS, step),
                     self._descriptor(b, self.col0, 0, step),
                     True,
-                    1,
-                    1,
-                    *transposed,
+                    *options,
                 )
             )
             for step in range(self.plan.steps)
@@ -170,7 +179,9 @@ class _Warpgroup:
         if tiles % quads.LANES == 0:
             quad = Quad(q, (self.blocks, 2, tiles // quads.LANES), exchanged)
         loops = (self.blocks, 2, tiles)
-        return Fragment(self.matmul.acc, self.acc, loops, 2, coordinates, register, quad=quad)
+        return Fragment(
+            self.matmul.acc, self.acc, loops, 2, coordinates, register, self.packed, quad
+        )
 
     def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:
         """The accumulator's indices of a column of the warpgroup's tile in a row of this lane."""

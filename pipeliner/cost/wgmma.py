@@ -38,7 +38,25 @@ INSTRUCTION_OVERHEAD: Final = 26
 """Registers that ptxas wants beside the accumulators of one instruction, within those of the
 launch: it refuses m64n256 below 154 (nvcc 13.0, error C7602)."""
 
-_TYPES: Final = {"float16": "f16", "bfloat16": "bf16", "float32": "f32"}
+TYPES: Final = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "s8",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
+"""Operands by the names that PTX has for them."""
+
+ACCUMULATORS: Final = {
+    "float16": {"float32": "f32", "float16": "f16"},
+    "bfloat16": {"float32": "f32"},
+    "int8": {"int32": "s32"},
+    "float8_e4m3fn": {"float32": "f32"},
+    "float8_e5m2": {"float32": "f32"},
+}
+
+_INTEGER_COLUMNS: Final = 16
+"""What divides N of an integer instruction, but for 8 and 24 (PTX ISA)."""
 _REGISTER_UNIT: Final = 8  # PTX ISA, setmaxnreg: a multiple of 8
 _SETMAXNREG_LIMIT: Final = 255
 
@@ -61,8 +79,11 @@ def map_wgmma(
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
         groups = rows * columns
-        accumulators = info.m * info.n // groups // WARPGROUP
-        one = info.n // columns * ROWS // WARPGROUP + INSTRUCTION_OVERHEAD
+        per_register = 2 if info.acc_dtype == "float16" else 1
+        accumulators = info.m * info.n // groups // WARPGROUP // per_register
+        one = info.n // columns * ROWS // WARPGROUP // per_register + INSTRUCTION_OVERHEAD
+        if info.a_dtype == "int8" and info.n // columns % _INTEGER_COLUMNS:
+            continue
         if accumulators + CONSUMER_OVERHEAD <= consumer_registers(
             machine, groups
         ) and one <= launch_registers(machine, groups):
@@ -78,7 +99,7 @@ def map_wgmma(
     (rows, columns), accumulators = best
     wide = info.n // columns
     _, _, k = rate.shape
-    types = f"{_TYPES[info.a_dtype]}.{_TYPES[info.acc_dtype]}"
+    types = f"{TYPES[info.a_dtype]}.{ACCUMULATORS[info.a_dtype][info.acc_dtype]}"
     groups = rows * columns
     plan = MatmulPlan(
         op=info.op,
@@ -146,7 +167,7 @@ def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | str:
     rate = machine.wgmma(info.a_dtype)
     if rate is None:
         return f"wgmma of {info.a_dtype} is not used here"
-    if info.acc_dtype != "float32":
+    if info.acc_dtype not in ACCUMULATORS[info.a_dtype]:
         return f"wgmma of {info.a_dtype} into {info.acc_dtype} is not used here"
     return rate
 
@@ -156,6 +177,11 @@ def _shape_obstacle(info: MatmulInfo, rate: MmaRate) -> str:
     k = rate.shape[2]
     if info.m % ROWS or info.n % 8 or info.k % k:
         return f"tile {info.m}x{info.n}x{info.k} is not a multiple of m{ROWS}n8k{k}"
+    if info.a_dtype == "int8" and info.n % _INTEGER_COLUMNS:
+        return f"{info.n} columns are no multiple of {_INTEGER_COLUMNS}"
+    halves = info.a_dtype in ("float16", "bfloat16")
+    if not halves and not (info.a_k_major and info.b_k_major):
+        return f"operands of {info.a_dtype} must lie with K innermost in shared memory"
     for name, k_major, extent in (("A", info.a_k_major, info.m), ("B", info.b_k_major, info.n)):
         if not k_major and extent % ROWS:
             return (

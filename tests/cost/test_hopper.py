@@ -89,6 +89,7 @@ def test_a_short_loop_has_a_channel_too():
         (WGMMA, {"k": 8}, PlanError, "tile 128x256x8 is not a multiple of m64n8k16"),
         (WGMMA, {"m": 256, "n": 512}, PlanError, "whose accumulators fit their registers"),
         (WGMMA, {"dtype": "float32"}, PlanError, "wgmma of float32 is not used here"),
+        (WGMMA, {"dtype": "int8", "n": 40}, PlanError, "40 columns are no multiple of 16"),
         (
             Request(instruction="wgmma", warps=(2, 4)),
             {},

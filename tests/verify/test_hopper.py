@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -13,6 +14,9 @@ from pipeliner.compiled import Kernel
 from pipeliner.errors import LoweringError, PlanError
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import LAYOUTS, Gemm, numpy_dtype
+from pipeliner.verification import verify_workload
+
+from .hopper_loops import COLUMNS, ROWS, counted
 
 TIMINGS = ("late", "early", "random")
 ORDERS = ("lockstep", "round-robin", "reversed", "random")
@@ -149,6 +153,56 @@ def test_clusters_that_cannot_share_are_refused() -> None:
         kernel_of(Gemm(128, 832, 128, layout="TN"), (128, 64, 64), 4, cluster=4)
     with pytest.raises(PlanError, match="only tma copies for several"):
         pipeliner.build(schedule_gemm(Gemm(256, 64, 64), GemmTile(128, 64, 64)), "h100", cluster=2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "accumulator", "k"), [("float16", "float16", 64), ("int8", "int32", 128)]
+)
+def test_every_accumulator(dtype: str, accumulator: str, k: int) -> None:
+    gemm = Gemm(128, 128, 2 * k, dtype=dtype, accumulator=accumulator)
+    kernel = kernel_of(gemm, (128, 128, k))
+    assert_right(gemm, kernel)
+
+
+@pytest.mark.parametrize("epilogue", [("bias", "relu"), ("residual",)])
+def test_an_epilogue_runs_on_the_accumulators(epilogue: tuple[str, ...]) -> None:
+    gemm = Gemm(200, 136, 192, epilogue=epilogue)
+    kernel = kernel_of(gemm, (128, 64, 64), 2)
+    assert verify_workload(kernel, gemm).ok
+
+
+@pytest.fixture(scope="module")
+def counted_kernel() -> Kernel:
+    return pipeliner.build(counted(), "h100", instruction="wgmma", depth=3)
+
+
+@pytest.mark.parametrize("steps", range(9))
+def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> None:
+    a, b, c = operands("float16", 512)
+    for timing in TIMINGS:
+        result = counted_kernel.emulate(a, b, c, steps, timing=timing)
+        assert not result.hazards, "\n".join(map(str, result.hazards))
+        want = a[:, : 64 * steps].astype("float32") @ b[:, : 64 * steps].astype("float32").T
+        np.testing.assert_array_equal(result.outputs["C"], want)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_operands_of_8_bits(dtype: str) -> None:
+    kernel = pipeliner.build(counted(dtype, 128), "h100", instruction="wgmma")
+    assert kernel.plan.matmuls[0].instruction.startswith("wgmma.m64n64k32.e")
+    a, b, c = operands(dtype, 1024)
+    result = kernel.emulate(a, b, c, 3)
+    assert not result.hazards, "\n".join(map(str, result.hazards))
+    want = a[:, :384].astype("float32") @ b[:, :384].astype("float32").T
+    np.testing.assert_array_equal(result.outputs["C"], want)
+
+
+def operands(dtype: str, k: int) -> tuple[Any, Any, Any]:
+    """Small integers, and an output of NaN."""
+    rng = np.random.default_rng(0)
+    kind = getattr(ml_dtypes, dtype, dtype)
+    a, b = (rng.integers(-3, 4, (rows, k)).astype(kind) for rows in (ROWS, COLUMNS))
+    return a, b, np.full((ROWS, COLUMNS), np.nan, np.float32)
 
 
 def test_rings_of_different_depths_have_channels_of_their_own() -> None:
