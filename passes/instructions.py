@@ -141,7 +141,7 @@ def _map_matmuls(kernel: Any, scope: _Scope) -> None:
         if op.instruction == "simt":
             mapped = map_simt(matmul, op, scope.threads, plain, padded)
         elif op.instruction.startswith("wgmma"):
-            mapped = map_wgmma(matmul, op, scope.threads)
+            mapped = map_wgmma(matmul, op, scope.threads, waits=not scope.plan.roles)
         else:
             mapped = map_mma(matmul, op, scope.threads, plain)
         scope.fragments[matmul.acc] = mapped.fragment

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.support import nvcc
 
-from ..cost.choose import choose, unpipelined
+from ..cost.choose import choose, unpipelined, uses_wgmma
 from ..errors import PlanError, TargetError
 from ..kernel import KernelInfo
 from ..machine import Machine, machine_for
@@ -84,7 +84,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         return _finish(steps, plan, target, DEFAULT_BUDGET)
     kernel = steps.run("Recognise", recognise)
     plan = request.plan or choose(kernel.info, machine, request)
-    if plan.roles and not str(target.arch).endswith("a"):
+    if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
         raise TargetError(
             f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"
         )

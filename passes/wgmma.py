@@ -53,10 +53,15 @@ _INTEGERS: Final = ("s8",)
 _CORE_ROWS: Final = 8
 
 
-def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads) -> Mapped:
-    """The op, layouts and accumulator fragment of ``matmul`` on wgmma."""
+def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool = False) -> Mapped:
+    """The op, layouts and accumulator fragment of ``matmul`` on wgmma.
+
+    ``waits``: the op ends when its arithmetic does.
+    """
     tile = _Warpgroup(matmul, plan, threads)
-    return Mapped(tile.fragment(), tile.panels, (op_stmt(plan.op, tile.multiply()),), ())
+    done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0)) if waits else None
+    op = op_stmt(plan.op, seq(tile.multiply(), done))
+    return Mapped(tile.fragment(), tile.panels, (op,), ())
 
 
 class _Warpgroup:

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, Literal
 
 from .compiled import Kernel, as_module, only_function, plan_of
+from .cost.choose import uses_wgmma
 from .errors import PlanError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
@@ -118,11 +119,11 @@ def build_with(func: Any, target: Any, request: Request) -> Kernel:
 
 
 def _needs_wgmma(request: Request) -> bool:
-    planned = request.plan is not None and bool(request.plan.roles)
+    planned = request.plan is not None and uses_wgmma(request.plan.matmuls)
     return planned or request.instruction == "wgmma"
 
 
 def _compiled_for(function: Any, target: Any) -> Any:
     """The target that a pipelined function is compiled for."""
     chosen = cuda_target(target)
-    return accelerated(chosen) if plan_of(function).roles else chosen
+    return accelerated(chosen) if uses_wgmma(plan_of(function).matmuls) else chosen

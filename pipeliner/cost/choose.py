@@ -54,16 +54,13 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     copies: list[CopyPlan] = []
     predicted: list[Prediction] = []
     for found in info.loops:
-        moved = tuple(
-            plan_copy(op, found, matmuls, machine, request)
-            for op in found.ops
-            if isinstance(op, CopyInfo)
-        )
+        moved = _moved(found, matmuls, machine, request)
         loop = laid_out(found, moved, machine)
         planned.extend(moved)
         copying = WARPGROUP if by_tma(moved) else 0
         work = work_of(info, loop, moved, matmuls, threads + copying, registers, machine)
-        plan, prediction = plan_loop(loop, moved, work, machine, request)
+        fixed = uses_wgmma(matmuls)
+        plan, prediction = plan_loop(loop, moved, work, machine, request, fixed=fixed)
         loops.append(plan)
         copies.extend(moved if plan.pipelined else unpipelined(loop, moved))
         if prediction is not None:
@@ -79,12 +76,12 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     _check_cluster(info, cluster, bool(roles))
     kernel = KernelPlan(
         kernel=info.name,
-        target=f"{machine.arch}a" if roles else machine.arch,
+        target=f"{machine.arch}a" if uses_wgmma(matmuls) else machine.arch,
         machine=machine.name,
         threads=sum(role.threads for role in roles) or threads,
         loops=tuple(loops),
         copies=tuple(copies),
-        matmuls=matmuls,
+        matmuls=matmuls if roles else tuple(replace(plan, in_flight=0) for plan in matmuls),
         roles=roles,
         channels=channels,
         cluster=cluster,
@@ -98,6 +95,29 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
             replace(loop, ops=_op_plans(found, info, kernel, machine)) if loop.pipelined else loop
             for loop, found in zip_longest(kernel.loops, info.loops)
         ),
+    )
+
+
+def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
+    """Whether warpgroups multiply: what they read must be copied for them."""
+    return any(plan.instruction.startswith("wgmma") for plan in matmuls)
+
+
+def _moved(
+    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], machine: Machine, request: Request
+) -> tuple[CopyPlan, ...]:
+    """How each copy of a loop moves: all by another role, or none."""
+    copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
+    plans = tuple(plan_copy(op, loop, matmuls, machine, request) for op in copies)
+    others = [plan for plan in plans if plan.mechanism != "tma"]
+    if len(others) in (0, len(plans)):
+        return plans
+    by_threads = replace(request, mechanism="cp_async")
+    again = tuple(plan_copy(op, loop, matmuls, machine, by_threads) for op in copies)
+    why = f"as '{others[0].op}', which is no box for tma"
+    return tuple(
+        old if old.mechanism != "tma" else replace(new, reason=new.reason.replace("asked for", why))
+        for old, new in zip(plans, again)
     )
 
 

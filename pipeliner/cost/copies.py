@@ -105,13 +105,8 @@ def _mechanism(
     asked = request.mechanism
     if copy.dst_scope == "local":
         return "direct", "a load into registers is early enough by itself"
-    by_warpgroup = reader is not None and reader[1].instruction.startswith("wgmma")
-    if by_warpgroup and asked in ("auto", "tma"):
-        return "tma", _granted_tma(copy, machine)
-    if by_warpgroup:
-        raise PlanError(
-            f"cannot copy '{copy.op}' by {asked}: wgmma reads what tma copies, and nothing else yet"
-        )
+    if reader is not None and reader[1].instruction.startswith("wgmma"):
+        return _warpgroup_mechanism(copy, vector, machine, request)
     if asked == "tma":
         error = PlanError if machine.has_tma else TargetError
         why = tma_obstacle(copy, machine) or "only wgmma reads what it copies, ask for that too"
@@ -130,13 +125,26 @@ def _mechanism(
     return "register", f"through registers: {obstacle}"
 
 
-def _granted_tma(copy: CopyInfo, machine: Machine) -> str:
-    """Why tma makes the copy; PlanError or TargetError where it cannot."""
-    obstacle = tma_obstacle(copy, machine)
-    if obstacle:
+def _warpgroup_mechanism(
+    copy: CopyInfo, vector: int, machine: Machine, request: Request
+) -> tuple[Mechanism, str]:
+    """What fills a tile that wgmma reads: boxes, or cp.async where the copy is none."""
+    asked = request.mechanism
+    if asked not in ("auto", "tma", "cp_async"):
+        raise PlanError(f"cannot copy '{copy.op}' by {asked}: wgmma reads what is copied for it")
+    no_boxes = tma_obstacle(copy, machine)
+    if asked == "tma" and no_boxes:
         error = PlanError if machine.has_tma else TargetError
-        raise error(f"cannot copy '{copy.op}' by tma: {obstacle}")
-    return box_reason(copy)
+        raise error(f"cannot copy '{copy.op}' by tma: {no_boxes}")
+    if asked != "cp_async" and not no_boxes:
+        return "tma", box_reason(copy)
+    no_vectors = _cp_async_obstacle(copy, vector, machine)
+    if no_vectors:
+        raise PlanError(
+            f"cannot copy '{copy.op}' for wgmma: by tma, {no_boxes or 'not asked for'}; by "
+            f"cp_async, {no_vectors}"
+        )
+    return "cp_async", "asked for" if not no_boxes else f"no box for tma: {no_boxes}"
 
 
 def _cp_async_obstacle(copy: CopyInfo, vector: int, machine: Machine) -> str | None:

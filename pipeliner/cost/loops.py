@@ -34,8 +34,13 @@ def plan_loop(
     work: Work,
     machine: Machine,
     request: Request,
+    *,
+    fixed: bool = False,
 ) -> tuple[LoopPlan, Prediction | None]:
-    """The plan of one candidate loop, and its predicted time; raises what cannot be honoured."""
+    """The plan of one candidate loop, and its predicted time; raises what cannot be honoured.
+
+    ``fixed``: it is pipelined whatever that gains, because its copies can be made no other way.
+    """
     if loop.annotated:
         why = "stages and order are the schedule's own annotation"
         plan = LoopPlan(
@@ -52,6 +57,8 @@ def plan_loop(
         return _plan_asked(loop, copies, work, machine, request, asked)
     if by_tma(copies):
         return _plan_channelled(loop, copies, work, machine, request)
+    if fixed:
+        return _plan_fixed(loop, copies, work, machine, request)
     if loop.trip is not None and loop.trip <= 1:
         alone = predict(work, machine, 1) if loop.trip else None
         return _decline(loop, f"{count(loop.trip, 'iteration')}: nothing to overlap"), alone
@@ -62,6 +69,24 @@ def plan_loop(
         return _decline(loop, choice), None
     if choice.depth == 1:
         return _decline(loop, _not_worth_it(choice)), choice.prediction
+    rings = tuple(
+        _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
+        for buffer, scope, size in _ring_buffers(loop, copies)
+    )
+    return _loop_plan(loop, rings, choice, copies, request), choice.prediction
+
+
+def _plan_fixed(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    work: Work,
+    machine: Machine,
+    request: Request,
+) -> tuple[LoopPlan, Prediction]:
+    """A loop that keeps its asynchronous copies whatever its trip count."""
+    choice = choose_depth(work, machine, _most(loop, copies))
+    if isinstance(choice, str):
+        raise PlanError(f"cannot pipeline loop '{loop.name}': {choice}")
     rings = tuple(
         _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
         for buffer, scope, size in _ring_buffers(loop, copies)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from pipeliner.cost.choose import choose
@@ -109,10 +111,10 @@ def test_a_short_loop_has_a_channel_too():
             "to wgmma with thread tile 8x8",
         ),
         (
-            Request(instruction="wgmma", mechanism="cp_async"),
+            Request(instruction="wgmma", mechanism="register"),
             {},
             PlanError,
-            "cannot copy 'A_shared' by cp_async: wgmma reads what tma copies",
+            "cannot copy 'A_shared' by register: wgmma reads what is copied for it",
         ),
         (Request(roles=2), {}, PlanError, "only wgmma computes by warpgroup"),
         (
@@ -139,6 +141,21 @@ def test_what_cannot_be_is_refused(request_, changes, error, message):
     with pytest.raises(error, match=message) as raised:
         planned(request=request_, **changes)
     assert "\n" not in str(raised.value)
+
+
+def test_where_a_copy_is_no_box_threads_make_all_of_them():
+    info = gemm(128, 256, 64)
+    a, b, matmul = info.loops[0].ops
+    crooked = replace(a, no_tma="it is crooked")
+    info = replace(info, loops=(replace(info.loops[0], ops=(crooked, b, matmul)),))
+    plan = choose(info, H100, WGMMA)
+    assert [copy.mechanism for copy in plan.copies] == ["cp_async", "cp_async"]
+    assert "no box for tma: it is crooked" in plan.copies[0].reason
+    assert "as 'A_shared', which is no box for tma" in plan.copies[1].reason
+    assert (plan.roles, plan.channels, plan.threads) == ((), (), 256)
+    assert plan.matmuls[0].in_flight == 0
+    with pytest.raises(PlanError, match="cannot copy 'A_shared' by tma: it is crooked"):
+        choose(info, H100, Request(instruction="wgmma", mechanism="tma"))
 
 
 def test_another_gpu_has_neither():

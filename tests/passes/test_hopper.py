@@ -187,13 +187,32 @@ def test_as_a_pass_it_needs_the_target_that_has_wgmma() -> None:
 
 
 def test_a_stride_that_is_no_multiple_of_16_bytes_is_named() -> None:
-    with pytest.raises(PlanError, match="that of dimension 0 of 'A' is 2004"):
-        sliced(Gemm(256, 256, 1002), (128, 128, 64))
+    message = "that of dimension 0 of 'A' is 2004"
+    with pytest.raises(PlanError, match=message):
+        sliced(Gemm(256, 256, 1002), (128, 128, 64), mechanism="tma")
+    plan = pipeliner.plan_of(sliced(Gemm(256, 256, 1002), (128, 128, 64)))
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+    assert message in plan.copies[0].reason
+    assert not plan.roles
+    with pytest.raises(PlanError, match=r"by tma, .* is 2006; by cp_async, .* only 2 are provably"):
+        sliced(Gemm(256, 256, 1003), (128, 128, 64))
 
 
 def test_a_mask_that_says_more_than_the_bounds_is_declined() -> None:
     with pytest.raises(PlanError, match="it fills with zero outside 'A', not"):
-        pipeliner.pipeline(_triangular(), "sm_90a", instruction="wgmma")
+        pipeliner.pipeline(_triangular(), "sm_90a", instruction="wgmma", mechanism="tma")
+
+
+def test_threads_show_what_they_copied_to_wgmma_before_the_barrier() -> None:
+    func = sliced(Gemm(256, 256, 512), (128, 128, 64), mechanism="cp_async", depth=3)
+    order = [
+        name
+        for call in calls(func.body, "")
+        for name in ("cp_async_wait_group", "fence_proxy", "storage_sync", "wgmma_f16_ss")
+        if name in str(getattr(call.op, "name", ""))
+    ]
+    steady = order[: order.index("wgmma_f16_ss") + 1]
+    assert steady[-4:] == ["cp_async_wait_group", "fence_proxy", "storage_sync", "wgmma_f16_ss"]
 
 
 def test_a_kernel_that_writes_what_it_copies_is_declined() -> None:

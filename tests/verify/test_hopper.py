@@ -12,8 +12,10 @@ import pytest
 import pipeliner
 from pipeliner.compiled import Kernel
 from pipeliner.errors import LoweringError, PlanError
-from pipeliner.schedules.gemm import GemmTile, schedule_gemm
-from pipeliner.schedules.workloads import LAYOUTS, Gemm, numpy_dtype
+from pipeliner.schedules.conv import schedule_conv
+from pipeliner.schedules.gemm import schedule_gemm
+from pipeliner.schedules.tiles import ConvTile, GemmTile
+from pipeliner.schedules.workloads import LAYOUTS, Conv, Gemm, conv2d, numpy_dtype
 from pipeliner.verification import verify_workload
 
 from .hopper_loops import COLUMNS, ROWS, counted
@@ -203,6 +205,47 @@ def operands(dtype: str, k: int) -> tuple[Any, Any, Any]:
     kind = getattr(ml_dtypes, dtype, dtype)
     a, b = (rng.integers(-3, 4, (rows, k)).astype(kind) for rows in (ROWS, COLUMNS))
     return a, b, np.full((ROWS, COLUMNS), np.nan, np.float32)
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize(
+    ("gemm", "tile", "depth"),
+    [
+        (Gemm(128, 64, 256), (128, 64, 64), 3),
+        (Gemm(128, 64, 64), (128, 64, 64), "auto"),  # one step
+        (Gemm(130, 68, 196, layout="NN"), (128, 64, 64), 2),
+        (Gemm(256, 128, 256, layout="TN", batch=2), (128, 128, 128), 2),
+    ],
+    ids=str,
+)
+def test_threads_that_copy_for_wgmma(
+    gemm: Gemm, tile: tuple[int, int, int], depth: Any, timing: str
+) -> None:
+    kernel = kernel_of(gemm, tile, mechanism="cp_async", depth=depth)
+    assert not kernel.plan.roles
+    assert_right(gemm, kernel, timing=timing, order=ORDERS[TIMINGS.index(timing)])
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize(
+    ("conv", "tile"),
+    [
+        (conv2d(1, 8, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64)),
+        (conv2d(1, 9, 9, 64, 64, 3, 3, stride=2, pad=1), ConvTile(64, 64, 32)),
+    ],
+    ids=str,
+)
+def test_a_convolution_gathers_for_wgmma(conv: Conv, tile: ConvTile, timing: str) -> None:
+    kernel = pipeliner.build(schedule_conv(conv, tile), "h100", instruction="wgmma")
+    assert {copy.mechanism for copy in kernel.plan.copies} == {"cp_async"}
+    assert verify_workload(kernel, conv, timings=(timing,), orders=("lockstep",)).ok
+
+
+def test_no_mutant_of_threads_that_copy_for_wgmma_survives() -> None:
+    gemm = Gemm(128, 64, 384)
+    kernel = kernel_of(gemm, (128, 64, 64), mechanism="cp_async", depth=3)
+    report = pipeliner.mutate(kernel)
+    assert report.ok, "\n".join(str(fate.mutant) for fate in report.survivors)
 
 
 def test_rings_of_different_depths_have_channels_of_their_own() -> None:
