@@ -70,10 +70,8 @@ class Kernel:
 def recognise(func: Any) -> tuple[Any, Kernel]:
     """``func`` with its candidate loops in op form, and what they hold."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
-    hoisted = hoist_initialisation(func.body)
-    found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted), _read(hoisted))
     hoisted = hoist_initialisation(trim_tile_loops(func.body))
-    found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted))
+    found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted), _read(hoisted))
     body = found.visit(hoisted, Context())
     axes = [str(tag) for tag in found.thread_tags]
     info = KernelInfo(
