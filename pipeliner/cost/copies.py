@@ -133,6 +133,8 @@ def _warpgroup_mechanism(
     if asked not in ("auto", "tma", "cp_async"):
         raise PlanError(f"cannot copy '{copy.op}' by {asked}: wgmma reads what is copied for it")
     no_boxes = tma_obstacle(copy, machine)
+    if request.roles == 0 and not no_boxes:
+        no_boxes = "a role of its own must issue it, none is asked for"
     if asked == "tma" and no_boxes:
         error = PlanError if machine.has_tma else TargetError
         raise error(f"cannot copy '{copy.op}' by tma: {no_boxes}")

@@ -38,25 +38,24 @@ def plan_roles(
     computed = tuple(
         op.op for loop in info.loops for op in loop.ops if not isinstance(op, CopyInfo)
     )
-    exchanged = groups > 1
     launched = launch_registers(machine, groups)
     kept = consumer_registers(machine, groups)
     consumer = RolePlan(
         name=CONSUMER,
         first=0,
         threads=groups * WARPGROUP,
-        registers=kept if exchanged else 0,
+        registers=kept,
         ops=computed,
         reason=(
-            f"{groups} warpgroup{'s' * exchanged} that multiply: {kept} registers a thread"
-            + (f", {launched} at launch and what the producer gives up" if exchanged else "")
+            f"{groups} warpgroup{'s' * (groups > 1)} that multipl{'y' if groups > 1 else 'ies'}: "
+            f"{kept} registers a thread after {launched} at launch, with what the producer gives up"
         ),
     )
     producer = RolePlan(
         name=PRODUCER,
         first=groups * WARPGROUP,
         threads=WARPGROUP,
-        registers=PRODUCER_REGISTERS if exchanged else 0,
+        registers=PRODUCER_REGISTERS,
         ops=by_tma,
         reason="one thread issues every copy; registers are given up by whole warpgroups",
     )

@@ -31,6 +31,9 @@ PRODUCER_REGISTERS: Final = 32
 """Of a thread that copies: coordinates, a slot and a phase. CUTLASS's sm90 kernels keep 24 to 40;
 32 leave 160 to each of three computing warpgroups."""
 
+MAX_CONSUMER_REGISTERS: Final = 240
+"""As in CUTLASS's sm90 kernels, below the 255 that an instruction can name."""
+
 CONSUMER_OVERHEAD: Final = 32
 """Beside the accumulators: descriptors, slot and phase, addresses of the result."""
 
@@ -58,7 +61,6 @@ ACCUMULATORS: Final = {
 _INTEGER_COLUMNS: Final = 16
 """What divides N of an integer instruction, but for 8 and 24 (PTX ISA)."""
 _REGISTER_UNIT: Final = 8  # PTX ISA, setmaxnreg: a multiple of 8
-_SETMAXNREG_LIMIT: Final = 255
 
 
 def map_wgmma(
@@ -66,7 +68,8 @@ def map_wgmma(
 ) -> tuple[MatmulPlan, int, int] | str:
     """The plan of ``info`` on wgmma, threads that compute and registers of each, or why not.
 
-    ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, or ``auto``.
+    ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
+    none has a role of its own.
     """
     rate = _rate(info, machine)
     if isinstance(rate, str):
@@ -91,7 +94,7 @@ def map_wgmma(
             break
     if best is None:
         asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
-        asked += f" by {roles} warpgroups" if roles != "auto" else ""
+        asked += f" by {roles} warpgroups" if roles not in ("auto", 0) else ""
         return (
             f"tile {info.m}x{info.n}{asked} does not split into 1 to {max(CONSUMERS)} warpgroups "
             f"of 64 rows and at most {MAX_COLUMNS} columns whose accumulators fit their registers"
@@ -133,23 +136,21 @@ def launch_registers(machine: Machine, groups: int) -> int:
 def consumer_registers(machine: Machine, groups: int) -> int:
     """Registers of a computing thread once the copying warpgroup has given up most of its own.
 
-    Warpgroups exchange what the CTA got at launch (PTX ISA, setmaxnreg); one that computes alone
-    keeps what it was launched with.
+    Warpgroups exchange what the CTA got at launch (PTX ISA, setmaxnreg). One that computes alone
+    has enough, and changes its number all the same: behind that instruction ptxas knows that warps
+    run together, and keeps slots and descriptors in uniform registers.
     """
-    launched = launch_registers(machine, groups)
-    if groups == 1:
-        return launched
-    spare = launched * (groups + 1) - PRODUCER_REGISTERS
-    return min(_SETMAXNREG_LIMIT, spare // groups) // _REGISTER_UNIT * _REGISTER_UNIT
+    spare = launch_registers(machine, groups) * (groups + 1) - PRODUCER_REGISTERS
+    return min(MAX_CONSUMER_REGISTERS, spare // groups) // _REGISTER_UNIT * _REGISTER_UNIT
 
 
 def _layouts(warps: tuple[int, int] | None, roles: Roles) -> list[tuple[int, int]]:
     """Warpgroups along M and N to consider, best first."""
-    if warps is not None and (warps[0] % 4 or roles not in ("auto", warps[0] // 4 * warps[1])):
+    if warps is not None and (warps[0] % 4 or roles not in ("auto", 0, warps[0] // 4 * warps[1])):
         return []
     if warps is not None:
         return [(warps[0] // 4, warps[1])]
-    wanted = (roles,) if isinstance(roles, int) else CONSUMERS
+    wanted = (roles,) if isinstance(roles, int) and roles else CONSUMERS
     # Narrow instructions read A once more for each: N is cut where nothing else fits.
     return [
         (groups // columns, columns)

@@ -41,11 +41,11 @@ def test_a_tile_of_128_by_256_takes_two_warpgroups_and_one_to_copy():
 @pytest.mark.parametrize(
     ("m", "n", "groups", "registers"),
     [
-        (64, 128, 1, 0),  # keeps what it has
+        (64, 128, 1, 240),
         (128, 128, 2, 232),
         (192, 192, 3, 160),
         (256, 128, 2, 232),
-        (64, 256, 1, 0),
+        (64, 256, 1, 240),
         (256, 192, 2, 232),
     ],
 )
@@ -55,11 +55,10 @@ def test_registers_are_those_of_the_launch(m, n, groups, registers):
     assert (consumer.threads, consumer.registers) == (128 * groups, registers)
     # PTX ISA, setmaxnreg: the pool is what the CTA got at launch, a multiple of 8 for each thread.
     launched = min(255, 65536 // plan.threads) // 8 * 8
-    if registers:
-        used = consumer.threads * consumer.registers + producer.threads * producer.registers
-        assert used <= plan.threads * launched
+    used = consumer.threads * consumer.registers + producer.threads * producer.registers
+    assert used <= plan.threads * launched
     rows, columns = plan.matmuls[0].warp_tile
-    assert rows * columns // 32 < (registers or launched)
+    assert rows * columns // 32 < registers
 
 
 def test_roles_and_channels_survive_json_and_are_explained():
@@ -156,6 +155,15 @@ def test_where_a_copy_is_no_box_threads_make_all_of_them():
     assert plan.matmuls[0].in_flight == 0
     with pytest.raises(PlanError, match="cannot copy 'A_shared' by tma: it is crooked"):
         choose(info, H100, Request(instruction="wgmma", mechanism="tma"))
+
+
+def test_without_roles_every_warp_copies():
+    plan = planned(request=Request(instruction="wgmma", roles=0))
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+    assert "a role of its own must issue it" in plan.copies[0].reason
+    assert (plan.roles, plan.threads) == ((), 256)
+    with pytest.raises(PlanError, match="by tma: a role of its own must issue it"):
+        planned(request=Request(instruction="wgmma", roles=0, mechanism="tma"))
 
 
 def test_another_gpu_has_neither():
