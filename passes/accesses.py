@@ -42,6 +42,11 @@ _MATRIX_STORES: Final = (
 _MATRIX_ROW_BYTES: Final = 16
 """What one lane's address of an ldmatrix stands for."""
 
+_MBARRIERS: Final = ("tirx.ptx.mbarrier_", "tirx.cuda.mbarrier_")
+"""What works on an mbarrier, which orders itself."""
+
+_WGMMA: Final = "tirx.ptx.wgmma_"
+
 _CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
 _ATOMICS: Final = ("tirx.atomic_add", "tirx.cuda.atomic_add", "tirx.cuda.atomic_cas")
 
@@ -151,6 +156,13 @@ def _call(
     call: Any, found: list[Access], visit: Callable[[Any], None], prover: sym.Analyzer
 ) -> WalkResult | None:
     name = op_name(call)
+    if name.startswith(_MBARRIERS):
+        return WalkResult.SKIP
+    if name == "tirx.address_of" and _pointer(call) is None:
+        return None  # of no element, as of a tensor map
+    if name.startswith(_WGMMA):
+        found.extend(_described(call))
+        return WalkResult.SKIP
     if name in ("tirx.address_of", "tirx.tvm_access_ptr", "tirx.buffer_data"):
         _pointers([call], _OPAQUE, found, visit, prover)
         return WalkResult.SKIP
@@ -163,6 +175,18 @@ def _call(
         return None
     _pointers(call.args, use, found, visit, prover)
     return WalkResult.SKIP
+
+
+def _described(call: Any) -> list[Access]:
+    """What a wgmma reads through the descriptors that are encoded in its operands."""
+    loads: list[Any] = []
+    for arg in call.args:
+        ir.walk(arg, ir.TensorLoad, loads.append)
+    return [
+        Access(load.source, "read", (load.indices[0], *[None] * (len(load.indices) - 1)), own=False)
+        for load in loads
+        if is_shared(load.source)
+    ]
 
 
 _FRAGMENT_SHAPES: Final = {

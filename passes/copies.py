@@ -59,7 +59,8 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
 
     LoweringError names a copy that its mechanism cannot make.
     """
-    copies = {copy.op: copy for copy in plan.copies if copy.mechanism != "direct"}
+    done = ("direct", "tma")  # nothing to do, and done where tiles were mapped
+    copies = {copy.op: copy for copy in plan.copies if copy.mechanism not in done}
     streamed = _streamed(plan) - set(copies)
     staged = {name for name, copy in copies.items() if copy.mechanism == "register"}
     if not copies and not streamed:

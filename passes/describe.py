@@ -27,6 +27,7 @@ from .ir import (
 )
 from .kernels import bodies, thread_tag
 from .patterns import Copy, Matmul, masked_load
+from .tma import box_obstacle
 
 
 def copy_info(name: str, copy: Copy, read: frozenset[Buffer]) -> CopyInfo:
@@ -44,6 +45,7 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer]) -> CopyInfo:
         aligned=copy.aligned(),
         masked=bool(copy.mask),
         bound=False,
+        no_tma=box_obstacle(copy),
         note=str(copy.nest.annotations.get(NOTE, "")),
         no_cp_async=_unread(copy.dst, read),
     )

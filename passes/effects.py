@@ -9,6 +9,7 @@ pointers) is a *fence*: nothing moves across it.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -40,6 +41,15 @@ _POINTER_ROLES: Final[dict[str, dict[int, str]]] = {
     "tirx.tvm_fill_fragment": {0: WRITE},
     "tirx.tvm_store_matrix_sync": {0: READ, 5: WRITE},
 }
+_WGMMA_ORDER: Final = ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group")
+"""What orders the asynchronous instructions of the op that it stands in."""
+
+_BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
+"""Copies by tensor map. The map hides the source; a barrier counts the bytes."""
+
+_KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
+"""Flags of a call that say no more than which of its operands are predicates."""
+
 _MMA_CALLS: Final = ("tirx.ptx_legacy.mma", "tirx.tvm_mma_sync")
 # PTX memory instructions whose address operands are one-directional; in operand order.
 _ADDRESS_ROLES: Final[dict[str, tuple[str, ...]]] = {
@@ -86,8 +96,8 @@ class Effects:
 
     ``locals``: variables that it defines, with their inclusive bounds when constant. ``allocated``:
     buffers that it allocates itself. ``aliased``: buffers whose pointer it renames. ``is_async``:
-    it issues cp.async. ``is_mma``: it issues matrix instructions. ``is_move``: every value stored
-    is a loaded value, possibly masked or cast.
+    it issues cp.async or bulk copies. ``is_mma``: it issues matrix instructions. ``is_move``: every
+    value stored is a loaded value, possibly masked or cast.
     """
 
     accesses: list[Access] = field(default_factory=list)
@@ -158,6 +168,7 @@ class _Collector:
         self.result = Effects()
         self.signatures: list[dict[Buffer, tuple[str, Any]]] = []
         self.guards: list[Expr] = []
+        self.descriptors = False
         self.callbacks = [
             (tirx.For, self._for),
             (SBlockRealize, self._realize),
@@ -260,7 +271,7 @@ class _Collector:
     def _call(self, node: Any, visitor: Any) -> None:
         name = _called(node)
         if name in _POINTERS:
-            self._pointer(node, None, visitor)
+            self._pointer(node, READ if self.descriptors else None, visitor)
         elif name in (*_TRANSPARENT, *_EXCHANGES) or (name and _is_pure(node.op)):
             visitor.default_visit(node)
         elif name in _POINTER_ROLES:
@@ -273,11 +284,17 @@ class _Collector:
 
     def _ptx(self, entry: Any, node: Any, visitor: Any) -> None:
         tokens = [a.value for a in node.args[len(node.args) - len(entry.slots) - 1 : -1]]
-        if node.args[-1].value:
+        if not _KEEPS_POSITIONS.fullmatch(str(node.args[-1].value)):
             self._unknown(node, visitor)  # predicated or sunk operands: positions shift
             return
         self.result.is_mma |= entry.family in ("mma", "wgmma")
+        if entry.name in _WGMMA_ORDER:
+            return
         self.result.is_move &= entry.family in ("cp", "ld", "st", "ldmatrix", "stmatrix", "mov")
+        if entry.name.startswith(_BULK_LOADS):
+            self.result.is_async = True
+            self._pointer(node.args[0], WRITE, visitor)
+            return
         roles: dict[int, str] = {}
         is_copy = entry.name.startswith(("cp_async_ca", "cp_async_cg"))
         directions = (WRITE, READ) if is_copy else _ADDRESS_ROLES.get(entry.family, ())
@@ -295,7 +312,9 @@ class _Collector:
             self._unknown(node, visitor)
             return
         self.result.is_async |= is_copy
+        self.descriptors = entry.family == "wgmma"  # what they point to is read
         self._operands(node.args, roles, visitor)
+        self.descriptors = False
 
     def _operands(self, args: Any, roles: dict[int, str], visitor: Any) -> None:
         """Inputs first, so that an accumulator is read before it is written."""

@@ -146,6 +146,7 @@ class _Expansion:
         self.groups = commit_points(ordered, {op.name for op in self.ops if op.is_async})
         self.waits = wait_counts(ordered, self.groups, plan)
         self.emitted: set[str] = set()
+        self.by_proxy = any(_is_wgmma(body) for _, body in form.ops)
 
     def emit(self) -> Stmt:
         """The expanded loop, in a block that allocates its rings."""
@@ -301,7 +302,8 @@ class _Expansion:
         if op.body is None:
             call = tirx.Evaluate(T.ptx.cp.async_.wait_group(self.waits[op.name]))
             origin = _origin(op.plan, phase, str(at), self._awaited(op.name, at))
-            return with_origin(origin, op_stmt(op.name, call))
+            waited = with_origin(origin, op_stmt(op.name, call))
+            return seq(waited, self._proxy_fence(origin)) if self.by_proxy else waited
         slots: dict[Buffer, tuple[Ring, Expr]] = {}
         places: list[Place] = []
         for name, ring in op.rings:
@@ -316,6 +318,11 @@ class _Expansion:
         self.emitted.add(op.name)
         stmt = instantiate(op.body, {self.form.var: value}, fresh, slots)
         return with_origin(_origin(op.plan, phase, str(source), places), stmt)
+
+    def _proxy_fence(self, origin: Origin) -> Stmt:
+        """What a thread has copied, shown to wgmma (PTX ISA, async proxy) before the barrier."""
+        fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
+        return with_origin(replace(origin, op=f"{origin.op}.fence", kind="fence"), fence)
 
     def _awaited(self, wait: str, at: Iteration) -> list[Place]:
         """The slots that the copies of iteration ``at`` fill and ``wait`` waits for."""
@@ -430,6 +437,17 @@ def _buffers(stmt: Stmt) -> set[Buffer]:
     found: set[Buffer] = set()
     walk(stmt, Var, lambda var: found.add(var) if is_buffer_var(var) else None)
     return found
+
+
+def _is_wgmma(stmt: Stmt) -> bool:
+    found: list[Any] = []
+
+    def visit(call: Any) -> None:
+        if str(getattr(call.op, "name", "")).startswith("tirx.ptx.wgmma_"):
+            found.append(call)
+
+    walk(stmt, Call, visit)
+    return bool(found)
 
 
 def _is_async(stmt: Stmt) -> bool:

@@ -39,7 +39,7 @@ from .ir import (
     uses,
     vectorized,
 )
-from .layouts import Swizzle
+from .layouts import Panels, Swizzle
 from .patterns import Nest, is_zero, strip_cast
 from .spread import VECTOR_BYTES, is_contiguous, unproven_all
 
@@ -124,7 +124,7 @@ class Mapped:
     """
 
     fragment: Fragment
-    layouts: dict[Buffer, Swizzle]
+    layouts: Mapping[Buffer, Swizzle | Panels]
     ops: tuple[Stmt, ...]
     buffers: tuple[Buffer, ...]
 

@@ -22,6 +22,8 @@ from tvm.ir import Range
 from ..cost.copies import PADDED
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan
+from .channels import full_barrier
+from .clusters import Cluster, check_loops, find_cluster, in_clusters
 from .copies import copy_width
 from .fragments import Fragment, rewrite
 from .ir import (
@@ -32,6 +34,7 @@ from .ir import (
     Stmt,
     TensorLoad,
     Var,
+    block,
     const_int,
     is_shared,
     op_name,
@@ -41,11 +44,14 @@ from .ir import (
     thread_loop,
     walk,
 )
-from .layouts import ROW_MAJOR, Swizzle
+from .kernels import map_statement, on_host
+from .layouts import ROW_MAJOR, Panels, Swizzle
 from .mma_sync import map_mma
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .simt import map_simt
 from .spread import Threads, spread
+from .tma import TensorMap, can_share, load_boxes, tensor_map
+from .wgmma import map_wgmma
 
 
 @dataclass
@@ -55,9 +61,12 @@ class _Scope:
     plan: KernelPlan
     threads: Threads
     fragments: dict[Buffer, Fragment] = field(default_factory=dict)
-    layouts: dict[Buffer, Swizzle] = field(default_factory=dict)
+    layouts: dict[Buffer, Swizzle | Panels] = field(default_factory=dict)
+    cluster: Cluster | None = None
+    shared: list[str] = field(default_factory=list)
+    maps: list[TensorMap] = field(default_factory=list)
+    barriers: dict[str, Buffer] = field(default_factory=dict)
     matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
-    locals: dict[Buffer, Buffer] = field(default_factory=dict)
 
 
 def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
@@ -71,16 +80,28 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
     if not kernel.ops:
         return func
     _check_mapped(kernel, plan)
-    count = plan.threads
+    count = plan.mapped_threads
     var = Var("threadIdx_x", "int32")
     analyzer = sym.Analyzer()
     analyzer.bind(var, Range(0, count))
     scope = _Scope(plan, Threads(var, count, analyzer))
+    scope.barriers = {channel.full: full_barrier(channel) for channel in plan.channels}
+    scope.cluster = find_cluster(func.body, plan.cluster)
     _bind_ranges(func.body, analyzer)
     _map_matmuls(kernel, scope)
-    body = _under_grid(
-        func.body, lambda inner: thread_loop(var, count, "threadIdx.x", inner), scope
-    )
+
+    def bind(inner: Stmt) -> Stmt:
+        barriers = list(scope.barriers.values())
+        return thread_loop(
+            var, plan.threads, "threadIdx.x", block("", inner, barriers) if barriers else inner
+        )
+
+    body = _under_grid(func.body, bind, scope)
+    if scope.cluster is not None:
+        body = _clustered(body, scope.cluster, scope.shared)
+    if scope.maps:
+        host = [stmt for tensor in scope.maps for stmt in tensor.encode]
+        body = on_host(host, body)
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
@@ -119,6 +140,8 @@ def _map_matmuls(kernel: Any, scope: _Scope) -> None:
         )
         if op.instruction == "simt":
             mapped = map_simt(matmul, op, scope.threads, plain, padded)
+        elif op.instruction.startswith("wgmma"):
+            mapped = map_wgmma(matmul, op, scope.threads, waits=not scope.plan.roles)
         else:
             mapped = map_mma(matmul, op, scope.threads, plain)
         scope.fragments[matmul.acc] = mapped.fragment
@@ -181,7 +204,40 @@ def _map_op(name: str, stmt: Stmt, scope: _Scope) -> Stmt:
     if nest is None:
         return op_stmt(name, _map(stmt, scope))
     copy_plan = next((copy for copy in scope.plan.copies if copy.op == name), None)
+    if copy_plan is not None and copy_plan.mechanism == "tma":
+        return op_stmt(name, _boxes(nest, copy_plan, scope))
     return op_stmt(name, _map_nest(nest, copy_plan, scope))
+
+
+def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
+    """A copy by the tensor memory accelerator, as its one thread issues it."""
+    copy = as_copy(nest)
+    panels = scope.layouts.get(nest.store.buffer)
+    channel = next((c for c in scope.plan.channels if plan.dst in c.rings), None)
+    why = "no wgmma reads it" if not isinstance(panels, Panels) else ""
+    if copy is None or channel is None or why:
+        why = why or ("it is no copy of a box" if copy is None else "it has no channel")
+        raise LoweringError(f"cannot copy '{plan.op}' by tma: {why}")
+    assert isinstance(panels, Panels)
+    cluster = scope.cluster
+    if cluster is not None and not can_share(copy, panels, cluster):
+        cluster = None
+    if cluster is not None:
+        scope.shared.append(plan.op)
+    tensor = tensor_map(copy, panels, 1 if cluster is None else cluster.size)
+    scope.maps.append(tensor)
+    barrier = scope.barriers[channel.full]
+    return load_boxes(copy, panels, tensor, barrier, scope.threads.analyzer, cluster)
+
+
+def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:
+    """``body`` launched in clusters, whose CTAs share some copy and make the same steps."""
+    if not shared:
+        raise LoweringError(
+            f"cannot make clusters of {cluster.size} CTAs: no tile is the same for neighbours"
+        )
+    check_loops(body, cluster)
+    return map_statement(body, "blockIdx.x", lambda loop: in_clusters(loop, cluster))
 
 
 def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:

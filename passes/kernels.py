@@ -22,6 +22,21 @@ def map_kernels(func: Any, rewrite: Callable[[Any], Any]) -> Any:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
+def map_statement(stmt: Any, tag: str, rewrite: Callable[[Any], Any]) -> Any:
+    """``stmt`` with the outermost statements that bind the thread axis ``tag`` rewritten."""
+    if thread_tag(stmt) == tag:
+        return rewrite(stmt)
+    inner = bodies(stmt)
+    return with_bodies(stmt, [map_statement(part, tag, rewrite) for part in inner])
+
+
+def on_host(stmts: Sequence[Any], body: Any) -> Any:
+    """``body`` of a function with ``stmts`` before its kernels, which they are in scope of."""
+    if isinstance(body, ir.SBlockRealize):
+        return with_block(body, body=ir.seq(*stmts, body.block.body))
+    return ir.seq(*stmts, body)
+
+
 def has_kernel(func: Any) -> bool:
     """Whether anything in ``func`` is bound to the GPU."""
     found: list[Any] = []

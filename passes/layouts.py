@@ -11,6 +11,7 @@ for each row.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -77,6 +78,54 @@ class Swizzle:
 
 
 ROW_MAJOR: Final = Swizzle()
+
+ATOM_BYTES: Final = 1024
+"""Eight rows of 128 bytes: what a swizzle of the tensor memory accelerator starts at."""
+
+
+@dataclass(frozen=True, slots=True)
+class Panels:
+    """A tile cut into ``count`` panels of ``rows`` rows of ``span`` bytes, each swizzled by row.
+
+    ``held``: the buffer ``[panel, row, column]`` that takes the tile's place; ``columns``: elements
+    in a row of a panel. This is what boxes of the tensor memory accelerator fill and wgmma reads.
+    """
+
+    held: Buffer
+    span: int
+    count: int
+    rows: int
+    columns: int
+
+    @staticmethod
+    def of(tile: Buffer, span: int) -> Panels:
+        """The panels of ``tile``, whose rows are multiples of ``span`` bytes."""
+        *outer, row = (const_int(extent) or 0 for extent in tile.shape)
+        columns = span // dtype_bytes(tile.dtype)
+        count, rows = row // columns, math.prod(outer)
+        shape = [count, rows, columns]
+        held = buffer(shape, str(tile.dtype), str(tile.name), str(tile.scope()), ATOM_BYTES)
+        return Panels(held, span, count, rows, columns)
+
+    @property
+    def moves(self) -> bool:
+        """Whether any element lies elsewhere than in the tile as declared."""
+        return True
+
+    def held_in(self, buf: Buffer) -> Buffer:
+        """The buffer that holds the tile."""
+        return self.held
+
+    def place(self, buf: Buffer, indices: Sequence[Expr], analyzer: Any) -> list[Expr]:
+        """The indices at which element ``indices`` of the tile ``buf`` is stored."""
+        row: Expr = i32(0)
+        for index, stride in zip(indices[:-1], strides(buf)[:-1]):
+            row = row + index * tirx.floordiv(stride, buf.shape[-1])
+        row = analyzer.simplify(row)
+        panel = analyzer.simplify(tirx.floordiv(indices[-1], self.columns))
+        within = analyzer.simplify(tirx.floormod(indices[-1], self.columns))
+        chunk = CHUNK_BYTES // dtype_bytes(buf.dtype)
+        return [panel, row, by_row(self.span).column(row, within, chunk, analyzer)]
 
 
 def by_padding(buf: Buffer) -> Swizzle | None:

@@ -13,7 +13,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.support import nvcc
 
-from ..cost.choose import choose, unpipelined
+from ..cost.choose import choose, unpipelined, uses_wgmma
 from ..errors import PlanError, TargetError
 from ..kernel import KernelInfo
 from ..machine import Machine, machine_for
@@ -30,6 +30,7 @@ from .modulo import schedule_loop
 from .modulo_verify import verify
 from .op_form import op_loops, thread_extents
 from .recognise import recognise
+from .roles import specialise, with_roles
 from .smem import DEFAULT_BUDGET, place
 from .steps import Steps
 from .sync import synchronise
@@ -83,6 +84,10 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         return _finish(steps, plan, target, DEFAULT_BUDGET)
     kernel = steps.run("Recognise", recognise)
     plan = request.plan or choose(kernel.info, machine, request)
+    if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
+        raise TargetError(
+            f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"
+        )
     plan = _with_legal_copies(steps.func, plan)
     recognised = steps.func
     while True:
@@ -131,6 +136,10 @@ def _schedule(
     steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan))
     steps.rewrite("LowerCopies", lambda func: lower_copies(func, plan))
     done = steps.run("Modulo", lambda func: (func, _scheduled(func, plan, machine)))
+    if isinstance(done, KernelPlan) and done.roles:
+        assigned = with_roles(done)
+        steps.rewrite("Specialise", lambda func: specialise(func, assigned, machine))
+        return assigned
     if isinstance(done, KernelPlan):
         steps.rewrite("Expand", lambda func: expand(func, done))
     return done

@@ -44,9 +44,13 @@ from .ir import (
 from .kernels import bodies, thread_extents, thread_tag, with_block, with_bodies
 from .normalise import distribute_condition, hoist_initialisation, inline_bindings
 from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest
+from .tile_loops import trim_tile_loops
 from .uniform import Uniformity
 
 DEPTH: Final = "pipeliner.depth"
+MANY: Final = 1 << 30
+"""Iterations that say nothing about how many there are."""
+
 ANNOTATED: Final = "software_pipeline_"
 
 
@@ -66,7 +70,7 @@ class Kernel:
 def recognise(func: Any) -> tuple[Any, Kernel]:
     """``func`` with its candidate loops in op form, and what they hold."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
-    hoisted = hoist_initialisation(func.body)
+    hoisted = hoist_initialisation(trim_tile_loops(func.body))
     found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted), _read(hoisted))
     body = found.visit(hoisted, Context())
     axes = [str(tag) for tag in found.thread_tags]
@@ -224,6 +228,14 @@ class _Finder:
         self.names[hint] = count + 1
         return hint if not count else self._unique(f"{hint}_{count}")
 
+    def _most(self, extent: Any) -> int | None:
+        """The extent of a loop around a candidate, or the most that it can be, when known."""
+        known = const_int(extent)
+        if known is not None:
+            return known
+        most = int(self.ranges.const_int_bound(extent).max_value)
+        return most if most < MANY else None
+
     def _loop_info(
         self,
         loop: Any,
@@ -234,7 +246,7 @@ class _Finder:
         depth, trip = loop.annotations.get(DEPTH), const_int(loop.extent)
         outer: int | None = 1
         for around in context.loops:
-            extent = const_int(around.extent)
+            extent = self._most(around.extent)
             outer = None if outer is None or extent is None else outer * extent
         return LoopInfo(
             name=self._unique(_name(loop)),

@@ -20,6 +20,7 @@ from tvm import tirx
 from ..errors import LoweringError, PlanError
 from ..plan import SmemBuffer, SmemPlan
 from . import ir
+from .channels import ROLES_ATTR
 from .kernels import bodies, map_kernels, thread_tag
 from .vthreads import is_virtual, private_to
 
@@ -115,6 +116,8 @@ class _Lifetimes:
             self._visit(body, loops, vthreads)
         if isinstance(stmt, tirx.For | tirx.While) and tag is None:
             self._extend(loops, start)
+        if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ROLES_ATTR:
+            self._run_at_once(start)
 
     def _use(self, node: Any, loops: tuple[Any, ...]) -> None:
         self._clock += 1
@@ -126,6 +129,12 @@ class _Lifetimes:
                 life.end = self._clock
 
         ir.walk(node, ir.Var, used)
+
+    def _run_at_once(self, start: int) -> None:
+        """Roles run side by side: what one of them used since ``start`` lives throughout."""
+        for life in self._by_buffer.values():
+            if life.end > start:
+                life.start, life.end = min(life.start, start + 1), self._clock
 
     def _extend(self, loops: tuple[Any, ...], start: int) -> None:
         """A loop that ends now keeps what it used alive throughout, if allocated outside it."""

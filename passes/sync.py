@@ -34,6 +34,7 @@ from ..errors import InternalError, LoweringError
 from ..plan import SmemBuffer, SmemPlan, SyncPlan
 from . import ir, ordering
 from .accesses import Access, accesses, event, whole
+from .channels import ROLES_ATTR
 from .conflicts import Conflicts
 from .kernels import bodies, map_kernels, thread_extents, thread_tag
 from .ordering import EXACT_ITERATIONS, Item, Kind, Lanes, Node, Path, Pending, State
@@ -69,6 +70,20 @@ def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]
         waits=tuple(wait for plan in plans for wait in plan.waits),
         reasons=tuple(reason for plan in plans for reason in plan.reasons),
     )
+
+
+def _roles(stmt: Any, op: str) -> Node:
+    """The branches of roles as one leaf: channels order what passes between them.
+
+    No barrier of the CTA may stand in there, so there must be nothing else to order.
+    """
+    ordered = str(stmt.value.value).split(",")
+    for access in accesses(stmt.body):
+        if str(access.buffer.name) not in ordered:
+            raise LoweringError(
+                f"cannot order '{access.buffer.name}' between roles: it has no channel"
+            )
+    return Node("leaf", stmt, op=op)
 
 
 class _Synchroniser:
@@ -122,6 +137,8 @@ class _Synchroniser:
             if ir.const_int(stmt.predicate) == 1:
                 return ordering.pruned(self._wrap(stmt, lanes, op))
             return self._guarded("branch", stmt, stmt.predicate, lanes, op)
+        if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ROLES_ATTR:
+            return _roles(stmt, op)
         if isinstance(stmt, tirx.AttrStmt):
             name = ir.op_name(stmt)
             node = ordering.pruned(self._wrap(stmt, lanes, name or op))

@@ -6,12 +6,13 @@ from dataclasses import fields
 from typing import Any, Literal
 
 from .compiled import Kernel, as_module, only_function, plan_of
+from .cost.choose import uses_wgmma
 from .errors import PlanError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
 from .plan import Epilogue, KernelPlan, Mechanism
-from .request import Depth, Request, Tile
-from .targets import cuda_target
+from .request import Cluster, Depth, Instruction, Request, Roles, Tile
+from .targets import accelerated, cuda_target
 
 
 def pipeline(
@@ -20,10 +21,12 @@ def pipeline(
     *,
     depth: Depth = "auto",
     mechanism: Literal["auto"] | Mechanism = "auto",
-    instruction: Literal["auto", "simt", "mma"] = "auto",
+    instruction: Instruction = "auto",
     epilogue: Literal["auto"] | Epilogue = "auto",
     warps: Tile | None = None,
     thread_tile: Tile | None = None,
+    roles: Roles = "auto",
+    cluster: Cluster = "auto",
     plan: KernelPlan | None = None,
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
@@ -39,14 +42,18 @@ def pipeline(
     depth
         Slots of every ring, or slots by buffer name. 1: nothing overlaps.
     mechanism
-        How tiles move to shared memory: ``cp_async``, ``register`` or ``direct``.
+        How tiles move to shared memory: ``tma``, ``cp_async``, ``register`` or ``direct``.
     instruction
-        What unbound matmul tiles become: ``simt`` or ``mma``.
+        What unbound matmul tiles become: ``simt``, ``mma`` or ``wgmma`` (sm_90a, which an H100 is).
     epilogue
         ``rolled`` keeps one copy of the compute and guards the loads, ``clamped`` repeats the
         last tile instead of a guard, ``peeled`` copies the compute.
     warps, thread_tile
         Warps along (M, N); rows and columns of a tile that one SIMT thread owns.
+    roles
+        Warpgroups that compute by wgmma beside a warp that copies; 0: every warp does the same.
+    cluster
+        Neighbouring CTAs of which each copies a part of what all need, by TMA.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
 
@@ -63,6 +70,8 @@ def pipeline(
         epilogue=epilogue,
         warps=warps,
         thread_tile=thread_tile,
+        roles=roles,
+        cluster=cluster,
         plan=plan,
     )
     return pipeline_with(func, target, request)
@@ -76,12 +85,13 @@ def pipeline_with(func: Any, target: Any, request: Request) -> Any:
             name = function.attrs["global_symbol"]
             raise PlanError(f"cannot pipeline '{name}' again: it carries a plan; give the original")
         return function
-    if target is None:
-        target = function.attrs.get("target")
-    elif "target" in function.attrs:
-        function = function.with_attr("target", cuda_target(target))
+    chosen = cuda_target(function.attrs.get("target") if target is None else target)
+    if _needs_wgmma(request):
+        chosen = accelerated(chosen)
+    if "target" in function.attrs and not chosen.same_as(function.attrs["target"]):
+        function = function.with_attr("target", chosen)
     options = {field.name: getattr(request, field.name) for field in fields(request)}
-    with cuda_target(target):
+    with chosen:
         return only_function(SoftwarePipeline(**options)(as_module(function)))
 
 
@@ -98,11 +108,22 @@ def build(func: Any, target: Any = None, **options: Any) -> Kernel:
         raise TypeError(f"cannot apply {', '.join(options)}: the function is pipelined already")
     if target is None:
         target = function.attrs.get("target") or plan_of(function).target
-    return Kernel(as_module(function), cuda_target(target), original=original)
+    return Kernel(as_module(function), _compiled_for(function, target), original=original)
 
 
 def build_with(func: Any, target: Any, request: Request) -> Kernel:
     """``build`` with its options as one value; ``target`` is given."""
     original = only_function(as_module(func))
     function = pipeline_with(original, target, request)
-    return Kernel(as_module(function), cuda_target(target), original=original)
+    return Kernel(as_module(function), _compiled_for(function, target), original=original)
+
+
+def _needs_wgmma(request: Request) -> bool:
+    planned = request.plan is not None and uses_wgmma(request.plan.matmuls)
+    return planned or request.instruction == "wgmma"
+
+
+def _compiled_for(function: Any, target: Any) -> Any:
+    """The target that a pipelined function is compiled for."""
+    chosen = cuda_target(target)
+    return accelerated(chosen) if uses_wgmma(plan_of(function).matmuls) else chosen

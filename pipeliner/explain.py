@@ -23,6 +23,7 @@ def explain(plan: KernelPlan) -> str:
         _header(plan),
         *(_matmul(matmul) for matmul in plan.matmuls),
         _copies(plan.copies),
+        _roles(plan),
         *(_loop(loop) for loop in plan.loops if loop.pipelined),
         _smem(plan.smem),
         _sync(plan.sync),
@@ -61,6 +62,31 @@ def _copies(copies: tuple[CopyPlan, ...]) -> list[str]:
     for copy, line in zip(copies, _table(rows), strict=True):
         lines.append(f"  {line}")
         lines.extend(_reasons((copy.reason,), indent=6))
+    return lines
+
+
+def _roles(plan: KernelPlan) -> list[str]:
+    """Who does what, and what passes between them."""
+    if not plan.roles:
+        return []
+    lines = ["roles"]
+    for role in plan.roles:
+        last = role.first + role.threads - 1
+        owned = f", {role.registers} registers each" if role.registers else ""
+        ops = ", ".join(role.ops)
+        lines += _wrapped(f"{role.name}: threads {role.first}-{last}{owned}: {ops}", indent=2)
+        lines += _reasons((role.reason,), indent=6)
+    if plan.cluster > 1:
+        lines.append(f"  clusters of {plan.cluster} CTAs: each copies a part of what all need")
+    for channel in plan.channels:
+        slots = f"{_count(channel.depth, 'slot')} of {', '.join(channel.rings)}"
+        lines += _wrapped(
+            f"channel {channel.full}/{channel.empty}: {channel.producer} -> {channel.consumer}, "
+            f"{slots}; {channel.bytes} bytes fill one, "
+            f"{_count(channel.releases, 'arrival')} give it back",
+            indent=2,
+        )
+        lines += _reasons((channel.reason,), indent=6)
     return lines
 
 

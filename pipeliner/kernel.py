@@ -24,7 +24,8 @@ class CopyInfo:
     the box when moving along the source's contiguous dimension (1: nothing known). ``masked``:
     reads outside the source are replaced by zero. ``bound``: the user distributed it over threads.
     ``no_cp_async``, ``no_register``: why that mechanism cannot make it as it is distributed, or
-    empty. ``note``: what the schedule says of it.
+    empty. ``no_tma``: why its box is none for the tensor memory accelerator, beyond what the other
+    fields tell, or empty. ``note``: what the schedule says of it.
     """
 
     op: str
@@ -41,6 +42,7 @@ class CopyInfo:
     bound: bool
     no_cp_async: str = ""
     no_register: str = ""
+    no_tma: str = ""
     note: str = ""
 
     @property
@@ -98,7 +100,7 @@ class LoopInfo:
 
     ``trip``: iterations when constant. ``rings``: buffers of the body that may be versioned, with
     scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``:
-    how often the loop is entered per CTA (persistent tiles), when known.
+    how often the loop is entered per CTA at most (persistent tiles), when known.
     """
 
     name: str

@@ -34,7 +34,7 @@ WARP: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class MmaRate:
-    """One ``mma.sync`` instruction: its shape and what it costs.
+    """One ``mma.sync`` or ``wgmma`` instruction: its shape and what it costs.
 
     ``dtype``: type of the operands. ``ops_per_cycle``: multiplications and additions that one SM
     sustains in a cycle. ``latency``: cycles until a dependent mma may start.
@@ -89,6 +89,7 @@ class Machine:
     global_latency: int
     barrier_cycles: int
     mmas: tuple[MmaRate, ...] = ()
+    wgmmas: tuple[MmaRate, ...] = ()
 
     @property
     def capability(self) -> int:
@@ -101,6 +102,11 @@ class Machine:
         return self.capability >= 80
 
     @property
+    def has_tma(self) -> bool:
+        """Whether it has a tensor memory accelerator (PTX ISA: cp.async.bulk needs sm_90)."""
+        return self.capability >= 90
+
+    @property
     def dram_bytes_per_cycle(self) -> float:
         """One SM's share of the memory bandwidth, in bytes a cycle."""
         return self.dram_bytes_per_second / (self.clock_ghz * 1e9) / self.sms
@@ -108,6 +114,14 @@ class Machine:
     def mma(self, dtype: str) -> MmaRate | None:
         """The tensor core instruction for operands of ``dtype``, or None."""
         return next((rate for rate in self.mmas if rate.dtype == dtype), None)
+
+    def wgmma(self, dtype: str) -> MmaRate | None:
+        """The widest warpgroup instruction for operands of ``dtype``, or None."""
+        return next((rate for rate in self.wgmmas if rate.dtype == dtype), None)
+
+    def rate(self, instruction: str, dtype: str) -> MmaRate | None:
+        """What an instruction such as ``wgmma.m64n256k16.f16.f32`` of a plan costs."""
+        return self.wgmma(dtype) if instruction.startswith("wgmma") else self.mma(dtype)
 
     def cycles_to_us(self, cycles: float) -> float:
         """Microseconds that ``cycles`` take."""
@@ -121,6 +135,21 @@ def _tensor_cores(fp16_ops: int, latency: int) -> tuple[MmaRate, ...]:
         MmaRate("bfloat16", (16, 8, 16), fp16_ops, latency),
         MmaRate("tfloat32", (16, 8, 8), fp16_ops // 2, latency),
         MmaRate("int8", (16, 8, 32), fp16_ops * 2, latency),
+    )
+
+
+def _warpgroup_cores(fp16_ops: int) -> tuple[MmaRate, ...]:
+    """Warpgroup instructions of N = 256, from the fp16 rate (PTX ISA: K is 32 bytes).
+
+    Its latency is that of 64 x 256 x 16: as long as the instruction keeps the tensor cores busy.
+    """
+    latency = 2 * 64 * 256 * 16 // fp16_ops
+    return (
+        MmaRate("float16", (64, 256, 16), fp16_ops, latency),
+        MmaRate("bfloat16", (64, 256, 16), fp16_ops, latency),
+        MmaRate("int8", (64, 256, 32), fp16_ops * 2, latency),
+        MmaRate("float8_e4m3fn", (64, 256, 32), fp16_ops * 2, latency),
+        MmaRate("float8_e5m2", (64, 256, 32), fp16_ops * 2, latency),
     )
 
 
@@ -185,6 +214,7 @@ H100: Final = Machine(
     barrier_cycles=30,  # as A100
     # mma.sync reaches 63 % of the 4096 operations a cycle that wgmma reaches [Luo].
     mmas=_tensor_cores(2580, 33),
+    wgmmas=_warpgroup_cores(4096),  # [H100] 989 TFLOP/s over SMs and clock
 )
 
 T4: Final = Machine(

@@ -24,10 +24,16 @@ from .errors import PlanError
 PLAN_ATTR: Final = "pipeliner.plan"
 PLAN_VERSION: Final = 1
 
+PRODUCER: Final = "producer"
+"""The role that fills rings from global memory."""
+
+CONSUMER: Final = "consumer"
+"""The role that does everything else."""
+
 Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
 OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
-Mechanism = Literal["direct", "register", "cp_async"]
+Mechanism = Literal["direct", "register", "cp_async", "tma"]
 Epilogue = Literal["rolled", "clamped", "peeled"]
 
 
@@ -106,10 +112,12 @@ class CopyPlan:
 class MatmulPlan:
     """How one unbound matmul tile maps to threads.
 
-    ``instruction``: ``simt`` or the PTX shape and types, such as ``mma.m16n8k16.f16.f32``.
-    ``warps``: warps along (M, N). ``warp_tile``: rows and columns of C that one warp owns.
-    ``thread_tile``: rows and columns a SIMT thread owns ((0, 0) for mma). ``k_step``: K depth of
-    one fragment step; ``steps``: how many make up the tile.
+    ``instruction``: ``simt`` or the PTX shape and types, such as ``mma.m16n8k16.f16.f32`` or
+    ``wgmma.m64n256k16.f16.f32``. ``warps``: warps along (M, N); for wgmma four along M are a
+    warpgroup. ``warp_tile``: rows and columns of C that one warp owns. ``thread_tile``: rows and
+    columns a SIMT thread owns ((0, 0) for others). ``k_step``: K depth of one fragment step;
+    ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose arithmetic may
+    still run when the next one's starts (wgmma groups).
     """
 
     op: str
@@ -124,6 +132,44 @@ class MatmulPlan:
     thread_tile: tuple[int, int]
     k_step: int
     steps: int
+    reason: str = ""
+    in_flight: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RolePlan:
+    """What some of a CTA's threads do while others do something else.
+
+    ``first`` and ``threads``: the threads, whole warpgroups. ``registers``: of each thread, set by
+    setmaxnreg; 0: as compiled. ``ops``: what it carries out of the pipelined loops.
+    """
+
+    name: str
+    first: int
+    threads: int
+    registers: int
+    ops: tuple[str, ...]
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelPlan:
+    """How two roles pass the slots of rings to and fro: a pair of mbarriers for each slot.
+
+    ``full`` completes a phase when ``bytes`` have been copied into the slot, ``empty`` when
+    ``releases`` arrivals have given it back. ``rings``: the buffers that it covers; iteration ``i``
+    of the loop uses slot ``i % depth``, counted across tiles.
+    """
+
+    loop: str
+    full: str
+    empty: str
+    rings: tuple[str, ...]
+    depth: int
+    bytes: int
+    producer: str
+    consumer: str
+    releases: int
     reason: str = ""
 
 
@@ -201,7 +247,7 @@ class SyncPlan:
 
 @dataclass(frozen=True, slots=True)
 class KernelPlan:
-    """Every decision about one kernel."""
+    """Every decision about one kernel. ``cluster``: neighbouring CTAs that share what they copy."""
 
     kernel: str
     target: str
@@ -210,6 +256,9 @@ class KernelPlan:
     loops: tuple[LoopPlan, ...] = ()
     copies: tuple[CopyPlan, ...] = ()
     matmuls: tuple[MatmulPlan, ...] = ()
+    roles: tuple[RolePlan, ...] = ()
+    channels: tuple[ChannelPlan, ...] = ()
+    cluster: int = 1
     smem: SmemPlan = field(default_factory=SmemPlan)
     sync: SyncPlan = field(default_factory=SyncPlan)
     predicted_us: float = 0.0
@@ -219,6 +268,15 @@ class KernelPlan:
     def pipelined(self) -> bool:
         """Whether any loop of the kernel is pipelined."""
         return any(loop.pipelined for loop in self.loops)
+
+    @property
+    def mapped_threads(self) -> int:
+        """Threads that tiles are mapped to: those of the consumer where there are roles."""
+        return self.role(CONSUMER).threads if self.roles else self.threads
+
+    def role(self, name: str) -> RolePlan:
+        """The role called ``name``; PlanError names what exists."""
+        return _named(self.roles, name, "role", self.kernel)
 
     def loop(self, name: str) -> LoopPlan:
         """The loop called ``name``; PlanError names what exists."""

@@ -15,9 +15,13 @@ from .plan import Epilogue, KernelPlan, Mechanism
 
 Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
 Tile: TypeAlias = "tuple[int, int]"
+Roles: TypeAlias = "int | Literal['auto']"
+Cluster: TypeAlias = "int | Literal['auto']"
+Instruction: TypeAlias = "Literal['auto', 'simt', 'mma', 'wgmma']"
 
-MECHANISMS: Final = ("auto", "cp_async", "register", "direct")
-INSTRUCTIONS: Final = ("auto", "simt", "mma")
+MECHANISMS: Final = ("auto", "tma", "cp_async", "register", "direct")
+INSTRUCTIONS: Final = ("auto", "simt", "mma", "wgmma")
+CLUSTERS: Final = (1, 2, 4, 8)  # CUDA C++ Programming Guide: 8 CTAs on every GPU of sm_90
 EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 
 
@@ -29,16 +33,20 @@ class Request:
     ``instruction``: what unbound matmul tiles become. ``epilogue``: one guarded copy of the compute
     (``rolled``; ``clamped``: repeating the last tile instead of a guard) or one copy for each drain
     step (``peeled``). ``warps``: warps along (M, N);
-    ``thread_tile``: rows and columns that a SIMT thread owns. ``plan``: a finished plan to obey; it
-    is verified like any other.
+    ``thread_tile``: rows and columns that a SIMT thread owns. ``roles``: warpgroups that compute
+    beside one warp that copies; 0: every warp does the same. ``cluster``: neighbouring CTAs, each
+    of which copies a part of what all need. ``plan``: a finished plan to obey; it is verified like
+    any other.
     """
 
     depth: Depth = "auto"
     mechanism: Literal["auto"] | Mechanism = "auto"
-    instruction: Literal["auto", "simt", "mma"] = "auto"
+    instruction: Instruction = "auto"
     epilogue: Literal["auto"] | Epilogue = "auto"
     warps: Tile | None = None
     thread_tile: Tile | None = None
+    roles: Roles = "auto"
+    cluster: Cluster = "auto"
     plan: KernelPlan | None = None
 
     def __post_init__(self) -> None:
@@ -49,6 +57,8 @@ class Request:
         _check_choice("epilogue", self.epilogue, EPILOGUES)
         _check_pair("warps", self.warps)
         _check_pair("thread_tile", self.thread_tile)
+        _check_roles(self.roles)
+        _check_cluster(self.cluster)
 
     def depth_of(self, buffer: str) -> int | None:
         """Slots asked for ``buffer``, or None when the choice is free."""
@@ -73,6 +83,17 @@ def _check_slots(what: str, slots: object) -> None:
 def _check_choice(what: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
         raise PlanError(f"expected {what} to be one of {', '.join(choices)}, not {value!r}")
+
+
+def _check_roles(roles: object) -> None:
+    if roles != "auto" and (isinstance(roles, bool) or not isinstance(roles, int) or roles < 0):
+        raise PlanError(f"expected roles to be 'auto' or a number of warpgroups, not {roles!r}")
+
+
+def _check_cluster(cluster: object) -> None:
+    if cluster != "auto" and (type(cluster) is not int or cluster not in CLUSTERS):
+        sizes = ", ".join(map(str, CLUSTERS))
+        raise PlanError(f"expected cluster to be 'auto' or one of {sizes}, not {cluster!r}")
 
 
 def _check_pair(what: str, pair: object) -> None:

@@ -31,6 +31,15 @@ def cuda_target(spec: Any = None) -> Any:
     return Target({"kind": "cuda", "arch": arch})
 
 
+def accelerated(target: Any) -> Any:
+    """``target``, sm_90 as sm_90a: every GPU of sm_90 runs it, and only it has wgmma (PTX ISA)."""
+    from tvm.target import Target
+
+    if str(target.attrs.get("arch", "")) != "sm_90":
+        return target
+    return Target({"kind": "cuda", **dict(target.attrs), "arch": "sm_90a"})
+
+
 def gpu() -> Any | None:
     """The first CUDA device that TVM can use, or None."""
     import tvm

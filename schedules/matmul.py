@@ -2,7 +2,7 @@
 
     for blockIdx.z in lead:                  # batch, groups
       for blockIdx.x in tiles:               # grouped: neighbours share operands in the L2 cache
-        acc: local tile of BM x BN = 0
+        acc: local tile of BM x BN = 0       # in a loop over tiles, where the grid is persistent
         for step in steps x (K / BK):        # some channels of one kernel position
           A_shared = A[tile]                 # a plain box copy, zero outside A
           B_shared = B[tile]
@@ -49,17 +49,27 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     k_tile, k_in = sch.split(k, [None, tile.k])
     sch.reorder(*lead, i_tile, j_tile, *outer, k_tile, i_in, j_in, k_in)
     step = sch.fuse(*outer, k_tile) if outer else k_tile
+    # Tiles of a persistent grid become blocks before they are numbered, which hides from TVM that
+    # they do not overlap.
+    whole = matmul if tile.ctas is None else sch.blockize(i_in)
     if lead:
         sch.bind(sch.fuse(*lead) if len(lead) > 1 else lead[0], "blockIdx.z")
-    cta = _rasterise(sch, i_tile, j_tile, tile.group)
-    sch.bind(cta, "blockIdx.x")
+    symbolic = what.m[1] is None
+    group = tile.group if tile.ctas is None or not symbolic else what.n[1] or tile.group
+    each = _rasterise(sch, i_tile, j_tile, group)
+    if tile.ctas is None:
+        sch.bind(each, "blockIdx.x")
+    elif symbolic:
+        each = _walk_tiles(sch, each, tile.ctas)
 
-    sch.reverse_compute_at(store, cta)
-    sch.set_scope(matmul, 0, "local")
+    sch.reverse_compute_at(store, each)
+    sch.set_scope(whole, 0, "local")
     for operand in operands:
         sch.compute_at(operand, step)
-    sch.decompose_reduction(matmul, step)
-    update = sch.blockize(i_in)
+    if tile.ctas is not None and not symbolic:
+        _walk_tiles(sch, each, tile.ctas)
+    sch.decompose_reduction(whole, step)
+    update = sch.blockize(i_in) if tile.ctas is None else whole
     sch.annotate(update, INSTRUCTION, what.types.instruction)
     if tile.warps is not None:
         sch.annotate(update, "pipeliner.warps", list(tile.warps))
@@ -130,6 +140,26 @@ def _rasterise(sch: Any, i_tile: Any, j_tile: Any, group: int) -> Any:
     outer, inner = sch.split(j_tile, [None, _divisor(int(columns.value), group)])
     sch.reorder(outer, i_tile, inner)
     return sch.fuse(outer, i_tile, inner)
+
+
+def _walk_tiles(sch: Any, each: Any, ctas: int) -> Any:
+    """Bind a grid of ``ctas``, each of which walks every ``ctas``-th tile; the loop that does.
+
+    Called when every block is in its place, for the guard of what lies beyond the last tile to
+    reach them all: a block that is moved later gets none. TVM cannot do that to a symbolic number
+    of tiles; there whole rows of tiles are walked, and the guard of the rows is enough.
+    """
+    tiles = getattr(sch.get(each).extent, "value", None)
+    if tiles is not None and tiles <= ctas:
+        sch.bind(each, "blockIdx.x")
+        return each
+    if ctas == 1:
+        sch.bind(sch.add_unit_loop(each), "blockIdx.x")
+        return each
+    tile, cta = sch.split(each, [None, ctas])
+    sch.reorder(cta, tile)
+    sch.bind(cta, "blockIdx.x")
+    return tile
 
 
 def _divisor(extent: int, at_most: int) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, overload
 
 from ..cost import choose
-from ..cost.copies import element_bytes
+from ..cost.sizes import element_bytes
 from ..errors import PipelinerError, WorkloadError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
@@ -41,6 +41,9 @@ ACCESS_BYTES: Final = 16
 DEPTHWISE_PIXELS: Final = 4
 """Outputs of a thread that share a weight; their loads in flight take as many registers."""
 
+GATHERED: Final = "it moves boxes, these elements are gathered"
+"""What the closed form says of every operand that is not the matrix itself."""
+
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
 
@@ -51,7 +54,8 @@ class GemmTile:
 
     ``m``, ``n``, ``k``: the tile of one CTA and one step. ``group``: tile rows that neighbouring
     CTAs walk before they move to the next tile column. ``warps``, ``thread_tile``: optional hints
-    to the mapping of the matmul tile, see MatmulPlan.
+    to the mapping of the matmul tile, see MatmulPlan. ``ctas``: of a grid that walks all tiles, one
+    after the other; None: a CTA for each.
     """
 
     m: int
@@ -60,12 +64,13 @@ class GemmTile:
     group: int = 8
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
+    ctas: int | None = None
 
     def __post_init__(self) -> None:
         """WorkloadError names a size below 1."""
-        for name in ("m", "n", "k", "group"):
+        for name in ("m", "n", "k", "group", "ctas"):
             value = getattr(self, name)
-            if value < 1:
+            if value is not None and value < 1:
                 raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
 
 
@@ -182,8 +187,10 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     a = _copy_info(0, what, tile, ragged_m or ragged_k)
     b = _copy_info(1, what, tile, ragged_n or ragged_k)
     acc = "acc_pad_local" if ragged_m or ragged_n else "acc_local"
+    tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
+    ctas = min(tiles, tile.ctas or tiles)
     matmul = MatmulInfo(
-        op="matmul_update_o",
+        op="matmul_update_o" if tile.ctas is None else "matmul_o_update",
         acc=acc,
         a=a.dst,
         b=b.dst,
@@ -208,12 +215,12 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         trip_text=str(trip),
         ops=(a, b, matmul),
         rings=tuple((copy.dst, "shared", copy.elements * size) for copy in (a, b)),
+        outer=math.ceil(tiles / ctas),
     )
-    tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
     lead = math.prod(extent or 1 for _, extent in what.lead)
     return KernelInfo(
         name=what.name,
-        grid=(lead, tiles) if what.lead else (tiles,),
+        grid=(lead, ctas) if what.lead else (ctas,),
         threads=0,
         loops=(loop,),
         accumulators=((acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),),
@@ -246,6 +253,7 @@ def _copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> C
         aligned=aligned,
         masked=side.masked or ragged,
         bound=False,
+        no_tma="" if side.tile is None else GATHERED,
         note=side.note,
     )
 

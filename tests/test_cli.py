@@ -111,7 +111,7 @@ def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[st
         (["plan", "gemm", "--depth", "Q=2"], "'Q'"),
         (["plan", "gemm", "--target", "sm_70"], "cannot plan for sm_70"),
         (["plan", "gemm", "--target", "llvm"], "expected target to be one of"),
-        (["plan", "gemm", "--mechanism", "tma"], "expected mechanism to be one of"),
+        (["plan", "gemm", "--mechanism", "dma"], "expected mechanism to be one of"),
         (["plan", "gemm", "--plan", "/nowhere.json"], "cannot read plan '/nowhere.json'"),
         (["plan", "nowhere.py:f"], "there is no file 'nowhere.py'"),
         (

@@ -34,13 +34,15 @@ def test_a_depth_is_for_every_ring_or_for_those_named() -> None:
             "expected depth of 'A' to be 'auto' or an integer of at least 1, not 0",
         ),
         (
-            {"mechanism": "tma"},
-            "expected mechanism to be one of auto, cp_async, register, direct, not 'tma'",
+            {"mechanism": "dma"},
+            "expected mechanism to be one of auto, tma, cp_async, register, direct, not 'dma'",
         ),
         (
-            {"instruction": "wgmma"},
-            "expected instruction to be one of auto, simt, mma, not 'wgmma'",
+            {"instruction": "tcgen05"},
+            "expected instruction to be one of auto, simt, mma, wgmma, not 'tcgen05'",
         ),
+        ({"roles": -1}, "expected roles to be 'auto' or a number of warpgroups, not -1"),
+        ({"roles": True}, "expected roles to be 'auto' or a number of warpgroups, not True"),
         (
             {"epilogue": "none"},
             "expected epilogue to be one of auto, rolled, clamped, peeled, not 'none'",

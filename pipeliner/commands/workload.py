@@ -66,11 +66,13 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked = parser.add_argument_group("what is asked (default: chosen by the cost model)")
     asked.add_argument("--target", help="a100, h100, sm_80, sm_90 ... (default: this GPU, or h100)")
     asked.add_argument("--depth", default="auto", help="slots of each ring, or BUFFER=N[,...]")
-    asked.add_argument("--mechanism", default="auto", help="cp_async, register or direct")
-    asked.add_argument("--instruction", default="auto", help="simt or mma")
+    asked.add_argument("--mechanism", default="auto", help="tma, cp_async, register or direct")
+    asked.add_argument("--instruction", default="auto", help="simt, mma or wgmma")
     asked.add_argument("--epilogue", default="auto", help="rolled, clamped or peeled")
     asked.add_argument("--warps", type=_pair, help="warps along M and N, such as 2x4")
     asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
+    asked.add_argument("--roles", default="auto", help="warpgroups that compute beside one to copy")
+    asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
 
 
@@ -114,6 +116,8 @@ def requested(args: argparse.Namespace) -> Request:
         epilogue=args.epilogue,
         warps=args.warps,
         thread_tile=args.thread_tile,
+        roles=int(args.roles) if args.roles.isdigit() else args.roles,
+        cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
         plan=plan,
     )
 

@@ -25,11 +25,13 @@ from ..plan import (
 )
 from ..request import Request
 from .copies import laid_out, plan_copy
-from .loops import check_buffers, is_asynchronous, plan_loop
+from .loops import by_tma, check_buffers, is_asynchronous, plan_loop
 from .mapping import Mapping as Mapped
 from .mapping import map_matmul
 from .ops import op_cost
 from .predict import Prediction
+from .roles import plan_roles
+from .wgmma import WARPGROUP
 from .work import work_of
 
 BASE_REGISTERS: Final = 32
@@ -52,15 +54,13 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     copies: list[CopyPlan] = []
     predicted: list[Prediction] = []
     for found in info.loops:
-        moved = tuple(
-            plan_copy(op, found, matmuls, machine, request)
-            for op in found.ops
-            if isinstance(op, CopyInfo)
-        )
+        moved = _moved(found, matmuls, machine, request)
         loop = laid_out(found, moved, machine)
         planned.extend(moved)
-        work = work_of(info, loop, moved, matmuls, threads, registers, machine)
-        plan, prediction = plan_loop(loop, moved, work, machine, request)
+        copying = WARPGROUP if by_tma(moved) else 0
+        work = work_of(info, loop, moved, matmuls, threads + copying, registers, machine)
+        fixed = uses_wgmma(matmuls)
+        plan, prediction = plan_loop(loop, moved, work, machine, request, fixed=fixed)
         loops.append(plan)
         copies.extend(moved if plan.pipelined else unpipelined(loop, moved))
         if prediction is not None:
@@ -71,14 +71,20 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     )
     if not info.loops and not info.declined:
         reasons = (*reasons, "the kernel has no serial loop: nothing repeats that could overlap")
+    cluster = 1 if request.cluster == "auto" else request.cluster
+    roles, channels = plan_roles(info, tuple(loops), tuple(copies), matmuls, machine, cluster)
+    _check_cluster(info, cluster, bool(roles))
     kernel = KernelPlan(
         kernel=info.name,
-        target=machine.arch,
+        target=f"{machine.arch}a" if uses_wgmma(matmuls) else machine.arch,
         machine=machine.name,
-        threads=threads,
+        threads=sum(role.threads for role in roles) or threads,
         loops=tuple(loops),
         copies=tuple(copies),
-        matmuls=matmuls,
+        matmuls=matmuls if roles else tuple(replace(plan, in_flight=0) for plan in matmuls),
+        roles=roles,
+        channels=channels,
+        cluster=cluster,
         smem=SmemPlan(budget=machine.smem_per_cta),
         predicted_us=round(sum(p.us for p in predicted), 2),
         reasons=(*reasons, *(_summary(prediction, machine) for prediction in predicted)),
@@ -92,12 +98,51 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     )
 
 
+def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
+    """Whether warpgroups multiply: what they read must be copied for them."""
+    return any(plan.instruction.startswith("wgmma") for plan in matmuls)
+
+
+def _moved(
+    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], machine: Machine, request: Request
+) -> tuple[CopyPlan, ...]:
+    """How each copy of a loop moves: all by another role, or none."""
+    copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
+    plans = tuple(plan_copy(op, loop, matmuls, machine, request) for op in copies)
+    others = [plan for plan in plans if plan.mechanism != "tma"]
+    if len(others) in (0, len(plans)):
+        return plans
+    by_threads = replace(request, mechanism="cp_async")
+    again = tuple(plan_copy(op, loop, matmuls, machine, by_threads) for op in copies)
+    why = f"as '{others[0].op}', which is no box for tma"
+    return tuple(
+        old if old.mechanism != "tma" else replace(new, reason=new.reason.replace("asked for", why))
+        for old, new in zip(plans, again)
+    )
+
+
 def _check_any_loop(info: KernelInfo, request: Request) -> None:
     """PlanError for a depth above 1 where no loop could have it."""
     if info.loops or not isinstance(request.depth, int) or request.depth == 1:
         return
     found = "; ".join(f"'{name}': {why}" for name, why in info.declined) or "it has no serial loop"
     raise PlanError(f"cannot give depth {request.depth} to kernel '{info.name}': {found}")
+
+
+def _check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
+    """PlanError for a cluster of CTAs that have nothing to share, or do not fill it."""
+    if cluster == 1:
+        return
+    if not has_roles:
+        raise PlanError(
+            f"cannot make clusters of {cluster} CTAs of '{info.name}': only tma copies for several"
+        )
+    extent = info.grid[-1] if info.grid else 1
+    if extent is None or extent % cluster:
+        found = "known at run time only" if extent is None else str(extent)
+        raise PlanError(
+            f"cannot make clusters of {cluster} CTAs of '{info.name}': its grid along x is {found}"
+        )
 
 
 def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -> None:
@@ -135,9 +180,11 @@ def _op_names(
         else:
             yield op.op, "copy", op.op
     else:
-        steps = next((mapped.steps for mapped in plan.matmuls if mapped.op == op.op), 0)
-        if not steps:
+        mapped = next((mapped for mapped in plan.matmuls if mapped.op == op.op), None)
+        steps = mapped.steps if mapped is not None else 0
+        if mapped is None or not steps or mapped.instruction.startswith("wgmma"):
             yield op.op, "mma", op.op
+            return
         for step in range(steps):
             yield f"{op.op}.k{step}.a", "load", op.op
             yield f"{op.op}.k{step}.b", "load", op.op

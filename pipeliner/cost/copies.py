@@ -20,6 +20,9 @@ from ..kernel import CopyInfo, LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
+from .sizes import element_bytes
+from .tma import box_reason, tma_obstacle
+from .wgmma import SPANS
 
 CHUNK: Final = 16
 """Bytes of the widest access of a thread, of ldmatrix's rows and of a swizzle's unit."""
@@ -32,26 +35,6 @@ PADDED: Final = "padded-16B"
 
 CP_ASYNC_BYTES: Final = (16, 8, 4)  # PTX ISA, cp.async: cp-size
 
-ELEMENT_BYTES: Final = {
-    "int8": 1,
-    "uint8": 1,
-    "bool": 1,
-    "float8_e4m3fn": 1,
-    "float8_e5m2": 1,
-    "float16": 2,
-    "bfloat16": 2,
-    "int16": 2,
-    "uint16": 2,
-    "float64": 8,
-    "int64": 8,
-    "uint64": 8,
-}
-
-
-def element_bytes(dtype: str) -> int:
-    """Bytes of one element of ``dtype``."""
-    return ELEMENT_BYTES.get(dtype, 4)
-
 
 def plan_copy(
     copy: CopyInfo,
@@ -62,7 +45,9 @@ def plan_copy(
 ) -> CopyPlan:
     """The plan of one copy; TargetError or PlanError when the mechanism asked for cannot be had."""
     vector, width_reason = _vector_bytes(copy, machine)
-    mechanism, reason = _mechanism(copy, vector, machine, request)
+    mechanism, reason = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
+    if mechanism == "tma":
+        width_reason = ""
     layout, layout_reason = _layout(copy, loop, matmuls, vector)
     parts, parts_reason = _parts(copy, vector, mechanism, loop, matmuls)
     return CopyPlan(
@@ -100,12 +85,32 @@ def _vector_bytes(copy: CopyInfo, machine: Machine) -> tuple[int, str]:
     return vector, f"{vector} bytes at once: {limit or f'a row of the tile has {row} bytes'}"
 
 
+def _reader(
+    copy: CopyInfo, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
+) -> tuple[MatmulInfo, MatmulPlan] | None:
+    """The mapped matmul that reads the tile, if one does."""
+    for op in loop.ops:
+        if isinstance(op, MatmulInfo) and copy.dst in (op.a, op.b):
+            return next(((op, plan) for plan in matmuls if plan.op == op.op), None)
+    return None
+
+
 def _mechanism(
-    copy: CopyInfo, vector: int, machine: Machine, request: Request
+    copy: CopyInfo,
+    vector: int,
+    machine: Machine,
+    request: Request,
+    reader: tuple[MatmulInfo, MatmulPlan] | None,
 ) -> tuple[Mechanism, str]:
     asked = request.mechanism
     if copy.dst_scope == "local":
         return "direct", "a load into registers is early enough by itself"
+    if reader is not None and reader[1].instruction.startswith("wgmma"):
+        return _warpgroup_mechanism(copy, vector, machine, request)
+    if asked == "tma":
+        error = PlanError if machine.has_tma else TargetError
+        why = tma_obstacle(copy, machine) or "only wgmma reads what it copies, ask for that too"
+        raise error(f"cannot copy '{copy.op}' by tma: {why}")
     if asked == "register" or asked == "direct":
         return asked, "asked for"
     obstacle = _cp_async_obstacle(copy, vector, machine)
@@ -118,6 +123,30 @@ def _mechanism(
     if copy.no_register:
         return "direct", f"as it is written: {obstacle}; in registers, {copy.no_register}"
     return "register", f"through registers: {obstacle}"
+
+
+def _warpgroup_mechanism(
+    copy: CopyInfo, vector: int, machine: Machine, request: Request
+) -> tuple[Mechanism, str]:
+    """What fills a tile that wgmma reads: boxes, or cp.async where the copy is none."""
+    asked = request.mechanism
+    if asked not in ("auto", "tma", "cp_async"):
+        raise PlanError(f"cannot copy '{copy.op}' by {asked}: wgmma reads what is copied for it")
+    no_boxes = tma_obstacle(copy, machine)
+    if request.roles == 0 and not no_boxes:
+        no_boxes = "a role of its own must issue it, none is asked for"
+    if asked == "tma" and no_boxes:
+        error = PlanError if machine.has_tma else TargetError
+        raise error(f"cannot copy '{copy.op}' by tma: {no_boxes}")
+    if asked != "cp_async" and not no_boxes:
+        return "tma", box_reason(copy)
+    no_vectors = _cp_async_obstacle(copy, vector, machine)
+    if no_vectors:
+        raise PlanError(
+            f"cannot copy '{copy.op}' for wgmma: by tma, {no_boxes or 'not asked for'}; by "
+            f"cp_async, {no_vectors}"
+        )
+    return "cp_async", "asked for" if not no_boxes else f"no box for tma: {no_boxes}"
 
 
 def _cp_async_obstacle(copy: CopyInfo, vector: int, machine: Machine) -> str | None:
@@ -134,15 +163,11 @@ def _layout(
     copy: CopyInfo, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], vector: int
 ) -> tuple[str, str]:
     """The shared layout that the tile's consumer reads without bank conflicts."""
-    for op in loop.ops:
-        if not isinstance(op, MatmulInfo) or copy.dst not in (op.a, op.b):
-            continue
-        plan = next((plan for plan in matmuls if plan.op == op.op), None)
-        if plan is None:
-            return "row-major", ""
-        k_major = op.a_k_major if copy.dst == op.a else op.b_k_major
-        return _matmul_layout(copy, plan, k_major)
-    return "row-major", ""
+    reader = _reader(copy, loop, matmuls)
+    if reader is None:
+        return "row-major", ""
+    op, plan = reader
+    return _matmul_layout(copy, plan, op.a_k_major if copy.dst == op.a else op.b_k_major)
 
 
 def _parts(
@@ -181,7 +206,9 @@ def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str
                 return PADDED, f"{reason}, and every address is a base and a constant"
         else:
             return "row-major", "lanes read neighbouring words"
-    for panel in (128, 64, 32):
+    if plan.instruction.startswith("wgmma"):
+        reason = "wgmma reads it by descriptor, 8 rows without bank conflicts"
+    for panel in SPANS:
         if row % panel == 0:
             return f"swizzle-{panel}B", reason
     return "row-major", f"a row of {row} bytes is too short to swizzle"

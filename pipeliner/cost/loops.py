@@ -17,6 +17,9 @@ REGISTER_DEPTH: Final = 2
 """Slots of a shared ring filled through registers: its loads wait in registers, so shared memory
 only has to hold the tile being read and the one being written."""
 
+CHANNEL_DEPTH: Final = 6
+"""Most slots that a channel gets unasked: by then a producer is 2000 cycles and more ahead."""
+
 CLAMP_REASON: Final = "copies past the end repeat the last tile, without a branch in every step"
 """Measured on an H100 with fp16 tiles of 128 x 256 x 64: 6 % less time on 4096 cubed, 9 % on ragged
 sizes, where a branch also keeps masks from being computed early."""
@@ -31,8 +34,13 @@ def plan_loop(
     work: Work,
     machine: Machine,
     request: Request,
+    *,
+    fixed: bool = False,
 ) -> tuple[LoopPlan, Prediction | None]:
-    """The plan of one candidate loop, and its predicted time; raises what cannot be honoured."""
+    """The plan of one candidate loop, and its predicted time; raises what cannot be honoured.
+
+    ``fixed``: it is pipelined whatever that gains, because its copies can be made no other way.
+    """
     if loop.annotated:
         why = "stages and order are the schedule's own annotation"
         plan = LoopPlan(
@@ -47,6 +55,10 @@ def plan_loop(
     asked = _asked_depths(loop, request)
     if asked:
         return _plan_asked(loop, copies, work, machine, request, asked)
+    if by_tma(copies):
+        return _plan_channelled(loop, copies, work, machine, request)
+    if fixed:
+        return _plan_fixed(loop, copies, work, machine, request)
     if loop.trip is not None and loop.trip <= 1:
         alone = predict(work, machine, 1) if loop.trip else None
         return _decline(loop, f"{count(loop.trip, 'iteration')}: nothing to overlap"), alone
@@ -62,6 +74,62 @@ def plan_loop(
         for buffer, scope, size in _ring_buffers(loop, copies)
     )
     return _loop_plan(loop, rings, choice, copies, request), choice.prediction
+
+
+def _plan_fixed(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    work: Work,
+    machine: Machine,
+    request: Request,
+) -> tuple[LoopPlan, Prediction]:
+    """A loop that keeps its asynchronous copies whatever its trip count."""
+    choice = choose_depth(work, machine, _most(loop, copies))
+    if isinstance(choice, str):
+        raise PlanError(f"cannot pipeline loop '{loop.name}': {choice}")
+    rings = tuple(
+        _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
+        for buffer, scope, size in _ring_buffers(loop, copies)
+    )
+    return _loop_plan(loop, rings, choice, copies, request), choice.prediction
+
+
+def _plan_channelled(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    work: Work,
+    machine: Machine,
+    request: Request,
+) -> tuple[LoopPlan, Prediction]:
+    """A loop whose copies another role makes: it has channels whatever its trip count.
+
+    Its CTA has an SM for itself, so slots that fit cost nothing; they run ahead of a loaded memory
+    system. Measured on an H100 at 8192 cubed: 4 slots of 48 KB 2 % faster than 3.
+    """
+    most = min(CHANNEL_DEPTH, _most(loop, copies))
+    fitting = [
+        prediction
+        for depth in range(1, most + 1)
+        if (prediction := predict(work, machine, depth)) is not None
+    ]
+    if not fitting:
+        raise PlanError(f"cannot pipeline loop '{loop.name}': {choose_depth(work, machine, 1)}")
+    best = fitting[-1]
+    reasons = (
+        *depth_reasons(best, work, machine, most),
+        f"{count(best.depth, 'slot')}: the deepest ring up to {most} that fits, one CTA an SM",
+    )
+    rings = tuple(
+        _ring(loop, buffer, scope, size, best.depth, reasons)
+        for buffer, scope, size in _ring_buffers(loop, copies)
+    )
+    choice = DepthChoice(best.depth, best, reasons)
+    return _loop_plan(loop, rings, choice, copies, request), best
+
+
+def by_tma(copies: Iterable[CopyPlan]) -> bool:
+    """Whether another role makes the copies."""
+    return any(plan.mechanism == "tma" for plan in copies)
 
 
 def _plan_asked(
@@ -190,6 +258,11 @@ def _loop_plan(
 
 def _asked_epilogue(copies: tuple[CopyPlan, ...], request: Request) -> Epilogue:
     """What is asked for; rolled where that is open, or there is nothing to clamp in this loop."""
+    if by_tma(copies) and request.epilogue not in ("auto", "rolled"):
+        raise PlanError(
+            f"cannot give a loop of roles a {request.epilogue} epilogue: its producer runs ahead "
+            "by itself, nothing is left to drain"
+        )
     nothing = request.epilogue == "clamped" and not is_asynchronous(copies)
     return "rolled" if request.epilogue == "auto" or nothing else request.epilogue
 

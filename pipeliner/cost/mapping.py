@@ -17,6 +17,7 @@ from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
 from ..request import Request
+from .wgmma import map_wgmma
 
 OVERHEAD_REGISTERS: Final = 40
 """Addresses, loop counters and predicates of a tiled loop; 30 to 50 in the kernels compiled."""
@@ -54,11 +55,18 @@ def map_matmul(
     wanted = request.instruction if request.instruction != "auto" else info.instruction
     warps = request.warps or info.warps
     thread_tile = request.thread_tile or info.thread_tile
-    if wanted == "mma" and request.thread_tile is not None:
+    if wanted in ("mma", "wgmma") and request.thread_tile is not None:
         asked = "x".join(map(str, request.thread_tile))
         raise PlanError(
-            f"cannot map '{info.op}' to mma with thread tile {asked}: "
+            f"cannot map '{info.op}' to {wanted} with thread tile {asked}: "
             "the instruction fixes what a thread owns, only simt leaves it open"
+        )
+    if wanted == "wgmma":
+        return _map_wgmma(info, machine, warps, request)
+    if request.roles not in ("auto", 0):
+        raise PlanError(
+            f"cannot give {request.roles} warpgroups of '{info.op}' a role of their own: only "
+            "wgmma computes by warpgroup, ask for instruction 'wgmma'"
         )
     if wanted == "auto" and thread_tile is not None:
         wanted = "simt"
@@ -81,6 +89,16 @@ def map_matmul(
     mapped = _map_simt(info, machine, warps, thread_tile, threads, why)
     explicit = wanted == "simt" or warps is not None or thread_tile is not None
     return _granted(mapped, info, explicit)
+
+
+def _map_wgmma(
+    info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, request: Request
+) -> Mapping:
+    found = map_wgmma(info, machine, warps, request.roles)
+    if isinstance(found, str):
+        error = PlanError if machine.wgmmas else TargetError
+        raise error(f"cannot map '{info.op}' to wgmma: {found}")
+    return Mapping(*found)
 
 
 def _granted(mapped: Mapping | str, info: MatmulInfo, explicit: bool) -> Mapping | str:
@@ -158,10 +176,18 @@ def _map_mma(
         reason=(
             f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, against "
             f"{2 * machine.fp32_per_cycle} of the FMA pipe; warp tile {rows}x{columns} takes about "
-            f"{registers} of {machine.max_registers_per_thread} registers"
+            f"{registers} of {machine.max_registers_per_thread} registers{_faster(rate, machine)}"
         ),
     )
     return Mapping(plan, layout[0] * layout[1] * WARP, registers)
+
+
+def _faster(rate: MmaRate, machine: Machine) -> str:
+    """What is said where the GPU has something faster that is not taken by itself."""
+    wide = machine.wgmma(rate.dtype)
+    if wide is None:
+        return ""
+    return f"; wgmma, {wide.ops_per_cycle} operations a cycle, is taken when asked for"
 
 
 def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> int:

@@ -95,7 +95,7 @@ def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, parts: in
     A warp's accumulators are independent: the next step may start when the pipe is free, or when
     the first accumulator is ready if that is later.
     """
-    rate = machine.mma(plan.dtype)
+    rate = machine.rate(plan.instruction, plan.dtype)
     if plan.instruction == "simt" or rate is None:
         cycles = _cycles(max(usage.fma, usage.issue) / parts)
         return OpCost("fma", max(cycles, machine.fp32_latency), cycles)
@@ -110,7 +110,8 @@ def _copy_cost(
         cycles = _cycles(shared_bytes(info) / machine.smem_bytes_per_cycle)
         return OpCost("lsu", machine.shared_latency + cycles, cycles)
     cycles = _cycles(of_copy(info, plan, machine, memory_rate(machine, loop)).l2)
-    return OpCost("l2", machine.global_latency + cycles, cycles)
+    pipe: Pipe = "tma" if plan.mechanism == "tma" else "l2"
+    return OpCost(pipe, machine.global_latency + cycles, cycles)
 
 
 def _statement_cost(info: StatementInfo, half: str, machine: Machine, rate: float) -> OpCost:

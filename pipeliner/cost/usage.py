@@ -13,8 +13,10 @@ from typing import Final
 from ..kernel import CopyInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan
-from .copies import element_bytes, shared_bytes
+from .copies import shared_bytes
 from .mapping import simt_shared_cycles
+from .sizes import element_bytes
+from .wgmma import ROWS
 
 PIPES: Final = ("tensor", "fma", "sfu", "lsu", "l2", "issue")
 
@@ -74,6 +76,8 @@ class Usage:
 def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Usage:
     """A tile copy from global memory that arrives at ``rate`` bytes a cycle."""
     moved = shared_bytes(copy)
+    if plan.mechanism == "tma":
+        return Usage(lsu=moved / machine.smem_bytes_per_cycle, l2=moved / rate, global_bytes=moved)
     accesses = moved / plan.vector_bytes / WARP
     # cp.async is one instruction; through registers it is a load and a store. Either needs about
     # one more to step its address.
@@ -88,10 +92,15 @@ def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Us
 
 
 def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: str) -> Usage:
-    """Shared memory to registers: all k-steps of operand ``a`` or ``b``."""
+    """Shared memory to registers, or tensor cores: all k-steps of operand ``a`` or ``b``."""
     warps = plan.warps[0] * plan.warps[1]
     at = 0 if operand == "a" else 1
     size = element_bytes(info.a_dtype if operand == "a" else info.b_dtype)
+    if plan.instruction.startswith("wgmma"):
+        # The tensor cores read A for every warpgroup along N, and B for every 64 rows.
+        times = plan.warps[1] if operand == "a" else info.m // ROWS
+        extent = info.m if operand == "a" else info.n
+        return Usage(lsu=times * extent * info.k * size / machine.smem_bytes_per_cycle)
     if plan.instruction == "simt":
         wide, own = plan.warp_tile[at], plan.thread_tile[at]
         cycles = simt_shared_cycles((wide, 0), (own, 0)) * warps * info.k * size / 4
@@ -114,7 +123,7 @@ def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage
         return Usage(
             fma=macs / machine.fp32_per_cycle, issue=instructions / machine.issue_per_cycle
         )
-    rate = machine.mma(plan.dtype)
+    rate = machine.rate(plan.instruction, plan.dtype)
     if rate is None:
         return Usage(fma=macs / machine.fp32_per_cycle)
     m, n, k = rate.shape

@@ -40,6 +40,8 @@ def work_of(
         ctas = 0 if extent is None else ctas * extent
     outer = loop.outer or 1
     mapped = list(_mapped(loop, matmuls))
+    # Tensor cores that read shared memory by themselves leave no fragments to wait for.
+    loaded = [(op, plan) for op, plan in mapped if not plan.instruction.startswith("wgmma")]
     return Work(
         usage=usage,
         rate=rate,
@@ -52,12 +54,12 @@ def work_of(
         slot_registers=-(-streamed // (4 * threads)),
         store_bytes=sum(size for _, scope, size in info.accumulators if scope == "local")
         * (info.threads or 1),
-        synchronised=shared > 0,
-        ahead=max((1 / plan.steps for _, plan in mapped if plan.steps > 1), default=0.0),
+        synchronised=shared > 0 and not any(plan.mechanism == "tma" for plan in copies),
+        ahead=max((1 / plan.steps for _, plan in loaded if plan.steps > 1), default=0.0),
         first=max(
             (
                 sum(of_fragments(op, plan, machine, side).lsu for side in "ab") / plan.steps
-                for op, plan in mapped
+                for op, plan in loaded
             ),
             default=0.0,
         ),

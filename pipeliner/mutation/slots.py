@@ -49,7 +49,7 @@ class SlotUse:
 
 
 def rings_of(plan: KernelPlan) -> dict[str, Ring]:
-    """The rings in shared memory that have more than one slot, by buffer."""
+    """The rings in shared memory that have more than one slot, barriers' too, by buffer."""
     places = {place.buffer: place for place in plan.smem.buffers}
     found = {}
     for loop in plan.loops:
@@ -57,6 +57,11 @@ def rings_of(plan: KernelPlan) -> dict[str, Ring]:
             place = places.get(ring.buffer)
             if place is not None and ring.depth > 1 and ring.scope.startswith("shared"):
                 found[ring.buffer] = Ring(place.offset, ring.depth, place.bytes // ring.depth)
+    for channel in plan.channels:
+        for name in (channel.full, channel.empty):
+            place = places.get(name)
+            if place is not None and channel.depth > 1:
+                found[name] = Ring(place.offset, channel.depth, place.bytes // channel.depth)
     return found
 
 

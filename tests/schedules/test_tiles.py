@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeliner.cost import choose
-from pipeliner.cost.copies import element_bytes
+from pipeliner.cost.sizes import element_bytes
 from pipeliner.kernel import CopyInfo
 from pipeliner.machine import A100, H100, T4
 from pipeliner.passes.recognise import recognise
@@ -89,8 +89,10 @@ def comparable(info):
     def capped(op):
         if not isinstance(op, CopyInfo):
             return op
-        dims = op.src_dims if op.src in "AB" else op.src_dims[-1:]
-        return replace(op, src_dims=dims, aligned=min(op.aligned, 16 // element_bytes(op.dtype)))
+        aligned = min(op.aligned, 16 // element_bytes(op.dtype))
+        if op.src in "AB":
+            return replace(op, aligned=aligned)
+        return replace(op, src_dims=op.src_dims[-1:], aligned=aligned, no_tma="")
 
     loops = tuple(replace(loop, ops=tuple(map(capped, loop.ops))) for loop in info.loops)
     return replace(info, loops=loops, grid=len(info.grid))

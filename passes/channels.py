@@ -1,0 +1,176 @@
+"""Channels between roles: mbarriers that pass the slots of rings to and fro.
+
+A slot has two (PTX ISA, mbarrier). ``full``: its phase ends when the producer has said how many
+bytes to expect and they have all been copied. ``empty``: its phase ends when every consumer
+warpgroup has given the slot back. Each side counts slots and phases for itself:
+
+    producer                                     consumer
+    wait empty[slot], phase ^ 1                  wait full[slot], phase
+    expect bytes at full[slot]                   use the slot
+    copy, arriving at full[slot]                 arrive at empty[slot]
+    next slot; behind the last, next phase       next slot; behind the last, next phase
+
+A fresh barrier counts as having completed phase 1, so the first lap of the producer waits for
+nothing.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Final
+
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ..plan import ChannelPlan
+from .ir import Buffer, Expr, Stmt, buffer, i32, seq, unrolled
+
+ROLES_ATTR: Final = "pipeliner.roles"
+"""Key of the AttrStmt around the branches of all roles; its value names the buffers that channels
+order, the barriers themselves included."""
+
+ROLE_ATTR: Final = "pipeliner.role"
+"""Key of the AttrStmt around what one role does; its value is the role's name."""
+
+BARRIER_BYTES: Final = 8
+
+
+def full_barrier(channel: ChannelPlan) -> Buffer:
+    """The ``full`` barrier of one slot, as copies refer to it before they have slots."""
+    return buffer([1], "uint64", channel.full, "shared", BARRIER_BYTES)
+
+
+@dataclass(frozen=True)
+class Barriers:
+    """The barriers of one channel, one of each kind a slot."""
+
+    plan: ChannelPlan
+    full: Buffer
+    empty: Buffer
+
+    @staticmethod
+    def of(plan: ChannelPlan) -> Barriers:
+        """New barriers for ``plan``."""
+        shape = [plan.depth, 1]
+        full, empty = (
+            buffer(shape, "uint64", name, "shared", BARRIER_BYTES)
+            for name in (plan.full, plan.empty)
+        )
+        return Barriers(plan, full, empty)
+
+    def initialise(self) -> Stmt:
+        """What one thread does before anything else."""
+
+        def slot(s: Expr) -> Stmt:
+            init = T.ptx.mbarrier.init.shared.b64
+            return seq(
+                tirx.Evaluate(init(_at(self.full, s), T.uint32(1))),
+                tirx.Evaluate(init(_at(self.empty, s), T.uint32(self.plan.releases))),
+            )
+
+        return unrolled("s", self.plan.depth, slot)
+
+    def wait_empty(self, at: Position) -> Stmt:
+        """The producer may fill the slot."""
+        parity = tirx.bitwise_xor(at.phase, i32(1))
+        return tirx.Evaluate(T.cuda.mbarrier_wait(_at(self.empty, at.slot), parity))
+
+    def expect(self, at: Position) -> Stmt:
+        """The producer's only arrival: how many bytes will come."""
+        call = T.ptx.mbarrier.arrive.expect_tx.shared.b64
+        return tirx.Evaluate(call(_at(self.full, at.slot), T.uint32(self.plan.bytes)))
+
+    def wait_full(self, at: Position) -> Stmt:
+        """The consumer may use the slot."""
+        return tirx.Evaluate(T.cuda.mbarrier_wait(_at(self.full, at.slot), at.phase))
+
+    def release(self, slot: Expr) -> Stmt:
+        """One thread of a warpgroup gives the slot back for all of it."""
+        return tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(_at(self.empty, slot)))
+
+    def release_to(self, slot: Expr, rank: Expr, remote: Buffer) -> Stmt:
+        """The same to the CTA ``rank`` of the cluster, which fills the slot too.
+
+        ``remote``: a register for the barrier's address there.
+        """
+        here = T.cuda.cvta_generic_to_shared(_at(self.empty, slot))
+        there = _value(remote)
+        return seq(
+            tirx.Evaluate(T.ptx.mapa.shared__cluster.u32(there, here, tirx.Cast("uint32", rank))),
+            tirx.Evaluate(T.ptx.mbarrier.arrive.shared__cluster.b64(there)),
+        )
+
+
+def _at(barriers: Buffer, slot: Expr) -> Expr:
+    return T.address_of(tirx.BufferLoad(barriers, [slot, i32(0)]))
+
+
+@dataclass(frozen=True)
+class Position:
+    """Where one role is in the rings of a channel: registers that it carries from tile to tile.
+
+    ``depth``: slots. ``held``: the slot used in the step before, for who gives slots back late.
+    """
+
+    depth: int
+    counters: tuple[Buffer, Buffer]
+    before: Buffer | None = None
+
+    @staticmethod
+    def of(role: str, plan: ChannelPlan, *, late: bool = False) -> Position:
+        """The start of ``role`` in ``plan``."""
+        name = role + plan.full.removeprefix("full")
+
+        def register(what: str) -> Buffer:
+            return buffer([1], "int32", f"{name}_{what}", "local")
+
+        return Position(
+            plan.depth,
+            (register("slot"), register("phase")),
+            register("held") if late else None,
+        )
+
+    @property
+    def slot(self) -> Expr:
+        """The slot of this step; constant where there is only one."""
+        return _value(self.counters[0]) if self.depth > 1 else i32(0)
+
+    @property
+    def phase(self) -> Expr:
+        """How often all slots have been used, modulo 2."""
+        return _value(self.counters[1])
+
+    @property
+    def held(self) -> Expr:
+        """The slot of the step before."""
+        return self.slot if self.before is None else _value(self.before)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The registers."""
+        used = [self.counters[1]] if self.depth == 1 else list(self.counters)
+        return used if self.before is None else [*used, self.before]
+
+    def start(self) -> Stmt:
+        """Slot 0 of phase 0."""
+        return seq(*[_set(counter, i32(0)) for counter in self.buffers])
+
+    def advance(self) -> Stmt:
+        """To the next step."""
+        slot, phase = self.counters
+        flip = _set(phase, tirx.bitwise_xor(self.phase, i32(1)))
+        if self.depth == 1:
+            return flip
+        keep = None if self.before is None else _set(self.before, self.slot)
+        wrap = tirx.IfThenElse(
+            tirx.EQ(_value(slot), i32(self.depth)), seq(_set(slot, i32(0)), flip), None
+        )
+        return seq(keep, _set(slot, self.slot + 1), wrap)
+
+
+def _value(register: Buffer) -> Expr:
+    return tirx.BufferLoad(register, [i32(0)])
+
+
+def _set(register: Buffer, value: Expr) -> Stmt:
+    return tirx.BufferStore(register, value, [i32(0)])

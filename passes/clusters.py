@@ -1,0 +1,106 @@
+"""Clusters: neighbouring CTAs that each copy a part of what all of them need.
+
+The CTAs ``q * size + r`` of a grid, ``r < size``, form a cluster. A box that is the same for every
+rank ``r`` is cut along its rows: each rank copies its part into the slots of all (multicast).
+
+    A_shared = box of A that depends on r      each rank for itself
+    B_shared = box of B that does not          each rank 1 / size of it, into every CTA
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import sym, tirx
+from tvm.ir import Range
+from tvm.tirx import ForKind
+
+from ..errors import LoweringError
+from .ir import Expr, Stmt, Var, const_int, substitute, thread_loop, walk
+from .kernels import thread_tag
+
+TAG: Final = "clusterCtaIdx.x"
+_MANY: Final = 1 << 30
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """``clusters`` of ``size`` CTAs along ``grid``, the variable of blockIdx.x.
+
+    ``rank``: of a CTA in its cluster. ``ranges``: of the serial loops of the kernel.
+    """
+
+    size: int
+    clusters: int
+    grid: Var
+    rank: Var
+    ranges: Mapping[Var, Range]
+
+    @property
+    def mask(self) -> int:
+        """A bit for each CTA, for multicast."""
+        return (1 << self.size) - 1
+
+    def shares(self, value: Expr) -> bool:
+        """Whether ``value`` is the same for all CTAs of a cluster."""
+        return all(self._is_same(value, rank) for rank in range(1, self.size))
+
+    def agrees(self, value: Expr) -> bool:
+        """Whether ``value``, monotone in blockIdx.x, is the same for all CTAs of a cluster."""
+        return self._is_same(value, self.size - 1)
+
+    def _is_same(self, value: Expr, rank: int) -> bool:
+        """Whether ``value`` is the same for ``rank`` as for the first of a cluster."""
+        analyzer, cluster = sym.Analyzer(), Var("cluster", "int32")
+        analyzer.bind(cluster, Range(0, self.clusters))
+        for var, extent in self.ranges.items():
+            analyzer.bind(var, extent)
+        first, other = (substitute(value, {self.grid: cluster * self.size + r}) for r in (0, rank))
+        same = tirx.EQ(first, other)
+        return bool(analyzer.can_prove(same, sym.ProofStrength.SYMBOLIC_BOUND))
+
+
+def find_cluster(body: Stmt, size: int) -> Cluster | None:
+    """The clusters of ``size`` CTAs of a kernel; None for 1.
+
+    LoweringError: its grid along x is no multiple of it.
+    """
+    if size == 1:
+        return None
+    loops: list[Any] = []
+    walk(body, tirx.For, loops.append)
+    found = [loop for loop in loops if thread_tag(loop) == "blockIdx.x"]
+    extent = const_int(found[0].extent) if found else None
+    if extent is None or extent % size:
+        raise LoweringError(
+            f"cannot make clusters of {size} CTAs: the grid along x is {extent or 'no constant'}"
+        )
+    bound = sym.Analyzer()
+    bound.bind(found[0].loop_var, Range(0, extent))
+    ranges = {}
+    for loop in loops:
+        most = const_int(loop.extent) or int(bound.const_int_bound(loop.extent).max_value)
+        if thread_tag(loop) is None and 0 < most < _MANY:
+            ranges[loop.loop_var] = Range(0, most)
+    rank = Var("clusterCtaIdx_x", "int32")
+    return Cluster(size, extent // size, found[0].loop_var, rank, ranges)
+
+
+def in_clusters(body: Stmt, cluster: Cluster) -> Stmt:
+    """``body``, the blockIdx.x loop and all in it, launched in clusters."""
+    return thread_loop(cluster.rank, cluster.size, TAG, body)
+
+
+def check_loops(body: Stmt, cluster: Cluster) -> None:
+    """The CTAs of a cluster must make the same steps, or they wait for each other forever."""
+
+    def visit(loop: Any) -> None:
+        if loop.kind == ForKind.SERIAL and not cluster.agrees(loop.extent):
+            raise LoweringError(
+                f"cannot make clusters of {cluster.size} CTAs: loop '{loop.loop_var.name}' has "
+                f"{loop.extent} iterations, not the same for all of them"
+            )
+
+    walk(body, tirx.For, visit)

@@ -1,0 +1,151 @@
+"""Matrix descriptors of wgmma: encoded where they are used, then computed once and added to.
+
+A descriptor is 64 bits (PTX ISA, wgmma matrix descriptor): the address of a tile, two strides, all
+in units of 16 bytes, and a swizzle. Only the address differs between the slots of a ring and the
+steps of K, and an address inside a slot never carries into the strides:
+
+    wgmma(.., encode(&A_shared[slot, ..]), ..)   =>   A_desc = encode(&A_shared[0, ..])   # once
+                                                      wgmma(.., A_desc + slot * 1024 + 2, ..)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ..machine import WARP
+from .indexing import strides
+from .ir import (
+    Buffer,
+    Call,
+    Expr,
+    Stmt,
+    TensorLoad,
+    Var,
+    buffer,
+    const_int,
+    dtype_bytes,
+    i32,
+    uses,
+    walk,
+)
+from .layouts import CHUNK_BYTES
+
+_SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
+"""Bits 62 and 63, for the bytes that a swizzle spans."""
+
+_ADDRESS: Final = 0x3FFFF
+_WGMMA: Final = "tirx.ptx.wgmma_"
+
+
+def encode(pointer: Expr, leading: int, stride: int, span: int) -> Expr:
+    """The descriptor of a tile at ``pointer``; ``leading``, ``stride`` and ``span`` in bytes."""
+    fields = _SWIZZLES[span] << 62 | stride // CHUNK_BYTES << 32 | leading // CHUNK_BYTES << 16
+    address = tirx.bitwise_and(
+        T.cuda.cvta_generic_to_shared(pointer), tirx.const(_ADDRESS, "uint32")
+    )
+    chunk = tirx.shift_right(address, tirx.const(4, "uint32"))
+    return tirx.bitwise_or(tirx.Cast("uint64", chunk), tirx.const(fields, "uint64"))
+
+
+@dataclass
+class Descriptors:
+    """Collects the descriptors of statements; ``thread``: what may differ between their users.
+
+    A base has all of an address that depends on the thread, what is added the slot and the step.
+    """
+
+    thread: Var
+    _bases: dict[Buffer, tuple[Buffer, Expr]] = field(default_factory=dict)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The registers that hold the bases."""
+        return [base for base, _ in self._bases.values()]
+
+    def definitions(self) -> list[Stmt]:
+        """What computes the bases."""
+        return [tirx.BufferStore(base, value, [i32(0)]) for base, value in self._bases.values()]
+
+    def rewrite(self, stmt: Stmt) -> Stmt:
+        """``stmt`` with every descriptor in it as a base and what is added."""
+        return tvm_ffi.structural_map(stmt, [(Call, self._call)], order="post")
+
+    def _call(self, call: Any) -> Any:
+        if not str(getattr(call.op, "name", "")).startswith(_WGMMA):
+            return call
+        args = [self._based(arg) for arg in call.args]
+        return Call(call.op, args, call.attrs, ret_ty=call.ty)
+
+    def _based(self, arg: Any) -> Any:
+        pointer = _pointer(arg)
+        if pointer is None:
+            return arg
+        load = pointer.args[0]
+        parts = [_terms(index) for index in load.indices]
+        if load.source not in self._bases:
+            own = [_sum(t for t in terms if uses(t, [self.thread])) for terms in parts]
+            base = buffer([1], "uint64", f"{load.source.name}_desc", "local")
+            self._bases[load.source] = base, _at(arg, load.source, [uniform(x) for x in own])
+        base, _ = self._bases[load.source]
+        per_chunk = CHUNK_BYTES // dtype_bytes(load.source.dtype)
+        moving: Expr = i32(0)
+        fixed = 0
+        for terms, stride in zip(parts, strides(load.source)):
+            pitch = const_int(stride) or 1
+            for term in [t for t in terms if not uses(t, [self.thread])]:
+                known = const_int(term)
+                if known is None:
+                    moving = moving + term * (pitch // per_chunk)
+                else:
+                    fixed += known * pitch // per_chunk
+        # Unsigned, so that nothing is spent on signs.
+        offset = tirx.Cast("uint64", tirx.Cast("uint32", moving))
+        return tirx.BufferLoad(base, [i32(0)]) + offset + tirx.const(fixed, "uint64")
+
+
+def uniform(value: Expr) -> Expr:
+    """``value``, the same for all threads of a warp, known to be so: hardware keeps it once."""
+    if const_int(value) is not None:
+        return value
+    full, first = tirx.const(0xFFFFFFFF, "uint32"), i32(0)
+    return T.cuda.__shfl_sync(full, value, first, i32(WARP))
+
+
+def _pointer(arg: Any) -> Any | None:
+    """The pointer in what ``encode`` made, else None."""
+    if not isinstance(arg, tirx.BitwiseOr):
+        return None
+    found: list[Any] = []
+
+    def visit(call: Any) -> None:
+        if str(getattr(call.op, "name", "")) == "tirx.address_of":
+            found.append(call)
+
+    walk(arg, Call, visit)
+    return found[0] if found else None
+
+
+def _at(encoded: Expr, tile: Buffer, indices: list[Expr]) -> Expr:
+    """``encoded`` of another element of ``tile``."""
+
+    def moved(load: Any) -> Any:
+        return tirx.BufferLoad(tile, indices) if load.source.same_as(tile) else load
+
+    return tvm_ffi.structural_map(encoded, [(TensorLoad, moved)], order="post")
+
+
+def _terms(expr: Expr) -> list[Expr]:
+    return [*_terms(expr.a), *_terms(expr.b)] if isinstance(expr, tirx.Add) else [expr]
+
+
+def _sum(terms: Iterable[Expr]) -> Expr:
+    total: Expr = i32(0)
+    for term in terms:
+        total = total + term
+    return total

@@ -1,0 +1,198 @@
+"""Tile matmuls on tensor cores with wgmma: warpgroups multiply straight from shared memory.
+
+A CTA tile is cut into the tiles of its warpgroups, such a tile into blocks of 64 rows. One step of
+the loop is one op, a group of asynchronous instructions:
+
+    wgmma.fence
+    wgmma m64nNk16  acc, descriptor of A at k 0, descriptor of B at k 0    for each 64 rows
+    wgmma m64nNk16  acc, descriptor of A at k 16, ...
+    wgmma.commit_group
+
+Who waits for the group, and when, is the business of the loop around it.
+
+A descriptor names a swizzled tile by address, swizzle and strides (PTX ISA, wgmma matrix
+descriptor). With ``span`` bytes in a row of a panel, and panels side by side:
+
+- K contiguous: 8 rows further is ``8 * span`` bytes; the next 32 bytes of K are 32 bytes further
+  until the panel ends.
+- M or N contiguous (16-bit types): 8 steps of K further is ``8 * span`` bytes, the next ``span``
+  bytes along M or N are a panel further.
+
+Does not handle: operands in registers, tf32.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Final
+
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ..cost.wgmma import ACCUMULATORS, ROWS, TYPES, WARPGROUP
+from ..errors import LoweringError
+from ..plan import MatmulPlan
+from . import quads
+from .descriptors import encode
+from .fragments import Fragment, Mapped, Quad
+from .ir import Expr, Stmt, buffer, i32, op_stmt, seq, substitute
+from .layouts import CHUNK_BYTES
+from .patterns import Matmul, Operand
+from .spread import Threads
+from .tma import panels_of
+
+WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
+
+_PATTERN: Final = re.compile(r"wgmma\.m64n(\d+)k(\d+)\.(\w+)\.(\w+)")
+_REGISTERS: Final = {"f32": "float32", "s32": "uint32", "f16": "uint32"}
+"""What TVM wants accumulators in; two of 16 bits share a register."""
+
+_TRANSPOSABLE: Final = ("f16", "bf16")
+_INTEGERS: Final = ("s8",)
+_CORE_ROWS: Final = 8
+
+
+def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool = False) -> Mapped:
+    """The op, layouts and accumulator fragment of ``matmul`` on wgmma.
+
+    ``waits``: the op ends when its arithmetic does.
+    """
+    tile = _Warpgroup(matmul, plan, threads)
+    done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0)) if waits else None
+    op = op_stmt(plan.op, seq(tile.multiply(), done))
+    return Mapped(tile.fragment(), tile.panels, (op,), ())
+
+
+class _Warpgroup:
+    """The tile of one warpgroup: where its operands and accumulators are."""
+
+    def __init__(self, matmul: Matmul, plan: MatmulPlan, threads: Threads) -> None:
+        found = _PATTERN.fullmatch(plan.instruction)
+        if found is None:
+            raise LoweringError(
+                f"cannot map op '{plan.op}': expected an instruction such as "
+                f"wgmma.m64n128k16.f16.f32, not '{plan.instruction}'"
+            )
+        self.n, self.k, self.type, self.acc_type = int(found[1]), int(found[2]), found[3], found[4]
+        self.matmul, self.plan, self.threads = matmul, plan, threads
+        self._check()
+        self.blocks = plan.warp_tile[0] // (ROWS // 4)
+        groups = plan.warps[0] // 4
+        group = tirx.floordiv(threads.var, WARPGROUP)
+        simplify = threads.analyzer.simplify
+        self.row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
+        self.col0 = simplify(tirx.floordiv(group, groups) * self.n)
+        self.panels = {side.buffer: panels_of(side.buffer) for side in (matmul.a, matmul.b)}
+        self.packed = self.acc_type == "f16"
+        self.each = self.n // (4 if self.packed else 2)
+        name, kind = f"{matmul.acc.name}_frag", _REGISTERS.get(self.acc_type, "float32")
+        self.acc = buffer([self.blocks * self.each], kind, name, "local")
+
+    def _check(self) -> None:
+        plan, matmul = self.plan, self.matmul
+        m, n, k = (matmul.extent(dims) for dims in (matmul.m, matmul.n, matmul.k))
+        covered = (
+            plan.warps[0] * plan.warp_tile[0],
+            plan.warps[1] * plan.warp_tile[1],
+            plan.k_step * plan.steps,
+        )
+        parts = (plan.warps[0] % 4, plan.warp_tile[0] % (ROWS // 4), plan.warp_tile[1] - self.n)
+        if (m, n, k) != covered or any(parts) or plan.k_step != self.k:
+            raise LoweringError(
+                f"cannot map op '{plan.op}' to {plan.instruction}: the tile is {m}x{n}x{k}, the "
+                f"plan covers {'x'.join(map(str, covered))} by {plan.warps[0]}x{plan.warps[1]} "
+                f"warps of {plan.warp_tile[0]}x{plan.warp_tile[1]}"
+            )
+        if plan.warps[0] * plan.warps[1] * 32 != self.threads.count:
+            raise LoweringError(
+                f"cannot map op '{plan.op}' to {plan.instruction}: {self.threads.count} threads "
+                f"compute, the plan has {plan.warps[0]}x{plan.warps[1]} warps"
+            )
+        for side in (matmul.a, matmul.b):
+            kind = str(side.buffer.dtype)
+            into = ACCUMULATORS.get(kind, {}).get(str(matmul.acc.dtype))
+            if TYPES.get(kind) != self.type or into != self.acc_type:
+                raise LoweringError(
+                    f"cannot map op '{plan.op}' to {plan.instruction}: '{side.buffer.name}' holds "
+                    f"{kind}, '{matmul.acc.name}' {matmul.acc.dtype}"
+                )
+
+    # Operands.
+
+    def multiply(self) -> Stmt:
+        """The instructions of one step of the loop, as one group."""
+        name = WGMMA.format(n=self.n, k=self.k, acc=self.acc_type, a=self.type, b=self.type)
+        a, b = self.matmul.a, self.matmul.b
+        # Signs of A and B where they are no integers, transposition where the type allows it.
+        options = [] if self.type in _INTEGERS else [1, 1]
+        if self.type in _TRANSPOSABLE:
+            options += [int(not a.k_major), int(not b.k_major)]
+        each = self.each
+        calls = [
+            tirx.Evaluate(
+                T.ptx[name](
+                    *[tirx.BufferLoad(self.acc, [block * each + x]) for x in range(each)],
+                    self._descriptor(a, self.row0, block * ROWS, step),
+                    self._descriptor(b, self.col0, 0, step),
+                    True,
+                    *options,
+                )
+            )
+            for step in range(self.plan.steps)
+            for block in range(self.blocks)
+        ]
+        fence = tirx.Evaluate(T.ptx.wgmma.fence.sync.aligned())
+        commit = tirx.Evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+        return seq(fence, *calls, commit)
+
+    def _descriptor(self, side: Operand, own: Expr, block: int, step: int) -> Expr:
+        """Of ``side`` from row (or column) ``own + block`` of the tile on, at k-step ``step``."""
+        panels, simplify = self.panels[side.buffer], self.threads.analyzer.simplify
+        first, k = simplify(own + block), step * self.k
+        if side.k_major:
+            at = [i32(k // panels.columns), first, i32(k % panels.columns)]
+            leading = CHUNK_BYTES  # not looked at
+        else:
+            # A warpgroup's rows or columns fill panels.
+            at = [simplify(tirx.floordiv(first, panels.columns)), i32(k), i32(0)]
+            leading = panels.rows * panels.span
+        pointer = T.address_of(tirx.BufferLoad(panels.held, at))
+        return encode(pointer, leading, _CORE_ROWS * panels.span, panels.span)
+
+    # Accumulators.
+
+    def fragment(self) -> Fragment:
+        """Pairs of columns, for two rows of each block of 64 (PTX ISA, wgmma fragments)."""
+        lane = tirx.floormod(self.threads.var, 32)
+        q = tirx.floormod(lane, quads.LANES)
+        each, tiles = self.n // 2, self.n // 8
+
+        def coordinates(position: Sequence[Expr], v: Expr) -> list[Expr]:
+            block, half, tile = position
+            return self._indices(block, half, tile * 8 + q * 2 + v)
+
+        def register(position: Sequence[Expr], v: Expr) -> Expr:
+            block, half, tile = position
+            return block * each + tile * 4 + half * 2 + v
+
+        def exchanged(position: Sequence[Expr], v: Expr) -> list[Expr]:
+            block, half, four = position
+            return self._indices(block, half, (four * quads.LANES + q) * quads.RUN + v)
+
+        quad = None
+        if tiles % quads.LANES == 0:
+            quad = Quad(q, (self.blocks, 2, tiles // quads.LANES), exchanged)
+        loops = (self.blocks, 2, tiles)
+        return Fragment(
+            self.matmul.acc, self.acc, loops, 2, coordinates, register, self.packed, quad
+        )
+
+    def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:
+        """The accumulator's indices of a column of the warpgroup's tile in a row of this lane."""
+        matmul, thread = self.matmul, self.threads.var
+        warp = tirx.floormod(tirx.floordiv(thread, 32), 4)
+        lane = tirx.floormod(thread, 32)
+        row = self.row0 + block * ROWS + warp * 16 + half * 8 + tirx.floordiv(lane, 4)
+        values = {**matmul.split(matmul.m, row), **matmul.split(matmul.n, self.col0 + column)}
+        return [substitute(index, values) for index in matmul.acc_indices]

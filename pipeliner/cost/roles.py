@@ -1,0 +1,104 @@
+"""Which warps copy and which compute, and the channels by which they pass slots to and fro.
+
+One warp of a warpgroup issues every copy of the tensor memory accelerator; the other warpgroups
+compute. The two run at their own pace: a slot's ``full`` barrier holds the one up until the bytes
+are there, its ``empty`` barrier the other until they have been used.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from ..machine import Machine
+from ..plan import CONSUMER, PRODUCER, ChannelPlan, CopyPlan, LoopPlan, MatmulPlan, RolePlan
+from .copies import shared_bytes
+from .wgmma import PRODUCER_REGISTERS, WARPGROUP, consumer_registers, launch_registers
+
+FULL: Final = "full"
+EMPTY: Final = "empty"
+
+
+def plan_roles(
+    info: KernelInfo,
+    loops: tuple[LoopPlan, ...],
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    machine: Machine,
+    cluster: int = 1,
+) -> tuple[tuple[RolePlan, ...], tuple[ChannelPlan, ...]]:
+    """The roles and channels of a kernel whose tiles are copied by tma; none for any other.
+
+    ``cluster``: CTAs that fill each other's slots, and so give them back to each other.
+    """
+    by_tma = tuple(copy.op for copy in copies if copy.mechanism == "tma")
+    if not by_tma:
+        return (), ()
+    groups = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
+    computed = tuple(
+        op.op for loop in info.loops for op in loop.ops if not isinstance(op, CopyInfo)
+    )
+    launched = launch_registers(machine, groups)
+    kept = consumer_registers(machine, groups)
+    consumer = RolePlan(
+        name=CONSUMER,
+        first=0,
+        threads=groups * WARPGROUP,
+        registers=kept,
+        ops=computed,
+        reason=(
+            f"{groups} warpgroup{'s' * (groups > 1)} that multipl{'y' if groups > 1 else 'ies'}: "
+            f"{kept} registers a thread after {launched} at launch, with what the producer gives up"
+        ),
+    )
+    producer = RolePlan(
+        name=PRODUCER,
+        first=groups * WARPGROUP,
+        threads=WARPGROUP,
+        registers=PRODUCER_REGISTERS,
+        ops=by_tma,
+        reason="one thread issues every copy; registers are given up by whole warpgroups",
+    )
+    return (consumer, producer), tuple(
+        channel
+        for found, plan in zip(info.loops, loops)
+        if plan.pipelined
+        for channel in _channels(found, plan, by_tma, groups * cluster, len(info.loops) > 1)
+    )
+
+
+def _channels(
+    loop: LoopInfo, plan: LoopPlan, by_tma: tuple[str, ...], releases: int, several: bool
+) -> list[ChannelPlan]:
+    """A channel for each depth among the rings of a loop: slots that move together share one."""
+    depths = {ring.buffer: ring.depth for ring in plan.rings}
+    moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
+    channels: list[ChannelPlan] = []
+    for depth in sorted({depths[op.dst] for op in moved}):
+        own = [op for op in moved if depths[op.dst] == depth]
+        name = f"_{own[0].dst}" if several or len(own) < len(moved) else ""
+        channels.append(
+            ChannelPlan(
+                loop=loop.name,
+                full=FULL + name,
+                empty=EMPTY + name,
+                rings=tuple(dict.fromkeys(op.dst for op in own)),
+                depth=depth,
+                bytes=sum(shared_bytes(op) for op in own),
+                producer=PRODUCER,
+                consumer=CONSUMER,
+                releases=releases,
+                reason=_release_reason(loop, depth),
+            )
+        )
+    return channels
+
+
+def _release_reason(loop: LoopInfo, depth: int) -> str:
+    reads = any(isinstance(op, MatmulInfo) for op in loop.ops)
+    if depth > 1 and reads:
+        return (
+            "a slot is given back one step late, when its arithmetic is done and the next step's "
+            "runs: one arrival a warpgroup"
+        )
+    return "one arrival a warpgroup"

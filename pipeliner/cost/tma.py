@@ -1,0 +1,88 @@
+"""What the tensor memory accelerator asks of a tile copy.
+
+One thread names a box of a tensor by the coordinates of its corner; the accelerator moves it to
+shared memory, swizzled, zero where it lies outside, and counts its bytes at an mbarrier. Source of
+the limits: CUDA driver API, cuTensorMapEncodeTiled; PTX ISA, tensor swizzle modes.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..kernel import CopyInfo
+from ..machine import Machine
+from .sizes import element_bytes
+from .wgmma import SPANS
+
+MAX_RANK: Final = 5
+MAX_BOX: Final = 256
+"""Elements of a box along one dimension."""
+
+STRIDE_UNIT: Final = 16
+"""Bytes that divide every stride but the innermost, which is one element."""
+
+TYPES: Final = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
+
+
+def tma_obstacle(copy: CopyInfo, machine: Machine) -> str:
+    """The requirement that ``copy`` misses, with its numbers; empty when there is none."""
+    if not machine.has_tma:
+        return f"it needs sm_90, {machine.name} is {machine.arch}"
+    if copy.bound:
+        return "its threads are bound, one thread would have to make it"
+    if not copy.dst_scope.startswith("shared"):
+        return f"it writes shared memory, '{copy.dst}' is in {copy.dst_scope}"
+    if copy.no_tma:
+        return copy.no_tma
+    if copy.dtype not in TYPES:
+        return f"it does not know elements of {copy.dtype}"
+    rank = len(copy.src_dims)
+    if not 2 <= rank <= MAX_RANK:
+        return f"it takes tensors of 2 to {MAX_RANK} dimensions, '{copy.src}' has {rank}"
+    return _stride_obstacle(copy) or _box_obstacle(copy)
+
+
+def _stride_obstacle(copy: CopyInfo) -> str:
+    size = element_bytes(copy.dtype)
+    *outer, inner = copy.src_strides
+    if inner != 1:
+        return f"it reads neighbours, '{copy.src}' has stride {inner} in its last dimension"
+    for dimension, stride in enumerate(outer):
+        if stride is None:
+            return (
+                f"its strides are multiples of {STRIDE_UNIT} bytes, that of dimension {dimension} "
+                f"of '{copy.src}' is known at run time only"
+            )
+        if stride * size % STRIDE_UNIT:
+            return (
+                f"its strides are multiples of {STRIDE_UNIT} bytes, that of dimension {dimension} "
+                f"of '{copy.src}' is {stride * size}"
+            )
+    return ""
+
+
+def _box_obstacle(copy: CopyInfo) -> str:
+    walked = [dim for dim in copy.src_dims if dim is not None]
+    if walked != list(range(len(copy.shape))):
+        return f"it keeps the order of dimensions, '{copy.dst}' has them as {walked}"
+    row = copy.shape[-1] * element_bytes(copy.dtype)
+    if row % min(SPANS):
+        return f"a row of '{copy.dst}' has {row} bytes, no multiple of {min(SPANS)}"
+    for extent in copy.shape[:-1]:
+        if extent > MAX_BOX:
+            return f"a box has at most {MAX_BOX} elements in a dimension, '{copy.dst}' {extent}"
+    return ""
+
+
+def panel_bytes(row: int) -> int:
+    """Bytes of a row that one box takes: the widest swizzle that divides it."""
+    return next(span for span in SPANS if row % span == 0)
+
+
+def box_reason(copy: CopyInfo) -> str:
+    """How the boxes of a copy look, in words."""
+    row = copy.shape[-1] * element_bytes(copy.dtype)
+    panels = row // panel_bytes(row)
+    fill = ", zero-filled past the source's end" if copy.masked else ""
+    boxes = "a box" if panels == 1 else f"{panels} boxes of {panel_bytes(row)} bytes a row"
+    return f"{boxes} by one thread, past the registers{fill}"

@@ -1,0 +1,192 @@
+"""Which warpgroups own which part of a matmul tile on wgmma, and how many registers that takes.
+
+A warpgroup (four warps) multiplies 64 rows by up to 256 columns with one instruction, both operands
+in shared memory. Its accumulators lie in its registers, so a tile of 128 x 256 needs two.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from ..kernel import MatmulInfo
+from ..machine import Machine, MmaRate
+from ..plan import MatmulPlan
+from ..request import Roles
+
+WARPGROUP: Final = 128
+"""Threads."""
+
+ROWS: Final = 64
+"""Of one instruction (PTX ISA, wgmma.mma_async: m64)."""
+
+MAX_COLUMNS: Final = 256
+
+SPANS: Final = (128, 64, 32)
+"""Bytes of a row of an operand that a swizzle covers, widest first (PTX ISA, matrix descriptor)."""
+
+CONSUMERS: Final = (2, 3, 1, 4)
+"""Warpgroups that compute, best first: two, of which one multiplies while the other starts."""
+
+PRODUCER_REGISTERS: Final = 32
+"""Of a thread that copies: coordinates, a slot and a phase. CUTLASS's sm90 kernels keep 24 to 40;
+32 leave 160 to each of three computing warpgroups."""
+
+MAX_CONSUMER_REGISTERS: Final = 240
+"""As in CUTLASS's sm90 kernels, below the 255 that an instruction can name."""
+
+CONSUMER_OVERHEAD: Final = 32
+"""Beside the accumulators: descriptors, slot and phase, addresses of the result."""
+
+INSTRUCTION_OVERHEAD: Final = 26
+"""Registers that ptxas wants beside the accumulators of one instruction, within those of the
+launch: it refuses m64n256 below 154 (nvcc 13.0, error C7602)."""
+
+TYPES: Final = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "s8",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
+"""Operands by the names that PTX has for them."""
+
+ACCUMULATORS: Final = {
+    "float16": {"float32": "f32", "float16": "f16"},
+    "bfloat16": {"float32": "f32"},
+    "int8": {"int32": "s32"},
+    "float8_e4m3fn": {"float32": "f32"},
+    "float8_e5m2": {"float32": "f32"},
+}
+
+_INTEGER_COLUMNS: Final = 16
+"""What divides N of an integer instruction, but for 8 and 24 (PTX ISA)."""
+_REGISTER_UNIT: Final = 8  # PTX ISA, setmaxnreg: a multiple of 8
+
+
+def map_wgmma(
+    info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, roles: Roles
+) -> tuple[MatmulPlan, int, int] | str:
+    """The plan of ``info`` on wgmma, threads that compute and registers of each, or why not.
+
+    ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
+    none has a role of its own.
+    """
+    rate = _rate(info, machine)
+    if isinstance(rate, str):
+        return rate
+    obstacle = _shape_obstacle(info, rate)
+    if obstacle:
+        return obstacle
+    best: tuple[tuple[int, int], int] | None = None
+    for rows, columns in _layouts(warps, roles):
+        if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
+            continue
+        groups = rows * columns
+        per_register = 2 if info.acc_dtype == "float16" else 1
+        accumulators = info.m * info.n // groups // WARPGROUP // per_register
+        one = info.n // columns * ROWS // WARPGROUP // per_register + INSTRUCTION_OVERHEAD
+        if info.a_dtype == "int8" and info.n // columns % _INTEGER_COLUMNS:
+            continue
+        if accumulators + CONSUMER_OVERHEAD <= consumer_registers(
+            machine, groups
+        ) and one <= launch_registers(machine, groups):
+            best = (rows, columns), accumulators
+            break
+    if best is None:
+        asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
+        asked += f" by {roles} warpgroups" if roles not in ("auto", 0) else ""
+        return (
+            f"tile {info.m}x{info.n}{asked} does not split into 1 to {max(CONSUMERS)} warpgroups "
+            f"of 64 rows and at most {MAX_COLUMNS} columns whose accumulators fit their registers"
+        )
+    (rows, columns), accumulators = best
+    wide = info.n // columns
+    _, _, k = rate.shape
+    types = f"{TYPES[info.a_dtype]}.{ACCUMULATORS[info.a_dtype][info.acc_dtype]}"
+    groups = rows * columns
+    plan = MatmulPlan(
+        op=info.op,
+        m=info.m,
+        n=info.n,
+        k=info.k,
+        dtype=rate.dtype,
+        accumulator=info.acc_dtype,
+        instruction=f"wgmma.m{ROWS}n{wide}k{k}.{types}",
+        warps=(4 * rows, columns),
+        warp_tile=(info.m // (4 * rows), wide),
+        thread_tile=(0, 0),
+        k_step=k,
+        steps=info.k // k,
+        reason=(
+            f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, operands "
+            f"straight from shared memory; {groups} warpgroup{'s' * (groups > 1)} of "
+            f"{accumulators} accumulator registers a thread"
+        ),
+        in_flight=1,
+    )
+    return plan, groups * WARPGROUP, launch_registers(machine, groups)
+
+
+def launch_registers(machine: Machine, groups: int) -> int:
+    """Registers of a thread at launch, with ``groups`` warpgroups and one that copies."""
+    share = machine.registers_per_sm // ((groups + 1) * WARPGROUP)
+    return min(share, machine.max_registers_per_thread) // _REGISTER_UNIT * _REGISTER_UNIT
+
+
+def consumer_registers(machine: Machine, groups: int) -> int:
+    """Registers of a computing thread once the copying warpgroup has given up most of its own.
+
+    Warpgroups exchange what the CTA got at launch (PTX ISA, setmaxnreg). One that computes alone
+    has enough, and changes its number all the same: behind that instruction ptxas knows that warps
+    run together, and keeps slots and descriptors in uniform registers.
+    """
+    spare = launch_registers(machine, groups) * (groups + 1) - PRODUCER_REGISTERS
+    return min(MAX_CONSUMER_REGISTERS, spare // groups) // _REGISTER_UNIT * _REGISTER_UNIT
+
+
+def _layouts(warps: tuple[int, int] | None, roles: Roles) -> list[tuple[int, int]]:
+    """Warpgroups along M and N to consider, best first."""
+    if warps is not None and (warps[0] % 4 or roles not in ("auto", 0, warps[0] // 4 * warps[1])):
+        return []
+    if warps is not None:
+        return [(warps[0] // 4, warps[1])]
+    wanted = (roles,) if isinstance(roles, int) and roles else CONSUMERS
+    # Narrow instructions read A once more for each: N is cut where nothing else fits.
+    return [
+        (groups // columns, columns)
+        for columns in range(1, max(CONSUMERS) + 1)
+        for groups in wanted
+        if groups % columns == 0 and groups
+    ]
+
+
+def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | str:
+    if not machine.wgmmas:
+        return f"wgmma needs sm_90a, {machine.name} is {machine.arch}"
+    if info.a_dtype != info.b_dtype:
+        return f"operands of {info.a_dtype} and {info.b_dtype} have no instruction"
+    rate = machine.wgmma(info.a_dtype)
+    if rate is None:
+        return f"wgmma of {info.a_dtype} is not used here"
+    if info.acc_dtype not in ACCUMULATORS[info.a_dtype]:
+        return f"wgmma of {info.a_dtype} into {info.acc_dtype} is not used here"
+    return rate
+
+
+def _shape_obstacle(info: MatmulInfo, rate: MmaRate) -> str:
+    """What about the tile the instruction does not take, or empty."""
+    k = rate.shape[2]
+    if info.m % ROWS or info.n % 8 or info.k % k:
+        return f"tile {info.m}x{info.n}x{info.k} is not a multiple of m{ROWS}n8k{k}"
+    if info.a_dtype == "int8" and info.n % _INTEGER_COLUMNS:
+        return f"{info.n} columns are no multiple of {_INTEGER_COLUMNS}"
+    halves = info.a_dtype in ("float16", "bfloat16")
+    if not halves and not (info.a_k_major and info.b_k_major):
+        return f"operands of {info.a_dtype} must lie with K innermost in shared memory"
+    for name, k_major, extent in (("A", info.a_k_major, info.m), ("B", info.b_k_major, info.n)):
+        if not k_major and extent % ROWS:
+            return (
+                f"{name} lies with K outermost in shared memory: its {extent} columns are no "
+                f"multiple of the {ROWS} that one swizzle of {SPANS[0]} bytes covers"
+            )
+    return ""

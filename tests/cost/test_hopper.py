@@ -1,0 +1,194 @@
+"""What sm_90 adds to the choices: wgmma, tma and roles, granted or refused with numbers."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeliner.cost.choose import choose
+from pipeliner.cost.tma import tma_obstacle
+from pipeliner.errors import PlanError, TargetError
+from pipeliner.machine import A100, H100
+from pipeliner.plan import KernelPlan
+from pipeliner.request import Request
+
+from .kernels import copy, gemm
+
+WGMMA = Request(instruction="wgmma")
+
+
+def planned(m=128, n=256, k=64, request=WGMMA, **changes) -> KernelPlan:
+    return choose(gemm(m, n, k, **changes), H100, request)
+
+
+def test_a_tile_of_128_by_256_takes_two_warpgroups_and_one_to_copy():
+    plan = planned()
+    (matmul,) = plan.matmuls
+    assert (matmul.instruction, matmul.warps) == ("wgmma.m64n256k16.f16.f32", (8, 1))
+    assert [(role.name, role.first, role.threads, role.registers) for role in plan.roles] == [
+        ("consumer", 0, 256, 232),
+        ("producer", 256, 128, 32),
+    ]
+    assert plan.threads == 384
+    assert {c.mechanism for c in plan.copies} == {"tma"}
+    (channel,) = plan.channels
+    assert (channel.bytes, channel.releases) == ((128 + 256) * 64 * 2, 2)
+    assert channel.depth == 4  # 4 of 49152 bytes fit in 227 KiB, 5 do not
+    assert plan.target == "sm_90a"
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "groups", "registers"),
+    [
+        (64, 128, 1, 240),
+        (128, 128, 2, 232),
+        (192, 192, 3, 160),
+        (256, 128, 2, 232),
+        (64, 256, 1, 240),
+        (256, 192, 2, 232),
+    ],
+)
+def test_registers_are_those_of_the_launch(m, n, groups, registers):
+    plan = planned(m, n)
+    consumer, producer = plan.roles
+    assert (consumer.threads, consumer.registers) == (128 * groups, registers)
+    # PTX ISA, setmaxnreg: the pool is what the CTA got at launch, a multiple of 8 for each thread.
+    launched = min(255, 65536 // plan.threads) // 8 * 8
+    used = consumer.threads * consumer.registers + producer.threads * producer.registers
+    assert used <= plan.threads * launched
+    rows, columns = plan.matmuls[0].warp_tile
+    assert rows * columns // 32 < registers
+
+
+def test_roles_and_channels_survive_json_and_are_explained():
+    plan = planned()
+    assert KernelPlan.from_json(plan.to_json()) == plan
+    text = plan.explain()
+    assert "consumer: threads 0-255, 232 registers each: C_update" in text
+    assert "producer: threads 256-383, 32 registers each: A_shared, B_shared" in text
+    assert "channel full/empty: producer -> consumer, 4 slots of A_shared, B_shared" in text
+    assert "49152 bytes fill one, 2 arrivals give it back" in " ".join(text.split())
+
+
+def test_without_a_request_nothing_changes():
+    plan = planned(request=Request())
+    assert plan.matmuls[0].instruction.startswith("mma.")
+    assert (plan.roles, plan.channels, plan.target) == ((), (), "sm_90")
+
+
+def test_a_short_loop_has_a_channel_too():
+    plan = planned(trip=1)
+    assert plan.loops[0].pipelined
+    assert plan.channels[0].depth == 1
+
+
+@pytest.mark.parametrize(
+    ("request_", "changes", "error", "message"),
+    [
+        (WGMMA, {"m": 96}, PlanError, "tile 96x256x64 is not a multiple of m64n8k16"),
+        (WGMMA, {"k": 8}, PlanError, "tile 128x256x8 is not a multiple of m64n8k16"),
+        (WGMMA, {"m": 256, "n": 512}, PlanError, "whose accumulators fit their registers"),
+        (WGMMA, {"dtype": "float32"}, PlanError, "wgmma of float32 is not used here"),
+        (WGMMA, {"dtype": "int8", "n": 40}, PlanError, "40 columns are no multiple of 16"),
+        (
+            Request(instruction="wgmma", warps=(2, 4)),
+            {},
+            PlanError,
+            "tile 128x256 as 2x4 warps does not split",
+        ),
+        (
+            Request(instruction="wgmma", roles=3),
+            {},
+            PlanError,
+            "tile 128x256 by 3 warpgroups does not split",
+        ),
+        (
+            Request(instruction="wgmma", thread_tile=(8, 8)),
+            {},
+            PlanError,
+            "to wgmma with thread tile 8x8",
+        ),
+        (
+            Request(instruction="wgmma", mechanism="register"),
+            {},
+            PlanError,
+            "cannot copy 'A_shared' by register: wgmma reads what is copied for it",
+        ),
+        (Request(roles=2), {}, PlanError, "only wgmma computes by warpgroup"),
+        (
+            Request(mechanism="tma"),
+            {},
+            PlanError,
+            "cannot copy 'A_shared' by tma: only wgmma reads what it copies",
+        ),
+        (
+            Request(instruction="wgmma", epilogue="peeled"),
+            {},
+            PlanError,
+            "cannot give a loop of roles a peeled epilogue",
+        ),
+        (
+            Request(instruction="wgmma", depth=5),
+            {},
+            PlanError,
+            "245760 bytes of shared memory",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(request_, changes, error, message):
+    with pytest.raises(error, match=message) as raised:
+        planned(request=request_, **changes)
+    assert "\n" not in str(raised.value)
+
+
+def test_where_a_copy_is_no_box_threads_make_all_of_them():
+    info = gemm(128, 256, 64)
+    a, b, matmul = info.loops[0].ops
+    crooked = replace(a, no_tma="it is crooked")
+    info = replace(info, loops=(replace(info.loops[0], ops=(crooked, b, matmul)),))
+    plan = choose(info, H100, WGMMA)
+    assert [copy.mechanism for copy in plan.copies] == ["cp_async", "cp_async"]
+    assert "no box for tma: it is crooked" in plan.copies[0].reason
+    assert "as 'A_shared', which is no box for tma" in plan.copies[1].reason
+    assert (plan.roles, plan.channels, plan.threads) == ((), (), 256)
+    assert plan.matmuls[0].in_flight == 0
+    with pytest.raises(PlanError, match="cannot copy 'A_shared' by tma: it is crooked"):
+        choose(info, H100, Request(instruction="wgmma", mechanism="tma"))
+
+
+def test_without_roles_every_warp_copies():
+    plan = planned(request=Request(instruction="wgmma", roles=0))
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+    assert "a role of its own must issue it" in plan.copies[0].reason
+    assert (plan.roles, plan.threads) == ((), 256)
+    with pytest.raises(PlanError, match="by tma: a role of its own must issue it"):
+        planned(request=Request(instruction="wgmma", roles=0, mechanism="tma"))
+
+
+def test_another_gpu_has_neither():
+    for request, why in (
+        (WGMMA, "cannot map 'C_update' to wgmma: wgmma needs sm_90a, A100 SXM4 is sm_80"),
+        (Request(mechanism="tma"), "cannot copy 'A_shared' by tma: it needs sm_90"),
+    ):
+        with pytest.raises(TargetError, match=why):
+            choose(gemm(128, 256, 64), A100, request)
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"src_strides": (4095, 1)}, "multiples of 16 bytes, that of dimension 0 of 'A' is 8190"),
+        ({"src_strides": (None, 1)}, "that of dimension 0 of 'A' is known at run time only"),
+        ({"src_strides": (1, 4096)}, "'A' has stride 4096 in its last dimension"),
+        ({"src_dims": (1, 0)}, "it keeps the order of dimensions"),
+        ({"shape": (512, 64)}, "a box has at most 256 elements in a dimension, 'A_shared' 512"),
+        ({"shape": (128, 24)}, "a row of 'A_shared' has 48 bytes, no multiple of 32"),
+        ({"bound": True}, "its threads are bound"),
+        ({"no_tma": "it is crooked"}, "it is crooked"),
+    ],
+)
+def test_tma_names_the_requirement_that_a_copy_misses(changes, message):
+    values = {"shape": (128, 64), **changes}
+    assert message in tma_obstacle(copy("A", **values), H100)
+    assert tma_obstacle(copy("A", (128, 64)), H100) == ""

@@ -1,0 +1,277 @@
+"""GEMMs by TMA, wgmma and roles: right in every timing, and no synchronisation is too much."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import pipeliner
+from pipeliner.compiled import Kernel
+from pipeliner.errors import LoweringError, PlanError
+from pipeliner.schedules.conv import schedule_conv
+from pipeliner.schedules.gemm import schedule_gemm
+from pipeliner.schedules.tiles import ConvTile, GemmTile
+from pipeliner.schedules.workloads import LAYOUTS, Conv, Gemm, conv2d, numpy_dtype
+from pipeliner.verification import verify_workload
+
+from .hopper_loops import COLUMNS, ROWS, counted
+
+TIMINGS = ("late", "early", "random")
+ORDERS = ("lockstep", "round-robin", "reversed", "random")
+
+
+def kernel_of(
+    gemm: Gemm, tile: tuple[int, int, int], ctas: int | None = None, **options: Any
+) -> Kernel:
+    schedule = schedule_gemm(gemm, GemmTile(*tile, ctas=ctas))
+    return pipeliner.build(schedule, "h100", instruction="wgmma", **options)
+
+
+def assert_right(gemm: Gemm, kernel: Kernel, m: int | None = None, **options: Any) -> None:
+    """Emulated without a hazard, and equal to the product of small integers."""
+    rng = np.random.default_rng(0)
+    a, b, c = (
+        rng.integers(-3, 4, shape).astype(numpy_dtype(kind))
+        for shape, kind in zip(gemm.shapes(m), (gemm.storage, gemm.storage, gemm.out))
+    )
+    result = kernel.emulate(a, b, c, **options)
+    assert not result.hazards, "\n".join(map(str, result.hazards))
+    want = gemm.reference(a, b).astype(numpy_dtype(gemm.out))
+    np.testing.assert_array_equal(result.outputs["C"], want)
+
+
+STEPS = (1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize(("steps", "depth"), list(itertools.product(STEPS, (1, 2, 3, 4))))
+def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
+    number = steps * 4 + depth
+    gemm = Gemm(128, 64, 64 * steps, dtype="bfloat16", out="float32")
+    kernel = kernel_of(gemm, (128, 64, 64), depth=depth)
+    assert [channel.depth for channel in kernel.plan.channels] == [depth]
+    options = {"timing": TIMINGS[number % 3], "order": ORDERS[number % 4], "seed": number}
+    assert_right(gemm, kernel, **options)
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("k", [32, 64, 128])
+def test_every_layout_and_panel(dtype: str, layout: str, k: int) -> None:
+    gemm = Gemm(128, 128, 2 * k, dtype=dtype, layout=layout, out="float32")
+    assert_right(gemm, kernel_of(gemm, (128, 128, k)), timing="early")
+
+
+@pytest.mark.parametrize(
+    ("tile", "warps"),
+    [
+        ((64, 64, 64), (4, 1)),
+        ((128, 64, 64), (8, 1)),
+        ((128, 128, 64), (4, 1)),  # two blocks of 64 rows
+        ((128, 128, 64), (4, 2)),  # warpgroups side by side
+        ((192, 64, 64), (12, 1)),
+        ((256, 128, 64), (8, 1)),
+        ((128, 256, 64), (8, 1)),
+        ((64, 40, 16), (4, 1)),
+    ],
+)
+def test_every_way_to_cut_the_tile(tile: tuple[int, int, int], warps: tuple[int, int]) -> None:
+    gemm = Gemm(tile[0], tile[1], 3 * tile[2], dtype="bfloat16", out="float32")
+    kernel = kernel_of(gemm, tile, warps=warps)
+    assert kernel.plan.matmuls[0].warps == warps
+    assert kernel.plan.threads == 32 * warps[0] * warps[1] + 128
+    assert_right(gemm, kernel)
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize(
+    ("gemm", "tile"),
+    [
+        (Gemm(200, 136, 200, dtype="bfloat16"), (128, 64, 64)),
+        (Gemm(65, 72, 24, dtype="float16"), (64, 64, 64)),
+        (Gemm(130, 40, 136, batch=2, layout="NN"), (128, 64, 64)),
+        (Gemm(128, 64, 192, batch=3), (128, 64, 64)),
+    ],
+    ids=str,
+)
+def test_ragged_and_batched(gemm: Gemm, tile: tuple[int, int, int], timing: str) -> None:
+    assert_right(gemm, kernel_of(gemm, tile), timing=timing)
+
+
+@pytest.mark.parametrize("m", [1, 100, 128, 257])
+def test_a_symbolic_number_of_rows(m: int) -> None:
+    gemm = Gemm(None, 136, 128, dtype="bfloat16")
+    assert_right(gemm, kernel_of(gemm, (128, 64, 64)), m)
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("steps", [1, 2, 3])
+@pytest.mark.parametrize("ctas", [1, 2, 3])
+def test_a_persistent_grid_carries_slots_and_phases_across_tiles(
+    ctas: int, steps: int, depth: int
+) -> None:
+    number = ctas * 9 + steps * 3 + depth
+    gemm = Gemm(200, 136, 64 * steps, dtype="bfloat16")
+    kernel = kernel_of(gemm, (128, 64, 64), ctas, depth=depth)
+    options = {"timing": TIMINGS[number % 3], "order": ORDERS[number % 4], "seed": number}
+    assert_right(gemm, kernel, **options)
+
+
+@pytest.mark.parametrize("m", [1, 300, 513])
+def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
+    gemm = Gemm(None, 136, 128, dtype="bfloat16")
+    assert_right(gemm, kernel_of(gemm, (128, 64, 64), 4), m)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "ctas", "cluster"),
+    [
+        (Gemm(256, 64, 192), None, 2),
+        (Gemm(512, 64, 128), None, 4),
+        (Gemm(512, 128, 128), 4, 2),  # one tile left over for nobody
+        (Gemm(400, 136, 128), 2, 2),
+        (Gemm(256, 128, 192, batch=2, layout="NN"), 2, 2),
+    ],
+    ids=str,
+)
+def test_clusters_share_what_is_the_same_for_neighbours(
+    gemm: Gemm, ctas: int | None, cluster: int
+) -> None:
+    kernel = kernel_of(gemm, (128, 64, 64), ctas, cluster=cluster, depth=2)
+    assert kernel.cuda.count("multicast__cluster(") == 2  # defined and called, for B
+    for number, timing in enumerate(TIMINGS):
+        assert_right(gemm, kernel, timing=timing, order=ORDERS[number])
+
+
+def test_clusters_that_cannot_share_are_refused() -> None:
+    with pytest.raises(LoweringError, match="no tile is the same for neighbours"):
+        kernel_of(Gemm(384, 128, 128), (128, 64, 64), 2, cluster=2)  # three rows of tiles
+    with pytest.raises(PlanError, match="its grid along x is 3"):
+        kernel_of(Gemm(384, 64, 128), (128, 64, 64), cluster=2)
+    with pytest.raises(LoweringError, match="iterations, not the same for all of them"):
+        kernel_of(Gemm(128, 832, 128, layout="TN"), (128, 64, 64), 4, cluster=4)
+    with pytest.raises(PlanError, match="only tma copies for several"):
+        pipeliner.build(schedule_gemm(Gemm(256, 64, 64), GemmTile(128, 64, 64)), "h100", cluster=2)
+
+
+@pytest.mark.parametrize(
+    ("dtype", "accumulator", "k"), [("float16", "float16", 64), ("int8", "int32", 128)]
+)
+def test_every_accumulator(dtype: str, accumulator: str, k: int) -> None:
+    gemm = Gemm(128, 128, 2 * k, dtype=dtype, accumulator=accumulator)
+    kernel = kernel_of(gemm, (128, 128, k))
+    assert_right(gemm, kernel)
+
+
+@pytest.mark.parametrize("epilogue", [("bias", "relu"), ("residual",)])
+def test_an_epilogue_runs_on_the_accumulators(epilogue: tuple[str, ...]) -> None:
+    gemm = Gemm(200, 136, 192, epilogue=epilogue)
+    kernel = kernel_of(gemm, (128, 64, 64), 2)
+    assert verify_workload(kernel, gemm).ok
+
+
+@pytest.fixture(scope="module")
+def counted_kernel() -> Kernel:
+    return pipeliner.build(counted(), "h100", instruction="wgmma", depth=3)
+
+
+@pytest.mark.parametrize("steps", range(9))
+def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> None:
+    a, b, c = operands("float16", 512)
+    for timing in TIMINGS:
+        result = counted_kernel.emulate(a, b, c, steps, timing=timing)
+        assert not result.hazards, "\n".join(map(str, result.hazards))
+        want = a[:, : 64 * steps].astype("float32") @ b[:, : 64 * steps].astype("float32").T
+        np.testing.assert_array_equal(result.outputs["C"], want)
+
+
+@pytest.mark.parametrize("dtype", ["float8_e4m3fn", "float8_e5m2"])
+def test_operands_of_8_bits(dtype: str) -> None:
+    kernel = pipeliner.build(counted(dtype, 128), "h100", instruction="wgmma")
+    assert kernel.plan.matmuls[0].instruction.startswith("wgmma.m64n64k32.e")
+    a, b, c = operands(dtype, 1024)
+    result = kernel.emulate(a, b, c, 3)
+    assert not result.hazards, "\n".join(map(str, result.hazards))
+    want = a[:, :384].astype("float32") @ b[:, :384].astype("float32").T
+    np.testing.assert_array_equal(result.outputs["C"], want)
+
+
+def operands(dtype: str, k: int) -> tuple[Any, Any, Any]:
+    """Small integers, and an output of NaN."""
+    rng = np.random.default_rng(0)
+    kind = getattr(ml_dtypes, dtype, dtype)
+    a, b = (rng.integers(-3, 4, (rows, k)).astype(kind) for rows in (ROWS, COLUMNS))
+    return a, b, np.full((ROWS, COLUMNS), np.nan, np.float32)
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize(
+    ("gemm", "tile", "depth"),
+    [
+        (Gemm(128, 64, 256), (128, 64, 64), 3),
+        (Gemm(128, 64, 64), (128, 64, 64), "auto"),  # one step
+        (Gemm(130, 68, 196, layout="NN"), (128, 64, 64), 2),
+        (Gemm(256, 128, 256, layout="TN", batch=2), (128, 128, 128), 2),
+    ],
+    ids=str,
+)
+def test_threads_that_copy_for_wgmma(
+    gemm: Gemm, tile: tuple[int, int, int], depth: Any, timing: str
+) -> None:
+    kernel = kernel_of(gemm, tile, mechanism="cp_async", depth=depth)
+    assert not kernel.plan.roles
+    assert_right(gemm, kernel, timing=timing, order=ORDERS[TIMINGS.index(timing)])
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize(
+    ("conv", "tile"),
+    [
+        (conv2d(1, 8, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64)),
+        (conv2d(1, 9, 9, 64, 64, 3, 3, stride=2, pad=1), ConvTile(64, 64, 32)),
+    ],
+    ids=str,
+)
+def test_a_convolution_gathers_for_wgmma(conv: Conv, tile: ConvTile, timing: str) -> None:
+    kernel = pipeliner.build(schedule_conv(conv, tile), "h100", instruction="wgmma")
+    assert {copy.mechanism for copy in kernel.plan.copies} == {"cp_async"}
+    assert verify_workload(kernel, conv, timings=(timing,), orders=("lockstep",)).ok
+
+
+def test_no_mutant_of_threads_that_copy_for_wgmma_survives() -> None:
+    gemm = Gemm(128, 64, 384)
+    kernel = kernel_of(gemm, (128, 64, 64), mechanism="cp_async", depth=3)
+    report = pipeliner.mutate(kernel)
+    assert report.ok, "\n".join(str(fate.mutant) for fate in report.survivors)
+
+
+def test_rings_of_different_depths_have_channels_of_their_own() -> None:
+    gemm = Gemm(128, 64, 320, dtype="bfloat16")
+    kernel = kernel_of(gemm, (128, 64, 64), depth={"A_shared": 2, "B_shared": 3})
+    assert {(c.rings, c.depth) for c in kernel.plan.channels} == {
+        (("A_shared",), 2),
+        (("B_shared",), 3),
+    }
+    for timing in TIMINGS:
+        assert_right(gemm, kernel, timing=timing)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "ctas", "cluster"),
+    [(Gemm(128, 64, 384), None, 1), (Gemm(128, 128, 384), 1, 1), (Gemm(256, 64, 384), None, 2)],
+)
+def test_no_mutant_survives(gemm: Gemm, ctas: int | None, cluster: int) -> None:
+    kernel = kernel_of(gemm, (128, 64, 64), ctas, depth=3, cluster=cluster)
+    report = pipeliner.mutate(kernel)
+    assert report.ok, "\n".join(str(fate.mutant) for fate in report.survivors)
+    assert {fate.mutant.kind for fate in report.fates} == {
+        "arrival",
+        "barrier",
+        "commit",
+        "fence",
+        "slot",
+        "wait",
+    }
