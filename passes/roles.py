@@ -23,6 +23,7 @@ outside of the rings, conditions that depend on what is computed.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
@@ -37,6 +38,7 @@ from ..machine import Machine
 from ..origin import Origin, Place
 from ..plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan, RolePlan
 from .channels import ROLE_ATTR, ROLES_ATTR, Barriers, Position
+from .clearing import accumulators, clears, start_from_zero
 from .descriptors import Descriptors
 from .effects import WRITE, effects
 from .ir import (
@@ -102,6 +104,7 @@ class _Loop:
     fulls: dict[Buffer, Ring]
     late: bool
     positions: dict[str, tuple[Position, ...]]
+    clears: bool = False
 
     def body(self, name: str) -> Stmt:
         """The statement of an op."""
@@ -252,8 +255,21 @@ class _Kernel:
                 return stmt
             inner = self._consume(stmt.body, True)
             return _rolled(stmt, stmt.loop_var, inner)
+        if isinstance(stmt, tirx.SeqStmt):
+            kept = self._without_clearing(list(stmt.seq))
+            return seq(*[self._consume(part, repeats) for part in kept])
         inner_bodies = bodies(stmt)
         return with_bodies(stmt, [self._consume(part, repeats) for part in inner_bodies])
+
+    def _without_clearing(self, parts: list[Stmt]) -> list[Stmt]:
+        """``parts`` without what clears the accumulators of the loop behind it: wgmma does."""
+        for before, part in list(itertools.pairwise(parts)):
+            loop = self.loops.get(part) if isinstance(part, tirx.For) else None
+            if loop is None or not loop.form.trip or not clears(before, accumulators(part)):
+                continue
+            loop.clears = True
+            parts = [other for other in parts if not other.same_as(before)]
+        return parts
 
     def _consume_loop(self, loop: _Loop, repeats: bool) -> Stmt:
         form, places = loop.form, loop.positions[CONSUMER]
@@ -269,7 +285,10 @@ class _Kernel:
             if op.kind == "mma":
                 groups, reader = groups + 1, op.name
             self._check_consumer(loop, op)
-            steps.append(self._instance(loop, op, CONSUMER, form.var))
+            stmt = self._instance(loop, op, CONSUMER, form.var)
+            if loop.clears:
+                stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
+            steps.append(stmt)
         steps.append(_wgmma_wait(groups if loop.late else 0, reader))
         first = form.node.min
         released = [self._release(loop, i, at.held) for i, at in enumerate(places)]

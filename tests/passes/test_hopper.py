@@ -19,7 +19,7 @@ from pipeliner.machine import machine_for
 from pipeliner.passes.channels import ROLE_ATTR
 from pipeliner.passes.instructions import map_tiles
 from pipeliner.passes.ir import TensorLoad, i32, substitute, walk
-from pipeliner.passes.patterns import Matmul
+from pipeliner.passes.patterns import Matmul, is_zero
 from pipeliner.passes.recognise import recognise
 from pipeliner.passes.software_pipeline import SoftwarePipeline
 from pipeliner.passes.spread import Threads
@@ -30,6 +30,7 @@ from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
 from pipeliner.targets import cuda_target
 
+from ..verify.hopper_loops import counted
 from .lowering_tools import prepared
 from .tiles import calls, scheduled
 
@@ -160,6 +161,24 @@ def test_descriptors_are_computed_once_and_added_to() -> None:
         bases: list[Any] = []
         walk(call, TensorLoad, bases.append)
         assert {str(b.source.name) for b in bases} >= {"A_shared_desc", "B_shared_desc"}
+
+
+def test_the_first_wgmma_clears_where_there_is_a_first_step() -> None:
+    def scales(func: Any) -> tuple[int, int]:
+        """Instructions that may clear, and stores of zero to accumulators."""
+        consumer = roles(func)["consumer"]
+        zeros: list[Any] = []
+        walk(consumer, tirx.BufferStore, lambda s: zeros.append(s) if is_clear(s) else None)
+        found = calls(consumer, "wgmma_f16_ss")
+        return sum(any(isinstance(a, tirx.Cast) for a in c.args) for c in found), len(zeros)
+
+    def is_clear(store: Any) -> bool:
+        return str(store.buffer.name).endswith("_frag") and is_zero(store.value)
+
+    assert scales(sliced(Gemm(256, 256, 256), (128, 128, 64))) == (1, 0)
+    assert scales(sliced(Gemm(256, 128, 256), (256, 128, 64))) == (2, 0)  # two blocks of 64 rows
+    at_run_time = pipeliner.pipeline(counted(), "h100", instruction="wgmma")
+    assert scales(at_run_time) == (0, 2)
 
 
 def test_the_same_schedule_serves_every_gpu() -> None:
