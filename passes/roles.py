@@ -26,9 +26,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any
 
-import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 
@@ -37,25 +36,21 @@ from ..errors import LoweringError
 from ..machine import Machine
 from ..origin import Origin, Place
 from ..plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan, RolePlan
-from .channels import ROLE_ATTR, ROLES_ATTR, Barriers, Position
+from .channels import ROLE_ATTR, ROLES_ATTR, Barriers
 from .clearing import accumulators, clears, start_from_zero
 from .descriptors import Descriptors
 from .effects import WRITE, effects
 from .ir import (
     Buffer,
-    Call,
     Expr,
-    ForKind,
     SBlockRealize,
     Stmt,
     StringImm,
-    TensorLoad,
     Var,
     block,
     buffer,
     const_int,
     i32,
-    is_buffer_var,
     is_global,
     is_shared,
     seq,
@@ -64,10 +59,22 @@ from .ir import (
     with_origin,
 )
 from .kernels import bodies, map_kernels, thread_tag, with_bodies
-from .op_form import OpLoop, op_loop
-from .rings import Ring, definitions, instantiate, make_ring
-
-_PHASE: Final = "steady"
+from .op_form import op_loop
+from .rings import Ring, definitions, instantiate
+from .role_loops import (
+    PHASE,
+    RoleLoop,
+    awaited,
+    check_condition,
+    holds,
+    op_names,
+    origin_at,
+    role_loop,
+    rolled,
+    shared_outside,
+    wgmma_wait,
+    with_var,
+)
 
 
 def specialise(func: Any, plan: KernelPlan, machine: Machine) -> Any:
@@ -94,36 +101,13 @@ def _check_sources(kernel: Any, plan: KernelPlan) -> None:
 
 
 @dataclass
-class _Loop:
-    """A loop with channels: its form, rings, and where each role is in each channel."""
-
-    form: OpLoop
-    plan: LoopPlan
-    barriers: tuple[Barriers, ...]
-    rings: dict[Buffer, Ring]
-    fulls: dict[Buffer, Ring]
-    late: bool
-    positions: dict[str, tuple[Position, ...]]
-    clears: bool = False
-
-    def body(self, name: str) -> Stmt:
-        """The statement of an op."""
-        return dict(self.form.ops)[name]
-
-    def channel(self, ring: Buffer) -> int:
-        """Which channel passes the slots of ``ring``."""
-        names = self.form.buffer_names()
-        return next(i for i, b in enumerate(self.barriers) if names[ring] in b.plan.rings)
-
-
-@dataclass
 class _Kernel:
     """One kernel under way; what the branches need collects in its fields."""
 
     plan: KernelPlan
     machine: Machine
     thread: Any = None
-    loops: dict[Any, _Loop] = field(default_factory=dict)
+    loops: dict[Any, RoleLoop] = field(default_factory=dict)
     descriptors: Descriptors | None = None
     remote: Buffer | None = None
 
@@ -183,46 +167,21 @@ class _Kernel:
         return {name: buf for name, buf in found.items() if name in names}
 
     def _find_loops(self, body: Stmt, fulls: dict[str, Buffer]) -> None:
-        planned = {frozenset(_names(loop)): loop for loop in self.plan.loops if loop.pipelined}
+        planned = {frozenset(op_names(loop)): loop for loop in self.plan.loops if loop.pipelined}
         nodes: list[Any] = []
         walk(body, tirx.For, nodes.append)
         for node in nodes:
             form = op_loop(node)
             loop = None if form is None else planned.get(frozenset(form.names))
             if form is not None and loop is not None:
-                self.loops[node] = self._loop(form, loop, fulls)
+                self.loops[node] = role_loop(form, loop, self.plan, fulls)
         if len(self.loops) < len(planned):
             raise LoweringError("cannot slice the kernel by role: it lacks a loop of its plan")
-
-    def _loop(self, form: OpLoop, loop: LoopPlan, fulls: dict[str, Buffer]) -> _Loop:
-        channels = [c for c in self.plan.channels if c.loop == loop.name]
-        if not channels:
-            raise LoweringError(f"cannot slice loop '{loop.name}' by role: it has no channel")
-        barriers = tuple(Barriers.of(channel) for channel in channels)
-        depths = {name: channel.depth for channel in channels for name in channel.rings}
-        rings = {
-            buf: make_ring(buf, depths[name], form.node.body)
-            for buf, name in form.buffer_names().items()
-            if name in depths
-        }
-        placed = {
-            fulls[made.plan.full]: Ring(fulls[made.plan.full], made.full, made.plan.depth, 1)
-            for made in barriers
-        }
-        in_flight = min((matmul.in_flight for matmul in self.plan.matmuls), default=0)
-        late = in_flight > 0 and min(depths.values()) > 1
-        positions = {
-            role: tuple(
-                Position.of(role, channel, late=late and role == CONSUMER) for channel in channels
-            )
-            for role in (PRODUCER, CONSUMER)
-        }
-        return _Loop(form, loop, barriers, rings, placed, late, positions)
 
     # The consumer.
 
     def _consumer(self, role: RolePlan, body: Stmt) -> Stmt:
-        outside = _shared_names(body, set(self.loops))
+        outside = shared_outside(body, set(self.loops))
         if outside:
             raise LoweringError(
                 f"cannot slice the kernel by role: '{outside[0]}' is shared memory outside the "
@@ -251,10 +210,10 @@ class _Kernel:
         if isinstance(stmt, tirx.For):
             if stmt in self.loops:
                 return self._consume_loop(self.loops[stmt], repeats)
-            if not any(uses_loop(stmt, loop) for loop in self.loops):
+            if not any(holds(stmt, loop) for loop in self.loops):
                 return stmt
             inner = self._consume(stmt.body, True)
-            return _rolled(stmt, stmt.loop_var, inner)
+            return rolled(stmt, stmt.loop_var, inner)
         if isinstance(stmt, tirx.SeqStmt):
             kept = self._without_clearing(list(stmt.seq))
             return seq(*[self._consume(part, repeats) for part in kept])
@@ -271,7 +230,7 @@ class _Kernel:
             parts = [other for other in parts if not other.same_as(before)]
         return parts
 
-    def _consume_loop(self, loop: _Loop, repeats: bool) -> Stmt:
+    def _consume_loop(self, loop: RoleLoop, repeats: bool) -> Stmt:
         form, places = loop.form, loop.positions[CONSUMER]
         steps: list[Stmt] = []
         groups = 0
@@ -280,7 +239,7 @@ class _Kernel:
             if op.role == PRODUCER:
                 continue
             if op.kind == "wait":
-                steps += [self._wait(loop, op, channel) for channel in _awaited(loop, op)]
+                steps += [self._wait(loop, op, channel) for channel in awaited(loop, op)]
                 continue
             if op.kind == "mma":
                 groups, reader = groups + 1, op.name
@@ -289,7 +248,7 @@ class _Kernel:
             if loop.clears:
                 stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
             steps.append(stmt)
-        steps.append(_wgmma_wait(groups if loop.late else 0, reader))
+        steps.append(wgmma_wait(groups if loop.late else 0, reader))
         first = form.node.min
         released = [self._release(loop, i, at.held) for i, at in enumerate(places)]
         if loop.late:
@@ -299,21 +258,21 @@ class _Kernel:
         steps += [at.advance() for at in places]
         last: list[Stmt | None] = []
         if loop.late:
-            last.append(_wgmma_wait(0, reader))
+            last.append(wgmma_wait(0, reader))
             if repeats:
                 given = seq(*[self._release(loop, i, at.held) for i, at in enumerate(places)])
                 ran = form.trip is not None and form.trip > 0
                 last.append(given if ran else tirx.IfThenElse(i32(0) < form.extent, given, None))
-        body = seq(_rolled(form.node, form.var, seq(*steps)), *last)
+        body = seq(rolled(form.node, form.var, seq(*steps)), *last)
         others = [buf for buf in form.allocs if buf not in loop.rings]
         return block("", body, others) if others else body
 
-    def _wait(self, loop: _Loop, op: OpPlan, channel: int) -> Stmt:
+    def _wait(self, loop: RoleLoop, op: OpPlan, channel: int) -> Stmt:
         at, barriers = loop.positions[CONSUMER][channel], loop.barriers[channel]
-        origin = _origin(loop, op, CONSUMER, channel, [barriers.plan.full])
+        origin = origin_at(loop, op, CONSUMER, channel, [barriers.plan.full])
         return with_origin(origin, barriers.wait_full(at))
 
-    def _release(self, loop: _Loop, channel: int, slot: Expr) -> Stmt:
+    def _release(self, loop: RoleLoop, channel: int, slot: Expr) -> Stmt:
         """A thread of each warpgroup arrives at the slot's empty barrier, one for each CTA."""
         barriers = loop.barriers[channel]
         lane = tirx.floormod(self.thread, WARPGROUP)
@@ -323,7 +282,7 @@ class _Kernel:
             op=f"{barriers.plan.empty}.release",
             kind="release",
             block=loop.plan.name,
-            phase=_PHASE,
+            phase=PHASE,
             role=CONSUMER,
             iteration=str(loop.form.var.name),
             places=(Place(barriers.plan.empty, str(counter.name)),),
@@ -335,7 +294,7 @@ class _Kernel:
             who = lane < self.plan.cluster
         return tirx.IfThenElse(who, with_origin(origin, given), None)
 
-    def _check_consumer(self, loop: _Loop, op: OpPlan) -> None:
+    def _check_consumer(self, loop: RoleLoop, op: OpPlan) -> None:
         found = effects(loop.body(op.name))
         touched = {buf for access in found.accesses for buf in [access.buffer] if is_shared(buf)}
         if touched and (op.kind != "mma" or found.buffers(WRITE) & touched):
@@ -366,24 +325,24 @@ class _Kernel:
             if inner is None:
                 return None
             var = Var(stmt.loop_var.name, stmt.loop_var.ty)
-            return _rolled(stmt, var, _with_var(inner, stmt.loop_var, var))
+            return rolled(stmt, var, with_var(inner, stmt.loop_var, var))
         if isinstance(stmt, tirx.IfThenElse):
             parts = [self._produce(part) for part in bodies(stmt)]
             if not any(part is not None for part in parts):
                 return None
-            _check_condition(stmt.condition, self.thread)
+            check_condition(stmt.condition, self.thread)
             other = parts[1] if len(parts) > 1 else None
             return tirx.IfThenElse(stmt.condition, seq(parts[0]), other)
         if isinstance(stmt, SBlockRealize) and const_int(stmt.predicate) != 1:
             inner = self._produce(stmt.block.body)
             if inner is None:
                 return None
-            _check_condition(stmt.predicate, self.thread)
+            check_condition(stmt.predicate, self.thread)
             return tirx.IfThenElse(stmt.predicate, inner, None)
         found = [self._produce(part) for part in bodies(stmt)]
         return seq(*found) if any(part is not None for part in found) else None
 
-    def _produce_loop(self, loop: _Loop) -> Stmt:
+    def _produce_loop(self, loop: RoleLoop) -> Stmt:
         form, places = loop.form, loop.positions[PRODUCER]
         var = Var(form.var.name, form.var.ty)
         steps: list[Stmt] = []
@@ -397,19 +356,19 @@ class _Kernel:
                 started.add(channel)
                 at, barriers = places[channel], loop.barriers[channel]
                 full, empty = barriers.plan.full, barriers.plan.empty
-                waits = _origin(loop, op, PRODUCER, channel, [empty])
+                waits = origin_at(loop, op, PRODUCER, channel, [empty])
                 waits = replace(waits, op=f"{empty}.wait", kind="wait")
-                expects = _origin(loop, op, PRODUCER, channel, [full])
+                expects = origin_at(loop, op, PRODUCER, channel, [full])
                 expects = replace(expects, op=f"{full}.expect", kind="expect")
                 steps.append(with_origin(waits, barriers.wait_empty(at)))
                 steps.append(with_origin(expects, barriers.expect(at)))
             steps.append(self._instance(loop, op, PRODUCER, var))
         steps += [at.advance() for at in places]
-        return _rolled(form.node, var, seq(*steps))
+        return rolled(form.node, var, seq(*steps))
 
     # Both.
 
-    def _instance(self, loop: _Loop, op: OpPlan, role: str, var: Var) -> Stmt:
+    def _instance(self, loop: RoleLoop, op: OpPlan, role: str, var: Var) -> Stmt:
         """``op`` on the slots where ``role`` is."""
         places = loop.positions[role]
         names = loop.form.buffer_names()
@@ -425,7 +384,7 @@ class _Kernel:
         stmt = instantiate(body, {loop.form.var: var}, fresh, slots)
         assert self.descriptors is not None
         stmt = self.descriptors.rewrite(stmt)
-        return with_origin(_origin(loop, op, role, 0, tuple(used)), stmt)
+        return with_origin(origin_at(loop, op, role, 0, tuple(used)), stmt)
 
     def _registers(self, role: RolePlan) -> Stmt | None:
         if not role.registers:
@@ -456,82 +415,5 @@ def with_roles(plan: KernelPlan) -> KernelPlan:
     )
 
 
-def _names(loop: LoopPlan) -> list[str]:
-    return [op.name for op in loop.ops if op.kind != "wait"]
-
-
-def _awaited(loop: _Loop, op: OpPlan) -> list[int]:
-    """The channels whose slots a wait is for."""
-    members = {edge.src for edge in loop.plan.edges if edge.dst == op.name}
-    rings = {buf for name in members for buf in effects(loop.body(name)).buffers(WRITE)}
-    return sorted({loop.channel(ring) for ring in rings})
-
-
-def _origin(loop: _Loop, op: OpPlan, role: str, channel: int, rings: Sequence[str]) -> Origin:
-    slot = loop.positions[role][channel].counters[0].name
-    return Origin(
-        op=op.name,
-        kind=op.kind,
-        block=op.block,
-        stage=op.stage,
-        phase=_PHASE,
-        role=role,
-        iteration=str(loop.form.var.name),
-        places=tuple(Place(name, str(slot)) for name in rings),
-    )
-
-
 def _role(name: str, body: Stmt) -> Stmt:
     return tirx.AttrStmt(StringImm(name), ROLE_ATTR, StringImm(name), body)
-
-
-def _rolled(loop: Any, var: Var, body: Stmt) -> Stmt:
-    """``loop`` over another body, which nvcc leaves rolled."""
-    annotations = {"disable_unroll": True}
-    return tirx.For(var, loop.min, loop.extent, ForKind.SERIAL, body, None, annotations)
-
-
-def _with_var(stmt: Stmt, old: Var, new: Var) -> Stmt:
-    return tvm_ffi.structural_map(
-        stmt, [(Var, lambda v: new if v.same_as(old) else v)], order="post"
-    )
-
-
-def _wgmma_wait(groups: int, op: str) -> Stmt:
-    """Wait for the arithmetic of ``op``, but for the last ``groups``."""
-    origin = Origin(op=f"{op}.wait", kind="wait", block=op, phase=_PHASE, role=CONSUMER)
-    return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
-
-
-def uses_loop(stmt: Stmt, loop: Any) -> bool:
-    """Whether ``loop`` is inside ``stmt``."""
-    found: list[Any] = []
-    walk(stmt, tirx.For, lambda node: found.append(node) if node.same_as(loop) else None)
-    return bool(found)
-
-
-def _shared_names(body: Stmt, loops: set[Any]) -> list[str]:
-    """Names of the shared buffers that are used outside ``loops``."""
-    if isinstance(body, tirx.For) and body in loops:
-        return []
-    inner = bodies(body)
-    if inner:
-        return [name for part in inner for name in _shared_names(part, loops)]
-    found: list[str] = []
-    walk(body, Var, lambda v: found.append(str(v.name)) if _is_shared_buffer(v) else None)
-    return found
-
-
-def _is_shared_buffer(var: Any) -> bool:
-    return is_buffer_var(var) and is_shared(var)
-
-
-def _check_condition(condition: Expr, thread: Any) -> None:
-    """Every thread of every role must agree on a condition around a loop with channels."""
-    moving: list[Any] = []
-    walk(condition, (TensorLoad, Call), moving.append)
-    if moving or uses(condition, [thread]):
-        raise LoweringError(
-            f"cannot slice the kernel by role: condition {condition} around a loop depends on what "
-            "its threads compute"
-        )

@@ -1,0 +1,167 @@
+"""Loops whose iterations two roles share: their rings, channels, and where each role is in them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ..errors import LoweringError
+from ..origin import Origin, Place
+from ..plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
+from .channels import Barriers, Position
+from .effects import WRITE, effects
+from .ir import (
+    Buffer,
+    Call,
+    Expr,
+    ForKind,
+    Stmt,
+    TensorLoad,
+    Var,
+    is_buffer_var,
+    is_shared,
+    uses,
+    walk,
+    with_origin,
+)
+from .kernels import bodies
+from .op_form import OpLoop
+from .rings import Ring, make_ring
+
+PHASE: Final = "steady"
+"""Of everything in such a loop: nothing is peeled off it."""
+
+
+@dataclass
+class RoleLoop:
+    """A loop with channels: its form, rings, and where each role is in each channel."""
+
+    form: OpLoop
+    plan: LoopPlan
+    barriers: tuple[Barriers, ...]
+    rings: dict[Buffer, Ring]
+    fulls: dict[Buffer, Ring]
+    late: bool
+    positions: dict[str, tuple[Position, ...]]
+    clears: bool = False
+
+    def body(self, name: str) -> Stmt:
+        """The statement of an op."""
+        return dict(self.form.ops)[name]
+
+    def channel(self, ring: Buffer) -> int:
+        """Which channel passes the slots of ``ring``."""
+        names = self.form.buffer_names()
+        return next(i for i, b in enumerate(self.barriers) if names[ring] in b.plan.rings)
+
+
+def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, Buffer]) -> RoleLoop:
+    """``loop`` in op form with new rings and barriers; ``fulls``: what its copies arrive at."""
+    channels = [c for c in plan.channels if c.loop == loop.name]
+    if not channels:
+        raise LoweringError(f"cannot slice loop '{loop.name}' by role: it has no channel")
+    barriers = tuple(Barriers.of(channel) for channel in channels)
+    depths = {name: channel.depth for channel in channels for name in channel.rings}
+    rings = {
+        buf: make_ring(buf, depths[name], form.node.body)
+        for buf, name in form.buffer_names().items()
+        if name in depths
+    }
+    placed = {
+        fulls[made.plan.full]: Ring(fulls[made.plan.full], made.full, made.plan.depth, 1)
+        for made in barriers
+    }
+    in_flight = min((matmul.in_flight for matmul in plan.matmuls), default=0)
+    late = in_flight > 0 and min(depths.values()) > 1
+    positions = {
+        role: tuple(
+            Position.of(role, channel, late=late and role == CONSUMER) for channel in channels
+        )
+        for role in (PRODUCER, CONSUMER)
+    }
+    return RoleLoop(form, loop, barriers, rings, placed, late, positions)
+
+
+def op_names(loop: LoopPlan) -> list[str]:
+    """The ops of a loop that have statements."""
+    return [op.name for op in loop.ops if op.kind != "wait"]
+
+
+def awaited(loop: RoleLoop, op: OpPlan) -> list[int]:
+    """The channels whose slots a wait is for."""
+    members = {edge.src for edge in loop.plan.edges if edge.dst == op.name}
+    rings = {buf for name in members for buf in effects(loop.body(name)).buffers(WRITE)}
+    return sorted({loop.channel(ring) for ring in rings})
+
+
+def origin_at(loop: RoleLoop, op: OpPlan, role: str, channel: int, rings: Sequence[str]) -> Origin:
+    """The origin of ``op`` as ``role`` does it, in the slots of ``rings`` where that is."""
+    slot = loop.positions[role][channel].counters[0].name
+    return Origin(
+        op=op.name,
+        kind=op.kind,
+        block=op.block,
+        stage=op.stage,
+        phase=PHASE,
+        role=role,
+        iteration=str(loop.form.var.name),
+        places=tuple(Place(name, str(slot)) for name in rings),
+    )
+
+
+def rolled(loop: Any, var: Var, body: Stmt) -> Stmt:
+    """``loop`` over another body, which nvcc leaves rolled."""
+    annotations = {"disable_unroll": True}
+    return tirx.For(var, loop.min, loop.extent, ForKind.SERIAL, body, None, annotations)
+
+
+def with_var(stmt: Stmt, old: Var, new: Var) -> Stmt:
+    """``stmt`` over another loop variable."""
+    return tvm_ffi.structural_map(
+        stmt, [(Var, lambda v: new if v.same_as(old) else v)], order="post"
+    )
+
+
+def wgmma_wait(groups: int, op: str) -> Stmt:
+    """Wait for the arithmetic of ``op``, but for the last ``groups``."""
+    origin = Origin(op=f"{op}.wait", kind="wait", block=op, phase=PHASE, role=CONSUMER)
+    return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
+
+
+def holds(stmt: Stmt, loop: Any) -> bool:
+    """Whether ``loop`` is inside ``stmt``."""
+    found: list[Any] = []
+    walk(stmt, tirx.For, lambda node: found.append(node) if node.same_as(loop) else None)
+    return bool(found)
+
+
+def shared_outside(body: Stmt, loops: set[Any]) -> list[str]:
+    """Names of the shared buffers that are used outside ``loops``."""
+    if isinstance(body, tirx.For) and body in loops:
+        return []
+    inner = bodies(body)
+    if inner:
+        return [name for part in inner for name in shared_outside(part, loops)]
+    found: list[str] = []
+    walk(body, Var, lambda v: found.append(str(v.name)) if _is_shared_buffer(v) else None)
+    return found
+
+
+def _is_shared_buffer(var: Any) -> bool:
+    return is_buffer_var(var) and is_shared(var)
+
+
+def check_condition(condition: Expr, thread: Any) -> None:
+    """Every thread of every role must agree on a condition around a loop with channels."""
+    moving: list[Any] = []
+    walk(condition, (TensorLoad, Call), moving.append)
+    if moving or uses(condition, [thread]):
+        raise LoweringError(
+            f"cannot slice the kernel by role: condition {condition} around a loop depends on what "
+            "its threads compute"
+        )
