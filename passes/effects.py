@@ -21,7 +21,7 @@ from tvm.ir import Call, Op, TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx.buffer import is_buffer_var
 
-from .ir import Buffer, Expr, Stmt, is_global, is_shared
+from .ir import Buffer, Expr, Stmt, is_global, is_private, is_shared
 
 READ: Final = "r"
 WRITE: Final = "w"
@@ -138,9 +138,9 @@ def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
         return "opaque"
     if not found.is_move or not reads or not writes:
         return "compute"
-    if all(_is_register(buf) for buf in writes):
-        return "load" if any(not _is_register(buf) for buf in reads) else "compute"
-    if any(_is_register(buf) for buf in reads):
+    if all(is_private(buf) for buf in writes):
+        return "load" if any(not is_private(buf) for buf in reads) else "compute"
+    if any(is_private(buf) for buf in reads):
         return "store"
     if any(is_shared(buf) or buf in body for buf in reads):
         return "compute"
@@ -150,10 +150,6 @@ def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
 def is_global_load(found: Effects, body: Collection[Buffer] = ()) -> bool:
     """Whether some value comes from global memory outside the loop's body."""
     return any(is_global(buf) and buf not in body for buf in found.buffers(READ))
-
-
-def _is_register(buf: Buffer) -> bool:
-    return not is_shared(buf) and not is_global(buf)
 
 
 def _const(expr: Any) -> int | None:

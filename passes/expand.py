@@ -44,6 +44,7 @@ from .ir import (
     block,
     const_int,
     is_global,
+    is_private,
     is_shared,
     op_stmt,
     origin_of,
@@ -139,7 +140,7 @@ class _Expansion:
         self.dtype = str(form.var.ty.dtype)
         self.last = plan.stages - 1
         self.rings = _make_rings(form, plan)
-        private = [ring.depth for ring in self.rings.values() if _in_registers(ring.buffer)]
+        private = [ring.depth for ring in self.rings.values() if is_private(ring.buffer)]
         self.unroll = math.lcm(1, *private)
         self.ops = [self._op(op) for op in sorted(plan.ops, key=lambda op: op.order)]
         ordered = [op.plan for op in self.ops]
@@ -346,7 +347,7 @@ class _Expansion:
         else:
             # Shared memory into registers of the body, and nothing else.
             repeats = op.kind == "load" and all(
-                is_shared(b) or (b in own and _in_registers(b)) for b in used
+                is_shared(b) or (b in own and is_private(b)) for b in used
             )
         return _Op(
             plan=op,
@@ -459,10 +460,6 @@ def _is_async(stmt: Stmt) -> bool:
 
     walk(stmt, Call, visit)
     return bool(found)
-
-
-def _in_registers(buf: Buffer) -> bool:
-    return not is_shared(buf) and not is_global(buf)
 
 
 def _whole(regions: Any, own: set[Buffer]) -> list[Any]:
