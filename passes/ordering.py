@@ -85,17 +85,21 @@ class Pending:
 
 @dataclass(frozen=True)
 class State:
-    """What has happened since the last barrier, and the asynchronous copies under way."""
+    """What has happened since the last barrier, and the asynchronous copies under way.
+
+    Both in the order in which they were made, so that one function has one outcome.
+    """
 
     pending: Mapping[Any, Pending] = field(default_factory=dict)
-    flying: frozenset[Item] = frozenset()
+    flying: Mapping[Item, None] = field(default_factory=dict)
 
     def __or__(self, other: State) -> State:
-        return State({**self.pending, **other.pending}, self.flying | other.flying)
+        return State({**self.pending, **other.pending}, {**self.flying, **other.flying})
 
     def within(self, other: State) -> bool:
         """Whether ``other`` says at least as much."""
-        return self.pending.keys() <= other.pending.keys() and self.flying <= other.flying
+        kept = self.pending.keys() <= other.pending.keys()
+        return kept and self.flying.keys() <= other.flying.keys()
 
     def each(self, change: Callable[[Pending], Pending]) -> State:
         """This state with every pending access changed."""

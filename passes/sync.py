@@ -284,9 +284,9 @@ class _Synchroniser:
             return state
         self._check(node, state)
         entries = [Pending(item, item.access.index, item.guards, node.path) for item in node.items]
-        issued = {item for item in node.items if item.access.issue}
+        issued = dict.fromkeys(item for item in node.items if item.access.issue)
         pending = {**state.pending, **{entry.key: entry for entry in entries}}
-        return State(pending, state.flying | issued)
+        return State(pending, {**state.flying, **issued})
 
     def _land(self, node: Node, state: State) -> State:
         """The state after a wait: any copy in flight may be what it completes."""
@@ -295,7 +295,7 @@ class _Synchroniser:
             item = node.landed.setdefault(copy, self._landed(copy, node.op or "wait"))
             entry = Pending(item, item.access.index, item.guards, node.path)
             pending[entry.key] = entry
-        return State(pending, frozenset() if node.kind == "wait_all" else state.flying)
+        return State(pending, {} if node.kind == "wait_all" else state.flying)
 
     def _landed(self, copy: Item, op: str) -> Item:
         """The write that ``copy``, of some iteration, becomes: the thread's own where it was."""

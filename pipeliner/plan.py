@@ -34,6 +34,7 @@ Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
 OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
+Cache = Literal["L1", "L2"]
 Epilogue = Literal["rolled", "clamped", "peeled"]
 
 
@@ -94,7 +95,8 @@ class CopyPlan:
     """How one tile copy from global memory moves: mechanism, bytes moved at once, layout.
 
     ``parts``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
-    step.
+    step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
+    ones always go through L1.
     """
 
     op: str
@@ -106,6 +108,7 @@ class CopyPlan:
     layout: str
     reason: str = ""
     parts: int = 1
+    cache: Cache = "L2"
 
 
 @dataclass(frozen=True, slots=True)
