@@ -95,6 +95,21 @@ class StatementInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ElementwiseInfo:
+    """A kernel that is one unbound nest over outputs, each made on its own.
+
+    ``ctas``: its grid (None: symbolic). Of one CTA are the ``elements`` that it stores and the
+    ``global_bytes`` that it moves; ``vector``: elements that a thread may make at once.
+    """
+
+    op: str
+    ctas: int | None
+    elements: int
+    vector: int
+    global_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
 class LoopInfo:
     """A candidate loop: its ops in program order.
 
@@ -115,7 +130,11 @@ class LoopInfo:
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """One kernel. ``threads``: of a CTA, 0 when nothing is bound to threadIdx (a tile function)."""
+    """One function. ``threads``: of a CTA, 0 when nothing is bound to threadIdx (a tile function).
+
+    ``grid``: of the kernel that holds the loops. ``elementwise``: kernels of a tile function beside
+    it.
+    """
 
     name: str
     grid: tuple[int | None, ...]
@@ -124,3 +143,4 @@ class KernelInfo:
     declined: tuple[tuple[str, str], ...] = ()
     registers_hint: int = 0
     accumulators: tuple[tuple[str, str, int], ...] = ()
+    elementwise: tuple[ElementwiseInfo, ...] = ()

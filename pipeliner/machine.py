@@ -58,7 +58,8 @@ class Machine:
     ``*_per_sm`` rates are what one SM gets with every SM busy. ``l2_bytes_per_cycle`` is one SM's
     share; ``dram_bytes_per_second`` is the whole GPU's. ``fp32_per_cycle`` counts fused
     multiply-adds of one SM. ``issue_per_cycle``: warp instructions one SM starts in a cycle.
-    ``barrier_cycles``: a CTA barrier whose warps arrive together.
+    ``barrier_cycles``: a CTA barrier whose warps arrive together. ``launch_us``: from the end of
+    one kernel to the start of the next of its stream.
     """
 
     name: str
@@ -88,6 +89,7 @@ class Machine:
     l2_latency: int
     global_latency: int
     barrier_cycles: int
+    launch_us: float
     mmas: tuple[MmaRate, ...] = ()
     wgmmas: tuple[MmaRate, ...] = ()
 
@@ -181,6 +183,7 @@ A100: Final = Machine(
     l2_latency=262,  # [Luo] table IV
     global_latency=466,  # [Luo] table IV
     barrier_cycles=30,  # upper end of the 20 to 30 that fbtriton's modulo scheduler documents
+    launch_us=2.0,
     mmas=_tensor_cores(2048, 33),  # 312 TFLOP/s [A100] over SMs and clock; latency [Sun]
 )
 
@@ -212,6 +215,7 @@ H100: Final = Machine(
     l2_latency=263,  # [Luo] table IV
     global_latency=479,  # [Luo] table IV
     barrier_cycles=30,  # as A100
+    launch_us=2.0,
     # mma.sync reaches 63 % of the 4096 operations a cycle that wgmma reaches [Luo].
     mmas=_tensor_cores(2580, 33),
     wgmmas=_warpgroup_cores(4096),  # [H100] 989 TFLOP/s over SMs and clock
@@ -245,6 +249,7 @@ T4: Final = Machine(
     l2_latency=188,  # [Jia]
     global_latency=296,  # [Jia]
     barrier_cycles=30,  # as A100
+    launch_us=2.0,
 )
 
 MACHINES: Final = (T4, A100, H100)

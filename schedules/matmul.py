@@ -26,7 +26,8 @@ from tvm import s_tir
 from ..errors import WorkloadError
 from ..kernel import NOTE
 from .tiles import GemmTile, is_ragged, stages_transposed
-from .workloads import INSTRUCTION, MATMUL, Contraction
+from .total import schedule_sum
+from .workloads import INSTRUCTION, MATMUL, PARTIAL, Contraction, split
 
 MAX_GRID_Z: Final = 65535  # CUDA C++ Programming Guide, technical specifications
 
@@ -36,11 +37,19 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
 
     ``func``: its function with elementwise blocks added after the ``store`` block; default its own.
     """
+    if func is not None and tile.splits > 1:
+        raise WorkloadError(f"cannot split the reduction of '{what.name}': the function is given")
+    what = split(what, tile.splits, tile.k)
     _check_lead(what)
     sch = s_tir.Schedule(what.function() if func is None else func)
     matmul = sch.get_sblock(MATMUL)
     operands = _stage_operands(sch, matmul, what, tile)
-    store = inline_epilogue(sch, matmul)
+    if what.whole is None:
+        store = inline_epilogue(sch, matmul)
+    else:
+        store = sch.get_sblock(PARTIAL)
+        schedule_sum(sch, inline_epilogue(sch, store), what)
+        inline_between(sch, matmul, store)
 
     loops = sch.get_loops(matmul)
     lead, (i, j), (*outer, k) = _cut(loops, len(what.lead), len(what.lead) + 2)
@@ -116,9 +125,15 @@ def _transpose_matrix(*indices: Any) -> list[Any]:
     return [*lead, column, row]
 
 
-def inline_epilogue(sch: Any, matmul: Any) -> Any:
-    """The last block after the matmul, with every block between the two inlined into it."""
-    (block,) = sch.get_consumers(matmul)
+def inline_between(sch: Any, first: Any, last: Any) -> None:
+    """Inline every block between the two into the last."""
+    while not sch.get(block := sch.get_consumers(first)[0]).same_as(sch.get(last)):
+        sch.compute_inline(block)
+
+
+def inline_epilogue(sch: Any, first: Any) -> Any:
+    """The last block after ``first``, with every block between the two inlined into it."""
+    (block,) = sch.get_consumers(first)
     while following := sch.get_consumers(block):
         sch.compute_inline(block)
         (block,) = following

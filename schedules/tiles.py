@@ -28,6 +28,7 @@ from .workloads import (
     Spec,
     best_phases,
     can_fold,
+    split,
 )
 
 TILE_EXTENTS: Final = (16, 32, 64, 128, 256)
@@ -55,7 +56,8 @@ class GemmTile:
     ``m``, ``n``, ``k``: the tile of one CTA and one step. ``group``: tile rows that neighbouring
     CTAs walk before they move to the next tile column. ``warps``, ``thread_tile``: optional hints
     to the mapping of the matmul tile, see MatmulPlan. ``ctas``: of a grid that walks all tiles, one
-    after the other; None: a CTA for each.
+    after the other; None: a CTA for each. ``splits``: parts of the reduction, each with CTAs of its
+    own; a second kernel adds them in a fixed order. ``why``: of that number, for the plan.
     """
 
     m: int
@@ -65,10 +67,12 @@ class GemmTile:
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
     ctas: int | None = None
+    splits: int = 1
+    why: str = ""
 
     def __post_init__(self) -> None:
         """WorkloadError names a size below 1."""
-        for name in ("m", "n", "k", "group", "ctas"):
+        for name in ("m", "n", "k", "group", "ctas", "splits"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
@@ -182,6 +186,7 @@ def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
 
 
 def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
+    what = split(what, tile.splits, tile.k)
     m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
     ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
     a = _copy_info(0, what, tile, ragged_m or ragged_k)
@@ -253,7 +258,7 @@ def _copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> C
         aligned=aligned,
         masked=side.masked or ragged,
         bound=False,
-        no_tma="" if side.tile is None else GATHERED,
+        no_tma="" if side.is_box else GATHERED,
         note=side.note,
     )
 
@@ -262,7 +267,7 @@ def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:
     """``src_dims`` of the copy; those of a gathered element change together, but for the last."""
     lead = (None,) * (len(side.shape) - 2)
     lane = (0 if transposed else 1) if side.contiguous else None
-    return (*lead, (1 - lane if side.tile is None and lane is not None else None), lane)
+    return (*lead, (1 - lane if side.is_box and lane is not None else None), lane)
 
 
 def _row_major(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from .contraction import INSTRUCTION, MATMUL, STORE, Contraction, Operand
+from .contraction import INSTRUCTION, MATMUL, PARTIAL, STORE, Contraction, Operand
 from .conv import Conv, conv, conv1d, conv2d, conv3d
 from .dtypes import DTYPES, Types, numpy_dtype
 from .folded import best_phases, can_fold
 from .gemm import LAYOUTS, Gemm
 from .gradients import ConvInputGrad, ConvWeightGrad
+from .splitting import MAX_SPLITS, reduction_tiles, split
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 
@@ -25,6 +26,8 @@ __all__ = [
     "INSTRUCTION",
     "LAYOUTS",
     "MATMUL",
+    "MAX_SPLITS",
+    "PARTIAL",
     "STORE",
     "Contraction",
     "Conv",
@@ -42,4 +45,6 @@ __all__ = [
     "conv2d",
     "conv3d",
     "numpy_dtype",
+    "reduction_tiles",
+    "split",
 ]
