@@ -13,14 +13,14 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..errors import LoweringError
-from ..kernel import ElementwiseInfo
+from ..kernel import NOTE, ElementwiseInfo
 from ..plan import KernelPlan
-from .costs import cost_of
-from .ir import Stmt, Var, const_int, dtype_bytes, thread_loop, walk
+from .ir import Stmt, Var, const_int, dtype_bytes, is_global, thread_loop, walk
 from .kernels import inside_grid, map_kernels, thread_tag
 from .op_form import thread_extents
 from .patterns import Nest, as_nest
@@ -39,7 +39,8 @@ def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
         ctas=None if None in grid else math.prod(extent or 1 for extent in grid),
         elements=elements,
         vector=_most_at_once(nest),
-        global_bytes=elements * cost_of(nest.store, 1).global_bytes,
+        global_bytes=elements * _bytes_of_one(nest),
+        note=str(nest.annotations.get(NOTE, "")),
     )
 
 
@@ -98,6 +99,13 @@ def _ranges(kernel: Stmt) -> Any:
 
     walk(kernel, tirx.For, bind)
     return analyzer
+
+
+def _bytes_of_one(nest: Nest) -> int:
+    """What one output moves; a value that its expression names twice is loaded once."""
+    loads = {tvm_ffi.structural_hash(load): load for load in nest.loads()}
+    touched = [nest.store.buffer, *(load.source for load in loads.values())]
+    return sum(dtype_bytes(buf.dtype) for buf in touched if is_global(buf))
 
 
 def _most_at_once(nest: Nest) -> int:

@@ -99,7 +99,8 @@ class ElementwiseInfo:
     """A kernel that is one unbound nest over outputs, each made on its own.
 
     ``ctas``: its grid (None: symbolic). Of one CTA are the ``elements`` that it stores and the
-    ``global_bytes`` that it moves; ``vector``: elements that a thread may make at once.
+    ``global_bytes`` that it moves; ``vector``: elements that a thread may make at once. ``note``:
+    what the schedule says of it.
     """
 
     op: str
@@ -107,6 +108,7 @@ class ElementwiseInfo:
     elements: int
     vector: int
     global_bytes: int
+    note: str = ""
 
 
 @dataclass(frozen=True, slots=True)

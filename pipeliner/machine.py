@@ -17,6 +17,8 @@ Sources
     latencies and L2 throughput on A100 and H800 PCIe, mma.sync rates.
 [Jia]
     Jia et al., Dissecting the NVidia Turing T4 GPU via Microbenchmarking, arXiv 1903.07486.
+[Graphs]
+    NVIDIA, Getting Started with CUDA Graphs (2019): 0.9 us between kernels of 2.9 us on a V100.
 [Sun]
     Sun et al., Dissecting Tensor Cores via Microbenchmarks, arXiv 2206.02874: mma.sync on A100.
 """
@@ -183,7 +185,7 @@ A100: Final = Machine(
     l2_latency=262,  # [Luo] table IV
     global_latency=466,  # [Luo] table IV
     barrier_cycles=30,  # upper end of the 20 to 30 that fbtriton's modulo scheduler documents
-    launch_us=2.0,
+    launch_us=0.9,  # [Graphs]
     mmas=_tensor_cores(2048, 33),  # 312 TFLOP/s [A100] over SMs and clock; latency [Sun]
 )
 
@@ -215,7 +217,7 @@ H100: Final = Machine(
     l2_latency=263,  # [Luo] table IV
     global_latency=479,  # [Luo] table IV
     barrier_cycles=30,  # as A100
-    launch_us=2.0,
+    launch_us=0.9,  # [Graphs]
     # mma.sync reaches 63 % of the 4096 operations a cycle that wgmma reaches [Luo].
     mmas=_tensor_cores(2580, 33),
     wgmmas=_warpgroup_cores(4096),  # [H100] 989 TFLOP/s over SMs and clock
@@ -249,7 +251,7 @@ T4: Final = Machine(
     l2_latency=188,  # [Jia]
     global_latency=296,  # [Jia]
     barrier_cycles=30,  # as A100
-    launch_us=2.0,
+    launch_us=0.9,  # [Graphs]
 )
 
 MACHINES: Final = (T4, A100, H100)

@@ -48,7 +48,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
         store = inline_epilogue(sch, matmul)
     else:
         store = sch.get_sblock(PARTIAL)
-        schedule_sum(sch, inline_epilogue(sch, store), what)
+        schedule_sum(sch, inline_epilogue(sch, store), what, tile.why)
         inline_between(sch, matmul, store)
 
     loops = sch.get_loops(matmul)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, overload
 
 from ..cost import choose
@@ -18,7 +18,9 @@ from ..errors import PipelinerError, WorkloadError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..request import Request
+from .total import sum_info
 from .workloads import (
+    MAX_SPLITS,
     Contraction,
     Conv,
     Convolution,
@@ -28,6 +30,7 @@ from .workloads import (
     Spec,
     best_phases,
     can_fold,
+    reduction_tiles,
     split,
 )
 
@@ -44,6 +47,9 @@ DEPTHWISE_PIXELS: Final = 4
 
 GATHERED: Final = "it moves boxes, these elements are gathered"
 """What the closed form says of every operand that is not the matrix itself."""
+
+PART_STEPS: Final = 4
+"""Steps of a part at least: fewer do not get beyond filling and draining the rings."""
 
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
@@ -68,7 +74,7 @@ class GemmTile:
     thread_tile: tuple[int, int] | None = None
     ctas: int | None = None
     splits: int = 1
-    why: str = ""
+    why: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """WorkloadError names a size below 1."""
@@ -121,36 +127,94 @@ class DepthwiseTile:
 
 
 @overload
-def default_tile(workload: Gemm, machine: Machine) -> GemmTile: ...
+def default_tile(workload: Gemm, machine: Machine, splits: int | None = None) -> GemmTile: ...
 @overload
-def default_tile(workload: Convolution, machine: Machine) -> ConvTile | DepthwiseTile: ...
+def default_tile(
+    workload: Convolution, machine: Machine, splits: int | None = None
+) -> ConvTile | DepthwiseTile: ...
 @overload
-def default_tile(workload: Spec, machine: Machine) -> GemmTile | DepthwiseTile: ...
+def default_tile(
+    workload: Spec, machine: Machine, splits: int | None = None
+) -> GemmTile | DepthwiseTile: ...
 
 
-def default_tile(workload: Spec, machine: Machine) -> GemmTile | DepthwiseTile:
+def default_tile(
+    workload: Spec, machine: Machine, splits: int | None = None
+) -> GemmTile | DepthwiseTile:
     """The tile with the least predicted time on ``machine``; among equals, the largest.
 
-    A depthwise convolution with channels innermost gets one that is no matmul's. Raises
-    WorkloadError when no tile of this workload can be mapped there.
+    ``splits``: parts of the reduction; None: more than one where whole tiles would leave SMs idle
+    and that costs more than to add the parts. A depthwise convolution with channels innermost gets
+    a tile that is no matmul's. Raises WorkloadError when no tile of this workload can be mapped.
     """
     if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
+        if splits not in (None, 1):
+            raise WorkloadError(f"cannot split the reduction of '{workload.name}': it is no matmul")
         return _depthwise_tile(workload)
-    best: tuple[float, int, GemmTile] | None = None
+    asked = 1 if splits is None else splits
+    found: list[_Ranked] = []
+    parts: list[_Ranked] = []
     for what, tile in _candidates(workload):
-        try:
-            plan = choose(_kernel_info(what, tile), machine, Request())
-        except PipelinerError:  # an instruction that the workload demands does not fit this tile
-            continue
-        if not plan.matmuls or plan.predicted_us == 0.0:
-            continue
-        rank = (plan.predicted_us, -tile.m * tile.n * tile.k, tile)
-        if best is None or rank[:2] < best[:2]:
-            best = rank
-    if best is None:
-        raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: no candidate maps")
-    tile = best[2]
+        _rank(found, what, replace(tile, splits=asked), machine)
+        for count in _worthwhile_splits(what, tile, machine) if splits is None else ():
+            _rank(parts, what, replace(tile, splits=count), machine)
+    if not found:
+        words = f" in {splits} parts" if asked > 1 else ""
+        raise WorkloadError(
+            f"cannot tile '{workload.name}'{words} for {machine.name}: no candidate maps"
+        )
+    whole = min(found, key=_Ranked.order)
+    best = min([whole, *parts], key=_Ranked.order)
+    tile = replace(best.tile, why=_why_split(best, whole, machine)) if best != whole else best.tile
     return replace(tile, group=_group(tile, machine))
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """A candidate and its predicted time; ``ctas``: tiles of one part."""
+
+    us: float
+    tile: GemmTile
+    ctas: int
+
+    def order(self) -> tuple[float, int]:
+        """What is less is better: time, then minus the size of the tile."""
+        return self.us, -self.tile.m * self.tile.n * self.tile.k
+
+
+def _rank(found: list[_Ranked], what: Contraction, tile: GemmTile, machine: Machine) -> None:
+    """Add ``tile`` with the time of what it makes, where it makes something."""
+    try:
+        plan = choose(_kernel_info(what, tile), machine, Request())
+    except PipelinerError:  # an instruction that the workload demands does not fit this tile
+        return
+    if plan.matmuls and plan.predicted_us > 0.0:
+        found.append(_Ranked(plan.predicted_us, tile, _tiles(what, tile)))
+
+
+def _tiles(what: Contraction, tile: GemmTile) -> int:
+    """Tiles of all outputs."""
+    m, n = what.m[1] or TYPICAL_M, what.n[1] or TYPICAL_M
+    lead = math.prod(extent or 1 for _, extent in what.lead)
+    return lead * math.ceil(m / tile.m) * math.ceil(n / tile.n)
+
+
+def _worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
+    """Numbers of parts that fill the SMs once or twice, where whole tiles do not by themselves."""
+    most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // PART_STEPS)
+    ctas = _tiles(what, tile)
+    filling = {min(most, rounds * machine.sms // ctas) for rounds in (1, 2)}
+    return sorted(splits for splits in filling if splits > 1)
+
+
+def _why_split(best: _Ranked, whole: _Ranked, machine: Machine) -> str:
+    """Why a reduction is split, in numbers."""
+    share = best.ctas / (math.ceil(best.ctas / machine.sms) * machine.sms)
+    tile = f"{whole.tile.m}x{whole.tile.n}x{whole.tile.k}"
+    return (
+        f"{best.ctas} tiles keep {share:.0%} of {machine.sms} SMs busy; in parts, predicted "
+        f"{best.us:.1f} us instead of {whole.us:.1f} with the best whole tile, {tile}"
+    )
 
 
 def _depthwise_tile(conv: Conv) -> DepthwiseTile:
@@ -229,6 +293,7 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         threads=0,
         loops=(loop,),
         accumulators=((acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),),
+        elementwise=() if what.whole is None else (sum_info(what, tile.why),),
     )
 
 

@@ -79,7 +79,7 @@ def _relatives(work: Workload) -> dict[str, Callable[[], Any]]:
 
         return make
 
-    extents = [trips * tile.k for trips in TRIPS]
+    extents = [trips * tile.k * tile.splits for trips in TRIPS]
     return {f"K = {k}": maker(k) for k in extents if k != gemm.k}
 
 

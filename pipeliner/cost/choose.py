@@ -88,11 +88,7 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
         channels=channels,
         cluster=cluster,
         smem=SmemPlan(budget=machine.smem_per_cta),
-        predicted_us=round(
-            sum(p.us for p in predicted)
-            + sum(elementwise_us(found, machine) for found in info.elementwise),
-            2,
-        ),
+        predicted_us=_predicted_us(info, predicted, machine),
         reasons=(*reasons, *(_summary(prediction, machine) for prediction in predicted)),
     )
     return replace(
@@ -102,6 +98,12 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
             for loop, found in zip_longest(kernel.loops, info.loops)
         ),
     )
+
+
+def _predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
+    """Time of all kernels of the function; 0: nothing is known of its loops."""
+    behind = sum(elementwise_us(found, machine) for found in info.elementwise)
+    return round(sum(loop.us for loop in loops) + behind, 2) if loops else 0.0
 
 
 def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:

@@ -1,6 +1,7 @@
 """Kernels beside the one with the loops, whose outputs are each made on its own: threads and time.
 
-time = launch + bytes / min(rate of memory, resident bytes in flight / latency)
+Time is the launch, a load and a store behind one another, and all bytes at the rate of where they
+come from: the L2 cache, which has just been written, where it holds them.
 """
 
 from __future__ import annotations
@@ -13,29 +14,28 @@ from ..machine import WARP, Machine
 from ..plan import ElementwisePlan
 
 MAX_THREADS: Final = 256
-"""Eight warps: small enough for many CTAs of an SM to come and go one by one."""
+"""Eight warps: small enough for the CTAs of an SM to come and go one by one."""
 
 
 def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan:
     """One vector for each thread, as far as a CTA goes."""
     vectors = math.ceil(info.elements / info.vector)
-    threads = min(MAX_THREADS, math.ceil(vectors / WARP) * WARP)
     us = elementwise_us(info, machine)
+    reason = f"predicted {us:.1f} us, {machine.launch_us:.1f} of them its launch"
     return ElementwisePlan(
         op=info.op,
         ctas="symbolic" if info.ctas is None else str(info.ctas),
         elements=info.elements,
-        threads=threads,
+        threads=min(MAX_THREADS, math.ceil(vectors / WARP) * WARP),
         vector=info.vector,
-        reason=f"predicted {us:.1f} us, its launch included",
+        reason=f"{info.note}; {reason}" if info.note else reason,
     )
 
 
 def elementwise_us(info: ElementwiseInfo, machine: Machine) -> float:
-    """Microseconds that the kernel takes behind the one before."""
+    """Microseconds that the kernel takes behind the one before; one CTA where that is open."""
     moved = (info.ctas or 1) * info.global_bytes
-    per_cycle = (
-        machine.l2_bytes_per_cycle if moved <= machine.l2_bytes else (machine.dram_bytes_per_cycle)
-    )
-    cycles = 2 * machine.global_latency + moved / machine.sms / per_cycle
+    in_cache = moved <= machine.l2_bytes
+    rate = machine.l2_bytes_per_cycle if in_cache else machine.dram_bytes_per_cycle
+    cycles = 2 * machine.global_latency + moved / machine.sms / rate
     return machine.launch_us + machine.cycles_to_us(cycles)

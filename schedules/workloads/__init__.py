@@ -14,7 +14,7 @@ from .dtypes import DTYPES, Types, numpy_dtype
 from .folded import best_phases, can_fold
 from .gemm import LAYOUTS, Gemm
 from .gradients import ConvInputGrad, ConvWeightGrad
-from .splitting import MAX_SPLITS, reduction_tiles, split
+from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 
@@ -27,6 +27,7 @@ __all__ = [
     "LAYOUTS",
     "MATMUL",
     "MAX_SPLITS",
+    "PART",
     "PARTIAL",
     "STORE",
     "Contraction",

@@ -106,4 +106,28 @@ CASES = {
         ConvWeightGrad(conv2d(1, 6, 6, 16, 16, 3, 3, pad=1, dtype="fp32")),
         SIMT,
     ),
+    "split": (SAME, ConvTile(32, 16, 16, splits=3)),
+    "split ragged": (
+        conv2d(1, 5, 6, 24, 20, 3, 3, pad=1, epilogue=("bias", "residual", "gelu")),
+        ConvTile(32, 16, 16, splits=4),
+    ),
+    "split runs": (
+        conv2d(2, 10, 16, 3, 16, 7, 7, stride=2, pad=3),
+        ConvTile(32, 16, 16, fold=True, phases=4, splits=4),
+    ),
+    "split grouped int8": (
+        conv2d(1, 6, 6, 64, 32, 3, 3, groups=2, pad=1, dtype="int8"),
+        ConvTile(32, 16, 32, splits=2),
+    ),
+    "split fp32": (
+        conv2d(2, 6, 7, 16, 16, 3, 3, pad=1, dtype="fp32"),
+        ConvTile(32, 32, 8, splits=6),
+    ),
+    "split channels first": (FIRST, ConvTile(16, 32, 16, splits=3)),
+    "split input gradient": (ConvInputGrad(SAME), ConvTile(32, 16, 16, splits=5)),
+    "split weight gradient": (ConvWeightGrad(SAME), ConvTile(16, 16, 16, splits=3)),
+    "split weight gradient by rows": (
+        ConvWeightGrad(SAME),
+        ConvTile(16, 16, 16, fold=True, splits=6),
+    ),
 }
