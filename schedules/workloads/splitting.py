@@ -80,9 +80,14 @@ class _Tiles:
         return _Tiles(what, size, pieces, count, -(-count // splits), splits)
 
     @property
-    def has_remainder(self) -> bool:
-        """Whether some part has elements beyond the reduction."""
-        return self.each * self.splits > self.count or self.pieces * self.size != self.what.k[1]
+    def is_uneven(self) -> bool:
+        """Whether the last parts have tiles beyond the last one."""
+        return self.each * self.splits > self.count
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the last piece of K reaches beyond it."""
+        return self.pieces * self.size != self.what.k[1]
 
     def coordinates(self, at: Coordinates) -> tuple[Coordinates, list[Any]]:
         """Steps and k of the whole at a place of a part; what holds where there is such a place."""
@@ -90,12 +95,10 @@ class _Tiles:
         tile = at[PART] * self.each + at[STEP]
         found, piece = _digits(tile, [*self.what.steps, (name, self.pieces)])
         k = piece * self.size + at[name]
-        conditions = [k < i32(extent or 1)] if self.pieces * self.size != extent else []
-        # A single piece counts tiles by itself, and so the condition above is all there is.
-        if self.what.steps and self.each * self.splits > self.count:
+        conditions = [k < i32(extent or 1)] if self.is_ragged else []
+        # Without steps, tiles beyond the last one are pieces beyond K.
+        if self.is_uneven and (self.what.steps or not self.is_ragged):
             conditions.append(tile < i32(self.count))
-        elif self.each * self.splits > self.count and not conditions:
-            conditions.append(k < i32(extent or 1))
         return {**at, **found, name: k}, conditions
 
 
@@ -122,6 +125,7 @@ def _part_of(side: Operand, tiles: _Tiles) -> Operand:
         side,
         element=element,
         tile=side.tile or f"{side.param}_part",
-        sliced=side.is_box,
-        masked=side.masked or tiles.has_remainder,
+        # Whole tiles that are left out at the end are no matter of the matrix's own bounds.
+        sliced=side.is_box and (tiles.is_ragged or not tiles.is_uneven),
+        masked=side.masked or tiles.is_ragged or tiles.is_uneven,
     )
