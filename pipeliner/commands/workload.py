@@ -28,7 +28,7 @@ DEFAULT_TARGET: Final = "h100"
 class Workload:
     """A scheduled function to pipeline.
 
-    ``spec`` is set where it is one of ours, ``tile`` where it is a GEMM.
+    ``spec`` is set where it is one of ours, ``tile`` where it is a matmul's.
     """
 
     function: Any
@@ -103,7 +103,8 @@ def scheduled(
         assert isinstance(made, GemmTile)
         return Workload(schedule_gemm(spec, made), target, request, spec, made)
     assert isinstance(made, (ConvTile, DepthwiseTile))
-    return Workload(schedule_conv(spec, made), target, request, spec)
+    tile_made = made if isinstance(made, ConvTile) else None
+    return Workload(schedule_conv(spec, made), target, request, spec, tile_made)
 
 
 def tile_of(

@@ -14,6 +14,7 @@ from .dtypes import DTYPES, Types, numpy_dtype
 from .folded import best_phases, can_fold
 from .gemm import LAYOUTS, Gemm
 from .gradients import ConvInputGrad, ConvWeightGrad
+from .longer import longer
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
@@ -45,6 +46,7 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
+    "longer",
     "numpy_dtype",
     "reduction_tiles",
     "split",
