@@ -60,7 +60,8 @@ class MatmulInfo:
 
     ``a_k_major``: the contiguous dimension of operand A's tile is K (else M); ``b_k_major``: that
     of B's tile is K (else N). ``instruction``, ``warps``, ``thread_tile``: hints annotated by the
-    schedule (``auto`` and None: free). ``a`` and ``b`` name the tiles' buffers.
+    schedule (``auto`` and None: free). ``a`` and ``b`` name the tiles' buffers; ``held``: those of
+    them that hold the tiles of other iterations too.
     """
 
     op: str
@@ -78,6 +79,7 @@ class MatmulInfo:
     instruction: str = "auto"
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
+    held: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

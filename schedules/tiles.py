@@ -63,7 +63,9 @@ class GemmTile:
     CTAs walk before they move to the next tile column. ``warps``, ``thread_tile``: optional hints
     to the mapping of the matmul tile, see MatmulPlan. ``ctas``: of a grid that walks all tiles, one
     after the other; None: a CTA for each. ``splits``: parts of the reduction, each with CTAs of its
-    own; a second kernel adds them in a fixed order. ``why``: of that number, for the plan.
+    own; a second kernel adds them in a fixed order. ``held``: B's tiles of all steps are copied
+    before the loop and stay, for all tiles of a persistent grid. ``why``: what the plan is to say
+    of ``splits``.
     """
 
     m: int
@@ -74,6 +76,7 @@ class GemmTile:
     thread_tile: tuple[int, int] | None = None
     ctas: int | None = None
     splits: int = 1
+    held: bool = False
     why: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
@@ -251,13 +254,15 @@ def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
 
 def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     what = split(what, tile.splits, tile.k)
-    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
+    m, n = (extent or TYPICAL_M for extent in (what.m[1], what.n[1]))
     ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
     a = _copy_info(0, what, tile, ragged_m or ragged_k)
     b = _copy_info(1, what, tile, ragged_n or ragged_k)
     acc = "acc_pad_local" if ragged_m or ragged_n else "acc_local"
     tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
     ctas = min(tiles, tile.ctas or tiles)
+    steps = reduction_tiles(what, tile.k)
+    copied = (a,) if tile.held else (a, b)
     matmul = MatmulInfo(
         op="matmul_update_o" if tile.ctas is None else "matmul_o_update",
         acc=acc,
@@ -274,16 +279,16 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         instruction=what.types.instruction,
         warps=tile.warps,
         thread_tile=tile.thread_tile,
+        held=(b.dst,) if tile.held and steps > 1 else (),
     )
     size = element_bytes(what.types.storage)
-    trip = math.ceil(k / tile.k) * math.prod(extent or 1 for _, extent in what.steps)
     names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
     loop = LoopInfo(
         name=f"{'_'.join(names)}_fused" if what.steps else names[0],
-        trip=trip,
-        trip_text=str(trip),
-        ops=(a, b, matmul),
-        rings=tuple((copy.dst, "shared", copy.elements * size) for copy in (a, b)),
+        trip=steps,
+        trip_text=str(steps),
+        ops=(*copied, matmul),
+        rings=tuple((copy.dst, "shared", copy.elements * size) for copy in copied),
         outer=math.ceil(tiles / ctas),
     )
     lead = math.prod(extent or 1 for _, extent in what.lead)
@@ -292,7 +297,10 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         grid=(lead, ctas) if what.lead else (ctas,),
         threads=0,
         loops=(loop,),
-        accumulators=((acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),),
+        accumulators=(
+            (acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),
+            *([(b.dst, "shared", steps * b.elements * size)] if tile.held else []),
+        ),
         elementwise=() if what.whole is None else (sum_info(what, tile.why),),
     )
 

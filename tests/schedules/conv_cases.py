@@ -106,6 +106,15 @@ CASES = {
         ConvWeightGrad(conv2d(1, 6, 6, 16, 16, 3, 3, pad=1, dtype="fp32")),
         SIMT,
     ),
+    "held": (SAME, ConvTile(32, 24, 16, held=True)),
+    "held in phases": (
+        conv2d(2, 10, 16, 3, 16, 7, 7, stride=2, pad=3),
+        ConvTile(32, 16, 32, fold=True, phases=4, held=True),
+    ),
+    "held fp32": (
+        conv2d(1, 6, 7, 16, 16, 3, 3, pad=1, dtype="fp32"),
+        ConvTile(32, 32, 8, held=True),
+    ),
     "split": (SAME, ConvTile(32, 16, 16, splits=3)),
     "split ragged": (
         conv2d(1, 5, 6, 24, 20, 3, 3, pad=1, epilogue=("bias", "residual", "gelu")),
