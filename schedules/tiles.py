@@ -94,16 +94,19 @@ class ConvTile(GemmTile):
     Where channels are outside the image, M and N change places; for a gradient they are what its
     ``contraction`` says. ``fold``: reduce over runs of kernel row and channels (a weight gradient:
     over rows of pixels), see the workload's ``contraction``. ``phases``: in which the outputs of
-    folded runs are counted.
+    folded runs are counted. ``by_image``: tiles end where images do.
     """
 
     fold: bool = False
     phases: int = 1
+    by_image: bool = False
 
     def contraction(self, conv: Convolution) -> Contraction:
         """``conv`` in the form that this tile cuts."""
         if isinstance(conv, Conv):
-            return conv.contraction(self.fold, self.phases)
+            return conv.contraction(self.fold, self.phases, self.by_image)
+        if self.by_image:
+            raise WorkloadError(f"cannot take images of '{conv.name}' apart: it is a gradient")
         if self.phases != 1:
             raise WorkloadError(f"cannot count '{conv.name}' in phases: it reads no runs")
         return conv.contraction(self.fold)
@@ -358,33 +361,39 @@ def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
         what = workload.contraction()
         yield from ((what, GemmTile(*extents)) for extents in _extents(what))
         return
-    for fold, phases in _forms(workload):
-        what = ConvTile(1, 1, 1, fold=fold, phases=phases).contraction(workload)
-        for extents in _extents(what):
-            tile = ConvTile(*extents, fold=fold, phases=phases)
-            if fold or not isinstance(workload, ConvWeightGrad) or _wastes_rows(workload, tile):
+    for form in _forms(workload):
+        what = form.contraction(workload)
+        for m, n, k in _extents(what):
+            tile = replace(form, m=m, n=n, k=k)
+            if _may_sum_so(workload, tile):
                 yield what, tile
 
 
-def _wastes_rows(grad: ConvWeightGrad, tile: ConvTile) -> bool:
-    """Whether to cut rows of pixels into tiles adds more than an eighth of steps.
+def _may_sum_so(workload: Convolution, tile: ConvTile) -> bool:
+    """Whether a weight gradient may sum over all pixels: where rows would add an eighth of steps.
 
-    Otherwise that is the form to take: over all pixels, each thread divides in each step.
+    Otherwise to cut rows into tiles is the form to take: over all pixels, each thread divides in
+    each step. Of anything else, any form may be.
     """
-    row = grad.forward.out_size[-1]
+    if tile.fold or not isinstance(workload, ConvWeightGrad):
+        return True
+    row = workload.forward.out_size[-1]
     return 8 * math.ceil(row / tile.k) * tile.k > 9 * row
 
 
-def _forms(workload: Convolution) -> list[tuple[bool, int]]:
-    """Values of ``fold`` and ``phases`` to compare, the better of equals first."""
+def _forms(workload: Convolution) -> list[ConvTile]:
+    """Forms to compare, as tiles of one element, the better of equals first."""
+    plain = ConvTile(1, 1, 1)
     if isinstance(workload, ConvWeightGrad):
-        return [(True, 1), (False, 1)]
-    if not isinstance(workload, Conv) or not can_fold(workload):
-        return [(False, 1)]
-    return [
-        (False, 1),
-        *((True, count) for count in sorted({1, best_phases(workload)}, reverse=True)),
-    ]
+        return [replace(plain, fold=True), plain]
+    if not isinstance(workload, Conv):
+        return [plain]
+    if not workload.channels_last and workload.n > 1:
+        return [plain, replace(plain, by_image=True)]
+    if not can_fold(workload):
+        return [plain]
+    counts = sorted({1, best_phases(workload)}, reverse=True)
+    return [plain, *(replace(plain, fold=True, phases=count) for count in counts)]
 
 
 def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:

@@ -67,6 +67,14 @@ CASES = {
         SIMT,
     ),
     "channels first 1x1": (conv2d(1, 4, 4, 32, 24, 1, 1, layout="NCHW"), ConvTile(16, 16, 16)),
+    "channels first by image": (
+        conv2d(3, 4, 6, 32, 24, 1, 1, layout="NCHW", epilogue=("bias", "residual")),
+        ConvTile(16, 16, 16, by_image=True),
+    ),
+    "channels first grouped by image": (
+        conv2d(2, 7, 5, 32, 32, 3, 3, stride=2, pad=1, groups=2, layout="NCHW"),
+        ConvTile(16, 16, 16, by_image=True),
+    ),
     "conv1d": (conv1d(2, 20, 16, 16, 5, pad=2), TILE),
     "conv1d folded": (conv1d(2, 20, 6, 16, 5, pad=2), FOLDED),
     "conv1d channels first": (conv1d(1, 20, 16, 16, 3, layout="NCW"), ConvTile(16, 16, 16)),
