@@ -5,13 +5,15 @@
     step = max(busy + bubble / CTAs,  L / ((depth - 1 - ahead - late) * CTAs))     reading ahead
     step = max(busy + (bubble + first) / CTAs,  L / ((depth - 1 - late) * CTAs))   not doing so
     step = max(busy + (bubble + first) / CTAs,  L / CTAs + II)                     depth 1
-    time = rounds * trip * step + waves * (first load + drain)
+    time = rounds * trip * step + waves * (held + entries * (first load + drain))
 
 A step is one iteration of one CTA, on one SM. ``II`` is the busiest pipe's cycles for it; ``busy``
 is a little more, for pipes that are nearly as busy get in each other's way. ``ahead`` is the part
 of an iteration by which fragments of the next tile are read early, so that its load must have
 landed early; without it, ``first``, the reading of a tile's first fragments, is exposed. ``late``
 is the part of an iteration after which the last of its copies is issued, where they are spread.
+``held`` is the arrival of what is copied before the loop and stays; ``entries``: a loop that fills
+and drains its rings for each tile of a persistent grid does so as often.
 ``bubble`` is what a barrier costs that no other CTA fills. ``depth = ceil(R / (CTAs * II))`` is the
 least depth at which no step waits for its load: Little's law for a ring's slots.
 """
@@ -41,8 +43,9 @@ class Work:
     ``usage``: pipes of one iteration. ``rate``: bytes a cycle from outside the SM. ``trip`` and
     ``ctas``: None where symbolic. ``slot_bytes``: shared memory of one slot of every ring;
     ``fixed_smem``: the rest. ``slot_registers``: registers of a thread for one slot of what waits
-    in registers. ``store_bytes``: written after the loop. ``synchronised``: an iteration has a
-    barrier. ``ahead``, ``first``, ``late``: see the module.
+    in registers. ``store_bytes``: written after the loop, ``held_bytes``: read before it.
+    ``entries``: how often it is entered, where it starts anew each time. ``synchronised``: an
+    iteration has a barrier. ``ahead``, ``first``, ``late``: see the module.
     """
 
     usage: Usage
@@ -55,6 +58,8 @@ class Work:
     fixed_smem: int = 0
     slot_registers: int = 0
     store_bytes: int = 0
+    held_bytes: int = 0
+    entries: int = 1
     synchronised: bool = True
     ahead: float = 0.0
     first: float = 0.0
@@ -121,7 +126,8 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
             max(plain, latency / (early * resident)),
         )
     drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
-    cycles = rounds * trip * step + waves * (first_load + drain)
+    held = resident * work.held_bytes / work.rate
+    cycles = rounds * trip * step + waves * (held + work.entries * (first_load + drain))
     ideal = rounds * trip * work.usage.compute
     if work.ctas is not None:
         ideal = work.ctas / machine.sms * trip * work.usage.compute
