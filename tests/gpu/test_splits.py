@@ -37,7 +37,7 @@ CONV = conv2d(2, 14, 14, 64, 64, 3, 3, pad=1, epilogue=("bias", "residual", "rel
         (ConvWeightGrad(conv2d(4, 14, 14, 64, 64, 3, 3, pad=1)), ConvTile(64, 64, 32, splits=8)),
         (conv2d(4, 12, 12, 64, 64, 1, 1, layout="NCHW"), ConvTile(64, 64, 32, by_image=True)),
     ],
-    ids=lambda value: getattr(value, "name", ""),
+    ids=str,
 )
 def test_kernels_are_right_and_deterministic(spec: Any, tile: Any) -> None:
     schedule = schedule_gemm if isinstance(spec, Gemm) else schedule_conv
