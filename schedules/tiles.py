@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, overload
 
 from ..cost import choose
@@ -18,7 +18,9 @@ from ..errors import PipelinerError, WorkloadError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..request import Request
+from .total import sum_info
 from .workloads import (
+    MAX_SPLITS,
     Contraction,
     Conv,
     Convolution,
@@ -28,12 +30,18 @@ from .workloads import (
     Spec,
     best_phases,
     can_fold,
+    reduction_tiles,
+    split,
 )
 
-TILE_EXTENTS: Final = (16, 32, 64, 128, 256)
+TILE_EXTENTS: Final = (16, 32, 48, 64, 96, 128, 160, 192, 256)
 
-TILE_K_BYTES: Final = (32, 64, 128)
-"""Bytes of K in one step: a sector of memory at least, a row of shared memory's banks at most."""
+TILE_K_BYTES: Final = (64, 128)
+"""Bytes of K in one step, at most a row of shared memory's banks. Of 25 pairs of tiles on an H100,
+64 took 10 to 30 % longer than 128 where as many CTAs fit, so 32 are not worth a try."""
+
+SHORT_K_BYTES: Final = 32
+"""Bytes of K in one step where there are no more: a sector of memory."""
 
 ACCESS_BYTES: Final = 16
 """The widest access of a thread."""
@@ -43,6 +51,9 @@ DEPTHWISE_PIXELS: Final = 4
 
 GATHERED: Final = "it moves boxes, these elements are gathered"
 """What the closed form says of every operand that is not the matrix itself."""
+
+PART_STEPS: Final = 4
+"""Steps of a part at least: fewer do not get beyond filling and draining the rings."""
 
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
@@ -55,7 +66,10 @@ class GemmTile:
     ``m``, ``n``, ``k``: the tile of one CTA and one step. ``group``: tile rows that neighbouring
     CTAs walk before they move to the next tile column. ``warps``, ``thread_tile``: optional hints
     to the mapping of the matmul tile, see MatmulPlan. ``ctas``: of a grid that walks all tiles, one
-    after the other; None: a CTA for each.
+    after the other; None: a CTA for each. ``splits``: parts of the reduction, each with CTAs of its
+    own; a second kernel adds them in a fixed order. ``held``: B's tiles of all steps are copied
+    before the loop and stay, for all tiles of a persistent grid. ``why``: what the plan is to say
+    of ``splits``.
     """
 
     m: int
@@ -65,10 +79,13 @@ class GemmTile:
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
     ctas: int | None = None
+    splits: int = 1
+    held: bool = False
+    why: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """WorkloadError names a size below 1."""
-        for name in ("m", "n", "k", "group", "ctas"):
+        for name in ("m", "n", "k", "group", "ctas", "splits"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
@@ -81,16 +98,19 @@ class ConvTile(GemmTile):
     Where channels are outside the image, M and N change places; for a gradient they are what its
     ``contraction`` says. ``fold``: reduce over runs of kernel row and channels (a weight gradient:
     over rows of pixels), see the workload's ``contraction``. ``phases``: in which the outputs of
-    folded runs are counted.
+    folded runs are counted. ``by_image``: tiles end where images do.
     """
 
     fold: bool = False
     phases: int = 1
+    by_image: bool = False
 
     def contraction(self, conv: Convolution) -> Contraction:
         """``conv`` in the form that this tile cuts."""
         if isinstance(conv, Conv):
-            return conv.contraction(self.fold, self.phases)
+            return conv.contraction(self.fold, self.phases, self.by_image)
+        if self.by_image:
+            raise WorkloadError(f"cannot take images of '{conv.name}' apart: it is a gradient")
         if self.phases != 1:
             raise WorkloadError(f"cannot count '{conv.name}' in phases: it reads no runs")
         return conv.contraction(self.fold)
@@ -117,36 +137,94 @@ class DepthwiseTile:
 
 
 @overload
-def default_tile(workload: Gemm, machine: Machine) -> GemmTile: ...
+def default_tile(workload: Gemm, machine: Machine, splits: int | None = None) -> GemmTile: ...
 @overload
-def default_tile(workload: Convolution, machine: Machine) -> ConvTile | DepthwiseTile: ...
+def default_tile(
+    workload: Convolution, machine: Machine, splits: int | None = None
+) -> ConvTile | DepthwiseTile: ...
 @overload
-def default_tile(workload: Spec, machine: Machine) -> GemmTile | DepthwiseTile: ...
+def default_tile(
+    workload: Spec, machine: Machine, splits: int | None = None
+) -> GemmTile | DepthwiseTile: ...
 
 
-def default_tile(workload: Spec, machine: Machine) -> GemmTile | DepthwiseTile:
+def default_tile(
+    workload: Spec, machine: Machine, splits: int | None = None
+) -> GemmTile | DepthwiseTile:
     """The tile with the least predicted time on ``machine``; among equals, the largest.
 
-    A depthwise convolution with channels innermost gets one that is no matmul's. Raises
-    WorkloadError when no tile of this workload can be mapped there.
+    ``splits``: parts of the reduction; None: more than one where whole tiles would leave SMs idle
+    and that costs more than to add the parts. A depthwise convolution with channels innermost gets
+    a tile that is no matmul's. Raises WorkloadError when no tile of this workload can be mapped.
     """
     if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
+        if splits not in (None, 1):
+            raise WorkloadError(f"cannot split the reduction of '{workload.name}': it is no matmul")
         return _depthwise_tile(workload)
-    best: tuple[float, int, GemmTile] | None = None
+    asked = 1 if splits is None else splits
+    found: list[_Ranked] = []
+    parts: list[_Ranked] = []
     for what, tile in _candidates(workload):
-        try:
-            plan = choose(_kernel_info(what, tile), machine, Request())
-        except PipelinerError:  # an instruction that the workload demands does not fit this tile
-            continue
-        if not plan.matmuls or plan.predicted_us == 0.0:
-            continue
-        rank = (plan.predicted_us, -tile.m * tile.n * tile.k, tile)
-        if best is None or rank[:2] < best[:2]:
-            best = rank
-    if best is None:
-        raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: no candidate maps")
-    tile = best[2]
+        _rank(found, what, replace(tile, splits=asked), machine)
+        for count in _worthwhile_splits(what, tile, machine) if splits is None else ():
+            _rank(parts, what, replace(tile, splits=count), machine)
+    if not found:
+        words = f" in {splits} parts" if asked > 1 else ""
+        raise WorkloadError(
+            f"cannot tile '{workload.name}'{words} for {machine.name}: no candidate maps"
+        )
+    whole = min(found, key=_Ranked.order)
+    best = min([whole, *parts], key=_Ranked.order)
+    tile = replace(best.tile, why=_why_split(best, whole, machine)) if best != whole else best.tile
     return replace(tile, group=_group(tile, machine))
+
+
+@dataclass(frozen=True)
+class _Ranked:
+    """A candidate and its predicted time; ``ctas``: tiles of one part."""
+
+    us: float
+    tile: GemmTile
+    ctas: int
+
+    def order(self) -> tuple[float, int]:
+        """What is less is better: time, then minus the size of the tile."""
+        return self.us, -self.tile.m * self.tile.n * self.tile.k
+
+
+def _rank(found: list[_Ranked], what: Contraction, tile: GemmTile, machine: Machine) -> None:
+    """Add ``tile`` with the time of what it makes, where it makes something."""
+    try:
+        plan = choose(_kernel_info(what, tile), machine, Request())
+    except PipelinerError:  # an instruction that the workload demands does not fit this tile
+        return
+    if plan.matmuls and plan.predicted_us > 0.0:
+        found.append(_Ranked(plan.predicted_us, tile, _tiles(what, tile)))
+
+
+def _tiles(what: Contraction, tile: GemmTile) -> int:
+    """Tiles of all outputs."""
+    m, n = what.m[1] or TYPICAL_M, what.n[1] or TYPICAL_M
+    lead = math.prod(extent or 1 for _, extent in what.lead)
+    return lead * math.ceil(m / tile.m) * math.ceil(n / tile.n)
+
+
+def _worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
+    """Numbers of parts that fill the SMs once or twice, where whole tiles do not by themselves."""
+    most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // PART_STEPS)
+    ctas = _tiles(what, tile)
+    filling = {min(most, rounds * machine.sms // ctas) for rounds in (1, 2)}
+    return sorted(splits for splits in filling if splits > 1)
+
+
+def _why_split(best: _Ranked, whole: _Ranked, machine: Machine) -> str:
+    """Why a reduction is split, in numbers."""
+    share = best.ctas / (math.ceil(best.ctas / machine.sms) * machine.sms)
+    tile = f"{whole.tile.m}x{whole.tile.n}x{whole.tile.k}"
+    return (
+        f"{best.ctas} tiles keep {share:.0%} of {machine.sms} SMs busy; in parts, predicted "
+        f"{best.us:.1f} us instead of {whole.us:.1f} with the best whole tile, {tile}"
+    )
 
 
 def _depthwise_tile(conv: Conv) -> DepthwiseTile:
@@ -182,13 +260,16 @@ def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
 
 
 def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
-    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
+    what = split(what, tile.splits, tile.k)
+    m, n = (extent or TYPICAL_M for extent in (what.m[1], what.n[1]))
     ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
     a = _copy_info(0, what, tile, ragged_m or ragged_k)
     b = _copy_info(1, what, tile, ragged_n or ragged_k)
     acc = "acc_pad_local" if ragged_m or ragged_n else "acc_local"
     tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
     ctas = min(tiles, tile.ctas or tiles)
+    steps = reduction_tiles(what, tile.k)
+    copied = (a,) if tile.held else (a, b)
     matmul = MatmulInfo(
         op="matmul_update_o" if tile.ctas is None else "matmul_o_update",
         acc=acc,
@@ -205,16 +286,16 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         instruction=what.types.instruction,
         warps=tile.warps,
         thread_tile=tile.thread_tile,
+        held=(b.dst,) if tile.held and steps > 1 else (),
     )
     size = element_bytes(what.types.storage)
-    trip = math.ceil(k / tile.k) * math.prod(extent or 1 for _, extent in what.steps)
     names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
     loop = LoopInfo(
         name=f"{'_'.join(names)}_fused" if what.steps else names[0],
-        trip=trip,
-        trip_text=str(trip),
-        ops=(a, b, matmul),
-        rings=tuple((copy.dst, "shared", copy.elements * size) for copy in (a, b)),
+        trip=steps,
+        trip_text=str(steps),
+        ops=(*copied, matmul),
+        rings=tuple((copy.dst, "shared", copy.elements * size) for copy in copied),
         outer=math.ceil(tiles / ctas),
     )
     lead = math.prod(extent or 1 for _, extent in what.lead)
@@ -223,7 +304,11 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         grid=(lead, ctas) if what.lead else (ctas,),
         threads=0,
         loops=(loop,),
-        accumulators=((acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),),
+        accumulators=(
+            (acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),
+            *([(b.dst, "shared", steps * b.elements * size)] if tile.held else []),
+        ),
+        elementwise=() if what.whole is None else (sum_info(what, tile.why),),
     )
 
 
@@ -253,7 +338,7 @@ def _copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> C
         aligned=aligned,
         masked=side.masked or ragged,
         bound=False,
-        no_tma="" if side.tile is None else GATHERED,
+        no_tma="" if side.is_box else GATHERED,
         note=side.note,
     )
 
@@ -262,7 +347,7 @@ def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:
     """``src_dims`` of the copy; those of a gathered element change together, but for the last."""
     lead = (None,) * (len(side.shape) - 2)
     lane = (0 if transposed else 1) if side.contiguous else None
-    return (*lead, (1 - lane if side.tile is None and lane is not None else None), lane)
+    return (*lead, (1 - lane if side.is_box and lane is not None else None), lane)
 
 
 def _row_major(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -280,33 +365,39 @@ def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
         what = workload.contraction()
         yield from ((what, GemmTile(*extents)) for extents in _extents(what))
         return
-    for fold, phases in _forms(workload):
-        what = ConvTile(1, 1, 1, fold=fold, phases=phases).contraction(workload)
-        for extents in _extents(what):
-            tile = ConvTile(*extents, fold=fold, phases=phases)
-            if fold or not isinstance(workload, ConvWeightGrad) or _wastes_rows(workload, tile):
+    for form in _forms(workload):
+        what = form.contraction(workload)
+        for m, n, k in _extents(what):
+            tile = replace(form, m=m, n=n, k=k)
+            if _may_sum_so(workload, tile):
                 yield what, tile
 
 
-def _wastes_rows(grad: ConvWeightGrad, tile: ConvTile) -> bool:
-    """Whether to cut rows of pixels into tiles adds more than an eighth of steps.
+def _may_sum_so(workload: Convolution, tile: ConvTile) -> bool:
+    """Whether a weight gradient may sum over all pixels: where rows would add an eighth of steps.
 
-    Otherwise that is the form to take: over all pixels, each thread divides in each step.
+    Otherwise to cut rows into tiles is the form to take: over all pixels, each thread divides in
+    each step. Of anything else, any form may be.
     """
-    row = grad.forward.out_size[-1]
+    if tile.fold or not isinstance(workload, ConvWeightGrad):
+        return True
+    row = workload.forward.out_size[-1]
     return 8 * math.ceil(row / tile.k) * tile.k > 9 * row
 
 
-def _forms(workload: Convolution) -> list[tuple[bool, int]]:
-    """Values of ``fold`` and ``phases`` to compare, the better of equals first."""
+def _forms(workload: Convolution) -> list[ConvTile]:
+    """Forms to compare, as tiles of one element, the better of equals first."""
+    plain = ConvTile(1, 1, 1)
     if isinstance(workload, ConvWeightGrad):
-        return [(True, 1), (False, 1)]
-    if not isinstance(workload, Conv) or not can_fold(workload):
-        return [(False, 1)]
-    return [
-        (False, 1),
-        *((True, count) for count in sorted({1, best_phases(workload)}, reverse=True)),
-    ]
+        return [replace(plain, fold=True), plain]
+    if not isinstance(workload, Conv):
+        return [plain]
+    if not workload.channels_last and workload.n > 1:
+        return [plain, replace(plain, by_image=True)]
+    if not can_fold(workload):
+        return [plain]
+    counts = sorted({1, best_phases(workload)}, reverse=True)
+    return [plain, *(replace(plain, fold=True, phases=count) for count in counts)]
 
 
 def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
@@ -314,7 +405,8 @@ def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
     m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
     # A SIMT tile is unrolled along K. Eight steps of 128 multiply-adds are 16 KB of code; with
     # sixteen the instruction cache thrashes: 3 to 7 % slower on an H100.
-    depths = [8] if what.types.dtype == "float32" else [bytes_ // size for bytes_ in TILE_K_BYTES]
+    steps = (SHORT_K_BYTES,) if k * size <= SHORT_K_BYTES else TILE_K_BYTES
+    depths = [8] if what.types.dtype == "float32" else [bytes_ // size for bytes_ in steps]
     yield from itertools.product(
         _up_to(TILE_EXTENTS, m), _up_to(TILE_EXTENTS, n), _up_to(depths, k)
     )

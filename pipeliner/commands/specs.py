@@ -79,6 +79,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--fuse", type=_names, help="steps before the store: bias,residual,relu,gelu,silu"
     )
     shape.add_argument("--tile", type=_tile, help="tile of a CTA, MxNxK (default: chosen)")
+    shape.add_argument(
+        "--splits", type=int, help="parts of the reduction, each with CTAs of its own (split-K)"
+    )
 
 
 def make(args: argparse.Namespace, size: int | None) -> Spec:

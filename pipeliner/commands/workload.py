@@ -15,7 +15,7 @@ from . import specs
 
 if TYPE_CHECKING:
     from ..request import Request
-    from ..schedules.tiles import GemmTile
+    from ..schedules.tiles import DepthwiseTile, GemmTile
     from ..schedules.workloads import Gemm, Spec
 
 GEMM: Final = specs.GEMM
@@ -28,7 +28,7 @@ DEFAULT_TARGET: Final = "h100"
 class Workload:
     """A scheduled function to pipeline.
 
-    ``spec`` is set where it is one of ours, ``tile`` where it is a GEMM.
+    ``spec`` is set where it is one of ours, ``tile`` where it is a matmul's.
     """
 
     function: Any
@@ -85,22 +85,39 @@ def load(args: argparse.Namespace, size: int | None = None) -> Workload:
     if args.workload not in specs.KINDS:
         function, reference = _user_function(args.workload)
         return Workload(function, target, request, reference=reference)
-    return scheduled(specs.make(args, size), target, request, args.tile)
+    return scheduled(specs.make(args, size), target, request, args.tile, args.splits)
 
 
 def scheduled(
-    spec: Spec, target: Any, request: Request, tile: tuple[int, int, int] | None = None
+    spec: Spec,
+    target: Any,
+    request: Request,
+    tile: tuple[int, int, int] | None = None,
+    splits: int | None = None,
 ) -> Workload:
-    """One of our workloads with its tile, given or chosen."""
-    from ..machine import machine_for
-    from ..schedules import ConvTile, Gemm, GemmTile, default_tile, schedule_conv, schedule_gemm
+    """One of our workloads with its tile and the parts of its reduction, given or chosen."""
+    from ..schedules import ConvTile, DepthwiseTile, Gemm, GemmTile, schedule_conv, schedule_gemm
 
-    machine = machine_for(target)
+    made = tile_of(spec, target, tile, splits)
     if isinstance(spec, Gemm):
-        gemm_tile = GemmTile(*tile) if tile else default_tile(spec, machine)
-        return Workload(schedule_gemm(spec, gemm_tile), target, request, spec, gemm_tile)
-    conv_tile = ConvTile(*tile) if tile else default_tile(spec, machine)
-    return Workload(schedule_conv(spec, conv_tile), target, request, spec)
+        assert isinstance(made, GemmTile)
+        return Workload(schedule_gemm(spec, made), target, request, spec, made)
+    assert isinstance(made, (ConvTile, DepthwiseTile))
+    tile_made = made if isinstance(made, ConvTile) else None
+    return Workload(schedule_conv(spec, made), target, request, spec, tile_made)
+
+
+def tile_of(
+    spec: Spec, target: Any, tile: tuple[int, int, int] | None, splits: int | None
+) -> GemmTile | DepthwiseTile:
+    """The tile of one of our workloads; what is None is chosen for the machine."""
+    from ..machine import machine_for
+    from ..schedules import ConvTile, Gemm, GemmTile, default_tile
+
+    if tile is None:
+        return default_tile(spec, machine_for(target), splits)
+    kind = GemmTile if isinstance(spec, Gemm) else ConvTile
+    return kind(*tile, splits=1 if splits is None else splits)
 
 
 def requested(args: argparse.Namespace) -> Request:

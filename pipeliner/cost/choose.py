@@ -25,6 +25,7 @@ from ..plan import (
 )
 from ..request import Request
 from .copies import laid_out, plan_copy
+from .elementwise import elementwise_us, plan_elementwise
 from .loops import by_tma, check_buffers, is_asynchronous, plan_loop
 from .mapping import Mapping as Mapped
 from .mapping import map_matmul
@@ -81,12 +82,13 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
         threads=sum(role.threads for role in roles) or threads,
         loops=tuple(loops),
         copies=tuple(copies),
+        elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
         matmuls=matmuls if roles else tuple(replace(plan, in_flight=0) for plan in matmuls),
         roles=roles,
         channels=channels,
         cluster=cluster,
         smem=SmemPlan(budget=machine.smem_per_cta),
-        predicted_us=round(sum(p.us for p in predicted), 2),
+        predicted_us=_predicted_us(info, predicted, machine),
         reasons=(*reasons, *(_summary(prediction, machine) for prediction in predicted)),
     )
     return replace(
@@ -96,6 +98,12 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
             for loop, found in zip_longest(kernel.loops, info.loops)
         ),
     )
+
+
+def _predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
+    """Time of all kernels of the function; 0: nothing is known of its loops."""
+    behind = sum(elementwise_us(found, machine) for found in info.elementwise)
+    return round(sum(loop.us for loop in loops) + behind, 2) if loops else 0.0
 
 
 def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:

@@ -71,6 +71,8 @@ def map_wgmma(
     ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
     none has a role of its own.
     """
+    if info.held:
+        return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
     rate = _rate(info, machine)
     if isinstance(rate, str):
         return rate

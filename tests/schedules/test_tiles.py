@@ -81,7 +81,8 @@ def test_the_closed_form_holds_for_any_extents(m, n, k, dtype, layout, batch):
 
 
 def comparable(info):
-    """Without what only one side can know: a symbolic grid, alignment of more than 16 bytes.
+    """Without what only one side can know: a symbolic grid, alignment of more than 16 bytes, the
+    vectors of elementwise kernels.
 
     Of a gathered source only the last dimension says something.
     """
@@ -95,4 +96,5 @@ def comparable(info):
         return replace(op, src_dims=op.src_dims[-1:], aligned=aligned, no_tma="")
 
     loops = tuple(replace(loop, ops=tuple(map(capped, loop.ops))) for loop in info.loops)
-    return replace(info, loops=loops, grid=len(info.grid))
+    elementwise = tuple(replace(kernel, vector=1) for kernel in info.elementwise)
+    return replace(info, loops=loops, grid=len(info.grid), elementwise=elementwise)
