@@ -13,11 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.tirx import ForKind
 
 from ..errors import LoweringError
+from .indexing import affine
 from .ir import Expr, Stmt, Var, const_int, substitute, thread_loop, walk
 from .kernels import thread_tag
 
@@ -57,9 +59,49 @@ class Cluster:
         analyzer.bind(cluster, Range(0, self.clusters))
         for var, extent in self.ranges.items():
             analyzer.bind(var, extent)
-        first, other = (substitute(value, {self.grid: cluster * self.size + r}) for r in (0, rank))
+        whole: list[tuple[Expr, Var]] = []
+        numbered = self._numbered(value, whole)
+        for _, number in whole:
+            analyzer.bind(number, Range(0, _MANY))
+        first, other = (
+            substitute(
+                numbered,
+                {
+                    self.grid: cluster * self.size + r,
+                    **{number: number * self.size + r for _, number in whole},
+                },
+            )
+            for r in (0, rank)
+        )
         same = tirx.EQ(first, other)
         return bool(analyzer.can_prove(same, sym.ProofStrength.SYMBOLIC_BOUND))
+
+    def _numbered(self, value: Expr, whole: list[tuple[Expr, Var]]) -> Expr:
+        """``value`` with one variable for a sum such as ``i * 132 + blockIdx.x``, in ``whole``.
+
+        Apart from the rank it is a multiple of ``size``; the prover divides such a number, and
+        takes its remainders, but not those of the sum.
+        """
+        loops = list(self.ranges)
+
+        def visit(node: Any) -> Any:
+            known = affine(node, [self.grid, *loops])
+            if (
+                known is None
+                or known.coefficients.get(self.grid) != 1
+                or const_int(known.base) != 0
+            ):
+                return node
+            others = [c for var, c in known.coefficients.items() if not var.same_as(self.grid)]
+            if any(c < 0 or c % self.size for c in others):
+                return node
+            for seen, number in whole:
+                if tvm_ffi.structural_equal(seen, node):
+                    return number
+            whole.append((node, Var("number", "int32")))
+            return whole[-1][1]
+
+        return tvm_ffi.structural_map(value, [(tirx.Add, visit)], order="pre")
 
 
 def find_cluster(body: Stmt, size: int) -> Cluster | None:

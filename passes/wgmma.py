@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from tvm import tirx
@@ -58,10 +59,17 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
 
     ``waits``: the op ends when its arithmetic does.
     """
+    if plan.swapped:
+        matmul, plan = matmul.transposed(), _transposed(plan)
     tile = _Warpgroup(matmul, plan, threads)
     done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0)) if waits else None
     op = op_stmt(plan.op, seq(tile.multiply(), done))
     return Mapped(tile.fragment(), tile.panels, (op,), ())
+
+
+def _transposed(plan: MatmulPlan) -> MatmulPlan:
+    """``plan`` of a swapped tile as the instruction sees it."""
+    return replace(plan, m=plan.n, n=plan.m, warps=plan.warps[::-1], warp_tile=plan.warp_tile[::-1])
 
 
 class _Warpgroup:

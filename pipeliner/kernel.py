@@ -6,7 +6,7 @@ not compile-time constants are None. Bytes and elements are per CTA and per iter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 NOTE: Final = "pipeliner.note"
@@ -78,6 +78,22 @@ class MatmulInfo:
     instruction: str = "auto"
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
+
+    def transposed(self) -> MatmulInfo:
+        """The same tile as ``acc^T[n, m] += b^T[n, k] * a^T[k, m]``."""
+        return replace(
+            self,
+            a=self.b,
+            b=self.a,
+            m=self.n,
+            n=self.m,
+            a_dtype=self.b_dtype,
+            b_dtype=self.a_dtype,
+            a_k_major=self.b_k_major,
+            b_k_major=self.a_k_major,
+            warps=None if self.warps is None else self.warps[::-1],
+            thread_tile=None if self.thread_tile is None else self.thread_tile[::-1],
+        )
 
 
 @dataclass(frozen=True, slots=True)

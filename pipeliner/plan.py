@@ -117,7 +117,8 @@ class MatmulPlan:
     warpgroup. ``warp_tile``: rows and columns of C that one warp owns. ``thread_tile``: rows and
     columns a SIMT thread owns ((0, 0) for others). ``k_step``: K depth of one fragment step;
     ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose arithmetic may
-    still run when the next one's starts (wgmma groups).
+    still run when the next one's starts (wgmma groups). ``swapped``: the instruction computes the
+    transposed tile, so that its M (and the four warps of a warpgroup) runs along N.
     """
 
     op: str
@@ -134,6 +135,7 @@ class MatmulPlan:
     steps: int
     reason: str = ""
     in_flight: int = 0
+    swapped: bool = False
 
 
 @dataclass(frozen=True, slots=True)

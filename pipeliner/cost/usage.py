@@ -97,9 +97,11 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
     at = 0 if operand == "a" else 1
     size = element_bytes(info.a_dtype if operand == "a" else info.b_dtype)
     if plan.instruction.startswith("wgmma"):
-        # The tensor cores read A for every warpgroup along N, and B for every 64 rows.
-        times = plan.warps[1] if operand == "a" else info.m // ROWS
-        extent = info.m if operand == "a" else info.n
+        # The tensor cores read the first operand, A unless the tile is swapped, for every warpgroup
+        # along the other dimension, and the second for every 64 rows of the first.
+        first = (operand == "a") != plan.swapped
+        extent, other = (info.m, info.n) if operand == "a" else (info.n, info.m)
+        times = plan.warps[1 - at] if first else other // ROWS
         return Usage(lsu=times * extent * info.k * size / machine.smem_bytes_per_cycle)
     if plan.instruction == "simt":
         wide, own = plan.warp_tile[at], plan.thread_tile[at]

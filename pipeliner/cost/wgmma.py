@@ -6,6 +6,7 @@ in shared memory. Its accumulators lie in its registers, so a tile of 128 x 256 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..kernel import MatmulInfo
@@ -69,8 +70,41 @@ def map_wgmma(
     """The plan of ``info`` on wgmma, threads that compute and registers of each, or why not.
 
     ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
-    none has a role of its own.
+    none has a role of its own. A tile of few rows is swapped: the instruction's 64 rows run along
+    N, its columns, 8 at least, along M.
     """
+    why = _why_swapped(info, warps)
+    if not why:
+        return _map(info, machine, warps, roles)
+    found = _map(info.transposed(), machine, None if warps is None else warps[::-1], roles)
+    if isinstance(found, str):
+        return f"swapped, as {why}: {found}"
+    plan, threads, registers = found
+    swapped = replace(
+        plan,
+        m=info.m,
+        n=info.n,
+        warps=plan.warps[::-1],
+        warp_tile=plan.warp_tile[::-1],
+        reason=f"{plan.reason}; its rows run along N, as {why}",
+        swapped=True,
+    )
+    return swapped, threads, registers
+
+
+def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None) -> str:
+    """Why the instruction computes the transposed tile; empty where it does not."""
+    if warps is not None:
+        turned = warps[0] % 4 != 0 and warps[1] % 4 == 0
+        return f"{warps[0]}x{warps[1]} warps are asked for" if turned else ""
+    if info.m % ROWS and info.n % ROWS == 0:
+        return f"{info.m} rows are no multiple of {ROWS}"
+    return ""
+
+
+def _map(
+    info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, roles: Roles
+) -> tuple[MatmulPlan, int, int] | str:
     rate = _rate(info, machine)
     if isinstance(rate, str):
         return rate

@@ -61,6 +61,25 @@ def test_registers_are_those_of_the_launch(m, n, groups, registers):
     assert rows * columns // 32 < registers
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "warps", "instruction", "mapped", "why"),
+    [
+        (16, 64, None, "wgmma.m64n16k16.f16.f32", (1, 4), "16 rows are no multiple of 64"),
+        (8, 256, None, "wgmma.m64n8k16.f16.f32", (1, 8), "8 rows are no multiple of 64"),
+        (128, 64, (1, 4), "wgmma.m64n128k16.f16.f32", (1, 4), "1x4 warps are asked for"),
+    ],
+)
+def test_a_tile_of_few_rows_is_swapped(m, n, warps, instruction, mapped, why):
+    plan = planned(m, n, request=Request(instruction="wgmma", warps=warps))
+    (matmul,) = plan.matmuls
+    assert matmul.swapped
+    assert (matmul.m, matmul.n) == (m, n)
+    assert (matmul.instruction, matmul.warps) == (instruction, mapped)
+    assert matmul.warps[0] * matmul.warp_tile[0] == m
+    assert matmul.warps[1] * matmul.warp_tile[1] == n
+    assert f"its rows run along N, as {why}" in matmul.reason
+
+
 def test_roles_and_channels_survive_json_and_are_explained():
     plan = planned()
     assert KernelPlan.from_json(plan.to_json()) == plan
@@ -86,16 +105,16 @@ def test_a_short_loop_has_a_channel_too():
 @pytest.mark.parametrize(
     ("request_", "changes", "error", "message"),
     [
-        (WGMMA, {"m": 96}, PlanError, "tile 96x256x64 is not a multiple of m64n8k16"),
+        (WGMMA, {"m": 96, "n": 248}, PlanError, "tile 96x248x64 is not a multiple of m64n8k16"),
         (WGMMA, {"k": 8}, PlanError, "tile 128x256x8 is not a multiple of m64n8k16"),
         (WGMMA, {"m": 256, "n": 512}, PlanError, "whose accumulators fit their registers"),
         (WGMMA, {"dtype": "float32"}, PlanError, "wgmma of float32 is not used here"),
         (WGMMA, {"dtype": "int8", "n": 40}, PlanError, "40 columns are no multiple of 16"),
         (
-            Request(instruction="wgmma", warps=(2, 4)),
+            Request(instruction="wgmma", warps=(2, 2)),
             {},
             PlanError,
-            "tile 128x256 as 2x4 warps does not split",
+            "tile 128x256 as 2x2 warps does not split",
         ),
         (
             Request(instruction="wgmma", roles=3),

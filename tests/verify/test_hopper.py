@@ -88,6 +88,30 @@ def test_every_way_to_cut_the_tile(tile: tuple[int, int, int], warps: tuple[int,
 
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(
+    ("gemm", "tile", "ctas", "warps"),
+    [
+        (Gemm(16, 128, 256), (16, 64, 64), None, None),
+        (Gemm(16, 128, 192, layout="NN"), (16, 128, 64), None, None),
+        (Gemm(20, 200, 192, dtype="bfloat16"), (24, 128, 64), None, None),
+        (Gemm(128, 128, 192, layout="TN"), (128, 64, 64), 1, (1, 4)),
+        (Gemm(9, 128, 256, dtype="int8"), (16, 64, 128), None, None),
+    ],
+    ids=str,
+)
+def test_a_tile_of_few_rows_is_swapped(
+    gemm: Gemm,
+    tile: tuple[int, int, int],
+    ctas: int | None,
+    warps: tuple[int, int] | None,
+    timing: str,
+) -> None:
+    kernel = kernel_of(gemm, tile, ctas, warps=warps)
+    assert kernel.plan.matmuls[0].swapped
+    assert_right(gemm, kernel, timing=timing, order=ORDERS[TIMINGS.index(timing)])
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize(
     ("gemm", "tile"),
     [
         (Gemm(200, 136, 200, dtype="bfloat16"), (128, 64, 64)),
@@ -133,6 +157,7 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
         (Gemm(512, 64, 128), None, 4),
         (Gemm(512, 128, 128), 4, 2),  # one tile left over for nobody
         (Gemm(400, 136, 128), 2, 2),
+        (Gemm(1024, 192, 128), 12, 2),  # eight rows of tiles walked together, of 24 tiles
         (Gemm(256, 128, 192, batch=2, layout="NN"), 2, 2),
     ],
     ids=str,
