@@ -83,8 +83,9 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
         return _finish(steps, plan, target, DEFAULT_BUDGET)
     kernel = steps.run("Recognise", recognise)
-    plan = request.plan or choose(kernel.info, machine, request)
-    if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
+    accelerated = str(target.arch).endswith("a")
+    plan = request.plan or choose(kernel.info, machine, request, accelerated=accelerated)
+    if uses_wgmma(plan.matmuls) and not accelerated:
         raise TargetError(
             f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"
         )

@@ -45,6 +45,7 @@ from .kernels import bodies, thread_extents, thread_tag, with_block, with_bodies
 from .normalise import distribute_condition, hoist_initialisation, inline_bindings
 from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest
 from .tile_loops import trim_tile_loops
+from .tile_stores import store_infos
 from .uniform import Uniformity
 
 DEPTH: Final = "pipeliner.depth"
@@ -82,6 +83,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
         declined=tuple(found.declined),
         registers_hint=found.registers(),
         accumulators=found.outer_buffers(),
+        stores=store_infos(body, found.ops, found.ranges),
     )
     only = next(iter(threads)) if len(threads) == 1 and axes == ["threadIdx.x"] else None
     new = func

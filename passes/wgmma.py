@@ -18,7 +18,7 @@ descriptor). With ``span`` bytes in a row of a panel, and panels side by side:
 - M or N contiguous (16-bit types): 8 steps of K further is ``8 * span`` bytes, the next ``span``
   bytes along M or N are a panel further.
 
-Does not handle: operands in registers, tf32.
+Does not handle: operands in registers.
 """
 
 from __future__ import annotations
@@ -193,7 +193,15 @@ class _Warpgroup:
             quad = Quad(q, (self.blocks, 2, tiles // quads.LANES), exchanged)
         loops = (self.blocks, 2, tiles)
         return Fragment(
-            self.matmul.acc, self.acc, loops, 2, coordinates, register, self.packed, quad
+            tile=self.matmul.acc,
+            registers=self.acc,
+            loops=loops,
+            run=2,
+            coordinates=coordinates,
+            register=register,
+            packed=self.packed,
+            quad=quad,
+            corner=(self.row0, self.col0),
         )
 
     def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:

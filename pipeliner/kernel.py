@@ -97,6 +97,22 @@ class MatmulInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """A nest that stores, for each element of accumulator tile ``acc``, one of ``dst``.
+
+    ``dtype``: of ``dst``; ``dst_strides``: elements between neighbours along its dimensions (None:
+    symbolic). ``no_tma``: why the tile is no box of ``dst``, or empty.
+    """
+
+    op: str
+    acc: str
+    dst: str
+    dtype: str
+    dst_strides: tuple[int | None, ...]
+    no_tma: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class StatementInfo:
     """Any other statement of the body: what it costs. ``bound``: it uses thread variables."""
 
@@ -140,3 +156,4 @@ class KernelInfo:
     declined: tuple[tuple[str, str], ...] = ()
     registers_hint: int = 0
     accumulators: tuple[tuple[str, str, int], ...] = ()
+    stores: tuple[StoreInfo, ...] = ()

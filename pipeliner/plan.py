@@ -34,6 +34,7 @@ Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
 OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
+StoreMechanism = Literal["direct", "tma"]
 Epilogue = Literal["rolled", "clamped", "peeled"]
 
 
@@ -136,6 +137,26 @@ class MatmulPlan:
     reason: str = ""
     in_flight: int = 0
     swapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """How the tile of an accumulator reaches global memory.
+
+    ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
+    ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
+    shared memory holds at once, ``bytes`` for all warpgroups.
+    """
+
+    op: str
+    acc: str
+    dst: str
+    mechanism: StoreMechanism
+    box: tuple[int, int] = (0, 0)
+    slots: int = 0
+    bytes: int = 0
+    layout: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,6 +279,7 @@ class KernelPlan:
     loops: tuple[LoopPlan, ...] = ()
     copies: tuple[CopyPlan, ...] = ()
     matmuls: tuple[MatmulPlan, ...] = ()
+    stores: tuple[StorePlan, ...] = ()
     roles: tuple[RolePlan, ...] = ()
     channels: tuple[ChannelPlan, ...] = ()
     cluster: int = 1

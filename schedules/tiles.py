@@ -12,12 +12,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, overload
 
-from ..cost import choose
+from ..cost import choose, warpgroup_tiles
 from ..cost.sizes import element_bytes
+from ..cost.warpgroup_tiles import up_to
 from ..errors import PipelinerError, WorkloadError
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo
 from ..machine import Machine
-from ..request import Request
+from ..request import Instruction, Request
 from .workloads import (
     Contraction,
     Conv,
@@ -43,6 +44,9 @@ DEPTHWISE_PIXELS: Final = 4
 
 GATHERED: Final = "it moves boxes, these elements are gathered"
 """What the closed form says of every operand that is not the matrix itself."""
+
+SCATTERED: Final = "it writes boxes, these elements are scattered"
+"""What the closed form says of every result that is not the matrix itself."""
 
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
@@ -117,36 +121,79 @@ class DepthwiseTile:
 
 
 @overload
-def default_tile(workload: Gemm, machine: Machine) -> GemmTile: ...
+def default_tile(workload: Gemm, machine: Machine, instruction: Instruction = ...) -> GemmTile: ...
 @overload
-def default_tile(workload: Convolution, machine: Machine) -> ConvTile | DepthwiseTile: ...
+def default_tile(
+    workload: Convolution, machine: Machine, instruction: Instruction = ...
+) -> ConvTile | DepthwiseTile: ...
 @overload
-def default_tile(workload: Spec, machine: Machine) -> GemmTile | DepthwiseTile: ...
+def default_tile(
+    workload: Spec, machine: Machine, instruction: Instruction = ...
+) -> GemmTile | DepthwiseTile: ...
 
 
-def default_tile(workload: Spec, machine: Machine) -> GemmTile | DepthwiseTile:
+def default_tile(
+    workload: Spec, machine: Machine, instruction: Instruction = "auto"
+) -> GemmTile | DepthwiseTile:
     """The tile with the least predicted time on ``machine``; among equals, the largest.
 
-    A depthwise convolution with channels innermost gets one that is no matmul's. Raises
-    WorkloadError when no tile of this workload can be mapped there.
+    ``instruction``: what is to multiply it. A depthwise convolution with channels innermost gets
+    one that is no matmul's. Raises WorkloadError when no tile of this workload can be mapped there,
+    or what kept the last one from ``instruction``.
     """
     if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
         return _depthwise_tile(workload)
     best: tuple[float, int, GemmTile] | None = None
-    for what, tile in _candidates(workload):
+    failed: PipelinerError | None = None
+    for what, tile, request in _tries(workload, machine, instruction):
         try:
-            plan = choose(_kernel_info(what, tile), machine, Request())
-        except PipelinerError:  # an instruction that the workload demands does not fit this tile
+            plan = choose(_kernel_info(what, tile), machine, request, accelerated=False)
+        except PipelinerError as err:  # an instruction that is demanded does not fit this tile
+            failed = err
             continue
-        if not plan.matmuls or plan.predicted_us == 0.0:
+        # What threads copy for warpgroups is not taken unasked.
+        unasked = request.instruction != instruction and not plan.roles
+        if not plan.matmuls or plan.predicted_us == 0.0 or unasked:
             continue
         rank = (plan.predicted_us, -tile.m * tile.n * tile.k, tile)
         if best is None or rank[:2] < best[:2]:
             best = rank
+    if best is None and instruction != "auto" and failed is not None:
+        raise failed
     if best is None:
-        raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: no candidate maps")
+        why = "no candidate maps" if failed is None else str(failed)
+        raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: {why}")
     tile = best[2]
     return replace(tile, group=_group(tile, machine))
+
+
+def _tries(
+    workload: Spec, machine: Machine, instruction: Instruction
+) -> Iterator[tuple[Contraction, GemmTile, Request]]:
+    """The tiles to compare, and what is asked of each."""
+    wide = isinstance(workload, Gemm) and warpgroup_tiles.are_compared(machine, instruction)
+    asked = Request(instruction=instruction)
+    if not wide or asked != warpgroup_tiles.ASKED:
+        yield from ((what, tile, asked) for what, tile in _candidates(workload))
+    exact = workload.types.dtype == "float32" and instruction == "auto"
+    if isinstance(workload, Gemm) and wide and not exact:
+        what = workload.contraction()
+        m, n, k = _typical(what)
+        for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, _size(what)):
+            tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+            for ctas in warpgroup_tiles.grids(tiles, machine):
+                tile = GemmTile(tile_m, tile_n, tile_k, ctas=ctas)
+                yield what, tile, warpgroup_tiles.ASKED
+
+
+def _typical(what: Contraction) -> tuple[int, int, int]:
+    """M, N and K, where one is known at run time only what stands for it."""
+    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
+    return m, n, k
+
+
+def _size(what: Contraction) -> int:
+    return element_bytes(what.types.storage)
 
 
 def _depthwise_tile(conv: Conv) -> DepthwiseTile:
@@ -182,7 +229,7 @@ def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
 
 
 def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
-    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
+    m, n, k = _typical(what)
     ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
     a = _copy_info(0, what, tile, ragged_m or ragged_k)
     b = _copy_info(1, what, tile, ragged_n or ragged_k)
@@ -206,7 +253,7 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         warps=tile.warps,
         thread_tile=tile.thread_tile,
     )
-    size = element_bytes(what.types.storage)
+    size = _size(what)
     trip = math.ceil(k / tile.k) * math.prod(extent or 1 for _, extent in what.steps)
     names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
     loop = LoopInfo(
@@ -224,6 +271,22 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         threads=0,
         loops=(loop,),
         accumulators=((acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),),
+        stores=(_store_info(what, acc),),
+    )
+
+
+def _store_info(what: Contraction, acc: str) -> StoreInfo:
+    """The store of the accumulator behind all loops."""
+    name, shape = what.out
+    gathered = what.a.tile is not None or what.b.tile is not None
+    scattered = gathered or len(shape) != len(what.lead) + 2
+    return StoreInfo(
+        op="store",
+        acc=acc,
+        dst=name,
+        dtype=what.types.out,
+        dst_strides=_row_major(shape),
+        no_tma=SCATTERED if scattered else "",
     )
 
 
@@ -310,20 +373,12 @@ def _forms(workload: Convolution) -> list[tuple[bool, int]]:
 
 
 def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
-    size = element_bytes(what.types.storage)
-    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
+    size = _size(what)
+    m, n, k = _typical(what)
     # A SIMT tile is unrolled along K. Eight steps of 128 multiply-adds are 16 KB of code; with
     # sixteen the instruction cache thrashes: 3 to 7 % slower on an H100.
     depths = [8] if what.types.dtype == "float32" else [bytes_ // size for bytes_ in TILE_K_BYTES]
-    yield from itertools.product(
-        _up_to(TILE_EXTENTS, m), _up_to(TILE_EXTENTS, n), _up_to(depths, k)
-    )
-
-
-def _up_to(extents: tuple[int, ...] | list[int], size: int) -> list[int]:
-    """The extents below ``size`` and the first that covers it."""
-    below = [extent for extent in extents if extent < size]
-    return [*below, *[extent for extent in extents if extent >= size][:1]]
+    yield from itertools.product(up_to(TILE_EXTENTS, m), up_to(TILE_EXTENTS, n), up_to(depths, k))
 
 
 def _group(tile: GemmTile, machine: Machine) -> int:

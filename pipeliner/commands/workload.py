@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import importlib.util
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,6 +73,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
     asked.add_argument("--roles", default="auto", help="warpgroups that compute beside one to copy")
     asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
+    asked.add_argument("--store", default="auto", help="accumulators to memory: direct or tma")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
 
 
@@ -85,21 +86,34 @@ def load(args: argparse.Namespace, size: int | None = None) -> Workload:
     if args.workload not in specs.KINDS:
         function, reference = _user_function(args.workload)
         return Workload(function, target, request, reference=reference)
-    return scheduled(specs.make(args, size), target, request, args.tile)
+    return scheduled(specs.make(args, size), target, request, args.tile, args.ctas)
 
 
 def scheduled(
-    spec: Spec, target: Any, request: Request, tile: tuple[int, int, int] | None = None
+    spec: Spec,
+    target: Any,
+    request: Request,
+    tile: tuple[int, int, int] | None = None,
+    ctas: int | None = None,
 ) -> Workload:
-    """One of our workloads with its tile, given or chosen."""
+    """One of our workloads with its tile, given or chosen.
+
+    ``ctas``: of a grid that walks all tiles; 0: one for each tile; None: chosen with the tile.
+    """
     from ..machine import machine_for
     from ..schedules import ConvTile, Gemm, GemmTile, default_tile, schedule_conv, schedule_gemm
 
-    machine = machine_for(target)
+    machine, asked = machine_for(target), request.instruction
     if isinstance(spec, Gemm):
-        gemm_tile = GemmTile(*tile) if tile else default_tile(spec, machine)
+        gemm_tile = GemmTile(*tile) if tile else default_tile(spec, machine, asked)
+        if ctas is not None:
+            gemm_tile = replace(gemm_tile, ctas=ctas or None)
         return Workload(schedule_gemm(spec, gemm_tile), target, request, spec, gemm_tile)
-    conv_tile = ConvTile(*tile) if tile else default_tile(spec, machine)
+    conv_tile = ConvTile(*tile) if tile else default_tile(spec, machine, asked)
+    if ctas is not None:
+        if not isinstance(conv_tile, ConvTile):
+            raise WorkloadError(f"cannot give '{spec.name}' {ctas} CTAs: its tile is no matmul's")
+        conv_tile = replace(conv_tile, ctas=ctas or None)
     return Workload(schedule_conv(spec, conv_tile), target, request, spec)
 
 
@@ -118,6 +132,7 @@ def requested(args: argparse.Namespace) -> Request:
         thread_tile=args.thread_tile,
         roles=int(args.roles) if args.roles.isdigit() else args.roles,
         cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
+        store=args.store,
         plan=plan,
     )
 

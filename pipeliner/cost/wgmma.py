@@ -45,6 +45,7 @@ launch: it refuses m64n256 below 154 (nvcc 13.0, error C7602)."""
 TYPES: Final = {
     "float16": "f16",
     "bfloat16": "bf16",
+    "float32": "tf32",
     "int8": "s8",
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
@@ -54,6 +55,7 @@ TYPES: Final = {
 ACCUMULATORS: Final = {
     "float16": {"float32": "f32", "float16": "f16"},
     "bfloat16": {"float32": "f32"},
+    "float32": {"float32": "f32"},
     "int8": {"int32": "s32"},
     "float8_e4m3fn": {"float32": "f32"},
     "float8_e5m2": {"float32": "f32"},
@@ -61,6 +63,9 @@ ACCUMULATORS: Final = {
 
 _INTEGER_COLUMNS: Final = 16
 """What divides N of an integer instruction, but for 8 and 24 (PTX ISA)."""
+_MAX_INTEGER_COLUMNS: Final = 224
+"""Of those, the most that TVM 0.27 prints."""
+
 _REGISTER_UNIT: Final = 8  # PTX ISA, setmaxnreg: a multiple of 8
 
 
@@ -119,7 +124,7 @@ def _map(
         per_register = 2 if info.acc_dtype == "float16" else 1
         accumulators = info.m * info.n // groups // WARPGROUP // per_register
         one = info.n // columns * ROWS // WARPGROUP // per_register + INSTRUCTION_OVERHEAD
-        if info.a_dtype == "int8" and info.n // columns % _INTEGER_COLUMNS:
+        if info.a_dtype == "int8" and not _is_integer_width(info.n // columns):
             continue
         if accumulators + CONSUMER_OVERHEAD <= consumer_registers(
             machine, groups
@@ -161,6 +166,10 @@ def _map(
     return plan, groups * WARPGROUP, launch_registers(machine, groups)
 
 
+def _is_integer_width(columns: int) -> bool:
+    return columns % _INTEGER_COLUMNS == 0 and columns <= _MAX_INTEGER_COLUMNS
+
+
 def launch_registers(machine: Machine, groups: int) -> int:
     """Registers of a thread at launch, with ``groups`` warpgroups and one that copies."""
     share = machine.registers_per_sm // ((groups + 1) * WARPGROUP)
@@ -199,7 +208,7 @@ def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | str:
         return f"wgmma needs sm_90a, {machine.name} is {machine.arch}"
     if info.a_dtype != info.b_dtype:
         return f"operands of {info.a_dtype} and {info.b_dtype} have no instruction"
-    rate = machine.wgmma(info.a_dtype)
+    rate = machine.wgmma("tfloat32" if info.a_dtype == "float32" else info.a_dtype)
     if rate is None:
         return f"wgmma of {info.a_dtype} is not used here"
     if info.acc_dtype not in ACCUMULATORS[info.a_dtype]:

@@ -9,6 +9,7 @@ import pytest
 from pipeliner.cost.choose import choose
 from pipeliner.cost.tma import tma_obstacle
 from pipeliner.errors import PlanError, TargetError
+from pipeliner.kernel import StoreInfo
 from pipeliner.machine import A100, H100
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
@@ -90,10 +91,50 @@ def test_roles_and_channels_survive_json_and_are_explained():
     assert "49152 bytes fill one, 2 arrivals give it back" in " ".join(text.split())
 
 
-def test_without_a_request_nothing_changes():
+def test_without_a_request_it_is_taken_where_it_is_predicted_to_be_faster():
     plan = planned(request=Request())
-    assert plan.matmuls[0].instruction.startswith("mma.")
+    assert replace(plan, reasons=planned().reasons) == planned()
+    slower = planned(request=Request(instruction="mma")).predicted_us
+    assert plan.predicted_us < slower
+    assert plan.reasons[-1] == (
+        f"wgmma is taken: {plan.predicted_us:.1f} us predicted, {slower:.1f} us by "
+        "mma.m16n8k16.f16.f32"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "request_", "why"),
+    [
+        ({"m": 32, "n": 32}, {}, "tile 32x32x64 is not a multiple of m64n8k16"),
+        ({"dtype": "float32"}, {}, "float32 stays exact"),
+        ({}, {"warps": (2, 4)}, "a mapping to warps or threads is asked for"),
+        ({}, {"roles": 0}, "threads would copy 'A_shared' for it: no box for tma: a role of its"),
+        ({}, {"mechanism": "cp_async"}, "threads would copy 'A_shared' for it: asked for"),
+        ({}, {"mechanism": "register"}, "by register: wgmma reads what is copied for it"),
+        ({}, {"epilogue": "peeled"}, "cannot give a loop of roles a peeled epilogue"),
+    ],
+)
+def test_where_it_is_not_taken_the_plan_says_why(changes, request_, why):
+    plan = planned(request=Request(**request_), **changes)
+    assert not plan.matmuls[0].instruction.startswith("wgmma")
     assert (plan.roles, plan.channels, plan.target) == ((), (), "sm_90")
+    assert plan.reasons[-1].startswith("wgmma is not taken: ")
+    assert why in plan.reasons[-1]
+
+
+def test_it_is_not_taken_for_a_target_without_it():
+    plan = choose(gemm(128, 256, 64), H100, Request(), accelerated=False)
+    assert plan.matmuls[0].instruction.startswith("mma.")
+    assert plan.reasons[-1] == (
+        "wgmma is not taken: it needs sm_90a, which the same GPU runs; the target is sm_90"
+    )
+
+
+@pytest.mark.parametrize("request_", [{"roles": 2}, {"mechanism": "tma"}, {"cluster": 2}])
+def test_it_is_taken_where_only_it_does_what_is_asked(request_):
+    plan = planned(request=Request(**request_))
+    assert plan.matmuls[0].instruction.startswith("wgmma")
+    assert plan.reasons[-1] == "wgmma is taken: nothing else does what is asked"
 
 
 def test_a_short_loop_has_a_channel_too():
@@ -108,7 +149,6 @@ def test_a_short_loop_has_a_channel_too():
         (WGMMA, {"m": 96, "n": 248}, PlanError, "tile 96x248x64 is not a multiple of m64n8k16"),
         (WGMMA, {"k": 8}, PlanError, "tile 128x256x8 is not a multiple of m64n8k16"),
         (WGMMA, {"m": 256, "n": 512}, PlanError, "whose accumulators fit their registers"),
-        (WGMMA, {"dtype": "float32"}, PlanError, "wgmma of float32 is not used here"),
         (WGMMA, {"dtype": "int8", "n": 40}, PlanError, "40 columns are no multiple of 16"),
         (
             Request(instruction="wgmma", warps=(2, 2)),
@@ -134,10 +174,10 @@ def test_a_short_loop_has_a_channel_too():
             PlanError,
             "cannot copy 'A_shared' by register: wgmma reads what is copied for it",
         ),
-        (Request(roles=2), {}, PlanError, "only wgmma computes by warpgroup"),
+        (Request(roles=2), {"m": 32, "n": 32}, PlanError, "only wgmma computes by warpgroup"),
         (
             Request(mechanism="tma"),
-            {},
+            {"m": 32, "n": 32},
             PlanError,
             "cannot copy 'A_shared' by tma: only wgmma reads what it copies",
         ),
@@ -183,6 +223,68 @@ def test_without_roles_every_warp_copies():
     assert (plan.roles, plan.threads) == ((), 256)
     with pytest.raises(PlanError, match="by tma: a role of its own must issue it"):
         planned(request=Request(instruction="wgmma", roles=0, mechanism="tma"))
+
+
+def storing(m=128, n=256, k=64, *, info=None, request=WGMMA, **changes) -> KernelPlan:
+    values = {"op": "store", "acc": "acc", "dst": "C", "dtype": "float16", "dst_strides": (4096, 1)}
+    store = StoreInfo(**{**values, **changes})
+    return choose(replace(info or gemm(m, n, k), stores=(store,)), H100, request)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "box", "slots", "depth"),
+    [
+        (128, 256, 64, (64, 64), 2, 4),
+        (256, 128, 64, (128, 64), 1, 4),  # two boxes would leave room for three slots of 48 KiB
+        (256, 192, 64, (128, 64), 1, 3),  # four slots of 56 KiB leave room for none
+        (128, 96, 64, (64, 32), 1, 6),  # three boxes, one after the other
+        (64, 48, 64, (64, 16), 1, 6),
+    ],
+)
+def test_boxes_of_results_share_the_memory_with_rings(m, n, k, box, slots, depth):
+    plan = storing(m, n, k)
+    (store,) = plan.stores
+    assert (store.mechanism, store.box, store.slots) == ("tma", box, slots)
+    groups = plan.role("consumer").threads // 128
+    assert store.bytes == groups * slots * box[0] * box[1] * 2
+    assert plan.channels[0].depth == depth
+    assert plan.channels[0].bytes * depth + store.bytes < H100.smem_per_cta
+
+
+@pytest.mark.parametrize(
+    ("tile", "changes", "why"),
+    [
+        ((128, 256), {"no_tma": "it is crooked"}, "it is crooked"),
+        ((128, 256), {"dst": "A"}, "'A' is copied from too"),
+        ((128, 256), {"dtype": "float32"}, "stmatrix stores elements of 2 bytes"),
+        ((128, 256), {"dst_strides": (4100, 1)}, "that of dimension 0 of 'C' is 8200"),
+        ((128, 256), {"dst_strides": (1,)}, "it takes tensors of 2 to 5 dimensions, 'C' has 1"),
+        ((128, 168), {}, "a row of 336 bytes is no multiple of 32"),
+        ((16, 64), {}, "the accumulator lies in registers transposed"),
+    ],
+)
+def test_where_results_are_no_boxes_they_leave_from_registers(tile, changes, why):
+    (store,) = storing(*tile, **changes).stores
+    assert (store.mechanism, store.bytes) == ("direct", 0)
+    assert why in store.reason
+    with pytest.raises(PlanError, match="cannot store 'store' by tma: ") as raised:
+        storing(*tile, request=Request(instruction="wgmma", store="tma"), **changes)
+    assert why in str(raised.value)
+
+
+def test_results_leave_from_registers_where_nothing_else_copies():
+    (store,) = storing(request=Request(instruction="mma")).stores
+    assert "no role of its own copies for what computes it" in store.reason
+    with pytest.raises(PlanError, match="it stores no accumulator's tile"):
+        planned(request=Request(instruction="wgmma", store="tma"))
+
+
+def test_a_depth_asked_for_is_kept_by_fewer_boxes():
+    for depth, mechanism in ((4, "tma"), (3, "tma")):
+        plan = storing(request=Request(instruction="wgmma", depth=depth))
+        assert (plan.stores[0].mechanism, plan.channels[0].depth) == (mechanism, depth)
+    plan = storing(128, 128, 64, request=Request(instruction="wgmma", depth=7))
+    assert (plan.stores[0].mechanism, plan.channels[0].depth) == ("direct", 7)
 
 
 def test_another_gpu_has_neither():

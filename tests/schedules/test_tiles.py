@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from pipeliner.cost import choose
 from pipeliner.cost.sizes import element_bytes
+from pipeliner.errors import WorkloadError
 from pipeliner.kernel import CopyInfo
 from pipeliner.machine import A100, H100, T4
 from pipeliner.passes.recognise import recognise
@@ -39,6 +40,10 @@ def test_every_default_tile_maps(dtype, machine, shape):
     if dtype == "tfloat32" and machine is T4:
         pytest.skip("a T4 has no tf32")
     gemm = Gemm(*shape, dtype=dtype)
+    if dtype.startswith("float8") and (machine is not H100 or gemm.k % 16):
+        with pytest.raises(WorkloadError, match=f"cannot tile '{gemm.name}' for {machine.name}: "):
+            default_tile(gemm, machine)
+        return
     plan = choose(kernel_info(gemm, default_tile(gemm, machine)), machine, Request())
     assert len(plan.matmuls) == 1
 
@@ -83,7 +88,8 @@ def test_the_closed_form_holds_for_any_extents(m, n, k, dtype, layout, batch):
 def comparable(info):
     """Without what only one side can know: a symbolic grid, alignment of more than 16 bytes.
 
-    Of a gathered source only the last dimension says something.
+    Of a gathered source only the last dimension says something. Rows or columns that are one are no
+    dimension of a store.
     """
 
     def capped(op):
@@ -95,4 +101,5 @@ def comparable(info):
         return replace(op, src_dims=op.src_dims[-1:], aligned=aligned, no_tma="")
 
     loops = tuple(replace(loop, ops=tuple(map(capped, loop.ops))) for loop in info.loops)
-    return replace(info, loops=loops, grid=len(info.grid))
+    stores = tuple(replace(store, no_tma="") for store in info.stores)
+    return replace(info, loops=loops, stores=stores, grid=len(info.grid))
