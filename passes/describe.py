@@ -19,6 +19,7 @@ from .ir import (
     SBlock,
     Stmt,
     Var,
+    buffer_bytes,
     const_int,
     dtype_bytes,
     is_global,
@@ -48,6 +49,7 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer]) -> CopyInfo:
         no_tma=box_obstacle(copy),
         note=str(copy.nest.annotations.get(NOTE, "")),
         no_cp_async=_unread(copy.dst, read),
+        src_bytes=buffer_bytes(copy.src) or 0,
     )
 
 

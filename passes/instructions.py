@@ -23,7 +23,7 @@ from ..cost.copies import PADDED
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan, StorePlan
 from .channels import full_barrier
-from .clusters import Cluster, check_loops, find_cluster, in_clusters
+from .clusters import Cluster, can_share, check_loops, find_cluster, in_clusters
 from .copies import copy_width
 from .fragments import Fragment, rewrite
 from .ir import (
@@ -52,7 +52,7 @@ from .simt import map_simt
 from .spread import Threads, spread
 from .staged_stores import Staged
 from .tile_stores import box_of
-from .tma import TensorMap, can_share, copy_map, load_boxes
+from .tma import TensorMap, copy_map, load_boxes
 from .wgmma import map_wgmma
 
 
@@ -226,7 +226,7 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
         raise LoweringError(f"cannot copy '{plan.op}' by tma: {why}")
     assert isinstance(panels, Panels)
     cluster = scope.cluster
-    if cluster is not None and not can_share(copy, panels, cluster):
+    if cluster is not None and not can_share(copy, cluster):
         cluster = None
     if cluster is not None:
         scope.shared.append(plan.op)

@@ -33,7 +33,6 @@ MULTICAST: Final = ".multicast::cluster"
 ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 
 _SWIZZLES: Final = {32: 1, 64: 2, 128: 3}
-_SWIZZLE_ROWS: Final = 8
 _NOT_INTERLEAVED: Final = 0
 _L2_PROMOTION: Final = 2
 """CU_TENSOR_MAP_L2_PROMOTION_L2_128B: a miss fetches the whole line that a box's row lies in."""
@@ -127,16 +126,6 @@ def _number(value: Any) -> Any:
     if isinstance(value, int):
         return value if value < _INT32_LIMIT else tirx.const(value, "int64")
     return tirx.Cast("int64", value)
-
-
-def can_share(copy: Copy, panels: Panels, cluster: Cluster) -> bool:
-    """Whether each CTA of a cluster can copy a part of the tile for all of them.
-
-    Parts are whole swizzle patterns of 8 rows of the first dimension.
-    """
-    same = all(cluster.shares(index) for index in copy.src_indices)
-    rows = copy.shape[0]
-    return same and len(copy.shape) > 1 and rows % (_SWIZZLE_ROWS * cluster.size) == 0
 
 
 def load_boxes(

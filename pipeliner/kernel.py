@@ -25,7 +25,9 @@ class CopyInfo:
     reads outside the source are replaced by zero. ``bound``: the user distributed it over threads.
     ``no_cp_async``, ``no_register``: why that mechanism cannot make it as it is distributed, or
     empty. ``no_tma``: why its box is none for the tensor memory accelerator, beyond what the other
-    fields tell, or empty. ``note``: what the schedule says of it.
+    fields tell, or empty. ``note``: what the schedule says of it. ``shared``: sizes of clusters
+    whose CTAs copy the same box in the same step. ``src_bytes``: of all of ``src``, 0 where that is
+    not known.
     """
 
     op: str
@@ -44,6 +46,8 @@ class CopyInfo:
     no_register: str = ""
     no_tma: str = ""
     note: str = ""
+    shared: tuple[int, ...] = ()
+    src_bytes: int = 0
 
     @property
     def elements(self) -> int:

@@ -95,7 +95,7 @@ class CopyPlan:
     """How one tile copy from global memory moves: mechanism, bytes moved at once, layout.
 
     ``parts``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
-    step.
+    step. ``shared``: CTAs of a cluster of which each copies a part for all.
     """
 
     op: str
@@ -107,6 +107,7 @@ class CopyPlan:
     layout: str
     reason: str = ""
     parts: int = 1
+    shared: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Final, overload
 
 from ..cost import choose, warpgroup_tiles
+from ..cost.choose import AUTOMATIC_CLUSTERS
 from ..cost.sizes import element_bytes
 from ..cost.warpgroup_tiles import up_to
 from ..errors import PipelinerError, WorkloadError
@@ -47,6 +48,12 @@ GATHERED: Final = "it moves boxes, these elements are gathered"
 
 SCATTERED: Final = "it writes boxes, these elements are scattered"
 """What the closed form says of every result that is not the matrix itself."""
+
+SWIZZLE_ROWS: Final = 8
+"""What parts of a tile that CTAs copy for each other are multiples of."""
+
+SAME_TIME: Final = 0.02
+"""Relative time below which two tiles count as equal: the model is no better than that."""
 
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
@@ -135,7 +142,7 @@ def default_tile(
 def default_tile(
     workload: Spec, machine: Machine, instruction: Instruction = "auto"
 ) -> GemmTile | DepthwiseTile:
-    """The tile with the least predicted time on ``machine``; among equals, the largest.
+    """The tile with the least predicted time on ``machine``.
 
     ``instruction``: what is to multiply it. A depthwise convolution with channels innermost gets
     one that is no matmul's. Raises WorkloadError when no tile of this workload can be mapped there,
@@ -143,7 +150,7 @@ def default_tile(
     """
     if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
         return _depthwise_tile(workload)
-    best: tuple[float, int, GemmTile] | None = None
+    found: list[_Candidate] = []
     failed: PipelinerError | None = None
     for what, tile, request in _tries(workload, machine, instruction):
         try:
@@ -151,20 +158,34 @@ def default_tile(
         except PipelinerError as err:  # an instruction that is demanded does not fit this tile
             failed = err
             continue
-        # What threads copy for warpgroups is not taken unasked.
-        unasked = request.instruction != instruction and not plan.roles
-        if not plan.matmuls or plan.predicted_us == 0.0 or unasked:
-            continue
-        rank = (plan.predicted_us, -tile.m * tile.n * tile.k, tile)
-        if best is None or rank[:2] < best[:2]:
-            best = rank
-    if best is None and instruction != "auto" and failed is not None:
+        if plan.matmuls and plan.predicted_us > 0.0:
+            depth = min((channel.depth for channel in plan.channels), default=0)
+            found.append(_Candidate(tile, plan.predicted_us, depth))
+    if not found and instruction != "auto" and failed is not None:
         raise failed
-    if best is None:
+    if not found:
         why = "no candidate maps" if failed is None else str(failed)
         raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: {why}")
-    tile = best[2]
+    tile = _best(found)
     return replace(tile, group=_group(tile, machine))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A tile with its predicted time and the slots of its channels, 0 without any."""
+
+    tile: GemmTile
+    us: float
+    depth: int
+
+
+def _best(found: list[_Candidate]) -> GemmTile:
+    """The fastest; of those with channels, what is as fast and runs further ahead."""
+    best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
+    if best.depth == 0:
+        return best.tile
+    equal = [one for one in found if one.depth and one.us <= best.us * (1 + SAME_TIME)]
+    return max(equal, key=lambda one: (one.depth, -one.us)).tile
 
 
 def _tries(
@@ -183,6 +204,7 @@ def _tries(
             tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
             for ctas in warpgroup_tiles.grids(tiles, machine):
                 tile = GemmTile(tile_m, tile_n, tile_k, ctas=ctas)
+                tile = replace(tile, group=_group(tile, machine))
                 yield what, tile, warpgroup_tiles.ASKED
 
 
@@ -318,7 +340,37 @@ def _copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> C
         bound=False,
         no_tma="" if side.tile is None else GATHERED,
         note=side.note,
+        shared=_shared(which, what, tile, row),
+        src_bytes=math.prod(extent or 0 for extent in side.shape) * _size(what),
     )
+
+
+def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[int, ...]:
+    """Sizes of clusters that share the tile of A (0) or B (1), which is ``rows`` rows in memory.
+
+    Neighbouring CTAs walk down the rows of a group, or along a row where groups have but one.
+    """
+    m, n = what.m[1], what.n[1]
+    if m is None or n is None or (what.a, what.b)[which].tile is not None:
+        return ()
+    down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
+    ctas = min(down * across, tile.ctas or down * across)
+    walked = divisor(down, tile.group)
+    own = 1 if walked > 1 else 0
+    return tuple(
+        size
+        for size in AUTOMATIC_CLUSTERS
+        if which == own
+        and ctas % size == 0
+        and down * across % size == 0
+        and (walked if walked > 1 else across) % size == 0
+        and rows % (SWIZZLE_ROWS * size) == 0
+    )
+
+
+def divisor(extent: int, at_most: int) -> int:
+    """The largest divisor of ``extent`` up to ``at_most``."""
+    return max(size for size in range(1, min(extent, at_most) + 1) if extent % size == 0)
 
 
 def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:

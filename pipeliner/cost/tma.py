@@ -18,6 +18,9 @@ MAX_RANK: Final = 5
 MAX_BOX: Final = 256
 """Elements of a box along one dimension."""
 
+LINE: Final = 128
+"""Bytes of a line of L2."""
+
 STRIDE_UNIT: Final = 16
 """Bytes that divide every stride but the innermost, which is one element."""
 
@@ -73,6 +76,12 @@ def _box_obstacle(copy: CopyInfo) -> str:
         if extent > MAX_BOX:
             return f"a box has at most {MAX_BOX} elements in a dimension, '{copy.dst}' {extent}"
     return ""
+
+
+def is_off_lines(copy: CopyInfo) -> bool:
+    """Whether rows of its boxes, at most a line of L2 long, begin inside lines: they lie in two."""
+    size = element_bytes(copy.dtype)
+    return any(stride is not None and stride * size % LINE for stride in copy.src_strides[:-1])
 
 
 def panel_bytes(row: int) -> int:

@@ -9,7 +9,7 @@ import pytest
 from pipeliner.cost.choose import choose
 from pipeliner.cost.tma import tma_obstacle
 from pipeliner.errors import PlanError, TargetError
-from pipeliner.kernel import StoreInfo
+from pipeliner.kernel import CopyInfo, StoreInfo
 from pipeliner.machine import A100, H100
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
@@ -108,8 +108,8 @@ def test_without_a_request_it_is_taken_where_it_is_predicted_to_be_faster():
         ({"m": 32, "n": 32}, {}, "tile 32x32x64 is not a multiple of m64n8k16"),
         ({"dtype": "float32"}, {}, "float32 stays exact"),
         ({}, {"warps": (2, 4)}, "a mapping to warps or threads is asked for"),
-        ({}, {"roles": 0}, "threads would copy 'A_shared' for it: no box for tma: a role of its"),
-        ({}, {"mechanism": "cp_async"}, "threads would copy 'A_shared' for it: asked for"),
+        ({}, {"roles": 0}, "threads are to copy, which is mma.sync's way"),
+        ({}, {"mechanism": "cp_async"}, "threads are to copy, which is mma.sync's way"),
         ({}, {"mechanism": "register"}, "by register: wgmma reads what is copied for it"),
         ({}, {"epilogue": "peeled"}, "cannot give a loop of roles a peeled epilogue"),
     ],
@@ -120,6 +120,53 @@ def test_where_it_is_not_taken_the_plan_says_why(changes, request_, why):
     assert (plan.roles, plan.channels, plan.target) == ((), (), "sm_90")
     assert plan.reasons[-1].startswith("wgmma is not taken: ")
     assert why in plan.reasons[-1]
+
+
+def with_copies(info, **changes):
+    """``info`` with other copies."""
+    (loop,) = info.loops
+    ops = tuple(replace(op, **changes) if isinstance(op, CopyInfo) else op for op in loop.ops)
+    return replace(info, loops=(replace(loop, ops=ops),))
+
+
+def test_what_is_gathered_is_left_to_mma_and_what_has_odd_strides_is_not():
+    plan = choose(with_copies(gemm(128, 256, 64), no_tma="it is crooked"), H100, Request())
+    assert plan.matmuls[0].instruction.startswith("mma.")
+    assert plan.reasons[-1] == (
+        "wgmma is not taken: threads would gather 'A_shared' for it: it is crooked"
+    )
+    plan = choose(with_copies(gemm(128, 256, 64), src_strides=(4100, 1)), H100, Request())
+    assert plan.matmuls[0].instruction.startswith("wgmma.")
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+
+
+def test_clusters_are_taken_where_rows_lie_in_two_lines_and_that_limits():
+    whole = with_copies(gemm(256, 128, 64), shared=(2,))
+    assert choose(whole, H100, WGMMA).cluster == 1
+    halves = with_copies(gemm(256, 128, 64), shared=(2,), src_strides=(4040, 1))
+    plan = choose(halves, H100, WGMMA)
+    assert plan.cluster == 2
+    assert {copy.shared for copy in plan.copies} == {2}
+    alone = choose(halves, H100, replace(WGMMA, cluster=1))
+    assert {copy.shared for copy in alone.copies} == {1}
+    assert plan.reasons[-1] == (
+        f"clusters of 2 CTAs share 'A_shared, B_shared': {plan.predicted_us:.1f} us predicted, "
+        f"{alone.predicted_us:.1f} us without"
+    )
+    assert choose(with_copies(halves, shared=()), H100, WGMMA).cluster == 1
+
+
+def test_memory_has_its_time_and_its_bytes_in_flight():
+    read = 1 << 26
+    plans = [
+        choose(with_copies(gemm(64, 32, 64, grid=(64,)), src_bytes=bytes_), H100, WGMMA)
+        for bytes_ in (0, read)
+    ]
+    assert plans[0].predicted_us < plans[1].predicted_us
+    assert plans[1].predicted_us > 2 * read / H100.dram_bytes_per_second * 1e6
+    # 2.5 us of 3.35 TB/s are 8.4 MB in flight: 11 of 12 KiB for each of 64 CTAs.
+    assert [plan.channels[0].depth for plan in plans] == [6, 12]
+    assert "more in flight, for memory to deliver at its rate" in plans[1].loops[0].reasons[-1]
 
 
 def test_it_is_not_taken_for_a_target_without_it():
