@@ -47,6 +47,9 @@ _WGMMA_ORDER: Final = ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group")
 _BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
 """Copies by tensor map. The map hides the source; a barrier counts the bytes."""
 
+_BULK_STORES: Final = "cp_async_bulk_tensor_s2g"
+"""The same the other way: the map hides the target."""
+
 _KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
 """Flags of a call that say no more than which of its operands are predicates."""
 
@@ -291,6 +294,12 @@ class _Collector:
         if entry.name in _WGMMA_ORDER:
             return
         self.result.is_move &= entry.family in ("cp", "ld", "st", "ldmatrix", "stmatrix", "mov")
+        if entry.name.startswith(_BULK_STORES):
+            self.result.is_async = True
+            for arg in node.args:
+                if _called(arg) in _POINTERS and isinstance(arg.args[0], TensorLoad):
+                    self._pointer(arg, READ, visitor)
+            return
         if entry.name.startswith(_BULK_LOADS):
             self.result.is_async = True
             self._pointer(node.args[0], WRITE, visitor)

@@ -70,6 +70,7 @@ class Fragment:
     a run. ``register``: its place in ``registers``. ``packed``: two 16-bit elements share one
     uint32, as mma.sync wants half accumulators. ``view``: the element type when the registers'
     differs (int32 held as uint32). ``quad``: the wider runs that lanes have once they exchange.
+    ``corner``: first row and column of a warpgroup's part of the tile, where warpgroups hold it.
     """
 
     tile: Buffer
@@ -80,6 +81,7 @@ class Fragment:
     register: Callable[[Position, Expr], Expr]
     packed: bool = False
     quad: Quad | None = None
+    corner: tuple[Expr, Expr] | None = None
 
     @property
     def dtype(self) -> str:
@@ -143,7 +145,7 @@ def back_and_forth(inner: Expr, outer: Expr, count: int) -> Expr:
 
 def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
     """``nest``, which reads or writes ``fragment``'s tile, for the elements of one thread."""
-    access = _access(nest, fragment)
+    access = touched(nest, fragment)
     free = [v for v in nest.vars if not any(uses(index, [v]) for index in access)]
     position, body = _mapped(nest, fragment, access, analyzer)
     for var in reversed(free):
@@ -173,7 +175,7 @@ def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
     return position
 
 
-def _access(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
+def touched(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
     """The one place of the tile that each iteration of ``nest`` touches."""
     places = [load.indices for load in nest.loads() if load.source.same_as(fragment.tile)]
     if nest.store.buffer.same_as(fragment.tile):
@@ -251,7 +253,7 @@ def _exchange(
     pairs, row = (buffer([quads.RUN], kind, name, "local") for name in ("pairs", "row"))
     *outer, four = position
     filled = [
-        _fill(nest, fragment, access, [*outer, four * quads.LANES + t], pairs, t, analyzer)
+        fill_pair(nest, fragment, access, [*outer, four * quads.LANES + t], pairs, t, analyzer)
         for t in range(quads.LANES)
     ]
     indices = substitute(list(nest.store.indices), vector.values)
@@ -260,7 +262,7 @@ def _exchange(
     return block("exchange", seq(*filled, exchanged, _stored(store, vector)), [pairs, row])
 
 
-def _fill(
+def fill_pair(
     nest: Nest,
     fragment: Fragment,
     access: Sequence[Expr],

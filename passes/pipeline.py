@@ -13,7 +13,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.support import nvcc
 
-from ..cost.choose import choose, unpipelined, uses_wgmma
+from ..cost.choose import AUTOMATIC_CLUSTERS, choose, unpipelined, uses_wgmma
 from ..errors import PlanError, TargetError
 from ..kernel import KernelInfo
 from ..machine import Machine, machine_for
@@ -83,9 +83,11 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     if machine is None:
         plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
         return _finish(steps, plan, target, DEFAULT_BUDGET)
-    kernel = steps.run("Recognise", recognise)
-    plan = request.plan or choose(kernel.info, machine, request)
-    if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
+    clusters = _clusters(machine, request)
+    kernel = steps.run("Recognise", lambda func: recognise(func, clusters))
+    accelerated = str(target.arch).endswith("a")
+    plan = request.plan or choose(kernel.info, machine, request, accelerated=accelerated)
+    if uses_wgmma(plan.matmuls) and not accelerated:
         raise TargetError(
             f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"
         )
@@ -100,6 +102,13 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         except PlanError as err:
             plan = _without_pipelining(plan, kernel.info, err)
         steps.func = recognised
+
+
+def _clusters(machine: Machine, request: Request) -> tuple[int, ...]:
+    """Sizes of clusters that come into question."""
+    if not machine.has_tma or request.plan is not None or request.instruction in ("simt", "mma"):
+        return ()
+    return AUTOMATIC_CLUSTERS if request.cluster == "auto" else (request.cluster,)
 
 
 def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:

@@ -12,14 +12,15 @@ blocks) are no loops but work for threads that mapping will make.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tvm import tirx
 
 from ..kernel import CopyInfo, ElementwiseInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .candidates import Context, why_not
+from .clusters import shared_by
 from .copies import loop_ranges
 from .costs import WARP
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
@@ -47,6 +48,7 @@ from .normalise import distribute_condition, hoist_initialisation, inline_bindin
 from .op_form import op_loops
 from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest
 from .tile_loops import trim_tile_loops
+from .tile_stores import store_infos
 from .uniform import Uniformity
 
 DEPTH: Final = "pipeliner.depth"
@@ -69,28 +71,43 @@ class Kernel:
     thread_var: Var | None = None
 
 
-def recognise(func: Any) -> tuple[Any, Kernel]:
-    """``func`` with its candidate loops in op form, and what they hold."""
+def recognise(func: Any, clusters: Sequence[int] = ()) -> tuple[Any, Kernel]:
+    """``func`` with its candidate loops in op form, and what they hold.
+
+    ``clusters``: sizes of clusters to be told which copies their CTAs could share.
+    """
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
     hoisted = hoist_initialisation(trim_tile_loops(func.body))
     found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted), _read(hoisted))
     body = found.visit(hoisted, Context())
     axes = [str(tag) for tag in found.thread_tags]
+    copies = {name: op for name, op in found.ops.items() if isinstance(op, Copy)}
+    multiplies = any(isinstance(op, Matmul) for op in found.ops.values())
+    shared = shared_by(body, clusters, copies) if multiplies and clusters else {}
     info = KernelInfo(
         name=str((func.attrs or {}).get("global_symbol", "main")),
         grid=found.launched,
         threads=math.prod(threads.values()) if threads else 0,
-        loops=tuple(found.loops),
+        loops=tuple(_with_sharing(loop, shared) for loop in found.loops),
         declined=tuple(found.declined),
         registers_hint=found.registers(),
         accumulators=found.outer_buffers(),
         elementwise=_elementwise(body) if found.ops and not threads else (),
+        stores=store_infos(body, found.ops, found.ranges),
     )
     only = next(iter(threads)) if len(threads) == 1 and axes == ["threadIdx.x"] else None
     new = func
     if not body.same_as(func.body):
         new = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     return new, Kernel(info, dict(found.ops), only)
+
+
+def _with_sharing(loop: LoopInfo, shared: Mapping[str, tuple[int, ...]]) -> LoopInfo:
+    ops = (
+        replace(op, shared=shared[op.op]) if isinstance(op, CopyInfo) and op.op in shared else op
+        for op in loop.ops
+    )
+    return replace(loop, ops=tuple(ops)) if shared else loop
 
 
 @dataclass

@@ -18,7 +18,7 @@ while that of the step before still runs, and gives back the slot of the step be
 is done. Loops of roles stay loops: nvcc would unroll the producer's by its trip count.
 
 Does not handle: statements in such a loop that use a ring otherwise than by wgmma, shared memory
-outside of the rings, conditions that depend on what is computed.
+outside of the rings and of what is on its way out, conditions that depend on what is computed.
 """
 
 from __future__ import annotations
@@ -75,6 +75,7 @@ from .role_loops import (
     wgmma_wait,
     with_var,
 )
+from .staged_stores import all_written
 
 
 def specialise(func: Any, plan: KernelPlan, machine: Machine) -> Any:
@@ -110,6 +111,7 @@ class _Kernel:
     loops: dict[Any, RoleLoop] = field(default_factory=dict)
     descriptors: Descriptors | None = None
     remote: Buffer | None = None
+    stages: list[Buffer] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         """In a cluster consumers release slots of other CTAs."""
@@ -127,6 +129,8 @@ class _Kernel:
     def _sliced(self, body: Stmt) -> Stmt:
         fulls = self._placeholders(body)
         inner = body.block.body if fulls else body
+        known = list(fulls.values())
+        self.stages = [buf for buf in body.block.alloc_buffers if buf not in known] if fulls else []
         self._find_loops(inner, fulls)
         consumer, producer = self.plan.role(CONSUMER), self.plan.role(PRODUCER)
         consumed = self._consumer(consumer, inner)
@@ -134,7 +138,7 @@ class _Kernel:
         rings = [ring for loop in self.loops.values() for ring in loop.rings.values()]
         channels = [barriers for loop in self.loops.values() for barriers in loop.barriers]
         branches = tirx.IfThenElse(self.thread < consumer.threads, consumed, produced)
-        allocs = [ring.slots for ring in rings]
+        allocs = [*[ring.slots for ring in rings], *self.stages]
         allocs += [buf for barriers in channels for buf in (barriers.full, barriers.empty)]
         names = ",".join(str(buf.name) for buf in allocs)
         roles = tirx.AttrStmt(StringImm(names), ROLES_ATTR, StringImm(names), branches)
@@ -181,13 +185,16 @@ class _Kernel:
     # The consumer.
 
     def _consumer(self, role: RolePlan, body: Stmt) -> Stmt:
-        outside = shared_outside(body, set(self.loops))
+        staged = {str(buf.name) for buf in self.stages}
+        outside = [name for name in shared_outside(body, set(self.loops)) if name not in staged]
         if outside:
             raise LoweringError(
                 f"cannot slice the kernel by role: '{outside[0]}' is shared memory outside the "
                 "rings that channels order"
             )
-        inner = self._consume(body, False)
+        stores = [store for store in self.plan.stores if store.mechanism == "tma"]
+        last = [all_written(store, self.thread) for store in stores[:1]]
+        inner = seq(self._consume(body, False), *last)
         assert self.descriptors is not None
         places = [at for loop in self.loops.values() for at in loop.positions[CONSUMER]]
         held = [buf for at in places for buf in at.buffers]

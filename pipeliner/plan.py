@@ -34,6 +34,7 @@ Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
 OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
+StoreMechanism = Literal["direct", "tma"]
 Epilogue = Literal["rolled", "clamped", "peeled"]
 
 
@@ -94,7 +95,7 @@ class CopyPlan:
     """How one tile copy from global memory moves: mechanism, bytes moved at once, layout.
 
     ``parts``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
-    step.
+    step. ``shared``: CTAs of a cluster of which each copies a part for all.
     """
 
     op: str
@@ -106,6 +107,7 @@ class CopyPlan:
     layout: str
     reason: str = ""
     parts: int = 1
+    shared: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,8 @@ class MatmulPlan:
     warpgroup. ``warp_tile``: rows and columns of C that one warp owns. ``thread_tile``: rows and
     columns a SIMT thread owns ((0, 0) for others). ``k_step``: K depth of one fragment step;
     ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose arithmetic may
-    still run when the next one's starts (wgmma groups).
+    still run when the next one's starts (wgmma groups). ``swapped``: the instruction computes the
+    transposed tile, so that its M (and the four warps of a warpgroup) runs along N.
     """
 
     op: str
@@ -134,6 +137,27 @@ class MatmulPlan:
     steps: int
     reason: str = ""
     in_flight: int = 0
+    swapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """How the tile of an accumulator reaches global memory.
+
+    ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
+    ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
+    shared memory holds at once, ``bytes`` for all warpgroups.
+    """
+
+    op: str
+    acc: str
+    dst: str
+    mechanism: StoreMechanism
+    box: tuple[int, int] = (0, 0)
+    slots: int = 0
+    bytes: int = 0
+    layout: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,6 +297,7 @@ class KernelPlan:
     copies: tuple[CopyPlan, ...] = ()
     matmuls: tuple[MatmulPlan, ...] = ()
     elementwise: tuple[ElementwisePlan, ...] = ()
+    stores: tuple[StorePlan, ...] = ()
     roles: tuple[RolePlan, ...] = ()
     channels: tuple[ChannelPlan, ...] = ()
     cluster: int = 1

@@ -46,8 +46,12 @@ def plan_copy(
     """The plan of one copy; TargetError or PlanError when the mechanism asked for cannot be had."""
     vector, width_reason = _vector_bytes(copy, machine)
     mechanism, reason = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
+    shared, shared_reason = 1, ""
     if mechanism == "tma":
         width_reason = ""
+        if request.cluster in copy.shared:
+            shared = request.cluster
+            shared_reason = f"each of {shared} CTAs copies a part for all"
     layout, layout_reason = _layout(copy, loop, matmuls, vector)
     parts, parts_reason = _parts(copy, vector, mechanism, loop, matmuls)
     return CopyPlan(
@@ -59,9 +63,19 @@ def plan_copy(
         vector_bytes=vector,
         layout=layout,
         reason="; ".join(
-            text for text in (reason, width_reason, copy.note, layout_reason, parts_reason) if text
+            text
+            for text in (
+                reason,
+                width_reason,
+                shared_reason,
+                copy.note,
+                layout_reason,
+                parts_reason,
+            )
+            if text
         ),
         parts=parts,
+        shared=shared,
     )
 
 
