@@ -77,7 +77,17 @@ def matmul_info(name: str, matmul: Matmul) -> MatmulInfo:
         instruction=str(hints.get("pipeliner.mma", "auto")),
         warps=_pair(hints.get("pipeliner.warps")),
         thread_tile=_pair(hints.get("pipeliner.thread_tile")),
+        held=tuple(
+            str(side.buffer.name)
+            for side, rows in ((matmul.a, matmul.m), (matmul.b, matmul.n))
+            if _holds_more(side.buffer, matmul.extent(rows) * matmul.extent(matmul.k))
+        ),
     )
+
+
+def _holds_more(buf: Buffer, elements: int) -> bool:
+    size = buffer_bytes(buf)
+    return size is None or size > elements * dtype_bytes(buf.dtype)
 
 
 def statement_info(name: str, stmt: Stmt, threads: int, bound: bool) -> StatementInfo:

@@ -45,9 +45,10 @@ from .ir import (
     thread_loop,
     walk,
 )
-from .kernels import map_statement, on_host
+from .kernels import inside_grid, map_kernels, map_statement, on_host
 from .layouts import ROW_MAJOR, Panels, Swizzle
 from .mma_sync import map_mma
+from .op_form import op_loops
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .simt import map_simt
 from .spread import Threads, spread
@@ -92,23 +93,31 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
     analyzer.bind(var, Range(0, count))
     scope = _Scope(plan, Threads(var, count, analyzer))
     scope.barriers = {channel.full: full_barrier(channel) for channel in plan.channels}
-    scope.cluster = find_cluster(func.body, plan.cluster)
     _bind_ranges(func.body, analyzer)
     _map_matmuls(kernel, scope)
+    mapped = map_kernels(func, lambda stmt: _map_kernel(stmt, scope) if _has_ops(stmt) else stmt)
+    if not scope.maps:
+        return mapped
+    host = [stmt for tensor in scope.maps for stmt in tensor.encode]
+    return tirx.PrimFunc(func.params, on_host(host, mapped.body), func.ret_type, func.attrs)
 
-    def bind(inner: Stmt) -> Stmt:
+
+def _has_ops(stmt: Stmt) -> bool:
+    return next(op_loops(stmt), None) is not None
+
+
+def _map_kernel(kernel: Stmt, scope: _Scope) -> Stmt:
+    """The kernel that holds the loops, with the thread loop inside its grid."""
+    scope.cluster = find_cluster(kernel, scope.plan.cluster)
+
+    def bind(stmt: Stmt) -> Stmt:
+        inner = _map(stmt, scope)
         shared = [*scope.barriers.values(), *scope.stages]
-        return thread_loop(
-            var, plan.threads, "threadIdx.x", block("", inner, shared) if shared else inner
-        )
+        inner = block("", inner, shared) if shared else inner
+        return thread_loop(scope.threads.var, scope.plan.threads, "threadIdx.x", inner)
 
-    body = _under_grid(func.body, bind, scope)
-    if scope.cluster is not None:
-        body = _clustered(body, scope.cluster, scope.shared)
-    if scope.maps:
-        host = [stmt for tensor in scope.maps for stmt in tensor.encode]
-        body = on_host(host, body)
-    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+    mapped = inside_grid(kernel, bind)
+    return mapped if scope.cluster is None else _clustered(mapped, scope.cluster, scope.shared)
 
 
 def _check_mapped(kernel: Any, plan: KernelPlan) -> None:
@@ -154,16 +163,6 @@ def _map_matmuls(kernel: Any, scope: _Scope) -> None:
         scope.fragments[matmul.acc] = mapped.fragment
         scope.layouts.update(mapped.layouts)
         scope.matmuls[op.op] = (mapped.ops, mapped.buffers)
-
-
-def _under_grid(stmt: Stmt, wrap: Any, scope: _Scope) -> Stmt:
-    """``stmt`` with the thread loop inside its innermost loop bound to blockIdx."""
-    if isinstance(stmt, SBlockRealize) and not stmt.block.alloc_buffers:
-        inner = _under_grid(stmt.block.body, wrap, scope)
-        return _with_block(stmt, inner, stmt.block.alloc_buffers)
-    if isinstance(stmt, tirx.For) and stmt.kind == ForKind.THREAD_BINDING:
-        return _with_body(stmt, _under_grid(stmt.body, wrap, scope))
-    return wrap(_map(stmt, scope))
 
 
 def _map(stmt: Stmt, scope: _Scope) -> Stmt:

@@ -30,6 +30,15 @@ def map_statement(stmt: Any, tag: str, rewrite: Callable[[Any], Any]) -> Any:
     return with_bodies(stmt, [map_statement(part, tag, rewrite) for part in inner])
 
 
+def inside_grid(kernel: Any, wrap: Callable[[Any], Any]) -> Any:
+    """``kernel`` with what stands inside its innermost loop bound to blockIdx wrapped."""
+    if isinstance(kernel, ir.SBlockRealize) and not kernel.block.alloc_buffers:
+        return with_block(kernel, body=inside_grid(kernel.block.body, wrap))
+    if thread_tag(kernel) is not None:
+        return with_bodies(kernel, [inside_grid(kernel.body, wrap)])
+    return wrap(kernel)
+
+
 def on_host(stmts: Sequence[Any], body: Any) -> Any:
     """``body`` of a function with ``stmts`` before its kernels, which they are in scope of."""
     if isinstance(body, ir.SBlockRealize):
@@ -37,16 +46,21 @@ def on_host(stmts: Sequence[Any], body: Any) -> Any:
     return ir.seq(*stmts, body)
 
 
-def has_kernel(func: Any) -> bool:
-    """Whether anything in ``func`` is bound to the GPU."""
+def kernels_of(body: Any) -> list[Any]:
+    """The kernels in the body of a function, in order."""
     found: list[Any] = []
 
     def keep(kernel: Any) -> Any:
         found.append(kernel)
         return kernel
 
-    map_kernels(func, keep)
-    return bool(found)
+    _map(body, keep)
+    return found
+
+
+def has_kernel(func: Any) -> bool:
+    """Whether anything in ``func`` is bound to the GPU."""
+    return bool(kernels_of(func.body))
 
 
 def thread_tag(stmt: Any) -> str | None:

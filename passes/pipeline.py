@@ -22,6 +22,7 @@ from ..request import Request
 from .annotations import annotated_plan, async_statements, is_annotated, staged_statements
 from .copies import lower_copies
 from .dependence import dependence
+from .elementwise import map_elementwise
 from .expand import expand
 from .instructions import map_tiles
 from .kernels import has_kernel
@@ -148,9 +149,11 @@ def _schedule(
     if isinstance(done, KernelPlan) and done.roles:
         assigned = with_roles(done)
         steps.rewrite("Specialise", lambda func: specialise(func, assigned, machine))
-        return assigned
-    if isinstance(done, KernelPlan):
+        done = assigned
+    elif isinstance(done, KernelPlan):
         steps.rewrite("Expand", lambda func: expand(func, done))
+    if isinstance(done, KernelPlan):
+        steps.rewrite("MapElementwise", lambda func: map_elementwise(func, done))
     return done
 
 

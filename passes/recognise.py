@@ -18,13 +18,14 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..kernel import CopyInfo, ElementwiseInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .candidates import Context, why_not
 from .clusters import shared_by
 from .copies import loop_ranges
 from .costs import WARP
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
 from .effects import WRITE, effects
+from .elementwise import elementwise_info
 from .ir import (
     Buffer,
     ForKind,
@@ -42,8 +43,9 @@ from .ir import (
     substitute,
     uses,
 )
-from .kernels import bodies, thread_extents, thread_tag, with_block, with_bodies
+from .kernels import bodies, kernels_of, thread_extents, thread_tag, with_block, with_bodies
 from .normalise import distribute_condition, hoist_initialisation, inline_bindings
+from .op_form import op_loops
 from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest
 from .tile_loops import trim_tile_loops
 from .tile_stores import store_infos
@@ -84,12 +86,13 @@ def recognise(func: Any, clusters: Sequence[int] = ()) -> tuple[Any, Kernel]:
     shared = shared_by(body, clusters, copies) if multiplies and clusters else {}
     info = KernelInfo(
         name=str((func.attrs or {}).get("global_symbol", "main")),
-        grid=tuple(found.grid),
+        grid=found.launched,
         threads=math.prod(threads.values()) if threads else 0,
         loops=tuple(_with_sharing(loop, shared) for loop in found.loops),
         declined=tuple(found.declined),
         registers_hint=found.registers(),
         accumulators=found.outer_buffers(),
+        elementwise=_elementwise(body) if found.ops and not threads else (),
         stores=store_infos(body, found.ops, found.ranges),
     )
     only = next(iter(threads)) if len(threads) == 1 and axes == ["threadIdx.x"] else None
@@ -119,6 +122,7 @@ class _Finder:
     loops: list[LoopInfo] = field(default_factory=list)
     declined: list[tuple[str, str]] = field(default_factory=list)
     grid: list[int | None] = field(default_factory=list)
+    launched: tuple[int | None, ...] = ()
     buffers: list[Buffer] = field(default_factory=list)
     rings: set[Buffer] = field(default_factory=set)
     ops: dict[str, Copy | Matmul] = field(default_factory=dict)
@@ -151,14 +155,19 @@ class _Finder:
             divergent = context.divergent or not self.uniformity.is_uniform(stmt.condition)
             context = Context(context.loops, divergent)
         inner = bodies(stmt)
-        return with_bodies(stmt, [self.visit(part, context) for part in inner]) if inner else stmt
+        done = with_bodies(stmt, [self.visit(part, context) for part in inner]) if inner else stmt
+        if tag is not None and tag.startswith("blockIdx"):
+            self.grid.pop()
+        return done
 
     def _note_thread(self, stmt: Stmt, tag: str) -> None:
-        if tag.startswith("blockIdx"):
-            extent = stmt.extent if isinstance(stmt, tirx.For) else stmt.value
-            self.grid.append(const_int(extent))
-        else:
+        """Enter what is bound to ``tag``; the grid that counts is that of the first candidates."""
+        if not tag.startswith("blockIdx"):
             self.thread_tags.add(tag)
+            return
+        self.grid.append(const_int(stmt.extent if isinstance(stmt, tirx.For) else stmt.value))
+        if not self.loops:
+            self.launched = tuple(self.grid)
 
     def _visit_loop(self, loop: Any, context: Context) -> Stmt:
         nest = as_nest(loop)
@@ -275,6 +284,13 @@ class _Finder:
             annotated=_is_annotated(loop),
             outer=outer,
         )
+
+
+def _elementwise(body: Stmt) -> tuple[ElementwiseInfo, ...]:
+    """The kernels beside those with loops."""
+    others = [kernel for kernel in kernels_of(body) if next(op_loops(kernel), None) is None]
+    infos = [elementwise_info(kernel) for kernel in others]
+    return tuple(info for info in infos if info is not None)
 
 
 def _read(body: Stmt) -> frozenset[Buffer]:

@@ -20,6 +20,7 @@ from tvm import tirx
 
 from .indexing import affine, alignment, conjunction, conjuncts, is_uniform, offset, unproven
 from .ir import (
+    Call,
     Expr,
     Stmt,
     Var,
@@ -216,5 +217,5 @@ def _branches(value: Expr, lane: Var, width: int) -> bool:
         elif isinstance(node, tirx.Select):
             conditions.append(node.condition)
 
-    walk(value, (tirx.Call, tirx.Select), visit)
+    walk(value, (Call, tirx.Select), visit)
     return any(not is_uniform(part, lane, width) for part in conditions for part in conjuncts(part))

@@ -12,6 +12,7 @@ from typing import Final
 
 from .plan import (
     CopyPlan,
+    ElementwisePlan,
     KernelPlan,
     LoopPlan,
     MatmulPlan,
@@ -34,6 +35,7 @@ def explain(plan: KernelPlan) -> str:
         _stores(plan),
         _roles(plan),
         *(_loop(loop) for loop in plan.loops if loop.pipelined),
+        _elementwise(plan.elementwise),
         _smem(plan.smem),
         _sync(plan.sync),
         _left_alone([loop for loop in plan.loops if not loop.pipelined]),
@@ -110,6 +112,19 @@ def _roles(plan: KernelPlan) -> list[str]:
             indent=2,
         )
         lines += _reasons((channel.reason,), indent=6)
+    return lines
+
+
+def _elementwise(kernels: tuple[ElementwisePlan, ...]) -> list[str]:
+    """What is launched behind the kernel that the rest is about."""
+    lines = ["kernels behind it"] if kernels else []
+    for kernel in kernels:
+        lines += _wrapped(
+            f"{kernel.op}: {kernel.ctas} CTAs of {kernel.threads} threads, {kernel.elements} "
+            f"outputs each, {kernel.vector} at once",
+            indent=2,
+        )
+        lines += _reasons((kernel.reason,), indent=6)
     return lines
 
 

@@ -64,7 +64,8 @@ class MatmulInfo:
 
     ``a_k_major``: the contiguous dimension of operand A's tile is K (else M); ``b_k_major``: that
     of B's tile is K (else N). ``instruction``, ``warps``, ``thread_tile``: hints annotated by the
-    schedule (``auto`` and None: free). ``a`` and ``b`` name the tiles' buffers.
+    schedule (``auto`` and None: free). ``a`` and ``b`` name the tiles' buffers; ``held``: those of
+    them that hold the tiles of other iterations too.
     """
 
     op: str
@@ -82,6 +83,7 @@ class MatmulInfo:
     instruction: str = "auto"
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
+    held: tuple[str, ...] = ()
 
     def transposed(self) -> MatmulInfo:
         """The same tile as ``acc^T[n, m] += b^T[n, k] * a^T[k, m]``."""
@@ -131,6 +133,23 @@ class StatementInfo:
 
 
 @dataclass(frozen=True, slots=True)
+class ElementwiseInfo:
+    """A kernel that is one unbound nest over outputs, each made on its own.
+
+    ``ctas``: its grid (None: symbolic). Of one CTA are the ``elements`` that it stores and the
+    ``global_bytes`` that it moves; ``vector``: elements that a thread may make at once. ``note``:
+    what the schedule says of it.
+    """
+
+    op: str
+    ctas: int | None
+    elements: int
+    vector: int
+    global_bytes: int
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class LoopInfo:
     """A candidate loop: its ops in program order.
 
@@ -151,7 +170,11 @@ class LoopInfo:
 
 @dataclass(frozen=True, slots=True)
 class KernelInfo:
-    """One kernel. ``threads``: of a CTA, 0 when nothing is bound to threadIdx (a tile function)."""
+    """One function. ``threads``: of a CTA, 0 when nothing is bound to threadIdx (a tile function).
+
+    ``grid``: of the kernel that holds the loops. ``elementwise``: kernels of a tile function beside
+    it.
+    """
 
     name: str
     grid: tuple[int | None, ...]
@@ -160,4 +183,5 @@ class KernelInfo:
     declined: tuple[tuple[str, str], ...] = ()
     registers_hint: int = 0
     accumulators: tuple[tuple[str, str, int], ...] = ()
+    elementwise: tuple[ElementwiseInfo, ...] = ()
     stores: tuple[StoreInfo, ...] = ()

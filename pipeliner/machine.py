@@ -17,6 +17,8 @@ Sources
     latencies and L2 throughput on A100 and H800 PCIe, mma.sync rates.
 [Jia]
     Jia et al., Dissecting the NVidia Turing T4 GPU via Microbenchmarking, arXiv 1903.07486.
+[Graphs]
+    NVIDIA, Getting Started with CUDA Graphs (2019): 0.9 us between kernels of 2.9 us on a V100.
 [Sun]
     Sun et al., Dissecting Tensor Cores via Microbenchmarks, arXiv 2206.02874: mma.sync on A100.
 """
@@ -58,7 +60,9 @@ class Machine:
     ``*_per_sm`` rates are what one SM gets with every SM busy. ``l2_bytes_per_cycle`` is one SM's
     share; ``dram_bytes_per_second`` is the whole GPU's. ``fp32_per_cycle`` counts fused
     multiply-adds of one SM. ``issue_per_cycle``: warp instructions one SM starts in a cycle.
-    ``barrier_cycles``: a CTA barrier whose warps arrive together.
+    ``accesses_per_cycle``: those to memory that its load and store units take.
+    ``barrier_cycles``: a CTA barrier whose warps arrive together. ``launch_us``: from the end of
+    one kernel to the start of the next of its stream.
     """
 
     name: str
@@ -79,6 +83,7 @@ class Machine:
     dram_bytes_per_second: float
     l2_bytes_per_cycle: float
     smem_bytes_per_cycle: int
+    accesses_per_cycle: float
     issue_per_cycle: int
     fp32_per_cycle: int
     sfu_per_cycle: int
@@ -88,6 +93,7 @@ class Machine:
     l2_latency: int
     global_latency: int
     barrier_cycles: int
+    launch_us: float
     mmas: tuple[MmaRate, ...] = ()
     wgmmas: tuple[MmaRate, ...] = ()
 
@@ -173,6 +179,7 @@ A100: Final = Machine(
     dram_bytes_per_second=1555e9,  # [A100] table 4, the 40 GB part
     l2_bytes_per_cycle=5120 / 108,  # [A100] 5120 bytes a cycle, shared by all SMs
     smem_bytes_per_cycle=128,  # [CC] 32 banks of 4 bytes
+    accesses_per_cycle=1,  # [A100] 32 load and store units
     issue_per_cycle=4,  # [A100] four warp schedulers
     fp32_per_cycle=64,  # [A100] table 4
     sfu_per_cycle=16,  # [CC] arithmetic instructions table
@@ -182,6 +189,7 @@ A100: Final = Machine(
     l2_latency=262,  # [Luo] table IV
     global_latency=466,  # [Luo] table IV
     barrier_cycles=30,  # upper end of the 20 to 30 that fbtriton's modulo scheduler documents
+    launch_us=0.9,  # [Graphs]
     mmas=_tensor_cores(2048, 33),  # 312 TFLOP/s [A100] over SMs and clock; latency [Sun]
 )
 
@@ -204,6 +212,7 @@ H100: Final = Machine(
     dram_bytes_per_second=3352e9,  # [H100]
     l2_bytes_per_cycle=46.6,  # DeepGEMM's sm90 heuristic, 8e6 / 1.3e3 bytes a cycle for 132 SMs
     smem_bytes_per_cycle=128,  # [CC]
+    accesses_per_cycle=1,  # [H100] 32 load and store units
     issue_per_cycle=4,  # [H100]
     fp32_per_cycle=128,  # [H100]
     sfu_per_cycle=16,  # [CC]
@@ -213,6 +222,7 @@ H100: Final = Machine(
     l2_latency=263,  # [Luo] table IV
     global_latency=479,  # [Luo] table IV
     barrier_cycles=30,  # as A100
+    launch_us=0.9,  # [Graphs]
     # mma.sync reaches 63 % of the 4096 operations a cycle that wgmma reaches [Luo].
     mmas=_tensor_cores(2580, 33),
     wgmmas=_warpgroup_cores(4096),  # [H100] 989 TFLOP/s over SMs and clock
@@ -237,6 +247,7 @@ T4: Final = Machine(
     dram_bytes_per_second=320e9,  # [T4]
     l2_bytes_per_cycle=1270e9 / 1.59e9 / 40,  # [Jia] 1270 GB/s measured
     smem_bytes_per_cycle=128,  # [CC]
+    accesses_per_cycle=0.5,  # [T4] 16 load and store units
     issue_per_cycle=4,  # [T4]
     fp32_per_cycle=64,  # [T4]
     sfu_per_cycle=16,  # [CC]
@@ -246,6 +257,7 @@ T4: Final = Machine(
     l2_latency=188,  # [Jia]
     global_latency=296,  # [Jia]
     barrier_cycles=30,  # as A100
+    launch_us=0.9,  # [Graphs]
 )
 
 MACHINES: Final = (T4, A100, H100)

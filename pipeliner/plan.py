@@ -164,6 +164,22 @@ class StorePlan:
 
 
 @dataclass(frozen=True, slots=True)
+class ElementwisePlan:
+    """How a kernel of outputs that are each made on its own is shared out over threads.
+
+    ``ctas``: its grid as text, an integer or ``symbolic``. ``elements``: outputs of a CTA;
+    ``vector``: of a thread at once.
+    """
+
+    op: str
+    ctas: str
+    elements: int
+    threads: int
+    vector: int
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class RolePlan:
     """What some of a CTA's threads do while others do something else.
 
@@ -283,6 +299,7 @@ class KernelPlan:
     loops: tuple[LoopPlan, ...] = ()
     copies: tuple[CopyPlan, ...] = ()
     matmuls: tuple[MatmulPlan, ...] = ()
+    elementwise: tuple[ElementwisePlan, ...] = ()
     stores: tuple[StorePlan, ...] = ()
     roles: tuple[RolePlan, ...] = ()
     channels: tuple[ChannelPlan, ...] = ()

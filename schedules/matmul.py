@@ -6,7 +6,7 @@
         for step in steps x (K / BK):        # some channels of one kernel position
           A_shared = A[tile]                 # a plain box copy, zero outside A
           B_shared = B[tile]
-          acc += A_shared * B_shared         # a plain matmul over one tile
+          acc += A_shared * B_shared         # a plain matmul over one tile; B held: no copy here
         C[tile] = epilogue(acc)              # guarded at ragged edges
 
 Nothing is bound to threads: who copies and multiplies, with which instruction and how far ahead
@@ -26,7 +26,8 @@ from tvm import s_tir
 from ..errors import WorkloadError
 from ..kernel import NOTE
 from .tiles import GemmTile, divisor, is_ragged, stages_transposed
-from .workloads import INSTRUCTION, MATMUL, Contraction
+from .total import schedule_sum
+from .workloads import INSTRUCTION, MATMUL, PARTIAL, Contraction, split
 
 MAX_GRID_Z: Final = 65535  # CUDA C++ Programming Guide, technical specifications
 
@@ -36,11 +37,19 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
 
     ``func``: its function with elementwise blocks added after the ``store`` block; default its own.
     """
+    if func is not None and tile.splits > 1:
+        raise WorkloadError(f"cannot split the reduction of '{what.name}': the function is given")
+    what = split(what, tile.splits, tile.k)
     _check_lead(what)
     sch = s_tir.Schedule(what.function() if func is None else func)
     matmul = sch.get_sblock(MATMUL)
     operands = _stage_operands(sch, matmul, what, tile)
-    store = inline_epilogue(sch, matmul)
+    if what.whole is None:
+        store = inline_epilogue(sch, matmul)
+    else:
+        store = sch.get_sblock(PARTIAL)
+        schedule_sum(sch, inline_epilogue(sch, store), what, tile.why)
+        inline_between(sch, matmul, store)
 
     loops = sch.get_loops(matmul)
     lead, (i, j), (*outer, k) = _cut(loops, len(what.lead), len(what.lead) + 2)
@@ -60,14 +69,18 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     if tile.ctas is None:
         sch.bind(each, "blockIdx.x")
     elif symbolic:
-        each = _walk_tiles(sch, each, tile.ctas)
+        cta, each = _walk_tiles(sch, each, tile.ctas)
 
     sch.reverse_compute_at(store, each)
     sch.set_scope(whole, 0, "local")
-    for operand in operands:
-        sch.compute_at(operand, step)
+    a, b = operands
+    sch.compute_at(a, step)
+    if not tile.held:
+        sch.compute_at(b, step)
     if tile.ctas is not None and not symbolic:
-        _walk_tiles(sch, each, tile.ctas)
+        cta, each = _walk_tiles(sch, each, tile.ctas)
+    if tile.held:
+        sch.compute_at(b, each if tile.ctas is None else cta)
     sch.decompose_reduction(whole, step)
     update = sch.blockize(i_in) if tile.ctas is None else whole
     sch.annotate(update, INSTRUCTION, what.types.instruction)
@@ -116,9 +129,15 @@ def _transpose_matrix(*indices: Any) -> list[Any]:
     return [*lead, column, row]
 
 
-def inline_epilogue(sch: Any, matmul: Any) -> Any:
-    """The last block after the matmul, with every block between the two inlined into it."""
-    (block,) = sch.get_consumers(matmul)
+def inline_between(sch: Any, first: Any, last: Any) -> None:
+    """Inline every block between the two into the last."""
+    while not sch.get(block := sch.get_consumers(first)[0]).same_as(sch.get(last)):
+        sch.compute_inline(block)
+
+
+def inline_epilogue(sch: Any, first: Any) -> Any:
+    """The last block after ``first``, with every block between the two inlined into it."""
+    (block,) = sch.get_consumers(first)
     while following := sch.get_consumers(block):
         sch.compute_inline(block)
         (block,) = following
@@ -142,8 +161,8 @@ def _rasterise(sch: Any, i_tile: Any, j_tile: Any, group: int) -> Any:
     return sch.fuse(outer, i_tile, inner)
 
 
-def _walk_tiles(sch: Any, each: Any, ctas: int) -> Any:
-    """Bind a grid of ``ctas``, each of which walks every ``ctas``-th tile; the loop that does.
+def _walk_tiles(sch: Any, each: Any, ctas: int) -> tuple[Any, Any]:
+    """Bind a grid of ``ctas``, each of which walks every ``ctas``-th tile; both loops.
 
     Called when every block is in its place, for the guard of what lies beyond the last tile to
     reach them all: a block that is moved later gets none. TVM cannot do that to a symbolic number
@@ -152,11 +171,11 @@ def _walk_tiles(sch: Any, each: Any, ctas: int) -> Any:
     tiles = getattr(sch.get(each).extent, "value", None)
     if tiles is not None and tiles <= ctas:
         sch.bind(each, "blockIdx.x")
-        return each
+        return each, each
     if ctas == 1:
-        sch.bind(sch.add_unit_loop(each), "blockIdx.x")
-        return each
-    tile, cta = sch.split(each, [None, ctas])
-    sch.reorder(cta, tile)
+        cta, tile = sch.add_unit_loop(each), each
+    else:
+        tile, cta = sch.split(each, [None, ctas])
+        sch.reorder(cta, tile)
     sch.bind(cta, "blockIdx.x")
-    return tile
+    return cta, tile

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Final, overload
 
 from ..cost import choose, warpgroup_tiles
@@ -20,7 +20,11 @@ from ..errors import PipelinerError, WorkloadError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo
 from ..machine import Machine
 from ..request import Instruction, Request
+from .total import sum_info
 from .workloads import (
+    MAX_SPLITS,
+    PARTIAL,
+    PARTS,
     Contraction,
     Conv,
     Convolution,
@@ -30,12 +34,18 @@ from .workloads import (
     Spec,
     best_phases,
     can_fold,
+    reduction_tiles,
+    split,
 )
 
-TILE_EXTENTS: Final = (16, 32, 64, 128, 256)
+TILE_EXTENTS: Final = (16, 32, 48, 64, 96, 128, 160, 192, 256)
 
-TILE_K_BYTES: Final = (32, 64, 128)
-"""Bytes of K in one step: a sector of memory at least, a row of shared memory's banks at most."""
+TILE_K_BYTES: Final = (64, 128)
+"""Bytes of K in one step, at most a row of shared memory's banks. Of 25 pairs of tiles on an H100,
+64 took 10 to 30 % longer than 128 where as many CTAs fit, so 32 are not worth a try."""
+
+SHORT_K_BYTES: Final = 32
+"""Bytes of K in one step where there are no more: a sector of memory."""
 
 ACCESS_BYTES: Final = 16
 """The widest access of a thread."""
@@ -45,6 +55,9 @@ DEPTHWISE_PIXELS: Final = 4
 
 GATHERED: Final = "it moves boxes, these elements are gathered"
 """What the closed form says of every operand that is not the matrix itself."""
+
+PART_STEPS: Final = 4
+"""Steps of a part at least: fewer do not get beyond filling and draining the rings."""
 
 SCATTERED: Final = "it writes boxes, these elements are scattered"
 """What the closed form says of every result that is not the matrix itself."""
@@ -66,7 +79,10 @@ class GemmTile:
     ``m``, ``n``, ``k``: the tile of one CTA and one step. ``group``: tile rows that neighbouring
     CTAs walk before they move to the next tile column. ``warps``, ``thread_tile``: optional hints
     to the mapping of the matmul tile, see MatmulPlan. ``ctas``: of a grid that walks all tiles, one
-    after the other; None: a CTA for each.
+    after the other; None: a CTA for each. ``splits``: parts of the reduction, each with CTAs of its
+    own; a second kernel adds them in a fixed order. ``held``: B's tiles of all steps are copied
+    before the loop and stay, for all tiles of a persistent grid. ``why``: what the plan is to say
+    of ``splits``.
     """
 
     m: int
@@ -76,10 +92,13 @@ class GemmTile:
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
     ctas: int | None = None
+    splits: int = 1
+    held: bool = False
+    why: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """WorkloadError names a size below 1."""
-        for name in ("m", "n", "k", "group", "ctas"):
+        for name in ("m", "n", "k", "group", "ctas", "splits"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
@@ -92,16 +111,19 @@ class ConvTile(GemmTile):
     Where channels are outside the image, M and N change places; for a gradient they are what its
     ``contraction`` says. ``fold``: reduce over runs of kernel row and channels (a weight gradient:
     over rows of pixels), see the workload's ``contraction``. ``phases``: in which the outputs of
-    folded runs are counted.
+    folded runs are counted. ``by_image``: tiles end where images do.
     """
 
     fold: bool = False
     phases: int = 1
+    by_image: bool = False
 
     def contraction(self, conv: Convolution) -> Contraction:
         """``conv`` in the form that this tile cuts."""
         if isinstance(conv, Conv):
-            return conv.contraction(self.fold, self.phases)
+            return conv.contraction(self.fold, self.phases, self.by_image)
+        if self.by_image:
+            raise WorkloadError(f"cannot take images of '{conv.name}' apart: it is a gradient")
         if self.phases != 1:
             raise WorkloadError(f"cannot count '{conv.name}' in phases: it reads no runs")
         return conv.contraction(self.fold)
@@ -128,64 +150,125 @@ class DepthwiseTile:
 
 
 @overload
-def default_tile(workload: Gemm, machine: Machine, instruction: Instruction = ...) -> GemmTile: ...
+def default_tile(
+    workload: Gemm,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
+) -> GemmTile: ...
 @overload
 def default_tile(
-    workload: Convolution, machine: Machine, instruction: Instruction = ...
+    workload: Convolution,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
 ) -> ConvTile | DepthwiseTile: ...
 @overload
 def default_tile(
-    workload: Spec, machine: Machine, instruction: Instruction = ...
+    workload: Spec,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
 ) -> GemmTile | DepthwiseTile: ...
 
 
 def default_tile(
-    workload: Spec, machine: Machine, instruction: Instruction = "auto"
+    workload: Spec,
+    machine: Machine,
+    instruction: Instruction = "auto",
+    splits: int | None = None,
 ) -> GemmTile | DepthwiseTile:
     """The tile with the least predicted time on ``machine``.
 
-    ``instruction``: what is to multiply it. A depthwise convolution with channels innermost gets
-    one that is no matmul's. Raises WorkloadError when no tile of this workload can be mapped there,
-    or what kept the last one from ``instruction``.
+    ``instruction``: what is to multiply it. ``splits``: parts of the reduction; None: more than one
+    where whole tiles would leave SMs idle and that costs more than to add the parts. A depthwise
+    convolution with channels innermost gets a tile that is no matmul's. Raises WorkloadError when
+    no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
     if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
+        if splits not in (None, 1):
+            raise WorkloadError(f"cannot split the reduction of '{workload.name}': it is no matmul")
         return _depthwise_tile(workload)
+    asked = 1 if splits is None else splits
     found: list[_Candidate] = []
+    parts: list[_Candidate] = []
     failed: PipelinerError | None = None
     for what, tile, request in _tries(workload, machine, instruction):
         try:
-            plan = choose(_kernel_info(what, tile), machine, request, accelerated=False)
+            found += _planned(what, replace(tile, splits=asked), machine, request)
         except PipelinerError as err:  # an instruction that is demanded does not fit this tile
             failed = err
             continue
-        if plan.matmuls and plan.predicted_us > 0.0:
-            depth = min((channel.depth for channel in plan.channels), default=0)
-            found.append(_Candidate(tile, plan.predicted_us, depth))
+        for count in _worthwhile_splits(what, tile, machine) if splits is None else ():
+            parts += _planned(what, replace(tile, splits=count), machine, request)
     if not found and instruction != "auto" and failed is not None:
         raise failed
     if not found:
         why = "no candidate maps" if failed is None else str(failed)
         raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: {why}")
-    tile = _best(found)
-    return replace(tile, group=_group(tile, machine))
+    best = whole = _best(found)
+    if parts and _best(parts).us < whole.us:
+        best = _best(parts)
+        best = replace(best, tile=replace(best.tile, why=_why_split(best, whole, machine)))
+    return replace(best.tile, group=_group(best.tile, machine))
 
 
 @dataclass(frozen=True, slots=True)
 class _Candidate:
-    """A tile with its predicted time and the slots of its channels, 0 without any."""
+    """A tile with its predicted time and the slots of its channels, 0 without any.
+
+    ``tiles``: of all outputs.
+    """
 
     tile: GemmTile
     us: float
     depth: int
+    tiles: int
 
 
-def _best(found: list[_Candidate]) -> GemmTile:
+def _planned(
+    what: Contraction, tile: GemmTile, machine: Machine, request: Request
+) -> list[_Candidate]:
+    """``tile`` with the time of what it makes; nothing where it makes nothing."""
+    plan = choose(_kernel_info(what, tile), machine, request, accelerated=False)
+    if not plan.matmuls or plan.predicted_us <= 0.0:
+        return []
+    depth = min((channel.depth for channel in plan.channels), default=0)
+    return [_Candidate(tile, plan.predicted_us, depth, _tiles(what, tile))]
+
+
+def _best(found: list[_Candidate]) -> _Candidate:
     """The fastest; of those with channels, what is as fast and runs further ahead."""
     best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
     if best.depth == 0:
-        return best.tile
+        return best
     equal = [one for one in found if one.depth and one.us <= best.us * (1 + SAME_TIME)]
-    return max(equal, key=lambda one: (one.depth, -one.us)).tile
+    return max(equal, key=lambda one: (one.depth, -one.us))
+
+
+def _tiles(what: Contraction, tile: GemmTile) -> int:
+    """Tiles of all outputs."""
+    m, n, _ = _typical(what)
+    lead = math.prod(extent or 1 for _, extent in what.lead)
+    return lead * math.ceil(m / tile.m) * math.ceil(n / tile.n)
+
+
+def _worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
+    """Numbers of parts that fill the SMs once or twice, where whole tiles do not by themselves."""
+    most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // PART_STEPS)
+    tiles = _tiles(what, tile)
+    filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
+    return sorted(splits for splits in filling if splits > 1 and tile.ctas is None)
+
+
+def _why_split(best: _Candidate, whole: _Candidate, machine: Machine) -> str:
+    """Why a reduction is split, in numbers."""
+    share = best.tiles / (math.ceil(best.tiles / machine.sms) * machine.sms)
+    tile = f"{whole.tile.m}x{whole.tile.n}x{whole.tile.k}"
+    return (
+        f"{best.tiles} tiles keep {share:.0%} of {machine.sms} SMs busy; in parts, predicted "
+        f"{best.us:.1f} us instead of {whole.us:.1f} with the best whole tile, {tile}"
+    )
 
 
 def _tries(
@@ -251,13 +334,16 @@ def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
 
 
 def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
-    m, n, k = _typical(what)
+    what = split(what, tile.splits, tile.k)
+    m, n, _ = _typical(what)
     ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
     a = _copy_info(0, what, tile, ragged_m or ragged_k)
     b = _copy_info(1, what, tile, ragged_n or ragged_k)
     acc = "acc_pad_local" if ragged_m or ragged_n else "acc_local"
     tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
     ctas = min(tiles, tile.ctas or tiles)
+    steps = reduction_tiles(what, tile.k)
+    copied = (a,) if tile.held else (a, b)
     matmul = MatmulInfo(
         op="matmul_update_o" if tile.ctas is None else "matmul_o_update",
         acc=acc,
@@ -274,16 +360,16 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         instruction=what.types.instruction,
         warps=tile.warps,
         thread_tile=tile.thread_tile,
+        held=(b.dst,) if tile.held and steps > 1 else (),
     )
     size = _size(what)
-    trip = math.ceil(k / tile.k) * math.prod(extent or 1 for _, extent in what.steps)
     names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
     loop = LoopInfo(
         name=f"{'_'.join(names)}_fused" if what.steps else names[0],
-        trip=trip,
-        trip_text=str(trip),
-        ops=(a, b, matmul),
-        rings=tuple((copy.dst, "shared", copy.elements * size) for copy in (a, b)),
+        trip=steps,
+        trip_text=str(steps),
+        ops=(*copied, matmul),
+        rings=tuple((copy.dst, "shared", copy.elements * size) for copy in copied),
         outer=math.ceil(tiles / ctas),
     )
     lead = math.prod(extent or 1 for _, extent in what.lead)
@@ -292,13 +378,21 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         grid=(lead, ctas) if what.lead else (ctas,),
         threads=0,
         loops=(loop,),
-        accumulators=((acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),),
+        accumulators=(
+            (acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),
+            *([(b.dst, "shared", steps * b.elements * size)] if tile.held else []),
+        ),
+        elementwise=() if what.whole is None else (sum_info(what, tile.why),),
         stores=(_store_info(what, acc),),
     )
 
 
 def _store_info(what: Contraction, acc: str) -> StoreInfo:
     """The store of the accumulator behind all loops."""
+    if what.whole is not None:
+        extents = [extent for _, extent in (*what.lead, what.m, what.n)]
+        strides = _row_major(tuple(extents))
+        return StoreInfo(PARTIAL, acc, PARTS, what.types.accumulator, strides)
     name, shape = what.out
     gathered = what.a.tile is not None or what.b.tile is not None
     scattered = gathered or len(shape) != len(what.lead) + 2
@@ -338,7 +432,7 @@ def _copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> C
         aligned=aligned,
         masked=side.masked or ragged,
         bound=False,
-        no_tma="" if side.tile is None else GATHERED,
+        no_tma="" if side.is_box else GATHERED,
         note=side.note,
         shared=_shared(which, what, tile, row),
         src_bytes=math.prod(extent or 0 for extent in side.shape) * _size(what),
@@ -377,7 +471,7 @@ def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:
     """``src_dims`` of the copy; those of a gathered element change together, but for the last."""
     lead = (None,) * (len(side.shape) - 2)
     lane = (0 if transposed else 1) if side.contiguous else None
-    return (*lead, (1 - lane if side.tile is None and lane is not None else None), lane)
+    return (*lead, (1 - lane if side.is_box and lane is not None else None), lane)
 
 
 def _row_major(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
@@ -395,33 +489,39 @@ def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
         what = workload.contraction()
         yield from ((what, GemmTile(*extents)) for extents in _extents(what))
         return
-    for fold, phases in _forms(workload):
-        what = ConvTile(1, 1, 1, fold=fold, phases=phases).contraction(workload)
-        for extents in _extents(what):
-            tile = ConvTile(*extents, fold=fold, phases=phases)
-            if fold or not isinstance(workload, ConvWeightGrad) or _wastes_rows(workload, tile):
+    for form in _forms(workload):
+        what = form.contraction(workload)
+        for m, n, k in _extents(what):
+            tile = replace(form, m=m, n=n, k=k)
+            if _may_sum_so(workload, tile):
                 yield what, tile
 
 
-def _wastes_rows(grad: ConvWeightGrad, tile: ConvTile) -> bool:
-    """Whether to cut rows of pixels into tiles adds more than an eighth of steps.
+def _may_sum_so(workload: Convolution, tile: ConvTile) -> bool:
+    """Whether a weight gradient may sum over all pixels: where rows would add an eighth of steps.
 
-    Otherwise that is the form to take: over all pixels, each thread divides in each step.
+    Otherwise to cut rows into tiles is the form to take: over all pixels, each thread divides in
+    each step. Of anything else, any form may be.
     """
-    row = grad.forward.out_size[-1]
+    if tile.fold or not isinstance(workload, ConvWeightGrad):
+        return True
+    row = workload.forward.out_size[-1]
     return 8 * math.ceil(row / tile.k) * tile.k > 9 * row
 
 
-def _forms(workload: Convolution) -> list[tuple[bool, int]]:
-    """Values of ``fold`` and ``phases`` to compare, the better of equals first."""
+def _forms(workload: Convolution) -> list[ConvTile]:
+    """Forms to compare, as tiles of one element, the better of equals first."""
+    plain = ConvTile(1, 1, 1)
     if isinstance(workload, ConvWeightGrad):
-        return [(True, 1), (False, 1)]
-    if not isinstance(workload, Conv) or not can_fold(workload):
-        return [(False, 1)]
-    return [
-        (False, 1),
-        *((True, count) for count in sorted({1, best_phases(workload)}, reverse=True)),
-    ]
+        return [replace(plain, fold=True), plain]
+    if not isinstance(workload, Conv):
+        return [plain]
+    if not workload.channels_last and workload.n > 1:
+        return [plain, replace(plain, by_image=True)]
+    if not can_fold(workload):
+        return [plain]
+    counts = sorted({1, best_phases(workload)}, reverse=True)
+    return [plain, *(replace(plain, fold=True, phases=count) for count in counts)]
 
 
 def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
@@ -429,7 +529,8 @@ def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
     m, n, k = _typical(what)
     # A SIMT tile is unrolled along K. Eight steps of 128 multiply-adds are 16 KB of code; with
     # sixteen the instruction cache thrashes: 3 to 7 % slower on an H100.
-    depths = [8] if what.types.dtype == "float32" else [bytes_ // size for bytes_ in TILE_K_BYTES]
+    steps = (SHORT_K_BYTES,) if k * size <= SHORT_K_BYTES else TILE_K_BYTES
+    depths = [8] if what.types.dtype == "float32" else [bytes_ // size for bytes_ in steps]
     yield from itertools.product(up_to(TILE_EXTENTS, m), up_to(TILE_EXTENTS, n), up_to(depths, k))
 
 

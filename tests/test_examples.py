@@ -16,6 +16,7 @@ EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 BLOCKS = re.findall(r"^```(\w+)\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
 
 PRINTS = {
+    "broadcast_the_weights.py": "   3  tile 3  buffer 1                  1  tile 2  buffer 0   give it back: empty",
     "change_the_plan.py": "refused: cannot give depth 99",
     "inside_tvm.py": "the plan travels on the function: RingPlan(buffer='A_shared'",
     "pipeline_a_convolution.py": "right in every timing, against the exact result in float64",

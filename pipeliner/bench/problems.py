@@ -183,7 +183,8 @@ def _of(kind: type[_Kind], tile: Tile, spec: Spec) -> _Kind:
 def _tile_title(tile: Tile) -> str:
     if isinstance(tile, DepthwiseTile):
         return f"{tile.pixels} pixels of {tile.vector} channels a thread"
-    return f"{tile.m}x{tile.n}x{tile.k}"
+    parts = f" in {tile.splits} parts" if tile.splits > 1 else ""
+    return f"{tile.m}x{tile.n}x{tile.k}{parts}"
 
 
 def _library(name: str, make: Callable[[Any], Runner], spec: Spec) -> Contender:

@@ -22,7 +22,7 @@ USUAL_PEERS: Final = PEERS[:3]
 EXIT_INTERRUPTED: Final = 130
 FEWEST_ROUNDS: Final = 2
 
-_ONE: Final = (*specs.KINDS[specs.GEMM].options, "layout", "out", "fuse", "tile")
+_ONE: Final = (*specs.KINDS[specs.GEMM].options, "layout", "out", "fuse", "tile", "splits", "ctas")
 """Options that make one workload of ``gemm`` instead of the suite."""
 
 
@@ -132,7 +132,6 @@ def _problems(args: argparse.Namespace) -> list[Problem]:
 
 def _all_problems(args: argparse.Namespace) -> list[Problem]:
     from .. import bench
-    from ..schedules import ConvTile, Gemm, GemmTile
     from ..targets import cuda_target
 
     if args.workload == SPINE:
@@ -155,9 +154,10 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
         )
     args.dtype = args.dtype or "float16"
     spec = specs.make(args, None)
-    kind = GemmTile if isinstance(spec, Gemm) else ConvTile
-    tile = kind(*args.tile) if args.tile else None
     target, request = cuda_target(args.target), workload.requested(args)
+    asked = (args.tile, args.splits, args.ctas)
+    given = any(option is not None for option in asked)
+    tile = workload.tile_of(spec, target, request, *asked) if given else None
     return [bench.contenders(spec, target, request, tile, peers=args.peers)]
 
 

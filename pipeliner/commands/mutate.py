@@ -12,6 +12,7 @@ from . import console
 
 if TYPE_CHECKING:
     from ..mutation import Campaign, Fate, MutationReport
+    from ..plan import KernelPlan
     from .workload import Workload
 
 INTERRUPTED: Final = 130
@@ -20,6 +21,9 @@ WIDTH: Final = 100
 
 TRIPS: Final = (1, 2, 3, 4, 6, 9)
 """Trip counts of a GEMM's relatives, on which mutants are tried that survive on the GEMM itself."""
+
+TIMES: Final = (2, 3)
+"""How much longer the reductions of a convolution's relatives are."""
 
 
 def run(
@@ -38,7 +42,7 @@ def run(
         kernel = build_with(work.function, work.target, work.request)
         campaign = Campaign(
             kernel,
-            relatives=_relatives(work),
+            relatives=_relatives(work, kernel.plan),
             modes=modes,
             seed=seed,
             reference=work.reference,
@@ -63,10 +67,12 @@ def run(
     return 0 if report.ok else 1
 
 
-def _relatives(work: Workload) -> dict[str, Callable[[], Any]]:
-    """The same GEMM for other trip counts; none for a function of the user's own."""
-    if work.gemm is None or work.tile is None:
+def _relatives(work: Workload, plan: KernelPlan) -> dict[str, Callable[[], Any]]:
+    """The same workload for other trip counts; none for a function of the user's own."""
+    if work.tile is None or work.spec is None:
         return {}
+    if work.gemm is None:
+        return _longer(work, work.spec, work.tile, plan)
     gemm, tile = work.gemm, work.tile
 
     def maker(k: int) -> Callable[[], Any]:
@@ -79,8 +85,28 @@ def _relatives(work: Workload) -> dict[str, Callable[[], Any]]:
 
         return make
 
-    extents = [trips * tile.k for trips in TRIPS]
+    extents = [trips * tile.k * tile.splits for trips in TRIPS]
     return {f"K = {k}": maker(k) for k in extents if k != gemm.k}
+
+
+def _longer(work: Workload, spec: Any, tile: Any, plan: KernelPlan) -> dict[str, Callable[[], Any]]:
+    """The same convolution with more to sum, and rings as deep."""
+    rings = [ring for loop in plan.loops for ring in loop.rings if ring.scope == "shared"]
+    depths = {ring.buffer: ring.depth for ring in rings}
+    request = dataclasses.replace(work.request, depth=depths or "auto")
+
+    def maker(times: int) -> Callable[[], Any]:
+        def make() -> Any:
+            from ..api import build_with
+            from ..schedules import schedule_conv
+            from ..schedules.workloads import longer
+
+            other = schedule_conv(longer(spec, times, tile.fold), tile)
+            return build_with(other, work.target, request)
+
+        return make
+
+    return {f"{times} times the reduction": maker(times) for times in TIMES}
 
 
 def _print(report: MutationReport, campaign: Campaign) -> None:

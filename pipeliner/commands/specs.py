@@ -81,6 +81,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     shape.add_argument("--tile", type=_tile, help="tile of a CTA, MxNxK (default: chosen)")
     shape.add_argument(
+        "--splits", type=int, help="parts of the reduction, each with CTAs of its own (split-K)"
+    )
+    shape.add_argument(
         "--ctas", type=int, help="of a grid that walks all tiles; 0: one for each tile"
     )
 

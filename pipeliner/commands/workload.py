@@ -15,7 +15,7 @@ from . import specs
 
 if TYPE_CHECKING:
     from ..request import Request
-    from ..schedules.tiles import GemmTile
+    from ..schedules.tiles import DepthwiseTile, GemmTile
     from ..schedules.workloads import Gemm, Spec
 
 GEMM: Final = specs.GEMM
@@ -28,7 +28,7 @@ DEFAULT_TARGET: Final = "h100"
 class Workload:
     """A scheduled function to pipeline.
 
-    ``spec`` is set where it is one of ours, ``tile`` where it is a GEMM.
+    ``spec`` is set where it is one of ours, ``tile`` where it is a matmul's.
     """
 
     function: Any
@@ -86,7 +86,8 @@ def load(args: argparse.Namespace, size: int | None = None) -> Workload:
     if args.workload not in specs.KINDS:
         function, reference = _user_function(args.workload)
         return Workload(function, target, request, reference=reference)
-    return scheduled(specs.make(args, size), target, request, args.tile, args.ctas)
+    made = specs.make(args, size)
+    return scheduled(made, target, request, args.tile, args.splits, args.ctas)
 
 
 def scheduled(
@@ -94,27 +95,46 @@ def scheduled(
     target: Any,
     request: Request,
     tile: tuple[int, int, int] | None = None,
+    splits: int | None = None,
     ctas: int | None = None,
 ) -> Workload:
-    """One of our workloads with its tile, given or chosen.
+    """One of our workloads with its tile, as for ``tile_of``."""
+    from ..schedules import ConvTile, DepthwiseTile, Gemm, GemmTile, schedule_conv, schedule_gemm
 
-    ``ctas``: of a grid that walks all tiles; 0: one for each tile; None: chosen with the tile.
+    made = tile_of(spec, target, request, tile, splits, ctas)
+    if isinstance(spec, Gemm):
+        assert isinstance(made, GemmTile)
+        return Workload(schedule_gemm(spec, made), target, request, spec, made)
+    assert isinstance(made, (ConvTile, DepthwiseTile))
+    tile_made = made if isinstance(made, ConvTile) else None
+    return Workload(schedule_conv(spec, made), target, request, spec, tile_made)
+
+
+def tile_of(
+    spec: Spec,
+    target: Any,
+    request: Request,
+    tile: tuple[int, int, int] | None,
+    splits: int | None,
+    ctas: int | None,
+) -> GemmTile | DepthwiseTile:
+    """The tile of one of our workloads; what is None is chosen for the machine.
+
+    ``splits``: parts of the reduction. ``ctas``: of a grid that walks all tiles; 0: one for each.
     """
     from ..machine import machine_for
-    from ..schedules import ConvTile, Gemm, GemmTile, default_tile, schedule_conv, schedule_gemm
+    from ..schedules import ConvTile, Gemm, GemmTile, default_tile
 
-    machine, asked = machine_for(target), request.instruction
-    if isinstance(spec, Gemm):
-        gemm_tile = GemmTile(*tile) if tile else default_tile(spec, machine, asked)
-        if ctas is not None:
-            gemm_tile = replace(gemm_tile, ctas=ctas or None)
-        return Workload(schedule_gemm(spec, gemm_tile), target, request, spec, gemm_tile)
-    conv_tile = ConvTile(*tile) if tile else default_tile(spec, machine, asked)
-    if ctas is not None:
-        if not isinstance(conv_tile, ConvTile):
-            raise WorkloadError(f"cannot give '{spec.name}' {ctas} CTAs: its tile is no matmul's")
-        conv_tile = replace(conv_tile, ctas=ctas or None)
-    return Workload(schedule_conv(spec, conv_tile), target, request, spec)
+    if tile is None:
+        made = default_tile(spec, machine_for(target), request.instruction, splits)
+    else:
+        kind = GemmTile if isinstance(spec, Gemm) else ConvTile
+        made = kind(*tile, splits=1 if splits is None else splits)
+    if ctas is None:
+        return made
+    if not isinstance(made, GemmTile):
+        raise WorkloadError(f"cannot give '{spec.name}' {ctas} CTAs: its tile is no matmul's")
+    return replace(made, ctas=ctas or None)
 
 
 def requested(args: argparse.Namespace) -> Request:

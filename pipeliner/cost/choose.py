@@ -26,6 +26,7 @@ from ..plan import (
 from ..request import Request
 from .copies import laid_out, plan_copy
 from .depth import TOLERANCE
+from .elementwise import elementwise_us, plan_elementwise
 from .loops import by_tma, check_buffers, is_asynchronous, plan_loop
 from .mapping import EXACT, TENSOR, map_matmul
 from .mapping import Mapping as Mapped
@@ -186,13 +187,14 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         threads=sum(role.threads for role in roles) or threads,
         loops=tuple(loops),
         copies=tuple(copies),
+        elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
         matmuls=matmuls if roles else tuple(replace(plan, in_flight=0) for plan in matmuls),
         stores=stores,
         roles=roles,
         channels=channels,
         cluster=cluster,
         smem=SmemPlan(budget=machine.smem_per_cta),
-        predicted_us=round(sum(p.us for p in predicted), 2),
+        predicted_us=_predicted_us(info, predicted, machine),
         reasons=(*reasons, *(_summary(prediction, machine) for prediction in predicted)),
     )
     return replace(
@@ -202,6 +204,12 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
             for loop, found in zip_longest(kernel.loops, info.loops)
         ),
     )
+
+
+def _predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
+    """Time of all kernels of the function; 0: nothing is known of its loops."""
+    behind = sum(elementwise_us(found, machine) for found in info.elementwise)
+    return round(sum(loop.us for loop in loops) + behind, 2) if loops else 0.0
 
 
 def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:

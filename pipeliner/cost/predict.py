@@ -5,16 +5,22 @@
     step = max(busy + bubble / CTAs,  L / ((depth - 1 - ahead - late) * CTAs))     reading ahead
     step = max(busy + (bubble + first) / CTAs,  L / ((depth - 1 - late) * CTAs))   not doing so
     step = max(busy + (bubble + first) / CTAs,  L / CTAs + II)                     depth 1
-    time = rounds * trip * step + waves * (first load + drain + (tiles - 1) * between)
+    time = rounds * trip * step
+           + (1 + (waves - 1) / CTAs) * (held + entries * (first load + drain)
+                                         + (tiles - entries) * between)
     time of memory = bytes read at least once / min(its rate, bytes in flight / loaded latency)
 
 A step is one iteration of one CTA, on one SM. ``II`` is the busiest pipe's cycles for it; ``busy``
-is a little more, for pipes that are nearly as busy get in each other's way. ``ahead`` is the part
-of an iteration by which fragments of the next tile are read early, so that its load must have
-landed early; without it, ``first``, the reading of a tile's first fragments, is exposed. ``late``
-is the part of an iteration after which the last of its copies is issued, where they are spread.
-``bubble`` is what a barrier costs that no other CTA fills. ``depth = ceil(R / (CTAs * II))`` is the
-least depth at which no step waits for its load: Little's law for a ring's slots.
+is a little more, for pipes that are nearly as busy get in each other's way, and so do warps.
+``ahead`` is the part of an iteration by which fragments of the next tile are read early, so that
+its load must have landed early; without it, ``first``, the reading of a tile's first fragments, is
+exposed. ``late`` is the part of an iteration after which the last of its copies is issued, where
+they are spread. ``held`` is the arrival of what is copied before the loop and stays; ``entries``: a
+loop that fills and drains its rings for each tile of a persistent grid does so as often.
+``bubble`` is what a barrier and its restart cost that no other CTA fills. CTAs of one SM fall out
+of step: after the first wave one's filling and draining runs under the steps of the others.
+``depth = ceil(R / (CTAs * II))`` is the least depth at which no step waits for its load: Little's
+law for a ring's slots.
 """
 
 from __future__ import annotations
@@ -37,6 +43,11 @@ matrix: 3.3 MB in flight brought 1.4 TB/s, 4.6 MB 1.65 TB/s."""
 STORE_COST: Final = 2
 """Of results that go from registers to memory, between two tiles of a CTA, beside what go by way of
 shared memory. Measured on an H100 at 4096 cubed: 190.4 and 188.4 us, four tiles a CTA."""
+RESTART: Final = 50
+"""Cycles behind a barrier in which warps issue copies and addresses and do no arithmetic, and as
+many in which other CTAs do. With tiles of 128 x 128 a step of a convolution on an H100 took 250
+cycles more than its tensor cores, of K = 32 as of K = 64; of 0 to 400 of either kind, 50 chose best
+among 100 tiles of 11 layers and gives 4096 cubed as measured (280 us)."""
 
 CONTENTION: Final = 8
 """Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
@@ -50,10 +61,11 @@ class Work:
     ``usage``: pipes of one iteration. ``rate``: bytes a cycle from outside the SM. ``trip`` and
     ``ctas``: None where symbolic. ``slot_bytes``: shared memory of one slot of every ring;
     ``fixed_smem``: the rest. ``slot_registers``: registers of a thread for one slot of what waits
-    in registers. ``store_bytes``: written after the loop. ``synchronised``: an iteration has a
-    barrier. ``ahead``, ``first``, ``late``: see the module. ``read_bytes``: of what all CTAs
-    together read, once; 0: not known. ``tiles``: that the CTA computes one after the other, all of
-    their iterations being in ``trip``. ``staged``: results are written by another engine.
+    in registers. ``store_bytes``: written after the loop, ``held_bytes``: read before it.
+    ``tiles``: that the CTA computes one after the other, all of their iterations being in ``trip``;
+    ``entries``: how often the loop starts anew. ``synchronised``: an iteration has a barrier.
+    ``ahead``, ``first``, ``late``: see the module. ``read_bytes``: of what all CTAs together read,
+    once; 0: not known. ``staged``: results are written by another engine.
     """
 
     usage: Usage
@@ -66,6 +78,8 @@ class Work:
     fixed_smem: int = 0
     slot_registers: int = 0
     store_bytes: int = 0
+    held_bytes: int = 0
+    entries: int = 1
     synchronised: bool = True
     ahead: float = 0.0
     first: float = 0.0
@@ -123,8 +137,8 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     barrier = machine.barrier_cycles if work.synchronised else 0
     first_load = machine.global_latency + resident * work.usage.global_bytes / work.rate
     latency = first_load + barrier
-    bubble = barrier + machine.shared_latency if work.synchronised else 0
-    busy = work.usage.norm(CONTENTION)
+    bubble = barrier + machine.shared_latency + RESTART if work.synchronised else 0
+    busy = work.usage.norm(CONTENTION) + (RESTART if work.synchronised else 0)
     plain = busy + (bubble + work.first) / resident
     early = depth - 1 - work.late  # iterations by which the last copy of a tile is ahead of its use
     if depth == 1:
@@ -135,8 +149,10 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
             max(plain, latency / (early * resident)),
         )
     drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
+    held = resident * work.held_bytes / work.rate
     between = work.store_bytes / machine.smem_bytes_per_cycle * (1 if work.staged else STORE_COST)
-    cycles = rounds * trip * step + waves * (first_load + drain + (work.tiles - 1) * between)
+    once = held + work.entries * (first_load + drain) + (work.tiles - work.entries) * between
+    cycles = rounds * trip * step + (1 + (waves - 1) / resident) * once
     us = machine.cycles_to_us(cycles)
     running = machine.sms * resident
     running = running if work.ctas is None else min(running, work.ctas)

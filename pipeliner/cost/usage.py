@@ -91,12 +91,14 @@ def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Us
             global_bytes=own,
         )
     accesses = moved / plan.vector_bytes / WARP
+    # The load and store units take a warp's access in a cycle, however narrow it is.
+    served = accesses * (1 if plan.mechanism == "cp_async" else 2) / machine.accesses_per_cycle
     # cp.async is one instruction; through registers it is a load and a store. Either needs about
     # one more to step its address.
     instructions = accesses * (2 if plan.mechanism == "cp_async" else 3)
     to_shared = moved / machine.smem_bytes_per_cycle if copy.dst_scope != "local" else 0.0
     return Usage(
-        lsu=to_shared,
+        lsu=max(to_shared, served),
         l2=moved / rate,
         issue=instructions / machine.issue_per_cycle,
         global_bytes=moved,

@@ -78,6 +78,8 @@ def map_wgmma(
     none has a role of its own. A tile of few rows is swapped: the instruction's 64 rows run along
     N, its columns, 8 at least, along M.
     """
+    if info.held:
+        return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
     why = _why_swapped(info, warps)
     if not why:
         return _map(info, machine, warps, roles)

@@ -60,6 +60,8 @@ def work_of(
         slot_registers=-(-streamed // (4 * threads)),
         store_bytes=sum(size for _, scope, size in info.accumulators if scope == "local")
         * (info.threads or 1),
+        held_bytes=sum(_held(info, op) for op, _ in mapped),
+        entries=1 if any(plan.mechanism == "tma" for plan in copies) else outer,
         synchronised=shared > 0 and not any(plan.mechanism == "tma" for plan in copies),
         ahead=max((1 / plan.steps for _, plan in loaded if plan.steps > 1), default=0.0),
         first=max(
@@ -73,6 +75,11 @@ def work_of(
         tiles=outer,
         read_bytes=sum({op.src: op.src_bytes for op, _ in _copies(loop, copies)}.values()),
     )
+
+
+def _held(info: KernelInfo, op: MatmulInfo) -> int:
+    """Bytes of the operands of ``op`` that are copied before the loop."""
+    return sum(size for name, _, size in info.accumulators if name in op.held)
 
 
 def _late(copies: tuple[CopyPlan, ...], steps: int) -> float:

@@ -280,11 +280,15 @@ class _Host:
 def _corners(mod: Any, arrays: Sequence[Any]) -> list[tuple[int, int, int]] | None:
     """BlockIdx of the first and the last CTA: a full tile and, where there is one, a ragged one.
 
-    None, which is all, for clusters: their CTAs run together.
+    None, which is all, for clusters, whose CTAs run together, and for several kernels: one reads
+    what the CTAs of another wrote.
     """
     kernels, host = device_functions(mod)
     found: list[tuple[int, int, int]] = [(0, 0, 0)]
-    for launch in run_host(host, kernels, bind_arguments(host, arrays)):
+    launches = run_host(host, kernels, bind_arguments(host, arrays))
+    if len(launches) > 1:
+        return None
+    for launch in launches:
         if any(tag.startswith(_CLUSTER) for tag in launch.dims):
             return None
         x, y, z = (launch.extent(f"blockIdx.{axis}") - 1 for axis in "xyz")

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 from typing import TypeAlias
 
-from .contraction import INSTRUCTION, MATMUL, STORE, Contraction, Operand
+from .contraction import INSTRUCTION, MATMUL, PARTIAL, PARTS, STORE, Contraction, Operand
 from .conv import Conv, conv, conv1d, conv2d, conv3d
 from .dtypes import DTYPES, Types, numpy_dtype
 from .folded import best_phases, can_fold
 from .gemm import LAYOUTS, Gemm
 from .input_grad import ConvInputGrad
+from .longer import longer
+from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
@@ -26,6 +28,10 @@ __all__ = [
     "INSTRUCTION",
     "LAYOUTS",
     "MATMUL",
+    "MAX_SPLITS",
+    "PART",
+    "PARTIAL",
+    "PARTS",
     "STORE",
     "Contraction",
     "Conv",
@@ -42,5 +48,8 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
+    "longer",
     "numpy_dtype",
+    "reduction_tiles",
+    "split",
 ]

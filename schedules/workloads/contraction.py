@@ -11,6 +11,7 @@ memory; it is never written as a whole.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
@@ -29,6 +30,12 @@ MATMUL: Final = "matmul"
 
 STORE: Final = "store"
 """Name of the block that writes a workload's output from its accumulator."""
+
+PARTIAL: Final = "partial"
+"""Name of the block that writes the sums of one part of a reduction."""
+
+PARTS: Final = "parts"
+"""Name of the workspace that it writes to."""
 
 INSTRUCTION: Final = "pipeliner.mma"
 """Annotation of a matmul block: which instruction it may become (auto, simt, mma)."""
@@ -62,7 +69,13 @@ class Operand:
     contiguous: bool = True
     unit: int | None = None
     masked: bool = False
+    sliced: bool = False
     note: str = ""
+
+    @property
+    def is_box(self) -> bool:
+        """Whether a tile is a box of the parameter."""
+        return self.tile is None or self.sliced
 
     @property
     def name(self) -> str:
@@ -75,7 +88,8 @@ class Contraction:
     """One matmul, with all that its function needs.
 
     ``place``: where element (lead, m, n) is stored in the output; ``channel``: its index into a
-    bias of ``channels`` values. ``is_exchanged``: B's parameter comes before A's.
+    bias of ``channels`` values. ``is_exchanged``: B's parameter comes before A's. ``whole``: what
+    this one sums parts of, see ``splitting``; None: nothing larger.
     """
 
     name: str
@@ -93,6 +107,13 @@ class Contraction:
     channels: int
     epilogue: tuple[str, ...] = ()
     is_exchanged: bool = False
+    whole: Contraction | None = None
+
+    @property
+    def results(self) -> tuple[Axis, ...]:
+        """The dimensions of what is stored in the end."""
+        whole = self.whole or self
+        return (*whole.lead, whole.m, whole.n)
 
     def exchanged(self) -> Contraction:
         """The transposed matmul: M and N change places, and so do the operands."""
@@ -107,7 +128,10 @@ class Contraction:
         return (*self.lead, *self.steps, *matrix)
 
     def function(self) -> Any:
-        """The PrimFunc: gathered operands, block ``matmul``, the epilogue's blocks, ``store``."""
+        """The PrimFunc: gathered operands, block ``matmul``, the epilogue's blocks, ``store``.
+
+        Of parts, block ``partial`` stores what each sums, and block ``sum`` reads it.
+        """
         return _Builder(self).function()
 
 
@@ -124,6 +148,8 @@ class _Builder:
         what = self._what
         operands = [self._operand(which) for which in (0, 1)]
         sums = self._matmul([read for _, read in operands])
+        if what.whole is not None:
+            sums = self._summed(self._stored(sums))
         extras = [self._extra(step) for step in what.epilogue if step in (BIAS, RESIDUAL)]
         out = self._param(what.out[0], what.out[1], what.types.out)
         self._store(self._epilogue(sums, extras), out)
@@ -199,6 +225,34 @@ class _Builder:
         self._grid(MATMUL, axes, reduced, multiply, annotations=annotations)
         return sums
 
+    def _stored(self, sums: Any) -> Any:
+        """The workspace that every part writes its sums to."""
+        axes = (*self._what.lead, self._what.m, self._what.n)
+        parts = self._between(PARTS, axes, self._what.types.accumulator)
+        self._grid(
+            PARTIAL,
+            axes,
+            0,
+            lambda values: (tirx.BufferStore(parts, tirx.BufferLoad(sums, values), values), None),
+        )
+        return parts
+
+    def _summed(self, parts: Any) -> Any:
+        """The tensor of the sums of all parts, added in their order."""
+        what = self._what
+        made = self._between("sums", what.results, what.types.accumulator)
+        (_, count), *_ = what.lead
+
+        def body(values: Sequence[Any]) -> tuple[Any, None]:
+            first, *others = (
+                tirx.BufferLoad(parts, [i32(part), *values]) for part in range(count or 1)
+            )
+            total = functools.reduce(lambda left, right: left + right, others, first)
+            return tirx.BufferStore(made, total, list(values)), None
+
+        self._grid("sum", what.results, 0, body)
+        return made
+
     def _extra(self, step: str) -> Any:
         shape = (self._what.channels,) if step == BIAS else self._what.out[1]
         return self._param(step, shape, self._what.types.out)
@@ -213,7 +267,7 @@ class _Builder:
     def _step(self, step: str, sums: Any, extra: Any) -> Any:
         """The tensor that ``step`` makes of ``sums`` and its input."""
         what = self._what
-        axes = (*what.lead, what.m, what.n)
+        axes = what.results
         made = self._between(f"after_{step}", axes, what.types.accumulator)
 
         def body(values: Sequence[Any]) -> tuple[Any, None]:
@@ -229,7 +283,7 @@ class _Builder:
         return made
 
     def _store(self, sums: Any, out: Any) -> None:
-        axes = (*self._what.lead, self._what.m, self._what.n)
+        axes = self._what.results
 
         def body(values: Sequence[Any]) -> tuple[Any, None]:
             value = cast(tirx.BufferLoad(sums, list(values)), self._what.types.out)

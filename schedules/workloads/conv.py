@@ -194,14 +194,19 @@ class Conv:
         wide = [abs(array.astype(np.float64)) for array in (x, w, *extras)]
         return self._finished(steps.magnitude, wide[0], wide[1], wide[2:])
 
-    def contraction(self, fold: bool = False, phases: int = 1) -> Contraction:
+    def contraction(
+        self, fold: bool = False, phases: int = 1, by_image: bool = False
+    ) -> Contraction:
         """This workload as a matmul.
 
         ``fold``: over runs of ``S * C`` elements, whose outputs are counted in ``phases``.
+        ``by_image``: as one for each image, whose pixels then are no other's neighbours.
         """
         if not fold and phases != 1:
             raise WorkloadError(f"expected phases of a folded '{self.name}' alone, got {phases}")
-        return folded(self, phases) if fold else forward(self)
+        if fold and by_image:
+            raise WorkloadError(f"cannot take images of a folded '{self.name}' apart")
+        return folded(self, phases) if fold else forward(self, by_image)
 
     def by_channel(self) -> Contraction:
         """A depthwise convolution as it is: nothing is summed over but positions.

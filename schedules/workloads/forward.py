@@ -15,11 +15,13 @@ from .windows import (
     filter_indices,
     filter_shape,
     group_axis,
+    image_axis,
     image_shape,
     in_group,
     is_masked,
     kernel_axes,
     lie,
+    pixel_at,
     pixel_run,
     position,
     split_pixel,
@@ -30,16 +32,16 @@ if TYPE_CHECKING:
     from .conv import Conv
 
 
-def forward(conv: Conv) -> Contraction:
-    """The matmul over the channels of each position in turn."""
+def forward(conv: Conv, by_image: bool = False) -> Contraction:
+    """The matmul over the channels of each position in turn; ``by_image``: one for each image."""
     return contraction_of(
         conv,
-        group_axis(conv),
-        conv.pixels,
+        (*image_axis(conv, by_image), *group_axis(conv)),
+        conv.pixels // (conv.n if by_image else 1),
         kernel_axes(conv),
         ("c", conv.c // conv.groups),
-        _plain(conv),
-        lambda at: split_pixel(at["i"], conv.n, conv.out_size),
+        _plain(conv, by_image),
+        lambda at: pixel_at(conv, at, conv.out_size),
     )
 
 
@@ -81,12 +83,12 @@ def contraction_of(
     return arranged(conv, what)
 
 
-def _plain(conv: Conv) -> tuple[Operand, Operand]:
+def _plain(conv: Conv, by_image: bool) -> tuple[Operand, Operand]:
     """Rows of one position's channels."""
     each_in, each_out = conv.c // conv.groups, conv.k // conv.groups
 
     def pixel(at: Coordinates) -> Element:
-        image, places = split_pixel(at["i"], conv.n, conv.out_size)
+        image, places = pixel_at(conv, at, conv.out_size)
         found, conditions = windows(conv, places, position(conv, at))
         channel = in_group(conv, at, at["c"], each_in)
         return list(image_shape(conv, found, channel, image)), conditions
@@ -101,7 +103,7 @@ def _plain(conv: Conv) -> tuple[Operand, Operand]:
         conv.channels_last,
         pixel,
         tile="pixels",
-        **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv)),
+        **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv, by_image=by_image)),
         masked=is_masked(conv),
     )
     filters = Operand(

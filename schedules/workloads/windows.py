@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 KERNEL_AXES: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
 
+IMAGE: Final = "n"
+"""The axis that counts images where they are apart."""
+
 
 def image_shape(conv: Conv, size: Sequence[Any], channels: Any, n: Any = None) -> tuple[Any, ...]:
     """Shape of an image tensor; also the indices of an element, in the same order."""
@@ -64,6 +67,19 @@ def split_pixel(flat: Any, images: int, size: Sequence[int]) -> tuple[Any, list[
     return (flat if images > 1 else i32(0)), places[::-1]
 
 
+def image_axis(conv: Conv, by_image: bool) -> tuple[Axis, ...]:
+    """The leading axis of images, where each is a matmul of its own."""
+    return ((IMAGE, conv.n),) if by_image else ()
+
+
+def pixel_at(conv: Conv, at: Coordinates, size: Sequence[int]) -> tuple[Any, list[Any]]:
+    """Image and place in it of pixel ``i``: of the leading axis' image, or counted over all."""
+    if IMAGE not in at:
+        return split_pixel(at["i"], conv.n, size)
+    _, places = split_pixel(at["i"], 1, size)
+    return at[IMAGE], places
+
+
 def window(conv: Conv, dim: int, p: Any, r: Any) -> tuple[Any, list[Any]]:
     """The input coordinate that output ``p`` reads at kernel position ``r``; when it is one."""
     stride, dilation, (low, _) = conv.stride[dim], conv.dilation[dim], conv.pad[dim]
@@ -101,16 +117,20 @@ def lie(conv: Conv, channels: int, pixels: int | None) -> dict[str, Any]:
     return {"contiguous": unit is not None, "unit": unit}
 
 
-def pixel_run(conv: Conv, rows: bool = False) -> int | None:
+def pixel_run(conv: Conv, rows: bool = False, by_image: bool = False) -> int | None:
     """What divides where a run of pixels starts that neighbouring outputs read; None: no run.
 
     With channels outside, the pixels of one image are a run where the windows are as wide as the
-    image, or (``rows``) within one row of them.
+    image, or (``rows``) within one row of them; pixels counted over several images are none.
     """
     if rows:
         if conv.stride[-1] != 1:
             return None
-    elif conv.n > 1 or set(conv.stride) != {1} or conv.out_size[1:] != conv.size[1:]:
+    elif (
+        (conv.n > 1 and not by_image)
+        or set(conv.stride) != {1}
+        or conv.out_size[1:] != conv.size[1:]
+    ):
         return None
     return run_unit(conv, conv.size, conv.stride[:-1] if rows else ())
 

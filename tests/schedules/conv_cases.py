@@ -67,6 +67,14 @@ CASES = {
         SIMT,
     ),
     "channels first 1x1": (conv2d(1, 4, 4, 32, 24, 1, 1, layout="NCHW"), ConvTile(16, 16, 16)),
+    "channels first by image": (
+        conv2d(3, 4, 6, 32, 24, 1, 1, layout="NCHW", epilogue=("bias", "residual")),
+        ConvTile(16, 16, 16, by_image=True),
+    ),
+    "channels first grouped by image": (
+        conv2d(2, 7, 5, 32, 32, 3, 3, stride=2, pad=1, groups=2, layout="NCHW"),
+        ConvTile(16, 16, 16, by_image=True),
+    ),
     "conv1d": (conv1d(2, 20, 16, 16, 5, pad=2), TILE),
     "conv1d folded": (conv1d(2, 20, 6, 16, 5, pad=2), FOLDED),
     "conv1d channels first": (conv1d(1, 20, 16, 16, 3, layout="NCW"), ConvTile(16, 16, 16)),
@@ -105,5 +113,38 @@ CASES = {
     "weight gradient fp32": (
         ConvWeightGrad(conv2d(1, 6, 6, 16, 16, 3, 3, pad=1, dtype="fp32")),
         SIMT,
+    ),
+    "held": (SAME, ConvTile(32, 24, 16, held=True)),
+    "held in phases": (
+        conv2d(2, 10, 16, 3, 16, 7, 7, stride=2, pad=3),
+        ConvTile(32, 16, 32, fold=True, phases=4, held=True),
+    ),
+    "held fp32": (
+        conv2d(1, 6, 7, 16, 16, 3, 3, pad=1, dtype="fp32"),
+        ConvTile(32, 32, 8, held=True),
+    ),
+    "split": (SAME, ConvTile(32, 16, 16, splits=3)),
+    "split ragged": (
+        conv2d(1, 5, 6, 24, 20, 3, 3, pad=1, epilogue=("bias", "residual", "gelu")),
+        ConvTile(32, 16, 16, splits=4),
+    ),
+    "split runs": (
+        conv2d(2, 10, 16, 3, 16, 7, 7, stride=2, pad=3),
+        ConvTile(32, 16, 16, fold=True, phases=4, splits=4),
+    ),
+    "split grouped int8": (
+        conv2d(1, 6, 6, 64, 32, 3, 3, groups=2, pad=1, dtype="int8"),
+        ConvTile(32, 16, 32, splits=2),
+    ),
+    "split fp32": (
+        conv2d(2, 6, 7, 16, 16, 3, 3, pad=1, dtype="fp32"),
+        ConvTile(32, 32, 8, splits=6),
+    ),
+    "split channels first": (FIRST, ConvTile(16, 32, 16, splits=3)),
+    "split input gradient": (ConvInputGrad(SAME), ConvTile(32, 16, 16, splits=5)),
+    "split weight gradient": (ConvWeightGrad(SAME), ConvTile(16, 16, 16, splits=3)),
+    "split weight gradient by rows": (
+        ConvWeightGrad(SAME),
+        ConvTile(16, 16, 16, fold=True, splits=6),
     ),
 }

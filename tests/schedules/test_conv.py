@@ -11,8 +11,9 @@ from tvm import tirx
 from tvm.s_tir import SBlock
 
 from pipeliner.accuracy import poisoned, worst_error
+from pipeliner.api import build
 from pipeliner.cost import choose
-from pipeliner.errors import WorkloadError
+from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.machine import A100, H100
 from pipeliner.passes.ir import ForKind, const_int, walk
 from pipeliner.passes.recognise import recognise
@@ -27,6 +28,7 @@ from pipeliner.schedules import (
 )
 from pipeliner.schedules.tiles import default_tile, kernel_info
 from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv1d, conv2d
+from pipeliner.verification import verify_workload
 
 from .conv_cases import CASES, TILE
 from .test_gemm import on_cpu, prefix
@@ -89,7 +91,7 @@ def test_tiles_are_exact_and_live_inside_the_reduction(case):
         (step,) = [f for f in loops if str(f.loop_var.name) == loop.name]
         assert const_int(step.extent) == loop.trip
         walk(step.body, SBlock, inside)
-        assert found == {op.dst: ("shared", list(op.shape)) for op in loop.ops[:2]}
+        assert found == {op.dst: ("shared", list(op.shape)) for op in loop.ops[:-1]}
     bound = [f for f in loops if f.kind == ForKind.THREAD_BINDING]
     assert {str(f.thread_binding.thread_tag) for f in bound} <= {"blockIdx.x", "blockIdx.z"}
 
@@ -196,3 +198,29 @@ def test_what_is_not_depthwise_is_refused(make, message):
     with pytest.raises(WorkloadError) as error:
         make()
     assert str(error.value) == message
+
+
+@pytest.mark.parametrize("ctas", [None, 1, 2, 3])
+def test_held_filters_are_copied_once_for_all_tiles_of_a_cta(ctas):
+    conv = conv2d(2, 6, 7, 16, 24, 3, 3, pad=1)
+    tile = ConvTile(32, 24, 16, held=True, ctas=ctas)
+    func = prefix(schedule_conv(conv, tile).mod)
+    inside = []
+    loops = []
+    walk(func.body, tirx.For, loops.append)
+    for loop in loops:
+        if loop.kind == ForKind.SERIAL and "r_s" in str(loop.loop_var.name):
+            walk(loop.body, SBlock, lambda block: inside.append(str(block.name_hint)))
+    assert "pixels_pad_shared" in inside
+    assert "filters_shared" not in inside
+    kernel = build(schedule_conv(conv, tile), "a100")
+    assert [copy.dst for copy in kernel.plan.copies] == ["pixels_pad_shared"]
+    verdict = verify_workload(kernel, conv, seed=1)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+def test_held_filters_are_no_warpgroups_operand():
+    """Its descriptors would name the first tile in every step."""
+    conv = conv2d(1, 8, 8, 64, 64, 3, 3, pad=1)
+    with pytest.raises(PlanError, match="'filters_shared' holds tiles of other iterations too"):
+        build(schedule_conv(conv, ConvTile(64, 64, 32, held=True)), "h100", instruction="wgmma")

@@ -10,9 +10,11 @@ import pytest
 import tvm
 from tvm import s_tir
 
+import pipeliner
 from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.errors import WorkloadError
-from pipeliner.schedules import ConvTile
+from pipeliner.machine import H100
+from pipeliner.schedules import ConvTile, default_tile, schedule_conv
 from pipeliner.schedules.workloads import (
     Conv,
     ConvInputGrad,
@@ -255,3 +257,22 @@ def test_every_rank_has_its_short_form():
     assert [conv.out_size for conv in made] == [(4,), (4, 4), (4, 4, 4)]
     assert [conv.layout for conv in made] == ["NWC", "NHWC", "NDHWC"]
     assert len(list(itertools.chain(*(conv.stride for conv in made)))) == 6
+
+
+def test_pixels_of_one_image_are_copied_in_vectors_where_channels_lie_outside():
+    """A 1 x 1 kernel reads its image as it lies; over several images pixels are no run."""
+    conv = conv2d(4, 12, 12, 64, 64, 1, 1, layout="NCHW")
+    widths = []
+    for by_image in (False, True):
+        tile = ConvTile(64, 64, 32, by_image=by_image)
+        plan = pipeliner.plan_of(pipeliner.pipeline(schedule_conv(conv, tile), "a100"))
+        widths.append({copy.src: copy.vector_bytes for copy in plan.copies})
+    assert widths == [{"X": 2, "W": 16}, {"X": 16, "W": 16}]
+    assert default_tile(conv2d(32, 56, 56, 256, 64, 1, 1, layout="NCHW"), H100).by_image
+
+
+def test_images_are_kept_apart_in_convolutions_alone():
+    with pytest.raises(WorkloadError, match="it is a gradient"):
+        ConvTile(16, 16, 16, by_image=True).contraction(ConvInputGrad(FIRST))
+    with pytest.raises(WorkloadError, match="cannot take images of a folded"):
+        ConvTile(16, 16, 16, fold=True, by_image=True).contraction(SAME)

@@ -52,6 +52,11 @@ CASES = {
     "symbolic": (Gemm(None, 40, 24, layout="NN"), GemmTile(16, 16, 8)),
     "symbolic-batched-fp32": (Gemm(None, 24, 20, batch=2, dtype="fp32"), GemmTile(16, 16, 8)),
     "half-accumulator": (Gemm(16, 16, 32, accumulator="float16"), GemmTile(16, 16, 16)),
+    "split": (Gemm(48, 40, 128), GemmTile(16, 32, 16, splits=4)),
+    "split-ragged": (Gemm(33, 20, 53, layout="TN"), GemmTile(16, 16, 16, splits=3)),
+    "split-fp32": (Gemm(32, 64, 80, dtype="fp32"), GemmTile(16, 32, 8, splits=5)),
+    "split-int8": (Gemm(16, 24, 256, dtype="int8"), GemmTile(16, 8, 32, splits=2)),
+    "split-symbolic": (Gemm(None, 40, 64, layout="NN"), GemmTile(16, 16, 8, splits=2)),
     "fp32-out": (Gemm(16, 24, 32, out="float32"), GemmTile(16, 8, 16)),
 }
 

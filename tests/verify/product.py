@@ -5,7 +5,7 @@
 GEMMs: schedule (instruction and mechanism) x dtype x layout x ragged edges x depth 1 to 6 x trip
 count to depth + 2, from 1 where it is static and from 0 where only a run tells. The epilogue, the
 GPU, the timing and the order of warps take turns. Then every function of the corpus with every
-request.
+request, and every defect of every small convolution.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ from pipeliner.emulator.copies import TIMINGS
 from pipeliner.emulator.scheduler import ORDERS
 from pipeliner.errors import PipelinerError
 
+from ..schedules.conv_cases import CASES as CONVOLUTIONS
 from . import corpus_requests
+from .conv_mutation import check_mutants
 from .corpus_requests import Asked
 from .requirements import refusal
 from .runner import add_options, options_of, run
@@ -118,6 +120,7 @@ def main() -> int:
     passed = [
         run("GEMMs", check_gemm, options.part(list(gemms())), options.jobs),
         run("corpus", check_request, options.part(list(requests())), options.jobs),
+        run("defects", check_mutants, options.part(list(CONVOLUTIONS)), options.jobs),
     ]
     return 0 if all(passed) else 1
 

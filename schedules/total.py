@@ -1,0 +1,69 @@
+"""The kernel that adds the parts of a split reduction and finishes what the whole would have done.
+
+    for blockIdx.x in pieces of the output:
+      for i, j in piece:
+        C[i, j] = epilogue(P[0, i, j] + P[1, i, j] + ...)
+
+A plain elementwise block over a small piece: memory bounds it, and many CTAs keep memory busy.
+Which thread takes what, and how much at once, belongs to the passes.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+from ..cost.sizes import element_bytes
+from ..kernel import NOTE, ElementwiseInfo
+from .workloads import PART, STORE, Contraction
+
+PIECE: Final = 512
+"""Outputs of a CTA: 128 threads with a vector of four sums each, and room for many CTAs an SM."""
+
+VECTOR: Final = 4
+"""Sums in 16 bytes."""
+
+
+def schedule_sum(sch: Any, store: Any, what: Contraction, why: str) -> None:
+    """Cut the block ``store`` into pieces, each a CTA's; ``why``: there are parts, for the plan."""
+    *lead, i, j = sch.get_loops(store)
+    rows, columns = _piece(what)
+    i_out, i_in = sch.split(i, [None, rows])
+    j_out, j_in = sch.split(j, [None, columns])
+    sch.reorder(*lead, i_out, j_out, i_in, j_in)
+    sch.bind(sch.fuse(*lead, i_out, j_out), "blockIdx.x")
+    sch.annotate(store, NOTE, _note(what, why))
+
+
+def sum_info(what: Contraction, why: str) -> ElementwiseInfo:
+    """What recognition will find of that kernel, but for its vectors."""
+    rows, columns = _piece(what)
+    m, n = what.m[1], what.n[1]
+    lead = math.prod(extent or 1 for _, extent in what.results[:-2])
+    tensors = 1 + sum(step in ("bias", "residual") for step in what.epilogue)
+    types = what.types
+    each = _parts(what) * element_bytes(types.accumulator) + tensors * element_bytes(types.out)
+    return ElementwiseInfo(
+        op=STORE,
+        ctas=None if m is None else lead * -(-m // rows) * -(-(n or 1) // columns),
+        elements=rows * columns,
+        vector=1,
+        global_bytes=rows * columns * each,
+        note=_note(what, why),
+    )
+
+
+def _note(what: Contraction, why: str) -> str:
+    return f"adds {_parts(what)} parts of each sum, in their order" + (f"; {why}" if why else "")
+
+
+def _parts(what: Contraction) -> int:
+    return dict(what.lead)[PART] or 1
+
+
+def _piece(what: Contraction) -> tuple[int, int]:
+    """Rows and columns: what divides a row into whole vectors, or as many as there are."""
+    m, n = what.m[1] or PIECE, what.n[1] or PIECE
+    whole = [size for size in range(VECTOR, min(n, PIECE) + 1, VECTOR) if n % size == 0]
+    columns = max(whole, default=min(n, PIECE))
+    return min(m, max(1, PIECE // columns)), columns

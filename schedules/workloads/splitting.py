@@ -1,0 +1,131 @@
+"""A contraction whose reduction is shared out: each part sums into a tensor of its own (split-K).
+
+    P[part, lead, m, n] = sum over the part's tiles of A * B         # as many CTAs more as parts
+    C[lead, m, n] = epilogue(P[0, lead, m, n] + P[1, lead, m, n] + ...)
+
+A part is one more independent matmul, so whatever schedules, pipelines or checks a contraction does
+so with parts. Their sum is written out term by term: its order is fixed, and with it every bit of
+the result, whichever part is done first; and no load of it waits for another.
+
+All tiles of the reduction are counted through, positions of a kernel and pieces of K alike, and
+each part gets as many neighbours. What the last part has beyond the last tile is zero.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tvm import tirx
+
+from ...errors import WorkloadError
+from ...passes.ir import i32
+from .contraction import Contraction, Coordinates, Element, Operand
+
+PART: Final = "part"
+"""The axis that counts parts."""
+
+STEP: Final = "step"
+"""The axis of the tiles that one part sums."""
+
+MAX_SPLITS: Final = 64
+"""Terms of one sum. Each is a load of its own: more of them would not all be in flight."""
+
+
+def reduction_tiles(what: Contraction, size: int) -> int:
+    """Tiles of ``size`` that the reduction of ``what`` takes."""
+    return _Tiles.of(what, 1, size).count
+
+
+def split(what: Contraction, splits: int, tile_k: int) -> Contraction:
+    """``what`` as ``splits`` matmuls over steps of ``tile_k``; itself with one.
+
+    WorkloadError where a part would have nothing to sum.
+    """
+    if splits == 1:
+        return what
+    tiles = _Tiles.of(what, splits, tile_k)
+    if splits > min(tiles.count, MAX_SPLITS):
+        why = f"it has {tiles.count} tiles of {tile_k}"
+        if tiles.count > MAX_SPLITS:
+            why = f"a sum has at most {MAX_SPLITS} terms"
+        raise WorkloadError(f"cannot split the reduction of '{what.name}' in {splits}: {why}")
+    return replace(
+        what,
+        lead=((PART, splits), *what.lead),
+        steps=((STEP, tiles.each),),
+        k=(what.k[0], tile_k),
+        a=_part_of(what.a, tiles),
+        b=_part_of(what.b, tiles),
+        whole=what,
+    )
+
+
+@dataclass(frozen=True)
+class _Tiles:
+    """The tiles of a reduction: how many there are, and how many each part gets."""
+
+    what: Contraction
+    size: int
+    pieces: int
+    count: int
+    each: int
+    splits: int
+
+    @staticmethod
+    def of(what: Contraction, splits: int, size: int) -> _Tiles:
+        pieces = -(-(what.k[1] or 1) // size)
+        count = pieces * math.prod(extent or 1 for _, extent in what.steps)
+        return _Tiles(what, size, pieces, count, -(-count // splits), splits)
+
+    @property
+    def is_uneven(self) -> bool:
+        """Whether the last parts have tiles beyond the last one."""
+        return self.each * self.splits > self.count
+
+    @property
+    def is_ragged(self) -> bool:
+        """Whether the last piece of K reaches beyond it."""
+        return self.pieces * self.size != self.what.k[1]
+
+    def coordinates(self, at: Coordinates) -> tuple[Coordinates, list[Any]]:
+        """Steps and k of the whole at a place of a part; what holds where there is such a place."""
+        name, extent = self.what.k
+        tile = at[PART] * self.each + at[STEP]
+        found, piece = _digits(tile, [*self.what.steps, (name, self.pieces)])
+        k = piece * self.size + at[name]
+        conditions = [k < i32(extent or 1)] if self.is_ragged else []
+        # Without steps, tiles beyond the last one are pieces beyond K.
+        if self.is_uneven and (self.what.steps or not self.is_ragged):
+            conditions.append(tile < i32(self.count))
+        return {**at, **found, name: k}, conditions
+
+
+def _digits(number: Any, axes: list[tuple[str, int | None]]) -> tuple[dict[str, Any], Any]:
+    """The digits of ``number`` by axis, the outermost unbounded, and the last one by itself."""
+    values: list[Any] = []
+    for _, extent in reversed(axes[1:]):
+        values.append(tirx.floormod(number, i32(extent or 1)))
+        number = tirx.floordiv(number, i32(extent or 1))
+    values = [number, *reversed(values)]
+    named = {name: value for (name, _), value in zip(axes[:-1], values)}
+    return named, values[-1]
+
+
+def _part_of(side: Operand, tiles: _Tiles) -> Operand:
+    """``side`` as the matmul of one part reads it: gathered, a tile at a time."""
+
+    def element(at: Coordinates) -> Element:
+        whole, conditions = tiles.coordinates(at)
+        indices, when = side.element(whole)
+        return indices, [*when, *conditions]
+
+    return replace(
+        side,
+        element=element,
+        tile=side.tile or f"{side.param}_part",
+        # Whole tiles that are left out at the end are no matter of the matrix's own bounds.
+        sliced=side.is_box and (tiles.is_ragged or not tiles.is_uneven),
+        masked=side.masked or tiles.is_ragged or tiles.is_uneven,
+    )

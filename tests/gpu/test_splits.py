@@ -1,0 +1,51 @@
+"""Reductions in parts on a GPU: right, the same bits in every run, and held filters."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeliner
+from pipeliner.accuracy import poisoned, worst_error
+from pipeliner.schedules import (
+    ConvTile,
+    ConvWeightGrad,
+    Gemm,
+    GemmTile,
+    conv2d,
+    schedule_conv,
+    schedule_gemm,
+)
+
+pytestmark = pytest.mark.gpu
+
+CONV = conv2d(2, 14, 14, 64, 64, 3, 3, pad=1, epilogue=("bias", "residual", "relu"))
+
+
+@pytest.mark.parametrize(
+    ("spec", "tile"),
+    [
+        (Gemm(256, 256, 4096), GemmTile(128, 128, 64, splits=16)),
+        (Gemm(200, 136, 1000, layout="NN"), GemmTile(64, 64, 32, splits=7)),
+        (Gemm(128, 128, 1024, dtype="fp32"), GemmTile(64, 64, 8, splits=5)),
+        (Gemm(128, 128, 1024, dtype="int8"), GemmTile(64, 64, 64, splits=4)),
+        (CONV, ConvTile(64, 64, 32, splits=4)),
+        (CONV, ConvTile(64, 64, 32, held=True)),
+        (CONV, ConvTile(64, 64, 32, held=True, ctas=3)),
+        (ConvWeightGrad(conv2d(4, 14, 14, 64, 64, 3, 3, pad=1)), ConvTile(64, 64, 32, splits=8)),
+        (conv2d(4, 12, 12, 64, 64, 1, 1, layout="NCHW"), ConvTile(64, 64, 32, by_image=True)),
+    ],
+    ids=str,
+)
+def test_kernels_are_right_and_deterministic(spec: Any, tile: Any) -> None:
+    schedule = schedule_gemm if isinstance(spec, Gemm) else schedule_conv
+    kernel = pipeliner.build(pipeliner.pipeline(schedule(spec, tile)))
+    inputs = spec.inputs(1)
+    runs = [poisoned(spec.shapes()[-1], spec.out) for _ in range(3)]
+    for out in runs:
+        kernel(*inputs, out)
+    assert worst_error(spec, runs[0], spec.reference(*inputs), spec.magnitude(*inputs)) <= 1
+    for again in runs[1:]:
+        np.testing.assert_array_equal(runs[0].view(np.uint8), again.view(np.uint8))
