@@ -9,20 +9,26 @@ rank ``r`` is cut along its rows: each rank copies its part into the slots of al
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.tirx import ForKind
 
 from ..errors import LoweringError
+from .indexing import affine
 from .ir import Expr, Stmt, Var, const_int, substitute, thread_loop, walk
 from .kernels import thread_tag
+from .patterns import Copy
 
 TAG: Final = "clusterCtaIdx.x"
+Sizes: TypeAlias = "tuple[int, ...]"
+
 _MANY: Final = 1 << 30
+_SWIZZLE_ROWS: Final = 8
 
 
 @dataclass(frozen=True)
@@ -57,9 +63,49 @@ class Cluster:
         analyzer.bind(cluster, Range(0, self.clusters))
         for var, extent in self.ranges.items():
             analyzer.bind(var, extent)
-        first, other = (substitute(value, {self.grid: cluster * self.size + r}) for r in (0, rank))
+        whole: list[tuple[Expr, Var]] = []
+        numbered = self._numbered(value, whole)
+        for _, number in whole:
+            analyzer.bind(number, Range(0, _MANY))
+        first, other = (
+            substitute(
+                numbered,
+                {
+                    self.grid: cluster * self.size + r,
+                    **{number: number * self.size + r for _, number in whole},
+                },
+            )
+            for r in (0, rank)
+        )
         same = tirx.EQ(first, other)
         return bool(analyzer.can_prove(same, sym.ProofStrength.SYMBOLIC_BOUND))
+
+    def _numbered(self, value: Expr, whole: list[tuple[Expr, Var]]) -> Expr:
+        """``value`` with one variable for a sum such as ``i * 132 + blockIdx.x``, in ``whole``.
+
+        Apart from the rank it is a multiple of ``size``; the prover divides such a number, and
+        takes its remainders, but not those of the sum.
+        """
+        loops = list(self.ranges)
+
+        def visit(node: Any) -> Any:
+            known = affine(node, [self.grid, *loops])
+            if (
+                known is None
+                or known.coefficients.get(self.grid) != 1
+                or const_int(known.base) != 0
+            ):
+                return node
+            others = [c for var, c in known.coefficients.items() if not var.same_as(self.grid)]
+            if any(c < 0 or c % self.size for c in others):
+                return node
+            for seen, number in whole:
+                if tvm_ffi.structural_equal(seen, node):
+                    return number
+            whole.append((node, Var("number", "int32")))
+            return whole[-1][1]
+
+        return tvm_ffi.structural_map(value, [(tirx.Add, visit)], order="pre")
 
 
 def find_cluster(body: Stmt, size: int) -> Cluster | None:
@@ -93,11 +139,42 @@ def in_clusters(body: Stmt, cluster: Cluster) -> Stmt:
     return thread_loop(cluster.rank, cluster.size, TAG, body)
 
 
+def shared_by(body: Stmt, sizes: Sequence[int], copies: Mapping[str, Copy]) -> dict[str, Sizes]:
+    """For each of ``copies`` the cluster ``sizes`` whose CTAs can copy parts of it for each other.
+
+    None where the CTAs of such a cluster need not make the same steps.
+    """
+    found: dict[str, Sizes] = dict.fromkeys(copies, ())
+    for size in (size for size in sizes if size > 1):
+        try:
+            cluster = find_cluster(body, size)
+            assert cluster is not None
+            shared = [name for name, copy in copies.items() if can_share(copy, cluster)]
+            if shared:
+                check_loops(body, cluster)
+        except LoweringError:
+            continue
+        found.update((name, (*found[name], size)) for name in shared)
+    return found
+
+
+def can_share(copy: Copy, cluster: Cluster) -> bool:
+    """Whether each CTA of a cluster can copy a part of the tile for all of them.
+
+    Parts are whole swizzle patterns of 8 rows of the first dimension.
+    """
+    rows = copy.shape[0]
+    if len(copy.shape) < 2 or rows % (_SWIZZLE_ROWS * cluster.size):
+        return False
+    return all(cluster.shares(index) for index in copy.src_indices)
+
+
 def check_loops(body: Stmt, cluster: Cluster) -> None:
     """The CTAs of a cluster must make the same steps, or they wait for each other forever."""
 
     def visit(loop: Any) -> None:
-        if loop.kind == ForKind.SERIAL and not cluster.agrees(loop.extent):
+        same = loop.kind != ForKind.SERIAL or const_int(loop.extent) is not None
+        if not same and not cluster.agrees(loop.extent):
             raise LoweringError(
                 f"cannot make clusters of {cluster.size} CTAs: loop '{loop.loop_var.name}' has "
                 f"{loop.extent} iterations, not the same for all of them"

@@ -35,6 +35,7 @@ from .role_loops import (
     shared_outside,
     wgmma_wait,
 )
+from .staged_stores import all_written
 
 
 def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
@@ -42,13 +43,16 @@ def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
 
     LoweringError names shared memory that is used otherwise than through the channels.
     """
-    outside = shared_outside(body, set(kernel.loops))
+    staged = {str(buf.name) for buf in kernel.stages}
+    outside = [name for name in shared_outside(body, set(kernel.loops)) if name not in staged]
     if outside:
         raise LoweringError(
             f"cannot slice the kernel by role: '{outside[0]}' is shared memory outside the "
             "rings that channels order"
         )
-    inner = _Consumer(kernel).rest(body, False)
+    stores = [store for store in kernel.plan.stores if store.mechanism == "tma"]
+    last = [all_written(store, kernel.thread) for store in stores[:1]]
+    inner = seq(_Consumer(kernel).rest(body, False), *last)
     places = kernel.places(CONSUMER)
     held = [buf for at in places for buf in at.buffers]
     starts = [at.start() for at in places]

@@ -49,6 +49,7 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer]) -> CopyInfo:
         no_tma=box_obstacle(copy),
         note=str(copy.nest.annotations.get(NOTE, "")),
         no_cp_async=_unread(copy.dst, read),
+        src_bytes=buffer_bytes(copy.src) or 0,
     )
 
 

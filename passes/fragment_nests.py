@@ -47,7 +47,7 @@ from .spread import VECTOR_BYTES, is_contiguous, unproven_all
 
 def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
     """``nest``, which reads or writes ``fragment``'s tile, for the elements of one thread."""
-    access = _access(nest, fragment)
+    access = touched(nest, fragment)
     free = [v for v in nest.vars if not any(uses(index, [v]) for index in access)]
     position, body = _mapped(nest, fragment, access, analyzer)
     for var in reversed(free):
@@ -77,7 +77,7 @@ def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
     return position
 
 
-def _access(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
+def touched(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
     """The one place of the tile that each iteration of ``nest`` touches."""
     places = [load.indices for load in nest.loads() if load.source.same_as(fragment.tile)]
     if nest.store.buffer.same_as(fragment.tile):
@@ -155,7 +155,7 @@ def _exchange(
     pairs, row = (buffer([quads.RUN], kind, name, "local") for name in ("pairs", "row"))
     *outer, four = position
     filled = [
-        _fill(nest, fragment, access, [*outer, four * quads.LANES + t], pairs, t, analyzer)
+        fill_pair(nest, fragment, access, [*outer, four * quads.LANES + t], pairs, t, analyzer)
         for t in range(quads.LANES)
     ]
     indices = substitute(list(nest.store.indices), vector.values)
@@ -164,7 +164,7 @@ def _exchange(
     return block("exchange", seq(*filled, exchanged, _stored(store, vector)), [pairs, row])
 
 
-def _fill(
+def fill_pair(
     nest: Nest,
     fragment: Fragment,
     access: Sequence[Expr],

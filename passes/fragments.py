@@ -42,6 +42,7 @@ class Fragment:
     a run. ``register``: its place in ``registers``. ``packed``: two 16-bit elements share one
     uint32, as mma.sync wants half accumulators. ``view``: the element type when the registers'
     differs (int32 held as uint32). ``quad``: the wider runs that lanes have once they exchange.
+    ``corner``: first row and column of a warpgroup's part of the tile, where warpgroups hold it.
     """
 
     tile: Buffer
@@ -52,6 +53,7 @@ class Fragment:
     register: Callable[[Position, Expr], Expr]
     packed: bool = False
     quad: Quad | None = None
+    corner: tuple[Expr, Expr] | None = None
 
     @property
     def dtype(self) -> str:

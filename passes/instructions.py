@@ -12,7 +12,7 @@ Does not handle: blocks that combine several elements of a register tile (row su
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm_ffi
@@ -21,9 +21,9 @@ from tvm.ir import Range
 
 from ..cost.copies import PADDED
 from ..errors import LoweringError
-from ..plan import CopyPlan, KernelPlan
+from ..plan import CopyPlan, KernelPlan, StorePlan
 from .channels import full_barrier
-from .clusters import Cluster, check_loops, find_cluster, in_clusters
+from .clusters import Cluster, can_share, check_loops, find_cluster, in_clusters
 from .copies import copy_width
 from .fragment_nests import rewrite
 from .fragments import Fragment
@@ -52,7 +52,9 @@ from .op_form import op_loops
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .simt import map_simt
 from .spread import Threads, spread
-from .tma import TensorMap, can_share, load_boxes, tensor_map
+from .staged_stores import Staged
+from .tile_stores import box_of
+from .tma import TensorMap, copy_map, load_boxes
 from .wgmma import map_wgmma
 
 
@@ -69,6 +71,9 @@ class _Scope:
     maps: list[TensorMap] = field(default_factory=list)
     barriers: dict[str, Buffer] = field(default_factory=dict)
     matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
+    accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
+    stages: list[Buffer] = field(default_factory=list)
+    repeats: bool = False
 
 
 def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
@@ -104,11 +109,11 @@ def _has_ops(stmt: Stmt) -> bool:
 def _map_kernel(kernel: Stmt, scope: _Scope) -> Stmt:
     """The kernel that holds the loops, with the thread loop inside its grid."""
     scope.cluster = find_cluster(kernel, scope.plan.cluster)
-    barriers = list(scope.barriers.values())
 
     def bind(stmt: Stmt) -> Stmt:
         inner = _map(stmt, scope)
-        inner = block("", inner, barriers) if barriers else inner
+        shared = [*scope.barriers.values(), *scope.stages]
+        inner = block("", inner, shared) if shared else inner
         return thread_loop(scope.threads.var, scope.plan.threads, "threadIdx.x", inner)
 
     mapped = inside_grid(kernel, bind)
@@ -154,6 +159,7 @@ def _map_matmuls(kernel: Any, scope: _Scope) -> None:
             mapped = map_wgmma(matmul, op, scope.threads, waits=not scope.plan.roles)
         else:
             mapped = map_mma(matmul, op, scope.threads, plain)
+        scope.accumulators[matmul.acc] = matmul
         scope.fragments[matmul.acc] = mapped.fragment
         scope.layouts.update(mapped.layouts)
         scope.matmuls[op.op] = (mapped.ops, mapped.buffers)
@@ -170,7 +176,7 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
     if nest is not None:
         return _map_nest(nest, None, scope)
     if isinstance(stmt, tirx.For):
-        return _with_body(stmt, _map(stmt.body, scope))
+        return _with_body(stmt, _map(stmt.body, replace(scope, repeats=True)))
     if isinstance(stmt, tirx.IfThenElse):
         other = None if stmt.else_case is None else _map(stmt.else_case, scope)
         return tirx.IfThenElse(stmt.condition, _map(stmt.then_case, scope), other)
@@ -220,11 +226,11 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
         raise LoweringError(f"cannot copy '{plan.op}' by tma: {why}")
     assert isinstance(panels, Panels)
     cluster = scope.cluster
-    if cluster is not None and not can_share(copy, panels, cluster):
+    if cluster is not None and not can_share(copy, cluster):
         cluster = None
     if cluster is not None:
         scope.shared.append(plan.op)
-    tensor = tensor_map(copy, panels, 1 if cluster is None else cluster.size)
+    tensor = copy_map(copy, panels, 1 if cluster is None else cluster.size)
     scope.maps.append(tensor)
     barrier = scope.barriers[channel.full]
     return load_boxes(copy, panels, tensor, barrier, scope.threads.analyzer, cluster)
@@ -269,6 +275,9 @@ def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
             f"cannot map block '{nest.name}': nothing says which thread holds an element of "
             f"'{unknown[0].name}' (only the accumulator of a matmul tile is mapped)"
         )
+    store = next((s for s in scope.plan.stores if s.op == nest.name), None)
+    if held and store is not None and store.mechanism == "tma":
+        return _staged(nest, store, held[0], scope)
     if held:
         mapped = rewrite(nest, held[0], scope.threads.analyzer)
     else:
@@ -276,6 +285,17 @@ def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
         width = None if copy is None else copy_width(copy, plan)
         mapped = spread(nest, scope.threads, width)
     return _place(mapped, scope)
+
+
+def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: _Scope) -> Stmt:
+    """A nest that stores an accumulator by way of shared memory."""
+    box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
+    if isinstance(box, str):
+        raise LoweringError(f"cannot store '{plan.op}' by tma: {box}")
+    staged = Staged.of(nest, box, fragment, plan, scope.threads)
+    scope.stages.append(staged.stage)
+    scope.maps.append(staged.tensor)
+    return staged.stmt(repeats=scope.repeats)
 
 
 def _place(stmt: Stmt, scope: _Scope) -> Stmt:

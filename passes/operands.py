@@ -31,6 +31,9 @@ _WGMMA_ORDER: Final = ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group")
 _BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
 """Copies by tensor map. The map hides the source; a barrier counts the bytes."""
 
+_BULK_STORES: Final = "cp_async_bulk_tensor_s2g"
+"""The same the other way: the map, its first operand, hides the target."""
+
 _KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
 """Flags of a call that say no more than which of its operands are predicates."""
 
@@ -44,6 +47,7 @@ _ADDRESS_ROLES: Final[dict[str, tuple[str, ...]]] = {
 }
 _MOVES: Final = ("cp", "ld", "st", "ldmatrix", "stmatrix", "mov")
 _PTX: Final = "tirx.ptx."
+_TO_SHARED: Final = "tirx.cuda.cvta_generic_to_shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +87,9 @@ def _of_ptx(entry: Any, call: Any) -> Instruction:
     is_move = entry.family in _MOVES
     if entry.name.startswith(_BULK_LOADS):
         return Instruction({0: WRITE}, only_roles=True, is_async=True, is_move=is_move)
+    if entry.name.startswith(_BULK_STORES):
+        (source,) = [at for at, arg in enumerate(call.args) if at and _is_pointer(arg)]
+        return Instruction({source: READ}, only_roles=True, is_async=True, is_move=is_move)
     is_copy = entry.name.startswith(("cp_async_ca", "cp_async_cg"))
     roles = _roles(entry, call, (WRITE, READ) if is_copy else _ADDRESS_ROLES.get(entry.family, ()))
     return Instruction(
@@ -108,6 +115,12 @@ def _roles(entry: Any, call: Any, directions: tuple[str, ...]) -> dict[int, str]
         elif slot.rw != READ:
             roles.update(dict.fromkeys(range(first, first + lanes), slot.rw))
     return roles
+
+
+def _is_pointer(arg: Any) -> bool:
+    while called(arg) == _TO_SHARED:
+        arg = arg.args[0]
+    return called(arg) == "tirx.address_of"
 
 
 def called(expr: Any) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import tvm_ffi
@@ -147,6 +147,10 @@ class Matmul:
     m: tuple[Var, ...]
     n: tuple[Var, ...]
     k: tuple[Var, ...]
+
+    def transposed(self) -> Matmul:
+        """The same tile as ``acc^T[n, m] += b^T[n, k] * a^T[k, m]``."""
+        return replace(self, a=self.b, b=self.a, m=self.n, n=self.m)
 
     def extent(self, variables: Sequence[Var]) -> int:
         """The product of their extents."""

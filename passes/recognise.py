@@ -12,14 +12,15 @@ blocks) are no loops but work for threads that mapping will make.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from tvm import tirx
 
 from ..kernel import CopyInfo, ElementwiseInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .candidates import Context, why_not
+from .clusters import shared_by
 from .copies import loop_ranges
 from .costs import WARP
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
@@ -47,6 +48,7 @@ from .normalise import distribute_condition, hoist_initialisation, inline_bindin
 from .op_form import op_loops
 from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest
 from .tile_loops import trim_tile_loops
+from .tile_stores import store_infos
 from .uniform import Uniformity
 
 DEPTH: Final = "pipeliner.depth"
@@ -85,12 +87,31 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
         registers_hint=found.registers(),
         accumulators=found.outer_buffers(),
         elementwise=_elementwise(body) if found.ops and not threads else (),
+        stores=store_infos(body, found.ops, found.ranges),
     )
     only = next(iter(threads)) if len(threads) == 1 and axes == ["threadIdx.x"] else None
     new = func
     if not body.same_as(func.body):
         new = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
     return new, Kernel(info, dict(found.ops), only)
+
+
+def with_sharing(func: Any, kernel: Kernel, clusters: Sequence[int]) -> Kernel:
+    """``kernel`` of ``func``, told which copies the CTAs of ``clusters`` could share."""
+    copies = {name: op for name, op in kernel.ops.items() if isinstance(op, Copy)}
+    if not clusters or len(copies) == len(kernel.ops):
+        return kernel
+    shared = shared_by(func.body, clusters, copies)
+
+    def told(loop: LoopInfo) -> LoopInfo:
+        ops = (
+            replace(op, shared=shared.get(op.op, ())) if isinstance(op, CopyInfo) else op
+            for op in loop.ops
+        )
+        return replace(loop, ops=tuple(ops))
+
+    info = replace(kernel.info, loops=tuple(map(told, kernel.info.loops)))
+    return replace(kernel, info=info)
 
 
 @dataclass

@@ -66,7 +66,7 @@ class SlicedKernel:
     """A kernel whose threads, numbered ``thread``, are sliced into the roles of ``plan``.
 
     ``loops``: by their nodes. ``remote``: in a cluster, where consumers put the address of another
-    CTA's barrier.
+    CTA's barrier. ``stages``: shared memory by way of which results leave.
     """
 
     plan: KernelPlan
@@ -74,6 +74,7 @@ class SlicedKernel:
     loops: Mapping[Any, RoleLoop]
     descriptors: Descriptors
     remote: Buffer | None
+    stages: Sequence[Buffer] = ()
 
     def places(self, role: str) -> list[Position]:
         """Where ``role`` is in every channel."""

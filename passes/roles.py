@@ -17,7 +17,7 @@ loops and conditions. Everything else is the consumer's. Loops of roles stay loo
 unroll the producer's by its trip count.
 
 Does not handle: statements in such a loop that use a ring otherwise than by wgmma, shared memory
-outside of the rings, conditions that depend on what is computed.
+outside of the rings and of what is on its way out, conditions that depend on what is computed.
 """
 
 from __future__ import annotations
@@ -114,17 +114,18 @@ class _Slicer:
     def _sliced(self, body: Stmt, thread: Var) -> Stmt:
         fulls = self._placeholders(body)
         inner = body.block.body if fulls else body
+        stages = self._stages(body, fulls) if fulls else []
         loops = self._find_loops(inner, fulls)
         # In a cluster consumers release slots of other CTAs.
         remote = buffer([1], "uint32", "remote", "local") if self.plan.cluster > 1 else None
-        kernel = SlicedKernel(self.plan, thread, loops, Descriptors(thread), remote)
+        kernel = SlicedKernel(self.plan, thread, loops, Descriptors(thread), remote, stages)
         consuming, producing = self.plan.role(CONSUMER), self.plan.role(PRODUCER)
         consumed = self._branch(consuming, consumer(kernel, inner))
         produced = self._branch(producing, producer(kernel, producing, inner))
         rings = [ring for loop in loops.values() for ring in loop.rings.values()]
         channels = [barriers for loop in loops.values() for barriers in loop.barriers]
         branches = tirx.IfThenElse(thread < consuming.threads, consumed, produced)
-        allocs = [ring.slots for ring in rings]
+        allocs = [*[ring.slots for ring in rings], *stages]
         allocs += [buf for barriers in channels for buf in (barriers.full, barriers.empty)]
         names = ",".join(str(buf.name) for buf in allocs)
         roles = tirx.AttrStmt(StringImm(names), ROLES_ATTR, StringImm(names), branches)
@@ -165,6 +166,11 @@ class _Slicer:
             return {}
         found = {str(buf.name): buf for buf in body.block.alloc_buffers}
         return {name: buf for name, buf in found.items() if name in names}
+
+    def _stages(self, body: Any, fulls: dict[str, Buffer]) -> list[Buffer]:
+        """Shared memory by way of which results leave."""
+        known = list(fulls.values())
+        return [buf for buf in body.block.alloc_buffers if buf not in known]
 
     def _find_loops(self, body: Stmt, fulls: dict[str, Buffer]) -> dict[Any, RoleLoop]:
         planned = {frozenset(op_names(loop)): loop for loop in self.plan.loops if loop.pipelined}

@@ -13,6 +13,7 @@ Sources: CUDA driver API, cuTensorMapEncodeTiled; PTX ISA, cp.async.bulk.tensor.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -32,7 +33,6 @@ MULTICAST: Final = ".multicast::cluster"
 ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 
 _SWIZZLES: Final = {32: 1, 64: 2, 128: 3}
-_SWIZZLE_ROWS: Final = 8
 _NOT_INTERLEAVED: Final = 0
 _L2_PROMOTION: Final = 2
 """CU_TENSOR_MAP_L2_PROMOTION_L2_128B: a miss fetches the whole line that a box's row lies in."""
@@ -83,33 +83,38 @@ class TensorMap:
     encode: tuple[Stmt, ...]
 
 
-def tensor_map(copy: Copy, panels: Panels, parts: int = 1) -> TensorMap:
+def copy_map(copy: Copy, panels: Panels, parts: int = 1) -> TensorMap:
     """The map of the boxes that ``copy`` moves into ``panels``, cut into ``parts`` along rows."""
-    size = dtype_bytes(copy.src.dtype)
-    shape = list(copy.src.shape)
+    box = [1 if dim is None else copy.shape[dim] for dim in copy.src_dims]
+    box[-1] = panels.columns
+    box[copy.src_dims.index(0)] //= parts
+    return tensor_map(copy.src, box, panels.span)
+
+
+def tensor_map(tensor: Buffer, box: Sequence[int], span: int) -> TensorMap:
+    """The map of boxes of ``tensor``, zero outside; ``span``: bytes that their swizzle covers."""
+    size = dtype_bytes(tensor.dtype)
+    shape = list(tensor.shape)
     rank = len(shape)
     strides: list[Expr] = []
     pitch: Expr = size
     for extent in reversed(shape[1:]):
         pitch = pitch * (const_int(extent) or extent)
         strides.append(_number(pitch))
-    box = [1 if dim is None else copy.shape[dim] for dim in copy.src_dims]
-    box[-1] = panels.columns
-    box[copy.src_dims.index(0)] //= parts
     storage = T.tvm_stack_alloca("tensormap", 1)
-    var = Var(f"{copy.src.name}_map", storage.ty)
+    var = Var(f"{tensor.name}_map", storage.ty)
     call = T.call_packed(
         ENCODE,
         var,
-        str(copy.src.dtype),
+        str(tensor.dtype),
         rank,
-        copy.src.data,
+        tensor.data,
         *[_number(const_int(extent) or extent) for extent in reversed(shape)],
         *strides,
         *reversed(box),
         *[1] * rank,
         _NOT_INTERLEAVED,
-        _SWIZZLES[panels.span],
+        _SWIZZLES[span],
         _L2_PROMOTION,
         _FILL_ZERO,
     )
@@ -121,16 +126,6 @@ def _number(value: Any) -> Any:
     if isinstance(value, int):
         return value if value < _INT32_LIMIT else tirx.const(value, "int64")
     return tirx.Cast("int64", value)
-
-
-def can_share(copy: Copy, panels: Panels, cluster: Cluster) -> bool:
-    """Whether each CTA of a cluster can copy a part of the tile for all of them.
-
-    Parts are whole swizzle patterns of 8 rows of the first dimension.
-    """
-    same = all(cluster.shares(index) for index in copy.src_indices)
-    rows = copy.shape[0]
-    return same and len(copy.shape) > 1 and rows % (_SWIZZLE_ROWS * cluster.size) == 0
 
 
 def load_boxes(

@@ -18,13 +18,14 @@ descriptor). With ``span`` bytes in a row of a panel, and panels side by side:
 - M or N contiguous (16-bit types): 8 steps of K further is ``8 * span`` bytes, the next ``span``
   bytes along M or N are a panel further.
 
-Does not handle: operands in registers, tf32.
+Does not handle: operands in registers.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from tvm import tirx
@@ -58,10 +59,17 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
 
     ``waits``: the op ends when its arithmetic does.
     """
+    if plan.swapped:
+        matmul, plan = matmul.transposed(), _transposed(plan)
     tile = _Warpgroup(matmul, plan, threads)
     done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0)) if waits else None
     op = op_stmt(plan.op, seq(tile.multiply(), done))
     return Mapped(tile.fragment(), tile.panels, (op,), ())
+
+
+def _transposed(plan: MatmulPlan) -> MatmulPlan:
+    """``plan`` of a swapped tile as the instruction sees it."""
+    return replace(plan, m=plan.n, n=plan.m, warps=plan.warps[::-1], warp_tile=plan.warp_tile[::-1])
 
 
 class _Warpgroup:
@@ -185,7 +193,15 @@ class _Warpgroup:
             quad = Quad(q, (self.blocks, 2, tiles // quads.LANES), exchanged)
         loops = (self.blocks, 2, tiles)
         return Fragment(
-            self.matmul.acc, self.acc, loops, 2, coordinates, register, self.packed, quad
+            tile=self.matmul.acc,
+            registers=self.acc,
+            loops=loops,
+            run=2,
+            coordinates=coordinates,
+            register=register,
+            packed=self.packed,
+            quad=quad,
+            corner=(self.row0, self.col0),
         )
 
     def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:

@@ -20,6 +20,10 @@ ROUNDOFF: Final = {
 TF32_TRUNCATION: Final = 2.0**-10
 """The tensor core reads 10 mantissa bits of a tf32 operand and ignores the rest."""
 
+FP8_ALIGNMENT: Final = 2.0**-13
+"""Hopper's tensor cores keep about 14 bits of a product of fp8 as they add it to others
+(DeepSeek-V3 Technical Report, arXiv 2412.19437, section 3.3.2)."""
+
 SUM_FACTOR: Final = 16
 """Allowed error of a sum, in roundoffs of ``sum(|a| |b|)``.
 
@@ -47,7 +51,8 @@ def worst_error(spec: Spec, got: Any, exact: Any, magnitude: Any) -> float:
 def allowed(spec: Spec) -> tuple[float, float]:
     """Allowed error of an element, relative to its value and to ``sum(|a| |b|)``."""
     operands = 2 * TF32_TRUNCATION if spec.dtype == "tfloat32" else 0.0
-    return 2 * ROUNDOFF[spec.out], SUM_FACTOR * ROUNDOFF[spec.accumulator] + operands
+    aligned = FP8_ALIGNMENT if spec.dtype.startswith("float8") else 0.0
+    return 2 * ROUNDOFF[spec.out], SUM_FACTOR * ROUNDOFF[spec.accumulator] + operands + aligned
 
 
 def relative_error(got: Any, want: Any) -> float:

@@ -10,7 +10,7 @@ from .cost.choose import uses_wgmma
 from .errors import PlanError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
-from .plan import Epilogue, KernelPlan, Mechanism
+from .plan import Epilogue, KernelPlan, Mechanism, StoreMechanism
 from .request import Cluster, Depth, Instruction, Request, Roles, Tile
 from .targets import accelerated, cuda_target
 
@@ -27,6 +27,7 @@ def pipeline(
     thread_tile: Tile | None = None,
     roles: Roles = "auto",
     cluster: Cluster = "auto",
+    store: Literal["auto"] | StoreMechanism = "auto",
     plan: KernelPlan | None = None,
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
@@ -44,7 +45,8 @@ def pipeline(
     mechanism
         How tiles move to shared memory: ``tma``, ``cp_async``, ``register`` or ``direct``.
     instruction
-        What unbound matmul tiles become: ``simt``, ``mma`` or ``wgmma`` (sm_90a, which an H100 is).
+        What unbound matmul tiles become: ``simt``, ``mma`` or ``wgmma`` (sm_90a, which an H100 is;
+        there it is taken by itself where it is predicted to be no slower).
     epilogue
         ``rolled`` keeps one copy of the compute and guards the loads, ``clamped`` repeats the
         last tile instead of a guard, ``peeled`` copies the compute.
@@ -54,6 +56,9 @@ def pipeline(
         Warpgroups that compute by wgmma beside a warp that copies; 0: every warp does the same.
     cluster
         Neighbouring CTAs of which each copies a part of what all need, by TMA.
+    store
+        How the tile of an accumulator reaches global memory: ``direct``, from registers, or
+        ``tma``, as boxes by way of shared memory.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
 
@@ -72,6 +77,7 @@ def pipeline(
         thread_tile=thread_tile,
         roles=roles,
         cluster=cluster,
+        store=store,
         plan=plan,
     )
     return pipeline_with(func, target, request)
@@ -85,14 +91,16 @@ def pipeline_with(func: Any, target: Any, request: Request) -> Any:
             name = function.attrs["global_symbol"]
             raise PlanError(f"cannot pipeline '{name}' again: it carries a plan; give the original")
         return function
-    chosen = cuda_target(function.attrs.get("target") if target is None else target)
-    if _needs_wgmma(request):
-        chosen = accelerated(chosen)
-    if "target" in function.attrs and not chosen.same_as(function.attrs["target"]):
-        function = function.with_attr("target", chosen)
+    given = cuda_target(function.attrs.get("target") if target is None else target)
+    chosen = accelerated(given) if _may_use_wgmma(request) else given
+    bound = "target" in function.attrs
     options = {field.name: getattr(request, field.name) for field in fields(request)}
     with chosen:
-        return only_function(SoftwarePipeline(**options)(as_module(function)))
+        function = function.with_attr("target", chosen) if bound else function
+        done = only_function(SoftwarePipeline(**options)(as_module(function)))
+    if bound and not uses_wgmma(plan_of(done).matmuls):
+        return done.with_attr("target", given)
+    return done
 
 
 def build(func: Any, target: Any = None, **options: Any) -> Kernel:
@@ -118,9 +126,10 @@ def build_with(func: Any, target: Any, request: Request) -> Kernel:
     return Kernel(as_module(function), _compiled_for(function, target), original=original)
 
 
-def _needs_wgmma(request: Request) -> bool:
-    planned = request.plan is not None and uses_wgmma(request.plan.matmuls)
-    return planned or request.instruction == "wgmma"
+def _may_use_wgmma(request: Request) -> bool:
+    if request.plan is not None:
+        return uses_wgmma(request.plan.matmuls)
+    return request.instruction in ("auto", "wgmma")
 
 
 def _compiled_for(function: Any, target: Any) -> Any:

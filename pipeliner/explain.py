@@ -32,6 +32,7 @@ def explain(plan: KernelPlan) -> str:
         _header(plan),
         *(_matmul(matmul) for matmul in plan.matmuls),
         _copies(plan.copies),
+        _stores(plan),
         _roles(plan),
         *(_loop(loop) for loop in plan.loops if loop.pipelined),
         _elementwise(plan.elementwise),
@@ -72,6 +73,20 @@ def _copies(copies: tuple[CopyPlan, ...]) -> list[str]:
     for copy, line in zip(copies, _table(rows), strict=True):
         lines.append(f"  {line}")
         lines.extend(_reasons((copy.reason,), indent=6))
+    return lines
+
+
+def _stores(plan: KernelPlan) -> list[str]:
+    """How accumulators leave, where roles leave a choice."""
+    if not plan.roles or not plan.stores:
+        return []
+    lines = ["stores"]
+    for store in plan.stores:
+        row = [store.op, f"{store.acc} -> {store.dst}", store.mechanism]
+        if store.slots:
+            row += [f"boxes of {_times(store.box)}", _count(store.slots, "slot"), store.layout]
+        lines.append("  " + "  ".join(row))
+        lines.extend(_reasons((store.reason,), indent=6))
     return lines
 
 

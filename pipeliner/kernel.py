@@ -6,7 +6,7 @@ not compile-time constants are None. Bytes and elements are per CTA and per iter
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 NOTE: Final = "pipeliner.note"
@@ -25,7 +25,9 @@ class CopyInfo:
     reads outside the source are replaced by zero. ``bound``: the user distributed it over threads.
     ``no_cp_async``, ``no_register``: why that mechanism cannot make it as it is distributed, or
     empty. ``no_tma``: why its box is none for the tensor memory accelerator, beyond what the other
-    fields tell, or empty. ``note``: what the schedule says of it.
+    fields tell, or empty. ``note``: what the schedule says of it. ``shared``: sizes of clusters
+    whose CTAs copy the same box in the same step. ``src_bytes``: of all of ``src``, 0 where that is
+    not known.
     """
 
     op: str
@@ -44,6 +46,8 @@ class CopyInfo:
     no_register: str = ""
     no_tma: str = ""
     note: str = ""
+    shared: tuple[int, ...] = ()
+    src_bytes: int = 0
 
     @property
     def elements(self) -> int:
@@ -80,6 +84,38 @@ class MatmulInfo:
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
     held: tuple[str, ...] = ()
+
+    def transposed(self) -> MatmulInfo:
+        """The same tile as ``acc^T[n, m] += b^T[n, k] * a^T[k, m]``."""
+        return replace(
+            self,
+            a=self.b,
+            b=self.a,
+            m=self.n,
+            n=self.m,
+            a_dtype=self.b_dtype,
+            b_dtype=self.a_dtype,
+            a_k_major=self.b_k_major,
+            b_k_major=self.a_k_major,
+            warps=None if self.warps is None else self.warps[::-1],
+            thread_tile=None if self.thread_tile is None else self.thread_tile[::-1],
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class StoreInfo:
+    """A nest that stores, for each element of accumulator tile ``acc``, one of ``dst``.
+
+    ``dtype``: of ``dst``; ``dst_strides``: elements between neighbours along its dimensions (None:
+    symbolic). ``no_tma``: why the tile is no box of ``dst``, or empty.
+    """
+
+    op: str
+    acc: str
+    dst: str
+    dtype: str
+    dst_strides: tuple[int | None, ...]
+    no_tma: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +184,4 @@ class KernelInfo:
     registers_hint: int = 0
     accumulators: tuple[tuple[str, str, int], ...] = ()
     elementwise: tuple[ElementwiseInfo, ...] = ()
+    stores: tuple[StoreInfo, ...] = ()

@@ -34,6 +34,7 @@ Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
 OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
+StoreMechanism = Literal["direct", "tma"]
 Cache = Literal["L1", "L2"]
 Epilogue = Literal["rolled", "clamped", "peeled"]
 
@@ -96,7 +97,7 @@ class CopyPlan:
 
     ``parts``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
     step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
-    ones always go through L1.
+    ones always go through L1. ``shared``: CTAs of a cluster of which each copies a part for all.
     """
 
     op: str
@@ -109,6 +110,7 @@ class CopyPlan:
     reason: str = ""
     parts: int = 1
     cache: Cache = "L2"
+    shared: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +122,8 @@ class MatmulPlan:
     warpgroup. ``warp_tile``: rows and columns of C that one warp owns. ``thread_tile``: rows and
     columns a SIMT thread owns ((0, 0) for others). ``k_step``: K depth of one fragment step;
     ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose arithmetic may
-    still run when the next one's starts (wgmma groups).
+    still run when the next one's starts (wgmma groups). ``swapped``: the instruction computes the
+    transposed tile, so that its M (and the four warps of a warpgroup) runs along N.
     """
 
     op: str
@@ -137,6 +140,27 @@ class MatmulPlan:
     steps: int
     reason: str = ""
     in_flight: int = 0
+    swapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """How the tile of an accumulator reaches global memory.
+
+    ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
+    ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
+    shared memory holds at once, ``bytes`` for all warpgroups.
+    """
+
+    op: str
+    acc: str
+    dst: str
+    mechanism: StoreMechanism
+    box: tuple[int, int] = (0, 0)
+    slots: int = 0
+    bytes: int = 0
+    layout: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +300,7 @@ class KernelPlan:
     copies: tuple[CopyPlan, ...] = ()
     matmuls: tuple[MatmulPlan, ...] = ()
     elementwise: tuple[ElementwisePlan, ...] = ()
+    stores: tuple[StorePlan, ...] = ()
     roles: tuple[RolePlan, ...] = ()
     channels: tuple[ChannelPlan, ...] = ()
     cluster: int = 1

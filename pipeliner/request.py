@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, TypeAlias
 
 from .errors import PlanError
-from .plan import Epilogue, KernelPlan, Mechanism
+from .plan import Epilogue, KernelPlan, Mechanism, StoreMechanism
 
 Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
 Tile: TypeAlias = "tuple[int, int]"
@@ -22,6 +22,7 @@ Instruction: TypeAlias = "Literal['auto', 'simt', 'mma', 'wgmma']"
 MECHANISMS: Final = ("auto", "tma", "cp_async", "register", "direct")
 INSTRUCTIONS: Final = ("auto", "simt", "mma", "wgmma")
 CLUSTERS: Final = (1, 2, 4, 8)  # CUDA C++ Programming Guide: 8 CTAs on every GPU of sm_90
+STORES: Final = ("auto", "direct", "tma")
 EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 
 
@@ -35,8 +36,8 @@ class Request:
     step (``peeled``). ``warps``: warps along (M, N);
     ``thread_tile``: rows and columns that a SIMT thread owns. ``roles``: warpgroups that compute
     beside one warp that copies; 0: every warp does the same. ``cluster``: neighbouring CTAs, each
-    of which copies a part of what all need. ``plan``: a finished plan to obey; it is verified like
-    any other.
+    of which copies a part of what all need. ``store``: how the tile of an accumulator reaches
+    global memory. ``plan``: a finished plan to obey; it is verified like any other.
     """
 
     depth: Depth = "auto"
@@ -47,6 +48,7 @@ class Request:
     thread_tile: Tile | None = None
     roles: Roles = "auto"
     cluster: Cluster = "auto"
+    store: Literal["auto"] | StoreMechanism = "auto"
     plan: KernelPlan | None = None
 
     def __post_init__(self) -> None:
@@ -55,6 +57,7 @@ class Request:
         _check_choice("mechanism", self.mechanism, MECHANISMS)
         _check_choice("instruction", self.instruction, INSTRUCTIONS)
         _check_choice("epilogue", self.epilogue, EPILOGUES)
+        _check_choice("store", self.store, STORES)
         _check_pair("warps", self.warps)
         _check_pair("thread_tile", self.thread_tile)
         _check_roles(self.roles)

@@ -25,7 +25,7 @@ from tvm import s_tir
 
 from ..errors import WorkloadError
 from ..kernel import NOTE
-from .tiles import GemmTile, is_ragged, stages_transposed
+from .tiles import GemmTile, divisor, is_ragged, stages_transposed
 from .total import schedule_sum
 from .workloads import INSTRUCTION, MATMUL, PARTIAL, Contraction, split
 
@@ -153,10 +153,10 @@ def _rasterise(sch: Any, i_tile: Any, j_tile: Any, group: int) -> Any:
     """
     rows, columns = sch.get(i_tile).extent, sch.get(j_tile).extent
     if hasattr(rows, "value"):
-        outer, inner = sch.split(i_tile, [None, _divisor(int(rows.value), group)])
+        outer, inner = sch.split(i_tile, [None, divisor(int(rows.value), group)])
         sch.reorder(outer, j_tile, inner)
         return sch.fuse(outer, j_tile, inner)
-    outer, inner = sch.split(j_tile, [None, _divisor(int(columns.value), group)])
+    outer, inner = sch.split(j_tile, [None, divisor(int(columns.value), group)])
     sch.reorder(outer, i_tile, inner)
     return sch.fuse(outer, i_tile, inner)
 
@@ -179,7 +179,3 @@ def _walk_tiles(sch: Any, each: Any, ctas: int) -> tuple[Any, Any]:
         sch.reorder(cta, tile)
     sch.bind(cta, "blockIdx.x")
     return cta, tile
-
-
-def _divisor(extent: int, at_most: int) -> int:
-    return max(size for size in range(1, min(extent, at_most) + 1) if extent % size == 0)

@@ -12,15 +12,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Final, overload
 
-from ..cost import choose
+from ..cost import choose, warpgroup_tiles
+from ..cost.choose import AUTOMATIC_CLUSTERS
 from ..cost.sizes import element_bytes
+from ..cost.warpgroup_tiles import up_to
 from ..errors import PipelinerError, WorkloadError
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo
 from ..machine import Machine
-from ..request import Request
+from ..request import Instruction, Request
 from .total import sum_info
 from .workloads import (
     MAX_SPLITS,
+    PARTIAL,
+    PARTS,
     Contraction,
     Conv,
     Convolution,
@@ -54,6 +58,15 @@ GATHERED: Final = "it moves boxes, these elements are gathered"
 
 PART_STEPS: Final = 4
 """Steps of a part at least: fewer do not get beyond filling and draining the rings."""
+
+SCATTERED: Final = "it writes boxes, these elements are scattered"
+"""What the closed form says of every result that is not the matrix itself."""
+
+SWIZZLE_ROWS: Final = 8
+"""What parts of a tile that CTAs copy for each other are multiples of."""
+
+SAME_TIME: Final = 0.02
+"""Relative time below which two tiles count as equal: the model is no better than that."""
 
 TYPICAL_M: Final = 4096
 """Stands for an M known at run time only when tiles are compared."""
@@ -137,74 +150,105 @@ class DepthwiseTile:
 
 
 @overload
-def default_tile(workload: Gemm, machine: Machine, splits: int | None = None) -> GemmTile: ...
+def default_tile(
+    workload: Gemm,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
+) -> GemmTile: ...
 @overload
 def default_tile(
-    workload: Convolution, machine: Machine, splits: int | None = None
+    workload: Convolution,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
 ) -> ConvTile | DepthwiseTile: ...
 @overload
 def default_tile(
-    workload: Spec, machine: Machine, splits: int | None = None
+    workload: Spec,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
 ) -> GemmTile | DepthwiseTile: ...
 
 
 def default_tile(
-    workload: Spec, machine: Machine, splits: int | None = None
+    workload: Spec,
+    machine: Machine,
+    instruction: Instruction = "auto",
+    splits: int | None = None,
 ) -> GemmTile | DepthwiseTile:
-    """The tile with the least predicted time on ``machine``; among equals, the largest.
+    """The tile with the least predicted time on ``machine``.
 
-    ``splits``: parts of the reduction; None: more than one where whole tiles would leave SMs idle
-    and that costs more than to add the parts. A depthwise convolution with channels innermost gets
-    a tile that is no matmul's. Raises WorkloadError when no tile of this workload can be mapped.
+    ``instruction``: what is to multiply it. ``splits``: parts of the reduction; None: more than one
+    where whole tiles would leave SMs idle and that costs more than to add the parts. A depthwise
+    convolution with channels innermost gets a tile that is no matmul's. Raises WorkloadError when
+    no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
     if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
         if splits not in (None, 1):
             raise WorkloadError(f"cannot split the reduction of '{workload.name}': it is no matmul")
         return _depthwise_tile(workload)
     asked = 1 if splits is None else splits
-    found: list[_Ranked] = []
-    parts: list[_Ranked] = []
-    for what, tile in _candidates(workload):
-        _rank(found, what, replace(tile, splits=asked), machine)
+    found: list[_Candidate] = []
+    parts: list[_Candidate] = []
+    failed: PipelinerError | None = None
+    for what, tile, request in _tries(workload, machine, instruction):
+        try:
+            found += _planned(what, replace(tile, splits=asked), machine, request)
+        except PipelinerError as err:  # an instruction that is demanded does not fit this tile
+            failed = err
+            continue
         for count in _worthwhile_splits(what, tile, machine) if splits is None else ():
-            _rank(parts, what, replace(tile, splits=count), machine)
+            parts += _planned(what, replace(tile, splits=count), machine, request)
+    if not found and instruction != "auto" and failed is not None:
+        raise failed
     if not found:
-        words = f" in {splits} parts" if asked > 1 else ""
-        raise WorkloadError(
-            f"cannot tile '{workload.name}'{words} for {machine.name}: no candidate maps"
-        )
-    whole = min(found, key=_Ranked.order)
-    best = min([whole, *parts], key=_Ranked.order)
-    tile = replace(best.tile, why=_why_split(best, whole, machine)) if best != whole else best.tile
-    return replace(tile, group=_group(tile, machine))
+        why = "no candidate maps" if failed is None else str(failed)
+        raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: {why}")
+    best = whole = _best(found)
+    if parts and _best(parts).us < whole.us:
+        best = _best(parts)
+        best = replace(best, tile=replace(best.tile, why=_why_split(best, whole, machine)))
+    return replace(best.tile, group=_group(best.tile, machine))
 
 
-@dataclass(frozen=True)
-class _Ranked:
-    """A candidate and its predicted time; ``ctas``: tiles of one part."""
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A tile with its predicted time and the slots of its channels, 0 without any.
 
-    us: float
+    ``tiles``: of all outputs.
+    """
+
     tile: GemmTile
-    ctas: int
-
-    def order(self) -> tuple[float, int]:
-        """What is less is better: time, then minus the size of the tile."""
-        return self.us, -self.tile.m * self.tile.n * self.tile.k
+    us: float
+    depth: int
+    tiles: int
 
 
-def _rank(found: list[_Ranked], what: Contraction, tile: GemmTile, machine: Machine) -> None:
-    """Add ``tile`` with the time of what it makes, where it makes something."""
-    try:
-        plan = choose(_kernel_info(what, tile), machine, Request())
-    except PipelinerError:  # an instruction that the workload demands does not fit this tile
-        return
-    if plan.matmuls and plan.predicted_us > 0.0:
-        found.append(_Ranked(plan.predicted_us, tile, _tiles(what, tile)))
+def _planned(
+    what: Contraction, tile: GemmTile, machine: Machine, request: Request
+) -> list[_Candidate]:
+    """``tile`` with the time of what it makes; nothing where it makes nothing."""
+    plan = choose(_kernel_info(what, tile), machine, request, accelerated=False)
+    if not plan.matmuls or plan.predicted_us <= 0.0:
+        return []
+    depth = min((channel.depth for channel in plan.channels), default=0)
+    return [_Candidate(tile, plan.predicted_us, depth, _tiles(what, tile))]
+
+
+def _best(found: list[_Candidate]) -> _Candidate:
+    """The fastest; of those with channels, what is as fast and runs further ahead."""
+    best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
+    if best.depth == 0:
+        return best
+    equal = [one for one in found if one.depth and one.us <= best.us * (1 + SAME_TIME)]
+    return max(equal, key=lambda one: (one.depth, -one.us))
 
 
 def _tiles(what: Contraction, tile: GemmTile) -> int:
     """Tiles of all outputs."""
-    m, n = what.m[1] or TYPICAL_M, what.n[1] or TYPICAL_M
+    m, n, _ = _typical(what)
     lead = math.prod(extent or 1 for _, extent in what.lead)
     return lead * math.ceil(m / tile.m) * math.ceil(n / tile.n)
 
@@ -212,19 +256,49 @@ def _tiles(what: Contraction, tile: GemmTile) -> int:
 def _worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
     """Numbers of parts that fill the SMs once or twice, where whole tiles do not by themselves."""
     most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // PART_STEPS)
-    ctas = _tiles(what, tile)
-    filling = {min(most, rounds * machine.sms // ctas) for rounds in (1, 2)}
-    return sorted(splits for splits in filling if splits > 1)
+    tiles = _tiles(what, tile)
+    filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
+    return sorted(splits for splits in filling if splits > 1 and tile.ctas is None)
 
 
-def _why_split(best: _Ranked, whole: _Ranked, machine: Machine) -> str:
+def _why_split(best: _Candidate, whole: _Candidate, machine: Machine) -> str:
     """Why a reduction is split, in numbers."""
-    share = best.ctas / (math.ceil(best.ctas / machine.sms) * machine.sms)
+    share = best.tiles / (math.ceil(best.tiles / machine.sms) * machine.sms)
     tile = f"{whole.tile.m}x{whole.tile.n}x{whole.tile.k}"
     return (
-        f"{best.ctas} tiles keep {share:.0%} of {machine.sms} SMs busy; in parts, predicted "
+        f"{best.tiles} tiles keep {share:.0%} of {machine.sms} SMs busy; in parts, predicted "
         f"{best.us:.1f} us instead of {whole.us:.1f} with the best whole tile, {tile}"
     )
+
+
+def _tries(
+    workload: Spec, machine: Machine, instruction: Instruction
+) -> Iterator[tuple[Contraction, GemmTile, Request]]:
+    """The tiles to compare, and what is asked of each."""
+    wide = isinstance(workload, Gemm) and warpgroup_tiles.are_compared(machine, instruction)
+    asked = Request(instruction=instruction)
+    if not wide or asked != warpgroup_tiles.ASKED:
+        yield from ((what, tile, asked) for what, tile in _candidates(workload))
+    exact = workload.types.dtype == "float32" and instruction == "auto"
+    if isinstance(workload, Gemm) and wide and not exact:
+        what = workload.contraction()
+        m, n, k = _typical(what)
+        for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, _size(what)):
+            tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+            for ctas in warpgroup_tiles.grids(tiles, machine):
+                tile = GemmTile(tile_m, tile_n, tile_k, ctas=ctas)
+                tile = replace(tile, group=_group(tile, machine))
+                yield what, tile, warpgroup_tiles.ASKED
+
+
+def _typical(what: Contraction) -> tuple[int, int, int]:
+    """M, N and K, where one is known at run time only what stands for it."""
+    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
+    return m, n, k
+
+
+def _size(what: Contraction) -> int:
+    return element_bytes(what.types.storage)
 
 
 def _depthwise_tile(conv: Conv) -> DepthwiseTile:
@@ -261,7 +335,7 @@ def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
 
 def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     what = split(what, tile.splits, tile.k)
-    m, n = (extent or TYPICAL_M for extent in (what.m[1], what.n[1]))
+    m, n, _ = _typical(what)
     ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
     a = _copy_info(0, what, tile, ragged_m or ragged_k)
     b = _copy_info(1, what, tile, ragged_n or ragged_k)
@@ -288,7 +362,7 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         thread_tile=tile.thread_tile,
         held=(b.dst,) if tile.held and steps > 1 else (),
     )
-    size = element_bytes(what.types.storage)
+    size = _size(what)
     names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
     loop = LoopInfo(
         name=f"{'_'.join(names)}_fused" if what.steps else names[0],
@@ -309,6 +383,26 @@ def _kernel_info(what: Contraction, tile: GemmTile) -> KernelInfo:
             *([(b.dst, "shared", steps * b.elements * size)] if tile.held else []),
         ),
         elementwise=() if what.whole is None else (sum_info(what, tile.why),),
+        stores=(_store_info(what, acc),),
+    )
+
+
+def _store_info(what: Contraction, acc: str) -> StoreInfo:
+    """The store of the accumulator behind all loops."""
+    if what.whole is not None:
+        extents = [extent for _, extent in (*what.lead, what.m, what.n)]
+        strides = _row_major(tuple(extents))
+        return StoreInfo(PARTIAL, acc, PARTS, what.types.accumulator, strides)
+    name, shape = what.out
+    gathered = what.a.tile is not None or what.b.tile is not None
+    scattered = gathered or len(shape) != len(what.lead) + 2
+    return StoreInfo(
+        op="store",
+        acc=acc,
+        dst=name,
+        dtype=what.types.out,
+        dst_strides=_row_major(shape),
+        no_tma=SCATTERED if scattered else "",
     )
 
 
@@ -340,7 +434,37 @@ def _copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> C
         bound=False,
         no_tma="" if side.is_box else GATHERED,
         note=side.note,
+        shared=_shared(which, what, tile, row),
+        src_bytes=math.prod(extent or 0 for extent in side.shape) * _size(what),
     )
+
+
+def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[int, ...]:
+    """Sizes of clusters that share the tile of A (0) or B (1), which is ``rows`` rows in memory.
+
+    Neighbouring CTAs walk down the rows of a group, or along a row where groups have but one.
+    """
+    m, n = what.m[1], what.n[1]
+    if m is None or n is None or (what.a, what.b)[which].tile is not None:
+        return ()
+    down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
+    ctas = min(down * across, tile.ctas or down * across)
+    walked = divisor(down, tile.group)
+    own = 1 if walked > 1 else 0
+    return tuple(
+        size
+        for size in AUTOMATIC_CLUSTERS
+        if which == own
+        and ctas % size == 0
+        and down * across % size == 0
+        and (walked if walked > 1 else across) % size == 0
+        and rows % (SWIZZLE_ROWS * size) == 0
+    )
+
+
+def divisor(extent: int, at_most: int) -> int:
+    """The largest divisor of ``extent`` up to ``at_most``."""
+    return max(size for size in range(1, min(extent, at_most) + 1) if extent % size == 0)
 
 
 def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:
@@ -401,21 +525,13 @@ def _forms(workload: Convolution) -> list[ConvTile]:
 
 
 def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
-    size = element_bytes(what.types.storage)
-    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
+    size = _size(what)
+    m, n, k = _typical(what)
     # A SIMT tile is unrolled along K. Eight steps of 128 multiply-adds are 16 KB of code; with
     # sixteen the instruction cache thrashes: 3 to 7 % slower on an H100.
     steps = (SHORT_K_BYTES,) if k * size <= SHORT_K_BYTES else TILE_K_BYTES
     depths = [8] if what.types.dtype == "float32" else [bytes_ // size for bytes_ in steps]
-    yield from itertools.product(
-        _up_to(TILE_EXTENTS, m), _up_to(TILE_EXTENTS, n), _up_to(depths, k)
-    )
-
-
-def _up_to(extents: tuple[int, ...] | list[int], size: int) -> list[int]:
-    """The extents below ``size`` and the first that covers it."""
-    below = [extent for extent in extents if extent < size]
-    return [*below, *[extent for extent in extents if extent >= size][:1]]
+    yield from itertools.product(up_to(TILE_EXTENTS, m), up_to(TILE_EXTENTS, n), up_to(depths, k))
 
 
 def _group(tile: GemmTile, machine: Machine) -> int:

@@ -163,7 +163,12 @@ def test_a_prologue_longer_than_the_loop_issues_nothing_past_the_end():
 # Real plans: what the passes counted.
 
 CASES = {
-    "mma": (Gemm(64, 64, 256, dtype="float16"), GemmTile(64, 64, 32), "sm_90", {}),
+    "mma": (
+        Gemm(64, 64, 256, dtype="float16"),
+        GemmTile(64, 64, 32),
+        "sm_90",
+        {"instruction": "mma"},
+    ),
     "rolled": (Gemm(64, 64, 256), GemmTile(64, 64, 32), "sm_80", {"epilogue": "rolled"}),
     "peeled": (Gemm(64, 64, 256), GemmTile(64, 64, 32), "sm_80", {"epilogue": "peeled"}),
     "register": (Gemm(64, 64, 256), GemmTile(64, 64, 32), "sm_80", {"mechanism": "register"}),
@@ -199,7 +204,7 @@ def test_no_pace_beats_the_interval_of_the_pipes(drawn):
 def test_a_compute_bound_loop_runs_at_its_interval():
     """The scheduler's II, found without this model: 64 x 64 warp tiles keep the tensor cores busy."""
     function = schedule_gemm(Gemm(256, 256, 2048), GemmTile(128, 128, 64))
-    fast = timeline(function, "sm_90")
+    fast = timeline(function, "sm_90", instruction="mma")
     assert fast.pipelined.loop.limiter == "pipe tensor"
     assert fast.pipelined.steady.cycles == fast.pipelined.loop.ii
     assert fast.pipelined.steady.exposed == 0

@@ -313,5 +313,5 @@ def test_a_terminal_without_blocks_gets_ascii():
 def test_the_readme_shows_what_is_drawn(capsys, monkeypatch):
     shown = (ROOT / "README.md").read_text().split("## What runs when")[1].split("```")[1]
     monkeypatch.setenv("COLUMNS", str(max(map(len, shown.splitlines()))))
-    _, out, _ = run(capsys, "gemm", "--m", "512", "--target", "h100")
+    _, out, _ = run(capsys, "gemm", "--m", "512", "--instruction", "mma", "--target", "h100")
     assert out == shown.removeprefix("text\n")

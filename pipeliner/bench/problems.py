@@ -69,7 +69,8 @@ class OwnKernel(Recipe):
 
     def kernel(self) -> tuple[Kernel, str]:
         """Scheduled, pipelined, compiled."""
-        tile = self.tile or default_tile(self.spec, machine_for(self.target))
+        machine = machine_for(self.target)
+        tile = self.tile or default_tile(self.spec, machine, self.request.instruction)
         function = pipeline_with(_schedule(self.spec, tile), self.target, self.request)
         kernel = build(function, self.target)
         return kernel, f"{_tile_title(tile)}, {describe(kernel)}"

@@ -22,7 +22,7 @@ USUAL_PEERS: Final = PEERS[:3]
 EXIT_INTERRUPTED: Final = 130
 FEWEST_ROUNDS: Final = 2
 
-_ONE: Final = (*specs.KINDS[specs.GEMM].options, "layout", "out", "fuse", "tile", "splits")
+_ONE: Final = (*specs.KINDS[specs.GEMM].options, "layout", "out", "fuse", "tile", "splits", "ctas")
 """Options that make one workload of ``gemm`` instead of the suite."""
 
 
@@ -155,8 +155,9 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
     args.dtype = args.dtype or "float16"
     spec = specs.make(args, None)
     target, request = cuda_target(args.target), workload.requested(args)
-    given = args.tile is not None or args.splits is not None
-    tile = workload.tile_of(spec, target, args.tile, args.splits) if given else None
+    asked = (args.tile, args.splits, args.ctas)
+    given = any(option is not None for option in asked)
+    tile = workload.tile_of(spec, target, request, *asked) if given else None
     return [bench.contenders(spec, target, request, tile, peers=args.peers)]
 
 

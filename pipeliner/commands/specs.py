@@ -69,7 +69,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("--dilation", type=_numbers, help=each)
     shape.add_argument("--groups", type=int, help="groups of channels (default: 1)")
     shape.add_argument("--grad", choices=GRADIENTS, help="the gradient of the input or the weights")
-    shape.add_argument("--dtype", default="float16", help="fp32, tf32, fp16 (default), bf16, int8")
+    types = "fp32, tf32, fp16 (default), bf16, int8, e4m3, e5m2"
+    shape.add_argument("--dtype", default="float16", help=types)
     shape.add_argument("--out", default="", help="type of the output (default: the inputs'; int32)")
     shape.add_argument(
         "--layout",
@@ -81,6 +82,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("--tile", type=_tile, help="tile of a CTA, MxNxK (default: chosen)")
     shape.add_argument(
         "--splits", type=int, help="parts of the reduction, each with CTAs of its own (split-K)"
+    )
+    shape.add_argument(
+        "--ctas", type=int, help="of a grid that walks all tiles; 0: one for each tile"
     )
 
 

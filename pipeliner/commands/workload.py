@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import importlib.util
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -73,6 +73,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
     asked.add_argument("--roles", default="auto", help="warpgroups that compute beside one to copy")
     asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
+    asked.add_argument("--store", default="auto", help="accumulators to memory: direct or tma")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
 
 
@@ -85,7 +86,8 @@ def load(args: argparse.Namespace, size: int | None = None) -> Workload:
     if args.workload not in specs.KINDS:
         function, reference = _user_function(args.workload)
         return Workload(function, target, request, reference=reference)
-    return scheduled(specs.make(args, size), target, request, args.tile, args.splits)
+    made = specs.make(args, size)
+    return scheduled(made, target, request, args.tile, args.splits, args.ctas)
 
 
 def scheduled(
@@ -94,11 +96,12 @@ def scheduled(
     request: Request,
     tile: tuple[int, int, int] | None = None,
     splits: int | None = None,
+    ctas: int | None = None,
 ) -> Workload:
-    """One of our workloads with its tile and the parts of its reduction, given or chosen."""
+    """One of our workloads with its tile, as for ``tile_of``."""
     from ..schedules import ConvTile, DepthwiseTile, Gemm, GemmTile, schedule_conv, schedule_gemm
 
-    made = tile_of(spec, target, tile, splits)
+    made = tile_of(spec, target, request, tile, splits, ctas)
     if isinstance(spec, Gemm):
         assert isinstance(made, GemmTile)
         return Workload(schedule_gemm(spec, made), target, request, spec, made)
@@ -108,16 +111,30 @@ def scheduled(
 
 
 def tile_of(
-    spec: Spec, target: Any, tile: tuple[int, int, int] | None, splits: int | None
+    spec: Spec,
+    target: Any,
+    request: Request,
+    tile: tuple[int, int, int] | None,
+    splits: int | None,
+    ctas: int | None,
 ) -> GemmTile | DepthwiseTile:
-    """The tile of one of our workloads; what is None is chosen for the machine."""
+    """The tile of one of our workloads; what is None is chosen for the machine.
+
+    ``splits``: parts of the reduction. ``ctas``: of a grid that walks all tiles; 0: one for each.
+    """
     from ..machine import machine_for
     from ..schedules import ConvTile, Gemm, GemmTile, default_tile
 
     if tile is None:
-        return default_tile(spec, machine_for(target), splits)
-    kind = GemmTile if isinstance(spec, Gemm) else ConvTile
-    return kind(*tile, splits=1 if splits is None else splits)
+        made = default_tile(spec, machine_for(target), request.instruction, splits)
+    else:
+        kind = GemmTile if isinstance(spec, Gemm) else ConvTile
+        made = kind(*tile, splits=1 if splits is None else splits)
+    if ctas is None:
+        return made
+    if not isinstance(made, GemmTile):
+        raise WorkloadError(f"cannot give '{spec.name}' {ctas} CTAs: its tile is no matmul's")
+    return replace(made, ctas=ctas or None)
 
 
 def requested(args: argparse.Namespace) -> Request:
@@ -135,6 +152,7 @@ def requested(args: argparse.Namespace) -> Request:
         thread_tile=args.thread_tile,
         roles=int(args.roles) if args.roles.isdigit() else args.roles,
         cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
+        store=args.store,
         plan=plan,
     )
 

@@ -6,12 +6,12 @@ nothing is left alone with the number that says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Final, cast
+from typing import Final, TypeGuard, cast
 
-from ..errors import PlanError
+from ..errors import PipelinerError, PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import (
@@ -25,41 +25,153 @@ from ..plan import (
 )
 from ..request import Request
 from .copies import laid_out, plan_copy
+from .depth import TOLERANCE
 from .elementwise import elementwise_us, plan_elementwise
 from .loops import by_tma, check_buffers, is_asynchronous, plan_loop
+from .mapping import EXACT, TENSOR, map_matmul
 from .mapping import Mapping as Mapped
-from .mapping import map_matmul
 from .ops import op_cost
 from .predict import Prediction
 from .roles import plan_roles
+from .stores import plan_stores, staged_bytes
+from .tma import is_off_lines
 from .wgmma import WARPGROUP
 from .work import work_of
 
 BASE_REGISTERS: Final = 32
 """Addresses, counters and temporaries of a thread, beside the buffers it keeps in registers."""
 
+AUTOMATIC_CLUSTERS: Final = (2,)
+"""Sizes of clusters that are taken unasked: larger ones leave SMs without a whole cluster idle."""
+
+_NOT_ACCELERATED: Final = "it needs sm_90a, which the same GPU runs; the target is sm_90"
+
 DEFAULT_THREADS: Final = 256
 """Of a tile function without a matmul: eight warps keep every scheduler busy."""
 
 
-def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
+def choose(
+    info: KernelInfo, machine: Machine, request: Request, *, accelerated: bool = True
+) -> KernelPlan:
     """The plan of one kernel, up to its schedule: cycles, stages and barriers come from the passes.
 
-    Raises PlanError or TargetError for a request that this kernel or GPU cannot meet.
+    Where no instruction is asked for, warpgroups multiply (wgmma, tma, roles) if that is possible
+    and predicted to be no slower; ``accelerated``: the code may use what only sm_90a has. Raises
+    PlanError or TargetError for a request that this kernel or GPU cannot meet.
     """
+    if not _may_use_warpgroups(info, machine, request):
+        return _planned(info, machine, request)
+    wide = _by_warpgroup(info, machine, request) if accelerated else _NOT_ACCELERATED
+    try:
+        plain = _planned(info, machine, request)
+    except PipelinerError:
+        if isinstance(wide, str):
+            raise
+        why = "wgmma is taken: nothing else does what is asked"
+        return replace(wide, reasons=(*wide.reasons, why))
+    if isinstance(wide, str):
+        return replace(plain, reasons=(*plain.reasons, f"wgmma is not taken: {wide}"))
+    if not plain.matmuls or plain.predicted_us == 0.0:
+        why = f"wgmma is taken: nothing else holds tile {_tile_of(wide)}"
+        return replace(wide, reasons=(*wide.reasons, why))
+    other = plain.matmuls[0].instruction
+    times = f"{wide.predicted_us:.1f} us predicted, {plain.predicted_us:.1f} us by {other}"
+    if plain.predicted_us < wide.predicted_us:
+        return replace(plain, reasons=(*plain.reasons, f"wgmma is not taken: {times}"))
+    return replace(wide, reasons=(*wide.reasons, f"wgmma is taken: {times}"))
+
+
+def _tile_of(plan: KernelPlan) -> str:
+    return " and ".join(f"{tile.m}x{tile.n}x{tile.k}" for tile in plan.matmuls)
+
+
+def _may_use_warpgroups(info: KernelInfo, machine: Machine, request: Request) -> bool:
+    """Whether the instruction is open, and one of a GPU that has wgmma."""
+    hints = {op.instruction for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)}
+    return (
+        request.instruction == "auto"
+        and bool(machine.wgmmas)
+        and bool(hints)
+        and hints <= {"auto", TENSOR}
+    )
+
+
+def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan | str:
+    """The plan with wgmma, or why it is not one to take unasked."""
+    matmuls = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
+    if any(op.a_dtype == "float32" and op.instruction != TENSOR for op in matmuls):
+        return EXACT
+    if request.warps is not None or any(op.warps or op.thread_tile for op in matmuls):
+        return "a mapping to warps or threads is asked for, which is mma.sync's or simt's"
+    try:
+        plan = _planned(info, machine, replace(request, instruction="wgmma"))
+    except PipelinerError as err:
+        return str(err)
+    # Measured on an H100 at 4096 x 4096 x 4100, whose rows are no boxes: threads that copy plain
+    # tiles for wgmma take 309 us, for mma.sync 360. What they gather is another matter.
+    gathered = {op.op: op.no_tma for loop in info.loops for op in loop.ops if _is_gathered(op)}
+    if gathered:
+        name, why = next(iter(gathered.items()))
+        return f"threads would gather '{name}' for it: {why}"
+    if request.roles == 0 or request.mechanism == "cp_async":
+        return "threads are to copy, which is mma.sync's way"
+    return plan
+
+
+def _is_gathered(op: CopyInfo | MatmulInfo | StatementInfo) -> TypeGuard[CopyInfo]:
+    return isinstance(op, CopyInfo) and bool(op.no_tma)
+
+
+def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
+    """The plan with the instruction that is asked for, or else without wgmma.
+
+    CTAs form clusters unasked where what they copy for each other saves time.
+    """
+    plan = _of_cluster(info, machine, request)
+    if request.cluster != "auto" or not plan.roles:
+        return plan
+    copies = [op for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)]
+    for size in AUTOMATIC_CLUSTERS:
+        names = [op.op for op in copies if size in op.shared]
+        if not names or not may_gain_from_clusters(copies):
+            continue
+        other = _of_cluster(info, machine, replace(request, cluster=size))
+        if other.predicted_us < plan.predicted_us * (1 - TOLERANCE):
+            why = (
+                f"clusters of {size} CTAs share '{', '.join(names)}': {other.predicted_us:.1f} us "
+                f"predicted, {plan.predicted_us:.1f} us without"
+            )
+            plan = replace(other, reasons=(*other.reasons, why))
+    return plan
+
+
+def may_gain_from_clusters(copies: Iterable[CopyInfo]) -> bool:
+    """Whether it is worth while to compare clusters that make ``copies`` for each other.
+
+    Measured on an H100: CTAs that wait for each other are slower wherever L2 keeps up, as it does
+    with rows of whole lines; 17 % faster at 4000 x 4104 x 4040, whose rows are not.
+    """
+    return any(map(is_off_lines, copies))
+
+
+def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
+    """The plan with the cluster that is asked for, or else without one."""
     check_buffers(info, request)
     _check_any_loop(info, request)
     matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
     loops: list[LoopPlan] = []
-    planned: list[CopyPlan] = []
+    planned = [copy for found in info.loops for copy in _moved(found, matmuls, machine, request)]
     copies: list[CopyPlan] = []
     predicted: list[Prediction] = []
+    stores = plan_stores(info, matmuls, tuple(planned), machine, request)
     for found in info.loops:
-        moved = _moved(found, matmuls, machine, request)
+        names = {op.op for op in found.ops}
+        moved = tuple(copy for copy in planned if copy.op in names)
         loop = laid_out(found, moved, machine)
-        planned.extend(moved)
         copying = WARPGROUP if by_tma(moved) else 0
         work = work_of(info, loop, moved, matmuls, threads + copying, registers, machine)
+        staged = staged_bytes(stores)
+        work = replace(work, fixed_smem=work.fixed_smem + staged, staged=staged > 0)
         fixed = uses_wgmma(matmuls)
         plan, prediction = plan_loop(loop, moved, work, machine, request, fixed=fixed)
         loops.append(plan)
@@ -84,6 +196,7 @@ def choose(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
         copies=tuple(copies),
         elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
         matmuls=matmuls if roles else tuple(replace(plan, in_flight=0) for plan in matmuls),
+        stores=stores,
         roles=roles,
         channels=channels,
         cluster=cluster,

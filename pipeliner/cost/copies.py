@@ -49,8 +49,12 @@ def plan_copy(
     """The plan of one copy; TargetError or PlanError when the mechanism asked for cannot be had."""
     vector, width_reason = _vector_bytes(copy, machine)
     mechanism, reason = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
+    shared, shared_reason = 1, ""
     if mechanism == "tma":
         width_reason = ""
+        if request.cluster in copy.shared:
+            shared = request.cluster
+            shared_reason = f"each of {shared} CTAs copies a part for all"
     layout, layout_reason = _layout(copy, loop, matmuls, vector)
     parts, parts_reason = _parts(copy, vector, mechanism, loop, matmuls)
     cache, cache_reason = _cache(copy, vector, mechanism)
@@ -64,11 +68,20 @@ def plan_copy(
         layout=layout,
         reason="; ".join(
             text
-            for text in (reason, width_reason, cache_reason, copy.note, layout_reason, parts_reason)
+            for text in (
+                reason,
+                width_reason,
+                cache_reason,
+                shared_reason,
+                copy.note,
+                layout_reason,
+                parts_reason,
+            )
             if text
         ),
         parts=parts,
         cache=cache,
+        shared=shared,
     )
 
 

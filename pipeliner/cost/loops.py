@@ -10,7 +10,15 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, Epilogue, LoopPlan, RingPlan
 from ..request import Request
-from .depth import MAX_DEPTH, DepthChoice, check_depth, choose_depth, count, depth_reasons
+from .depth import (
+    MAX_DEPTH,
+    TOLERANCE,
+    DepthChoice,
+    check_depth,
+    choose_depth,
+    count,
+    depth_reasons,
+)
 from .predict import Prediction, Work, predict
 
 REGISTER_DEPTH: Final = 2
@@ -109,15 +117,19 @@ def _plan_channelled(
     most = min(CHANNEL_DEPTH, _most(loop, copies))
     fitting = [
         prediction
-        for depth in range(1, most + 1)
+        for depth in range(1, _most(loop, copies) + 1)
         if (prediction := predict(work, machine, depth)) is not None
     ]
     if not fitting:
         raise PlanError(f"cannot pipeline loop '{loop.name}': {choose_depth(work, machine, 1)}")
-    best = fitting[-1]
+    best = fitting[:most][-1]
+    why = f"the deepest ring up to {most} that fits, one CTA an SM"
+    for deeper in fitting[most:]:  # memory, not the loop, asks for more in flight
+        if deeper.us < best.us * (1 - TOLERANCE):
+            best, why = deeper, "more in flight, for memory to deliver at its rate"
     reasons = (
-        *depth_reasons(best, work, machine, most),
-        f"{count(best.depth, 'slot')}: the deepest ring up to {most} that fits, one CTA an SM",
+        *depth_reasons(best, work, machine, max(most, best.depth)),
+        f"{count(best.depth, 'slot')}: {why}",
     )
     rings = tuple(
         _ring(loop, buffer, scope, size, best.depth, reasons)

@@ -22,6 +22,11 @@ from .wgmma import map_wgmma
 OVERHEAD_REGISTERS: Final = 40
 """Addresses, loop counters and predicates of a tiled loop; 30 to 50 in the kernels compiled."""
 
+TENSOR: Final = "tensor"
+"""What a schedule annotates where tensor cores must multiply, by whichever instruction."""
+
+EXACT: Final = "float32 stays exact: tf32 keeps 10 bits of mantissa and must be asked for"
+
 MAX_WARPS: Final = 32  # 1024 threads, the most of a CTA on every GPU described
 
 PTX_TYPES: Final = {
@@ -53,6 +58,7 @@ def map_matmul(
     it, PlanError when the tile, the warps or the thread tile do not fit.
     """
     wanted = request.instruction if request.instruction != "auto" else info.instruction
+    wanted = "mma" if wanted == TENSOR else wanted
     warps = request.warps or info.warps
     thread_tile = request.thread_tile or info.thread_tile
     if wanted in ("mma", "wgmma") and request.thread_tile is not None:
@@ -85,7 +91,7 @@ def map_matmul(
     elif isinstance(rate, str):
         why = rate
     else:
-        why = "float32 stays exact: tf32 keeps 10 bits of mantissa and must be asked for"
+        why = EXACT
     mapped = _map_simt(info, machine, warps, thread_tile, threads, why)
     explicit = wanted == "simt" or warps is not None or thread_tile is not None
     return _granted(mapped, info, explicit)
@@ -176,18 +182,10 @@ def _map_mma(
         reason=(
             f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, against "
             f"{2 * machine.fp32_per_cycle} of the FMA pipe; warp tile {rows}x{columns} takes about "
-            f"{registers} of {machine.max_registers_per_thread} registers{_faster(rate, machine)}"
+            f"{registers} of {machine.max_registers_per_thread} registers"
         ),
     )
     return Mapping(plan, layout[0] * layout[1] * WARP, registers)
-
-
-def _faster(rate: MmaRate, machine: Machine) -> str:
-    """What is said where the GPU has something faster that is not taken by itself."""
-    wide = machine.wgmma(rate.dtype)
-    if wide is None:
-        return ""
-    return f"; wgmma, {wide.ops_per_cycle} operations a cycle, is taken when asked for"
 
 
 def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> int:

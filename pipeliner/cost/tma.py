@@ -18,6 +18,9 @@ MAX_RANK: Final = 5
 MAX_BOX: Final = 256
 """Elements of a box along one dimension."""
 
+LINE: Final = 128
+"""Bytes of a line of L2."""
+
 STRIDE_UNIT: Final = 16
 """Bytes that divide every stride but the innermost, which is one element."""
 
@@ -39,24 +42,25 @@ def tma_obstacle(copy: CopyInfo, machine: Machine) -> str:
     rank = len(copy.src_dims)
     if not 2 <= rank <= MAX_RANK:
         return f"it takes tensors of 2 to {MAX_RANK} dimensions, '{copy.src}' has {rank}"
-    return _stride_obstacle(copy) or _box_obstacle(copy)
+    return stride_obstacle(copy.src, copy.dtype, copy.src_strides) or _box_obstacle(copy)
 
 
-def _stride_obstacle(copy: CopyInfo) -> str:
-    size = element_bytes(copy.dtype)
-    *outer, inner = copy.src_strides
+def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> str:
+    """What about the strides of tensor ``name`` it does not take, or empty."""
+    size = element_bytes(dtype)
+    *outer, inner = strides
     if inner != 1:
-        return f"it reads neighbours, '{copy.src}' has stride {inner} in its last dimension"
+        return f"it moves neighbours, '{name}' has stride {inner} in its last dimension"
     for dimension, stride in enumerate(outer):
         if stride is None:
             return (
                 f"its strides are multiples of {STRIDE_UNIT} bytes, that of dimension {dimension} "
-                f"of '{copy.src}' is known at run time only"
+                f"of '{name}' is known at run time only"
             )
         if stride * size % STRIDE_UNIT:
             return (
                 f"its strides are multiples of {STRIDE_UNIT} bytes, that of dimension {dimension} "
-                f"of '{copy.src}' is {stride * size}"
+                f"of '{name}' is {stride * size}"
             )
     return ""
 
@@ -72,6 +76,12 @@ def _box_obstacle(copy: CopyInfo) -> str:
         if extent > MAX_BOX:
             return f"a box has at most {MAX_BOX} elements in a dimension, '{copy.dst}' {extent}"
     return ""
+
+
+def is_off_lines(copy: CopyInfo) -> bool:
+    """Whether rows of its boxes, at most a line of L2 long, begin inside lines: they lie in two."""
+    size = element_bytes(copy.dtype)
+    return any(stride is not None and stride * size % LINE for stride in copy.src_strides[:-1])
 
 
 def panel_bytes(row: int) -> int:

@@ -6,6 +6,7 @@ in shared memory. Its accumulators lie in its registers, so a tile of 128 x 256 
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
 from ..kernel import MatmulInfo
@@ -44,6 +45,7 @@ launch: it refuses m64n256 below 154 (nvcc 13.0, error C7602)."""
 TYPES: Final = {
     "float16": "f16",
     "bfloat16": "bf16",
+    "float32": "tf32",
     "int8": "s8",
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
@@ -53,6 +55,7 @@ TYPES: Final = {
 ACCUMULATORS: Final = {
     "float16": {"float32": "f32", "float16": "f16"},
     "bfloat16": {"float32": "f32"},
+    "float32": {"float32": "f32"},
     "int8": {"int32": "s32"},
     "float8_e4m3fn": {"float32": "f32"},
     "float8_e5m2": {"float32": "f32"},
@@ -60,6 +63,9 @@ ACCUMULATORS: Final = {
 
 _INTEGER_COLUMNS: Final = 16
 """What divides N of an integer instruction, but for 8 and 24 (PTX ISA)."""
+_MAX_INTEGER_COLUMNS: Final = 224
+"""Of those, the most that TVM 0.27 prints."""
+
 _REGISTER_UNIT: Final = 8  # PTX ISA, setmaxnreg: a multiple of 8
 
 
@@ -69,10 +75,43 @@ def map_wgmma(
     """The plan of ``info`` on wgmma, threads that compute and registers of each, or why not.
 
     ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
-    none has a role of its own.
+    none has a role of its own. A tile of few rows is swapped: the instruction's 64 rows run along
+    N, its columns, 8 at least, along M.
     """
     if info.held:
         return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
+    why = _why_swapped(info, warps)
+    if not why:
+        return _map(info, machine, warps, roles)
+    found = _map(info.transposed(), machine, None if warps is None else warps[::-1], roles)
+    if isinstance(found, str):
+        return f"swapped, as {why}: {found}"
+    plan, threads, registers = found
+    swapped = replace(
+        plan,
+        m=info.m,
+        n=info.n,
+        warps=plan.warps[::-1],
+        warp_tile=plan.warp_tile[::-1],
+        reason=f"{plan.reason}; its rows run along N, as {why}",
+        swapped=True,
+    )
+    return swapped, threads, registers
+
+
+def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None) -> str:
+    """Why the instruction computes the transposed tile; empty where it does not."""
+    if warps is not None:
+        turned = warps[0] % 4 != 0 and warps[1] % 4 == 0
+        return f"{warps[0]}x{warps[1]} warps are asked for" if turned else ""
+    if info.m % ROWS and info.n % ROWS == 0:
+        return f"{info.m} rows are no multiple of {ROWS}"
+    return ""
+
+
+def _map(
+    info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, roles: Roles
+) -> tuple[MatmulPlan, int, int] | str:
     rate = _rate(info, machine)
     if isinstance(rate, str):
         return rate
@@ -87,7 +126,7 @@ def map_wgmma(
         per_register = 2 if info.acc_dtype == "float16" else 1
         accumulators = info.m * info.n // groups // WARPGROUP // per_register
         one = info.n // columns * ROWS // WARPGROUP // per_register + INSTRUCTION_OVERHEAD
-        if info.a_dtype == "int8" and info.n // columns % _INTEGER_COLUMNS:
+        if info.a_dtype == "int8" and not _is_integer_width(info.n // columns):
             continue
         if accumulators + CONSUMER_OVERHEAD <= consumer_registers(
             machine, groups
@@ -129,6 +168,10 @@ def map_wgmma(
     return plan, groups * WARPGROUP, launch_registers(machine, groups)
 
 
+def _is_integer_width(columns: int) -> bool:
+    return columns % _INTEGER_COLUMNS == 0 and columns <= _MAX_INTEGER_COLUMNS
+
+
 def launch_registers(machine: Machine, groups: int) -> int:
     """Registers of a thread at launch, with ``groups`` warpgroups and one that copies."""
     share = machine.registers_per_sm // ((groups + 1) * WARPGROUP)
@@ -167,7 +210,7 @@ def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | str:
         return f"wgmma needs sm_90a, {machine.name} is {machine.arch}"
     if info.a_dtype != info.b_dtype:
         return f"operands of {info.a_dtype} and {info.b_dtype} have no instruction"
-    rate = machine.wgmma(info.a_dtype)
+    rate = machine.wgmma("tfloat32" if info.a_dtype == "float32" else info.a_dtype)
     if rate is None:
         return f"wgmma of {info.a_dtype} is not used here"
     if info.acc_dtype not in ACCUMULATORS[info.a_dtype]:

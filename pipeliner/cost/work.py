@@ -12,6 +12,10 @@ from .copies import shared_bytes
 from .predict import Work
 from .usage import Usage, memory_rate, of_arithmetic, of_copy, of_fragments, of_statement
 
+CHANNEL_CYCLES: Final = 40
+"""What a step costs the role that copies, beside its bytes. Between two measurements on an H100: at
+512 x 768 x 3072 steps of twice the bytes are 10 % faster, at 1024 cubed 10 % slower."""
+
 REGISTER_BYTES: Final = 4
 """A narrower element takes a register too between its load and its store."""
 
@@ -28,6 +32,8 @@ def work_of(
     """The descriptor of one loop of a kernel, from its statements and how they are mapped."""
     rate = memory_rate(machine, loop)
     usage = sum(_usages(loop, copies, matmuls, machine, rate), Usage())
+    if any(plan.mechanism == "tma" for plan in copies):
+        usage = usage + Usage(l2=CHANNEL_CYCLES)
     shared = sum(size for _, scope, size in loop.rings if scope.startswith("shared"))
     staged = sum(
         shared_bytes(op) * max(1, REGISTER_BYTES // plan.vector_bytes)
@@ -66,6 +72,8 @@ def work_of(
             default=0.0,
         ),
         late=max((_late(copies, plan.steps) for _, plan in mapped), default=0.0),
+        tiles=outer,
+        read_bytes=sum({op.src: op.src_bytes for op, _ in _copies(loop, copies)}.values()),
     )
 
 

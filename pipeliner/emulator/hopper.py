@@ -12,7 +12,7 @@ import numpy as np
 
 from .fragments import WARP, stmatrix_rows
 from .mbarrier import RANK_SHIFT, SIZE, Mbarrier, by_address
-from .requests import Wait, Waiting
+from .requests import Barrier, Fork, Program, Wait, Waiting
 from .warp import active_warps, rows_of, shared_rows
 
 if TYPE_CHECKING:
@@ -178,6 +178,21 @@ def elect(strand: Strand, mask: Mask) -> tuple[Array, Array]:
     leader = np.repeat(padded.reshape(-1, WARP).argmax(axis=1), WARP)[: strand.n]
     lane = strand.tids % WARP
     return leader.astype(np.uint32), (lane == leader) & on
+
+
+def named_barriers(
+    strand: Strand, mask: Mask, numbers: Any, count: int | None = None
+) -> Barrier | Fork:
+    """The request for a named barrier whose number is each thread's own."""
+    tids, of = strand.active(mask), rows_of(strand, numbers, mask)
+
+    def arrive(number: int) -> Program:
+        yield Barrier(tids[of == number], strand.at, number, count, aligned=False)
+
+    first, *others = (int(number) for number in np.unique(of))
+    if not others:
+        return Barrier(tids, strand.at, first, count, aligned=False)
+    return Fork(tuple(arrive(number) for number in (first, *others)))
 
 
 def stmatrix(strand: Strand, addr: Any, registers: list[Any], transposed: bool, mask: Mask) -> None:

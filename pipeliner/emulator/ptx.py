@@ -135,11 +135,14 @@ def _mma(c: Expressions, ins: Instruction) -> None:
 
 
 def _bar_sync(c: Expressions, ins: Instruction) -> None:
-    numbers = [c.expr(values[0]) for values in ins.operands.values()]
-    if any(v.varying for v in numbers):
-        raise EmulatorError("cannot emulate a named barrier whose number or count varies")
-    listed = ", ".join(v.text for v in numbers)
-    c.writer.emit(f"yield s.barrier({c.mask}, {listed}, aligned=False)")
+    number, *count = [c.expr(values[0]) for values in ins.operands.values()]
+    if any(v.varying for v in count):
+        raise EmulatorError("cannot emulate a named barrier whose count varies")
+    listed = ", ".join(v.text for v in (number, *count))
+    if number.varying:
+        c.writer.emit(f"yield hopper.named_barriers(s, {c.mask}, {listed})")
+    else:
+        c.writer.emit(f"yield s.barrier({c.mask}, {listed}, aligned=False)")
 
 
 def _warp_sync(c: Expressions, ins: Instruction) -> None:

@@ -34,6 +34,9 @@ STORE: Final = "store"
 PARTIAL: Final = "partial"
 """Name of the block that writes the sums of one part of a reduction."""
 
+PARTS: Final = "parts"
+"""Name of the workspace that it writes to."""
+
 INSTRUCTION: Final = "pipeliner.mma"
 """Annotation of a matmul block: which instruction it may become (auto, simt, mma)."""
 
@@ -225,7 +228,7 @@ class _Builder:
     def _stored(self, sums: Any) -> Any:
         """The workspace that every part writes its sums to."""
         axes = (*self._what.lead, self._what.m, self._what.n)
-        parts = self._between("parts", axes, self._what.types.accumulator)
+        parts = self._between(PARTS, axes, self._what.types.accumulator)
         self._grid(
             PARTIAL,
             axes,

@@ -23,14 +23,18 @@ class _Type:
     instruction: str = "auto"
 
 
+_FP8_OUTPUTS: Final = ("bfloat16", "float16", "float32")
+
 # The first accumulator and the first output are the defaults. tf32 is a way to multiply, not to
 # store: its operands are float32 in memory, so only the annotation tells it from fp32.
 _TYPES: Final = {
     "float32": _Type("float32", ("float32",), ("float32",)),
-    "tfloat32": _Type("float32", ("float32",), ("float32",), instruction="mma"),
+    "tfloat32": _Type("float32", ("float32",), ("float32",), instruction="tensor"),
     "float16": _Type("float16", ("float32", "float16"), ("float16", "float32")),
     "bfloat16": _Type("bfloat16", ("float32",), ("bfloat16", "float32")),
     "int8": _Type("int8", ("int32",), ("int32", "int8")),
+    "float8_e4m3fn": _Type("float8_e4m3fn", ("float32",), _FP8_OUTPUTS, "tensor"),
+    "float8_e5m2": _Type("float8_e5m2", ("float32",), _FP8_OUTPUTS, "tensor"),
 }
 
 _ALIASES: Final = {
@@ -39,6 +43,8 @@ _ALIASES: Final = {
     "fp16": "float16",
     "half": "float16",
     "bf16": "bfloat16",
+    "e4m3": "float8_e4m3fn",
+    "e5m2": "float8_e5m2",
 }
 
 DTYPES: Final = tuple(_TYPES)
@@ -92,8 +98,8 @@ def resolve(dtype: str, accumulator: str, out: str) -> Types:
 
 
 def numpy_dtype(name: str) -> Any:
-    """The numpy type of a TVM type; bfloat16 is ml_dtypes', which TVM depends on."""
-    return np.dtype(ml_dtypes.bfloat16 if name == "bfloat16" else name)
+    """The numpy type of a TVM type; those numpy lacks are ml_dtypes', which TVM depends on."""
+    return np.dtype(getattr(ml_dtypes, name, name))
 
 
 def random_array(rng: Any, shape: tuple[int, ...], dtype: str) -> Any:

@@ -21,7 +21,7 @@ def scheduled(machine=H100):
     plan = choose(
         gemm(128, 256, 32, trip=64, grid=(512,), declined=(("j", "no global load in it"),)),
         machine,
-        Request(),
+        Request(instruction="mma"),
     )
     (loop, *rest) = plan.loops
     stages = {"copy": 0, "load": 2, "mma": 2}

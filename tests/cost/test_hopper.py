@@ -9,6 +9,7 @@ import pytest
 from pipeliner.cost.choose import choose
 from pipeliner.cost.tma import tma_obstacle
 from pipeliner.errors import PlanError, TargetError
+from pipeliner.kernel import CopyInfo, StoreInfo
 from pipeliner.machine import A100, H100
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
@@ -61,6 +62,25 @@ def test_registers_are_those_of_the_launch(m, n, groups, registers):
     assert rows * columns // 32 < registers
 
 
+@pytest.mark.parametrize(
+    ("m", "n", "warps", "instruction", "mapped", "why"),
+    [
+        (16, 64, None, "wgmma.m64n16k16.f16.f32", (1, 4), "16 rows are no multiple of 64"),
+        (8, 256, None, "wgmma.m64n8k16.f16.f32", (1, 8), "8 rows are no multiple of 64"),
+        (128, 64, (1, 4), "wgmma.m64n128k16.f16.f32", (1, 4), "1x4 warps are asked for"),
+    ],
+)
+def test_a_tile_of_few_rows_is_swapped(m, n, warps, instruction, mapped, why):
+    plan = planned(m, n, request=Request(instruction="wgmma", warps=warps))
+    (matmul,) = plan.matmuls
+    assert matmul.swapped
+    assert (matmul.m, matmul.n) == (m, n)
+    assert (matmul.instruction, matmul.warps) == (instruction, mapped)
+    assert matmul.warps[0] * matmul.warp_tile[0] == m
+    assert matmul.warps[1] * matmul.warp_tile[1] == n
+    assert f"its rows run along N, as {why}" in matmul.reason
+
+
 def test_roles_and_channels_survive_json_and_are_explained():
     plan = planned()
     assert KernelPlan.from_json(plan.to_json()) == plan
@@ -71,10 +91,97 @@ def test_roles_and_channels_survive_json_and_are_explained():
     assert "49152 bytes fill one, 2 arrivals give it back" in " ".join(text.split())
 
 
-def test_without_a_request_nothing_changes():
+def test_without_a_request_it_is_taken_where_it_is_predicted_to_be_faster():
     plan = planned(request=Request())
-    assert plan.matmuls[0].instruction.startswith("mma.")
+    assert replace(plan, reasons=planned().reasons) == planned()
+    slower = planned(request=Request(instruction="mma")).predicted_us
+    assert plan.predicted_us < slower
+    assert plan.reasons[-1] == (
+        f"wgmma is taken: {plan.predicted_us:.1f} us predicted, {slower:.1f} us by "
+        "mma.m16n8k16.f16.f32"
+    )
+
+
+@pytest.mark.parametrize(
+    ("changes", "request_", "why"),
+    [
+        ({"m": 32, "n": 32}, {}, "tile 32x32x64 is not a multiple of m64n8k16"),
+        ({"dtype": "float32"}, {}, "float32 stays exact"),
+        ({}, {"warps": (2, 4)}, "a mapping to warps or threads is asked for"),
+        ({}, {"roles": 0}, "threads are to copy, which is mma.sync's way"),
+        ({}, {"mechanism": "cp_async"}, "threads are to copy, which is mma.sync's way"),
+        ({}, {"mechanism": "register"}, "by register: wgmma reads what is copied for it"),
+        ({}, {"epilogue": "peeled"}, "cannot give a loop of roles a peeled epilogue"),
+    ],
+)
+def test_where_it_is_not_taken_the_plan_says_why(changes, request_, why):
+    plan = planned(request=Request(**request_), **changes)
+    assert not plan.matmuls[0].instruction.startswith("wgmma")
     assert (plan.roles, plan.channels, plan.target) == ((), (), "sm_90")
+    assert plan.reasons[-1].startswith("wgmma is not taken: ")
+    assert why in plan.reasons[-1]
+
+
+def with_copies(info, **changes):
+    """``info`` with other copies."""
+    (loop,) = info.loops
+    ops = tuple(replace(op, **changes) if isinstance(op, CopyInfo) else op for op in loop.ops)
+    return replace(info, loops=(replace(loop, ops=ops),))
+
+
+def test_what_is_gathered_is_left_to_mma_and_what_has_odd_strides_is_not():
+    plan = choose(with_copies(gemm(128, 256, 64), no_tma="it is crooked"), H100, Request())
+    assert plan.matmuls[0].instruction.startswith("mma.")
+    assert plan.reasons[-1] == (
+        "wgmma is not taken: threads would gather 'A_shared' for it: it is crooked"
+    )
+    plan = choose(with_copies(gemm(128, 256, 64), src_strides=(4100, 1)), H100, Request())
+    assert plan.matmuls[0].instruction.startswith("wgmma.")
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+
+
+def test_clusters_are_taken_where_rows_lie_in_two_lines_and_that_limits():
+    whole = with_copies(gemm(256, 128, 64), shared=(2,))
+    assert choose(whole, H100, WGMMA).cluster == 1
+    halves = with_copies(gemm(256, 128, 64), shared=(2,), src_strides=(4040, 1))
+    plan = choose(halves, H100, WGMMA)
+    assert plan.cluster == 2
+    assert {copy.shared for copy in plan.copies} == {2}
+    alone = choose(halves, H100, replace(WGMMA, cluster=1))
+    assert {copy.shared for copy in alone.copies} == {1}
+    assert plan.reasons[-1] == (
+        f"clusters of 2 CTAs share 'A_shared, B_shared': {plan.predicted_us:.1f} us predicted, "
+        f"{alone.predicted_us:.1f} us without"
+    )
+    assert choose(with_copies(halves, shared=()), H100, WGMMA).cluster == 1
+
+
+def test_memory_has_its_time_and_its_bytes_in_flight():
+    read = 1 << 26
+    plans = [
+        choose(with_copies(gemm(64, 32, 64, grid=(64,)), src_bytes=bytes_), H100, WGMMA)
+        for bytes_ in (0, read)
+    ]
+    assert plans[0].predicted_us < plans[1].predicted_us
+    assert plans[1].predicted_us > 2 * read / H100.dram_bytes_per_second * 1e6
+    # 2.5 us of 3.35 TB/s are 8.4 MB in flight: 11 of 12 KiB for each of 64 CTAs.
+    assert [plan.channels[0].depth for plan in plans] == [6, 12]
+    assert "more in flight, for memory to deliver at its rate" in plans[1].loops[0].reasons[-1]
+
+
+def test_it_is_not_taken_for_a_target_without_it():
+    plan = choose(gemm(128, 256, 64), H100, Request(), accelerated=False)
+    assert plan.matmuls[0].instruction.startswith("mma.")
+    assert plan.reasons[-1] == (
+        "wgmma is not taken: it needs sm_90a, which the same GPU runs; the target is sm_90"
+    )
+
+
+@pytest.mark.parametrize("request_", [{"roles": 2}, {"mechanism": "tma"}, {"cluster": 2}])
+def test_it_is_taken_where_only_it_does_what_is_asked(request_):
+    plan = planned(request=Request(**request_))
+    assert plan.matmuls[0].instruction.startswith("wgmma")
+    assert plan.reasons[-1] == "wgmma is taken: nothing else does what is asked"
 
 
 def test_a_short_loop_has_a_channel_too():
@@ -86,16 +193,15 @@ def test_a_short_loop_has_a_channel_too():
 @pytest.mark.parametrize(
     ("request_", "changes", "error", "message"),
     [
-        (WGMMA, {"m": 96}, PlanError, "tile 96x256x64 is not a multiple of m64n8k16"),
+        (WGMMA, {"m": 96, "n": 248}, PlanError, "tile 96x248x64 is not a multiple of m64n8k16"),
         (WGMMA, {"k": 8}, PlanError, "tile 128x256x8 is not a multiple of m64n8k16"),
         (WGMMA, {"m": 256, "n": 512}, PlanError, "whose accumulators fit their registers"),
-        (WGMMA, {"dtype": "float32"}, PlanError, "wgmma of float32 is not used here"),
         (WGMMA, {"dtype": "int8", "n": 40}, PlanError, "40 columns are no multiple of 16"),
         (
-            Request(instruction="wgmma", warps=(2, 4)),
+            Request(instruction="wgmma", warps=(2, 2)),
             {},
             PlanError,
-            "tile 128x256 as 2x4 warps does not split",
+            "tile 128x256 as 2x2 warps does not split",
         ),
         (
             Request(instruction="wgmma", roles=3),
@@ -115,10 +221,10 @@ def test_a_short_loop_has_a_channel_too():
             PlanError,
             "cannot copy 'A_shared' by register: wgmma reads what is copied for it",
         ),
-        (Request(roles=2), {}, PlanError, "only wgmma computes by warpgroup"),
+        (Request(roles=2), {"m": 32, "n": 32}, PlanError, "only wgmma computes by warpgroup"),
         (
             Request(mechanism="tma"),
-            {},
+            {"m": 32, "n": 32},
             PlanError,
             "cannot copy 'A_shared' by tma: only wgmma reads what it copies",
         ),
@@ -164,6 +270,68 @@ def test_without_roles_every_warp_copies():
     assert (plan.roles, plan.threads) == ((), 256)
     with pytest.raises(PlanError, match="by tma: a role of its own must issue it"):
         planned(request=Request(instruction="wgmma", roles=0, mechanism="tma"))
+
+
+def storing(m=128, n=256, k=64, *, info=None, request=WGMMA, **changes) -> KernelPlan:
+    values = {"op": "store", "acc": "acc", "dst": "C", "dtype": "float16", "dst_strides": (4096, 1)}
+    store = StoreInfo(**{**values, **changes})
+    return choose(replace(info or gemm(m, n, k), stores=(store,)), H100, request)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "k", "box", "slots", "depth"),
+    [
+        (128, 256, 64, (64, 64), 2, 4),
+        (256, 128, 64, (128, 64), 1, 4),  # two boxes would leave room for three slots of 48 KiB
+        (256, 192, 64, (128, 64), 1, 3),  # four slots of 56 KiB leave room for none
+        (128, 96, 64, (64, 32), 1, 6),  # three boxes, one after the other
+        (64, 48, 64, (64, 16), 1, 6),
+    ],
+)
+def test_boxes_of_results_share_the_memory_with_rings(m, n, k, box, slots, depth):
+    plan = storing(m, n, k)
+    (store,) = plan.stores
+    assert (store.mechanism, store.box, store.slots) == ("tma", box, slots)
+    groups = plan.role("consumer").threads // 128
+    assert store.bytes == groups * slots * box[0] * box[1] * 2
+    assert plan.channels[0].depth == depth
+    assert plan.channels[0].bytes * depth + store.bytes < H100.smem_per_cta
+
+
+@pytest.mark.parametrize(
+    ("tile", "changes", "why"),
+    [
+        ((128, 256), {"no_tma": "it is crooked"}, "it is crooked"),
+        ((128, 256), {"dst": "A"}, "'A' is copied from too"),
+        ((128, 256), {"dtype": "float32"}, "stmatrix stores elements of 2 bytes"),
+        ((128, 256), {"dst_strides": (4100, 1)}, "that of dimension 0 of 'C' is 8200"),
+        ((128, 256), {"dst_strides": (1,)}, "it takes tensors of 2 to 5 dimensions, 'C' has 1"),
+        ((128, 168), {}, "a row of 336 bytes is no multiple of 32"),
+        ((16, 64), {}, "the accumulator lies in registers transposed"),
+    ],
+)
+def test_where_results_are_no_boxes_they_leave_from_registers(tile, changes, why):
+    (store,) = storing(*tile, **changes).stores
+    assert (store.mechanism, store.bytes) == ("direct", 0)
+    assert why in store.reason
+    with pytest.raises(PlanError, match="cannot store 'store' by tma: ") as raised:
+        storing(*tile, request=Request(instruction="wgmma", store="tma"), **changes)
+    assert why in str(raised.value)
+
+
+def test_results_leave_from_registers_where_nothing_else_copies():
+    (store,) = storing(request=Request(instruction="mma")).stores
+    assert "no role of its own copies for what computes it" in store.reason
+    with pytest.raises(PlanError, match="it stores no accumulator's tile"):
+        planned(request=Request(instruction="wgmma", store="tma"))
+
+
+def test_a_depth_asked_for_is_kept_by_fewer_boxes():
+    for depth, mechanism in ((4, "tma"), (3, "tma")):
+        plan = storing(request=Request(instruction="wgmma", depth=depth))
+        assert (plan.stores[0].mechanism, plan.channels[0].depth) == (mechanism, depth)
+    plan = storing(128, 128, 64, request=Request(instruction="wgmma", depth=7))
+    assert (plan.stores[0].mechanism, plan.channels[0].depth) == ("direct", 7)
 
 
 def test_another_gpu_has_neither():

@@ -156,6 +156,25 @@ def test_a_copy_to_a_peer_needs_fence_wait_and_a_source_that_stays(timing):
     assert "write-while-read" in kinds(shared_row(reuse=True), c, timing=timing)
 
 
+@pytest.mark.parametrize("numbers", [2, 1])
+@pytest.mark.parametrize("order", ORDERS)
+def test_each_thread_names_its_barrier(order, numbers):
+    """Neighbouring warps exchange values: each pair at its barrier, or all four at one."""
+    pairs, count = 4 // numbers, 32 * 4 // numbers
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((4 * WARP,), "int32")):
+        for tx in T.thread_binding(4 * WARP, thread="threadIdx.x"):
+            S = T.alloc_buffer((4 * WARP,), "int32", scope="shared")
+            S[tx] = tx
+            T.ptx.bar.sync(T.Cast("uint32", tx // (WARP * pairs) + 1), T.uint32(count))
+            C[tx] = S[T.bitwise_xor(tx, WARP)]
+
+    result = run(main, blank(4 * WARP), order=order)
+    assert result.hazards == ()
+    np.testing.assert_array_equal(result.outputs["C"], np.arange(4 * WARP) ^ WARP)
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("count", [1, 2, 4])
 def test_stmatrix_is_the_inverse_of_ldmatrix(count, transposed):

@@ -71,7 +71,8 @@ def test_a_tensor_map_says_shape_strides_box_and_swizzle() -> None:
     # CUDA driver API, cuTensorMapEncodeTiled: innermost first; strides in bytes, but the first.
     a = [2, 1024, 512, 2048, 64, 128, 1, 1, 0, 3, 2, 0]
     b = [2, 1024, 256, 2048, 64, 64, 1, 1, 0, 3, 2, 0]
-    assert encoded(func) == [a, b]
+    c = [2, 256, 512, 512, 64, 64, 1, 1, 0, 3, 2, 0]  # a box of each warpgroup
+    assert encoded(func) == [a, b, c]
 
 
 def test_a_batched_tensor_is_three_dimensional() -> None:
@@ -83,7 +84,7 @@ def test_a_batched_tensor_is_three_dimensional() -> None:
 @pytest.mark.parametrize(("k", "panels"), [(32, 1), (64, 1), (128, 2), (192, 3)])
 def test_a_wide_tile_is_a_box_for_each_panel(k: int, panels: int) -> None:
     func, _ = mapped(Gemm(256, 128, 2 * k), (128, 64, k))
-    assert len(calls(func.body, "cp_async_bulk_tensor")) == 2 * panels
+    assert len(calls(func.body, "cp_async_bulk_tensor_g2s")) == 2 * panels
 
 
 @pytest.mark.parametrize(
@@ -139,8 +140,10 @@ def test_every_element_of_the_accumulator_belongs_to_one_thread() -> None:
 
 def test_the_producer_copies_and_the_consumer_computes() -> None:
     parts = roles(sliced(Gemm(256, 256, 256), (128, 128, 64)))
-    copies = {name: len(calls(body, "cp_async_bulk_tensor")) for name, body in parts.items()}
+    copies = {name: len(calls(body, "cp_async_bulk_tensor_g2s")) for name, body in parts.items()}
     assert copies == {"consumer": 0, "producer": 2}
+    stores = {name: len(calls(body, "cp_async_bulk_tensor_s2g")) for name, body in parts.items()}
+    assert stores == {"consumer": 1, "producer": 0}
     assert {n: len(calls(b, "wgmma_f16")) for n, b in parts.items()} == {
         "consumer": 4,
         "producer": 0,
@@ -155,7 +158,7 @@ def test_the_producer_copies_and_the_consumer_computes() -> None:
 
 
 def test_descriptors_are_computed_once_and_added_to() -> None:
-    consumer = roles(sliced(Gemm(256, 256, 256), (128, 128, 64)))["consumer"]
+    consumer = roles(sliced(Gemm(256, 256, 256), (128, 128, 64), store="direct"))["consumer"]
     assert len(calls(consumer, "cvta_generic_to_shared")) == 2 + 1  # and a barrier
     for call in calls(consumer, "wgmma_f16"):
         bases: list[Any] = []
@@ -189,7 +192,8 @@ def test_the_same_schedule_serves_every_gpu() -> None:
     assert pipeliner.plan_of(new).matmuls[0].instruction.startswith("wgmma.")
     assert pipeliner.build(new).arch == "sm_90a"
     assert pipeliner.build(new, "h100").arch == "sm_90a"
-    assert pipeliner.build(schedule, "h100").arch == "sm_90"
+    assert pipeliner.build(schedule, "h100").arch == "sm_90a"
+    assert pipeliner.build(schedule, "h100", instruction="mma").arch == "sm_90"
 
 
 def test_a_plan_handed_back_gives_the_same_kernel() -> None:
@@ -258,11 +262,19 @@ def test_machine_code_keeps_loops_rolled_and_spills_nothing(
     kernel = pipeliner.build(schedule, "h100", instruction="wgmma")
     assert kernel.resources.spills == 0
     assert kernel.resources.registers <= 255
-    counts = Counter(re.findall(r"\b(HGMMA|UTMALDG|USETMAXREG|STL|LDL|BAR)\b", kernel.sass))
-    assert counts == {"HGMMA": hgmma, "UTMALDG": 2, "USETMAXREG": 2, "BAR": 1}
-    loop = [line for line in kernel.sass.splitlines() if "HGMMA" in line or "R2UR" in line]
-    first = next(at for at, line in enumerate(loop) if "HGMMA" in line)
-    assert not any("R2UR" in line for line in loop[first:])  # descriptors stay uniform
+    counts = Counter(re.findall(r"\b(HGMMA|UTMALDG|USETMAXREG|STL|LDL|BAR|UTMASTG)\b", kernel.sass))
+    (store,) = kernel.plan.stores
+    boxes = tile[1] // store.box[1]
+    assert counts == {
+        "HGMMA": hgmma,
+        "UTMALDG": 2,
+        "USETMAXREG": 2,
+        "UTMASTG": boxes,
+        "BAR": 1 + boxes + (boxes - store.slots),  # at the start, behind each box, before a reuse
+    }
+    at = [at for at, line in enumerate(kernel.sass.splitlines()) if "HGMMA" in line]
+    loop = kernel.sass.splitlines()[at[0] : at[-1]]
+    assert not any("R2UR" in line for line in loop)  # descriptors stay uniform
     assert "serializ" not in kernel._cubin.log
 
 
@@ -334,3 +346,11 @@ def _in_place() -> Any:
                         A[i, j] = T.Cast("float16", acc[i, j])
 
     return main
+
+
+@pytest.mark.parametrize("cluster", [2, 4])
+def test_a_cluster_shares_what_a_persistent_group_of_tiles_reads(cluster: int) -> None:
+    # Of 132 CTAs, whose number is no multiple of the 8 rows of tiles that are walked together.
+    schedule = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(256, 128, 64, ctas=132))
+    func = pipeliner.pipeline(schedule, "sm_90a", instruction="wgmma", cluster=cluster)
+    assert func.script().count("multicast::cluster") == 1

@@ -77,18 +77,20 @@ def test_an_automatic_plan_that_does_not_fit_is_declined_with_the_numbers(
 
 
 @pytest.mark.parametrize(
-    ("gemm", "arch"),
+    ("gemm", "arch", "instruction"),
     [
-        (Gemm(256, 256, 256, dtype="fp32"), "sm_80"),
-        (Gemm(256, 256, 256, dtype="fp32", layout="TT"), "sm_90"),
-        (Gemm(256, 256, 256), "sm_90"),
-        (Gemm(256, 256, 256, dtype="bf16"), "sm_75"),
+        (Gemm(256, 256, 256, dtype="fp32"), "sm_80", "auto"),
+        (Gemm(256, 256, 256, dtype="fp32", layout="TT"), "sm_90", "auto"),
+        (Gemm(256, 256, 256), "sm_90", "mma"),
+        (Gemm(256, 256, 256, dtype="bf16"), "sm_75", "auto"),
     ],
     ids=str,
 )
-def test_rings_are_planned_with_the_bytes_that_they_take(gemm: Gemm, arch: str) -> None:
+def test_rings_are_planned_with_the_bytes_that_they_take(
+    gemm: Gemm, arch: str, instruction: Any
+) -> None:
     func = schedule_gemm(gemm, GemmTile(64, 64, 32))
-    plan = pipeliner.plan_of(pipeliner.pipeline(func, arch, depth=2))
+    plan = pipeliner.plan_of(pipeliner.pipeline(func, arch, depth=2, instruction=instruction))
     rings = [ring for loop in plan.loops for ring in loop.rings if ring.scope.startswith("shared")]
     assert {ring.depth for ring in rings} == {2}
     assert sum(ring.depth * ring.slot_bytes for ring in rings) == plan.smem.bytes
@@ -131,7 +133,7 @@ def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
 CHOOSE = driver.choose
 
 
-def choose_deep(info: Any, machine: Any, request: Request) -> KernelPlan:
+def choose_deep(info: Any, machine: Any, request: Request, *, accelerated: bool) -> KernelPlan:
     """What the cost model would choose for a GPU with more shared memory, depth 4."""
     plan = CHOOSE(info, A100, Request(depth=4))
     loops = tuple(dataclasses.replace(loop, source="auto") for loop in plan.loops)

@@ -165,7 +165,7 @@ def test_hints_reach_the_matmul_block():
 
 def test_tf32_is_marked():
     gemm, tile = CASES["tf32-TT"]
-    assert '"pipeliner.mma": "mma"' in schedule_gemm(gemm, tile).mod["main"].script()
+    assert '"pipeliner.mma": "tensor"' in schedule_gemm(gemm, tile).mod["main"].script()
 
 
 def test_a_fused_epilogue_stays_one_block():

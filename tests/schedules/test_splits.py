@@ -116,7 +116,7 @@ def test_a_long_reduction_of_a_small_output_is_split_until_the_gpu_is_full(machi
     gemm = Gemm(256, 256, 65536)
     tile = default_tile(gemm, machine)
     ctas = tile.splits * -(-256 // tile.m) * -(-256 // tile.n)
-    assert machine.sms <= ctas + 3 <= 2 * machine.sms + 3
+    assert 0.9 * machine.sms <= ctas <= 2 * machine.sms
     assert f"of {machine.sms} SMs busy" in tile.why
     whole = default_tile(gemm, machine, splits=1)
     assert (whole.splits, whole.why) == (1, "")

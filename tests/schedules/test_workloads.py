@@ -62,7 +62,7 @@ def test_names_tell_workloads_apart():
             {"dtype": "float13"},
             (
                 "expected dtype to be one of float32, tfloat32, float16, bfloat16, int8, "
-                "not 'float13'"
+                "float8_e4m3fn, float8_e5m2, not 'float13'"
             ),
         ),
         ({"layout": "NM"}, "expected layout to be one of NN, NT, TN, TT, not 'NM'"),

@@ -88,6 +88,30 @@ def test_every_way_to_cut_the_tile(tile: tuple[int, int, int], warps: tuple[int,
 
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(
+    ("gemm", "tile", "ctas", "warps"),
+    [
+        (Gemm(16, 128, 256), (16, 64, 64), None, None),
+        (Gemm(16, 128, 192, layout="NN"), (16, 128, 64), None, None),
+        (Gemm(20, 200, 192, dtype="bfloat16"), (24, 128, 64), None, None),
+        (Gemm(128, 128, 192, layout="TN"), (128, 64, 64), 1, (1, 4)),
+        (Gemm(9, 128, 256, dtype="int8"), (16, 64, 128), None, None),
+    ],
+    ids=str,
+)
+def test_a_tile_of_few_rows_is_swapped(
+    gemm: Gemm,
+    tile: tuple[int, int, int],
+    ctas: int | None,
+    warps: tuple[int, int] | None,
+    timing: str,
+) -> None:
+    kernel = kernel_of(gemm, tile, ctas, warps=warps)
+    assert kernel.plan.matmuls[0].swapped
+    assert_right(gemm, kernel, timing=timing, order=ORDERS[TIMINGS.index(timing)])
+
+
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize(
     ("gemm", "tile"),
     [
         (Gemm(200, 136, 200, dtype="bfloat16"), (128, 64, 64)),
@@ -101,10 +125,58 @@ def test_ragged_and_batched(gemm: Gemm, tile: tuple[int, int, int], timing: str)
     assert_right(gemm, kernel_of(gemm, tile), timing=timing)
 
 
+@pytest.mark.parametrize("timing", TIMINGS)
+@pytest.mark.parametrize(
+    ("gemm", "tile", "ctas", "slots"),
+    [
+        (Gemm(128, 64, 128), (128, 64, 64), None, 1),
+        (Gemm(128, 128, 128), (128, 128, 64), None, 2),
+        (Gemm(256, 256, 128, dtype="bfloat16"), (128, 256, 64), 1, 2),  # two tiles of four boxes
+        (Gemm(256, 128, 192), (256, 64, 64), 1, 1),  # 128 rows of a warpgroup
+        (Gemm(128, 96, 128, batch=2), (128, 96, 64), None, 1),  # three boxes of 64 bytes a row
+        (Gemm(200, 136, 128, epilogue=("bias", "relu")), (128, 64, 64), 2, 1),
+    ],
+    ids=str,
+)
+def test_results_leave_by_way_of_shared_memory(
+    gemm: Gemm, tile: tuple[int, int, int], ctas: int | None, slots: int, timing: str
+) -> None:
+    kernel = kernel_of(gemm, tile, ctas)
+    (store,) = kernel.plan.stores
+    assert (store.mechanism, store.slots) == ("tma", slots)
+    order = ORDERS[TIMINGS.index(timing)]
+    assert verify_workload(kernel, gemm, timings=(timing,), orders=(order,)).ok
+
+
+def test_results_leave_from_registers_where_that_is_asked_for() -> None:
+    gemm = Gemm(200, 136, 128)
+    kernel = kernel_of(gemm, (128, 64, 64), 2, store="direct")
+    assert [store.mechanism for store in kernel.plan.stores] == ["direct"]
+    assert "bulk_group" not in kernel.cuda
+    assert_right(gemm, kernel)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile"),
+    [
+        (Gemm(128, 64, 256, dtype="float8_e4m3fn"), (128, 64, 128)),
+        (Gemm(100, 72, 144, dtype="float8_e5m2", out="float16"), (64, 64, 128)),
+        (Gemm(128, 64, 96, dtype="tfloat32"), (128, 64, 32)),
+    ],
+    ids=str,
+)
+def test_what_only_tensor_cores_multiply(gemm: Gemm, tile: tuple[int, int, int]) -> None:
+    kernel = pipeliner.build(schedule_gemm(gemm, GemmTile(*tile)), "h100")
+    assert kernel.plan.matmuls[0].instruction.startswith("wgmma")
+    assert verify_workload(kernel, gemm).ok
+
+
 @pytest.mark.parametrize("m", [1, 100, 128, 257])
 def test_a_symbolic_number_of_rows(m: int) -> None:
     gemm = Gemm(None, 136, 128, dtype="bfloat16")
-    assert_right(gemm, kernel_of(gemm, (128, 64, 64)), m)
+    kernel = kernel_of(gemm, (128, 64, 64))
+    assert [store.mechanism for store in kernel.plan.stores] == ["tma"]
+    assert_right(gemm, kernel, m)
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
@@ -133,6 +205,7 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
         (Gemm(512, 64, 128), None, 4),
         (Gemm(512, 128, 128), 4, 2),  # one tile left over for nobody
         (Gemm(400, 136, 128), 2, 2),
+        (Gemm(1024, 192, 128), 12, 2),  # eight rows of tiles walked together, of 24 tiles
         (Gemm(256, 128, 192, batch=2, layout="NN"), 2, 2),
     ],
     ids=str,
@@ -154,7 +227,7 @@ def test_clusters_that_cannot_share_are_refused() -> None:
     with pytest.raises(LoweringError, match="iterations, not the same for all of them"):
         kernel_of(Gemm(128, 832, 128, layout="TN"), (128, 64, 64), 4, cluster=4)
     with pytest.raises(PlanError, match="only tma copies for several"):
-        pipeliner.build(schedule_gemm(Gemm(256, 64, 64), GemmTile(128, 64, 64)), "h100", cluster=2)
+        kernel_of(Gemm(256, 64, 64), (128, 64, 64), cluster=2, mechanism="cp_async")
 
 
 @pytest.mark.parametrize(

@@ -29,18 +29,29 @@ LARGE = {
 
 
 def pipelined(gemm, target, **options):
-    tile = default_tile(gemm, machine_for(target))
+    tile = default_tile(gemm, machine_for(target), options.get("instruction", "auto"))
     return pipeline_with(schedule_gemm(gemm, tile), target, Request(**options))
 
 
 @pytest.mark.parametrize("name", LARGE)
 def test_a_steady_iteration_has_one_barrier(name: str) -> None:
-    plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_90"))
+    instruction = "auto" if LARGE[name].dtype == "float32" else "mma"
+    plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_90", instruction=instruction))
     (loop,) = plan.loops
     assert loop.pipelined
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
     assert {ring.depth for ring in loop.rings if ring.scope.startswith("shared")} != {1}
     assert plan.sync.barriers_in_steady == 1
+
+
+@pytest.mark.parametrize("name", [name for name in LARGE if not name.startswith("fp32")])
+def test_on_hopper_roles_leave_the_steady_state_without_one(name: str) -> None:
+    plan = pipeliner.plan_of(pipelined(LARGE[name], "sm_90"))
+    assert [role.name for role in plan.roles] == ["consumer", "producer"]
+    assert {copy.mechanism for copy in plan.copies} == {"tma"}
+    assert plan.sync.barriers_in_steady == 0
+    halves = LARGE[name].out in ("float16", "bfloat16")
+    assert [store.mechanism for store in plan.stores] == ["tma" if halves else "direct"]
 
 
 @pytest.mark.parametrize("depth", [2, 3])

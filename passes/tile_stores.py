@@ -1,0 +1,137 @@
+"""Nests that store an accumulator's tile, and which of them are boxes of what they store to.
+
+    for i, j in T.grid(128, 256): C[m * 128 + i, n * 256 + j] = T.Cast("float16", acc[i, j])
+
+The tensor memory accelerator writes a box of a tensor, and nothing of it that lies outside; so a
+guard must say just that. What is computed from the accumulator before it is stored is free.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import sym, tirx
+from tvm.ir import Range
+
+from ..kernel import StoreInfo
+from .indexing import affine, strides
+from .ir import Buffer, Expr, Stmt, Var, const_int, i32, is_global
+from .kernels import bodies
+from .patterns import Copy, Matmul, Nest, as_nest
+
+
+@dataclass(frozen=True)
+class Box:
+    """The box that a nest stores: ``row`` and ``column`` walk dimension ``down`` and the last."""
+
+    row: Var
+    column: Var
+    down: int
+
+
+def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tuple[StoreInfo, ...]:
+    """What the cost model is told of the nests in ``body`` that store accumulators of ``ops``."""
+    matmuls = {op.acc: op for op in ops.values() if isinstance(op, Matmul)}
+    return tuple(
+        _info(nest, matmul, ranges)
+        for nest in _nests(body)
+        for matmul in [_stored(nest, matmuls)]
+        if matmul is not None
+    )
+
+
+def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
+    """The box of its target that ``nest`` stores ``matmul``'s tile to, or why it is none.
+
+    ``ranges``: an analyzer that knows the bounds of the loops around it.
+    """
+    target = nest.store.buffer
+    if len(matmul.m) > 1 or len(matmul.n) > 1:
+        return "it writes boxes, rows or columns of the tile are several dimensions"
+    places = [load.indices for load in nest.loads() if load.source.same_as(matmul.acc)]
+    row, column = _walkers(places[0], matmul, nest)
+    if row is None or column is None or len({str(list(place)) for place in places}) > 1:
+        return "it writes boxes, the tile is not walked row by row"
+    if any(load.source.same_as(target) for load in nest.loads()):
+        return f"it writes '{target.name}', which the same block reads"
+    if len(target.strides):
+        return f"it takes a tensor without gaps, '{target.name}' has strides of its own"
+    walked = [affine(index, nest.vars) for index in nest.store.indices]
+    down = [n for n, known in enumerate(walked[:-1]) if known and known.coefficients == {row: 1}]
+    fixed = [n for n, known in enumerate(walked[:-1]) if known and not known.coefficients]
+    last = walked[-1]
+    if (
+        len(down) != 1
+        or len(down) + len(fixed) + 1 != len(walked)
+        or last is None
+        or last.coefficients != {column: 1}
+    ):
+        return f"it writes boxes, the elements of '{target.name}' are scattered"
+    beyond = _beyond_bounds(nest, ranges)
+    if beyond is not None:
+        return f"it leaves out what is outside '{target.name}', not {beyond}"
+    return Box(row, column, down[0])
+
+
+def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
+    target = nest.store.buffer
+    found = box_of(nest, matmul, ranges)
+    return StoreInfo(
+        op=nest.name,
+        acc=str(matmul.acc.name),
+        dst=str(target.name),
+        dtype=str(target.dtype),
+        dst_strides=tuple(const_int(stride) for stride in strides(target)),
+        no_tma=found if isinstance(found, str) else "",
+    )
+
+
+def _nests(stmt: Stmt) -> Iterator[Nest]:
+    """The tile nests in ``stmt``, outermost ones."""
+    nest = as_nest(stmt)
+    if nest is not None:
+        yield nest
+        return
+    for part in bodies(stmt):
+        yield from _nests(part)
+
+
+def _stored(nest: Nest, matmuls: Mapping[Buffer, Matmul]) -> Matmul | None:
+    """The matmul whose accumulator ``nest`` stores to global memory."""
+    if not is_global(nest.store.buffer):
+        return None
+    return next((matmuls[load.source] for load in nest.loads() if load.source in matmuls), None)
+
+
+def _walkers(place: Any, matmul: Matmul, nest: Nest) -> tuple[Var | None, Var | None]:
+    """The loop variables of ``nest`` that walk the rows and columns of the accumulator."""
+
+    def walker(of: Var) -> Var | None:
+        at = next(n for n, index in enumerate(matmul.acc_indices) if _is(index, of))
+        index = place[at]
+        whole = nest.extent_of.get(index) == matmul.nest.extent_of[of]
+        return index if isinstance(index, Var) and whole else None
+
+    if not all(any(_is(index, of) for index in matmul.acc_indices) for of in matmul.m + matmul.n):
+        return None, None
+    return walker(matmul.m[0]), walker(matmul.n[0])
+
+
+def _is(index: Expr, var: Var) -> bool:
+    return isinstance(index, Var) and index.same_as(var)
+
+
+def _beyond_bounds(nest: Nest, analyzer: Any) -> Expr | None:
+    """A conjunct of the guard that is more than the target's bounds, if there is one."""
+    if not nest.predicate:
+        return None
+    for var, extent in nest.extent_of.items():
+        analyzer.bind(var, Range(0, extent))
+    inside: Expr = tirx.const(True, "bool")
+    for index, extent in zip(nest.store.indices, nest.store.buffer.shape):
+        inside = tirx.And(inside, tirx.And(i32(0) <= index, index < extent))
+    with analyzer.constraint_scope(inside):
+        strength = sym.ProofStrength.SYMBOLIC_BOUND
+        return next((p for p in nest.predicate if not analyzer.can_prove(p, strength)), None)

@@ -1,0 +1,155 @@
+"""How the tile of an accumulator reaches global memory.
+
+Where another role copies, warpgroups can have their results stored too: a warpgroup puts a box of
+them into shared memory, the tensor memory accelerator writes it, and the next tile's arithmetic
+starts meanwhile. Whole lines are written, and nothing is computed for each element's address.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ..errors import PlanError
+from ..kernel import CopyInfo, KernelInfo, MatmulInfo, StoreInfo
+from ..machine import Machine
+from ..plan import CopyPlan, MatmulPlan, StorePlan
+from ..request import Request
+from .sizes import element_bytes
+from .tma import MAX_BOX, MAX_RANK, panel_bytes, stride_obstacle
+from .wgmma import ROWS, SPANS
+
+SLOTS: Final = 2
+"""Boxes of a warpgroup in shared memory: one is filled while the other is written."""
+
+LEAST_DEPTH: Final = 3
+"""Slots that the loop's rings keep: fewer would cost more than plain stores do."""
+
+GOOD_DEPTH: Final = 4
+"""Slots that rings keep rather than that there is a second box."""
+
+BARRIER_BYTES: Final = 1024
+"""More than the barriers of every channel take."""
+
+_WORD: Final = 2
+"""Bytes of an element that stmatrix stores (PTX ISA, stmatrix: .b16)."""
+
+_WARPS: Final = 4
+"""Of a warpgroup."""
+
+
+def plan_stores(
+    info: KernelInfo,
+    matmuls: tuple[MatmulPlan, ...],
+    copies: tuple[CopyPlan, ...],
+    machine: Machine,
+    request: Request,
+) -> tuple[StorePlan, ...]:
+    """The plan of every store of an accumulator; PlanError for a request that cannot be had."""
+    if request.store == "tma" and not info.stores:
+        raise PlanError(f"cannot store '{info.name}' by tma: it stores no accumulator's tile")
+    return tuple(_plan(store, info, matmuls, copies, machine, request) for store in info.stores)
+
+
+def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
+    """Shared memory that stores take, in bytes."""
+    return sum(store.bytes for store in stores)
+
+
+def _plan(
+    store: StoreInfo,
+    info: KernelInfo,
+    matmuls: tuple[MatmulPlan, ...],
+    copies: tuple[CopyPlan, ...],
+    machine: Machine,
+    request: Request,
+) -> StorePlan:
+    direct = StorePlan(op=store.op, acc=store.acc, dst=store.dst, mechanism="direct")
+    if request.store == "direct":
+        return replace(direct, reason="asked for")
+    found = _staged(direct, store, info, matmuls, copies, machine, request)
+    if not isinstance(found, str):
+        return found
+    if request.store == "tma":
+        raise PlanError(f"cannot store '{store.op}' by tma: {found}")
+    return replace(direct, reason=f"from registers, not by tma: {found}")
+
+
+def _staged(
+    direct: StorePlan,
+    store: StoreInfo,
+    info: KernelInfo,
+    matmuls: tuple[MatmulPlan, ...],
+    copies: tuple[CopyPlan, ...],
+    machine: Machine,
+    request: Request,
+) -> StorePlan | str:
+    """``store`` by way of shared memory, or the requirement that it misses."""
+    by_op = {op.op: op.acc for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)}
+    matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
+    if matmul is None or not any(copy.mechanism == "tma" for copy in copies):
+        return "no role of its own copies for what computes it"
+    obstacle = _obstacle(store, matmul, info)
+    if obstacle:
+        return obstacle
+    rows, columns = matmul.warp_tile[0] * _WARPS, matmul.warp_tile[1]
+    groups = matmul.warps[0] * matmul.warps[1] // _WARPS
+    span = panel_bytes(columns * _WORD)
+    boxes = columns * _WORD // span
+    one = groups * rows * span
+    slots = _slots(one, boxes, info, machine, request)
+    if slots == 0:
+        return (
+            f"a box of {rows}x{span // _WORD} for each of {groups} warpgroups, {one} bytes, leaves "
+            f"too little shared memory for {LEAST_DEPTH} slots"
+        )
+    return replace(
+        direct,
+        mechanism="tma",
+        box=(rows, span // _WORD),
+        slots=slots,
+        bytes=slots * one,
+        layout=f"swizzle-{span}B",
+        reason=(
+            f"{boxes} box{'es' * (boxes > 1)} a warpgroup, written while it computes on; "
+            "stmatrix fills 8 rows without bank conflicts"
+        ),
+    )
+
+
+def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
+    """What about the store, apart from room, speaks against boxes; empty when nothing does."""
+    if store.no_tma:
+        return store.no_tma
+    read = {op.src for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)}
+    if store.dst in read:
+        return f"'{store.dst}' is copied from too"
+    if element_bytes(store.dtype) != _WORD:
+        return f"stmatrix stores elements of {_WORD} bytes, '{store.dst}' has {store.dtype}"
+    if matmul.accumulator == "float16" or matmul.swapped:
+        why = "in pairs of halves" if matmul.accumulator == "float16" else "transposed"
+        return f"the accumulator lies in registers {why}"
+    if not 2 <= len(store.dst_strides) <= MAX_RANK:
+        rank = len(store.dst_strides)
+        return f"it takes tensors of 2 to {MAX_RANK} dimensions, '{store.dst}' has {rank}"
+    rows, columns = matmul.warp_tile[0] * _WARPS, matmul.warp_tile[1]
+    if columns * _WORD % min(SPANS):
+        return f"a row of {columns * _WORD} bytes is no multiple of {min(SPANS)}"
+    if rows > MAX_BOX or rows % ROWS:
+        return f"a box has at most {MAX_BOX} rows, a warpgroup {rows}"
+    return stride_obstacle(store.dst, store.dtype, store.dst_strides)
+
+
+def _slots(one: int, boxes: int, info: KernelInfo, machine: Machine, request: Request) -> int:
+    """Boxes that fit beside the rings; ``one`` box of all warpgroups has so many bytes."""
+    tiles = [sum(size for _, _, size in loop.rings) for loop in info.loops]
+    trips = [loop.trip for loop in info.loops if loop.trip is not None]
+    longest = max(trips, default=GOOD_DEPTH)
+    asked = [d for loop in info.loops for name, _, _ in loop.rings if (d := request.depth_of(name))]
+    depths = [max(asked)] if asked else [min(GOOD_DEPTH, longest), min(LEAST_DEPTH, longest)]
+    room = machine.smem_per_cta - BARRIER_BYTES
+    for depth in depths:
+        for slots in range(min(SLOTS, boxes), 0, -1):
+            if boxes % slots == 0 and depth * sum(tiles) + slots * one <= room:
+                return slots
+    return 0

@@ -1,0 +1,61 @@
+"""The tiles to compare where warpgroups multiply what the tensor memory accelerator copies.
+
+A warpgroup multiplies 64 rows by any multiple of 8 columns, so tiles need not be powers of two: the
+one whose number is just below a multiple of the SMs' leaves the fewest idle. A problem of few rows
+is swapped, its rows being the instruction's columns. Where there are more tiles than SMs, a grid
+that walks them all loads the next tile while the one before is stored.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ..machine import Machine
+from ..request import Instruction, Request
+from .wgmma import ROWS
+
+ASKED: Final = Request(instruction="wgmma")
+"""What is asked of such a tile."""
+
+COLUMNS: Final = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
+"""Of a tile."""
+
+BLOCKS: Final = (1, 2, 3, 4)
+"""Of 64 rows; swapped, of 64 columns."""
+
+K_BYTES: Final = (128, 256)
+"""Of K in a step: one swizzled row, or two, which halves what a step costs beside arithmetic."""
+
+FEW_ROWS: Final = 128
+"""Up to which a tile of all rows, swapped, is worth a comparison."""
+
+_COLUMN_UNIT: Final = 8
+
+
+def are_compared(machine: Machine, instruction: Instruction) -> bool:
+    """Whether tiles for warpgroups come into question where ``instruction`` is asked for."""
+    return bool(machine.wgmmas) and instruction in ("auto", "wgmma")
+
+
+def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """M, N and K of tiles of a product of these extents; ``size``: bytes of an element."""
+    steps = up_to([bytes_ // size for bytes_ in K_BYTES], k)
+    blocks = [ROWS * count for count in BLOCKS]
+    yield from itertools.product(up_to(blocks, m), up_to(COLUMNS, n), steps)
+    if m <= FEW_ROWS and m % ROWS:
+        all_rows = math.ceil(m / _COLUMN_UNIT) * _COLUMN_UNIT
+        yield from itertools.product([all_rows], up_to(blocks, n), steps)
+
+
+def grids(tiles: int, machine: Machine) -> list[int | None]:
+    """CTAs to compare for ``tiles``: one for each, or as many as there are SMs."""
+    return [None] if tiles <= machine.sms else [None, machine.sms]
+
+
+def up_to(sizes: Sequence[int], extent: int) -> list[int]:
+    """The sizes below ``extent`` and the first that covers it."""
+    below = [size for size in sizes if size < extent]
+    return [*below, *[size for size in sizes if size >= extent][:1]]

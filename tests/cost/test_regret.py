@@ -1,0 +1,67 @@
+"""The model's choice among measured tiles: how much slower it is than the best of them.
+
+``golden/conv_tiles_h100.csv``: medians of 15 rounds in microseconds, fp16 on mma.sync, one H100,
+the L2 cache overwritten before each run; the stem in runs of four phases.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections import defaultdict
+from pathlib import Path
+
+from pipeliner.bench.suites import suite
+from pipeliner.cost import choose
+from pipeliner.machine import H100
+from pipeliner.request import Request
+from pipeliner.schedules import ConvTile
+from pipeliner.schedules.tiles import kernel_info
+
+LOG = Path(__file__).parent / "golden" / "conv_tiles_h100.csv"
+
+
+def measured():
+    """Pairs of predicted and measured time of every tile, by layer."""
+    specs = suite("conv")
+    found = defaultdict(list)
+    with LOG.open() as rows:
+        for row in csv.DictReader(rows):
+            layer = row["layer"]
+            runs = {"fold": True, "phases": 4} if layer == "rn50_stem" else {}
+            sizes = [int(row[name]) for name in ("m", "n", "k")]
+            tile = ConvTile(*sizes, splits=int(row["splits"]), **runs)
+            plan = choose(kernel_info(specs[layer], tile), H100, Request())
+            found[layer].append((plan.predicted_us, float(row["us"])))
+    return found
+
+
+def test_the_chosen_tile_is_nearly_the_fastest_measured():
+    regrets = {}
+    for layer, pairs in measured().items():
+        _, chosen = min(pairs)
+        regrets[layer] = chosen / min(us for _, us in pairs)
+    assert len(regrets) == 11
+    mean = math.exp(sum(map(math.log, regrets.values())) / len(regrets))
+    assert mean < 1.04, regrets
+    assert max(regrets.values()) < 1.08, regrets
+
+
+def test_the_fastest_tile_is_among_the_first_three_of_most_layers():
+    recalled = 0
+    for pairs in measured().values():
+        fastest = min(us for _, us in pairs)
+        recalled += any(us == fastest for _, us in sorted(pairs)[:3])
+    assert recalled >= 7
+
+
+def test_predictions_rank_tiles_as_measurements_do():
+    """Of two tiles of a layer, the one that is predicted faster is faster in most pairs."""
+    agreed = total = 0
+    for pairs in measured().values():
+        for at, (predicted, us) in enumerate(pairs):
+            for other_predicted, other_us in pairs[at + 1 :]:
+                if abs(us - other_us) > 0.03 * us:
+                    total += 1
+                    agreed += (predicted < other_predicted) == (us < other_us)
+    assert agreed / total > 0.75
