@@ -53,7 +53,8 @@ def test_every_type_and_layout(dtype: str, layout: str, shape: tuple[int, int, i
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 def test_every_depth_and_trip_count(depth: int, k: int, mechanism: str, epilogue: str) -> None:
     gemm = Gemm(128, 128, k, dtype="float16")
-    check(gemm, SMALL_TILES["float16"], depth=depth, mechanism=mechanism, epilogue=epilogue)
+    options = {"depth": depth, "mechanism": mechanism, "epilogue": epilogue}
+    check(gemm, SMALL_TILES["float16"], instruction="mma", **options)
 
 
 def test_batched() -> None:
@@ -75,11 +76,14 @@ def test_the_emulator_agrees_bit_for_bit_on_small_integers() -> None:
 UNDER_THE_SANITIZER = """
 import numpy as np, pipeliner
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
-for dtype, tile in (("float16", GemmTile(64, 64, 32)), ("float32", GemmTile(64, 64, 8))):
+for dtype, how, tile in (
+    ("float16", "mma", GemmTile(64, 64, 32)),
+    ("float32", "simt", GemmTile(64, 64, 8)),
+):
     for shape in ((128, 128, 160), (100, 72, 88)):
         gemm = Gemm(*shape, dtype=dtype)
         for depth, epilogue in ((1, "rolled"), (2, "rolled"), (3, "rolled"), (3, "clamped")):
-            asked = {"depth": depth, "epilogue": epilogue}
+            asked = {"depth": depth, "epilogue": epilogue, "instruction": how}
             kernel = pipeliner.build(pipeliner.pipeline(schedule_gemm(gemm, tile), **asked))
             a, b = gemm.inputs()
             kernel(a, b, np.zeros(gemm.shapes()[2], gemm.out))
