@@ -2,6 +2,8 @@
 VENV ?= .venv
 PYTHON ?= python3
 SHARD ?= 1/1
+# Processes that test. Each takes neighbouring tests, which share fixtures, then helps the others.
+JOBS ?= auto
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_ROOT_USER_ACTION := ignore
 export TVM_CUDA_COMPILE_MODE := nvcc
@@ -24,8 +26,10 @@ help:  ## this list
 demo: $(BASE)  ## pipeline a GEMM, explain it, show its CUDA, check it without a GPU
 	@$(PY) -m pipeliner demo
 
+# numpy's threads would be as many again for each process.
+test: export OPENBLAS_NUM_THREADS := 1
 test: $(DEV)  ## all tests that this machine can run
-	$(PY) -m pytest -q
+	$(PY) -m pytest -q -n $(JOBS) --dist worksteal
 
 verify-all: $(DEV)  ## the product of all options and 10^4 random programs: hours; SHARD=2/8 does a part
 	$(PY) -m tests.verify.product --shard $(SHARD)

@@ -1,7 +1,8 @@
 """cp.async groups of a pipelined loop: where they are committed, and how many a wait may leave.
 
-Also which waits never wait: PTX completes groups in the order of their commits, so behind a wait
-that leaves n groups, and k commits, another one that leaves n + k or more has nothing to do.
+Also which commits hold nothing, and which waits never wait: PTX completes groups in the order of
+their commits, so behind a wait that leaves n groups, and k commits, another one that leaves n + k
+or more has nothing to do.
 """
 
 from __future__ import annotations
@@ -9,17 +10,32 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from tvm import tirx
+from tvm.ir import Call
 
 from ..errors import PlanError
 from ..plan import LoopPlan, OpPlan
-from .ir import Stmt, const_int, origin_of, seq
+from .ir import Stmt, const_int, origin_of, seq, walk
 from .kernels import bodies, with_bodies
 
 GroupEvent: TypeAlias = "tuple[Literal['commit', 'wait', 'other'], int]"
 """A commit, a wait and how many groups it leaves in flight, or something else that is counted."""
+
+_COPIES: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
+
+
+def issues_copies(stmt: Stmt) -> bool:
+    """Whether ``stmt`` issues cp.async, which a group has to hold."""
+    found: list[str] = []
+
+    def visit(call: Any) -> None:
+        if str(getattr(call.op, "name", "")).startswith(_COPIES):
+            found.append(call.op.name)
+
+    walk(stmt, Call, visit)
+    return bool(found)
 
 
 def commit_points(ops: Sequence[OpPlan], copies: Collection[str]) -> dict[str, int]:
@@ -144,6 +160,29 @@ def _without(stmt: Stmt, idle: Collection[int], numbers: Iterator[int]) -> Stmt 
     if isinstance(stmt, tirx.SeqStmt):
         return seq(*kept)
     return with_bodies(stmt, [seq(part) for part in kept]) if kept else stmt
+
+
+def without_idle_commits(parts: list[Stmt]) -> list[Stmt]:
+    """``parts`` without commits of groups that issue nothing: before any copy, behind all waits."""
+    waits = [at for at, part in enumerate(parts) if _has_wait(part)]
+    copies = [at for at, part in enumerate(parts) if issues_copies(part)]
+    first, last = min(copies, default=0), max(waits, default=len(parts))
+    return [part for at, part in enumerate(parts) if first <= at < last or not _is_commit(part)]
+
+
+def _has_wait(stmt: Stmt) -> bool:
+    kinds: list[str] = []
+    walk(stmt, tirx.AttrStmt, lambda attr: kinds.append(_kind(attr)))
+    return "wait" in kinds
+
+
+def _is_commit(stmt: Stmt) -> bool:
+    return _kind(stmt) == "commit"
+
+
+def _kind(stmt: Stmt) -> str:
+    origin = origin_of(stmt)
+    return "" if origin is None else origin.kind
 
 
 def _cp_async_event(stmt: Stmt) -> GroupEvent | None:

@@ -19,6 +19,7 @@ from .ir import (
     Var,
     const_int,
     is_global,
+    is_private,
     is_shared,
     statements,
     uses,
@@ -162,7 +163,7 @@ def _indexed_registers(loop: Any) -> str | None:
 
     def visit(access: Any) -> None:
         buf = access.source if isinstance(access, TensorLoad) else access.buffer
-        private = not is_global(buf) and not is_shared(buf)
+        private = is_private(buf)
         if private and buf not in inner and uses(list(access.indices), [loop.loop_var]):
             found.append(str(buf.name))
 

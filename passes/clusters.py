@@ -173,7 +173,8 @@ def check_loops(body: Stmt, cluster: Cluster) -> None:
     """The CTAs of a cluster must make the same steps, or they wait for each other forever."""
 
     def visit(loop: Any) -> None:
-        if loop.kind == ForKind.SERIAL and not cluster.agrees(loop.extent):
+        same = loop.kind != ForKind.SERIAL or const_int(loop.extent) is not None
+        if not same and not cluster.agrees(loop.extent):
             raise LoweringError(
                 f"cannot make clusters of {cluster.size} CTAs: loop '{loop.loop_var.name}' has "
                 f"{loop.extent} iterations, not the same for all of them"

@@ -50,6 +50,8 @@ class Conflicts:
             for guard in guards:
                 if ir.uses(guard, local):
                     continue  # it says something of one side alone
+                if ir.const_int(self._prover.simplify(guard)) == 0:
+                    return False  # they are not both made
                 known.enter_context(self._prover.constraint_scope(guard))
             if not first.buffer.same_as(second.buffer):
                 return self._share_bytes(a, a_index, b, b_index)

@@ -137,7 +137,8 @@ def _lower(
     step: Var,
 ) -> tuple[list[Stmt], list[Buffer]]:
     if plan.mechanism == "cp_async":
-        return _in_parts(name, as_cp_async(name, stmt, analyzer, [step]), plan.parts), []
+        copied = as_cp_async(name, stmt, analyzer, [step], plan.cache)
+        return _in_parts(name, copied, plan.parts), []
     halves = split_loads(name, stmt, written)
     if halves is None:
         raise LoweringError(f"cannot move copy '{name}' through registers: {NO_SHARE}")

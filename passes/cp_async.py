@@ -1,7 +1,7 @@
 """Stores of loaded values as cp.async, as wide as alignment proves, the mask as a source size.
 
 PTX ISA, cp.async: copies 4, 8 or 16 bytes, both addresses aligned to the size; bytes from the
-source size on are zero. ``.cg`` (16 bytes only) goes past L1.
+source size on are zero. ``.cg`` (16 bytes only) goes past L1, ``.ca`` through it.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from tvm import sym, tirx
 from tvm.script import tirx as T
 
 from ..errors import LoweringError
+from ..plan import Cache
 from .indexing import (
     affine,
     alignment,
@@ -44,28 +45,31 @@ from .patterns import masked_load
 SIZES: Final = (16, 8, 4)
 
 
-def as_cp_async(name: str, stmt: Stmt, analyzer: Any, step: Sequence[Var] = ()) -> Stmt:
+def as_cp_async(
+    name: str, stmt: Stmt, analyzer: Any, step: Sequence[Var] = (), cache: Cache = "L2"
+) -> Stmt:
     """``stmt`` with every store from global to shared memory as cp.async.
 
     ``analyzer`` knows the ranges of the loops around and in it, ``step`` is the variable of the
-    loop that repeats it. LoweringError names what keeps a store of op ``name`` from being one.
+    loop that repeats it. ``cache``: where 16-byte copies stop. LoweringError names what keeps a
+    store of op ``name`` from being one.
     """
     if isinstance(stmt, tirx.For) and stmt.kind == ForKind.VECTORIZED:
         lane, lanes = stmt.loop_var, const_int(stmt.extent) or 1
         store, predicate = _inside_block(stmt.body)
         if isinstance(store, tirx.BufferStore) and is_uniform(predicate, lane, lanes):
-            copy = _vector(name, store, lane, lanes, analyzer, step)
+            copy = _vector(name, store, lane, lanes, analyzer, step, cache)
             if const_int(predicate) == 1:
                 return copy
             return tirx.IfThenElse(at_lane(predicate, lane, 0), copy, None)
         # not one vector: every element by itself
         stmt = tirx.For(lane, stmt.min, stmt.extent, ForKind.UNROLLED, stmt.body)
     if isinstance(stmt, tirx.BufferStore):
-        return _vector(name, stmt, Var("v", "int32"), 1, analyzer, step)
+        return _vector(name, stmt, Var("v", "int32"), 1, analyzer, step, cache)
     inner = bodies(stmt)
     if not inner:
         raise LoweringError(f"cannot copy '{name}' by cp.async: a {type(stmt).__name__} is no copy")
-    return with_bodies(stmt, [as_cp_async(name, body, analyzer, step) for body in inner])
+    return with_bodies(stmt, [as_cp_async(name, body, analyzer, step, cache) for body in inner])
 
 
 def _inside_block(stmt: Stmt) -> tuple[Stmt, Expr]:
@@ -79,7 +83,13 @@ def _inside_block(stmt: Stmt) -> tuple[Stmt, Expr]:
 
 
 def _vector(
-    name: str, store: Any, lane: Var, lanes: int, analyzer: Any, step: Sequence[Var]
+    name: str,
+    store: Any,
+    lane: Var,
+    lanes: int,
+    analyzer: Any,
+    step: Sequence[Var],
+    cache: Cache,
 ) -> Stmt:
     """The store of elements ``lane`` in ``0 .. lanes - 1`` as one cp.async, or several narrower."""
     loaded = masked_load(store.value)
@@ -105,7 +115,7 @@ def _vector(
         rounds = lanes // width
         base = Var("u", "int32")
         start = base * width if rounds > 1 else i32(0)
-        call = _call(store, load, mask, lane, start, width, analyzer, step)
+        call = _call(store, load, mask, lane, start, width, analyzer, step, cache)
         if call is None:
             cut = size
             continue
@@ -146,11 +156,12 @@ def _call(
     width: int,
     analyzer: Any,
     step: Sequence[Var],
+    cache: Cache,
 ) -> Stmt | None:
     """cp.async of ``width`` elements from ``lane = start``; None when the mask is not a size."""
     element = dtype_bytes(store.buffer.dtype)
     size = width * element
-    instruction = f"cp.async.{'cg' if size == 16 else 'ca'}.shared.global"
+    instruction = f"cp.async.{'cg' if size == 16 and cache == 'L2' else 'ca'}.shared.global"
     target = [at_lane(index, lane, start) for index in store.indices]
     source = [at_lane(index, lane, start) for index in load.indices]
     known = _source_size(load, mask, lane, start, width, source, analyzer, step)

@@ -19,7 +19,7 @@ from tvm.ir import Var
 from .affine import ANY, Interval, Linear, intersect, linear, overlap
 from .effects import READ, WRITE, Access, Effects, classify, effects, is_global_load
 from .freshness import why_carried
-from .ir import Buffer, are_parts, is_global, is_shared
+from .ir import Buffer, are_parts, is_private
 from .op_form import OpLoop, op_loop
 
 if TYPE_CHECKING:
@@ -152,7 +152,7 @@ def _forms(
     op: Effects, buf: Buffer, form: OpLoop, threads: Mapping[Var, int] | None
 ) -> list[_Form]:
     """The accesses of ``buf`` with each index as a linear form; registers are one thread's own."""
-    private = not is_shared(buf) and not is_global(buf) and str(buf.scope()) != "warp"
+    private = is_private(buf) and str(buf.scope()) != "warp"
     bounds: dict[Var, tuple[int, int] | None] = dict(op.locals)
     if not private and threads is not None:
         bounds.update({var: (0, extent - 1) for var, extent in threads.items()})

@@ -9,58 +9,22 @@ pointers) is a *fence*: nothing moves across it.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import tvm_ffi
 from tvm import tirx
-from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout
-from tvm.ir import Call, Op, TensorLoad, Var
+from tvm.ir import Call, TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx.buffer import is_buffer_var
 
-from .ir import Buffer, Expr, Stmt, is_global, is_shared
-
-READ: Final = "r"
-WRITE: Final = "w"
-BOTH: Final = "rw"
+from .ir import Buffer, Expr, Stmt, is_global, is_private, is_shared
+from .operands import BOTH, READ, WRITE, Instruction, called, instruction_of
 
 _OPAQUE_EFFECT: Final = 2
 """``TCallEffectKind`` above this (UpdateState, Opaque, ControlJump) may change memory."""
 
-# Operand positions that are pointers, of the instructions TVM keeps outside its PTX table.
-_POINTER_ROLES: Final[dict[str, dict[int, str]]] = {
-    "tirx.ptx_legacy.ldmatrix": {3: WRITE, 5: READ},
-    "tirx.ptx_legacy.mma": {6: READ, 8: READ, 10: BOTH},
-    "tirx.mma_fill_legacy": {1: WRITE},
-    "tirx.mma_store_legacy": {2: WRITE, 3: READ},
-    "tirx.tvm_load_matrix_sync": {0: WRITE, 5: READ},
-    "tirx.tvm_mma_sync": {0: WRITE, 2: READ, 4: READ, 6: READ},
-    "tirx.tvm_fill_fragment": {0: WRITE},
-    "tirx.tvm_store_matrix_sync": {0: READ, 5: WRITE},
-}
-_WGMMA_ORDER: Final = ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group")
-"""What orders the asynchronous instructions of the op that it stands in."""
-
-_BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
-"""Copies by tensor map. The map hides the source; a barrier counts the bytes."""
-
-_BULK_STORES: Final = "cp_async_bulk_tensor_s2g"
-"""The same the other way: the map hides the target."""
-
-_KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
-"""Flags of a call that say no more than which of its operands are predicates."""
-
-_MMA_CALLS: Final = ("tirx.ptx_legacy.mma", "tirx.tvm_mma_sync")
-# PTX memory instructions whose address operands are one-directional; in operand order.
-_ADDRESS_ROLES: Final[dict[str, tuple[str, ...]]] = {
-    "ld": (READ,),
-    "ldmatrix": (READ,),
-    "st": (WRITE,),
-    "stmatrix": (WRITE,),
-}
 # Values that the lanes of a warp exchange: opaque to TVM, which must keep the lanes together.
 _EXCHANGES: Final = (
     *(f"tirx.tvm_warp_shuffle{kind}" for kind in ("", "_up", "_down", "_xor")),
@@ -68,6 +32,8 @@ _EXCHANGES: Final = (
 )
 _TRANSPARENT: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.ptx.addr")
 _POINTERS: Final = ("tirx.tvm_access_ptr", "tirx.address_of", "tirx.buffer_data")
+
+__all__ = ["BOTH", "READ", "WRITE", "Access", "Effects", "classify", "effects", "is_global_load"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,9 +107,9 @@ def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
         return "opaque"
     if not found.is_move or not reads or not writes:
         return "compute"
-    if all(_is_register(buf) for buf in writes):
-        return "load" if any(not _is_register(buf) for buf in reads) else "compute"
-    if any(_is_register(buf) for buf in reads):
+    if all(is_private(buf) for buf in writes):
+        return "load" if any(not is_private(buf) for buf in reads) else "compute"
+    if any(is_private(buf) for buf in reads):
         return "store"
     if any(is_shared(buf) or buf in body for buf in reads):
         return "compute"
@@ -153,10 +119,6 @@ def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
 def is_global_load(found: Effects, body: Collection[Buffer] = ()) -> bool:
     """Whether some value comes from global memory outside the loop's body."""
     return any(is_global(buf) and buf not in body for buf in found.buffers(READ))
-
-
-def _is_register(buf: Buffer) -> bool:
-    return not is_shared(buf) and not is_global(buf)
 
 
 def _const(expr: Any) -> int | None:
@@ -272,63 +234,32 @@ class _Collector:
         self.result.locals[node.buffer] = None
 
     def _call(self, node: Any, visitor: Any) -> None:
-        name = _called(node)
+        name = called(node)
         if name in _POINTERS:
             self._pointer(node, READ if self.descriptors else None, visitor)
         elif name in (*_TRANSPARENT, *_EXCHANGES) or (name and _is_pure(node.op)):
             visitor.default_visit(node)
-        elif name in _POINTER_ROLES:
-            self.result.is_mma |= name in _MMA_CALLS
-            self._operands(node.args, _POINTER_ROLES[name], visitor)
-        elif name.startswith("tirx.ptx.") and name[len("tirx.ptx.") :] in TABLE:
-            self._ptx(TABLE[name[len("tirx.ptx.") :]], node, visitor)
+        elif (instruction := instruction_of(node)) is not None:
+            self._instruction(instruction, node, visitor)
         else:
             self._unknown(node, visitor)
 
-    def _ptx(self, entry: Any, node: Any, visitor: Any) -> None:
-        tokens = [a.value for a in node.args[len(node.args) - len(entry.slots) - 1 : -1]]
-        if not _KEEPS_POSITIONS.fullmatch(str(node.args[-1].value)):
-            self._unknown(node, visitor)  # predicated or sunk operands: positions shift
-            return
-        self.result.is_mma |= entry.family in ("mma", "wgmma")
-        if entry.name in _WGMMA_ORDER:
-            return
-        self.result.is_move &= entry.family in ("cp", "ld", "st", "ldmatrix", "stmatrix", "mov")
-        if entry.name.startswith(_BULK_STORES):
-            self.result.is_async = True
-            for arg in node.args:
-                if _called(arg) in _POINTERS and isinstance(arg.args[0], TensorLoad):
-                    self._pointer(arg, READ, visitor)
-            return
-        if entry.name.startswith(_BULK_LOADS):
-            self.result.is_async = True
-            self._pointer(node.args[0], WRITE, visitor)
-            return
-        roles: dict[int, str] = {}
-        is_copy = entry.name.startswith(("cp_async_ca", "cp_async_cg"))
-        directions = (WRITE, READ) if is_copy else _ADDRESS_ROLES.get(entry.family, ())
-        addresses = 0
-        for slot, first, lanes in operand_layout(entry, mods(entry, tokens)):
-            if slot.kind in ("addr", "ptr"):
-                if addresses >= len(directions):
-                    self._unknown(node, visitor)
-                    return
-                roles[first] = directions[addresses]
-                addresses += 1
-            elif slot.rw != READ:
-                roles.update(dict.fromkeys(range(first, first + lanes), slot.rw))
-        if not roles:
+    def _instruction(self, instruction: Instruction, node: Any, visitor: Any) -> None:
+        self.result.is_mma |= instruction.is_mma
+        if instruction.roles is None:
             self._unknown(node, visitor)
             return
-        self.result.is_async |= is_copy
-        self.descriptors = entry.family == "wgmma"  # what they point to is read
-        self._operands(node.args, roles, visitor)
+        self.result.is_move &= instruction.is_move
+        self.result.is_async |= instruction.is_async
+        self.descriptors = instruction.by_descriptor  # what they point to is read
+        self._operands(node.args, instruction, visitor)
         self.descriptors = False
 
-    def _operands(self, args: Any, roles: dict[int, str], visitor: Any) -> None:
+    def _operands(self, args: Any, instruction: Instruction, visitor: Any) -> None:
         """Inputs first, so that an accumulator is read before it is written."""
+        roles = instruction.roles or {}
         for position, arg in enumerate(args):
-            if position not in roles:
+            if position not in roles and not instruction.only_roles:
                 visitor.visit(arg)
         for mode in (READ, BOTH, WRITE):
             for position, role in roles.items():
@@ -350,22 +281,22 @@ class _Collector:
 
     def _pointer(self, arg: Any, role: str | None, visitor: Any) -> None:
         """An address, or an element by reference, that an instruction accesses as ``role``."""
-        while _called(arg) in _TRANSPARENT:
+        while called(arg) in _TRANSPARENT:
             arg = arg.args[0]
         if isinstance(arg, TensorLoad):  # a register operand, by reference
             for index in arg.indices:
                 visitor.visit(index)
             self._access(arg.source, role or BOTH, _point(arg.indices))
             return
-        if _called(arg) not in _POINTERS:
+        if called(arg) not in _POINTERS:
             visitor.visit(arg)
             return
-        if _called(arg) == "tirx.address_of":
+        if called(arg) == "tirx.address_of":
             target = arg.args[0]
             for index in target.indices:
                 visitor.visit(index)
             self._access(target.source, *self._role(target.source, role))
-        elif _called(arg) == "tirx.tvm_access_ptr":
+        elif called(arg) == "tirx.tvm_access_ptr":
             mask = _const(arg.args[4])
             masked = {1: READ, 2: WRITE}.get(mask or 0, BOTH)
             visitor.visit(arg.args[2])
@@ -388,13 +319,6 @@ class _Collector:
         self.result.accesses.append(Access(buf, mode, box, tuple(self.guards)))
 
 
-def _called(expr: Any) -> str:
-    """The name of the operator that ``expr`` calls; empty for anything else."""
-    if isinstance(expr, Call) and isinstance(expr.op, Op):
-        return str(expr.op.name)
-    return ""
-
-
 def _is_pure(op: Any) -> bool:
     effect = op.get_attr("TCallEffectKind")
     return effect is not None and int(effect) <= _OPAQUE_EFFECT
@@ -403,7 +327,7 @@ def _is_pure(op: Any) -> bool:
 def _is_moved(value: Any) -> bool:
     if isinstance(value, tirx.Cast):
         return _is_moved(value.value)
-    if _called(value).endswith("if_then_else"):
+    if called(value).endswith("if_then_else"):
         return _is_moved(value.args[1])
     if isinstance(value, tirx.Select):
         return _is_moved(value.true_value)

@@ -25,7 +25,8 @@ from ..plan import CopyPlan, KernelPlan, StorePlan
 from .channels import full_barrier
 from .clusters import Cluster, can_share, check_loops, find_cluster, in_clusters
 from .copies import copy_width
-from .fragments import Fragment, rewrite
+from .fragment_nests import rewrite
+from .fragments import Fragment
 from .ir import (
     Buffer,
     ForKind,

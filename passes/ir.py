@@ -200,6 +200,11 @@ def is_global(buf: Buffer) -> bool:
     return str(buf.scope()) in ("", "global")
 
 
+def is_private(buf: Buffer) -> bool:
+    """Whether a buffer lives in registers, of a thread or of a warp."""
+    return not is_shared(buf) and not is_global(buf)
+
+
 __all__ = [
     "OP_ATTR",
     "ORIGIN_ATTR",
@@ -223,6 +228,7 @@ __all__ = [
     "i32",
     "is_buffer_var",
     "is_global",
+    "is_private",
     "is_shared",
     "loop",
     "op_name",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..machine import Machine
 from ..plan import LoopPlan, OpPlan, Pipe
-from .ir import buffer_bytes, is_global, is_shared
+from .ir import buffer_bytes, is_private
 
 if TYPE_CHECKING:
     import networkx as nx
@@ -84,6 +84,6 @@ def _shared_cycles(node: Any, graph: nx.MultiDiGraph, machine: Machine) -> int:
     """Cycles in which shared memory moves the registers that the op fills or empties."""
     rings = graph.graph["rings"]
     buffers = [rings[name] for name in (*node["reads"], *node["writes"]) if name in rings]
-    private = [buf for buf in buffers if not is_shared(buf) and not is_global(buf)]
+    private = [buf for buf in buffers if is_private(buf)]
     total = sum(buffer_bytes(buf) or 0 for buf in private) * int(graph.graph["threads"])
     return math.ceil(total / machine.smem_bytes_per_cycle)

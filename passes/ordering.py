@@ -85,17 +85,21 @@ class Pending:
 
 @dataclass(frozen=True)
 class State:
-    """What has happened since the last barrier, and the asynchronous copies under way."""
+    """What has happened since the last barrier, and the asynchronous copies under way.
+
+    Both in the order in which they were made, so that one function has one outcome.
+    """
 
     pending: Mapping[Any, Pending] = field(default_factory=dict)
-    flying: frozenset[Item] = frozenset()
+    flying: Mapping[Item, None] = field(default_factory=dict)
 
     def __or__(self, other: State) -> State:
-        return State({**self.pending, **other.pending}, self.flying | other.flying)
+        return State({**self.pending, **other.pending}, {**self.flying, **other.flying})
 
     def within(self, other: State) -> bool:
         """Whether ``other`` says at least as much."""
-        return self.pending.keys() <= other.pending.keys() and self.flying <= other.flying
+        kept = self.pending.keys() <= other.pending.keys()
+        return kept and self.flying.keys() <= other.flying.keys()
 
     def each(self, change: Callable[[Pending], Pending]) -> State:
         """This state with every pending access changed."""
@@ -109,7 +113,7 @@ class Node:
 
     ``items``: the accesses of a leaf, or those of the condition of a loop or branch. ``why``: set
     when a barrier stands before the statement. ``landed``: the writes that a wait completes, by
-    the copies that they were.
+    the copies that they were. ``has_clash``: two accesses under it need an order.
     """
 
     kind: Kind
@@ -121,11 +125,13 @@ class Node:
     path: Path = ()
     landed: dict[Item, Item] = field(default_factory=dict)
     has_event: bool = False
+    has_clash: bool = False
     has_items: bool = False
 
     def __post_init__(self) -> None:
-        """Note whether a barrier, a wait or an access stands here or below."""
+        """Note whether a barrier, a wait, a clash or an access stands here or below."""
         self.has_event = self.kind in _EVENTS or any(child.has_event for child in self.children)
+        self.has_clash = any(child.has_clash for child in self.children)
         self.has_items = bool(self.items) or any(child.has_items for child in self.children)
 
 
@@ -161,10 +167,16 @@ def pruned(node: Node) -> Node:
 
 
 def parts(node: Node) -> list[list[Item]]:
-    """The accesses under ``node``, one list for each statement, in program order."""
+    """The accesses under ``node``, one list for each statement, in program order.
+
+    Iterations of the loops around them, ``node`` included, are lanes: any two may be compared.
+    """
     if not node.has_items:
         return []
-    inner = (items for child in node.children for items in parts(child))
+    inner = [items for child in node.children for items in parts(child)]
+    if node.kind == "loop" and isinstance(node.stmt, tirx.For):
+        lane = {node.stmt.loop_var: lanes(node.stmt)}
+        inner = [[replace(i, lanes={**i.lanes, **lane}) for i in items] for items in inner]
     return [*([node.items] if node.items else []), *inner]
 
 
@@ -333,7 +345,9 @@ def left(entry: Pending, loop: Node, last: Any) -> Pending:
 
 
 def _inside(entry: Pending, loop: Node) -> bool:
-    return entry.path[: len(loop.path)] == loop.path
+    """Whether an iteration of ``loop`` made ``entry``, since control last entered the loop."""
+    has_left = any(path == loop.path for path, _ in entry.gone)
+    return entry.path[: len(loop.path)] == loop.path and not has_left
 
 
 def _moved(entry: Pending, var: Any, value: Any) -> Pending:

@@ -13,9 +13,15 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.support import nvcc
 
-from ..cost.choose import AUTOMATIC_CLUSTERS, choose, unpipelined, uses_wgmma
+from ..cost.choose import (
+    AUTOMATIC_CLUSTERS,
+    choose,
+    may_gain_from_clusters,
+    unpipelined,
+    uses_wgmma,
+)
 from ..errors import PlanError, TargetError
-from ..kernel import KernelInfo
+from ..kernel import CopyInfo, KernelInfo
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan
 from ..request import Request
@@ -30,7 +36,7 @@ from .labels import label
 from .modulo import schedule_loop
 from .modulo_verify import verify
 from .op_form import op_loops, thread_extents
-from .recognise import recognise
+from .recognise import recognise, with_sharing
 from .roles import specialise, with_roles
 from .smem import DEFAULT_BUDGET, place
 from .steps import Steps
@@ -83,8 +89,8 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     if machine is None:
         plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
         return _finish(steps, plan, target, DEFAULT_BUDGET)
-    clusters = _clusters(machine, request)
-    kernel = steps.run("Recognise", lambda func: recognise(func, clusters))
+    kernel = steps.run("Recognise", recognise)
+    kernel = with_sharing(steps.func, kernel, _clusters(kernel.info, machine, request))
     accelerated = str(target.arch).endswith("a")
     plan = request.plan or choose(kernel.info, machine, request, accelerated=accelerated)
     if uses_wgmma(plan.matmuls) and not accelerated:
@@ -104,11 +110,14 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         steps.func = recognised
 
 
-def _clusters(machine: Machine, request: Request) -> tuple[int, ...]:
-    """Sizes of clusters that come into question."""
+def _clusters(info: KernelInfo, machine: Machine, request: Request) -> tuple[int, ...]:
+    """Sizes of clusters that come into question: to prove what their CTAs share takes a while."""
     if not machine.has_tma or request.plan is not None or request.instruction in ("simt", "mma"):
         return ()
-    return AUTOMATIC_CLUSTERS if request.cluster == "auto" else (request.cluster,)
+    if request.cluster != "auto":
+        return () if request.cluster == 1 else (request.cluster,)
+    copies = [op for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)]
+    return AUTOMATIC_CLUSTERS if may_gain_from_clusters(copies) else ()
 
 
 def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:

@@ -71,24 +71,18 @@ class Kernel:
     thread_var: Var | None = None
 
 
-def recognise(func: Any, clusters: Sequence[int] = ()) -> tuple[Any, Kernel]:
-    """``func`` with its candidate loops in op form, and what they hold.
-
-    ``clusters``: sizes of clusters to be told which copies their CTAs could share.
-    """
+def recognise(func: Any) -> tuple[Any, Kernel]:
+    """``func`` with its candidate loops in op form, and what they hold."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
     hoisted = hoist_initialisation(trim_tile_loops(func.body))
     found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted), _read(hoisted))
     body = found.visit(hoisted, Context())
     axes = [str(tag) for tag in found.thread_tags]
-    copies = {name: op for name, op in found.ops.items() if isinstance(op, Copy)}
-    multiplies = any(isinstance(op, Matmul) for op in found.ops.values())
-    shared = shared_by(body, clusters, copies) if multiplies and clusters else {}
     info = KernelInfo(
         name=str((func.attrs or {}).get("global_symbol", "main")),
         grid=found.launched,
         threads=math.prod(threads.values()) if threads else 0,
-        loops=tuple(_with_sharing(loop, shared) for loop in found.loops),
+        loops=tuple(found.loops),
         declined=tuple(found.declined),
         registers_hint=found.registers(),
         accumulators=found.outer_buffers(),
@@ -102,12 +96,22 @@ def recognise(func: Any, clusters: Sequence[int] = ()) -> tuple[Any, Kernel]:
     return new, Kernel(info, dict(found.ops), only)
 
 
-def _with_sharing(loop: LoopInfo, shared: Mapping[str, tuple[int, ...]]) -> LoopInfo:
-    ops = (
-        replace(op, shared=shared[op.op]) if isinstance(op, CopyInfo) and op.op in shared else op
-        for op in loop.ops
-    )
-    return replace(loop, ops=tuple(ops)) if shared else loop
+def with_sharing(func: Any, kernel: Kernel, clusters: Sequence[int]) -> Kernel:
+    """``kernel`` of ``func``, told which copies the CTAs of ``clusters`` could share."""
+    copies = {name: op for name, op in kernel.ops.items() if isinstance(op, Copy)}
+    if not clusters or len(copies) == len(kernel.ops):
+        return kernel
+    shared = shared_by(func.body, clusters, copies)
+
+    def told(loop: LoopInfo) -> LoopInfo:
+        ops = (
+            replace(op, shared=shared.get(op.op, ())) if isinstance(op, CopyInfo) else op
+            for op in loop.ops
+        )
+        return replace(loop, ops=tuple(ops))
+
+    info = replace(kernel.info, loops=tuple(map(told, kernel.info.loops)))
+    return replace(kernel, info=info)
 
 
 @dataclass

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -14,6 +14,7 @@ from ..errors import LoweringError
 from ..origin import Origin, Place
 from ..plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
 from .channels import Barriers, Position
+from .descriptors import Descriptors
 from .effects import WRITE, effects
 from .ir import (
     Buffer,
@@ -31,7 +32,7 @@ from .ir import (
 )
 from .kernels import bodies
 from .op_form import OpLoop
-from .rings import Ring, make_ring
+from .rings import Ring, definitions, instantiate, make_ring
 
 PHASE: Final = "steady"
 """Of everything in such a loop: nothing is peeled off it."""
@@ -58,6 +59,43 @@ class RoleLoop:
         """Which channel passes the slots of ``ring``."""
         names = self.form.buffer_names()
         return next(i for i, b in enumerate(self.barriers) if names[ring] in b.plan.rings)
+
+
+@dataclass(frozen=True)
+class SlicedKernel:
+    """A kernel whose threads, numbered ``thread``, are sliced into the roles of ``plan``.
+
+    ``loops``: by their nodes. ``remote``: in a cluster, where consumers put the address of another
+    CTA's barrier. ``stages``: shared memory by way of which results leave.
+    """
+
+    plan: KernelPlan
+    thread: Var
+    loops: Mapping[Any, RoleLoop]
+    descriptors: Descriptors
+    remote: Buffer | None
+    stages: Sequence[Buffer] = ()
+
+    def places(self, role: str) -> list[Position]:
+        """Where ``role`` is in every channel."""
+        return [at for loop in self.loops.values() for at in loop.positions[role]]
+
+    def instance(self, loop: RoleLoop, op: OpPlan, role: str, var: Var) -> Stmt:
+        """``op`` on the slots where ``role`` is."""
+        places = loop.positions[role]
+        names = loop.form.buffer_names()
+        slots: dict[Buffer, tuple[Ring, Expr]] = {
+            buf: (ring, places[loop.channel(buf)].slot) for buf, ring in loop.rings.items()
+        }
+        for barriers, at in zip(loop.barriers, places):
+            full = next(b for b, ring in loop.fulls.items() if ring.slots.same_as(barriers.full))
+            slots[full] = loop.fulls[full], at.slot
+        body = loop.body(op.name)
+        used = [names[buf] for buf in loop.rings if uses(body, [buf])]
+        fresh = definitions(body) if role == PRODUCER else []
+        stmt = instantiate(body, {loop.form.var: var}, fresh, slots)
+        stmt = self.descriptors.rewrite(stmt)
+        return with_origin(origin_at(loop, op, role, 0, tuple(used)), stmt)
 
 
 def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, Buffer]) -> RoleLoop:

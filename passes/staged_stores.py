@@ -29,7 +29,8 @@ from ..errors import LoweringError
 from ..origin import Origin, Place
 from ..plan import CONSUMER, StorePlan
 from . import quads
-from .fragments import Fragment, fill_pair, touched
+from .fragment_nests import fill_pair, touched
+from .fragments import Fragment
 from .ir import (
     Buffer,
     Expr,

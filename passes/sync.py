@@ -169,6 +169,9 @@ class _Synchroniser:
     def _guarded(self, kind: Kind, stmt: Any, condition: Any, lanes: Lanes, op: str) -> Node:
         children = []
         for guard, body in zip(ordering.conditions(stmt), bodies(stmt), strict=True):
+            if guard is not None and ir.const_int(self._prover.simplify(guard)) == 0:
+                children.append(Node("leaf", body, op=op))  # it never runs
+                continue
             with self._under(guard):
                 children.append(self._build(body, lanes, op))
         node = Node(kind, stmt, children, self._items(condition, lanes, op), op)
@@ -215,15 +218,15 @@ class _Synchroniser:
         """``node`` as one leaf where no barrier is needed, or none is possible, inside it."""
         if node.kind == "leaf":
             return node
+        if uniform and (node.has_event or node.has_clash):
+            return node
         parts = ordering.parts(node)
-        if node.kind == "loop" and isinstance(node.stmt, tirx.For):
-            lane = {node.stmt.loop_var: ordering.lanes(node.stmt)}
-            parts = [[replace(i, lanes={**i.lanes, **lane}) for i in part] for part in parts]
         if getattr(node.stmt, "kind", None) == ir.ForKind.VECTORIZED:
             # Its iterations are lanes of one access: nothing can stand between them.
             return Node("leaf", node.stmt, items=[i for part in parts for i in part], op=node.op)
         clash = self._clash(parts, ordering.repeats(node))
-        if uniform and (clash or node.has_event):
+        if uniform and clash:
+            node.has_clash = True
             return node
         if clash and not ordering.orders_itself(node.stmt):
             raise LoweringError(
@@ -281,9 +284,9 @@ class _Synchroniser:
             return state
         self._check(node, state)
         entries = [Pending(item, item.access.index, item.guards, node.path) for item in node.items]
-        issued = {item for item in node.items if item.access.issue}
+        issued = dict.fromkeys(item for item in node.items if item.access.issue)
         pending = {**state.pending, **{entry.key: entry for entry in entries}}
-        return State(pending, state.flying | issued)
+        return State(pending, {**state.flying, **issued})
 
     def _land(self, node: Node, state: State) -> State:
         """The state after a wait: any copy in flight may be what it completes."""
@@ -292,7 +295,7 @@ class _Synchroniser:
             item = node.landed.setdefault(copy, self._landed(copy, node.op or "wait"))
             entry = Pending(item, item.access.index, item.guards, node.path)
             pending[entry.key] = entry
-        return State(pending, frozenset() if node.kind == "wait_all" else state.flying)
+        return State(pending, {} if node.kind == "wait_all" else state.flying)
 
     def _landed(self, copy: Item, op: str) -> Item:
         """The write that ``copy``, of some iteration, becomes: the thread's own where it was."""

@@ -35,6 +35,7 @@ OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
 StoreMechanism = Literal["direct", "tma"]
+Cache = Literal["L1", "L2"]
 Epilogue = Literal["rolled", "clamped", "peeled"]
 
 
@@ -95,7 +96,8 @@ class CopyPlan:
     """How one tile copy from global memory moves: mechanism, bytes moved at once, layout.
 
     ``parts``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
-    step. ``shared``: CTAs of a cluster of which each copies a part for all.
+    step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
+    ones always go through L1. ``shared``: CTAs of a cluster of which each copies a part for all.
     """
 
     op: str
@@ -107,6 +109,7 @@ class CopyPlan:
     layout: str
     reason: str = ""
     parts: int = 1
+    cache: Cache = "L2"
     shared: int = 1
 
 

@@ -234,7 +234,7 @@ def test_inspect_passes(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> N
     assert code == 0
     assert "pipeliner.Expand" in out
     assert "\n+" in out
-    assert err == "1 passes changed the IR\n"
+    assert err == "1 pass changed the IR\n"
     code, out, _ = run(capsys, "inspect", "gemm", "--passes", "-o", str(tmp_path), *SMALL)
     names = {Path(line).name.split("-")[1].split(".")[1] for line in out.splitlines()}
     assert {"Recognise", "MapTiles", "LowerCopies", "Expand", "Synchronise"} <= names

@@ -402,7 +402,6 @@ def test_a_loop_that_overlaps_with_one_slot_is_not_called_un_pipelined():
 # The emulator ran the same ops in the same order.
 
 
-@pytest.mark.xfail(strict=False, reason="short loops keep a barrier that the drawing leaves out")
 @pytest.mark.parametrize("options", [{"epilogue": "rolled"}, {"epilogue": "clamped"}, {"depth": 2}])
 @pytest.mark.parametrize("k", [64, 96, 160])
 def test_the_emulator_runs_the_same_order(options, k, monkeypatch):

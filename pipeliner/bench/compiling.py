@@ -129,7 +129,10 @@ def _end_silently() -> None:
 
 
 def _compile(recipe: Recipe, path: Path) -> Built:
-    """In a worker: a library at ``path``. Errors become text: TVM's do not travel."""
+    """In a worker: a library at ``path``. Errors become text: TVM's do not travel.
+
+    Every error: one that cannot be sent would end all workers, and with them every other kernel.
+    """
     try:
         kernel, detail = recipe.kernel()
         kernel.export(path)

@@ -60,7 +60,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
             say(f"{problem.name}: {contender.name}")
             try:
                 entry = _ready(torch, problem, contender, inputs, right)
-            except Exception as err:
+            except Exception as err:  # a peer's library raises what it likes: its result
                 fail(contender, reason(err))
                 continue
             if entry.worst <= contender.slack:
@@ -78,7 +78,9 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
                 fail(entry.contender, text)
     except KeyboardInterrupt:
         report.interrupted = True
-    except Exception as err:  # out of memory, or a GPU that a kernel has left unusable
+    except Exception as err:
+        # Out of memory, or a GPU that a kernel has left unusable: any library may be the one to
+        # say so, and what was measured before is worth keeping.
         for contender in problem.contenders:
             if contender.name not in failed:
                 fail(contender, reason(err))

@@ -91,7 +91,8 @@ def _show_passes(work: workload.Workload, wanted: str, output: str | None) -> in
         else:
             console.heading(found.name)
             console.print_code(found.diff(), "diff")
-    print(f"{len(runs)} passes changed the IR", file=sys.stderr)
+    passes = "1 pass" if len(runs) == 1 else f"{len(runs)} passes"
+    print(f"{passes} changed the IR", file=sys.stderr)
     return 0
 
 

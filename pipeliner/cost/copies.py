@@ -18,7 +18,7 @@ from typing import Final
 from ..errors import PlanError, TargetError
 from ..kernel import CopyInfo, LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
-from ..plan import CopyPlan, MatmulPlan, Mechanism
+from ..plan import Cache, CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
 from .sizes import element_bytes
 from .tma import box_reason, tma_obstacle
@@ -26,6 +26,9 @@ from .wgmma import SPANS
 
 CHUNK: Final = 16
 """Bytes of the widest access of a thread, of ldmatrix's rows and of a swizzle's unit."""
+
+SECTOR: Final = 32
+"""Bytes that L2 delivers at least (NVIDIA Nsight Compute, memory tables)."""
 
 BF16_CAPABILITY: Final = 80
 """Before it TVM computes and stores bfloat16 as float32, and prints vectors of at most four."""
@@ -54,6 +57,7 @@ def plan_copy(
             shared_reason = f"each of {shared} CTAs copies a part for all"
     layout, layout_reason = _layout(copy, loop, matmuls, vector)
     parts, parts_reason = _parts(copy, vector, mechanism, loop, matmuls)
+    cache, cache_reason = _cache(copy, vector, mechanism)
     return CopyPlan(
         op=copy.op,
         src=copy.src,
@@ -67,6 +71,7 @@ def plan_copy(
             for text in (
                 reason,
                 width_reason,
+                cache_reason,
                 shared_reason,
                 copy.note,
                 layout_reason,
@@ -75,6 +80,7 @@ def plan_copy(
             if text
         ),
         parts=parts,
+        cache=cache,
         shared=shared,
     )
 
@@ -97,6 +103,19 @@ def _vector_bytes(copy: CopyInfo, machine: Machine) -> tuple[int, str]:
         return vector, f"{vector} bytes at once: {machine.arch} holds bfloat16 as float32"
     limit = f"row starts are aligned to {aligned} bytes" if aligned % (2 * vector) else ""
     return vector, f"{vector} bytes at once: {limit or f'a row of the tile has {row} bytes'}"
+
+
+def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism) -> tuple[Cache, str]:
+    """The cache that 16-byte copies stop in, and why it is not L2.
+
+    Past L1 each half of a sector is a read of the whole sector from L2. On an H100, rows of 8080
+    bytes so took 1.76 times the traffic of aligned ones; through L1, 1.23 times, and the GEMM of
+    4000x4104x4040 8 % less time.
+    """
+    aligned = copy.aligned * element_bytes(copy.dtype)
+    if mechanism != "cp_async" or vector != CHUNK or aligned % SECTOR == 0:
+        return "L2", ""
+    return "L1", f"through L1: rows start every {aligned} bytes, inside sectors of {SECTOR}"
 
 
 def _reader(

@@ -13,9 +13,10 @@ from .conv import Conv, conv, conv1d, conv2d, conv3d
 from .dtypes import DTYPES, Types, numpy_dtype
 from .folded import best_phases, can_fold
 from .gemm import LAYOUTS, Gemm
-from .gradients import ConvInputGrad, ConvWeightGrad
+from .input_grad import ConvInputGrad
 from .longer import longer
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
+from .weight_grad import ConvWeightGrad
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 

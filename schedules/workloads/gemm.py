@@ -9,7 +9,7 @@ import numpy as np
 
 from ...errors import WorkloadError
 from . import epilogue as steps
-from .contraction import Axis, Contraction, Operand
+from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .dtypes import Types, check_extent, exact, listed, random_array, resolve
 
 LAYOUTS: Final = ("NN", "NT", "TN", "TT")
@@ -116,24 +116,17 @@ class Gemm:
     def contraction(self) -> Contraction:
         """This workload as a matmul of matrices in memory."""
         lead: tuple[Axis, ...] = () if self.batch is None else (("b", self.batch),)
-        shapes: list[tuple[int | None, ...]] = [
-            (self.m, self.k) if self.layout[0] == "N" else (self.k, self.m),
-            (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k),
-        ]
         batch = () if self.batch is None else (self.batch,)
-        operands = []
-        for which, (param, row) in enumerate((("A", "i"), ("B", "j"))):
-            k_major = self.layout[which] == "NT"[which]
+
+        def matrix(param: str, row: str, rows: int | None, k_major: bool) -> Operand:
+            shape = (rows, self.k) if k_major else (self.k, rows)
             names = [*(axis for axis, _ in lead), *((row, "k") if k_major else ("k", row))]
-            operands.append(
-                Operand(
-                    param,
-                    (*batch, *shapes[which]),
-                    k_major,
-                    lambda at, names=names: ([at[name] for name in names], []),  # type: ignore[misc]
-                    unit=shapes[which][1],
-                )
-            )
+
+            def element(at: Coordinates) -> Element:
+                return [at[name] for name in names], []
+
+            return Operand(param, (*batch, *shape), k_major, element, unit=shape[1])
+
         return Contraction(
             name=self.name,
             types=self.types,
@@ -142,8 +135,8 @@ class Gemm:
             n=("j", self.n),
             steps=(),
             k=("k", self.k),
-            a=operands[0],
-            b=operands[1],
+            a=matrix("A", "i", self.m, self.layout[0] == "N"),
+            b=matrix("B", "j", self.n, self.layout[1] == "T"),
             out=("C", (*batch, self.m, self.n)),
             place=lambda at: [*(at[name] for name, _ in lead), at["i"], at["j"]],
             channel=lambda at: at["j"],

@@ -7,7 +7,8 @@ from typing import TypeVar
 
 from .conv import Conv
 from .gemm import Gemm
-from .gradients import ConvInputGrad, ConvWeightGrad
+from .input_grad import ConvInputGrad
+from .weight_grad import ConvWeightGrad
 
 _Spec = TypeVar("_Spec", Gemm, Conv, ConvInputGrad, ConvWeightGrad)
 

@@ -104,6 +104,14 @@ def test_a_reason_without_words() -> None:
     assert reason(MemoryError()) == "MemoryError"
 
 
+def test_a_bug_is_told_with_its_type_and_place() -> None:
+    with pytest.raises(KeyError) as raised:
+        {}["depth"]
+    line = raised.tb.tb_lineno
+    assert reason(raised.value) == f"KeyError: 'depth' (test_timing.py:{line})"
+    assert reason(AssertionError()) == "AssertionError"
+
+
 def test_an_interrupt_keeps_what_was_measured() -> None:
     turns = []
 

@@ -49,11 +49,6 @@ PROVED = {
 """What the proofs of the mutants that survive say; of other functions none does."""
 
 
-SPARE = pytest.mark.xfail(strict=True, reason="a barrier too many: its accesses never both happen")
-UNEXPLAINED = {"siblings": [SPARE], "dlight_matmul_fp16_wmma": [SPARE]}
-"""Functions of which a mutant survives without a proof, until barriers know of the last step."""
-
-
 def report_of(case: Case) -> MutationReport:
     inputs = case.inputs(np.random.default_rng(0))
     truth = case.reference(copy.deepcopy(inputs))
@@ -67,10 +62,7 @@ def report_of(case: Case) -> MutationReport:
         pytest.param(
             case,
             id=case.name,
-            marks=[
-                *([pytest.mark.slow] if case.name in LONG else []),
-                *UNEXPLAINED.get(case.name, []),
-            ],
+            marks=[pytest.mark.slow] if case.name in LONG else [],
         )
         for case in CASES
         if isinstance(case.expect, Pipelined)

@@ -25,7 +25,7 @@ def matmul(m=128, n=128, k=32, dtype="float16", acc="float32", **changes):
     return MatmulInfo(**{**values, **changes})
 
 
-def copy(name="A", shape=(128, 32), dtype="float16", aligned=8, **changes):
+def copy(name="A", shape=(128, 32), dtype="float16", aligned=64, **changes):
     values = {
         "op": f"{name}_shared",
         "src": name,

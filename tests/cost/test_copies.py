@@ -40,6 +40,23 @@ def test_width_is_what_is_provably_aligned(info, mechanism, vector):
     assert (found.mechanism, found.vector_bytes) == (mechanism, vector)
 
 
+@pytest.mark.parametrize(
+    ("info", "cache", "said"),
+    [
+        (copy(), "L2", ""),
+        (copy(aligned=16), "L2", ""),
+        (copy(aligned=8), "L1", "through L1: rows start every 16 bytes, inside sectors of 32"),
+        (copy(aligned=4), "L2", ""),  # 8 bytes at once: they have no choice
+        (copy(aligned=8, dst_scope="local"), "L2", ""),
+    ],
+)
+def test_rows_that_start_inside_a_sector_come_through_l1(info, cache, said):
+    found = plan(info)
+    assert found.cache == cache
+    assert said in found.reason
+    assert ("through L1" in found.reason) == bool(said)
+
+
 def test_before_ampere_copies_go_through_registers():
     found = plan(copy(), T4)
     assert found.mechanism == "register"

@@ -194,7 +194,7 @@ def test_a_large_tile_takes_seconds_not_minutes():
     a, b, c = operands(128, 128, 256)
     sch = simt(matmul(128, 128, 256), 3, threads=16, bk=32, asynchronous=True)
     lowered = lower_for_emulation(sch, CUDA, "s_tir", ASYNC)
-    start = time.perf_counter()
+    start = time.process_time()  # not the clock: other tests may run beside this one
     result = emulate(lowered, [a, b, c])
-    assert time.perf_counter() - start < 10
+    assert time.process_time() - start < 10
     assert_right(result, a, b)

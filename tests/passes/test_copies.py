@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import numpy as np
@@ -31,7 +32,7 @@ from pipeliner.passes.lower import PIPELINE
 from pipeliner.passes.recognise import recognise
 from pipeliner.plan import KernelPlan, LoopPlan, RingPlan
 from pipeliner.request import Request
-from pipeliner.schedules.gemm import GemmTile
+from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
 
 from .lowering_tools import TARGET, prepared
@@ -283,3 +284,19 @@ def test_a_tile_that_nothing_reads_is_not_copied_asynchronously() -> None:
         pipeliner.pipeline(unread_tile(8, "63 - tx"), "sm_80", mechanism="cp_async")
     (read,) = pipeliner.build(unread_tile(8, "tx"), "sm_80", depth=3).plan.copies
     assert read.mechanism == "cp_async"
+
+
+@pytest.mark.parametrize(("k", "instruction"), [(48, "cp.async.cg"), (40, "cp.async.ca")])
+def test_rows_that_share_a_sector_go_through_l1(k: int, instruction: str) -> None:
+    """40 elements of float16 are 2.5 sectors, 48 are 3."""
+    kernel = pipeliner.build(
+        pipeliner.pipeline(schedule_gemm(Gemm(64, 64, k), GemmTile(64, 64, 32)), "a100"), "a100"
+    )
+    (copies,) = set(re.findall(r"cp\.async\.c[ag]", kernel.cuda))
+    assert copies == instruction
+    rng = np.random.default_rng(0)
+    a, b = (rng.standard_normal((64, k)).astype("float16") for _ in "ab")
+    emulation = kernel.emulate(a, b, np.full((64, 64), np.nan, "float16"))
+    assert not emulation.hazards
+    want = a.astype("float64") @ b.astype("float64").T
+    np.testing.assert_allclose(emulation.outputs["C"], want, rtol=2e-3, atol=2e-2)

@@ -10,14 +10,12 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.emulator import emulate, lower_for_emulation
 from pipeliner.errors import LoweringError
 from pipeliner.passes.ir import ForKind, const_int, walk
-from pipeliner.passes.lower import PIPELINE
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm
 
-from .lowering_tools import TARGET
+from .lowering_tools import run
 from .tiles import mapped, scheduled
 
 
@@ -90,12 +88,10 @@ def test_a_fused_epilogue_runs_on_the_registers(instruction: Any) -> None:
     gemm = Gemm(70, 72, 64)
     func = scheduled(gemm, GemmTile(64, 64, 32), fused)
     done = pipeliner.pipeline(func, "sm_80", instruction=instruction)
-    with TARGET:
-        lowered = lower_for_emulation(done, TARGET, PIPELINE)
     rng = np.random.default_rng(0)
     a, b = gemm.inputs()
     bias, scale = rng.standard_normal(72).astype("f4"), rng.standard_normal(70).astype("f4")
-    result = emulate(lowered, [a, b, bias, scale, np.zeros((70, 72), "float16")])
+    result = run(done, [a, b, bias, scale, np.zeros((70, 72), "float16")])
     assert not result.hazards
     want = np.maximum(gemm.reference(a, b) * scale[:, None] + bias, 0)
     np.testing.assert_allclose(result.outputs["C"], want, rtol=2e-3, atol=2e-2)

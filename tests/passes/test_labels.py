@@ -19,7 +19,7 @@ from pipeliner.request import Request
 from pipeliner.schedules import Gemm, schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
 
-from . import sync_kernels as kernels
+from . import arena_kernels, sync_kernels
 from .lowering_tools import prepared
 
 
@@ -35,8 +35,8 @@ KERNELS: dict[str, Any] = {
     "registers": lambda: gemm("float32", (32, 32, 16), depth=2, mechanism="register"),
     "simt": lambda: gemm("float32", (32, 32, 16), depth=3),
     "not pipelined": lambda: gemm("float16", (32, 32, 32), depth=1),
-    "arena": lambda: pipeline_with(kernels.in_turn, "sm_80", Request()),
-    "virtual threads": lambda: pipeline_with(kernels.virtual_threads, "sm_80", Request()),
+    "arena": lambda: pipeline_with(arena_kernels.in_turn, "sm_80", Request()),
+    "virtual threads": lambda: pipeline_with(sync_kernels.virtual_threads, "sm_80", Request()),
 }
 
 
@@ -115,7 +115,7 @@ def test_a_pipelined_loop_tells_its_parts_kinds_and_slots() -> None:
 
 
 def test_marking_twice_is_marking_once() -> None:
-    func = prepared(kernels.in_turn)
+    func = prepared(arena_kernels.in_turn)
     once = label(func)
     assert not once.same_as(func)
     assert label(once).same_as(once)

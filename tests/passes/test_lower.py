@@ -16,7 +16,7 @@ from pipeliner.passes.lower import PIPELINE, pipeline
 from pipeliner.passes.software_pipeline import SoftwarePipeline
 from pipeliner.plan import PLAN_ATTR
 
-from . import sync_kernels as kernels
+from . import arena_kernels, ring_kernels, sync_kernels
 from .lowering_tools import TARGET, cuda, data, run
 
 DROPPED = {
@@ -62,8 +62,8 @@ def passes_of(name: str, func: Any, target: Any = TARGET) -> list[str]:
 
 
 def test_our_list_is_tvms_but_for_the_named_passes() -> None:
-    stock = passes_of("s_tir", kernels.one_slot)
-    ours = [n for n in passes_of(PIPELINE, kernels.one_slot) if not n.startswith("pipeliner.")]
+    stock = passes_of("s_tir", ring_kernels.one_slot)
+    ours = [n for n in passes_of(PIPELINE, ring_kernels.one_slot) if not n.startswith("pipeliner.")]
     kept = [name for name in stock if name not in DROPPED]
     assert [name for name in ours if name != "s_tir.ThreadSync"] == kept
     assert set(DROPPED) <= set(stock)
@@ -72,7 +72,7 @@ def test_our_list_is_tvms_but_for_the_named_passes() -> None:
 
 
 def test_the_arena_stands_before_the_pass_that_would_reuse_it() -> None:
-    ours = passes_of(PIPELINE, kernels.one_slot)
+    ours = passes_of(PIPELINE, ring_kernels.one_slot)
     own = {n for n in ours if n.startswith("pipeliner.")}
     assert own >= ADDED
     assert ours.index("pipeliner.ApplyArena") + 1 == ours.index("tirx.StorageRewrite")
@@ -81,9 +81,9 @@ def test_the_arena_stands_before_the_pass_that_would_reuse_it() -> None:
 @pytest.mark.parametrize(
     ("func", "target"),
     [
-        (kernels.on_the_cpu, Target("llvm")),
-        (kernels.on_the_cpu, TARGET),
-        (kernels.one_slot, Target({"kind": "opencl", "host": "llvm"})),
+        (arena_kernels.on_the_cpu, Target("llvm")),
+        (arena_kernels.on_the_cpu, TARGET),
+        (ring_kernels.one_slot, Target({"kind": "opencl", "host": "llvm"})),
     ],
     ids=["cpu", "unscheduled", "opencl"],
 )
@@ -100,14 +100,14 @@ def test_registration_is_by_name_and_may_happen_twice() -> None:
 # Once, twice, in two steps.
 
 EVERY_KIND = [
-    kernels.waits_first,
-    kernels.one_slot,
-    kernels.stores_ahead,
-    kernels.uniform_condition,
-    kernels.virtual_threads,
-    kernels.two_kernels,
-    kernels.reduction_between,
-    kernels.own_elements,
+    ring_kernels.waits_first,
+    ring_kernels.one_slot,
+    ring_kernels.stores_ahead,
+    sync_kernels.uniform_condition,
+    sync_kernels.virtual_threads,
+    arena_kernels.two_kernels,
+    arena_kernels.reduction_between,
+    sync_kernels.own_elements,
 ]
 
 
@@ -124,7 +124,7 @@ def test_two_steps_are_one_and_twice_is_once(func: Any) -> None:
 def test_a_ring_in_one_loop_survives_the_second_step() -> None:
     """TVM's compaction would make its indices relative to an iteration; see the module's comment."""
     with TARGET:
-        once = SoftwarePipeline(depth=3)(tvm.IRModule({"main": kernels.one_slot}))
+        once = SoftwarePipeline(depth=3)(tvm.IRModule({"main": ring_kernels.one_slot}))
     source = data(9, 64)
     emulation = run(once, [source, np.zeros_like(source), 9])
     assert not emulation.hazards
@@ -135,11 +135,13 @@ def test_a_ring_in_one_loop_survives_the_second_step() -> None:
 
 
 def test_a_module_may_mix_kernels_and_functions_of_the_cpu() -> None:
-    cpu = kernels.on_the_cpu.with_attr("target", Target("llvm")).with_attr("global_symbol", "cpu")
+    cpu = arena_kernels.on_the_cpu.with_attr("target", Target("llvm")).with_attr(
+        "global_symbol", "cpu"
+    )
     mod = tvm.IRModule(
         {
-            "deep": kernels.one_slot.with_attr("global_symbol", "deep"),
-            "flat": kernels.own_elements.with_attr("global_symbol", "flat"),
+            "deep": ring_kernels.one_slot.with_attr("global_symbol", "deep"),
+            "flat": sync_kernels.own_elements.with_attr("global_symbol", "flat"),
             "cpu": cpu,
         }
     )
@@ -158,7 +160,7 @@ def test_a_module_may_mix_kernels_and_functions_of_the_cpu() -> None:
 
 
 def test_more_than_48_kilobytes_are_asked_for_at_launch() -> None:
-    func = kernels.large(256)
+    func = arena_kernels.large(256)
     source = data(256, 64)
     emulation = run(func, [source, np.zeros_like(source)])
     np.testing.assert_array_equal(emulation.outputs["C"], source[:, ::-1])
@@ -169,7 +171,7 @@ def test_more_than_48_kilobytes_are_asked_for_at_launch() -> None:
 def test_a_gpu_without_a_machine_gets_right_code_and_the_reason() -> None:
     target = Target({"kind": "cuda", "arch": "sm_120"})
     with target:
-        mod = SoftwarePipeline()(tvm.IRModule({"main": kernels.one_slot}))
+        mod = SoftwarePipeline()(tvm.IRModule({"main": ring_kernels.one_slot}))
     plan = pipeliner.plan_of(mod["main"])
     assert not plan.pipelined
     assert plan.reasons[0].startswith("cannot plan for sm_120: its machine is not described")
@@ -181,7 +183,7 @@ def test_a_request_for_a_gpu_without_a_machine_raises() -> None:
         pytest.raises(TargetError, match="cannot plan for sm_120"),
         Target({"kind": "cuda", "arch": "sm_120"}),
     ):
-        SoftwarePipeline(depth=2)(tvm.IRModule({"main": kernels.one_slot}))
+        SoftwarePipeline(depth=2)(tvm.IRModule({"main": ring_kernels.one_slot}))
 
 
 # Errors.
@@ -189,12 +191,12 @@ def test_a_request_for_a_gpu_without_a_machine_raises() -> None:
 
 def test_our_errors_cross_tvm_as_themselves() -> None:
     with pytest.raises(LoweringError, match="needs a barrier that some threads miss"):
-        cuda(kernels.divergent_loop)
+        cuda(sync_kernels.divergent_loop)
 
 
 def test_a_kernel_without_a_target_is_refused() -> None:
     with pytest.raises(TargetError) as caught:
-        SoftwarePipeline()(tvm.IRModule({"main": kernels.one_slot}))
+        SoftwarePipeline()(tvm.IRModule({"main": ring_kernels.one_slot}))
     assert str(caught.value) == (
         "cannot pipeline 'main': it has no target; bind one or enter a target's scope"
     )

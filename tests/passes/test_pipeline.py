@@ -21,7 +21,7 @@ from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 from ..corpus.loops import CASES as LOOPS
-from . import sync_kernels as kernels
+from . import arena_kernels, ring_kernels, sync_kernels
 from .lowering_tools import TARGET, data, prepared, run, text
 
 
@@ -42,7 +42,7 @@ def reversed_by(func: Any, rows: int, *more: Any) -> None:
 @pytest.mark.parametrize("depth", [1, 2, 3, 5])
 @pytest.mark.parametrize("trips", [0, 1, 2, 7])
 def test_the_depth_that_is_asked_for_is_made(depth: int, trips: int) -> None:
-    func, plan = pipelined(kernels.one_slot, depth=depth)
+    func, plan = pipelined(ring_kernels.one_slot, depth=depth)
     assert plan.loops[0].ring("S").depth == depth
     assert plan.smem.bytes == depth * 256
     reversed_by(func, trips, trips)
@@ -51,13 +51,13 @@ def test_the_depth_that_is_asked_for_is_made(depth: int, trips: int) -> None:
 @pytest.mark.parametrize("depth", [2, 3, 5])
 @pytest.mark.parametrize("mechanism", ["cp_async", "register"])
 def test_one_barrier_a_step_from_two_slots_on(depth: int, mechanism: str) -> None:
-    _, plan = pipelined(kernels.one_slot, depth=depth, mechanism=mechanism)
+    _, plan = pipelined(ring_kernels.one_slot, depth=depth, mechanism=mechanism)
     assert plan.sync.barriers_in_steady == plan.loops[0].unroll
 
 
 def test_a_depth_that_does_not_fit_is_refused_with_the_numbers() -> None:
     with pytest.raises(PlanError, match=r"\d+ bytes"):
-        pipelined(kernels.large_tiles, depth=9)
+        pipelined(arena_kernels.large_tiles, depth=9)
 
 
 def test_an_automatic_plan_that_does_not_fit_is_declined_with_the_numbers(
@@ -66,7 +66,7 @@ def test_an_automatic_plan_that_does_not_fit_is_declined_with_the_numbers(
     small = dataclasses.replace(A100, smem_per_cta=300)
     monkeypatch.setattr(driver, "machine_for", lambda target: small)
     monkeypatch.setattr(driver, "choose", choose_deep)
-    done = driver.pipeline_function(prepared(kernels.one_slot), TARGET, Request())
+    done = driver.pipeline_function(prepared(ring_kernels.one_slot), TARGET, Request())
     plan = pipeliner.plan_of(done)
     assert not plan.pipelined
     assert plan.smem.bytes == 256
@@ -104,7 +104,7 @@ def test_a_depth_that_only_padding_keeps_out_is_refused_before_anything_is_built
 
 def test_an_epilogue_with_nothing_to_clamp_is_refused() -> None:
     with pytest.raises(PlanError, match="no copy is asynchronous, it has 'S' by register"):
-        pipelined(kernels.one_slot, depth=2, mechanism="register", epilogue="clamped")
+        pipelined(ring_kernels.one_slot, depth=2, mechanism="register", epilogue="clamped")
 
 
 def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
@@ -141,30 +141,30 @@ def choose_deep(info: Any, machine: Any, request: Request, *, accelerated: bool)
 
 
 def test_a_marked_function_passes_unchanged() -> None:
-    func, _ = pipelined(kernels.one_slot)
+    func, _ = pipelined(ring_kernels.one_slot)
     assert driver.pipeline_function(func, TARGET, Request(depth=2)) is func
 
 
 def test_an_edited_plan_is_obeyed() -> None:
-    _, plan = pipelined(kernels.one_slot, depth=2)
-    func, edited = pipelined(kernels.one_slot, plan=plan.with_depth("S", 4))
+    _, plan = pipelined(ring_kernels.one_slot, depth=2)
+    func, edited = pipelined(ring_kernels.one_slot, plan=plan.with_depth("S", 4))
     assert edited.loops[0].ring("S").depth == 4
     reversed_by(func, 6, 6)
 
 
 def test_an_edited_plan_that_breaks_an_edge_is_refused() -> None:
-    _, plan = pipelined(kernels.one_slot, depth=2)
+    _, plan = pipelined(ring_kernels.one_slot, depth=2)
     loop = plan.loops[0]
     first, last = loop.ops[0], max(loop.ops, key=lambda op: op.stage)
     broken = plan.with_op(loop.name, last.name, stage=0, order=-1).with_op(
         loop.name, first.name, stage=3, order=first.order
     )
     with pytest.raises(PlanError, match="'S'"):
-        pipelined(kernels.one_slot, plan=broken)
+        pipelined(ring_kernels.one_slot, plan=broken)
 
 
 def test_copies_to_a_virtual_threads_own_buffer_are_stores() -> None:
-    func, plan = pipelined(kernels.virtual_threads, depth=2)
+    func, plan = pipelined(sync_kernels.virtual_threads, depth=2)
     assert [copy.mechanism for copy in plan.copies] == ["register"]
     assert "vthread's own" in plan.copies[0].reason
     source = data(8, 128)
@@ -183,7 +183,7 @@ def test_every_step_is_seen_by_tvms_instruments() -> None:
             seen.append(str(info.name))
 
     with tvm.transform.PassContext(instruments=[Names()]):
-        pipelined(kernels.one_slot, depth=2)
+        pipelined(ring_kernels.one_slot, depth=2)
     steps = ["Recognise", "MapTiles", "LowerCopies", "Modulo", "Expand", "Place", "Synchronise"]
     assert [name for name in seen if name.removeprefix("pipeliner.") in steps] == [
         f"pipeliner.{step}" for step in steps
@@ -219,8 +219,8 @@ def test_a_ring_of_the_user_keeps_what_it_carries() -> None:
 
 
 def test_only_rings_are_held() -> None:
-    assert hold(kernels.one_slot).same_as(kernels.one_slot)
-    assert hold(kernels.waits_first).same_as(kernels.waits_first)
+    assert hold(ring_kernels.one_slot).same_as(ring_kernels.one_slot)
+    assert hold(ring_kernels.waits_first).same_as(ring_kernels.waits_first)
     held = hold(delayed)
     assert "pipeliner.held" in held.script()
     assert text(release(held)) == text(delayed)

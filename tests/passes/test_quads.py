@@ -11,13 +11,11 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.emulator import emulate, lower_for_emulation
 from pipeliner.passes import ir, quads
-from pipeliner.passes.lower import PIPELINE
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm, numpy_dtype
 
-from .lowering_tools import TARGET
+from .lowering_tools import run
 from .tiles import calls, mapped, scheduled
 
 SMALL = GemmTile(64, 64, 32)
@@ -48,10 +46,8 @@ def exchanging() -> Any:
 
 
 def test_a_quad_of_lanes_transposes_its_words() -> None:
-    with TARGET:
-        lowered = lower_for_emulation(exchanging(), TARGET, PIPELINE)
     values = np.arange(512, dtype="float16").reshape(64, 8)
-    result = emulate(lowered, [values, np.zeros((64, 8), "float16")])
+    result = run(exchanging(), [values, np.zeros((64, 8), "float16")])
     assert not result.hazards
     words = values.view("uint32").reshape(16, 4, 4)
     want = np.ascontiguousarray(words.swapaxes(1, 2)).view("float16").reshape(64, 8)
@@ -62,13 +58,11 @@ def exact(gemm: Gemm, tile: GemmTile, m: int | None = None) -> None:
     """Emulate ``gemm`` on small integers: every sum is exact, so every bit must agree."""
     done = pipeliner.pipeline(scheduled(gemm, tile), "sm_80")
     assert calls(done.body, "shuffle_xor")
-    with TARGET:
-        lowered = lower_for_emulation(done, TARGET, PIPELINE)
     rng = np.random.default_rng(0)
     kind = numpy_dtype(gemm.storage)
     a, b = (rng.integers(-1, 2, shape).astype(kind) for shape in gemm.shapes(m)[:2])
     c = np.full(gemm.shapes(m)[2], np.nan, numpy_dtype(gemm.out))
-    result = emulate(lowered, [a, b, c])
+    result = run(done, [a, b, c])
     assert not result.hazards, "\n".join(map(str, result.hazards))
     np.testing.assert_array_equal(result.outputs["C"].astype("f8"), gemm.reference(a, b))
 
@@ -183,12 +177,10 @@ def test_values_are_computed_before_they_are_exchanged() -> None:
     gemm = Gemm(70, 72, 64, layout="NN")
     done = pipeliner.pipeline(scheduled(gemm, SMALL, residual), "sm_80")
     assert calls(done.body, "shuffle")
-    with TARGET:
-        lowered = lower_for_emulation(done, TARGET, PIPELINE)
     rng = np.random.default_rng(0)
     a, b, d = (rng.integers(-2, 3, shape).astype("f2") for shape in gemm.shapes())
     bias = rng.integers(-2, 3, 72).astype("f4")
-    result = emulate(lowered, [a, b, bias, d, np.full((70, 72), np.nan, "f2")])
+    result = run(done, [a, b, bias, d, np.full((70, 72), np.nan, "f2")])
     assert not result.hazards
     want = np.maximum(gemm.reference(a, b) + bias + d, 0)
     np.testing.assert_array_equal(result.outputs["C"].astype("f8"), want)
@@ -198,11 +190,9 @@ def test_a_nest_that_reads_what_it_stores_exchanges_nothing() -> None:
     gemm = Gemm(64, 64, 64, layout="NN")
     done = pipeliner.pipeline(in_place, "sm_80")
     assert not calls(done.body, "shuffle")
-    with TARGET:
-        lowered = lower_for_emulation(done, TARGET, PIPELINE)
     rng = np.random.default_rng(0)
     a, b, c = (rng.integers(-2, 3, shape).astype("f2") for shape in gemm.shapes())
-    result = emulate(lowered, [a, b, c.copy()])
+    result = run(done, [a, b, c.copy()])
     assert not result.hazards
     np.testing.assert_array_equal(result.outputs["C"].astype("f8"), gemm.reference(a, b) + c)
 

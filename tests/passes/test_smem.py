@@ -18,7 +18,7 @@ from pipeliner.passes.lower import suffix
 from pipeliner.passes.smem import place
 from pipeliner.passes.vthreads import private_buffers
 
-from . import sync_kernels as kernels
+from . import arena_kernels, ring_kernels, sync_kernels
 from .lowering_tools import BUDGET, cuda, data, marked, ordered, prepared, run
 
 
@@ -42,14 +42,14 @@ def allocations(func: Any) -> dict[str, int]:
 
 
 def test_every_shared_buffer_becomes_dynamic() -> None:
-    done, smem = place(prepared(kernels.in_turn), BUDGET)
+    done, smem = place(prepared(arena_kernels.in_turn), BUDGET)
     assert 'scope="shared"' not in done.script()
     assert [b.buffer for b in smem.buffers] == ["S", "U", "V"]
     assert [b.bytes for b in smem.buffers] == [64 * 64 * 4] * 3
 
 
 def test_buffers_never_alive_together_share_bytes() -> None:
-    _, smem = place(prepared(kernels.in_turn), BUDGET)
+    _, smem = place(prepared(arena_kernels.in_turn), BUDGET)
     first, second, third = smem.buffers
     assert first.offset == third.offset
     assert first.shares_with == ("V",)
@@ -59,7 +59,7 @@ def test_buffers_never_alive_together_share_bytes() -> None:
 
 
 def test_inside_a_loop_sharing_waits_for_need() -> None:
-    func = prepared(kernels.in_turn_inside_a_loop)
+    func = prepared(arena_kernels.in_turn_inside_a_loop)
     _, roomy = place(func, BUDGET)
     assert roomy.bytes == 3 * 256
     assert not any(b.shares_with for b in roomy.buffers)
@@ -68,7 +68,7 @@ def test_inside_a_loop_sharing_waits_for_need() -> None:
 
 
 def test_sharing_inside_a_loop_is_right() -> None:
-    done, smem, _ = ordered(kernels.in_turn_inside_a_loop, budget=2 * 256)
+    done, smem, _ = ordered(arena_kernels.in_turn_inside_a_loop, budget=2 * 256)
     source = data(4, 64)
     emulation = run(marked(done, smem), [source, np.full_like(source, np.nan)])
     assert not emulation.hazards, "\n".join(map(str, emulation.hazards))
@@ -76,13 +76,13 @@ def test_sharing_inside_a_loop_is_right() -> None:
 
 
 def test_a_ring_lives_through_its_loop() -> None:
-    _, smem = place(prepared(kernels.waits_first), BUDGET)
-    assert smem.bytes == kernels.DEPTH * 256
+    _, smem = place(prepared(ring_kernels.waits_first), BUDGET)
+    assert smem.bytes == ring_kernels.DEPTH * 256
 
 
 def test_over_budget_names_every_buffer_and_the_numbers() -> None:
     with pytest.raises(PlanError) as caught:
-        place(prepared(kernels.in_turn), 20000)
+        place(prepared(arena_kernels.in_turn), 20000)
     assert str(caught.value) == (
         "cannot fit the shared memory of kernel 'main': it needs 32768 bytes "
         "('S' 16384, 'U' 16384, 'V' 16384), a CTA may have 20000"
@@ -90,11 +90,13 @@ def test_over_budget_names_every_buffer_and_the_numbers() -> None:
 
 
 def test_each_kernel_has_an_arena_of_its_own() -> None:
-    _, smem = place(prepared(kernels.two_kernels), BUDGET)
+    _, smem = place(prepared(arena_kernels.two_kernels), BUDGET)
     assert [(b.buffer, b.offset, b.bytes) for b in smem.buffers] == [("S", 0, 256), ("S_1", 0, 512)]
     assert smem.bytes == 512
     source = data(64)
-    emulation = run(kernels.two_kernels, [source, np.zeros_like(source), np.zeros_like(source)])
+    emulation = run(
+        arena_kernels.two_kernels, [source, np.zeros_like(source), np.zeros_like(source)]
+    )
     assert not emulation.hazards
     np.testing.assert_array_equal(emulation.outputs["C"], source)
 
@@ -141,7 +143,7 @@ def test_alignment_of_a_buffer_is_kept() -> None:
 
 
 def test_copies_of_virtual_threads_count() -> None:
-    func = prepared(kernels.virtual_threads)
+    func = prepared(sync_kernels.virtual_threads)
     assert {str(b.name) for b in private_buffers(func.body)} == {"S"}
     _, smem = place(func, BUDGET)
     assert smem.bytes == 2 * 256
@@ -150,7 +152,9 @@ def test_copies_of_virtual_threads_count() -> None:
 # The late half.
 
 
-@pytest.mark.parametrize("func", [kernels.in_turn, kernels.virtual_threads, kernels.one_slot])
+@pytest.mark.parametrize(
+    "func", [arena_kernels.in_turn, sync_kernels.virtual_threads, ring_kernels.one_slot]
+)
 def test_what_is_planned_is_emitted(func: Any) -> None:
     done, smem, _ = ordered(func)
     before = flat(marked(done, smem))
@@ -160,7 +164,7 @@ def test_what_is_planned_is_emitted(func: Any) -> None:
 
 
 def test_other_bytes_than_planned_are_our_bug() -> None:
-    done, smem, _ = ordered(kernels.one_slot)
+    done, smem, _ = ordered(ring_kernels.one_slot)
     wrong = marked(done, smem).with_attr(
         "pipeliner.plan",
         str(marked(done, smem).attrs["pipeliner.plan"]).replace('"bytes": 256', '"bytes": 512'),
@@ -170,14 +174,14 @@ def test_other_bytes_than_planned_are_our_bug() -> None:
 
 
 def test_cuda_has_one_dynamic_allocation_and_the_planned_offsets() -> None:
-    source = cuda(kernels.in_turn)
+    source = cuda(arena_kernels.in_turn)
     assert len(re.findall(r"extern __shared__ [^;]*;", source)) == 1
     assert "__shared__ float" not in source.replace("extern __shared__ __align__(64) float", "")
     assert "4096)" in source  # the second buffer starts 16384 bytes, 4096 floats in
 
 
 def test_storage_rewrite_finds_nothing_to_reuse() -> None:
-    done, smem, _ = ordered(kernels.in_turn)
+    done, smem, _ = ordered(arena_kernels.in_turn)
     names = [str(step.info.name) for step in suffix()]
     steps = suffix()[: names.index("tirx.StorageRewrite") + 1]
     mod = tvm.transform.Sequential(steps)(tvm.IRModule({"main": marked(done, smem)}))

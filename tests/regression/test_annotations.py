@@ -9,7 +9,7 @@ import pipeliner
 from pipeliner.errors import ScheduleRefused
 
 from ..corpus.annotated import simt_gemm
-from . import functions
+from . import functions, gemms
 from .checks import check, data, gemm_inputs, pipelined_loop, product
 from .functions import annotate
 
@@ -30,7 +30,7 @@ def test_f3_p2_opaque_accesses_use_the_slot_of_a_loop_that_starts_late(start: in
     """
     inputs = {"A": data(8, 8, 8, dtype="float16")}
     truth = {"C": inputs["A"].view("uint32").reshape(8, 32)}
-    plan = check(functions.rows_by_ldmatrix(start), inputs, truth, tolerance=0)
+    plan = check(gemms.rows_by_ldmatrix(start), inputs, truth, tolerance=0)
     assert pipelined_loop(plan).ring("S").depth == 3
 
 

@@ -7,10 +7,10 @@ import pytest
 
 import pipeliner
 
-from ..corpus.annotated import simt_gemm
+from ..corpus.annotated import gemm, simt_gemm
 from ..corpus.harness import assert_right, run
 from ..corpus.loops import CASES as LOOPS
-from . import functions
+from . import functions, gemms
 from .checks import (
     check,
     data,
@@ -28,7 +28,7 @@ def test_f2_short_dynamic_loops_keep_their_barriers(gap: int, tiles: int) -> Non
     """TVM puts no barrier between the prologue's stores and the epilogue's reads when the steady loop
     does not run; ours must order them for every trip count."""
     inputs = {**gemm_inputs(8 * tiles), "n": tiles}
-    check(functions.dynamic_k_gemm([0, 0, gap]), inputs, product(inputs))
+    check(gemms.dynamic_k_gemm([0, 0, gap]), inputs, product(inputs))
 
 
 def test_f7_ring_of_the_user_is_not_compacted_away() -> None:
@@ -78,7 +78,7 @@ def test_f16_one_barrier_in_a_steady_iteration(gap: int) -> None:
     """TVM puts two barriers into every asynchronous iteration; one is enough, and ours must emit it
     alone."""
     inputs = gemm_inputs(128)
-    func = simt_gemm([0, 0, gap], [0, 1, 2], [0], func=functions.gemm(32, 128))
+    func = simt_gemm([0, 0, gap], [0, 1, 2], [0], func=gemm(32, 128))
     plan = check(func, inputs, product(inputs))
     assert plan.sync.barriers_in_steady == 1
     fast = pipeliner.pipeline(func, "sm_80")
@@ -89,7 +89,7 @@ def test_f16_one_barrier_in_a_steady_iteration(gap: int) -> None:
 def test_f16_one_barrier_when_the_library_chooses() -> None:
     """As above without annotations."""
     inputs = gemm_inputs(128)
-    func = simt_gemm([], [], func=functions.gemm(32, 128))
+    func = simt_gemm([], [], func=gemm(32, 128))
     plan = check(func, inputs, product(inputs), mechanism="cp_async")
     assert pipelined_loop(plan).stages >= 2
     assert plan.sync.barriers_in_steady == 1

@@ -13,7 +13,7 @@ from pipeliner.plan import CopyPlan, KernelPlan
 
 from ..corpus.annotated import gemm, simt_gemm
 from ..corpus.harness import run
-from . import functions
+from . import functions, gemms
 from .checks import calls, check, data, gemm_inputs, pipelined_loop, product
 
 needs_nvcc = [
@@ -30,7 +30,7 @@ def test_f6_misaligned_rows_get_narrow_copies() -> None:
     """TVM emits a 16-byte cp.async at an address that is only 4-byte aligned; ours must narrow it."""
     inputs = {"A": data(32, 65), "B": data(64, 32, seed=1)}
     truth = {"C": inputs["A"][:, 1:] @ inputs["B"]}
-    plan = check(functions.shifted_gemm(), inputs, truth)
+    plan = check(gemms.shifted_gemm(), inputs, truth)
     assert copy_of(plan, "A").vector_bytes == 4
     assert copy_of(plan, "B").vector_bytes == 16
 
@@ -50,7 +50,7 @@ def test_f14_int8_zero_padding(m: int, n: int, k: int) -> None:
     """TVM prints ``make_int2`` of eight arguments for a padded int8 tile, and never copies it
     asynchronously since its zero is not a float; ours must do both right."""
     inputs = {"A": data(m, k, dtype="int8"), "B": data(k, n, dtype="int8", seed=1)}
-    func = functions.padded_gemm(m, n, k, "int8", "int32", 8)
+    func = gemms.padded_gemm(m, n, k, "int8", "int32", 8)
     plan = check(func, inputs, product(inputs, "int32"))
     assert copy_of(plan, "A").mechanism == "cp_async"
 
@@ -59,7 +59,7 @@ def test_f14_int8_zero_padding(m: int, n: int, k: int) -> None:
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
 def test_f14_int8_zero_padding_compiles() -> None:
     """As above: nvcc takes the CUDA."""
-    func = functions.padded_gemm(28, 32, 56, "int8", "int32", 8)
+    func = gemms.padded_gemm(28, 32, 56, "int8", "int32", 8)
     assert pipeliner.build(pipeliner.pipeline(func, "sm_80")).resources.stack == 0
 
 
@@ -88,7 +88,7 @@ def test_f19_half_precision_rows_keep_asynchronous_copies(k: int, width: int) ->
     """TVM falls back to scalar loads and stores for the whole A tile when rows of K halves are not
     16-byte aligned; ours must use the widest asynchronous copy that is."""
     inputs = {"A": data(30, k, dtype="float16"), "B": data(k, 32, dtype="float16", seed=1)}
-    func = functions.padded_gemm(30, 32, k, "float16", "float32", 8)
+    func = gemms.padded_gemm(30, 32, k, "float16", "float32", 8)
     plan = check(func, inputs, product(inputs), tolerance=1e-4)
     assert (copy_of(plan, "A").mechanism, copy_of(plan, "A").vector_bytes) == ("cp_async", width)
     assert copy_of(plan, "B").vector_bytes == 16
@@ -98,7 +98,7 @@ def test_f20_ragged_edges_are_filled_by_the_copy_itself() -> None:
     """TVM writes ``@p cp.async`` beside a predicated zero store; ours must give the copy its source
     size, and store nothing else to the tile."""
     inputs = {"A": data(30, 60), "B": data(60, 28, seed=1)}
-    func = functions.padded_gemm(30, 28, 60, "float32", "float32", 4)
+    func = gemms.padded_gemm(30, 28, 60, "float32", "float32", 4)
     check(func, inputs, product(inputs))
     kernel = pipeliner.build(pipeliner.pipeline(func, "sm_80"))
     copies = calls(kernel.lowered, "cp_async_cg") + calls(kernel.lowered, "cp_async_ca")
@@ -112,14 +112,14 @@ def test_f22_fused_convolution_stays_within_shared_memory() -> None:
     inputs = {"X": data(1, 8, 8, 16), "W": data(3, 3, 16, 32, seed=1)}
     padded = np.pad(inputs["X"], ((0, 0), (1, 1), (1, 1), (0, 0)))
     taps = [padded[:, i : i + 8, j : j + 8] @ inputs["W"][i, j] for i in range(3) for j in range(3)]
-    plan = check(functions.fused_conv(), inputs, {"Y": np.sum(taps, axis=0)})
+    plan = check(gemms.fused_conv(), inputs, {"Y": np.sum(taps, axis=0)})
     assert 0 < plan.smem.bytes <= plan.smem.budget
 
 
 def test_f24_double_buffer_scope_is_a_request() -> None:
     """TVM ignores ``double_buffer_scope`` outside an annotated loop; ours must overlap that copy."""
     inputs = gemm_inputs()
-    loop = pipelined_loop(check(functions.double_buffered_gemm(), inputs, product(inputs)))
+    loop = pipelined_loop(check(gemms.double_buffered_gemm(), inputs, product(inputs)))
     assert min(loop.ring("A_shared").depth, loop.ring("B_shared").depth) >= 2
 
 

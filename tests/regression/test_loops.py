@@ -10,7 +10,7 @@ import pytest
 
 import pipeliner
 
-from . import functions
+from . import functions, gemms
 from .checks import (
     calls,
     check,
@@ -39,7 +39,7 @@ def test_f13_dynamic_k_that_is_not_a_multiple_of_the_tile(k: int) -> None:
     """TVM cannot compile a dynamic K that its tile does not divide ("Can only handle constant size stack
     allocation"); ours must be right, or say in one line what to pad."""
     inputs = {**gemm_inputs(k), "n": k}
-    func = functions.dynamic_k_gemm([], multiple=1)
+    func = gemms.dynamic_k_gemm([], multiple=1)
     right_or_refused(func, inputs, product(inputs), "[AB]_shared")
 
 
@@ -56,7 +56,7 @@ def test_f18_epilogue_does_not_multiply_the_compute() -> None:
     ours must not hold more of them than the unpipelined kernel."""
 
     def instructions(depth: int) -> int:
-        fast = pipeliner.pipeline(functions.mma_gemm(), "sm_80", depth=depth)
+        fast = pipeliner.pipeline(gemms.mma_gemm(), "sm_80", depth=depth)
         return len(calls(pipeliner.build(fast).lowered, "mma"))
 
     assert instructions(4) <= instructions(1)
@@ -65,7 +65,7 @@ def test_f18_epilogue_does_not_multiply_the_compute() -> None:
 def test_f25_dynamic_loops_wait_for_no_more_than_they_need() -> None:
     """TVM's epilogue waits fall back to ``wait_group 0`` when the trip count is dynamic; ours must keep
     the steady count in every step of a rolled epilogue."""
-    func = functions.dynamic_k_gemm([])
+    func = gemms.dynamic_k_gemm([])
     fast = pipeliner.pipeline(func, "sm_80", depth=4, mechanism="cp_async", epilogue="rolled")
     counts = wait_counts(pipeliner.build(fast).lowered)
     assert counts
@@ -81,6 +81,6 @@ def test_f23_warp_fragments_stay_in_registers() -> None:
     # Registers the index map that CUDA's printer asks for to print mma_store; takes 17 seconds.
     importlib.import_module("tvm.s_tir.tensor_intrin.cuda")
 
-    fast = pipeliner.pipeline(functions.mma_gemm(), "sm_80", depth=3)
+    fast = pipeliner.pipeline(gemms.mma_gemm(), "sm_80", depth=3)
     used = pipeliner.build(fast).resources
     assert (used.stack, used.spill_stores, used.spill_loads) == (0, 0, 0)

@@ -23,7 +23,7 @@ from ..corpus.annotated import simt_gemm
 from ..corpus.harness import run
 from ..emulator.raw import lower
 from ..passes.lowering_tools import BUDGET, prepared
-from . import functions
+from . import functions, gemms
 from .checks import data, gemm_inputs, product
 from .functions import annotate
 
@@ -53,7 +53,7 @@ def f2_short_dynamic(gap: int) -> Defect:
     """No barrier stands between the prologue's stores and the epilogue's reads."""
     inputs = {**gemm_inputs(8), "n": 1}
     found = Found(frozenset({"race"}), TILES)
-    return functions.dynamic_k_gemm([0, 0, gap]), inputs, product(inputs), found
+    return gemms.dynamic_k_gemm([0, 0, gap]), inputs, product(inputs), found
 
 
 def f3_late_start(start: int) -> Defect:
@@ -62,7 +62,7 @@ def f3_late_start(start: int) -> Defect:
     """
     inputs = {"A": data(8, 8, 8, dtype="float16")}
     truth = {"C": inputs["A"].view("uint32").reshape(8, 32)}
-    mod = tvm.IRModule({"main": functions.rows_by_ldmatrix(start)})
+    mod = tvm.IRModule({"main": gemms.rows_by_ldmatrix(start)})
     func = s_tir.transform.InjectSoftwarePipeline()(mod)["main"]
     return func, inputs, truth, Found(wrong=frozenset({"C"}))
 
@@ -78,7 +78,7 @@ def f6_misaligned() -> Defect:
     """A cp.async of 16 bytes from an address that 4 divide."""
     inputs = {"A": data(32, 65), "B": data(64, 32, seed=1)}
     truth = {"C": inputs["A"][:, 1:] @ inputs["B"]}
-    return functions.shifted_gemm(), inputs, truth, Found(frozenset({"misaligned"}), frozenset("A"))
+    return gemms.shifted_gemm(), inputs, truth, Found(frozenset({"misaligned"}), frozenset("A"))
 
 
 def f7_user_ring() -> Defect:
@@ -131,7 +131,7 @@ def test_the_same_functions_are_right_where_tvm_is(timing: str) -> None:
     inputs = gemm_inputs()
     cases = [
         (simt_gemm([0, 0, 2], [0, 1, 2], [0]), inputs, product(inputs)),
-        (functions.dynamic_k_gemm([0, 0, 1]), {**inputs, "n": 8}, product(inputs)),
+        (gemms.dynamic_k_gemm([0, 0, 1]), {**inputs, "n": 8}, product(inputs)),
         f3_late_start(0)[:3],
     ]
     for func, given, truth in cases:

@@ -11,7 +11,7 @@ from pipeliner.cost.sizes import element_bytes
 from pipeliner.errors import WorkloadError
 from pipeliner.kernel import CopyInfo
 from pipeliner.machine import A100, H100, T4
-from pipeliner.passes.recognise import recognise
+from pipeliner.passes.recognise import recognise, with_sharing
 from pipeliner.request import Request
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import GemmTile, default_tile, kernel_info
@@ -131,7 +131,7 @@ def comparable(info):
     ids=str,
 )
 def test_the_closed_form_knows_what_clusters_share(gemm, tile):
-    _, kernel = recognise(prefix(schedule_gemm(gemm, tile).mod), (2,))
+    kernel = with_sharing(*recognise(prefix(schedule_gemm(gemm, tile).mod)), (2,))
 
     def sharing(info):
         return {op.op: op.shared for op in info.loops[0].ops if isinstance(op, CopyInfo)}

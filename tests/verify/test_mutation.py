@@ -342,7 +342,7 @@ def test_command_as_json_with_the_line_of_each(capsys: pytest.CaptureFixture[str
     assert barriers
     assert all("__syncthreads" in lines[fate["line"] - 1] for fate in barriers)
     assert data["operations"] == count_in_cuda(kernel.cuda)
-    assert any(fate["run"].endswith("K = 64") for fate in data["fates"])
+    assert any(fate["run"].endswith("K = 32") for fate in data["fates"])
 
 
 def test_command_says_what_survives(

@@ -1,0 +1,168 @@
+"""What the consumers of a sliced kernel do: everything but the copies.
+
+    for k in range(n):
+        wait full[slot]
+        acc += A_shared[slot] * B_shared[slot]
+        give back the slot before
+
+Arithmetic is asynchronous: a step starts while that of the step before still runs, and gives back
+the slot of the step before once that one is done.
+"""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+
+from tvm import tirx
+
+from ..cost.wgmma import WARPGROUP
+from ..errors import LoweringError
+from ..origin import Origin, Place
+from ..plan import CONSUMER, PRODUCER, OpPlan
+from .clearing import accumulators, clears, start_from_zero
+from .effects import WRITE, effects
+from .ir import Expr, Stmt, block, i32, is_shared, seq, with_origin
+from .kernels import bodies, with_bodies
+from .role_loops import (
+    PHASE,
+    RoleLoop,
+    SlicedKernel,
+    awaited,
+    holds,
+    origin_at,
+    rolled,
+    shared_outside,
+    wgmma_wait,
+)
+from .staged_stores import all_written
+
+
+def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
+    """``body``, of all threads, as the consumers run it.
+
+    LoweringError names shared memory that is used otherwise than through the channels.
+    """
+    staged = {str(buf.name) for buf in kernel.stages}
+    outside = [name for name in shared_outside(body, set(kernel.loops)) if name not in staged]
+    if outside:
+        raise LoweringError(
+            f"cannot slice the kernel by role: '{outside[0]}' is shared memory outside the "
+            "rings that channels order"
+        )
+    stores = [store for store in kernel.plan.stores if store.mechanism == "tma"]
+    last = [all_written(store, kernel.thread) for store in stores[:1]]
+    inner = seq(_Consumer(kernel).rest(body, False), *last)
+    places = kernel.places(CONSUMER)
+    held = [buf for at in places for buf in at.buffers]
+    starts = [at.start() for at in places]
+    remote = [] if kernel.remote is None else [kernel.remote]
+    return block(
+        CONSUMER,
+        seq(*kernel.descriptors.definitions(), *starts, inner),
+        [*kernel.descriptors.buffers, *held, *remote],
+    )
+
+
+@dataclass(frozen=True)
+class _Consumer:
+    kernel: SlicedKernel
+
+    def rest(self, stmt: Stmt, repeats: bool) -> Stmt:
+        """``stmt`` without the copies; ``repeats``: its loops may be entered again."""
+        if isinstance(stmt, tirx.For):
+            if stmt in self.kernel.loops:
+                return self._loop(self.kernel.loops[stmt], repeats)
+            if not any(holds(stmt, loop) for loop in self.kernel.loops):
+                return stmt
+            inner = self.rest(stmt.body, True)
+            return rolled(stmt, stmt.loop_var, inner)
+        if isinstance(stmt, tirx.SeqStmt):
+            kept = self._without_clearing(list(stmt.seq))
+            return seq(*[self.rest(part, repeats) for part in kept])
+        inner_bodies = bodies(stmt)
+        return with_bodies(stmt, [self.rest(part, repeats) for part in inner_bodies])
+
+    def _without_clearing(self, parts: list[Stmt]) -> list[Stmt]:
+        """``parts`` without what clears the accumulators of the loop behind it: wgmma does."""
+        for before, part in list(itertools.pairwise(parts)):
+            loop = self.kernel.loops.get(part) if isinstance(part, tirx.For) else None
+            if loop is None or not loop.form.trip or not clears(before, accumulators(part)):
+                continue
+            loop.clears = True
+            parts = [other for other in parts if not other.same_as(before)]
+        return parts
+
+    def _loop(self, loop: RoleLoop, repeats: bool) -> Stmt:
+        form, places = loop.form, loop.positions[CONSUMER]
+        steps: list[Stmt] = []
+        groups = 0
+        reader = ""
+        for op in sorted(loop.plan.ops, key=lambda op: op.order):
+            if op.role == PRODUCER:
+                continue
+            if op.kind == "wait":
+                steps += [self._wait(loop, op, channel) for channel in awaited(loop, op)]
+                continue
+            if op.kind == "mma":
+                groups, reader = groups + 1, op.name
+            self._check(loop, op)
+            stmt = self.kernel.instance(loop, op, CONSUMER, form.var)
+            if loop.clears:
+                stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
+            steps.append(stmt)
+        steps.append(wgmma_wait(groups if loop.late else 0, reader))
+        first = form.node.min
+        released = [self._release(loop, i, at.held) for i, at in enumerate(places)]
+        if loop.late:
+            steps.append(tirx.IfThenElse(first < form.var, seq(*released), None))
+        else:
+            steps += released
+        steps += [at.advance() for at in places]
+        last: list[Stmt | None] = []
+        if loop.late:
+            last.append(wgmma_wait(0, reader))
+            if repeats:
+                given = seq(*[self._release(loop, i, at.held) for i, at in enumerate(places)])
+                ran = form.trip is not None and form.trip > 0
+                last.append(given if ran else tirx.IfThenElse(i32(0) < form.extent, given, None))
+        body = seq(rolled(form.node, form.var, seq(*steps)), *last)
+        others = [buf for buf in form.allocs if buf not in loop.rings]
+        return block("", body, others) if others else body
+
+    def _wait(self, loop: RoleLoop, op: OpPlan, channel: int) -> Stmt:
+        at, barriers = loop.positions[CONSUMER][channel], loop.barriers[channel]
+        origin = origin_at(loop, op, CONSUMER, channel, [barriers.plan.full])
+        return with_origin(origin, barriers.wait_full(at))
+
+    def _release(self, loop: RoleLoop, channel: int, slot: Expr) -> Stmt:
+        """A thread of each warpgroup arrives at the slot's empty barrier, one for each CTA."""
+        barriers = loop.barriers[channel]
+        lane = tirx.floormod(self.kernel.thread, WARPGROUP)
+        at = loop.positions[CONSUMER][channel]
+        counter = at.counters[0] if at.before is None else at.before
+        origin = Origin(
+            op=f"{barriers.plan.empty}.release",
+            kind="release",
+            block=loop.plan.name,
+            phase=PHASE,
+            role=CONSUMER,
+            iteration=str(loop.form.var.name),
+            places=(Place(barriers.plan.empty, str(counter.name)),),
+        )
+        if self.kernel.remote is None:
+            given, who = barriers.release(slot), tirx.EQ(lane, i32(0))
+        else:
+            given = barriers.release_to(slot, lane, self.kernel.remote)
+            who = lane < self.kernel.plan.cluster
+        return tirx.IfThenElse(who, with_origin(origin, given), None)
+
+    def _check(self, loop: RoleLoop, op: OpPlan) -> None:
+        found = effects(loop.body(op.name))
+        touched = {buf for access in found.accesses for buf in [access.buffer] if is_shared(buf)}
+        if touched and (op.kind != "mma" or found.buffers(WRITE) & touched):
+            name = next(iter(touched)).name
+            raise LoweringError(
+                f"cannot slice loop '{loop.plan.name}' by role: '{op.name}' uses '{name}' "
+                "otherwise than by wgmma"
+            )

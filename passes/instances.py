@@ -1,0 +1,252 @@
+"""The ops of a pipelined loop, each on the iteration that its stage works on in one step.
+
+An op becomes an *instance*: its statement with the loop variable replaced, on the slots of that
+iteration, with its origin, and under a guard where the iteration may be past the end. Loads from
+shared memory into registers are not guarded: past the end they repeat the last iteration, as
+asynchronous copies do in a ``clamped`` loop. Every step commits one group per run of asynchronous
+copies, guarded copies or not, so each wait has one constant count.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from tvm import tirx
+from tvm.ir import Call, Var
+from tvm.script import tirx as T
+from tvm.tirx.buffer import is_buffer_var
+
+from ..errors import PlanError
+from ..origin import Origin, Place
+from ..plan import LoopPlan, OpPlan
+from .async_groups import commit_points, issues_copies, wait_counts
+from .ir import (
+    Buffer,
+    Expr,
+    Stmt,
+    const_int,
+    is_global,
+    is_private,
+    is_shared,
+    op_stmt,
+    seq,
+    walk,
+    with_origin,
+)
+from .iteration import Iteration
+from .op_form import OpLoop
+from .rings import Ring, definitions, instantiate, make_ring
+
+_ALL_THREADS: Final = "all"
+
+Step: TypeAlias = "Callable[[int], Iteration | None]"
+"""The iteration that an op of a given stage works on in one step, None when it is idle."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Op:
+    """One op of the plan and what a copy of it needs.
+
+    ``body``: None for a wait. ``defines``: its own variables. ``rings``: those that it uses, by
+    name. ``unversioned``: other shared buffers. ``sources``: the shared buffers it reads.
+    ``repeats``: running it once more is harmless.
+    """
+
+    plan: OpPlan
+    body: Any = None
+    defines: tuple[Var, ...] = ()
+    rings: tuple[tuple[str, Ring], ...] = ()
+    unversioned: tuple[str, ...] = ()
+    sources: frozenset[Buffer] = frozenset()
+    repeats: bool = False
+    is_async: bool = False
+
+    @property
+    def name(self) -> str:
+        return self.plan.name
+
+    @property
+    def stage(self) -> int:
+        return self.plan.stage
+
+
+class Instances:
+    """Emits steps of one loop. ``rings``: its buffers that have slots.
+
+    PlanError: slots for a buffer that the loop's body does not allocate; waits without copies.
+    """
+
+    def __init__(self, form: OpLoop, plan: LoopPlan) -> None:
+        self.rings = _make_rings(form, plan)
+        self._form, self._plan = form, plan
+        self._n = form.extent
+        self._dtype = str(form.var.ty.dtype)
+        self._last = plan.stages - 1
+        self._ops = [self._described(op) for op in sorted(plan.ops, key=lambda op: op.order)]
+        ordered = [op.plan for op in self._ops]
+        self._groups = commit_points(ordered, {op.name for op in self._ops if op.is_async})
+        self._waits = wait_counts(ordered, self._groups, plan)
+        self._emitted: set[str] = set()
+        self._by_proxy = any(_is_wgmma(body) for _, body in form.ops)
+
+    def step(self, at: Step, phase: str, guarded: bool = True) -> list[Stmt]:
+        """All ops of a step, neighbours with the same guard under one ``if``."""
+        items: list[tuple[int | None, Any, Stmt]] = []
+        for op in self._ops:
+            iteration = at(op.stage)
+            if iteration is not None:
+                items.append(self._emit(op, iteration, phase, guarded))
+            if op.name in self._groups:
+                call = tirx.Evaluate(T.ptx.cp.async_.commit_group())
+                origin = _origin(op.plan, phase, "" if iteration is None else str(iteration))
+                origin = replace(origin, op=f"{op.name}.commit", kind="commit")
+                items.append((None, None, with_origin(origin, call)))
+        return _merge(items)
+
+    def drain(self) -> list[Stmt]:
+        """The wait for copies that the last steps issued for nobody."""
+        late = [op for op in self._ops if op.is_async and op.repeats and op.stage < self._last]
+        if not late:
+            return []
+        call = tirx.Evaluate(T.ptx.cp.async_.wait_group(0))
+        origin = replace(_origin(late[0].plan, "epilogue"), kind="wait", stage=self._last)
+        return [with_origin(replace(origin, op=f"{late[0].name}.drain"), call)]
+
+    def _emit(
+        self, op: _Op, at: Iteration, phase: str, guarded: bool
+    ) -> tuple[int | None, Any, Stmt]:
+        """A key that equal guards share, the guard, and ``op`` on iteration ``at``."""
+        known = at.base is None and self._form.trip is not None
+        last = phase == "steady" and op.stage == self._last
+        if op.body is None or known or last or not guarded:
+            return None, None, self._instance(op, at, at, phase)
+        if op.repeats and phase == "steady":
+            end = tirx.min(at.value(self._dtype), self._n - tirx.const(1, self._dtype))
+            source = Iteration(end, 0, 1, f"min({at}, {self._plan.trip or 'n'} - 1)")
+            return None, None, self._instance(op, at, source, phase)
+        return at.offset, at.value(self._dtype) < self._n, self._instance(op, at, at, phase)
+
+    def _instance(self, op: _Op, at: Iteration, source: Iteration, phase: str) -> Stmt:
+        """``op`` on iteration ``at``, with the inputs of iteration ``source``."""
+        if op.body is None:
+            call = tirx.Evaluate(T.ptx.cp.async_.wait_group(self._waits[op.name]))
+            origin = _origin(op.plan, phase, str(at), self._awaited(op.name, at))
+            waited = with_origin(origin, op_stmt(op.name, call))
+            return seq(waited, self._proxy_fence(origin)) if self._by_proxy else waited
+        slots: dict[Buffer, tuple[Ring, Expr]] = {}
+        places: list[Place] = []
+        for name, ring in op.rings:
+            where = source if ring.buffer in op.sources else at
+            slots[ring.buffer] = (ring, where.slot(ring.depth, self._dtype))
+            places.append(Place(name, where.slot_text(ring.depth)))
+        places += [Place(name) for name in op.unversioned]
+        value, start = source.value(self._dtype), self._form.node.min
+        if const_int(start) != 0:
+            value = start + value
+        fresh = op.defines if op.name in self._emitted else ()
+        self._emitted.add(op.name)
+        stmt = instantiate(op.body, {self._form.var: value}, fresh, slots)
+        return with_origin(_origin(op.plan, phase, str(source), places), stmt)
+
+    def _proxy_fence(self, origin: Origin) -> Stmt:
+        """What a thread has copied, shown to wgmma (PTX ISA, async proxy) before the barrier."""
+        fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
+        return with_origin(replace(origin, op=f"{origin.op}.fence", kind="fence"), fence)
+
+    def _awaited(self, wait: str, at: Iteration) -> list[Place]:
+        """The slots that the copies of iteration ``at`` fill and ``wait`` waits for."""
+        names = dict.fromkeys(edge.buffer for edge in self._plan.edges if edge.dst == wait)
+        depths = {ring.buffer: ring.depth for ring in self._plan.rings if ring.depth > 1}
+        return [Place(name, at.slot_text(depths[name]) if name in depths else "") for name in names]
+
+    def _described(self, op: OpPlan) -> _Op:
+        if op.kind == "wait":
+            return _Op(op)
+        body = dict(self._form.ops)[op.name]
+        names, used = self._form.buffer_names(), _buffers(body)
+        own, is_async = set(self._form.allocs), issues_copies(body)
+        if is_async:
+            # Into slots that nobody reads: not the last iteration's, which the loads repeat.
+            ahead = self._last - op.stage
+            repeats = self._plan.epilogue == "clamped" and all(
+                is_global(b) or (is_shared(b) and b in self.rings and ahead < self.rings[b].depth)
+                for b in used
+            )
+        else:
+            # Shared memory into registers of the body, and nothing else.
+            repeats = op.kind == "load" and all(
+                is_shared(b) or (b in own and is_private(b)) for b in used
+            )
+        return _Op(
+            plan=op,
+            body=body,
+            defines=tuple(definitions(body)),
+            rings=tuple((names[b], ring) for b, ring in self.rings.items() if b in used),
+            unversioned=tuple(
+                sorted(names.get(b, str(b.name)) for b in used - set(self.rings) if is_shared(b))
+            ),
+            sources=frozenset(b for b in used if is_shared(b) and not is_async),
+            repeats=repeats,
+            is_async=is_async,
+        )
+
+
+def _make_rings(form: OpLoop, plan: LoopPlan) -> dict[Buffer, Ring]:
+    depths = {ring.buffer: ring.depth for ring in plan.rings if ring.depth > 1}
+    rings: dict[Buffer, Ring] = {}
+    for buf, name in form.buffer_names().items():
+        if name in depths:
+            rings[buf] = make_ring(buf, depths.pop(name), form.node.body)
+    for name, depth in depths.items():
+        raise PlanError(
+            f"cannot give '{name}' {depth} slots in loop '{plan.name}': the loop's body does not "
+            "allocate it"
+        )
+    return rings
+
+
+def _origin(op: OpPlan, phase: str, iteration: str = "", places: Sequence[Place] = ()) -> Origin:
+    """The origin of ``op`` on an iteration."""
+    return Origin(
+        op=op.name,
+        kind=op.kind,
+        block=op.block,
+        stage=op.stage,
+        phase=phase,
+        role="" if op.role == _ALL_THREADS else op.role,
+        iteration=iteration,
+        places=tuple(places),
+    )
+
+
+def _merge(items: Sequence[tuple[int | None, Any, Stmt]]) -> list[Stmt]:
+    result: list[Stmt] = []
+    index = 0
+    while index < len(items):
+        key, guard, stmt = items[index]
+        together = [stmt]
+        index += 1
+        while guard is not None and index < len(items) and items[index][0] == key:
+            together.append(items[index][2])
+            index += 1
+        result.append(stmt if guard is None else tirx.IfThenElse(guard, seq(*together), None))
+    return result
+
+
+def _buffers(stmt: Stmt) -> set[Buffer]:
+    found: set[Buffer] = set()
+    walk(stmt, Var, lambda var: found.add(var) if is_buffer_var(var) else None)
+    return found
+
+
+def _is_wgmma(stmt: Stmt) -> bool:
+    found: list[Any] = []
+
+    def visit(call: Any) -> None:
+        if str(getattr(call.op, "name", "")).startswith("tirx.ptx.wgmma_"):
+            found.append(call)
+
+    walk(stmt, Call, visit)
+    return bool(found)

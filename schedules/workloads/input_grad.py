@@ -1,0 +1,148 @@
+"""Gradient of a convolution's input: the same matmul with other operands.
+
+A pixel ``(n, h, w)`` collects from the outputs that read it:
+
+    dX[n, h, w, c] = sum over r, s, k of dY[n, (h + pad - r) / stride, ...] * W[k, r, s, c]
+
+where the division leaves no remainder.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+from tvm import tirx
+
+from ...errors import WorkloadError
+from ...passes.ir import i32
+from .contraction import Contraction, Coordinates, Element, Operand
+from .conv import Conv
+from .conv_reference import from_channels_last, grouped, strided
+from .gradient import ConvGradient
+from .windows import (
+    arranged,
+    filter_indices,
+    filter_shape,
+    group_axis,
+    image_shape,
+    in_group,
+    kernel_axes,
+    lie,
+    position,
+    run_unit,
+    split_pixel,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvInputGrad(ConvGradient):
+    """``dX`` from ``dY`` and ``W``."""
+
+    of: ClassVar[str] = "input"
+
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of dY, W and dX in memory."""
+        x, w, y = self.forward.shapes()
+        return y, w, x
+
+    def contraction(self, fold: bool = False) -> Contraction:
+        """This workload as a matmul; there is nothing to fold."""
+        if fold:
+            raise WorkloadError(f"cannot fold '{self.name}': its kernel runs against its channels")
+        return _input_grad(self.forward, self.name)
+
+    def differentiated(self, dy: Any, other: Any) -> Any:
+        """Each output scattered to the inputs that it read."""
+        conv = self.forward
+        last = dy if conv.channels_last else np.moveaxis(dy, 1, -1)
+        gradients, filters = grouped(conv, last, other)
+        size = [extent + low + high for extent, (low, high) in zip(conv.size, conv.pad)]
+        total = np.zeros((conv.n, *size, conv.groups, conv.c // conv.groups), dy.dtype)
+        for at in itertools.product(*map(range, conv.kernel)):
+            part = np.einsum("n...gk,gkc->n...gc", gradients, filters[(slice(None),) * 2 + at])
+            total[(slice(None), *strided(conv, at))] += part
+        inside = tuple(slice(low, low + size) for size, (low, _) in zip(conv.size, conv.pad))
+        kept = total[(slice(None), *inside)].reshape(conv.n, *conv.size, conv.c)
+        return from_channels_last(conv, kept)
+
+
+def _input_grad(conv: Conv, name: str) -> Contraction:
+    each_in, each_out = conv.c // conv.groups, conv.k // conv.groups
+
+    def gradient(at: Coordinates) -> Element:
+        image, places = split_pixel(at["i"], conv.n, conv.size)
+        found, conditions = [], []
+        for dim, (h, r) in enumerate(zip(places, position(conv, at))):
+            p, when = _reader(conv, dim, h, r)
+            found.append(p)
+            conditions += when
+        channel = in_group(conv, at, at["k"], each_out)
+        return list(image_shape(conv, found, channel, image)), conditions
+
+    def weight(at: Coordinates) -> Element:
+        out = in_group(conv, at, at["k"], each_out)
+        return list(filter_indices(conv, out, position(conv, at), at["j"])), []
+
+    def place(at: Coordinates) -> list[Any]:
+        image, places = split_pixel(at["i"], conv.n, conv.size)
+        return list(image_shape(conv, places, in_group(conv, at, at["j"], each_in), image))
+
+    return arranged(
+        conv,
+        Contraction(
+            name=name,
+            types=conv.types,
+            lead=group_axis(conv),
+            m=("i", conv.n * math.prod(conv.size)),
+            n=("j", each_in),
+            steps=kernel_axes(conv),
+            k=("k", each_out),
+            a=Operand(
+                "dY",
+                image_shape(conv, conv.out_size, conv.k),
+                conv.channels_last,
+                gradient,
+                tile="gradients",
+                **lie(conv, math.gcd(conv.k, each_out), _gradient_run(conv)),
+                masked=any(_reader(conv, dim, i32(0), i32(0))[1] for dim in range(conv.rank)),
+            ),
+            b=Operand(
+                "W",
+                filter_shape(conv),
+                False,
+                weight,
+                tile="filters",
+                contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
+                unit=each_in if conv.channels_last else 1,
+            ),
+            out=("dX", image_shape(conv, conv.size, conv.c)),
+            place=place,
+            channel=lambda at: in_group(conv, at, at["j"], each_in),
+            channels=conv.c,
+        ),
+    )
+
+
+def _gradient_run(conv: Conv) -> int | None:
+    """As ``pixel_run``, of the gradients that neighbouring inputs read."""
+    if conv.n > 1 or set(conv.stride) != {1} or conv.out_size[1:] != conv.size[1:]:
+        return None
+    return run_unit(conv, conv.out_size)
+
+
+def _reader(conv: Conv, dim: int, h: Any, r: Any) -> tuple[Any, list[Any]]:
+    """The output coordinate that reads input ``h`` at kernel position ``r``; when there is one."""
+    stride, dilation, (low, _) = conv.stride[dim], conv.dilation[dim], conv.pad[dim]
+    reach = dilation * (conv.kernel[dim] - 1)
+    at = h + low - r * dilation
+    conditions = [at >= 0] if reach > low else []
+    if conv.size[dim] - 1 + low >= conv.out_size[dim] * stride:
+        conditions.append(at < conv.out_size[dim] * stride)
+    if stride == 1:
+        return at, conditions
+    conditions.append(tirx.EQ(tirx.floormod(at, i32(stride)), i32(0)))
+    return tirx.floordiv(at, i32(stride)), conditions

@@ -1,0 +1,130 @@
+"""Gradient of a convolution's weights: the same matmul with other operands.
+
+M counts output channels, and K all pixels:
+
+    dW[k, r, s, c] = sum over n, p, q of dY[n, p, q, k] * X[n, p * stride + r - pad, ..., c]
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+
+from .contraction import Axis, Contraction, Coordinates, Element, Operand
+from .conv import Conv
+from .conv_reference import padded, strided
+from .gradient import ConvGradient
+from .windows import (
+    filter_indices,
+    filter_shape,
+    group_axis,
+    image_shape,
+    in_group,
+    is_masked,
+    kernel_axes,
+    lie,
+    pixel_run,
+    position,
+    split_pixel,
+    windows,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ConvWeightGrad(ConvGradient):
+    """``dW`` from ``dY`` and ``X``."""
+
+    of: ClassVar[str] = "weight"
+
+    def shapes(self) -> tuple[tuple[int, ...], ...]:
+        """Shapes of dY, X and dW in memory."""
+        x, w, y = self.forward.shapes()
+        return y, x, w
+
+    def contraction(self, fold: bool = False) -> Contraction:
+        """This workload as a matmul; ``fold``: over rows of pixels, one at a time."""
+        return _weight_grad(self.forward, self.name, fold)
+
+    def differentiated(self, dy: Any, other: Any) -> Any:
+        """Every output times the inputs that it read, summed over the pixels."""
+        conv = self.forward
+        last = dy if conv.channels_last else np.moveaxis(dy, 1, -1)
+        gradients = last.reshape(*last.shape[:-1], conv.groups, -1)
+        images = padded(conv, other)
+        images = images.reshape(*images.shape[:-1], conv.groups, -1)
+        made = np.zeros((conv.k, *conv.kernel, conv.c // conv.groups), dy.dtype)
+        pixels = tuple(range(conv.rank + 1))
+        for at in itertools.product(*map(range, conv.kernel)):
+            seen = images[(slice(None), *strided(conv, at))]
+            for g in range(conv.groups):
+                part = np.tensordot(gradients[..., g, :], seen[..., g, :], (pixels, pixels))
+                rows = slice(g * len(part), (g + 1) * len(part))
+                place: Any = (rows, *at)
+                made[place] = part
+        return made if conv.channels_last else np.moveaxis(made, -1, 1)
+
+
+def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
+    """Over all pixels, or over the rows of the images with ``rows``."""
+    each_in, each_out = conv.c // conv.groups, conv.k // conv.groups
+    last = conv.out_size[-1]
+    own = last if rows else math.prod(conv.out_size)
+    steps: tuple[Axis, ...] = (("row", conv.pixels // last),) if rows else ()
+    k: Axis = ("q", last) if rows else ("i", conv.pixels)
+
+    def pixel(at: Coordinates) -> tuple[Any, list[Any]]:
+        if not rows:
+            return split_pixel(at["i"], conv.n, conv.out_size)
+        image, places = split_pixel(at["row"], conv.n, conv.out_size[:-1])
+        return image, [*places, at["q"]]
+
+    def gradient(at: Coordinates) -> Element:
+        image, places = pixel(at)
+        channel = in_group(conv, at, at["m"], each_out)
+        return list(image_shape(conv, places, channel, image)), []
+
+    def source(at: Coordinates) -> Element:
+        image, places = pixel(at)
+        found, conditions = windows(conv, places, position(conv, at))
+        channel = in_group(conv, at, at["j"], each_in)
+        return list(image_shape(conv, found, channel, image)), conditions
+
+    def place(at: Coordinates) -> Sequence[Any]:
+        out = in_group(conv, at, at["m"], each_out)
+        return filter_indices(conv, out, position(conv, at), at["j"])
+
+    return Contraction(
+        name=name,
+        types=conv.types,
+        lead=(*group_axis(conv), *kernel_axes(conv)),
+        m=("m", each_out),
+        n=("j", each_in),
+        steps=steps,
+        k=k,
+        a=Operand(
+            "dY",
+            image_shape(conv, conv.out_size, conv.k),
+            not conv.channels_last,
+            gradient,
+            tile="gradients",
+            **lie(conv, math.gcd(conv.k, each_out), None if conv.n > 1 and not rows else own),
+        ),
+        b=Operand(
+            "X",
+            image_shape(conv, conv.size, conv.c),
+            not conv.channels_last,
+            source,
+            tile="pixels",
+            **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv, rows)),
+            masked=is_masked(conv),
+        ),
+        out=("dW", filter_shape(conv)),
+        place=lambda at: list(place(at)),
+        channel=lambda at: in_group(conv, at, at["m"], each_out),
+        channels=conv.k,
+    )
