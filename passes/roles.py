@@ -24,7 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from tvm import tirx
 from tvm.script import tirx as T
@@ -54,6 +54,9 @@ from .kernels import bodies, map_kernels, thread_tag, with_bodies
 from .op_form import op_loop
 from .producer import producer
 from .role_loops import RoleLoop, SlicedKernel, op_names, role_loop
+
+MIN_BLOCKS: Final = "tirx.launch_bounds_min_blocks_per_sm"
+"""Key of the AttrStmt by which TVM prints the second number of __launch_bounds__."""
 
 
 def specialise(func: Any, plan: KernelPlan, machine: Machine) -> Any:
@@ -108,7 +111,10 @@ class _Slicer:
     def on_threads(self, stmt: Stmt) -> Stmt:
         """``stmt`` with the body of its threadIdx loop sliced."""
         if (thread_tag(stmt) or "").startswith("threadIdx"):
-            return with_bodies(stmt, [self._sliced(stmt.body, stmt.loop_var)])
+            sliced = self._sliced(stmt.body, stmt.loop_var)
+            # Only so does ptxas know how many registers there are for setmaxnreg to exchange.
+            one = tirx.AttrStmt(i32(0), MIN_BLOCKS, i32(1), sliced)
+            return with_bodies(stmt, [one])
         return with_bodies(stmt, [self.on_threads(body) for body in bodies(stmt)])
 
     def _sliced(self, body: Stmt, thread: Var) -> Stmt:

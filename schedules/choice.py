@@ -9,12 +9,13 @@ from dataclasses import dataclass, replace
 from typing import Final, overload
 
 from ..cost import choose, warpgroup_tiles
+from ..cost.choose import may_gain_from_clusters
 from ..cost.sizes import element_bytes
 from ..cost.warpgroup_tiles import up_to
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
 from ..request import Instruction, Request
-from .closed_form import contraction_info, storage_bytes, typical
+from .closed_form import contraction_info, copy_info, storage_bytes, typical
 from .tiles import ConvTile, DepthwiseTile, GemmTile
 from .workloads import (
     MAX_SPLITS,
@@ -116,6 +117,8 @@ def default_tile(
     if parts and _best(parts).us < whole.us:
         best = _best(parts)
         best = replace(best, tile=replace(best.tile, why=_why_split(best, whole, machine)))
+    if best.depth:  # its neighbours were part of the comparison
+        return best.tile
     return replace(best.tile, group=_group(best.tile, machine))
 
 
@@ -123,13 +126,14 @@ def default_tile(
 class _Candidate:
     """A tile with its predicted time and the slots of its channels, 0 without any.
 
-    ``tiles``: of all outputs.
+    ``tiles``: of all outputs. ``box``: columns that are stored at once by way of shared memory.
     """
 
     tile: GemmTile
     us: float
     depth: int
     tiles: int
+    box: int
 
 
 def _planned(
@@ -140,16 +144,17 @@ def _planned(
     if not plan.matmuls or plan.predicted_us <= 0.0:
         return []
     depth = min((channel.depth for channel in plan.channels), default=0)
-    return [_Candidate(tile, plan.predicted_us, depth, _tiles(what, tile))]
+    box = max((store.box[1] for store in plan.stores), default=0)
+    return [_Candidate(tile, plan.predicted_us, depth, _tiles(what, tile), box)]
 
 
 def _best(found: list[_Candidate]) -> _Candidate:
-    """The fastest; of those with channels, what is as fast and runs further ahead."""
+    """The fastest; of those with channels, what is as fast, runs further ahead and stores wider."""
     best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
     if best.depth == 0:
         return best
     equal = [one for one in found if one.depth and one.us <= best.us * (1 + SAME_TIME)]
-    return max(equal, key=lambda one: (one.depth, -one.us))
+    return max(equal, key=lambda one: (one.depth, one.box, -one.us))
 
 
 def _tiles(what: Contraction, tile: GemmTile) -> int:
@@ -189,12 +194,15 @@ def _tries(
     if isinstance(workload, Gemm) and wide and not exact:
         what = workload.contraction()
         m, n, k = typical(what)
+        # Where clusters may pay, they may along a row of tiles too.
+        copies = [copy_info(side, what, GemmTile(64, 64, 64), False) for side in (0, 1)]
+        lone = [1] if may_gain_from_clusters(copies) else []
         for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
             tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
             for ctas in warpgroup_tiles.grids(tiles, machine):
                 tile = GemmTile(tile_m, tile_n, tile_k, ctas=ctas)
-                tile = replace(tile, group=_group(tile, machine))
-                yield what, tile, warpgroup_tiles.ASKED
+                for group in (_group(tile, machine), *lone):
+                    yield what, replace(tile, group=group), warpgroup_tiles.ASKED
 
 
 def _depthwise_tile(conv: Conv) -> DepthwiseTile:

@@ -50,8 +50,8 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     what = split(what, tile.splits, tile.k)
     m, n, _ = typical(what)
     ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
-    a = _copy_info(0, what, tile, ragged_m or ragged_k)
-    b = _copy_info(1, what, tile, ragged_n or ragged_k)
+    a = copy_info(0, what, tile, ragged_m or ragged_k)
+    b = copy_info(1, what, tile, ragged_n or ragged_k)
     acc = "acc_pad_local" if ragged_m or ragged_n else "acc_local"
     tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
     ctas = min(tiles, tile.ctas or tiles)
@@ -119,7 +119,7 @@ def _store_info(what: Contraction, acc: str) -> StoreInfo:
     )
 
 
-def _copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> CopyInfo:
+def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> CopyInfo:
     """The copy of the tile of A (0) or B (1) to shared memory; ``ragged``: it has to be padded."""
     side = (what.a, what.b)[which]
     row, column = (tile.m, tile.n)[which], tile.k

@@ -20,8 +20,8 @@ from .wgmma import ROWS
 ASKED: Final = Request(instruction="wgmma")
 """What is asked of such a tile."""
 
-COLUMNS: Final = (16, 32, 48, 64, 96, 128, 160, 192, 224, 256)
-"""Of a tile."""
+COLUMNS: Final = tuple(range(16, 257, 16))
+"""Of a tile: whole rows of the narrowest swizzle, for 16-bit results."""
 
 BLOCKS: Final = (1, 2, 3, 4)
 """Of 64 rows; swapped, of 64 columns."""
