@@ -6,9 +6,10 @@
 
 from __future__ import annotations
 
+from .choice import default_tile
 from .conv import schedule_conv
 from .gemm import schedule_gemm
-from .tiles import ConvTile, DepthwiseTile, GemmTile, default_tile
+from .tiles import ConvTile, DepthwiseTile, GemmTile
 from .workloads import Conv, ConvInputGrad, ConvWeightGrad, Gemm, conv1d, conv2d, conv3d
 
 __all__ = [

@@ -309,7 +309,8 @@ def test_bench_needs_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    code, out, _ = run(capsys, "demo", "gemm", "--m", "256", "--n", "256", "--k", "256")
+    size = ("--m", "256", "--n", "256", "--k", "256")
+    code, out, _ = run(capsys, "demo", "gemm", *size, "--instruction", "mma")
     assert code == 0
     for step in range(1, 7):
         assert f"\n{step}. " in out

@@ -16,7 +16,7 @@ from pipeliner.cost import choose
 from pipeliner.machine import H100
 from pipeliner.request import Request
 from pipeliner.schedules import ConvTile
-from pipeliner.schedules.tiles import kernel_info
+from pipeliner.schedules.closed_form import kernel_info
 
 LOG = Path(__file__).parent / "golden" / "conv_tiles_h100.csv"
 

@@ -26,7 +26,8 @@ from pipeliner.schedules import (
     schedule_conv,
     schedule_gemm,
 )
-from pipeliner.schedules.tiles import default_tile, kernel_info
+from pipeliner.schedules.choice import default_tile
+from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv1d, conv2d
 from pipeliner.verification import verify_workload
 

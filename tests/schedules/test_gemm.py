@@ -17,8 +17,9 @@ from tvm.tirx import ForKind
 
 from pipeliner.errors import WorkloadError
 from pipeliner.passes.ir import const_int, walk
+from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
-from pipeliner.schedules.tiles import kernel_info, stages_transposed
+from pipeliner.schedules.tiles import stages_transposed
 from pipeliner.schedules.workloads import Gemm, numpy_dtype
 
 PREFIX = (

@@ -14,7 +14,7 @@ from pipeliner.machine import A100, H100
 from pipeliner.passes.elementwise import elementwise_info
 from pipeliner.passes.kernels import kernels_of
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
-from pipeliner.schedules.tiles import default_tile
+from pipeliner.schedules.choice import default_tile
 from pipeliner.schedules.workloads import MAX_SPLITS, reduction_tiles
 from pipeliner.verification import verify_workload
 

@@ -13,8 +13,10 @@ from pipeliner.kernel import CopyInfo
 from pipeliner.machine import A100, H100, T4
 from pipeliner.passes.recognise import recognise, with_sharing
 from pipeliner.request import Request
+from pipeliner.schedules.choice import default_tile
+from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.gemm import schedule_gemm
-from pipeliner.schedules.tiles import GemmTile, default_tile, kernel_info
+from pipeliner.schedules.tiles import GemmTile
 from pipeliner.schedules.workloads import DTYPES, LAYOUTS, Gemm
 
 from .test_gemm import CASES, prefix

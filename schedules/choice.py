@@ -1,0 +1,271 @@
+"""Which tile to take: the least predicted time among tiles, forms and parts of the reduction."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Final, overload
+
+from ..cost import choose, warpgroup_tiles
+from ..cost.choose import may_gain_from_clusters
+from ..cost.sizes import element_bytes
+from ..cost.warpgroup_tiles import up_to
+from ..errors import PipelinerError, WorkloadError
+from ..machine import Machine
+from ..request import Instruction, Request
+from .closed_form import contraction_info, copy_info, storage_bytes, typical
+from .tiles import ConvTile, DepthwiseTile, GemmTile
+from .workloads import (
+    MAX_SPLITS,
+    Contraction,
+    Conv,
+    Convolution,
+    ConvWeightGrad,
+    Gemm,
+    Spec,
+    best_phases,
+    can_fold,
+    reduction_tiles,
+)
+
+TILE_EXTENTS: Final = (16, 32, 48, 64, 96, 128, 160, 192, 256)
+
+TILE_K_BYTES: Final = (64, 128)
+"""Bytes of K in one step, at most a row of shared memory's banks. Of 21 pairs of tiles on an H100,
+20 took 2 to 32 % longer with 64 than with 128, so 32 are not worth a try."""
+
+SHORT_K_BYTES: Final = 32
+"""Bytes of K in one step where there are no more: a sector of memory."""
+
+ACCESS_BYTES: Final = 16
+"""The widest access of a thread."""
+
+DEPTHWISE_PIXELS: Final = 4
+"""Outputs of a thread that share a weight; their loads in flight take as many registers."""
+
+PART_STEPS: Final = 4
+"""Steps of a part at least: fewer do not get beyond filling and draining the rings."""
+
+SAME_TIME: Final = 0.02
+"""Relative time below which two tiles count as equal: the model is no better than that."""
+
+
+@overload
+def default_tile(
+    workload: Gemm,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
+) -> GemmTile: ...
+
+
+@overload
+def default_tile(
+    workload: Convolution,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
+) -> ConvTile | DepthwiseTile: ...
+
+
+@overload
+def default_tile(
+    workload: Spec,
+    machine: Machine,
+    instruction: Instruction = ...,
+    splits: int | None = ...,
+) -> GemmTile | DepthwiseTile: ...
+
+
+def default_tile(
+    workload: Spec,
+    machine: Machine,
+    instruction: Instruction = "auto",
+    splits: int | None = None,
+) -> GemmTile | DepthwiseTile:
+    """The tile with the least predicted time on ``machine``.
+
+    ``instruction``: what is to multiply it. ``splits``: parts of the reduction; None: more than one
+    where whole tiles would leave SMs idle and that costs more than to add the parts. A depthwise
+    convolution with channels innermost gets a tile that is no matmul's. Raises WorkloadError when
+    no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
+    """
+    if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
+        if splits not in (None, 1):
+            raise WorkloadError(f"cannot split the reduction of '{workload.name}': it is no matmul")
+        return _depthwise_tile(workload)
+    asked = 1 if splits is None else splits
+    found: list[_Candidate] = []
+    parts: list[_Candidate] = []
+    failed: PipelinerError | None = None
+    for what, tile, request in _tries(workload, machine, instruction):
+        try:
+            found += _planned(what, replace(tile, splits=asked), machine, request)
+        except PipelinerError as err:  # an instruction that is demanded does not fit this tile
+            failed = err
+            continue
+        for count in _worthwhile_splits(what, tile, machine) if splits is None else ():
+            parts += _planned(what, replace(tile, splits=count), machine, request)
+    if not found and instruction != "auto" and failed is not None:
+        raise failed
+    if not found:
+        why = "no candidate maps" if failed is None else str(failed)
+        raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: {why}")
+    best = whole = _best(found)
+    if parts and _best(parts).us < whole.us:
+        best = _best(parts)
+        best = replace(best, tile=replace(best.tile, why=_why_split(best, whole, machine)))
+    if best.depth:  # its neighbours were part of the comparison
+        return best.tile
+    return replace(best.tile, group=_group(best.tile, machine))
+
+
+@dataclass(frozen=True, slots=True)
+class _Candidate:
+    """A tile with its predicted time and the slots of its channels, 0 without any.
+
+    ``tiles``: of all outputs. ``box``: columns that are stored at once by way of shared memory.
+    """
+
+    tile: GemmTile
+    us: float
+    depth: int
+    tiles: int
+    box: int
+
+
+def _planned(
+    what: Contraction, tile: GemmTile, machine: Machine, request: Request
+) -> list[_Candidate]:
+    """``tile`` with the time of what it makes; nothing where it makes nothing."""
+    plan = choose(contraction_info(what, tile), machine, request, accelerated=False)
+    if not plan.matmuls or plan.predicted_us <= 0.0:
+        return []
+    depth = min((channel.depth for channel in plan.channels), default=0)
+    box = max((store.box[1] for store in plan.stores), default=0)
+    return [_Candidate(tile, plan.predicted_us, depth, _tiles(what, tile), box)]
+
+
+def _best(found: list[_Candidate]) -> _Candidate:
+    """The fastest; of those with channels, what is as fast, runs further ahead and stores wider."""
+    best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
+    if best.depth == 0:
+        return best
+    equal = [one for one in found if one.depth and one.us <= best.us * (1 + SAME_TIME)]
+    return max(equal, key=lambda one: (one.depth, one.box, -one.us))
+
+
+def _tiles(what: Contraction, tile: GemmTile) -> int:
+    """Tiles of all outputs."""
+    m, n, _ = typical(what)
+    lead = math.prod(extent or 1 for _, extent in what.lead)
+    return lead * math.ceil(m / tile.m) * math.ceil(n / tile.n)
+
+
+def _worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
+    """Numbers of parts that fill the SMs once or twice, where whole tiles do not by themselves."""
+    most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // PART_STEPS)
+    tiles = _tiles(what, tile)
+    filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
+    return sorted(splits for splits in filling if splits > 1 and tile.ctas is None)
+
+
+def _why_split(best: _Candidate, whole: _Candidate, machine: Machine) -> str:
+    """Why a reduction is split, in numbers."""
+    share = best.tiles / (math.ceil(best.tiles / machine.sms) * machine.sms)
+    tile = f"{whole.tile.m}x{whole.tile.n}x{whole.tile.k}"
+    return (
+        f"{best.tiles} tiles keep {share:.0%} of {machine.sms} SMs busy; in parts, predicted "
+        f"{best.us:.1f} us instead of {whole.us:.1f} with the best whole tile, {tile}"
+    )
+
+
+def _tries(
+    workload: Spec, machine: Machine, instruction: Instruction
+) -> Iterator[tuple[Contraction, GemmTile, Request]]:
+    """The tiles to compare, and what is asked of each."""
+    wide = isinstance(workload, Gemm) and warpgroup_tiles.are_compared(machine, instruction)
+    asked = Request(instruction=instruction)
+    if not wide or asked != warpgroup_tiles.ASKED:
+        yield from ((what, tile, asked) for what, tile in _candidates(workload))
+    exact = workload.types.dtype == "float32" and instruction == "auto"
+    if isinstance(workload, Gemm) and wide and not exact:
+        what = workload.contraction()
+        m, n, k = typical(what)
+        # Where clusters may pay, they may along a row of tiles too.
+        copies = [copy_info(side, what, GemmTile(64, 64, 64), False) for side in (0, 1)]
+        lone = [1] if may_gain_from_clusters(copies) else []
+        for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
+            tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+            for ctas in warpgroup_tiles.grids(tiles, machine):
+                tile = GemmTile(tile_m, tile_n, tile_k, ctas=ctas)
+                for group in (_group(tile, machine), *lone):
+                    yield what, replace(tile, group=group), warpgroup_tiles.ASKED
+
+
+def _depthwise_tile(conv: Conv) -> DepthwiseTile:
+    """Vectors of sums as wide as one access, as far as channels go, and pixels that divide all."""
+    widest = ACCESS_BYTES // element_bytes(conv.accumulator)
+    return DepthwiseTile(math.gcd(conv.pixels, DEPTHWISE_PIXELS), math.gcd(conv.k, widest))
+
+
+def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
+    """Tiles no larger than the padded problem, in every direction, of each form of it."""
+    if isinstance(workload, Gemm):
+        what = workload.contraction()
+        yield from ((what, GemmTile(*extents)) for extents in _extents(what))
+        return
+    for form in _forms(workload):
+        what = form.contraction(workload)
+        for m, n, k in _extents(what):
+            tile = replace(form, m=m, n=n, k=k)
+            if _may_sum_so(workload, tile):
+                yield what, tile
+
+
+def _may_sum_so(workload: Convolution, tile: ConvTile) -> bool:
+    """Whether a weight gradient may sum over all pixels: where rows would add an eighth of steps.
+
+    Otherwise to cut rows into tiles is the form to take: over all pixels, each thread divides in
+    each step. Of anything else, any form may be.
+    """
+    if tile.fold or not isinstance(workload, ConvWeightGrad):
+        return True
+    row = workload.forward.out_size[-1]
+    return 8 * math.ceil(row / tile.k) * tile.k > 9 * row
+
+
+def _forms(workload: Convolution) -> list[ConvTile]:
+    """Forms to compare, as tiles of one element, the better of equals first."""
+    plain = ConvTile(1, 1, 1)
+    if isinstance(workload, ConvWeightGrad):
+        return [replace(plain, fold=True), plain]
+    if not isinstance(workload, Conv):
+        return [plain]
+    if not workload.channels_last and workload.n > 1:
+        return [plain, replace(plain, by_image=True)]
+    if not can_fold(workload):
+        return [plain]
+    counts = sorted({1, best_phases(workload)}, reverse=True)
+    return [plain, *(replace(plain, fold=True, phases=count) for count in counts)]
+
+
+def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
+    size = storage_bytes(what)
+    m, n, k = typical(what)
+    # A SIMT tile is unrolled along K. Eight steps of 128 multiply-adds are 16 KB of code; with
+    # sixteen the instruction cache thrashes: 3 to 7 % slower on an H100.
+    steps = (SHORT_K_BYTES,) if k * size <= SHORT_K_BYTES else TILE_K_BYTES
+    depths = [8] if what.types.dtype == "float32" else [bytes_ // size for bytes_ in steps]
+    yield from itertools.product(up_to(TILE_EXTENTS, m), up_to(TILE_EXTENTS, n), up_to(depths, k))
+
+
+def _group(tile: GemmTile, machine: Machine) -> int:
+    """Tile rows walked together so that one wave of CTAs covers about a square of C.
+
+    It then reads the fewest rows of A and columns of B from L2.
+    """
+    side = math.sqrt(machine.sms * tile.n / tile.m)
+    return max(1, 1 << round(math.log2(side)))

@@ -1,0 +1,206 @@
+"""What recognition will find in a workload as scheduled with a tile, in closed form.
+
+Tiles are so judged by the model that later fixes the pipeline's depth, without any IR.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ..cost.choose import AUTOMATIC_CLUSTERS
+from ..cost.sizes import element_bytes
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo
+from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
+from .total import sum_info
+from .workloads import (
+    PARTIAL,
+    PARTS,
+    Contraction,
+    Gemm,
+    Operand,
+    Spec,
+    reduction_tiles,
+    split,
+)
+
+GATHERED: Final = "it moves boxes, these elements are gathered"
+"""What the closed form says of every operand that is not the matrix itself."""
+
+SCATTERED: Final = "it writes boxes, these elements are scattered"
+"""What the closed form says of every result that is not the matrix itself."""
+
+SWIZZLE_ROWS: Final = 8
+"""What parts of a tile that CTAs copy for each other are multiples of."""
+
+TYPICAL_M: Final = 4096
+"""Stands for an M known at run time only when tiles are compared."""
+
+
+def kernel_info(workload: Spec, tile: GemmTile) -> KernelInfo:
+    """What recognition will find in ``workload`` as scheduled with ``tile``, in closed form."""
+    if isinstance(workload, Gemm):
+        return contraction_info(workload.contraction(), tile)
+    form = tile if isinstance(tile, ConvTile) else ConvTile(tile.m, tile.n, tile.k)
+    return contraction_info(form.contraction(workload), tile)
+
+
+def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
+    """``kernel_info`` of a workload's contraction."""
+    what = split(what, tile.splits, tile.k)
+    m, n, _ = typical(what)
+    ragged_m, ragged_n, ragged_k = is_ragged(what, tile)
+    a = copy_info(0, what, tile, ragged_m or ragged_k)
+    b = copy_info(1, what, tile, ragged_n or ragged_k)
+    acc = "acc_pad_local" if ragged_m or ragged_n else "acc_local"
+    tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
+    ctas = min(tiles, tile.ctas or tiles)
+    steps = reduction_tiles(what, tile.k)
+    copied = (a,) if tile.held else (a, b)
+    matmul = MatmulInfo(
+        op="matmul_update_o" if tile.ctas is None else "matmul_o_update",
+        acc=acc,
+        a=a.dst,
+        b=b.dst,
+        m=tile.m,
+        n=tile.n,
+        k=tile.k,
+        a_dtype=what.types.storage,
+        b_dtype=what.types.storage,
+        acc_dtype=what.types.accumulator,
+        a_k_major=what.a.k_major and not stages_transposed(what, 0),
+        b_k_major=what.b.k_major and not stages_transposed(what, 1),
+        instruction=what.types.instruction,
+        warps=tile.warps,
+        thread_tile=tile.thread_tile,
+        held=(b.dst,) if tile.held and steps > 1 else (),
+    )
+    size = storage_bytes(what)
+    names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
+    loop = LoopInfo(
+        name=f"{'_'.join(names)}_fused" if what.steps else names[0],
+        trip=steps,
+        trip_text=str(steps),
+        ops=(*copied, matmul),
+        rings=tuple((copy.dst, "shared", copy.elements * size) for copy in copied),
+        outer=math.ceil(tiles / ctas),
+    )
+    lead = math.prod(extent or 1 for _, extent in what.lead)
+    return KernelInfo(
+        name=what.name,
+        grid=(lead, ctas) if what.lead else (ctas,),
+        threads=0,
+        loops=(loop,),
+        accumulators=(
+            (acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),
+            *([(b.dst, "shared", steps * b.elements * size)] if tile.held else []),
+        ),
+        elementwise=() if what.whole is None else (sum_info(what, tile.why),),
+        stores=(_store_info(what, acc),),
+    )
+
+
+def _store_info(what: Contraction, acc: str) -> StoreInfo:
+    """The store of the accumulator behind all loops."""
+    if what.whole is not None:
+        extents = [extent for _, extent in (*what.lead, what.m, what.n)]
+        strides = _row_major(tuple(extents))
+        return StoreInfo(PARTIAL, acc, PARTS, what.types.accumulator, strides)
+    name, shape = what.out
+    gathered = what.a.tile is not None or what.b.tile is not None
+    scattered = gathered or len(shape) != len(what.lead) + 2
+    return StoreInfo(
+        op="store",
+        acc=acc,
+        dst=name,
+        dtype=what.types.out,
+        dst_strides=_row_major(shape),
+        no_tma=SCATTERED if scattered else "",
+    )
+
+
+def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> CopyInfo:
+    """The copy of the tile of A (0) or B (1) to shared memory; ``ragged``: it has to be padded."""
+    side = (what.a, what.b)[which]
+    row, column = (tile.m, tile.n)[which], tile.k
+    if not side.k_major:
+        row, column = column, row
+    transposed = stages_transposed(what, which)
+    name = side.name + ("_pad_shared" if ragged else "_shared")
+    # Rows start where the row length and the tile's column offset put them; a transposed row of the
+    # tile is nowhere contiguous in memory.
+    aligned = 1
+    if side.unit is not None and side.contiguous and not transposed:
+        aligned = _power_of_two(math.gcd(side.unit, column))
+    return CopyInfo(
+        op=name,
+        src=side.param,
+        dst=name,
+        src_scope="global",
+        dst_scope="shared",
+        dtype=what.types.storage,
+        shape=(column, row) if transposed else (row, column),
+        src_dims=_walkers(side, transposed),
+        src_strides=_row_major(side.shape),
+        aligned=aligned,
+        masked=side.masked or ragged,
+        bound=False,
+        no_tma="" if side.is_box else GATHERED,
+        note=side.note,
+        shared=_shared(which, what, tile, row),
+        src_bytes=math.prod(extent or 0 for extent in side.shape) * storage_bytes(what),
+    )
+
+
+def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[int, ...]:
+    """Sizes of clusters that share the tile of A (0) or B (1), which is ``rows`` rows in memory.
+
+    Neighbouring CTAs walk down the rows of a group, or along a row where groups have but one.
+    """
+    m, n = what.m[1], what.n[1]
+    if m is None or n is None or (what.a, what.b)[which].tile is not None:
+        return ()
+    down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
+    ctas = min(down * across, tile.ctas or down * across)
+    walked = divisor(down, tile.group)
+    own = 1 if walked > 1 else 0
+    return tuple(
+        size
+        for size in AUTOMATIC_CLUSTERS
+        if which == own
+        and ctas % size == 0
+        and down * across % size == 0
+        and (walked if walked > 1 else across) % size == 0
+        and rows % (SWIZZLE_ROWS * size) == 0
+    )
+
+
+def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:
+    """``src_dims`` of the copy; those of a gathered element change together, but for the last."""
+    lead = (None,) * (len(side.shape) - 2)
+    lane = (0 if transposed else 1) if side.contiguous else None
+    return (*lead, (1 - lane if side.is_box and lane is not None else None), lane)
+
+
+def _row_major(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:
+    """Elements between neighbours along each dimension; None: known at run time."""
+    strides: list[int | None] = [1]
+    for extent in reversed(shape[1:]):
+        inner = strides[-1]
+        strides.append(None if extent is None or inner is None else extent * inner)
+    return tuple(reversed(strides))
+
+
+def typical(what: Contraction) -> tuple[int, int, int]:
+    """M, N and K, where one is known at run time only what stands for it."""
+    m, n, k = (extent or TYPICAL_M for extent in (what.m[1], what.n[1], what.k[1]))
+    return m, n, k
+
+
+def storage_bytes(what: Contraction) -> int:
+    """Of an element of an operand."""
+    return element_bytes(what.types.storage)
+
+
+def _power_of_two(value: int) -> int:
+    return value & -value
