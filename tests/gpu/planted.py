@@ -22,7 +22,11 @@ from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import gpu_arch
 
 KERNELS: Final = {
-    "float16": (Gemm(128, 64, 256, dtype="float16"), GemmTile(64, 64, 32), {"depth": 3}),
+    "float16": (
+        Gemm(128, 64, 256, dtype="float16"),
+        GemmTile(64, 64, 32),
+        {"depth": 3, "instruction": "mma"},
+    ),
     "float32": (
         Gemm(64, 64, 64, dtype="float32"),
         GemmTile(64, 64, 8),

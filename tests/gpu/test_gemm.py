@@ -13,6 +13,7 @@ import pytest
 import pipeliner
 from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.targets import gpu_arch
 
 pytestmark = pytest.mark.gpu
 
@@ -59,6 +60,41 @@ def test_every_depth_and_trip_count(depth: int, k: int, mechanism: str, epilogue
     check(gemm, SMALL_TILES["float16"], depth=depth, mechanism=mechanism, epilogue=epilogue)
 
 
+HOPPER = pytest.mark.skipif(gpu_arch() != "sm_90", reason="it takes sm_90a")
+
+
+@HOPPER
+@pytest.mark.parametrize("store", ["direct", "tma"])
+@pytest.mark.parametrize(
+    ("gemm", "tile", "cluster"),
+    [
+        (Gemm(256, 256, 320, dtype="float16"), GemmTile(128, 128, 64, ctas=3), 1),
+        (Gemm(300, 264, 200, dtype="bfloat16"), GemmTile(128, 64, 64), 1),
+        (Gemm(512, 256, 256, dtype="float16", layout="TN"), GemmTile(128, 64, 64, ctas=4), 2),
+        (Gemm(256, 128, 192, dtype="float16", batch=2), GemmTile(128, 128, 64), 1),
+        (Gemm(256, 256, 512, dtype="float8_e4m3fn"), GemmTile(128, 128, 128, ctas=2), 1),
+    ],
+    ids=str,
+)
+def test_roles_channels_and_boxes(gemm: Gemm, tile: GemmTile, cluster: int, store: str) -> None:
+    check(gemm, tile, instruction="wgmma", cluster=cluster, store=store)
+
+
+@HOPPER
+@pytest.mark.parametrize(
+    ("gemm", "tile"),
+    [
+        (Gemm(16, 256, 512, dtype="float16"), GemmTile(16, 64, 64)),
+        (Gemm(256, 128, 256, dtype="tfloat32"), GemmTile(128, 64, 32)),
+        (Gemm(256, 128, 260, dtype="float16"), GemmTile(128, 64, 64)),  # copied by threads
+        (Gemm(64, 128, 2048, dtype="float16"), GemmTile(64, 128, 64, splits=4)),
+    ],
+    ids=str,
+)
+def test_what_warpgroups_multiply_in_other_ways(gemm: Gemm, tile: GemmTile) -> None:
+    check(gemm, tile, instruction="wgmma")
+
+
 def test_batched() -> None:
     check(Gemm(130, 70, 90, batch=3, dtype="bfloat16"), SMALL_TILES["bfloat16"])
 
@@ -78,11 +114,16 @@ def test_the_emulator_agrees_bit_for_bit_on_small_integers() -> None:
 UNDER_THE_SANITIZER = """
 import numpy as np, pipeliner
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
-for dtype, tile in (("float16", GemmTile(64, 64, 32)), ("float32", GemmTile(64, 64, 8))):
+KERNELS = (
+    ("float16", GemmTile(64, 64, 32), "mma"),
+    ("float16", GemmTile(64, 64, 32), "auto"),
+    ("float32", GemmTile(64, 64, 8), "auto"),
+)
+for dtype, tile, instruction in KERNELS:
     for shape in ((128, 128, 160), (100, 72, 88)):
         gemm = Gemm(*shape, dtype=dtype)
         for depth, epilogue in ((1, "rolled"), (2, "rolled"), (3, "rolled"), (3, "clamped")):
-            asked = {"depth": depth, "epilogue": epilogue}
+            asked = {"depth": depth, "epilogue": epilogue, "instruction": instruction}
             kernel = pipeliner.build(pipeliner.pipeline(schedule_gemm(gemm, tile), **asked))
             a, b = gemm.inputs()
             kernel(a, b, np.zeros(gemm.shapes()[2], gemm.out))
