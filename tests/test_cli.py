@@ -314,5 +314,5 @@ def test_demo(capsys: pytest.CaptureFixture[str]) -> None:
     assert code == 0
     for step in range(1, 7):
         assert f"\n{step}. " in out
-    assert "__syncthreads();" in out
+    assert "mbarrier_wait(" in out
     assert "right: gemm_" in out

@@ -71,6 +71,9 @@ def test_every_depth_and_trip_count(steps: int, depth: int) -> None:
         (Gemm(130, 72, 136, batch=3, layout="NN"), GemmTile(128, 64, 64), {}),
         (Gemm(256, 256, 300), GemmTile(128, 128, 64), {}),  # rows of 600 bytes: by cp.async
         (Gemm(256, 256, 256), GemmTile(128, 128, 64), {"store": "direct"}),
+        (Gemm(300, 264, 200, dtype="bfloat16"), GemmTile(128, 64, 64), {"store": "tma"}),
+        (Gemm(256, 128, 192, batch=2), GemmTile(128, 128, 64), {"store": "tma"}),
+        (Gemm(256, 256, 512, dtype="e4m3"), GemmTile(128, 128, 128, ctas=2), {"store": "tma"}),
     ],
     ids=str,
 )

@@ -204,7 +204,7 @@ def test_machine_code_stores_16_bytes_from_registers(dtype: str, arch: str) -> N
     """A thread of the default tile holds 64 words of C: 16 stores, each of three words received."""
     gemm = Gemm(1024, 1024, 1024, dtype=dtype, layout="NN")
     func = scheduled(gemm, GemmTile(128, 256, 64))
-    kernel = pipeliner.build(pipeliner.pipeline(func, arch), arch)
+    kernel = pipeliner.build(pipeliner.pipeline(func, arch, instruction="mma"), arch)
     assert kernel.resources.stack == kernel.resources.spills == 0
     code = re.findall(r"\*/\s+(?:@!?U?P\w+\s+)?([A-Z]\S*)", kernel.sass)
     assert [name for name in code if name.startswith("STG")] == ["STG.E.128"] * 16
