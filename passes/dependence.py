@@ -108,7 +108,7 @@ def _add_memory_edges(
     for index, op in enumerate(found):
         for buf in op.buffers(READ) | op.buffers(WRITE):
             touched.setdefault(buf, []).append(index)
-    fresh = set(rings)
+    fresh, ops = set(rings), form.names
     for buf, users in touched.items():
         if not any(buf in found[index].buffers(WRITE) for index in users):
             continue
@@ -123,14 +123,14 @@ def _add_memory_edges(
                     a, b = _having(forms[src], one), _having(forms[dst], other)
                     if not a or not b:
                         continue
-                    if kind == "WAW" and are_parts(form.names[src], form.names[dst]):
+                    if kind == "WAW" and are_parts(ops[src], ops[dst]):
                         continue  # of one copy, which stores every element once
                     for distance in _distances(
                         a, b, src < dst, walks, form.trip, carried=buf not in fresh
                     ):
                         graph.add_edge(
-                            form.names[src],
-                            form.names[dst],
+                            ops[src],
+                            ops[dst],
                             kind=kind,
                             buffer=names[buf],
                             distance=distance,

@@ -359,14 +359,7 @@ class KernelPlan:
     @staticmethod
     def from_json(text: str) -> KernelPlan:
         """The plan in ``text``; PlanError says what is wrong with it."""
-        try:
-            data = json.loads(text)
-        except json.JSONDecodeError as err:
-            raise PlanError(f"cannot read plan: not JSON ({err})") from err
-        if not isinstance(data, dict) or data.pop("version", None) != PLAN_VERSION:
-            raise PlanError(f"cannot read plan: expected an object of version {PLAN_VERSION}")
-        plan: KernelPlan = _decode(KernelPlan, data, "plan")
-        return plan
+        return _read(text)
 
     def explain(self) -> str:
         """The plan in plain words and numbers."""
@@ -391,6 +384,19 @@ def _put(items: tuple[_T, ...], new: _T, key: str) -> tuple[_T, ...]:
     if all(getattr(item, key) != name for item in items):
         return (*items, new)
     return tuple(new if getattr(item, key) == name else item for item in items)
+
+
+@functools.lru_cache(maxsize=64)
+def _read(text: str) -> KernelPlan:
+    """``from_json``: a plan is read again by each that meets its function, and never changes."""
+    try:
+        data = json.loads(text)
+    except json.JSONDecodeError as err:
+        raise PlanError(f"cannot read plan: not JSON ({err})") from err
+    if not isinstance(data, dict) or data.pop("version", None) != PLAN_VERSION:
+        raise PlanError(f"cannot read plan: expected an object of version {PLAN_VERSION}")
+    plan: KernelPlan = _decode(KernelPlan, data, "plan")
+    return plan
 
 
 @functools.cache

@@ -41,8 +41,8 @@ from .workloads import (
 TILE_EXTENTS: Final = (16, 32, 48, 64, 96, 128, 160, 192, 256)
 
 TILE_K_BYTES: Final = (64, 128)
-"""Bytes of K in one step, at most a row of shared memory's banks. Of 25 pairs of tiles on an H100,
-64 took 10 to 30 % longer than 128 where as many CTAs fit, so 32 are not worth a try."""
+"""Bytes of K in one step, at most a row of shared memory's banks. Of 21 pairs of tiles on an H100,
+20 took 2 to 32 % longer with 64 than with 128, so 32 are not worth a try."""
 
 SHORT_K_BYTES: Final = 32
 """Bytes of K in one step where there are no more: a sector of memory."""

@@ -47,7 +47,7 @@ RESTART: Final = 50
 """Cycles behind a barrier in which warps issue copies and addresses and do no arithmetic, and as
 many in which other CTAs do. With tiles of 128 x 128 a step of a convolution on an H100 took 250
 cycles more than its tensor cores, of K = 32 as of K = 64; of 0 to 400 of either kind, 50 chose best
-among 100 tiles of 11 layers and gives 4096 cubed as measured (280 us)."""
+among 111 tiles of 11 layers and gives 4096 cubed as measured (280 us)."""
 
 CONTENTION: Final = 8
 """Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
@@ -156,7 +156,7 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     us = machine.cycles_to_us(cycles)
     running = machine.sms * resident
     running = running if work.ctas is None else min(running, work.ctas)
-    memory = _memory_us(work, machine, running * max(1, depth - 1) * work.usage.global_bytes)
+    memory = _memory_us(work, machine, running, depth)
     ideal = rounds * trip * work.usage.compute
     if work.ctas is not None:
         ideal = work.ctas / machine.sms * trip * work.usage.compute
@@ -175,9 +175,15 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     )
 
 
-def _memory_us(work: Work, machine: Machine, in_flight: int) -> float:
-    """How long memory takes to deliver what is read, with ``in_flight`` bytes asked for ahead."""
+def _memory_us(work: Work, machine: Machine, running: int, depth: int) -> float:
+    """How long memory takes to deliver what is read, by ``running`` CTAs with ``depth`` slots.
+
+    A slot is being filled for half of a step, the others all the time. Half of the SMs load memory;
+    fewer find it that much faster.
+    """
+    in_flight = running * (depth - 0.5) * work.usage.global_bytes
     if not work.read_bytes or not in_flight:
         return 0.0
-    rate = min(machine.dram_bytes_per_second / 1e6, in_flight / LOADED_LATENCY_US)
+    latency = LOADED_LATENCY_US * min(1.0, 2 * running / machine.sms)
+    rate = min(machine.dram_bytes_per_second / 1e6, in_flight / latency)
     return work.read_bytes / rate

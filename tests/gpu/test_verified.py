@@ -5,12 +5,7 @@ Small integers make every product and sum exact, so that the order of additions 
 
 from __future__ import annotations
 
-import os
-import shutil
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -22,12 +17,11 @@ from pipeliner.targets import gpu_arch
 from ..verify.requirements import SHARED_BYTES, refusal
 from ..verify.sweep import FACTORS, Case, cover, judge_of, worst_of
 from .planted import DEFECTS, KERNELS, operands, whole
+from .sanitizer import OBJECTS, assert_accepted, sanitized
 
 pytestmark = pytest.mark.gpu
 
-ROOT = Path(__file__).parents[2]
-RACES = 9
-"""Exit status that the sanitizer is asked for where it objects."""
+PLANTED = ("-m", "tests.gpu.planted")
 
 CASES = cover(
     {**FACTORS, "target": ("sm_90",), "trips": (1, 2, 3, 5, 8)},
@@ -86,28 +80,11 @@ def test_a_loop_of_no_iterations_gives_zeros() -> None:
 @pytest.mark.parametrize("tool", ["racecheck", "synccheck", "memcheck"])
 def test_the_sanitizer_agrees_that_a_kernel_is_whole(tool: str, name: str) -> None:
     assert emulate(whole(name, str(gpu_arch())).lowered, operands(name)).hazards == ()
-    done = under_the_sanitizer(tool, name)
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
+    assert_accepted(tool, *PLANTED, name)
 
 
 @pytest.mark.parametrize(("name", "kind"), DEFECTS)
 def test_racecheck_agrees_that_a_planted_defect_is_a_race(name: str, kind: str) -> None:
-    done = under_the_sanitizer("racecheck", name, kind)
-    assert done.returncode == RACES, done.stdout[-3000:] + done.stderr[-3000:]
+    done = sanitized("racecheck", *PLANTED, name, kind)
+    assert done.returncode == OBJECTS, done.stdout[-3000:] + done.stderr[-3000:]
     assert "hazard" in done.stdout.lower()
-
-
-def under_the_sanitizer(tool: str, *what: str) -> subprocess.CompletedProcess[str]:
-    """``tests.gpu.planted`` with these arguments, watched."""
-    sanitizer = shutil.which("compute-sanitizer")
-    if sanitizer is None:
-        pytest.skip("compute-sanitizer is missing")
-    command = [sanitizer, "--tool", tool, "--error-exitcode", str(RACES)]
-    return subprocess.run(
-        [*command, sys.executable, "-m", "tests.gpu.planted", *what],
-        capture_output=True,
-        text=True,
-        check=False,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path])},
-    )

@@ -10,7 +10,7 @@ import pytest
 from .conv_mutation import check_mutants
 
 READ_DIFFERENTLY = (
-    "1x1",
+    "grouped",
     "strided and asymmetric",
     "stem in phases",
     "weight gradient fp32",

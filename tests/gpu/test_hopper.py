@@ -1,0 +1,96 @@
+"""GEMMs by TMA, wgmma and roles on a GPU that has them: right, repeatable, and sanitized."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeliner
+from pipeliner.accuracy import poisoned, worst_error
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.schedules.workloads import LAYOUTS
+from pipeliner.targets import gpu_arch
+
+from .sanitizer import assert_accepted
+
+pytestmark = pytest.mark.gpu
+
+
+def run(gemm: Gemm, tile: GemmTile, m: int | None = None, **options: Any) -> Any:
+    """The kernel, its operands and its result; skips where there is no Hopper GPU."""
+    if not str(gpu_arch()).startswith("sm_90"):
+        pytest.skip(f"wgmma needs sm_90, this GPU is {gpu_arch()}")
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), "h100", instruction="wgmma", **options)
+    inputs = gemm.inputs(2, m)
+    out = poisoned(gemm.shapes(m)[2], gemm.out)
+    kernel(*inputs, out)
+    return kernel, inputs, out
+
+
+def check(gemm: Gemm, tile: GemmTile, m: int | None = None, **options: Any) -> None:
+    kernel, inputs, out = run(gemm, tile, m, **options)
+    exact, magnitude = gemm.reference(*inputs), gemm.magnitude(*inputs)
+    assert worst_error(gemm, out, exact, magnitude) <= 1
+    again = poisoned(out.shape, gemm.out)
+    kernel(*inputs, again)
+    np.testing.assert_array_equal(out.view("uint8"), again.view("uint8"))
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("shape", [(512, 384, 320), (200, 136, 168)])
+def test_every_layout(dtype: str, layout: str, shape: tuple[int, int, int]) -> None:
+    check(Gemm(*shape, dtype=dtype, layout=layout), GemmTile(128, 128, 64))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "k"), [("tfloat32", 32), ("int8", 128), ("e4m3", 128), ("e5m2", 128)]
+)
+def test_every_type(dtype: str, k: int) -> None:
+    check(Gemm(384, 256, 5 * k, dtype=dtype), GemmTile(128, 128, k))
+
+
+@pytest.mark.parametrize("depth", [1, 2, 3, 4])
+@pytest.mark.parametrize("steps", [1, 2, 3, 7])
+def test_every_depth_and_trip_count(steps: int, depth: int) -> None:
+    check(Gemm(256, 256, 64 * steps), GemmTile(128, 256, 64), depth=depth)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile", "options"),
+    [
+        (Gemm(1024, 1024, 256), GemmTile(128, 256, 64, ctas=12), {}),
+        (Gemm(1024, 1000, 256), GemmTile(128, 128, 64, ctas=30), {"store": "tma"}),
+        (Gemm(1024, 1024, 512), GemmTile(128, 256, 64), {"cluster": 2}),
+        (Gemm(1024, 1024, 512), GemmTile(128, 128, 64, ctas=16), {"cluster": 2, "store": "tma"}),
+        (Gemm(1000, 904, 520), GemmTile(256, 128, 64, ctas=8), {"cluster": 2}),
+        (Gemm(16, 512, 1024), GemmTile(16, 64, 64), {}),
+        (Gemm(256, 256, 8192), GemmTile(64, 128, 64, splits=8), {}),
+        (Gemm(130, 72, 136, batch=3, layout="NN"), GemmTile(128, 64, 64), {}),
+        (Gemm(256, 256, 300), GemmTile(128, 128, 64), {}),  # rows of 600 bytes: by cp.async
+        (Gemm(256, 256, 256), GemmTile(128, 128, 64), {"store": "direct"}),
+    ],
+    ids=str,
+)
+def test_every_form(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
+    check(gemm, tile, **options)
+
+
+@pytest.mark.parametrize("rows", [1, 64, 200, 1000])
+def test_rows_known_at_run_time(rows: int) -> None:
+    check(Gemm(None, 256, 320), GemmTile(128, 128, 64), rows)
+
+
+UNDER_THE_SANITIZER = """
+from tests.gpu.test_hopper import Gemm, GemmTile, run
+run(Gemm(256, 256, 320), GemmTile(128, 128, 64))
+run(Gemm(200, 136, 168), GemmTile(128, 128, 64, ctas=2), store="tma")
+run(Gemm(512, 256, 256), GemmTile(128, 128, 64, ctas=4), cluster=2)
+"""
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "synccheck", "racecheck"])
+def test_the_sanitizer_objects_to_nothing(tool: str) -> None:
+    assert_accepted(tool, "-c", UNDER_THE_SANITIZER)
