@@ -156,7 +156,7 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     us = machine.cycles_to_us(cycles)
     running = machine.sms * resident
     running = running if work.ctas is None else min(running, work.ctas)
-    memory = _memory_us(work, machine, running * max(1, depth - 1) * work.usage.global_bytes)
+    memory = _memory_us(work, machine, running, depth)
     ideal = rounds * trip * work.usage.compute
     if work.ctas is not None:
         ideal = work.ctas / machine.sms * trip * work.usage.compute
@@ -175,9 +175,15 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     )
 
 
-def _memory_us(work: Work, machine: Machine, in_flight: int) -> float:
-    """How long memory takes to deliver what is read, with ``in_flight`` bytes asked for ahead."""
+def _memory_us(work: Work, machine: Machine, running: int, depth: int) -> float:
+    """How long memory takes to deliver what is read, by ``running`` CTAs with ``depth`` slots.
+
+    A slot is being filled for half of a step, the others all the time. Half of the SMs load memory;
+    fewer find it that much faster.
+    """
+    in_flight = running * (depth - 0.5) * work.usage.global_bytes
     if not work.read_bytes or not in_flight:
         return 0.0
-    rate = min(machine.dram_bytes_per_second / 1e6, in_flight / LOADED_LATENCY_US)
+    latency = LOADED_LATENCY_US * min(1.0, 2 * running / machine.sms)
+    rate = min(machine.dram_bytes_per_second / 1e6, in_flight / latency)
     return work.read_bytes / rate
