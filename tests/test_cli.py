@@ -308,11 +308,14 @@ def test_bench_needs_a_gpu(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(capsys, "bench") == (1, "", "pipeliner: cannot time kernels: no GPU is visible\n")
 
 
-def test_demo(capsys: pytest.CaptureFixture[str]) -> None:
-    size = ("--m", "256", "--n", "256", "--k", "256")
-    code, out, _ = run(capsys, "demo", "gemm", *size, "--instruction", "mma")
+@pytest.mark.parametrize(
+    ("instruction", "waits"), [("mma", "__syncthreads();"), ("wgmma", "mbarrier_wait(")]
+)
+def test_demo(capsys: pytest.CaptureFixture[str], instruction: str, waits: str) -> None:
+    size = ("--m", "256", "--n", "256", "--k", "256", "--target", "h100")
+    code, out, _ = run(capsys, "demo", "gemm", *size, "--instruction", instruction)
     assert code == 0
     for step in range(1, 7):
         assert f"\n{step}. " in out
-    assert "mbarrier_wait(" in out
+    assert waits in out
     assert "right: gemm_" in out
