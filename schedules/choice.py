@@ -186,23 +186,40 @@ def _tries(
     workload: Spec, machine: Machine, instruction: Instruction
 ) -> Iterator[tuple[Contraction, GemmTile, Request]]:
     """The tiles to compare, and what is asked of each."""
-    wide = isinstance(workload, Gemm) and warpgroup_tiles.are_compared(machine, instruction)
+    wide = warpgroup_tiles.are_compared(machine, instruction)
     asked = Request(instruction=instruction)
     if not wide or asked != warpgroup_tiles.ASKED:
         yield from ((what, tile, asked) for what, tile in _candidates(workload))
     exact = workload.types.dtype == "float32" and instruction == "auto"
-    if isinstance(workload, Gemm) and wide and not exact:
-        what = workload.contraction()
-        m, n, k = typical(what)
-        # Where clusters may pay, they may along a row of tiles too.
-        copies = [copy_info(side, what, GemmTile(64, 64, 64), False) for side in (0, 1)]
-        lone = [1] if may_gain_from_clusters(copies) else []
-        for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
-            tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
-            for ctas in warpgroup_tiles.grids(tiles, machine):
-                tile = GemmTile(tile_m, tile_n, tile_k, ctas=ctas)
-                for group in (_group(tile, machine), *lone):
-                    yield what, replace(tile, group=group), warpgroup_tiles.ASKED
+    if not wide or exact:
+        return
+    found = _boxed(workload, machine) if isinstance(workload, Gemm) else _gathered(workload)
+    yield from ((what, tile, warpgroup_tiles.ASKED) for what, tile in found)
+
+
+def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
+    """Tiles of a product for warpgroups, whose operands are boxes."""
+    what = workload.contraction()
+    m, n, k = typical(what)
+    # Where clusters may pay, they may along a row of tiles too.
+    copies = [copy_info(side, what, GemmTile(64, 64, 64), False) for side in (0, 1)]
+    lone = [1] if may_gain_from_clusters(copies) else []
+    for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
+        tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+        for ctas in warpgroup_tiles.grids(tiles, machine):
+            tile = GemmTile(tile_m, tile_n, tile_k, ctas=ctas)
+            for group in (_group(tile, machine), *lone):
+                yield what, replace(tile, group=group)
+
+
+def _gathered(workload: Convolution) -> Iterator[tuple[Contraction, GemmTile]]:
+    """Tiles of a convolution for warpgroups, which gather its operands too."""
+    for form in _forms(workload):
+        what = form.contraction(workload)
+        for m, n, k in warpgroup_tiles.gathered_extents(*typical(what), storage_bytes(what)):
+            tile = replace(form, m=m, n=n, k=k)
+            if _may_sum_so(workload, tile):
+                yield what, tile
 
 
 def _depthwise_tile(conv: Conv) -> DepthwiseTile:

@@ -91,6 +91,22 @@ def test_what_hopper_has_can_be_asked_for(capsys):
     assert "cannot store 'store' by tma: no role of its own copies for what computes it" in err
 
 
+def test_a_convolution_says_whether_warpgroups_multiply_it(capsys):
+    asked = ("conv2d", "--n", "32", "--h", "56", "--w", "56", "--r", "3", "--s", "3", "--pad", "1")
+    asked = (*asked, "--target", "h100", "--json")
+    found = {}
+    for name, channels in (("layer", ("--c", "64", "--k", "64")), ("stem", ("--c", "3"))):
+        code, out, _ = run(capsys, "plan", *asked, *channels)
+        assert code == 0
+        found[name] = KernelPlan.from_json(out)
+    assert found["layer"].matmuls[0].instruction == "wgmma.m64n64k16.f16.f32"
+    assert found["layer"].reasons[-1].startswith("wgmma is taken: ")
+    assert found["stem"].matmuls[0].instruction.startswith("mma.")
+    assert found["stem"].reasons[-1].startswith("wgmma is not taken: cannot copy")
+    _, out, _ = run(capsys, "plan", *asked, "--c", "64", "--k", "64", "--instruction", "mma")
+    assert KernelPlan.from_json(out).matmuls[0].instruction == "mma.m16n8k16.f16.f32"
+
+
 def test_a_grid_that_walks_tiles_is_a_matmuls(capsys):
     code, _, _ = run(capsys, "plan", "conv2d", *SMALL, "--ctas", "3", "--target", "sm_80")
     assert code == 0

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
-from typing import Final, TypeGuard, cast
+from typing import Final, cast
 
 from ..errors import PipelinerError, PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
@@ -35,7 +35,7 @@ from .predict import Prediction
 from .roles import plan_roles
 from .stores import plan_stores, staged_bytes
 from .tma import is_off_lines
-from .wgmma import WARPGROUP
+from .wgmma import WARPGROUP, lone_registers
 from .work import work_of
 
 BASE_REGISTERS: Final = 32
@@ -107,19 +107,9 @@ def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> Kerne
         plan = _planned(info, machine, replace(request, instruction="wgmma"))
     except PipelinerError as err:
         return str(err)
-    # Measured on an H100 at 4096 x 4096 x 4100, whose rows are no boxes: threads that copy plain
-    # tiles for wgmma take 309 us, for mma.sync 360. What they gather is another matter.
-    gathered = {op.op: op.no_tma for loop in info.loops for op in loop.ops if _is_gathered(op)}
-    if gathered:
-        name, why = next(iter(gathered.items()))
-        return f"threads would gather '{name}' for it: {why}"
     if request.roles == 0 or request.mechanism == "cp_async":
         return "threads are to copy, which is mma.sync's way"
     return plan
-
-
-def _is_gathered(op: CopyInfo | MatmulInfo | StatementInfo) -> TypeGuard[CopyInfo]:
-    return isinstance(op, CopyInfo) and bool(op.no_tma)
 
 
 def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
@@ -169,7 +159,8 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         moved = tuple(copy for copy in planned if copy.op in names)
         loop = laid_out(found, moved, machine)
         copying = WARPGROUP if by_tma(moved) else 0
-        work = work_of(info, loop, moved, matmuls, threads + copying, registers, machine)
+        held = registers if by_tma(moved) else _lone_registers(matmuls, registers)
+        work = work_of(info, loop, moved, matmuls, threads + copying, held, machine)
         staged = staged_bytes(stores)
         work = replace(work, fixed_smem=work.fixed_smem + staged, staged=staged > 0)
         fixed = uses_wgmma(matmuls)
@@ -211,6 +202,13 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
             for loop, found in zip_longest(kernel.loops, info.loops)
         ),
     )
+
+
+def _lone_registers(matmuls: tuple[MatmulPlan, ...], registers: int) -> int:
+    """Registers of a thread that copies and multiplies, ``registers`` with what wgmma launches."""
+    if not uses_wgmma(matmuls):
+        return registers
+    return max(lone_registers(plan) for plan in matmuls)
 
 
 def _predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:

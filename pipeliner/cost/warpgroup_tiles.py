@@ -1,4 +1,4 @@
-"""The tiles to compare where warpgroups multiply what the tensor memory accelerator copies.
+"""The tiles to compare where warpgroups multiply.
 
 A warpgroup multiplies 64 rows by any multiple of 8 columns, so tiles need not be powers of two: the
 one whose number is just below a multiple of the SMs' leaves the fewest idle. A problem of few rows
@@ -29,6 +29,9 @@ BLOCKS: Final = (1, 2, 3, 4)
 K_BYTES: Final = (128, 256)
 """Of K in a step: one swizzled row, or two, which halves what a step costs beside arithmetic."""
 
+GATHERED_K_BYTES: Final = (64, 128)
+"""Of K in a step where threads copy: half a row where that leaves an SM to more CTAs."""
+
 FEW_ROWS: Final = 128
 """Up to which a tile of all rows, swapped, is worth a comparison."""
 
@@ -48,6 +51,19 @@ def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]
     if m <= FEW_ROWS and m % ROWS:
         all_rows = math.ceil(m / _COLUMN_UNIT) * _COLUMN_UNIT
         yield from itertools.product([all_rows], up_to(blocks, n), steps)
+
+
+def gathered_extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """M, N and K of tiles whose operands threads gather, either way round, as ``extents`` has them.
+
+    Nothing ties such a tile to boxes, so any problem may be swapped: its few columns are then rows.
+    """
+    blocks = [ROWS * count for count in BLOCKS]
+    steps = up_to([bytes_ // size for bytes_ in GATHERED_K_BYTES], k)
+    plain = itertools.product(up_to(blocks, m), up_to(COLUMNS, n))
+    swapped = itertools.product(up_to(COLUMNS, m), up_to(blocks, n))
+    tiles = dict.fromkeys(itertools.chain(plain, swapped))
+    yield from ((rows, columns, step) for (rows, columns), step in itertools.product(tiles, steps))
 
 
 def grids(tiles: int, machine: Machine) -> list[int | None]:

@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..kernel import MatmulInfo
-from ..machine import Machine, MmaRate
+from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
 from ..request import Roles
 
@@ -37,6 +37,9 @@ MAX_CONSUMER_REGISTERS: Final = 240
 
 CONSUMER_OVERHEAD: Final = 32
 """Beside the accumulators: descriptors, slot and phase, addresses of the result."""
+
+LONE_OVERHEAD: Final = 40
+"""Beside the accumulators where threads copy too: ptxas took 30 to 50 of 13 convolutions."""
 
 INSTRUCTION_OVERHEAD: Final = 26
 """Registers that ptxas wants beside the accumulators of one instruction, within those of the
@@ -123,7 +126,7 @@ def _map(
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
         groups = rows * columns
-        per_register = 2 if info.acc_dtype == "float16" else 1
+        per_register = _per_register(info.acc_dtype)
         accumulators = info.m * info.n // groups // WARPGROUP // per_register
         one = info.n // columns * ROWS // WARPGROUP // per_register + INSTRUCTION_OVERHEAD
         if info.a_dtype == "int8" and not _is_integer_width(info.n // columns):
@@ -187,6 +190,16 @@ def consumer_registers(machine: Machine, groups: int) -> int:
     """
     spare = launch_registers(machine, groups) * (groups + 1) - PRODUCER_REGISTERS
     return min(MAX_CONSUMER_REGISTERS, spare // groups) // _REGISTER_UNIT * _REGISTER_UNIT
+
+
+def lone_registers(plan: MatmulPlan) -> int:
+    """Registers of a thread where no warpgroup copies for the others: they are as compiled."""
+    threads = plan.warps[0] * plan.warps[1] * WARP
+    return plan.m * plan.n // threads // _per_register(plan.accumulator) + LONE_OVERHEAD
+
+
+def _per_register(accumulator: str) -> int:
+    return 2 if accumulator == "float16" else 1
 
 
 def _layouts(warps: tuple[int, int] | None, roles: Roles) -> list[tuple[int, int]]:

@@ -129,15 +129,35 @@ def with_copies(info, **changes):
     return replace(info, loops=(replace(loop, ops=ops),))
 
 
-def test_what_is_gathered_is_left_to_mma_and_what_has_odd_strides_is_not():
-    plan = choose(with_copies(gemm(128, 256, 64), no_tma="it is crooked"), H100, Request())
+@pytest.mark.parametrize("changes", [{"no_tma": "it is crooked"}, {"src_strides": (4100, 1)}])
+def test_what_is_no_box_is_copied_by_the_threads_that_multiply(changes):
+    info = with_copies(gemm(128, 256, 64), **changes)
+    plan = choose(info, H100, Request())
+    slower = choose(info, H100, Request(instruction="mma")).predicted_us
+    assert plan.matmuls[0].instruction == "wgmma.m64n256k16.f16.f32"
+    assert plan.reasons[-1] == (
+        f"wgmma is taken: {plan.predicted_us:.1f} us predicted, {slower:.1f} us by "
+        "mma.m16n8k16.f16.f32"
+    )
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+    assert (plan.roles, plan.threads, plan.target) == ((), 256, "sm_90a")
+
+
+def test_what_is_copied_two_bytes_at_a_time_is_left_to_mma():
+    info = with_copies(gemm(128, 128, 64), no_tma="it is crooked", aligned=1)
+    plan = choose(info, H100, Request())
     assert plan.matmuls[0].instruction.startswith("mma.")
     assert plan.reasons[-1] == (
-        "wgmma is not taken: threads would gather 'A_shared' for it: it is crooked"
+        "wgmma is not taken: cannot copy 'A_shared' for wgmma: by tma, it is crooked; by "
+        "cp_async, cp.async moves 4, 8 or 16 bytes, here only 2 are provably aligned"
     )
-    plan = choose(with_copies(gemm(128, 256, 64), src_strides=(4100, 1)), H100, Request())
-    assert plan.matmuls[0].instruction.startswith("wgmma.")
-    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+
+
+def test_an_sm_holds_as_many_ctas_without_roles_as_registers_of_accumulators_allow():
+    """192 x 64 by 384 threads, 62 registers each as compiled for sm_90a by nvcc 13.0."""
+    info = with_copies(gemm(192, 64, 64), no_tma="it is crooked")
+    (loop,) = choose(info, H100, WGMMA).loops
+    assert any("with 2 CTAs an SM (registers limits)" in reason for reason in loop.reasons)
 
 
 def test_clusters_are_taken_where_rows_lie_in_two_lines_and_that_limits():

@@ -38,9 +38,9 @@ LAYERS = {
 ALIGNED = [name for name, conv in LAYERS.items() if conv.c % 8 == 0]
 
 
-def pipelined(spec, target, tile=None):
-    chosen = tile or default_tile(spec, machine_for(target))
-    return pipeline_with(schedule_conv(spec, chosen), target, Request())
+def pipelined(spec, target, tile=None, instruction="auto"):
+    chosen = tile or default_tile(spec, machine_for(target), instruction)
+    return pipeline_with(schedule_conv(spec, chosen), target, Request(instruction=instruction))
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -89,6 +89,29 @@ def test_layers_move_vectors_past_one_barrier(name, target):
     assert plan.sync.barriers_in_steady == 1
 
 
+@pytest.mark.parametrize("name", LAYERS)
+def test_warpgroups_multiply_layers_whose_copies_are_vectors(name):
+    plan = pipeliner.plan_of(pipelined(LAYERS[name], "sm_90"))
+    *_, why = plan.reasons
+    if name in ALIGNED:
+        assert plan.matmuls[0].instruction.startswith("wgmma."), why
+        assert why.startswith("wgmma is taken: ")
+        assert (plan.target, plan.roles) == ("sm_90a", ())
+    else:
+        assert plan.matmuls[0].instruction.startswith("mma.")
+        assert why.startswith("wgmma is not taken: cannot copy 'filters_pad_shared' for wgmma")
+        assert "only 2 are provably aligned" in why
+        assert plan.target == "sm_90"
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", ["rn50 3x3 56", "rn50 3x3 7"])
+def test_whoever_asks_for_mma_gets_the_tile_and_the_instruction(name, target):
+    plan = pipeliner.plan_of(pipelined(LAYERS[name], target, instruction="mma"))
+    assert plan.matmuls[0].instruction == "mma.m16n8k16.f16.f32"
+    assert plan.target == target
+
+
 @pytest.mark.parametrize("target", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("stride", [1, 2])
 def test_three_channels_move_sixteen_bytes_at_once_and_the_plan_says_how(stride, target):
@@ -127,12 +150,15 @@ def test_layers_keep_everything_in_registers(name, target):
 
 
 @pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("instruction", "opcode", "least"), [("mma", "HMMA", 32), ("wgmma", "HGMMA", 4)]
+)
 @pytest.mark.parametrize("name", ["rn50 3x3 56", "rn50 3x3 strided", "rn50 3x3 7"])
-def test_no_thread_divides_in_the_steady_loop(name):
+def test_no_thread_divides_in_the_steady_loop(name, instruction, opcode, least):
     """A division by a constant is a multiplication of which the upper half is taken."""
-    sass = build(pipelined(LAYERS[name], "sm_90")).sass
+    sass = build(pipelined(LAYERS[name], "sm_90", instruction=instruction)).sass
     loop = innermost(sass)
-    assert sum("HMMA" in line for line in loop) >= 32
+    assert sum(opcode in line for line in loop) >= least
     assert [line for line in loop if re.search(r"\bIMAD\.HI", line)] == []
 
 

@@ -305,6 +305,9 @@ def test_threads_that_copy_for_wgmma(
     [
         (conv2d(1, 8, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64)),
         (conv2d(1, 9, 9, 64, 64, 3, 3, stride=2, pad=1), ConvTile(64, 64, 32)),
+        (conv2d(1, 8, 8, 64, 64, 3, 3, pad=1), ConvTile(48, 64, 64, splits=3)),
+        (conv2d(1, 14, 14, 32, 256, 1, 1), ConvTile(192, 256, 32)),
+        (conv2d(1, 16, 16, 32, 64, 3, 3, pad=1), ConvTile(240, 64, 32)),
     ],
     ids=str,
 )
