@@ -101,18 +101,19 @@ def default_tile(
     parts: list[_Candidate] = []
     failed: PipelinerError | None = None
     for what, tile, request in _tries(workload, machine, instruction):
+        counts = _worthwhile_splits(what, tile, machine) if splits is None else ()
         try:
             found += _planned(what, replace(tile, splits=asked), machine, request)
-        except PipelinerError as err:  # an instruction that is demanded does not fit this tile
+            for count in counts:
+                parts += _planned(what, replace(tile, splits=count), machine, request)
+        except PipelinerError as err:  # what is demanded does not fit this tile, or these parts
             failed = err
-            continue
-        for count in _worthwhile_splits(what, tile, machine) if splits is None else ():
-            parts += _planned(what, replace(tile, splits=count), machine, request)
     if not found and instruction != "auto" and failed is not None:
         raise failed
     if not found:
         why = "no candidate maps" if failed is None else str(failed)
-        raise WorkloadError(f"cannot tile '{workload.name}' for {machine.name}: {why}")
+        parted = f" in {asked} parts" if asked > 1 else ""
+        raise WorkloadError(f"cannot tile '{workload.name}'{parted} for {machine.name}: {why}")
     best = whole = _best(found)
     if parts and _best(parts).us < whole.us:
         best = _best(parts)
