@@ -45,6 +45,8 @@ class Conflicts:
         first, second = a.access, b.access
         if first.mode == second.mode and first.mode in ("read", "atomic"):
             return False
+        if not self.meet(first.buffer, second.buffer):
+            return False
         local = {**self._threads, **a.lanes, **b.lanes}
         with ExitStack() as known:
             for guard in guards:
@@ -56,6 +58,15 @@ class Conflicts:
             if not first.buffer.same_as(second.buffer):
                 return self._share_bytes(a, a_index, b, b_index)
             return self._may_touch(a, a_index, b, b_index, local)
+
+    def meet(self, a: Any, b: Any) -> bool:
+        """Whether two buffers are one, or have bytes of the arena in common."""
+        if a.same_as(b):
+            return True
+        x, y = self._places.get(str(a.name)), self._places.get(str(b.name))
+        if x is None or y is None:
+            return False
+        return x.offset < y.offset + y.bytes and y.offset < x.offset + x.bytes
 
     def _may_touch(self, a: Item, a_index: Index, b: Item, b_index: Index, local: Lanes) -> bool:
         """Whether two threads can touch one element of a buffer."""

@@ -357,6 +357,8 @@ class _Synchroniser:
             raise _Conflict(place, why)
 
     def _pending_conflict(self, entry: Pending, item: Item) -> bool:
+        if not self._conflicts.meet(entry.item.access.buffer, item.access.buffer):
+            return False
         key = (entry.key, id(item))
         if key not in self._memo:
             lows = {var: self._lows[var] for var in entry.first}
