@@ -148,8 +148,7 @@ def _mechanism(
         return asked, "asked for"
     obstacle = _cp_async_obstacle(copy, vector, machine)
     if obstacle is None:
-        fill = ", zero-filled past the source's end" if copy.masked else ""
-        return "cp_async", f"asynchronous, past the registers{fill}"
+        return "cp_async", f"asynchronous, past the registers{_fill(copy)}"
     if asked == "cp_async":
         error = PlanError if machine.has_cp_async else TargetError
         raise error(f"cannot copy '{copy.op}' by cp_async: {obstacle}")
@@ -179,7 +178,13 @@ def _warpgroup_mechanism(
             f"cannot copy '{copy.op}' for wgmma: by tma, {no_boxes or 'not asked for'}; by "
             f"cp_async, {no_vectors}"
         )
-    return "cp_async", "asked for" if not no_boxes else f"no box for tma: {no_boxes}"
+    why = f"no box for tma: {no_boxes}" if no_boxes else "asked for"
+    return "cp_async", f"past the registers{_fill(copy)}; {why}"
+
+
+def _fill(copy: CopyInfo) -> str:
+    """What the plan says of a copy that is masked."""
+    return ", zero-filled past the source's end" if copy.masked else ""
 
 
 def _cp_async_obstacle(copy: CopyInfo, vector: int, machine: Machine) -> str | None:
