@@ -109,7 +109,7 @@ def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[st
         (["plan", "gemm", "--depth", "99"], "cannot give depth 99"),
         (["plan", "gemm", "--depth", "x"], "expected depth to be auto, N or BUFFER=N"),
         (["plan", "gemm", "--depth", "Q=2"], "'Q'"),
-        (["plan", "gemm", "--target", "sm_70"], "cannot plan for sm_70"),
+        (["plan", "gemm", "--target", "sm_72"], "cannot plan for sm_72"),
         (["plan", "gemm", "--target", "llvm"], "expected target to be one of"),
         (["plan", "gemm", "--mechanism", "dma"], "expected mechanism to be one of"),
         (["plan", "gemm", "--plan", "/nowhere.json"], "cannot read plan '/nowhere.json'"),
