@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, Literal
 
 from .compiled import Kernel, as_module, only_function, plan_of
-from .cost.choose import uses_wgmma
+from .cost.mapped import uses_wgmma
 from .errors import PlanError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline

@@ -72,7 +72,7 @@ def plan_loop(
         return _decline(loop, f"{count(loop.trip, 'iteration')}: nothing to overlap"), alone
     if work.usage.global_bytes == 0:
         return _decline(loop, "no statement of the loop loads from global memory"), None
-    choice = choose_depth(work, machine, _most(loop, copies))
+    choice = choose_depth(work, machine, most_slots(loop, copies))
     if isinstance(choice, str):
         return _decline(loop, choice), None
     if choice.depth == 1:
@@ -92,7 +92,7 @@ def _plan_fixed(
     request: Request,
 ) -> tuple[LoopPlan, Prediction]:
     """A loop that keeps its asynchronous copies whatever its trip count."""
-    choice = choose_depth(work, machine, _most(loop, copies))
+    choice = choose_depth(work, machine, most_slots(loop, copies))
     if isinstance(choice, str):
         raise PlanError(f"cannot pipeline loop '{loop.name}': {choice}")
     rings = tuple(
@@ -114,10 +114,10 @@ def _plan_channelled(
     Its CTA has an SM for itself, so slots that fit cost nothing; they run ahead of a loaded memory
     system. Measured on an H100 at 8192 cubed: 4 slots of 48 KB 2 % faster than 3.
     """
-    most = min(CHANNEL_DEPTH, _most(loop, copies))
+    most = min(CHANNEL_DEPTH, most_slots(loop, copies))
     fitting = [
         prediction
-        for depth in range(1, _most(loop, copies) + 1)
+        for depth in range(1, most_slots(loop, copies) + 1)
         if (prediction := predict(work, machine, depth)) is not None
     ]
     if not fitting:
@@ -154,7 +154,7 @@ def _plan_asked(
 ) -> tuple[LoopPlan, Prediction]:
     """A loop some of whose depths are given; the others take what the model gives the loop."""
     buffers = _ring_buffers(loop, copies)
-    free = choose_depth(work, machine, _most(loop, copies))
+    free = choose_depth(work, machine, most_slots(loop, copies))
     default = max(asked.values()) if isinstance(free, str) else free.depth
     depths = {name: asked.get(name, default) for name, _, _ in buffers}
     needs = work.fixed_smem + sum(
@@ -302,7 +302,7 @@ def _not_worth_it(choice: DepthChoice) -> str:
     )
 
 
-def _most(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
+def most_slots(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
     """The deepest ring worth considering: no deeper than the loop is long."""
     through_registers = any(plan.mechanism == "register" for plan in copies)
     most = REGISTER_DEPTH if through_registers else MAX_DEPTH
