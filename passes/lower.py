@@ -36,11 +36,15 @@ def slot_passes(request: Request) -> list[Any]:
     Once marked, a function must not see the prefix again: compaction would take a ring whose uses
     all lie in one loop for a buffer of one iteration.
     """
+    return [*preparation(), Pipeline(request)]
+
+
+def preparation() -> list[Any]:
+    """What comes before the slot: TVM's prefix, with rings held out of its way."""
     return [
         function_pass("HoldRings", hold),
         *prefix(ours=True),
         function_pass("ReleaseRings", release),
-        Pipeline(request),
     ]
 
 

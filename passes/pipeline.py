@@ -18,8 +18,8 @@ from ..cost.choose import (
     choose,
     may_gain_from_clusters,
     unpipelined,
-    uses_wgmma,
 )
+from ..cost.mapped import uses_wgmma
 from ..errors import PlanError, TargetError
 from ..kernel import CopyInfo, KernelInfo
 from ..machine import Machine, machine_for
@@ -36,7 +36,7 @@ from .labels import label
 from .modulo import schedule_loop
 from .modulo_verify import verify
 from .op_form import op_loops, thread_extents
-from .recognise import recognise, with_sharing
+from .recognise import Kernel, recognise, with_sharing
 from .roles import specialise, with_roles
 from .smem import DEFAULT_BUDGET, place
 from .steps import Steps
@@ -89,8 +89,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     if machine is None:
         plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
         return _finish(steps, plan, target, DEFAULT_BUDGET)
-    kernel = steps.run("Recognise", recognise)
-    kernel = with_sharing(steps.func, kernel, _clusters(kernel.info, machine, request))
+    kernel = _recognised(steps, machine, request)
     accelerated = str(target.arch).endswith("a")
     plan = request.plan or choose(kernel.info, machine, request, accelerated=accelerated)
     if uses_wgmma(plan.matmuls) and not accelerated:
@@ -108,6 +107,17 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         except PlanError as err:
             plan = _without_pipelining(plan, kernel.info, err)
         steps.func = recognised
+
+
+def recognised_info(func: Any, machine: Machine, request: Request) -> KernelInfo:
+    """What the choice is made from for ``func``, after the prefix passes."""
+    return _recognised(Steps(func), machine, request).info
+
+
+def _recognised(steps: Steps, machine: Machine, request: Request) -> Kernel:
+    """The loops and ops of a function, with the copies that CTAs could share."""
+    kernel = steps.run("Recognise", recognise)
+    return with_sharing(steps.func, kernel, _clusters(kernel.info, machine, request))
 
 
 def _clusters(info: KernelInfo, machine: Machine, request: Request) -> tuple[int, ...]:
@@ -149,7 +159,7 @@ def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
 
 
 def _schedule(
-    steps: Steps, kernel: Any, plan: KernelPlan, machine: Machine
+    steps: Steps, kernel: Kernel, plan: KernelPlan, machine: Machine
 ) -> KernelPlan | _Failure:
     """Map, copy, schedule and expand; the plan with its loops scheduled."""
     steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan))

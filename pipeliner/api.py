@@ -6,7 +6,7 @@ from dataclasses import fields
 from typing import Any, Literal
 
 from .compiled import Kernel, as_module, only_function, plan_of
-from .cost.choose import uses_wgmma
+from .cost.mapped import uses_wgmma
 from .errors import PlanError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
@@ -92,7 +92,7 @@ def pipeline_with(func: Any, target: Any, request: Request) -> Any:
             raise PlanError(f"cannot pipeline '{name}' again: it carries a plan; give the original")
         return function
     given = cuda_target(function.attrs.get("target") if target is None else target)
-    chosen = accelerated(given) if _may_use_wgmma(request) else given
+    chosen = target_for(given, request)
     bound = "target" in function.attrs
     options = {field.name: getattr(request, field.name) for field in fields(request)}
     with chosen:
@@ -124,6 +124,12 @@ def build_with(func: Any, target: Any, request: Request) -> Kernel:
     original = only_function(as_module(func))
     function = pipeline_with(original, target, request)
     return Kernel(as_module(function), _compiled_for(function, target), original=original)
+
+
+def target_for(target: Any, request: Request) -> Any:
+    """The target that a function is planned for: with wgmma wherever that may be chosen."""
+    given = cuda_target(target)
+    return accelerated(given) if _may_use_wgmma(request) else given
 
 
 def _may_use_wgmma(request: Request) -> bool:

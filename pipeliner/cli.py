@@ -27,6 +27,14 @@ COMMANDS: Final = {
     "bench": bench,
 }
 
+EPILOG: Final = """\
+examples:
+  pipeliner demo                                    a GEMM step by step: plan, CUDA, check
+  pipeliner plan conv2d --target h100 --why         what was considered, and its time
+  pipeliner verify gemm --m 100 --target rtx4090    every thread on numpy, no GPU needed
+
+exit codes: 0 done, 1 cannot be done, 2 usage, 130 interrupted"""
+
 EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
 
@@ -36,7 +44,8 @@ def parser() -> argparse.ArgumentParser:
     top = argparse.ArgumentParser(
         prog="pipeliner",
         description="Software pipelining for TensorIR: the schedule, the reasons and the CUDA.",
-        epilog="exit codes: 0 done, 1 cannot be done, 2 usage, 130 interrupted",
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"pipeliner {__version__}")
     common = argparse.ArgumentParser(add_help=False)

@@ -142,8 +142,12 @@ def _gpu() -> Finding:
 
     device = gpu()
     if device is None:
-        return Finding("GPU", "missing", "none is visible", _NO_GPU, "a machine with one")
+        return Finding("GPU", "missing", "none is visible", _NO_GPU, _GET_GPU)
     return Finding("GPU", "ok", f"{device.device_name} ({gpu_arch()})")
 
 
+_GET_GPU: Final = (
+    "run this on a machine with an NVIDIA GPU; where there is one, nvidia-smi has to list it and "
+    "CUDA_VISIBLE_DEVICES must not hide it"
+)
 _NO_GPU: Final = "running and timing kernels (emulation still works)"

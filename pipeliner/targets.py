@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final
+from typing import Any
 
 from .errors import TargetError
-from .machine import MACHINES
-
-NAMES: Final = {machine.name.split()[0].lower(): machine.arch for machine in MACHINES}
-"""GPUs by name (``a100``), with the architecture that their kernels are compiled for."""
+from .machine import NAMES, key_of, model_of
 
 
 def cuda_target(spec: Any = None) -> Any:
     """The TVM target for ``spec``: ``sm_80``, ``sm_90a``, ``a100``, ``h100``, a TVM target or None.
 
-    None is the GPU of this machine; TargetError says so when there is none.
+    Of GPUs that share an architecture, such as ``h100`` and ``h200``, the target's attribute
+    ``model`` says which it is, except for the usual one. None is the GPU of this machine;
+    TargetError says so when there is none.
     """
     from tvm.target import Target
 
@@ -25,10 +24,11 @@ def cuda_target(spec: Any = None) -> Any:
         return _checked(spec)
     if not isinstance(spec, str) or spec.startswith(("cuda ", "nvidia/")):
         return _checked(Target(spec))
-    arch = NAMES.get(spec.lower(), spec.lower())
+    name = key_of(spec)
+    arch = NAMES[name].arch if name in NAMES else name
     if not re.fullmatch(r"sm_\d+[af]?", arch):
         raise TargetError(f"expected target to be one of {_choices()} or sm_NN, not {spec!r}")
-    return Target({"kind": "cuda", "arch": arch})
+    return _of_model(arch, name)
 
 
 def accelerated(target: Any) -> Any:
@@ -55,14 +55,20 @@ def gpu_arch() -> str | None:
 
 
 def _present() -> Any:
-    from tvm.target import Target
-
-    arch = gpu_arch()
-    if arch is None:
+    device, arch = gpu(), gpu_arch()
+    if device is None or arch is None:
         raise TargetError(
             f"cannot choose a target: no GPU is visible; name one of {_choices()} or sm_NN"
         )
-    return Target({"kind": "cuda", "arch": arch})
+    return _of_model(arch, str(device.device_name))
+
+
+def _of_model(arch: str, name: str) -> Any:
+    """The target of ``arch`` for the GPU called ``name``."""
+    from tvm.target import Target
+
+    model = model_of(arch, name)
+    return Target({"kind": "cuda", "arch": arch, **({"model": model} if model else {})})
 
 
 def _checked(target: Any) -> Any:

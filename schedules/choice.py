@@ -96,9 +96,43 @@ def default_tile(
         if splits not in (None, 1):
             raise WorkloadError(f"cannot split the reduction of '{workload.name}': it is no matmul")
         return _depthwise_tile(workload)
+    found, parts = compare_tiles(workload, machine, instruction, splits)
+    best = whole = _best(found)
+    if parts and _best(parts).us < whole.us:
+        best = _best(parts)
+        best = replace(best, tile=replace(best.tile, why=_why_split(best, whole, machine)))
+    if best.depth:  # its neighbours were part of the comparison
+        return best.tile
+    return replace(best.tile, group=_group(best.tile, machine))
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A tile that is compared: its predicted time, the slots of its channels (0 without any).
+
+    ``tiles``: of all outputs. ``box``: columns that are stored at once by way of shared memory.
+    """
+
+    tile: GemmTile
+    us: float
+    depth: int
+    tiles: int
+    box: int
+
+
+def compare_tiles(
+    workload: Spec,
+    machine: Machine,
+    instruction: Instruction = "auto",
+    splits: int | None = None,
+) -> tuple[list[Candidate], list[Candidate]]:
+    """The tiles that ``default_tile`` chooses from: whole ones, and those with more parts.
+
+    Raises what ``default_tile`` raises.
+    """
     asked = 1 if splits is None else splits
-    found: list[_Candidate] = []
-    parts: list[_Candidate] = []
+    found: list[Candidate] = []
+    parts: list[Candidate] = []
     failed: PipelinerError | None = None
     for what, tile, request in _tries(workload, machine, instruction):
         counts = _worthwhile_splits(what, tile, machine) if splits is None else ()
@@ -114,42 +148,22 @@ def default_tile(
         why = "no candidate maps" if failed is None else str(failed)
         parted = f" in {asked} parts" if asked > 1 else ""
         raise WorkloadError(f"cannot tile '{workload.name}'{parted} for {machine.name}: {why}")
-    best = whole = _best(found)
-    if parts and _best(parts).us < whole.us:
-        best = _best(parts)
-        best = replace(best, tile=replace(best.tile, why=_why_split(best, whole, machine)))
-    if best.depth:  # its neighbours were part of the comparison
-        return best.tile
-    return replace(best.tile, group=_group(best.tile, machine))
-
-
-@dataclass(frozen=True, slots=True)
-class _Candidate:
-    """A tile with its predicted time and the slots of its channels, 0 without any.
-
-    ``tiles``: of all outputs. ``box``: columns that are stored at once by way of shared memory.
-    """
-
-    tile: GemmTile
-    us: float
-    depth: int
-    tiles: int
-    box: int
+    return found, parts
 
 
 def _planned(
     what: Contraction, tile: GemmTile, machine: Machine, request: Request
-) -> list[_Candidate]:
+) -> list[Candidate]:
     """``tile`` with the time of what it makes; nothing where it makes nothing."""
     plan = choose(contraction_info(what, tile), machine, request, accelerated=False)
     if not plan.matmuls or plan.predicted_us <= 0.0:
         return []
     depth = min((channel.depth for channel in plan.channels), default=0)
     box = max((store.box[1] for store in plan.stores), default=0)
-    return [_Candidate(tile, plan.predicted_us, depth, _tiles(what, tile), box)]
+    return [Candidate(tile, plan.predicted_us, depth, _tiles(what, tile), box)]
 
 
-def _best(found: list[_Candidate]) -> _Candidate:
+def _best(found: list[Candidate]) -> Candidate:
     """The fastest; of those with channels, what is as fast, runs further ahead and stores wider."""
     best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
     if best.depth == 0:
@@ -173,7 +187,7 @@ def _worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> l
     return sorted(splits for splits in filling if splits > 1 and tile.ctas is None)
 
 
-def _why_split(best: _Candidate, whole: _Candidate, machine: Machine) -> str:
+def _why_split(best: Candidate, whole: Candidate, machine: Machine) -> str:
     """Why a reduction is split, in numbers."""
     share = best.tiles / (math.ceil(best.tiles / machine.sms) * machine.sms)
     tile = f"{whole.tile.m}x{whole.tile.n}x{whole.tile.k}"

@@ -155,6 +155,7 @@ def test_plan_of_an_untouched_function(scheduled) -> None:
 @pytest.mark.parametrize(
     ("spec", "arch"),
     [("a100", "sm_80"), ("H100", "sm_90"), ("sm_90a", "sm_90a"), ("t4", "sm_75"),
+     ("h200", "sm_90"), ("RTX 4090", "sm_89"), ("l40s", "sm_89"), ("gtx1080ti", "sm_61"),
      ("nvidia/nvidia-a100", "sm_80"), ({"kind": "cuda", "arch": "sm_80"}, "sm_80")],
 )  # fmt: skip
 def test_targets(spec, arch: str) -> None:
@@ -163,7 +164,9 @@ def test_targets(spec, arch: str) -> None:
 
 @pytest.mark.parametrize("spec", ["llvm", "rtx", "sm80", ""])
 def test_unknown_targets(spec: str) -> None:
-    with pytest.raises(TargetError, match="expected target to be one of t4, a100, h100 or sm_NN"):
+    with pytest.raises(
+        TargetError, match=r"expected target to be one of gtx1080ti, v100, .*, h200 or "
+    ):
         cuda_target(spec)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeliner import cli
+from pipeliner.request import EPILOGUES, INSTRUCTIONS, MECHANISMS, STORES
 from pipeliner.targets import gpu
 
 ROOT = Path(__file__).parents[1]
@@ -94,6 +95,24 @@ def test_each_command_has_help(command: str, capsys: pytest.CaptureFixture[str])
     assert "usage: pipeliner" in capsys.readouterr().out
 
 
+def test_help_has_examples_that_are_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["--help"])
+    lines = [line.strip() for line in capsys.readouterr().out.splitlines()]
+    examples = [line for line in lines if line.startswith("pipeliner ")]
+    assert len(examples) == 3
+    for line in examples:
+        cli.parser().parse_args(line.split("  ")[0].split()[1:])
+
+
+def test_help_shows_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["plan", "--help"])
+    out = capsys.readouterr().out
+    for choices in (MECHANISMS, INSTRUCTIONS, EPILOGUES, STORES):
+        assert f"{{{','.join(choices)}}}" in out
+
+
 @pytest.mark.parametrize("argv", [[], ["nonsense"], ["plan"], ["plan", "gemm", "--tile", "3"]])
 def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exited:
@@ -109,9 +128,12 @@ def test_wrong_usage_is_code_2(argv: list[str], capsys: pytest.CaptureFixture[st
         (["plan", "gemm", "--depth", "99"], "cannot give depth 99"),
         (["plan", "gemm", "--depth", "x"], "expected depth to be auto, N or BUFFER=N"),
         (["plan", "gemm", "--depth", "Q=2"], "'Q'"),
-        (["plan", "gemm", "--target", "sm_70"], "cannot plan for sm_70"),
+        (["plan", "gemm", "--target", "sm_72"], "cannot plan for sm_72"),
         (["plan", "gemm", "--target", "llvm"], "expected target to be one of"),
         (["plan", "gemm", "--mechanism", "dma"], "expected mechanism to be one of"),
+        (["plan", "gemm", "--instruction", "hmma"], "expected instruction to be one of"),
+        (["plan", "gemm", "--epilogue", "none"], "expected epilogue to be one of"),
+        (["plan", "gemm", "--store", "stg"], "expected store to be one of"),
         (["plan", "gemm", "--plan", "/nowhere.json"], "cannot read plan '/nowhere.json'"),
         (["plan", "nowhere.py:f"], "there is no file 'nowhere.py'"),
         (

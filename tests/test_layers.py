@@ -28,7 +28,7 @@ LAYERS = [
     {"passes"},
     {"schedules"},
     {"compiled", "api", "accuracy", "cuda_lines"},
-    {"inspect", "verification", "timeline", "doctor", "peers"},
+    {"inspect", "verification", "timeline", "doctor", "peers", "why"},
     {"mutation"},
     {"bench"},
     {"commands"},

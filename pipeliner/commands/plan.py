@@ -13,17 +13,43 @@ HELP: Final = "decide how to pipeline a kernel and say why"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     workload.configure(parser)
-    parser.add_argument("--json", action="store_true", help="the plan as JSON (edit it: --plan)")
+    parser.add_argument(
+        "--why",
+        action="store_true",
+        help="the alternatives instead: depths, instructions, mechanisms, tiles, and their times",
+    )
+    parser.add_argument(
+        "--json",
+        action="store_true",
+        help="the plan as JSON (edit it: --plan); with --why, the alternatives",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
-    """Print the plan."""
+    """Print the plan, or what else was considered."""
     with console.progress("loading TVM"):
         from ..api import pipeline_with
         from ..compiled import plan_of
 
         work = workload.load(args)
+    if args.why:
+        return _why(args, work)
     with console.progress(f"planning {work.title}"):
         plan = plan_of(pipeline_with(work.function, work.target, work.request))
     print(plan.to_json(indent=2) if args.json else plan.explain())
+    return 0
+
+
+def _why(args: argparse.Namespace, work: workload.Workload) -> int:
+    from ..why import alternatives
+    from .why import show
+
+    with console.progress(f"comparing what {work.title} could be"):
+        found = alternatives(
+            work.function, work.target, work.request, work.spec, work.tile, args.splits
+        )
+    if args.json:
+        console.print_json(**found.as_dict())
+    else:
+        show(found)
     return 0

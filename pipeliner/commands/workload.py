@@ -6,11 +6,13 @@ import argparse
 import contextlib
 import importlib.util
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import PipelinerError, PlanError, WorkloadError
+from ..request import EPILOGUES, INSTRUCTIONS, MECHANISMS, STORES
 from . import specs
 
 if TYPE_CHECKING:
@@ -64,17 +66,24 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     )
     specs.configure(parser)
     asked = parser.add_argument_group("what is asked (default: chosen by the cost model)")
-    asked.add_argument("--target", help="a100, h100, sm_80, sm_90 ... (default: this GPU, or h100)")
+    asked.add_argument(
+        "--target", help="a100, h100, rtx4090, sm_80, sm_90 ... (default: this GPU, or h100)"
+    )
     asked.add_argument("--depth", default="auto", help="slots of each ring, or BUFFER=N[,...]")
-    asked.add_argument("--mechanism", default="auto", help="tma, cp_async, register or direct")
-    asked.add_argument("--instruction", default="auto", help="simt, mma or wgmma")
-    asked.add_argument("--epilogue", default="auto", help="rolled, clamped or peeled")
+    _one_of(asked, "--mechanism", MECHANISMS, "how tiles reach shared memory")
+    _one_of(asked, "--instruction", INSTRUCTIONS, "what multiplies")
+    _one_of(asked, "--epilogue", EPILOGUES, "how the pipeline drains")
     asked.add_argument("--warps", type=_pair, help="warps along M and N, such as 2x4")
     asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
     asked.add_argument("--roles", default="auto", help="warpgroups that compute beside one to copy")
     asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
-    asked.add_argument("--store", default="auto", help="accumulators to memory: direct or tma")
+    _one_of(asked, "--store", STORES, "how accumulators reach memory")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
+
+
+def _one_of(group: argparse._ArgumentGroup, name: str, choices: Sequence[str], text: str) -> None:
+    """An option that shows its choices; a wrong one is the library's to refuse, in its words."""
+    group.add_argument(name, default="auto", metavar=f"{{{','.join(choices)}}}", help=text)
 
 
 def load(args: argparse.Namespace, size: int | None = None) -> Workload:

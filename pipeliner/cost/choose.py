@@ -18,36 +18,25 @@ from ..plan import (
     CopyPlan,
     KernelPlan,
     LoopPlan,
-    MatmulPlan,
     OpKind,
     OpPlan,
     SmemPlan,
 )
 from ..request import Request
-from .copies import laid_out, plan_copy
 from .depth import TOLERANCE
 from .elementwise import elementwise_us, plan_elementwise
-from .loops import by_tma, check_buffers, is_asynchronous, plan_loop
-from .mapping import EXACT, TENSOR, map_matmul
-from .mapping import Mapping as Mapped
+from .loops import check_buffers, is_asynchronous, plan_loop
+from .mapped import map_kernel, uses_wgmma
+from .mapping import EXACT, TENSOR
 from .ops import op_cost
 from .predict import Prediction
 from .roles import plan_roles
-from .stores import plan_stores, staged_bytes
 from .tma import is_off_lines
-from .wgmma import WARPGROUP, lone_registers
-from .work import work_of
-
-BASE_REGISTERS: Final = 32
-"""Addresses, counters and temporaries of a thread, beside the buffers it keeps in registers."""
 
 AUTOMATIC_CLUSTERS: Final = (2,)
 """Sizes of clusters that are taken unasked: larger ones leave SMs without a whole cluster idle."""
 
 _NOT_ACCELERATED: Final = "it needs sm_90a, which the same GPU runs; the target is sm_90"
-
-DEFAULT_THREADS: Final = 256
-"""Of a tile function without a matmul: eight warps keep every scheduler busy."""
 
 
 def choose(
@@ -148,28 +137,19 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     """The plan with the cluster that is asked for, or else without one."""
     check_buffers(info, request)
     _check_any_loop(info, request)
-    matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
+    mapped = map_kernel(info, machine, request)
+    matmuls, reasons = mapped.matmuls, mapped.reasons
+    fixed = uses_wgmma(matmuls)
     loops: list[LoopPlan] = []
-    planned = [copy for found in info.loops for copy in _moved(found, matmuls, machine, request)]
     copies: list[CopyPlan] = []
     predicted: list[Prediction] = []
-    stores = plan_stores(info, matmuls, tuple(planned), machine, request)
-    for found in info.loops:
-        names = {op.op for op in found.ops}
-        moved = tuple(copy for copy in planned if copy.op in names)
-        loop = laid_out(found, moved, machine)
-        copying = WARPGROUP if by_tma(moved) else 0
-        held = registers if by_tma(moved) else _lone_registers(matmuls, registers)
-        work = work_of(info, loop, moved, matmuls, threads + copying, held, machine)
-        staged = staged_bytes(stores)
-        work = replace(work, fixed_smem=work.fixed_smem + staged, staged=staged > 0)
-        fixed = uses_wgmma(matmuls)
-        plan, prediction = plan_loop(loop, moved, work, machine, request, fixed=fixed)
+    for one in mapped.loops:
+        plan, prediction = plan_loop(one.loop, one.copies, one.work, machine, request, fixed=fixed)
         loops.append(plan)
-        copies.extend(moved if plan.pipelined else unpipelined(loop, moved))
+        copies.extend(one.copies if plan.pipelined else unpipelined(one.loop, one.copies))
         if prediction is not None:
             predicted.append(prediction)
-    _check_clamped(planned, info, request)
+    _check_clamped([copy for one in mapped.loops for copy in one.copies], info, request)
     loops.extend(
         LoopPlan(name=name, trip="", pipelined=False, reasons=(why,)) for name, why in info.declined
     )
@@ -182,12 +162,12 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         kernel=info.name,
         target=f"{machine.arch}a" if uses_wgmma(matmuls) else machine.arch,
         machine=machine.name,
-        threads=sum(role.threads for role in roles) or threads,
+        threads=sum(role.threads for role in roles) or mapped.threads,
         loops=tuple(loops),
         copies=tuple(copies),
         elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
         matmuls=matmuls if roles else tuple(replace(plan, in_flight=0) for plan in matmuls),
-        stores=stores,
+        stores=mapped.stores,
         roles=roles,
         channels=channels,
         cluster=cluster,
@@ -204,40 +184,10 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     )
 
 
-def _lone_registers(matmuls: tuple[MatmulPlan, ...], registers: int) -> int:
-    """Registers of a thread that copies and multiplies, ``registers`` with what wgmma launches."""
-    if not uses_wgmma(matmuls):
-        return registers
-    return max(lone_registers(plan) for plan in matmuls)
-
-
 def _predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
     """Time of all kernels of the function; 0: nothing is known of its loops."""
     behind = sum(elementwise_us(found, machine) for found in info.elementwise)
     return round(sum(loop.us for loop in loops) + behind, 2) if loops else 0.0
-
-
-def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
-    """Whether warpgroups multiply: what they read must be copied for them."""
-    return any(plan.instruction.startswith("wgmma") for plan in matmuls)
-
-
-def _moved(
-    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], machine: Machine, request: Request
-) -> tuple[CopyPlan, ...]:
-    """How each copy of a loop moves: all by another role, or none."""
-    copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
-    plans = tuple(plan_copy(op, loop, matmuls, machine, request) for op in copies)
-    others = [plan for plan in plans if plan.mechanism != "tma"]
-    if len(others) in (0, len(plans)):
-        return plans
-    by_threads = replace(request, mechanism="cp_async")
-    again = tuple(plan_copy(op, loop, matmuls, machine, by_threads) for op in copies)
-    why = f"as '{others[0].op}', which is no box for tma"
-    return tuple(
-        old if old.mechanism != "tma" else replace(new, reason=new.reason.replace("asked for", why))
-        for old, new in zip(plans, again)
-    )
 
 
 def _check_any_loop(info: KernelInfo, request: Request) -> None:
@@ -308,27 +258,6 @@ def _op_names(
             yield f"{op.op}.k{step}.a", "load", op.op
             yield f"{op.op}.k{step}.b", "load", op.op
             yield f"{op.op}.k{step}", "mma", op.op
-
-
-def _map_matmuls(
-    info: KernelInfo, machine: Machine, request: Request
-) -> tuple[tuple[MatmulPlan, ...], int, int, tuple[str, ...]]:
-    """Mapped matmuls, threads of a CTA, registers of a thread, and what could not be mapped."""
-    plans: list[MatmulPlan] = []
-    reasons: list[str] = []
-    threads = info.threads or None
-    registers = BASE_REGISTERS + info.registers_hint
-    for loop in info.loops:
-        for op in loop.ops:
-            if not isinstance(op, MatmulInfo):
-                continue
-            mapped = map_matmul(op, machine, request, threads)
-            if isinstance(mapped, Mapped):
-                plans.append(mapped.plan)
-                threads, registers = mapped.threads, max(registers, mapped.registers)
-            else:
-                reasons.append(f"'{op.op}' is not mapped: {mapped}")
-    return tuple(plans), threads or DEFAULT_THREADS, registers, tuple(reasons)
 
 
 def unpipelined(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> Iterator[CopyPlan]:

@@ -60,7 +60,7 @@ def plan_loop(
             reasons=(why,),
         )
         return plan, predict(work, machine, 1)
-    asked = _asked_depths(loop, request)
+    asked = _asked_depths(loop, copies, request)
     if asked:
         return _plan_asked(loop, copies, work, machine, request, asked)
     if by_tma(copies):
@@ -72,14 +72,14 @@ def plan_loop(
         return _decline(loop, f"{count(loop.trip, 'iteration')}: nothing to overlap"), alone
     if work.usage.global_bytes == 0:
         return _decline(loop, "no statement of the loop loads from global memory"), None
-    choice = choose_depth(work, machine, _most(loop, copies))
+    choice = choose_depth(work, machine, most_slots(loop, copies))
     if isinstance(choice, str):
         return _decline(loop, choice), None
     if choice.depth == 1:
         return _decline(loop, _not_worth_it(choice)), choice.prediction
     rings = tuple(
         _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
-        for buffer, scope, size in _ring_buffers(loop, copies)
+        for buffer, scope, size in ring_buffers(loop, copies)
     )
     return _loop_plan(loop, rings, choice, copies, request), choice.prediction
 
@@ -92,12 +92,12 @@ def _plan_fixed(
     request: Request,
 ) -> tuple[LoopPlan, Prediction]:
     """A loop that keeps its asynchronous copies whatever its trip count."""
-    choice = choose_depth(work, machine, _most(loop, copies))
+    choice = choose_depth(work, machine, most_slots(loop, copies))
     if isinstance(choice, str):
         raise PlanError(f"cannot pipeline loop '{loop.name}': {choice}")
     rings = tuple(
         _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
-        for buffer, scope, size in _ring_buffers(loop, copies)
+        for buffer, scope, size in ring_buffers(loop, copies)
     )
     return _loop_plan(loop, rings, choice, copies, request), choice.prediction
 
@@ -114,10 +114,10 @@ def _plan_channelled(
     Its CTA has an SM for itself, so slots that fit cost nothing; they run ahead of a loaded memory
     system. Measured on an H100 at 8192 cubed: 4 slots of 48 KB 2 % faster than 3.
     """
-    most = min(CHANNEL_DEPTH, _most(loop, copies))
+    most = min(CHANNEL_DEPTH, most_slots(loop, copies))
     fitting = [
         prediction
-        for depth in range(1, _most(loop, copies) + 1)
+        for depth in range(1, most_slots(loop, copies) + 1)
         if (prediction := predict(work, machine, depth)) is not None
     ]
     if not fitting:
@@ -133,7 +133,7 @@ def _plan_channelled(
     )
     rings = tuple(
         _ring(loop, buffer, scope, size, best.depth, reasons)
-        for buffer, scope, size in _ring_buffers(loop, copies)
+        for buffer, scope, size in ring_buffers(loop, copies)
     )
     choice = DepthChoice(best.depth, best, reasons)
     return _loop_plan(loop, rings, choice, copies, request), best
@@ -153,8 +153,8 @@ def _plan_asked(
     asked: dict[str, int],
 ) -> tuple[LoopPlan, Prediction]:
     """A loop some of whose depths are given; the others take what the model gives the loop."""
-    buffers = _ring_buffers(loop, copies)
-    free = choose_depth(work, machine, _most(loop, copies))
+    buffers = ring_buffers(loop, copies)
+    free = choose_depth(work, machine, most_slots(loop, copies))
     default = max(asked.values()) if isinstance(free, str) else free.depth
     depths = {name: asked.get(name, default) for name, _, _ in buffers}
     needs = work.fixed_smem + sum(
@@ -182,9 +182,10 @@ def _plan_asked(
     return done, prediction
 
 
-def _asked_depths(loop: LoopInfo, request: Request) -> dict[str, int]:
+def _asked_depths(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> dict[str, int]:
     """Depth of each ring that the request or the loop's annotation names."""
-    names = [name for name, _, _ in loop.rings] or [loop.name]
+    rings = (*loop.rings, *ring_buffers(loop, copies))
+    names = dict.fromkeys(name for name, _, _ in rings) or [loop.name]
     asked = {name: request.depth_of(name) or loop.depth for name in names}
     return {name: depth for name, depth in asked.items() if depth is not None}
 
@@ -199,7 +200,7 @@ def check_buffers(info: KernelInfo, request: Request) -> None:
             raise PlanError(f"cannot give a depth to '{name}': '{info.name}' has rings {known}")
 
 
-def _ring_buffers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[tuple[str, str, int]]:
+def ring_buffers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[tuple[str, str, int]]:
     """Name, scope and slot bytes of what gets slots: the tiles that the loop's copies fill.
 
     A loop without any gets a register ring for each of its loads, named after the load: the buffer
@@ -302,7 +303,7 @@ def _not_worth_it(choice: DepthChoice) -> str:
     )
 
 
-def _most(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
+def most_slots(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
     """The deepest ring worth considering: no deeper than the loop is long."""
     through_registers = any(plan.mechanism == "register" for plan in copies)
     most = REGISTER_DEPTH if through_registers else MAX_DEPTH

@@ -60,23 +60,28 @@ class Usage:
         )
 
     @property
+    def cycles(self) -> tuple[float, ...]:
+        """Those of each pipe, in the order of ``PIPES``."""
+        return (self.tensor, self.fma, self.sfu, self.lsu, self.l2, self.issue)
+
+    @property
     def compute(self) -> float:
         """Cycles that arithmetic alone takes."""
         return max(self.tensor, self.fma, self.sfu)
 
     def busiest(self) -> tuple[str, float]:
         """The pipe that bounds an iteration from below, and its cycles."""
-        cycles = {pipe: float(getattr(self, pipe)) for pipe in PIPES}
-        name = max(PIPES, key=lambda pipe: cycles[pipe])
-        return name, cycles[name]
+        cycles = self.cycles
+        most = max(cycles)
+        return PIPES[cycles.index(most)], most
 
     def norm(self, exponent: int) -> float:
         """All pipes' cycles as one number: the busiest one's, and more the more others are busy."""
-        _, busiest = self.busiest()
-        if busiest == 0:
+        cycles = self.cycles
+        most = max(cycles)
+        if most == 0:
             return 0.0
-        shares = (float(getattr(self, pipe)) / busiest for pipe in PIPES)
-        return float(busiest * sum(share**exponent for share in shares) ** (1 / exponent))
+        return float(most * sum([(each / most) ** exponent for each in cycles]) ** (1 / exponent))
 
 
 def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Usage:

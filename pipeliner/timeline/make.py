@@ -63,7 +63,7 @@ def timeline_with(
     name = pipelined_loop(plan, loop or _outermost(function, plan)).name
     edited = dataclasses.replace(request, plan=_with_single_slots(plan, name))
     plain = plan_of(pipeline_with(func, target, edited))
-    return timeline_of(plan, plain, machine_for(plan.target), loop=name, iterations=iterations)
+    return timeline_of(plan, plain, machine_for(plan.machine), loop=name, iterations=iterations)
 
 
 def _outermost(function: Any, plan: KernelPlan) -> str | None:

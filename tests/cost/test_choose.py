@@ -105,6 +105,14 @@ def test_a_streaming_loop_gets_a_register_ring_for_its_load():
     assert ring.depth >= 2
 
 
+@pytest.mark.parametrize("rings", [(), (("sum", "local", 4),)])
+def test_a_streaming_loop_gets_the_depth_that_is_asked_for(rings):
+    info = stream()
+    info = replace(info, loops=(replace(info.loops[0], rings=rings),))
+    (ring,) = choose(info, H100, Request(depth=2)).loops[0].rings
+    assert (ring.buffer, ring.depth, ring.requested) == ("C.load", 2, True)
+
+
 def test_loops_that_recognition_declined_keep_their_reason():
     info = gemm(declined=(("j", "atomic in the body orders iterations"),))
     plan = choose(info, A100, FREE)

@@ -1,0 +1,131 @@
+"""``pipeliner plan --why``: the alternatives to a plan, as tables and a drawing."""
+
+from __future__ import annotations
+
+import sys
+import textwrap
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Final
+
+from . import console
+
+if TYPE_CHECKING:
+    from ..cost.alternatives import DepthOption, LoopDepths, WayOption
+    from ..why import Alternatives, TileOption
+
+_BAR: Final = 50
+_WIDTH: Final = 100
+_BEYOND: Final = 2
+"""Depths that are shown beyond the chosen and the fastest one."""
+
+_CHOSEN: Final = "<-"
+
+
+def show(found: Alternatives) -> None:
+    """Print everything that was considered, the chosen marked."""
+    print(f"alternatives for {found.kernel} on {found.machine}, times predicted")
+    for loop in found.depths:
+        _depths(loop)
+    _ways("instruction", found.instructions, dict(found.best_tiles))
+    _ways("mechanism", found.mechanisms)
+    if found.declined:
+        console.heading("loops left alone")
+        _reasons(found.declined)
+    if found.tiles:
+        console.heading("tiles, the best of those compared")
+        _tiles(found.tiles)
+    if len(found.splits) > 1:
+        console.heading("parts of the reduction, each with its best tile")
+        _tiles(found.splits)
+
+
+def _depths(loop: LoopDepths) -> None:
+    shown, more = _of_interest(loop.depths)
+    console.heading(f"depths of loop {loop.loop}")
+    rows = [
+        (
+            f"{option.depth}",
+            f"{option.smem}",
+            "-" if option.us is None else f"{option.ctas}",
+            "-" if option.us is None else f"{option.step:.0f}",
+            _us(option.us),
+            _CHOSEN if option.chosen else "",
+        )
+        for option in shown
+    ]
+    headers = ("slots", "shared memory", "CTAs an SM", "cycles a step", "us", "chosen")
+    console.print_table(headers, rows, numeric=len(headers))
+    if more:
+        print(f"  - {more[0].depth} to {more[-1].depth}: no faster")
+    _reasons((str(option.depth), option.why) for option in shown)
+    timed = [(f"{o.depth:>5}", o.us, o.chosen) for o in shown if o.us is not None]
+    print("\npredicted time over depth")
+    print("\n".join(bars(timed, "█" if _can_print("█") else "#")))
+
+
+def _of_interest(
+    depths: Sequence[DepthOption],
+) -> tuple[list[DepthOption], list[DepthOption]]:
+    """Depths to show, and deeper ones that are no faster than these."""
+    times = {option.depth: option.us for option in depths if option.us is not None}
+    deepest = max(
+        min(times, key=lambda depth: (round(times[depth], 1), depth), default=1),
+        max((option.depth for option in depths if option.chosen), default=1),
+    )
+    more = [option for option in depths if option.depth > deepest + _BEYOND and not option.why]
+    return [option for option in depths if option not in more], more
+
+
+def bars(timed: Sequence[tuple[str, float, bool]], block: str) -> list[str]:
+    """A bar from zero for each time, the chosen one marked."""
+    longest = max((us for _, us, _ in timed), default=1.0)
+    return [
+        f"{label} {block * max(1, round(_BAR * us / longest)):<{_BAR}} {us:.1f} us"
+        + (f" {_CHOSEN}" if chosen else "")
+        for label, us, chosen in timed
+    ]
+
+
+def _ways(
+    what: str, options: tuple[WayOption, ...], best: dict[str, TileOption] | None = None
+) -> None:
+    if not options:
+        return
+    console.heading(f"{what}s, with this tile")
+    multiplies = any(option.instruction for option in options)
+    rows: list[tuple[str, ...]] = []
+    for option in options:
+        tile = (best or {}).get(option.name)
+        own = (tile.text, f"{tile.us:.1f}") if tile else ("-", "-")
+        chosen = _CHOSEN if option.chosen else ""
+        instruction = (option.instruction or "-",) if multiplies else ()
+        row = (option.name, *instruction, _us(option.us), chosen)
+        rows.append((*row, *own) if best else row)
+    names = [what, "multiplies"] if multiplies else [what]
+    headers = [*names, "us", "chosen", *(["its best tile", "us"] if best else [])]
+    console.print_table(headers, rows, numeric=len(headers) - len(names))
+    _reasons((option.name, option.why) for option in options)
+
+
+def _tiles(options: tuple[TileOption, ...]) -> None:
+    rows = [(o.text, f"{o.us:.1f}", _CHOSEN if o.chosen else "") for o in options]
+    console.print_table(("tile", "us", "chosen"), rows, numeric=2)
+
+
+def _reasons(named: Iterable[tuple[str, str]]) -> None:
+    for name, why in named:
+        if why:
+            lines = textwrap.wrap(f"{name}: {why}", _WIDTH - 4, break_on_hyphens=False)
+            print("  - " + "\n    ".join(lines))
+
+
+def _us(us: float | None) -> str:
+    return "-" if us is None else f"{us:.1f}"
+
+
+def _can_print(text: str) -> bool:
+    try:
+        text.encode(sys.stdout.encoding or "ascii")
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,0 +1,122 @@
+"""What is fixed of a kernel before any depth: instructions, mechanisms, layouts, and its work.
+
+The depth is chosen from it, and the depths that were not chosen are compared by it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from ..machine import Machine
+from ..plan import CopyPlan, MatmulPlan, StorePlan
+from ..request import Request
+from .copies import laid_out, plan_copy
+from .loops import by_tma
+from .mapping import Mapping, map_matmul
+from .predict import Work
+from .stores import plan_stores, staged_bytes
+from .wgmma import WARPGROUP, lone_registers
+from .work import work_of
+
+BASE_REGISTERS: Final = 32
+"""Addresses, counters and temporaries of a thread, beside the buffers it keeps in registers."""
+
+DEFAULT_THREADS: Final = 256
+"""Of a tile function without a matmul: eight warps keep every scheduler busy."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopWork:
+    """A candidate loop as it is laid out, how its copies move, and its descriptor."""
+
+    loop: LoopInfo
+    copies: tuple[CopyPlan, ...]
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class MappedKernel:
+    """A kernel but for its depths.
+
+    ``threads``: that tiles are mapped to. ``reasons``: why something could not be mapped.
+    """
+
+    matmuls: tuple[MatmulPlan, ...]
+    stores: tuple[StorePlan, ...]
+    loops: tuple[LoopWork, ...]
+    threads: int
+    reasons: tuple[str, ...]
+
+
+def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKernel:
+    """Everything of ``info`` that ``request`` and ``machine`` decide before the depth.
+
+    PlanError or TargetError for an instruction or a mechanism that cannot be had.
+    """
+    matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
+    moved = [_moved(found, matmuls, machine, request) for found in info.loops]
+    copies = tuple(copy for plans in moved for copy in plans)
+    stores = plan_stores(info, matmuls, copies, machine, request)
+    staged = staged_bytes(stores)
+    loops: list[LoopWork] = []
+    for found, plans in zip(info.loops, moved, strict=True):
+        loop = laid_out(found, plans, machine)
+        copying = WARPGROUP if by_tma(plans) else 0
+        held = registers if by_tma(plans) else _lone_registers(matmuls, registers)
+        work = work_of(info, loop, plans, matmuls, threads + copying, held, machine)
+        work = replace(work, fixed_smem=work.fixed_smem + staged, staged=staged > 0)
+        loops.append(LoopWork(loop, plans, work))
+    return MappedKernel(matmuls, stores, tuple(loops), threads, reasons)
+
+
+def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
+    """Whether warpgroups multiply: what they read must be copied for them."""
+    return any(plan.instruction.startswith("wgmma") for plan in matmuls)
+
+
+def _lone_registers(matmuls: tuple[MatmulPlan, ...], registers: int) -> int:
+    """Registers of a thread that copies and multiplies, ``registers`` with what wgmma launches."""
+    if not uses_wgmma(matmuls):
+        return registers
+    return max(lone_registers(plan) for plan in matmuls)
+
+
+def _moved(
+    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], machine: Machine, request: Request
+) -> tuple[CopyPlan, ...]:
+    """How each copy of a loop moves: all by another role, or none."""
+    copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
+    plans = tuple(plan_copy(op, loop, matmuls, machine, request) for op in copies)
+    others = [plan for plan in plans if plan.mechanism != "tma"]
+    if len(others) in (0, len(plans)):
+        return plans
+    by_threads = replace(request, mechanism="cp_async")
+    again = tuple(plan_copy(op, loop, matmuls, machine, by_threads) for op in copies)
+    why = f"as '{others[0].op}', which is no box for tma"
+    return tuple(
+        old if old.mechanism != "tma" else replace(new, reason=new.reason.replace("asked for", why))
+        for old, new in zip(plans, again)
+    )
+
+
+def _map_matmuls(
+    info: KernelInfo, machine: Machine, request: Request
+) -> tuple[tuple[MatmulPlan, ...], int, int, tuple[str, ...]]:
+    """Mapped matmuls, threads of a CTA, registers of a thread, and what could not be mapped."""
+    plans: list[MatmulPlan] = []
+    reasons: list[str] = []
+    threads = info.threads or None
+    registers = BASE_REGISTERS + info.registers_hint
+    for loop in info.loops:
+        for op in loop.ops:
+            if not isinstance(op, MatmulInfo):
+                continue
+            mapped = map_matmul(op, machine, request, threads)
+            if isinstance(mapped, Mapping):
+                plans.append(mapped.plan)
+                threads, registers = mapped.threads, max(registers, mapped.registers)
+            else:
+                reasons.append(f"'{op.op}' is not mapped: {mapped}")
+    return tuple(plans), threads or DEFAULT_THREADS, registers, tuple(reasons)

@@ -1,0 +1,61 @@
+"""Which machine a target stands for."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final
+
+from ..errors import TargetError
+from .ampere import A100, L40S, RTX_3090, RTX_4090
+from .earlier import GTX_1080_TI, T4, V100
+from .hopper import H100, H200
+from .values import Machine, capability_of, key_of
+
+MACHINES: Final = (GTX_1080_TI, V100, T4, A100, RTX_3090, RTX_4090, L40S, H100, H200)
+"""By architecture; of those of one architecture, the first stands for it."""
+
+NAMES: Final = {machine.key: machine for machine in MACHINES}
+
+
+def machine_for(target: Any) -> Machine:
+    """The machine that code for ``target`` is planned for.
+
+    ``target``: a TVM target, its text (``nvidia/nvidia-h100``, ``cuda -arch=sm_80``), the name of a
+    GPU (``h200``) or an architecture such as ``sm_90a``. A TVM target's attribute ``model`` tells
+    GPUs of one architecture apart. TargetError names the described ones: a plan for a GPU with
+    guessed constants would explain itself with wrong numbers.
+    """
+    if isinstance(target, Machine):
+        return target
+    if isinstance(target, str) and key_of(target) in NAMES:
+        return NAMES[key_of(target)]
+    arch, model = _arch_and_model(target)
+    alike = [machine for machine in MACHINES if machine.capability == capability_of(arch)]
+    if not alike:
+        known = ", ".join(dict.fromkeys(machine.arch for machine in MACHINES))
+        raise TargetError(f"cannot plan for {arch}: its machine is not described, expected {known}")
+    return next((machine for machine in alike if machine.key == model), alike[0])
+
+
+def model_of(arch: str, name: str) -> str | None:
+    """The ``model`` of a target for the GPU called ``name``; None: the usual one of ``arch``.
+
+    ``name``: a machine's key, or a driver's words such as ``NVIDIA GeForce RTX 4090``.
+    """
+    words = key_of(name)
+    alike = [machine for machine in MACHINES if machine.capability == capability_of(arch)]
+    return next((machine.key for machine in alike[1:] if machine.key in words), None)
+
+
+def _arch_and_model(target: Any) -> tuple[str, str]:
+    if isinstance(target, str):
+        found = re.search(r"\bsm_\d+[af]?\b", target)
+        if found:
+            return found.group(), ""
+        from tvm.target import Target
+
+        target = Target(target)
+    arch = getattr(target, "arch", None)
+    if not arch:
+        raise TargetError(f"expected a CUDA target with an architecture, not '{target}'")
+    return str(arch), str(target.attrs.get("model", ""))

@@ -1,0 +1,67 @@
+"""GPUs of sm_90: asynchronous copies of boxes, and warpgroups that multiply."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from .ampere import tensor_cores
+from .values import Machine, MmaRate
+
+
+def _warpgroup_cores(fp16_ops: int) -> tuple[MmaRate, ...]:
+    """Warpgroup instructions of N = 256, from the fp16 rate (PTX ISA: K is 32 bytes).
+
+    Its latency is that of 64 x 256 x 16: as long as the instruction keeps the tensor cores busy.
+    """
+    latency = 2 * 64 * 256 * 16 // fp16_ops
+    return (
+        MmaRate("float16", (64, 256, 16), fp16_ops, latency),
+        MmaRate("bfloat16", (64, 256, 16), fp16_ops, latency),
+        MmaRate("tfloat32", (64, 256, 8), fp16_ops // 2, latency),
+        MmaRate("int8", (64, 256, 32), fp16_ops * 2, latency),
+        MmaRate("float8_e4m3fn", (64, 256, 32), fp16_ops * 2, latency),
+        MmaRate("float8_e5m2", (64, 256, 32), fp16_ops * 2, latency),
+    )
+
+
+H100: Final = Machine(
+    name="H100 SXM5",
+    arch="sm_90",
+    sms=132,  # [H100]
+    clock_ghz=1.83,  # [H100] 989 TFLOP/s dense fp16 over 132 SMs x 4096; fp32 runs up to 1.98
+    smem_per_sm=228 * 1024,  # [CC]
+    smem_per_cta=227 * 1024,  # [CC]
+    smem_reserved=1024,  # [OCC]
+    smem_granularity=128,  # [OCC]
+    registers_per_sm=65536,  # [CC]
+    register_granularity=256,  # [OCC]
+    max_registers_per_thread=255,  # [CC]
+    max_threads_per_sm=2048,  # [CC]
+    max_threads_per_cta=1024,  # [CC]
+    max_ctas_per_sm=32,  # [CC]
+    l2_bytes=50 * 1024 * 1024,  # [H100]
+    dram_bytes_per_second=3352e9,  # [H100]
+    l2_bytes_per_cycle=46.6,  # DeepGEMM's sm90 heuristic, 8e6 / 1.3e3 bytes a cycle for 132 SMs
+    smem_bytes_per_cycle=128,  # [CC]
+    accesses_per_cycle=1,  # [H100] 32 load and store units
+    issue_per_cycle=4,  # [H100]
+    fp32_per_cycle=128,  # [H100]
+    sfu_per_cycle=16,  # [CC]
+    fp32_latency=4,  # [Jia]
+    sfu_latency=18,  # [Jia]
+    shared_latency=29,  # [Luo] table IV
+    l2_latency=263,  # [Luo] table IV
+    global_latency=479,  # [Luo] table IV
+    barrier_cycles=30,  # as A100
+    launch_us=0.9,  # [Graphs]
+    # mma.sync reaches 63 % of the 4096 operations a cycle that wgmma reaches [Luo].
+    mmas=tensor_cores(2580, 33),
+    wgmmas=_warpgroup_cores(4096),  # [H100] 989 TFLOP/s over SMs and clock
+)
+
+H200: Final = replace(  # [H200] the chip of the H100 with other memory
+    H100,
+    name="H200 SXM5",
+    dram_bytes_per_second=4800e9,  # [H200]
+)

@@ -1,0 +1,172 @@
+"""Why a plan is as it is: the alternatives that were considered, each with its predicted time."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, replace
+from typing import Any, Final
+
+import tvm
+
+from .api import pipeline_with, target_for
+from .compiled import as_module, only_function, plan_of
+from .cost.alternatives import (
+    LoopDepths,
+    WayOption,
+    depth_options,
+    instruction_options,
+    mechanism_options,
+)
+from .errors import PipelinerError, PlanError
+from .machine import Machine, machine_for
+from .passes.lower import preparation
+from .passes.pipeline import recognised_info
+from .plan import KernelPlan
+from .request import INSTRUCTIONS, Request
+from .schedules.choice import Candidate, compare_tiles
+from .schedules.tiles import ConvTile, GemmTile
+from .schedules.workloads import Spec
+
+SHOWN_TILES: Final = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TileOption:
+    """A tile with the time of its kernel; ``form``: how a convolution is folded, or empty."""
+
+    m: int
+    n: int
+    k: int
+    ctas: int | None
+    splits: int
+    form: str
+    us: float
+    chosen: bool = False
+
+    @property
+    def text(self) -> str:
+        """The tile in short."""
+        walk = f", {self.ctas} CTAs walk all" if self.ctas else ""
+        parts = f", {self.splits} parts" if self.splits > 1 else ""
+        return f"{self.m}x{self.n}x{self.k}{parts}{walk}{', ' * bool(self.form)}{self.form}"
+
+
+@dataclass(frozen=True, slots=True)
+class Alternatives:
+    """What was considered for one kernel, each with its predicted time in microseconds.
+
+    ``depths``, ``instructions`` and ``mechanisms`` are of the kernel's own tile. ``declined``: the
+    loops that are left alone, with the reason. ``best_tiles``: for each instruction that is
+    possible, the best of its own tiles. ``tiles``: the best ones, the fastest first, and the chosen
+    one. ``splits``: the best tile of each number of parts. The last three are empty for a function
+    of the user's own.
+    """
+
+    kernel: str
+    machine: str
+    predicted_us: float
+    depths: tuple[LoopDepths, ...]
+    instructions: tuple[WayOption, ...]
+    mechanisms: tuple[WayOption, ...]
+    declined: tuple[tuple[str, str], ...] = ()
+    best_tiles: tuple[tuple[str, TileOption], ...] = ()
+    tiles: tuple[TileOption, ...] = ()
+    splits: tuple[TileOption, ...] = ()
+
+    def as_dict(self) -> dict[str, Any]:
+        """As JSON has it."""
+        return asdict(self)
+
+
+def alternatives(
+    func: Any,
+    target: Any,
+    request: Request,
+    spec: Spec | None = None,
+    tile: GemmTile | None = None,
+    splits: int | None = None,
+) -> Alternatives:
+    """The alternatives to the plan of ``func``.
+
+    ``spec``: the workload where it is one of ours, and ``tile`` that of a matmul, as scheduled in
+    ``func``; ``splits``: parts of the reduction that were asked for. PlanError where a plan is
+    given: it was chosen elsewhere.
+    """
+    if request.plan is not None:
+        raise PlanError("cannot say what else was considered: a plan is given, nothing is chosen")
+    plan = plan_of(pipeline_with(func, target, request))
+    machine = machine_for(target)
+    info = _info(func, target, machine, request)
+    found = Alternatives(
+        kernel=plan.kernel,
+        machine=plan.machine,
+        predicted_us=plan.predicted_us,
+        depths=depth_options(info, plan, machine, request),
+        instructions=instruction_options(info, plan, machine, request),
+        mechanisms=mechanism_options(info, plan, machine, request),
+        declined=tuple(
+            (loop.name, "; ".join(loop.reasons)) for loop in plan.loops if not loop.pipelined
+        ),
+    )
+    if spec is None or tile is None:
+        return found
+    return _with_tiles(found, plan, spec, tile, machine, request, splits)
+
+
+def _info(func: Any, target: Any, machine: Machine, request: Request) -> Any:
+    """What the choice is made from, as the passes find it."""
+    function = only_function(as_module(func))
+    chosen = target_for(target, request)
+    function = function.with_attr("target", chosen)
+    with chosen:
+        prepared = tvm.transform.Sequential(preparation())(as_module(function))
+        return recognised_info(only_function(prepared), machine, request)
+
+
+def _with_tiles(
+    found: Alternatives,
+    plan: KernelPlan,
+    spec: Spec,
+    tile: GemmTile,
+    machine: Machine,
+    request: Request,
+    splits: int | None,
+) -> Alternatives:
+    best: list[tuple[str, TileOption]] = []
+    for name in INSTRUCTIONS:
+        if name == "auto" or request.instruction not in ("auto", name):
+            continue
+        try:
+            whole, parts = compare_tiles(spec, machine, name, splits)
+        except PipelinerError:  # the table of instructions has the reason
+            continue
+        best.append((name, _option(min((*whole, *parts), key=lambda one: one.us), tile)))
+    whole, parts = compare_tiles(spec, machine, request.instruction, splits)
+    options = _ranked([*whole, *parts], tile)
+    if not any(option.chosen for option in options):
+        options = [*options, replace(_tile_option(tile, plan.predicted_us), chosen=True)]
+    shown = [option for at, option in enumerate(options) if at < SHOWN_TILES or option.chosen]
+    counts = sorted({option.splits for option in options})
+    fastest = [min((o for o in options if o.splits == n), key=lambda o: o.us) for n in counts]
+    return replace(found, best_tiles=tuple(best), tiles=tuple(shown), splits=tuple(fastest))
+
+
+def _ranked(candidates: list[Candidate], tile: GemmTile) -> list[TileOption]:
+    """Candidates by time, each tile once: how they are grouped is no part of it."""
+    fastest: dict[TileOption, TileOption] = {}
+    for one in sorted(candidates, key=lambda one: one.us):
+        option = _option(one, tile)
+        fastest.setdefault(replace(option, us=0.0), option)
+    return list(fastest.values())
+
+
+def _option(one: Candidate, tile: GemmTile) -> TileOption:
+    same = replace(one.tile, group=tile.group) == tile
+    return replace(_tile_option(one.tile, one.us), chosen=same)
+
+
+def _tile_option(tile: GemmTile, us: float) -> TileOption:
+    form = ""
+    if isinstance(tile, ConvTile):
+        folded = f"runs folded, {tile.phases} phases" if tile.phases > 1 else "runs folded"
+        form = ", ".join([folded] * tile.fold + ["by image"] * tile.by_image)
+    return TileOption(tile.m, tile.n, tile.k, tile.ctas, tile.splits, form, us)

@@ -1,0 +1,129 @@
+"""The rules of thumb of software pipelining fall out of the model.
+
+T_load is how long a tile takes from the issue of its load to the last byte, T_compute how long the
+arithmetic on it takes. One slot: they take turns. Two: T = T_first_load + n max(T_load, T_compute).
+"""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeliner.cost import predict
+from pipeliner.cost.depth import choose_depth
+from pipeliner.cost.predict import Work
+from pipeliner.cost.usage import Usage
+from pipeliner.machine import H100
+
+RATE = 64
+SHORTEST = H100.global_latency + 1
+LONG = 10_000
+"""Iterations beside which the first load and the last store do not count."""
+
+
+def work(load, compute, trip=LONG, **changes):
+    """One CTA an SM, whose tile takes ``load`` cycles to arrive and ``compute`` to multiply."""
+    transfer = load - H100.global_latency
+    values = {
+        "usage": Usage(tensor=compute, l2=transfer, global_bytes=int(transfer * RATE)),
+        "rate": RATE,
+        "trip": trip,
+        "ctas": H100.sms,
+        "threads": 256,
+        "registers": 128,
+        "slot_bytes": 16384,
+        "synchronised": False,
+    }
+    return Work(**{**values, **changes})
+
+
+def cycles(one, depth):
+    found = predict(one, H100, depth)
+    assert found is not None
+    return found.us * H100.clock_ghz * 1e3
+
+
+def speedup(one, depth=2):
+    return cycles(one, 1) / cycles(one, depth)
+
+
+@given(
+    load=st.integers(SHORTEST, 700),
+    compute=st.integers(500, 4000),
+    trip=st.integers(1, 200),
+)
+def test_two_slots_take_the_first_load_and_the_longer_of_load_and_compute(load, compute, trip):
+    rule = load + trip * max(load, compute)
+    stored = H100.global_latency  # what is stored behind the loop has to arrive too
+    assert cycles(work(load, compute, trip), 2) - stored == pytest.approx(rule, rel=0.05)
+
+
+@given(
+    load=st.integers(SHORTEST, 700),
+    compute=st.integers(500, 4000),
+    trip=st.integers(1, 200),
+)
+def test_one_slot_takes_load_and_compute_in_turn(load, compute, trip):
+    rule = trip * (load + compute)
+    assert cycles(work(load, compute, trip), 1) - H100.global_latency == pytest.approx(rule)
+
+
+@pytest.mark.parametrize(
+    ("load", "compute", "factor"),
+    [(600, 600, 2.0), (600, 1200, 1.5), (900, 450, 1.5), (600, 1800, 4 / 3)],
+)
+def test_overlap_is_worth_the_sum_over_the_longer(load, compute, factor):
+    assert factor == (load + compute) / max(load, compute)
+    assert speedup(work(load, compute)) == pytest.approx(factor, rel=0.01)
+
+
+@given(load=st.integers(SHORTEST, 700), compute=st.integers(500, 20000))
+def test_overlap_is_never_worth_more_than_two(load, compute):
+    assert 1 <= speedup(work(load, compute)) <= 2.0
+
+
+@given(load=st.integers(SHORTEST, 600), compute=st.integers(50, 4000), depth=st.integers(2, 16))
+def test_more_slots_than_littles_law_asks_for_gain_nothing(load, compute, depth):
+    one = work(load, compute, slot_bytes=1024)
+    law = predict(one, H100, depth).law
+    if depth >= law:
+        assert cycles(one, depth + 1) == pytest.approx(cycles(one, depth), rel=0.01)
+
+
+@given(load=st.integers(SHORTEST, 700))
+def test_nothing_is_gained_where_compute_far_exceeds_load(load):
+    assert speedup(work(load, 100 * load)) == pytest.approx(1, abs=0.011)
+
+
+@given(load=st.integers(SHORTEST, 700), compute=st.integers(500, 4000))
+def test_nothing_is_gained_with_one_tile_and_ever_more_with_more(load, compute):
+    assert speedup(work(load, compute, trip=1)) <= 1.0
+    gains = [speedup(work(load, compute, trip=trip)) for trip in (1, 2, 4, 16, LONG)]
+    assert gains == sorted(gains)
+
+
+RESIDENT = {
+    "synchronised": True,
+    "first": 100.0,
+    "ctas": 12 * H100.sms,
+    "trip": 64,
+    "registers": 80,
+}
+"""Several CTAs an SM, if they fit, of a loop with a barrier."""
+
+
+def test_nothing_is_gained_where_the_ring_costs_the_ctas_that_hid_the_latency():
+    one = work(SHORTEST, 1000, slot_bytes=70 * 1024, **RESIDENT)
+    assert [predict(one, H100, depth).resident for depth in (1, 2)] == [3, 1]
+    assert speedup(one) < 1.0
+    choice = choose_depth(one, H100)
+    assert choice.depth == 1
+    assert any("leave 1 of 3 CTAs" in reason for reason in choice.reasons)
+
+
+def test_a_ring_that_costs_no_cta_gains():
+    one = work(SHORTEST, 1000, slot_bytes=16 * 1024, **RESIDENT)
+    assert [predict(one, H100, depth).resident for depth in (1, 2)] == [3, 3]
+    assert speedup(one) > 1.05
+    assert choose_depth(one, H100).depth > 1
