@@ -15,8 +15,7 @@ is a little more, for pipes that are nearly as busy get in each other's way, and
 ``ahead`` is the part of an iteration by which fragments of the next tile are read early, so that
 its load must have landed early; without it, ``first``, the reading of a tile's first fragments, is
 exposed. ``late`` is the part of an iteration after which the last of its copies is issued, where
-they are spread. ``first load``: of rings with more slots than one; with one, every step waits for
-its own load. ``held`` is the arrival of what is copied before the loop and stays; ``entries``: a
+they are spread. ``held`` is the arrival of what is copied before the loop and stays; ``entries``: a
 loop that fills and drains its rings for each tile of a persistent grid does so as often.
 ``bubble`` is what a barrier and its restart cost that no other CTA fills. CTAs of one SM fall out
 of step: after the first wave one's filling and draining runs under the steps of the others.
@@ -152,8 +151,7 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
     held = resident * work.held_bytes / work.rate
     between = work.store_bytes / machine.smem_bytes_per_cycle * (1 if work.staged else STORE_COST)
-    filling = first_load if depth > 1 else 0.0
-    once = held + work.entries * (filling + drain) + (work.tiles - work.entries) * between
+    once = held + work.entries * (first_load + drain) + (work.tiles - work.entries) * between
     cycles = rounds * trip * step + (1 + (waves - 1) / resident) * once
     us = machine.cycles_to_us(cycles)
     running = machine.sms * resident
