@@ -77,11 +77,7 @@ def plan_loop(
         return _decline(loop, choice), None
     if choice.depth == 1:
         return _decline(loop, _not_worth_it(choice)), choice.prediction
-    rings = tuple(
-        _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
-        for buffer, scope, size in ring_buffers(loop, copies)
-    )
-    return _loop_plan(loop, rings, choice, copies, request), choice.prediction
+    return _with_slots(loop, choice, copies, request), choice.prediction
 
 
 def _plan_fixed(
@@ -95,11 +91,7 @@ def _plan_fixed(
     choice = choose_depth(work, machine, most_slots(loop, copies))
     if isinstance(choice, str):
         raise PlanError(f"cannot pipeline loop '{loop.name}': {choice}")
-    rings = tuple(
-        _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
-        for buffer, scope, size in ring_buffers(loop, copies)
-    )
-    return _loop_plan(loop, rings, choice, copies, request), choice.prediction
+    return _with_slots(loop, choice, copies, request), choice.prediction
 
 
 def _plan_channelled(
@@ -131,12 +123,19 @@ def _plan_channelled(
         *depth_reasons(best, work, machine, max(most, best.depth)),
         f"{count(best.depth, 'slot')}: {why}",
     )
+    choice = DepthChoice(best.depth, best, reasons)
+    return _with_slots(loop, choice, copies, request), best
+
+
+def _with_slots(
+    loop: LoopInfo, choice: DepthChoice, copies: tuple[CopyPlan, ...], request: Request
+) -> LoopPlan:
+    """``loop`` with as many slots of every ring as were chosen."""
     rings = tuple(
-        _ring(loop, buffer, scope, size, best.depth, reasons)
+        _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
         for buffer, scope, size in ring_buffers(loop, copies)
     )
-    choice = DepthChoice(best.depth, best, reasons)
-    return _loop_plan(loop, rings, choice, copies, request), best
+    return _loop_plan(loop, rings, choice, copies, request)
 
 
 def by_tma(copies: Iterable[CopyPlan]) -> bool:
