@@ -183,17 +183,22 @@ def _plan_asked(
 
 def _asked_depths(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> dict[str, int]:
     """Depth of each ring that the request or the loop's annotation names."""
-    rings = (*loop.rings, *ring_buffers(loop, copies))
-    names = dict.fromkeys(name for name, _, _ in rings) or [loop.name]
+    names = _ring_names(loop, copies) or [loop.name]
     asked = {name: request.depth_of(name) or loop.depth for name in names}
     return {name: depth for name, depth in asked.items() if depth is not None}
+
+
+def _ring_names(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[str]:
+    """What a depth can be asked for: buffers, and in a loop without tiles its loads."""
+    rings = (*loop.rings, *ring_buffers(loop, copies))
+    return list(dict.fromkeys(name for name, _, _ in rings))
 
 
 def check_buffers(info: KernelInfo, request: Request) -> None:
     """PlanError for a depth that names a buffer which is no ring of the kernel."""
     if not isinstance(request.depth, Mapping):
         return
-    known = [name for loop in info.loops for name, _, _ in loop.rings]
+    known = [name for loop in info.loops for name in _ring_names(loop, ())]
     for name in request.depth:
         if name not in known:
             raise PlanError(f"cannot give a depth to '{name}': '{info.name}' has rings {known}")

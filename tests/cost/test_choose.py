@@ -105,11 +105,12 @@ def test_a_streaming_loop_gets_a_register_ring_for_its_load():
     assert ring.depth >= 2
 
 
+@pytest.mark.parametrize("depth", [2, {"C.load": 2}])
 @pytest.mark.parametrize("rings", [(), (("sum", "local", 4),)])
-def test_a_streaming_loop_gets_the_depth_that_is_asked_for(rings):
+def test_a_streaming_loop_gets_the_depth_that_is_asked_for(rings, depth):
     info = stream()
     info = replace(info, loops=(replace(info.loops[0], rings=rings),))
-    (ring,) = choose(info, H100, Request(depth=2)).loops[0].rings
+    (ring,) = choose(info, H100, Request(depth=depth)).loops[0].rings
     assert (ring.buffer, ring.depth, ring.requested) == ("C.load", 2, True)
 
 
