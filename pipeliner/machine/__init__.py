@@ -3,6 +3,7 @@
 Capacities are what the vendor states; latencies and sustained rates come from published
 microbenchmarks and stand until they are measured on the GPU at hand. Where nobody has published a
 measurement, the constant is derived from a GPU of the same or the next architecture and says so.
+Predictions were held against measurements on an H100 alone.
 
 Sources
 -------

@@ -30,27 +30,18 @@ A100: Final = Machine(
     smem_per_cta=163 * 1024,  # [CC]
     smem_reserved=1024,  # [OCC] kept by the system for each CTA
     smem_granularity=128,  # [OCC]
-    registers_per_sm=65536,  # [CC]
-    register_granularity=256,  # [OCC] for each warp
-    max_registers_per_thread=255,  # [CC]
     max_threads_per_sm=2048,  # [CC]
-    max_threads_per_cta=1024,  # [CC]
     max_ctas_per_sm=32,  # [CC]
     l2_bytes=40 * 1024 * 1024,  # [A100] table 4
     dram_bytes_per_second=1555e9,  # [A100] table 4, the 40 GB part
     l2_bytes_per_cycle=5120 / 108,  # [A100] 5120 bytes a cycle, shared by all SMs
-    smem_bytes_per_cycle=128,  # [CC] 32 banks of 4 bytes
     accesses_per_cycle=1,  # [A100] 32 load and store units
-    issue_per_cycle=4,  # [A100] four warp schedulers
     fp32_per_cycle=64,  # [A100] table 4
     sfu_per_cycle=16,  # [CC] arithmetic instructions table
     fp32_latency=4,  # [Jia] unchanged since Volta
-    sfu_latency=18,  # [Jia]
     shared_latency=29,  # [Luo] table IV
     l2_latency=262,  # [Luo] table IV
     global_latency=466,  # [Luo] table IV
-    barrier_cycles=30,  # upper end of the 20 to 30 that fbtriton's modulo scheduler documents
-    launch_us=0.9,  # [Graphs]
     mmas=tensor_cores(2048, 33),  # 312 TFLOP/s [A100] over SMs and clock; latency [Sun]
 )
 
@@ -63,27 +54,18 @@ RTX_3090: Final = Machine(
     smem_per_cta=99 * 1024,  # [CC]
     smem_reserved=1024,  # [OCC]
     smem_granularity=128,  # [OCC]
-    registers_per_sm=65536,  # [CC]
-    register_granularity=256,  # [OCC]
-    max_registers_per_thread=255,  # [CC]
     max_threads_per_sm=1536,  # [CC]
-    max_threads_per_cta=1024,  # [CC]
     max_ctas_per_sm=16,  # [CC]
     l2_bytes=6144 * 1024,  # [3090]
     dram_bytes_per_second=936e9,  # [3090]
     l2_bytes_per_cycle=1622 / 128,  # derived: an SM's share on an RTX 4090
-    smem_bytes_per_cycle=128,  # [3090] of an SM, twice Turing's
     accesses_per_cycle=1,  # derived: a warp's access of 4 bytes a lane is those 128 bytes
-    issue_per_cycle=4,  # [3090]
     fp32_per_cycle=128,  # [3090]
     sfu_per_cycle=16,  # [CC]
     fp32_latency=4,  # [Jia] unchanged since Volta
-    sfu_latency=18,  # [Jia]
     shared_latency=29,  # derived: as A100
     l2_latency=262,  # derived: as A100
     global_latency=466,  # derived: as A100
-    barrier_cycles=30,  # as A100
-    launch_us=0.9,  # [Graphs]
     # [3090] 71 TFLOP/s of fp16 into fp32 and 284 of int8, over SMs and clock. Latency derived: as
     # A100, and no less than the 32 cycles for which m16n8k16 keeps a quarter of the SM's busy.
     mmas=tensor_cores(512, 33, int8_ops=2048),
@@ -98,27 +80,18 @@ RTX_4090: Final = Machine(
     smem_per_cta=99 * 1024,  # [CC]
     smem_reserved=1024,  # [OCC]
     smem_granularity=128,  # [OCC]
-    registers_per_sm=65536,  # [CC]
-    register_granularity=256,  # [OCC]
-    max_registers_per_thread=255,  # [CC]
     max_threads_per_sm=1536,  # [CC]
-    max_threads_per_cta=1024,  # [CC]
     max_ctas_per_sm=24,  # [CC]
     l2_bytes=72 * 1024 * 1024,  # [4090]
     dram_bytes_per_second=1008e9,  # [4090]
     l2_bytes_per_cycle=1622 / 128,  # [Luo] table V, 1622 bytes a cycle for all SMs
-    smem_bytes_per_cycle=128,  # [CC]
     accesses_per_cycle=1,  # derived: as RTX 3090
-    issue_per_cycle=4,  # [4090]
     fp32_per_cycle=128,  # [4090]
     sfu_per_cycle=16,  # [CC]
     fp32_latency=4,  # [Jia] unchanged since Volta
-    sfu_latency=18,  # [Jia]
     shared_latency=30,  # [Luo] table IV
     l2_latency=273,  # [Luo] table IV
     global_latency=541,  # [Luo] table IV
-    barrier_cycles=30,  # as A100
-    launch_us=0.9,  # [Graphs]
     # [4090] 165.2 TFLOP/s of fp16 into fp32 and 660.6 of int8, over SMs and clock; latency as
     # derived for the RTX 3090.
     mmas=tensor_cores(512, 33, int8_ops=2048),

@@ -39,7 +39,8 @@ class Machine:
     multiply-adds of one SM. ``issue_per_cycle``: warp instructions one SM starts in a cycle.
     ``accesses_per_cycle``: those to memory that its load and store units take.
     ``barrier_cycles``: a CTA barrier whose warps arrive together. ``launch_us``: from the end of
-    one kernel to the start of the next of its stream.
+    one kernel to the start of the next of its stream. What has a default is the same, as far as is
+    known, on every GPU described here.
     """
 
     name: str
@@ -50,27 +51,27 @@ class Machine:
     smem_per_cta: int
     smem_reserved: int
     smem_granularity: int
-    registers_per_sm: int
-    register_granularity: int
-    max_registers_per_thread: int
     max_threads_per_sm: int
-    max_threads_per_cta: int
     max_ctas_per_sm: int
     l2_bytes: int
     dram_bytes_per_second: float
     l2_bytes_per_cycle: float
-    smem_bytes_per_cycle: int
     accesses_per_cycle: float
-    issue_per_cycle: int
     fp32_per_cycle: int
     sfu_per_cycle: int
     fp32_latency: int
-    sfu_latency: int
     shared_latency: int
     l2_latency: int
     global_latency: int
-    barrier_cycles: int
-    launch_us: float
+    registers_per_sm: int = 65536  # [CC]
+    register_granularity: int = 256  # [OCC] for each warp
+    max_registers_per_thread: int = 255  # [CC]
+    max_threads_per_cta: int = 1024  # [CC]
+    smem_bytes_per_cycle: int = 128  # [CC] 32 banks of 4 bytes
+    issue_per_cycle: int = 4  # [CC] four warp schedulers
+    sfu_latency: int = 18  # [Jia] of a T4; others derived from it
+    barrier_cycles: int = 30  # upper end of the 20 to 30 that fbtriton's modulo scheduler documents
+    launch_us: float = 0.9  # [Graphs]
     mmas: tuple[MmaRate, ...] = ()
     wgmmas: tuple[MmaRate, ...] = ()
 
