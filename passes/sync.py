@@ -27,6 +27,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
+import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
@@ -94,7 +95,7 @@ class _Synchroniser:
         self._threads = thread_extents(kernel)
         self._uniform = Uniformity(kernel)
         self._prover = sym.Analyzer()
-        self._lows: dict[Any, Any] = {}
+        self._ranges: dict[Any, Range] = {}
         self._local_values: set[Any] = set()
         self._guards: tuple[Any, ...] = ()
         self._memo: dict[Any, bool] = {}
@@ -118,9 +119,14 @@ class _Synchroniser:
     # The tree.
 
     def _bind(self, var: Any, low: Any, extent: Any) -> None:
-        if var not in self._lows:
-            self._lows[var] = low
-            self._prover.bind(var, Range.from_min_extent(low, extent))
+        bounds = Range.from_min_extent(low, extent)
+        if var not in self._ranges:
+            self._ranges[var] = bounds
+            self._prover.bind(var, bounds)
+        elif not tvm_ffi.structural_equal(bounds, self._ranges[var]):
+            raise LoweringError(
+                f"cannot order shared memory: two loops of different ranges share variable '{var}'"
+            )
 
     def _build(self, stmt: Any, lanes: Lanes, op: str) -> Node:
         if isinstance(stmt, tirx.SeqStmt):
@@ -361,7 +367,7 @@ class _Synchroniser:
             return False
         key = (entry.key, id(item))
         if key not in self._memo:
-            lows = {var: self._lows[var] for var in entry.first}
+            lows = {var: self._ranges[var].min for var in entry.first}
             index = ordering.placed(item.access.index, lows)
             guards = (*entry.guards, *ordering.placed(item.guards, lows))
             self._memo[key] = self._conflicts.between(entry.item, entry.index, item, index, guards)

@@ -7,7 +7,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm_ffi
+from tvm import tirx
 from tvm.script import tirx as T
+
+from pipeliner.errors import LoweringError
+from pipeliner.passes.ir import substitute, walk
+from pipeliner.passes.sync import synchronise
 
 from .lowering_tools import data, marked, ordered, run, without_barrier
 
@@ -86,6 +92,22 @@ def test_what_left_a_loop_is_not_followed_through_it_again() -> None:
     emulation = run(own_copies_again, [source, np.full_like(source, np.nan), 3])
     assert not emulation.hazards, "\n".join(map(str, emulation.hazards))
     np.testing.assert_array_equal(emulation.outputs["C"], source)
+
+
+def test_loops_of_different_ranges_with_one_variable_are_refused() -> None:
+    loops: list[Any] = []
+    walk(even_steps.body, tirx.For, loops.append)
+    outer, inner = loops[-2:]
+    body = substitute(inner.body, {inner.loop_var: outer.loop_var})
+    twice = tirx.For(outer.loop_var, inner.min, inner.extent, inner.kind, body)
+
+    def other(node: Any) -> Any:
+        return twice if node.same_as(inner) else node
+
+    changed = tvm_ffi.structural_map(even_steps.body, [(tirx.For, other)], order="post")
+    func = tirx.PrimFunc(even_steps.params, changed, even_steps.ret_type, even_steps.attrs)
+    with pytest.raises(LoweringError, match="two loops of different ranges share variable 'o'"):
+        synchronise(func)
 
 
 def _even_steps(steps: int) -> tuple[list[Any], np.ndarray]:
