@@ -20,6 +20,7 @@ from .indexing import (
     affine,
     alignment,
     at_lane,
+    comparison,
     conjunction,
     is_uniform,
     offset,
@@ -246,26 +247,14 @@ def _is_shared_by(part: Expr, lane: Var, start: Expr, width: int) -> bool:
 
 def _upper_bound(part: Expr, lane: Var) -> Expr | None:
     """``b`` of a conjunct that is the same as ``lane < b``."""
-    left, right, slack = _comparison(part)
-    if left is None or right is None:
+    compared = comparison(part)
+    if compared is None:
         return None
+    left, right, slack = compared
     known = affine(right - left + slack, [lane])
     if known is None or known.coefficients != {lane: -1}:
         return None
     return known.base
-
-
-def _comparison(part: Expr) -> tuple[Expr | None, Expr | None, int]:
-    """``a`` and ``b`` and 0 or 1 with ``part`` the same as ``a < b + slack``."""
-    if isinstance(part, tirx.LT):
-        return part.a, part.b, 0
-    if isinstance(part, tirx.LE):
-        return part.a, part.b, 1
-    if isinstance(part, tirx.GT):
-        return part.b, part.a, 0
-    if isinstance(part, tirx.GE):
-        return part.b, part.a, 1
-    return None, None, 0
 
 
 def _clamp(source: list[Expr], condition: Expr, load: Any, width: int) -> list[Expr]:
@@ -274,8 +263,9 @@ def _clamp(source: list[Expr], condition: Expr, load: Any, width: int) -> list[E
     A bound on one index clamps that index, which leaves the rest of the address alone and lets nvcc
     hoist it out of the loop; any other condition sends the whole vector to the tensor's start.
     """
-    left, right, slack = _comparison(condition)
-    if left is not None and right is not None:
+    compared = comparison(condition)
+    if compared is not None:
+        left, right, slack = compared
         for d, index in enumerate(source):
             if const_int(index) is not None:
                 continue

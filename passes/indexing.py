@@ -137,3 +137,16 @@ def is_uniform(condition: Expr, lane: Var, lanes: int) -> bool:
 def at_lane(expr: Any, lane: Var, value: int | Expr) -> Any:
     """``expr`` with ``lane`` fixed."""
     return substitute(expr, {lane: i32(value) if isinstance(value, int) else value})
+
+
+def comparison(part: Expr) -> tuple[Expr, Expr, int] | None:
+    """``a``, ``b`` and a slack of 0 or 1 with ``part`` the same as ``a < b + slack``, or None."""
+    if isinstance(part, tirx.LT):
+        return part.a, part.b, 0
+    if isinstance(part, tirx.LE):
+        return part.a, part.b, 1
+    if isinstance(part, tirx.GT):
+        return part.b, part.a, 0
+    if isinstance(part, tirx.GE):
+        return part.b, part.a, 1
+    return None

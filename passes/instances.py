@@ -3,7 +3,8 @@
 An op becomes an *instance*: its statement with the loop variable replaced, on the slots of that
 iteration, with its origin, and under a guard where the iteration may be past the end. Loads from
 shared memory into registers are not guarded: past the end they repeat the last iteration, as
-asynchronous copies do in a ``clamped`` loop. Every step commits one group per run of asynchronous
+asynchronous copies do in a ``clamped`` loop. What works on padding alone in the last iteration is
+left out where that iteration is straight code. Every step commits one group per run of asynchronous
 copies, guarded copies or not, so each wait has one constant count.
 """
 
@@ -96,7 +97,7 @@ class Instances:
         items: list[tuple[int | None, Any, Stmt]] = []
         for op in self._ops:
             iteration = at(op.stage)
-            if iteration is not None:
+            if iteration is not None and not self._is_idle(op, iteration):
                 items.append(self._emit(op, iteration, phase, guarded))
             if op.name in self._groups:
                 call = tirx.Evaluate(T.ptx.cp.async_.commit_group())
@@ -104,6 +105,11 @@ class Instances:
                 origin = replace(origin, op=f"{op.name}.commit", kind="commit")
                 items.append((None, None, with_origin(origin, call)))
         return _merge(items)
+
+    def _is_idle(self, op: _Op, at: Iteration) -> bool:
+        """Whether all that ``op`` works on is padding there."""
+        trip = self._form.trip
+        return op.plan.skips_last and at.base is None and trip is not None and at.offset == trip - 1
 
     def drain(self) -> list[Stmt]:
         """The wait for copies that the last steps issued for nobody."""

@@ -19,7 +19,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from ..cost.copies import PADDED
+from ..cost.copies import PADDED, TURNED
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan, StorePlan
 from .channels import full_barrier
@@ -145,20 +145,20 @@ def _map_matmuls(kernel: Any, scope: _Scope) -> None:
         matmul = kernel.ops.get(op.op)
         if not isinstance(matmul, Matmul):
             raise LoweringError(f"cannot map op '{op.op}': the kernel has no such matmul")
-        plain, padded = (
+        plain, padded, turned = (
             frozenset(
                 side.buffer
                 for side in (matmul.a, matmul.b)
                 if asked.get(str(side.buffer.name)) == layout
             )
-            for layout in ("row-major", PADDED)
+            for layout in ("row-major", PADDED, TURNED)
         )
         if op.instruction == "simt":
             mapped = map_simt(matmul, op, scope.threads, plain, padded)
         elif op.instruction.startswith("wgmma"):
             mapped = map_wgmma(matmul, op, scope.threads, waits=not scope.plan.roles)
         else:
-            mapped = map_mma(matmul, op, scope.threads, plain)
+            mapped = map_mma(matmul, op, scope.threads, plain, turned)
         scope.accumulators[matmul.acc] = matmul
         scope.fragments[matmul.acc] = mapped.fragment
         scope.layouts.update(mapped.layouts)

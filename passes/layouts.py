@@ -18,6 +18,7 @@ from typing import Any, Final
 
 from tvm import tirx
 
+from ..errors import InternalError
 from .indexing import strides
 from .ir import Buffer, Expr, buffer, const_int, dtype_bytes, i32
 
@@ -30,16 +31,18 @@ LINE_CHUNKS: Final = 8
 class Swizzle:
     """``f(r)``: the sum of ``r // divisor % modulus * scale`` over ``terms``; none: row-major.
 
-    ``padded``: the buffer with longer rows that takes the tile's place.
+    ``padded``: the buffer with longer rows that takes the tile's place. ``turned``: chunks of a
+    row, of which those of odd rows are first turned by one: ``c`` to ``(c + 1) % turned``.
     """
 
     terms: tuple[tuple[int, int, int], ...] = ()
     padded: Buffer | None = None
+    turned: int = 0
 
     @property
     def moves(self) -> bool:
         """Whether any element lies elsewhere than in the tile as declared."""
-        return bool(self.terms) or self.padded is not None
+        return bool(self.terms) or bool(self.turned) or self.padded is not None
 
     def held_in(self, buf: Buffer) -> Buffer:
         """The buffer that holds the tile of ``buf``."""
@@ -59,15 +62,18 @@ class Swizzle:
     def column(self, row: Expr, column: Expr, chunk: int, analyzer: Any) -> Expr:
         """Where ``column`` of ``row`` is stored; ``chunk``: elements in 16 bytes."""
         key = self.key(row, analyzer)
-        if key is None:
+        if key is None and not self.turned:
             return column
         which = analyzer.simplify(tirx.floordiv(column, chunk))
         within = analyzer.simplify(tirx.floormod(column, chunk))
-        return tirx.bitwise_xor(which, key) * chunk + within
+        if self.turned:
+            odd = analyzer.simplify(tirx.floormod(row, 2))
+            which = analyzer.simplify(tirx.floormod(which + odd, self.turned))
+        return (which if key is None else tirx.bitwise_xor(which, key)) * chunk + within
 
     def place(self, buf: Buffer, indices: Sequence[Expr], analyzer: Any) -> list[Expr]:
         """The indices at which element ``indices`` of a tile in ``buf`` is stored."""
-        if not self.terms:
+        if not self.terms and not self.turned:
             return list(indices)
         row: Expr = i32(0)
         for index, stride in zip(indices[:-1], strides(buf)[:-1]):
@@ -173,6 +179,20 @@ def by_run(row_bytes: int, run: int) -> Swizzle | None:
     if free == LINE_CHUNKS // 2:
         return Swizzle(((run, 4, 1),))
     return None
+
+
+def by_turns(swizzle: Swizzle, row_bytes: int) -> Swizzle:
+    """``swizzle`` of rows of whole lines, its lowest bit added where it was exclusive or.
+
+    Odd rows then keep chunks ``2 i + 1`` and ``2 i + 2`` side by side, aligned as the two are, and
+    even ones still ``2 i`` and ``2 i + 1``: the halves of one sector each, where rows of the source
+    begin in the middle of sectors by turns. Eight rows still hit eight different chunks.
+    """
+    (divisor, modulus, scale), *others = swizzle.terms
+    if (divisor, scale) != (1, 1) or free_chunks(row_bytes) != LINE_CHUNKS:
+        raise InternalError(f"cannot turn rows of {row_bytes} bytes with terms {swizzle.terms}")
+    rest = ((2, modulus // 2, 2),) if modulus > 2 else ()
+    return Swizzle((*rest, *others), turned=row_bytes // CHUNK_BYTES)
 
 
 def by_group(row_bytes: int, rows: int) -> Swizzle | None:

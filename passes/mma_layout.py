@@ -21,7 +21,7 @@ from ..plan import MatmulPlan
 from . import quads
 from .fragments import Fragment, Quad, power_of_two
 from .ir import Buffer, Expr, buffer, dtype_bytes, substitute
-from .layouts import ROW_MAJOR, Swizzle, by_row, by_run, by_word
+from .layouts import ROW_MAJOR, Swizzle, by_row, by_run, by_turns, by_word
 from .patterns import Matmul, Operand
 from .spread import Threads
 
@@ -93,7 +93,12 @@ class Warp:
     """One matmul's geometry: what the loaders and the instruction need to agree on."""
 
     def __init__(
-        self, matmul: Matmul, plan: MatmulPlan, threads: Threads, plain: frozenset[Buffer]
+        self,
+        matmul: Matmul,
+        plan: MatmulPlan,
+        threads: Threads,
+        plain: frozenset[Buffer],
+        turned: frozenset[Buffer],
     ) -> None:
         found = _PATTERN.fullmatch(plan.instruction)
         if found is None:
@@ -121,6 +126,9 @@ class Warp:
             side.buffer: ROW_MAJOR if side.buffer in plain else self._layout(side)
             for side in (matmul.a, matmul.b)
         }
+        for side in (matmul.a, matmul.b):
+            if side.buffer in turned:
+                self.layouts[side.buffer] = by_turns(self._layout(side), _row_bytes(side))
 
     def _check(self) -> None:
         plan, matmul = self.plan, self.matmul

@@ -29,13 +29,17 @@ MMA: Final = "mma.sync.aligned.m16n8k{k}.row.col.{acc}.{a}.{b}.{acc}"
 
 
 def map_mma(
-    matmul: Matmul, plan: MatmulPlan, threads: Threads, plain: frozenset[Buffer] = frozenset()
+    matmul: Matmul,
+    plan: MatmulPlan,
+    threads: Threads,
+    plain: frozenset[Buffer] = frozenset(),
+    turned: frozenset[Buffer] = frozenset(),
 ) -> Mapped:
     """The op statements, layouts and accumulator fragment of ``matmul`` on mma.sync.
 
-    ``plain``: tiles that the plan keeps row-major.
+    ``plain``: tiles that the plan keeps row-major; ``turned``: whose odd rows it turns by a chunk.
     """
-    warp = Warp(matmul, plan, threads, plain)
+    warp = Warp(matmul, plan, threads, plain, turned)
     fragment = warp.fragment()
     inner = plan.k_step // warp.k
     ops: list[Stmt] = []

@@ -20,6 +20,7 @@ from ..cost.choose import (
     unpipelined,
 )
 from ..cost.mapped import uses_wgmma
+from ..cost.remainder import check_skips
 from ..errors import PlanError, TargetError
 from ..kernel import CopyInfo, KernelInfo
 from ..machine import Machine, machine_for
@@ -96,6 +97,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         raise TargetError(
             f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"
         )
+    check_skips(plan, kernel.info)
     plan = _with_legal_copies(steps.func, plan)
     recognised = steps.func
     while True:

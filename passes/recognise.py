@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from tvm import tirx
 
@@ -47,6 +47,7 @@ from .kernels import bodies, kernels_of, thread_extents, thread_tag, with_block,
 from .normalise import distribute_condition, hoist_initialisation, inline_bindings
 from .op_form import op_loops
 from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest
+from .remainder import k_in_last
 from .tile_loops import trim_tile_loops
 from .tile_stores import store_infos
 from .uniform import Uniformity
@@ -56,6 +57,8 @@ MANY: Final = 1 << 30
 """Iterations that say nothing about how many there are."""
 
 ANNOTATED: Final = "software_pipeline_"
+
+_Info: TypeAlias = "CopyInfo | MatmulInfo | StatementInfo"
 
 
 @dataclass(frozen=True)
@@ -223,7 +226,8 @@ class _Finder:
         rings = [] if realize is None else list(realize.block.alloc_buffers)
         rings += extra
         self.rings.update(rings)
-        info = self._loop_info(loop, [found for _, found in ops], rings, context)
+        infos = [self._with_remainder(found, ops, loop) for _, found in ops]
+        info = self._loop_info(loop, infos, rings, context)
         self.loops.append(info)
         new = seq(*[stmt for stmt, _ in ops])
         if realize is not None:
@@ -232,9 +236,7 @@ class _Finder:
             new = block("", new, extra)
         return _renamed(with_bodies(loop, [new]), info.name)
 
-    def _op(
-        self, stmt: Stmt, written: frozenset[Buffer]
-    ) -> tuple[Stmt, CopyInfo | MatmulInfo | StatementInfo]:
+    def _op(self, stmt: Stmt, written: frozenset[Buffer]) -> tuple[Stmt, _Info]:
         name = self._unique(hint(stmt))
         nest = as_nest(stmt)
         unbound = nest is not None and not uses(stmt, self.threads)
@@ -253,6 +255,15 @@ class _Finder:
             return op_stmt(name, stmt), bound
         return op_stmt(name, stmt), statement_info(name, stmt, threads, not unbound)
 
+    def _with_remainder(self, info: _Info, ops: Sequence[tuple[Stmt, _Info]], loop: Any) -> _Info:
+        """A matmul's values with what the last iteration of ``loop`` has of K."""
+        matmul = self.ops.get(info.op)
+        if not isinstance(info, MatmulInfo) or not isinstance(matmul, Matmul):
+            return info
+        copies = [self.ops.get(other.op) for _, other in ops if isinstance(other, CopyInfo)]
+        tiles = [copy for copy in copies if isinstance(copy, Copy)]
+        return replace(info, k_last=k_in_last(matmul, tiles, loop))
+
     def _unique(self, hint: str) -> str:
         count = self.names.get(hint, 0)
         self.names[hint] = count + 1
@@ -269,7 +280,7 @@ class _Finder:
     def _loop_info(
         self,
         loop: Any,
-        ops: list[CopyInfo | MatmulInfo | StatementInfo],
+        ops: list[_Info],
         rings: list[Buffer],
         context: Context,
     ) -> LoopInfo:

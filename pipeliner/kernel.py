@@ -63,9 +63,10 @@ class MatmulInfo:
     """An unbound tile ``acc[m, n] += a[m, k] * b[k, n]``.
 
     ``a_k_major``: the contiguous dimension of operand A's tile is K (else M); ``b_k_major``: that
-    of B's tile is K (else N). ``instruction``, ``warps``, ``thread_tile``: hints annotated by the
-    schedule (``auto`` and None: free). ``a`` and ``b`` name the tiles' buffers; ``held``: those of
-    them that hold the tiles of other iterations too.
+    of B's tile is K (else N). ``k_last``: elements of K that are not padding in the last iteration
+    of the loop, all of the tile's (or 0) where that is not known. ``instruction``, ``warps``,
+    ``thread_tile``: hints annotated by the schedule (``auto`` and None: free). ``a`` and ``b`` name
+    the tiles' buffers; ``held``: those of them that hold the tiles of other iterations too.
     """
 
     op: str
@@ -84,6 +85,7 @@ class MatmulInfo:
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
     held: tuple[str, ...] = ()
+    k_last: int = 0
 
     def transposed(self) -> MatmulInfo:
         """The same tile as ``acc^T[n, m] += b^T[n, k] * a^T[k, m]``."""

@@ -45,7 +45,8 @@ class OpPlan:
 
     ``latency``: cycles from issue until a consumer may start. ``occupancy``: cycles of its pipe
     that one iteration takes on one SM. ``cycle``: issue time in the flat schedule of one iteration;
-    ``stage == cycle // II`` after the frame has been rotated.
+    ``stage == cycle // II`` after the frame has been rotated. ``skips_last``: all that it works on
+    in the last iteration is padding; straight code for that iteration leaves it out.
     """
 
     name: str
@@ -59,6 +60,7 @@ class OpPlan:
     order: int = 0
     role: str = "all"
     reason: str = ""
+    skips_last: bool = False
 
 
 @dataclass(frozen=True, slots=True)

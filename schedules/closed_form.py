@@ -74,6 +74,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         warps=tile.warps,
         thread_tile=tile.thread_tile,
         held=(b.dst,) if tile.held and steps > 1 else (),
+        k_last=_k_last(what, tile, steps),
     )
     size = storage_bytes(what)
     names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
@@ -98,6 +99,14 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         elementwise=() if what.whole is None else (sum_info(what, tile.why),),
         stores=(_store_info(what, acc),),
     )
+
+
+def _k_last(what: Contraction, tile: GemmTile, steps: int | None) -> int:
+    """Elements of K that the last step has, where one loop walks all of K."""
+    extent = what.k[1]
+    if extent is None or steps is None or what.steps or what.whole is not None or tile.held:
+        return tile.k
+    return extent - (steps - 1) * tile.k
 
 
 def _store_info(what: Contraction, acc: str) -> StoreInfo:

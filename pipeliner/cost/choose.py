@@ -30,6 +30,7 @@ from .mapped import map_kernel, uses_wgmma
 from .mapping import EXACT, TENSOR
 from .ops import op_cost
 from .predict import Prediction
+from .remainder import leave_out, marked
 from .roles import plan_roles
 from .tma import is_off_lines
 
@@ -145,6 +146,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     predicted: list[Prediction] = []
     for one in mapped.loops:
         plan, prediction = plan_loop(one.loop, one.copies, one.work, machine, request, fixed=fixed)
+        plan = leave_out(plan, one.loop, matmuls, request)
         loops.append(plan)
         copies.extend(one.copies if plan.pipelined else unpipelined(one.loop, one.copies))
         if prediction is not None:
@@ -228,11 +230,12 @@ def _op_plans(
     loop: LoopInfo, info: KernelInfo, plan: KernelPlan, machine: Machine
 ) -> tuple[OpPlan, ...]:
     """The ops that mapping makes of a loop's statements, with their costs, in program order."""
-    return tuple(
+    ops = [
         OpPlan(name, kind, block, *op_cost(name, info, plan, machine))
         for op in loop.ops
         for name, kind, block in _op_names(op, plan)
-    )
+    ]
+    return marked(ops, loop, plan.matmuls)
 
 
 def _op_names(

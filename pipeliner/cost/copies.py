@@ -8,6 +8,9 @@ Layouts of a shared tile, by name. A row is the tile's last dimension; chunks ar
   and chunk ``c`` of row ``r`` of a panel is stored at ``c ^ (r % 8)``, ``c ^ (r // 2 % 4)`` and
   ``c ^ (r // 4 % 2)``: the swizzles of the tensor memory accelerator (PTX ISA, tensor swizzle
   modes). Eight neighbouring rows' chunks of one column then lie in different banks.
+- ``turned-128B``: of the ``n`` chunks of row ``r``, chunk ``c`` is stored at
+  ``(c + r % 2) % n ^ (r // 2 % 4 * 2)``. For rows of the source that begin in the middle of a
+  sector by turns: the two halves of a sector then lie side by side in the tile too, one read.
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from ..machine import WARP, Machine
 from ..plan import Cache, CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
 from .sizes import element_bytes
-from .tma import box_reason, tma_obstacle
+from .tma import LINE, box_reason, tma_obstacle
 from .wgmma import SPANS
 
 CHUNK: Final = 16
@@ -35,6 +38,12 @@ BF16_CAPABILITY: Final = 80
 
 PADDED: Final = "padded-16B"
 """A layout whose rows each end in one unused chunk."""
+
+HALF: Final = 2
+"""Bytes of an element that ldmatrix can transpose."""
+
+TURNED: Final = "turned-128B"
+"""A layout that keeps the halves of a sector together where every other row begins inside one."""
 
 CP_ASYNC_BYTES: Final = (16, 8, 4)  # PTX ISA, cp.async: cp-size
 
@@ -55,9 +64,9 @@ def plan_copy(
         if request.cluster in copy.shared:
             shared = request.cluster
             shared_reason = f"each of {shared} CTAs copies a part for all"
-    layout, layout_reason = _layout(copy, loop, matmuls, vector)
+    layout, layout_reason = _layout(copy, loop, matmuls, mechanism)
     parts, parts_reason = _parts(copy, vector, mechanism, loop, matmuls)
-    cache, cache_reason = _cache(copy, vector, mechanism)
+    cache, cache_reason = _cache(copy, vector, mechanism, layout)
     return CopyPlan(
         op=copy.op,
         src=copy.src,
@@ -105,7 +114,7 @@ def _vector_bytes(copy: CopyInfo, machine: Machine) -> tuple[int, str]:
     return vector, f"{vector} bytes at once: {limit or f'a row of the tile has {row} bytes'}"
 
 
-def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism) -> tuple[Cache, str]:
+def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism, layout: str) -> tuple[Cache, str]:
     """The cache that 16-byte copies stop in, and why it is not L2.
 
     Past L1 each half of a sector is a read of the whole sector from L2. On an H100, rows of 8080
@@ -113,7 +122,7 @@ def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism) -> tuple[Cache, st
     4000x4104x4040 8 % less time.
     """
     aligned = copy.aligned * element_bytes(copy.dtype)
-    if mechanism != "cp_async" or vector != CHUNK or aligned % SECTOR == 0:
+    if mechanism != "cp_async" or vector != CHUNK or aligned % SECTOR == 0 or layout == TURNED:
         return "L2", ""
     return "L1", f"through L1: rows start every {aligned} bytes, inside sectors of {SECTOR}"
 
@@ -198,14 +207,40 @@ def _cp_async_obstacle(copy: CopyInfo, vector: int, machine: Machine) -> str | N
 
 
 def _layout(
-    copy: CopyInfo, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], vector: int
+    copy: CopyInfo,
+    loop: LoopInfo,
+    matmuls: tuple[MatmulPlan, ...],
+    mechanism: Mechanism,
 ) -> tuple[str, str]:
     """The shared layout that the tile's consumer reads without bank conflicts."""
     reader = _reader(copy, loop, matmuls)
     if reader is None:
         return "row-major", ""
     op, plan = reader
-    return _matmul_layout(copy, plan, op.a_k_major if copy.dst == op.a else op.b_k_major)
+    k_major = op.a_k_major if copy.dst == op.a else op.b_k_major
+    rows = _row_stride(copy)
+    if mechanism == "cp_async" and rows % SECTOR == CHUNK and _may_turn(copy, plan, k_major):
+        return TURNED, (
+            f"odd rows turned by a chunk: rows lie {rows} bytes apart, every other one begins "
+            f"inside a sector of {SECTOR}, whose halves are one read where they stay together; "
+            "ldmatrix reads 8 rows of 16 bytes without bank conflicts"
+        )
+    return _matmul_layout(copy, plan, k_major)
+
+
+def _may_turn(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
+    """Whether ldmatrix reads the tile, and its rows are whole lines of shared memory."""
+    size = element_bytes(copy.dtype)
+    by_ldmatrix = plan.instruction.startswith("mma.") and (k_major or size == HALF)
+    whole = copy.aligned * size % CHUNK == 0 and copy.shape[-1] * size % LINE == 0
+    return by_ldmatrix and whole
+
+
+def _row_stride(copy: CopyInfo) -> int:
+    """Bytes between rows of the tile in the source; 0 where they are not known or not even."""
+    if len(copy.shape) != 2 or 0 not in copy.src_dims:
+        return 0
+    return (copy.src_strides[copy.src_dims.index(0)] or 0) * element_bytes(copy.dtype)
 
 
 def _parts(
