@@ -19,6 +19,7 @@ from ..cost.choose import (
     may_gain_from_clusters,
     unpipelined,
 )
+from ..cost.launch import check_launch
 from ..cost.mapped import uses_wgmma
 from ..cost.remainder import check_skips
 from ..errors import PlanError, TargetError
@@ -34,6 +35,7 @@ from .expand import expand
 from .instructions import map_tiles
 from .kernels import has_kernel
 from .labels import label
+from .launch import early_launches
 from .modulo import schedule_loop
 from .modulo_verify import verify
 from .op_form import op_loops, thread_extents
@@ -93,6 +95,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     kernel = _recognised(steps, machine, request)
     accelerated = str(target.arch).endswith("a")
     plan = request.plan or choose(kernel.info, machine, request, accelerated=accelerated)
+    check_launch(plan.launch, kernel.info)
     if uses_wgmma(plan.matmuls) and not accelerated:
         raise TargetError(
             f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"
@@ -205,11 +208,12 @@ def _scheduled_loop(graph: Any, node: Any, loop: LoopPlan, machine: Machine) -> 
 
 
 def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:
-    """Place shared memory, place barriers, mark."""
+    """Place shared memory and barriers, say how kernels follow each other, mark."""
     native_bf16 = nvcc.have_bf16(nvcc.get_target_compute_version(target))
     smem = steps.run("Place", lambda func: place(func, budget, native_bf16=native_bf16))
     sync = steps.run("Synchronise", lambda func: synchronise(func, smem))
     steps.rewrite("Label", lambda func: label(func, smem))
+    steps.rewrite("Launch", lambda func: early_launches(func, plan.launch))
     final = replace(plan, smem=smem, sync=sync)
     return steps.func.with_attr(PLAN_ATTR, final.to_json())
 

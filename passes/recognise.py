@@ -91,6 +91,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
         accumulators=found.outer_buffers(),
         elementwise=_elementwise(body) if found.ops and not threads else (),
         stores=store_infos(body, found.ops, found.ranges),
+        kernels=len(kernels_of(body)),
     )
     only = next(iter(threads)) if len(threads) == 1 and axes == ["threadIdx.x"] else None
     new = func

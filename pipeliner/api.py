@@ -11,7 +11,7 @@ from .errors import PlanError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
 from .plan import Epilogue, KernelPlan, Mechanism, StoreMechanism
-from .request import Cluster, Depth, Instruction, Request, Roles, Tile
+from .request import Cluster, Depth, Early, Instruction, Request, Roles, Tile
 from .targets import accelerated, cuda_target
 
 
@@ -28,6 +28,7 @@ def pipeline(
     roles: Roles = "auto",
     cluster: Cluster = "auto",
     store: Literal["auto"] | StoreMechanism = "auto",
+    pdl: Early = "auto",
     plan: KernelPlan | None = None,
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
@@ -59,6 +60,10 @@ def pipeline(
     store
         How the tile of an accumulator reaches global memory: ``direct``, from registers, or
         ``tma``, as boxes by way of shared memory.
+    pdl
+        Programmatic dependent launch. True: the function may start while the kernel before it in
+        the stream still runs, and lets the next one start as early, where that is launched so too.
+        ``"auto"``: only its own kernels overlap, where it has several.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
 
@@ -78,6 +83,7 @@ def pipeline(
         roles=roles,
         cluster=cluster,
         store=store,
+        pdl=pdl,
         plan=plan,
     )
     return pipeline_with(func, target, request)

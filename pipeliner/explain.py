@@ -14,6 +14,7 @@ from .plan import (
     CopyPlan,
     ElementwisePlan,
     KernelPlan,
+    LaunchPlan,
     LoopPlan,
     MatmulPlan,
     RingPlan,
@@ -36,6 +37,7 @@ def explain(plan: KernelPlan) -> str:
         _roles(plan),
         *(_loop(loop) for loop in plan.loops if loop.pipelined),
         _elementwise(plan.elementwise),
+        _launch(plan.launch),
         _smem(plan.smem),
         _sync(plan.sync),
         _left_alone([loop for loop in plan.loops if not loop.pipelined]),
@@ -126,6 +128,22 @@ def _elementwise(kernels: tuple[ElementwisePlan, ...]) -> list[str]:
         )
         lines += _reasons((kernel.reason,), indent=6)
     return lines
+
+
+def _launch(launch: LaunchPlan) -> list[str]:
+    """How kernels follow each other, where that is not one behind the other's end."""
+    if not launch.early:
+        return []
+    lines = ["launch"]
+    lines += _wrapped(
+        "each kernel may start before the one before it ends, and waits for that before it touches "
+        "global memory",
+        indent=2,
+    )
+    for number in launch.releases:
+        text = f"kernel {number}: the next one may start when the last loads are issued"
+        lines += _wrapped(text, indent=2)
+    return [*lines, *_reasons((launch.reason,), indent=6)]
 
 
 def _loop(loop: LoopPlan) -> list[str]:

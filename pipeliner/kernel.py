@@ -175,7 +175,7 @@ class KernelInfo:
     """One function. ``threads``: of a CTA, 0 when nothing is bound to threadIdx (a tile function).
 
     ``grid``: of the kernel that holds the loops. ``elementwise``: kernels of a tile function beside
-    it.
+    it. ``kernels``: all that it launches.
     """
 
     name: str
@@ -187,3 +187,4 @@ class KernelInfo:
     accumulators: tuple[tuple[str, str, int], ...] = ()
     elementwise: tuple[ElementwiseInfo, ...] = ()
     stores: tuple[StoreInfo, ...] = ()
+    kernels: int = 1

@@ -291,6 +291,21 @@ class SyncPlan:
 
 
 @dataclass(frozen=True, slots=True)
+class LaunchPlan:
+    """How the kernels of a function follow each other, and what ran before them in their stream.
+
+    ``early``: each may start while the one before it still runs (programmatic dependent launch),
+    and waits for that one's end before it touches global memory. ``releases``: numbers of the
+    kernels that let the next one start as soon as their last loads are issued; behind the others
+    it starts when they end.
+    """
+
+    early: bool = False
+    releases: tuple[int, ...] = ()
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class KernelPlan:
     """Every decision about one kernel. ``cluster``: neighbouring CTAs that share what they copy."""
 
@@ -306,6 +321,7 @@ class KernelPlan:
     roles: tuple[RolePlan, ...] = ()
     channels: tuple[ChannelPlan, ...] = ()
     cluster: int = 1
+    launch: LaunchPlan = field(default_factory=LaunchPlan)
     smem: SmemPlan = field(default_factory=SmemPlan)
     sync: SyncPlan = field(default_factory=SyncPlan)
     predicted_us: float = 0.0

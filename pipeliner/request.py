@@ -16,6 +16,7 @@ from .plan import Epilogue, KernelPlan, Mechanism, StoreMechanism
 Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
 Tile: TypeAlias = "tuple[int, int]"
 Roles: TypeAlias = "int | Literal['auto']"
+Early: TypeAlias = "bool | Literal['auto']"
 Cluster: TypeAlias = "int | Literal['auto']"
 Instruction: TypeAlias = "Literal['auto', 'simt', 'mma', 'wgmma']"
 
@@ -37,7 +38,8 @@ class Request:
     ``thread_tile``: rows and columns that a SIMT thread owns. ``roles``: warpgroups that compute
     beside one warp that copies; 0: every warp does the same. ``cluster``: neighbouring CTAs, each
     of which copies a part of what all need. ``store``: how the tile of an accumulator reaches
-    global memory. ``plan``: a finished plan to obey; it is verified like any other.
+    global memory. ``pdl``: whether kernels may start before the one before them ends. ``plan``: a
+    finished plan to obey; it is verified like any other.
     """
 
     depth: Depth = "auto"
@@ -49,6 +51,7 @@ class Request:
     roles: Roles = "auto"
     cluster: Cluster = "auto"
     store: Literal["auto"] | StoreMechanism = "auto"
+    pdl: Early = "auto"
     plan: KernelPlan | None = None
 
     def __post_init__(self) -> None:
@@ -62,6 +65,7 @@ class Request:
         _check_pair("thread_tile", self.thread_tile)
         _check_roles(self.roles)
         _check_cluster(self.cluster)
+        _check_early(self.pdl)
 
     def depth_of(self, buffer: str) -> int | None:
         """Slots asked for ``buffer``, or None when the choice is free."""
@@ -97,6 +101,11 @@ def _check_cluster(cluster: object) -> None:
     if cluster != "auto" and (type(cluster) is not int or cluster not in CLUSTERS):
         sizes = ", ".join(map(str, CLUSTERS))
         raise PlanError(f"expected cluster to be 'auto' or one of {sizes}, not {cluster!r}")
+
+
+def _check_early(pdl: object) -> None:
+    if pdl != "auto" and not isinstance(pdl, bool):
+        raise PlanError(f"expected pdl to be 'auto', True or False, not {pdl!r}")
 
 
 def _check_pair(what: str, pair: object) -> None:

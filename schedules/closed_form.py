@@ -98,6 +98,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         ),
         elementwise=() if what.whole is None else (sum_info(what, tile.why),),
         stores=(_store_info(what, acc),),
+        kernels=1 if what.whole is None else 2,
     )
 
 

@@ -6,7 +6,7 @@ import argparse
 import contextlib
 import importlib.util
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +24,9 @@ GEMM: Final = specs.GEMM
 
 DEFAULT_TARGET: Final = "h100"
 """The GPU that is planned for where none is named and none is present."""
+
+
+_EARLY: Final[dict[str, Any]] = {"auto": "auto", "on": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +81,11 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument("--roles", default="auto", help="warpgroups that compute beside one to copy")
     asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
     _one_of(asked, "--store", STORES, "how accumulators reach memory")
+    _one_of(asked, "--pdl", _EARLY, "kernels start before the one before them ends")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
 
 
-def _one_of(group: argparse._ArgumentGroup, name: str, choices: Sequence[str], text: str) -> None:
+def _one_of(group: argparse._ArgumentGroup, name: str, choices: Iterable[str], text: str) -> None:
     """An option that shows its choices; a wrong one is the library's to refuse, in its words."""
     group.add_argument(name, default="auto", metavar=f"{{{','.join(choices)}}}", help=text)
 
@@ -162,6 +166,7 @@ def requested(args: argparse.Namespace) -> Request:
         roles=int(args.roles) if args.roles.isdigit() else args.roles,
         cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
         store=args.store,
+        pdl=_EARLY.get(args.pdl, args.pdl),
         plan=plan,
     )
 

@@ -25,6 +25,7 @@ from ..plan import (
 from ..request import Request
 from .depth import TOLERANCE
 from .elementwise import elementwise_us, plan_elementwise
+from .launch import plan_launch
 from .loops import check_buffers, is_asynchronous, plan_loop
 from .mapped import map_kernel, uses_wgmma
 from .mapping import EXACT, TENSOR
@@ -173,6 +174,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         roles=roles,
         channels=channels,
         cluster=cluster,
+        launch=plan_launch(info, machine, request),
         smem=SmemPlan(budget=machine.smem_per_cta),
         predicted_us=_predicted_us(info, predicted, machine),
         reasons=(*reasons, *(_summary(prediction, machine) for prediction in predicted)),

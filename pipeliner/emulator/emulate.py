@@ -174,7 +174,8 @@ def _run_kernel(
             cta = Cta(
                 cluster, kernel=kernel.name, block=block, place=place,
                 window_bytes=kernel.arena + dynamic, granule=kernel.granule, sites=kernel.sites,
-                hazards=hazards, buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
+                hazards=hazards, early=launch.early,
+                buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
             )  # fmt: skip
             for strand in _strands(cta, dims, whole=mode.order == "lockstep" and not kernel.apart):
                 programs.append((cta, strand.tids, kernel.entry(strand, args, block, dynamic)))

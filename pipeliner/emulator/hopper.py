@@ -131,6 +131,11 @@ def mbarrier_fence(strand: Strand, mask: Mask) -> None:
     strand.cta.cluster.mbarriers.fence(strand.active(mask))
 
 
+def grid_wait(strand: Strand, mask: Mask) -> None:
+    """griddepcontrol.wait: the kernel before has ended, and its writes are visible."""
+    strand.cta.early[strand.active(mask) - strand.cta.first] = False
+
+
 # Clusters
 
 

@@ -31,15 +31,20 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 
 
 _ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
+_EARLY: Final = "tirx.use_programtic_dependent_launch"
 
 
 @dataclass(frozen=True)
 class Launch:
-    """One kernel launch: arguments by device parameter, dimensions by launch tag."""
+    """One kernel launch: arguments by device parameter, dimensions by launch tag.
+
+    ``early``: it may start while the kernel before it still runs (programmatic dependent launch).
+    """
 
     kernel: str
     args: tuple[Any, ...]
     dims: Mapping[str, int]
+    early: bool = False
 
     def extent(self, tag: str) -> int:
         return self.dims.get(tag, 1)
@@ -212,8 +217,10 @@ def _run_call(
     values = tuple(evaluate(arg, env) for arg in call.args[1:])
     split = len(func.params)
     tags = [str(tag) for tag in func.attrs["tirx.kernel_launch_params"]]
-    dims = {tag: int(v) for tag, v in zip(tags, values[split:], strict=True)}
-    out.append(Launch(kernel, values[:split], dims))
+    early = _EARLY in tags
+    named = [tag for tag in tags if tag != _EARLY]  # a flag: no argument says how much
+    dims = {tag: int(v) for tag, v in zip(named, values[split:], strict=True)}
+    out.append(Launch(kernel, values[:split], dims, early))
 
 
 def _encode_map(args: Sequence[Any], env: dict[Any, Any]) -> None:

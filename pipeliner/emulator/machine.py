@@ -118,7 +118,7 @@ class Cluster:
         """All threads have exited: judge what they left behind."""
         self.bulk.finish()
         for cta in self.ctas:
-            cta.copies.finish()
+            cta.finish()
         self.mbarriers.finish()
         self.matrix_units.finish()
 
@@ -137,6 +137,7 @@ class Cta:
         granule: int,
         sites: Sequence[SiteInfo],
         hazards: HazardLog,
+        early: bool,
         buffer_at: Callable[[int], str],
     ) -> None:
         self.cluster = cluster
@@ -155,6 +156,8 @@ class Cta:
         self._sites = sites
         self._hazards = hazards
         self._buffer_at = buffer_at
+        # Threads that have not waited for the kernel before, which may still run.
+        self.early = np.full(cluster.threads, early)
         cluster.ctas.append(self)
 
     @property
@@ -201,6 +204,13 @@ class Cta:
         self.add_hazard(kind, len(self.log) - 1, buffer=self.buffer_at(offset), offset=offset,
                         threads=tuple(map(self.local, threads)), other=event,
                         detail=detail)  # fmt: skip
+
+    def finish(self) -> None:
+        """All threads have exited: judge what they left behind."""
+        self.copies.finish()
+        if self.early.all():
+            detail = "the kernel before it: what waits for this one may start before that has ended"
+            self.add_hazard("never-waited", len(self.log) - 1, detail=detail)
 
     def buffer_at(self, offset: int) -> str:
         """Name of the allocation that holds a byte of the window."""
@@ -249,6 +259,16 @@ class Strand:
         who = int(self.active(mask)[0]) if thread is None else thread
         self.cta.add_hazard(kind, self.event, buffer=buffer, offset=int(offset),
                             threads=(self.cta.local(who),), detail=detail)  # fmt: skip
+
+    def touch_global(self, buffer: str, mask: Mask) -> None:
+        """The active threads are about to access global memory: they have waited if they must."""
+        if not self.cta.early.any():
+            return
+        rash = self.active(mask)
+        rash = rash[self.cta.early[rash - self.cta.first]]
+        if len(rash):
+            self.hazard("before-predecessor", buffer, -1, None, int(rash[0]),
+                        detail="the kernel before it may still run")  # fmt: skip
 
     def barrier(
         self, mask: Mask, number: int = 0, count: int | None = None, *, aligned: bool = True,

@@ -88,10 +88,10 @@ class _View:
         )
 
     def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
-        """Record a read of shared memory."""
+        """Judge a read."""
 
     def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
-        """Record a write of shared memory, before it is made."""
+        """Judge a write, before it is made."""
 
     def _check_clash(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Look for two threads that wrote different values to one place, after the write."""
@@ -146,6 +146,12 @@ class GlobalView(_View):
         self.name = name
         self.array = array.reshape(-1)
         self.low, self.high = 0, self.array.size
+
+    def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+        strand.touch_global(self.name, mask)
+
+    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+        strand.touch_global(self.name, mask)
 
     def view(self, dtype: np.dtype[Any], byte_offset: int = 0) -> GlobalView:
         data = self.array.view(np.uint8)[byte_offset:]

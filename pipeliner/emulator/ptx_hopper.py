@@ -128,7 +128,13 @@ def _fence_init(c: Expressions, ins: Instruction) -> None:
 
 
 def _nothing(c: Expressions, ins: Instruction) -> None:
-    """Prefetches, register budgets and grid dependencies change no result here."""
+    """Prefetches and register budgets change no result here."""
+
+
+def _grid_dependency(c: Expressions, ins: Instruction) -> None:
+    # launch_dependents orders nothing: who starts by it waits for the end of this kernel.
+    if ins.modifiers["action"] == "wait":
+        c.writer.emit(f"hopper.grid_wait(s, {c.mask})")
 
 
 def _warpgroup_aligned(c: Expressions, ins: Instruction) -> None:
@@ -336,9 +342,10 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "fence_mbarrier_init": _fence_init,
     "fence_proxy": _fence_proxy,
     **dict.fromkeys(
-        ("fence", "griddepcontrol", "prefetch", "prefetchu", "cp_async_bulk_prefetch",
+        ("fence", "prefetch", "prefetchu", "cp_async_bulk_prefetch",
          "cp_async_bulk_tensor_prefetch"), _nothing,
     ),
+    "griddepcontrol": _grid_dependency,
     "setmaxnreg": _warpgroup_aligned,
     "barrier_cluster_arrive": _cluster_arrive,
     "barrier_cluster_wait": _cluster_wait,

@@ -76,6 +76,7 @@ def tensor_load(
     cta_mask: Any, mask: Mask,
 ) -> None:  # fmt: skip
     """cp.async.bulk.tensor from global to shared memory."""
+    strand.touch_global(name, mask)
     multicast = [] if cta_mask is None else [cta_mask]
     for tid, (to, barrier, *rest) in _each(strand, [dst, bar, *coords, *multicast], mask):
         at, many = rest[: len(coords)], rest[len(coords) :]
@@ -99,6 +100,7 @@ def tensor_store(
     strand: Strand, name: str, src: Any, tmap: GlobalMap, coords: list[Any], add: bool, mask: Mask
 ) -> None:
     """cp.async.bulk.tensor, or cp.reduce.async.bulk.tensor.add, from shared to global memory."""
+    strand.touch_global(name, mask)
     for tid, (start, *at) in _each(strand, [src, *coords], mask):
         index, inside = tensor_map.box_index(tmap.map, at)
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]
@@ -139,6 +141,7 @@ def bulk_load(
     cta_mask: Any, mask: Mask,
 ) -> None:  # fmt: skip
     """cp.async.bulk from global to shared memory; ``src`` is a view of bytes."""
+    strand.touch_global(src.name, mask)
     multicast = [] if cta_mask is None else [cta_mask]
     for tid, (to, begin, count, barrier, *many) in _each(
         strand, [dst, start, size, bar, *multicast], mask
@@ -188,6 +191,7 @@ def bulk_store(
     add: np.dtype[Any] | None, mask: Mask,
 ) -> None:  # fmt: skip
     """cp.async.bulk, or cp.reduce.async.bulk.add of a type, from shared to global memory."""
+    strand.touch_global(dst.name, mask)
     for tid, (to, start, count) in _each(strand, [begin, src, size], mask):
         part = _global_bytes(strand, tid, dst, to, count)
         elements = part if add is None else part.view(add)

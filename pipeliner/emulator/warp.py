@@ -65,6 +65,7 @@ def cp_async(
     tids = strand.active(mask)
     at = shared_rows(strand, dst, size, mask, name)
     start = rows_of(strand, src_offset, mask)
+    strand.touch_global(src.name, mask)
     valid = np.full(len(tids), size) if src_size is None else rows_of(strand, src_size, mask)
     crooked = (start % size != 0) & (valid > 0)
     if crooked.any():
@@ -269,6 +270,8 @@ def atomic_add(
         step = strand.cta.granule
         grains = at[~outside] * view.array.itemsize // step
         strand.cta.shadow.update(tids[~outside], grains, strand.event)
+    else:
+        strand.touch_global(view.name, mask)
     values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(tids),))
     found = np.zeros(strand.n, view.array.dtype)
     rows = np.arange(strand.n) if mask is None else np.flatnonzero(mask)

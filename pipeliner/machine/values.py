@@ -96,6 +96,11 @@ class Machine:
         return self.capability >= 90
 
     @property
+    def has_early_launch(self) -> bool:
+        """Whether kernels may start before the one before ends (PTX ISA: griddepcontrol, sm_90)."""
+        return self.capability >= 90
+
+    @property
     def dram_bytes_per_cycle(self) -> float:
         """One SM's share of the memory bandwidth, in bytes a cycle."""
         return self.dram_bytes_per_second / (self.clock_ghz * 1e9) / self.sms

@@ -44,7 +44,7 @@ _KINDS: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
         "wait",
         re.compile(
             r"ptx\.(cp_async|cp_async_bulk|wgmma)_wait_\w+|ptx\.mbarrier_(test|try)_wait\w*"
-            r"|ptx\.tcgen05_wait|cuda\.(mbarrier_wait\w*|wait_until)"
+            r"|ptx\.griddepcontrol|ptx\.tcgen05_wait|cuda\.(mbarrier_wait\w*|wait_until)"
         ),
     ),
     ("fence", re.compile(r"ptx\.\w*fence\w*|cuda\.thread_fence")),
@@ -61,6 +61,9 @@ _QUEUE_KINDS: Final[dict[str, Kind]] = {
     "async_wait_queue_scope": "wait",
 }
 """The same as attributes around a statement, as TVM's older passes write them."""
+
+_RELEASE: Final = "launch_dependents"
+"""Action of griddepcontrol that only makes the next kernel start sooner."""
 
 _COPY_BYTES: Final = 16
 """Of the smallest bulk copy: the least by which a count of bytes can be wrong."""
@@ -99,7 +102,7 @@ def operations(func: Any) -> tuple[Operation, ...]:
         if is_synchronising(stmt)
     )
     calls: list[Any] = []
-    walk(func.body, ir.Call, lambda call: calls.append(call) if kind_of(op_name(call)) else None)
+    walk(func.body, ir.Call, lambda call: calls.append(call) if _orders(call) else None)
     inside = len(calls) - sum(operation.name not in _QUEUE_KINDS for operation in found)
     if inside:
         raise EmulatorError(
@@ -157,7 +160,15 @@ def is_synchronising(stmt: Any) -> bool:
         return str(stmt.attr_key) in _QUEUE_KINDS
     if not isinstance(stmt, tirx.Evaluate):
         return False
-    return isinstance(stmt.value, ir.Call) and kind_of(op_name(stmt.value)) is not None
+    return isinstance(stmt.value, ir.Call) and _orders(stmt.value)
+
+
+def _orders(call: Any) -> bool:
+    """Whether a call is a synchronising operation."""
+    name = op_name(call)
+    if name == "tirx.ptx.griddepcontrol" and decode(call).modifiers["action"] == _RELEASE:
+        return False
+    return kind_of(name) is not None
 
 
 def name_of(stmt: Any) -> str:

@@ -285,6 +285,7 @@ def test_an_operation_inside_an_expression_is_refused() -> None:
         ("tirx.ptx.wgmma_wait_group", "wait"),
         ("tirx.cuda.mbarrier_wait", "wait"),
         ("tirx.ptx.mbarrier_try_wait_parity", "wait"),
+        ("tirx.ptx.griddepcontrol", "wait"),
         ("tirx.ptx.cp_async_bulk_commit_group", "commit"),
         ("tirx.ptx.mbarrier_init", "arrival"),
         ("tirx.ptx.mbarrier_arrive_expect_tx", "arrival"),

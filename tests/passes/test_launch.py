@@ -1,0 +1,142 @@
+"""Kernels that start early: who waits, who lets the next one in, and what breaks without."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import pipeliner
+from pipeliner.accuracy import poisoned, worst_error
+from pipeliner.emulator import emulate
+from pipeliner.errors import PlanError, ToolError
+from pipeliner.mutation.mutants import mutants, mutated
+from pipeliner.plan import LaunchPlan
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+
+WAIT = "tvm_builtin_ptx_griddepcontrol_wait();"
+RELEASE = "tvm_builtin_ptx_griddepcontrol_launch_dependents();"
+
+SPLIT = Gemm(16, 128, 512), GemmTile(16, 64, 64, splits=2)
+CASES: list[tuple[Gemm, GemmTile, dict[str, Any]]] = [
+    (*SPLIT, {"instruction": "wgmma"}),
+    (*SPLIT, {"instruction": "wgmma", "pdl": True}),
+    (Gemm(64, 64, 256), GemmTile(64, 64, 32, splits=2), {"instruction": "mma"}),
+    (Gemm(128, 128, 256), GemmTile(64, 64, 64, ctas=2), {"store": "tma", "pdl": True}),
+    (Gemm(128, 128, 256), GemmTile(64, 64, 64), {"cluster": 2, "pdl": True}),
+    (Gemm(60, 56, 64), GemmTile(64, 64, 32), {"instruction": "mma", "pdl": True}),
+    (Gemm(64, 64, 64, dtype="fp32"), GemmTile(32, 32, 8), {"instruction": "simt", "pdl": True}),
+]
+
+
+def built(gemm: Gemm, tile: GemmTile, target: str = "h100", **options: Any) -> Any:
+    return pipeliner.build(schedule_gemm(gemm, tile), target, **options)
+
+
+def bodies(cuda: str) -> list[str]:
+    """The text of each device function."""
+    return re.split(r'extern "C" __global__ [^;{]*\{\n', cuda)[1:]
+
+
+@pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
+def test_right_and_every_wait_is_needed(
+    gemm: Gemm, tile: GemmTile, options: dict[str, Any]
+) -> None:
+    kernel = built(gemm, tile, **options)
+    inputs = gemm.inputs(3)
+    out = poisoned(gemm.shapes()[2], gemm.out)
+    done = kernel.emulate(*inputs, out)
+    assert not done.hazards
+    made = done.outputs["C"]
+    assert worst_error(gemm, made, gemm.reference(*inputs), gemm.magnitude(*inputs)) <= 1
+
+    waits = [mutant for mutant in mutants(kernel.lowered) if mutant.what == "griddepcontrol"]
+    assert len(waits) == len(bodies(kernel.cuda))
+    for mutant in waits:
+        broken = emulate(mutated(kernel.lowered, mutant), [*inputs, out])
+        assert {"before-predecessor", "never-waited"} <= {h.kind for h in broken.hazards}
+
+
+@pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
+def test_where_they_stand(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
+    kernel = built(gemm, tile, **options)
+    found = bodies(kernel.cuda)
+    for number, body in enumerate(found):
+        assert body.count(WAIT) == 1
+        before = body[: body.index(WAIT)]
+        assert not re.search(r"\b([ABC]|parts)_ptr\b|&\([ABC]\w*_map\)", before)
+        assert body.count(RELEASE) == (number in kernel.plan.launch.releases)
+        if RELEASE in body:
+            behind = body[body.index(RELEASE) :]
+            assert not re.search(r"&\([AB]\w*_map\)|cp_async_c[ag]|= [^;]*\b[AB]_ptr", behind)
+    assert kernel.plan.launch.releases == tuple(range(len(found) - ("pdl" not in options)))
+
+
+def test_one_thread_of_the_producer_lets_the_next_one_in() -> None:
+    (body,) = bodies(built(Gemm(128, 128, 256), GemmTile(128, 128, 64), pdl=True).cuda)
+    lines = body.splitlines()
+    at = next(i for i, line in enumerate(lines) if RELEASE in line)
+    indent = len(lines[at]) - len(lines[at].lstrip())
+    around = [line for line in lines[:at] if len(line) - len(line.lstrip()) == indent - 2]
+    assert "threadIdx.x) == 256" in around[-1]
+
+
+@pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
+def test_no_load_is_moved_before_the_wait(
+    gemm: Gemm, tile: GemmTile, options: dict[str, Any]
+) -> None:
+    kernel = built(gemm, tile, **options)
+    try:
+        functions = re.split(r"\.section\s+\.text\.", kernel.sass)[1:]
+    except ToolError as err:
+        pytest.skip(str(err))
+    assert len(functions) == len(bodies(kernel.cuda))
+    for sass in functions:
+        waits, loads = (
+            [match.start() for match in re.finditer(pattern, sass)]
+            for pattern in (r"\bACQBULK\b", r"\b(LDG|LDGSTS|UTMALDG|STG|UTMASTG)\b")
+        )
+        assert len(waits) == 1
+        assert waits[0] < min(loads)
+
+
+@pytest.mark.parametrize(
+    ("target", "tile", "options"),
+    [
+        ("a100", SPLIT[1], {}),
+        ("h100", SPLIT[1], {"pdl": False}),
+        ("h100", GemmTile(16, 64, 64), {}),
+    ],
+)
+def test_in_order_elsewhere(target: str, tile: GemmTile, options: dict[str, Any]) -> None:
+    kernel = built(SPLIT[0], tile, target, **options)
+    assert kernel.plan.launch == LaunchPlan()
+    assert "griddepcontrol" not in kernel.cuda
+    assert "may start before" not in kernel.plan.explain()
+
+
+def test_the_plan_says_it() -> None:
+    kernel = built(*SPLIT)
+    assert "kernel 0: the next one may start when the last loads are" in kernel.plan.explain()
+    params = [
+        [str(tag) for tag in func.attrs["tirx.kernel_launch_params"]]
+        for func in kernel.lowered.functions.values()
+    ]
+    assert all("tirx.use_programtic_dependent_launch" in tags for tags in params)
+    again = built(*SPLIT, plan=kernel.plan)
+    assert again.cuda == kernel.cuda
+
+
+def test_refused() -> None:
+    with pytest.raises(PlanError, match=r"cannot launch .* early on A100.*: griddepcontrol needs"):
+        built(*SPLIT, "a100", pdl=True)
+    with pytest.raises(PlanError, match="expected pdl to be 'auto', True or False, not 'on'"):
+        built(*SPLIT, pdl="on")
+    plan = built(*SPLIT).plan
+    wrong = replace(plan, launch=LaunchPlan(True, (2,)))
+    with pytest.raises(
+        PlanError, match=r"cannot let a kernel start early behind kernel 2 of .* it launches 2"
+    ):
+        built(*SPLIT, plan=wrong)
