@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
-from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tvm
-import tvm_ffi
 from tvm import tirx
 
 from . import nvcc
@@ -145,12 +142,12 @@ class Kernel:
 
     def __call__(self, *arrays: Any) -> None:
         """Run it on the GPU; TargetError where there is none."""
-        run = self._callable
-        if any(isinstance(array, np.ndarray) for array in arrays):
-            _run_on_copies(run, arrays)
-            return
-        with _torch_stream(arrays):
-            run(*arrays)
+        for array in arrays:
+            if isinstance(array, np.ndarray):
+                _run_on_copies(self._callable, arrays)
+                return
+        # TVM itself takes torch's current stream where it is given a torch tensor.
+        self._callable(*arrays)
 
     @cached_property
     def _callable(self) -> Any:
@@ -245,12 +242,3 @@ def _run_on_copies(run: Any, arrays: tuple[Any, ...]) -> None:
     for array, copy in zip(arrays, copies):
         if isinstance(array, np.ndarray) and array.flags.writeable:
             array[...] = copy.numpy()
-
-
-def _torch_stream(arrays: tuple[Any, ...]) -> AbstractContextManager[Any]:
-    """TVM on torch's current stream when an argument is torch's."""
-    torch = sys.modules.get("torch")
-    if torch is None or not any(isinstance(array, torch.Tensor) for array in arrays):
-        return nullcontext()
-    stream: AbstractContextManager[Any] = tvm_ffi.use_torch_stream()
-    return stream
