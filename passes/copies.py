@@ -27,6 +27,7 @@ from tvm.ir import Range
 
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan
+from .caching import Caching
 from .cp_async import as_cp_async
 from .effects import WRITE, effects
 from .indexing import is_uniform
@@ -137,7 +138,8 @@ def _lower(
     step: Var,
 ) -> tuple[list[Stmt], list[Buffer]]:
     if plan.mechanism == "cp_async":
-        copied = as_cp_async(name, stmt, analyzer, [step], plan.cache)
+        caching = Caching(plan.cache, plan.eviction)
+        copied = as_cp_async(name, stmt, analyzer, [step], caching)
         return _in_parts(name, copied, plan.parts), []
     halves = split_loads(name, stmt, written)
     if halves is None:

@@ -233,7 +233,8 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
     tensor = copy_map(copy, panels, 1 if cluster is None else cluster.size)
     scope.maps.append(tensor)
     barrier = scope.barriers[channel.full]
-    return load_boxes(copy, panels, tensor, barrier, scope.threads.analyzer, cluster)
+    analyzer = scope.threads.analyzer
+    return load_boxes(copy, panels, tensor, barrier, analyzer, cluster, plan.eviction)
 
 
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:

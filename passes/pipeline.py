@@ -19,6 +19,7 @@ from ..cost.choose import (
     may_gain_from_clusters,
     unpipelined,
 )
+from ..cost.eviction import check_eviction
 from ..cost.launch import check_launch
 from ..cost.mapped import uses_wgmma
 from ..cost.remainder import check_skips
@@ -96,6 +97,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     accelerated = str(target.arch).endswith("a")
     plan = request.plan or choose(kernel.info, machine, request, accelerated=accelerated)
     check_launch(plan.launch, kernel.info)
+    check_eviction(plan.copies)
     if uses_wgmma(plan.matmuls) and not accelerated:
         raise TargetError(
             f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"

@@ -22,6 +22,8 @@ from tvm.ir import Range
 from tvm.script import tirx as T
 
 from ..cost.tma import panel_bytes
+from ..plan import Eviction
+from .caching import cache_hint
 from .clusters import Cluster
 from .indexing import affine
 from .ir import Buffer, Expr, Stmt, Var, const_int, dtype_bytes, i32, seq, substitute
@@ -135,10 +137,12 @@ def load_boxes(
     barrier: Buffer,
     analyzer: Any,
     cluster: Cluster | None = None,
+    eviction: Eviction = "normal",
 ) -> Stmt:
     """What one thread does to fill the tile; ``barrier`` counts the bytes.
 
-    ``cluster``: CTAs of which each copies its part of the rows, for all.
+    ``cluster``: CTAs of which each copies its part of the rows, for all. ``eviction``: when L2 lets
+    go of what it reads.
     """
     start = {var: i32(0) for var in copy.nest.vars}
     corner = [analyzer.simplify(substitute(index, start)) for index in copy.src_indices]
@@ -152,13 +156,14 @@ def load_boxes(
         row = cluster.rank * (panels.rows // cluster.size)
         name += MULTICAST
         masks = [T.uint16(cluster.mask)]
+    hint, policy = cache_hint(eviction)
 
     def box(panel: int) -> Stmt:
         *outer, inner = corner
         coordinates = [*outer, inner + panel * panels.columns if panel else inner]
         target = T.address_of(tirx.BufferLoad(panels.held, [panel, row, 0]))
         full = T.address_of(tirx.BufferLoad(barrier, [0]))
-        call = T.ptx[name](target, T.address_of(tensor.var), *reversed(coordinates), full, *masks)
-        return tirx.Evaluate(call)
+        where = T.address_of(tensor.var), *reversed(coordinates)
+        return tirx.Evaluate(T.ptx[name + hint](target, *where, full, *masks, *policy))
 
     return seq(*[box(panel) for panel in range(panels.count)])

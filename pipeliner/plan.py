@@ -36,6 +36,7 @@ EdgeKind = Literal["RAW", "WAR", "WAW"]
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
 StoreMechanism = Literal["direct", "tma"]
 Cache = Literal["L1", "L2"]
+Eviction = Literal["normal", "first"]
 Epilogue = Literal["rolled", "clamped", "peeled"]
 
 
@@ -100,6 +101,7 @@ class CopyPlan:
     ``parts``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
     step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
     ones always go through L1. ``shared``: CTAs of a cluster of which each copies a part for all.
+    ``eviction``: when L2 lets go of what it read, ``first``: before everything else.
     """
 
     op: str
@@ -113,6 +115,7 @@ class CopyPlan:
     parts: int = 1
     cache: Cache = "L2"
     shared: int = 1
+    eviction: Eviction = "normal"
 
 
 @dataclass(frozen=True, slots=True)

@@ -276,9 +276,8 @@ def unpipelined(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> Iterator[CopyPl
 def _through_registers(plan: CopyPlan) -> CopyPlan:
     if plan.mechanism != "cp_async":
         return plan
-    return replace(
-        plan, mechanism="register", reason="through registers: its loop is not pipelined"
-    )
+    why = "through registers: its loop is not pipelined"
+    return replace(plan, mechanism="register", eviction="normal", reason=why)
 
 
 def _summary(prediction: Prediction, machine: Machine) -> str:

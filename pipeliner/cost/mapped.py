@@ -13,6 +13,7 @@ from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..request import Request
 from .copies import laid_out, plan_copy
+from .eviction import with_eviction
 from .loops import by_tma
 from .mapping import Mapping, map_matmul
 from .predict import Work
@@ -56,7 +57,10 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     PlanError or TargetError for an instruction or a mechanism that cannot be had.
     """
     matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
-    moved = [_moved(found, matmuls, machine, request) for found in info.loops]
+    moved = [
+        with_eviction(info, found, _moved(found, matmuls, machine, request), machine)
+        for found in info.loops
+    ]
     copies = tuple(copy for plans in moved for copy in plans)
     stores = plan_stores(info, matmuls, copies, machine, request)
     staged = staged_bytes(stores)

@@ -1,0 +1,82 @@
+"""What L2 lets go of first: tiles of a large operand that nothing will read again.
+
+L2 keeps what was used last. Operands that stream through once push out what others still want, and
+what they push out may have to be written back first. Copies can say so: their lines are then the
+first to go (PTX ISA, Cache Eviction Priority Hints: evict_first).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Final
+
+from ..errors import PlanError
+from ..kernel import CopyInfo, KernelInfo, LoopInfo
+from ..machine import Machine
+from ..plan import CopyPlan
+from .copies import shared_bytes
+
+LARGE: Final = 4
+"""An operand is large beyond this part of L2: a smaller one may be there from the last kernel, or
+wait there for the next, beside what else that works on."""
+
+READERS: Final = 4
+"""CTAs of one wave that may read the same tile, at about the same time. Measured on an H100 whose
+L2 was full of another's writes: 9 to 12 % less time with one reader (16x4096x4096), 7 % with two
+(128x8192x8192), 5 % with four (256x256x65536)."""
+
+HINTED: Final = ("cp_async", "tma")
+"""Mechanisms whose instructions take a cache policy as here."""
+
+
+def with_eviction(
+    info: KernelInfo, loop: LoopInfo, plans: tuple[CopyPlan, ...], machine: Machine
+) -> tuple[CopyPlan, ...]:
+    """``plans`` of the copies of ``loop``, with those told whose source is not read again."""
+    copies = {op.op: op for op in loop.ops if isinstance(op, CopyInfo)}
+    return tuple(_told(info, loop, copies[plan.op], plan, machine) for plan in plans)
+
+
+def _told(
+    info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan, machine: Machine
+) -> CopyPlan:
+    readers = _readers(info, loop, copy, plan)
+    if (
+        plan.mechanism not in HINTED
+        or readers is None
+        or copy.src_bytes * LARGE <= machine.l2_bytes
+        or not (readers < 2 or (readers <= READERS and _is_one_wave(info, loop, machine)))
+    ):
+        return plan
+    times = "once" if readers < 2 else f"{readers:.0f} times in one wave"
+    why = f"L2 lets go of it first: the grid reads its {copy.src_bytes / 1e6:.0f} MB {times}"
+    return replace(plan, eviction="first", reason=f"{plan.reason}; {why}")
+
+
+def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -> float | None:
+    """How often the grid reads the source, whose bytes its boxes all cover; None: unknown.
+
+    Boxes that reach beyond the source's ends add less than one to it.
+    """
+    if copy.bound or copy.no_tma or not copy.src_bytes or None in (*info.grid, loop.trip):
+        return None
+    entered = math.prod(extent or 0 for extent in info.grid) * (loop.outer or 0)
+    copied = entered * (loop.trip or 0) * shared_bytes(copy) / plan.shared
+    return copied / copy.src_bytes or None
+
+
+def _is_one_wave(info: KernelInfo, loop: LoopInfo, machine: Machine) -> bool:
+    """Whether all CTAs run at once, one tile each: those that read the same do it together."""
+    return loop.outer == 1 and math.prod(extent or 0 for extent in info.grid) <= machine.sms
+
+
+def check_eviction(plans: Iterable[CopyPlan]) -> None:
+    """PlanError: the plan, perhaps an edited one, tells L2 what its mechanism has no words for."""
+    for plan in plans:
+        if plan.eviction != "normal" and plan.mechanism not in HINTED:
+            raise PlanError(
+                f"cannot evict first what '{plan.op}' copies: {plan.mechanism} takes no cache "
+                f"policy, {' and '.join(HINTED)} do"
+            )

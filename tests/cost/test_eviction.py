@@ -1,0 +1,128 @@
+"""Which operands L2 is told to let go of first: large ones that nothing reads again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import tvm
+
+from pipeliner import pipeline
+from pipeliner.cost import choose
+from pipeliner.cost.choose import unpipelined
+from pipeliner.errors import PlanError
+from pipeliner.kernel import CopyInfo, KernelInfo
+from pipeliner.machine import A100, H100, T4, Machine
+from pipeliner.passes.lower import preparation
+from pipeliner.passes.pipeline import recognised_info
+from pipeliner.plan import CopyPlan
+from pipeliner.request import Request
+from pipeliner.schedules import Gemm, GemmTile, default_tile, schedule_gemm
+from pipeliner.schedules.closed_form import kernel_info
+
+SMALL = GemmTile(16, 64, 64)
+
+CASES: list[tuple[Gemm, GemmTile | None, Machine, str]] = [
+    (Gemm(16, 4096, 4096), None, H100, "B"),
+    (Gemm(16, 4096, 4096), None, A100, "B"),
+    (Gemm(16, 4096, 4096), GemmTile(16, 64, 64, splits=4), H100, "B"),
+    (Gemm(128, 8192, 8192), None, H100, "B"),  # two rows of tiles, in one wave
+    (Gemm(256, 256, 65536), None, H100, "AB"),
+    (Gemm(4096, 64, 8192), GemmTile(64, 64, 64), H100, "A"),
+    (Gemm(16, 8192, 4096, batch=2), GemmTile(16, 64, 64), H100, "B"),
+    # read again later, by the CTAs of another wave
+    (Gemm(32, 16384, 4096), SMALL, H100, ""),
+    (Gemm(128, 8192, 8192), GemmTile(64, 64, 64), H100, ""),
+    (Gemm(128, 8192, 8192), GemmTile(64, 64, 64, ctas=128), H100, ""),
+    # read by too many at once
+    (Gemm(128, 2048, 8192), GemmTile(16, 128, 64), H100, ""),
+    # a tile of it each, in as many waves as it takes
+    (Gemm(16, 16384, 4096), SMALL, H100, "B"),
+    (Gemm(16, 16384, 4096), GemmTile(16, 64, 64, ctas=132), H100, "B"),
+    # as large as what L2 keeps
+    (Gemm(16, 1600, 4096), SMALL, H100, ""),
+    (Gemm(16, 1664, 4096), SMALL, H100, "B"),
+    (Gemm(16, 1600, 4096), SMALL, A100, "B"),
+    # squares
+    (Gemm(4096, 4096, 4096), None, H100, ""),
+    (Gemm(8192, 8192, 8192), None, A100, ""),
+    (Gemm(1024, 1024, 1024), None, H100, ""),
+    # not asynchronous, or known at run time only
+    (Gemm(16, 4096, 4096), SMALL, T4, ""),
+    (Gemm(None, 4096, 4096), SMALL, H100, ""),
+]
+
+
+def evicted(copies: tuple[CopyPlan, ...]) -> str:
+    return "".join(sorted(copy.src for copy in copies if copy.eviction == "first"))
+
+
+@pytest.mark.parametrize(("gemm", "tile", "machine", "wanted"), CASES, ids=str)
+def test_what_is_read_once_is_let_go_of(
+    gemm: Gemm, tile: GemmTile | None, machine: Machine, wanted: str
+) -> None:
+    plan = choose(kernel_info(gemm, tile or default_tile(gemm, machine)), machine, Request())
+    assert evicted(plan.copies) == wanted
+    for copy in plan.copies:
+        assert ("L2 lets go of it first" in copy.reason) == (copy.eviction == "first")
+
+
+def found_in(gemm: Gemm, tile: GemmTile, machine: Machine) -> KernelInfo:
+    """What recognition finds in the scheduled IR."""
+    module = tvm.transform.Sequential(preparation())(schedule_gemm(gemm, tile).mod)
+    (func,) = module.functions.values()
+    return recognised_info(func, machine, Request())
+
+
+@pytest.mark.parametrize(("gemm", "tile", "machine", "wanted"), CASES, ids=str)
+def test_the_closed_form_tells_it_as_the_kernel_does(
+    gemm: Gemm, tile: GemmTile | None, machine: Machine, wanted: str
+) -> None:
+    tile = tile or default_tile(gemm, machine)
+    copies = choose(found_in(gemm, tile, machine), machine, Request()).copies
+    assert evicted(copies) == wanted
+
+
+def with_copies(info: KernelInfo, **changes: Any) -> KernelInfo:
+    """``info`` with every copy of it changed."""
+
+    def changed(op: Any) -> Any:
+        return replace(op, **changes) if isinstance(op, CopyInfo) else op
+
+    loops = [replace(loop, ops=tuple(map(changed, loop.ops))) for loop in info.loops]
+    return replace(info, loops=tuple(loops))
+
+
+def test_boxes_alone_are_counted() -> None:
+    info, mma = kernel_info(Gemm(16, 4096, 4096), SMALL), Request(instruction="mma")
+    assert evicted(choose(info, H100, mma).copies) == "B"
+    assert evicted(choose(with_copies(info, no_tma="it gathers"), H100, mma).copies) == ""
+    assert evicted(choose(with_copies(info, src_bytes=0), H100, mma).copies) == ""
+
+
+def test_a_copy_through_registers_says_nothing_to_l2() -> None:
+    info, mma = kernel_info(Gemm(16, 4096, 4096), SMALL), Request(instruction="mma")
+    assert evicted(choose(info, H100, replace(mma, mechanism="register")).copies) == ""
+    left_alone = tuple(unpipelined(info.loops[0], choose(info, H100, mma).copies))
+    assert {copy.mechanism for copy in left_alone} == {"register"}
+    assert evicted(left_alone) == ""
+
+
+def test_sharing_ctas_read_once() -> None:
+    gemm = Gemm(128, 16384, 4096)
+    info = kernel_info(gemm, GemmTile(64, 64, 64))
+    assert evicted(choose(info, H100, Request(cluster=1)).copies) == ""
+    assert evicted(choose(info, H100, Request(cluster=2)).copies) == "B"
+
+
+def test_an_edited_plan_is_checked() -> None:
+
+    schedule = schedule_gemm(Gemm(16, 64, 64), SMALL)
+    plan = choose(kernel_info(Gemm(16, 64, 64), SMALL), T4, Request())
+    edited = replace(plan, copies=tuple(replace(c, eviction="first") for c in plan.copies))
+    with pytest.raises(
+        PlanError,
+        match=r"^cannot evict first what 'A_shared' copies: register takes no cache policy, cp_",
+    ):
+        pipeline(schedule, "t4", plan=edited)

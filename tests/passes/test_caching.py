@@ -1,0 +1,106 @@
+"""Copies that tell L2 to let go of their lines first: the instructions, and that nothing breaks."""
+
+from __future__ import annotations
+
+import re
+import shutil
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+import pipeliner
+from pipeliner import nvcc
+from pipeliner.accuracy import poisoned, worst_error
+from pipeliner.mutation.mutants import mutants
+from pipeliner.passes.caching import cache_hint
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+
+COMPARED = """extern "C" __global__ void compared(int* wrong) {{
+  unsigned long long made;
+  asm volatile("createpolicy.fractional.L2::evict_first.b64 %0;" : "=l"(made));
+  if (made != {policy}ULL) *wrong = 1;
+}}"""
+"""A store that ptxas leaves out if it knows that the two are the same."""
+
+SMALL = Gemm(64, 128, 256), GemmTile(64, 64, 64)
+CASES: list[tuple[Gemm, GemmTile, str, dict[str, Any]]] = [
+    (*SMALL, "h100", {"instruction": "wgmma"}),
+    (*SMALL, "h100", {"instruction": "wgmma", "mechanism": "cp_async"}),
+    (*SMALL, "h100", {"instruction": "mma"}),
+    (*SMALL, "a100", {}),
+    (Gemm(128, 128, 256), GemmTile(64, 64, 64), "h100", {"cluster": 2}),
+    (Gemm(60, 56, 72), GemmTile(64, 64, 32), "a100", {}),  # zero-filled: a source size
+    (Gemm(60, 56, 70), GemmTile(64, 64, 32), "a100", {}),  # four bytes at once
+    (Gemm(64, 64, 256), GemmTile(64, 64, 64, splits=2), "h100", {}),
+]
+
+
+def both(gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]) -> tuple[Any, Any]:
+    """The kernel as it is chosen, and with a plan by which L2 lets go of B first."""
+    schedule = schedule_gemm(gemm, tile)
+    plain = pipeliner.build(schedule, target, **options)
+    assert {copy.eviction for copy in plain.plan.copies} == {"normal"}
+    copies = tuple(
+        replace(copy, eviction="first") if copy.src == "B" else copy for copy in plain.plan.copies
+    )
+    return plain, pipeliner.build(schedule, target, plan=replace(plain.plan, copies=copies))
+
+
+@pytest.mark.parametrize(("gemm", "tile", "target", "options"), CASES, ids=str)
+def test_same_kernel_but_for_the_hint(
+    gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]
+) -> None:
+    plain, hinted = both(gemm, tile, target, options)
+    inputs = gemm.inputs(3)
+    out = poisoned(gemm.shapes()[2], gemm.out)
+    done = hinted.emulate(*inputs, out)
+    assert not done.hazards
+    made = done.outputs["C"]
+    assert worst_error(gemm, made, gemm.reference(*inputs), gemm.magnitude(*inputs)) <= 1
+    assert [m.what for m in mutants(hinted.lowered)] == [m.what for m in mutants(plain.lowered)]
+
+    assert "cache_hint" not in plain.cuda
+    calls = [line for line in hinted.cuda.splitlines() if re.match(r" .*\bB_(ptr|map)\b", line)]
+    copies = [line for line in calls if "tvm_builtin_ptx_cp_async" in line]
+    assert copies
+    assert all("L2__cache_hint" in line for line in copies)
+    assert not any("cache_hint" in line for line in hinted.cuda.splitlines() if "A_" in line)
+
+
+def test_the_plan_travels_with_it() -> None:
+    _, hinted = both(*SMALL, "h100", {})
+    assert [copy.eviction for copy in hinted.plan.copies] == ["normal", "first"]
+    assert type(hinted.plan).from_json(hinted.plan.to_json()) == hinted.plan
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
+def test_the_policy_is_what_createpolicy_makes() -> None:
+    def sass(policy: int) -> str:
+        source = COMPARED.format(policy=policy)
+        return nvcc.disassemble(nvcc.compile_cuda(source, "sm_80", "cubin").data)
+
+    name, (policy,) = cache_hint("first")
+    assert name == ".L2::cache_hint"
+    assert "STG" not in sass(int(policy.value))
+    assert "STG" in sass(int(policy.value) + 1)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
+@pytest.mark.parametrize(("gemm", "tile", "target", "options"), CASES[:4], ids=str)
+def test_machine_code_has_the_policy(
+    gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]
+) -> None:
+    plain, hinted = both(gemm, tile, target, options)
+    upper = f"{int(cache_hint('first')[1][0].value) >> 32:#x}"
+    without, sass = plain.sass, hinted.sass
+    assert upper in sass
+    assert upper not in without
+    copies, before = (re.findall(r"\b(?:UTMALDG|LDGSTS)\b.*", code) for code in (sass, without))
+    descriptors = [copy for copy in copies if "desc[" in copy]
+    assert descriptors
+    if hinted.plan.copies[0].mechanism == "tma" or target == "a100":
+        # Elsewhere every access of a thread to global memory has a descriptor.
+        assert len(descriptors) < len(copies)
+        assert not any("desc[" in copy for copy in before)
+    assert hinted.resources.spills == plain.resources.spills == 0
