@@ -79,7 +79,13 @@ def panels_of(tile: Buffer) -> Panels:
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map: the kernel parameter, and the host statements that fill it."""
+    """A tensor map: the kernel parameter, and the host statements that fill it.
+
+    They fill it on each call. What outlives a call in TVM 0.27's host code is ``tvm_static_handle``
+    alone, one pointer of the process: TIR has no atomic access to it and no storage of a thread, so
+    that a map kept there could be read by one thread while another replaces it. A CUDA graph
+    replays a launch with the maps of its capture.
+    """
 
     var: Var
     encode: tuple[Stmt, ...]
