@@ -84,8 +84,19 @@ def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
         dst=str(target.name),
         dtype=str(target.dtype),
         dst_strides=tuple(const_int(stride) for stride in strides(target)),
+        by_rows=_walks_last(nest, matmul),
         no_tma=found if isinstance(found, str) else "",
     )
+
+
+def _walks_last(nest: Nest, matmul: Matmul) -> bool:
+    """Whether the tile's last column variable, and no other, walks the target's last dimension."""
+    places = [load.indices for load in nest.loads() if load.source.same_as(matmul.acc)]
+    at = next((n for n, index in enumerate(matmul.acc_indices) if _is(index, matmul.n[-1])), None)
+    if at is None:
+        return False
+    column, last = affine(places[0][at], nest.vars), affine(nest.store.indices[-1], nest.vars)
+    return column is not None and last is not None and column.coefficients == last.coefficients
 
 
 def _nests(stmt: Stmt) -> Iterator[Nest]:

@@ -109,7 +109,8 @@ class StoreInfo:
     """A nest that stores, for each element of accumulator tile ``acc``, one of ``dst``.
 
     ``dtype``: of ``dst``; ``dst_strides``: elements between neighbours along its dimensions (None:
-    symbolic). ``no_tma``: why the tile is no box of ``dst``, or empty.
+    symbolic). ``by_rows``: neighbours along a row of the tile are neighbours in ``dst``.
+    ``no_tma``: why the tile is no box of ``dst``, or empty.
     """
 
     op: str
@@ -117,6 +118,7 @@ class StoreInfo:
     dst: str
     dtype: str
     dst_strides: tuple[int | None, ...]
+    by_rows: bool = True
     no_tma: str = ""
 
 

@@ -8,9 +8,12 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from tvm.ir import Var
+
 from ..cost.choose import AUTOMATIC_CLUSTERS
 from ..cost.sizes import element_bytes
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo
+from ..passes.indexing import affine
 from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
 from .total import sum_info
 from .workloads import (
@@ -125,8 +128,17 @@ def _store_info(what: Contraction, acc: str) -> StoreInfo:
         dst=name,
         dtype=what.types.out,
         dst_strides=_row_major(shape),
+        by_rows=_stores_by_rows(what),
         no_tma=SCATTERED if scattered else "",
     )
+
+
+def _stores_by_rows(what: Contraction) -> bool:
+    """Whether N alone walks the last dimension of where elements are stored."""
+    axes = [name for name, _ in (*what.lead, what.m, what.n)]
+    at = {name: Var(name, "int32") for name in axes}
+    last = affine(what.place(at)[-1], [at[what.m[0]], at[what.n[0]]])
+    return last is not None and last.coefficients == {at[what.n[0]]: 1}
 
 
 def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> CopyInfo:

@@ -17,7 +17,7 @@ from .eviction import with_eviction
 from .loops import by_tma
 from .mapping import Mapping, map_matmul
 from .predict import Work
-from .stores import plan_stores, staged_bytes
+from .stores import plan_stores, staged_bytes, stray_cycles
 from .wgmma import WARPGROUP, lone_registers
 from .work import work_of
 
@@ -64,13 +64,14 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     copies = tuple(copy for plans in moved for copy in plans)
     stores = plan_stores(info, matmuls, copies, machine, request)
     staged = staged_bytes(stores)
+    stray = stray_cycles(info, matmuls, stores)
     loops: list[LoopWork] = []
     for found, plans in zip(info.loops, moved, strict=True):
         loop = laid_out(found, plans, machine)
         copying = WARPGROUP if by_tma(plans) else 0
         held = registers if by_tma(plans) else _lone_registers(matmuls, registers)
         work = work_of(info, loop, plans, matmuls, threads + copying, held, machine)
-        work = replace(work, fixed_smem=work.fixed_smem + staged, staged=staged > 0)
+        work = replace(work, fixed_smem=work.fixed_smem + staged, staged=staged > 0, stray=stray)
         loops.append(LoopWork(loop, plans, work))
     return MappedKernel(matmuls, stores, tuple(loops), threads, reasons)
 

@@ -5,7 +5,8 @@
     step = max(busy + bubble / CTAs,  L / ((depth - 1 - ahead - late) * CTAs))     reading ahead
     step = max(busy + (bubble + first) / CTAs,  L / ((depth - 1 - late) * CTAs))   not doing so
     step = max(busy + (bubble + first) / CTAs,  L / CTAs + II)                     depth 1
-    time = rounds * trip * step
+    step = max(step, (serial + bubble) / CTAs)                 wgmma by the warps that copy
+    time = rounds * (trip * step + tiles * stray)
            + (1 + (waves - 1) / CTAs) * (held + entries * (first load + drain)
                                          + (tiles - entries) * between)
     time of memory = bytes read at least once / min(its rate, bytes in flight / loaded latency)
@@ -65,7 +66,9 @@ class Work:
     ``tiles``: that the CTA computes one after the other, all of their iterations being in ``trip``;
     ``entries``: how often the loop starts anew. ``synchronised``: an iteration has a barrier.
     ``ahead``, ``first``, ``late``: see the module. ``read_bytes``: of what all CTAs together read,
-    once; 0: not known. ``staged``: results are written by another engine.
+    once; 0: not known. ``staged``: results are written by another engine. ``stray``: cycles that
+    an SM takes to store a tile whose neighbours lie apart. ``serial``: cycles of an iteration under
+    which nothing else of the CTA runs, where warps copy and then wait for the tensor cores.
     """
 
     usage: Usage
@@ -87,6 +90,8 @@ class Work:
     read_bytes: int = 0
     tiles: int = 1
     staged: bool = False
+    stray: float = 0.0
+    serial: float = 0.0
 
     def smem(self, depth: int) -> int:
         """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""
@@ -148,11 +153,12 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
             max(busy + bubble / resident, latency / ((early - work.ahead) * resident)),
             max(plain, latency / (early * resident)),
         )
+    step = max(step, (work.serial + bubble) / resident if work.serial else 0.0)
     drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
     held = resident * work.held_bytes / work.rate
     between = work.store_bytes / machine.smem_bytes_per_cycle * (1 if work.staged else STORE_COST)
     once = held + work.entries * (first_load + drain) + (work.tiles - work.entries) * between
-    cycles = rounds * trip * step + (1 + (waves - 1) / resident) * once
+    cycles = rounds * (trip * step + work.tiles * work.stray) + (1 + (waves - 1) / resident) * once
     us = machine.cycles_to_us(cycles)
     running = machine.sms * resident
     running = running if work.ctas is None else min(running, work.ctas)

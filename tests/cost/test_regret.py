@@ -32,9 +32,9 @@ def measured():
             runs = {"fold": True, "phases": 4} if layer == "rn50_stem" else {}
             sizes = [int(row[name]) for name in ("m", "n", "k")]
             tile = ConvTile(*sizes, splits=int(row["splits"]), **runs)
-            plan = choose(
-                kernel_info(specs[layer], tile), H100, Request(instruction=row["instruction"])
-            )
+            mechanism = "cp_async" if row["instruction"] == "wgmma" else "auto"
+            request = Request(instruction=row["instruction"], mechanism=mechanism)
+            plan = choose(kernel_info(specs[layer], tile), H100, request)
             found[layer].append((plan.predicted_us, float(row["us"]), row["instruction"]))
     return found
 
@@ -46,7 +46,7 @@ def test_the_chosen_tile_is_nearly_the_fastest_measured():
         regrets[layer] = chosen / min(us for _, us, _ in pairs)
     assert len(regrets) == 11
     mean = math.exp(sum(map(math.log, regrets.values())) / len(regrets))
-    assert mean < 1.04, regrets
+    assert mean < 1.02, regrets
     assert max(regrets.values()) < 1.08, regrets
 
 
@@ -55,7 +55,7 @@ def test_the_fastest_tile_is_among_the_first_three_of_most_layers():
     for pairs in measured().values():
         fastest = min(us for _, us, _ in pairs)
         recalled += any(us == fastest for _, us, _ in sorted(pairs)[:3])
-    assert recalled >= 7
+    assert recalled >= 9
 
 
 def test_predictions_rank_tiles_as_measurements_do():
@@ -67,7 +67,7 @@ def test_predictions_rank_tiles_as_measurements_do():
                 if abs(us - other_us) > 0.03 * us:
                     total += 1
                     agreed += (predicted < other_predicted) == (us < other_us)
-    assert agreed / total > 0.75
+    assert agreed / total > 0.85
 
 
 def test_where_tiles_were_measured_both_ways_wgmma_is_predicted_to_be_faster_as_it_is():
