@@ -22,6 +22,9 @@ USUAL_PEERS: Final = PEERS[:3]
 EXIT_INTERRUPTED: Final = 130
 FEWEST_ROUNDS: Final = 2
 
+CONV: Final = "conv"
+"""The suite of convolutions."""
+
 _ONE: Final = (*specs.KINDS[specs.GEMM].options, "layout", "out", "fuse", "tile", "splits", "ctas")
 """Options that make one workload of ``gemm`` instead of the suite."""
 
@@ -39,7 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     timed.add_argument("--only", default="", metavar="TEXT", help="workloads with TEXT in the name")
     timed.add_argument("--rounds", type=int, default=30, help="timed runs of each (default: 30)")
     timed.add_argument(
-        "--depth-one", action="store_true", help="also our kernels with one slot: the gain of depth"
+        "--depth-one",
+        action=argparse.BooleanOptionalAction,
+        help=f"also our kernels with one slot: the gain of depth (default: in the suite '{CONV}')",
     )
     timed.add_argument(
         "--peers",
@@ -141,10 +146,9 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
     if _is_suite(args):
         _refuse_shape(args)
         target, request = cuda_target(args.target), workload.requested(args)
+        plain = args.workload == CONV if args.depth_one is None else args.depth_one
         return [
-            bench.contenders(
-                spec, target, request, plain=args.depth_one, peers=args.peers, label=label
-            )
+            bench.contenders(spec, target, request, plain=plain, peers=args.peers, label=label)
             for label, spec in bench.suite(args.workload, args.dtype or "float16").items()
         ]
     if args.workload not in specs.KINDS:

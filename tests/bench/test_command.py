@@ -54,6 +54,19 @@ def test_a_suite_is_one_table(suites, capsys: pytest.CaptureFixture[str]) -> Non
     assert "far: " in err
 
 
+def test_the_gain_of_the_depth_stands_beside_each_convolution(
+    suites, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for suite, option, shown in (
+        ("conv", [], True),
+        ("conv", ["--no-depth-one"], False),
+        ("gemm", [], False),
+    ):
+        code, out, _ = run(capsys, suite, "--rounds", "2", *option)
+        assert code == 0
+        assert ("gain of the depth: geometric mean 1.500" in out) is shown
+
+
 def test_its_json_has_everything(suites, capsys: pytest.CaptureFixture[str]) -> None:
     code, out, _ = run(capsys, "gemm", "--rounds", "4", "--json")
     report = json.loads(out)
