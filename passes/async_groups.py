@@ -41,18 +41,21 @@ def issues_copies(stmt: Stmt) -> bool:
 def commit_points(ops: Sequence[OpPlan], copies: Collection[str]) -> dict[str, int]:
     """The last op of each run of asynchronous copies between waits -> its number in the step.
 
-    ``ops``: in order. ``copies``: the names of those that are asynchronous.
+    ``ops``: in order. ``copies``: the names of those that are asynchronous. Copies of different
+    stages, which fill rings of different depths, are committed apart: a wait for one of them then
+    leaves the other in flight.
     """
     points: list[str] = []
-    run = ""
+    run: OpPlan | None = None
     for op in ops:
-        if op.kind == "wait" and run:
-            points.append(run)
-            run = ""
-        elif op.name in copies:
-            run = op.name
-    if run:
-        points.append(run)
+        starts = op.name in copies
+        if run is not None and (op.kind == "wait" or (starts and op.stage != run.stage)):
+            points.append(run.name)
+            run = None
+        if starts:
+            run = op
+    if run is not None:
+        points.append(run.name)
     return {name: number for number, name in enumerate(points)}
 
 
@@ -163,11 +166,55 @@ def _without(stmt: Stmt, idle: Collection[int], numbers: Iterator[int]) -> Stmt 
 
 
 def without_idle_commits(parts: list[Stmt]) -> list[Stmt]:
-    """``parts`` without commits of groups that issue nothing: before any copy, behind all waits."""
+    """``parts`` without commits that no wait tells apart from the next.
+
+    Groups that issue nothing, before any copy and behind all waits; and the oldest ones of several
+    that the first wait waits for.
+    """
+    parts = _without_old_commits(parts)
     waits = [at for at, part in enumerate(parts) if _has_wait(part)]
     copies = [at for at, part in enumerate(parts) if issues_copies(part)]
     first, last = min(copies, default=0), max(waits, default=len(parts))
     return [part for at, part in enumerate(parts) if first <= at < last or not _is_commit(part)]
+
+
+def _without_old_commits(parts: list[Stmt]) -> list[Stmt]:
+    """``parts`` without commits whose copies the next group may as well hold.
+
+    A wait that leaves n groups in flight waits for all older ones alike, and later waits count from
+    the newest: of what is committed before the first wait, one commit of the older ones is enough.
+    """
+    first = next((at for at, part in enumerate(parts) if _has_wait(part)), 0)
+    commits = [at for at, part in enumerate(parts[:first]) if _is_commit(part)]
+    inside = _before_wait(parts[first]) if parts else None
+    if inside is None or len(commits) != sum(map(_commits, parts[:first])):
+        return parts
+    committed, left = inside
+    older = min(len(commits), len(commits) + committed - left) - 1
+    idle = set(commits[: max(0, older)])
+    return [part for at, part in enumerate(parts) if at not in idle]
+
+
+def _commits(stmt: Stmt) -> int:
+    """Commits in ``stmt``, as it is written."""
+    if _cp_async_event(stmt) == ("commit", 0):
+        return 1
+    return sum(map(_commits, bodies(stmt)))
+
+
+def _before_wait(stmt: Stmt) -> tuple[int, int] | None:
+    """Commits in ``stmt`` before its first wait, and what that leaves; None where it depends."""
+    committed = 0
+    while True:
+        event = _cp_async_event(stmt)
+        if event is not None:
+            return (committed, event[1]) if event[0] == "wait" else None
+        inner = bodies(stmt)
+        if isinstance(stmt, tirx.IfThenElse) or not inner:
+            return None
+        at = next((n for n, part in enumerate(inner) if _has_wait(part)), 0)
+        committed += sum(map(_commits, inner[:at]))
+        stmt = inner[at]
 
 
 def _has_wait(stmt: Stmt) -> bool:

@@ -22,6 +22,7 @@ from typing import Final
 from tvm import tirx
 from tvm.script import tirx as T
 
+from ..errors import InternalError
 from ..plan import ChannelPlan
 from .ir import Buffer, Expr, Stmt, buffer, i32, seq, unrolled
 
@@ -42,36 +43,57 @@ def full_barrier(channel: ChannelPlan) -> Buffer:
 
 @dataclass(frozen=True)
 class Barriers:
-    """The barriers of one channel, one of each kind a slot."""
+    """The barriers of one channel, one of each kind a slot.
+
+    ``empty``: None where another channel's tell when slots are free.
+    """
 
     plan: ChannelPlan
     full: Buffer
-    empty: Buffer
+    empty: Buffer | None
 
     @staticmethod
     def of(plan: ChannelPlan) -> Barriers:
         """New barriers for ``plan``."""
         shape = [plan.depth, 1]
-        full, empty = (
-            buffer(shape, "uint64", name, "shared", BARRIER_BYTES)
-            for name in (plan.full, plan.empty)
-        )
+
+        def barriers(name: str) -> Buffer:
+            return buffer(shape, "uint64", name, "shared", BARRIER_BYTES)
+
+        full, empty = barriers(plan.full), barriers(plan.empty) if plan.empty else None
         return Barriers(plan, full, empty)
+
+    @property
+    def given_back(self) -> Buffer:
+        """The ``empty`` barriers; InternalError where there are none to arrive at."""
+        if self.empty is None:
+            raise InternalError(f"channel '{self.plan.full}' has no barriers to give slots back")
+        return self.empty
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """Those that there are."""
+        return [self.full] if self.empty is None else [self.full, self.empty]
 
     def initialise(self) -> Stmt:
         """What one thread does before anything else."""
 
         def slot(s: Expr) -> Stmt:
             init = T.ptx.mbarrier.init.shared.b64
+            arrivals = (1, self.plan.releases)
             return seq(
-                tirx.Evaluate(init(_at(self.full, s), T.uint32(1))),
-                tirx.Evaluate(init(_at(self.empty, s), T.uint32(self.plan.releases))),
+                *[
+                    tirx.Evaluate(init(_at(barriers, s), T.uint32(count)))
+                    for barriers, count in zip(self.buffers, arrivals)
+                ]
             )
 
         return unrolled("s", self.plan.depth, slot)
 
-    def wait_empty(self, at: Position) -> Stmt:
-        """The producer may fill the slot."""
+    def wait_empty(self, at: Position) -> Stmt | None:
+        """The producer may fill the slot; None where it knows already."""
+        if self.empty is None:
+            return None
         parity = tirx.bitwise_xor(at.phase, i32(1))
         return tirx.Evaluate(T.cuda.mbarrier_wait(_at(self.empty, at.slot), parity))
 
@@ -86,14 +108,14 @@ class Barriers:
 
     def release(self, slot: Expr) -> Stmt:
         """One thread of a warpgroup gives the slot back for all of it."""
-        return tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(_at(self.empty, slot)))
+        return tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(_at(self.given_back, slot)))
 
     def release_to(self, slot: Expr, rank: Expr, remote: Buffer) -> Stmt:
         """The same to the CTA ``rank`` of the cluster, which fills the slot too.
 
         ``remote``: a register for the barrier's address there.
         """
-        here = T.cuda.cvta_generic_to_shared(_at(self.empty, slot))
+        here = T.cuda.cvta_generic_to_shared(_at(self.given_back, slot))
         there = _value(remote)
         return seq(
             tirx.Evaluate(T.ptx.mapa.shared__cluster.u32(there, here, tirx.Cast("uint32", rank))),

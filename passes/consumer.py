@@ -113,7 +113,7 @@ class _Consumer:
             steps.append(stmt)
         steps.append(wgmma_wait(groups if loop.late else 0, reader))
         first = form.node.min
-        released = [self._release(loop, i, at.held) for i, at in enumerate(places)]
+        released = self._released(loop)
         if loop.late:
             steps.append(tirx.IfThenElse(first < form.var, seq(*released), None))
         else:
@@ -123,7 +123,7 @@ class _Consumer:
         if loop.late:
             last.append(wgmma_wait(0, reader))
             if repeats:
-                given = seq(*[self._release(loop, i, at.held) for i, at in enumerate(places)])
+                given = seq(*self._released(loop))
                 ran = form.trip is not None and form.trip > 0
                 last.append(given if ran else tirx.IfThenElse(i32(0) < form.extent, given, None))
         body = seq(rolled(form.node, form.var, seq(*steps)), *last)
@@ -134,6 +134,12 @@ class _Consumer:
         at, barriers = loop.positions[CONSUMER][channel], loop.barriers[channel]
         origin = origin_at(loop, op, CONSUMER, channel, [barriers.plan.full])
         return with_origin(origin, barriers.wait_full(at))
+
+    def _released(self, loop: RoleLoop) -> list[Stmt]:
+        """The slots of a step are given back, of each channel that is waited for."""
+        places = loop.positions[CONSUMER]
+        waited = [i for i, barriers in enumerate(loop.barriers) if barriers.empty is not None]
+        return [self._release(loop, i, places[i].held) for i in waited]
 
     def _release(self, loop: RoleLoop, channel: int, slot: Expr) -> Stmt:
         """A thread of each warpgroup arrives at the slot's empty barrier, one for each CTA."""

@@ -246,16 +246,19 @@ def _order(
     if not begins or all(window(op) != begins[0] for op in loads):
         begins = [-1]
     each = max(1, len(early) / len(begins))  # copies behind the loads of one mma
-    places = {op: begins[int(n / each)] for n, op in enumerate(sorted(early))}
+    # What is due first comes first, as copies land in the order in which they were committed.
+    due = sorted(early, key=lambda op: (-stages[op], op))
+    places = {op: (begins[int(n / each)], n) for n, op in enumerate(due)}
 
     behind = 1 if any(task.costs[i].pipe == "tensor" for i in _heavy(task)) else -1
 
-    def key(op: int) -> tuple[int, int, int]:
+    def key(op: int) -> tuple[int, int, int, int]:
         if op in early:
-            return places[op], behind, op
+            place, rank = places[op]
+            return place, behind, rank, op
         if op in loads:
-            return window(op), 0, op
-        return cycles[op] % interval, 2, op
+            return window(op), 0, op, op
+        return cycles[op] % interval, 2, op, op
 
     after: dict[int, set[int]] = {i: set() for i in range(problem.size)}
     waiting = [0] * problem.size
@@ -268,7 +271,7 @@ def _order(
     heapq.heapify(ready)
     order: list[int] = []
     while ready:
-        op = heapq.heappop(ready)[2]
+        op = heapq.heappop(ready)[-1]
         order.append(op)
         for other in after[op]:
             waiting[other] -= 1

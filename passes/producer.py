@@ -4,6 +4,13 @@
         wait empty[slot]
         A_shared[slot] = box of A, at full[slot]
 
+A ring of more slots than another is filled as many steps further ahead. The consumer gives the
+slots of one iteration back together: who has waited for the shallower ring knows of the deeper one.
+
+    for k in range(n + 2):
+        if 2 <= k: wait empty[slot]; A_shared[slot] = box of A of k - 2  # 2 slots
+        if k < n: B_shared[slot] = box of B of k                         # 4 slots
+
 It keeps the copies of the loops that have channels, and what stands around them: tile loops and
 conditions.
 """
@@ -15,9 +22,9 @@ from dataclasses import dataclass, replace
 from tvm import tirx
 
 from ..errors import LoweringError
-from ..plan import PRODUCER, RolePlan
+from ..plan import PRODUCER, OpPlan, RolePlan
 from .effects import WRITE, effects
-from .ir import SBlockRealize, Stmt, Var, block, const_int, i32, seq, with_origin
+from .ir import Expr, SBlockRealize, Stmt, Var, block, const_int, i32, seq, with_origin
 from .kernels import bodies
 from .role_loops import RoleLoop, SlicedKernel, check_condition, origin_at, rolled, with_var
 
@@ -67,25 +74,68 @@ class _Producer:
         return seq(*found) if any(part is not None for part in found) else None
 
     def _loop(self, loop: RoleLoop) -> Stmt:
-        form, places = loop.form, loop.positions[PRODUCER]
+        """The loop over the steps of the producer.
+
+        Rings of different depths are filled from different stages: in one step the iteration that
+        enters the deepest ring, and earlier ones that enter the others, what is due first first.
+        """
+        form, ops = loop.form, self._by_channel(loop)
+        first = min(op.stage for own in ops.values() for op in own)
+        late = {channel: max(op.stage for op in own) - first for channel, own in ops.items()}
+        most = max(late.values())
+        _check_given_back(loop, late)
         var = Var(form.var.name, form.var.ty)
+        begin = form.node.min
         steps: list[Stmt] = []
-        started: set[int] = set()
+        for channel in sorted(ops, key=lambda channel: -late[channel]):
+            behind = late[channel]
+            fill = self._fill(loop, channel, ops[channel], var - behind if behind else var)
+            guards = [begin + behind <= var] if behind else []
+            guards += [var < begin + form.extent + behind] if behind < most else []
+            for guard in guards:
+                fill = tirx.IfThenElse(guard, fill, None)
+            steps.append(fill)
+        return rolled(form.node, var, seq(*steps), form.extent + most if most else None)
+
+    def _by_channel(self, loop: RoleLoop) -> dict[int, list[OpPlan]]:
+        """The copies of ``loop`` in order, by the channel that passes on what they fill."""
+        found: dict[int, list[OpPlan]] = {}
         for op in sorted(loop.plan.ops, key=lambda op: op.order):
-            if op.role != PRODUCER:
-                continue
-            (filled,) = effects(loop.body(op.name)).buffers(WRITE)
-            channel = loop.channel(filled)
-            if channel not in started:
-                started.add(channel)
-                at, barriers = places[channel], loop.barriers[channel]
-                full, empty = barriers.plan.full, barriers.plan.empty
-                waits = origin_at(loop, op, PRODUCER, channel, [empty])
-                waits = replace(waits, op=f"{empty}.wait", kind="wait")
-                expects = origin_at(loop, op, PRODUCER, channel, [full])
-                expects = replace(expects, op=f"{full}.expect", kind="expect")
-                steps.append(with_origin(waits, barriers.wait_empty(at)))
-                steps.append(with_origin(expects, barriers.expect(at)))
-            steps.append(self.kernel.instance(loop, op, PRODUCER, var))
-        steps += [at.advance() for at in places]
-        return rolled(form.node, var, seq(*steps))
+            if op.role == PRODUCER:
+                (filled,) = effects(loop.body(op.name)).buffers(WRITE)
+                found.setdefault(loop.channel(filled), []).append(op)
+        return found
+
+    def _fill(self, loop: RoleLoop, channel: int, ops: list[OpPlan], iteration: Expr) -> Stmt:
+        """One slot of a channel: wait for it, say what will come, issue that, go on to the next."""
+        at, barriers = loop.positions[PRODUCER][channel], loop.barriers[channel]
+        full, empty = barriers.plan.full, barriers.plan.empty
+        waits = origin_at(loop, ops[0], PRODUCER, channel, [empty])
+        waits = replace(waits, op=f"{empty}.wait", kind="wait")
+        expects = origin_at(loop, ops[0], PRODUCER, channel, [full])
+        expects = replace(expects, op=f"{full}.expect", kind="expect")
+        wait = barriers.wait_empty(at)
+        return seq(
+            None if wait is None else with_origin(waits, wait),
+            with_origin(expects, barriers.expect(at)),
+            *[self.kernel.instance(loop, op, PRODUCER, iteration) for op in ops],
+            at.advance(),
+        )
+
+
+def _check_given_back(loop: RoleLoop, late: dict[int, int]) -> None:
+    """LoweringError where slots of a channel without barriers of its own may be filled too early.
+
+    Channel ``c`` is filled ``late[c]`` steps after the first. Whose slots are waited for in a step
+    must be given back in the iteration that last used the others', or in a later one.
+    """
+    plans = {channel: loop.barriers[channel].plan for channel in late}
+    least = next(channel for channel, plan in plans.items() if plan.releases)
+    for channel, plan in plans.items():
+        behind = late[least] - late[channel]
+        if behind > plan.depth - plans[least].depth or (not plan.releases and behind < 0):
+            raise LoweringError(
+                f"cannot slice loop '{loop.plan.name}' by role: {plan.depth} slots of "
+                f"{', '.join(plan.rings)} are filled {behind} steps before {plans[least].depth} of "
+                f"{', '.join(plans[least].rings)}"
+            )

@@ -80,8 +80,8 @@ class SlicedKernel:
         """Where ``role`` is in every channel."""
         return [at for loop in self.loops.values() for at in loop.positions[role]]
 
-    def instance(self, loop: RoleLoop, op: OpPlan, role: str, var: Var) -> Stmt:
-        """``op`` on the slots where ``role`` is."""
+    def instance(self, loop: RoleLoop, op: OpPlan, role: str, iteration: Expr) -> Stmt:
+        """``op`` of one iteration on the slots where ``role`` is."""
         places = loop.positions[role]
         names = loop.form.buffer_names()
         slots: dict[Buffer, tuple[Ring, Expr]] = {
@@ -93,7 +93,7 @@ class SlicedKernel:
         body = loop.body(op.name)
         used = [names[buf] for buf in loop.rings if uses(body, [buf])]
         fresh = definitions(body) if role == PRODUCER else []
-        stmt = instantiate(body, {loop.form.var: var}, fresh, slots)
+        stmt = instantiate(body, {loop.form.var: iteration}, fresh, slots)
         stmt = self.descriptors.rewrite(stmt)
         return with_origin(origin_at(loop, op, role, 0, tuple(used)), stmt)
 
@@ -118,7 +118,8 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
     late = in_flight > 0 and min(depths.values()) > 1
     positions = {
         role: tuple(
-            Position.of(role, channel, late=late and role == CONSUMER) for channel in channels
+            Position.of(role, channel, late=late and role == CONSUMER and channel.releases > 0)
+            for channel in channels
         )
         for role in (PRODUCER, CONSUMER)
     }
@@ -152,10 +153,11 @@ def origin_at(loop: RoleLoop, op: OpPlan, role: str, channel: int, rings: Sequen
     )
 
 
-def rolled(loop: Any, var: Var, body: Stmt) -> Stmt:
-    """``loop`` over another body, which nvcc leaves rolled."""
+def rolled(loop: Any, var: Var, body: Stmt, extent: Expr | None = None) -> Stmt:
+    """``loop`` over another body, and as often as ``extent`` says, which nvcc leaves rolled."""
     annotations = {"disable_unroll": True}
-    return tirx.For(var, loop.min, loop.extent, ForKind.SERIAL, body, None, annotations)
+    times = loop.extent if extent is None else extent
+    return tirx.For(var, loop.min, times, ForKind.SERIAL, body, None, annotations)
 
 
 def with_var(stmt: Stmt, old: Var, new: Var) -> Stmt:

@@ -132,7 +132,7 @@ class _Slicer:
         channels = [barriers for loop in loops.values() for barriers in loop.barriers]
         branches = tirx.IfThenElse(thread < consuming.threads, consumed, produced)
         allocs = [*[ring.slots for ring in rings], *stages]
-        allocs += [buf for barriers in channels for buf in (barriers.full, barriers.empty)]
+        allocs += [buf for barriers in channels for buf in barriers.buffers]
         names = ",".join(str(buf.name) for buf in allocs)
         roles = tirx.AttrStmt(StringImm(names), ROLES_ATTR, StringImm(names), branches)
         # Other CTAs of a cluster copy into this one and arrive at its barriers until they are done.

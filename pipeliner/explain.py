@@ -108,8 +108,8 @@ def _roles(plan: KernelPlan) -> list[str]:
     for channel in plan.channels:
         slots = f"{_count(channel.depth, 'slot')} of {', '.join(channel.rings)}"
         lines += _wrapped(
-            f"channel {channel.full}/{channel.empty}: {channel.producer} -> {channel.consumer}, "
-            f"{slots}; {channel.bytes} bytes fill one, "
+            f"channel {'/'.join(filter(None, (channel.full, channel.empty)))}: "
+            f"{channel.producer} -> {channel.consumer}, {slots}; {channel.bytes} bytes fill one, "
             f"{_count(channel.releases, 'arrival')} give it back",
             indent=2,
         )

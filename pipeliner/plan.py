@@ -205,8 +205,9 @@ class ChannelPlan:
     """How two roles pass the slots of rings to and fro: a pair of mbarriers for each slot.
 
     ``full`` completes a phase when ``bytes`` have been copied into the slot, ``empty`` when
-    ``releases`` arrivals have given it back. ``rings``: the buffers that it covers; iteration ``i``
-    of the loop uses slot ``i % depth``, counted across tiles.
+    ``releases`` arrivals have given it back; 0: there is no ``empty``, slots are given back with
+    those of a shallower ring, which the producer has waited for by then. ``rings``: the buffers
+    that it covers; iteration ``i`` of the loop uses slot ``i % depth``, counted across tiles.
     """
 
     loop: str

@@ -7,12 +7,13 @@ plentiful, three instead of two, against latencies longer than the model's.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Final
 
 from ..errors import PlanError
 from ..machine import Machine
-from .predict import Prediction, Work, predict
+from .predict import Depth, Prediction, Work, predict
 
 TOLERANCE: Final = 0.01
 """Relative time below which two depths count as equal: the noise of a good measurement."""
@@ -31,11 +32,21 @@ MAX_DEPTH: Final = 16
 
 @dataclass(frozen=True, slots=True)
 class DepthChoice:
-    """A depth, the predictions it was chosen from (by depth), and why."""
+    """A depth, what is predicted of it, and why.
+
+    ``apart``: slots of the rings where they differ; ``depth`` is then the most. ``why``: what is to
+    be said of one ring.
+    """
 
     depth: int
     prediction: Prediction
     reasons: tuple[str, ...]
+    apart: Mapping[str, int] = field(default_factory=dict)
+    why: Mapping[str, str] = field(default_factory=dict)
+
+    def of(self, buffer: str) -> int:
+        """Slots of the ring of ``buffer``."""
+        return self.apart.get(buffer, self.depth)
 
 
 def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthChoice | str:
@@ -73,19 +84,24 @@ def _is_cheap(spare: Prediction, best: Prediction, work: Work, machine: Machine)
     )
 
 
-def check_depth(buffers: str, depth: int, work: Work, machine: Machine) -> Prediction:
-    """The prediction for a depth that was asked for; PlanError with numbers when it cannot be."""
+def check_depth(buffers: str, depth: Depth, work: Work, machine: Machine) -> Prediction:
+    """The prediction for depths that were asked for; PlanError with numbers when they cannot be."""
+    if isinstance(depth, int):
+        given, needed, most = f"depth {depth} to {buffers}", "it needs", depth
+    else:
+        each = ", ".join(f"{name}: {slots}" for name, slots in depth.items())
+        given, needed, most = f"depths {each}", "they need", max(depth.values())
     needs = work.smem(depth)
     if needs > machine.smem_per_cta:
         raise PlanError(
-            f"cannot give depth {depth} to {buffers}: it needs {needs} bytes of shared memory, "
+            f"cannot give {given}: {needed} {needs} bytes of shared memory, "
             f"a CTA of {machine.name} has {machine.smem_per_cta}"
         )
     prediction = predict(work, machine, depth)
     if prediction is None:
         raise PlanError(
-            f"cannot give depth {depth} to {buffers}: {work.threads} threads of about "
-            f"{work.registers_at(depth)} registers do not fit an SM of {machine.name}"
+            f"cannot give {given}: {work.threads} threads of about "
+            f"{work.registers_at(most)} registers do not fit an SM of {machine.name}"
         )
     return prediction
 
@@ -108,7 +124,7 @@ def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> 
     reasons = [law, here]
     less = predict(work, machine, best.depth - 1) if best.depth > 1 else None
     if less is not None:
-        reasons.append(f"one less: {less.step:.0f} cycles a step, {_change(less, best)}")
+        reasons.append(f"one less: {less.step:.0f} cycles a step, {change(less, best)}")
     reasons.append(_one_more(best, work, machine, most))
     return tuple(reasons)
 
@@ -124,7 +140,7 @@ def _one_more(best: Prediction, work: Work, machine: Machine, most: int) -> str:
     more = predict(work, machine, depth)
     if more is None:
         return f"one more: {work.registers_at(depth)} registers a thread do not fit"
-    text = f"one more: {more.step:.0f} cycles a step, {_change(more, best)}"
+    text = f"one more: {more.step:.0f} cycles a step, {change(more, best)}"
     if more.resident < best.resident:
         text += f", {work.smem(depth)} bytes leave {more.resident} of {best.resident} CTAs an SM"
     return text
@@ -135,8 +151,9 @@ def count(number: int, thing: str) -> str:
     return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
 
 
-def _change(other: Prediction, best: Prediction) -> str:
-    change = other.us / best.us - 1
-    if abs(change) < TOLERANCE / 10:
+def change(other: Prediction, best: Prediction) -> str:
+    """How the time of ``other`` compares with that of ``best``."""
+    more = other.us / best.us - 1
+    if abs(more) < TOLERANCE / 10:
         return "the same time"
-    return f"{abs(change):.1%} {'slower' if change > 0 else 'faster'}"
+    return f"{abs(more):.1%} {'slower' if more > 0 else 'faster'}"

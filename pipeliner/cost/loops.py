@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Final, Literal
 
 from ..errors import PlanError
@@ -10,6 +10,7 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, Epilogue, LoopPlan, RingPlan
 from ..request import Request
+from .apart import asked_apart, choose_apart, ring_laws
 from .depth import (
     MAX_DEPTH,
     TOLERANCE,
@@ -77,6 +78,7 @@ def plan_loop(
         return _decline(loop, choice), None
     if choice.depth == 1:
         return _decline(loop, _not_worth_it(choice)), choice.prediction
+    choice = choose_apart(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
 
 
@@ -91,6 +93,7 @@ def _plan_fixed(
     choice = choose_depth(work, machine, most_slots(loop, copies))
     if isinstance(choice, str):
         raise PlanError(f"cannot pipeline loop '{loop.name}': {choice}")
+    choice = choose_apart(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
 
 
@@ -124,18 +127,23 @@ def _plan_channelled(
         f"{count(best.depth, 'slot')}: {why}",
     )
     choice = DepthChoice(best.depth, best, reasons)
-    return _with_slots(loop, choice, copies, request), best
+    choice = choose_apart(choice, work, machine, most_slots(loop, copies))
+    return _with_slots(loop, choice, copies, request), choice.prediction
 
 
 def _with_slots(
-    loop: LoopInfo, choice: DepthChoice, copies: tuple[CopyPlan, ...], request: Request
+    loop: LoopInfo,
+    choice: DepthChoice,
+    copies: tuple[CopyPlan, ...],
+    request: Request,
+    asked: Container[str] = (),
 ) -> LoopPlan:
-    """``loop`` with as many slots of every ring as were chosen."""
+    """``loop`` with as many slots of every ring as were chosen; ``asked``: rings asked for."""
     rings = tuple(
-        _ring(loop, buffer, scope, size, choice.depth, choice.reasons)
+        _ring(loop, buffer, scope, size, choice, requested=buffer in asked)
         for buffer, scope, size in ring_buffers(loop, copies)
     )
-    return _loop_plan(loop, rings, choice, copies, request)
+    return _loop_plan(loop, rings, choice, copies, request, "request" if asked else "auto")
 
 
 def by_tma(copies: Iterable[CopyPlan]) -> bool:
@@ -156,29 +164,18 @@ def _plan_asked(
     free = choose_depth(work, machine, most_slots(loop, copies))
     default = max(asked.values()) if isinstance(free, str) else free.depth
     depths = {name: asked.get(name, default) for name, _, _ in buffers}
-    needs = work.fixed_smem + sum(
-        depths[name] * size for name, scope, size in buffers if scope.startswith("shared")
-    )
     most = max(depths.values(), default=max(asked.values()))
     names = "+".join(depths) or loop.name
     if len(set(depths.values())) <= 1:
         prediction = check_depth(names, most, work, machine)
-    elif needs > machine.smem_per_cta:
-        given = ", ".join(f"{name}: {depth}" for name, depth in depths.items())
-        raise PlanError(
-            f"cannot give depths {given}: they need {needs} bytes of shared memory, "
-            f"a CTA of {machine.name} has {machine.smem_per_cta}"
-        )
+        reasons = depth_reasons(prediction, work, machine, MAX_DEPTH)
     else:
-        prediction = check_depth(names, min(depths.values()), work, machine)
-    reasons = depth_reasons(prediction, work, machine, MAX_DEPTH)
-    rings = tuple(
-        _ring(loop, name, scope, size, depths[name], reasons, requested=name in asked)
-        for name, scope, size in buffers
-    )
-    choice = DepthChoice(most, prediction, reasons)
-    done = _loop_plan(loop, rings, choice, copies, request, source="request")
-    return done, prediction
+        of_shared = {ring.buffer: depths[ring.buffer] for ring in work.rings}
+        prediction = check_depth(names, of_shared or min(depths.values()), work, machine)
+        reasons = asked_apart(prediction, of_shared, work)
+    laws = ring_laws(prediction, work, machine) if len(set(depths.values())) > 1 else {}
+    choice = DepthChoice(most, prediction, reasons, depths, laws)
+    return _with_slots(loop, choice, copies, request, asked), prediction
 
 
 def _asked_depths(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> dict[str, int]:
@@ -226,9 +223,9 @@ def _ring(
     buffer: str,
     scope: str,
     size: int,
-    depth: int,
-    reasons: tuple[str, ...],
-    requested: bool = False,
+    choice: DepthChoice,
+    *,
+    requested: bool,
 ) -> RingPlan:
     producers = tuple(
         op.op for op in loop.ops if isinstance(op, CopyInfo) and op.dst == buffer
@@ -236,11 +233,13 @@ def _ring(
     consumers = tuple(
         op.op for op in loop.ops if isinstance(op, MatmulInfo) and buffer in (op.a, op.b)
     )
+    own = choice.why.get(buffer)
+    reasons = choice.reasons if own is None else (*choice.reasons, own)
     reason = ("asked for; " if requested else "") + "; ".join(reasons)
     return RingPlan(
         buffer=buffer,
         scope=scope,
-        depth=depth,
+        depth=choice.of(buffer),
         slot_bytes=size,
         producers=producers,
         consumers=consumers,
@@ -255,7 +254,7 @@ def _loop_plan(
     choice: DepthChoice,
     copies: tuple[CopyPlan, ...],
     request: Request,
-    source: Literal["auto", "request"] = "auto",
+    source: Literal["auto", "request"],
 ) -> LoopPlan:
     epilogue = _asked_epilogue(copies, request)
     reasons = choice.reasons

@@ -27,8 +27,9 @@ law for a ring's slots.
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, TypeAlias
 
 from ..machine import Machine
 from .occupancy import Occupancy, occupancy
@@ -55,6 +56,22 @@ CONTENTION: Final = 8
 H100, 128x256x64 (474 thousand cycles at 4096 cubed) and 128x128x64 (495 thousand)."""
 
 
+Depth: TypeAlias = "int | Mapping[str, int]"
+"""Slots of every ring, or of each one of ``Work.rings`` by its buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class RingWork:
+    """A ring of shared memory: bytes of a slot, and cycles until what one is to hold is there.
+
+    ``latency``: of memory, or of L2 where every CTA reads the same again.
+    """
+
+    buffer: str
+    slot_bytes: int
+    latency: int
+
+
 @dataclass(frozen=True, slots=True)
 class Work:
     """What one kernel does, as numbers. All but ``ctas`` are of one CTA.
@@ -69,6 +86,8 @@ class Work:
     once; 0: not known. ``staged``: results are written by another engine. ``stray``: cycles that
     an SM takes to store a tile whose neighbours lie apart. ``serial``: cycles of an iteration under
     which nothing else of the CTA runs, where warps copy and then wait for the tensor cores.
+    ``rings``: of what copies fill, apart; ``lead``: slots more than the shallowest of them has that
+    let a copy stay longer in flight, None for any number.
     """
 
     usage: Usage
@@ -92,10 +111,16 @@ class Work:
     staged: bool = False
     stray: float = 0.0
     serial: float = 0.0
+    rings: tuple[RingWork, ...] = ()
+    lead: int | None = 0
 
-    def smem(self, depth: int) -> int:
+    def smem(self, depth: Depth) -> int:
         """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""
-        return self.fixed_smem + depth * self.slot_bytes
+        least = _least(depth)
+        if isinstance(depth, int):
+            return self.fixed_smem + least * self.slot_bytes
+        more = sum((depth[ring.buffer] - least) * ring.slot_bytes for ring in self.rings)
+        return self.fixed_smem + least * self.slot_bytes + more
 
     def registers_at(self, depth: int) -> int:
         """Registers of a thread with ``depth`` slots of what waits in registers."""
@@ -124,10 +149,13 @@ class Prediction:
         return math.ceil(self.response / (self.resident * self.ii)) if self.ii else 1
 
 
-def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
-    """Time of ``work`` with rings of ``depth`` slots; None when one CTA does not fit an SM."""
+def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
+    """Time of ``work`` with rings of ``depth`` slots; None when one CTA does not fit an SM.
+
+    Where rings differ, the one that hides the least of what it waits for sets the step.
+    """
     smem = work.smem(depth)
-    registers = work.registers_at(depth)
+    registers = work.registers_at(_most(depth))
     if smem > machine.smem_per_cta or registers > machine.max_registers_per_thread:
         return None
     fit = occupancy(machine, work.threads, registers, smem)
@@ -145,14 +173,18 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     bubble = barrier + machine.shared_latency + RESTART if work.synchronised else 0
     busy = work.usage.norm(CONTENTION) + (RESTART if work.synchronised else 0)
     plain = busy + (bubble + work.first) / resident
-    early = depth - 1 - work.late  # iterations by which the last copy of a tile is ahead of its use
-    if depth == 1:
-        step = max(plain, latency / resident + ii)
-    else:
-        step = min(
-            max(busy + bubble / resident, latency / ((early - work.ahead) * resident)),
-            max(plain, latency / (early * resident)),
+    step = plain if _least(depth) == 1 else 0.0
+    for slots, waits in _waits(work, machine, depth):
+        arrives = waits + latency - machine.global_latency
+        early = slots - 1 - work.late  # iterations by which the last copy of a tile is ahead
+        if slots == 1:
+            step = max(step, arrives / resident + ii)
+            continue
+        hidden = min(
+            max(busy + bubble / resident, arrives / ((early - work.ahead) * resident)),
+            max(plain, arrives / (early * resident)),
         )
+        step = max(step, hidden)
     step = max(step, (work.serial + bubble) / resident if work.serial else 0.0)
     drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
     held = resident * work.held_bytes / work.rate
@@ -167,7 +199,7 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     if work.ctas is not None:
         ideal = work.ctas / machine.sms * trip * work.usage.compute
     return Prediction(
-        depth=depth,
+        depth=_most(depth),
         resident=resident,
         occupancy=fit,
         limiter=PIPE_WORDS[limiter],
@@ -181,13 +213,37 @@ def predict(work: Work, machine: Machine, depth: int) -> Prediction | None:
     )
 
 
-def _memory_us(work: Work, machine: Machine, running: int, depth: int) -> float:
+def _least(depth: Depth) -> int:
+    return depth if isinstance(depth, int) else min(depth.values())
+
+
+def _most(depth: Depth) -> int:
+    return depth if isinstance(depth, int) else max(depth.values())
+
+
+def _waits(work: Work, machine: Machine, depth: Depth) -> list[tuple[int, int]]:
+    """Slots that let copies stay in flight, and the latency of these, of every ring."""
+    if isinstance(depth, int):
+        return [(depth, machine.global_latency)]
+    return [(_useful(work, ring, depth), ring.latency) for ring in work.rings]
+
+
+def _useful(work: Work, ring: RingWork, depth: Mapping[str, int]) -> int:
+    most = _most(depth) if work.lead is None else _least(depth) + work.lead
+    return min(depth[ring.buffer], most)
+
+
+def _memory_us(work: Work, machine: Machine, running: int, depth: Depth) -> float:
     """How long memory takes to deliver what is read, by ``running`` CTAs with ``depth`` slots.
 
     A slot is being filled for half of a step, the others all the time. Half of the SMs load memory;
     fewer find it that much faster.
     """
-    in_flight = running * (depth - 0.5) * work.usage.global_bytes
+    if isinstance(depth, int):
+        loading = (depth - 0.5) * work.usage.global_bytes
+    else:
+        loading = sum((_useful(work, ring, depth) - 0.5) * ring.slot_bytes for ring in work.rings)
+    in_flight = running * loading
     if not work.read_bytes or not in_flight:
         return 0.0
     latency = LOADED_LATENCY_US * min(1.0, 2 * running / machine.sms)

@@ -18,6 +18,12 @@ from .wgmma import PRODUCER_REGISTERS, WARPGROUP, consumer_registers, launch_reg
 FULL: Final = "full"
 EMPTY: Final = "empty"
 
+GIVEN_BACK: Final = (
+    "its slots are given back with those of the shallowest ring, which are waited for first: that "
+    "they are free is known by then"
+)
+"""Of rings that are filled further ahead by as many steps as they have more slots."""
+
 
 def plan_roles(
     info: KernelInfo,
@@ -74,6 +80,7 @@ def _channels(
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
     channels: list[ChannelPlan] = []
+    least = min((depths[op.dst] for op in moved), default=0)
     for depth in sorted({depths[op.dst] for op in moved}):
         own = [op for op in moved if depths[op.dst] == depth]
         name = f"_{own[0].dst}" if several or len(own) < len(moved) else ""
@@ -81,14 +88,14 @@ def _channels(
             ChannelPlan(
                 loop=loop.name,
                 full=FULL + name,
-                empty=EMPTY + name,
+                empty=EMPTY + name if depth == least else "",
                 rings=tuple(dict.fromkeys(op.dst for op in own)),
                 depth=depth,
                 bytes=sum(shared_bytes(op) for op in own),
                 producer=PRODUCER,
                 consumer=CONSUMER,
-                releases=releases,
-                reason=_release_reason(loop, depth),
+                releases=releases if depth == least else 0,
+                reason=_release_reason(loop, depth) if depth == least else GIVEN_BACK,
             )
         )
     return channels

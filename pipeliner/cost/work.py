@@ -9,12 +9,18 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan
 from .copies import shared_bytes
-from .predict import Work
+from .predict import RingWork, Work
 from .usage import Usage, memory_rate, of_arithmetic, of_copy, of_fragments, of_statement
 
 CHANNEL_CYCLES: Final = 40
 """What a step costs the role that copies, beside its bytes. Between two measurements on an H100: at
 512 x 768 x 3072 steps of twice the bytes are 10 % faster, at 1024 cubed 10 % slower."""
+
+L2_SHARE: Final = 4
+"""A tensor of at most that part of L2 stays there while others stream through."""
+
+REUSES: Final = 64
+"""Of a tensor by all CTAs, from which on they wait for L2: one access in as many goes on."""
 
 REGISTER_BYTES: Final = 4
 """A narrower element takes a register too between its load and its store."""
@@ -74,6 +80,8 @@ def work_of(
         late=max((_late(copies, plan.steps) for _, plan in mapped), default=0.0),
         tiles=outer,
         serial=_serial(loop, copies, matmuls, machine, rate),
+        rings=_rings(loop, copies, ctas, machine),
+        lead=_lead(copies),
         read_bytes=sum({op.src: op.src_bytes for op, _ in _copies(loop, copies)}.values()),
     )
 
@@ -81,6 +89,42 @@ def work_of(
 def _held(info: KernelInfo, op: MatmulInfo) -> int:
     """Bytes of the operands of ``op`` that are copied before the loop."""
     return sum(size for name, _, size in info.accumulators if name in op.held)
+
+
+def _rings(
+    loop: LoopInfo, copies: tuple[CopyPlan, ...], ctas: int, machine: Machine
+) -> tuple[RingWork, ...]:
+    """The rings of shared memory.
+
+    Those whose tensor L2 holds, and is asked for again and again, wait for L2 alone, provided that
+    others do not: where all are small they come from memory together, at the start.
+    """
+    sizes = {name: size for name, scope, size in loop.rings if scope.startswith("shared")}
+    steps = (loop.trip or 0) * (loop.outer or 1)
+    near = {
+        op.dst: 0 < op.src_bytes <= machine.l2_bytes / L2_SHARE
+        and ctas * steps * shared_bytes(op) >= REUSES * op.src_bytes
+        for op, _ in _copies(loop, copies)
+        if op.dst in sizes
+    }
+    some = not all(near.values())
+    return tuple(
+        RingWork(name, sizes[name], machine.l2_latency if hit and some else machine.global_latency)
+        for name in sizes
+        for hit in [near.get(name, False)]
+    )
+
+
+def _lead(copies: tuple[CopyPlan, ...]) -> int | None:
+    """Slots by which one ring may usefully exceed another.
+
+    cp.async completes in order: what was issued with the tile that is waited for has landed too,
+    whatever its ring holds. Boxes complete each by itself. What waits in registers has one tile.
+    """
+    mechanisms = {plan.mechanism for plan in copies}
+    if mechanisms == {"tma"}:
+        return None
+    return 1 if mechanisms == {"cp_async"} else 0
 
 
 def _serial(

@@ -58,7 +58,7 @@ def rings_of(plan: KernelPlan) -> dict[str, Ring]:
             if place is not None and ring.depth > 1 and ring.scope.startswith("shared"):
                 found[ring.buffer] = Ring(place.offset, ring.depth, place.bytes // ring.depth)
     for channel in plan.channels:
-        for name in (channel.full, channel.empty):
+        for name in filter(None, (channel.full, channel.empty)):
             place = places.get(name)
             if place is not None and channel.depth > 1:
                 found[name] = Ring(place.offset, channel.depth, place.bytes // channel.depth)

@@ -1,0 +1,131 @@
+"""Rings of one loop that have slots of their own: when the model gives them, and what it says."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeliner.cost import choose
+from pipeliner.cost.predict import RingWork, Work, predict
+from pipeliner.cost.usage import Usage
+from pipeliner.errors import PlanError
+from pipeliner.machine import A100, H100
+from pipeliner.request import Request
+from pipeliner.schedules import ConvTile
+from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.workloads import conv2d
+
+from .kernels import copy, gemm
+
+VGG = conv2d(32, 224, 224, 64, 64, 3, 3, pad=1)
+WGMMA = Request(instruction="wgmma", mechanism="cp_async")
+
+
+def depths(plan):
+    return {ring.buffer: ring.depth for ring in plan.loops[0].rings}
+
+
+def rings(near=263, far=479):
+    return (RingWork("A", 16384, far), RingWork("B", 4096, near))
+
+
+def work(**changes):
+    values = Work(
+        usage=Usage(tensor=256, l2=100, global_bytes=20480),
+        rate=200.0,
+        trip=64,
+        ctas=132,
+        threads=256,
+        registers=128,
+        slot_bytes=20480,
+        rings=rings(),
+        lead=None,
+    )
+    return replace(values, **changes)
+
+
+def test_pixels_get_the_slot_that_weights_leave_room_for():
+    """Three slots of each, 120 KB, leave an SM one CTA; three and two leave it two."""
+    plan = choose(kernel_info(VGG, ConvTile(256, 64, 64)), H100, WGMMA)
+    assert depths(plan) == {"pixels_shared": 3, "filters_shared": 2}
+    (loop,) = plan.loops
+    assert "slots of their own, 3 of pixels_shared, 2 of filters_shared" in loop.reasons[-1]
+    pixels, filters = (ring.reason for ring in loop.rings)
+    assert "; from memory: R = " in pixels
+    assert "; from L2, where all CTAs find it: R = " in filters
+    assert "2 CTAs an SM" in loop.reasons[-1]
+    for equal in (2, 3):
+        other = choose(kernel_info(VGG, ConvTile(256, 64, 64)), H100, replace(WGMMA, depth=equal))
+        assert plan.predicted_us < other.predicted_us
+
+
+def test_rings_that_fit_and_hide_everything_keep_one_depth():
+    for plan in (choose(gemm(), A100, Request()), choose(gemm(), H100, Request())):
+        assert len(set(depths(plan).values())) == 1
+    plan = choose(kernel_info(VGG, ConvTile(128, 64, 64)), H100, WGMMA)
+    assert len(set(depths(plan).values())) == 1
+
+
+def test_what_all_ctas_read_again_comes_from_l2_unless_everything_does():
+    info = gemm(grid=(1024,))
+    (loop,) = info.loops
+    large, small = copy("A", src_bytes=2**30), copy("B", src_bytes=2**20)
+
+    def latencies(a, b):
+        ops = (a, b, loop.ops[2])
+        plan = choose(replace(info, loops=(replace(loop, ops=ops),)), H100, Request())
+        return [ring.reason for ring in plan.loops[0].rings]
+
+    from_memory, from_l2 = latencies(large, small)
+    assert "from memory" in from_memory
+    assert "from L2" in from_l2
+    assert not any("from L2" in reason for reason in latencies(small, copy("B", src_bytes=2**20)))
+    assert not any("from L2" in reason for reason in latencies(large, large))
+
+
+def test_equal_slots_are_predicted_as_one_depth_where_all_comes_from_memory():
+    same = work(rings=rings(near=479))
+    for depth in (1, 2, 3, 5):
+        assert predict(same, H100, {"A": depth, "B": depth}) == predict(same, H100, depth)
+
+
+def test_the_ring_that_waits_longest_sets_the_step():
+    steps = {
+        (a, b): predict(work(), H100, {"A": a, "B": b}).step for a in range(2, 5) for b in (2, 3, 4)
+    }
+    assert steps[2, 2] == steps[2, 3] > steps[3, 2] >= steps[3, 3] == steps[4, 4]
+
+
+def test_slots_that_cannot_be_in_flight_gain_nothing():
+    """cp.async completes in order, so only one slot more than the shallowest ring has counts."""
+    for lead, useful in ((0, 2), (1, 3), (None, 6)):
+        limited = work(rings=(RingWork("A", 16384, 3000), RingWork("B", 4096, 263)), lead=lead)
+        steps = [predict(limited, H100, {"A": a, "B": 2}).step for a in range(2, 7)]
+        assert steps == sorted(steps, reverse=True)
+        assert len(set(steps)) == useful - 1
+
+
+def test_a_plan_says_which_of_the_slots_asked_for_are_idle():
+    plan = choose(gemm(), A100, Request(depth={"A_shared": 5, "B_shared": 2}))
+    assert depths(plan) == {"A_shared": 5, "B_shared": 2}
+    assert plan.loops[0].reasons[1] == (
+        "of A_shared no more than 3 slots are in flight: copies land in the order in which they "
+        "were issued"
+    )
+    through = Request(depth={"A_shared": 3, "B_shared": 2}, mechanism="register")
+    plan = choose(gemm(64, 64), A100, through)
+    assert (
+        plan.loops[0]
+        .reasons[1]
+        .endswith("no more than 2 slots are in flight: one tile waits in registers")
+    )
+
+
+def test_depths_that_need_too_much_are_refused_with_numbers():
+    with pytest.raises(PlanError) as error:
+        choose(gemm(), A100, Request(depth={"A_shared": 4, "B_shared": 30}))
+    assert str(error.value) == (
+        "cannot give depths A_shared: 4, B_shared: 30: they need 278528 bytes of shared memory, "
+        "a CTA of A100 SXM4 has 166912"
+    )
