@@ -44,7 +44,7 @@ def _depths(loop: LoopDepths) -> None:
     console.heading(f"depths of loop {loop.loop}")
     rows = [
         (
-            f"{option.depth}",
+            option.slots,
             f"{option.smem}",
             "-" if option.us is None else f"{option.ctas}",
             "-" if option.us is None else f"{option.step:.0f}",
@@ -58,7 +58,7 @@ def _depths(loop: LoopDepths) -> None:
     if more:
         print(f"  - {more[0].depth} to {more[-1].depth}: no faster")
     _reasons((str(option.depth), option.why) for option in shown)
-    timed = [(f"{o.depth:>5}", o.us, o.chosen) for o in shown if o.us is not None]
+    timed = [(f"{o.slots:>5}", o.us, o.chosen) for o in shown if o.us is not None]
     print("\npredicted time over depth")
     print("\n".join(bars(timed, "█" if _can_print("█") else "#")))
 
@@ -67,12 +67,16 @@ def _of_interest(
     depths: Sequence[DepthOption],
 ) -> tuple[list[DepthOption], list[DepthOption]]:
     """Depths to show, and deeper ones that are no faster than these."""
-    times = {option.depth: option.us for option in depths if option.us is not None}
+    times = {o.depth: o.us for o in depths if o.us is not None and not o.apart}
     deepest = max(
         min(times, key=lambda depth: (round(times[depth], 1), depth), default=1),
         max((option.depth for option in depths if option.chosen), default=1),
     )
-    more = [option for option in depths if option.depth > deepest + _BEYOND and not option.why]
+    more = [
+        option
+        for option in depths
+        if option.depth > deepest + _BEYOND and not option.why and not option.apart
+    ]
     return [option for option in depths if option not in more], more
 
 

@@ -32,7 +32,7 @@ class DepthOption:
     """Rings of ``depth`` slots: shared memory of a CTA in bytes, CTAs of an SM, time of the loop.
 
     ``step``: cycles of one iteration of one CTA. ``why``: what makes it impossible; then there is
-    no time.
+    no time. ``apart``: slots of each ring where they differ; ``depth`` is then the most.
     """
 
     depth: int
@@ -42,6 +42,12 @@ class DepthOption:
     us: float | None = None
     chosen: bool = False
     why: str = ""
+    apart: tuple[int, ...] = ()
+
+    @property
+    def slots(self) -> str:
+        """``3``, or ``3+2`` where rings differ."""
+        return "+".join(map(str, self.apart or (self.depth,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +89,8 @@ def depth_options(
 
 def _depths(one: LoopWork, plan: LoopPlan, machine: Machine) -> tuple[DepthOption, ...]:
     filled = {name for name, _, _ in ring_buffers(one.loop, one.copies)}
-    chosen = min((ring.depth for ring in plan.rings if ring.buffer in filled), default=1)
+    chosen = max((ring.depth for ring in plan.rings if ring.buffer in filled), default=1)
+    apart = _apart(one, plan, machine)
     options: list[DepthOption] = []
     for depth in range(1, max(chosen, most_slots(one.loop, one.copies)) + 1):
         smem = one.work.smem(depth)
@@ -91,9 +98,21 @@ def _depths(one: LoopWork, plan: LoopPlan, machine: Machine) -> tuple[DepthOptio
         if found is None:
             options.append(DepthOption(depth, smem, why=_obstacle(one, depth, machine)))
             break
-        taken = depth == chosen
+        taken = depth == chosen and not apart
         options.append(DepthOption(depth, smem, found.resident, found.step, found.us, taken))
-    return tuple(options)
+    return (*options, *apart)
+
+
+def _apart(one: LoopWork, plan: LoopPlan, machine: Machine) -> list[DepthOption]:
+    """What the plan takes where its rings differ in depth; else nothing."""
+    slots = {ring.buffer: plan.ring(ring.buffer).depth for ring in one.work.rings if plan.rings}
+    found = predict(one.work, machine, slots) if len(set(slots.values())) > 1 else None
+    if found is None:
+        return []
+    option = DepthOption(
+        found.depth, one.work.smem(slots), found.resident, found.step, found.us, chosen=True
+    )
+    return [replace(option, apart=tuple(slots.values()))]
 
 
 def _obstacle(one: LoopWork, depth: int, machine: Machine) -> str:

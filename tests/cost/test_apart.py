@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from pipeliner.cost import choose
+from pipeliner.cost.alternatives import depth_options
 from pipeliner.cost.predict import RingWork, Work, predict
 from pipeliner.cost.usage import Usage
 from pipeliner.errors import PlanError
@@ -58,6 +59,16 @@ def test_pixels_get_the_slot_that_weights_leave_room_for():
     for equal in (2, 3):
         other = choose(kernel_info(VGG, ConvTile(256, 64, 64)), H100, replace(WGMMA, depth=equal))
         assert plan.predicted_us < other.predicted_us
+
+
+def test_the_alternatives_show_what_was_taken_beside_equal_depths():
+    info, request = kernel_info(VGG, ConvTile(256, 64, 64)), WGMMA
+    plan = choose(info, H100, request)
+    (loop,) = depth_options(info, plan, H100, request)
+    (taken,) = (option for option in loop.depths if option.chosen)
+    assert (taken.slots, taken.smem, taken.ctas) == ("3+2", 3 * 32768 + 2 * 8192, 2)
+    assert taken.us == pytest.approx(plan.predicted_us, abs=0.01)
+    assert taken.us < min(option.us for option in loop.depths if option.us and not option.apart)
 
 
 def test_rings_that_fit_and_hide_everything_keep_one_depth():
