@@ -23,6 +23,7 @@ from tvm.ir import Range
 from ..errors import LoweringError
 from . import quads
 from .fragments import Fragment, Position, Quad
+from .independence import check_independent
 from .indexing import affine, at_lane, conjunction, is_uniform
 from .ir import (
     Buffer,
@@ -49,6 +50,8 @@ def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
     """``nest``, which reads or writes ``fragment``'s tile, for the elements of one thread."""
     access = touched(nest, fragment)
     free = [v for v in nest.vars if not any(uses(index, [v]) for index in access)]
+    if not nest.store.buffer.same_as(fragment.tile):
+        check_independent(nest, [v for v in nest.vars if v not in free])
     position, body = _mapped(nest, fragment, access, analyzer)
     for var in reversed(free):
         body = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, body)

@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import tvm_ffi
 from tvm import tirx
 
-from .ir import Buffer, Expr, Stmt, i32
+from .ir import Buffer, Expr, Stmt, Var, i32
 from .layouts import Panels, Swizzle
 from .patterns import is_zero
 
@@ -59,6 +60,19 @@ class Fragment:
     def dtype(self) -> str:
         """Type of an element."""
         return str(self.tile.dtype)
+
+    def is_like(self, other: Fragment) -> bool:
+        """Whether every thread holds the same elements in the same registers in both."""
+        if (self.loops, self.run, self.packed) != (other.loops, other.run, other.packed):
+            return False
+        if str(self.registers.dtype) != str(other.registers.dtype):
+            return False
+        position = [Var(f"e{n}", "int32") for n in range(len(self.loops))]
+        v = Var("v", "int32")
+        mine, others = (
+            [*one.coordinates(position, v), one.register(position, v)] for one in (self, other)
+        )
+        return bool(tvm_ffi.structural_equal(mine, others))
 
     def read(self, position: Position, v: Expr) -> Expr:
         """The value of one element."""

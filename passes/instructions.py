@@ -19,7 +19,6 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from ..cost.copies import PADDED, TURNED
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan, StorePlan
 from .channels import full_barrier
@@ -47,15 +46,13 @@ from .ir import (
 )
 from .kernels import inside_grid, map_kernels, map_statement, on_host
 from .layouts import ROW_MAJOR, Panels, Swizzle
-from .mma_sync import map_mma
+from .matmuls import map_matmuls
 from .op_form import op_loops
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
-from .simt import map_simt
 from .spread import Threads, spread
 from .staged_stores import Staged
 from .tile_stores import box_of
 from .tma import TensorMap, copy_map, load_boxes
-from .wgmma import map_wgmma
 
 
 @dataclass
@@ -94,7 +91,10 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
     scope = _Scope(plan, Threads(var, count, analyzer))
     scope.barriers = {channel.full: full_barrier(channel) for channel in plan.channels}
     _bind_ranges(func.body, analyzer)
-    _map_matmuls(kernel, scope)
+    # They come first: they decide what the tiles around them look like.
+    matmuls = map_matmuls(kernel.ops, plan, scope.threads)
+    scope.fragments, scope.layouts = matmuls.fragments, matmuls.layouts
+    scope.matmuls, scope.accumulators = matmuls.ops, matmuls.matmuls
     mapped = map_kernels(func, lambda stmt: _map_kernel(stmt, scope) if _has_ops(stmt) else stmt)
     if not scope.maps:
         return mapped
@@ -136,33 +136,6 @@ def _bind_ranges(body: Stmt, analyzer: Any) -> None:
             analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
 
     walk(body, tirx.For, visit)
-
-
-def _map_matmuls(kernel: Any, scope: _Scope) -> None:
-    """Map every matmul first: they decide what the tiles around them look like."""
-    asked = {copy.dst: copy.layout for copy in scope.plan.copies}
-    for op in scope.plan.matmuls:
-        matmul = kernel.ops.get(op.op)
-        if not isinstance(matmul, Matmul):
-            raise LoweringError(f"cannot map op '{op.op}': the kernel has no such matmul")
-        plain, padded, turned = (
-            frozenset(
-                side.buffer
-                for side in (matmul.a, matmul.b)
-                if asked.get(str(side.buffer.name)) == layout
-            )
-            for layout in ("row-major", PADDED, TURNED)
-        )
-        if op.instruction == "simt":
-            mapped = map_simt(matmul, op, scope.threads, plain, padded)
-        elif op.instruction.startswith("wgmma"):
-            mapped = map_wgmma(matmul, op, scope.threads, waits=not scope.plan.roles)
-        else:
-            mapped = map_mma(matmul, op, scope.threads, plain, turned)
-        scope.accumulators[matmul.acc] = matmul
-        scope.fragments[matmul.acc] = mapped.fragment
-        scope.layouts.update(mapped.layouts)
-        scope.matmuls[op.op] = (mapped.ops, mapped.buffers)
 
 
 def _map(stmt: Stmt, scope: _Scope) -> Stmt:

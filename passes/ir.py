@@ -41,8 +41,8 @@ def const_int(expr: Expr) -> int | None:
     """The integer that ``expr`` simplifies to, or None."""
     if isinstance(expr, int):
         return expr
-    value = getattr(simplify(expr), "value", None)
-    return None if value is None else int(value)
+    value = getattr(simplify(expr), "value", None)  # a cast has one too, an expression
+    return int(value) if isinstance(value, int) else None
 
 
 def substitute(node: Any, values: Mapping[Var, Expr]) -> Any:

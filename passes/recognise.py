@@ -46,7 +46,7 @@ from .ir import (
 from .kernels import bodies, kernels_of, thread_extents, thread_tag, with_block, with_bodies
 from .normalise import distribute_condition, hoist_initialisation, inline_bindings
 from .op_form import op_loops
-from .patterns import Copy, Matmul, as_copy, as_matmul, as_nest
+from .patterns import Copy, Matmul, Nest, as_copy, as_matmul, as_nest
 from .remainder import k_in_last
 from .tile_loops import trim_tile_loops
 from .tile_stores import store_infos
@@ -198,13 +198,13 @@ class _Finder:
         return self._candidate(with_bodies(loop, [body]), context)
 
     def _holds_tiles(self, body: Stmt) -> bool:
-        """Whether a loop of a tile function has a tile matmul in it: then its body is mapped."""
+        """Whether a loop of a tile function copies or multiplies tiles: then its body is mapped."""
         if self.threads or not self.grid:
             return False
         inner = distribute_condition(body)
         parts = statements(inner.block.body if isinstance(inner, SBlockRealize) else inner)
         nests = [as_nest(part) for part in parts]
-        return any(nest is not None and as_matmul(nest) is not None for nest in nests)
+        return any(nest is not None and _is_tile_work(nest) for nest in nests)
 
     def _why_not(self, loop: Any, context: Context) -> str | None:
         if not self.grid and not self.threads:
@@ -300,6 +300,12 @@ class _Finder:
             annotated=_is_annotated(loop),
             outer=outer,
         )
+
+
+def _is_tile_work(nest: Nest) -> bool:
+    """Whether ``nest`` is a tile matmul, or a copy of a tile to shared memory."""
+    copy = as_copy(nest)
+    return as_matmul(nest) is not None or (copy is not None and len(copy.order) > 0)
 
 
 def _elementwise(body: Stmt) -> tuple[ElementwiseInfo, ...]:

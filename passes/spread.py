@@ -6,7 +6,8 @@
       for v in T.vectorized(8):
         S[it * 32 + tx // 4, tx % 4 * 8 + v] = A[it * 32 + tx // 4, tx % 4 * 8 + v]
 
-Neighbouring threads take neighbouring vectors of the stored row.
+Neighbouring threads take neighbouring vectors of the stored row. Iterations that store the same
+element, as a sum over a row does, stay a loop of the thread that makes it.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tvm import tirx
+from tvm.ir import Range
 
+from .independence import check_independent, repeated
 from .indexing import affine, alignment, conjunction, conjuncts, is_uniform, offset, unproven
 from .ir import (
     Call,
@@ -54,11 +57,20 @@ class Threads:
 
 
 def spread(nest: Nest, threads: Threads, vector: int | None = None) -> Stmt:
-    """``nest`` shared out over the threads; ``vector``: elements at once (None: what is legal)."""
+    """``nest`` shared out over the threads; ``vector``: elements at once (None: what is legal).
+
+    LoweringError: its iterations may depend on each other.
+    """
+    again = repeated(nest)
+    shared = [var for var in nest.vars if var not in again]
+    check_independent(nest, shared)
     lane = store_lane(nest)
     width = 1 if lane is None else vector or widest(nest, lane, threads.analyzer)
-    digits = _digits(nest, lane, width)
+    digits = _digits(nest, shared, lane, width)
     total = math.prod(digit.extent for digit in digits)
+    analyzer = threads.analyzer
+    for var in again:
+        analyzer.bind(var, Range(0, nest.extent_of[var]))
     rounds = -(-total // threads.count)
 
     def body(it: Expr) -> Stmt:
@@ -68,21 +80,29 @@ def spread(nest: Nest, threads: Threads, vector: int | None = None) -> Stmt:
         ):
             scaled = value * digit.scale
             start[digit.var] = start[digit.var] + scaled if digit.var in start else scaled
-        guards = [substitute(part, start) for part in nest.predicate]
+        inner = [part for part in nest.predicate if uses(part, again)]
+        guards = [substitute(part, start) for part in nest.predicate if not uses(part, again)]
         if total % threads.count:
             guards.insert(0, it * threads.count + threads.var < total)
-        guard = conjunction(unproven_all(guards, threads.analyzer))
 
         def one(v: Expr) -> Stmt:
             here = start if lane is None else {**start, lane: start[lane] + v}
             return substitute(nest.store, here)
 
-        moved = vectorized("v", width, one)
-        return moved if guard is None else tirx.IfThenElse(guard, moved, None)
+        inside = unproven_all(substitute(inner, start), analyzer)
+        moved = _under(vectorized("v", width, one), inside)
+        for var in reversed(again):
+            moved = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, moved)
+        return _under(moved, unproven_all(guards, analyzer))
 
     if rounds == 1:
         return body(i32(0))
     return unrolled("it", rounds, body) if rounds <= UNROLL_LIMIT else loop("it", rounds, body)
+
+
+def _under(stmt: Stmt, parts: Sequence[Expr]) -> Stmt:
+    guard = conjunction(parts)
+    return stmt if guard is None else tirx.IfThenElse(guard, stmt, None)
 
 
 @dataclass(frozen=True)
@@ -94,20 +114,20 @@ class _Digit:
     extent: int
 
 
-def _digits(nest: Nest, lane: Var | None, width: int) -> list[_Digit]:
-    """The digits of a vector's position, the one that changes fastest last.
+def _digits(nest: Nest, shared: Sequence[Var], lane: Var | None, width: int) -> list[_Digit]:
+    """The digits of a vector's position, of the variables ``shared``, the fastest last.
 
     Neighbouring threads store neighbouring vectors. Where each moves one element and memory is
     contiguous along another variable (a transposing copy), eight threads walk one sector of that
     first: their loads then share it, and a swizzled tile takes their stores without conflicts.
     """
     sizes = nest.extent_of
-    digits = [_Digit(var, 1, sizes[var]) for var in nest.vars]
+    digits = [_Digit(var, 1, sizes[var]) for var in shared]
     if lane is None:
         return digits
     last = _Digit(lane, width, sizes[lane] // width)
     source = _load_lane(nest) if width == 1 else None
-    if source is None or source.same_as(lane):
+    if source is None or source.same_as(lane) or source not in shared:
         return [digit for digit in digits if not digit.var.same_as(lane)] + [last]
     sector = max(1, SECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype))
     while sizes[source] % sector:

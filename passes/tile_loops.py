@@ -78,9 +78,10 @@ def _trimmed(loop: Any, analyzer: Any) -> Stmt:
     if not writes:
         return loop
     for guard in writes[0].guards + tuple(_all_guards(loop.body)):
-        extent = _end(guard, loop.loop_var, inner)
-        if extent is None or not all(_needs(write, guard, analyzer) for write in writes):
+        end = _end(guard, loop.loop_var, inner)
+        if end is None or not all(_needs(write, guard, analyzer) for write in writes):
             continue
+        extent = end if _is_sure(end <= loop.extent, analyzer) else tirx.min(end, loop.extent)
         kept = _without(loop.body, guard, analyzer)
         return tirx.For(
             loop.loop_var, loop.min, analyzer.simplify(extent), loop.kind, kept, None,

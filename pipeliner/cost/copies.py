@@ -130,11 +130,17 @@ def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism, layout: str) -> tu
 def _reader(
     copy: CopyInfo, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
 ) -> tuple[MatmulInfo, MatmulPlan] | None:
-    """The mapped matmul that reads the tile, if one does."""
-    for op in loop.ops:
-        if isinstance(op, MatmulInfo) and copy.dst in (op.a, op.b):
-            return next(((op, plan) for plan in matmuls if plan.op == op.op), None)
-    return None
+    """The first mapped matmul that reads the tile, if one does."""
+    return next(iter(_readers(copy, loop, matmuls)), None)
+
+
+def _readers(
+    copy: CopyInfo, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
+) -> list[tuple[MatmulInfo, MatmulPlan]]:
+    """The mapped matmuls of the loop that read the tile."""
+    plans = {plan.op: plan for plan in matmuls}
+    reading = (op for op in loop.ops if isinstance(op, MatmulInfo) and copy.dst in (op.a, op.b))
+    return [(op, plans[op.op]) for op in reading if op.op in plans]
 
 
 def _mechanism(
@@ -213,11 +219,17 @@ def _layout(
     mechanism: Mechanism,
 ) -> tuple[str, str]:
     """The shared layout that the tile's consumer reads without bank conflicts."""
-    reader = _reader(copy, loop, matmuls)
-    if reader is None:
+    readers = _readers(copy, loop, matmuls)
+    if not readers:
         return "row-major", ""
-    op, plan = reader
+    op, plan = readers[0]
     k_major = op.a_k_major if copy.dst == op.a else op.b_k_major
+    layout = _matmul_layout(copy, plan, k_major)
+    patterns = {_pattern(copy, op, plan) for op, plan in readers}
+    if op.a == op.b:
+        return "row-major", f"both sides of '{op.op}' are it"
+    if len(readers) > 1 and (len(patterns) > 1 or layout[0] == PADDED):
+        return "row-major", f"{len(readers)} matmuls read it, each in a pattern of its own"
     rows = _row_stride(copy)
     if mechanism == "cp_async" and rows % SECTOR == CHUNK and _may_turn(copy, plan, k_major):
         return TURNED, (
@@ -225,7 +237,7 @@ def _layout(
             f"inside a sector of {SECTOR}, whose halves are one read where they stay together; "
             "ldmatrix reads 8 rows of 16 bytes without bank conflicts"
         )
-    return _matmul_layout(copy, plan, k_major)
+    return layout
 
 
 def _may_turn(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
@@ -241,6 +253,13 @@ def _row_stride(copy: CopyInfo) -> int:
     if len(copy.shape) != 2 or 0 not in copy.src_dims:
         return 0
     return (copy.src_strides[copy.src_dims.index(0)] or 0) * element_bytes(copy.dtype)
+
+
+def _pattern(copy: CopyInfo, op: MatmulInfo, plan: MatmulPlan) -> tuple[object, ...]:
+    """What decides which elements of the tile the threads of a matmul read at once."""
+    left = copy.dst == op.a
+    side = left, op.a_k_major if left else op.b_k_major
+    return *side, plan.instruction, plan.warps, plan.warp_tile, plan.thread_tile, plan.k_step
 
 
 def _parts(

@@ -5,13 +5,15 @@ The depth is chosen from it, and the depths that were not chosen are compared by
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ..errors import PlanError, TargetError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan, StorePlan
-from ..request import Request
+from ..request import Instruction, Request
 from .copies import laid_out, plan_copy
 from .eviction import with_eviction
 from .loops import by_tma
@@ -114,14 +116,48 @@ def _map_matmuls(
     reasons: list[str] = []
     threads = info.threads or None
     registers = BASE_REGISTERS + info.registers_hint
-    for loop in info.loops:
-        for op in loop.ops:
-            if not isinstance(op, MatmulInfo):
-                continue
-            mapped = map_matmul(op, machine, request, threads)
-            if isinstance(mapped, Mapping):
-                plans.append(mapped.plan)
-                threads, registers = mapped.threads, max(registers, mapped.registers)
-            else:
-                reasons.append(f"'{op.op}' is not mapped: {mapped}")
+    matmuls = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
+    done: dict[str, Mapping | str] = {}
+    for op in matmuls:
+        if op.op not in done:
+            alike = [other for other in matmuls if other.acc == op.acc]
+            done.update(_map_alike(alike, machine, request, threads))
+        mapped = done[op.op]
+        if isinstance(mapped, Mapping):
+            plans.append(mapped.plan)
+            threads, registers = mapped.threads, max(registers, mapped.registers)
+        else:
+            reasons.append(f"'{op.op}' is not mapped: {mapped}")
     return tuple(plans), threads or DEFAULT_THREADS, registers, tuple(reasons)
+
+
+def _map_alike(
+    ops: Sequence[MatmulInfo], machine: Machine, request: Request, threads: int | None
+) -> dict[str, Mapping | str]:
+    """How matmuls on one accumulator map: to one instruction, which spreads it in one way."""
+    first, *others = ops
+    mapped = map_matmul(first, machine, request, threads)
+    done: dict[str, Mapping | str] = {first.op: mapped}
+    if isinstance(mapped, str) or not others:
+        return done | {op.op: f"as '{first.op}' is not" for op in others}
+    plan = mapped.plan
+    simt = plan.instruction == "simt"
+    alike = replace(
+        request,
+        instruction=_kind(plan),
+        warps=plan.warps,
+        thread_tile=plan.thread_tile if simt else None,
+    )
+    try:
+        return done | {op.op: map_matmul(op, machine, alike, mapped.threads) for op in others}
+    except (PlanError, TargetError):
+        if simt or request.instruction != "auto":
+            raise
+        return _map_alike(ops, machine, replace(request, instruction="simt"), threads)
+
+
+def _kind(plan: MatmulPlan) -> Instruction:
+    """What to ask for to get the instruction of ``plan``."""
+    if plan.instruction == "simt":
+        return "simt"
+    return "wgmma" if plan.instruction.startswith("wgmma") else "mma"

@@ -1,6 +1,8 @@
 """One random program, run as asked and judged; as a command, many of them.
 
 python -m tests.verify.random_trials --programs 10000 --shard 2/8
+
+Two kinds: programs whose threads are bound, and programs of tiles that nobody gave to threads.
 """
 
 from __future__ import annotations
@@ -8,39 +10,81 @@ from __future__ import annotations
 import argparse
 import sys
 from collections import Counter
-from typing import Final
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 import tvm
-from hypothesis import HealthCheck, given, seed, settings
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis.strategies import SearchStrategy
 
 import pipeliner
 from pipeliner.api import pipeline_with
 from pipeliner.errors import PipelinerError
 from pipeliner.request import Request
 
-from .random_programs import meaning, script
+from . import random_programs, tile_requirements, tile_scripts
 from .random_strategies import Trial, trials
 from .runner import add_options, options_of, run
+from .tile_programs import TileProgram
+from .tile_strategies import tile_trials
 
 BATCH: Final = 50
 """Programs that one seed makes."""
 
 
-def outcome(trial: Trial) -> str:
+@dataclass(frozen=True)
+class Kind:
+    """Programs of one sort: what is drawn, how it is written, and what it means.
+
+    ``expects``: whether a refusal, by its message, is what a trial deserves. ``refused``: whether
+    nothing can be made of a program, whatever is asked.
+    """
+
+    drawn: SearchStrategy[Trial]
+    script: Callable[[Any], str]
+    meaning: Callable[..., Mapping[str, np.ndarray]]
+    expects: Callable[[Trial, str], bool]
+    refused: Callable[[Any], bool]
+
+
+KINDS: Final = {
+    "bound": Kind(
+        trials(),
+        random_programs.script,
+        random_programs.meaning,
+        lambda trial, message: True,
+        lambda program: False,
+    ),
+    "tiles": Kind(
+        tile_trials(),
+        tile_scripts.script,
+        TileProgram.meaning,
+        tile_requirements.is_expected,
+        tile_requirements.is_refused_whole,
+    ),
+}
+
+
+def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
     """Check ``trial``; ``pipelined``, ``declined`` (its plan says why) or ``refused``.
 
-    What is refused is pipelined once more with every choice left open, which must work.
+    What is refused is pipelined once more with every choice left open, which must work, unless the
+    program itself cannot be had.
     """
-    text = script(trial.program)
+    text = kind.script(trial.program)
     func = tvm.script.from_source(text)
-    refusal: PipelinerError | None = None
+    refusal = ""
     try:
         fast = pipeline_with(func, trial.target, trial.request)
     except PipelinerError as err:
-        refusal = err
+        refusal = str(err)
+        assert len(refusal.splitlines()) == 1
+        assert kind.expects(trial, refusal), f"unexpected: {refusal}\n{trial}\n{text}"
+        if kind.refused(trial.program):
+            return "refused"
         fast = pipeline_with(func, trial.target, Request())
-    assert refusal is None or len(str(refusal).splitlines()) == 1
     kernel = pipeliner.build(fast)
     for n in dict.fromkeys((trial.n, 0)):
         arrays = trial.program.arrays(n)
@@ -49,27 +93,29 @@ def outcome(trial: Trial) -> str:
         )
         about = f"{trial}\n{text}\nn={n}"
         assert not result.hazards, "\n".join([about, *map(str, result.hazards)])
-        for name, want in meaning(trial.program, arrays, n, trial.m).items():
+        for name, want in kind.meaning(trial.program, arrays, n, trial.m).items():
             np.testing.assert_array_equal(result.outputs[name], want, err_msg=f"{name}\n{about}")
-    if refusal is not None:
+    if refusal:
         return "refused"
     return "pipelined" if kernel.plan.pipelined else "declined"
 
 
-def check_seed(number: int) -> Counter[str]:
-    """Outcomes of the ``BATCH`` programs of one seed; the simplest that fails is in the error."""
+def check_seed(item: tuple[str, int], programs: int = BATCH) -> Counter[str]:
+    """Outcomes of ``programs`` of one kind and seed; the simplest that fails is in the error."""
+    name, number = item
     outcomes: Counter[str] = Counter()
 
     @seed(number)
     @settings(
-        max_examples=BATCH,
+        max_examples=programs,
         deadline=None,
         database=None,
         suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
     )
-    @given(trials())
+    @given(KINDS[name].drawn)
     def check(trial: Trial) -> None:
-        outcomes[outcome(trial)] += 1
+        outcomes[outcome(trial, KINDS[name])] += 1
 
     check()
     return outcomes
@@ -77,12 +123,16 @@ def check_seed(number: int) -> Counter[str]:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--programs", type=int, default=10_000)
+    parser.add_argument("--programs", type=int, default=10_000, help="of each kind")
+    parser.add_argument("--kind", choices=sorted(KINDS), help="of both where none is named")
     add_options(parser)
     args = parser.parse_args()
     options = options_of(args)
-    seeds = options.part(range(-(-args.programs // BATCH)))
-    return 0 if run("random programs", check_seed, seeds, options.jobs) else 1
+    passed = []
+    for name in [args.kind] if args.kind else sorted(KINDS):
+        seeds = options.part([(name, n) for n in range(-(-args.programs // BATCH))])
+        passed.append(run(f"random programs, {name}", check_seed, seeds, options.jobs))
+    return 0 if all(passed) else 1
 
 
 if __name__ == "__main__":

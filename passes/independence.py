@@ -1,0 +1,103 @@
+"""Whether the iterations of a nest may be made by different threads at the same time.
+
+    for i, j in T.grid(32, 16): h[i] = h[i] + S[i, j]
+
+Iterations that store one element stay together, in order, in the thread that makes it: those of
+``j`` here. What is shared out, ``i``, must store another element in each iteration and read none
+that another iteration stores. LoweringError says which of it nothing shows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+from ..errors import LoweringError
+from .indexing import affine
+from .ir import Expr, Var, const_int, i32, simplify, uses
+from .patterns import Nest
+
+
+def repeated(nest: Nest) -> list[Var]:
+    """The loop variables of ``nest`` on which the element that it stores does not depend."""
+    return [var for var in nest.vars if not uses(list(nest.store.indices), [var])]
+
+
+def check_independent(nest: Nest, variables: Sequence[Var]) -> None:
+    """LoweringError where iterations of ``variables`` may depend on each other."""
+    target, indices = nest.store.buffer, list(nest.store.indices)
+    others = [
+        load
+        for load in nest.loads()
+        if load.source.same_as(target) and not _same(load.indices, indices)
+    ]
+    if others and variables:
+        raise LoweringError(
+            f"cannot map block '{nest.name}': it reads {_text(others[0])} where it stores "
+            f"{_text(nest.store)}, which another thread may write"
+        )
+    if not _are_distinct(nest, variables):
+        raise LoweringError(
+            f"cannot map block '{nest.name}': nothing shows that its iterations store different "
+            f"elements of '{target.name}', at {_text(nest.store)}"
+        )
+
+
+def _are_distinct(nest: Nest, variables: Sequence[Var]) -> bool:
+    """Whether each iteration of ``variables`` provably stores an element of its own.
+
+    Those of the other variables are given. Dimensions that share variables are taken together.
+    """
+    indices = list(nest.store.indices)
+    left = list(variables)
+    while left:
+        walked, dims = [left[0]], list[int]()
+        while found := [n for n, i in enumerate(indices) if n not in dims and uses(i, walked)]:
+            dims = sorted([*dims, *found])
+            walked = [var for var in left if uses([indices[n] for n in dims], [var])]
+        if not _counts(_flat(nest, dims), walked, nest):
+            return False
+        left = [var for var in left if var not in walked]
+    return True
+
+
+def _flat(nest: Nest, dims: Sequence[int]) -> Expr:
+    """Where the stored element would lie if its buffer had the dimensions ``dims`` alone.
+
+    Quotients and remainders of one position over neighbours among them are put together again.
+    """
+    total, stride = i32(0), i32(1)
+    for n in reversed(dims):
+        total = total + nest.store.indices[n] * stride
+        stride = stride * nest.store.buffer.shape[n]
+    return simplify(total)
+
+
+def _counts(index: Expr, variables: Sequence[Var], nest: Nest) -> bool:
+    """Whether ``index`` has another value for each value of ``variables``.
+
+    So it is where each step of one variable leads beyond all that the finer ones reach together; a
+    remainder of that, where all of them together do not go round.
+    """
+    modulus = const_int(index.b) if isinstance(index, tirx.FloorMod) else None
+    known = affine(index if modulus is None else index.a, variables)
+    if known is None or len(known.coefficients) != len(variables):
+        return False
+    reach = 0
+    for var, step in sorted(known.coefficients.items(), key=lambda item: abs(item[1])):
+        if abs(step) <= reach:
+            return False
+        reach += abs(step) * (nest.extent_of[var] - 1)
+    return modulus is None or reach < modulus
+
+
+def _same(a: Sequence[Expr], b: Sequence[Expr]) -> bool:
+    return bool(tvm_ffi.structural_equal(list(a), list(b)))
+
+
+def _text(access: Any) -> str:
+    buf = access.buffer if hasattr(access, "buffer") else access.source
+    return f"{buf.name}[{', '.join(map(str, access.indices))}]"

@@ -1,0 +1,109 @@
+"""Give every tile matmul of a function its instruction, in forms that fit where they share tiles.
+
+    C += A B   then   C += D E         one accumulator: each element in one register of one thread
+    C += A B   then   F += A E         one tile: each element in one place of shared memory
+
+A tile for which two matmuls want different layouts lies row by row. An accumulator is held as the
+first matmul on it holds it.
+
+Does not handle: matmuls on one accumulator that hold it differently (LoweringError).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..cost.copies import PADDED, TURNED
+from ..errors import LoweringError
+from ..plan import KernelPlan, MatmulPlan
+from .fragments import Fragment, Mapped
+from .ir import Buffer, Stmt, substitute
+from .layouts import Panels, Swizzle
+from .mma_sync import map_mma
+from .patterns import Copy, Matmul
+from .simt import map_simt
+from .spread import Threads
+from .wgmma import map_wgmma
+
+
+@dataclass(frozen=True)
+class MappedMatmuls:
+    """``fragments`` and ``matmuls`` by accumulator, ``layouts`` by tile, ops and buffers by op."""
+
+    fragments: dict[Buffer, Fragment] = field(default_factory=dict)
+    layouts: dict[Buffer, Swizzle | Panels] = field(default_factory=dict)
+    ops: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
+    matmuls: dict[Buffer, Matmul] = field(default_factory=dict)
+
+
+def map_matmuls(
+    known: Mapping[str, Copy | Matmul], plan: KernelPlan, threads: Threads
+) -> MappedMatmuls:
+    """Every matmul of ``plan``, of those ``known`` by the names of their ops, on its instruction.
+
+    LoweringError: the plan names a matmul that there is none of, or two do not fit.
+    """
+    planned = [(_known(op, known), op) for op in plan.matmuls]
+    mapped = [_mapped(matmul, op, plan, threads, ()) for matmul, op in planned]
+    if clashing := _clashing(mapped):
+        mapped = [_mapped(matmul, op, plan, threads, clashing) for matmul, op in planned]
+    for tile in _clashing(mapped):
+        raise LoweringError(f"cannot map the matmuls on '{tile.name}': they want it in two layouts")
+    result = MappedMatmuls()
+    for (matmul, op), one in zip(planned, mapped):
+        first = result.fragments.setdefault(matmul.acc, one.fragment)
+        result.matmuls.setdefault(matmul.acc, matmul)
+        result.layouts.update(one.layouts)
+        result.ops[op.op] = _on(first, one, op), one.buffers
+    return result
+
+
+def _known(op: MatmulPlan, known: Mapping[str, Copy | Matmul]) -> Matmul:
+    matmul = known.get(op.op)
+    if not isinstance(matmul, Matmul):
+        raise LoweringError(f"cannot map op '{op.op}': the kernel has no such matmul")
+    return matmul
+
+
+def _mapped(
+    matmul: Matmul, op: MatmulPlan, plan: KernelPlan, threads: Threads, plain: Collection[Buffer]
+) -> Mapped:
+    """``matmul`` on its instruction, with the tiles ``plain`` row by row."""
+    asked = {copy.dst: copy.layout for copy in plan.copies}
+    operands = {side.buffer for side in (matmul.a, matmul.b)}
+    by_row = frozenset(
+        tile for tile in operands if tile in plain or asked.get(str(tile.name)) == "row-major"
+    )
+    if op.instruction == "simt":
+        padded = frozenset(tile for tile in operands if asked.get(str(tile.name)) == PADDED)
+        return map_simt(matmul, op, threads, by_row, padded - by_row)
+    if op.instruction.startswith("wgmma"):
+        return map_wgmma(matmul, op, threads, waits=not plan.roles)
+    turned = frozenset(tile for tile in operands if asked.get(str(tile.name)) == TURNED)
+    return map_mma(matmul, op, threads, by_row, turned - by_row)
+
+
+def _clashing(mapped: Sequence[Mapped]) -> list[Buffer]:
+    """The tiles for which there is more than one layout."""
+    layouts: dict[Buffer, list[Any]] = defaultdict(list)
+    for one in mapped:
+        for tile, layout in one.layouts.items():
+            if layout not in layouts[tile]:
+                layouts[tile].append(layout)
+    return [tile for tile, found in layouts.items() if len(found) > 1]
+
+
+def _on(first: Fragment, one: Mapped, op: MatmulPlan) -> tuple[Stmt, ...]:
+    """The ops of ``one`` on the registers of ``first``."""
+    own = one.fragment
+    if own.registers.same_as(first.registers):
+        return one.ops
+    if not own.is_like(first):
+        raise LoweringError(
+            f"cannot map op '{op.op}' to {op.instruction}: an earlier matmul spreads "
+            f"'{first.tile.name}' over the threads in another way"
+        )
+    return tuple(substitute(stmt, {own.registers: first.registers}) for stmt in one.ops)

@@ -1,0 +1,137 @@
+"""What a program that binds no threads, and a request for it, need; which refusals are expected.
+
+Written down apart from the product. Sources: PTX ISA for the shapes of mma.sync and the widths of
+cp.async; the documentation of the passes for the forms that they say they do not handle.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Callable
+from typing import Final, TypeAlias
+
+from .random_programs import BYTES
+from .random_strategies import Trial
+from .tile_programs import Product, Tile, TileProgram
+
+_MMA_K: Final = {"float32": 8, "float16": 16, "bfloat16": 16, "int8": 32}
+_ALL_BYTES: Final = {**BYTES, "bfloat16": 2}
+
+_Rule: TypeAlias = "Callable[[Trial, re.Match[str]], bool]"
+
+
+def is_expected(trial: Trial, message: str) -> bool:
+    """Whether ``trial`` lacks what the refusal ``message`` says it lacks."""
+    return any(
+        found is not None and rule(trial, found)
+        for pattern, rule in _RULES
+        for found in [re.fullmatch(pattern, message)]
+    )
+
+
+def is_refused_whole(program: TileProgram) -> bool:
+    """Whether no request at all can have ``program``."""
+    return _combines(program) or _holds_otherwise(program)
+
+
+def _combines(program: TileProgram) -> bool:
+    """Whether a block needs two accumulators, whose elements lie in different threads."""
+    return any(one.adds == "acc" for one in program.epilogues)
+
+
+def _holds_otherwise(program: TileProgram) -> bool:
+    """Whether products of different forms add to one accumulator."""
+    forms = {(item.acc, _form(program, item)) for item in program.items if isinstance(item, Product)}
+    return len(forms) > len(program.accs)
+
+
+def _form(program: TileProgram, item: Product) -> tuple[object, ...]:
+    return tuple(
+        (_root(program, name).k_last, program.named(name).dtype) for name in (item.a, item.b)
+    )
+
+
+def _root(program: TileProgram, name: str) -> Tile:
+    """The copied tile that the tile called ``name`` is, or is made of."""
+    item = program.named(name)
+    return item if isinstance(item, Tile) else _root(program, item.source)
+
+
+def _is_no_multiple(trial: Trial, found: re.Match[str]) -> bool:
+    program = trial.program
+    m, n, k = program.tile
+    (dtype,) = {tile.dtype for tile in program.tiles}
+    return trial.request.instruction == "mma" and bool(m % 16 or n % 8 or k % _MMA_K[dtype])
+
+
+def _does_not_split(trial: Trial, found: re.Match[str]) -> bool:
+    """Whether no grid of warps of 32 equal thread tiles covers the tile, or none of as many."""
+    m, n, _ = trial.program.tile
+    powers = [1 << e for e in range(6)]
+    threads = {
+        32 * rows * columns
+        for rows, columns, lanes in itertools.product(powers, powers, powers)
+        if rows * columns <= 32 and m % (rows * lanes) == 0 and n % (columns * (32 // lanes)) == 0
+    }
+    return int(found["threads"]) not in threads if found["threads"] else not threads
+
+
+def _moves_too_little(trial: Trial, found: re.Match[str]) -> bool:
+    """Whether rows of the tile are aligned to fewer than 4 bytes, or masked in such pieces."""
+    program = trial.program
+    tile = program.named(found["tile"])
+    assert isinstance(tile, Tile)
+    size = _ALL_BYTES[tile.dtype]
+    if tile.vector or tile.k_last != tile.source_k_last:
+        return trial.request.mechanism == "cp_async" and size < 4
+    row = program.columns(tile) if tile.k_last else program.extent(tile.side)
+    first = tile.offset if tile.k_last else 0
+    masked = [program.columns(tile)] if tile.k_last else [program.extent(tile.side)]
+    return trial.request.mechanism == "cp_async" and math.gcd(row, first, *masked) * size < 4
+
+
+def _outlives(trial: Trial, found: re.Match[str]) -> bool:
+    tile = trial.program.named(found["tile"])
+    return isinstance(tile, Tile) and bool(tile.guard)
+
+
+def _peels_unknown(trial: Trial, found: re.Match[str]) -> bool:
+    loops = {loop.var: loop for loop in trial.program.loops}
+    loop = loops[found["loop"]]
+    return trial.request.epilogue == "peeled" and (isinstance(loop.trips, str) or bool(loop.guard))
+
+
+_NAME: Final = r"'[\w.]+'"
+
+_RULES: Final[tuple[tuple[str, _Rule], ...]] = (
+    (rf"cannot map {_NAME} to mma: tile \S+ is not a multiple of m16n8k\d+", _is_no_multiple),
+    (
+        rf"cannot map {_NAME}: tile \d+x\d+.*?( over (?P<threads>\d+) threads)? does not split into "
+        r"warps of 32 equal thread tiles .*",
+        _does_not_split,
+    ),
+    (
+        r"cannot copy '(?P<tile>\w+)' by cp.?async: (cp.async|it) moves 4, 8 or 16 bytes, here .*",
+        _moves_too_little,
+    ),
+    (
+        r"cannot give '(?P<tile>\w+)' \d+ slots in loop '\w+': (some iterations read it without "
+        r"writing it|it is written under a condition loaded from memory)",
+        _outlives,
+    ),
+    (
+        r"cannot peel the epilogue of loop '(?P<loop>\w+)': its trip count is dynamic .*",
+        _peels_unknown,
+    ),
+    (
+        rf"cannot map block {_NAME}: it combines the register tiles .*",
+        lambda trial, found: _combines(trial.program),
+    ),
+    (
+        rf"cannot map op {_NAME} to \S+: an earlier matmul spreads {_NAME} over the threads in "
+        "another way",
+        lambda trial, found: _holds_otherwise(trial.program),
+    ),
+)
