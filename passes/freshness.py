@@ -18,6 +18,7 @@ from tvm.ir import TensorLoad, Var
 
 from .affine import linear
 from .effects import Access, Effects
+from .indexing import conjuncts
 from .ir import Buffer, const_int, uses, walk
 from .op_form import OpLoop
 
@@ -41,7 +42,8 @@ def why_carried(
             if access.box is not None and any(uses(dim, [form.var]) for dim, _ in access.box):
                 return "its index moves with the loop"
             box = _bounds(access, form.var, bounds)
-            conditions = [guard for guard in access.guards if _varies(guard, form.var)]
+            parts = [part for guard in access.guards for part in conjuncts(guard)]
+            conditions = [part for part in parts if _varies(part, form.var)]
             if access.reads and not written.covers(box, conditions):
                 return written.why_not(box)
             if access.writes:
@@ -130,12 +132,15 @@ def _is_among(guard: Any, conditions: Sequence[Any]) -> bool:
 
 
 def _either_way(a: Sequence[Any], b: Sequence[Any]) -> list[Any] | None:
-    """What is left of two lists of conditions of which one's last is the other's, negated."""
-    if not a or not b or not _same_conditions(a[:-1], b[:-1]):
-        return None
-    for one, other in ((a[-1], b[-1]), (b[-1], a[-1])):
-        if isinstance(other, tirx.Not) and _is_among(one, [other.a]):
-            return list(a[:-1])
+    """What is left of two lists of conditions of which one ends in the other's end, negated."""
+    for one, other in ((a, b), (b, a)):
+        if not other or not isinstance(other[-1], tirx.Not):
+            continue
+        negated = conjuncts(other[-1].a)
+        first = len(one) - len(negated)
+        head, tail = list(one[:first]), one[first:]
+        if first >= 0 and _same_conditions(head, other[:-1]) and _same_conditions(tail, negated):
+            return head
     return None
 
 

@@ -1,8 +1,10 @@
 """The ring indices of a lowered kernel, and each of them shifted by one slot.
 
 A statement that the passes emitted says in its origin which slot of which ring it touches; the plan
-says where the ring lies in the arena. The mutant reads or writes the next slot instead, the first
-after the last: the access stays inside its ring, and only the ring's arithmetic is wrong.
+says where the ring lies, in the arena or in registers of its own. The mutant reads or writes the
+next slot instead, the first after the last: the access stays inside its ring, and only the ring's
+arithmetic is wrong. Slots of a ring in registers are constants, by modulo variable expansion; each
+unrolled statement is an index of its own.
 """
 
 from __future__ import annotations
@@ -17,7 +19,7 @@ from tvm.ir import TensorLoad
 
 from ..emulator.calls import op_name
 from ..origin import Origin
-from ..passes.ir import dtype_bytes, is_shared, origin_of, walk
+from ..passes.ir import dtype_bytes, is_private, is_shared, origin_of, walk
 from ..plan import KernelPlan
 from .operations import numbered, replace_nth
 
@@ -26,11 +28,21 @@ _ACCESS_PTR: Final = "tirx.tvm_access_ptr"
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """Where a ring lies in the arena: ``slots`` of ``slot_bytes`` bytes from ``offset``."""
+    """Where a ring lies: ``slots`` of ``slot_bytes`` bytes from ``offset``, in the arena.
+
+    ``registers``: the name of the buffer that holds it where that is each thread's own.
+    """
 
     offset: int
     slots: int
     slot_bytes: int
+    registers: str = ""
+
+    def holds(self, buf: Any) -> bool:
+        """Whether ``buf`` is what the ring lies in."""
+        if not self.registers:
+            return is_shared(buf)
+        return is_private(buf) and str(buf.name) == self.registers
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,14 +61,21 @@ class SlotUse:
 
 
 def rings_of(plan: KernelPlan) -> dict[str, Ring]:
-    """The rings in shared memory that have more than one slot, barriers' too, by buffer."""
+    """The rings that have more than one slot, barriers' too, by buffer.
+
+    Those in wmma fragments, which no index of an element reaches, are left out.
+    """
     places = {place.buffer: place for place in plan.smem.buffers}
     found = {}
     for loop in plan.loops:
         for ring in loop.rings:
             place = places.get(ring.buffer)
-            if place is not None and ring.depth > 1 and ring.scope.startswith("shared"):
+            if ring.depth == 1:
+                continue
+            if place is not None and ring.scope.startswith("shared"):
                 found[ring.buffer] = Ring(place.offset, ring.depth, place.bytes // ring.depth)
+            elif ring.scope == "local":
+                found[ring.buffer] = Ring(0, ring.depth, ring.slot_bytes, ring.buffer)
     for channel in plan.channels:
         for name in filter(None, (channel.full, channel.empty)):
             place = places.get(name)
@@ -71,12 +90,13 @@ def slot_uses(func: Any, rings: Mapping[str, Ring]) -> tuple[SlotUse, ...]:
     found: list[SlotUse] = []
     for at, (stmt, number) in enumerate(marked):
         origin = origin_of(stmt)
-        if origin is None or not touches_shared(stmt):
-            continue  # waits and barriers name the slots that they are for
         found += [
             SlotUse(at, number, origin, place.buffer, place.slot)
-            for place in origin.places
-            if place.slot and place.buffer in rings
+            for place in (origin.places if origin else ())
+            if place.slot
+            and place.buffer in rings
+            # waits and barriers name the slots that they are for
+            and touches(stmt, rings[place.buffer])
         ]
     return tuple(found)
 
@@ -92,12 +112,12 @@ def shift(func: Any, use: SlotUse, ring: Ring) -> Any:
     )
 
 
-def touches_shared(stmt: Any) -> bool:
-    """Whether anything in ``stmt`` reads, writes or addresses shared memory."""
+def touches(stmt: Any, ring: Ring) -> bool:
+    """Whether anything in ``stmt`` reads, writes or addresses what ``ring`` lies in."""
     found: list[Any] = []
-    walk(stmt, TensorLoad, lambda load: found.append(load) if is_shared(load.source) else None)
-    walk(stmt, tirx.BufferStore, lambda at: found.append(at) if is_shared(at.buffer) else None)
-    walk(stmt, ir.Call, lambda call: found.append(call) if _is_shared_address(call) else None)
+    walk(stmt, TensorLoad, lambda load: found.append(load) if ring.holds(load.source) else None)
+    walk(stmt, tirx.BufferStore, lambda at: found.append(at) if ring.holds(at.buffer) else None)
+    walk(stmt, ir.Call, lambda call: found.append(call) if _is_address(call, ring) else None)
     return bool(found)
 
 
@@ -106,20 +126,20 @@ def _shifted(stmt: Any, ring: Ring) -> Any:
 
     def load(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
-        if not is_shared(node.source):
+        if not ring.holds(node.source):
             return node
         return tirx.BufferLoad(node.source, _moved(node.indices, node.source.dtype, ring))
 
     def store(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
-        if not is_shared(node.buffer):
+        if not ring.holds(node.buffer):
             return node
         indices = _moved(node.indices, node.buffer.dtype, ring)
         return tirx.BufferStore(node.buffer, node.value, indices)
 
     def call(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
-        if not _is_shared_address(node):
+        if not _is_address(node, ring):
             return node
         element, data, offset, *rest = node.args
         args = [element, data, _rotated(offset, dtype_bytes(element.ty), ring), *rest]
@@ -156,8 +176,10 @@ def _rotated(index: Any, size: int, ring: Ring) -> Any:
     return tirx.Select(inside, following, index)  # nothing that only LowerIntrin can print
 
 
-def _is_shared_address(call: Any) -> bool:
-    """Whether a call is an address of shared memory as a base and an offset."""
+def _is_address(call: Any, ring: Ring) -> bool:
+    """Whether a call is an address, as a base and an offset, of what ``ring`` lies in."""
     if op_name(call) != _ACCESS_PTR:
         return False
+    if ring.registers:
+        return str(getattr(call.args[1], "name", "")) == ring.registers
     return str(getattr(call.args[1].ty, "storage_scope", "")).startswith("shared")

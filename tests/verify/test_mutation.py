@@ -29,6 +29,8 @@ from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.schedules.workloads.gemm import LAYOUTS
 from pipeliner.targets import cuda_target
 
+from ..corpus import loops
+
 MMA, SIMT = (32, 32, 16), (16, 32, 8)
 
 
@@ -125,6 +127,41 @@ def test_every_mutant_of_a_gemm_dies(how: dict[str, str]) -> None:
     assert len(report.fates) == report.mutants
     here = [fate.mutant for fate in report.fates if fate.killed and "trips" not in fate.run]
     assert not [mutant for mutant in here if equivalent(kernel.lowered, mutant)]
+
+
+STREAMS = {
+    "column_sum": ({},),
+    "gather_sum": ({},),
+    "gemv_stream": ({},),
+    "prefix_sum": ({},),
+    "stream_add": ({},),
+    "thread_if": ({},),
+    "stream_scale_dynamic": ({"n": 8}, {"n": 1100}),
+}
+"""Loops without shared memory, whose loads have rings in registers."""
+
+
+@pytest.mark.parametrize("depth", [2, 3, 4])
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_index_of_a_ring_in_registers_is_shifted(name: str, depth: int) -> None:
+    kernel = pipeliner.build(getattr(loops, name), "a100", depth=depth)
+    rings = [ring for loop in kernel.plan.loops for ring in loop.rings if ring.depth > 1]
+    assert {ring.scope for ring in rings} == {"local"}
+    code = kernel.cuda[kernel.cuda.index("__global__") :].splitlines()
+    for ring in rings:
+        array = ring.buffer.replace(".", "_") + "_ptr"
+        declared, *uses = [line for line in code if re.search(rf"\b{array}\b", line)]
+        assert declared.endswith("];")
+        shifted = [m for m in mutants(kernel.lowered) if m.what.startswith(f"{ring.buffer}[")]
+        assert len(shifted) == len(uses) >= 2 * depth
+
+
+@pytest.mark.parametrize("depth", [2, 3])
+@pytest.mark.parametrize("name", STREAMS)
+def test_every_mutant_of_a_ring_in_registers_dies(name: str, depth: int) -> None:
+    kernel = pipeliner.build(getattr(loops, name), "a100", depth=depth)
+    report = mutate(kernel, extents=STREAMS[name])
+    assert not report.survivors, [str(fate.mutant) for fate in report.survivors]
 
 
 TILES = {

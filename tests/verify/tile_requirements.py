@@ -43,7 +43,9 @@ def _combines(program: TileProgram) -> bool:
 
 def _holds_otherwise(program: TileProgram) -> bool:
     """Whether products of different forms add to one accumulator."""
-    forms = {(item.acc, _form(program, item)) for item in program.items if isinstance(item, Product)}
+    forms = {
+        (item.acc, _form(program, item)) for item in program.items if isinstance(item, Product)
+    }
     return len(forms) > len(program.accs)
 
 
@@ -89,12 +91,23 @@ def _moves_too_little(trial: Trial, found: re.Match[str]) -> bool:
     row = program.columns(tile) if tile.k_last else program.extent(tile.side)
     first = tile.offset if tile.k_last else 0
     masked = [program.columns(tile)] if tile.k_last else [program.extent(tile.side)]
-    return trial.request.mechanism == "cp_async" and math.gcd(row, first, *masked) * size < 4
+    return (
+        trial.request.mechanism == "cp_async"
+        and math.gcd(row, first, *masked, 16 // size) * size < 4
+    )
 
 
 def _outlives(trial: Trial, found: re.Match[str]) -> bool:
+    """Whether some iterations leave in the tile what another one copied."""
     tile = trial.program.named(found["tile"])
     return isinstance(tile, Tile) and bool(tile.guard)
+
+
+def _asks_memory(trial: Trial, found: re.Match[str]) -> bool:
+    """Whether memory decides which iterations copy the tile; it may change before they read it."""
+    loop = next(loop for loop in trial.program.loops if loop.var == found["loop"])
+    tile = trial.program.named(found["tile"])
+    return "flags" in loop.guard or (isinstance(tile, Tile) and "flags" in tile.guard)
 
 
 def _peels_unknown(trial: Trial, found: re.Match[str]) -> bool:
@@ -108,8 +121,10 @@ _NAME: Final = r"'[\w.]+'"
 _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     (rf"cannot map {_NAME} to mma: tile \S+ is not a multiple of m16n8k\d+", _is_no_multiple),
     (
-        rf"cannot map {_NAME}: tile \d+x\d+.*?( over (?P<threads>\d+) threads)? does not split into "
-        r"warps of 32 equal thread tiles .*",
+        (
+            rf"cannot map {_NAME}: tile \d+x\d+.*?( over (?P<threads>\d+) threads)? does not split into "
+            r"warps of 32 equal thread tiles .*"
+        ),
         _does_not_split,
     ),
     (
@@ -117,9 +132,18 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
         _moves_too_little,
     ),
     (
-        r"cannot give '(?P<tile>\w+)' \d+ slots in loop '\w+': (some iterations read it without "
-        r"writing it|it is written under a condition loaded from memory)",
+        (
+            r"cannot give '(?P<tile>\w+)' \d+ slots in loop '\w+': some iterations read it without "
+            r"writing it"
+        ),
         _outlives,
+    ),
+    (
+        (
+            r"cannot give '(?P<tile>\w+)' \d+ slots in loop '(?P<loop>\w+)': it is written under a "
+            r"condition loaded from memory"
+        ),
+        _asks_memory,
     ),
     (
         r"cannot peel the epilogue of loop '(?P<loop>\w+)': its trip count is dynamic .*",
@@ -130,8 +154,10 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
         lambda trial, found: _combines(trial.program),
     ),
     (
-        rf"cannot map op {_NAME} to \S+: an earlier matmul spreads {_NAME} over the threads in "
-        "another way",
+        (
+            rf"cannot map op {_NAME} to \S+: an earlier matmul spreads {_NAME} over the threads in "
+            "another way"
+        ),
         lambda trial, found: _holds_otherwise(trial.program),
     ),
 )
