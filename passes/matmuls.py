@@ -3,8 +3,8 @@
     C += A B   then   C += D E         one accumulator: each element in one register of one thread
     C += A B   then   F += A E         one tile: each element in one place of shared memory
 
-A tile for which two matmuls want different layouts lies row by row. An accumulator is held as the
-first matmul on it holds it.
+A tile for which two matmuls, or both sides of one, want different layouts lies row by row. An
+accumulator is held as the first matmul on it holds it.
 
 Does not handle: matmuls on one accumulator that hold it differently (LoweringError).
 """
@@ -75,7 +75,9 @@ def _mapped(
     asked = {copy.dst: copy.layout for copy in plan.copies}
     operands = {side.buffer for side in (matmul.a, matmul.b)}
     by_row = frozenset(
-        tile for tile in operands if tile in plain or asked.get(str(tile.name)) == "row-major"
+        tile
+        for tile in operands
+        if len(operands) == 1 or tile in plain or asked.get(str(tile.name)) == "row-major"
     )
     if op.instruction == "simt":
         padded = frozenset(tile for tile in operands if asked.get(str(tile.name)) == PADDED)

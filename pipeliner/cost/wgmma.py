@@ -83,6 +83,8 @@ def map_wgmma(
     """
     if info.held:
         return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
+    if info.a == info.b:
+        return f"both its sides are '{info.a}', which its descriptors would want in two layouts"
     why = _why_swapped(info, warps)
     if not why:
         return _map(info, machine, warps, roles)

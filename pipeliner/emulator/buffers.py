@@ -19,9 +19,9 @@ _DYNAMIC_ALIGN: Final = 1024
 _LOCAL_SCOPES: Final = ("local", "warp", "local_scalar")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Memory:
-    """One allocation.
+    """One allocation; two of one name and size are two.
 
     ``space`` is global, shared, local or wmma; ``base`` its byte offset in the shared window;
     ``nbytes`` is None for the dynamic arena, whose size the launch gives, and for globals.

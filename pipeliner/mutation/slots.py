@@ -90,9 +90,10 @@ def slot_uses(func: Any, rings: Mapping[str, Ring]) -> tuple[SlotUse, ...]:
     found: list[SlotUse] = []
     for at, (stmt, number) in enumerate(marked):
         origin = origin_of(stmt)
+        assert origin is not None
         found += [
             SlotUse(at, number, origin, place.buffer, place.slot)
-            for place in (origin.places if origin else ())
+            for place in origin.places
             if place.slot
             and place.buffer in rings
             # waits and barriers name the slots that they are for

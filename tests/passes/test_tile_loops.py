@@ -83,3 +83,25 @@ def test_a_loop_that_writes_without_the_guard_is_left_alone() -> None:
 def test_persistent_kernels_are_right_on_older_gpus_too(ctas: int) -> None:
     run(Gemm(128, 192, 128), GemmTile(64, 64, 32, ctas=ctas))
     run(Gemm(100, 136, 72), GemmTile(64, 64, 32, ctas=ctas))
+
+
+def least(extent: Any, values: dict[Any, int]) -> int:
+    """The value of a minimum of two variables."""
+    assert isinstance(extent, tirx.Min)
+    return min(values[extent.a], values[extent.b])
+
+
+def test_a_guard_that_fails_beyond_the_range_does_not_make_it_longer() -> None:
+    @T.prim_func(s_tir=True)
+    def main(A: T.Buffer((16, 8), "float32"), n: T.int32, m: T.int32):
+        for bx in T.thread_binding(1, thread="blockIdx.x"):
+            for t in range(n):
+                for i in range(8):
+                    with T.sblock("guarded"):
+                        T.where(t < m)
+                        A[t, i] = T.float32(1)
+
+    after = trim_tile_loops(main.body)
+    (extent,) = [loop.extent for name, loop in loops(after).items() if name == "t"]
+    (n, m) = main.params[1:]
+    assert [int(least(extent, {n: a, m: b})) for a, b in ((0, 6), (4, 6), (6, 4))] == [0, 4, 4]

@@ -1,19 +1,23 @@
 """Random programs, pipelined as randomly asked, do what they mean, and nothing is objected to.
 
 Each runs in the emulator, on any trip count, and is compared with what its description means to
-numpy. A request may be refused, in one line, but not often; without a request nothing is refused.
+numpy. A request may be refused, in one line, but not often; without a request nothing is refused
+but what the requirements of tiles say.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 
 from .random_strategies import Trial, trials
-from .random_trials import outcome
+from .random_trials import check_seed, outcome
 
 EXAMPLES = 200
+TILES = 40
+"""Programs of tiles of each seed."""
 
 
 def test_random_programs_do_what_they_mean() -> None:
@@ -33,3 +37,10 @@ def test_random_programs_do_what_they_mean() -> None:
     check()
     assert outcomes.total() >= EXAMPLES
     assert outcomes["pipelined"] >= 0.8 * outcomes.total(), outcomes
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_random_programs_that_bind_no_threads_do_what_they_mean(number: int) -> None:
+    outcomes = check_seed(("tiles", number), TILES)
+    assert outcomes.total() >= TILES
+    assert outcomes["pipelined"] >= 0.5 * outcomes.total(), outcomes
