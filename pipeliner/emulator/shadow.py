@@ -7,7 +7,22 @@ Kept for each granule, the smallest access size of the kernel; ``Clocks`` says w
     site            event of the statement that wrote (for an asynchronous copy, its issue)
     seen[t]         event of the last read by thread t; ``engine_seen`` the same for engines
 
-Threads access through the generic proxy, engines through the async proxy.
+Threads access through the generic proxy, engines (TMA, wgmma, bulk copies) through the async proxy.
+Accesses of the same bytes through both are in causality order only with a fence.proxy.async between
+them (PTX ISA, memory consistency model, "proxy-preserved base causality order"):
+
+    generic write, then an engine reads     fence by the writer, then a barrier: what cp.async or
+                                            st.shared wrote for wgmma, what stmatrix did for TMA
+    generic read or write, then an          fence by who read or wrote, before it says that the slot
+    engine writes                           is free: nothing else keeps a read from seeing the write
+    an engine writes, then generic          none: completion, once a wait has observed it, is
+                                            followed by an implicit fence (PTX ISA, "async proxy")
+    an engine reads or writes, then         none: one proxy; its waits order them
+    the same kind of engine does
+
+The second line is the strict one. CUTLASS keeps it too: the epilogue of its Hopper kernels fences
+between its reads of a tile and the release of the tile to TMA, as it does before every TMA store.
+Kernels of the passes never need it, as their rings for TMA are read by wgmma alone.
 """
 
 from __future__ import annotations

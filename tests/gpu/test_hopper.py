@@ -13,6 +13,7 @@ from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import LAYOUTS
 from pipeliner.targets import gpu_arch
 
+from .planted import CROSSING, whole, wrong_runs
 from .sanitizer import assert_accepted
 
 pytestmark = pytest.mark.gpu
@@ -97,3 +98,10 @@ run(Gemm(512, 256, 256), GemmTile(128, 128, 64, ctas=4), cluster=2)
 @pytest.mark.parametrize("tool", ["memcheck", "synccheck", "racecheck"])
 def test_the_sanitizer_objects_to_nothing(tool: str) -> None:
     assert_accepted(tool, "-c", UNDER_THE_SANITIZER)
+
+
+@pytest.mark.parametrize("name", CROSSING)
+def test_kernels_that_cross_proxies_are_right_run_after_run(name: str) -> None:
+    if not str(gpu_arch()).startswith("sm_90"):
+        pytest.skip(f"wgmma needs sm_90, this GPU is {gpu_arch()}")
+    assert wrong_runs(whole(name, "sm_90a"), name, 50) == 0
