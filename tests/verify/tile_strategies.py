@@ -121,6 +121,8 @@ def _loops(draw: Any, var: str, tile: Any, of: str, accs: list[str], names: Any)
     if not accs:
         body += draw(_uses(usable["m"], of, next(names), always=True))
     body += draw(_uses([*usable["m"], *usable["n"]], of, next(names)))
+    # A tile that nothing reads has no elements left by the time that copies are made.
+    body += [Tap(f"D{next(names)}", name) for name in _unread(body)]
     return TileLoop(
         var,
         tuple(body),
@@ -128,6 +130,15 @@ def _loops(draw: Any, var: str, tile: Any, of: str, accs: list[str], names: Any)
         trips=draw(st.sampled_from(_TRIPS)),
         guard=draw(st.sampled_from([""] * 6 + [*UNIFORM])),
     )
+
+
+def _unread(body: list[Item]) -> list[str]:
+    """The tiles in ``body`` that no statement reads."""
+    names = ("a", "b", "source", "tile", "vector")
+    read = {
+        getattr(item, name, "") for item in body for name in names if not isinstance(item, Tile)
+    }
+    return [item.name for item in body if isinstance(item, Tile) and item.name not in read]
 
 
 @st.composite
