@@ -31,7 +31,7 @@ test: export OPENBLAS_NUM_THREADS := 1
 test: $(DEV)  ## all tests that this machine can run
 	$(PY) -m pytest -q -n $(JOBS) --dist worksteal
 
-verify-all: $(DEV)  ## the product of all options and 10^4 random programs: hours; SHARD=2/8 does a part
+verify-all: $(DEV)  ## the product of all options, 10^4 random programs of each kind: hours; SHARD=2/8 does a part
 	$(PY) -m tests.verify.product --shard $(SHARD)
 	$(PY) -m tests.verify.random_trials --shard $(SHARD)
 
