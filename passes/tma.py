@@ -83,8 +83,10 @@ class TensorMap:
 
     They fill it on each call. What outlives a call in TVM 0.27's host code is ``tvm_static_handle``
     alone, one pointer of the process: TIR has no atomic access to it and no storage of a thread, so
-    that a map kept there could be read by one thread while another replaces it. A CUDA graph
-    replays a launch with the maps of its capture.
+    that a map kept there could be read by one thread while another replaces it. Little is to be
+    saved: on an H100's host the driver encodes one in 0.06 to 0.08 us, and a call with two maps
+    takes 5.9 us where one without takes 4.8 (torch.matmul: 12). A CUDA graph replays a launch with
+    the maps of its capture.
     """
 
     var: Var
