@@ -26,7 +26,7 @@ def test_claims_need_both_sides(monkeypatch: pytest.MonkeyPatch) -> None:
         **{"pipeliner": 500.0, "TVM stock, 3 slots": 250.0, "TVM stock, 4 slots": 200.0}
     )
     named = {claim.name: claim for claim in bench.spine_claims(report, "h100")}
-    over = named["float16 NN 4096^3 over TVM's stock fp16 NN"]
+    over = named["float16 NN 4096^3 by mma.sync over TVM's stock fp16 NN"]
     assert (over.value, over.floor, over.goal, over.met) == (2.0, 1.6, 1.9, True)
 
 
@@ -47,6 +47,8 @@ def test_spine_has_every_problem() -> None:
     problems = bench.spine("h100")
     names = [problem.spec.name for problem in problems]
     assert len(names) == len(set(names)) == 12
+    ours = {p.spec.dtype: p.contenders[0].make.request.instruction for p in problems}
+    assert ours == {"float16": "mma", "bfloat16": "mma", "float32": "auto"}
     contenders = {contender.name for contender in problems[0].contenders}
     assert {bench.OURS, bench.OURS_PLAIN, bench.CUBLAS} < contenders
     assert sum(name.startswith(bench.STOCK_PREFIX) for name in contenders) == 5
