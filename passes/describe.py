@@ -8,10 +8,11 @@ from typing import Any
 
 from tvm import tirx
 
-from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo
+from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo, View
 from .copies import obstacles
 from .costs import cost_of
 from .effects import classify, effects
+from .im2col import Im2col
 from .indexing import affine, alignment, offset, strides
 from .ir import (
     Buffer,
@@ -28,11 +29,15 @@ from .ir import (
 )
 from .kernels import bodies, thread_tag
 from .patterns import Copy, Matmul, masked_load
-from .tma import box_obstacle
+from .tma import Source, source_of
 
 
-def copy_info(name: str, copy: Copy, read: frozenset[Buffer]) -> CopyInfo:
-    """The values of a tile copy. ``read``: the buffers that the kernel reads."""
+def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> CopyInfo:
+    """The values of a tile copy.
+
+    ``read``: the buffers that the kernel reads. ``ranges``: knows the ranges of all loops.
+    """
+    source = source_of(copy, ranges)
     return CopyInfo(
         op=name,
         src=str(copy.src.name),
@@ -46,11 +51,19 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer]) -> CopyInfo:
         aligned=copy.aligned(),
         masked=bool(copy.mask),
         bound=False,
-        no_tma=box_obstacle(copy),
+        no_tma=source if isinstance(source, str) else "",
+        view=_view(copy, source),
         note=str(copy.nest.annotations.get(NOTE, "")),
         no_cp_async=_unread(copy.dst, read),
         src_bytes=buffer_bytes(copy.src) or 0,
     )
+
+
+def _view(copy: Copy, source: Source | str) -> View:
+    """How the accelerator sees what ``copy`` reads."""
+    if isinstance(source, Im2col):
+        return "im2col"
+    return "tensor" if isinstance(source, str) or len(source.shape) == len(copy.src.shape) else "rows"
 
 
 def _unread(dst: Buffer, read: frozenset[Buffer]) -> str:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from tvm import sym, tirx
+from tvm.ir import Range
 
 from .ir import Buffer, Expr, Var, const_int, i32, simplify, substitute, uses, walk
 
@@ -69,6 +70,43 @@ def _is_split(index: Expr) -> bool:
     found: list[Any] = []
     walk(index, (tirx.FloorMod, tirx.FloorDiv), found.append)
     return bool(found)
+
+
+def together(expr: Expr, ranges: Any) -> Expr:
+    """``expr`` with quotients and remainders of one position put together again.
+
+    Where a variable goes into some terms by quotient and remainder and into others as it is, TVM
+    does so only when it is written as both throughout. ``ranges``: an analyzer that knows the
+    bounds of its variables.
+    """
+    expr = ranges.simplify(expr)
+    parts = {var: by for var, by in _divided(expr).items() if by > 1}
+    if not parts:
+        return expr
+    written: dict[Var, Expr] = {}
+    back: dict[Var, Expr] = {}
+    for var, by in parts.items():
+        high, low = Var(f"{var.name}_high", "int32"), Var(f"{var.name}_low", "int32")
+        most = int(ranges.const_int_bound(var).max_value)
+        ranges.bind(high, Range(0, most // by + 1))
+        ranges.bind(low, Range(0, by))
+        written[var] = high * by + low
+        back |= {high: tirx.floordiv(var, by), low: tirx.floormod(var, by)}
+    apart = ranges.simplify(substitute(expr, written))
+    return ranges.simplify(substitute(apart, back))
+
+
+def _divided(expr: Expr) -> dict[Var, int]:
+    """Variables that are divided by a constant, by themselves; the largest of each."""
+    found: dict[Var, int] = {}
+
+    def visit(node: Any) -> None:
+        by = const_int(node.b)
+        if isinstance(node.a, Var) and by is not None:
+            found[node.a] = max(by, found.get(node.a, 0))
+
+    walk(expr, (tirx.FloorDiv, tirx.FloorMod), visit)
+    return found
 
 
 def alignment(expr: Expr, analyzer: Any | None = None) -> int:

@@ -51,8 +51,9 @@ from .op_form import op_loops
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .spread import Threads, spread
 from .staged_stores import Staged
+from .tensor_maps import TensorMap
 from .tile_stores import box_of
-from .tma import TensorMap, copy_map, load_boxes
+from .tma import copy_map, load_boxes, source_of
 
 
 @dataclass
@@ -193,9 +194,10 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
     copy = as_copy(nest)
     panels = scope.layouts.get(nest.store.buffer)
     channel = next((c for c in scope.plan.channels if plan.dst in c.rings), None)
+    source = source_of(copy, scope.threads.analyzer) if copy else "it is no copy of a box"
     why = "no wgmma reads it" if not isinstance(panels, Panels) else ""
-    if copy is None or channel is None or why:
-        why = why or ("it is no copy of a box" if copy is None else "it has no channel")
+    if copy is None or channel is None or isinstance(source, str) or why:
+        why = why or (source if isinstance(source, str) else "it has no channel")
         raise LoweringError(f"cannot copy '{plan.op}' by tma: {why}")
     assert isinstance(panels, Panels)
     cluster = scope.cluster
@@ -203,11 +205,11 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
         cluster = None
     if cluster is not None:
         scope.shared.append(plan.op)
-    tensor = copy_map(copy, panels, 1 if cluster is None else cluster.size)
+    tensor = copy_map(copy, source, panels, 1 if cluster is None else cluster.size)
     scope.maps.append(tensor)
     barrier = scope.barriers[channel.full]
     analyzer = scope.threads.analyzer
-    return load_boxes(copy, panels, tensor, barrier, analyzer, cluster, plan.eviction)
+    return load_boxes(copy, source, panels, tensor, barrier, analyzer, cluster, plan.eviction)
 
 
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:

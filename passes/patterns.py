@@ -87,7 +87,7 @@ class Copy:
 
         The last is also walked by what walks several dimensions as if they were one.
         """
-        dims = [self._walker(index) for index in self.src_indices]
+        dims = [walker(index, self.order) for index in self.src_indices]
         if dims and dims[-1] is None:
             dims[-1] = self._runner()
         return tuple(dims)
@@ -100,12 +100,6 @@ class Copy:
             if known is not None and known.coefficients.get(self.order[dim]) == 1:
                 return dim
         return None
-
-    def _walker(self, index: Expr) -> int | None:
-        known = affine(index, self.order)
-        if known is None or list(known.coefficients.values()) != [1]:
-            return None
-        return self.order.index(next(iter(known.coefficients)))
 
     def aligned(self) -> int:
         """Largest power of two, in elements, that divides the source offset of each row start.
@@ -230,6 +224,14 @@ def as_copy(nest: Nest) -> Copy | None:
         tuple(order),
         tuple(sizes[var] for var in order),
     )
+
+
+def walker(index: Expr, order: Sequence[Var]) -> int | None:
+    """Which of ``order`` walks ``index`` alone, one by one, or None."""
+    known = affine(index, order)
+    if known is None or list(known.coefficients.values()) != [1]:
+        return None
+    return list(order).index(next(iter(known.coefficients)))
 
 
 def masked_load(value: Expr) -> tuple[Any, tuple[Expr, ...]] | None:

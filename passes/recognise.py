@@ -245,7 +245,7 @@ class _Finder:
             copy = as_copy(nest)
             if copy is not None and copy.order:
                 self.ops[name] = copy
-                return op_stmt(name, stmt), copy_info(name, copy, self.read)
+                return op_stmt(name, stmt), copy_info(name, copy, self.read, self.ranges)
             matmul = as_matmul(nest)
             if matmul is not None:
                 self.ops[name] = matmul

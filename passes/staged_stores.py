@@ -49,7 +49,7 @@ from .layouts import ATOM_BYTES, CHUNK_BYTES, by_row
 from .patterns import Nest
 from .spread import Threads
 from .tile_stores import Box
-from .tma import TensorMap, tensor_map
+from .tensor_maps import TensorMap, tiled_map
 
 STORE: Final = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
 STMATRIX: Final = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
@@ -89,10 +89,10 @@ class Staged:
         shape = [threads.count // WARPGROUP * plan.slots, rows, columns]
         name = f"{target.name}_staged"
         stage = buffer(shape, str(target.dtype), name, "shared", ATOM_BYTES)
-        extents = [1] * len(target.shape)
+        extents = [1] * len(box.view.shape)
         extents[box.down], extents[-1] = rows, columns
         span = columns * dtype_bytes(target.dtype)
-        tensor = tensor_map(target, extents, span)
+        tensor = tiled_map(target, box.view.shape, extents, span)
         if fragment.corner is None:
             raise LoweringError(f"cannot store '{plan.op}' by tma: no warpgroup holds its tile")
         return Staged(nest, box, fragment, plan, threads, stage, tensor)
@@ -176,7 +176,7 @@ class Staged:
         values[self.box.column] = column + b * self.plan.box[1]
         corner = [
             self.threads.analyzer.simplify(substitute(index, values))
-            for index in self.nest.store.indices
+            for index in self.box.view.indices
         ]
         source = T.address_of(tirx.BufferLoad(self.stage, [slot, i32(0), i32(0)]))
         store = T.ptx[STORE.format(rank=len(corner))]

@@ -2,7 +2,7 @@
 
     for i, j in T.grid(128, 256): C[m * 128 + i, n * 256 + j] = T.Cast("float16", acc[i, j])
 
-The tensor memory accelerator writes a box of a tensor, and nothing of it that lies outside; so a
+Pixels counted over rows and images are rows of one dimension, see ``views``. The tensor memory accelerator writes a box of a tensor, and nothing of it that lies outside; so a
 guard must say just that. What is computed from the accumulator before it is stored is free.
 """
 
@@ -20,15 +20,20 @@ from .indexing import affine, strides
 from .ir import Buffer, Expr, Stmt, Var, const_int, i32, is_global
 from .kernels import bodies
 from .patterns import Copy, Matmul, Nest, as_nest
+from .views import View, flattened
 
 
 @dataclass(frozen=True)
 class Box:
-    """The box that a nest stores: ``row`` and ``column`` walk dimension ``down`` and the last."""
+    """The box of ``view`` that a nest stores.
+
+    ``row`` and ``column`` walk dimension ``down`` and the last.
+    """
 
     row: Var
     column: Var
     down: int
+    view: View
 
 
 def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tuple[StoreInfo, ...]:
@@ -58,7 +63,24 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
         return f"it writes '{target.name}', which the same block reads"
     if len(target.strides):
         return f"it takes a tensor without gaps, '{target.name}' has strides of its own"
-    walked = [affine(index, nest.vars) for index in nest.store.indices]
+    for var, extent in nest.extent_of.items():
+        ranges.bind(var, Range(0, extent))
+    declared = View(tuple(target.shape), tuple(nest.store.indices))
+    found = _walked(declared, row, column, nest)
+    if found is None:
+        merged = flattened(declared, ranges)
+        found = merged and _walked(merged, row, column, nest)
+    if found is None:
+        return f"it writes boxes, the elements of '{target.name}' are scattered"
+    beyond = _beyond_bounds(nest, found.view, ranges)
+    if beyond is not None:
+        return f"it leaves out what is outside '{target.name}', not {beyond}"
+    return found
+
+
+def _walked(view: View, row: Var, column: Var, nest: Nest) -> Box | None:
+    """The box of ``view`` that ``row`` and ``column`` walk, each in a dimension of its own."""
+    walked = [affine(index, nest.vars) for index in view.indices]
     down = [n for n, known in enumerate(walked[:-1]) if known and known.coefficients == {row: 1}]
     fixed = [n for n, known in enumerate(walked[:-1]) if known and not known.coefficients]
     last = walked[-1]
@@ -68,11 +90,8 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
         or last is None
         or last.coefficients != {column: 1}
     ):
-        return f"it writes boxes, the elements of '{target.name}' are scattered"
-    beyond = _beyond_bounds(nest, ranges)
-    if beyond is not None:
-        return f"it leaves out what is outside '{target.name}', not {beyond}"
-    return Box(row, column, down[0])
+        return None
+    return Box(row, column, down[0], view)
 
 
 def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
@@ -134,14 +153,15 @@ def _is(index: Expr, var: Var) -> bool:
     return isinstance(index, Var) and index.same_as(var)
 
 
-def _beyond_bounds(nest: Nest, analyzer: Any) -> Expr | None:
-    """A conjunct of the guard that is more than the target's bounds, if there is one."""
+def _beyond_bounds(nest: Nest, view: View, analyzer: Any) -> Expr | None:
+    """A conjunct of the guard that is more than the target's bounds, if there is one.
+
+    ``analyzer`` knows the nest's variables.
+    """
     if not nest.predicate:
         return None
-    for var, extent in nest.extent_of.items():
-        analyzer.bind(var, Range(0, extent))
     inside: Expr = tirx.const(True, "bool")
-    for index, extent in zip(nest.store.indices, nest.store.buffer.shape):
+    for index, extent in zip(view.indices, view.shape):
         inside = tirx.And(inside, tirx.And(i32(0) <= index, index < extent))
     with analyzer.constraint_scope(inside):
         strength = sym.ProofStrength.SYMBOLIC_BOUND

@@ -7,7 +7,10 @@ not compile-time constants are None. Bytes and elements are per CTA and per iter
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Final
+from typing import Final, Literal, TypeAlias
+
+View: TypeAlias = Literal["tensor", "rows", "im2col"]
+"""How the tensor memory accelerator sees the source of a copy."""
 
 NOTE: Final = "pipeliner.note"
 """Annotation of a copy block: the schedule's words for the plan's reason."""
@@ -25,9 +28,11 @@ class CopyInfo:
     reads outside the source are replaced by zero. ``bound``: the user distributed it over threads.
     ``no_cp_async``, ``no_register``: why that mechanism cannot make it as it is distributed, or
     empty. ``no_tma``: why its box is none for the tensor memory accelerator, beyond what the other
-    fields tell, or empty. ``note``: what the schedule says of it. ``shared``: sizes of clusters
-    whose CTAs copy the same box in the same step. ``src_bytes``: of all of ``src``, 0 where that is
-    not known.
+    fields tell, or empty. ``view``: what its rows are to the accelerator: of the tensor as
+    ``src_dims`` says, ``rows`` of all outer dimensions taken as one, or (``im2col``) the pixels
+    that a convolution's outputs see. ``note``: what the schedule says of it. ``shared``: sizes of
+    clusters whose CTAs copy the same box in the same step. ``src_bytes``: of all of ``src``, 0
+    where that is not known.
     """
 
     op: str
@@ -45,6 +50,7 @@ class CopyInfo:
     no_cp_async: str = ""
     no_register: str = ""
     no_tma: str = ""
+    view: View = "tensor"
     note: str = ""
     shared: tuple[int, ...] = ()
     src_bytes: int = 0

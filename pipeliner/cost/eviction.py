@@ -58,9 +58,12 @@ def _told(
 def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -> float | None:
     """How often the grid reads the source, whose bytes its boxes all cover; None: unknown.
 
-    Boxes that reach beyond the source's ends add less than one to it.
+    Boxes that reach beyond the source's ends add less than one to it. Of pixels, windows may see
+    some more often than others.
     """
     if copy.bound or copy.no_tma or not copy.src_bytes or None in (*info.grid, loop.trip):
+        return None
+    if copy.view == "im2col":
         return None
     entered = math.prod(extent or 0 for extent in info.grid) * (loop.outer or 0)
     copied = entered * (loop.trip or 0) * shared_bytes(copy) / plan.shared

@@ -2,7 +2,8 @@
 
 One thread names a box of a tensor by the coordinates of its corner; the accelerator moves it to
 shared memory, swizzled, zero where it lies outside, and counts its bytes at an mbarrier. Source of
-the limits: CUDA driver API, cuTensorMapEncodeTiled; PTX ISA, tensor swizzle modes.
+the limits: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA, tensor
+swizzle modes.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from .wgmma import SPANS
 MAX_RANK: Final = 5
 MAX_BOX: Final = 256
 """Elements of a box along one dimension."""
+
+MAX_PIXELS: Final = 1024
+"""Pixels that one instruction gathers (cuTensorMapEncodeIm2col, pixelsPerColumn)."""
 
 LINE: Final = 128
 """Bytes of a line of L2."""
@@ -67,11 +71,14 @@ def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> s
 
 def _box_obstacle(copy: CopyInfo) -> str:
     walked = [dim for dim in copy.src_dims if dim is not None]
-    if walked != list(range(len(copy.shape))):
+    if copy.view == "tensor" and walked != list(range(len(copy.shape))):
         return f"it keeps the order of dimensions, '{copy.dst}' has them as {walked}"
     row = copy.shape[-1] * element_bytes(copy.dtype)
     if row % min(SPANS):
         return f"a row of '{copy.dst}' has {row} bytes, no multiple of {min(SPANS)}"
+    if copy.view == "im2col":
+        pixels = copy.shape[0]
+        return "" if pixels <= MAX_PIXELS else f"it gathers at most {MAX_PIXELS} pixels, not {pixels}"
     for extent in copy.shape[:-1]:
         if extent > MAX_BOX:
             return f"a box has at most {MAX_BOX} elements in a dimension, '{copy.dst}' {extent}"
@@ -95,4 +102,11 @@ def box_reason(copy: CopyInfo) -> str:
     panels = row // panel_bytes(row)
     fill = ", zero-filled past the source's end" if copy.masked else ""
     boxes = "a box" if panels == 1 else f"{panels} boxes of {panel_bytes(row)} bytes a row"
-    return f"{boxes} by one thread, past the registers{fill}"
+    return f"{boxes}{_VIEWS[copy.view]} by one thread, past the registers{fill}"
+
+
+_VIEWS: Final = {
+    "tensor": "",
+    "rows": " of rows that lie one behind the other",
+    "im2col": " of pixels in im2col mode",
+}

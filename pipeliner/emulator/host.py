@@ -14,6 +14,7 @@ from tvm.tirx.buffer import is_buffer_var
 from ..errors import EmulatorError
 from .arith import floor_div, floor_mod, trunc_div, trunc_mod
 from .dtypes import is_int, numpy_dtype, poison, split_lanes
+from .im2col_map import ARRAYS, Im2colMap, from_driver
 from .tensor_map import TensorMap, from_encode_args
 
 Array = np.ndarray[Any, Any]
@@ -32,6 +33,7 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 
 _ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 _EARLY: Final = "tirx.use_programtic_dependent_launch"
+_ENCODE_IM2COL: Final = "pipeliner_encode_im2col"
 
 
 @dataclass(frozen=True)
@@ -54,7 +56,7 @@ class Launch:
 class GlobalMap:
     """A tensor map and the elements of the array that it maps."""
 
-    map: TensorMap
+    map: TensorMap | Im2colMap
     elements: Array
 
 
@@ -173,7 +175,10 @@ def _run(stmt: Any, kernels: Mapping[str, Any], env: dict[Any, Any], out: list[L
     elif isinstance(stmt, tirx.AttrStmt):
         _run(stmt.body, kernels, env, out)
     elif isinstance(stmt, tirx.Bind):
-        env[stmt.var] = evaluate(stmt.value, env)
+        if _is_call(stmt.value, "tirx.call_extern", _ENCODE_IM2COL):
+            env[stmt.var] = _encode_im2col(stmt.value.args[1:], env)
+        else:
+            env[stmt.var] = evaluate(stmt.value, env)
     elif isinstance(stmt, tirx.DeclBuffer):
         env[stmt.buffer] = evaluate(stmt.data, env)
     elif isinstance(stmt, tirx.AllocBuffer):
@@ -205,7 +210,7 @@ def _run_call(
     if isinstance(call, prim.IntImm):
         return
     name = getattr(getattr(call, "op", None), "name", type(call).__name__)
-    if name == "tirx.tvm_call_packed" and str(call.args[0].value) == _ENCODE:
+    if _is_call(call, "tirx.tvm_call_packed", _ENCODE):
         _encode_map(call.args[1:], env)
         return
     if name != "tirx.call_ffi_kernel":
@@ -229,6 +234,29 @@ def _encode_map(args: Sequence[Any], env: dict[Any, Any]) -> None:
     array = evaluate(data, env)
     tmap = from_encode_args(str(dtype.value), int(evaluate(rank, env)),
                             [int(evaluate(arg, env)) for arg in rest])  # fmt: skip
+    env[target] = _over(tmap, array)
+
+
+def _is_call(call: Any, op: str, name: str) -> bool:
+    """Whether ``call`` calls function ``name`` by ``op``."""
+    return isinstance(call, ir.Call) and call.op.name == op and str(call.args[0].value) == name
+
+
+def _encode_im2col(args: Sequence[Any], env: dict[Any, Any]) -> int:
+    """The driver's cuTensorMapEncodeIm2col, its arrays one number after the other; its result."""
+    target, kind, rank, data, *rest = args
+    values = [int(evaluate(arg, env)) for arg in rest]
+    arrays = []
+    for length in ARRAYS:
+        arrays.append(values[:length])
+        values = values[length:]
+    tmap = from_driver(int(evaluate(kind, env)), int(evaluate(rank, env)), arrays, values)
+    env[target] = _over(tmap, evaluate(data, env))
+    return 0
+
+
+def _over(tmap: TensorMap | Im2colMap, array: Array) -> GlobalMap:
+    """``tmap`` over the elements of ``array``, which it must not reach beyond."""
     elements = array.reshape(-1).view(numpy_dtype(tmap.dtype))
     reach = 1 + sum(
         (size - 1) * stride // tmap.itemsize
@@ -238,4 +266,4 @@ def _encode_map(args: Sequence[Any], env: dict[Any, Any]) -> None:
         raise EmulatorError(
             f"cannot encode a tensor map of {reach} elements over an array of {elements.size}"
         )
-    env[target] = GlobalMap(tmap, elements)
+    return GlobalMap(tmap, elements)

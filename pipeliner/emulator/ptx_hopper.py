@@ -213,11 +213,15 @@ def _multicast(c: Expressions, ins: Instruction) -> str:
 
 
 def _tensor_load(c: Expressions, ins: Instruction) -> None:
-    _reject(ins, load_mode=("", "tile"), cta_group=("",))
+    _reject(ins, load_mode=("", "tile", "im2col"), cta_group=("",))
     name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
+    offsets = "None"
+    if ins.modifiers.get("load_mode") == "im2col":
+        offsets = "[" + ", ".join(c.expr(node).text for node in ins.operands["im2col_info"]) + "]"
     c.writer.emit(f"tma.tensor_load(s, {name!r}, {to}, {_map(c, ins.one('tmap'))}, "
-                  f"{_coords(c, ins)}, {bar}, {_multicast(c, ins)}, {c.mask})")  # fmt: skip
+                  f"{_coords(c, ins)}, {bar}, {offsets}, {_multicast(c, ins)}, "
+                  f"{c.mask})")  # fmt: skip
 
 
 def _tensor_store(c: Expressions, ins: Instruction) -> None:
@@ -357,6 +361,7 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "stmatrix": _stmatrix,
     **dict.fromkeys(
         ("cp_async_bulk_tensor_g2s_cluster", "cp_async_bulk_tensor_g2s_cta",
+         "cp_async_bulk_tensor_g2s_cluster_im2col", "cp_async_bulk_tensor_g2s_cta_im2col",
          "cp_async_bulk_tensor_g2s_cluster_multicast16"), _tensor_load,
     ),
     "cp_async_bulk_tensor_s2g": _tensor_store,

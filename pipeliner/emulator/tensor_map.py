@@ -5,8 +5,9 @@ first, as in the driver and in the coordinates of ``cp.async.bulk.tensor``.  Sou
 (tensors: tiled mode, swizzling modes) and the requirements listed with cuTensorMapEncodeTiled in
 the CUDA driver API.
 
-Does not handle: im2col maps, interleaved layouts, packed types below one byte, maps that convert
-to TF32, and a box narrower than its swizzle span (its shared layout is not specified).
+Maps in im2col mode are in ``im2col_map``.  Does not handle: interleaved layouts, packed types below
+one byte, maps that convert to TF32, and a box narrower than its swizzle span (its shared layout is
+not specified).
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
@@ -218,8 +219,19 @@ def box_index(tmap: TensorMap, coords: Sequence[int]) -> tuple[Array, Array]:
     return np.where(inside, index, 0).reshape(-1), inside.reshape(-1)
 
 
+class Packed(Protocol):
+    """What a map says of the elements in shared memory; hashable."""
+
+    @property
+    def itemsize(self) -> int: ...
+    @property
+    def extent(self) -> tuple[int, ...]: ...
+    @property
+    def swizzle(self) -> int: ...
+
+
 @lru_cache(maxsize=1024)
-def shared_offsets(tmap: TensorMap, base: int) -> Array:
+def shared_offsets(tmap: Packed, base: int) -> Array:
     """Shared byte address of each element of the box copied to ``base``, in the order of box_index.
 
     The box lies dense, innermost dimension fastest, and is swizzled by absolute address, so that

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..errors import EmulatorError
 from . import tensor_map
+from .im2col_map import Im2colMap, pixel_index
 from .mbarrier import RANK_SHIFT, Mbarrier
 from .memory import GlobalView
 from .tensor_map import SHARED_ALIGNMENT
@@ -73,23 +75,32 @@ def _local(address: int) -> int:
 
 def tensor_load(
     strand: Strand, name: str, dst: Any, tmap: GlobalMap, coords: list[Any], bar: Any,
-    cta_mask: Any, mask: Mask,
+    offsets: list[Any] | None, cta_mask: Any, mask: Mask,
 ) -> None:  # fmt: skip
-    """cp.async.bulk.tensor from global to shared memory."""
+    """cp.async.bulk.tensor from global to shared memory; ``offsets``: of im2col mode."""
     strand.touch_global(name, mask)
+    moved = offsets or []
     multicast = [] if cta_mask is None else [cta_mask]
-    for tid, (to, barrier, *rest) in _each(strand, [dst, bar, *coords, *multicast], mask):
-        at, many = rest[: len(coords)], rest[len(coords) :]
-        values = _box(tmap, at)
-        offsets = tensor_map.shared_offsets(tmap.map, _local(to))
-        spread = offsets[:, None] + np.arange(values.itemsize)
+    for tid, (to, barrier, *rest) in _each(strand, [dst, bar, *coords, *moved, *multicast], mask):
+        at, rest = rest[: len(coords)], rest[len(coords) :]
+        by, many = rest[: len(moved)], rest[len(moved) :]
+        values = _box(tmap, at, None if offsets is None else by)
+        places = tensor_map.shared_offsets(tmap.map, _local(to))
+        spread = places[:, None] + np.arange(values.itemsize)
         strand.count("bulk_copies")
         _load(strand, tid, name, _local(to), SHARED_ALIGNMENT, spread.reshape(-1),
               values.view(np.uint8), barrier, many[0] if many else None)  # fmt: skip
 
 
-def _box(tmap: GlobalMap, coords: list[int]) -> Array:
-    """Elements of a box, filled where they are outside of the tensor."""
+def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> Array:
+    """Elements of a box or of pixels, filled where they are outside of the tensor."""
+    if isinstance(tmap.map, Im2colMap):
+        if offsets is None:
+            raise EmulatorError("cannot copy boxes by an im2col tensor map: the load is tiled")
+        index, inside = pixel_index(tmap.map, tuple(coords), tuple(offsets))
+        return np.where(inside, tmap.elements[index], np.zeros((), tmap.elements.dtype))
+    if offsets is not None:
+        raise EmulatorError("cannot gather pixels by a tiled tensor map: the load is im2col")
     index, inside = tensor_map.box_index(tmap.map, coords)
     values = tmap.elements[np.where(inside, index, 0)]
     values[~inside] = tensor_map.fill_value(tmap.map)
@@ -101,6 +112,8 @@ def tensor_store(
 ) -> None:
     """cp.async.bulk.tensor, or cp.reduce.async.bulk.tensor.add, from shared to global memory."""
     strand.touch_global(name, mask)
+    if isinstance(tmap.map, Im2colMap):
+        raise EmulatorError("cannot store boxes by an im2col tensor map")
     for tid, (start, *at) in _each(strand, [src, *coords], mask):
         index, inside = tensor_map.box_index(tmap.map, at)
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]

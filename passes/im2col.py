@@ -1,0 +1,246 @@
+"""Tile copies that gather the pixels a convolution's outputs see: loads in im2col mode.
+
+    for i, c in T.grid(128, 64):                # x = m * 128 + i: outputs of all images, row by row
+        S[i, c] = X[x // 196, x % 196 // 14 + r - 1, x % 14 + s - 1, k * 64 + c]  or zero outside X
+    =>
+    pixels of a bounding box of each image, row by row and image by image, 128 of them, from
+    (n, h, w) = (x // 196, x % 196 // 14 - 1, x % 14 - 1) at i = 0, each moved by (r, s)
+
+The box of an image holds the pixels that the kernel's first position sees: its corners are given by
+the padding, and steps through it by the stride. Each coordinate is a sum of three parts:
+
+    coordinate = lower corner + step * place + offset
+
+where the places of all dimensions together count the tile's pixels one by one, and the offset is
+the same for all of them.
+
+Sources: PTX ISA, tensor im2col mode, cp.async.bulk.tensor (im2colOffsets); CUDA driver API,
+cuTensorMapEncodeIm2col.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from tvm import sym, tirx
+from tvm.ir import Range
+
+from .indexing import affine, conjunction, together
+from .ir import Expr, Var, const_int, i32, uses, walk
+from .patterns import Copy
+
+_CORNERS: Final = {1: (-32768, 32767), 2: (-128, 127), 3: (-16, 15)}
+"""Least and greatest offset of a corner, by the number of spatial dimensions."""
+
+_OFFSETS: Final = {1: 65535, 2: 255, 3: 31}
+"""Greatest offset of the instruction, by the number of spatial dimensions."""
+
+_MAX_STEP: Final = 8
+
+_MANY: Final = 1 << 30
+
+_RANKS: Final = (3, 4, 5)
+
+Term: TypeAlias = "tuple[int, Expr]"
+
+
+@dataclass(frozen=True)
+class Axis:
+    """One spatial dimension: a coordinate is ``lower + step * place + offset``.
+
+    ``place`` stays in ``0 .. count - 1``, ``offset`` in ``0 .. reach``. ``upper``: of the bounding
+    box, from the last coordinate of the tensor.
+    """
+
+    place: Expr
+    offset: Expr
+    reach: int
+    step: int
+    count: int
+    lower: int
+    upper: int
+
+    @property
+    def first(self) -> Expr:
+        """The coordinate at the kernel's first position."""
+        return self.place * self.step + self.lower
+
+
+@dataclass(frozen=True)
+class Im2col:
+    """Pixels, counted by the first of a copy's loop variables, by channels.
+
+    ``image`` and ``channel``: indices of the tensor's first and last dimension; ``axes``: of those
+    between, outer first.
+    """
+
+    image: Expr
+    axes: tuple[Axis, ...]
+    channel: Expr
+
+    @property
+    def indices(self) -> tuple[Expr, ...]:
+        """Where the kernel's first position is."""
+        return (self.image, *[axis.first for axis in self.axes], self.channel)
+
+
+def im2col_of(copy: Copy, ranges: Any) -> Im2col | str:
+    """The pixels that ``copy`` gathers, or why they are none that im2col mode walks.
+
+    ``ranges``: an analyzer that knows the bounds of every variable outside of the copy.
+    """
+    rank = len(copy.src_indices)
+    if len(copy.order) != 2 or rank not in _RANKS or copy.src_dims[-1] != 1:
+        return "it takes pixels of 1 to 3 dimensions by channels"
+    if None in [const_int(extent) for extent in copy.src.shape[:-1]]:
+        return f"the size of '{copy.src.name}' is known at run time only"
+    for var in copy.order:
+        ranges.bind(var, Range(0, copy.nest.extent_of[var]))
+    found: Im2col | str = ""
+    for offsets in _offsets(copy):
+        found = _walked(copy, offsets, ranges)
+        if not isinstance(found, str):
+            return found
+    return found
+
+
+def _offsets(copy: Copy) -> Iterator[tuple[Var, ...]]:
+    """What variables the kernel's position may depend on: few before many.
+
+    Any choice that passes the proof is right: it only says which part of a coordinate is given to
+    the instruction as an offset.
+    """
+    pixel = copy.order[0]
+    found: list[Var] = []
+    for index in copy.src_indices[1:-1]:
+        for _, term in _terms(index)[0]:
+            if not uses(term, [pixel]):
+                walk(term, Var, found.append)
+    variables = list(dict.fromkeys(found))
+    for count in range(len(variables) + 1):
+        yield from itertools.combinations(variables, count)
+
+
+def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | str:
+    """The pixels, where what depends on ``offsets`` alone is the kernel's position."""
+    image, *spatial, channel = copy.src_indices
+    extents = [const_int(extent) or 0 for extent in copy.src.shape[1:-1]]
+    axes: list[Axis] = []
+    for index, extent in zip(spatial, extents):
+        axis = _axis(index, extent, copy.order[0], offsets, ranges)
+        if axis is None:
+            return f"'{copy.src.name}' is not walked pixel by pixel in {index}"
+        axes.append(axis)
+    counted: Expr = image
+    for axis in axes:
+        counted = counted * axis.count + axis.place
+    counted = together(counted, ranges)
+    known = affine(counted, copy.order)
+    if known is None or known.coefficients != {copy.order[0]: 1}:
+        return f"its pixels are not counted one by one: {counted}"
+    if const_int(copy.src.shape[0]) == 1 and const_int(image) == 0:
+        axes[0] = _ended(axes[0], extents[0], math.prod(a.count for a in axes[1:]), copy, counted)
+    found = Im2col(image, tuple(axes), channel)
+    return _out_of_range(found) or _beyond_bounds(copy, found, counted, ranges) or found
+
+
+def _axis(
+    index: Expr, extent: int, pixel: Var, offsets: Collection[Var], ranges: Any
+) -> Axis | None:
+    """``index`` in its three parts; None where it has others."""
+    terms, constant = _terms(index)
+    moved = [term for term in terms if not uses(term[1], [pixel]) and uses(term[1], offsets)]
+    walked = [term for term in terms if term not in moved]
+    step = math.gcd(*[coefficient for coefficient, _ in walked]) or 1
+    place = ranges.simplify(_sum([(coefficient // step, term) for coefficient, term in walked]))
+    offset = ranges.simplify(_sum(moved))
+    places, shifts = ranges.const_int_bound(place), ranges.const_int_bound(offset)
+    least, most = int(shifts.min_value), int(shifts.max_value)
+    if int(places.min_value) < 0 or max(-least, most, int(places.max_value)) > _MANY:
+        return None
+    lower = constant + least
+    axis = Axis(place, offset - least, most - least, step, 0, lower, 0)
+    return _with_count(axis, int(places.max_value) + 1, extent)
+
+
+def _with_count(axis: Axis, count: int, extent: int) -> Axis:
+    """``axis`` with so many places, in a dimension of ``extent``."""
+    upper = axis.lower + (count - 1) * axis.step - (extent - 1)
+    return replace(axis, count=count, upper=upper)
+
+
+def _ended(axis: Axis, extent: int, inner: int, copy: Copy, counted: Expr) -> Axis:
+    """The outermost axis of a lone image, which ends where the copy's mask ends the pixels.
+
+    What lies behind is in the next image: there is none, so it is zero as the mask says.
+    """
+    for part in copy.mask:
+        end = _end(part, counted)
+        if end is not None and end % inner == 0 and end // inner < axis.count:
+            axis = _with_count(axis, end // inner, extent)
+    return axis
+
+
+def _end(part: Expr, counted: Expr) -> int | None:
+    """``n`` of a conjunct that is the same as ``counted < n``."""
+    if not isinstance(part, tirx.LT):
+        return None
+    return const_int(sym.Analyzer().simplify(counted + part.b - part.a))
+
+
+def _out_of_range(found: Im2col) -> str:
+    """Which number of a map or an instruction would be too large, or empty."""
+    dimensions = len(found.axes)
+    low, high = _CORNERS[dimensions]
+    for axis in found.axes:
+        for corner in (axis.lower, axis.upper):
+            if not low <= corner <= high:
+                return f"corners in {dimensions} dimensions are {low} to {high}, not {corner}"
+        if axis.reach > _OFFSETS[dimensions]:
+            most = _OFFSETS[dimensions]
+            return f"offsets in {dimensions} dimensions are up to {most}, not {axis.reach}"
+        if axis.step > _MAX_STEP:
+            return f"it takes steps of up to {_MAX_STEP} pixels, not {axis.step}"
+    return ""
+
+
+def _beyond_bounds(copy: Copy, found: Im2col, counted: Expr, ranges: Any) -> str:
+    """What the copy's mask leaves out apart from what lies outside of the tensor, or empty."""
+    inside = [counted < math.prod([_extent(copy), *[axis.count for axis in found.axes]])]
+    for index, extent in zip(copy.src_indices, copy.src.shape):
+        inside += [i32(0) <= index, index < extent]
+    with ranges.constraint_scope(conjunction(inside)):
+        beyond = next((part for part in copy.mask if not ranges.can_prove(part)), None)
+    if beyond is None:
+        return ""
+    return f"it fills with zero outside '{copy.src.name}', not {beyond}"
+
+
+def _extent(copy: Copy) -> int:
+    """Images of the tensor."""
+    return const_int(copy.src.shape[0]) or 0
+
+
+def _terms(expr: Expr, factor: int = 1) -> tuple[list[Term], int]:
+    """``expr`` as terms with their coefficients, and a constant."""
+    known = const_int(expr)
+    if known is not None:
+        return [], factor * known
+    if isinstance(expr, tirx.Mul) and const_int(expr.b) is not None:
+        return _terms(expr.a, factor * (const_int(expr.b) or 0))
+    if not isinstance(expr, (tirx.Add, tirx.Sub)):
+        return [(factor, expr)], 0
+    left, first = _terms(expr.a, factor)
+    right, second = _terms(expr.b, factor if isinstance(expr, tirx.Add) else -factor)
+    return [*left, *right], first + second
+
+
+def _sum(terms: Sequence[Term]) -> Expr:
+    total: Expr = i32(0)
+    for coefficient, term in terms:
+        total = total + term * coefficient
+    return total
