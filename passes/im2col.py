@@ -29,17 +29,11 @@ from typing import Any, Final, TypeAlias
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from .indexing import affine, conjunction, together
+from ..cost.tma import im2col_obstacle
+from .indexing import affine, together
 from .ir import Expr, Var, const_int, i32, uses, walk
-from .patterns import Copy
-
-_CORNERS: Final = {1: (-32768, 32767), 2: (-128, 127), 3: (-16, 15)}
-"""Least and greatest offset of a corner, by the number of spatial dimensions."""
-
-_OFFSETS: Final = {1: 65535, 2: 255, 3: 31}
-"""Greatest offset of the instruction, by the number of spatial dimensions."""
-
-_MAX_STEP: Final = 8
+from .patterns import Copy, walker
+from .views import inside
 
 _MANY: Final = 1 << 30
 
@@ -94,7 +88,8 @@ def im2col_of(copy: Copy, ranges: Any) -> Im2col | str:
     ``ranges``: an analyzer that knows the bounds of every variable outside of the copy.
     """
     rank = len(copy.src_indices)
-    if len(copy.order) != 2 or rank not in _RANKS or copy.src_dims[-1] != 1:
+    runs = walker(copy.src_indices[-1], copy.order) == 1
+    if len(copy.order) != 2 or rank not in _RANKS or not runs:
         return "it takes pixels of 1 to 3 dimensions by channels"
     if None in [const_int(extent) for extent in copy.src.shape[:-1]]:
         return f"the size of '{copy.src.name}' is known at run time only"
@@ -138,14 +133,15 @@ def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | str:
     counted: Expr = image
     for axis in axes:
         counted = counted * axis.count + axis.place
-    counted = together(counted, ranges)
+    counted = together(counted, copy.order, ranges)
     known = affine(counted, copy.order)
     if known is None or known.coefficients != {copy.order[0]: 1}:
         return f"its pixels are not counted one by one: {counted}"
     if const_int(copy.src.shape[0]) == 1 and const_int(image) == 0:
         axes[0] = _ended(axes[0], extents[0], math.prod(a.count for a in axes[1:]), copy, counted)
     found = Im2col(image, tuple(axes), channel)
-    return _out_of_range(found) or _beyond_bounds(copy, found, counted, ranges) or found
+    numbers = [(axis.lower, axis.upper, axis.reach, axis.step) for axis in axes]
+    return im2col_obstacle(numbers) or _beyond_bounds(copy, found, counted, ranges) or found
 
 
 def _axis(
@@ -192,37 +188,16 @@ def _end(part: Expr, counted: Expr) -> int | None:
     return const_int(sym.Analyzer().simplify(counted + part.b - part.a))
 
 
-def _out_of_range(found: Im2col) -> str:
-    """Which number of a map or an instruction would be too large, or empty."""
-    dimensions = len(found.axes)
-    low, high = _CORNERS[dimensions]
-    for axis in found.axes:
-        for corner in (axis.lower, axis.upper):
-            if not low <= corner <= high:
-                return f"corners in {dimensions} dimensions are {low} to {high}, not {corner}"
-        if axis.reach > _OFFSETS[dimensions]:
-            most = _OFFSETS[dimensions]
-            return f"offsets in {dimensions} dimensions are up to {most}, not {axis.reach}"
-        if axis.step > _MAX_STEP:
-            return f"it takes steps of up to {_MAX_STEP} pixels, not {axis.step}"
-    return ""
-
-
 def _beyond_bounds(copy: Copy, found: Im2col, counted: Expr, ranges: Any) -> str:
     """What the copy's mask leaves out apart from what lies outside of the tensor, or empty."""
-    inside = [counted < math.prod([_extent(copy), *[axis.count for axis in found.axes]])]
-    for index, extent in zip(copy.src_indices, copy.src.shape):
-        inside += [i32(0) <= index, index < extent]
-    with ranges.constraint_scope(conjunction(inside)):
+    places = [axis.count for axis in found.axes]
+    pixels = counted < math.prod([const_int(copy.src.shape[0]) or 0, *places])
+    bounds = tirx.And(pixels, inside(copy.src.shape, copy.src_indices, ranges))
+    with ranges.constraint_scope(bounds):
         beyond = next((part for part in copy.mask if not ranges.can_prove(part)), None)
     if beyond is None:
         return ""
     return f"it fills with zero outside '{copy.src.name}', not {beyond}"
-
-
-def _extent(copy: Copy) -> int:
-    """Images of the tensor."""
-    return const_int(copy.src.shape[0]) or 0
 
 
 def _terms(expr: Expr, factor: int = 1) -> tuple[list[Term], int]:

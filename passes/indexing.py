@@ -7,10 +7,11 @@ legal only where the answer is a proof.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
@@ -72,41 +73,49 @@ def _is_split(index: Expr) -> bool:
     return bool(found)
 
 
-def together(expr: Expr, ranges: Any) -> Expr:
-    """``expr`` with quotients and remainders of one position put together again.
+def together(expr: Expr, moving: Collection[Var], ranges: Any) -> Expr:
+    """``expr`` simplified, quotients and remainders of one position put together again.
 
-    Where a variable goes into some terms by quotient and remainder and into others as it is, TVM
-    does so only when it is written as both throughout. ``ranges``: an analyzer that knows the
-    bounds of its variables.
+    Where a number, such as ``tile * 132 + blockIdx.x``, goes into some terms by its quotient and
+    into others by remainders of other divisors, TVM does so only when it is written as one quotient
+    and remainder throughout. ``moving``: variables that make positions in a tile, of which TVM
+    needs to know more than a number. ``ranges``: an analyzer that knows the bounds of all.
     """
     expr = ranges.simplify(expr)
-    parts = {var: by for var, by in _divided(expr).items() if by > 1}
-    if not parts:
-        return expr
-    written: dict[Var, Expr] = {}
     back: dict[Var, Expr] = {}
-    for var, by in parts.items():
-        high, low = Var(f"{var.name}_high", "int32"), Var(f"{var.name}_low", "int32")
-        most = int(ranges.const_int_bound(var).max_value)
+    for number, by in _divided(expr, moving):
+        high, low = Var("high", "int32"), Var("low", "int32")
+        most = int(ranges.const_int_bound(number).max_value)
         ranges.bind(high, Range(0, most // by + 1))
         ranges.bind(low, Range(0, by))
-        written[var] = high * by + low
-        back |= {high: tirx.floordiv(var, by), low: tirx.floormod(var, by)}
-    apart = ranges.simplify(substitute(expr, written))
-    return ranges.simplify(substitute(apart, back))
+        expr = _replaced(expr, number, high * by + low)
+        back |= {high: tirx.floordiv(number, by), low: tirx.floormod(number, by)}
+    return ranges.simplify(substitute(ranges.simplify(expr), back)) if back else expr
 
 
-def _divided(expr: Expr) -> dict[Var, int]:
-    """Variables that are divided by a constant, by themselves; the largest of each."""
-    found: dict[Var, int] = {}
+def _divided(expr: Expr, moving: Collection[Var]) -> list[tuple[Expr, int]]:
+    """What is divided by constants, undivided itself, and the largest of its divisors."""
+    found: list[tuple[Expr, int]] = []
 
     def visit(node: Any) -> None:
         by = const_int(node.b)
-        if isinstance(node.a, Var) and by is not None:
-            found[node.a] = max(by, found.get(node.a, 0))
+        if by is None or _is_split(node.a) or uses(node.a, moving):
+            return
+        for n, (number, largest) in enumerate(found):
+            if tvm_ffi.structural_equal(number, node.a):
+                found[n] = number, max(by, largest)
+                return
+        found.append((node.a, by))
 
     walk(expr, (tirx.FloorDiv, tirx.FloorMod), visit)
     return found
+
+
+def _replaced(expr: Expr, number: Expr, by: Expr) -> Expr:
+    def visit(node: Any) -> Any:
+        return by if tvm_ffi.structural_equal(node, number) else node
+
+    return tvm_ffi.structural_map(expr, [(type(number), visit)], order="pre")
 
 
 def alignment(expr: Expr, analyzer: Any | None = None) -> int:

@@ -16,11 +16,11 @@ from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..kernel import StoreInfo
-from .indexing import affine, strides
+from .indexing import affine, conjunction, strides
 from .ir import Buffer, Expr, Stmt, Var, const_int, i32, is_global
 from .kernels import bodies
 from .patterns import Copy, Matmul, Nest, as_nest
-from .views import View, flattened
+from .views import View, flattened, inside
 
 
 @dataclass(frozen=True)
@@ -68,7 +68,9 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
     declared = View(tuple(target.shape), tuple(nest.store.indices))
     found = _walked(declared, row, column, nest)
     if found is None:
-        merged = flattened(declared, ranges)
+        guard = conjunction(nest.predicate)
+        with ranges.constraint_scope(tirx.const(True, "bool") if guard is None else guard):
+            merged = flattened(declared, nest.vars, ranges)
         found = merged and _walked(merged, row, column, nest)
     if found is None:
         return f"it writes boxes, the elements of '{target.name}' are scattered"
@@ -160,9 +162,6 @@ def _beyond_bounds(nest: Nest, view: View, analyzer: Any) -> Expr | None:
     """
     if not nest.predicate:
         return None
-    inside: Expr = tirx.const(True, "bool")
-    for index, extent in zip(view.indices, view.shape):
-        inside = tirx.And(inside, tirx.And(i32(0) <= index, index < extent))
-    with analyzer.constraint_scope(inside):
+    with analyzer.constraint_scope(inside(view.shape, view.indices, analyzer)):
         strength = sym.ProofStrength.SYMBOLIC_BOUND
         return next((p for p in nest.predicate if not analyzer.can_prove(p, strength)), None)

@@ -31,7 +31,7 @@ from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute
 from .layouts import Panels
 from .patterns import Copy, walker
 from .tensor_maps import TensorMap, im2col_map, tiled_map
-from .views import View, flattened
+from .views import View, flattened, inside
 
 LOAD: Final = (
     "cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
@@ -59,7 +59,7 @@ def source_of(copy: Copy, ranges: Any) -> Source | str:
         return declared
     for var in copy.order:
         ranges.bind(var, Range(0, copy.nest.extent_of[var]))
-    merged = flattened(declared, ranges)
+    merged = flattened(declared, copy.order, ranges)
     if merged is not None and not _box_obstacle(copy, merged) and _keeps_order(copy, merged):
         return merged
     pixels = im2col_of(copy, ranges)
@@ -88,10 +88,7 @@ def _beyond_bounds(copy: Copy, view: View) -> Expr | None:
     analyzer = sym.Analyzer()
     for var in copy.order:
         analyzer.bind(var, Range(0, copy.nest.extent_of[var]))
-    inside: Expr = tirx.const(True, "bool")
-    for index, extent in zip(view.indices, view.shape):
-        inside = tirx.And(inside, tirx.And(i32(0) <= index, index < extent))
-    with analyzer.constraint_scope(inside):
+    with analyzer.constraint_scope(inside(view.shape, view.indices, analyzer)):
         return next((part for part in copy.mask if not analyzer.can_prove(part)), None)
 
 

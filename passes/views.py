@@ -10,12 +10,14 @@ of them is one dimension of a box.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from tvm import tirx
+
 from .indexing import together
-from .ir import Expr, const_int, simplify
+from .ir import Expr, Var, const_int, i32, simplify
 
 
 @dataclass(frozen=True)
@@ -26,11 +28,25 @@ class View:
     indices: tuple[Expr, ...]
 
 
-def flattened(view: View, ranges: Any) -> View | None:
+def inside(shape: Sequence[Expr], indices: Sequence[Expr], analyzer: Any) -> Expr:
+    """That ``indices`` are those of an element of a tensor of ``shape``.
+
+    Each bound is said twice, as it is and simplified as those that it is to prove have been: the
+    simplifier divides them by what their terms have in common.
+    """
+    found: Expr = tirx.const(True, "bool")
+    for index, extent in zip(indices, shape):
+        for bound in (i32(0) <= index, index < extent):
+            found = tirx.And(tirx.And(found, bound), analyzer.simplify(bound))
+    return found
+
+
+def flattened(view: View, moving: Collection[Var], ranges: Any) -> View | None:
     """``view`` with outer dimensions taken as one, as many as can be; None: there are none.
 
     Two are one where the inner index provably stays inside its extent. The last dimension, which a
-    box's rows run along, is left alone. ``ranges``: an analyzer that knows every variable.
+    box's rows run along, is left alone. ``moving``: the variables that walk the box. ``ranges``: an
+    analyzer that knows the bounds of every variable.
     """
     *outer, last = zip(view.shape, view.indices)
     if len(outer) < 2:
@@ -44,7 +60,7 @@ def flattened(view: View, ranges: Any) -> View | None:
     size, index = outer[first]
     for extent, inner in outer[first + 1 :]:
         size, index = size * extent, index * extent + inner
-    shape, indices = zip(*outer[:first], (simplify(size), together(index, ranges)), last)
+    shape, indices = zip(*outer[:first], (simplify(size), together(index, moving, ranges)), last)
     return View(shape, indices)
 
 

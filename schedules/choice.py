@@ -208,7 +208,7 @@ def _tries(
     exact = workload.types.dtype == "float32" and instruction == "auto"
     if not wide or exact:
         return
-    found = _boxed(workload, machine) if isinstance(workload, Gemm) else _gathered(workload)
+    found = _boxed(workload, machine) if isinstance(workload, Gemm) else _images(workload, machine)
     yield from ((what, tile, warpgroup_tiles.ASKED) for what, tile in found)
 
 
@@ -227,14 +227,21 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
                 yield what, replace(tile, group=group)
 
 
-def _gathered(workload: Convolution) -> Iterator[tuple[Contraction, GemmTile]]:
-    """Tiles of a convolution for warpgroups, which gather its operands too."""
+def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
+    """Tiles of a convolution for warpgroups: boxes of pixels, or what threads gather."""
     for form in _forms(workload):
         what = form.contraction(workload)
-        for m, n, k in warpgroup_tiles.gathered_extents(*typical(what), storage_bytes(what)):
-            tile = replace(form, m=m, n=n, k=k)
-            if _may_sum_so(workload, tile):
-                yield what, tile
+        m, n, k = typical(what)
+        boxes = what.a.is_box and what.b.is_box
+        extents = warpgroup_tiles.image_extents(m, n, k, storage_bytes(what), boxes=boxes)
+        for tile_m, tile_n, tile_k in extents:
+            tile = replace(form, m=tile_m, n=tile_n, k=tile_k)
+            if not _may_sum_so(workload, tile):
+                continue
+            tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+            for ctas in warpgroup_tiles.grids(tiles, machine) if boxes else [None]:
+                walked = replace(tile, ctas=ctas)
+                yield what, replace(walked, group=_group(walked, machine)) if boxes else walked
 
 
 def _depthwise_tile(conv: Conv) -> DepthwiseTile:

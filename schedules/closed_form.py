@@ -17,8 +17,10 @@ from ..passes.indexing import affine
 from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
 from .total import sum_info
 from .workloads import (
+    GROUP,
     PARTIAL,
     PARTS,
+    PIXELS,
     Contraction,
     Gemm,
     Operand,
@@ -100,7 +102,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
             *([(b.dst, "shared", steps * b.elements * size)] if tile.held else []),
         ),
         elementwise=() if what.whole is None else (sum_info(what, tile.why),),
-        stores=(_store_info(what, acc),),
+        stores=(_store_info(what, acc, tile),),
         kernels=1 if what.whole is None else 2,
     )
 
@@ -113,7 +115,7 @@ def _k_last(what: Contraction, tile: GemmTile, steps: int | None) -> int:
     return extent - (steps - 1) * tile.k
 
 
-def _store_info(what: Contraction, acc: str) -> StoreInfo:
+def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
     """The store of the accumulator behind all loops."""
     if what.whole is not None:
         extents = [extent for _, extent in (*what.lead, what.m, what.n)]
@@ -121,7 +123,8 @@ def _store_info(what: Contraction, acc: str) -> StoreInfo:
         return StoreInfo(PARTIAL, acc, PARTS, what.types.accumulator, strides)
     name, shape = what.out
     gathered = what.a.tile is not None or what.b.tile is not None
-    scattered = gathered or len(shape) != len(what.lead) + 2
+    rows = what.rows and not _cuts_groups(what, tile)
+    scattered = not rows and (gathered or len(shape) != len(what.lead) + 2)
     return StoreInfo(
         op="store",
         acc=acc,
@@ -154,6 +157,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
     aligned = 1
     if side.unit is not None and side.contiguous and not transposed:
         aligned = _power_of_two(math.gcd(side.unit, column))
+    gathered = not side.is_box or _cuts_groups(what, tile) or (transposed and side.view != "tensor")
     return CopyInfo(
         op=name,
         src=side.param,
@@ -167,10 +171,24 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         aligned=aligned,
         masked=side.masked or ragged,
         bound=False,
-        no_tma="" if side.is_box else GATHERED,
+        no_tma=GATHERED if gathered else "",
+        view="tensor" if gathered else side.view,
         note=side.note,
         shared=_shared(which, what, tile, row),
         src_bytes=math.prod(extent or 0 for extent in side.shape) * storage_bytes(what),
+    )
+
+
+def are_boxes(what: Contraction, tile: GemmTile) -> bool:
+    """Whether the tiles of A and B are boxes of their parameters, or of their views."""
+    return what.a.is_box and what.b.is_box and not _cuts_groups(what, tile)
+
+
+def _cuts_groups(what: Contraction, tile: GemmTile) -> bool:
+    """Whether tiles reach beyond the channels of a group: what lies there is the next one's."""
+    ragged = zip((what.m, what.n, what.k), is_ragged(what, tile))
+    return any(name == GROUP for name, _ in what.lead) and any(
+        beyond for (name, _), beyond in ragged if name != PIXELS
     )
 
 

@@ -8,6 +8,7 @@ swizzle modes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Final
 
 from ..kernel import CopyInfo
@@ -21,6 +22,15 @@ MAX_BOX: Final = 256
 
 MAX_PIXELS: Final = 1024
 """Pixels that one instruction gathers (cuTensorMapEncodeIm2col, pixelsPerColumn)."""
+
+CORNERS: Final = {1: (-32768, 32767), 2: (-128, 127), 3: (-16, 15)}
+"""Least and greatest offset of an im2col map's corner, by the number of spatial dimensions."""
+
+OFFSETS: Final = {1: 65535, 2: 255, 3: 31}
+"""Greatest offset of an im2col load, by the number of spatial dimensions (PTX ISA)."""
+
+MAX_STEP: Final = 8
+"""Greatest step of an im2col map through a dimension."""
 
 LINE: Final = 128
 """Bytes of a line of L2."""
@@ -66,6 +76,25 @@ def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> s
                 f"its strides are multiples of {STRIDE_UNIT} bytes, that of dimension {dimension} "
                 f"of '{name}' is {stride * size}"
             )
+    return ""
+
+
+def im2col_obstacle(axes: Sequence[tuple[int, int, int, int]]) -> str:
+    """Which number of an im2col map or load would be too large, or empty.
+
+    ``axes``: of each spatial dimension the lower and the upper corner, the greatest offset and the
+    step.
+    """
+    low, high = CORNERS[len(axes)]
+    most = OFFSETS[len(axes)]
+    for lower, upper, offset, step in axes:
+        for corner in (lower, upper):
+            if not low <= corner <= high:
+                return f"corners in {len(axes)} dimensions are {low} to {high}, not {corner}"
+        if offset > most:
+            return f"offsets in {len(axes)} dimensions are up to {most}, not {offset}"
+        if step > MAX_STEP:
+            return f"it takes steps of up to {MAX_STEP} pixels, not {step}"
     return ""
 
 

@@ -53,13 +53,16 @@ def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]
         yield from itertools.product([all_rows], up_to(blocks, n), steps)
 
 
-def gathered_extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """M, N and K of tiles whose operands threads gather, either way round, as ``extents`` has them.
+def image_extents(
+    m: int, n: int, k: int, size: int, *, boxes: bool
+) -> Iterator[tuple[int, int, int]]:
+    """M, N and K of tiles of a convolution, either way round, as ``extents`` has them.
 
-    Nothing ties such a tile to boxes, so any problem may be swapped: its few columns are then rows.
+    Any may be swapped: its few pixels, or channels, are then the instruction's columns. ``boxes``:
+    operands are boxes; else threads gather them.
     """
     blocks = [ROWS * count for count in BLOCKS]
-    steps = up_to([bytes_ // size for bytes_ in GATHERED_K_BYTES], k)
+    steps = up_to([bytes_ // size for bytes_ in (K_BYTES if boxes else GATHERED_K_BYTES)], k)
     plain = itertools.product(up_to(blocks, m), up_to(COLUMNS, n))
     swapped = itertools.product(up_to(COLUMNS, m), up_to(blocks, n))
     tiles = dict.fromkeys(itertools.chain(plain, swapped))

@@ -17,6 +17,7 @@ from .input_grad import ConvInputGrad
 from .longer import longer
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad
+from .windows import GROUP, PIXELS
 
 Convolution: TypeAlias = "Conv | ConvInputGrad | ConvWeightGrad"
 
@@ -25,6 +26,7 @@ Spec: TypeAlias = "Gemm | Convolution"
 
 __all__ = [
     "DTYPES",
+    "GROUP",
     "INSTRUCTION",
     "LAYOUTS",
     "MATMUL",
@@ -32,6 +34,7 @@ __all__ = [
     "PART",
     "PARTIAL",
     "PARTS",
+    "PIXELS",
     "STORE",
     "Contraction",
     "Conv",

@@ -20,6 +20,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import Var
 
+from ...kernel import View
 from ...passes.ir import block, buffer, i32
 from .blocks import all_of, cast, grid
 from .dtypes import Types
@@ -58,7 +59,9 @@ class Operand:
     ``k_major``: whether K is its contiguous dimension. ``contiguous``: whether rows of a tile lie
     contiguous in memory. ``unit``: elements that divide where any row starts, whatever the tile
     (None: nothing known). ``masked``: whether elements outside the tensor are read as zero.
-    ``note``: what a plan should say of why it is read so.
+    ``sliced``: a gathered tile is a box of the parameter nevertheless, or of its ``view``: what its
+    rows are to the tensor memory accelerator. ``note``: what a plan should say of why it is read
+    so.
     """
 
     param: str
@@ -70,11 +73,12 @@ class Operand:
     unit: int | None = None
     masked: bool = False
     sliced: bool = False
+    view: View = "tensor"
     note: str = ""
 
     @property
     def is_box(self) -> bool:
-        """Whether a tile is a box of the parameter."""
+        """Whether a tile is a box of the parameter or of its view."""
         return self.tile is None or self.sliced
 
     @property
@@ -88,7 +92,8 @@ class Contraction:
     """One matmul, with all that its function needs.
 
     ``place``: where element (lead, m, n) is stored in the output; ``channel``: its index into a
-    bias of ``channels`` values. ``is_exchanged``: B's parameter comes before A's. ``whole``: what
+    bias of ``channels`` values. ``is_exchanged``: B's parameter comes before A's. ``rows``: rows of
+    results lie one behind the other in memory, whatever dimensions they have there. ``whole``: what
     this one sums parts of, see ``splitting``; None: nothing larger.
     """
 
@@ -107,6 +112,7 @@ class Contraction:
     channels: int
     epilogue: tuple[str, ...] = ()
     is_exchanged: bool = False
+    rows: bool = False
     whole: Contraction | None = None
 
     @property

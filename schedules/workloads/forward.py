@@ -14,6 +14,7 @@ from .windows import (
     arranged,
     filter_indices,
     filter_shape,
+    forward_by_boxes,
     group_axis,
     image_axis,
     image_shape,
@@ -42,6 +43,7 @@ def forward(conv: Conv, by_image: bool = False) -> Contraction:
         ("c", conv.c // conv.groups),
         _plain(conv, by_image),
         lambda at: pixel_at(conv, at, conv.out_size),
+        rows=conv.channels_last,
     )
 
 
@@ -53,8 +55,13 @@ def contraction_of(
     k: Axis,
     operands: tuple[Operand, Operand],
     output: Callable[[Coordinates], tuple[Any, list[Any]]],
+    *,
+    rows: bool = False,
 ) -> Contraction:
-    """Pixels by output channels; ``output``: image and place of a pixel."""
+    """Pixels by output channels; ``output``: image and place of a pixel.
+
+    ``rows``: pixels are counted as they lie in the output.
+    """
     each = conv.k // conv.groups
 
     def channel(at: Coordinates) -> Any:
@@ -79,6 +86,7 @@ def contraction_of(
         channel=channel,
         channels=conv.k,
         epilogue=conv.epilogue,
+        rows=rows,
     )
     return arranged(conv, what)
 
@@ -105,6 +113,7 @@ def _plain(conv: Conv, by_image: bool) -> tuple[Operand, Operand]:
         tile="pixels",
         **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv, by_image=by_image)),
         masked=is_masked(conv),
+        **forward_by_boxes(conv),
     )
     filters = Operand(
         "W",
@@ -114,6 +123,7 @@ def _plain(conv: Conv, by_image: bool) -> tuple[Operand, Operand]:
         tile="filters",
         contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
         unit=each_in,
+        sliced=conv.channels_last,
     )
     return images, filters
 

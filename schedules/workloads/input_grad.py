@@ -34,6 +34,7 @@ from .windows import (
     lie,
     position,
     run_unit,
+    seen_by_boxes,
     split_pixel,
 )
 
@@ -109,6 +110,7 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
                 tile="gradients",
                 **lie(conv, math.gcd(conv.k, each_out), _gradient_run(conv)),
                 masked=any(_reader(conv, dim, i32(0), i32(0))[1] for dim in range(conv.rank)),
+                **_seen_by_boxes(conv),
             ),
             b=Operand(
                 "W",
@@ -118,13 +120,29 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
                 tile="filters",
                 contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
                 unit=each_in if conv.channels_last else 1,
+                sliced=conv.channels_last,
             ),
             out=("dX", image_shape(conv, conv.size, conv.c)),
             place=place,
             channel=lambda at: in_group(conv, at, at["j"], each_in),
             channels=conv.c,
+            rows=conv.channels_last,
         ),
     )
+
+
+def _seen_by_boxes(conv: Conv) -> dict[str, Any]:
+    """As ``seen_by_boxes``; the kernel's last position reads the first pixel.
+
+    With a stride, neighbours read other pixels, or none.
+    """
+    if set(conv.stride) != {1}:
+        return {}
+    first = [
+        low - dilation * (kernel - 1)
+        for (low, _), dilation, kernel in zip(conv.pad, conv.dilation, conv.kernel)
+    ]
+    return seen_by_boxes(conv, conv.out_size, conv.size, first, conv.stride)
 
 
 def _gradient_run(conv: Conv) -> int | None:

@@ -89,6 +89,12 @@ class _Tiles:
         """Whether the last piece of K reaches beyond it."""
         return self.pieces * self.size != self.what.k[1]
 
+    @property
+    def ends_early(self) -> bool:
+        """Whether the last parts must be kept from tiles that are not beyond K."""
+        # Without steps, tiles beyond the last one are pieces beyond K.
+        return self.is_uneven and (bool(self.what.steps) or not self.is_ragged)
+
     def coordinates(self, at: Coordinates) -> tuple[Coordinates, list[Any]]:
         """Steps and k of the whole at a place of a part; what holds where there is such a place."""
         name, extent = self.what.k
@@ -96,8 +102,7 @@ class _Tiles:
         found, piece = _digits(tile, [*self.what.steps, (name, self.pieces)])
         k = piece * self.size + at[name]
         conditions = [k < i32(extent or 1)] if self.is_ragged else []
-        # Without steps, tiles beyond the last one are pieces beyond K.
-        if self.is_uneven and (self.what.steps or not self.is_ragged):
+        if self.ends_early:
             conditions.append(tile < i32(self.count))
         return {**at, **found, name: k}, conditions
 
@@ -126,6 +131,6 @@ def _part_of(side: Operand, tiles: _Tiles) -> Operand:
         element=element,
         tile=side.tile or f"{side.param}_part",
         # Whole tiles that are left out at the end are no matter of the matrix's own bounds.
-        sliced=side.is_box and (tiles.is_ragged or not tiles.is_uneven),
+        sliced=side.is_box and not tiles.ends_early,
         masked=side.masked or tiles.is_ragged or tiles.is_uneven,
     )

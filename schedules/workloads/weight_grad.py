@@ -22,6 +22,7 @@ from .gradient import ConvGradient
 from .windows import (
     filter_indices,
     filter_shape,
+    forward_by_boxes,
     group_axis,
     image_shape,
     in_group,
@@ -113,6 +114,7 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
             gradient,
             tile="gradients",
             **lie(conv, math.gcd(conv.k, each_out), None if conv.n > 1 and not rows else own),
+            **_outputs_by_boxes(conv, rows),
         ),
         b=Operand(
             "X",
@@ -122,9 +124,19 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
             tile="pixels",
             **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv, rows)),
             masked=is_masked(conv),
+            **({} if rows else forward_by_boxes(conv)),
         ),
         out=("dW", filter_shape(conv)),
         place=lambda at: list(place(at)),
         channel=lambda at: in_group(conv, at, at["m"], each_out),
         channels=conv.k,
+        rows=conv.channels_last,
     )
+
+
+def _outputs_by_boxes(conv: Conv, rows: bool) -> dict[str, Any]:
+    """``sliced`` and ``view`` of the output's gradient."""
+    if not conv.channels_last:
+        return {}
+    dimensions = sum(extent > 1 for extent in (conv.n, *conv.out_size))
+    return {"sliced": True, "view": "tensor" if rows or dimensions <= 1 else "rows"}

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tvm import tirx
 
+from ...cost.tma import im2col_obstacle
 from ...passes.ir import i32
 from .contraction import Axis, Contraction, Coordinates
 
@@ -18,6 +19,12 @@ KERNEL_AXES: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
 
 IMAGE: Final = "n"
 """The axis that counts images where they are apart."""
+
+PIXELS: Final = "i"
+"""The axis that counts the pixels of all images."""
+
+GROUP: Final = "g"
+"""The axis that counts groups of channels."""
 
 
 def image_shape(conv: Conv, size: Sequence[Any], channels: Any, n: Any = None) -> tuple[Any, ...]:
@@ -50,12 +57,12 @@ def position(conv: Conv, at: Coordinates) -> list[Any]:
 
 def group_axis(conv: Conv) -> tuple[Axis, ...]:
     """The leading axis of independent matmuls, where there are groups."""
-    return (("g", conv.groups),) if conv.groups > 1 else ()
+    return ((GROUP, conv.groups),) if conv.groups > 1 else ()
 
 
 def in_group(conv: Conv, at: Coordinates, channel: Any, each: int) -> Any:
     """A channel of the whole tensor from one of the group's ``each`` channels."""
-    return at["g"] * each + channel if conv.groups > 1 else channel
+    return at[GROUP] * each + channel if conv.groups > 1 else channel
 
 
 def split_pixel(flat: Any, images: int, size: Sequence[int]) -> tuple[Any, list[Any]]:
@@ -133,6 +140,39 @@ def pixel_run(conv: Conv, rows: bool = False, by_image: bool = False) -> int | N
     ):
         return None
     return run_unit(conv, conv.size, conv.stride[:-1] if rows else ())
+
+
+def seen_by_boxes(
+    conv: Conv,
+    size: Sequence[int],
+    places: Sequence[int],
+    first: Sequence[int],
+    steps: Sequence[int],
+) -> dict[str, Any]:
+    """``sliced`` and ``view`` of an image operand whose rows are the channels of pixels.
+
+    ``size``: of the image, whose pixel ``first + steps * p`` place ``p`` of ``places`` reads at the
+    first of the kernel's positions, as they lie in the image.
+    """
+    if not conv.channels_last:
+        return {}
+    walked = [step for count, step in zip(places, steps) if count > 1]
+    if (conv.n > 1) + len(walked) <= 1 and set(walked) <= {1}:
+        return {"sliced": True}
+    if set(conv.kernel) == set(steps) == {1} and tuple(places) == tuple(size) and not any(first):
+        return {"sliced": True, "view": "rows"}
+    axes = [
+        (low, low + (count - 1) * step - (extent - 1), dilation * (kernel - 1), step)
+        for extent, count, low, step, dilation, kernel in zip(
+            size, places, first, steps, conv.dilation, conv.kernel
+        )
+    ]
+    return {"sliced": not im2col_obstacle(axes), "view": "im2col"}
+
+
+def forward_by_boxes(conv: Conv) -> dict[str, Any]:
+    """``seen_by_boxes`` of the image that the convolution reads."""
+    return seen_by_boxes(conv, conv.size, conv.out_size, [-low for low, _ in conv.pad], conv.stride)
 
 
 def run_unit(conv: Conv, size: Sequence[int], outer: Sequence[int] = ()) -> int:
