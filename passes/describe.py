@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo, View
+from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo, TmaView
 from .copies import obstacles
 from .costs import cost_of
 from .effects import classify, effects
@@ -59,11 +59,13 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
     )
 
 
-def _view(copy: Copy, source: Source | str) -> View:
+def _view(copy: Copy, source: Source | str) -> TmaView:
     """How the accelerator sees what ``copy`` reads."""
     if isinstance(source, Im2col):
         return "im2col"
-    return "tensor" if isinstance(source, str) or len(source.shape) == len(copy.src.shape) else "rows"
+    return (
+        "tensor" if isinstance(source, str) or len(source.shape) == len(copy.src.shape) else "rows"
+    )
 
 
 def _unread(dst: Buffer, read: frozenset[Buffer]) -> str:

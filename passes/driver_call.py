@@ -130,4 +130,3 @@ def _text(name: str, value: str) -> str:
     """A constant of the helper's: text and the zero that ends it."""
     size = len(value) + 1
     return f'@{ENCODE_IM2COL}.{name} = private constant [{size} x i8] c"{value}\\00"'
-

@@ -48,8 +48,8 @@ from .ir import (
 from .layouts import ATOM_BYTES, CHUNK_BYTES, by_row
 from .patterns import Nest
 from .spread import Threads
-from .tile_stores import Box
 from .tensor_maps import TensorMap, tiled_map
+from .tile_stores import Box
 
 STORE: Final = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
 STMATRIX: Final = "stmatrix.sync.aligned.m8n8.x4.shared.b16"

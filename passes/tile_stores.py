@@ -2,8 +2,9 @@
 
     for i, j in T.grid(128, 256): C[m * 128 + i, n * 256 + j] = T.Cast("float16", acc[i, j])
 
-Pixels counted over rows and images are rows of one dimension, see ``views``. The tensor memory accelerator writes a box of a tensor, and nothing of it that lies outside; so a
-guard must say just that. What is computed from the accumulator before it is stored is free.
+Pixels counted over rows and images are rows of one dimension, see ``views``. The tensor memory
+accelerator writes a box of a tensor, and nothing of it that lies outside; so a guard must say just
+that. What is computed from the accumulator before it is stored is free.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tvm.ir import Range
 
 from ..kernel import StoreInfo
 from .indexing import affine, conjunction, strides
-from .ir import Buffer, Expr, Stmt, Var, const_int, i32, is_global
+from .ir import Buffer, Expr, Stmt, Var, const_int, is_global
 from .kernels import bodies
 from .patterns import Copy, Matmul, Nest, as_nest
 from .views import View, flattened, inside
@@ -71,7 +72,7 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
         guard = conjunction(nest.predicate)
         with ranges.constraint_scope(tirx.const(True, "bool") if guard is None else guard):
             merged = flattened(declared, nest.vars, ranges)
-        found = merged and _walked(merged, row, column, nest)
+        found = None if merged is None else _walked(merged, row, column, nest)
     if found is None:
         return f"it writes boxes, the elements of '{target.name}' are scattered"
     beyond = _beyond_bounds(nest, found.view, ranges)

@@ -68,7 +68,7 @@ def _copies(copies: tuple[CopyPlan, ...]) -> list[str]:
     if not copies:
         return []
     rows: list[tuple[str, ...]] = [
-        (copy.op, _times(copy.tile), copy.mechanism, f"{copy.vector_bytes} bytes", copy.layout)
+        (copy.op, _times(copy.tile), copy.way, f"{copy.vector_bytes} bytes", copy.layout)
         for copy in copies
     ]
     lines = ["copies"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-View: TypeAlias = Literal["tensor", "rows", "im2col"]
+TmaView: TypeAlias = Literal["tensor", "rows", "im2col"]
 """How the tensor memory accelerator sees the source of a copy."""
 
 NOTE: Final = "pipeliner.note"
@@ -50,7 +50,7 @@ class CopyInfo:
     no_cp_async: str = ""
     no_register: str = ""
     no_tma: str = ""
-    view: View = "tensor"
+    view: TmaView = "tensor"
     note: str = ""
     shared: tuple[int, ...] = ()
     src_bytes: int = 0

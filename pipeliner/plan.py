@@ -20,6 +20,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Literal, TypeVar
 
 from .errors import PlanError
+from .kernel import TmaView
 
 PLAN_ATTR: Final = "pipeliner.plan"
 PLAN_VERSION: Final = 1
@@ -102,6 +103,7 @@ class CopyPlan:
     step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
     ones always go through L1. ``shared``: CTAs of a cluster of which each copies a part for all.
     ``eviction``: when L2 lets go of what it read, ``first``: before everything else.
+    ``view``: what the tensor memory accelerator sees in the source.
     """
 
     op: str
@@ -116,6 +118,12 @@ class CopyPlan:
     cache: Cache = "L2"
     shared: int = 1
     eviction: Eviction = "normal"
+    view: TmaView = "tensor"
+
+    @property
+    def way(self) -> str:
+        """The mechanism, and the accelerator's mode where that is not the usual one."""
+        return f"{self.mechanism} (im2col)" if self.view == "im2col" else self.mechanism
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,6 +91,7 @@ def plan_copy(
         parts=parts,
         cache=cache,
         shared=shared,
+        view=copy.view if mechanism == "tma" else "tensor",
     )
 
 

@@ -105,12 +105,10 @@ def _box_obstacle(copy: CopyInfo) -> str:
     row = copy.shape[-1] * element_bytes(copy.dtype)
     if row % min(SPANS):
         return f"a row of '{copy.dst}' has {row} bytes, no multiple of {min(SPANS)}"
-    if copy.view == "im2col":
-        pixels = copy.shape[0]
-        return "" if pixels <= MAX_PIXELS else f"it gathers at most {MAX_PIXELS} pixels, not {pixels}"
+    most, what = (MAX_PIXELS, "pixels") if copy.view == "im2col" else (MAX_BOX, "elements")
     for extent in copy.shape[:-1]:
-        if extent > MAX_BOX:
-            return f"a box has at most {MAX_BOX} elements in a dimension, '{copy.dst}' {extent}"
+        if extent > most:
+            return f"a box has at most {most} {what} in a dimension, '{copy.dst}' {extent}"
     return ""
 
 

@@ -81,9 +81,9 @@ def tensor_load(
     strand.touch_global(name, mask)
     moved = offsets or []
     multicast = [] if cta_mask is None else [cta_mask]
+    first, last = len(coords), len(coords) + len(moved)
     for tid, (to, barrier, *rest) in _each(strand, [dst, bar, *coords, *moved, *multicast], mask):
-        at, rest = rest[: len(coords)], rest[len(coords) :]
-        by, many = rest[: len(moved)], rest[len(moved) :]
+        at, by, many = rest[:first], rest[first:last], rest[last:]
         values = _box(tmap, at, None if offsets is None else by)
         places = tensor_map.shared_offsets(tmap.map, _local(to))
         spread = places[:, None] + np.arange(values.itemsize)

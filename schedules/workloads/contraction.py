@@ -20,7 +20,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import Var
 
-from ...kernel import View
+from ...kernel import TmaView
 from ...passes.ir import block, buffer, i32
 from .blocks import all_of, cast, grid
 from .dtypes import Types
@@ -73,7 +73,7 @@ class Operand:
     unit: int | None = None
     masked: bool = False
     sliced: bool = False
-    view: View = "tensor"
+    view: TmaView = "tensor"
     note: str = ""
 
     @property

@@ -154,7 +154,7 @@ def seen_by_boxes(
     ``size``: of the image, whose pixel ``first + steps * p`` place ``p`` of ``places`` reads at the
     first of the kernel's positions, as they lie in the image.
     """
-    if not conv.channels_last:
+    if not conv.channels_last or conv.n * math.prod(places) == 1:
         return {}
     walked = [step for count, step in zip(places, steps) if count > 1]
     if (conv.n > 1) + len(walked) <= 1 and set(walked) <= {1}:

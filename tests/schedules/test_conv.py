@@ -14,6 +14,7 @@ from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.api import build
 from pipeliner.cost import choose
 from pipeliner.errors import PlanError, WorkloadError
+from pipeliner.kernel import CopyInfo
 from pipeliner.machine import A100, H100
 from pipeliner.passes.ir import ForKind, const_int, walk
 from pipeliner.passes.recognise import recognise
@@ -102,6 +103,13 @@ def test_the_closed_form_is_what_recognition_finds(case):
     spec, tile = CASES[case]
     _, kernel = recognise(prefix(schedule_conv(spec, tile).mod))
     assert comparable(kernel.info) == comparable(kernel_info(spec, tile))
+    assert has_boxes(kernel.info) == has_boxes(kernel_info(spec, tile))
+
+
+def has_boxes(info):
+    """Whether another role could make every copy: one that is no box leaves them all to threads."""
+    copies = [op for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)]
+    return all(not copy.no_tma for copy in copies)
 
 
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)

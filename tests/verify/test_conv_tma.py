@@ -1,0 +1,152 @@
+"""Convolutions by TMA, wgmma and roles: right in every timing, whatever pixels a tile takes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import pipeliner
+from pipeliner.compiled import Kernel
+from pipeliner.errors import PlanError
+from pipeliner.mutation import mutate
+from pipeliner.schedules import ConvTile, schedule_conv
+from pipeliner.schedules.workloads import (
+    ConvInputGrad,
+    Convolution,
+    ConvWeightGrad,
+    conv1d,
+    conv2d,
+    conv3d,
+)
+from pipeliner.verification import verify_workload
+
+SAME = conv2d(3, 6, 7, 64, 64, 3, 3, pad=1)
+TILE = ConvTile(64, 32, 64)
+
+CASES: dict[str, tuple[Convolution, ConvTile]] = {
+    "rows and images": (SAME, TILE),
+    "two warpgroups": (SAME, ConvTile(128, 64, 64)),
+    "swapped": (SAME, ConvTile(80, 64, 64)),
+    "strided": (conv2d(9, 6, 7, 64, 64, 3, 3, pad=1, stride=2), TILE),
+    "1x1 strided": (conv2d(9, 6, 7, 128, 64, 1, 1, stride=2), TILE),
+    "asymmetric, dilated": (
+        conv2d(9, 9, 8, 64, 64, 3, 3, pad=(1, 2, 0, 1), dilation=2, stride=(1, 2)),
+        TILE,
+    ),
+    "no padding": (conv2d(3, 8, 7, 64, 64, 3, 2), TILE),
+    "ragged channels": (conv2d(3, 6, 7, 96, 64, 3, 3, pad=1), TILE),
+    "rows of 64 bytes": (conv2d(3, 6, 7, 32, 64, 3, 3, pad=1), ConvTile(64, 32, 32)),
+    "rows of 32 bytes": (conv2d(3, 6, 7, 16, 64, 3, 3, pad=1), ConvTile(64, 32, 16)),
+    "two panels": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
+    "grouped": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1, groups=2), TILE),
+    "one image": (conv2d(1, 9, 9, 64, 64, 3, 3, pad=1), TILE),
+    "whole rows": (conv2d(2, 16, 16, 64, 64, 3, 3, pad=1), TILE),
+    "persistent": (conv2d(5, 6, 7, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, ctas=3)),
+    "split": (SAME, ConvTile(64, 32, 64, splits=3)),
+    "one dimension": (conv1d(3, 33, 64, 64, 3, pad=1), TILE),
+    "three dimensions": (conv3d(2, 3, 4, 5, 64, 64, 3, 3, 3, pad=1), TILE),
+    "bf16 bias relu": (
+        conv2d(3, 6, 7, 64, 64, 3, 3, pad=1, dtype="bf16", epilogue=("bias", "relu")),
+        TILE,
+    ),
+    "int8": (conv2d(3, 6, 7, 64, 64, 3, 3, pad=1, dtype="int8"), TILE),
+    "input gradient": (ConvInputGrad(SAME), ConvTile(64, 64, 64)),
+    "weight gradient": (ConvWeightGrad(SAME), ConvTile(64, 64, 64)),
+}
+
+BOXES: dict[str, tuple[Convolution, ConvTile]] = {
+    "1x1": (conv2d(3, 6, 7, 128, 64, 1, 1), TILE),
+    "1x1 grouped": (conv2d(3, 6, 7, 128, 64, 1, 1, groups=2), TILE),
+}
+
+
+def kernel_of(spec: Convolution, tile: ConvTile, **options: Any) -> Kernel:
+    return pipeliner.build(schedule_conv(spec, tile), "h100", instruction="wgmma", **options)
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_pixels_are_gathered_in_im2col_mode(case: str) -> None:
+    spec, tile = CASES[case]
+    kernel = kernel_of(spec, tile, mechanism="tma")
+    assert "tma (im2col)" in {copy.way for copy in kernel.plan.copies}
+    assert "of pixels in im2col mode" in kernel.plan.explain().replace("\n        ", " ")
+    verdict = verify_workload(kernel, spec, seed=3)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+@pytest.mark.parametrize("case", BOXES)
+def test_pixels_that_lie_one_behind_the_other_are_rows_of_a_box(case: str) -> None:
+    spec, tile = BOXES[case]
+    kernel = kernel_of(spec, tile, mechanism="tma")
+    pixels, filters = kernel.plan.copies
+    assert [(pixels.way, pixels.view), (filters.way, filters.view)] == [
+        ("tma", "rows"),
+        ("tma", "tensor"),
+    ]
+    verdict = verify_workload(kernel, spec, seed=4)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+@pytest.mark.parametrize("case", ["rows and images", "strided", "one image", "grouped"])
+def test_outputs_are_stored_as_boxes_of_rows(case: str) -> None:
+    spec, tile = CASES[case]
+    (store,) = kernel_of(spec, tile, store="tma").plan.stores
+    assert store.mechanism == "tma"
+
+
+REFUSED = [
+    (conv2d(3, 6, 7, 20, 64, 3, 3, pad=1), ConvTile(64, 32, 16), "of 'X' is 280"),
+    (
+        conv2d(3, 6, 7, 96, 64, 3, 3, pad=1, groups=2),
+        ConvTile(64, 32, 32),
+        r"it fills with zero outside 'X', not r_s_c_0_fused % 2 \* 32 \+ ax1 < 48",
+    ),
+    (
+        conv2d(3, 6, 300, 64, 64, 1, 3, dilation=(1, 140)),
+        TILE,
+        "corners in 2 dimensions are -128 to 127, not -280",
+    ),
+    (
+        conv2d(3, 6, 300, 64, 64, 1, 3, dilation=(1, 140), pad=(0, 0, 120, 160)),
+        TILE,
+        "offsets in 2 dimensions are up to 255, not 280",
+    ),
+    (
+        conv2d(9, 6, 40, 64, 64, 1, 1, stride=(1, 9)),
+        TILE,
+        "it takes steps of up to 8 pixels, not 9",
+    ),
+    (
+        conv2d(5, 6, 7, 64, 64, 3, 3, pad=1),
+        ConvTile(64, 32, 64, splits=2),
+        r"it fills with zero outside 'X', not blockIdx_z \* 5 \+ step_c_0_fused < 9",
+    ),
+]
+
+
+@pytest.mark.parametrize(("spec", "tile", "why"), REFUSED, ids=lambda value: str(value)[:40])
+def test_what_im2col_cannot_do_is_refused_or_left_to_threads(
+    spec: Convolution, tile: ConvTile, why: str
+) -> None:
+    with pytest.raises(PlanError, match=why):
+        kernel_of(spec, tile, mechanism="tma")
+    kernel = kernel_of(spec, tile)
+    assert {copy.way for copy in kernel.plan.copies} == {"cp_async"}
+    pixels, *_ = kernel.plan.copies
+    assert why.replace("\\", "") in pixels.reason
+
+
+def test_every_defect_of_gathered_pixels_shows() -> None:
+    kernel = kernel_of(conv2d(2, 6, 7, 64, 16, 3, 3, pad=1), ConvTile(64, 16, 64), depth=3)
+    report = mutate(kernel)
+    assert report.mutants >= 20
+    assert report.ok, [str(fate.mutant) for fate in report.unexplained]
+
+
+@pytest.mark.nvcc
+def test_the_machine_code_gathers_pixels() -> None:
+    spec, tile = CASES["rows and images"]
+    sass = kernel_of(spec, tile).sass
+    loads = [line for line in sass.splitlines() if "UTMALDG" in line]
+    assert [("IM2COL" in line, "4D" in line) for line in loads] == [(True, True), (False, True)]
