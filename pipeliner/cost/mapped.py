@@ -19,7 +19,7 @@ from .eviction import with_eviction
 from .loops import by_tma
 from .mapping import Mapping, map_matmul
 from .predict import Work
-from .stores import plan_stores, staged_bytes, stray_cycles
+from .stores import box_waits, plan_stores, staged_bytes, stray_cycles
 from .wgmma import WARPGROUP, lone_registers
 from .work import work_of
 
@@ -73,7 +73,13 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
         copying = WARPGROUP if by_tma(plans) else 0
         held = registers if by_tma(plans) else _lone_registers(matmuls, registers)
         work = work_of(info, loop, plans, matmuls, threads + copying, held, machine)
-        work = replace(work, fixed_smem=work.fixed_smem + staged, staged=staged > 0, stray=stray)
+        work = replace(
+            work,
+            fixed_smem=work.fixed_smem + staged,
+            staged=staged > 0,
+            stray=stray,
+            waits=box_waits(stores, matmuls),
+        )
         loops.append(LoopWork(loop, plans, work))
     return MappedKernel(matmuls, stores, tuple(loops), threads, reasons)
 

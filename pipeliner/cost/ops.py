@@ -14,7 +14,16 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, KernelPlan, MatmulPlan, Pipe
 from .copies import shared_bytes
-from .usage import Usage, memory_rate, of_arithmetic, of_copy, of_fragments, of_statement
+from .usage import (
+    Usage,
+    copy_rate,
+    cta_count,
+    memory_rate,
+    of_arithmetic,
+    of_copy,
+    of_fragments,
+    of_statement,
+)
 
 _STEP: Final = re.compile(r"(?P<matmul>.+)\.k\d+(?:\.(?P<operand>[ab]))?")
 
@@ -43,7 +52,9 @@ def op_cost(name: str, info: KernelInfo, plan: KernelPlan, machine: Machine) -> 
         return OpCost("sync", machine.barrier_cycles, 1)
     copy = _copy(stem if half in ("load", "store") and stem else name, info, plan)
     if copy is not None:
-        return _copy_cost(*copy, half, machine)
+        moved, mapped, loop = copy
+        rate = copy_rate(machine, loop, plan.copies, cta_count(info))
+        return _copy_cost(moved, mapped, half, rate, machine)
     for loop in info.loops:
         for op in loop.ops:
             if isinstance(op, StatementInfo) and op.op in (name, stem):
@@ -103,13 +114,11 @@ def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, parts: in
     return OpCost("tensor", max(cycles, rate.latency), cycles)
 
 
-def _copy_cost(
-    info: CopyInfo, plan: CopyPlan, loop: LoopInfo, half: str, machine: Machine
-) -> OpCost:
+def _copy_cost(info: CopyInfo, plan: CopyPlan, half: str, rate: float, machine: Machine) -> OpCost:
     if half == "store":
         cycles = _cycles(shared_bytes(info) / machine.smem_bytes_per_cycle)
         return OpCost("lsu", machine.shared_latency + cycles, cycles)
-    cycles = _cycles(of_copy(info, plan, machine, memory_rate(machine, loop)).l2)
+    cycles = _cycles(of_copy(info, plan, machine, rate).l2)
     pipe: Pipe = "tma" if plan.mechanism == "tma" else "l2"
     return OpCost(pipe, machine.global_latency + cycles, cycles)
 

@@ -17,7 +17,8 @@ is a little more, for pipes that are nearly as busy get in each other's way, and
 its load must have landed early; without it, ``first``, the reading of a tile's first fragments, is
 exposed. ``late`` is the part of an iteration after which the last of its copies is issued, where
 they are spread. ``held`` is the arrival of what is copied before the loop and stays; ``entries``: a
-loop that fills and drains its rings for each tile of a persistent grid does so as often.
+loop that fills and drains its rings for each tile of a persistent grid does so as often; one that
+does not has the results of a tile ``between`` it and the next, and what the next has to wait for.
 ``bubble`` is what a barrier and its restart cost that no other CTA fills. CTAs of one SM fall out
 of step: after the first wave one's filling and draining runs under the steps of the others.
 ``depth = ceil(R / (CTAs * II))`` is the least depth at which no step waits for its load: Little's
@@ -45,6 +46,22 @@ matrix: 3.3 MB in flight brought 1.4 TB/s, 4.6 MB 1.65 TB/s."""
 STORE_COST: Final = 2
 """Of results that go from registers to memory, between two tiles of a CTA, beside what go by way of
 shared memory. Measured on an H100 at 4096 cubed: 190.4 and 188.4 us, four tiles a CTA."""
+
+HALVES: Final = 2
+"""Writes of a sector where lanes' elements lie apart: eight of them, 16 bytes, go at once. Measured
+on an H100, convolutions of 3 x 3: at 32 x 14 x 14 x 256 96 x 128 swapped takes 19.5 us, 192 x 64,
+which reads more, 17.2; at 32 x 7 x 7 x 512 112 x 64 swapped takes 27.6, 64 x 112 23.7."""
+
+BOX_WAIT: Final = 300
+"""Cycles until a slot can be filled whose box is being written: it is read, between two barriers.
+Measured on an H100, at 32 x 7 x 7 x 512: 64 x 112, stored in 7 boxes through one slot, took 23.7
+us, 64 x 128, in 2 boxes through two, 19.8; any of 200 to 500 tells them apart."""
+
+COLD_TILE: Final = 2800
+"""Cycles that the next tile's first pixels come late, from memory and for all CTAs at once, behind
+the last tile's, which were in L2 by then. Measured on an H100, 224 x 224 x 64: 48 tiles of 256 x 64
+an SM took 2900 cycles each beyond their steps, 64 of 192 x 64 2200."""
+
 RESTART: Final = 50
 """Cycles behind a barrier in which warps issue copies and addresses and do no arithmetic, and as
 many in which other CTAs do. With tiles of 128 x 128 a step of a convolution on an H100 took 250
@@ -83,9 +100,11 @@ class Work:
     ``tiles``: that the CTA computes one after the other, all of their iterations being in ``trip``;
     ``entries``: how often the loop starts anew. ``synchronised``: an iteration has a barrier.
     ``ahead``, ``first``, ``late``: see the module. ``read_bytes``: of what all CTAs together read,
-    once; 0: not known. ``staged``: results are written by another engine. ``stray``: cycles that
-    an SM takes to store a tile whose neighbours lie apart. ``serial``: cycles of an iteration under
-    which nothing else of the CTA runs, where warps copy and then wait for the tensor cores.
+    once; 0: not known. ``staged``: results are written by another engine; ``waits``: boxes of a
+    tile for which one before must have left. ``stray``: cycles that an SM takes to store a tile
+    whose neighbours lie apart. ``gathers``: each tile reads pixels that none before it has read.
+    ``serial``: cycles of an iteration under which nothing else of the CTA runs, where warps copy
+    and then wait for the tensor cores.
     ``rings``: of what copies fill, apart; ``lead``: slots more than the shallowest of them has that
     let a copy stay longer in flight, None for any number.
     """
@@ -109,6 +128,8 @@ class Work:
     read_bytes: int = 0
     tiles: int = 1
     staged: bool = False
+    waits: int = 0
+    gathers: bool = False
     stray: float = 0.0
     serial: float = 0.0
     rings: tuple[RingWork, ...] = ()
@@ -174,8 +195,8 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     busy = work.usage.norm(CONTENTION) + (RESTART if work.synchronised else 0)
     plain = busy + (bubble + work.first) / resident
     step = plain if _least(depth) == 1 else 0.0
-    for slots, waits in _waits(work, machine, depth):
-        arrives = waits + latency - machine.global_latency
+    for slots, far in _waits(work, machine, depth):
+        arrives = far + latency - machine.global_latency
         early = slots - 1 - work.late  # iterations by which the last copy of a tile is ahead
         if slots == 1:
             step = max(step, arrives / resident + ii)
@@ -186,9 +207,13 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
         )
         step = max(step, hidden)
     step = max(step, (work.serial + bubble) / resident if work.serial else 0.0)
-    drain = machine.global_latency + resident * work.store_bytes / machine.dram_bytes_per_cycle
+    waits = work.waits * BOX_WAIT
+    stored = resident * work.store_bytes / machine.dram_bytes_per_cycle
+    stored *= HALVES if work.stray else 1
+    drain = waits + machine.global_latency + stored
     held = resident * work.held_bytes / work.rate
     between = work.store_bytes / machine.smem_bytes_per_cycle * (1 if work.staged else STORE_COST)
+    between += waits + (COLD_TILE if work.gathers else 0)
     once = held + work.entries * (first_load + drain) + (work.tiles - work.entries) * between
     cycles = rounds * (trip * step + work.tiles * work.stray) + (1 + (waves - 1) / resident) * once
     us = machine.cycles_to_us(cycles)

@@ -92,6 +92,12 @@ def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
     return sum(store.bytes for store in stores)
 
 
+def box_waits(stores: tuple[StorePlan, ...], matmuls: tuple[MatmulPlan, ...]) -> int:
+    """Boxes of a warpgroup's tile whose slot holds an earlier one of it, which must have left."""
+    wide = max((plan.warp_tile[1] for plan in matmuls), default=0)
+    return sum(wide // store.box[1] - store.slots for store in stores if store.mechanism == "tma")
+
+
 def _plan(
     store: StoreInfo,
     info: KernelInfo,

@@ -10,7 +10,17 @@ from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan
 from .copies import shared_bytes
 from .predict import RingWork, Work
-from .usage import Usage, memory_rate, of_arithmetic, of_copy, of_fragments, of_statement
+from .usage import (
+    Usage,
+    copy_rate,
+    cta_count,
+    gathers,
+    memory_rate,
+    of_arithmetic,
+    of_copy,
+    of_fragments,
+    of_statement,
+)
 
 CHANNEL_CYCLES: Final = 40
 """What a step costs the role that copies, beside its bytes. Between two measurements on an H100: at
@@ -37,7 +47,9 @@ def work_of(
 ) -> Work:
     """The descriptor of one loop of a kernel, from its statements and how they are mapped."""
     rate = memory_rate(machine, loop)
-    usage = sum(_usages(loop, copies, matmuls, machine, rate), Usage())
+    ctas = cta_count(info)
+    moved = copy_rate(machine, loop, copies, ctas)
+    usage = sum(_usages(loop, copies, matmuls, machine, rate, moved), Usage())
     if any(plan.mechanism == "tma" for plan in copies):
         usage = usage + Usage(l2=CHANNEL_CYCLES)
     shared = sum(size for _, scope, size in loop.rings if scope.startswith("shared"))
@@ -47,9 +59,6 @@ def work_of(
         if plan.mechanism == "register" or op.dst_scope == "local"
     )
     streamed = 0 if copies else usage.global_bytes
-    ctas = 1
-    for extent in info.grid:
-        ctas = 0 if extent is None else ctas * extent
     outer = loop.outer or 1
     mapped = list(_mapped(loop, matmuls))
     # Tensor cores that read shared memory by themselves leave no fragments to wait for.
@@ -58,7 +67,7 @@ def work_of(
         usage=usage,
         rate=rate,
         trip=None if loop.trip is None else loop.trip * outer,
-        ctas=ctas or None,
+        ctas=ctas,
         threads=threads,
         registers=registers + -(-staged // (4 * threads)),
         slot_bytes=shared,
@@ -79,8 +88,9 @@ def work_of(
         ),
         late=max((_late(copies, plan.steps) for _, plan in mapped), default=0.0),
         tiles=outer,
+        gathers=gathers(loop, copies),
         serial=_serial(loop, copies, matmuls, machine, rate),
-        rings=_rings(loop, copies, ctas, machine),
+        rings=_rings(loop, copies, ctas or 0, machine),
         lead=_lead(copies),
         read_bytes=sum({op.src: op.src_bytes for op, _ in _copies(loop, copies)}.values()),
     )
@@ -161,9 +171,10 @@ def _usages(
     matmuls: tuple[MatmulPlan, ...],
     machine: Machine,
     rate: float,
+    moved: float,
 ) -> Iterator[Usage]:
     for copy, plan in _copies(loop, copies):
-        yield of_copy(copy, plan, machine, rate)
+        yield of_copy(copy, plan, machine, moved)
     for op in loop.ops:
         if isinstance(op, StatementInfo):
             yield of_statement(op, machine, rate)

@@ -2,12 +2,14 @@
 
 ``golden/conv_tiles_h100.csv``: medians of 15 rounds in microseconds, fp16 on mma.sync or on wgmma
 that threads copy for, H100s, the L2 cache overwritten before each run; the stem in runs of four
-phases.
+phases. ``golden/conv_im2col_h100.csv``: the same of wgmma that pixels are copied for as boxes, most
+of them in im2col mode; ``ctas``: of a grid that walks all tiles.
 """
 
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 from collections import defaultdict
 from pathlib import Path
@@ -16,10 +18,11 @@ from pipeliner.bench.suites import suite
 from pipeliner.cost import choose
 from pipeliner.machine import H100
 from pipeliner.request import Request
-from pipeliner.schedules import ConvTile
+from pipeliner.schedules import ConvTile, default_tile
 from pipeliner.schedules.closed_form import kernel_info
 
 LOG = Path(__file__).parent / "golden" / "conv_tiles_h100.csv"
+BOXES = Path(__file__).parent / "golden" / "conv_im2col_h100.csv"
 
 
 def measured():
@@ -81,3 +84,41 @@ def test_where_tiles_were_measured_both_ways_wgmma_is_predicted_to_be_faster_as_
             # 29.9 and 30.5 us, in batches apart: a layer that memory bounds.
             assert chosen[1] < fastest_mma * 1.03, layer
     assert compared == 10
+
+
+def boxed():
+    """Tiles whose pixels are boxes, with what was predicted and measured, by layer."""
+    found = defaultdict(list)
+    with BOXES.open() as rows:
+        for row in csv.DictReader(rows):
+            sizes = [int(row[name]) for name in ("m", "n", "k")]
+            tile = ConvTile(*sizes, ctas=int(row["ctas"]) if row["ctas"] else None)
+            spec = suite("conv")[row["layer"]]
+            request = Request(instruction="wgmma", mechanism="tma")
+            plan = choose(kernel_info(spec, tile), H100, request)
+            found[row["layer"]].append((plan.predicted_us, float(row["us"]), tile))
+    return found
+
+
+def test_of_boxes_of_pixels_the_chosen_tile_is_as_fast_as_any_measured():
+    """Of all tiles that are compared the choice is one that was timed, and within 2.1 % of best."""
+    for layer, timed in boxed().items():
+        tile = default_tile(suite("conv")[layer], H100)
+        chosen = [us for _, us, one in timed if _shape(one) == _shape(tile)]
+        assert chosen, (layer, tile)
+        assert chosen[0] <= 1.021 * min(us for _, us, _ in timed), layer
+
+
+def _shape(tile):
+    return tile.m, tile.n, tile.k, tile.ctas
+
+
+def test_boxes_of_pixels_are_ranked_as_measured():
+    agreed = total = 0
+    for timed in boxed().values():
+        for (predicted, us, _), (other, longer, _) in itertools.combinations(timed, 2):
+            if longer > 1.02 * us:
+                total += 1
+                agreed += predicted < other
+    assert total > 20
+    assert agreed / total > 0.9
