@@ -228,7 +228,12 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
 
 
 def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
-    """Tiles of a convolution for warpgroups: boxes of pixels, or what threads gather."""
+    """Tiles of a convolution for warpgroups: boxes of pixels, or what threads gather.
+
+    Threads gather where pixels are no boxes. Where they are, boxes were faster in nine of ten
+    layers on an H100, by 7 to 35 %, and as fast in the tenth (1x1 of 256 channels: 29.5 and 29.8
+    us).
+    """
     for form in _forms(workload):
         what = form.contraction(workload)
         m, n, k = typical(what)

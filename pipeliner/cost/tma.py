@@ -129,7 +129,8 @@ def box_reason(copy: CopyInfo) -> str:
     panels = row // panel_bytes(row)
     fill = ", zero-filled past the source's end" if copy.masked else ""
     boxes = "a box" if panels == 1 else f"{panels} boxes of {panel_bytes(row)} bytes a row"
-    return f"{boxes}{_VIEWS[copy.view]} by one thread, past the registers{fill}"
+    found = "; no other computes where they lie" if copy.view == "im2col" else ""
+    return f"{boxes}{_VIEWS[copy.view]} by one thread, past the registers{fill}{found}"
 
 
 _VIEWS: Final = {
