@@ -18,7 +18,14 @@ from pipeliner.passes.lower import preparation
 from pipeliner.passes.pipeline import recognised_info
 from pipeliner.plan import CopyPlan
 from pipeliner.request import Request
-from pipeliner.schedules import Gemm, GemmTile, default_tile, schedule_gemm
+from pipeliner.schedules import (
+    ConvTile,
+    Gemm,
+    GemmTile,
+    conv2d,
+    default_tile,
+    schedule_gemm,
+)
 from pipeliner.schedules.closed_form import kernel_info
 
 SMALL = GemmTile(16, 64, 64)
@@ -126,3 +133,12 @@ def test_an_edited_plan_is_checked() -> None:
         match=r"^cannot evict first what 'A_shared' copies: register takes no cache policy, cp_",
     ):
         pipeline(schedule, "t4", plan=edited)
+
+
+@pytest.mark.parametrize("stride", [1, 2])
+def test_pixels_that_windows_see_unevenly_stay(stride: int) -> None:
+    """A 1x1 window reads every pixel once, or with steps of 2 a quarter of them, four times."""
+    conv = conv2d(32, 56, 56, 256, 512, 1, 1, stride=stride)
+    plan = choose(kernel_info(conv, ConvTile(128, 128, 64)), H100, Request(instruction="wgmma"))
+    assert {copy.mechanism for copy in plan.copies} == {"tma"}
+    assert evicted(plan.copies) == ""
