@@ -1,0 +1,55 @@
+"""Small convolutions whose pixels the tensor memory accelerator copies, with a tile each.
+
+Tiles begin and end in the middle of rows and images, and reach beyond the last one.
+"""
+
+from __future__ import annotations
+
+from pipeliner.schedules import ConvTile
+from pipeliner.schedules.workloads import (
+    ConvInputGrad,
+    Convolution,
+    ConvWeightGrad,
+    conv1d,
+    conv2d,
+    conv3d,
+)
+
+SAME = conv2d(3, 6, 7, 64, 64, 3, 3, pad=1)
+TILE = ConvTile(64, 32, 64)
+
+CASES: dict[str, tuple[Convolution, ConvTile]] = {
+    "rows and images": (SAME, TILE),
+    "two warpgroups": (SAME, ConvTile(128, 64, 64)),
+    "swapped": (SAME, ConvTile(80, 64, 64)),
+    "strided": (conv2d(9, 6, 7, 64, 64, 3, 3, pad=1, stride=2), TILE),
+    "1x1 strided": (conv2d(9, 6, 7, 128, 64, 1, 1, stride=2), TILE),
+    "asymmetric, dilated": (
+        conv2d(9, 9, 8, 64, 64, 3, 3, pad=(1, 2, 0, 1), dilation=2, stride=(1, 2)),
+        TILE,
+    ),
+    "no padding": (conv2d(3, 8, 7, 64, 64, 3, 2), TILE),
+    "ragged channels": (conv2d(3, 6, 7, 96, 64, 3, 3, pad=1), TILE),
+    "rows of 64 bytes": (conv2d(3, 6, 7, 32, 64, 3, 3, pad=1), ConvTile(64, 32, 32)),
+    "rows of 32 bytes": (conv2d(3, 6, 7, 16, 64, 3, 3, pad=1), ConvTile(64, 32, 16)),
+    "two panels": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
+    "grouped": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1, groups=2), TILE),
+    "one image": (conv2d(1, 9, 9, 64, 64, 3, 3, pad=1), TILE),
+    "whole rows": (conv2d(2, 16, 16, 64, 64, 3, 3, pad=1), TILE),
+    "persistent": (conv2d(5, 6, 7, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, ctas=3)),
+    "split": (SAME, ConvTile(64, 32, 64, splits=3)),
+    "one dimension": (conv1d(3, 33, 64, 64, 3, pad=1), TILE),
+    "three dimensions": (conv3d(2, 3, 4, 5, 64, 64, 3, 3, 3, pad=1), TILE),
+    "bf16 bias relu": (
+        conv2d(3, 6, 7, 64, 64, 3, 3, pad=1, dtype="bf16", epilogue=("bias", "relu")),
+        TILE,
+    ),
+    "int8": (conv2d(3, 6, 7, 64, 64, 3, 3, pad=1, dtype="int8"), TILE),
+    "input gradient": (ConvInputGrad(SAME), ConvTile(64, 64, 64)),
+    "weight gradient": (ConvWeightGrad(SAME), ConvTile(64, 64, 64)),
+}
+
+BOXES: dict[str, tuple[Convolution, ConvTile]] = {
+    "1x1": (conv2d(3, 6, 7, 128, 64, 1, 1), TILE),
+    "1x1 grouped": (conv2d(3, 6, 7, 128, 64, 1, 1, groups=2), TILE),
+}
