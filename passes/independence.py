@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Any
 
 import tvm_ffi
-from tvm import tirx
+from tvm import sym, tirx
+from tvm.ir import Range
 
 from ..errors import LoweringError
 from .indexing import affine
-from .ir import Expr, Var, const_int, i32, simplify, uses
+from .ir import Expr, Var, const_int, i32, substitute, uses, walk
 from .patterns import Nest
 
 
@@ -69,11 +70,40 @@ def _flat(nest: Nest, dims: Sequence[int]) -> Expr:
 
     Quotients and remainders of one position over neighbours among them are put together again.
     """
-    total, stride = i32(0), i32(1)
+    indices, analyzer = _split(nest)
+    total, stride, around = i32(0), i32(1), None
     for n in reversed(dims):
-        total = total + nest.store.indices[n] * stride
+        index = analyzer.simplify(indices[n])
+        if n == dims[0] and isinstance(index, tirx.FloorMod):
+            # What lies below is less than the stride: the whole goes round where this does.
+            index, around = index.a, const_int(index.b * stride)
+        total = total + index * stride
         stride = stride * nest.store.buffer.shape[n]
-    return simplify(total)
+    total = analyzer.simplify(total)
+    return total if around is None else tirx.FloorMod(total, i32(around))
+
+
+def _split(nest: Nest) -> tuple[list[Expr], sym.Analyzer]:
+    """Where ``nest`` stores, its surroundings split where they are divided, and what that says.
+
+    An image of 112 x 112 pixels is 49 tiles of 256: row ``(b % 49 * 256 + i) // 112`` and column
+    ``(b * 256 + i) % 112`` are of one pixel, which shows once ``b`` is ``whole * 49 + rest``.
+    """
+    divisors: dict[Var, int] = {}
+
+    def note(found: tirx.FloorMod) -> None:
+        divisor = const_int(found.b)
+        if isinstance(found.a, Var) and found.a not in nest.vars and divisor:
+            divisors.setdefault(found.a, divisor)
+
+    walk(list(nest.store.indices), tirx.FloorMod, note)
+    analyzer = sym.Analyzer()
+    parts: dict[Var, Expr] = {}
+    for var, divisor in divisors.items():
+        rest = Var(f"{var.name}_rest", var.ty)
+        analyzer.bind(rest, Range(0, divisor))
+        parts[var] = Var(f"{var.name}_whole", var.ty) * divisor + rest
+    return [substitute(index, parts) for index in nest.store.indices], analyzer
 
 
 def _counts(index: Expr, variables: Sequence[Var], nest: Nest) -> bool:

@@ -50,6 +50,8 @@ def check(found: Any) -> list[str]:
         ("X[0, (i * 12 + j) // 12, (i * 12 + j) % 12] = S[i, j]", ["i", "j"]),
         ("X[i, (b * 64 + j) % 144 // 12, (b * 64 + j) % 12] = S[i, j]", ["i", "j"]),
         ("X[0, b - i, 11 - j] = S[i, j]", ["i", "j"]),
+        ("X[0, (b * 4 + j // 12) % 7, j % 12] = S[0, j]", ["j"]),
+        ("X[b // 9, (b % 9 * 16 + j) // 12, (b * 16 + j) % 12] = S[0, j]", ["j"]),
     ],
 )
 def test_what_may_be_shared_out(store: str, shared: list[str]) -> None:
@@ -59,6 +61,8 @@ def test_what_may_be_shared_out(store: str, shared: list[str]) -> None:
 @pytest.mark.parametrize(
     "store",
     [
+        "X[0, (b * 2 + j // 4) % 2, j % 4] = S[0, j]",
+        "X[b // 9, (b % 9 * 16 + j) // 12, (b * 15 + j) % 12] = S[0, j]",
         "X[0, 0, i + j] = S[i, j]",
         "X[0, 0, j // 2] = S[i, j]",
         "X[0, j, (b * 12 + j + i * 144) % 12] = S[i, j]",
