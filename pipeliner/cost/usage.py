@@ -13,7 +13,7 @@ from typing import Final
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan
-from .copies import CHUNK, shared_bytes
+from .copies import shared_bytes
 from .mapping import simt_shared_cycles
 from .sizes import element_bytes
 from .tma import is_off_lines
@@ -102,7 +102,7 @@ def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Us
     accesses = moved / plan.vector_bytes / WARP
     # The load and store units take a warp's access in a cycle, however narrow it is.
     served = accesses * (1 if plan.mechanism == "cp_async" else 2) / machine.accesses_per_cycle
-    if plan.mechanism == "cp_async" and plan.vector_bytes == CHUNK:
+    if plan.mechanism == "cp_async":
         served = max(served, moved / min(LINE, copy.shape[-1] * element_bytes(copy.dtype)))
     # cp.async is one instruction; through registers it is a load and a store. Either needs about
     # one more to step its address.
