@@ -31,9 +31,10 @@ test: export OPENBLAS_NUM_THREADS := 1
 test: $(DEV)  ## all tests that this machine can run
 	$(PY) -m pytest -q -n $(JOBS) --dist worksteal
 
-verify-all: $(DEV)  ## the product of all options, 10^4 random programs of each kind: hours; SHARD=2/8 does a part
+verify-all: $(DEV)  ## all options, 10^4 random programs of each kind, records under stress: hours; SHARD=2/8 does a part
 	$(PY) -m tests.verify.product --shard $(SHARD)
 	$(PY) -m tests.verify.random_trials --shard $(SHARD)
+	$(PY) -m tests.verify.records_stress
 
 gpu: $(DEV)  ## the tests that need an NVIDIA GPU
 	$(PY) -m pytest -q -m gpu

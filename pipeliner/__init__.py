@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from .machine import Machine, machine_for
     from .mutation import MutationReport, mutate
     from .plan import KernelPlan
+    from .records import Record, Records
     from .request import Request
     from .verification import Verdict, verify
 
@@ -40,6 +41,8 @@ _HOMES: Final = {
     "MutationReport": "mutation",
     "mutate": "mutation",
     "KernelPlan": "plan",
+    "Record": "records",
+    "Records": "records",
     "Request": "request",
     "Verdict": "verification",
     "verify": "verification",
@@ -52,6 +55,8 @@ __all__ = [
     "Machine",
     "MutationReport",
     "PipelinerError",
+    "Record",
+    "Records",
     "Request",
     "Verdict",
     "build",

@@ -39,6 +39,10 @@ class EmulatorError(PipelinerError, RuntimeError):
     """The emulator met an operation it does not know, or inputs that do not fit the kernel."""
 
 
+class RecordsError(PipelinerError, ValueError):
+    """A file of records that is something else, damaged, or cannot be read or written."""
+
+
 class InternalError(RuntimeError):
     """A broken invariant of ours: a bug in pipeliner, never the caller's fault."""
 

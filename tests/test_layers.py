@@ -23,6 +23,7 @@ LAYERS = [
         "targets",
         "nvcc",
         "origin",
+        "records",
     },
     {"cost", "emulator", "explain"},
     {"passes"},

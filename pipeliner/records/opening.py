@@ -1,0 +1,113 @@
+"""Make a file of records, or refuse one that is something else before a byte of it is touched."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import tempfile
+from contextlib import closing
+from pathlib import Path
+from typing import Final
+
+from ..errors import RecordsError
+
+APPLICATION_ID: Final = 0x70697065
+"""``pipe`` in the header of the file: whose it is (SQLite's PRAGMA application_id)."""
+
+SCHEMA_VERSION: Final = 1
+
+WAIT_SECONDS: Final = 60.0
+"""For other writers, each of which holds the file for some milliseconds."""
+
+SCHEMA: Final = """
+CREATE TABLE records (
+    id INTEGER PRIMARY KEY,
+    workload TEXT NOT NULL,
+    machine TEXT NOT NULL,
+    versions TEXT NOT NULL,
+    candidate TEXT NOT NULL,
+    us REAL NOT NULL,
+    failure TEXT NOT NULL,
+    predicted_us REAL NOT NULL,
+    source TEXT NOT NULL,
+    made REAL NOT NULL,
+    samples TEXT NOT NULL,
+    beside TEXT NOT NULL,
+    resources TEXT NOT NULL,
+    conditions TEXT NOT NULL
+);
+CREATE INDEX fastest ON records (workload, machine, versions, us);
+CREATE TABLE plans (
+    record INTEGER PRIMARY KEY REFERENCES records (id),
+    plan TEXT NOT NULL,
+    trace TEXT NOT NULL
+);
+"""
+
+_MAGIC: Final = b"SQLite format 3\0"
+_HEADER: Final = 100  # bytes, SQLite's file format, section 1.3
+_USER_VERSION: Final = slice(60, 64)
+_APPLICATION_ID: Final = slice(68, 72)
+
+
+def connect(path: Path, *, create: bool) -> sqlite3.Connection:
+    """A connection to the records at ``path``, which are made where there are none.
+
+    RecordsError: it is no file of records, or of a newer library, or cannot be opened; nothing of
+    it has been changed.
+    """
+    try:
+        if not path.exists():
+            if not create:
+                raise RecordsError(f"cannot open records '{path}': there is no such file")
+            _make(path)
+        _check_header(path)
+        connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
+    except (OSError, sqlite3.Error) as err:
+        raise RecordsError(f"cannot open records '{path}': {reason(err)}") from err
+    try:
+        connection.execute("PRAGMA synchronous = FULL")
+        connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    except sqlite3.Error as err:
+        connection.close()
+        raise RecordsError(f"cannot open records '{path}': {reason(err)}") from err
+    return connection
+
+
+def reason(err: Exception) -> str:
+    """What went wrong, in one line."""
+    text = getattr(err, "strerror", None) or str(err)
+    return " ".join(text.split())
+
+
+def _make(path: Path) -> None:
+    """An empty file of records at ``path``, all at once: of several makers, one's file stays."""
+    with tempfile.TemporaryDirectory(prefix=f".{path.name}.", dir=path.parent) as folder:
+        made = Path(folder) / "records"
+        with closing(sqlite3.connect(made, isolation_level=None)) as connection:
+            connection.executescript(
+                f"PRAGMA application_id = {APPLICATION_ID};"
+                f"PRAGMA user_version = {SCHEMA_VERSION};"
+                "PRAGMA synchronous = FULL; BEGIN;" + SCHEMA + "COMMIT;"
+                # Kept in the file's header: whoever opens it uses a write-ahead log.
+                "PRAGMA journal_mode = WAL;"
+            )
+        try:
+            os.link(made, path)
+        except FileExistsError:
+            return
+
+
+def _check_header(path: Path) -> None:
+    """RecordsError for a file that is not ours, found out without SQLite, which might write."""
+    with path.open("rb") as file:
+        header = file.read(_HEADER)
+    if len(header) < _HEADER or not header.startswith(_MAGIC):
+        raise RecordsError(f"cannot open records '{path}': it is no SQLite file")
+    if int.from_bytes(header[_APPLICATION_ID], "big") != APPLICATION_ID:
+        raise RecordsError(f"cannot open records '{path}': it is a database of something else")
+    version = int.from_bytes(header[_USER_VERSION], "big")
+    if version != SCHEMA_VERSION:
+        raise RecordsError(
+            f"cannot open records '{path}': expected version {SCHEMA_VERSION}, got {version}"
+        )

@@ -1,0 +1,52 @@
+"""One kernel that was tried: for what, on what, how, and every time that it took."""
+
+from __future__ import annotations
+
+import math
+import statistics
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from ..errors import RecordsError
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A candidate of a workload and what became of it. Times are microseconds.
+
+    ``workload``, ``machine`` and ``versions`` are the key: what is computed (as text that tells
+    workloads apart), the GPU, and the compilers. ``candidate``: what was tried, as JSON.
+    ``samples``: every timed run, in order; ``beside``: those of the kernel that it took turns with,
+    where there was one. ``us``: its time, the median of the samples unless given; a measurer that
+    knows of drift gives what the samples come to without it. ``failure``: why there is no time, in
+    one line. ``predicted_us``: by the model, 0 where it says nothing. ``source``: who recorded it,
+    such as ``tune``. ``made``: when, in seconds since 1970. ``resources``: what the compiler
+    reports. ``conditions``: of the measurement. ``plan``: the KernelPlan as JSON, ``trace``: of
+    meta_schedule, as JSON; both empty where there is none.
+    """
+
+    workload: str
+    machine: str
+    versions: str
+    candidate: str
+    samples: tuple[float, ...] = ()
+    beside: tuple[float, ...] = ()
+    us: float = 0.0
+    failure: str = ""
+    predicted_us: float = 0.0
+    source: str = ""
+    made: float = field(default_factory=time.time)
+    resources: Mapping[str, int] = field(default_factory=dict)
+    conditions: Mapping[str, str] = field(default_factory=dict)
+    plan: str = ""
+    trace: str = ""
+
+    def __post_init__(self) -> None:
+        """Fill in ``us``; RecordsError for a record that says nothing, or times that are none."""
+        if any(not (math.isfinite(sample) and sample > 0) for sample in self.samples):
+            raise RecordsError(f"expected samples above 0, got {min(self.samples)} us")
+        if bool(self.samples) == bool(self.failure):
+            raise RecordsError("expected a record with either samples or a failure")
+        if self.samples and not self.us:
+            object.__setattr__(self, "us", statistics.median(self.samples))

@@ -1,0 +1,154 @@
+"""The records of one file: add, find, the best of a key."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+from ..errors import RecordsError
+from .opening import connect, reason
+from .record import Record
+
+_COLUMNS: Final = (
+    "workload",
+    "machine",
+    "versions",
+    "candidate",
+    "us",
+    "failure",
+    "predicted_us",
+    "source",
+    "made",
+    "samples",
+    "beside",
+    "resources",
+    "conditions",
+)
+_JSON: Final = ("samples", "beside", "resources", "conditions")
+_TUPLES: Final = ("samples", "beside")
+_INSERT: Final = (
+    f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
+)
+
+
+class Records:
+    """A file of records, made where there is none unless ``create=False``.
+
+    RecordsError, from every method: the file is something else, damaged, or cannot be read or
+    written. A connection belongs to the process and thread that made it.
+    """
+
+    def __init__(self, path: str | Path, *, create: bool = True) -> None:
+        self.path = Path(path)
+        self._connection = connect(self.path, create=create)
+
+    def __enter__(self) -> Records:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Close the file; nothing waits to be written."""
+        self._connection.close()
+
+    def add(self, *records: Record) -> None:
+        """Add all of ``records`` or none; when it returns, they are on the disk."""
+        with self._reported("write"):
+            self._connection.execute("BEGIN IMMEDIATE")
+            try:
+                for record in records:
+                    self._insert(record)
+                self._connection.execute("COMMIT")
+            except BaseException:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                raise
+
+    def find(
+        self,
+        workload: str | None = None,
+        machine: str | None = None,
+        versions: str | None = None,
+        *,
+        plans: bool = True,
+    ) -> list[Record]:
+        """The records of a key, in the order in which they were added; None: of any.
+
+        ``plans=False`` leaves plan and trace empty: thousands are then read in some milliseconds.
+        """
+        where, values = _where(workload=workload, machine=machine, versions=versions)
+        return self._select(f"{where} ORDER BY id", values, plans)
+
+    def best(self, workload: str, machine: str, versions: str | None = None) -> Record | None:
+        """The fastest record of a key; None: there is none with a time."""
+        where, values = _where(workload=workload, machine=machine, versions=versions)
+        found = self._select(f"{where} AND failure = '' ORDER BY us LIMIT 1", values, True)
+        return found[0] if found else None
+
+    def keys(self) -> list[tuple[str, str, str]]:
+        """Every workload, machine and versions that there are records of, in order."""
+        with self._reported("read"):
+            return self._connection.execute(
+                "SELECT DISTINCT workload, machine, versions FROM records ORDER BY 1, 2, 3"
+            ).fetchall()
+
+    def __len__(self) -> int:
+        with self._reported("read"):
+            return int(self._connection.execute("SELECT count(*) FROM records").fetchone()[0])
+
+    def _insert(self, record: Record) -> None:
+        values = [_stored(name, getattr(record, name)) for name in _COLUMNS]
+        row = self._connection.execute(_INSERT, values).lastrowid
+        if record.plan or record.trace:
+            self._connection.execute(
+                "INSERT INTO plans VALUES (?, ?, ?)", (row, record.plan, record.trace)
+            )
+
+    def _select(self, rest: str, values: list[str], plans: bool) -> list[Record]:
+        columns = ", ".join(_COLUMNS)
+        joined = ""
+        if plans:
+            columns += ", coalesce(plan, ''), coalesce(trace, '')"
+            joined = "LEFT JOIN plans ON plans.record = records.id"
+        with self._reported("read"):
+            rows = self._connection.execute(
+                f"SELECT {columns} FROM records {joined} {rest}", values
+            ).fetchall()
+            return [_record(row) for row in rows]
+
+    @contextmanager
+    def _reported(self, what: str) -> Iterator[None]:
+        try:
+            yield
+        except (sqlite3.Error, ValueError, TypeError) as err:
+            text = f"cannot {what} records '{self.path}': {reason(err)}"
+            raise RecordsError(text) from err
+
+
+def _where(**asked: str | None) -> tuple[str, list[str]]:
+    given = {name: value for name, value in asked.items() if value is not None}
+    tests = " AND ".join(f"{name} = ?" for name in given) or "1"
+    return f"WHERE {tests}", list(given.values())
+
+
+def _stored(name: str, value: Any) -> Any:
+    return json.dumps(value) if name in _JSON else value
+
+
+def _record(row: tuple[Any, ...]) -> Record:
+    values = dict(zip((*_COLUMNS, "plan", "trace"), row))
+    for name in _JSON:
+        read = json.loads(values[name])
+        values[name] = tuple(read) if name in _TUPLES else read
+    return Record(**values)
