@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from .plan import KernelPlan
     from .records import Record, Records
     from .request import Request
+    from .tuning import Tuned, tune
     from .verification import Verdict, verify
 
 __version__: Final = "0.1.0"
@@ -44,6 +45,8 @@ _HOMES: Final = {
     "Record": "records",
     "Records": "records",
     "Request": "request",
+    "Tuned": "tuning",
+    "tune": "tuning",
     "Verdict": "verification",
     "verify": "verification",
 }
@@ -58,6 +61,7 @@ __all__ = [
     "Record",
     "Records",
     "Request",
+    "Tuned",
     "Verdict",
     "build",
     "emulate",
@@ -69,6 +73,7 @@ __all__ = [
     "pipeline",
     "plan_of",
     "schedules",
+    "tune",
     "verify",
 ]
 

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal
 
+from .candidate import is_workload
 from .compiled import Kernel, as_module, only_function, plan_of
 from .cost.mapped import uses_wgmma
-from .errors import PlanError
+from .errors import PlanError, RecordsError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
 from .plan import Epilogue, KernelPlan, Mechanism, StoreMechanism
+from .recorded import recorded, with_reason
 from .request import Cluster, Depth, Early, Instruction, Request, Roles, Tile
+from .schedules.workloads import Spec
 from .targets import accelerated, cuda_target
 
 
@@ -109,12 +113,19 @@ def pipeline_with(func: Any, target: Any, request: Request) -> Any:
     return done
 
 
-def build(func: Any, target: Any = None, **options: Any) -> Kernel:
+def build(func: Any, target: Any = None, *, db: str | Path | None = None, **options: Any) -> Kernel:
     """Compile ``func`` through our lowering; nothing runs until something is asked of the kernel.
 
     ``func``: what ``pipeline`` returned, or anything that ``pipeline`` takes, which is then
-    pipelined first, with ``options``. ``target`` defaults to the one it was pipelined for.
+    pipelined first, with ``options``. ``target`` defaults to the one it was pipelined for. Or a
+    workload such as ``Gemm(...)``: it is built as the fastest candidate in the records ``db``
+    (default: what PIPELINER_DB names) or, where it was not tuned or something is asked for by
+    ``options``, as the model chooses; the plan says which.
     """
+    if is_workload(func):
+        return _build_workload(func, target, Request(**options), db)
+    if db is not None:
+        raise RecordsError("cannot find a function in records: expected a workload, such as Gemm")
     original = function = only_function(as_module(func))
     if not is_marked(function):
         function = pipeline(function, target, **options)
@@ -123,6 +134,14 @@ def build(func: Any, target: Any = None, **options: Any) -> Kernel:
     if target is None:
         target = function.attrs.get("target") or plan_of(function).target
     return Kernel(as_module(function), _compiled_for(function, target), original=original)
+
+
+def _build_workload(spec: Spec, target: Any, request: Request, db: str | Path | None) -> Kernel:
+    given = cuda_target(target)
+    choice = recorded(spec, given, request, db)
+    original = only_function(as_module(choice.candidate.function(spec)))
+    function = with_reason(pipeline_with(original, given, choice.candidate.request), choice.why)
+    return Kernel(as_module(function), _compiled_for(function, given), original=original)
 
 
 def build_with(func: Any, target: Any, request: Request) -> Kernel:

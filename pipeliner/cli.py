@@ -1,4 +1,4 @@
-"""The command: ``pipeliner doctor | demo | plan | inspect | timeline | verify | bench``.
+"""The command: ``pipeliner doctor``, ``plan``, ``tune`` and what else ``COMMANDS`` has.
 
 Exit codes: 0 done; 1 the request cannot be done (one line on stderr, ``-v`` for the traceback);
 2 usage; 130 interrupted. Data goes to stdout, talk to stderr. Nothing here imports TVM.
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import __version__, versions
-from .commands import bench, demo, doctor, inspect, plan, timeline, verify
+from .commands import bench, demo, doctor, inspect, plan, timeline, tune, verify
 from .errors import PipelinerError
 
 COMMANDS: Final = {
@@ -25,6 +25,7 @@ COMMANDS: Final = {
     "timeline": timeline,
     "verify": verify,
     "bench": bench,
+    "tune": tune,
 }
 
 EPILOG: Final = """\

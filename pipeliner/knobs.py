@@ -1,7 +1,8 @@
 """Every environment variable that pipeliner reads, in one place.
 
 ``PIPELINER_NVCC``: the nvcc to use, before every other place it is looked for. ``CUDA_PATH`` and
-``CUDA_HOME``: a CUDA toolkit. ``NO_COLOR``: plain output (https://no-color.org).
+``CUDA_HOME``: a CUDA toolkit. ``PIPELINER_DB``: the file of records that tuning writes and building
+reads. ``NO_COLOR``: plain output (https://no-color.org).
 ``TVM_CUDA_NVCC_NO_FAST_MATH``, ``TVM_CUDA_PTXAS_REG_LEVEL``, ``TVM_CUDA_PTXAS_EXTRA_OPTS``: TVM's
 own switches for nvcc, honoured so that what we show is what TVM runs.
 """
@@ -18,6 +19,11 @@ from pathlib import Path
 def nvcc() -> str | None:
     """The nvcc that the user names, if any."""
     return os.environ.get("PIPELINER_NVCC") or None
+
+
+def records() -> str | None:
+    """The file of records that the user names, if any."""
+    return os.environ.get("PIPELINER_DB") or None
 
 
 def cuda_roots() -> list[Path]:

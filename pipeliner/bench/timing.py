@@ -26,7 +26,7 @@ Say = Callable[[str], None]
 
 
 @dataclass(slots=True)
-class _Entry:
+class Entry:
     """A contender that is ready: compiled, and right once."""
 
     contender: Contender
@@ -45,7 +45,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
     and sets ``report.interrupted``.
     """
     torch = require_gpu()
-    entries: list[_Entry] = []
+    entries: list[Entry] = []
     failed: set[str] = set()
 
     def fail(contender: Contender, why: str) -> None:
@@ -59,7 +59,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
         for contender in problem.contenders:
             say(f"{problem.name}: {contender.name}")
             try:
-                entry = _ready(torch, problem, contender, inputs, right)
+                entry = ready(torch, problem, contender, inputs, right)
             except Exception as err:  # a peer's library raises what it likes: its result
                 fail(contender, reason(err))
                 continue
@@ -72,7 +72,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
         if clock is not None:
             report.sm_clocks[problem.name] = clock
         for entry in entries:  # a race that shows only at times shows here too
-            worst = _checked(torch, entry, right)
+            worst = checked(torch, entry, right)
             if not worst <= entry.contender.slack:
                 text = f"wrong after timing: error {worst:.3g} of what rounding allows"
                 fail(entry.contender, text)
@@ -99,17 +99,18 @@ def quick(gemm: Gemm, kernel: Kernel, rounds: int) -> Report:
     return report
 
 
-def _ready(
+def ready(
     torch: Any, problem: Problem, contender: Contender, inputs: Inputs, right: Truth
-) -> _Entry:
+) -> Entry:
+    """The contender, compiled, loaded and run once; whether it was right is in ``worst``."""
     run, detail = contender.make()
     out = empty_output(torch, problem.spec, contender.out)
-    entry = _Entry(contender, run, contender.arrange(inputs), out, detail, worst=0.0)
-    entry.worst = _checked(torch, entry, right)
+    entry = Entry(contender, run, contender.arrange(inputs), out, detail, worst=0.0)
+    entry.worst = checked(torch, entry, right)
     return entry
 
 
-def _checked(torch: Any, entry: _Entry, right: Truth) -> float:
+def checked(torch: Any, entry: Entry, right: Truth) -> float:
     """The largest error of one run on a poisoned output; NaN where an element is not written."""
     out = entry.out
     out.fill_(float("nan") if out.is_floating_point() else -85)
@@ -118,29 +119,42 @@ def _checked(torch: Any, entry: _Entry, right: Truth) -> float:
     return right.error(out if made is None else made)
 
 
-def _take_turns(torch: Any, entries: list[_Entry], rounds: int) -> None:
-    """Time every contender once a round, in an order that moves on by one each round."""
+def _take_turns(torch: Any, entries: list[Entry], rounds: int) -> None:
+    """Time every contender once a round."""
     if not entries:
         return
-    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+    flush = flush_buffer(torch)
     for turn in range(-WARM_UP, rounds):
-        first = turn % len(entries)
-        timed = []
-        for entry in [*entries[first:], *entries[:first]]:
-            flush.zero_()
-            start = torch.cuda.Event(enable_timing=True)
-            stop = torch.cuda.Event(enable_timing=True)
-            start.record()
-            entry.run(*entry.inputs, entry.out)
-            stop.record()
-            timed.append((entry, start, stop))
-        torch.cuda.synchronize()
-        if turn >= 0:
-            for entry, start, stop in timed:
-                entry.times.append(start.elapsed_time(stop) * 1e3)
+        take_turn(torch, entries, turn, flush)
 
 
-def _result(problem: Problem, entry: _Entry) -> Result:
+def flush_buffer(torch: Any) -> Any:
+    """What is written before each timed run."""
+    return torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+
+
+def take_turn(torch: Any, entries: list[Entry], turn: int, flush: Any) -> None:
+    """Run every contender once, in an order that moves on by one each turn.
+
+    Times go to the entries, but for those of the turns below 0, which warm up.
+    """
+    first = turn % len(entries)
+    timed = []
+    for entry in [*entries[first:], *entries[:first]]:
+        flush.zero_()
+        start = torch.cuda.Event(enable_timing=True)
+        stop = torch.cuda.Event(enable_timing=True)
+        start.record()
+        entry.run(*entry.inputs, entry.out)
+        stop.record()
+        timed.append((entry, start, stop))
+    torch.cuda.synchronize()
+    if turn >= 0:
+        for entry, start, stop in timed:
+            entry.times.append(start.elapsed_time(stop) * 1e3)
+
+
+def _result(problem: Problem, entry: Entry) -> Result:
     low, middle, high = statistics.quantiles(entry.times, n=4)
     return Result(
         problem.name,

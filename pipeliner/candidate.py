@@ -1,0 +1,135 @@
+"""What a tuner tries: a tile and a request; and the texts by which records know such things."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeAlias
+
+from . import __version__, nvcc, versions
+from .errors import RecordsError, ToolError, WorkloadError
+from .machine import machine_for
+from .request import Request
+from .schedules import (
+    Conv,
+    ConvInputGrad,
+    ConvTile,
+    ConvWeightGrad,
+    DepthwiseTile,
+    Gemm,
+    GemmTile,
+    default_tile,
+    schedule_conv,
+    schedule_gemm,
+)
+from .schedules.workloads import Spec
+
+Tile: TypeAlias = "GemmTile | ConvTile | DepthwiseTile"
+
+NOTHING_ASKED: Final = Request()
+
+_WORKLOADS: Final = {kind.__name__: kind for kind in (Gemm, Conv, ConvInputGrad, ConvWeightGrad)}
+_TILES: Final = {kind.__name__: kind for kind in (GemmTile, ConvTile, DepthwiseTile)}
+_KIND: Final = "kind"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to make a workload's kernel: how it is tiled, and what is asked of the pipeliner."""
+
+    tile: Tile
+    request: Request = NOTHING_ASKED
+
+    def function(self, spec: Spec) -> Any:
+        """The workload, scheduled; WorkloadError: the tile is another kind's."""
+        if isinstance(spec, Gemm) and type(self.tile) is GemmTile:
+            return schedule_gemm(spec, self.tile)
+        if not isinstance(spec, Gemm) and isinstance(self.tile, (ConvTile, DepthwiseTile)):
+            return schedule_conv(spec, self.tile)
+        raise WorkloadError(f"cannot tile '{spec.name}' by a {type(self.tile).__name__}")
+
+    def to_json(self) -> str:
+        """As text that ``from_json`` reads, the same for the same candidate."""
+        asked = {
+            field.name: value
+            for field in fields(Request)
+            if (value := getattr(self.request, field.name)) != field.default
+        }
+        return json.dumps({"tile": _as_dict(self.tile), "request": asked}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Candidate:
+        """The candidate of a record; RecordsError: it is none."""
+        try:
+            data = json.loads(text)
+            tile = _of_dict(_TILES, data["tile"])
+            asked = {name: _tuples(value) for name, value in data["request"].items()}
+            return Candidate(tile, Request(**asked))
+        except (ValueError, LookupError, TypeError, AttributeError) as err:
+            raise RecordsError(f"cannot read candidate {text!r}: {err}") from err
+
+
+def default_candidate(spec: Spec, target: Any, request: Request = NOTHING_ASKED) -> Candidate:
+    """What is taken where nothing was measured: the model's choice of a tile for ``request``."""
+    return Candidate(default_tile(spec, machine_for(target), request.instruction), request)
+
+
+def is_workload(value: Any) -> bool:
+    """Whether ``value`` is a workload, rather than a function."""
+    return isinstance(value, tuple(_WORKLOADS.values()))
+
+
+def workload_key(spec: Spec) -> str:
+    """The text by which records know a workload; ``workload_of`` reads it."""
+    return json.dumps(_as_dict(spec))
+
+
+def workload_of(key: str) -> Spec:
+    """The workload of a record; RecordsError: it is none of ours."""
+    try:
+        spec: Spec = _of_dict(_WORKLOADS, json.loads(key))
+    except (ValueError, LookupError, TypeError, AttributeError) as err:
+        raise RecordsError(f"cannot read workload {key!r}: {err}") from err
+    return spec
+
+
+def machine_key(target: Any) -> str:
+    """The text by which records know a GPU, such as ``h100``."""
+    return machine_for(target).key
+
+
+@functools.cache
+def versions_key() -> str:
+    """The text by which records know what made a kernel: this library, TVM and nvcc."""
+    try:
+        compiler = nvcc.version(nvcc.find_nvcc())
+    except ToolError:
+        compiler = "missing"
+    tvm = versions.installed("tvm")
+    return f"pipeliner {__version__}, tvm {tvm}, nvcc {compiler}"
+
+
+def _as_dict(value: Any) -> dict[str, Any]:
+    """The fields that take part in a comparison, and which kind it is."""
+    compared = {field.name: getattr(value, field.name) for field in fields(value) if field.compare}
+    inner = {
+        name: _as_dict(part) if dataclasses.is_dataclass(part) else part
+        for name, part in compared.items()
+    }
+    return {_KIND: type(value).__name__, **inner}
+
+
+def _of_dict(kinds: dict[str, Any], data: dict[str, Any]) -> Any:
+    values = {
+        name: _of_dict(kinds, part) if isinstance(part, dict) else _tuples(part)
+        for name, part in data.items()
+        if name != _KIND
+    }
+    return kinds[data[_KIND]](**values)
+
+
+def _tuples(value: Any) -> Any:
+    """JSON's lists as the tuples that they were."""
+    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value

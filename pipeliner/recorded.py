@@ -1,0 +1,69 @@
+"""What to build for a workload: the fastest that was measured, or else the model's choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from . import knobs
+from .candidate import (
+    NOTHING_ASKED,
+    Candidate,
+    default_candidate,
+    machine_key,
+    versions_key,
+    workload_key,
+)
+from .compiled import plan_of
+from .plan import PLAN_ATTR
+from .records import Records
+from .request import Request
+from .schedules.workloads import Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate, and what its plan is to say of where it comes from (nothing: empty)."""
+
+    candidate: Candidate
+    why: str = ""
+
+
+def recorded(spec: Spec, target: Any, request: Request, db: str | Path | None) -> Choice:
+    """The candidate to build for ``spec``.
+
+    ``db``: the file of records; None: what PIPELINER_DB names, if anything. What is requested is
+    done whatever the records say. RecordsError: ``db`` is missing, or no file of records.
+    """
+    named = db or knobs.records()
+    if named is None:
+        return Choice(default_candidate(spec, target, request))
+    path = Path(named)
+    model = "the model's choice"
+    if request != NOTHING_ASKED:
+        why = f"records are not used: something else is asked for than the fastest in {path.name}"
+        return Choice(default_candidate(spec, target, request), why)
+    if db is None and not path.exists():
+        why = f"not tuned: there is no file {path.name} yet; {model}"
+        return Choice(default_candidate(spec, target), why)
+    key = (workload_key(spec), machine_key(target), versions_key())
+    with Records(path, create=False) as records:
+        best = records.best(*key)
+        tried = len({one.candidate for one in records.find(*key, plans=False)})
+        elsewhere = records.best(key[0], key[1]) if best is None else None
+    if best is not None:
+        why = f"tuned: {best.us:.1f} us measured, the fastest of {tried} candidates in {path.name}"
+        return Choice(Candidate.from_json(best.candidate), why)
+    why = f"not tuned: {path.name} has no record of it on {key[1]} with {key[2]}; {model}"
+    if elsewhere is not None:
+        why = f"not tuned: {path.name} has it with {elsewhere.versions}, not {key[2]}; {model}"
+    return Choice(default_candidate(spec, target), why)
+
+
+def with_reason(function: Any, why: str) -> Any:
+    """A pipelined function whose plan says ``why``, before everything else."""
+    if not why:
+        return function
+    plan = plan_of(function)
+    return function.with_attr(PLAN_ATTR, replace(plan, reasons=(why, *plan.reasons)).to_json())

@@ -1,0 +1,29 @@
+"""Search for the fastest kernel of a workload, and keep everything that is measured on the way.
+
+tuned = pipeliner.tune(Gemm(4096, 4096, 4096), trials=32, db="tuned.sqlite")
+kernel = pipeliner.build(Gemm(4096, 4096, 4096), db="tuned.sqlite")
+"""
+
+from .compiling import Built, Compiler
+from .gpu import GpuMeasurer
+from .measuring import Compiles, Measurement, Measurer
+from .session import Progress
+from .space import Point, space
+from .tuner import TRIALS, Tuned, ranked, records_path, tune
+
+__all__ = [
+    "TRIALS",
+    "Built",
+    "Compiler",
+    "Compiles",
+    "GpuMeasurer",
+    "Measurement",
+    "Measurer",
+    "Point",
+    "Progress",
+    "Tuned",
+    "ranked",
+    "records_path",
+    "space",
+    "tune",
+]

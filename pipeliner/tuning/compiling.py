@@ -1,0 +1,124 @@
+"""Make the kernels of candidates in processes side by side."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import queue
+import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+
+from ..api import build_with
+from ..bench import compiling
+from ..bench.libraries import Runner
+from ..candidate import Candidate
+from ..errors import ToolError
+from ..schedules.workloads import Spec
+from ..workers import Worker
+from .vetting import vet
+
+SECONDS: Final = 180.0
+"""For one kernel, the start of its process included; nvcc takes one to five."""
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A candidate's kernel ``name`` in the library at ``path``, or why there is none, in one line.
+
+    ``plan``: as JSON. ``predicted_us``: by the plan. ``resources``: what ptxas reports.
+    """
+
+    candidate: Candidate
+    path: str = ""
+    name: str = ""
+    plan: str = ""
+    predicted_us: float = 0.0
+    resources: Mapping[str, int] = field(default_factory=dict)
+    failure: str = ""
+
+    def load(self) -> tuple[Runner, str]:
+        """As a contender's ``make``."""
+        return compiling.Built(self.path, self.name).load()
+
+
+class Compiler:
+    """Compiles candidates of a workload, ``jobs`` at a time.
+
+    As many threads may call ``compile``. ``verify``: the emulator runs a small instance of each
+    candidate first, and one that is wrong fails.
+    """
+
+    def __init__(self, spec: Spec, target: Any, jobs: int, *, verify: bool = False) -> None:
+        self.jobs = jobs
+        self._folder = tempfile.TemporaryDirectory(prefix="pipeliner-")
+        make = functools.partial(_Compile, spec, target, self._folder.name, verify)
+        self._workers = [Worker(make) for _ in range(jobs)]
+        self._idle: queue.Queue[Worker] = queue.Queue()
+        for worker in self._workers:
+            self._idle.put(worker)
+
+    def start(self) -> None:
+        """Start the processes: they load TVM while the space is ranked."""
+        for worker in self._workers:
+            worker.start()
+
+    def compile(self, candidate: Candidate) -> Built:
+        """The candidate's kernel, or why there is none; whatever happens, nothing is raised."""
+        worker = self._idle.get()
+        try:
+            made: Built = worker.call(candidate, seconds=SECONDS)
+        except ToolError as err:
+            return Built(candidate, failure=f"cannot compile: {err}")
+        finally:
+            self._idle.put(worker)
+        return made
+
+    def end(self) -> None:
+        """End what is being compiled, from any thread."""
+        for worker in self._workers:
+            worker.end()
+
+    def close(self) -> None:
+        """End the processes and remove what they made."""
+        for worker in self._workers:
+            worker.close()
+        self._folder.cleanup()
+
+
+class _Compile:
+    """In a worker: a candidate in, a library out."""
+
+    def __init__(self, spec: Spec, target: Any, folder: str, verify: bool) -> None:
+        self._spec, self._target, self._verify = spec, target, verify
+        self._folder = Path(tempfile.mkdtemp(dir=folder))
+        self._made = 0
+
+    def __call__(self, candidate: Candidate) -> Built:
+        if self._verify:
+            vet(self._spec, candidate, self._target)
+        kernel = build_with(candidate.function(self._spec), self._target, candidate.request)
+        plan = kernel.plan
+        path = self._folder / f"{self._made}.so"
+        self._made += 1
+        kernel.export(path)
+        return Built(
+            candidate,
+            str(path),
+            kernel.name,
+            plan.to_json(),
+            plan.predicted_us,
+            resources_of(kernel),
+        )
+
+
+def resources_of(kernel: Any) -> dict[str, int]:
+    """What ptxas reports of a kernel; empty without nvcc, which TVM can do without."""
+    try:
+        used = kernel.resources
+    except ToolError:
+        return {}
+    values: dict[str, Any] = dataclasses.asdict(used)
+    return {name: value for name, value in values.items() if isinstance(value, int)}

@@ -1,0 +1,63 @@
+"""Who measures a kernel: an interface, so that a search does not know what a GPU is."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from ..candidate import Candidate
+from .compiling import Built
+
+
+@dataclass(frozen=True, slots=True)
+class Measurement:
+    """What one trial found; times are microseconds.
+
+    ``samples``: of the candidate. ``beside``: of the incumbent, run in turns with it. ``failure``:
+    why there are no samples, in one line. ``conditions``: under which it was measured.
+    """
+
+    samples: tuple[float, ...] = ()
+    beside: tuple[float, ...] = ()
+    failure: str = ""
+    conditions: Mapping[str, str] = field(default_factory=dict)
+
+
+class Measurer(ABC):
+    """Measures kernels, one at a time. What goes wrong with one is its measurement's failure."""
+
+    @abstractmethod
+    def measure(self, built: Built, incumbent: Built | None) -> Measurement:
+        """Run ``built`` in turns with the fastest so far, where there is one; nothing is raised."""
+
+    def start(self) -> None:
+        """Get ready; what cannot measure here raises, in one line."""
+        return
+
+    def end(self) -> None:
+        """End a measurement that is under way, from any thread."""
+        return
+
+    def close(self) -> None:
+        """Let everything go."""
+        return
+
+
+class Compiles(Protocol):
+    """Who compiles a candidate: ``Compiler``, or what a test puts in its place."""
+
+    jobs: int
+
+    def start(self) -> None:
+        """Get ready, without waiting for it."""
+
+    def compile(self, candidate: Candidate) -> Built:
+        """The candidate's kernel, or why there is none."""
+
+    def end(self) -> None:
+        """End what is being compiled, from any thread."""
+
+    def close(self) -> None:
+        """Let everything go."""

@@ -1,0 +1,232 @@
+"""The space of a workload: every tile, and around the promising ones every choice of the plan.
+
+Each point is a candidate with what the model predicts of it. Candidates that come to the same
+kernel (a depth that is asked for and would be chosen anyway) are one point.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, TypeAlias
+
+from ..candidate import Candidate
+from ..cost import choose
+from ..errors import PipelinerError, WorkloadError
+from ..machine import Machine
+from ..plan import KernelPlan
+from ..request import Instruction, Request
+from ..schedules import Conv, DepthwiseTile, GemmTile
+from ..schedules.choice import compare_tiles
+from ..schedules.closed_form import kernel_info
+from ..schedules.workloads import Spec
+
+Features: TypeAlias = "tuple[float, ...]"
+
+HOPELESS: Final = 2.0
+"""Predicted time over the best from which a tile is no point: the model is not that far off."""
+
+VARIED: Final = 40
+"""Tiles, the best predicted, of which each choice of the plan is varied."""
+
+CROSSED: Final = 6
+"""Tiles of which pairs of choices are varied too."""
+
+GROUPS: Final = (1, 4, 8, 16, 32)
+SPLITS: Final = (1, 2, 3, 4, 6, 8)
+CLUSTERS: Final = (1, 2, 4)
+
+DEPTHWISE: Final = ((1, 2, 4, 8), (1, 2, 4, 8), (64, 128, 256))
+"""Pixels and channels of a thread, threads of a CTA."""
+
+FAR: Final = 2.0
+"""Between features of what differs in kind; a power of two apart is 1."""
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A candidate, its predicted time (0: nothing is predicted of it) and where it lies.
+
+    Points whose ``features`` are close are expected to be mispredicted alike.
+    """
+
+    candidate: Candidate
+    predicted_us: float
+    features: Features
+
+
+def space(spec: Spec, machine: Machine) -> list[Point]:
+    """The points of a workload, the fastest predicted first; WorkloadError: there are none."""
+    if isinstance(spec, Conv) and spec.depthwise and spec.channels_last:
+        return _depthwise(spec)
+    tiles = _tiles(spec, machine)
+    found: dict[Any, Point] = {}
+    for candidate in tiles:
+        _enter(found, spec, machine, candidate)
+    seen = set(tiles)
+    for at, varied in enumerate(tiles[:VARIED]):
+        for candidate in variants(spec, machine, varied, 2 if at < CROSSED else 1):
+            if candidate not in seen:
+                seen.add(candidate)
+                _enter(found, spec, machine, candidate)
+    return sorted(found.values(), key=lambda point: point.predicted_us)
+
+
+def point_of(spec: Spec, machine: Machine, candidate: Candidate) -> Point:
+    """The point of one candidate; raises what choosing its plan raises."""
+    if isinstance(candidate.tile, DepthwiseTile):
+        return Point(candidate, 0.0, _depthwise_features(candidate.tile))
+    plan = _plan(spec, machine, candidate)
+    return Point(candidate, plan.predicted_us, _features(candidate.tile, plan))
+
+
+def variants(
+    spec: Spec, machine: Machine, candidate: Candidate, at_once: int = 1
+) -> Iterator[Candidate]:
+    """``candidate`` with up to ``at_once`` choices made otherwise; not all of them are possible."""
+    tile = candidate.tile
+    assert isinstance(tile, GemmTile)
+    try:
+        plan = _plan(spec, machine, candidate)
+    except PipelinerError:
+        return
+    choices: list[list[tuple[str, Any]]] = [
+        [("depth", depth) for depth in _depths(plan)],
+        [("mechanism", name) for name in _mechanisms(plan, machine)],
+        [("store", name) for name in (("direct", "tma") if plan.stores else ())],
+        [("cluster", size) for size in (CLUSTERS if plan.roles else ())],
+        [("roles", 0)] if plan.roles else [],
+        [("warps", warps) for warps in _warps(plan)],
+        [("group", group) for group in GROUPS],
+        [("splits", parts) for parts in (SPLITS if tile.ctas is None else ())],
+        [("ctas", ctas) for ctas in ((None, machine.sms) if tile.splits == 1 else ())],
+    ]
+    for count in range(1, at_once + 1):
+        for some in itertools.combinations(choices, count):
+            for made in itertools.product(*some):
+                yield _changed(candidate, dict(made))
+
+
+def _tiles(spec: Spec, machine: Machine) -> list[Candidate]:
+    """The tiles that are worth a thought, each by each instruction, the best predicted first."""
+    failed: PipelinerError | None = None
+    times: dict[Candidate, float] = {}
+    for instruction in _instructions(spec, machine):
+        asked = Request(instruction=instruction)
+        try:
+            whole, parts = compare_tiles(spec, machine, instruction)
+        except PipelinerError as err:
+            failed = err
+            continue
+        for one in (*whole, *parts):
+            times.setdefault(Candidate(replace(one.tile, why=""), asked), one.us)
+    if not times:
+        raise WorkloadError(f"cannot tune '{spec.name}' for {machine.name}: {failed}")
+    most = HOPELESS * min(times.values())
+    return sorted((one for one in times if times[one] <= most), key=lambda one: times[one])
+
+
+def _instructions(spec: Spec, machine: Machine) -> tuple[Instruction, ...]:
+    """What may multiply without changing the numerics: float32 stays exact, as unasked."""
+    if spec.types.dtype == "float32":
+        return ("simt",)
+    return ("wgmma", "mma", "simt") if machine.wgmmas else ("mma", "simt")
+
+
+def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Candidate) -> None:
+    """Add a candidate's point, where it is possible, predicted and not there yet."""
+    try:
+        plan = _plan(spec, machine, candidate)
+    except PipelinerError:
+        return
+    if plan.predicted_us <= 0.0 or not plan.matmuls:
+        return
+    tile = candidate.tile
+    point = Point(candidate, plan.predicted_us, _features(tile, plan))
+    found.setdefault(_outcome(tile, plan), point)
+
+
+def _plan(spec: Spec, machine: Machine, candidate: Candidate) -> KernelPlan:
+    assert isinstance(candidate.tile, GemmTile)
+    return choose(kernel_info(spec, candidate.tile), machine, candidate.request)
+
+
+def _outcome(tile: Any, plan: KernelPlan) -> Any:
+    """What two candidates that come to the same kernel have in common."""
+    return (
+        tile,
+        tuple((one.instruction, one.warps, one.swapped) for one in plan.matmuls),
+        tuple((one.mechanism, one.shared) for one in plan.copies),
+        tuple(ring.depth for loop in plan.loops for ring in loop.rings),
+        tuple(one.mechanism for one in plan.stores),
+        tuple(one.threads for one in plan.roles),
+        plan.cluster,
+    )
+
+
+def _depth(plan: KernelPlan) -> int:
+    return max((ring.depth for loop in plan.loops for ring in loop.rings), default=1)
+
+
+def _depths(plan: KernelPlan) -> Iterable[int]:
+    depth = _depth(plan)
+    return [near for near in range(max(1, depth - 2), depth + 3) if near != depth]
+
+
+def _mechanisms(plan: KernelPlan, machine: Machine) -> Iterable[str]:
+    if any(one.instruction.startswith("wgmma") for one in plan.matmuls):
+        return ("tma", "cp_async")
+    return ("cp_async", "register") if machine.has_cp_async else ("register",)
+
+
+def _warps(plan: KernelPlan) -> Iterable[tuple[int, int]]:
+    """Other ways to share a tile out among warps, of mma.sync and FMA tiles."""
+    if len(plan.matmuls) != 1 or plan.matmuls[0].instruction.startswith("wgmma"):
+        return ()
+    shapes = [(2**m, 2**n) for m in range(4) for n in range(4) if 2 <= m + n <= 3]
+    return [shape for shape in shapes if shape != plan.matmuls[0].warps]
+
+
+def _changed(candidate: Candidate, made: dict[str, Any]) -> Candidate:
+    ours = {name: value for name, value in made.items() if hasattr(candidate.tile, name)}
+    # Warps are a hint of the tile and an option of the request alike: one place is enough.
+    asked = {name: made[name] for name in made if name not in ours or name == "warps"}
+    ours.pop("warps", None)
+    return Candidate(replace(candidate.tile, **ours), replace(candidate.request, **asked))
+
+
+def _features(tile: Any, plan: KernelPlan) -> Features:
+    kinds = [one.instruction.split(".", 1)[0] for one in plan.matmuls]
+    warps = plan.matmuls[0].warps if plan.matmuls else (1, 1)
+    return (
+        *(math.log2(extent) for extent in (tile.m, tile.n, tile.k)),
+        math.log2(tile.splits),
+        math.log2(tile.group) / 2,
+        FAR * (tile.ctas is not None),
+        FAR * getattr(tile, "fold", False),
+        FAR * ("wgmma" in kinds),
+        FAR * ("simt" in kinds),
+        FAR * any(copy.mechanism == "tma" for copy in plan.copies),
+        FAR * any(copy.mechanism == "register" for copy in plan.copies),
+        FAR * bool(plan.roles),
+        0.5 * any(store.mechanism == "tma" for store in plan.stores),
+        math.log2(plan.cluster),
+        math.log2(_depth(plan)),
+        math.log2(warps[0] / warps[1]) / 2,
+    )
+
+
+def _depthwise(spec: Conv) -> list[Point]:
+    """Tiles of a depthwise convolution, of which the model predicts nothing."""
+    points = []
+    for pixels, vector, threads in itertools.product(*DEPTHWISE):
+        if spec.k % vector == 0 and spec.pixels % pixels == 0:
+            tile = DepthwiseTile(pixels, vector, threads)
+            points.append(Point(Candidate(tile), 0.0, _depthwise_features(tile)))
+    return points
+
+
+def _depthwise_features(tile: DepthwiseTile) -> Features:
+    return tuple(math.log2(extent) for extent in (tile.pixels, tile.vector, tile.threads))

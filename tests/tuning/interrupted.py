@@ -1,0 +1,24 @@
+"""A search to be interrupted: PATH of the records. Says how far it is, and how it ended."""
+
+from __future__ import annotations
+
+import sys
+
+from pipeliner.schedules import Gemm
+from pipeliner.tuning import tune
+from tests.tuning.fakes import Compiler, Fake, MadeUpGpu
+
+SPEC = Gemm(256, 256, 256)
+TRIALS = 12
+
+if __name__ == "__main__":
+    found = tune(
+        SPEC,
+        "h100",
+        trials=TRIALS,
+        db=sys.argv[1],
+        measurers=[Fake(MadeUpGpu(SPEC), seconds=0.2)],
+        compiler=Compiler(),
+        say=lambda progress: print(progress.done, flush=True),
+    )
+    print("interrupted" if found.interrupted else "done", found.done, flush=True)

@@ -1,0 +1,93 @@
+"""``pipeliner tune``: what it prints, and how it ends where it cannot search."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from pipeliner import cli
+from pipeliner.commands import tune as command
+from pipeliner.targets import gpu
+from pipeliner.tuning import Progress, tune
+
+from .fakes import Compiler, Fake, Loop, MadeUpGpu
+from .interrupted import SPEC
+
+ARGUMENTS = ["tune", "gemm", "--m", "256", "--n", "256", "--k", "256", "--target", "h100"]
+
+
+@pytest.mark.skipif(gpu() is not None, reason="a GPU is visible")
+def test_without_a_gpu(capsys):
+    assert cli.main(ARGUMENTS) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", "pipeliner: cannot time kernels: no GPU is visible\n")
+
+
+def test_a_dry_run_ranks(capsys):
+    assert cli.main([*ARGUMENTS, "--dry-run", "--trials", "4"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert "candidates; the best predicted, nothing is measured" in lines[0]
+    times = [float(line.split()[-1]) for line in lines[3:]]
+    assert len(times) == 4
+    assert times == sorted(times)
+    assert cli.main([*ARGUMENTS, "--dry-run", "--trials", "4", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert [round(one["predicted_us"], 1) for one in data["ranked"]] == times
+    assert data["points"] > 100
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--tile", "64x64x32"], "cannot use --tile: the search chooses it"),
+        (["--trials", "0"], "expected --trials of at least 1, not 0"),
+        (["--jobs", "0"], "expected --jobs of at least 1, not 0"),
+    ],
+    ids=["tile", "trials", "jobs"],
+)
+def test_options_that_make_no_sense(capsys, options, message):
+    assert cli.main([*ARGUMENTS, *options]) == 1
+    assert capsys.readouterr().err == f"pipeliner: {message}\n"
+
+
+@pytest.fixture
+def searched(monkeypatch, tmp_path):
+    """The command with a search on a made-up GPU; returns the arguments for it."""
+
+    def begin(fake):
+        def search(spec, target, **options):
+            options.pop("devices")
+            return tune(spec, target, measurers=[fake], compiler=Compiler(), **options)
+
+        monkeypatch.setattr("pipeliner.tuning.tune", search)
+        monkeypatch.setattr("pipeliner.bench.require_gpu", lambda: None)
+        return [*ARGUMENTS, "--trials", "3", "--db", str(tmp_path / "r")]
+
+    return begin
+
+
+def test_it_tells_how_it_goes_and_what_it_found(capsys, searched):
+    arguments = searched(Fake(MadeUpGpu(SPEC)))
+    assert cli.main(arguments) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("float16 GEMM 256 x 256 x 256 NT: ")
+    assert "3 trials, 0 of them failed" in out
+    lines = err.splitlines()
+    assert lines[0] == "[0/3] ranking is done"
+    assert "TFLOP/s" in lines[-1]
+    assert lines[-1].endswith("0 s left")
+    assert cli.main([*arguments, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["done"] == 3
+
+
+def test_where_nothing_ran_it_fails(capsys, searched):
+    assert cli.main(searched(Loop())) == 1
+    assert "none of 3 candidates ran" in capsys.readouterr().out
+
+
+def test_a_line_of_progress():
+    progress = Progress(12, 64, 1, "190.3 us", 182.1, 754.2, 6.3, 1.9, 27.4)
+    assert command.progress_line(progress) == (
+        "[12/64] 190.3 us; best 182.1 us, 754.2 TFLOP/s; 1.9 trials/s, 27 s left"
+    )

@@ -1,0 +1,88 @@
+"""The space: every point can be made, none twice, the best predicted first."""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+
+import pytest
+
+from pipeliner.api import pipeline_with
+from pipeliner.compiled import as_module, plan_of
+from pipeliner.errors import WorkloadError
+from pipeliner.machine import machine_for
+from pipeliner.schedules import Gemm, conv2d, default_tile
+from pipeliner.targets import accelerated, cuda_target
+from pipeliner.tuning.space import VARIED, point_of, space
+
+CASES = {
+    "gemm on h100": (Gemm(1024, 1024, 1024), "h100"),
+    "gemm on a100": (Gemm(1000, 520, 256), "a100"),
+    "exact gemm": (Gemm(512, 512, 512, dtype="fp32"), "a100"),
+    "conv on h100": (conv2d(8, 28, 28, 64, 64, 3, 3), "h100"),
+}
+
+
+@pytest.fixture(scope="module", params=sorted(CASES))
+def case(request):
+    spec, target = CASES[request.param]
+    return spec, target, space(spec, machine_for(target))
+
+
+def test_sorted_and_each_once(case):
+    _, _, points = case
+    times = [point.predicted_us for point in points]
+    assert times == sorted(times)
+    assert len({point.candidate for point in points}) == len(points) > VARIED
+    assert len({len(point.features) for point in points}) == 1
+
+
+def test_the_models_choice_is_in_it(case):
+    spec, target, points = case
+    tile = default_tile(spec, machine_for(target))
+    sizes = {(p.candidate.tile.m, p.candidate.tile.n, p.candidate.tile.k) for p in points}
+    assert (tile.m, tile.n, tile.k) in sizes
+
+
+def test_every_choice_of_the_plan_is_varied(case):
+    spec, target, points = case
+    tiles = {name: {getattr(p.candidate.tile, name) for p in points} for name in ("m", "group")}
+    assert all(len(values) > 2 for values in tiles.values())
+    asked = {
+        name: {getattr(p.candidate.request, name) for p in points}
+        for name in ("depth", "mechanism", "store", "cluster", "roles", "instruction", "warps")
+    }
+    assert len(asked["depth"]) > 3
+    if spec.types.dtype == "float32":
+        assert asked["instruction"] == {"simt"}  # tensor cores would change the numerics
+    if target == "h100":
+        assert {"wgmma"} <= asked["instruction"]
+    if target == "h100" and isinstance(spec, Gemm):
+        assert {2, 4} <= asked["cluster"]
+        assert {"tma", "direct"} & asked["store"]
+        assert "cp_async" in asked["mechanism"]
+
+
+def test_points_can_be_made_and_come_to_what_was_predicted(case):
+    """A sample of the space through the real passes: the closed form speaks of what they make."""
+    spec, target, points = case
+    chosen = accelerated(cuda_target(target))
+    for point in random.Random(0).sample(points, 4):
+        function = point.candidate.function(spec)
+        plan = plan_of(pipeline_with(as_module(function), chosen, point.candidate.request))
+        assert plan.predicted_us == pytest.approx(point.predicted_us, rel=0.02), point
+
+
+def test_a_depthwise_convolution_has_tiles_of_its_own():
+    spec = conv2d(2, 14, 14, 24, 24, 3, 3, groups=24)
+    points = space(spec, machine_for("h100"))
+    assert {point.predicted_us for point in points} == {0.0}
+    assert all(spec.k % point.candidate.tile.vector == 0 for point in points)
+    assert point_of(spec, machine_for("h100"), points[0].candidate) == points[0]
+
+
+def test_what_cannot_be_tiled_is_refused():
+    """A GPU without room for a tile: why the last one does not fit is in the line."""
+    cramped = dataclasses.replace(machine_for("a100"), smem_per_cta=256, max_registers_per_thread=8)
+    with pytest.raises(WorkloadError, match=r"^cannot tune 'gemm_64x64x64.*' for A100"):
+        space(Gemm(64, 64, 64), cramped)

@@ -1,0 +1,266 @@
+"""A whole search, measured on a GPU that is made up: what it finds, keeps, resumes and builds."""
+
+from __future__ import annotations
+
+import functools
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import pipeliner
+from pipeliner.candidate import Candidate, default_candidate, workload_key
+from pipeliner.errors import RecordsError, TargetError, WorkloadError
+from pipeliner.machine import machine_for
+from pipeliner.records import Record, Records
+from pipeliner.schedules import Gemm, GemmTile, conv2d
+from pipeliner.targets import gpu
+from pipeliner.tuning import space, tune
+
+from .fakes import Compiler, Fake, Loop, MadeUpGpu
+from .interrupted import SPEC, TRIALS
+
+ROOT = Path(__file__).parents[2]
+
+
+known_space = functools.cache(space)
+
+
+@pytest.fixture(autouse=True)
+def _ranked_once(monkeypatch):
+    """A second each time is most of what these tests would take."""
+    monkeypatch.setattr("pipeliner.tuning.session.space", known_space)
+
+
+@pytest.fixture
+def db(tmp_path):
+    return tmp_path / "tuned.sqlite"
+
+
+def search(db, spec=SPEC, trials=12, *, fake=None, compiler=None, **options):
+    fake = fake or Fake(MadeUpGpu(spec))
+    compiler = compiler or Compiler()
+    found = tune(spec, "h100", trials=trials, db=db, measurers=[fake], compiler=compiler, **options)
+    return found, fake, compiler
+
+
+def kept(db) -> list[Record]:
+    with Records(db) as records:
+        return records.find()
+
+
+def test_it_finds_a_faster_kernel_than_the_models_choice(db):
+    found, fake, compiler = search(db, trials=24)
+    gpu, first = fake.gpu, default_candidate(SPEC, "h100")
+    assert compiler.compiled[0] == first
+    assert (found.done, found.failed, found.interrupted) == (24, 0, False)
+    assert gpu.us(found.candidate) < 0.95 * gpu.us(first)
+    best = min(gpu.times(known_space(SPEC, machine_for("h100"))))
+    assert best / gpu.us(found.candidate) > 0.9
+    assert compiler.log == ["start", "end", "close"]
+
+
+def test_every_sample_is_kept_under_the_key(db):
+    found, fake, _ = search(db, trials=5)
+    records = kept(db)
+    assert len(records) == 5
+    for record, (candidate, beside) in zip(records, fake.measured):
+        assert (record.workload, record.machine) == (workload_key(SPEC), "h100")
+        assert Candidate.from_json(record.candidate) == candidate
+        assert len(record.samples) == 9
+        assert len(record.beside) == (0 if beside is None else 9)
+        assert record.conditions == {"gpu": "made up"}
+        assert record.source == "tune"
+    assert min(records, key=lambda record: record.us) == found.best
+
+
+def test_each_trial_runs_beside_the_fastest_before_it(db):
+    _, fake, _ = search(db, trials=10)
+    best, fastest = None, float("inf")
+    for record, (candidate, beside) in zip(kept(db), fake.measured):
+        assert beside == best
+        if record.us < fastest:
+            best, fastest = candidate, record.us
+
+
+def test_drift_does_not_decide(db):
+    """Everything becomes 5 % slower each trial; times still compare, as those of a cold GPU."""
+    _, fake, _ = search(db, trials=16, fake=Fake(MadeUpGpu(SPEC), drift=0.05))
+    errors = [record.us / fake.gpu.us(Candidate.from_json(record.candidate)) for record in kept(db)]
+    assert max(errors) / min(errors) < 1.05
+    drifted = [statistics.median(record.samples) / record.us for record in kept(db)]
+    assert drifted[-1] > 1.5
+
+
+def test_what_fails_is_recorded_and_costs_its_trial(db):
+    broken = default_candidate(SPEC, "h100")
+    found, fake, _ = search(db, trials=6, compiler=Compiler(lambda one: one == broken))
+    assert (found.done, found.failed) == (6, 1)
+    assert broken not in [candidate for candidate, _ in fake.measured]
+    (failure,) = [record for record in kept(db) if record.failure]
+    assert failure.failure == "cannot compile: ptxas said no"
+    assert failure.candidate == broken.to_json()
+
+
+def test_nothing_but_failures_is_an_answer_too(db):
+    found, *_ = search(db, trials=3, fake=Loop())
+    assert (found.done, found.failed, found.best) == (3, 3, None)
+    with pytest.raises(WorkloadError, match="no candidate ran"):
+        _ = found.candidate
+
+
+def test_a_finished_search_is_done_at_once_and_a_longer_one_goes_on(db):
+    search(db, trials=4)
+    again, fake, compiler = search(db, trials=4)
+    assert (again.done, fake.measured, compiler.compiled) == (4, [], [])
+    longer, fake, compiler = search(db, trials=6)
+    tried = [record.candidate for record in kept(db)]
+    assert len(set(tried)) == len(tried) == longer.done == 6
+    # The fastest so far is compiled again: it is what the new ones run beside.
+    assert compiler.compiled[0] == again.candidate
+    assert fake.measured[0][1] == again.candidate
+
+
+def test_records_of_others_are_not_taken_for_ones_own(db):
+    other = Gemm(512, 256, 256)
+    search(db, trials=3)
+    found, *_ = search(db, spec=other, trials=3)
+    assert found.done == 3
+    assert len(kept(db)) == 6
+
+
+def test_time_ends_it(db):
+    started = time.monotonic()
+    found, *_ = search(db, trials=500, fake=Fake(MadeUpGpu(SPEC), seconds=0.3), seconds=8.0)
+    assert time.monotonic() - started < 20
+    assert 0 < found.done < 500
+    assert not found.interrupted
+
+
+def test_several_gpus_measure_at_once(db):
+    fakes = [Fake(MadeUpGpu(SPEC), seconds=0.05) for _ in range(3)]
+    found = tune(SPEC, "h100", trials=12, db=db, measurers=fakes, compiler=Compiler())
+    assert found.done == 12
+    assert all(len(fake.measured) > 1 for fake in fakes)
+    assert len(kept(db)) == 12
+
+
+def test_progress_tells_the_best_the_rate_and_the_time_left(db):
+    told = []
+    search(db, trials=4, fake=Fake(MadeUpGpu(SPEC), seconds=0.05), say=told.append)
+    assert [progress.done for progress in told] == [0, 1, 2, 3, 4]
+    assert (told[0].best_us, told[0].left, told[0].rate) == (None, None, 0.0)
+    last = told[-1]
+    assert last.best_us == min(record.us for record in kept(db))
+    assert last.tflops == pytest.approx(SPEC.flops() / last.best_us * 1e-6)
+    assert 0 < last.rate < 1 / 0.05
+    assert last.left == 0.0
+    assert told[1].left == pytest.approx(3 / told[1].rate)
+
+
+def test_interrupted_it_keeps_what_it_has_and_goes_on_from_there(db):
+    def begin():
+        return subprocess.Popen(
+            [sys.executable, "-m", "tests.tuning.interrupted", str(db)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+
+    process = begin()
+    for line in process.stdout:
+        if int(line) == 3:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.communicate()[0].split()
+    assert process.returncode == 0
+    assert rest[-2] == "interrupted"
+    assert 3 <= int(rest[-1]) == len(kept(db)) < TRIALS
+
+    process = begin()
+    told = process.communicate()[0].split()
+    assert told[0] == rest[-1]
+    assert told[-2:] == ["done", str(TRIALS)]
+    tried = [record.candidate for record in kept(db)]
+    assert len(set(tried)) == len(tried) == TRIALS
+
+
+@pytest.mark.parametrize("spec", [Gemm(256, 128, 128), conv2d(1, 8, 8, 32, 32, 3, 3)], ids=str)
+def test_with_the_real_compiler_and_the_emulator(db, spec):
+    """Processes compile each candidate, and the emulator runs a small one of it first."""
+    fake = Fake(MadeUpGpu(spec, "a100"))
+    found = tune(spec, "a100", trials=2, db=db, jobs=2, verify=True, measurers=[fake])
+    assert (found.done, found.failed) == (2, 0), [record.failure for record in kept(db)]
+    for record in kept(db):
+        plan = pipeliner.KernelPlan.from_json(record.plan)
+        assert plan.predicted_us == record.predicted_us > 0
+        assert plan.matmuls
+    assert not any(Path(built).exists() for built in [str(db) + "-wal"])
+
+
+def test_build_uses_the_record_and_says_so(db, monkeypatch):
+    found, *_ = search(db)
+    kernel = pipeliner.build(SPEC, "h100", db=db)
+    why = f"tuned: {found.best.us:.1f} us measured, the fastest of 12 candidates in tuned.sqlite"
+    assert kernel.plan.reasons[0] == why
+    assert why in " ".join(kernel.plan.explain().split())
+    tile = found.candidate.tile
+    assert (kernel.plan.matmuls[0].m, kernel.plan.matmuls[0].n) == (tile.m, tile.n)
+    assert kernel.cuda
+    monkeypatch.setenv("PIPELINER_DB", str(db))
+    assert pipeliner.build(SPEC, "h100").plan == kernel.plan
+
+
+def test_without_a_record_the_models_choice_is_built_and_says_so(db, monkeypatch):
+    search(db, trials=1)
+    tile = default_candidate(SPEC, "a100").tile
+    other = pipeliner.build(SPEC, "a100", db=db).plan
+    assert other.reasons[0].startswith("not tuned: tuned.sqlite has no record of it on a100 with ")
+    assert (other.matmuls[0].m, other.matmuls[0].n) == (tile.m, tile.n)
+    asked = pipeliner.build(SPEC, "h100", db=db, depth=2).plan
+    assert asked.reasons[0].startswith("records are not used: something else is asked for")
+    assert not any("tuned" in reason for reason in pipeliner.build(SPEC, "h100").plan.reasons)
+    monkeypatch.setenv("PIPELINER_DB", str(db.with_name("later.sqlite")))
+    early = pipeliner.build(SPEC, "h100").plan
+    assert early.reasons[0].startswith("not tuned: there is no file later.sqlite yet")
+
+
+def test_a_record_of_other_versions_is_not_used(db):
+    search(db, trials=1)
+    (record,) = kept(db)
+    old = db.with_name("old.sqlite")
+    with Records(old) as records:
+        records.add(
+            Record(
+                record.workload, "h100", "pipeliner 0.0.1", record.candidate, samples=record.samples
+            )
+        )
+    plan = pipeliner.build(SPEC, "h100", db=old).plan
+    assert plan.reasons[0].startswith("not tuned: old.sqlite has it with pipeliner 0.0.1, not ")
+
+
+def test_what_cannot_be_built_or_tuned_is_refused(db, monkeypatch):
+    monkeypatch.delenv("PIPELINER_DB", raising=False)
+    with pytest.raises(RecordsError, match="there is no such file"):
+        pipeliner.build(SPEC, "h100", db=db)
+    function = Candidate(GemmTile(64, 64, 32)).function(SPEC)
+    with pytest.raises(RecordsError, match="expected a workload, such as Gemm"):
+        pipeliner.build(function, "h100", db=db)
+    with pytest.raises(RecordsError, match=r"name a file \(db=, or PIPELINER_DB\)"):
+        tune(SPEC, "h100")
+    with pytest.raises(WorkloadError, match="expected a value for m"):
+        search(db, spec=Gemm(None, 64, 64))
+    with pytest.raises(WorkloadError, match="expected at least 1 trial, not 0"):
+        search(db, trials=0)
+    assert not os.path.exists(db)
+
+
+@pytest.mark.skipif(gpu() is not None, reason="a GPU is visible")
+def test_without_a_gpu_one_line_says_so(db):
+    with pytest.raises(TargetError, match=r"^cannot time kernels: no GPU is visible$"):
+        tune(SPEC, "h100", db=db)
