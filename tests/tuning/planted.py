@@ -1,0 +1,66 @@
+"""Kernels that are none: what a GPU's process may be given to run."""
+
+from __future__ import annotations
+
+import os
+import signal
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from pipeliner.candidate import Candidate
+from pipeliner.schedules import GemmTile
+from pipeliner.tuning import Built
+from tests import fake_torch
+
+CANDIDATE = Candidate(GemmTile(16, 16, 16))
+
+
+@dataclass(frozen=True)
+class Takes(Built):
+    """A product on numpy, right up to ``wrong``, that takes ``us`` by the made-up clock."""
+
+    candidate: Candidate = CANDIDATE
+    us: float = 100.0
+    wrong: float = 0.0
+    late: bool = False
+    """Wrong from its second run on only."""
+
+    def load(self) -> tuple[Any, str]:
+        runs = 0
+
+        def run(a: Any, b: Any, c: Any) -> None:
+            nonlocal runs
+            fake_torch.Clock.now += self.us * 1e-3
+            exact = a.data.astype(np.float64) @ b.data.astype(np.float64)
+            c.data[...] = exact + self.wrong * (runs > 0 or not self.late)
+            runs += 1
+
+        return run, ""
+
+
+@dataclass(frozen=True)
+class Hangs(Built):
+    """A kernel of an hour, as far as anybody waits."""
+
+    candidate: Candidate = CANDIDATE
+
+    def load(self) -> tuple[Any, str]:
+        import torch
+
+        def run(*tensors: Any) -> None:
+            torch.cuda._sleep(10**13)
+
+        return run, ""
+
+
+@dataclass(frozen=True)
+class Crashes(Built):
+    """Takes its process with it."""
+
+    candidate: Candidate = CANDIDATE
+
+    def load(self) -> tuple[Any, str]:
+        os.kill(os.getpid(), signal.SIGSEGV)
+        raise AssertionError
