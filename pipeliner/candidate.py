@@ -20,18 +20,20 @@ from .schedules import (
     DepthwiseTile,
     Gemm,
     GemmTile,
+    NaiveTile,
     default_tile,
     schedule_conv,
     schedule_gemm,
+    schedule_naive,
 )
 from .schedules.workloads import Spec
 
-Tile: TypeAlias = "GemmTile | ConvTile | DepthwiseTile"
+Tile: TypeAlias = "GemmTile | ConvTile | DepthwiseTile | NaiveTile"
 
 NOTHING_ASKED: Final = Request()
 
 _WORKLOADS: Final = {kind.__name__: kind for kind in (Gemm, Conv, ConvInputGrad, ConvWeightGrad)}
-_TILES: Final = {kind.__name__: kind for kind in (GemmTile, ConvTile, DepthwiseTile)}
+_TILES: Final = {kind.__name__: kind for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile)}
 _KIND: Final = "kind"
 
 
@@ -46,6 +48,8 @@ class Candidate:
         """The workload, scheduled; WorkloadError: the tile is another kind's."""
         if isinstance(spec, Gemm) and type(self.tile) is GemmTile:
             return schedule_gemm(spec, self.tile)
+        if isinstance(spec, Gemm) and isinstance(self.tile, NaiveTile):
+            return schedule_naive(spec, self.tile)
         if not isinstance(spec, Gemm) and isinstance(self.tile, (ConvTile, DepthwiseTile)):
             return schedule_conv(spec, self.tile)
         raise WorkloadError(f"cannot tile '{spec.name}' by a {type(self.tile).__name__}")

@@ -17,7 +17,7 @@ from .candidate import (
 )
 from .compiled import plan_of
 from .plan import PLAN_ATTR
-from .records import Records
+from .records import OURS, Records
 from .request import Request
 from .schedules.workloads import Spec
 
@@ -50,7 +50,8 @@ def recorded(spec: Spec, target: Any, request: Request, db: str | Path | None) -
     key = (workload_key(spec), machine_key(target), versions_key())
     with Records(path, create=False) as records:
         best = records.best(*key)
-        tried = len({one.candidate for one in records.find(*key, plans=False)})
+        found = records.find(*key, plans=False)
+        tried = len({one.candidate for one in found if one.contender == OURS})
         elsewhere = records.best(key[0], key[1]) if best is None else None
     if best is not None:
         why = f"tuned: {best.us:.1f} us measured, the fastest of {tried} candidates in {path.name}"

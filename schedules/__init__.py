@@ -9,7 +9,8 @@ from __future__ import annotations
 from .choice import default_tile
 from .conv import schedule_conv
 from .gemm import schedule_gemm
-from .tiles import ConvTile, DepthwiseTile, GemmTile
+from .naive import schedule_naive
+from .tiles import ConvTile, DepthwiseTile, GemmTile, NaiveTile
 from .workloads import Conv, ConvInputGrad, ConvWeightGrad, Gemm, conv1d, conv2d, conv3d
 
 __all__ = [
@@ -20,10 +21,12 @@ __all__ = [
     "DepthwiseTile",
     "Gemm",
     "GemmTile",
+    "NaiveTile",
     "conv1d",
     "conv2d",
     "conv3d",
     "default_tile",
     "schedule_conv",
     "schedule_gemm",
+    "schedule_naive",
 ]

@@ -85,6 +85,21 @@ class DepthwiseTile:
                 raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
 
 
+@dataclass(frozen=True, slots=True)
+class NaiveTile:
+    """Parameters of the naive schedule: CTAs of ``m`` x ``n`` threads, each with an output."""
+
+    m: int = 16
+    n: int = 16
+
+    def __post_init__(self) -> None:
+        """WorkloadError names a size below 1."""
+        for name in ("m", "n"):
+            value = getattr(self, name)
+            if value < 1:
+                raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
+
+
 def stages_transposed(what: Contraction, operand: int) -> bool:
     """Whether A (0) or B (1) lies with K outermost in shared memory although not in memory.
 

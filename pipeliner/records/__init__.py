@@ -9,7 +9,7 @@ may write at once and what ``add`` has returned from survives whatever happens t
 """
 
 from .opening import APPLICATION_ID, SCHEMA_VERSION
-from .record import Record
+from .record import OURS, Record
 from .store import Records
 
-__all__ = ["APPLICATION_ID", "SCHEMA_VERSION", "Record", "Records"]
+__all__ = ["APPLICATION_ID", "OURS", "SCHEMA_VERSION", "Record", "Records"]

@@ -26,6 +26,7 @@ CREATE TABLE records (
     machine TEXT NOT NULL,
     versions TEXT NOT NULL,
     candidate TEXT NOT NULL,
+    contender TEXT NOT NULL,
     us REAL NOT NULL,
     failure TEXT NOT NULL,
     predicted_us REAL NOT NULL,

@@ -7,8 +7,12 @@ import statistics
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
 from ..errors import RecordsError
+
+OURS: Final = "pipeliner"
+"""The contender whose kernels are made from candidates."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +21,7 @@ class Record:
 
     ``workload``, ``machine`` and ``versions`` are the key: what is computed (as text that tells
     workloads apart), the GPU, and the compilers. ``candidate``: what was tried, as JSON.
+    ``contender``: whose kernel it is, where not ours: a peer's name, and then no candidate.
     ``samples``: every timed run, in order; ``beside``: those of the kernel that it took turns with,
     where there was one. ``us``: its time, the median of the samples unless given; a measurer that
     knows of drift gives what the samples come to without it. ``failure``: why there is no time, in
@@ -29,7 +34,8 @@ class Record:
     workload: str
     machine: str
     versions: str
-    candidate: str
+    candidate: str = ""
+    contender: str = OURS
     samples: tuple[float, ...] = ()
     beside: tuple[float, ...] = ()
     us: float = 0.0

@@ -12,13 +12,14 @@ from typing import Any, Final
 
 from ..errors import RecordsError
 from .opening import connect, reason
-from .record import Record
+from .record import OURS, Record
 
 _COLUMNS: Final = (
     "workload",
     "machine",
     "versions",
     "candidate",
+    "contender",
     "us",
     "failure",
     "predicted_us",
@@ -91,8 +92,10 @@ class Records:
         return self._select(f"{where} ORDER BY id", values, plans)
 
     def best(self, workload: str, machine: str, versions: str | None = None) -> Record | None:
-        """The fastest record of a key; None: there is none with a time."""
-        where, values = _where(workload=workload, machine=machine, versions=versions)
+        """The fastest of our records of a key; None: there is none with a time."""
+        where, values = _where(
+            workload=workload, machine=machine, versions=versions, contender=OURS
+        )
         found = self._select(f"{where} AND failure = '' ORDER BY us LIMIT 1", values, True)
         return found[0] if found else None
 

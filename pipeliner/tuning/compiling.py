@@ -26,18 +26,22 @@ SECONDS: Final = 180.0
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A candidate's kernel ``name`` in the library at ``path``, or why there is none, in one line.
+    """A candidate's kernel of ``spec``, or why there is none, in one line (``failure``).
 
-    ``plan``: as JSON. ``predicted_us``: by the plan. ``resources``: what ptxas reports.
+    ``path``, ``name``: the library and the function in it. ``slack``: the largest error that is
+    accepted, over what rounding allows. ``plan``: as JSON. ``predicted_us``: by the plan.
+    ``resources``: what ptxas reports.
     """
 
-    candidate: Candidate
+    spec: Spec
+    candidate: Candidate | None = None
     path: str = ""
     name: str = ""
     plan: str = ""
     predicted_us: float = 0.0
     resources: Mapping[str, int] = field(default_factory=dict)
     failure: str = ""
+    slack: float = 1.0
 
     def load(self) -> tuple[Runner, str]:
         """As a contender's ``make``."""
@@ -45,16 +49,16 @@ class Built:
 
 
 class Compiler:
-    """Compiles candidates of a workload, ``jobs`` at a time.
+    """Compiles candidates, ``jobs`` at a time.
 
     As many threads may call ``compile``. ``verify``: the emulator runs a small instance of each
     candidate first, and one that is wrong fails.
     """
 
-    def __init__(self, spec: Spec, target: Any, jobs: int, *, verify: bool = False) -> None:
+    def __init__(self, target: Any, jobs: int, *, verify: bool = False) -> None:
         self.jobs = jobs
         self._folder = tempfile.TemporaryDirectory(prefix="pipeliner-")
-        make = functools.partial(_Compile, spec, target, self._folder.name, verify)
+        make = functools.partial(_Compile, target, self._folder.name, verify)
         self._workers = [Worker(make) for _ in range(jobs)]
         self._idle: queue.Queue[Worker] = queue.Queue()
         for worker in self._workers:
@@ -65,13 +69,13 @@ class Compiler:
         for worker in self._workers:
             worker.start()
 
-    def compile(self, candidate: Candidate) -> Built:
+    def compile(self, spec: Spec, candidate: Candidate) -> Built:
         """The candidate's kernel, or why there is none; whatever happens, nothing is raised."""
         worker = self._idle.get()
         try:
-            made: Built = worker.call(candidate, seconds=SECONDS)
+            made: Built = worker.call(spec, candidate, seconds=SECONDS)
         except ToolError as err:
-            return Built(candidate, failure=f"cannot compile: {err}")
+            return Built(spec, candidate, failure=f"cannot compile: {err}")
         finally:
             self._idle.put(worker)
         return made
@@ -91,20 +95,21 @@ class Compiler:
 class _Compile:
     """In a worker: a candidate in, a library out."""
 
-    def __init__(self, spec: Spec, target: Any, folder: str, verify: bool) -> None:
-        self._spec, self._target, self._verify = spec, target, verify
+    def __init__(self, target: Any, folder: str, verify: bool) -> None:
+        self._target, self._verify = target, verify
         self._folder = Path(tempfile.mkdtemp(dir=folder))
         self._made = 0
 
-    def __call__(self, candidate: Candidate) -> Built:
+    def __call__(self, spec: Spec, candidate: Candidate) -> Built:
         if self._verify:
-            vet(self._spec, candidate, self._target)
-        kernel = build_with(candidate.function(self._spec), self._target, candidate.request)
+            vet(spec, candidate, self._target)
+        kernel = build_with(candidate.function(spec), self._target, candidate.request)
         plan = kernel.plan
         path = self._folder / f"{self._made}.so"
         self._made += 1
         kernel.export(path)
         return Built(
+            spec,
             candidate,
             str(path),
             kernel.name,

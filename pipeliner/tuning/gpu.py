@@ -11,12 +11,13 @@ from __future__ import annotations
 import functools
 import statistics
 import time
+from dataclasses import dataclass
 from typing import Final
 
 from ..bench.conditions import current_conditions, require_gpu
-from ..bench.problems import Contender, Problem
+from ..bench.problems import Contender, Inputs, Problem
 from ..bench.timing import WARM_UP, Entry, checked, flush_buffer, ready, take_turn
-from ..bench.truth import random_inputs, truth
+from ..bench.truth import Truth, random_inputs, truth
 from ..errors import ToolError
 from ..schedules.workloads import Spec
 from ..targets import gpu_arch
@@ -35,19 +36,19 @@ MOST_SECONDS: Final = 2.0
 """For the rounds of one trial, once the fewest are done."""
 
 FIRST_SECONDS: Final = 180.0
-"""For the first trial: PyTorch is loaded and the exact result worked out."""
+"""For the first trial of a workload: PyTorch is loaded and the exact result worked out."""
 
 SECONDS: Final = 30.0
 """For any other trial; what takes longer hangs."""
 
 
 class GpuMeasurer(Measurer):
-    """Measures kernels of ``spec`` on GPU ``device`` (None: the first that is visible)."""
+    """Measures kernels on GPU ``device`` (None: the first that is visible)."""
 
-    def __init__(self, spec: Spec, device: int | None = None, rounds: int = ROUNDS) -> None:
+    def __init__(self, device: int | None = None, rounds: int = ROUNDS) -> None:
         named = {} if device is None else {"CUDA_VISIBLE_DEVICES": str(device)}
-        self._worker = Worker(functools.partial(_Bench, spec, rounds), named)
-        self._is_ready = False
+        self._worker = Worker(functools.partial(_Bench, rounds), named)
+        self._ready_for: Spec | None = None
 
     def start(self) -> None:
         """Start the process; TargetError without a GPU, ToolError without PyTorch."""
@@ -55,15 +56,15 @@ class GpuMeasurer(Measurer):
         self._worker.start()
 
     def measure(self, built: Built, incumbent: Built | None) -> Measurement:
-        limit = SECONDS if self._is_ready else FIRST_SECONDS
+        limit = SECONDS if self._ready_for == built.spec else FIRST_SECONDS
         try:
             found: Measurement = self._worker.call(built, incumbent, seconds=limit)
         except ToolError as err:
             # An error of the driver may have spoilt the process for every kernel after it.
             self._worker.close()
-            self._is_ready = False
+            self._ready_for = None
             return Measurement(failure=f"cannot measure: {err}")
-        self._is_ready = True
+        self._ready_for = built.spec
         return found
 
     def end(self) -> None:
@@ -73,33 +74,50 @@ class GpuMeasurer(Measurer):
         self._worker.close()
 
 
-class _Bench:
-    """In the worker: operands and exact result of a workload, and the incumbent."""
+@dataclass(frozen=True, slots=True)
+class _Case:
+    """A workload with its operands and its exact result."""
 
-    def __init__(self, spec: Spec, rounds: int) -> None:
+    problem: Problem
+    inputs: Inputs
+    right: Truth
+
+
+class _Bench:
+    """In the worker: the workload at hand, and the incumbent, loaded."""
+
+    def __init__(self, rounds: int) -> None:
         self._torch = require_gpu()
-        self._problem = Problem(spec, ())
         self._rounds = rounds
-        self._inputs = random_inputs(self._torch, spec)
-        self._right = truth(self._torch, spec, self._inputs)
+        self._case: _Case | None = None
+        self._incumbent: tuple[Built, Entry] | None = None
         self._flush = flush_buffer(self._torch)
-        self._incumbent: tuple[str, Entry] | None = None
         now = current_conditions()
         self._conditions = {"gpu": now.gpu, "arch": str(gpu_arch()), **now.versions, **now.settings}
 
     def __call__(self, built: Built, incumbent: Built | None) -> Measurement:
-        entry = self._entry(built)
-        if not entry.worst <= 1.0:
+        case = self._turn_to(built.spec)
+        entry = self._entry(built, case)
+        if not entry.worst <= built.slack:
             return self._wrong(entry.worst, "wrong")
         entries = [entry]
         if incumbent is not None:
-            entries.append(self._known(incumbent))
+            entries.append(self._known(incumbent, case))
         self._race(entries)
-        worst = checked(self._torch, entry, self._right)
-        if not worst <= 1.0:
+        worst = checked(self._torch, entry, case.right)
+        if not worst <= built.slack:
             return self._wrong(worst, "wrong after timing")
         beside = entries[1].times if incumbent is not None else []
         return Measurement(tuple(entry.times), tuple(beside), conditions=self._conditions)
+
+    def _turn_to(self, spec: Spec) -> _Case:
+        """The case of ``spec``; that of another is let go first, for its memory."""
+        if self._case is not None and self._case.problem.spec == spec:
+            return self._case
+        self._case = self._incumbent = None
+        inputs = random_inputs(self._torch, spec)
+        self._case = _Case(Problem(spec, ()), inputs, truth(self._torch, spec, inputs))
+        return self._case
 
     def _race(self, entries: list[Entry]) -> None:
         for entry in entries:
@@ -111,14 +129,14 @@ class _Bench:
             if turn + 1 >= FEWEST and (late or _is_hopeless(entries)):
                 return
 
-    def _known(self, incumbent: Built) -> Entry:
-        if self._incumbent is None or self._incumbent[0] != incumbent.path:
-            self._incumbent = (incumbent.path, self._entry(incumbent))
+    def _known(self, incumbent: Built, case: _Case) -> Entry:
+        if self._incumbent is None or self._incumbent[0] != incumbent:
+            self._incumbent = (incumbent, self._entry(incumbent, case))
         return self._incumbent[1]
 
-    def _entry(self, built: Built) -> Entry:
-        contender = Contender(built.name, built.load, self._problem.spec.out)
-        return ready(self._torch, self._problem, contender, self._inputs, self._right)
+    def _entry(self, built: Built, case: _Case) -> Entry:
+        contender = Contender(built.name, built.load, built.spec.out)
+        return ready(self._torch, case.problem, contender, case.inputs, case.right)
 
     def _wrong(self, worst: float, what: str) -> Measurement:
         failure = f"{what}: largest error {worst:.3g} of what rounding allows"

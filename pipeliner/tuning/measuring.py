@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..candidate import Candidate
+from ..schedules.workloads import Spec
 from .compiling import Built
 
 
@@ -30,7 +31,7 @@ class Measurer(ABC):
 
     @abstractmethod
     def measure(self, built: Built, incumbent: Built | None) -> Measurement:
-        """Run ``built`` in turns with the fastest so far, where there is one; nothing is raised."""
+        """Run ``built`` in turns with ``incumbent``, of the same workload; nothing is raised."""
 
     def start(self) -> None:
         """Get ready; what cannot measure here raises, in one line."""
@@ -53,7 +54,7 @@ class Compiles(Protocol):
     def start(self) -> None:
         """Get ready, without waiting for it."""
 
-    def compile(self, candidate: Candidate) -> Built:
+    def compile(self, spec: Spec, candidate: Candidate) -> Built:
         """The candidate's kernel, or why there is none."""
 
     def end(self) -> None:

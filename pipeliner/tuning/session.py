@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from ..candidate import Candidate, default_candidate, machine_key, versions_key, workload_key
 from ..machine import machine_for
-from ..records import Record, Records
+from ..records import OURS, Record, Records
 from ..schedules.workloads import Spec
 from .compiling import Built
 from .measuring import Compiles, Measurement, Measurer
@@ -102,11 +102,11 @@ class Session:
         try:
             if self._best is not None and self.done < self._trials:
                 known = _Trial(Candidate.from_json(self._best.candidate), known=True)
-                running[compiles.submit(compiler.compile, known.candidate)] = known
+                running[compiles.submit(compiler.compile, self._spec, known.candidate)] = known
             while True:
                 under_way = [*running.values(), *waiting]
                 while len(under_way) < limit and (trial := self._next(under_way)) is not None:
-                    running[compiles.submit(compiler.compile, trial.candidate)] = trial
+                    running[compiles.submit(compiler.compile, self._spec, trial.candidate)] = trial
                     under_way.append(trial)
                 unready = any(trial.known for trial in running.values())
                 while idle and waiting and not unready:
@@ -139,6 +139,8 @@ class Session:
         """Take in what the records hold of this workload already."""
         tried: set[str] = set()
         for record in self._records.find(*self.key, plans=False):
+            if record.contender != OURS:
+                continue
             candidate = Candidate.from_json(record.candidate)
             self._search.tell(candidate, None if record.failure else record.us)
             if record.source == SOURCE and record.candidate not in tried:

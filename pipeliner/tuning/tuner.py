@@ -106,13 +106,13 @@ def tune(
     workload.shapes()  # WorkloadError where an extent is open: nothing could be run
     if trials < 1:
         raise WorkloadError(f"expected at least 1 trial, not {trials}")
-    measuring = list(measurers) or _on_gpus(workload, given, devices)
+    measuring = list(measurers) or on_gpus(given, devices)
     for measurer in measuring:
         measurer.start()
     count = workers_for(cores()) if jobs is None else jobs
     deadline = None if seconds is None else started + seconds
     with Records(path) as records:
-        compiling = compiler or Compiler(workload, given, count, verify=verify)
+        compiling = compiler or Compiler(given, count, verify=verify)
         try:
             compiling.start()
             search = Session(workload, given, records, trials, deadline, say)
@@ -140,9 +140,10 @@ def ranked(workload: Spec, target: Any) -> list[Point]:
     return space(workload, machine_for(target_for(target, NOTHING_ASKED)))
 
 
-def _on_gpus(spec: Spec, target: Any, devices: Sequence[int]) -> list[Measurer]:
+def on_gpus(target: Any, devices: Sequence[int] = ()) -> list[Measurer]:
+    """A measurer on each of ``devices``, or on the first; TargetError: they are not ``target``."""
     present = gpu_arch()
     arch = str(target.attrs["arch"]).rstrip("af")
     if present is not None and arch != present:
         raise TargetError(f"cannot tune for {arch}: the GPU of this machine is {present}")
-    return [GpuMeasurer(spec, device) for device in devices] or [GpuMeasurer(spec)]
+    return [GpuMeasurer(device) for device in devices] or [GpuMeasurer()]

@@ -41,16 +41,16 @@ def test_a_short_search(tmp_path):
 
 def test_a_hanging_and_a_crashing_kernel_cost_a_trial_each(monkeypatch):
     monkeypatch.setattr(gpu, "SECONDS", 5.0)
-    compiler = Compiler(SPEC, cuda_target(), 1)
-    measurer = GpuMeasurer(SPEC)
+    compiler = Compiler(cuda_target(), 1)
+    measurer = GpuMeasurer()
     try:
-        good = compiler.compile(default_candidate(SPEC, cuda_target()))
+        good = compiler.compile(SPEC, default_candidate(SPEC, cuda_target()))
         assert len(measurer.measure(good, None).samples) == gpu.ROUNDS
         started = time.monotonic()
-        hung = measurer.measure(Hangs(), good)
+        hung = measurer.measure(Hangs(SPEC), good)
         assert time.monotonic() - started < 15
         assert hung.failure == "cannot measure: cannot wait any longer: nothing came for 5 s"
-        assert measurer.measure(Crashes(), good).failure.endswith("the process ended: SIGSEGV")
+        assert measurer.measure(Crashes(SPEC), good).failure.endswith("the process ended: SIGSEGV")
         again = measurer.measure(good, good)
         assert len(again.samples) == len(again.beside) == gpu.ROUNDS
     finally:

@@ -51,6 +51,7 @@ def test_the_best_is_the_fastest_of_its_key(tmp_path):
         records.add(Record("gemm", "a100", "tvm 0.27", "other machine", samples=(1.0,)))
         records.add(Record("gemm", "h100", "tvm 0.28", "other version", samples=(2.0,)))
         records.add(Record(*KEY, "broken", failure="wrong"))
+        records.add(Record(*KEY, contender="cuBLAS", samples=(0.5,)))
         best = records.best(*KEY)
         assert (best.candidate, best.us, best.plan) == ("fast", 10.0, "p")
         assert records.best("gemm", "h100").candidate == "other version"

@@ -50,11 +50,11 @@ class Compiler:
     def start(self) -> None:
         self.log.append("start")
 
-    def compile(self, candidate: Candidate) -> Built:
+    def compile(self, spec: Spec, candidate: Candidate) -> Built:
         self.compiled.append(candidate)
         if self.broken(candidate):
-            return Built(candidate, failure="cannot compile: ptxas said no")
-        return Built(candidate, path=candidate.to_json(), name="k", plan="{}", predicted_us=1.0)
+            return Built(spec, candidate, failure="cannot compile: ptxas said no")
+        return Built(spec, candidate, candidate.to_json(), "k", plan="{}", predicted_us=1.0)
 
     def end(self) -> None:
         self.log.append("end")

@@ -9,19 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from pipeliner.candidate import Candidate
-from pipeliner.schedules import GemmTile
+from pipeliner.schedules import Gemm
+from pipeliner.schedules.workloads import Spec
 from pipeliner.tuning import Built
 from tests import fake_torch
 
-CANDIDATE = Candidate(GemmTile(16, 16, 16))
+SPEC = Gemm(32, 16, 24, layout="NN")
 
 
 @dataclass(frozen=True)
 class Takes(Built):
     """A product on numpy, right up to ``wrong``, that takes ``us`` by the made-up clock."""
 
-    candidate: Candidate = CANDIDATE
+    spec: Spec = SPEC
     us: float = 100.0
     wrong: float = 0.0
     late: bool = False
@@ -44,7 +44,7 @@ class Takes(Built):
 class Hangs(Built):
     """A kernel of an hour, as far as anybody waits."""
 
-    candidate: Candidate = CANDIDATE
+    spec: Spec = SPEC
 
     def load(self) -> tuple[Any, str]:
         import torch
@@ -59,7 +59,7 @@ class Hangs(Built):
 class Crashes(Built):
     """Takes its process with it."""
 
-    candidate: Candidate = CANDIDATE
+    spec: Spec = SPEC
 
     def load(self) -> tuple[Any, str]:
         os.kill(os.getpid(), signal.SIGSEGV)

@@ -7,13 +7,10 @@ import sys
 
 import pytest
 
-from pipeliner.schedules import Gemm
 from pipeliner.tuning import GpuMeasurer, gpu
 
 from .. import fake_torch
 from .planted import Crashes, Takes
-
-SPEC = Gemm(32, 16, 24, layout="NN")
 
 
 @pytest.fixture
@@ -22,7 +19,7 @@ def bench(monkeypatch):
     monkeypatch.setattr(conditions, "gpu", object)
     monkeypatch.setattr(gpu, "gpu_arch", lambda: "sm_90")
     monkeypatch.setitem(sys.modules, "torch", fake_torch)
-    return gpu._Bench(SPEC, rounds=30)
+    return gpu._Bench(rounds=30)
 
 
 def test_alone_a_kernel_runs_all_rounds(bench):
@@ -61,7 +58,7 @@ def test_a_wrong_kernel_has_no_time(bench, late, when):
 
 def test_a_crash_is_the_failure_of_its_trial_alone():
     """In the real process, which has no GPU here and says so: each trial starts another."""
-    measurer = GpuMeasurer(SPEC)
+    measurer = GpuMeasurer()
     for _ in range(2):
         found = measurer.measure(Crashes(), None)
         assert found.failure.startswith("cannot measure: ")
