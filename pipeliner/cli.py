@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import __version__, versions
-from .commands import bench, demo, doctor, inspect, plan, timeline, tune, verify
+from .commands import bench, demo, doctor, experiment, inspect, plan, timeline, tune, verify
 from .errors import PipelinerError
 
 COMMANDS: Final = {
@@ -26,6 +26,7 @@ COMMANDS: Final = {
     "verify": verify,
     "bench": bench,
     "tune": tune,
+    "experiment": experiment,
 }
 
 EPILOG: Final = """\

@@ -34,6 +34,7 @@ LAYERS = [
     {"bench"},
     {"workers"},
     {"tuning"},
+    {"experiments"},
     {"commands"},
     {"cli"},
     {"__main__"},

@@ -31,6 +31,8 @@ CREATE TABLE records (
     failure TEXT NOT NULL,
     predicted_us REAL NOT NULL,
     source TEXT NOT NULL,
+    experiment TEXT NOT NULL,
+    label TEXT NOT NULL,
     made REAL NOT NULL,
     samples TEXT NOT NULL,
     beside TEXT NOT NULL,

@@ -26,9 +26,10 @@ class Record:
     where there was one. ``us``: its time, the median of the samples unless given; a measurer that
     knows of drift gives what the samples come to without it. ``failure``: why there is no time, in
     one line. ``predicted_us``: by the model, 0 where it says nothing. ``source``: who recorded it,
-    such as ``tune``. ``made``: when, in seconds since 1970. ``resources``: what the compiler
-    reports. ``conditions``: of the measurement. ``plan``: the KernelPlan as JSON, ``trace``: of
-    meta_schedule, as JSON; both empty where there is none.
+    such as ``tune``; ``experiment`` and ``label``: as which variant of which experiment. ``made``:
+    when, in seconds since 1970. ``resources``: what the compiler reports. ``conditions``: of the
+    measurement. ``plan``: the KernelPlan as JSON, ``trace``: of meta_schedule, as JSON; both empty
+    where there is none.
     """
 
     workload: str
@@ -42,6 +43,8 @@ class Record:
     failure: str = ""
     predicted_us: float = 0.0
     source: str = ""
+    experiment: str = ""
+    label: str = ""
     made: float = field(default_factory=time.time)
     resources: Mapping[str, int] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)

@@ -24,6 +24,8 @@ _COLUMNS: Final = (
     "failure",
     "predicted_us",
     "source",
+    "experiment",
+    "label",
     "made",
     "samples",
     "beside",

@@ -9,7 +9,7 @@ from .gpu import GpuMeasurer
 from .measuring import Compiles, Measurement, Measurer
 from .session import Progress
 from .space import Point, space
-from .tuner import TRIALS, Tuned, ranked, records_path, tune
+from .tuner import TRIALS, Tuned, on_gpus, ranked, records_path, tune
 
 __all__ = [
     "TRIALS",
@@ -22,6 +22,7 @@ __all__ = [
     "Point",
     "Progress",
     "Tuned",
+    "on_gpus",
     "ranked",
     "records_path",
     "space",

@@ -1,0 +1,75 @@
+"""``pipeliner experiment``: run what a TOML file lists, and go on where it ended."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Final
+
+from .. import knobs
+from . import console, workload
+from .tune import DB, EXIT_INTERRUPTED, describe
+
+if TYPE_CHECKING:
+    from ..experiments import Experiment, Outcome
+
+HELP: Final = "measure workloads times variants as a file lists them; resumes (needs a GPU)"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.description = (
+        f"{HELP}. What is recorded already is not measured again. Two come with the library: "
+        "'ladder', the rungs of the tutorials, and 'depths', one to eight slots on both suites."
+    )
+    parser.add_argument("file", metavar="FILE", help="a TOML file; or ladder, or depths")
+    parser.add_argument("--target", help="the GPU (default: this one; with --dry-run, any: h100)")
+    parser.add_argument("--db", metavar="FILE", help=f"records (default: PIPELINER_DB, or {DB})")
+    parser.add_argument("--jobs", type=int, help="processes that compile (default: cores - 1)")
+    parser.add_argument("--dry-run", action="store_true", help="list the steps and end: no GPU")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what is missing; 130 when interrupted."""
+    with console.progress("loading TVM"):
+        from ..experiments import read_experiment, run_experiment
+    experiment = read_experiment(args.file)
+    if args.dry_run:
+        return _dry_run(args, experiment)
+    outcome = run_experiment(
+        experiment,
+        args.target,
+        db=args.db or knobs.records() or DB,
+        jobs=args.jobs,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    _print(experiment, outcome)
+    return EXIT_INTERRUPTED if outcome.interrupted else 0
+
+
+def _dry_run(args: argparse.Namespace, experiment: Experiment) -> int:
+    from ..experiments import steps_of
+    from ..targets import cuda_target, gpu
+
+    target = cuda_target(args.target or (None if gpu() else workload.DEFAULT_TARGET))
+    with console.progress("choosing tiles"):
+        steps = steps_of(experiment, target)
+    print(f"{experiment.title}: {len(steps)} steps")
+    rows = [
+        (
+            step.workload.label,
+            step.variant.name,
+            *((step.contender, "-") if step.candidate is None else describe(step.candidate)),
+        )
+        for step in steps
+    ]
+    console.print_table(("workload", "variant", "tile", "asked"), rows)
+    return 0
+
+
+def _print(experiment: Experiment, outcome: Outcome) -> None:
+    print(
+        f"{experiment.title}: {outcome.steps} steps, {outcome.before} of them recorded before, "
+        f"{outcome.done} now, {outcome.failed} of these without a time, {outcome.seconds:.0f} s"
+    )
+    print(f"  pipeliner report --db {outcome.path} draws them")

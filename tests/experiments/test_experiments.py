@@ -1,0 +1,232 @@
+"""Experiments: what a file means, that every rung can be climbed, and that a run goes on."""
+
+from __future__ import annotations
+
+
+import pytest
+
+import pipeliner
+from pipeliner import cli
+from pipeliner.candidate import workload_key
+from pipeliner.errors import WorkloadError
+from pipeliner.experiments import SHIPPED, read_experiment, run_experiment, steps_of
+from pipeliner.records import OURS, Records
+from pipeliner.schedules import Conv, Gemm
+from pipeliner.targets import accelerated, cuda_target, gpu
+from pipeliner.tuning import Built, Measurement, Measurer
+
+from ..tuning.fakes import Compiler
+
+H100 = accelerated(cuda_target("h100"))
+
+SMALL = """
+title = "small"
+[[workload]]
+kind = "gemm"
+square = [64, 128]
+[[variant]]
+name = "depth {depth}"
+tile = { m = 64, n = 64, k = 32 }
+depth = [1, 2, 3]
+[[variant]]
+name = "bf16"
+tile = { m = 64, n = 64, k = 32 }
+workload = { dtype = "bf16" }
+[[variant]]
+name = "cuBLAS"
+peer = "cublas"
+"""
+
+
+class Counts(Measurer):
+    """10 us times the order in which kernels come; what comes after ``most`` is an interrupt."""
+
+    def __init__(self, most: int = 1000) -> None:
+        self.seen: list[Built] = []
+        self.beside: list[Built | None] = []
+        self.most = most
+
+    def measure(self, built: Built, incumbent: Built | None) -> Measurement:
+        if len(self.seen) == self.most:
+            raise KeyboardInterrupt
+        self.seen.append(built)
+        self.beside.append(incumbent)
+        return Measurement((10.0 * len(self.seen),) * 3, (10.0,) * 3 if incumbent else ())
+
+
+@pytest.fixture
+def small(tmp_path):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    return read_experiment(path)
+
+
+def run(experiment, db, measurer=None, compiler=None, **options):
+    measurer = measurer or Counts()
+    made = run_experiment(
+        experiment, "h100", db=db, measurer=measurer, compiler=compiler or Compiler(), **options
+    )
+    return made, measurer
+
+
+def test_lists_make_many(small):
+    assert [one.label for one in small.workloads] == ["64^3", "128^3"]
+    names = ["depth 1", "depth 2", "depth 3", "bf16", "cuBLAS"]
+    assert [one.name for one in small.variants] == names
+    assert [one.request.depth for one in small.variants] == [1, 2, 3, "auto", "auto"]
+    assert small.variants[3].spec(small.workloads[0]) == Gemm(64, 64, 64, dtype="bf16")
+    assert [step.title for step in steps_of(small, H100)][4:6] == ["64^3, cuBLAS", "128^3, depth 1"]
+
+
+def test_every_step_is_recorded(small, tmp_path):
+    said = []
+    outcome, measurer = run(small, tmp_path / "r", say=said.append)
+    assert (outcome.steps, outcome.before, outcome.done, outcome.failed) == (10, 0, 10, 0)
+    with Records(tmp_path / "r") as records:
+        kept = records.find()
+    assert [(r.experiment, r.label, r.contender) for r in kept[3:5]] == [
+        ("small", "bf16", OURS),
+        ("small", "cuBLAS", "cuBLAS"),
+    ]
+    assert kept[0].workload == workload_key(Gemm(64, 64, 64))
+    assert kept[4].candidate == ""
+    assert said[0] == "[1/10] 64^3, depth 1: 10.0 us"
+    # Beside the first of its workload; that is another one where the type is another.
+    first = measurer.seen[0]
+    assert measurer.beside[:5] == [None, first, first, None, first]
+    assert [record.us for record in kept[:3]] == [10.0, 20.0, 30.0]
+
+
+def test_it_goes_on_where_it_was_interrupted(small, tmp_path):
+    outcome, measurer = run(small, tmp_path / "r", Counts(most=4))
+    assert (outcome.interrupted, outcome.done) == (True, 4)
+    again, measurer = run(small, tmp_path / "r")
+    assert (again.interrupted, again.before, again.done) == (False, 4, 6)
+    assert measurer.seen[0].name == "cuBLAS"
+    assert measurer.beside[0].candidate.request.depth == 1  # compiled again to run beside
+    done, measurer = run(small, tmp_path / "r")
+    assert (done.before, done.done, measurer.seen) == (10, 0, [])
+
+
+def test_what_is_changed_in_the_file_is_measured_anew(small, tmp_path):
+    run(small, tmp_path / "r")
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL.replace("k = 32 }\ndepth", "k = 16 }\ndepth"))
+    again, _ = run(read_experiment(path), tmp_path / "r")
+    assert (again.before, again.done) == (4, 6)
+
+
+def test_a_failure_is_recorded_with_its_reason(small, tmp_path):
+    broken = Compiler(lambda candidate: candidate.request.depth == 2)
+    outcome, _ = run(small, tmp_path / "r", compiler=broken)
+    assert outcome.failed == 2
+    with Records(tmp_path / "r") as records:
+        failures = {one.label: one.failure for one in records.find() if one.failure}
+    assert failures == {"depth 2": "cannot compile: ptxas said no"}
+
+
+def test_it_is_for_the_machines_that_it_names(tmp_path):
+    path = tmp_path / "e.toml"
+    path.write_text('machines = ["a100"]' + SMALL.replace('title = "small"', ""))
+    with pytest.raises(WorkloadError, match="cannot run 'e' on h100: it is for a100"):
+        run(read_experiment(path), tmp_path / "r")
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("[[workload]]", "[[work]]"), "expected the file to have title.*, not 'work'"),
+        (('kind = "gemm"', 'kind = "gem"'), "expected kind of gemm.*, not 'gem'"),
+        (('peer = "cublas"', 'peer = "blas"'), "expected peer of cublas, cudnn, triton, not 'bl"),
+        (("depth = [1, 2, 3]", "depth = [0]"), "expected depth to be 'auto' or an integer of at"),
+        (("depth {depth}", "depth"), "expected variant names to differ, 'depth' is there twice"),
+        (('dtype = "bf16"', 'rows = "bf16"'), "rows"),
+        (("m = 64", "m = 0"), "expected tile m of at least 1, not 0"),
+        (("title =", "title"), "cannot read experiment '.*bad.toml'"),
+        (('name = "cuBLAS"', ""), r"expected each \[\[variant\]\] to have a name"),
+    ],
+    ids=range(9),
+)
+def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, message):
+    path = tmp_path / "bad.toml"
+    path.write_text(SMALL.replace(*change))
+    with pytest.raises(WorkloadError, match=message) as raised:
+        read_experiment(path)
+    assert "\n" not in str(raised.value)
+
+
+def test_a_missing_file_names_the_shipped_ones(tmp_path):
+    with pytest.raises(WorkloadError, match=r"No such file.*; shipped are ladder, depths"):
+        read_experiment(tmp_path / "none.toml")
+
+
+def test_the_ladder_has_every_rung_and_each_can_be_made():
+    """Each rung through the passes: it has what its name says."""
+    ladder = read_experiment("ladder")
+    assert [one.label for one in ladder.workloads] == [
+        f"{n}^3" for n in (256, 512, 1024, 2048, 4096, 8192)
+    ]
+    plans = {}
+    for step in steps_of(ladder, H100):
+        assert not step.failure
+        if step.workload.label == "512^3" and step.candidate is not None:
+            kernel = pipeliner.build(
+                step.candidate.function(step.spec),
+                H100,
+                **{name: getattr(step.candidate.request, name) for name in ("depth", "mechanism")},
+                instruction=step.candidate.request.instruction,
+            )
+            plans[step.variant.name] = kernel.plan
+    vectors = {name: {copy.vector_bytes for copy in plan.copies} for name, plan in plans.items()}
+    assert vectors["naive"] == set()
+    assert vectors["2-D thread tile"] == {4}
+    assert vectors["vectorised"] == {16}
+    tiles = {name: plan.matmuls[0] for name, plan in plans.items() if plan.matmuls}
+    assert tiles["shared tiles"].thread_tile == (1, 1)
+    assert tiles["1-D thread tile"].thread_tile == (8, 1)
+    assert tiles["2-D thread tile"].thread_tile == (8, 8)
+    assert (tiles["vectorised"].warps, tiles["warp tiled"].warps) == ((8, 1), (2, 4))
+    slots = {
+        name: max(
+            (r.depth for loop in plan.loops for r in loop.rings if r.scope != "local"), default=1
+        )
+        for name, plan in plans.items()
+    }
+    expected = {"naive": 1, "warp tiled": 1, "double buffered": 2, "TMA": 1}
+    expected |= {f"async, {depth} slots": depth for depth in (2, 3, 4)}
+    assert {name: slots[name] for name in expected} == expected
+    assert slots["warp-specialised"] > 1
+    kinds = {name: tile.instruction.split(".")[0] for name, tile in tiles.items()}
+    assert [kinds[name] for name in ("tensor cores: mma", "mma, cp.async", "TMA")] == [
+        "mma",
+        "mma",
+        "wgmma",
+    ]
+    moved = {name: {copy.mechanism for copy in plan.copies} for name, plan in plans.items()}
+    assert moved["wgmma, cp.async"] == {"cp_async"}
+    assert moved["warp-specialised"] == {"tma"}
+
+
+def test_depths_go_over_both_suites():
+    depths = read_experiment("depths")
+    kinds = [type(one.spec) for one in depths.workloads]
+    assert (kinds.count(Gemm), kinds.count(Conv)) == (13, 11)
+    names = [one.name for one in depths.of(depths.workloads[0])]
+    assert names == [f"depth {at}" for at in range(1, 9)] + ["chosen by the model", "cuBLAS"]
+    assert depths.of(depths.workloads[-1])[-1].peer == "cuDNN"
+
+
+def test_the_command_lists_the_steps(tmp_path, capsys):
+    path = tmp_path / "small.toml"
+    path.write_text(SMALL)
+    assert cli.main(["experiment", str(path), "--dry-run", "--target", "h100"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("small: 10 steps\n")
+    assert "cuBLAS" in out
+
+
+@pytest.mark.skipif(gpu() is not None, reason="a GPU is visible")
+def test_without_a_gpu_one_line_says_so(capsys):
+    for name in SHIPPED:
+        assert cli.main(["experiment", name, "--target", "h100"]) == 1
+        assert capsys.readouterr().err == "pipeliner: cannot time kernels: no GPU is visible\n"
