@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import __version__, versions
-from .commands import bench, demo, doctor, experiment, inspect, plan, timeline, tune, verify
+from .commands import bench, demo, doctor, experiment, inspect, plan, report, timeline, tune, verify
 from .errors import PipelinerError
 
 COMMANDS: Final = {
@@ -27,6 +27,7 @@ COMMANDS: Final = {
     "bench": bench,
     "tune": tune,
     "experiment": experiment,
+    "report": report,
 }
 
 EPILOG: Final = """\

@@ -35,6 +35,7 @@ LAYERS = [
     {"workers"},
     {"tuning"},
     {"experiments"},
+    {"report"},
     {"commands"},
     {"cli"},
     {"__main__"},

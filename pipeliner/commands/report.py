@@ -1,0 +1,52 @@
+"""``pipeliner report``: what was measured, as one page to read anywhere."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from .. import knobs
+from . import console
+from .tune import DB
+
+HELP: Final = "make one self-contained HTML page of what was tuned and measured"
+
+OUTPUT: Final = "report.html"
+KERNELS: Final = 24
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.add_argument("--db", metavar="FILE", help=f"records (default: PIPELINER_DB, or {DB})")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default=OUTPUT, help=f"the page (default: {OUTPUT})"
+    )
+    parser.add_argument(
+        "--plots", metavar="FOLDER", help="write every chart there, as SVG and as CSV"
+    )
+    parser.add_argument("--png", action="store_true", help="with --plots: as PNG too (matplotlib)")
+    parser.add_argument(
+        "--kernels",
+        type=int,
+        default=KERNELS,
+        metavar="N",
+        help=f"kernels that are shown with plan, timeline and CUDA (default: {KERNELS})",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page; the names of the files on stdout."""
+    with console.progress("making the page"):
+        from ..report import report
+
+        written = report(
+            args.db or knobs.records() or DB,
+            args.output,
+            plots=args.plots,
+            png=args.png,
+            kernels=args.kernels,
+        )
+    print("\n".join(map(str, written)))
+    print(f"{len(written)} files", file=sys.stderr)
+    return 0

@@ -1,0 +1,70 @@
+"""Everything that records hold as one HTML page, and as plots for papers.
+
+report("tuned.sqlite", "report.html", plots="figures")
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import WorkloadError
+from ..records import Record, Records
+from .charts import Chart, Series, write_charts
+from .figures import Row, charts_of, experiment_tables, rows_of
+from .kernels import KernelView, view_of
+from .page import page
+
+__all__ = ["Chart", "KernelView", "Row", "Series", "report"]
+
+MOST_KERNELS = 24
+
+
+def report(
+    db: str | Path,
+    output: str | Path,
+    *,
+    plots: str | Path | None = None,
+    png: bool = False,
+    kernels: int = MOST_KERNELS,
+) -> list[Path]:
+    """Write the page of the records ``db`` to ``output``; the files that were written.
+
+    Of each machine, the records of the newest versions are shown. ``plots``: a folder for every
+    chart as SVG and CSV, with ``png`` as PNG too. ``kernels``: how many of the chosen kernels of a
+    machine are made again, to be read. WorkloadError: there is nothing to show, or no place for it.
+    """
+    path = Path(output)
+    if not path.parent.is_dir():
+        raise WorkloadError(f"cannot write '{path}': there is no folder '{path.parent}'")
+    with Records(db, create=False) as records:
+        newest = _newest(records.find(plans=False))
+    if not newest:
+        raise WorkloadError(f"cannot report on '{db}': it has no records")
+    rows = {name: rows_of(found) for name, found in newest.items()}
+    charts = {name: charts_of(found, name) for name, found in rows.items()}
+    tables = {name: experiment_tables(found) for name, found in rows.items()}
+    views = {name: _views(found, kernels) for name, found in rows.items()}
+    text = page(f"Kernels of {Path(db).name}", rows, charts, tables, views)
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as err:
+        raise WorkloadError(f"cannot write '{path}': {err.strerror}") from err
+    written = [path]
+    for name, found in charts.items():
+        if plots is not None:
+            written += write_charts(found, Path(plots) / name, png=png)
+    return written
+
+
+def _newest(records: list[Record]) -> dict[str, list[Record]]:
+    """Of each machine, the records of the versions that were used last."""
+    last = {record.machine: record.versions for record in sorted(records, key=lambda r: r.made)}
+    return {
+        machine: [one for one in records if (one.machine, one.versions) == (machine, versions)]
+        for machine, versions in sorted(last.items())
+    }
+
+
+def _views(rows: list[Row], most: int) -> list[tuple[Row, Record, KernelView]]:
+    chosen = [(row, row.best) for row in rows if row.best is not None][:most]
+    return [(row, best, view_of(row.spec, best)) for row, best in chosen]

@@ -1,0 +1,243 @@
+"""From records to what is shown of them: rows, charts, tables."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final
+
+from ..bench.suites import NAMES, suite
+from ..candidate import Candidate, workload_of
+from ..cost.sizes import element_bytes
+from ..errors import RecordsError
+from ..machine import Machine, machine_for
+from ..records import OURS, Record
+from ..schedules import Gemm
+from ..schedules.workloads import Spec
+from .charts import Chart, Series
+
+FEWEST_DEPTHS: Final = 3
+"""Depths of one tile that make a curve."""
+
+MOST_POINTS: Final = 2000
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A workload on one GPU: the fastest of ours, each peer's, and all that was tried."""
+
+    spec: Spec
+    label: str
+    machine: Machine
+    records: tuple[Record, ...]
+
+    @property
+    def ours(self) -> tuple[Record, ...]:
+        """Our candidates that ran, and have a time."""
+        return tuple(one for one in self.records if one.contender == OURS and not one.failure)
+
+    @property
+    def best(self) -> Record | None:
+        """The fastest of ours."""
+        return min(self.ours, key=lambda one: one.us, default=None)
+
+    @property
+    def peers(self) -> dict[str, Record]:
+        """The fastest of each peer's."""
+        found: dict[str, Record] = {}
+        for one in self.records:
+            if one.contender != OURS and not one.failure:
+                known = found.get(one.contender)
+                found[one.contender] = one if known is None or one.us < known.us else known
+        return found
+
+    @property
+    def failures(self) -> tuple[Record, ...]:
+        """What has no time."""
+        return tuple(one for one in self.records if one.failure)
+
+    @property
+    def roofline_us(self) -> float:
+        """The least time: all arithmetic at the peak rate, or all operands and results once."""
+        return max(
+            self.spec.flops() / peak_flops(self.spec, self.machine) * 1e6,
+            bytes_of(self.spec) / self.machine.dram_bytes_per_second * 1e6,
+        )
+
+    def tflops(self, us: float) -> float:
+        """The rate of a run of ``us`` microseconds."""
+        return self.spec.flops() / us * 1e-6
+
+
+def peak_flops(spec: Spec, machine: Machine) -> float:
+    """Operations a second of the fastest instruction for the workload's operands."""
+    rates = [machine.mma(spec.types.dtype), machine.wgmma(spec.types.dtype)]
+    each = max((rate.ops_per_cycle for rate in rates if rate), default=2 * machine.fp32_per_cycle)
+    if spec.types.dtype == "float32":
+        each = 2 * machine.fp32_per_cycle  # exact: no tensor cores
+    return each * machine.sms * machine.clock_ghz * 1e9
+
+
+def bytes_of(spec: Spec) -> int:
+    """Of all operands and the result, each once."""
+    *inputs, out = spec.shapes()
+    operands = sum(math.prod(shape) for shape in inputs[:2]) * element_bytes(spec.storage)
+    others = sum(math.prod(shape) for shape in (*inputs[2:], out)) * element_bytes(spec.out)
+    return operands + others
+
+
+def rows_of(records: Sequence[Record]) -> list[Row]:
+    """The records by workload, in the order in which workloads were first tried.
+
+    ``records``: of one machine and versions. RecordsError: a workload that is none of ours.
+    """
+    groups: dict[str, list[Record]] = {}
+    for record in records:
+        groups.setdefault(record.workload, []).append(record)
+    return [
+        Row(spec := workload_of(key), label_of(spec), machine_for(found[0].machine), tuple(found))
+        for key, found in groups.items()
+    ]
+
+
+def label_of(spec: Spec) -> str:
+    """The name of a workload in its suite, or else a product's extents, types and layout."""
+    known = _labels(spec.types.dtype).get(spec)
+    if known is not None:
+        return known if spec.types.dtype == "float16" else f"{known} {spec.types.suffix}"
+    if isinstance(spec, Gemm) and spec.batch is None and not spec.epilogue:
+        return f"{spec.m}x{spec.n}x{spec.k} {spec.types.suffix} {spec.layout}"
+    return spec.name
+
+
+@functools.cache
+def _labels(dtype: str) -> dict[Spec, str]:
+    return {spec: label for name in NAMES for label, spec in suite(name, dtype).items()}
+
+
+def charts_of(rows: Sequence[Row], machine: str) -> list[Chart]:
+    """Every chart that there is data for."""
+    made = [_speed(rows, machine), _prediction(rows, machine)]
+    return [chart for chart in made if chart is not None] + depth_curves(rows)
+
+
+def depth_curves(rows: Sequence[Row]) -> list[Chart]:
+    """Time over depth of each workload's tile of which most depths were measured."""
+    charts = []
+    for row in rows:
+        curves: dict[str, dict[int, Record]] = {}
+        for record in row.ours:
+            candidate = _candidate(record)
+            depth = None if candidate is None else candidate.request.depth
+            if candidate is not None and isinstance(depth, int):
+                request = dataclasses.replace(candidate.request, depth="auto")
+                same = dataclasses.replace(candidate, request=request).to_json()
+                curves.setdefault(same, {})[depth] = record
+        curve = max(curves.values(), key=len, default={})
+        if len(curve) < FEWEST_DEPTHS:
+            continue
+        depths = sorted(curve)
+        measured = tuple((float(at), curve[at].us) for at in depths)
+        predicted = tuple(
+            (float(at), curve[at].predicted_us) for at in depths if curve[at].predicted_us
+        )
+        series = [Series("measured", measured), Series("predicted", predicted)]
+        charts.append(
+            Chart(
+                f"depth_{row.spec.name}",
+                row.label,
+                "lines",
+                "slots",
+                "us",
+                tuple(one for one in series if one.points),
+                width=340,
+                height=230,
+            )
+        )
+    return charts
+
+
+def experiment_tables(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Record]]]:
+    """Of each experiment, of each variant, the record of each workload, in order."""
+    tables: dict[str, dict[str, dict[str, Record]]] = {}
+    records = sorted((one for row in rows for one in row.records), key=lambda one: one.made)
+    for record in records:
+        if record.experiment:
+            variants = tables.setdefault(record.experiment, {})
+            variants.setdefault(record.label, {})[column_of(workload_of(record.workload))] = record
+    return tables
+
+
+def column_of(spec: Spec) -> str:
+    """What a table calls a workload whatever its types and layout: a product by its extents."""
+    if isinstance(spec, Gemm):
+        return f"{spec.m}x{spec.n}x{spec.k}"
+    return label_of(spec)
+
+
+def _speed(rows: Sequence[Row], machine: str) -> Chart | None:
+    """Shares of the roofline, ours and the peers'."""
+    shown = [row for row in rows if row.best is not None]
+    if not shown:
+        return None
+    names = list(dict.fromkeys(name for row in shown for name in row.peers))
+    times = [{OURS: row.best, **row.peers} for row in shown]
+    series = tuple(
+        Series(
+            name,
+            tuple(
+                (float(at), row.roofline_us / record.us)
+                for at, (row, found) in enumerate(zip(shown, times))
+                if (record := found.get(name)) is not None
+            ),
+        )
+        for name in (OURS, *names)
+    )
+    return Chart(
+        "speed",
+        f"Speed on {machine}",
+        "bars",
+        "workload",
+        "share of the roofline",
+        series,
+        labels=tuple(_short(row.label) for row in shown),
+    )
+
+
+def _prediction(rows: Sequence[Row], machine: str) -> Chart | None:
+    """Predicted over measured time of everything that ran."""
+    sources: dict[str, list[tuple[float, float]]] = {}
+    for row in rows:
+        for record in row.ours:
+            if record.predicted_us:
+                sources.setdefault(record.source, []).append((record.us, record.predicted_us))
+    if not sources:
+        return None
+    series = tuple(
+        Series(name, tuple(points[-MOST_POINTS:])) for name, points in sources.items() if points
+    )
+    return Chart(
+        "predicted",
+        f"Predicted against measured on {machine}",
+        "points",
+        "measured, us",
+        "predicted, us",
+        series,
+        log=True,
+        diagonal=True,
+        height=460,
+    )
+
+
+def _candidate(record: Record) -> Candidate | None:
+    try:
+        return Candidate.from_json(record.candidate)
+    except RecordsError:
+        return None
+
+
+def _short(label: str, most: int = 30) -> str:
+    return label if len(label) <= most else f"{label[: most - 2]}.."

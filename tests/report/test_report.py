@@ -1,0 +1,285 @@
+"""The page: what it holds, that it is whole, and what a browser makes of it."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import html.parser
+import re
+import shutil
+import subprocess
+import xml.etree.ElementTree as ElementTree
+
+import pytest
+
+from pipeliner import cli
+from pipeliner.api import build_with
+from pipeliner.candidate import Candidate, versions_key, workload_key
+from pipeliner.errors import WorkloadError
+from pipeliner.machine import machine_for
+from pipeliner.origin import Origin
+from pipeliner.records import Record, Records
+from pipeliner.report import Chart, Series, report
+from pipeliner.report.charts import ticks
+from pipeliner.report.figures import Row, bytes_of, peak_flops
+from pipeliner.report.kernels import coloured
+from pipeliner.request import Request
+from pipeliner.schedules import Gemm, GemmTile, conv2d
+from pipeliner.targets import accelerated, cuda_target
+
+H100 = accelerated(cuda_target("h100"))
+GEMM = Gemm(512, 512, 512)
+CONV = conv2d(32, 56, 56, 64, 64, 3, 3, pad=1)
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+EVIL = "cannot compile: <script>alert(1)</script>"
+
+
+def made(spec, candidate, us, **values) -> Record:
+    plan = build_with(candidate.function(spec), H100, candidate.request).plan
+    return Record(
+        workload_key(spec),
+        "h100",
+        versions_key(),
+        candidate.to_json(),
+        samples=(us, us * 1.01, us * 0.99),
+        predicted_us=plan.predicted_us,
+        plan=plan.to_json(),
+        resources={"registers": 168, "dynamic_shared": plan.smem.bytes},
+        conditions={"gpu": "made up in a test", "driver": "580.1"},
+        **values,
+    )
+
+
+@pytest.fixture(scope="module")
+def db(tmp_path_factory):
+    """Depths of a GEMM as an experiment, its peer, a layer of a suite, a failure, an old version."""
+    path = tmp_path_factory.mktemp("records") / "r.sqlite"
+    key = (workload_key(GEMM), "h100", versions_key())
+    with Records(path) as records:
+        for depth in (1, 2, 3, 4):
+            candidate = Candidate(GemmTile(128, 128, 64), Request(depth=depth, instruction="mma"))
+            variant = {"source": "experiment", "experiment": "depths", "label": f"depth {depth}"}
+            records.add(made(GEMM, candidate, 20.0 / depth, **variant))
+        tile = Candidate(GemmTile(128, 128, 64), Request(mechanism="tma", instruction="wgmma"))
+        records.add(made(GEMM, tile, 4.5, source="tune"))
+        records.add(
+            Record(*key, contender="cuBLAS", samples=(4.0,), experiment="depths", label="cuBLAS")
+        )
+        records.add(Record(*key, "{}", failure=EVIL, source="tune"))
+        conv = Candidate.from_json(tile.to_json().replace("GemmTile", "ConvTile"))
+        conv = dataclasses.replace(conv, request=Request(instruction="mma"))
+        records.add(made(CONV, conv, 30.0, source="tune"))
+        old = dataclasses.replace(records.find()[0], versions="pipeliner 0.0.1", made=1.0)
+        records.add(dataclasses.replace(old, us=0.001))
+    return path
+
+
+@pytest.fixture(scope="module")
+def page(db, tmp_path_factory):
+    path = tmp_path_factory.mktemp("report") / "report.html"
+    assert report(db, path) == [path]
+    return path
+
+
+class Outline(html.parser.HTMLParser):
+    """Tags that are balanced, what is fetched, and the text."""
+
+    VOID = ("meta", "img", "br", "link", "input")
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.count: dict[str, int] = {}
+        self.links: list[str] = []
+        self.text: list[str] = []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        self.count[tag] = self.count.get(tag, 0) + 1
+        self.links += [value for name, value in attrs if name in ("src", "href")]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.count[tag] = self.count.get(tag, 0) + 1
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text.append(data)
+
+
+@pytest.fixture(scope="module")
+def outline(page):
+    return Outline(page.read_text())
+
+
+def test_it_is_whole_and_needs_nothing_else(outline):
+    assert outline.open == []
+    assert outline.count["html"] == outline.count["body"] == 1
+    assert all(link.startswith(("#", "data:")) for link in outline.links)
+    assert "script" not in outline.count
+    assert outline.count["meta"] == 2
+
+
+def test_everything_asked_for_is_on_it(outline):
+    text = " ".join("".join(outline.text).split())
+    for words in (
+        "512x512x512 float16 NT",
+        "rn50_3x3_56",
+        "share of the roofline",
+        "Predicted against measured on h100",
+        "Time over depth",
+        "depths",
+        "of cuBLAS",
+        "wgmma.m64n128k16.f16.f32",  # an explanation
+        'extern "C" __global__',
+        "dynamic_shared",
+        "What has no time (1)",
+        EVIL,
+        "made up in a test",
+        versions_key(),
+    ):
+        assert words in text, words
+    assert "pipeliner 0.0.1" not in text
+    assert outline.count["details"] == 3
+    assert sum(link.startswith("data:image/svg") for link in outline.links) == 2
+
+
+def test_the_table_of_speed_is_right(outline):
+    text = "\n".join(part.strip() for part in outline.text)
+    rate = GEMM.flops() / 4.5 * 1e-6
+    row = Row(GEMM, "", machine_for("h100"), ())
+    found = re.search(
+        r"512x512x512 float16 NT\n([\d.]+)\n([\d.]+)\n(\d+)%\n([\d.]+)\n(\d+)\n([\d.]+)", text
+    )
+    assert found.group(1) == "4.5"
+    assert float(found.group(2)) == pytest.approx(rate, abs=0.05)
+    assert int(found.group(3)) == round(100 * row.roofline_us / 4.5)
+    assert found.group(5) == "5"
+    assert float(found.group(6)) == pytest.approx(4.0 / 4.5, abs=0.005)
+
+
+def test_the_roofline_is_the_data_sheets():
+    """H100 SXM: 989 TFLOP/s dense fp16; 67 in fp32, at a clock 8 % higher; 3.35 TB/s."""
+    h100 = machine_for("h100")
+    assert peak_flops(GEMM, h100) == pytest.approx(989e12, rel=0.02)
+    assert peak_flops(Gemm(64, 64, 64, dtype="fp32"), h100) == pytest.approx(67e12, rel=0.1)
+    assert bytes_of(Gemm(16, 32, 64, dtype="int8")) == 16 * 64 + 64 * 32 + 16 * 32 * 4
+    thin = Row(Gemm(16, 4096, 4096), "", h100, ())
+    assert thin.roofline_us == pytest.approx(2 * 4096 * 4096 / 3.35e12 * 1e6, rel=0.02)
+
+
+def test_plots_are_files(db, tmp_path):
+    written = report(db, tmp_path / "r.html", plots=tmp_path / "plots", png=True, kernels=0)
+    names = sorted(path.relative_to(tmp_path).as_posix() for path in written)
+    stems = ("depth_gemm_512x512x512_float16_nt", "predicted", "speed")
+    assert names == sorted(
+        [
+            "r.html",
+            *(f"plots/h100/{stem}.{kind}" for stem in stems for kind in ("csv", "png", "svg")),
+        ]
+    )
+    curve = tmp_path / "plots/h100/depth_gemm_512x512x512_float16_nt.csv"
+    with curve.open() as file:
+        rows = [row for row in csv.DictReader(file) if row["series"] == "measured"]
+    assert [(float(row["slots"]), float(row["us"])) for row in rows] == [
+        (depth, pytest.approx(20.0 / depth)) for depth in (1, 2, 3, 4)
+    ]
+    for path in written:
+        if path.suffix == ".svg":
+            assert ElementTree.parse(path).getroot().tag.endswith("svg")
+        if path.suffix == ".png":
+            assert path.read_bytes().startswith(b"\x89PNG")
+
+
+def test_points_lie_where_their_values_are():
+    chart = Chart(
+        "c",
+        "c",
+        "points",
+        "x",
+        "y",
+        (Series("s", ((1.0, 1.0), (10.0, 10.0), (100.0, 100.0))),),
+        log=True,
+    )
+    root = ElementTree.fromstring(chart.svg())
+    places = [
+        (float(e.get("cx")), float(e.get("cy"))) for e in root.iter() if e.tag.endswith("circle")
+    ]
+    (x1, y1), (x2, y2), (x3, y3) = places
+    assert x2 - x1 == pytest.approx(x3 - x2, abs=0.2)
+    assert y1 - y2 == pytest.approx(y2 - y3, abs=0.2)
+    assert y1 > y3
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "expected"),
+    [(0, 1, [0, 0.2, 0.4, 0.6, 0.8, 1.0]), (0, 437, [0, 100, 200, 300, 400]), (1, 8, [2, 4, 6, 8])],
+    ids=range(3),
+)
+def test_ticks_are_round(low, high, expected):
+    assert ticks(low, high) == pytest.approx(expected)
+
+
+def test_lines_have_the_colour_of_their_stage_and_role():
+    source = 'helper\nextern "C" __global__ void k() {\n  a < b;\n  c;\n  d;\n}'
+    load = Origin(op="A", stage=0, role="producer")
+    shown = coloured(source, {3: load, 4: load, 5: Origin(op="B", stage=9)})
+    assert "helper" not in shown
+    assert (
+        '<span class="stage0 role-producer" title="A, stage 0, role producer">  a &lt; b;\n  c;</span>'
+        in shown
+    )
+    assert '<span class="stage5" title="B, stage 9">  d;</span>' in shown
+
+
+def test_what_cannot_be_reported(db, tmp_path, capsys):
+    with pytest.raises(WorkloadError, match="there is no folder"):
+        report(db, tmp_path / "none" / "r.html")
+    Records(tmp_path / "empty").close()
+    with pytest.raises(WorkloadError, match="it has no records"):
+        report(tmp_path / "empty", tmp_path / "r.html")
+    assert cli.main(["report", "--db", str(tmp_path / "missing")]) == 1
+    assert "there is no such file" in capsys.readouterr().err
+
+
+def test_the_command_writes_it(db, tmp_path, capsys):
+    output = tmp_path / "r.html"
+    assert cli.main(["report", "--db", str(db), "-o", str(output), "--kernels", "0"]) == 0
+    assert capsys.readouterr().out == f"{output}\n"
+
+
+def browse(page, width: int, tmp_path) -> dict[str, int]:
+    """What a browser finds of the page in a window of that width, in pixels."""
+    found = (
+        "const d = document.documentElement; for (const e of document.querySelectorAll('details'))"
+        " e.open = true; addEventListener('load', () => { d.dataset.found = [d.scrollWidth,"
+        " innerWidth, [...document.images].filter(i => i.naturalWidth > 0).length,"
+        " document.images.length, d.scrollHeight].join() })"
+    )
+    probed = tmp_path / "probed.html"
+    probed.write_text(page.read_text().replace("</body>", f"<script>{found}</script></body>"))
+    options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'p'}"]
+    done = subprocess.run(
+        [BROWSER, *options, f"--window-size={width},900", "--dump-dom", probed.as_uri()],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    values = re.search(r'data-found="([\d,]+)"', done.stdout)
+    assert values, done.stderr
+    names = ("content", "window", "drawn", "images", "height")
+    return dict(zip(names, map(int, values.group(1).split(","))))
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+@pytest.mark.parametrize("width", [500, 1280])
+def test_a_browser_draws_it_and_nothing_hangs_over(page, tmp_path, width):
+    """At the width of a phone (500 is the least of a window of Chromium's) and of a desk."""
+    found = browse(page, width, tmp_path)
+    assert found["content"] <= found["window"]
+    assert found["drawn"] == found["images"] == 2
+    assert found["height"] > 1500
