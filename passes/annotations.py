@@ -12,15 +12,17 @@ The plan is checked like any other: what TVM accepts and miscompiles is refused 
 from __future__ import annotations
 
 import dataclasses
+import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
-from ..errors import InternalError, ScheduleRefused
+from ..errors import InternalError, PlanError, ScheduleRefused
 from ..machine import Machine
 from ..plan import EdgePlan, LoopPlan, RingPlan
+from ..request import Request
 from .ir import buffer_bytes, const_int, statements, walk
 from .modulo import edge_plans, register_unroll
 from .modulo_verify import verify, versions_needed
@@ -40,6 +42,27 @@ LOCAL_STAGE: Final = "tirx.manifest_shared_memory_local_stage"
 
 _PHASES: Final = 3
 _STAGED: Final = 2
+
+
+REQUESTS: Final = "pipeliner.requests"
+"""Annotation of a function's root block: requests to choose from, as a list in JSON."""
+
+CHOICE: Final = "pipeliner.choice"
+"""Annotation beside it: which of them it is; a tuner samples it."""
+
+
+def annotated_request(func: Any) -> Request:
+    """The request that a function's root block is annotated with; PlanError: it is none."""
+    found: list[Any] = []
+    walk(func.body, SBlock, lambda block: found.append(block.annotations))
+    given = next((one for one in found if REQUESTS in one), None)
+    if given is None:
+        return Request()
+    try:
+        asked = json.loads(str(given[REQUESTS]))[int(given[CHOICE])]
+        return Request.from_dict(asked)
+    except (ValueError, LookupError, TypeError) as err:
+        raise PlanError(f"cannot read annotation '{REQUESTS}': {err}") from err
 
 
 def is_annotated(loop: Any) -> bool:

@@ -18,6 +18,7 @@ from tvm.s_tir import pipeline as stock
 from ..request import Request
 from .addresses import split_addresses
 from .alignment import show_alignment
+from .annotations import annotated_request
 from .arena import apply_arena
 from .counters import has_steady_loop, roll_counters
 from .held import hold, release
@@ -153,8 +154,16 @@ def finalize_device() -> Any:
 
 
 def Pipeline(request: Request) -> Any:
-    """``pipeline_function`` as a pass, for functions that have been through the prefix."""
-    return function_pass("Pipeline", lambda func: pipeline_function(func, target_of(func), request))
+    """``pipeline_function`` as a pass, for functions that have been through the prefix.
+
+    Where nothing is asked for, what a tuner has annotated is.
+    """
+
+    def run(func: Any) -> Any:
+        asked = annotated_request(func) if request == Request() else request
+        return pipeline_function(func, target_of(func), asked)
+
+    return function_pass("Pipeline", run)
 
 
 def target_of(func: Any) -> Any | None:

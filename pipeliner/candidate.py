@@ -56,11 +56,7 @@ class Candidate:
 
     def to_json(self) -> str:
         """As text that ``from_json`` reads, the same for the same candidate."""
-        asked = {
-            field.name: value
-            for field in fields(Request)
-            if (value := getattr(self.request, field.name)) != field.default
-        }
+        asked = self.request.as_dict()
         return json.dumps({"tile": _as_dict(self.tile), "request": asked}, sort_keys=True)
 
     @staticmethod
@@ -69,8 +65,7 @@ class Candidate:
         try:
             data = json.loads(text)
             tile = _of_dict(_TILES, data["tile"])
-            asked = {name: _tuples(value) for name, value in data["request"].items()}
-            return Candidate(tile, Request(**asked))
+            return Candidate(tile, Request.from_dict(data["request"]))
         except (ValueError, LookupError, TypeError, AttributeError) as err:
             raise RecordsError(f"cannot read candidate {text!r}: {err}") from err
 

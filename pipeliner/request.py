@@ -7,8 +7,8 @@ explicit request: it is honoured or it raises.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, Literal, TypeAlias
+from dataclasses import dataclass, fields
+from typing import Any, Final, Literal, TypeAlias
 
 from .errors import PlanError
 from .plan import Epilogue, KernelPlan, Mechanism, StoreMechanism
@@ -66,6 +66,25 @@ class Request:
         _check_roles(self.roles)
         _check_cluster(self.cluster)
         _check_early(self.pdl)
+
+    def as_dict(self) -> dict[str, Any]:
+        """What is asked for, of types that JSON has; PlanError: a whole plan is."""
+        if self.plan is not None:
+            raise PlanError("cannot write a request that has a plan as JSON: write the plan")
+        return {
+            field.name: value
+            for field in fields(self)
+            if (value := getattr(self, field.name)) != field.default
+        }
+
+    @staticmethod
+    def from_dict(asked: Mapping[str, Any]) -> Request:
+        """The request that ``as_dict`` gave, through JSON; TypeError names an unknown option."""
+        values: dict[str, Any] = {
+            name: tuple(value) if isinstance(value, list) else value
+            for name, value in asked.items()
+        }
+        return Request(**values)
 
     def depth_of(self, buffer: str) -> int | None:
         """Slots asked for ``buffer``, or None when the choice is free."""

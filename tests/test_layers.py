@@ -34,7 +34,7 @@ LAYERS = [
     {"bench"},
     {"workers"},
     {"tuning"},
-    {"experiments"},
+    {"experiments", "meta"},
     {"report"},
     {"commands"},
     {"cli"},

@@ -93,6 +93,9 @@ class Worker:
                     pipe.close()
         process.wait()
 
+    def __del__(self) -> None:
+        self.close()
+
     def _kill(self) -> None:
         if self._process is not None:
             with contextlib.suppress(ProcessLookupError):

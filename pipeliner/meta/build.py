@@ -1,0 +1,68 @@
+"""A builder for meta_schedule that compiles through our lowering, in processes side by side."""
+
+from __future__ import annotations
+
+import queue
+import tempfile
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, Final
+
+import tvm
+from tvm.ir.utils import derived_object
+from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
+
+from ..api import build
+from ..bench.compiling import cores, workers_for
+from ..errors import ToolError
+from ..workers import Worker
+
+SECONDS: Final = 180.0
+
+
+def builder(jobs: int | None = None) -> Any:
+    """A builder that pipelines and compiles candidates, ``jobs`` at a time (default: cores - 1)."""
+    return _Builder(workers_for(cores()) if jobs is None else jobs)
+
+
+@derived_object
+class _Builder(ms.builder.PyBuilder):
+    """See ``builder``. What fails is a result with its reason."""
+
+    def __init__(self, jobs: int) -> None:
+        super().__init__()
+        self._idle: queue.Queue[Worker] = queue.Queue()
+        for _ in range(jobs):
+            self._idle.put(Worker(_compiler))
+        self._jobs = jobs
+
+    def build(self, build_inputs: list[Any]) -> list[Any]:
+        """A library for each input, or why there is none."""
+        with ThreadPoolExecutor(self._jobs) as pool:
+            return list(pool.map(self._built, build_inputs))
+
+    def _built(self, given: Any) -> Any:
+        worker = self._idle.get()
+        try:
+            text = tvm.ir.save_json(given.mod)
+            path = worker.call(text, dict(given.target.attrs), seconds=SECONDS)
+        except ToolError as err:
+            return ms.builder.BuilderResult(None, str(err))
+        finally:
+            self._idle.put(worker)
+        return ms.builder.BuilderResult(path, None)
+
+
+def _compiler() -> Callable[..., str]:
+    """In a worker: what makes a library of a scheduled module."""
+    return _compile
+
+
+def _compile(mod: str, target: dict[str, Any]) -> str:
+    chosen = Target({**target, "kind": "cuda"})
+    # In a folder of its own, which meta_schedule removes when it has run the kernel.
+    path = Path(tempfile.mkdtemp(prefix="pipeliner-")) / "kernel.so"
+    build(tvm.ir.load_json(mod), chosen).export(path)
+    return str(path)
