@@ -123,7 +123,7 @@ class _Synchroniser:
         if var not in self._ranges:
             self._ranges[var] = bounds
             self._prover.bind(var, bounds)
-        elif not tvm_ffi.structural_equal(bounds, self._ranges[var]):
+        elif not _is_same(bounds, self._ranges[var]):
             raise LoweringError(
                 f"cannot order shared memory: two loops of different ranges share variable '{var}'"
             )
@@ -402,3 +402,11 @@ def _is_of(expr: Any, variables: Container[Any]) -> bool:
     used: list[Any] = []
     ir.walk(expr, ir.Var, used.append)
     return all(var in variables for var in used)
+
+
+def _is_same(left: Range, right: Range) -> bool:
+    """Whether two ranges hold the same values: relax's loops count in int64."""
+    numbers = [ir.const_int(part) for one in (left, right) for part in (one.min, one.extent)]
+    if None not in numbers:
+        return numbers[:2] == numbers[2:]
+    return bool(tvm_ffi.structural_equal(left, right))

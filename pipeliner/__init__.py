@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from . import versions
 
 if TYPE_CHECKING:
-    from . import errors, machine, meta, passes, schedules
+    from . import errors, machine, meta, passes, relax, schedules
     from .api import build, pipeline
     from .compiled import Kernel, plan_of
     from .emulator import emulate
@@ -50,7 +50,7 @@ _HOMES: Final = {
     "Verdict": "verification",
     "verify": "verification",
 }
-_MODULES: Final = ("errors", "machine", "meta", "passes", "schedules")
+_MODULES: Final = ("errors", "machine", "meta", "passes", "relax", "schedules")
 
 __all__ = [
     "Kernel",
@@ -73,6 +73,7 @@ __all__ = [
     "passes",
     "pipeline",
     "plan_of",
+    "relax",
     "schedules",
     "tune",
     "verify",

@@ -34,7 +34,7 @@ LAYERS = [
     {"bench"},
     {"workers"},
     {"tuning"},
-    {"experiments", "meta"},
+    {"experiments", "meta", "relax"},
     {"report"},
     {"commands"},
     {"cli"},

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import sys
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import knobs
@@ -14,7 +15,7 @@ from . import console, specs, workload
 if TYPE_CHECKING:
     from ..candidate import Candidate
     from ..schedules.workloads import Spec
-    from ..tuning import Progress, Tuned
+    from ..tuning import Measurer, Progress, Tuned
 
 HELP: Final = "search for the fastest kernel of a workload, and record every sample (needs a GPU)"
 
@@ -45,6 +46,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--devices", type=_devices, default=(), metavar="N[,N]", help="GPUs that measure: 0,1"
     )
     search.add_argument(
+        "--tracker", metavar="HOST:PORT", help="measure on the RPC servers of a TVM tracker"
+    )
+    search.add_argument("--key", help="of these servers (default: the target's name)")
+    search.add_argument(
         "--verify", action="store_true", help="the emulator vets each candidate beforehand"
     )
     search.add_argument(
@@ -63,7 +68,9 @@ def run(args: argparse.Namespace) -> int:
         from ..bench import require_gpu
         from ..tuning import tune
 
-    require_gpu()
+    measurers = _servers(args)
+    if not measurers:
+        require_gpu()
     found = tune(
         spec,
         args.target,
@@ -74,6 +81,7 @@ def run(args: argparse.Namespace) -> int:
         devices=args.devices,
         verify=args.verify,
         say=say,
+        measurers=measurers,
     )
     if args.json:
         console.print_json(**as_dict(found))
@@ -177,6 +185,17 @@ def _print(found: Tuned) -> None:
     print(
         f"  to build it: PIPELINER_DB={found.path}, or pipeliner.build(..., db={str(found.path)!r})"
     )
+
+
+def _servers(args: argparse.Namespace) -> Sequence[Measurer]:
+    """Who measures where a tracker is named; nobody else is needed then."""
+    if args.tracker is None:
+        return ()
+    if args.target is None:
+        raise WorkloadError("cannot compile for a tracker's servers: expected --target")
+    from ..tuning import remote_measurers
+
+    return remote_measurers(args.tracker, args.key or args.target)
 
 
 def _check(args: argparse.Namespace) -> None:

@@ -7,6 +7,7 @@ kernel = pipeliner.build(Gemm(4096, 4096, 4096), db="tuned.sqlite")
 from .compiling import Built, Compiler
 from .gpu import GpuMeasurer
 from .measuring import Compiles, Measurement, Measurer
+from .remote import RemoteMeasurer, remote_measurers
 from .session import Progress
 from .space import Point, space
 from .tuner import TRIALS, Tuned, on_gpus, ranked, records_path, tune
@@ -21,10 +22,12 @@ __all__ = [
     "Measurer",
     "Point",
     "Progress",
+    "RemoteMeasurer",
     "Tuned",
     "on_gpus",
     "ranked",
     "records_path",
+    "remote_measurers",
     "space",
     "tune",
 ]

@@ -57,7 +57,7 @@ def searched(monkeypatch, tmp_path):
 
     def begin(fake):
         def search(spec, target, **options):
-            options.pop("devices")
+            assert options.pop("measurers") == options.pop("devices") == ()
             return tune(spec, target, measurers=[fake], compiler=Compiler(), **options)
 
         monkeypatch.setattr("pipeliner.tuning.tune", search)

@@ -1,0 +1,188 @@
+"""Measure through TVM's RPC tracker: kernels compiled here run on GPUs anywhere.
+
+    python -m tvm.exec.rpc_tracker --port 9190
+    python -m tvm.exec.rpc_server --tracker HOST:9190 --key h100      # for each GPU
+    pipeliner tune gemm --target h100 --tracker HOST:9190 --key h100
+
+A server needs TVM and a driver, no pipeliner and no nvcc where the library holds machine code. Each
+server is a measurer of its own: the tracker hands out whichever is free.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import socket
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from ..accuracy import worst_error
+from ..errors import TargetError, ToolError, WorkloadError
+from ..schedules.workloads import Spec, numpy_dtype
+from ..workers import Worker
+from .compiling import Built
+from .gpu import FEWEST, HOPELESS, MOST_SECONDS, ROUNDS
+from .measuring import Measurement, Measurer
+
+SECONDS: Final = 120.0
+"""For one trial, what goes over the wire included."""
+
+CONNECT_SECONDS: Final = 5.0
+
+SESSION_SECONDS: Final = 60
+"""After which a server ends a session that hangs."""
+
+WARM_UP: Final = 2
+FLUSH_BYTES: Final = 256 * 1024 * 1024
+"""Copied on the device before each run: more than the L2 cache of any GPU that is planned for."""
+
+
+def tracker_address(text: str) -> tuple[str, int]:
+    """``HOST:PORT`` in two; WorkloadError: it is none."""
+    host, colon, port = text.rpartition(":")
+    if not colon or not host or not port.isdigit():
+        raise WorkloadError(f"expected a tracker as HOST:PORT, not {text!r}")
+    return host, int(port)
+
+
+def remote_measurers(tracker: str, key: str, device: str = "cuda") -> list[Measurer]:
+    """A measurer for each server of ``key`` that the tracker knows; TargetError: there is none.
+
+    ToolError: the tracker does not answer, or TVM's RPC misses a package.
+    """
+    host, port = tracker_address(tracker)
+    try:
+        from tvm import rpc
+
+        with socket.create_connection((host, port), CONNECT_SECONDS):
+            pass  # TVM's own connection would be tried again for a minute
+        with contextlib.closing(rpc.connect_tracker(host, port)) as connected:
+            servers = connected.summary()["server_info"]
+    except (ImportError, OSError, RuntimeError) as err:
+        line = " ".join(str(err).split())
+        raise ToolError(f"cannot ask the tracker {tracker}: {line}") from err
+    count = sum(one.get("key") == f"server:{key}" for one in servers)
+    if not count:
+        raise TargetError(f"cannot measure: the tracker {tracker} has no server of key '{key}'")
+    return [RemoteMeasurer(host, port, key, device) for _ in range(count)]
+
+
+class RemoteMeasurer(Measurer):
+    """Measures on a server of ``key``; a session, and a process here, hold what may hang."""
+
+    def __init__(
+        self, host: str, port: int, key: str, device: str = "cuda", rounds: int = ROUNDS
+    ) -> None:
+        self._worker = Worker(functools.partial(_Remote, host, port, key, device, rounds))
+
+    def start(self) -> None:
+        self._worker.start()
+
+    def measure(self, built: Built, incumbent: Built | None) -> Measurement:
+        try:
+            found: Measurement = self._worker.call(built, incumbent, seconds=SECONDS)
+        except ToolError as err:
+            self._worker.close()  # and with it the session, whatever state it is in
+            return Measurement(failure=f"cannot measure: {err}")
+        return found
+
+    def end(self) -> None:
+        self._worker.end()
+
+    def close(self) -> None:
+        self._worker.close()
+
+
+@dataclass(slots=True)
+class _Loaded:
+    """A kernel on the server, and its arguments there."""
+
+    timer: Any
+    arguments: list[Any]
+
+
+class _Remote:
+    """In the worker: a session with a server for each trial, and the exact result of a workload."""
+
+    def __init__(self, host: str, port: int, key: str, device: str, rounds: int) -> None:
+        self._address, self._key, self._device = (host, port), key, device
+        self._rounds = rounds
+        self._spec: Spec | None = None
+        self._inputs: tuple[Any, ...] = ()
+        self._exact: Any = None
+        self._magnitude: Any = None
+
+    def __call__(self, built: Built, incumbent: Built | None) -> Measurement:
+        from tvm import rpc
+
+        self._turn_to(built.spec)
+        with contextlib.closing(rpc.connect_tracker(*self._address)) as tracker:
+            session = tracker.request(self._key, session_timeout=SESSION_SECONDS)
+        device = session.device(self._device, 0)
+        name = str(getattr(device, "device_name", "") or self._device)
+        conditions = {"gpu": name, "server": self._key}
+        ours = self._load(session, device, built)
+        worst = self._error(ours)
+        if not worst <= built.slack:
+            failure = f"wrong: largest error {worst:.3g} of what rounding allows"
+            return Measurement(failure=failure, conditions=conditions)
+        entries = [ours]
+        if incumbent is not None:
+            entries.append(self._load(session, device, incumbent))
+        times = self._race(entries, device)
+        return Measurement(
+            tuple(times[0]), tuple(times[1]) if incumbent is not None else (), "", conditions
+        )
+
+    def _turn_to(self, spec: Spec) -> None:
+        if spec != self._spec:
+            self._inputs = spec.inputs()
+            self._exact = spec.reference(*self._inputs)
+            self._magnitude = spec.magnitude(*self._inputs)
+            self._spec = spec
+
+    def _load(self, session: Any, device: Any, built: Built) -> _Loaded:
+        import tvm
+
+        name = f"{Path(built.path).parent.name}_{Path(built.path).name}"
+        session.upload(built.path, target=name)
+        module = session.load_module(name)
+        out = np.full(built.spec.shapes()[-1], np.nan if _is_float(built.spec.out) else -85)
+        arrays = [*self._inputs, out.astype(numpy_dtype(built.spec.out))]
+        arguments = [tvm.runtime.tensor(array, device) for array in arrays]
+        module[built.name](*arguments)
+        timer = module.time_evaluator(built.name, device, number=1, repeat=1)
+        return _Loaded(timer, arguments)
+
+    def _error(self, loaded: _Loaded) -> float:
+        assert self._spec is not None
+        got = loaded.arguments[-1].numpy()
+        return float(worst_error(self._spec, got, self._exact, self._magnitude))
+
+    def _race(self, entries: list[_Loaded], device: Any) -> list[list[float]]:
+        """Times of each in turns, in microseconds, until all rounds are done or it is clear."""
+        import tvm
+
+        times: list[list[float]] = [[] for _ in entries]
+        flush = [tvm.runtime.empty((FLUSH_BYTES,), "int8", device) for _ in range(2)]
+        started = time.monotonic()
+        for turn in range(-WARM_UP, self._rounds):
+            for at in np.roll(range(len(entries)), turn):
+                flush[0].copyto(flush[1])
+                seconds = entries[at].timer(*entries[at].arguments).results[0]
+                if turn >= 0:
+                    times[at].append(float(seconds) * 1e6)
+            late = time.monotonic() - started > MOST_SECONDS
+            medians = [float(np.median(one)) for one in times] if turn >= 0 else []
+            slow = len(medians) > 1 and medians[0] > HOPELESS * medians[1]
+            if turn + 1 >= FEWEST and (late or slow):
+                break
+        return times
+
+
+def _is_float(dtype: str) -> bool:
+    return "float" in dtype

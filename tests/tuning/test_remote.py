@@ -1,0 +1,136 @@
+"""Through TVM's RPC tracker: two servers on this machine measure for one search."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+import tvm
+
+from pipeliner import cli
+from pipeliner.errors import TargetError, ToolError, WorkloadError
+from pipeliner.records import Records
+from pipeliner.schedules import Gemm
+from pipeliner.tuning import Built, remote_measurers, tune
+from pipeliner.tuning.remote import tracker_address
+
+for package in ("psutil", "cloudpickle", "tornado"):
+    pytest.importorskip(package, reason="TVM's RPC needs it")
+
+SPEC = Gemm(32, 16, 24, dtype="fp32")
+
+
+class OnTheCpu:
+    """Compiles the workload as it is for the CPU, whatever the candidate; one of them is wrong."""
+
+    jobs = 2
+
+    def __init__(self, folder) -> None:
+        self.folder = folder
+        self.made = 0
+
+    def start(self) -> None:
+        pass
+
+    end = close = start
+
+    def compile(self, spec, candidate) -> Built:
+        self.made += 1
+        wrong = self.made == 3
+        function = (
+            Gemm(32, 16, 24, dtype="fp32", epilogue=("relu",)) if wrong else spec
+        ).function()
+        path = self.folder / f"{self.made}.so"
+        tvm.compile(
+            tvm.IRModule({"k": function.with_attr("global_symbol", "k")}), "llvm"
+        ).export_library(str(path))
+        return Built(spec, candidate, str(path), "k", predicted_us=1.0)
+
+
+def free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def program(name: str, *arguments: str) -> subprocess.Popen[bytes]:
+    """One of TVM's, with the processes that it starts in a group of their own."""
+    return subprocess.Popen(
+        [sys.executable, "-m", f"tvm.exec.{name}", *arguments],
+        stderr=subprocess.DEVNULL,
+        start_new_session=True,
+    )
+
+
+@pytest.fixture(scope="module")
+def tracker():
+    port = free_port()
+    ports = ["--port", str(port), "--port-end", str(port + 1)]
+    started = [program("rpc_tracker", "--host", "127.0.0.1", *ports)]
+    address = f"127.0.0.1:{port}"
+    wait_for(lambda: remote_servers(address) == 0)
+    for _ in range(2):
+        server = ["--host", "127.0.0.1", "--tracker", address, "--key", "here"]
+        started.append(program("rpc_server", *server))
+    wait_for(lambda: remote_servers(address) == 2)
+    yield address
+    for process in reversed(started):
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def remote_servers(address: str) -> int | None:
+    """Servers that the tracker knows; None: it does not answer yet."""
+    try:
+        return len(remote_measurers(address, "here", "cpu"))
+    except TargetError:
+        return 0
+    except ToolError:
+        return None
+
+
+def wait_for(condition, seconds: float = 60.0) -> None:
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, "the tracker or a server did not come up"
+        time.sleep(0.2)
+
+
+def test_two_servers_measure_for_one_search(tracker, tmp_path):
+    measurers = remote_measurers(tracker, "here", "cpu")
+    assert len(measurers) == 2
+    found = tune(
+        SPEC, "a100", trials=6, db=tmp_path / "r", measurers=measurers, compiler=OnTheCpu(tmp_path)
+    )
+    assert (found.done, found.failed) == (6, 1)
+    with Records(tmp_path / "r") as records:
+        kept = records.find()
+    (failure,) = [one.failure for one in kept if one.failure]
+    assert failure.startswith("wrong: largest error ")
+    assert all(one.conditions["server"] == "here" for one in kept)
+    timed = [one for one in kept if one.samples]
+    assert all(0 < us < 1e6 for one in timed for us in one.samples)
+    assert sum(bool(one.beside) for one in timed) >= 3
+
+
+def test_a_lost_library_costs_its_trial(tracker):
+    (measurer, *_) = remote_measurers(tracker, "here", "cpu")
+    found = measurer.measure(Built(SPEC, path="/nowhere/k.so", name="k"), None)
+    assert found.failure.startswith("cannot measure: ")
+    measurer.close()
+
+
+def test_what_cannot_be_reached(tracker, capsys):
+    with pytest.raises(TargetError, match="has no server of key 'elsewhere'"):
+        remote_measurers(tracker, "elsewhere")
+    with pytest.raises(ToolError, match=r"cannot ask the tracker 127.0.0.1:1: "):
+        remote_measurers("127.0.0.1:1", "here")
+    with pytest.raises(WorkloadError, match="expected a tracker as HOST:PORT, not 'here'"):
+        tracker_address("here")
+    assert cli.main(["tune", "gemm", "--tracker", tracker]) == 1
+    assert "expected --target" in capsys.readouterr().err
