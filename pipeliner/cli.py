@@ -14,7 +14,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import __version__, versions
-from .commands import bench, demo, doctor, experiment, inspect, plan, report, timeline, tune, verify
+from .commands import (
+    bench,
+    build,
+    demo,
+    doctor,
+    experiment,
+    inspect,
+    plan,
+    report,
+    timeline,
+    tune,
+    verify,
+)
 from .errors import PipelinerError
 
 COMMANDS: Final = {
@@ -25,6 +37,7 @@ COMMANDS: Final = {
     "timeline": timeline,
     "verify": verify,
     "bench": bench,
+    "build": build,
     "tune": tune,
     "experiment": experiment,
     "report": report,

@@ -29,7 +29,7 @@ LAYERS = [
     {"passes"},
     {"schedules"},
     {"candidate", "recorded", "compiled", "api", "accuracy", "cuda_lines"},
-    {"inspect", "verification", "timeline", "doctor", "peers", "why"},
+    {"inspect", "verification", "timeline", "doctor", "peers", "why", "edited", "reproducer"},
     {"mutation"},
     {"bench"},
     {"workers"},

@@ -40,7 +40,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="CUDA with the op, stage, phase, iteration and slots of each line behind it",
     )
-    parser.add_argument("-o", "--output", metavar="DIR", help="write files instead of stdout")
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="write files instead of stdout; k.cu: that one file"
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -58,11 +60,14 @@ def run(args: argparse.Namespace) -> int:
     if args.passes is not None:
         return _show_passes(work, args.passes, args.output)
     kernel = _build(work)
-    folder = _folder(args.output)
+    file = _file(args.output, kinds)
+    folder = None if file is not None else _folder(args.output)
     for kind in kinds:
         with console.progress(f"making {kind}"):
             text = emit(kernel, kind, annotate=args.annotate)
-        if folder is not None:
+        if file is not None:
+            _write(file, text)
+        elif folder is not None:
             _write(folder / f"{kernel.name}.{SUFFIXES[kind]}", text)
         elif kind in _LANGUAGES:
             console.print_code(text, _LANGUAGES[kind])
@@ -101,6 +106,17 @@ def _write_pass(folder: Path, at: int, found: PassRun) -> None:
     _write(folder / f"{name}.before.py", found.before)
     _write(folder / f"{name}.after.py", found.after)
     _write(folder / f"{name}.diff", found.diff())
+
+
+def _file(output: str | None, kinds: list[str]) -> Path | None:
+    """The file that is named by the suffix of the only thing to write."""
+    from ..inspect import SUFFIXES
+
+    if output is None or len(kinds) != 1 or not output.endswith(f".{SUFFIXES[kinds[0]]}"):
+        return None
+    if not Path(output).parent.is_dir():
+        raise WorkloadError(f"cannot write '{output}': there is no such folder")
+    return Path(output)
 
 
 def _folder(output: str | None) -> Path | None:

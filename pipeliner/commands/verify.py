@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import WorkloadError
@@ -33,6 +35,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="plant a defect in every wait, commit, barrier, fence and ring index: each must show",
     )
     runs.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    runs.add_argument(
+        "--save",
+        metavar="FILE",
+        help="where a wrong kernel is saved as a program that shows it (default: wrong_NAME.py)",
+    )
 
 
 def run(args: argparse.Namespace) -> int:
@@ -41,6 +48,7 @@ def run(args: argparse.Namespace) -> int:
         from ..api import build_with
         from ..emulator.copies import TIMINGS
         from ..emulator.scheduler import ORDERS
+        from ..reproducer import reproducer
         from ..verification import verify, verify_workload
 
         timings = _chosen(args.timing, TIMINGS, "--timing")
@@ -61,7 +69,24 @@ def run(args: argparse.Namespace) -> int:
         console.print_json(**as_json(verdict))
     else:
         print_verdict(verdict)
-    return 0 if verdict.ok else 1
+    if verdict.ok:
+        return 0
+    file = Path(args.save or f"wrong_{kernel.name}.py")
+    text = reproducer(
+        kernel,
+        file.name,
+        seed=args.seed,
+        timings=timings,
+        orders=orders,
+        spec=work.spec,
+        reference=work.reference,
+    )
+    try:
+        file.write_text(text, encoding="utf-8")
+    except OSError as err:
+        raise WorkloadError(f"cannot write '{file}': {err.strerror}") from err
+    print(f"saved as a program: {file}", file=sys.stderr)
+    return 1
 
 
 def print_verdict(verdict: Verdict) -> None:
