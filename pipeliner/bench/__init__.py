@@ -11,7 +11,7 @@ from __future__ import annotations
 from .chart import check_chart, groups, svg, write_chart
 from .claims import spine, spine_claims, square, stopwatch, transformation_ms
 from .compiling import compiled_ahead
-from .conditions import Conditions, current_conditions, device_name, require_gpu
+from .conditions import Conditions, check_gpu, current_conditions, device_name, require_gpu
 from .libraries import Runner
 from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders, describe
 from .results import (
@@ -50,6 +50,7 @@ __all__ = [
     "Runner",
     "Summary",
     "check_chart",
+    "check_gpu",
     "compiled_ahead",
     "contenders",
     "current_conditions",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -13,6 +14,7 @@ from .. import versions
 from ..errors import TargetError, ToolError
 from ..targets import gpu
 
+_NO_TORCH: Final = "cannot time kernels: PyTorch is missing; pip install torch"
 _SMI: Final = "nvidia-smi"
 _SMI_SECONDS: Final = 20
 _SM_CLOCK: Final = "clocks.sm"
@@ -36,14 +38,21 @@ class Conditions:
     settings: dict[str, str] = field(default_factory=dict)
 
 
-def require_gpu() -> Any:
-    """The torch module; TargetError without a GPU, ToolError without PyTorch."""
+def check_gpu() -> None:
+    """TargetError without a GPU, ToolError without PyTorch, which is not loaded for that."""
     if gpu() is None:
         raise TargetError("cannot time kernels: no GPU is visible")
+    if "torch" not in sys.modules and find_spec("torch") is None:
+        raise ToolError(_NO_TORCH)
+
+
+def require_gpu() -> Any:
+    """The torch module; TargetError without a GPU, ToolError without PyTorch."""
+    check_gpu()
     try:
         import torch
     except ImportError as err:
-        raise ToolError("cannot time kernels: PyTorch is missing; pip install torch") from err
+        raise ToolError(_NO_TORCH) from err
     if not torch.cuda.is_available():
         raise TargetError("cannot time kernels: PyTorch sees no GPU")
     return torch

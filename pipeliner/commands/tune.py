@@ -65,12 +65,12 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(args, spec)
     with console.progress("loading TVM"):
-        from ..bench import require_gpu
+        from ..bench import check_gpu
         from ..tuning import tune
 
     measurers = _servers(args)
     if not measurers:
-        require_gpu()
+        check_gpu()
     found = tune(
         spec,
         args.target,

@@ -14,7 +14,7 @@ import time
 from dataclasses import dataclass
 from typing import Final
 
-from ..bench.conditions import current_conditions, require_gpu
+from ..bench.conditions import check_gpu, current_conditions, require_gpu
 from ..bench.problems import Contender, Inputs, Problem
 from ..bench.timing import WARM_UP, Entry, checked, flush_buffer, ready, take_turn
 from ..bench.truth import Truth, random_inputs, truth
@@ -52,7 +52,7 @@ class GpuMeasurer(Measurer):
 
     def start(self) -> None:
         """Start the process; TargetError without a GPU, ToolError without PyTorch."""
-        require_gpu()
+        check_gpu()
         self._worker.start()
 
     def measure(self, built: Built, incumbent: Built | None) -> Measurement:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pickle
 import queue
@@ -20,6 +21,8 @@ def main() -> None:
     threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
     target: Any = None
     make = requests.get()
+    with contextlib.suppress(Exception):  # the first request tries again, and is told why not
+        target = make()
     while True:
         arguments = requests.get()
         try:
