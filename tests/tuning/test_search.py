@@ -108,11 +108,11 @@ def test_on_a_made_up_gpu_it_beats_the_models_order(spec):
     """A model that is off by 15 %: 16 trials by this search against 16 in the model's order."""
     points = space(spec, machine_for("h100"))
     ours, models = [], []
-    for seed in range(10):
+    for seed in range(20):
         gpu = MadeUpGpu(spec, seed=seed)
         times = {p.candidate: us for p, us in zip(points, gpu.times(points))}
         ours.append(share(points, times.__getitem__, 16))
         models.append(min(times.values()) / min(times[p.candidate] for p in points[:16]))
     ours_mean, models_mean = map(statistics.geometric_mean, (ours, models))
-    assert ours_mean > models_mean * 1.02, (ours, models)
+    assert ours_mean > models_mean * 1.015, (ours, models)
     assert math.isfinite(ours_mean)
