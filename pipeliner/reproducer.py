@@ -16,7 +16,6 @@ _TEMPLATE: Final = '''\
 
 import sys
 
-import numpy as np
 import pipeliner
 from tvm.script import from_source
 
@@ -51,6 +50,9 @@ def check(kernel):
 """
 
 _OF_FUNCTION: Final = """\
+import numpy as np
+
+
 {reference}
 
 def check(kernel):

@@ -280,7 +280,9 @@ def test_verify(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_verify_says_when_it_is_wrong(capsys: pytest.CaptureFixture[str], user_file: Path) -> None:
     user_file.write_text(USER_FILE.replace("return a + b", "return a - b"))
-    code, out, _ = run(capsys, "verify", f"{user_file}:add", "--target", "a100")
+    code, out, _ = run(
+        capsys, "verify", f"{user_file}:add", "--target", "a100", "--save", str(user_file) + "_"
+    )
     assert code == 1
     assert out.startswith("WRONG: add")
 
@@ -293,7 +295,9 @@ def test_a_function_of_the_users_own(
     code, out, _ = run(capsys, "plan", spec, "--target", "a100")
     assert code == 0
     assert out.startswith("kernel add: ")
-    code, out, _ = run(capsys, "verify", spec, "--target", "a100")
+    code, out, _ = run(
+        capsys, "verify", spec, "--target", "a100", "--save", spec.split(":")[0] + "_"
+    )
     assert (code, out.split()[0]) == (0, "right:")
 
 

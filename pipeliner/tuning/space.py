@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from ..candidate import Candidate
 from ..cost import choose
 from ..errors import PipelinerError, WorkloadError
+from ..kernel import CopyInfo
 from ..machine import Machine
 from ..plan import KernelPlan
 from ..request import Instruction, Request
@@ -36,7 +37,6 @@ CROSSED: Final = 6
 
 GROUPS: Final = (1, 4, 8, 16, 32)
 SPLITS: Final = (1, 2, 3, 4, 6, 8)
-CLUSTERS: Final = (1, 2, 4)
 
 DEPTHWISE: Final = ((1, 2, 4, 8), (1, 2, 4, 8), (64, 128, 256))
 """Pixels and channels of a thread, threads of a CTA."""
@@ -96,7 +96,7 @@ def variants(
         [("depth", depth) for depth in _depths(plan)],
         [("mechanism", name) for name in _mechanisms(plan, machine)],
         [("store", name) for name in (("direct", "tma") if plan.stores else ())],
-        [("cluster", size) for size in (CLUSTERS if plan.roles else ())],
+        [("cluster", size) for size in (_clusters(spec, tile) if plan.roles else ())],
         [("roles", 0)] if plan.roles else [],
         [("warps", warps) for warps in _warps(plan)],
         [("group", group) for group in GROUPS],
@@ -179,6 +179,12 @@ def _mechanisms(plan: KernelPlan, machine: Machine) -> Iterable[str]:
     if any(one.instruction.startswith("wgmma") for one in plan.matmuls):
         return ("tma", "cp_async")
     return ("cp_async", "register") if machine.has_cp_async else ("register",)
+
+
+def _clusters(spec: Spec, tile: GemmTile) -> Iterable[int]:
+    """Sizes of clusters whose CTAs are known to have something to share."""
+    ops = [op for loop in kernel_info(spec, tile).loops for op in loop.ops]
+    return sorted({1, *(size for op in ops if isinstance(op, CopyInfo) for size in op.shared)})
 
 
 def _warps(plan: KernelPlan) -> Iterable[tuple[int, int]]:
