@@ -254,7 +254,7 @@ def stale(A: T.Buffer((64,), "float32"), B: T.Buffer((64,), "float32")):
 def test_command_prints_hazards(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text(RACE)
-    assert cli.main(["verify", f"{path}:stale", "--target", "a100"]) == 1
+    assert cli.main(["verify", f"{path}:stale", "--target", "a100", "--save", f"{path}_"]) == 1
     out = capsys.readouterr().out
     assert out.startswith("hazard: uninitialised-read on ")
     assert "\nWRONG: stale: " in out
