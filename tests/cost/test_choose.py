@@ -263,7 +263,7 @@ def test_a_chosen_depth_fits_and_is_the_least_of_the_fastest(tensor, bytes_, tri
 def test_a_second_matmul_takes_the_threads_of_the_first():
     info = gemm(64, 64, 32)
     (loop,) = info.loops
-    second = matmul(64, 128, 32, op="D_update", a="P", b="V_shared", acc="out")
+    second = replace(matmul(64, 128, 32, op="D_update", a="P", b="V_shared"), acc="out")
     value = copy("V", (128, 32))
     both = replace(
         loop,
@@ -274,6 +274,23 @@ def test_a_second_matmul_takes_the_threads_of_the_first():
     threads = {m.warps[0] * m.warps[1] * 32 for m in plan.matmuls}
     assert threads == {plan.threads}
     assert len(plan.matmuls) == 2
+    assert {m.instruction for m in plan.matmuls} == {"mma.m16n8k16.f16.f32"}
+
+
+def test_only_matmuls_on_one_accumulator_take_one_instruction():
+    info = gemm(64, 64, 32)
+    (loop,) = info.loops
+
+    def instructions(acc):
+        # 12 of K is no multiple of what mma.sync takes at once.
+        second = replace(matmul(64, 64, 12, op="D_update", a="P", b="Q"), acc=acc)
+        both = replace(loop, ops=(*loop.ops, second))
+        plan = choose(replace(info, loops=(both,)), A100, FREE)
+        assert {m.warps[0] * m.warps[1] * 32 for m in plan.matmuls} == {plan.threads}
+        return [m.instruction for m in plan.matmuls]
+
+    assert instructions("out") == ["mma.m16n8k16.f16.f32", "simt"]
+    assert instructions("acc") == ["simt", "simt"]
 
 
 def test_a_depth_that_no_loop_could_have_is_refused():
