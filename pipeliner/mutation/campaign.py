@@ -2,10 +2,10 @@
 
 A mutant is killed by a hazard or by an output that differs in a bit from that of the kernel itself.
 It runs under one timing of copies and order of warps after the other, the quickest first, and stops
-at the first that kills it. One that survives
-is tried again on relatives: the same function for other trip counts or shapes, where the twin of
-the mutant does the same to the same statement. What survives them all is equivalent, with a proof,
-or stands for a synchronisation that the kernel does not need.
+at the first that kills it. One that survives is tried again on other arguments, and on relatives:
+the same function for other trip counts or shapes, where the twin of the mutant does the same to the
+same statement. What survives them all is equivalent, with a proof, or stands for a synchronisation
+that the kernel does not need.
 """
 
 from __future__ import annotations
@@ -101,6 +101,7 @@ def mutate(
     seed: int = 0,
     extents: Sequence[Mapping[str, int]] = ({},),
     reference: Callable[..., Any] | None = None,
+    others: Sequence[Inputs] = (),
 ) -> MutationReport:
     """Delete or weaken every synchronisation of ``func``, shift every ring index, and see each die.
 
@@ -113,6 +114,9 @@ def mutate(
         that survive on ``func``.
     extents
         Values of symbolic extents; mutants that survive the first are tried with the others.
+    others
+        Further arguments, each as ``inputs``, for mutants that survive those: where only the
+        maximum of a row counts, it has to lie where the mutant loses it.
 
     Raises
     ------
@@ -121,7 +125,7 @@ def mutate(
         ``reference`` says.
     """
     modes = paired(timings, orders)
-    campaign = Campaign(func, inputs, target, relatives, modes, seed, extents, reference)
+    campaign = Campaign(func, inputs, target, relatives, modes, seed, extents, reference, others)
     return MutationReport(campaign.title, len(campaign.mutants), tuple(campaign.run()))
 
 
@@ -138,19 +142,22 @@ class Campaign:
         seed: int = 0,
         extents: Sequence[Mapping[str, int]] = ({},),
         reference: Callable[..., Any] | None = None,
+        others: Sequence[Inputs] = (),
     ) -> None:
         subject = subject_of(func, target)
         self.title = subject.title
         self._line = subject.line
         self._modes = tuple(modes)
         self._seed = seed
-        first, *others = extents
+        first, *further = extents
         given = arguments(subject.function, inputs, seed, extents=first)
         self._hosts = [_Host("", subject.lowered, list(given.values()), self._modes, seed)]
         if reference is not None:
             self._hold_against(reference, func, target)
         self._makers: list[tuple[str, Callable[[], _Host]]] = []
-        for values in others:
+        for number, arrays in enumerate(others, 2):
+            self._add(f"inputs {number}", lambda: func, first, arrays)
+        for values in further:
             self._add(", ".join(f"{k} = {v}" for k, v in values.items()), lambda: func, values)
         for name, make in (relatives or {}).items():
             self._add(name, make, {})
@@ -175,10 +182,16 @@ class Campaign:
                 "what rounding allows, against the reference"
             )
 
-    def _add(self, name: str, make: Callable[[], Any], extents: Mapping[str, int]) -> None:
+    def _add(
+        self,
+        name: str,
+        make: Callable[[], Any],
+        extents: Mapping[str, int],
+        inputs: Inputs | None = None,
+    ) -> None:
         def host() -> _Host:
             subject = subject_of(make(), self._target)
-            arrays = arguments(subject.function, None, self._seed, extents=extents)
+            arrays = arguments(subject.function, inputs, self._seed, extents=extents)
             return _Host(name, subject.lowered, list(arrays.values()), self._modes, self._seed)
 
         self._makers.append((name, host))
