@@ -38,25 +38,60 @@ def issues_copies(stmt: Stmt) -> bool:
     return bool(found)
 
 
-def commit_points(ops: Sequence[OpPlan], copies: Collection[str]) -> dict[str, int]:
+def commit_points(ops: Sequence[OpPlan], copies: Collection[str], plan: LoopPlan) -> dict[str, int]:
     """The last op of each run of asynchronous copies between waits -> its number in the step.
 
     ``ops``: in order. ``copies``: the names of those that are asynchronous. Copies of different
-    stages, which fill rings of different depths, are committed apart: a wait for one of them then
-    leaves the other in flight.
+    stages, which fill rings of different depths, are committed apart where a wait tells them apart:
+    where it needs the first ones and can leave those behind them in flight.
     """
+    needed = _needed_last(ops, plan)
     points: list[str] = []
     run: OpPlan | None = None
+    told_apart = False
     for op in ops:
         starts = op.name in copies
-        if run is not None and (op.kind == "wait" or (starts and op.stage != run.stage)):
+        if run is not None and (
+            op.kind == "wait" or (starts and told_apart and op.stage != run.stage)
+        ):
             points.append(run.name)
-            run = None
+            run, told_apart = None, False
         if starts:
-            run = op
+            run, told_apart = op, told_apart or op.name in needed
     if run is not None:
         points.append(run.name)
     return {name: number for number, name in enumerate(points)}
+
+
+def _needed_last(ops: Sequence[OpPlan], plan: LoopPlan) -> set[str]:
+    """The copies that are the last ones some wait of a step needs.
+
+    Not those of waits with nothing to do in the steady state: copies land in order, so what a wait
+    before it needed, in this step or the one before, may be as late as what it needs itself.
+    """
+    position = {op.name: place for place, op in enumerate(ops)}
+    # Of each wait: the step, counted from its own, that issues what it needs last; and where.
+    ends = {
+        op.name: max((plan.op(src).stage - op.stage, position[src]) for src in members)
+        for op in ops
+        if op.kind == "wait" and (members := _members(op, plan))
+    }
+
+    def covers(other: str, wait: str) -> bool:
+        step, place = ends[other]
+        ago = 0 if position[other] < position[wait] else 1
+        return (step - ago, place) >= ends[wait]
+
+    return {
+        ops[place].name
+        for wait, (_, place) in ends.items()
+        if not any(covers(other, wait) for other in ends)
+    }
+
+
+def _members(wait: OpPlan, plan: LoopPlan) -> list[str]:
+    """The copies that ``wait`` waits for."""
+    return [edge.src for edge in plan.edges if edge.dst == wait.name]
 
 
 def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan) -> dict[str, int]:
@@ -71,7 +106,7 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
     for op in ops:
         if op.kind != "wait":
             continue
-        members = [edge.src for edge in plan.edges if edge.dst == op.name]
+        members = _members(op, plan)
         if not members:
             raise PlanError(f"cannot expand loop '{plan.name}': '{op.name}' waits for no copy")
         committed = sum(end < position[op.name] for end in ends)

@@ -87,7 +87,8 @@ class Instances:
         self._last = plan.stages - 1
         self._ops = [self._described(op) for op in sorted(plan.ops, key=lambda op: op.order)]
         ordered = [op.plan for op in self._ops]
-        self._groups = commit_points(ordered, {op.name for op in self._ops if op.is_async})
+        copies = {op.name for op in self._ops if op.is_async}
+        self._groups = commit_points(ordered, copies, plan)
         self._waits = wait_counts(ordered, self._groups, plan)
         self._emitted: set[str] = set()
         self._by_proxy = any(_is_wgmma(body) for _, body in form.ops)

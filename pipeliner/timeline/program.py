@@ -112,7 +112,7 @@ def _issues(loop: LoopPlan, iterations: int) -> Iterator[Issue]:
 def _lands_everything(loop: LoopPlan, ops: Sequence[OpPlan]) -> bool:
     """Whether a wait behind the last commit of a step leaves nothing in flight."""
     copies = {copy for waited in awaited(loop).values() for copy in waited}
-    commits = commit_points(ops, copies)
+    commits = commit_points(ops, copies, loop)
     counts = wait_counts(ops, commits, loop)
     last = max(op.order for op in ops if op.name in commits)
     return any(op.kind == "wait" and op.order > last and not counts[op.name] for op in ops)

@@ -17,6 +17,7 @@ from tvm.script import tirx as T
 from pipeliner.errors import ScheduleRefused
 from pipeliner.machine import H100
 from pipeliner.passes import ir
+from pipeliner.passes.expand import PHASE
 from pipeliner.passes.modulo import schedule_loop
 from pipeliner.passes.modulo_verify import verify
 from pipeliner.plan import LoopPlan, RingPlan
@@ -131,15 +132,38 @@ def test_producers_split_by_the_consumer_wait_by_groups() -> None:
 
 
 def test_a_wait_that_another_makes_idle_is_not_emitted() -> None:
-    """As is copied a step behind Bs, and after it. In the steady state its wait leaves two groups in
-    flight and the step commits two more, so that the wait for Bs, which leaves five, has nothing to
-    do; in the prologue it stands alone."""
+    """As is copied a step behind Bs, and after it. In the steady state its wait leaves one group in
+    flight and the step commits one more, so that the wait for Bs, which leaves two, has nothing to
+    do, and no reason to have Bs in a group of its own; in the prologue it stands alone."""
     func = two_copies(9, consumers=2)
     plan = manual_plan(graph_of(func), [1, 0, 3, 2], [1, 0, 2, 3])
     assert {op.name for op in plan.ops if op.kind == "wait"} == {"As.wait", "Bs.wait"}
     expanded = expand_loop(func, plan)
     waits = calls(expanded, "tirx.ptx.cp_async_wait_group")
-    assert [int(call.args[0].value) for call in waits] == [5, 2]
+    assert [int(call.args[0].value) for call in waits] == [2, 1]
+    assert_right(expanded, 9, consumers=2)
+
+
+@pytest.mark.parametrize(
+    ("stages", "groups", "left"),
+    [
+        # Bs is needed in the step that copies it: As, committed before it, has landed by then.
+        ([1, 0, 3, 0], 1, [0]),
+        # As is needed two steps later, with what came before it; Bs of that step has longer.
+        ([1, 0, 3, 3], 2, [3]),
+    ],
+)
+def test_copies_of_two_stages_are_committed_apart_where_a_wait_tells_them_apart(
+    stages: list[int], groups: int, left: list[int]
+) -> None:
+    func = two_copies(9, consumers=2)
+    expanded = expand_loop(func, manual_plan(graph_of(func), stages, [0, 1, 2, 3]))
+    found: list[Any] = []
+    ir.walk(expanded.body, tirx.For, lambda f: found.append(f) if PHASE in f.annotations else None)
+    (steady,) = found
+    assert len(calls(steady, "tirx.ptx.cp_async_commit_group")) == groups
+    waits = calls(steady, "tirx.ptx.cp_async_wait_group")
+    assert [int(c.args[0].value) for c in waits] == left
     assert_right(expanded, 9, consumers=2)
 
 
