@@ -13,6 +13,7 @@ import pytest
 import tvm
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tvm.script import tirx as T
 
 from pipeliner import api
 from pipeliner.compiled import plan_of
@@ -435,3 +436,23 @@ def executed(built, gemm, last, monkeypatch):
         if found is not None and found.stage is not None and found.kind != "commit"
     ]
     return [op for op, _ in itertools.groupby(order)]
+
+
+@T.prim_func(s_tir=True)
+def scaled(A: T.Buffer((64, 256), "float32"), C: T.Buffer((64, 256), "float32")) -> None:
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for tx in T.thread_binding(64, thread="threadIdx.x"):
+        for i in range(64):
+            for v in T.vectorized(4):
+                with T.sblock("C"):
+                    C[i, tx * 4 + v] = A[i, tx * 4 + v] * T.float32(3)
+
+
+def test_loads_that_stream_through_registers_are_in_flight_together():
+    drawn = timeline(scaled, "sm_80", depth=4)
+    load, _ = sorted(drawn.pipelined.trace.loop.ops, key=lambda op: -op.latency)
+    assert (load.name, load.pipe) == ("C.load", "l2")
+    assert load.latency > A100.global_latency
+    # One load at a time un-pipelined; three in flight, or as many as memory delivers.
+    expected = min(3.0, load.latency / load.occupancy)
+    assert drawn.speedup == pytest.approx(expected, rel=0.1)

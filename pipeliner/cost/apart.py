@@ -95,7 +95,8 @@ def ring_laws(prediction: Prediction, work: Work, machine: Machine) -> dict[str,
     laws: dict[str, str] = {}
     cycles = prediction.resident * prediction.ii
     for ring in work.rings:
-        response = prediction.response - machine.global_latency + ring.latency
+        wait = ring.wait(prediction.latency, work.passing, machine)
+        response = prediction.response - prediction.latency + wait
         where = "L2, where all CTAs find it" if ring.latency < machine.global_latency else "memory"
         law = math.ceil(response / cycles) if cycles else 1
         laws[ring.buffer] = f"from {where}: R = {response:.0f} cycles, ceil(R / II) = {law}"

@@ -232,12 +232,29 @@ def _op_plans(
     loop: LoopInfo, info: KernelInfo, plan: KernelPlan, machine: Machine
 ) -> tuple[OpPlan, ...]:
     """The ops that mapping makes of a loop's statements, with their costs, in program order."""
+    split = tuple(part for op in loop.ops for part in _streamed(op, plan.loop(loop.name)))
+    known = replace(
+        info,
+        loops=tuple(replace(loop, ops=split) if one is loop else one for one in info.loops),
+    )
     ops = [
-        OpPlan(name, kind, block, *op_cost(name, info, plan, machine))
-        for op in loop.ops
+        OpPlan(name, kind, block, *op_cost(name, known, plan, machine))
+        for op in split
         for name, kind, block in _op_names(op, plan)
     ]
     return marked(ops, loop, plan.matmuls)
+
+
+def _streamed(
+    op: CopyInfo | MatmulInfo | StatementInfo, plan: LoopPlan
+) -> Iterator[CopyInfo | MatmulInfo | StatementInfo]:
+    """``op``, or what is left of it behind its load where that has slots of its own."""
+    load = f"{op.op}.load"
+    if isinstance(op, StatementInfo) and any(ring.buffer == load for ring in plan.rings):
+        yield StatementInfo(load, "load", global_bytes=op.global_bytes, bound=op.bound)
+        yield replace(op, global_bytes=0)
+    else:
+        yield op
 
 
 def _op_names(
@@ -245,7 +262,7 @@ def _op_names(
 ) -> Iterator[tuple[str, OpKind, str]]:
     """Name, kind and source block of each op that statement ``op`` becomes."""
     if isinstance(op, StatementInfo):
-        yield op.op, cast(OpKind, op.kind), op.op
+        yield op.op, cast(OpKind, op.kind), op.op.removesuffix(".load")
     elif isinstance(op, CopyInfo):
         through_registers = any(c.op == op.op and c.mechanism == "register" for c in plan.copies)
         if through_registers:

@@ -1,8 +1,8 @@
 """How many slots a loop's rings get.
 
 The smallest depth whose predicted time is within ``TOLERANCE`` of the best: a slot that hides
-nothing costs shared memory, a longer prologue and sometimes a resident CTA. Where shared memory is
-plentiful, three instead of two, against latencies longer than the model's.
+nothing costs shared memory, a longer prologue and sometimes a resident CTA. Where it costs none of
+that, a slot or two to spare, against latencies longer than the model's.
 """
 
 from __future__ import annotations
@@ -18,13 +18,18 @@ from .predict import Depth, Prediction, Work, predict
 TOLERANCE: Final = 0.01
 """Relative time below which two depths count as equal: the noise of a good measurement."""
 
-SPARE_SHARE: Final = 0.25
-"""Of an SM's shared memory, what rings may take with a slot to spare.
+LATE_SLOTS: Final = 2
+"""Slots to spare of a CTA that has an SM for itself: when a load is late, nobody has work. By the
+log of an H100, two to spare cost 0.9 % of the best time instead of 1.1 (nine workloads), and 0.8
+instead of 1.3 (the ten others); one or three, more."""
 
-The model's latency is that of an idle memory system; under load it varies. Where space is plentiful
-a spare slot beside two is a cheap insurance: measured on an H100, 3 instead of 2 slots of 12 KB
-made an fp32 GEMM 1 to 3 % faster; a fourth made one 3 % slower and gained an fp16 GEMM nothing.
-"""
+FIRST_SPARE: Final = 3
+"""Slots where CTAs take turns and two would do: with one tile in flight, one that lands late keeps
+its CTA waiting. Three instead of two took 9 to 11 % less of products and 8 to 19 % less of
+convolutions on an H100 with two or three CTAs an SM, and 1 to 3 % less of fp32 products."""
+
+LONG_LOOP: Final = 6
+"""A loop is that many times as long as its ring with slots to spare, or filling them shows."""
 
 MAX_DEPTH: Final = 16
 """The search ends here: by Little's law a deeper ring only pays for steps under 50 cycles."""
@@ -64,24 +69,29 @@ def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthC
     fastest = min(option.us for option in options)
     equal = [option for option in options if option.us <= fastest * (1 + TOLERANCE)]
     best = equal[0]
-    spare = next((option for option in equal if option.depth == best.depth + 1), None)
-    if spare is None or not _is_cheap(spare, best, work, machine):
+    spare = _to_spare(best, equal, work)
+    if spare is None:
         return DepthChoice(best.depth, best, depth_reasons(best, work, machine, limit))
-    why = f"a slot more than that hides a loaded memory system: {work.smem(spare.depth)} bytes"
-    return DepthChoice(
-        spare.depth, spare, (*depth_reasons(spare, work, machine, limit), f"{why} are cheap")
-    )
+    more = "a slot" if spare.depth == best.depth + 1 else f"{spare.depth - best.depth} slots"
+    why = f"{more} more than that hide a loaded memory system: {work.smem(spare.depth)} bytes"
+    reasons = (*depth_reasons(spare, work, machine, limit), f"{why} are cheap")
+    return DepthChoice(spare.depth, spare, reasons)
 
 
-def _is_cheap(spare: Prediction, best: Prediction, work: Work, machine: Machine) -> bool:
-    """Whether the slot that ``spare`` has more than ``best`` costs neither time nor a CTA."""
-    return (
-        best.depth == 2  # one tile in flight: it lands within a step or everyone waits
-        and work.smem(1) > 0
-        and (work.trip is None or spare.depth < work.trip)
-        and spare.resident == best.resident
-        and work.smem(spare.depth) * spare.resident <= SPARE_SHARE * machine.smem_per_sm
-    )
+def _to_spare(best: Prediction, equal: list[Prediction], work: Work) -> Prediction | None:
+    """A deeper ring that costs neither time nor a CTA, and is worth having; None: there is none."""
+    if work.smem(1) == 0 or best.depth < 2:
+        return None
+    most = best.depth + LATE_SLOTS if best.resident == 1 else FIRST_SPARE
+    long = LONG_LOOP if best.resident == 1 else 1
+    found = [
+        option
+        for option in equal
+        if best.depth < option.depth <= most
+        and option.resident == best.resident
+        and (work.trip is None or work.trip > long * option.depth)
+    ]
+    return found[-1] if found else None
 
 
 def check_depth(buffers: str, depth: Depth, work: Work, machine: Machine) -> Prediction:
@@ -109,12 +119,10 @@ def check_depth(buffers: str, depth: Depth, work: Work, machine: Machine) -> Pre
 def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> tuple[str, ...]:
     """Why this depth and not one less or one more, with the numbers of the model."""
     limiter = best.occupancy.limiter if best.resident == best.occupancy.ctas else "the grid"
-    barrier = machine.barrier_cycles if work.synchronised else 0
-    arrival = best.latency - machine.global_latency - barrier
     law = (
-        f"R = {machine.global_latency} latency + {arrival:.0f} arrival of {best.resident} x "
-        f"{work.usage.global_bytes} bytes + {barrier} barrier + "
-        f"{best.response - best.latency:.0f} consume = {best.response:.0f} cycles; "
+        f"R = {best.latency:.0f} latency + {best.load - best.latency:.0f} arrival of "
+        f"{work.usage.global_bytes} bytes + {best.response - best.load:.0f} consume = "
+        f"{best.response:.0f} cycles; "
         f"II = {best.resident} x {best.ii:.0f} ({best.limiter}); ceil(R / II) = {best.law}"
     )
     here = (

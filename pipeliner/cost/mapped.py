@@ -71,7 +71,7 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     for found, plans in zip(info.loops, moved, strict=True):
         loop = laid_out(found, plans, machine)
         copying = WARPGROUP if by_tma(plans) else 0
-        held = registers if by_tma(plans) else _lone_registers(matmuls, registers)
+        held = registers if by_tma(plans) else _lone_registers(found, matmuls, registers)
         work = work_of(info, loop, plans, matmuls, threads + copying, held, machine)
         work = replace(
             work,
@@ -89,11 +89,12 @@ def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
     return any(plan.instruction.startswith("wgmma") for plan in matmuls)
 
 
-def _lone_registers(matmuls: tuple[MatmulPlan, ...], registers: int) -> int:
+def _lone_registers(loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], registers: int) -> int:
     """Registers of a thread that copies and multiplies, ``registers`` with what wgmma launches."""
     if not uses_wgmma(matmuls):
         return registers
-    return max(lone_registers(plan) for plan in matmuls)
+    gathered = any(bool(op.no_tma) for op in loop.ops if isinstance(op, CopyInfo))
+    return max(lone_registers(plan, gathered) for plan in matmuls)
 
 
 def _moved(

@@ -17,6 +17,7 @@ from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
 from ..request import Request
+from .sizes import element_bytes
 from .wgmma import map_wgmma
 
 OVERHEAD_REGISTERS: Final = 40
@@ -197,6 +198,16 @@ def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> 
     fragments = (rows + columns) * rate.k * bits // lanes
     buffers = 2 if info.k > rate.k else 1
     return accumulators + buffers * fragments + OVERHEAD_REGISTERS
+
+
+def second_fragments(info: MatmulInfo, plan: MatmulPlan) -> int:
+    """Registers of a thread for the fragments of a k-step that is read ahead of its turn.
+
+    None where threads multiply: ptxas reads ahead by itself, and took as many with one slot.
+    """
+    if plan.steps == 1 or not plan.instruction.startswith("mma"):
+        return 0
+    return sum(plan.warp_tile) * plan.k_step * element_bytes(info.a_dtype) // (4 * WARP)
 
 
 def _map_simt(

@@ -6,13 +6,12 @@ in units, shared memory for each CTA in units plus what the system keeps.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from ..machine import WARP, Machine
 
 
-@dataclass(frozen=True, slots=True)
-class Occupancy:
+class Occupancy(NamedTuple):
     """Resident CTAs of one SM; ``limiter``: threads, registers, shared memory or CTA slots."""
 
     ctas: int
@@ -22,17 +21,16 @@ class Occupancy:
 def occupancy(machine: Machine, threads: int, registers: int, smem: int) -> Occupancy:
     """CTAs of ``threads`` threads with ``registers`` each and ``smem`` bytes that one SM holds."""
     warps = -(-threads // WARP)
-    warp_registers = _round_up(registers * WARP, machine.register_granularity)
-    cta_smem = _round_up(smem, machine.smem_granularity) + machine.smem_reserved
-    limits = {
-        "CTA slots": machine.max_ctas_per_sm,
-        "threads": machine.max_threads_per_sm // (warps * WARP),
-        "registers": machine.registers_per_sm // (warps * warp_registers),
-        "shared memory": machine.smem_per_sm // cta_smem if cta_smem else machine.max_ctas_per_sm,
-    }
-    limiter = min(limits, key=lambda name: limits[name])
-    return Occupancy(limits[limiter], limiter)
-
-
-def _round_up(value: int, unit: int) -> int:
-    return -(-value // unit) * unit
+    unit, grain = machine.register_granularity, machine.smem_granularity
+    warp_registers = -(-registers * WARP // unit) * unit
+    cta_smem = -(-smem // grain) * grain + machine.smem_reserved
+    ctas, limiter = machine.max_ctas_per_sm, "CTA slots"
+    by_threads = machine.max_threads_per_sm // (warps * WARP)
+    if by_threads < ctas:
+        ctas, limiter = by_threads, "threads"
+    by_registers = machine.registers_per_sm // (warps * warp_registers)
+    if by_registers < ctas:
+        ctas, limiter = by_registers, "registers"
+    if cta_smem and machine.smem_per_sm // cta_smem < ctas:
+        ctas, limiter = machine.smem_per_sm // cta_smem, "shared memory"
+    return Occupancy(ctas, limiter)

@@ -1,36 +1,47 @@
 """Time of a pipelined loop in closed form: the one model behind every choice and every number.
 
-    L    = latency of global memory + arrival of the tiles of all resident CTAs + barrier
-    R    = L + (1 + ahead + late) * CTAs * II            from a load's issue to its slot's release
-    step = max(busy + bubble / CTAs,  L / ((depth - 1 - ahead - late) * CTAs))     reading ahead
-    step = max(busy + (bubble + first) / CTAs,  L / ((depth - 1 - late) * CTAs))   not doing so
-    step = max(busy + (bubble + first) / CTAs,  L / CTAs + II)                     depth 1
-    step = max(step, (serial + bubble) / CTAs)                 wgmma by the warps that copy
-    time = rounds * (trip * step + tiles * stray)
-           + (1 + (waves - 1) / CTAs) * (held + entries * (first load + drain)
-                                         + (tiles - entries) * between)
-    time of memory = bytes read at least once / min(its rate, bytes in flight / loaded latency)
+    T     = latency of a tile's load + its arrival, from issue to the last byte
+    alone = T + busy + first + bubble                                              depth 1
+    alone = max(busy + bubble,  (T + (late + ahead) * busy + bubble) / (depth - 1))  reading ahead
+    alone = max(busy + bubble + first,  (T + late * busy + bubble) / (depth - 1))    not doing so
+    alone = max(alone, serial + bubble)                        wgmma by the warps that copy
+    step  = norm(busy, alone / CTAs)                           several CTAs that take turns
+    time  = rounds * ((trip - 1) * step + a step that waits for nothing + tiles * stray)
+            + (1 + (waves - 1) / CTAs) * (held + entries * (first load + drain)
+                                          + (tiles - entries) * between)
+    time of memory = bytes / min(its rate, bytes in flight / loaded latency)
 
-A step is one iteration of one CTA, on one SM. ``II`` is the busiest pipe's cycles for it; ``busy``
-is a little more, for pipes that are nearly as busy get in each other's way, and so do warps.
-``ahead`` is the part of an iteration by which fragments of the next tile are read early, so that
-its load must have landed early; without it, ``first``, the reading of a tile's first fragments, is
-exposed. ``late`` is the part of an iteration after which the last of its copies is issued, where
-they are spread. ``held`` is the arrival of what is copied before the loop and stays; ``entries``: a
-loop that fills and drains its rings for each tile of a persistent grid does so as often; one that
-does not has the results of a tile ``between`` it and the next, and what the next has to wait for.
-``bubble`` is what a barrier and its restart cost that no other CTA fills. CTAs of one SM fall out
-of step: after the first wave one's filling and draining runs under the steps of the others.
-``depth = ceil(R / (CTAs * II))`` is the least depth at which no step waits for its load: Little's
-law for a ring's slots.
+A step is one iteration of one CTA; ``alone``, of a CTA that has the SM for itself. Its copy is
+issued when the slot is free and waited for ``depth - 1`` iterations later; it stalls once in each,
+so that what it does of an iteration behind the wait or before the issue adds to T. With one slot,
+everything takes turns. Several CTAs fill each other's stalls as far as pipes allow: a step is
+neither shorter than the pipes' cycles nor than what one CTA's own ring needs for it, shared by all
+of them. So warps that the hardware switches to and slots of a ring hide the same T together, and
+neither counts in full beside the other.
+
+``II`` is the busiest pipe's cycles for an iteration; ``busy`` is a little more, for pipes that are
+nearly as busy get in each other's way, and so do warps. ``ahead`` is the part of an iteration by
+which fragments of the next tile are read early, so that its load must have landed early; without
+it, ``first``, the reading of a tile's first fragments, is exposed. ``late`` is the part of an
+iteration after which the last of its copies is issued, where they are spread. ``bubble`` is what a
+barrier and its restart cost that no other CTA fills; with one slot there are two barriers.
+``held`` is the arrival of what is copied before the loop and stays; ``entries``: a loop that fills
+and drains its rings for each tile of a persistent grid does so as often; one that does not has the
+results of a tile ``between`` it and the next, and what the next has to wait for. CTAs of one SM
+fall out of step: after the first wave one's filling and draining runs under the steps of the
+others.
+
+``R = T + (1 + ahead + late) * CTAs * II`` is how long a slot is in use, and
+``depth = ceil(R / (CTAs * II))`` the least depth at which no step waits for its load: Little's law
+for a ring's slots.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Final, TypeAlias
+from dataclasses import dataclass
+from typing import Final, NamedTuple, TypeAlias
 
 from ..machine import Machine
 from .occupancy import Occupancy, occupancy
@@ -46,7 +57,6 @@ matrix: 3.3 MB in flight brought 1.4 TB/s, 4.6 MB 1.65 TB/s."""
 STORE_COST: Final = 2
 """Of results that go from registers to memory, between two tiles of a CTA, beside what go by way of
 shared memory. Measured on an H100 at 4096 cubed: 190.4 and 188.4 us, four tiles a CTA."""
-
 HALVES: Final = 2
 """Writes of a sector where lanes' elements lie apart: eight of them, 16 bytes, go at once. Measured
 on an H100, convolutions of 3 x 3: at 32 x 14 x 14 x 256 96 x 128 swapped takes 19.5 us, 192 x 64,
@@ -62,11 +72,20 @@ COLD_TILE: Final = 2800
 the last tile's, which were in L2 by then. Measured on an H100, 224 x 224 x 64: 48 tiles of 256 x 64
 an SM took 2900 cycles each beyond their steps, 64 of 192 x 64 2200."""
 
-RESTART: Final = 50
+RESTART: Final = 100
 """Cycles behind a barrier in which warps issue copies and addresses and do no arithmetic, and as
-many in which other CTAs do. With tiles of 128 x 128 a step of a convolution on an H100 took 250
-cycles more than its tensor cores, of K = 32 as of K = 64; of 0 to 400 of either kind, 50 chose best
-among 111 tiles of 11 layers and gives 4096 cubed as measured (280 us)."""
+many in which other CTAs do. Fitted to nine workloads of the log of an H100, with what an SM gets
+from L2; 75 to 130 choose as well among 111 tiles of 11 layers measured apart."""
+
+TURNS: Final = 3
+"""Exponent of the norm of what pipes and what loads take of a step where CTAs take turns. Infinite,
+if each stalled just when another has work; 3 chooses the depths of nine workloads of the log of an
+H100 best, of 2 to 6."""
+
+FIRST_TOUCH: Final = 0.4
+"""Of the steps of all waves but the first, those that wait for memory: the first wave reads what
+nobody has read, later ones find most of it in L2. Measured on an H100 as ``TURNS``: loads take 450
+cycles, and 670 in a kernel of one wave."""
 
 CONTENTION: Final = 8
 """Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
@@ -88,6 +107,10 @@ class RingWork:
     slot_bytes: int
     latency: int
 
+    def wait(self, latency: float, passing: int, machine: Machine) -> float:
+        """Cycles until its bytes arrive; ``latency``, with ``passing``, where from memory."""
+        return latency if self.latency == machine.global_latency else self.latency + passing
+
 
 @dataclass(frozen=True, slots=True)
 class Work:
@@ -100,13 +123,17 @@ class Work:
     ``tiles``: that the CTA computes one after the other, all of their iterations being in ``trip``;
     ``entries``: how often the loop starts anew. ``synchronised``: an iteration has a barrier.
     ``ahead``, ``first``, ``late``: see the module. ``read_bytes``: of what all CTAs together read,
-    once; 0: not known. ``staged``: results are written by another engine; ``waits``: boxes of a
-    tile for which one before must have left. ``stray``: cycles that an SM takes to store a tile
-    whose neighbours lie apart. ``gathers``: each tile reads pixels that none before it has read.
+    once, ``written_bytes``: of what they write; 0: not known. ``staged``: results are written by
+    another engine; ``waits``: boxes of a tile for which one before must have left. ``stray``:
+    cycles that an SM takes to store a tile whose neighbours lie apart. ``gathers``: each tile reads
+    pixels that none before it has read.
     ``serial``: cycles of an iteration under which nothing else of the CTA runs, where warps copy
-    and then wait for the tensor cores.
-    ``rings``: of what copies fill, apart; ``lead``: slots more than the shallowest of them has that
-    let a copy stay longer in flight, None for any number.
+    and then wait for the tensor cores. ``rings``: of what copies fill, apart; ``lead``: slots more
+    than the shallowest of them has that let a copy stay longer in flight, None for any number.
+    ``passing``: cycles that a slot's way to another role and back adds to a load.
+    ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
+    nothing waits in registers. ``streams``: what is read comes from memory in every step.
+    ``stalls``: a copy is waited for where it is made, whatever the depth.
     """
 
     usage: Usage
@@ -134,6 +161,11 @@ class Work:
     serial: float = 0.0
     rings: tuple[RingWork, ...] = ()
     lead: int | None = 0
+    passing: int = 0
+    spared_registers: int = 0
+    streams: bool = False
+    stalls: bool = False
+    written_bytes: int = 0
 
     def smem(self, depth: Depth) -> int:
         """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""
@@ -145,12 +177,15 @@ class Work:
 
     def registers_at(self, depth: int) -> int:
         """Registers of a thread with ``depth`` slots of what waits in registers."""
-        return self.registers + depth * self.slot_registers
+        spared = self.spared_registers if depth == 1 else 0
+        return self.registers - spared + depth * self.slot_registers
 
 
-@dataclass(frozen=True, slots=True)
-class Prediction:
-    """What ``predict`` computed, in cycles unless named otherwise. See the module's formulas."""
+class Prediction(NamedTuple):
+    """What ``predict`` computed, in cycles unless named otherwise. See the module's formulas.
+
+    ``load``: T, of which ``latency`` passes before the first bytes arrive. ``response``: R.
+    """
 
     depth: int
     resident: int
@@ -158,11 +193,12 @@ class Prediction:
     limiter: str
     ii: float
     latency: float
+    load: float
     response: float
     step: float
     us: float
     roofline: float
-    work: Work = field(repr=False)
+    work: Work
 
     @property
     def law(self) -> int:
@@ -188,53 +224,98 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     trip = UNKNOWN_TRIP if work.trip is None else work.trip
 
     limiter, ii = work.usage.busiest()
-    barrier = machine.barrier_cycles if work.synchronised else 0
-    first_load = machine.global_latency + resident * work.usage.global_bytes / work.rate
-    latency = first_load + barrier
-    bubble = barrier + machine.shared_latency + RESTART if work.synchronised else 0
-    busy = work.usage.norm(CONTENTION) + (RESTART if work.synchronised else 0)
-    plain = busy + (bubble + work.first) / resident
-    step = plain if _least(depth) == 1 else 0.0
-    for slots, far in _waits(work, machine, depth):
-        arrives = far + latency - machine.global_latency
-        early = slots - 1 - work.late  # iterations by which the last copy of a tile is ahead
-        if slots == 1:
-            step = max(step, arrives / resident + ii)
-            continue
-        hidden = min(
-            max(busy + bubble / resident, arrives / ((early - work.ahead) * resident)),
-            max(plain, arrives / (early * resident)),
-        )
-        step = max(step, hidden)
-    step = max(step, (work.serial + bubble) / resident if work.serial else 0.0)
+    loop = _loop(work, machine, waves, ii)
+    step = _step(loop, work, depth, resident)
+    full, rest = divmod(rounds, resident)
+    cycles = full * resident * _steps(loop, work, step, trip, resident)
+    if rest:  # the last wave leaves an SM fewer CTAs to take turns
+        cycles += rest * _steps(loop, work, _step(loop, work, depth, rest), trip, rest)
+    first_load = loop.latency + resident * work.usage.l2
     waits = work.waits * BOX_WAIT
     stored = resident * work.store_bytes / machine.dram_bytes_per_cycle
-    stored *= HALVES if work.stray else 1
-    drain = waits + machine.global_latency + stored
-    held = resident * work.held_bytes / work.rate
+    drain = waits + machine.global_latency + stored * (HALVES if work.stray else 1)
     between = work.store_bytes / machine.smem_bytes_per_cycle * (1 if work.staged else STORE_COST)
     between += waits + (COLD_TILE if work.gathers else 0)
-    once = held + work.entries * (first_load + drain) + (work.tiles - work.entries) * between
-    cycles = rounds * (trip * step + work.tiles * work.stray) + (1 + (waves - 1) / resident) * once
+    once = (
+        resident * work.held_bytes / work.rate
+        + work.entries * (first_load + drain)
+        + (work.tiles - work.entries) * between
+    )
+    cycles += rounds * work.tiles * work.stray + (1 + (waves - 1) / resident) * once
     us = machine.cycles_to_us(cycles)
     running = machine.sms * resident
     running = running if work.ctas is None else min(running, work.ctas)
     memory = _memory_us(work, machine, running, depth)
-    ideal = rounds * trip * work.usage.compute
-    if work.ctas is not None:
-        ideal = work.ctas / machine.sms * trip * work.usage.compute
+    ideal = (rounds if work.ctas is None else work.ctas / machine.sms) * trip * work.usage.compute
     return Prediction(
-        depth=_most(depth),
-        resident=resident,
-        occupancy=fit,
-        limiter=PIPE_WORDS[limiter],
-        ii=ii,
-        latency=latency,
-        response=latency + (1 + work.ahead + work.late) * resident * ii,
-        step=step,
-        us=(us**CONTENTION + memory**CONTENTION) ** (1 / CONTENTION),
-        roofline=ideal / cycles,
-        work=work,
+        _most(depth),
+        resident,
+        fit,
+        PIPE_WORDS[limiter],
+        ii,
+        loop.latency,
+        loop.load,
+        loop.load + (resident + work.ahead + work.late) * ii,
+        step,
+        (us**CONTENTION + memory**CONTENTION) ** (1 / CONTENTION) if memory else us,
+        ideal / cycles,
+        work,
+    )
+
+
+class _Loop(NamedTuple):
+    """What the steps of a loop are made of, in cycles: see the module's formulas.
+
+    ``waits``: latencies of rings that are told apart.
+    """
+
+    latency: float
+    load: float
+    busy: float
+    bubble: float
+    first: float
+    barrier: int
+    waits: tuple[float, ...]
+
+
+def _loop(work: Work, machine: Machine, waves: int, ii: float) -> _Loop:
+    cold = 1.0 if work.streams else FIRST_TOUCH + (1 - FIRST_TOUCH) / waves
+    near = min(machine.l2_latency, machine.global_latency)
+    latency = near + cold * (machine.global_latency - near) + work.passing
+    load = latency + work.usage.l2
+    busy = work.usage.norm(CONTENTION, ii)
+    waits = tuple([ring.wait(latency, work.passing, machine) for ring in work.rings])
+    if not work.synchronised:
+        return _Loop(latency, load, busy, 0, work.first, 0, waits)
+    barrier = machine.barrier_cycles
+    bubble = barrier + machine.shared_latency + RESTART
+    return _Loop(latency, load, busy + RESTART, bubble, work.first, barrier, waits)
+
+
+def _step(loop: _Loop, work: Work, depth: Depth, together: int) -> float:
+    """Cycles of an iteration where ``together`` CTAs take turns."""
+    _, load, busy, bubble, _, _, _ = loop
+    if isinstance(depth, int):
+        alone = _alone(loop, work, load, depth)
+    else:
+        alone = max(
+            _alone(loop, work, load - loop.latency + wait, _useful(work, ring, depth))
+            for ring, wait in zip(work.rings, loop.waits)
+        )
+    if work.serial:
+        alone = max(alone, work.serial + bubble)
+    return _in_turns(busy, alone, together)
+
+
+def _alone(loop: _Loop, work: Work, load: float, slots: int) -> float:
+    """Cycles of an iteration of a CTA that has the SM for itself and waits for one ring."""
+    _, _, busy, bubble, first, barrier, _ = loop
+    if slots == 1 or work.stalls:
+        return load + busy + first + bubble + barrier
+    late = load + work.late * busy + bubble
+    return min(
+        max(busy + bubble, (late + work.ahead * busy) / (slots - 1)),
+        max(busy + bubble + first, late / (slots - 1)),
     )
 
 
@@ -246,31 +327,38 @@ def _most(depth: Depth) -> int:
     return depth if isinstance(depth, int) else max(depth.values())
 
 
-def _waits(work: Work, machine: Machine, depth: Depth) -> list[tuple[int, int]]:
-    """Slots that let copies stay in flight, and the latency of these, of every ring."""
-    if isinstance(depth, int):
-        return [(depth, machine.global_latency)]
-    return [(_useful(work, ring, depth), ring.latency) for ring in work.rings]
-
-
 def _useful(work: Work, ring: RingWork, depth: Mapping[str, int]) -> int:
+    """Slots of ``ring`` that let its copies stay in flight."""
     most = _most(depth) if work.lead is None else _least(depth) + work.lead
     return min(depth[ring.buffer], most)
+
+
+def _steps(loop: _Loop, work: Work, step: float, trip: int, together: int) -> float:
+    """Cycles of all iterations of a CTA; the last of each entry waits for no load."""
+    last = _in_turns(loop.busy, loop.busy + loop.bubble + loop.first, together)
+    return (trip - work.entries) * step + work.entries * last
+
+
+def _in_turns(busy: float, alone: float, together: int) -> float:
+    """A step of one of ``together`` CTAs, which is ``busy`` and would take ``alone`` by itself."""
+    if together == 1:
+        return alone
+    return float((busy**TURNS + (alone / together) ** TURNS) ** (1 / TURNS))
 
 
 def _memory_us(work: Work, machine: Machine, running: int, depth: Depth) -> float:
     """How long memory takes to deliver what is read, by ``running`` CTAs with ``depth`` slots.
 
     A slot is being filled for half of a step, the others all the time. Half of the SMs load memory;
-    fewer find it that much faster.
+    fewer find it that much faster. What is written passes beside that, at memory's own rate.
     """
+    if not work.read_bytes or not work.usage.global_bytes:
+        return 0.0
     if isinstance(depth, int):
         loading = (depth - 0.5) * work.usage.global_bytes
     else:
         loading = sum((_useful(work, ring, depth) - 0.5) * ring.slot_bytes for ring in work.rings)
     in_flight = running * loading
-    if not work.read_bytes or not in_flight:
-        return 0.0
     latency = LOADED_LATENCY_US * min(1.0, 2 * running / machine.sms)
-    rate = min(machine.dram_bytes_per_second / 1e6, in_flight / latency)
-    return work.read_bytes / rate
+    rate = machine.dram_bytes_per_second / 1e6
+    return work.read_bytes / min(rate, in_flight / latency) + work.written_bytes / rate

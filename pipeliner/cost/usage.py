@@ -79,13 +79,19 @@ class Usage:
         most = max(cycles)
         return PIPES[cycles.index(most)], most
 
-    def norm(self, exponent: int) -> float:
-        """All pipes' cycles as one number: the busiest one's, and more the more others are busy."""
-        cycles = self.cycles
-        most = max(cycles)
+    def norm(self, exponent: int, most: float) -> float:
+        """All pipes' cycles as one number: the busiest one's, ``most``, and more as others are."""
         if most == 0:
             return 0.0
-        return float(most * sum([(each / most) ** exponent for each in cycles]) ** (1 / exponent))
+        total = (
+            (self.tensor / most) ** exponent
+            + (self.fma / most) ** exponent
+            + (self.sfu / most) ** exponent
+            + (self.lsu / most) ** exponent
+            + (self.l2 / most) ** exponent
+            + (self.issue / most) ** exponent
+        )
+        return float(most * total ** (1 / exponent))
 
 
 def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Usage:

@@ -38,8 +38,11 @@ MAX_CONSUMER_REGISTERS: Final = 240
 CONSUMER_OVERHEAD: Final = 32
 """Beside the accumulators: descriptors, slot and phase, addresses of the result."""
 
-LONE_OVERHEAD: Final = 40
-"""Beside the accumulators where threads copy too: ptxas took 30 to 50 of 13 convolutions."""
+LONE_OVERHEAD: Final = 28
+"""Beside the accumulators where threads copy too: ptxas took 26 to 32 of most of 282 products."""
+
+GATHER_OVERHEAD: Final = 40
+"""As that, where the addresses of what they copy are no box's: 30 to 50 of 13 convolutions."""
 
 INSTRUCTION_OVERHEAD: Final = 26
 """Registers that ptxas wants beside the accumulators of one instruction, within those of the
@@ -194,10 +197,11 @@ def consumer_registers(machine: Machine, groups: int) -> int:
     return min(MAX_CONSUMER_REGISTERS, spare // groups) // _REGISTER_UNIT * _REGISTER_UNIT
 
 
-def lone_registers(plan: MatmulPlan) -> int:
+def lone_registers(plan: MatmulPlan, gathered: bool) -> int:
     """Registers of a thread where no warpgroup copies for the others: they are as compiled."""
     threads = plan.warps[0] * plan.warps[1] * WARP
-    return plan.m * plan.n // threads // _per_register(plan.accumulator) + LONE_OVERHEAD
+    overhead = GATHER_OVERHEAD if gathered else LONE_OVERHEAD
+    return plan.m * plan.n // threads // _per_register(plan.accumulator) + overhead
 
 
 def _per_register(accumulator: str) -> int:

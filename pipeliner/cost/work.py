@@ -9,7 +9,9 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan
 from .copies import shared_bytes
+from .mapping import second_fragments
 from .predict import RingWork, Work
+from .sizes import element_bytes
 from .usage import (
     Usage,
     copy_rate,
@@ -32,6 +34,11 @@ L2_SHARE: Final = 4
 REUSES: Final = 64
 """Of a tensor by all CTAs, from which on they wait for L2: one access in as many goes on."""
 
+CHANNEL_LATENCY: Final = 480
+"""Cycles that a slot's way to the role that copies and back adds to a load: two mbarriers of 75
+each, the issue of boxes, 55 more than cp.async's, and a slot that is given back one step late.
+Fitted to nine workloads of the log of an H100."""
+
 REGISTER_BYTES: Final = 4
 """A narrower element takes a register too between its load and its store."""
 
@@ -50,13 +57,17 @@ def work_of(
     ctas = cta_count(info)
     moved = copy_rate(machine, loop, copies, ctas)
     usage = sum(_usages(loop, copies, matmuls, machine, rate, moved), Usage())
-    if any(plan.mechanism == "tma" for plan in copies):
+    by_role = any(plan.mechanism == "tma" for plan in copies)
+    if by_role:
         usage = usage + Usage(l2=CHANNEL_CYCLES)
     shared = sum(size for _, scope, size in loop.rings if scope.startswith("shared"))
-    staged = sum(
-        shared_bytes(op) * max(1, REGISTER_BYTES // plan.vector_bytes)
-        for op, plan in _copies(loop, copies)
-        if plan.mechanism == "register" or op.dst_scope == "local"
+    staged, kept = (
+        sum(
+            shared_bytes(op) * max(1, REGISTER_BYTES // plan.vector_bytes)
+            for op, plan in _copies(loop, copies)
+            if (op.dst_scope == "local" if local else plan.mechanism == "register")
+        )
+        for local in (False, True)
     )
     streamed = 0 if copies else usage.global_bytes
     outer = loop.outer or 1
@@ -69,15 +80,15 @@ def work_of(
         trip=None if loop.trip is None else loop.trip * outer,
         ctas=ctas,
         threads=threads,
-        registers=registers + -(-staged // (4 * threads)),
+        registers=registers + -(-(staged + kept) // (4 * threads)),
         slot_bytes=shared,
         fixed_smem=sum(size for _, scope, size in info.accumulators if scope.startswith("shared")),
         slot_registers=-(-streamed // (4 * threads)),
         store_bytes=sum(size for _, scope, size in info.accumulators if scope == "local")
         * (info.threads or 1),
         held_bytes=sum(_held(info, op) for op, _ in mapped),
-        entries=1 if any(plan.mechanism == "tma" for plan in copies) else outer,
-        synchronised=shared > 0 and not any(plan.mechanism == "tma" for plan in copies),
+        entries=1 if by_role else outer,
+        synchronised=shared > 0 and not by_role,
         ahead=max((1 / plan.steps for _, plan in loaded if plan.steps > 1), default=0.0),
         first=max(
             (
@@ -86,13 +97,33 @@ def work_of(
             ),
             default=0.0,
         ),
-        late=max((_late(copies, plan.steps) for _, plan in mapped), default=0.0),
+        late=max((_late(copies, plan.steps) for _, plan in loaded), default=0.0),
         tiles=outer,
         gathers=gathers(loop, copies),
         serial=_serial(loop, copies, matmuls, machine, rate),
         rings=_rings(loop, copies, ctas or 0, machine),
         lead=_lead(copies),
         read_bytes=sum({op.src: op.src_bytes for op, _ in _copies(loop, copies)}.values()),
+        passing=CHANNEL_LATENCY if by_role else 0,
+        spared_registers=-(-staged // (4 * threads))
+        + max((second_fragments(op, plan) for op, plan in mapped), default=0),
+        streams=rate <= machine.dram_bytes_per_cycle,
+        stalls=any(
+            plan.mechanism == "direct" and op.dst_scope != "local"
+            for op, plan in _copies(loop, copies)
+        ),
+        written_bytes=(ctas or 0) * outer * _written(info, loop),
+    )
+
+
+def _written(info: KernelInfo, loop: LoopInfo) -> int:
+    """Bytes of memory that a tile of the results takes, once it is stored."""
+    held = {op.acc: element_bytes(op.acc_dtype) for op in loop.ops if isinstance(op, MatmulInfo)}
+    stored = {store.acc: element_bytes(store.dtype) for store in info.stores}
+    return sum(
+        size // held[name] * stored[name]
+        for name, _, size in info.accumulators
+        if name in held and name in stored
     )
 
 

@@ -46,8 +46,8 @@ H100: Final = Machine(
     sfu_per_cycle=16,  # [CC]
     fp32_latency=4,  # [Jia]
     shared_latency=29,  # [Luo] table IV
-    l2_latency=263,  # [Luo] table IV
-    global_latency=479,  # [Luo] table IV
+    l2_latency=279,  # `pipeliner calibrate`; [Luo] 263
+    global_latency=680,  # `pipeliner calibrate`, of 1 GB; [Luo] 479
     # mma.sync reaches 63 % of the 4096 operations a cycle that wgmma reaches [Luo].
     mmas=tensor_cores(2580, 33),
     wgmmas=_warpgroup_cores(4096),  # [H100] 989 TFLOP/s over SMs and clock

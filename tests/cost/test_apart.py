@@ -27,7 +27,7 @@ def depths(plan):
     return {ring.buffer: ring.depth for ring in plan.loops[0].rings}
 
 
-def rings(near=263, far=479):
+def rings(near=H100.l2_latency, far=H100.global_latency):
     return (RingWork("A", 16384, far), RingWork("B", 4096, near))
 
 
@@ -96,7 +96,7 @@ def test_what_all_ctas_read_again_comes_from_l2_unless_everything_does():
 
 
 def test_equal_slots_are_predicted_as_one_depth_where_all_comes_from_memory():
-    same = work(rings=rings(near=479))
+    same = work(rings=rings(near=H100.global_latency))
     for depth in (1, 2, 3, 5):
         assert predict(same, H100, {"A": depth, "B": depth}) == predict(same, H100, depth)
 
@@ -111,7 +111,9 @@ def test_the_ring_that_waits_longest_sets_the_step():
 def test_slots_that_cannot_be_in_flight_gain_nothing():
     """cp.async completes in order, so only one slot more than the shallowest ring has counts."""
     for lead, useful in ((0, 2), (1, 3), (None, 6)):
-        limited = work(rings=(RingWork("A", 16384, 3000), RingWork("B", 4096, 263)), lead=lead)
+        limited = work(
+            rings=(RingWork("A", 16384, 3000), RingWork("B", 4096, H100.l2_latency)), lead=lead
+        )
         steps = [predict(limited, H100, {"A": a, "B": 2}).step for a in range(2, 7)]
         assert steps == sorted(steps, reverse=True)
         assert len(set(steps)) == useful - 1

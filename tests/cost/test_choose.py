@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeliner.cost import choose, predict
-from pipeliner.cost.depth import MAX_DEPTH, SPARE_SHARE, TOLERANCE, choose_depth
+from pipeliner.cost.depth import LATE_SLOTS, MAX_DEPTH, TOLERANCE, choose_depth
 from pipeliner.cost.predict import Work
 from pipeliner.cost.usage import Usage
 from pipeliner.errors import PlanError
@@ -26,9 +26,9 @@ def depths(plan, loop=0):
 
 
 def test_the_depth_of_the_fastest_measured_gemm_is_found():
-    # 128x256x64 on an H100: depth 3; depth 2 measured 30 % slower, depth 4 the same.
+    # 128x256x64 on an H100: depth 3; depth 2 measured 30 % slower, depth 4 the same: one to spare.
     plan = choose(gemm(128, 256, 64, trip=64, grid=(512,)), H100, Request(instruction="mma"))
-    assert depths(plan) == {"A_shared": 3, "B_shared": 3}
+    assert depths(plan) == {"A_shared": 4, "B_shared": 4}
     assert plan.threads == 256
 
 
@@ -63,7 +63,7 @@ def test_ops_are_those_that_mapping_makes():
 
 
 def test_before_ampere_two_slots_are_filled_through_registers():
-    plan = choose(gemm(64, 64, 16), T4, FREE)
+    plan = choose(gemm(128, 128, 16), T4, FREE)
     assert {item.mechanism for item in plan.copies} == {"register"}
     assert set(depths(plan).values()) == {2}
     assert [op.name for op in plan.loops[0].ops][:2] == ["A_shared.load", "A_shared.store"]
@@ -226,7 +226,7 @@ def test_more_work_never_takes_less_time(tensor, bytes_, trip, ctas, slot):
 def test_the_law_is_the_depth_at_which_no_step_waits(depth):
     found = predict(work(), H100, depth)
     assert found is not None
-    waits = found.latency / ((depth - 1 - 0.5) * found.resident)
+    waits = (found.load + 0.5 * found.ii) / ((depth - 1) * found.resident)
     assert (depth >= found.law) == (waits <= found.ii)
     assert found.law == math.ceil(found.response / (found.resident * found.ii))
 
@@ -254,10 +254,13 @@ def test_a_chosen_depth_fits_and_is_the_least_of_the_fastest(tensor, bytes_, tri
         shallower is not None and shallower.us > fastest * (1 + TOLERANCE)
         for shallower in times[: choice.depth - 1]
     ]
-    if slower and not slower.pop():  # the one slot to spare
-        resident = choice.prediction.resident
-        assert choice.depth * slot * resident <= SPARE_SHARE * machine.smem_per_sm
-    assert all(slower)
+    spare = slower.count(False)
+    assert spare <= (LATE_SLOTS if choice.prediction.resident == 1 else 1)
+    assert all(slower[: len(slower) - spare])
+    if spare:  # beside at least one tile in flight, and of as many CTAs
+        lean = times[choice.depth - 1 - spare]
+        assert lean.depth >= 2
+        assert lean.resident == choice.prediction.resident
 
 
 def test_a_second_matmul_takes_the_threads_of_the_first():

@@ -185,7 +185,7 @@ def test_memory_has_its_time_and_its_bytes_in_flight():
     assert plans[0].predicted_us < plans[1].predicted_us
     assert plans[1].predicted_us > 2 * read / H100.dram_bytes_per_second * 1e6
     # 2.4 us of 3.35 TB/s are 8.1 MB in flight: 10.3 times 12 KiB for each of 64 CTAs.
-    assert [plan.channels[0].depth for plan in plans] == [6, 11]
+    assert [plan.channels[0].depth for plan in plans] == [7, 11]
     assert "more in flight, for memory to deliver at its rate" in plans[1].loops[0].reasons[-1]
 
 
@@ -312,8 +312,8 @@ def storing(m=128, n=256, k=64, *, info=None, request=WGMMA, **changes) -> Kerne
         (128, 256, 64, (64, 64), 2, 4),
         (256, 128, 64, (128, 64), 1, 4),  # two boxes would leave room for three slots of 48 KiB
         (256, 192, 64, (128, 64), 1, 3),  # four slots of 56 KiB leave room for none
-        (128, 96, 64, (64, 32), 1, 6),  # three boxes, one after the other
-        (64, 48, 64, (64, 16), 1, 6),
+        (128, 96, 64, (64, 32), 1, 5),  # three boxes, one after the other
+        (64, 48, 64, (64, 16), 1, 6),  # short steps: loads take as long as five of them
     ],
 )
 def test_boxes_of_results_share_the_memory_with_rings(m, n, k, box, slots, depth):

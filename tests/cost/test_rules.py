@@ -1,7 +1,8 @@
 """The rules of thumb of software pipelining fall out of the model.
 
 T_load is how long a tile takes from the issue of its load to the last byte, T_compute how long the
-arithmetic on it takes. One slot: they take turns. Two: T = T_first_load + n max(T_load, T_compute).
+arithmetic on it takes. One slot: they take turns. Two: T = T_first_load + n max(T_load, T_compute),
+but that the last step waits for no load.
 """
 
 from __future__ import annotations
@@ -52,42 +53,43 @@ def speedup(one, depth=2):
 
 
 @given(
-    load=st.integers(SHORTEST, 700),
+    load=st.integers(SHORTEST, 900),
     compute=st.integers(500, 4000),
     trip=st.integers(1, 200),
 )
 def test_two_slots_take_the_first_load_and_the_longer_of_load_and_compute(load, compute, trip):
-    rule = load + trip * max(load, compute)
+    rule = load + (trip - 1) * max(load, compute) + compute
     stored = H100.global_latency  # what is stored behind the loop has to arrive too
     assert cycles(work(load, compute, trip), 2) - stored == pytest.approx(rule, rel=0.05)
 
 
 @given(
-    load=st.integers(SHORTEST, 700),
+    load=st.integers(SHORTEST, 900),
     compute=st.integers(500, 4000),
     trip=st.integers(1, 200),
 )
 def test_one_slot_takes_load_and_compute_in_turn(load, compute, trip):
-    """The model counts the first load once more, as it does with any number of slots."""
-    rule = load + trip * (load + compute)
-    assert cycles(work(load, compute, trip), 1) - H100.global_latency == pytest.approx(rule)
+    rule = trip * (load + compute)
+    assert cycles(work(load, compute, trip), 1) - H100.global_latency == pytest.approx(
+        rule, rel=1e-3
+    )
 
 
 @pytest.mark.parametrize(
     ("load", "compute", "factor"),
-    [(600, 600, 2.0), (600, 1200, 1.5), (900, 450, 1.5), (600, 1800, 4 / 3)],
+    [(800, 800, 2.0), (800, 1600, 1.5), (1000, 500, 1.5), (800, 2400, 4 / 3)],
 )
 def test_overlap_is_worth_the_sum_over_the_longer(load, compute, factor):
     assert factor == (load + compute) / max(load, compute)
     assert speedup(work(load, compute)) == pytest.approx(factor, rel=0.01)
 
 
-@given(load=st.integers(SHORTEST, 700), compute=st.integers(500, 20000))
+@given(load=st.integers(SHORTEST, 900), compute=st.integers(500, 20000))
 def test_overlap_is_never_worth_more_than_two(load, compute):
     assert 1 <= speedup(work(load, compute)) <= 2.0
 
 
-@given(load=st.integers(SHORTEST, 600), compute=st.integers(50, 4000), depth=st.integers(2, 16))
+@given(load=st.integers(SHORTEST, 800), compute=st.integers(50, 4000), depth=st.integers(2, 16))
 def test_more_slots_than_littles_law_asks_for_gain_nothing(load, compute, depth):
     one = work(load, compute, slot_bytes=1024)
     law = predict(one, H100, depth).law
@@ -95,12 +97,12 @@ def test_more_slots_than_littles_law_asks_for_gain_nothing(load, compute, depth)
         assert cycles(one, depth + 1) == pytest.approx(cycles(one, depth), rel=0.01)
 
 
-@given(load=st.integers(SHORTEST, 700))
+@given(load=st.integers(SHORTEST, 900))
 def test_nothing_is_gained_where_compute_far_exceeds_load(load):
     assert speedup(work(load, 100 * load)) == pytest.approx(1, abs=0.011)
 
 
-@given(load=st.integers(SHORTEST, 700), compute=st.integers(500, 4000))
+@given(load=st.integers(SHORTEST, 900), compute=st.integers(500, 4000))
 def test_the_fewer_tiles_the_less_is_gained(load, compute):
     gains = [speedup(work(load, compute, trip=trip)) for trip in (1, 2, 4, 16, LONG)]
     assert gains == sorted(gains)
@@ -132,7 +134,7 @@ def test_nothing_is_gained_where_the_ring_costs_the_ctas_that_hid_the_latency():
 
 
 def test_a_ring_that_costs_no_cta_gains():
-    one = work(SHORTEST, 1000, slot_bytes=16 * 1024, **RESIDENT)
+    one = work(SHORTEST, 300, slot_bytes=16 * 1024, **RESIDENT)
     assert [predict(one, H100, depth).resident for depth in (1, 2)] == [3, 3]
     assert speedup(one) > 1.05
     assert choose_depth(one, H100).depth > 1
