@@ -17,11 +17,14 @@ from . import __version__, versions
 from .commands import (
     bench,
     build,
+    calibrate,
     demo,
     doctor,
     experiment,
     inspect,
     plan,
+    record,
+    regret,
     report,
     timeline,
     tune,
@@ -41,6 +44,9 @@ COMMANDS: Final = {
     "tune": tune,
     "experiment": experiment,
     "report": report,
+    "calibrate": calibrate,
+    "record": record,
+    "regret": regret,
 }
 
 EPILOG: Final = """\

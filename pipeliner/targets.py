@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any
 
 from .errors import TargetError
-from .machine import NAMES, key_of, model_of
+from .machine import NAMES, SUFFIX, key_of, model_of, read_machine
 
 
 def cuda_target(spec: Any = None) -> Any:
-    """The TVM target for ``spec``: ``sm_80``, ``sm_90a``, ``a100``, ``h100``, a TVM target or None.
+    """The TVM target for ``spec``: ``sm_80``, ``a100``, a machine file, a TVM target or None.
 
     Of GPUs that share an architecture, such as ``h100`` and ``h200``, the target's attribute
-    ``model`` says which it is, except for the usual one. None is the GPU of this machine;
-    TargetError says so when there is none.
+    ``model`` says which it is, except for the usual one; of a machine file, it is the path. None is
+    the GPU of this machine; TargetError says so when there is none.
     """
     from tvm.target import Target
 
@@ -22,6 +23,8 @@ def cuda_target(spec: Any = None) -> Any:
         return _present()
     if isinstance(spec, Target):
         return _checked(spec)
+    if isinstance(spec, str) and spec.endswith(SUFFIX):
+        return _of_file(Path(spec))
     if not isinstance(spec, str) or spec.startswith(("cuda ", "nvidia/")):
         return _checked(Target(spec))
     name = key_of(spec)
@@ -69,6 +72,14 @@ def _of_model(arch: str, name: str) -> Any:
 
     model = model_of(arch, name)
     return Target({"kind": "cuda", "arch": arch, **({"model": model} if model else {})})
+
+
+def _of_file(path: Path) -> Any:
+    """The target that is planned for by the machine in a file."""
+    from tvm.target import Target
+
+    arch = read_machine(path).machine.arch
+    return Target({"kind": "cuda", "arch": arch, "model": str(path.resolve())})
 
 
 def _checked(target: Any) -> Any:

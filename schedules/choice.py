@@ -103,7 +103,7 @@ def default_tile(
         best = replace(best, tile=replace(best.tile, why=_why_split(best, whole, machine)))
     if best.depth:  # its neighbours were part of the comparison
         return best.tile
-    return replace(best.tile, group=_group(best.tile, machine))
+    return replace(best.tile, group=walked_together(best.tile, machine))
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +135,7 @@ def compare_tiles(
     parts: list[Candidate] = []
     failed: PipelinerError | None = None
     for what, tile, request in _tries(workload, machine, instruction):
-        counts = _worthwhile_splits(what, tile, machine) if splits is None else ()
+        counts = worthwhile_splits(what, tile, machine) if splits is None else ()
         try:
             found += _planned(what, replace(tile, splits=asked), machine, request)
             for count in counts:
@@ -160,7 +160,7 @@ def _planned(
         return []
     depth = min((channel.depth for channel in plan.channels), default=0)
     box = max((store.box[1] for store in plan.stores), default=0)
-    return [Candidate(tile, plan.predicted_us, depth, _tiles(what, tile), box)]
+    return [Candidate(tile, plan.predicted_us, depth, tiles_of(what, tile), box)]
 
 
 def _best(found: list[Candidate]) -> Candidate:
@@ -172,17 +172,17 @@ def _best(found: list[Candidate]) -> Candidate:
     return max(equal, key=lambda one: (one.depth, one.box, -one.us))
 
 
-def _tiles(what: Contraction, tile: GemmTile) -> int:
+def tiles_of(what: Contraction, tile: GemmTile) -> int:
     """Tiles of all outputs."""
     m, n, _ = typical(what)
     lead = math.prod(extent or 1 for _, extent in what.lead)
     return lead * math.ceil(m / tile.m) * math.ceil(n / tile.n)
 
 
-def _worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
+def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
     """Numbers of parts that fill the SMs once or twice, where whole tiles do not by themselves."""
     most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // PART_STEPS)
-    tiles = _tiles(what, tile)
+    tiles = tiles_of(what, tile)
     filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
     return sorted(splits for splits in filling if splits > 1 and tile.ctas is None)
 
@@ -223,7 +223,7 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
         tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
         for ctas in warpgroup_tiles.grids(tiles, machine):
             tile = GemmTile(tile_m, tile_n, tile_k, ctas=ctas)
-            for group in (_group(tile, machine), *lone):
+            for group in (walked_together(tile, machine), *lone):
                 yield what, replace(tile, group=group)
 
 
@@ -234,7 +234,7 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
     layers on an H100, by 7 to 35 %, and as fast in the tenth (1x1 of 256 channels: 29.5 and 29.8
     us).
     """
-    for form in _forms(workload):
+    for form in forms(workload):
         what = form.contraction(workload)
         m, n, k = typical(what)
         boxes = what.a.is_box and what.b.is_box
@@ -246,7 +246,10 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
             tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
             for ctas in warpgroup_tiles.grids(tiles, machine) if boxes else [None]:
                 walked = replace(tile, ctas=ctas)
-                yield what, replace(walked, group=_group(walked, machine)) if boxes else walked
+                yield (
+                    what,
+                    replace(walked, group=walked_together(walked, machine)) if boxes else walked,
+                )
 
 
 def _depthwise_tile(conv: Conv) -> DepthwiseTile:
@@ -261,7 +264,7 @@ def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
         what = workload.contraction()
         yield from ((what, GemmTile(*extents)) for extents in _extents(what))
         return
-    for form in _forms(workload):
+    for form in forms(workload):
         what = form.contraction(workload)
         for m, n, k in _extents(what):
             tile = replace(form, m=m, n=n, k=k)
@@ -281,7 +284,7 @@ def _may_sum_so(workload: Convolution, tile: ConvTile) -> bool:
     return 8 * math.ceil(row / tile.k) * tile.k > 9 * row
 
 
-def _forms(workload: Convolution) -> list[ConvTile]:
+def forms(workload: Convolution) -> list[ConvTile]:
     """Forms to compare, as tiles of one element, the better of equals first."""
     plain = ConvTile(1, 1, 1)
     if isinstance(workload, ConvWeightGrad):
@@ -306,7 +309,7 @@ def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
     yield from itertools.product(up_to(TILE_EXTENTS, m), up_to(TILE_EXTENTS, n), up_to(depths, k))
 
 
-def _group(tile: GemmTile, machine: Machine) -> int:
+def walked_together(tile: GemmTile, machine: Machine) -> int:
     """Tile rows walked together so that one wave of CTAs covers about a square of C.
 
     It then reads the fewest rows of A and columns of B from L2.

@@ -36,6 +36,7 @@ LAYERS = [
     {"tuning"},
     {"experiments", "meta", "relax"},
     {"report"},
+    {"calibrate", "logs"},
     {"commands"},
     {"cli"},
     {"__main__"},

@@ -83,7 +83,7 @@ def compiled_ahead(
         yield list(problems)
         return
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
-        built = _compile_all(recipes, Path(folder), count, say)
+        built = compile_all(recipes, Path(folder), count, say)
         made = iter(built)
 
         def replaced(contender: Contender) -> Contender:
@@ -98,7 +98,7 @@ def compiled_ahead(
         ]
 
 
-def _compile_all(
+def compile_all(
     recipes: Sequence[Recipe], folder: Path, workers: int, say: Say
 ) -> list[Built | None]:
     """What became of each recipe, in order; None where its worker died: compile it here."""

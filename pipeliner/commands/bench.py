@@ -88,7 +88,7 @@ def run(args: argparse.Namespace) -> int:
                 break
     if args.workload == SPINE and not args.only and not report.interrupted:
         with console.progress("timing the passes"):
-            report.claims = bench.spine_claims(report, args.target)
+            report.claims = bench.spine_claims(report, workload.target_of(args))
     _show(report, args)
     if report.interrupted:
         return EXIT_INTERRUPTED
@@ -141,11 +141,11 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
 
     if args.workload == SPINE:
         _refuse_shape(args)
-        problems = bench.spine(args.target, args.peers)
+        problems = bench.spine(workload.target_of(args), args.peers)
         return [problem for problem in problems if _has_dtype(problem, args.dtype)]
     if _is_suite(args):
         _refuse_shape(args)
-        target, request = cuda_target(args.target), workload.requested(args)
+        target, request = cuda_target(workload.target_of(args)), workload.requested(args)
         plain = args.workload == CONV if args.depth_one is None else args.depth_one
         return [
             bench.contenders(spec, target, request, plain=plain, peers=args.peers, label=label)
@@ -158,7 +158,7 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
         )
     args.dtype = args.dtype or "float16"
     spec = specs.make(args, None)
-    target, request = cuda_target(args.target), workload.requested(args)
+    target, request = cuda_target(workload.target_of(args)), workload.requested(args)
     asked = (args.tile, args.splits, args.ctas)
     given = any(option is not None for option in asked)
     tile = workload.tile_of(spec, target, request, *asked) if given else None

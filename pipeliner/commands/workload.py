@@ -72,6 +72,9 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument(
         "--target", help="a100, h100, rtx4090, sm_80, sm_90 ... (default: this GPU, or h100)"
     )
+    asked.add_argument(
+        "--machine", metavar="FILE", help="plan by what `pipeliner calibrate` measured"
+    )
     asked.add_argument("--depth", default="auto", help="slots of each ring, or BUFFER=N[,...]")
     _one_of(asked, "--mechanism", MECHANISMS, "how tiles reach shared memory")
     _one_of(asked, "--instruction", INSTRUCTIONS, "what multiplies")
@@ -94,13 +97,24 @@ def load(args: argparse.Namespace, size: int | None = None) -> Workload:
     """What the arguments describe; ``size``: make it about that small where they leave it open."""
     from ..targets import cuda_target, gpu
 
-    target = cuda_target(args.target or (None if gpu() else DEFAULT_TARGET))
+    target = cuda_target(target_of(args) or (None if gpu() else DEFAULT_TARGET))
     request = requested(args)
     if args.workload not in specs.KINDS:
         function, reference = _user_function(args.workload)
         return Workload(function, target, request, reference=reference)
     made = specs.make(args, size)
     return scheduled(made, target, request, args.tile, args.splits, args.ctas)
+
+
+def target_of(args: argparse.Namespace) -> str | None:
+    """What is planned for, as far as it is said; WorkloadError: it is said twice."""
+    if args.machine is None:
+        return None if args.target is None else str(args.target)
+    if args.target is not None:
+        raise WorkloadError("cannot use --machine with --target: the file says which GPU it is")
+    if not args.machine.endswith(".json"):
+        raise WorkloadError(f"expected --machine to name a .json file, not '{args.machine}'")
+    return str(args.machine)
 
 
 def scheduled(

@@ -34,6 +34,7 @@ Sources
 
 from .ampere import A100, L40S, RTX_3090, RTX_4090
 from .earlier import GTX_1080_TI, T4, V100
+from .file import SUFFIX, MachineFile, Measurement, read_machine, write_machine
 from .find import MACHINES, NAMES, machine_for, model_of
 from .hopper import H100, H200
 from .values import WARP, Machine, MmaRate, key_of
@@ -48,12 +49,17 @@ __all__ = [
     "NAMES",
     "RTX_3090",
     "RTX_4090",
+    "SUFFIX",
     "T4",
     "V100",
     "WARP",
     "Machine",
+    "MachineFile",
+    "Measurement",
     "MmaRate",
     "key_of",
     "machine_for",
     "model_of",
+    "read_machine",
+    "write_machine",
 ]

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, Final
 
 from ..errors import TargetError
 from .ampere import A100, L40S, RTX_3090, RTX_4090
 from .earlier import GTX_1080_TI, T4, V100
+from .file import SUFFIX, read_machine
 from .hopper import H100, H200
 from .values import Machine, capability_of, key_of
 
@@ -21,20 +23,32 @@ def machine_for(target: Any) -> Machine:
     """The machine that code for ``target`` is planned for.
 
     ``target``: a TVM target, its text (``nvidia/nvidia-h100``, ``cuda -arch=sm_80``), the name of a
-    GPU (``h200``) or an architecture such as ``sm_90a``. A TVM target's attribute ``model`` tells
-    GPUs of one architecture apart. TargetError names the described ones: a plan for a GPU with
-    guessed constants would explain itself with wrong numbers.
+    GPU (``h200``), an architecture such as ``sm_90a`` or a machine file. A TVM target's attribute
+    ``model`` tells GPUs of one architecture apart, or names a machine file. TargetError names the
+    described ones: a plan for a GPU with guessed constants would explain itself with wrong numbers.
     """
     if isinstance(target, Machine):
         return target
+    if isinstance(target, str) and target.endswith(SUFFIX):
+        return read_machine(Path(target)).machine
     if isinstance(target, str) and key_of(target) in NAMES:
         return NAMES[key_of(target)]
     arch, model = _arch_and_model(target)
+    if model.endswith(SUFFIX):
+        return _of_file(Path(model), arch)
     alike = [machine for machine in MACHINES if machine.capability == capability_of(arch)]
     if not alike:
         known = ", ".join(dict.fromkeys(machine.arch for machine in MACHINES))
         raise TargetError(f"cannot plan for {arch}: its machine is not described, expected {known}")
     return next((machine for machine in alike if machine.key == model), alike[0])
+
+
+def _of_file(path: Path, arch: str) -> Machine:
+    """The machine in a file, which must be one that runs code for ``arch``."""
+    found = read_machine(path).machine
+    if found.capability != capability_of(arch):
+        raise TargetError(f"cannot plan for {arch} by '{path}': it describes {found.arch}")
+    return found
 
 
 def model_of(arch: str, name: str) -> str | None:

@@ -1,0 +1,60 @@
+"""The machine that measurements make of a described one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any, Final
+
+from ..machine import Machine, Measurement, MmaRate
+
+COUNTED: Final = (
+    "global_latency",
+    "l2_latency",
+    "shared_latency",
+    "barrier_cycles",
+    "fp32_latency",
+)
+"""Fields that are whole cycles."""
+
+RATES: Final = ("l2_bytes_per_cycle", "dram_bytes_per_second", "launch_us", "clock_ghz")
+
+_WGMMA: Final = "wgmma_m64n256k16"
+
+
+def with_measured(machine: Machine, found: Mapping[str, Measurement]) -> Machine:
+    """``machine`` with what was measured in place of what was published.
+
+    Widths of shared memory and of the FMA pipe stay what the vendor states: no kernel gets more.
+    What wgmma does with other types than half precision stays the same multiple of that.
+    """
+    changed: dict[str, Any] = {
+        "mmas": tuple(_with_rate(rate, found) for rate in machine.mmas),
+        "wgmmas": _with_wgmma(machine.wgmmas, found),
+        **{name: round(found[name].value) for name in COUNTED if name in found},
+        **{name: found[name].value for name in RATES if name in found},
+    }
+    return replace(machine, **changed)
+
+
+def _with_rate(rate: MmaRate, found: Mapping[str, Measurement]) -> MmaRate:
+    m, n, k = rate.shape
+    name = f"mma_{rate.dtype}_m{m}n{n}k{k}"
+    if f"{name}_rate" not in found:
+        return rate
+    ops, latency = found[f"{name}_rate"].value, found[f"{name}_latency"].value
+    return replace(rate, ops_per_cycle=round(ops), latency=round(latency))
+
+
+def _with_wgmma(
+    rates: tuple[MmaRate, ...], found: Mapping[str, Measurement]
+) -> tuple[MmaRate, ...]:
+    if f"{_WGMMA}_rate" not in found:
+        return rates
+    half = next(rate for rate in rates if rate.dtype == "float16")
+    share = found[f"{_WGMMA}_rate"].value / half.ops_per_cycle
+    latency = round(found[f"{_WGMMA}_latency"].value)
+    return tuple(
+        replace(rate, ops_per_cycle=round(rate.ops_per_cycle * share), latency=latency)
+        for rate in rates
+    )

@@ -1,0 +1,187 @@
+"""Run the probes on the GPU of this machine.
+
+Each kernel runs several times; the least counts, for nothing makes a GPU faster than it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from ..bench.compiling import Built, compile_all
+from ..bench.problems import Recipe
+from ..bench.results import reason
+from ..bench.timing import FLUSH_BYTES
+from ..compiled import Kernel, compile_kernel
+from ..machine import Machine, Measurement
+from . import kernels
+from .probes import LINE_WORDS, STEPS, Probe, Run, Took, probes
+
+REPEATS: Final = 5
+PIPELINE: Final = "tirx"
+
+_LAUNCHES: Final = (20, 220)
+"""Kernels in a row, of which the difference is timed."""
+
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class ProbeKernel(Recipe):
+    """The kernel of run ``run`` of probe ``probe`` on a GPU such as ``machine``.
+
+    ``probe``: -1: the kernel that does nothing.
+    """
+
+    machine: Machine
+    target: Any
+    probe: int
+    run: int
+
+    def kernel(self) -> tuple[Kernel, str]:
+        """Compiled as it is written."""
+        made = kernels.nothing
+        if self.probe >= 0:
+            made = list(probes(self.machine))[self.probe].runs[self.run].make
+        return compile_kernel(made(), self.target, PIPELINE), ""
+
+
+@dataclass
+class Calibration:
+    """What was measured so far; ``failed``: probes that could not be run, with the reason."""
+
+    measured: dict[str, Measurement] = field(default_factory=dict)
+    failed: dict[str, str] = field(default_factory=dict)
+    interrupted: bool = False
+
+
+@contextmanager
+def compiled(
+    machine: Machine, target: Any, workers: int, say: Say
+) -> Iterator[Mapping[tuple[int, int], Built | ProbeKernel]]:
+    """Every kernel by its probe and run: compiled side by side, or else at its turn."""
+    places = [(-1, 0)]
+    for at, probe in enumerate(probes(machine)):
+        places += [(at, run) for run in range(len(probe.runs))]
+    recipes = [ProbeKernel(machine, target, *place) for place in places]
+    with TemporaryDirectory(prefix="pipeliner-") as folder:
+        built = compile_all(recipes, Path(folder), workers, say)
+        yield {place: made or one for place, made, one in zip(places, built, recipes)}
+
+
+def calibrate(
+    torch: Any,
+    machine: Machine,
+    made: Mapping[tuple[int, int], Built | ProbeKernel],
+    say: Say,
+) -> Calibration:
+    """Measure everything; an interrupt keeps what has been measured."""
+    found = Calibration()
+    flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+    asked: Iterable[tuple[int, Probe | None]] = [*enumerate(probes(machine)), (-1, None)]
+    try:
+        for at, probe in asked:
+            name = "launch" if probe is None else probe.name
+            try:
+                if probe is None:
+                    values = _launches(torch, _loaded(made[at, 0]))
+                else:
+                    took = [
+                        _took(torch, _loaded(made[at, run]), one, flush)
+                        for run, one in enumerate(probe.runs)
+                    ]
+                    values = probe.values(took)
+            except Exception as err:  # a GPU refuses what it likes: the others are still asked
+                found.failed[name] = reason(err)
+                say(f"{name}: {found.failed[name]}")
+                continue
+            found.measured.update(values)
+            say(f"{name}: " + ", ".join(_text(key, one) for key, one in values.items()))
+    except KeyboardInterrupt:
+        found.interrupted = True
+    return found
+
+
+def _text(key: str, one: Measurement) -> str:
+    return f"{key} {one.value:.4g} {one.unit}"
+
+
+def _loaded(made: Built | ProbeKernel) -> Any:
+    return made.load()[0] if isinstance(made, Built) else made.kernel()[0]
+
+
+def _took(torch: Any, kernel: Any, run: Run, flush: Any) -> Took:
+    """The least of several runs, after one that loads the kernel and warms L2."""
+    out = torch.zeros((run.ctas,), dtype=torch.int64, device="cuda")
+    arguments = (*_inputs(torch, run), out, *_sink(torch, run))
+    cycles: list[float] = []
+    us: list[float] = []
+    for _ in range(REPEATS + 1):
+        if run.cold:
+            flush.zero_()
+        start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        start.record()
+        kernel(*arguments)
+        stop.record()
+        torch.cuda.synchronize()
+        cycles.append(float(out.double().max()))
+        us.append(start.elapsed_time(stop) * 1e3)
+    return Took(min(cycles[1:]), min(us[1:]))
+
+
+def _inputs(torch: Any, run: Run) -> tuple[Any, ...]:
+    if run.chased:
+        return (_cycle(torch, run.chased),)
+    if run.words:
+        return (torch.zeros((run.words,), dtype=torch.int32, device="cuda"),)
+    if run.rows:
+        shape = (run.rows, kernels.BOX_COLUMNS)
+        return (torch.zeros(shape, dtype=torch.float16, device="cuda"),)
+    return ()
+
+
+def _sink(torch: Any, run: Run) -> tuple[Any, ...]:
+    if run.sink is None:
+        return ()
+    count, dtype = run.sink
+    return (torch.zeros((count,), dtype=getattr(torch, dtype), device="cuda"),)
+
+
+def _cycle(torch: Any, words: int) -> Any:
+    """Words each of which says where the next is, in lines that come in no order and once."""
+    torch.manual_seed(0)
+    apart = LINE_WORDS if words >= LINE_WORDS * 2 * STEPS else 1
+    lines = torch.randperm(words // apart - 1, device="cuda")[: words // apart - 1] + 1
+    order = torch.cat([torch.zeros_like(lines[:1]), lines]) * apart
+    found = torch.zeros((words,), dtype=torch.int32, device="cuda")
+    found[order] = torch.roll(order, -1).to(torch.int32)
+    return found
+
+
+def _launches(torch: Any, kernel: Any) -> dict[str, Measurement]:
+    """Of kernels that do nothing, one behind another in a CUDA graph."""
+    out = torch.zeros((1,), dtype=torch.int64, device="cuda")
+    kernel(out)
+    torch.cuda.synchronize()
+    times = []
+    for count in _LAUNCHES:
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            for _ in range(count):
+                kernel(out)
+        us = []
+        for _ in range(REPEATS + 1):
+            start, stop = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record()
+            graph.replay()
+            stop.record()
+            torch.cuda.synchronize()
+            us.append(start.elapsed_time(stop) * 1e3)
+        times.append(min(us[1:]))
+    each = (times[1] - times[0]) / (_LAUNCHES[1] - _LAUNCHES[0])
+    how = "from kernel to kernel that does nothing, in a CUDA graph"
+    return {"launch_us": Measurement(round(each, 3), "us", how)}

@@ -1,0 +1,156 @@
+"""``pipeliner regret``: the model and other projects' rules, judged by a log of measurements."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ..errors import WorkloadError
+from . import console
+
+if TYPE_CHECKING:
+    from ..logs.published import Comparison
+    from ..logs.regret import Scores, Summary
+
+HELP: Final = "judge the model's choices by a log of measured candidates, beside others' rules"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.description = (
+        f"{HELP}. A regret is the time of what is chosen over that of the best measured. Half of "
+        "the workloads, by a seeded draw, are never fitted to. Needs no GPU."
+    )
+    parser.add_argument("--log", metavar="FILE", help="of `pipeliner record` (default: shipped)")
+    parser.add_argument("--target", default="h100", help="the GPU that was measured")
+    parser.add_argument("--machine", metavar="FILE", help="predict by this machine file")
+    parser.add_argument("--json", action="store_true", help="everything, workload by workload")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Judge every rule by the log; 0."""
+    with console.progress("predicting what was measured"):
+        found = judged(args)
+    if args.json:
+        console.print_json(**found)
+    else:
+        _print(found)
+    return 0
+
+
+def judged(args: argparse.Namespace) -> dict[str, Any]:
+    """Every rule by the log that ``args`` names: what ``--json`` prints."""
+    from ..logs import SHIPPED, noise, read_log
+    from ..logs.cases import cases
+    from ..logs.published import TABLES, compare
+    from ..logs.regret import halves, scores, summary
+    from ..logs.rules import RULES
+    from ..machine import machine_for, read_machine
+    from ..targets import accelerated, cuda_target
+
+    if args.log is None and args.target not in SHIPPED:
+        raise WorkloadError(f"expected --log: the library has one of {', '.join(SHIPPED)} alone")
+    entries = read_log(Path(args.log) if args.log else SHIPPED[args.target])
+    machine = machine_for(accelerated(cuda_target(args.target)))
+    if args.machine:
+        machine = read_machine(Path(args.machine)).machine
+    timed = cases(entries, machine)
+    fitted = halves(timed)
+    rules = {}
+    for rule in RULES:
+        scored = {group: scores(found, rule) for group, found in timed.items()}
+        rules[rule.name] = {
+            "fitted": summary([one for group, one in scored.items() if fitted[group]]),
+            "held_out": summary([one for group, one in scored.items() if not fitted[group]]),
+            "workloads": [(one, fitted[group]) for group, one in scored.items()],
+        }
+    compared = [each for table in TABLES for each in compare(table)]
+    return {
+        "machine": machine.name,
+        "candidates": sum(map(len, timed.values())),
+        "noise": noise(entries),
+        "rules": {name: _plain(rule) for name, rule in rules.items()},
+        "published": [
+            {**_rounded(each), "difference": round(each.difference, 4)} for each in compared
+        ],
+    }
+
+
+def _plain(rule: dict[str, Any]) -> dict[str, Any]:
+    return {
+        "fitted": _rounded(rule["fitted"]),
+        "held_out": _rounded(rule["held_out"]),
+        "workloads": [{**_rounded(one), "fitted": fitted} for one, fitted in rule["workloads"]],
+    }
+
+
+def _rounded(found: Scores | Summary | Comparison) -> dict[str, Any]:
+    return {
+        name: round(value, 4) if isinstance(value, float) else value
+        for name, value in asdict(found).items()
+    }
+
+
+def _print(found: dict[str, Any]) -> None:
+    count = len(next(iter(found["rules"].values()))["workloads"])
+    print(
+        f"{found['candidates']} candidates of {count} workloads on {found['machine']}; the same "
+        f"candidate again: within {found['noise']:.1%} (median)"
+    )
+    for half, title in (("fitted", "half to fit to"), ("held_out", "half never fitted to")):
+        console.heading(f"{title}: mean (worst) over the best measured")
+        _table("rule", [(name, rule[half]) for name, rule in found["rules"].items()])
+    name, ours = next(iter(found["rules"].items()))
+    console.heading(f"{name}, by workload")
+    rows = [
+        (
+            f"{one['workload']} {one['dtype']}" + " *" * one["fitted"],
+            f"{max(one['depths'], default=1.0):.3f}",
+            _ratio(one["first"]),
+            _ratio(one["top"]),
+            _ratio(one["correlation"]),
+        )
+        for one in ours["workloads"]
+    ]
+    headers = ("workload (* fitted to)", "worst depth", "first choice", "best of 8", "Spearman")
+    console.print_table(headers, rows, numeric=4)
+    _print_published(found["published"])
+
+
+def _print_published(cells: Sequence[dict[str, Any]]) -> None:
+    """Tables of GPUs that are not at hand: how many times as fast as the row they are held to."""
+    for title in dict.fromkeys(cell["table"] for cell in cells):
+        console.heading(f"published, not fitted: {title}")
+        rows = [
+            (
+                cell["row"],
+                str(cell["size"]),
+                f"{cell['published']:.2f}",
+                f"{cell['predicted']:.2f}",
+                f"{cell['difference']:+.0%}",
+            )
+            for cell in cells
+            if cell["table"] == title
+        ]
+        headers = ("kernel", "size", "published", "predicted", "difference")
+        console.print_table(headers, rows, numeric=4)
+
+
+def _table(what: str, named: Sequence[tuple[str, dict[str, Any]]]) -> None:
+    kinds = ("depth", "first", "top", "correlation")
+    rows = [(name, *(_both(one, kind) for kind in kinds)) for name, one in named]
+    headers = (what, "depth alone", "first choice", "best of 8", "Spearman")
+    console.print_table(headers, rows, numeric=4)
+
+
+def _both(found: dict[str, Any], kind: str) -> str:
+    if found[kind] is None:
+        return "-"
+    return f"{found[kind]:.3f} ({found[f'worst_{kind}']:.3f})"
+
+
+def _ratio(value: float | None) -> str:
+    return "-" if value is None else f"{value:.3f}"

@@ -1,0 +1,272 @@
+"""What is measured of a workload: a declared grid of tiles, ways and depths.
+
+The grid does not ask the model what is worth measuring, so that the model can be judged by it. A
+tile is cut to the workload's extents; what the library refuses is left out. A *way* is an
+instruction and a mechanism; a *family* is everything but the depth.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, cast
+
+from ..cost import choose
+from ..errors import PipelinerError, WorkloadError
+from ..machine import Machine
+from ..plan import KernelPlan
+from ..request import Instruction, Request
+from ..schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm
+from ..schedules.choice import forms, tiles_of, walked_together, worthwhile_splits
+from ..schedules.closed_form import kernel_info, typical
+from ..schedules.workloads import Contraction, Conv, Spec
+
+LIMIT: Final = 200
+"""Candidates of a workload at most."""
+
+DEPTHS: Final = (1, 2, 3, 4, 5, 6)
+"""Of the first families of a way."""
+
+USUAL_DEPTHS: Final = (2, 4)
+
+WALKED_DEPTHS: Final = (4,)
+"""Of a grid that walks all tiles, and of a reduction in parts."""
+
+Extents = tuple[int, int, int]
+Way = tuple[str, str]
+
+_HALF: Final[dict[Way, tuple[Extents, ...]]] = {
+    ("wgmma", "tma"): (
+        (128, 256, 64),
+        (128, 128, 64),
+        (256, 128, 64),
+        (64, 128, 64),
+        (192, 128, 64),
+        (128, 192, 64),
+        (64, 256, 64),
+        (128, 128, 128),
+        (128, 64, 64),
+        (64, 64, 128),
+        (128, 160, 64),
+        (192, 192, 64),
+    ),
+    ("wgmma", "cp_async"): (
+        (128, 128, 64),
+        (128, 256, 64),
+        (192, 128, 64),
+        (256, 128, 64),
+        (64, 128, 64),
+        (128, 64, 64),
+        (256, 64, 64),
+        (128, 128, 32),
+        (192, 64, 64),
+        (64, 64, 64),
+    ),
+    ("mma", "cp_async"): (
+        (128, 128, 64),
+        (128, 256, 32),
+        (64, 128, 64),
+        (128, 128, 32),
+        (256, 128, 32),
+        (128, 64, 64),
+        (64, 64, 64),
+        (96, 128, 64),
+        (128, 256, 64),
+        (256, 64, 32),
+        (64, 128, 32),
+    ),
+    ("mma", "register"): ((128, 128, 32), (64, 64, 64), (128, 64, 32)),
+    ("simt", "cp_async"): ((128, 128, 16),),
+}
+"""Tiles of 16-bit operands, the first of a way with every depth."""
+
+_SINGLE: Final[dict[Way, tuple[Extents, ...]]] = {
+    ("simt", "cp_async"): (
+        (128, 128, 8),
+        (64, 64, 8),
+        (128, 64, 8),
+        (256, 128, 8),
+        (64, 128, 8),
+        (128, 256, 8),
+        (128, 128, 16),
+        (32, 64, 8),
+        (64, 256, 8),
+    ),
+    ("simt", "register"): ((128, 128, 8), (64, 64, 8), (128, 64, 8)),
+}
+"""Tiles of float32, which multiplies exactly."""
+
+_TILES: Final = {"float16": _HALF, "bfloat16": _HALF, "float32": _SINGLE}
+
+_DEEP: Final = 2
+"""Families of a way that are measured at every depth."""
+
+_REGISTER_DEPTHS: Final = (1, 2)
+"""Of a shared ring that is filled through registers: what is in flight is there."""
+
+_UNIT: Final = 16
+"""What a tile that is cut to few rows or columns is a multiple of."""
+
+_KEY: Final = re.compile(
+    r"(?P<instruction>\w+)/(?P<mechanism>\w+) (?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+) d(?P<depth>\d+)"
+    r"(?: s(?P<splits>\d+))?(?: c(?P<ctas>\d+))?(?: x(?P<cluster>\d+))?(?: f(?P<phases>\d+))?"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to compute a workload.
+
+    ``mechanism``: ``auto`` where operands need different ones. ``ctas``: of a grid that walks all
+    tiles; 0: one for each tile. ``cluster``: CTAs that copy for each other. ``phases``: of a
+    convolution folded into runs; 0: not folded.
+    """
+
+    instruction: str
+    mechanism: str
+    m: int
+    n: int
+    k: int
+    depth: int
+    splits: int = 1
+    ctas: int = 0
+    cluster: int = 1
+    phases: int = 0
+
+    @property
+    def key(self) -> str:
+        """As a log names it: ``wgmma/tma 128x256x64 d4 c132``; what is usual is left out."""
+        text = f"{self.instruction}/{self.mechanism} {self.m}x{self.n}x{self.k} d{self.depth}"
+        text += f" s{self.splits}" * (self.splits > 1) + f" c{self.ctas}" * (self.ctas > 0)
+        return (
+            text + f" x{self.cluster}" * (self.cluster > 1) + f" f{self.phases}" * bool(self.phases)
+        )
+
+    @property
+    def family(self) -> Candidate:
+        """The same with one slot: what candidates that differ in depth alone have in common."""
+        return replace(self, depth=1)
+
+    @property
+    def request(self) -> Request:
+        """What is asked of the pipeliner: nothing of what the candidate says is left to it."""
+        return Request(
+            depth=self.depth,
+            mechanism=cast(Any, self.mechanism),
+            instruction=cast(Instruction, self.instruction),
+            cluster=self.cluster,
+        )
+
+    def tile(self, spec: Spec, machine: Machine) -> GemmTile:
+        """Its tile of ``spec``; neighbouring CTAs walk as ``default_tile`` has them walk."""
+        tile: GemmTile = GemmTile(self.m, self.n, self.k)
+        if not isinstance(spec, Gemm):
+            folded = self.phases > 0
+            tile = ConvTile(self.m, self.n, self.k, fold=folded, phases=max(1, self.phases))
+        tile = replace(tile, splits=self.splits, ctas=self.ctas or None)
+        return replace(tile, group=walked_together(tile, machine))
+
+    def contraction(self, spec: Spec, machine: Machine) -> Contraction:
+        """``spec`` as the matmul that its tile cuts."""
+        tile = self.tile(spec, machine)
+        if isinstance(spec, Gemm):
+            return spec.contraction()
+        assert isinstance(tile, ConvTile)
+        return tile.contraction(spec)
+
+    def plan(self, spec: Spec, machine: Machine) -> KernelPlan:
+        """What the model makes of it; PipelinerError where it is refused."""
+        return choose(kernel_info(spec, self.tile(spec, machine)), machine, self.request)
+
+    def schedule(self, spec: Spec, machine: Machine) -> Any:
+        """The plain schedule that is pipelined."""
+        tile = self.tile(spec, machine)
+        if isinstance(spec, Gemm):
+            return schedule_gemm(spec, tile)
+        assert isinstance(tile, ConvTile)
+        return schedule_conv(spec, tile)
+
+
+def candidate(key: str) -> Candidate:
+    """The candidate that ``key`` names; WorkloadError: it names none."""
+    found = _KEY.fullmatch(key)
+    if found is None:
+        raise WorkloadError(f"expected a candidate such as 'mma/cp_async 64x64x32 d3', not {key!r}")
+    m, n, k, depth = (int(found[name]) for name in ("m", "n", "k", "depth"))
+    return Candidate(
+        found["instruction"],
+        found["mechanism"],
+        m,
+        n,
+        k,
+        depth,
+        splits=int(found["splits"] or 1),
+        ctas=int(found["ctas"] or 0),
+        cluster=int(found["cluster"] or 1),
+        phases=int(found["phases"] or 0),
+    )
+
+
+def grid(spec: Spec, machine: Machine, limit: int = LIMIT) -> list[Candidate]:
+    """The first ``limit`` candidates of ``spec``: families of all ways in turn, each whole."""
+    found: list[Candidate] = []
+    for family, depths in _families(spec, machine):
+        for depth in depths:
+            one = replace(family, depth=depth)
+            if len(found) < limit and _is_possible(one, spec, machine):
+                found.append(one)
+    return found
+
+
+def _families(spec: Spec, machine: Machine) -> Iterator[tuple[Candidate, tuple[int, ...]]]:
+    """Families and the depths at which each is measured, ways in turn."""
+    ways = [list(_of_way(way, tiles, spec, machine)) for way, tiles in _TILES[spec.dtype].items()]
+    for turn in itertools.zip_longest(*ways):
+        yield from (family for family in turn if family is not None)
+
+
+def _of_way(
+    way: Way, tiles: Iterable[Extents], spec: Spec, machine: Machine
+) -> Iterator[tuple[Candidate, tuple[int, ...]]]:
+    phases = _phases(spec)
+    if phases and way[1] == "cp_async":  # rows of few channels: filters are too narrow for it
+        way = (way[0], "auto")
+    whole = (Candidate(*way, *tile, depth=1, phases=phases) for tile in tiles)
+    for at, one in enumerate(dict.fromkeys(_cut(each, spec, machine) for each in whole)):
+        deep = DEPTHS if at < _DEEP else USUAL_DEPTHS
+        yield one, _REGISTER_DEPTHS if way[1] == "register" else deep
+        what, tile = one.contraction(spec, machine), one.tile(spec, machine)
+        if way[1] == "tma" and tiles_of(what, tile) > machine.sms:
+            yield replace(one, ctas=machine.sms), WALKED_DEPTHS
+        for splits in worthwhile_splits(what, tile, machine):
+            yield replace(one, splits=splits), WALKED_DEPTHS
+
+
+def _phases(spec: Spec) -> int:
+    """Of a convolution of so few channels that it is better folded into runs; 0: it is not."""
+    folded = [form for form in forms(spec) if form.fold] if isinstance(spec, Conv) else []
+    few = isinstance(spec, Conv) and spec.c < _UNIT
+    return folded[0].phases if folded and few else 0
+
+
+def _cut(whole: Candidate, spec: Spec, machine: Machine) -> Candidate:
+    """``whole`` with a tile no larger than what covers the workload."""
+    extents = typical(whole.contraction(spec, machine))
+    m, n, k = (
+        min(size, math.ceil(extent / _UNIT) * _UNIT)
+        for size, extent in zip((whole.m, whole.n, whole.k), extents)
+    )
+    return replace(whole, m=m, n=n, k=k)
+
+
+def _is_possible(one: Candidate, spec: Spec, machine: Machine) -> bool:
+    """Whether the library does exactly that: a deeper ring than the loop is long is cut, say."""
+    try:
+        plan = one.plan(spec, machine)
+    except PipelinerError:
+        return False
+    trips = [int(loop.trip) for loop in plan.loops if loop.trip.isdigit()]
+    return bool(plan.matmuls) and one.depth <= max(trips, default=one.depth)

@@ -1,0 +1,118 @@
+"""Candidates of a log beside what the model makes of them, on the machine that was measured."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from ..bench.suites import NAMES, suite
+from ..cost import choose
+from ..cost.mapped import LoopWork, map_kernel
+from ..cost.occupancy import occupancy
+from ..errors import PipelinerError, WorkloadError
+from ..machine import Machine
+from ..plan import KernelPlan
+from ..schedules.choice import tiles_of
+from ..schedules.closed_form import kernel_info, typical
+from ..schedules.workloads import Spec
+from .candidates import Candidate
+from .entries import Entry, by_workload
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One candidate that was timed: what it is of, its plan, and its loop as numbers.
+
+    ``extents``: M, N and K of the matmul that its tile cuts. ``tiles``: of all outputs.
+    ``own_depth``: what the library gives it where no depth is asked for.
+    """
+
+    entry: Entry
+    spec: Spec
+    machine: Machine
+    plan: KernelPlan
+    loop: LoopWork
+    extents: tuple[int, int, int]
+    tiles: int
+    own_depth: int
+
+    @property
+    def candidate(self) -> Candidate:
+        """Its name."""
+        return self.entry.candidate
+
+    @property
+    def family(self) -> Candidate:
+        """Its name but for the depth."""
+        return self.entry.candidate.family
+
+    @property
+    def warps(self) -> int:
+        """That multiply."""
+        return self.plan.matmuls[0].warps[0] * self.plan.matmuls[0].warps[1]
+
+    @property
+    def resident(self) -> int:
+        """CTAs that an SM holds at once, at least one."""
+        work, depth = self.loop.work, self.candidate.depth
+        fit = occupancy(self.machine, work.threads, work.registers_at(depth), work.smem(depth))
+        return max(1, fit.ctas)
+
+
+def cases(entries: Iterable[Entry], machine: Machine) -> Mapping[tuple[str, str], list[Case]]:
+    """What was timed of each workload of a suite; WorkloadError for one that no suite has."""
+    found: dict[tuple[str, str], list[Case]] = {}
+    for group, timed in by_workload(entries).items():
+        spec = _spec(*group)
+        own = _own_depths(timed, spec, machine)
+        found[group] = [_case(entry, spec, machine, own[entry.candidate.family]) for entry in timed]
+    return found
+
+
+def by_family(found: Sequence[Case]) -> Mapping[Candidate, list[Case]]:
+    """Cases that differ in depth alone."""
+    families: dict[Candidate, list[Case]] = defaultdict(list)
+    for case in found:
+        families[case.family].append(case)
+    return families
+
+
+def _spec(label: str, dtype: str) -> Spec:
+    for name in NAMES:
+        specs = suite(name, dtype)
+        if label in specs:
+            return specs[label]
+    raise WorkloadError(f"expected a workload of the suites {', '.join(NAMES)}, not {label!r}")
+
+
+def _case(entry: Entry, spec: Spec, machine: Machine, own_depth: int) -> Case:
+    one = entry.candidate
+    tile, what = one.tile(spec, machine), one.contraction(spec, machine)
+    info = kernel_info(spec, tile)
+    return Case(
+        entry=entry,
+        spec=spec,
+        machine=machine,
+        plan=one.plan(spec, machine),
+        loop=map_kernel(info, machine, one.request).loops[0],
+        extents=typical(what),
+        tiles=tiles_of(what, tile),
+        own_depth=own_depth,
+    )
+
+
+def _own_depths(timed: Sequence[Entry], spec: Spec, machine: Machine) -> dict[Candidate, int]:
+    """The depth that the library gives each family by itself."""
+    families = dict.fromkeys(entry.candidate.family for entry in timed)
+    return {family: _own_depth(family, spec, machine) for family in families}
+
+
+def _own_depth(family: Candidate, spec: Spec, machine: Machine) -> int:
+    """1 where the library leaves the loop alone."""
+    request = replace(family.request, depth="auto")
+    try:
+        plan = choose(kernel_info(spec, family.tile(spec, machine)), machine, request)
+    except PipelinerError:  # not even one slot fits, by the model
+        return 1
+    return max((ring.depth for loop in plan.loops for ring in loop.rings), default=1)

@@ -1,0 +1,213 @@
+"""Measure the candidates of workloads: compiled side by side, run one at a time, logged at once.
+
+While one workload is timed, the next is compiled. Every kernel is checked against float64 first; a
+kernel that hangs or crashes costs its process and is logged. Candidates of a workload take turns,
+so that clocks and temperature drift for all alike; then the fastest take turns afresh.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from ..bench.conditions import Conditions
+from ..errors import ToolError
+from ..machine import machine_for
+from ..schedules.workloads import Spec
+from .building import Library
+from .candidates import LIMIT, Candidate, grid
+from .entries import Entry, append, noise, read_log
+from .timer import FRESH_ROUNDS, FRESHEST, TRY_SECONDS, WAIT_SECONDS, Open, Try, Turns
+
+Say = Callable[[str], None]
+
+AHEAD: Final = 2
+"""Workloads that are compiled while another is timed."""
+
+CLOSING_SECONDS: Final = 6.0
+"""Kept for the rounds of a workload whose candidates are not all compiled when time is up."""
+
+
+class Compiler(Protocol):
+    """What compiles kernels: ``Builders``, or what a test has in its place."""
+
+    def submit(self, spec: Spec, candidates: Sequence[Candidate]) -> range:
+        """As ``Builders.submit``."""
+
+    def next(self, seconds: float) -> tuple[int, Library] | None:
+        """As ``Builders.next``."""
+
+
+class Bench(Protocol):
+    """What times kernels: a ``Timer``, or what a test has in its place."""
+
+    def ask(self, question: Open | Try | Turns, seconds: float) -> Any:
+        """As ``Timer.ask``."""
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A workload by its name in a suite, and what of it is to be measured."""
+
+    label: str
+    spec: Spec
+    candidates: tuple[Candidate, ...]
+
+    def entry(self, one: Candidate, **found: Any) -> Entry:
+        """What became of ``one``."""
+        return Entry(self.label, self.spec.dtype, one, **found)
+
+
+@dataclass
+class _Tried:
+    """Candidates that ran and were right, in the order of the timer's; the others' entries."""
+
+    right: list[tuple[Candidate, Library]] = field(default_factory=list)
+    failed: list[Entry] = field(default_factory=list)
+
+
+def jobs_for(specs: Mapping[str, Spec], target: Any, log: Path, limit: int = LIMIT) -> list[Job]:
+    """What is to be measured of each workload: its grid, but for what the log has."""
+    known = {(*entry.group, entry.candidate) for entry in read_log(log)} if log.exists() else set()
+    machine = machine_for(target)
+    jobs = []
+    for label, spec in specs.items():
+        left = (one for one in grid(spec, machine, limit) if (label, spec.dtype, one) not in known)
+        jobs.append(Job(label, spec, tuple(left)))
+    return [job for job in jobs if job.candidates]
+
+
+def record(
+    jobs: Sequence[Job],
+    builders: Compiler,
+    timer: Bench,
+    log: Path,
+    seconds: float,
+    say: Say,
+    conditions: Conditions | None = None,
+) -> bool:
+    """Measure ``jobs`` for at most about so long; whether all of it was done.
+
+    The log has each workload as soon as it is timed. What is interrupted is timed no more.
+    """
+    end = time.monotonic() + seconds - CLOSING_SECONDS
+    lines = describe_conditions(conditions)
+    done = 0
+    for job, libraries in _compiled(jobs, builders, end):
+        entries = measure(job, libraries, timer, say)
+        append(log, entries, lines)
+        lines = ()
+        say(_outcome(job, entries))
+        done += len(entries)
+        if time.monotonic() > end:
+            break
+    return done == sum(len(job.candidates) for job in jobs)
+
+
+def measure(
+    job: Job, libraries: Iterator[tuple[Candidate, Library]], timer: Bench, say: Say
+) -> list[Entry]:
+    """What became of each candidate whose library came; those that could not be timed are left."""
+    tried = _Tried()
+    try:
+        timer.ask(Open(job.spec), WAIT_SECONDS)
+        for one, library in libraries:
+            if library.failure:
+                tried.failed.append(job.entry(one, failure=library.failure))
+            else:
+                _try(job, one, library, tried, timer)
+        return [*_timed(job, tried.right, timer), *tried.failed]
+    except ToolError as err:
+        say(f"{job.label}: {err}")
+        return tried.failed
+
+
+def _try(job: Job, one: Candidate, library: Library, tried: _Tried, timer: Bench) -> None:
+    """Run ``one`` once; where that ends the timer's process, its successor learns all others."""
+    try:
+        wrong = timer.ask(Try(library), TRY_SECONDS)
+    except ToolError as err:
+        tried.failed.append(job.entry(one, failure=str(err)))
+        timer.ask(Open(job.spec), WAIT_SECONDS)
+        for _, other in tried.right:
+            timer.ask(Try(other), TRY_SECONDS)
+        return
+    if wrong:
+        tried.failed.append(job.entry(one, failure=wrong))
+    else:
+        tried.right.append((one, library))
+
+
+def _timed(job: Job, right: Sequence[tuple[Candidate, Library]], timer: Bench) -> list[Entry]:
+    """All in turns, and then the fastest in fresh turns."""
+    if not right:
+        return []
+    times: list[tuple[float, float]] = timer.ask(Turns(tuple(range(len(right)))), WAIT_SECONDS)
+    fastest = tuple(sorted(range(len(right)), key=lambda at: times[at])[:FRESHEST])
+    fresh = timer.ask(Turns(fastest, FRESH_ROUNDS), WAIT_SECONDS)
+    again = {at: us for at, (us, _) in zip(fastest, fresh)}
+    return [
+        job.entry(
+            one,
+            us=us,
+            spread=spread,
+            again=again.get(at, 0.0),
+            registers=library.registers,
+            spills=library.spills,
+        )
+        for at, ((one, library), (us, spread)) in enumerate(zip(right, times))
+    ]
+
+
+def _compiled(
+    jobs: Sequence[Job], builders: Compiler, end: float
+) -> Iterator[tuple[Job, Iterator[tuple[Candidate, Library]]]]:
+    """Each job with its candidates as they are compiled, until ``end``; later ones are begun."""
+    lines: list[range] = []
+    ready: dict[int, Library] = {}
+    for at, job in enumerate(jobs):
+        for later in jobs[len(lines) : at + 1 + AHEAD]:
+            lines.append(builders.submit(later.spec, later.candidates))
+        yield job, _libraries(job, lines[at], builders, ready, end)
+
+
+def _libraries(
+    job: Job, numbers: range, builders: Compiler, ready: dict[int, Library], end: float
+) -> Iterator[tuple[Candidate, Library]]:
+    """The libraries of ``numbers`` as they come; ``ready``: what has come for later ones."""
+    left = set(numbers)
+    while left:
+        for number in sorted(left & ready.keys()):
+            left.remove(number)
+            yield job.candidates[number - numbers.start], ready.pop(number)
+        if not left:
+            return
+        found = builders.next(max(0.0, end - time.monotonic()))
+        if found is None:
+            return
+        ready[found[0]] = found[1]
+
+
+def describe_conditions(found: Conditions | None) -> tuple[str, ...]:
+    """Under what the times were taken, a line each."""
+    if found is None:
+        return ()
+    known = {**found.versions, **found.settings}
+    return (found.gpu, ", ".join(f"{name} {value}" for name, value in known.items()))
+
+
+def _outcome(job: Job, entries: Sequence[Entry]) -> str:
+    """One line for whoever waits."""
+    timed = [entry for entry in entries if entry.us]
+    if not timed:
+        return f"{job.label} {job.spec.dtype}: nothing timed, {len(entries)} failed"
+    best = min(timed, key=lambda entry: entry.best_us)
+    rate = job.spec.flops() / best.best_us * 1e-6
+    return (
+        f"{job.label} {job.spec.dtype}: {len(timed)} of {len(job.candidates)} timed, "
+        f"{len(entries) - len(timed)} failed; {best.best_us:.1f} us, {rate:.0f} TFLOP/s by "
+        f"{best.candidate.key}; the same again within {noise(timed):.1%}"
+    )

@@ -1,0 +1,152 @@
+"""How good choices are, by a log: the time of what is chosen over that of the best measured.
+
+Times are compared only where they were taken in the same turns: the fresh ones of the fastest
+candidates among themselves, else those of all.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from .cases import Case, by_family
+from .rules import Rule
+
+TOP: Final = 8
+"""Candidates whose best counts as what a short measurement would find."""
+
+SEED: Final = 6
+"""Of the split of workloads into two halves, one of which nothing in this log is ever fitted to.
+
+Constants that are older than the log were measured by other runs, of some of the same shapes."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scores:
+    """How a rule does on one workload, as ratios to the best measured time.
+
+    ``depths``: one for each tile and way that was measured at several depths. ``first``: of what it
+    takes first among everything; ``top``: of the best of its first ``TOP``; ``correlation``:
+    Spearman's, of what it predicts with what was measured. The last three are None where the rule
+    ranks nothing.
+    """
+
+    workload: str
+    dtype: str
+    depths: tuple[float, ...]
+    first: float | None = None
+    top: float | None = None
+    correlation: float | None = None
+
+    @property
+    def label(self) -> str:
+        """The workload and its type."""
+        return f"{self.workload} {self.dtype}"
+
+
+@dataclass(frozen=True, slots=True)
+class Summary:
+    """Scores of several workloads: geometric means and the worst; of correlations also the mean."""
+
+    workloads: int
+    depth: float
+    worst_depth: float
+    first: float | None
+    worst_first: float | None
+    top: float | None
+    worst_top: float | None
+    correlation: float | None
+    worst_correlation: float | None
+
+
+def regret(chosen: Case, others: Iterable[Case]) -> float:
+    """Time of ``chosen`` over that of the fastest of ``others``, which it is one of."""
+    if chosen.entry.again:
+        return chosen.entry.again / min(case.entry.again for case in others if case.entry.again)
+    return chosen.entry.us / min(case.entry.us for case in others)
+
+
+def scores(found: Sequence[Case], rule: Rule) -> Scores:
+    """How ``rule`` does on the candidates of one workload."""
+    entry = found[0].entry
+    applied = [case for case in found if rule.applies(case)]
+    depths = tuple(
+        _mean([regret(case, family) for case in _taken(rule, family)])
+        for family in by_family(applied).values()
+        if len(family) > 1
+    )
+    if rule.cost is None or not applied:
+        return Scores(entry.workload, entry.dtype, depths)
+    costs = _costs(applied, rule)
+    ranked = sorted(costs, key=costs.__getitem__)
+    best = min(ranked[:TOP], key=lambda at: applied[at].entry.best_us)
+    return Scores(
+        entry.workload,
+        entry.dtype,
+        depths,
+        first=regret(applied[ranked[0]], found),
+        top=regret(applied[best], found),
+        correlation=spearman(list(costs.values()), [applied[at].entry.us for at in costs]),
+    )
+
+
+def _costs(found: Sequence[Case], rule: Rule) -> dict[int, float]:
+    """What ``rule`` ranks by, of each case by its number; one depth a family where it is blind."""
+    assert rule.cost is not None
+    if rule.ranks_depths:
+        return {at: rule.cost(case) for at, case in enumerate(found)}
+    taken = [case for family in by_family(found).values() for case in _taken(rule, family)]
+    return {at: rule.cost(case) for at, case in enumerate(found) if case in taken}
+
+
+def _taken(rule: Rule, family: Sequence[Case]) -> list[Case]:
+    depths = rule.depths(family)
+    return [case for case in family if case.candidate.depth in depths]
+
+
+def summary(found: Sequence[Scores]) -> Summary:
+    """Scores of several workloads in one."""
+    depths = [ratio for one in found for ratio in one.depths]
+    firsts = [one.first for one in found if one.first is not None]
+    tops = [one.top for one in found if one.top is not None]
+    correlations = [one.correlation for one in found if one.correlation is not None]
+    return Summary(
+        workloads=len(found),
+        depth=_mean(depths),
+        worst_depth=max(depths, default=1.0),
+        first=_mean(firsts) if firsts else None,
+        worst_first=max(firsts, default=None),
+        top=_mean(tops) if tops else None,
+        worst_top=max(tops, default=None),
+        correlation=sum(correlations) / len(correlations) if correlations else None,
+        worst_correlation=min(correlations, default=None),
+    )
+
+
+def halves(groups: Iterable[tuple[str, str]]) -> Mapping[tuple[str, str], bool]:
+    """Whether each workload is of the half that may be fitted to; drawn by ``SEED``."""
+    ordered = sorted(groups)
+    fitted = set(random.Random(SEED).sample(ordered, len(ordered) // 2))
+    return {group: group in fitted for group in ordered}
+
+
+def spearman(one: Sequence[float], other: Sequence[float]) -> float:
+    """Correlation of ranks, those of equals being their mean; 0 where all of one are equal."""
+    a, b = _ranks(one), _ranks(other)
+    a, b = a - a.mean(), b - b.mean()
+    spread = math.sqrt((a @ a) * (b @ b))
+    return float(a @ b) / spread if spread else 0.0
+
+
+def _ranks(values: Sequence[float]) -> np.ndarray:
+    _, inverse, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.asarray((np.cumsum(counts) - (counts - 1) / 2)[inverse])
+
+
+def _mean(ratios: Sequence[float]) -> float:
+    return math.exp(sum(map(math.log, ratios)) / len(ratios)) if ratios else 1.0

@@ -1,0 +1,201 @@
+"""A process of its own that runs kernels, so that one which hangs or crashes ends nothing else.
+
+The parent asks, the child answers; a question that is not answered in time ends the child.
+
+| question             | answer                                                                |
+|----------------------|-----------------------------------------------------------------------|
+| ``Open(spec)``       | None, when operands and the truth are on the GPU                      |
+| ``Try(library)``     | an error in one line, or "": it ran once and was right                |
+| ``Turns(...)``       | median and spread of each of those that were tried, by their order    |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import signal
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from typing import Any, Final
+
+from ..bench.conditions import require_gpu
+from ..bench.problems import Contender, Problem
+from ..bench.results import reason
+from ..bench.timing import Entry, flush_buffer, ready, take_turn
+from ..bench.truth import random_inputs, truth
+from ..errors import ToolError
+from ..schedules.workloads import Spec
+from .building import Library, load
+
+WAIT_SECONDS: Final = 60.0
+"""For the first answer, which comes after libraries are loaded and a large problem is summed."""
+
+TRY_SECONDS: Final = 20.0
+"""For one run of a kernel with its check."""
+
+FRESHEST: Final = 16
+"""Candidates of a workload that are timed again."""
+
+FRESH_ROUNDS: Final = 15
+
+MOST_ROUNDS: Final = 12
+"""In which all candidates of a workload take turns."""
+
+LEAST_ROUNDS: Final = 3
+
+ROUNDS_US: Final = 1.5e6
+"""What such rounds may take together."""
+
+_FLUSH_US: Final = 300
+"""What it takes to overwrite the L2 cache before a run."""
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Work on ``spec`` from now on."""
+
+    spec: Spec
+
+
+@dataclass(frozen=True, slots=True)
+class Try:
+    """Load a library, run it on a poisoned output and check it."""
+
+    library: Library
+
+
+@dataclass(frozen=True, slots=True)
+class Turns:
+    """Time those of the tried that ``which`` numbers, in turns, ``most`` rounds if time allows."""
+
+    which: tuple[int, ...]
+    most: int = MOST_ROUNDS
+
+
+class Timer:
+    """The parent's side: a child process that is started when it is needed and again when it dies.
+
+    ``serve``: what the child runs. As a context, the child ends with it.
+    """
+
+    def __init__(self, serve: Callable[[Connection], None] | None = None) -> None:
+        self._serve = serve or answer_all
+        self._child: multiprocessing.process.BaseProcess | None = None
+        self._line: Connection | None = None
+
+    def __enter__(self) -> Timer:
+        return self
+
+    def __exit__(self, *unused: object) -> None:
+        self.end()
+
+    def ask(self, question: Open | Try | Turns, seconds: float) -> Any:
+        """The answer to ``question``, waited for at most so long.
+
+        ToolError: there is none; the child is gone, and what it had tried with it.
+        """
+        line = self._line or self._start()
+        try:
+            line.send(question)
+            if not line.poll(seconds):
+                raise ToolError(f"cannot time it: no answer within {seconds:.0f} seconds")
+            answer = line.recv()
+        except (EOFError, OSError) as err:
+            self.end()
+            raise ToolError("cannot time it: the process that ran it ended") from err
+        except BaseException:  # an interrupt too: what the child does then is nobody's
+            self.end()
+            raise
+        if isinstance(answer, Exception):
+            self.end()
+            raise answer
+        return answer
+
+    def end(self) -> None:
+        """End the child, whatever it does."""
+        if self._line is not None:
+            self._line.close()
+        if self._child is not None:
+            self._child.kill()
+            self._child.join()
+        self._child = self._line = None
+
+    def _start(self) -> Connection:
+        context = multiprocessing.get_context("spawn")
+        self._line, theirs = context.Pipe()
+        self._child = context.Process(target=self._serve, args=(theirs,), daemon=True)
+        self._child.start()
+        theirs.close()
+        return self._line
+
+
+def answer_all(line: Connection) -> None:
+    """The child: answer until nobody asks any more, or the GPU is lost: it stays so for a process.
+
+    What went wrong is the last answer.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is the parent's to handle
+    with contextlib.suppress(EOFError):
+        try:
+            bench = _Bench()
+            while True:
+                line.send(bench.answer(line.recv()))
+        except EOFError:
+            raise
+        except Exception as err:
+            line.send(ToolError(reason(err)))
+
+
+class _Bench:
+    """The child's side: one workload's operands, truth and the kernels that were right."""
+
+    def __init__(self) -> None:
+        self._torch = require_gpu()
+        self._entries: list[Entry] = []
+
+    def answer(self, question: Open | Try | Turns) -> Any:
+        """What the module's table says."""
+        if isinstance(question, Open):
+            return self._open(question.spec)
+        if isinstance(question, Try):
+            return self._try(question.library)
+        return self._turns(question.which, question.most)
+
+    def _open(self, spec: Spec) -> None:
+        self._entries = []
+        self._inputs = random_inputs(self._torch, spec)
+        self._right = truth(self._torch, spec, self._inputs)
+        self._flush = flush_buffer(self._torch)
+        self._spec = spec
+        self._torch.cuda.synchronize()
+
+    def _try(self, library: Library) -> str:
+        try:
+            contender = Contender(library.name, lambda: (load(library), ""), self._spec.out)
+            problem = Problem(self._spec, (contender,))
+            entry = ready(self._torch, problem, contender, self._inputs, self._right)
+        except Exception as err:
+            self._torch.cuda.synchronize()  # raises where more than this kernel is lost
+            return reason(err)
+        if not entry.worst <= 1.0:
+            return f"wrong: largest error {entry.worst:.3g} of what rounding allows"
+        self._entries.append(entry)
+        return ""
+
+    def _turns(self, which: Sequence[int], most: int) -> list[tuple[float, float]]:
+        entries = [self._entries[at] for at in which]
+        for entry in entries:
+            entry.times.clear()
+        take_turn(self._torch, entries, 0, self._flush)
+        once = sum(entry.times.pop() + _FLUSH_US for entry in entries)
+        rounds = max(LEAST_ROUNDS, min(most, int(ROUNDS_US / once)))
+        for turn in range(rounds):
+            take_turn(self._torch, entries, turn, self._flush)
+        return [_summary(entry.times) for entry in entries]
+
+
+def _summary(times: Sequence[float]) -> tuple[float, float]:
+    low, middle, high = statistics.quantiles(times, n=4)
+    return middle, (high - low) / middle

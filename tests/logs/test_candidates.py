@@ -1,0 +1,74 @@
+"""The declared grid."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import pytest
+
+from pipeliner.api import pipeline_with
+from pipeliner.bench.suites import suite
+from pipeliner.compiled import plan_of
+from pipeliner.errors import WorkloadError
+from pipeliner.logs import LIMIT, Candidate, candidate, grid
+from pipeliner.machine import H100
+from pipeliner.targets import cuda_target
+
+
+@pytest.mark.parametrize("dtype", ["float16", "float32"])
+@pytest.mark.parametrize("kind", ["gemm", "conv"])
+def test_every_workload_has_a_grid_of_at_most_so_many(kind, dtype) -> None:
+    for spec in suite(kind, dtype).values():
+        found = grid(spec, H100)
+        assert 12 <= len(found) <= LIMIT
+        assert len(set(found)) == len(found)
+        assert [candidate(one.key) for one in found] == found
+        assert grid(spec, H100, 10) == found[:10]
+        depths = defaultdict(set)
+        for one in found:
+            depths[one.family].add(one.depth)
+        assert max(map(len, depths.values())) >= 4
+
+
+def test_every_way_to_multiply_and_to_copy_is_in_it() -> None:
+    found = {
+        (one.instruction, one.mechanism)
+        for dtype in ("float16", "float32")
+        for spec in suite("gemm", dtype).values()
+        for one in grid(spec, H100)
+    }
+    assert found == {
+        ("wgmma", "tma"),
+        ("wgmma", "cp_async"),
+        ("mma", "cp_async"),
+        ("mma", "register"),
+        ("simt", "cp_async"),
+        ("simt", "register"),
+    }
+
+
+@pytest.mark.parametrize("name", ["sq1024", "rn50_3x3_14", "rn50_stem"])
+def test_what_is_asked_for_is_what_is_planned(name) -> None:
+    spec = {**suite("gemm"), **suite("conv")}[name]
+    target = cuda_target("sm_90a")
+    for one in grid(spec, H100, 30)[::6]:
+        plan = plan_of(pipeline_with(one.schedule(spec, H100), target, one.request))
+        assert plan.matmuls[0].instruction.startswith(one.instruction)
+        tile = plan.matmuls[0]
+        assert (tile.m, tile.n, tile.k) == (one.m, one.n, one.k)
+        mechanisms = {copy.mechanism for copy in plan.copies}
+        assert one.mechanism == "auto" or mechanisms == {one.mechanism}
+        rings = {ring.depth for loop in plan.loops for ring in loop.rings if ring.requested}
+        assert rings == {one.depth}
+
+
+@pytest.mark.parametrize("key", ["", "mma/tma", "mma/tma 1x2x3", "mma/tma 1x2x3 d1 q7"])
+def test_a_key_that_names_nothing_is_refused(key) -> None:
+    with pytest.raises(WorkloadError, match=r"^expected a candidate such as "):
+        candidate(key)
+
+
+def test_a_family_is_everything_but_the_depth() -> None:
+    one = Candidate("wgmma", "tma", 128, 128, 64, 4, ctas=132)
+    assert one.family == candidate("wgmma/tma 128x128x64 d3 c132").family
+    assert one.family != candidate("wgmma/tma 128x128x64 d4").family

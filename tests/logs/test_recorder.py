@@ -1,0 +1,143 @@
+"""The recorder, with kernels and a timer that are made up."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from pipeliner.bench.suites import suite
+from pipeliner.errors import ToolError
+from pipeliner.logs import read_log
+from pipeliner.logs.building import Library
+from pipeliner.logs.recorder import CLOSING_SECONDS, jobs_for, record
+from pipeliner.logs.timer import Open, Try
+from pipeliner.targets import cuda_target
+
+SPECS = {name: suite("gemm")[name] for name in ("sq1024", "sq2048", "bert_fc1")}
+LIMIT = 20
+
+
+class Compiler:
+    """Every library is there at once, the last first; ``broken`` numbers fail."""
+
+    def __init__(self, broken=(), most=10**6) -> None:
+        self.waiting = []
+        self.count = 0
+        self.broken = broken
+        self.left = most
+
+    def submit(self, spec, candidates):
+        numbers = range(self.count, self.count + len(candidates))
+        self.count = numbers.stop
+        self.waiting += numbers
+        return numbers
+
+    def next(self, seconds):
+        if not self.waiting or not self.left:
+            return None
+        self.left -= 1
+        number = self.waiting.pop()
+        if number in self.broken:
+            return number, Library("", failure="nvcc said no")
+        return number, Library(f"{number}.so", "f", registers=number)
+
+
+class Bench:
+    """Kernel ``n`` takes ``100 + n`` us, ``101 + n`` when it is timed again."""
+
+    def __init__(self, hangs=(), wrong=()) -> None:
+        self.hangs = [f"{number}.so" for number in hangs]
+        self.wrong = [f"{number}.so" for number in wrong]
+        self.tried = []
+        self.asked = []
+        self.turns = itertools.count()
+
+    def ask(self, question, seconds):
+        self.asked.append(question)
+        if isinstance(question, Open):
+            self.tried = []
+            return None
+        if isinstance(question, Try):
+            if question.library.path in self.hangs:
+                raise ToolError("cannot time it: no answer within 20 seconds")
+            if question.library.path in self.wrong:
+                return "wrong: very"
+            self.tried.append(question.library.registers)
+            return ""
+        more = next(self.turns) % 2
+        return [(100.0 + self.tried[at] + more, 0.01) for at in question.which]
+
+
+def recorded(tmp_path, compiler, bench, seconds=1000.0, specs=SPECS):
+    log = tmp_path / "log.csv"
+    jobs = jobs_for(specs, cuda_target("sm_90a"), log, LIMIT)
+    said = []
+    done = record(jobs, compiler, bench, log, seconds, said.append)
+    return done, read_log(log) if log.exists() else [], said
+
+
+def test_every_candidate_is_logged_and_the_fastest_twice(tmp_path) -> None:
+    done, entries, said = recorded(tmp_path, Compiler(), Bench())
+    assert done
+    assert len(entries) == 3 * LIMIT
+    assert [entry.us for entry in entries[:LIMIT]] == [
+        pytest.approx(100 + entry.registers) for entry in entries[:LIMIT]
+    ]
+    assert sorted(entry.registers for entry in entries) == list(range(3 * LIMIT))
+    again = [entry for entry in entries if entry.again]
+    assert len(again) == 3 * 16
+    assert all(entry.again == entry.us + 1 for entry in again)
+    assert len(said) == 3
+    assert said[0].startswith("sq1024 float16: 20 of 20 timed, 0 failed; ")
+
+
+def test_what_the_log_has_is_not_measured_again(tmp_path) -> None:
+    recorded(tmp_path, Compiler(), Bench(), specs={"sq1024": SPECS["sq1024"]})
+    assert [
+        job.label for job in jobs_for(SPECS, cuda_target("sm_90a"), tmp_path / "log.csv", LIMIT)
+    ] == [
+        "sq2048",
+        "bert_fc1",
+    ]
+
+
+def test_failures_are_logged_with_their_reasons(tmp_path) -> None:
+    bench = Bench(hangs=[5], wrong=[7])
+    done, entries, _ = recorded(tmp_path, Compiler(broken=[3]), bench)
+    assert done
+    assert {entry.failure for entry in entries} == {
+        "",
+        "nvcc said no",
+        "wrong: very",
+        "cannot time it: no answer within 20 seconds",
+    }
+    timed = [entry for entry in entries[:LIMIT] if entry.us]
+    assert len(timed) == LIMIT - 3
+    # After the one that hung, the others of the workload were tried again.
+    assert sum(isinstance(question, Open) for question in bench.asked) == 4
+    assert len({entry.candidate for entry in entries[:LIMIT]}) == LIMIT
+
+
+def test_what_is_not_compiled_in_time_is_left_for_later(tmp_path) -> None:
+    done, entries, _ = recorded(tmp_path, Compiler(most=3 * LIMIT - 5), Bench())
+    assert not done
+    assert len(entries) == 3 * LIMIT - 5
+    left = jobs_for(SPECS, cuda_target("sm_90a"), tmp_path / "log.csv", LIMIT)
+    assert sum(len(job.candidates) for job in left) == 5
+
+
+def test_it_stops_when_time_is_up(tmp_path) -> None:
+    done, entries, _ = recorded(tmp_path, Compiler(), Bench(), seconds=CLOSING_SECONDS)
+    assert not done
+    assert {entry.workload for entry in entries} == {"sq1024"}
+
+
+def test_a_timer_that_cannot_work_leaves_nothing_wrong_behind(tmp_path) -> None:
+    class Lost(Bench):
+        def ask(self, question, seconds):
+            raise ToolError("cannot time kernels: no GPU is visible")
+
+    done, entries, said = recorded(tmp_path, Compiler(), Lost())
+    assert (done, entries) == (False, [])
+    assert said[0] == "sq1024: cannot time kernels: no GPU is visible"
