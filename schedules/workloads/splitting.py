@@ -92,8 +92,12 @@ class _Tiles:
     @property
     def ends_early(self) -> bool:
         """Whether the last parts must be kept from tiles that are not beyond K."""
-        # Without steps, tiles beyond the last one are pieces beyond K.
-        return self.is_uneven and (bool(self.what.steps) or not self.is_ragged)
+        return self.is_uneven and bool(self.what.steps)
+
+    @property
+    def passes_k(self) -> bool:
+        """Whether tiles reach beyond K: the last piece, or without steps those beyond the last."""
+        return self.is_ragged or (self.is_uneven and not self.what.steps)
 
     def coordinates(self, at: Coordinates) -> tuple[Coordinates, list[Any]]:
         """Steps and k of the whole at a place of a part; what holds where there is such a place."""
@@ -101,7 +105,7 @@ class _Tiles:
         tile = at[PART] * self.each + at[STEP]
         found, piece = _digits(tile, [*self.what.steps, (name, self.pieces)])
         k = piece * self.size + at[name]
-        conditions = [k < i32(extent or 1)] if self.is_ragged else []
+        conditions = [k < i32(extent or 1)] if self.passes_k else []
         if self.ends_early:
             conditions.append(tile < i32(self.count))
         return {**at, **found, name: k}, conditions
