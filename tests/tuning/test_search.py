@@ -93,7 +93,8 @@ def test_on_a_log_of_measured_tiles_the_best_is_soon_found():
         for row in csv.DictReader(rows):
             runs = {"fold": True, "phases": 4} if row["layer"] == "rn50_stem" else {}
             tile = ConvTile(*(int(row[n]) for n in "mnk"), splits=int(row["splits"]), **runs)
-            candidate = Candidate(tile, Request(instruction=row["instruction"]))
+            by = "cp_async" if row["instruction"] == "wgmma" else "auto"  # no boxes of pixels then
+            candidate = Candidate(tile, Request(instruction=row["instruction"], mechanism=by))
             layers[row["layer"]][candidate] = float(row["us"])
     shares = [
         share([point_of(specs[layer], H100, one) for one in log], log.__getitem__, 3)
