@@ -312,7 +312,9 @@ def test_threads_that_copy_for_wgmma(
     ids=str,
 )
 def test_a_convolution_gathers_for_wgmma(conv: Conv, tile: ConvTile, timing: str) -> None:
-    kernel = pipeliner.build(schedule_conv(conv, tile), "h100", instruction="wgmma")
+    kernel = pipeliner.build(
+        schedule_conv(conv, tile), "h100", instruction="wgmma", mechanism="cp_async"
+    )
     assert {copy.mechanism for copy in kernel.plan.copies} == {"cp_async"}
     assert verify_workload(kernel, conv, timings=(timing,), orders=("lockstep",)).ok
 
