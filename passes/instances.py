@@ -113,11 +113,17 @@ class Instances:
         return op.plan.skips_last and at.base is None and trip is not None and at.offset == trip - 1
 
     def drain(self) -> list[Stmt]:
-        """The wait for copies that the last steps issued for nobody."""
+        """The wait for copies that the last steps issued for nobody.
+
+        Groups that a step commits behind theirs are empty by then: their copies are guarded.
+        """
         late = [op for op in self._ops if op.is_async and op.repeats and op.stage < self._last]
         if not late:
             return []
-        call = tirx.Evaluate(T.ptx.cp.async_.wait_group(0))
+        position = {op.name: place for place, op in enumerate(self._ops)}
+        ends = [position[name] for name in self._groups]
+        empty = min(sum(end >= position[op.name] for end in ends) - 1 for op in late)
+        call = tirx.Evaluate(T.ptx.cp.async_.wait_group(empty))
         origin = replace(_origin(late[0].plan, "epilogue"), kind="wait", stage=self._last)
         return [with_origin(replace(origin, op=f"{late[0].name}.drain"), call)]
 

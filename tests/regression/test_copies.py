@@ -139,6 +139,7 @@ def test_a_mask_that_leaves_out_the_start_of_a_vector_is_no_source_size() -> Non
 def test_vectors_of_the_user_survive() -> None:
     """A copy that the user vectorised by four floats moves 16 bytes a thread, asynchronously."""
     inputs = gemm_inputs()
-    fast = pipeliner.pipeline(simt_gemm([], [], func=gemm(32, 64)), "sm_80", mechanism="cp_async")
+    func = simt_gemm([], [], func=gemm(32, 64))
+    fast = pipeliner.pipeline(func, "sm_80", mechanism="cp_async", epilogue="rolled")
     emulation = run(fast, inputs, product(inputs))
     assert emulation.total("copies") == 2 * 8 * 64

@@ -173,6 +173,7 @@ def test_the_roofline_is_the_data_sheets():
 
 
 def test_plots_are_files(db, tmp_path):
+    pytest.importorskip("matplotlib")
     written = report(db, tmp_path / "r.html", plots=tmp_path / "plots", png=True, kernels=0)
     names = sorted(path.relative_to(tmp_path).as_posix() for path in written)
     stems = ("depth_gemm_512x512x512_float16_nt", "predicted", "speed")

@@ -17,7 +17,7 @@ if __name__ == "__main__":
         "h100",
         trials=TRIALS,
         db=sys.argv[1],
-        measurers=[Fake(MadeUpGpu(SPEC), seconds=0.2)],
+        measurers=[Fake(MadeUpGpu(SPEC), seconds=0.5)],
         compiler=Compiler(),
         say=lambda progress: print(progress.done, flush=True),
     )

@@ -36,7 +36,7 @@ def test_random_programs_do_what_they_mean() -> None:
 
     check()
     assert outcomes.total() >= EXAMPLES
-    assert outcomes["pipelined"] >= 0.8 * outcomes.total(), outcomes
+    assert outcomes["pipelined"] >= 0.75 * outcomes.total(), outcomes
 
 
 @pytest.mark.parametrize("number", range(4))
