@@ -123,6 +123,16 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
     return counts
 
 
+def empty_behind(ops: Sequence[OpPlan], points: Mapping[str, int], late: Collection[str]) -> int:
+    """Groups that a step commits behind all those with copies of ``late``.
+
+    ``ops``: in order. Behind a loop that clamps the copies of ``late`` they are empty.
+    """
+    position = {op.name: place for place, op in enumerate(ops)}
+    ends = [position[name] for name in points]
+    return min(sum(end >= position[name] for end in ends) - 1 for name in late)
+
+
 class InFlight:
     """The most groups in flight before each wait: ``before[number]`` is that and what it leaves.
 

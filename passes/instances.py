@@ -22,7 +22,7 @@ from tvm.tirx.buffer import is_buffer_var
 from ..errors import PlanError
 from ..origin import Origin, Place
 from ..plan import LoopPlan, OpPlan
-from .async_groups import commit_points, issues_copies, wait_counts
+from .async_groups import commit_points, empty_behind, issues_copies, wait_counts
 from .ir import (
     Buffer,
     Expr,
@@ -120,9 +120,8 @@ class Instances:
         late = [op for op in self._ops if op.is_async and op.repeats and op.stage < self._last]
         if not late:
             return []
-        position = {op.name: place for place, op in enumerate(self._ops)}
-        ends = [position[name] for name in self._groups]
-        empty = min(sum(end >= position[op.name] for end in ends) - 1 for op in late)
+        ordered = [op.plan for op in self._ops]
+        empty = empty_behind(ordered, self._groups, [op.name for op in late])
         call = tirx.Evaluate(T.ptx.cp.async_.wait_group(empty))
         origin = replace(_origin(late[0].plan, "epilogue"), kind="wait", stage=self._last)
         return [with_origin(replace(origin, op=f"{late[0].name}.drain"), call)]

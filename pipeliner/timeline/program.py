@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from ..passes.async_groups import commit_points, wait_counts
+from ..passes.async_groups import commit_points, empty_behind, wait_counts
 from ..plan import LoopPlan, OpPlan, RingPlan
 
 Part = Literal["prologue", "steady state", "epilogue"]
@@ -104,18 +104,24 @@ def _issues(loop: LoopPlan, iterations: int) -> Iterator[Issue]:
                 runs=not past or op.name in repeating,
             )
     late = [op for op in ops if op.name in repeating and op.kind == "copy"]
-    if late and not _lands_everything(loop, ops):
+    if late and not _lands_everything(loop, ops, [op.name for op in late]):
         drain = OpPlan(late[0].name + DRAIN, "wait", late[0].block, "sync", 0, 0)
         yield Issue(drain, iterations, iterations + loop.stages - 1, "epilogue", repeats=True)
 
 
-def _lands_everything(loop: LoopPlan, ops: Sequence[OpPlan]) -> bool:
-    """Whether a wait behind the last commit of a step leaves nothing in flight."""
+def _lands_everything(loop: LoopPlan, ops: Sequence[OpPlan], late: Sequence[str]) -> bool:
+    """Whether the waits of a step leave no copy of ``late`` in flight behind it."""
     copies = {copy for waited in awaited(loop).values() for copy in waited}
     commits = commit_points(ops, copies, loop)
     counts = wait_counts(ops, commits, loop)
-    last = max(op.order for op in ops if op.name in commits)
-    return any(op.kind == "wait" and op.order > last and not counts[op.name] for op in ops)
+    empty = empty_behind(ops, commits, late)
+
+    def in_flight(wait: OpPlan) -> int:
+        """Groups at the end of a step: what the wait leaves, and what is committed behind it."""
+        behind = sum(op.name in commits and op.order > wait.order for op in ops)
+        return counts[wait.name] + behind
+
+    return any(op.kind == "wait" and in_flight(op) <= empty for op in ops)
 
 
 def _repeats(loop: LoopPlan, op: OpPlan) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 
 from pipeliner.schedules import Gemm
@@ -12,6 +13,7 @@ SPEC = Gemm(256, 256, 256)
 TRIALS = 12
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it
     found = tune(
         SPEC,
         "h100",
