@@ -115,7 +115,11 @@ class Kernel:
     @cached_property
     def all_resources(self) -> tuple[nvcc.Resources, ...]:
         """What each device function takes, as ptxas reports it."""
-        return tuple(nvcc.resources(self._cubin.log, self._dynamic_shared.__getitem__))
+        return self.resources_in(self._cubin.log)
+
+    def resources_in(self, log: str) -> tuple[nvcc.Resources, ...]:
+        """What each device function takes, by what ptxas said when it compiled them."""
+        return tuple(nvcc.resources(log, self._dynamic_shared.__getitem__))
 
     def emulate(self, *arrays: Any, **options: Any) -> Emulation:
         """Run it on the CPU, on numpy arrays, outputs included, which stay as they are.

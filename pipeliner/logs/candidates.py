@@ -14,12 +14,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
+from .. import candidate as tried
 from ..cost import choose
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
 from ..plan import KernelPlan
 from ..request import Instruction, Request
-from ..schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm
+from ..schedules import ConvTile, Gemm, GemmTile
 from ..schedules.choice import forms, tiles_of, walked_together, worthwhile_splits
 from ..schedules.closed_form import kernel_info, typical
 from ..schedules.workloads import Contraction, Conv, Spec
@@ -181,13 +182,9 @@ class Candidate:
         """What the model makes of it; PipelinerError where it is refused."""
         return choose(kernel_info(spec, self.tile(spec, machine)), machine, self.request)
 
-    def schedule(self, spec: Spec, machine: Machine) -> Any:
-        """The plain schedule that is pipelined."""
-        tile = self.tile(spec, machine)
-        if isinstance(spec, Gemm):
-            return schedule_gemm(spec, tile)
-        assert isinstance(tile, ConvTile)
-        return schedule_conv(spec, tile)
+    def whole(self, spec: Spec, machine: Machine) -> tried.Candidate:
+        """It as a tuner knows it: with every field of the tile."""
+        return tried.Candidate(self.tile(spec, machine), self.request)
 
 
 def candidate(key: str) -> Candidate:

@@ -11,13 +11,9 @@ The parent asks, the child answers; a question that is not answered in time ends
 
 from __future__ import annotations
 
-import contextlib
-import multiprocessing
-import signal
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from typing import Any, Final
 
 from ..bench.conditions import require_gpu
@@ -27,7 +23,8 @@ from ..bench.timing import Entry, flush_buffer, ready, take_turn
 from ..bench.truth import random_inputs, truth
 from ..errors import ToolError
 from ..schedules.workloads import Spec
-from .building import Library, load
+from ..workers import Worker
+from .building import Library
 
 WAIT_SECONDS: Final = 60.0
 """For the first answer, which comes after libraries are loaded and a large problem is summed."""
@@ -75,87 +72,41 @@ class Turns:
 
 
 class Timer:
-    """The parent's side: a child process that is started when it is needed and again when it dies.
+    """The parent's side: a worker, and another one after whatever it could not answer.
 
-    ``serve``: what the child runs. As a context, the child ends with it.
+    ``make``: what answers in it. As a context, the process ends with it.
     """
 
-    def __init__(self, serve: Callable[[Connection], None] | None = None) -> None:
-        self._serve = serve or answer_all
-        self._child: multiprocessing.process.BaseProcess | None = None
-        self._line: Connection | None = None
+    def __init__(self, make: Callable[[], Any] | None = None) -> None:
+        self._worker = Worker(make or Bench)
 
     def __enter__(self) -> Timer:
         return self
 
     def __exit__(self, *unused: object) -> None:
-        self.end()
+        self._worker.close()
 
     def ask(self, question: Open | Try | Turns, seconds: float) -> Any:
         """The answer to ``question``, waited for at most so long.
 
-        ToolError: there is none; the child is gone, and what it had tried with it.
+        ToolError: there is none; the process is gone, and what it had tried with it. An error of
+        the driver spoils a process for all that comes after.
         """
-        line = self._line or self._start()
         try:
-            line.send(question)
-            if not line.poll(seconds):
-                raise ToolError(f"cannot time it: no answer within {seconds:.0f} seconds")
-            answer = line.recv()
-        except (EOFError, OSError) as err:
-            self.end()
-            raise ToolError("cannot time it: the process that ran it ended") from err
-        except BaseException:  # an interrupt too: what the child does then is nobody's
-            self.end()
+            return self._worker.call(question, seconds=seconds)
+        except ToolError:
+            self._worker.close()
             raise
-        if isinstance(answer, Exception):
-            self.end()
-            raise answer
-        return answer
-
-    def end(self) -> None:
-        """End the child, whatever it does."""
-        if self._line is not None:
-            self._line.close()
-        if self._child is not None:
-            self._child.kill()
-            self._child.join()
-        self._child = self._line = None
-
-    def _start(self) -> Connection:
-        context = multiprocessing.get_context("spawn")
-        self._line, theirs = context.Pipe()
-        self._child = context.Process(target=self._serve, args=(theirs,), daemon=True)
-        self._child.start()
-        theirs.close()
-        return self._line
 
 
-def answer_all(line: Connection) -> None:
-    """The child: answer until nobody asks any more, or the GPU is lost: it stays so for a process.
-
-    What went wrong is the last answer.
-    """
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # ^C is the parent's to handle
-    with contextlib.suppress(EOFError):
-        try:
-            bench = _Bench()
-            while True:
-                line.send(bench.answer(line.recv()))
-        except EOFError:
-            raise
-        except Exception as err:
-            line.send(ToolError(reason(err)))
-
-
-class _Bench:
+class Bench:
     """The child's side: one workload's operands, truth and the kernels that were right."""
 
     def __init__(self) -> None:
         self._torch = require_gpu()
         self._entries: list[Entry] = []
 
-    def answer(self, question: Open | Try | Turns) -> Any:
+    def __call__(self, question: Open | Try | Turns) -> Any:
         """What the module's table says."""
         if isinstance(question, Open):
             return self._open(question.spec)
@@ -173,7 +124,7 @@ class _Bench:
 
     def _try(self, library: Library) -> str:
         try:
-            contender = Contender(library.name, lambda: (load(library), ""), self._spec.out)
+            contender = Contender(library.name, library.load, self._spec.out)
             problem = Problem(self._spec, (contender,))
             entry = ready(self._torch, problem, contender, self._inputs, self._right)
         except Exception as err:

@@ -1,26 +1,27 @@
-"""What a timer's process may run instead of the real thing; a process can import it."""
+"""What a timer's process may have in it instead of the real thing; a process can import it."""
 
 from __future__ import annotations
 
 import os
 import time
-from multiprocessing.connection import Connection
-
-from pipeliner.errors import ToolError
 
 
-def hangs(line: Connection) -> None:
-    line.recv()
-    time.sleep(60)
+class Hangs:
+    def __call__(self, question: object) -> None:
+        time.sleep(60)
 
 
-def dies(line: Connection) -> None:
-    line.recv()
-    os._exit(3)
+class Dies:
+    def __call__(self, question: object) -> None:
+        os._exit(3)
 
 
-def fails_once_asked_twice(line: Connection) -> None:
-    line.recv()
-    line.send(os.getpid())
-    line.recv()
-    line.send(ToolError("the GPU is lost"))
+class FailsOnceAskedTwice:
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, question: object) -> int:
+        self.asked += 1
+        if self.asked == 2:
+            raise RuntimeError("the GPU is lost")
+        return os.getpid()

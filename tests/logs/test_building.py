@@ -2,31 +2,46 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from pathlib import Path
 
 import pytest
 
 from pipeliner.bench.suites import suite
 from pipeliner.logs import candidate
-from pipeliner.logs.building import Builders, build_library
+from pipeliner.logs.building import Builders
 from pipeliner.targets import cuda_target
 
 SPEC = suite("gemm")["sq1024"]
 TARGET = cuda_target("sm_90a")
 
 
+@pytest.fixture(scope="module")
+def builders():
+    with Builders(TARGET, 1) as made:
+        yield made
+
+
+def built(builders, key):
+    """The library of a candidate that is the only one in line."""
+    numbers = builders.submit(SPEC, [candidate(key)])
+    number, library = builders.next(120.0)
+    assert [number] == list(numbers)
+    return library
+
+
 @pytest.mark.nvcc
-def test_a_library_comes_with_what_ptxas_said(tmp_path) -> None:
-    path = tmp_path / "kernel.so"
-    found = build_library(SPEC, candidate("mma/cp_async 64x64x32 d2"), TARGET, str(path))
+def test_a_library_comes_with_what_ptxas_said(builders) -> None:
+    found = built(builders, "mma/cp_async 64x64x32 d2")
     assert (found.failure, found.name) == ("", "gemm_1024x1024x1024_float16_nt")
     assert 32 <= found.registers <= 255
-    assert path.read_bytes()[:4] == b"\x7fELF"
+    assert Path(found.path).read_bytes()[:4] == b"\x7fELF"
 
 
-def test_what_is_refused_says_why() -> None:
-    found = build_library(SPEC, candidate("mma/cp_async 256x256x64 d6"), TARGET, "none.so")
-    assert found.failure.startswith("cannot give depth 6 to ")
+def test_what_is_refused_says_why(builders) -> None:
+    found = built(builders, "mma/cp_async 256x256x64 d6")
+    assert found.failure.startswith("cannot compile: cannot give depth 6 to ")
 
 
 @pytest.mark.slow
@@ -38,9 +53,9 @@ def test_processes_compile_and_a_dead_one_is_replaced() -> None:
         first, library = builders.next(120.0)
         assert (first, library.failure) == (0, "")
         assert Path(library.path).exists()
-        builders._workers[0]._process.kill()
+        os.killpg(builders._compiler._workers[0]._process.pid, signal.SIGKILL)
         rest = dict(builders.next(120.0) for _ in numbers[1:])
-        assert rest[1].failure in ("", "cannot compile it: the compiler's process died")
-        assert rest[2].failure.startswith("cannot give depth 6 to ")
+        assert rest[1].failure in ("", "cannot compile: the process ended: SIGKILL")
+        assert rest[2].failure.startswith("cannot compile: cannot give depth 6 to ")
         assert builders.next(0.0) is None
     assert not Path(library.path).exists()

@@ -52,7 +52,7 @@ def test_what_is_asked_for_is_what_is_planned(name) -> None:
     spec = {**suite("gemm"), **suite("conv")}[name]
     target = cuda_target("sm_90a")
     for one in grid(spec, H100, 30)[::6]:
-        plan = plan_of(pipeline_with(one.schedule(spec, H100), target, one.request))
+        plan = plan_of(pipeline_with(one.whole(spec, H100).function(spec), target, one.request))
         assert plan.matmuls[0].instruction.startswith(one.instruction)
         tile = plan.matmuls[0]
         assert (tile.m, tile.n, tile.k) == (one.m, one.n, one.k)
