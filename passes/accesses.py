@@ -135,6 +135,8 @@ def accesses(node: Any, ranges: sym.Analyzer | None = None) -> list[Access]:
         return WalkResult.SKIP
 
     def visit(inner: Any) -> None:
+        if isinstance(inner, ir.CONSTANTS):
+            return
         callbacks = [
             (tirx.BufferStore, store),
             (ir.TensorLoad, load),

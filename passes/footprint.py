@@ -53,9 +53,12 @@ def differ(a: Any, b: Any, local: Lanes, prover: sym.Analyzer) -> bool:
     """
     if a is None or b is None:
         return False
+    x, y = ir.const_int(a), ir.const_int(b)
+    if x is not None and y is not None:
+        return x != y  # most slots and rows, after unrolling
     if ir.uses(a, local) or ir.uses(b, local):
-        x, y = prover.const_int_bound(a), prover.const_int_bound(b)
-        return bool(x.max_value < y.min_value or y.max_value < x.min_value)
+        low, high = prover.const_int_bound(a), prover.const_int_bound(b)
+        return bool(low.max_value < high.min_value or high.max_value < low.min_value)
     return all(
         _residues_differ(x, y, prover) for x in _values(a, prover) for y in _values(b, prover)
     )
@@ -123,9 +126,7 @@ def _ranges(
     exprs: Sequence[Any], local: Lanes, prover: sym.Analyzer
 ) -> dict[Any, tuple[int, int]] | None:
     """Bounds of every variable of ``exprs`` that is not ``local``; None where one has none."""
-    found: set[Any] = set()
-    for expr in exprs:
-        ir.walk(expr, ir.Var, found.add)
+    found = frozenset[Any]().union(*map(ir.variables, exprs))
     ranges: dict[Any, tuple[int, int]] = {}
     for var in found - set(local):
         if ir.is_buffer_var(var):

@@ -6,6 +6,7 @@ and ``structural_mutate`` (full control), and a buffer is a ``Var`` whose type i
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
@@ -21,6 +22,9 @@ from ..origin import ORIGIN_ATTR, Origin
 
 OP_ATTR: Final = "pipeliner.op"
 """Key of the AttrStmt around each op of a pipelined body; its value is the op's name."""
+
+CONSTANTS: Final = (tirx.IntImm, tirx.FloatImm, StringImm)
+"""Nodes without children: what walks look at most often, and need not walk."""
 
 Expr = Any
 Stmt = Any
@@ -41,6 +45,10 @@ def const_int(expr: Expr) -> int | None:
     """The integer that ``expr`` simplifies to, or None."""
     if isinstance(expr, int):
         return expr
+    if isinstance(expr, tirx.IntImm):
+        return int(expr.value)
+    if isinstance(expr, Var):
+        return None
     value = getattr(simplify(expr), "value", None)  # a cast has one too, an expression
     return int(value) if isinstance(value, int) else None
 
@@ -158,6 +166,10 @@ def op_name(stmt: Stmt) -> str | None:
 
 def walk(node: Any, kind: type | tuple[type, ...], visit: Callable[[Any], Any]) -> None:
     """Call ``visit`` on every node of ``kind`` below ``node``, itself included, parents first."""
+    if isinstance(node, CONSTANTS):
+        if isinstance(node, kind):
+            visit(node)
+        return
 
     def visitor(found: Any) -> None:
         visit(found)
@@ -165,12 +177,21 @@ def walk(node: Any, kind: type | tuple[type, ...], visit: Callable[[Any], Any]) 
     tvm_ffi.structural_walk(node, (kind, visitor), order="pre")
 
 
-def uses(node: Any, variables: Iterable[Var]) -> bool:
-    """Whether any of ``variables`` (buffers too) occurs in ``node``."""
-    wanted = set(variables)
-    found: list[Var] = []
-    walk(node, Var, lambda v: found.append(v) if v in wanted else None)
-    return bool(found)
+def variables(node: Any) -> frozenset[Var]:
+    """The variables (buffers too) in ``node``."""
+    found: set[Var] = set()
+    walk(node, Var, found.add)
+    return frozenset(found)
+
+
+_variables_of_expr = functools.lru_cache(maxsize=1 << 12)(variables)
+
+
+def uses(node: Any, wanted: Iterable[Var]) -> bool:
+    """Whether any of ``wanted`` (buffers too) occurs in ``node``."""
+    # The passes ask of the same expressions many times.
+    known = _variables_of_expr if isinstance(node, tvm.ir.Expr) else variables
+    return not known(node).isdisjoint(wanted)
 
 
 def dtype_bytes(dtype: Any) -> int:

@@ -106,7 +106,7 @@ class _Lifetimes:
         if isinstance(stmt, tirx.AllocBuffer):
             return
         inner = bodies(stmt)
-        self._use(stmt if not inner else _own_expressions(stmt), loops)
+        self._use(_own_expressions(stmt) if inner else [stmt])
         tag = thread_tag(stmt)
         if isinstance(stmt, tirx.For | tirx.While) and tag is None:
             loops = (*loops, stmt)
@@ -119,7 +119,7 @@ class _Lifetimes:
         if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ROLES_ATTR:
             self._run_at_once(start)
 
-    def _use(self, node: Any, loops: tuple[Any, ...]) -> None:
+    def _use(self, nodes: Sequence[Any]) -> None:
         self._clock += 1
 
         def used(var: Any) -> None:
@@ -128,7 +128,8 @@ class _Lifetimes:
                 life.start = self._clock if life.start < 0 else life.start
                 life.end = self._clock
 
-        ir.walk(node, ir.Var, used)
+        for node in nodes:
+            ir.walk(node, ir.Var, used)
 
     def _run_at_once(self, start: int) -> None:
         """Roles run side by side: what one of them used since ``start`` lives throughout."""

@@ -298,7 +298,9 @@ class _Synchroniser:
         """The state after a wait: any copy in flight may be what it completes."""
         pending = dict(state.pending)
         for copy in state.flying:
-            item = node.landed.setdefault(copy, self._landed(copy, node.op or "wait"))
+            item = node.landed.get(copy)
+            if item is None:
+                item = node.landed[copy] = self._landed(copy, node.op or "wait")
             entry = Pending(item, item.access.index, item.guards, node.path)
             pending[entry.key] = entry
         return State(pending, {} if node.kind == "wait_all" else state.flying)
@@ -399,9 +401,7 @@ class _Synchroniser:
 
 def _is_of(expr: Any, variables: Container[Any]) -> bool:
     """Whether ``expr`` depends on ``variables`` alone."""
-    used: list[Any] = []
-    ir.walk(expr, ir.Var, used.append)
-    return all(var in variables for var in used)
+    return all(var in variables for var in ir.variables(expr))
 
 
 def _is_same(left: Range, right: Range) -> bool:
