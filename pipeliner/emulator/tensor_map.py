@@ -52,21 +52,39 @@ def swizzled(address: Array, span: int) -> Array:
 
 
 @dataclass(frozen=True)
-class TensorMap:
-    """A tiled tensor map; everything innermost first.
+class MappedTensor:
+    """The tensor in global memory that a map of either mode is of; innermost first.
 
-    ``shape``, ``box`` and ``element_strides`` count elements, ``strides`` are the bytes of
-    dimensions 1 and up, ``swizzle`` is a span in bytes (0, 32, 64 or 128).  The box covers
-    ``box[i]`` elements of dimension i, of which every ``element_strides[i]``-th is copied (the
-    driver ignores ``element_strides[0]``).  ``oob_fill`` is CUtensorMapFloatOOBfill: 0 fills what
-    lies outside of the tensor with zeros, 1 with NaN.
-
-    Raises EmulatorError for what the driver refuses and for what is not modelled.
+    ``shape`` counts elements, ``strides`` are the bytes of dimensions 1 and up.
     """
 
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return numpy_dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class TensorMap(MappedTensor):
+    """A tiled tensor map; everything innermost first.
+
+    ``box`` and ``element_strides`` count elements, ``swizzle`` is a span in bytes (0, 32, 64 or
+    128).  The box covers ``box[i]`` elements of dimension i, of which every
+    ``element_strides[i]``-th is copied (the driver ignores ``element_strides[0]``).  ``oob_fill``
+    is CUtensorMapFloatOOBfill: 0 fills what lies outside of the tensor with zeros, 1 with NaN.
+
+    Raises EmulatorError for what the driver refuses and for what is not modelled.
+    """
+
     box: tuple[int, ...]
     element_strides: tuple[int, ...]
     interleave: int = 0
@@ -75,14 +93,6 @@ class TensorMap:
 
     def __post_init__(self) -> None:
         _check(self)
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return numpy_dtype(self.dtype).itemsize
 
     @property
     def extent(self) -> tuple[int, ...]:
