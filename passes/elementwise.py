@@ -113,4 +113,4 @@ def _most_at_once(nest: Nest) -> int:
     lane = store_lane(nest)
     sizes = [dtype_bytes(load.source.dtype) for load in nest.loads()]
     widest_access = VECTOR_BYTES // max([dtype_bytes(nest.store.buffer.dtype), *sizes])
-    return min(widest_access, widest(nest, lane, None))
+    return min(widest_access, widest(nest, lane))

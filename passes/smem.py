@@ -73,7 +73,7 @@ def place(
     def kernel(stmt: Any) -> Any:
         lives = _Lifetimes(stmt).lives
         for life in lives:
-            _measure(life, stmt, taken, native_bf16)
+            _measure(life, taken, native_bf16)
         plans.append(_arrange(func, lives, budget))
         return _renamed(stmt, lives)
 
@@ -106,7 +106,7 @@ class _Lifetimes:
         if isinstance(stmt, tirx.AllocBuffer):
             return
         inner = bodies(stmt)
-        self._use(stmt if not inner else _own_expressions(stmt), loops)
+        self._use(stmt if not inner else _own_expressions(stmt))
         tag = thread_tag(stmt)
         if isinstance(stmt, tirx.For | tirx.While) and tag is None:
             loops = (*loops, stmt)
@@ -119,7 +119,7 @@ class _Lifetimes:
         if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ROLES_ATTR:
             self._run_at_once(start)
 
-    def _use(self, node: Any, loops: tuple[Any, ...]) -> None:
+    def _use(self, node: Any) -> None:
         self._clock += 1
 
         def used(var: Any) -> None:
@@ -161,7 +161,7 @@ def _own_expressions(stmt: Any) -> list[Any]:
     return [stmt.value] if isinstance(stmt, tirx.AttrStmt) else []
 
 
-def _measure(life: _Life, kernel: Any, taken: set[str], native_bf16: bool) -> None:
+def _measure(life: _Life, taken: set[str], native_bf16: bool) -> None:
     """Fill in name, bytes and alignment."""
     buffer = life.buffer
     size = _flat_bytes(buffer)

@@ -198,11 +198,6 @@ def _refused(why: str) -> EmulatorError:
     return EmulatorError(f"cannot encode a tensor map: {why}")
 
 
-def bytes_of_box(tmap: TensorMap) -> int:
-    """Bytes that one copy counts on its mbarrier: the whole box, also where it is out of bounds."""
-    return prod(tmap.extent) * tmap.itemsize
-
-
 def fill_value(tmap: TensorMap) -> Any:
     """The scalar of the map's dtype that a load writes for elements outside of the tensor."""
     return numpy_dtype(tmap.dtype).type(np.nan if tmap.oob_fill else 0)

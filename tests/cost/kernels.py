@@ -30,7 +30,6 @@ def copy(name="A", shape=(128, 32), dtype="float16", aligned=64, **changes):
         "op": f"{name}_shared",
         "src": name,
         "dst": f"{name}_shared",
-        "src_scope": "global",
         "dst_scope": "shared",
         "dtype": dtype,
         "shape": shape,
