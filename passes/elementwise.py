@@ -45,7 +45,10 @@ def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
 
 
 def map_elementwise(func: Any, plan: KernelPlan) -> Any:
-    """``func`` with every kernel of ``plan.elementwise`` shared out over the threads it says."""
+    """``func`` with every kernel of ``plan.elementwise`` shared out over the threads it says.
+
+    LoweringError: the plan omits a kernel that no threads are bound for.
+    """
     planned = {found.op: found for found in plan.elementwise}
     if not planned:
         return func

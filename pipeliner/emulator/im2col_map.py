@@ -71,6 +71,7 @@ def from_driver(
     """The map that cuTensorMapEncodeIm2col makes of data type ``kind``.
 
     ``arrays``: as ``ARRAYS`` has them. ``scalars``: channels, pixels, swizzle and L2 promotion.
+    EmulatorError: what the driver refuses, or what is not modelled.
     """
     if rank not in _CORNERS:
         raise _refused(f"expected rank 3 to 5, got {rank}")
@@ -127,7 +128,8 @@ def pixel_index(
     """Elements of the pixels from ``coords`` on, each moved by ``offsets``.
 
     Returns, in shared-memory order, the index of each element from the map's base, 0 where it lies
-    outside of the tensor, and whether it lies inside.
+    outside of the tensor, and whether it lies inside. EmulatorError: coordinates or offsets that
+    the map cannot take, or that are no pixel of its bounding box.
     """
     if len(coords) != tmap.rank or len(offsets) != tmap.rank - 2:
         raise EmulatorError(

@@ -107,6 +107,8 @@ def from_encode_args(dtype: str, rank: int, args: Sequence[int], base: int = 0) 
     ``args`` are those after the data pointer: shape, strides in bytes (``rank - 1``), box, element
     strides, then interleave, swizzle, L2 promotion and out-of-bounds fill as the driver's enums,
     and optionally the driver's data type.  ``base`` is the address of the data in bytes.
+
+    EmulatorError: what the driver refuses, or what is not modelled.
     """
     if not 1 <= rank <= _MAX_RANK:
         raise EmulatorError(f"cannot encode a tensor map: expected rank 1 to 5, got {rank}")
@@ -208,6 +210,7 @@ def box_index(tmap: TensorMap, coords: Sequence[int]) -> tuple[Array, Array]:
 
     Returns, in shared-memory order (innermost dimension fastest), the index of each element from
     the map's base, and whether it lies inside of the tensor; the index is 0 where it does not.
+    EmulatorError: coordinates of another rank.
     """
     if len(coords) != tmap.rank:
         raise EmulatorError(

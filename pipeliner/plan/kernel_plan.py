@@ -112,7 +112,10 @@ class KernelPlan:
         return dataclasses.replace(self, loops=put(self.loops, loop, "name"))
 
     def with_depth(self, buffer: str, depth: int) -> KernelPlan:
-        """An edited plan that asks for ``depth`` slots of ``buffer``; checked when applied."""
+        """An edited plan that asks for ``depth`` slots of ``buffer``; checked when applied.
+
+        PlanError: fewer than one, or no ring of that name.
+        """
         if depth < 1:
             raise PlanError(f"cannot give ring '{buffer}' {depth} slots: expected at least 1")
         for loop in self.loops:
@@ -126,7 +129,10 @@ class KernelPlan:
         raise PlanError(f"cannot find ring '{buffer}' in kernel '{self.kernel}': it has {known}")
 
     def with_op(self, loop: str, name: str, *, stage: int, order: int) -> KernelPlan:
-        """An edited plan that runs op ``name`` at ``stage`` and ``order``; checked when applied."""
+        """An edited plan that runs op ``name`` at ``stage`` and ``order``; checked when applied.
+
+        PlanError: there is no such loop, or no such op in it.
+        """
         old = self.loop(loop)
         op = dataclasses.replace(old.op(name), stage=stage, order=order)
         edited = dataclasses.replace(old, ops=put(old.ops, op, "name"), source="edited")
