@@ -98,7 +98,8 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
     """For each wait, how many groups were committed after the one it needs, the same in every step.
 
     A copy of stage ``s`` is committed in step ``i + s``; the wait for iteration ``i`` runs in step
-    ``i + w``: ``w - s`` steps of groups, more or less by their places within the step.
+    ``i + w``: ``w - s`` steps of groups, more or less by their places within the step. PlanError: a
+    wait for no copy, or for one that is not yet committed.
     """
     position = {op.name: place for place, op in enumerate(ops)}
     ends = [position[name] for name in points]

@@ -215,7 +215,7 @@ def _source_size(
                 if alignment(room, analyzer) % width:
                     room = tirx.max(i32(0), tirx.min(room, i32(width)))
                     count = room if count is None else tirx.min(count, room)
-                    source = _clamp(source, first, load, width)
+                    source = _clamp(source, first, width)
                     continue
         whole.append(first)
     if not whole and count is None:
@@ -224,7 +224,7 @@ def _source_size(
     if _is_pattern(whole, step):
         return source, tirx.Select(conjunction(whole), valid, i32(0))
     for part in whole:
-        source = _clamp(source, part, load, width)
+        source = _clamp(source, part, width)
         valid = tirx.Select(part, valid, i32(0))
     return source, valid
 
@@ -264,7 +264,7 @@ def _upper_bound(part: Expr, lane: Var) -> Expr | None:
     return known.base
 
 
-def _clamp(source: list[Expr], condition: Expr, load: Any, width: int) -> list[Expr]:
+def _clamp(source: list[Expr], condition: Expr, width: int) -> list[Expr]:
     """``source`` changed such that it lies inside the tensor where ``condition`` fails.
 
     A bound on one index clamps that index, which leaves the rest of the address alone and lets nvcc

@@ -45,6 +45,7 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     names), ``is_async`` and ``is_global_load``. Edges have ``kind``, ``buffer`` and ``distance``.
     The graph has ``rings`` (name -> buffer), ``carried`` (reasons by name, for buffers of the body
     that may carry values), ``outer`` (names of other buffers written) and ``trip``.
+    ValueError: the loop is not in op form.
     """
     import networkx as nx
 

@@ -45,7 +45,10 @@ def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
 
 
 def map_elementwise(func: Any, plan: KernelPlan) -> Any:
-    """``func`` with every kernel of ``plan.elementwise`` shared out over the threads it says."""
+    """``func`` with every kernel of ``plan.elementwise`` shared out over the threads it says.
+
+    LoweringError: the plan omits a kernel that no threads are bound for.
+    """
     planned = {found.op: found for found in plan.elementwise}
     if not planned:
         return func
@@ -113,4 +116,4 @@ def _most_at_once(nest: Nest) -> int:
     lane = store_lane(nest)
     sizes = [dtype_bytes(load.source.dtype) for load in nest.loads()]
     widest_access = VECTOR_BYTES // max([dtype_bytes(nest.store.buffer.dtype), *sizes])
-    return min(widest_access, widest(nest, lane, None))
+    return min(widest_access, widest(nest, lane))

@@ -21,7 +21,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from ..errors import InternalError, ScheduleRefused
 from ..machine import Machine
@@ -45,8 +45,8 @@ _REGISTER_VERSIONS: Final = 2
 """Most versions of a ring in registers that no plan asks for: one in use, one being filled."""
 
 
-def schedule_loop(graph: nx.MultiDiGraph, loop: Any, plan: LoopPlan, machine: Machine) -> LoopPlan:
-    """``plan`` with ops, edges, rings, II and reasons filled in for ``loop`` (a For in op form).
+def schedule_loop(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> LoopPlan:
+    """``plan`` of a loop in op form with ops, edges, rings, II and reasons filled in.
 
     ``graph``: the loop's dependence graph. ``plan``: depths of the rings and costs of the
     statements. ScheduleRefused: a requested depth that the dependences do not allow.

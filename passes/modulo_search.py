@@ -9,7 +9,6 @@ values live as short as their latency permits.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -109,8 +108,8 @@ def attempt(problem: Problem, interval: int) -> list[int] | None:
     if paths is None or any(busy > interval for busy in problem.busy):
         return None
     # Schedule the reversed problem as soon as possible: that is, the problem as late as possible.
-    backward = [[] for _ in range(problem.size)]  # type: list[list[Arc]]
-    forward = [[] for _ in range(problem.size)]  # type: list[list[Arc]]
+    backward: list[list[Arc]] = [[] for _ in range(problem.size)]
+    forward: list[list[Arc]] = [[] for _ in range(problem.size)]
     for arc in problem.arcs:
         if arc.src != arc.dst:
             backward[arc.dst].append(arc)
@@ -203,11 +202,3 @@ class _State:
     def remove(self, op: int) -> None:
         """Take ``op`` out."""
         del self.placed[op]
-
-
-def is_valid(problem: Problem, interval: int, starts: Sequence[int]) -> bool:
-    """Whether every arc holds (for assertions and tests)."""
-    return all(
-        starts[arc.dst] + interval * arc.distance >= starts[arc.src] + arc.delay
-        for arc in problem.arcs
-    )

@@ -66,7 +66,10 @@ class OpLoop:
 
 
 def op_loop(node: Any) -> OpLoop | None:
-    """The op form of a loop, or None when it has none (or is already expanded)."""
+    """The op form of a loop, or None when it has none (or is already expanded).
+
+    PlanError: two of its ops have one name.
+    """
     if not isinstance(node, tirx.For) or node.kind != ForKind.SERIAL:
         return None
     body, block = node.body, None

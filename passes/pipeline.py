@@ -206,7 +206,7 @@ def _scheduled_loop(graph: Any, node: Any, loop: LoopPlan, machine: Machine) -> 
         return loop
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
-    return schedule_loop(graph, node, loop, machine)
+    return schedule_loop(graph, loop, machine)
 
 
 def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:

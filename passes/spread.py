@@ -65,7 +65,7 @@ def spread(nest: Nest, threads: Threads, vector: int | None = None) -> Stmt:
     shared = [var for var in nest.vars if var not in again]
     check_independent(nest, shared)
     lane = store_lane(nest)
-    width = 1 if lane is None else vector or widest(nest, lane, threads.analyzer)
+    width = 1 if lane is None else vector or widest(nest, lane)
     digits = _digits(nest, shared, lane, width)
     total = math.prod(digit.extent for digit in digits)
     analyzer = threads.analyzer
@@ -192,7 +192,7 @@ def store_lane(nest: Nest) -> Var | None:
     return None
 
 
-def widest(nest: Nest, lane: Var | None, analyzer: Any) -> int:
+def widest(nest: Nest, lane: Var | None) -> int:
     """The most neighbouring elements that one thread may store at once."""
     if lane is None:
         return 1

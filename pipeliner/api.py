@@ -94,7 +94,7 @@ def pipeline(
 
 
 def pipeline_with(func: Any, target: Any, request: Request) -> Any:
-    """``pipeline`` with its options as one value."""
+    """``pipeline`` with its options as one value; raises what that raises."""
     function = only_function(as_module(func))
     if is_marked(function):
         if request != Request():
@@ -120,7 +120,8 @@ def build(func: Any, target: Any = None, *, db: str | Path | None = None, **opti
     pipelined first, with ``options``. ``target`` defaults to the one it was pipelined for. Or a
     workload such as ``Gemm(...)``: it is built as the fastest candidate in the records ``db``
     (default: what PIPELINER_DB names) or, where it was not tuned or something is asked for by
-    ``options``, as the model chooses; the plan says which.
+    ``options``, as the model chooses; the plan says which. RecordsError: ``db`` for a function.
+    TypeError: options for what is pipelined already. What ``pipeline`` raises.
     """
     if is_workload(func):
         return _build_workload(func, target, Request(**options), db)

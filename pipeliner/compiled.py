@@ -75,7 +75,7 @@ class Kernel:
 
     @cached_property
     def cuda(self) -> str:
-        """The CUDA C++ of the device functions."""
+        """The CUDA C++ of the device functions; WorkloadError: there are none."""
         for module in self.executable.mod.imports:
             if module.kind == "cuda":
                 return str(module.inspect_source())
@@ -182,7 +182,7 @@ def compile_kernel(
 
 
 def plan_of(func: Any) -> KernelPlan:
-    """The plan that ``func`` (a PrimFunc, or a module with one) carries."""
+    """The plan that ``func`` (a PrimFunc, or a module with one) carries; PlanError: none."""
     prim = func if isinstance(func, tirx.PrimFunc) else only_function(as_module(func))
     text = prim.attrs.get(PLAN_ATTR) if prim.attrs else None
     if text is None:

@@ -101,7 +101,7 @@ def trace(func: Any, target: Any, request: Request) -> list[PassRun]:
 
 
 def emit(kernel: Any, kind: str, *, annotate: bool = False) -> str:
-    """One view of a kernel as text; ``kind`` is one of ``EMIT``.
+    """One view of a kernel as text; ``kind`` is one of ``EMIT``, else ValueError.
 
     ``annotate``: CUDA with the origin of each line behind it.
     """

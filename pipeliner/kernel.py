@@ -6,6 +6,7 @@ not compile-time constants are None. Bytes and elements are per CTA and per iter
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
@@ -38,7 +39,6 @@ class CopyInfo:
     op: str
     src: str
     dst: str
-    src_scope: str
     dst_scope: str
     dtype: str
     shape: tuple[int, ...]
@@ -58,10 +58,7 @@ class CopyInfo:
     @property
     def elements(self) -> int:
         """Elements that one iteration moves."""
-        total = 1
-        for extent in self.shape:
-            total *= extent
-        return total
+        return math.prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,23 +37,26 @@ IS_SCHEDULED: Final = "tirx.is_scheduled"
 _log = logging.getLogger(__name__)
 
 
-def Schedule(target: Any = None, db: str | Path | None = None) -> Any:  # noqa: N802 - a TVM pass
+@tvm.transform.module_pass(opt_level=0, name="pipeliner.relax.Schedule")
+class Schedule:
     """A TVM pass that legalises and schedules a relax module for ``target``.
 
     ``db``: the file of records, as for ``pipeliner.build``. The target decides what may be used:
     ``sm_90a``, as ``pipeliner.meta.target`` gives it, has wgmma.
     """
-    chosen = cuda_target(target)
 
-    @tvm.transform.module_pass(opt_level=0, name="pipeliner.relax.Schedule")
-    def run(mod: Any, ctx: Any) -> Any:
-        ours = {name: _legaliser(make, chosen, db) for name, make in _WORKLOADS.items()}
+    def __init__(self, target: Any = None, db: str | Path | None = None) -> None:
+        self._target = cuda_target(target)
+        self._db = db
+
+    def transform_module(self, mod: Any, ctx: Any) -> Any:
+        legalisers = {
+            name: _legaliser(make, self._target, self._db) for name, make in _WORKLOADS.items()
+        }
         rules = (dlight.gpu.Matmul(), dlight.gpu.GeneralReduction(), dlight.gpu.Fallback())
-        with chosen:
-            legal = relax.transform.LegalizeOps(ours)(mod)
+        with self._target:
+            legal = relax.transform.LegalizeOps(legalisers)(mod)
             return dlight.ApplyDefaultSchedule(*rules)(legal)
-
-    return run
 
 
 def matmul_of(call: Any) -> Gemm:

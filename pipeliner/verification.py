@@ -204,7 +204,10 @@ def verify_workload(
 
 
 def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs in which every timing and every order is, the first with the first."""
+    """Pairs in which every timing and every order is, the first with the first.
+
+    WorkloadError: there are none of one of them.
+    """
     if not timings or not orders:
         raise WorkloadError("expected at least one timing and one order")
     count = max(len(timings), len(orders))
@@ -241,7 +244,10 @@ def arguments(
     integers: bool = False,
     extents: Mapping[str, int] | None = None,
 ) -> dict[str, Any]:
-    """Arguments of a PrimFunc by name: ``inputs``, or random ones."""
+    """Arguments of a PrimFunc by name: ``inputs``, or random ones.
+
+    WorkloadError: ``inputs`` are not as many as it takes.
+    """
     names = [str(param.name) for param in function.params]
     if inputs is None:
         return dict(

@@ -162,7 +162,6 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         op=name,
         src=side.param,
         dst=name,
-        src_scope="global",
         dst_scope="shared",
         dtype=what.types.storage,
         shape=(column, row) if transposed else (row, column),
@@ -177,11 +176,6 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         shared=_shared(which, what, tile, row),
         src_bytes=math.prod(extent or 0 for extent in side.shape) * storage_bytes(what),
     )
-
-
-def are_boxes(what: Contraction, tile: GemmTile) -> bool:
-    """Whether the tiles of A and B are boxes of their parameters, or of their views."""
-    return what.a.is_box and what.b.is_box and not _cuts_groups(what, tile)
 
 
 def _cuts_groups(what: Contraction, tile: GemmTile) -> bool:

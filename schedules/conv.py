@@ -12,7 +12,10 @@ from .workloads import Conv, Convolution
 
 
 def schedule_conv(conv: Convolution, tile: ConvTile | DepthwiseTile) -> Any:
-    """``conv`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc."""
+    """``conv`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc.
+
+    WorkloadError: it cannot be cut as the tile says.
+    """
     if isinstance(tile, ConvTile):
         return schedule_contraction(tile.contraction(conv), tile)
     if not isinstance(conv, Conv):

@@ -36,6 +36,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     """``what`` tiled by ``tile``, as a TVM schedule whose ``mod`` holds the PrimFunc.
 
     ``func``: its function with elementwise blocks added after the ``store`` block; default its own.
+    WorkloadError: it cannot be cut as the tile says.
     """
     if func is not None and tile.splits > 1:
         raise WorkloadError(f"cannot split the reduction of '{what.name}': the function is given")

@@ -55,7 +55,7 @@ class ConvTile(GemmTile):
     by_image: bool = False
 
     def contraction(self, conv: Convolution) -> Contraction:
-        """``conv`` in the form that this tile cuts."""
+        """``conv`` in the form that this tile cuts; WorkloadError: it has no such form."""
         if isinstance(conv, Conv):
             return conv.contraction(self.fold, self.phases, self.by_image)
         if self.by_image:

@@ -59,7 +59,10 @@ class Group:
 
 
 def check_chart(file: str) -> None:
-    """Refuse, before anything is measured, what could not be written afterwards."""
+    """Refuse, before anything is measured, what could not be written afterwards.
+
+    WorkloadError: by its name or folder. ToolError: matplotlib, which makes a .png, is missing.
+    """
     path = Path(file)
     if path.suffix.lower() not in SUFFIXES:
         raise WorkloadError(f"cannot draw '{file}': expected a name that ends in .svg or .png")

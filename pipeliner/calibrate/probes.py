@@ -99,13 +99,13 @@ def probes(machine: Machine) -> Iterator[Probe]:
         yield _shared_bandwidth("ldmatrix", matrices=True)
     yield _barrier()
     yield _fused()
-    yield from (_mma(machine, rate) for rate in machine.mmas)
+    yield from (_mma(rate) for rate in machine.mmas)
     if machine.has_cp_async:
         yield _cp_async()
     if machine.has_tma:
         yield _mbarrier()
         yield _tma()
-        yield _wgmma(machine)
+        yield _wgmma()
     yield _clock(machine)
 
 
@@ -212,7 +212,7 @@ def _fused() -> Probe:
     return Probe("multiply-adds", runs, values)
 
 
-def _mma(machine: Machine, rate: MmaRate) -> Probe:
+def _mma(rate: MmaRate) -> Probe:
     """One warp with one accumulator for the latency, 16 with 4 each for the rate."""
     warps, chains = 16, 4
     shape, dtype = rate.shape, rate.dtype
@@ -276,7 +276,7 @@ def _tma() -> Probe:
     return Probe("TMA latency", runs, values)
 
 
-def _wgmma(machine: Machine) -> Probe:
+def _wgmma() -> Probe:
     """Each alone for completion; batches of two warpgroups for the rate."""
     batch = 8
     alone = tuple(

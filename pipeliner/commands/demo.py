@@ -20,6 +20,10 @@ SMALL_STEPS: Final = 5
 
 ROUNDS: Final = 20
 
+_NEXT: Final = (
+    "pipeliner plan gemm --depth 2, pipeliner inspect gemm --emit cuda, --passes; examples/"
+)
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
@@ -60,7 +64,7 @@ def run(args: argparse.Namespace) -> int:
         print("No GPU is visible, so nothing is timed here; the plan predicts the time above.")
     else:
         _time(work, kernel)
-    print(f"\n{time.perf_counter() - started:.0f} s in all. Next: {_next_steps(work)}")
+    print(f"\n{time.perf_counter() - started:.0f} s in all. Next: {_NEXT}")
     return 0 if right else 1
 
 
@@ -151,7 +155,3 @@ def _time(work: workload.Workload, kernel: Any) -> None:
         print(f"Not timed here: {err}")
         return
     print_report(report)
-
-
-def _next_steps(work: workload.Workload) -> str:
-    return "pipeliner plan gemm --depth 2, pipeliner inspect gemm --emit cuda, --passes; examples/"

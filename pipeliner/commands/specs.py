@@ -89,7 +89,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 
 def make(args: argparse.Namespace, size: int | None) -> Spec:
-    """The workload that ``args`` describe; ``size``: make it about that small where they do not."""
+    """The workload that ``args`` describe; ``size``: make it about that small where they do not.
+
+    WorkloadError: an option that it has not.
+    """
     kind = KINDS[args.workload]
     for name in _SHAPE:
         if name not in kind.options and getattr(args, name) is not None:

@@ -7,9 +7,10 @@ It knows what lowering emits for sm_80 (cp.async, ldmatrix, mma) and sm_90 (TMA,
 clusters); an operation that it does not know is an error that names it.
 """
 
+from ..errors import EmulatorError
 from .emulate import emulate
 from .lower import lower_for_emulation
-from .report import CtaStats, Emulation, EmulatorError, Hazard, Site
+from .report import CtaStats, Emulation, Hazard, Site
 
 __all__ = [
     "CtaStats",

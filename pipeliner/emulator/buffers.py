@@ -64,7 +64,7 @@ def element_count(buffer: Any, scale: Callable[[Any], int]) -> int:
 
 
 def constant_extent(extent: Any) -> int:
-    """Value of an extent that must be a constant."""
+    """Value of an extent that must be a constant; EmulatorError: it is none."""
     value = getattr(extent, "value", None)
     if value is None:
         raise EmulatorError(f"cannot emulate an allocation of extent {extent}: not a constant")

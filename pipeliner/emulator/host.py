@@ -61,7 +61,10 @@ class GlobalMap:
 
 
 def evaluate(expr: Any, env: Mapping[Any, Any]) -> Any:
-    """Value of a host-side scalar expression under ``env`` (Var -> value)."""
+    """Value of a host-side scalar expression under ``env`` (Var -> value).
+
+    EmulatorError: a variable without one, or an expression that hosts are not known to have.
+    """
     if isinstance(expr, int | float):
         return expr
     if isinstance(expr, prim.IntImm | prim.FloatImm):
@@ -102,7 +105,10 @@ def _evaluate_call(call: Any, env: Mapping[Any, Any]) -> Any:
 
 
 def bind_arguments(func: Any, args: Sequence[Any] | Mapping[str, Any]) -> dict[Any, Any]:
-    """Parameters and symbolic shape variables of the host function -> values (arrays copied)."""
+    """Parameters and symbolic shape variables of the host function -> values (arrays copied).
+
+    EmulatorError: arguments by other names, of another number, type or shape.
+    """
     params = list(func.params)
     if isinstance(args, Mapping):
         names = [p.name for p in params]

@@ -20,8 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import EmulatorError
-from .dtypes import numpy_dtype
-from .tensor_map import SWIZZLE_SPANS
+from .tensor_map import SWIZZLE_SPANS, MappedTensor
 
 Array = np.ndarray[Any, Any]
 
@@ -42,7 +41,7 @@ _MAX_STEP: Final = 8
 
 
 @dataclass(frozen=True)
-class Im2colMap:
+class Im2colMap(MappedTensor):
     """An im2col tensor map; everything innermost first.
 
     ``lower`` and ``upper``: corners of the bounding box in the spatial dimensions, from the first
@@ -50,9 +49,6 @@ class Im2colMap:
     bytes. Raises EmulatorError for what the driver refuses and for what is not modelled.
     """
 
-    dtype: str
-    shape: tuple[int, ...]
-    strides: tuple[int, ...]
     lower: tuple[int, ...]
     upper: tuple[int, ...]
     steps: tuple[int, ...]
@@ -62,14 +58,6 @@ class Im2colMap:
 
     def __post_init__(self) -> None:
         _check(self)
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return numpy_dtype(self.dtype).itemsize
 
     @property
     def extent(self) -> tuple[int, ...]:
@@ -83,6 +71,7 @@ def from_driver(
     """The map that cuTensorMapEncodeIm2col makes of data type ``kind``.
 
     ``arrays``: as ``ARRAYS`` has them. ``scalars``: channels, pixels, swizzle and L2 promotion.
+    EmulatorError: what the driver refuses, or what is not modelled.
     """
     if rank not in _CORNERS:
         raise _refused(f"expected rank 3 to 5, got {rank}")
@@ -139,7 +128,8 @@ def pixel_index(
     """Elements of the pixels from ``coords`` on, each moved by ``offsets``.
 
     Returns, in shared-memory order, the index of each element from the map's base, 0 where it lies
-    outside of the tensor, and whether it lies inside.
+    outside of the tensor, and whether it lies inside. EmulatorError: coordinates or offsets that
+    the map cannot take, or that are no pixel of its bounding box.
     """
     if len(coords) != tmap.rank or len(offsets) != tmap.rank - 2:
         raise EmulatorError(

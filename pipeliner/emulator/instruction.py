@@ -25,7 +25,10 @@ class Instruction:
 
 
 def decode(call: Any) -> Instruction:
-    """Arguments of a call are ``[operands..., predicate?] [modifiers] [flags]``."""
+    """The PTX instruction that ``call`` is; EmulatorError: it has sunk destinations.
+
+    Arguments of a call are ``[operands..., predicate?] [modifiers] [flags]``.
+    """
     name = str(call.op.name).removeprefix("tirx.ptx.")
     entry = TABLE[name]
     count = len(entry.slots)

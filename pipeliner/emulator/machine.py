@@ -25,7 +25,7 @@ from .cluster_barrier import ClusterBarrier
 from .copies import CopyEngine
 from .mbarrier import Mbarriers
 from .memory import SharedWindow
-from .report import Hazard, Site
+from .report import Hazard, HazardKind, Site
 from .requests import Barrier
 from .shadow import Shadow
 from .warpgroup import MatrixUnits
@@ -179,7 +179,7 @@ class Cta:
         origin = None if info.origin is None else info.origin.at(dict(loops))
         return Site(info.statement(), origin, loops, info.number)
 
-    def add_hazard(self, kind: str, event: int, **details: Any) -> None:
+    def add_hazard(self, kind: HazardKind, event: int, **details: Any) -> None:
         """Report a hazard of the statement of ``event``; ``other`` is an earlier event or 0."""
         other = details.pop("other", 0)
         here, there = self.log[event], self.log[other]
@@ -194,7 +194,9 @@ class Cta:
 
         self._hazards.add(key, make)
 
-    def _conflict(self, kind: str, granule: int, thread: int, rival: int, event: int) -> None:
+    def _conflict(
+        self, kind: HazardKind, granule: int, thread: int, rival: int, event: int
+    ) -> None:
         threads = (thread,) if rival < 0 else (thread, rival)
         offset = granule * self.granule
         foreign = [t for t in threads if t // self.threads != self.rank]
@@ -252,7 +254,7 @@ class Strand:
         return np.full(self.n, value, dtype)
 
     def hazard(
-        self, kind: str, buffer: str, offset: int, mask: Mask, thread: int | None = None,
+        self, kind: HazardKind, buffer: str, offset: int, mask: Mask, thread: int | None = None,
         *, detail: str = "",
     ) -> None:  # fmt: skip
         """A hazard of the statement being executed, by ``thread`` (or the first active one)."""

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from ..errors import EmulatorError
 from ..origin import Origin
 
-__all__ = ["CtaStats", "CudaLine", "Emulation", "EmulatorError", "Hazard", "Life", "Site"]
-
-HAZARD_KINDS = (
+HazardKind: TypeAlias = Literal[
     "race",  # two threads, one of them writing, no ordering between them
     "read-before-arrival",  # an asynchronous copy into these bytes has not been waited for
     "write-while-read",  # written while another thread may still read it
@@ -36,7 +33,8 @@ HAZARD_KINDS = (
     "register-in-flight",  # touched while a wgmma may use it
     "exit-before-peer",  # a CTA may exit before another of its cluster arrives there
     "aliasing",  # a conflict between two buffers that share bytes of the arena
-)
+]
+"""What may be wrong with an execution."""
 
 _WIDTH: Final = 100
 """Characters of a statement or a line of CUDA that a report shows."""
@@ -112,7 +110,7 @@ class Hazard:
     Attributes
     ----------
     kind
-        One of ``HAZARD_KINDS``.
+        What is wrong.
     site, other
         The statement that met the hazard and, for a conflict, the earlier one.
     buffer, offset
@@ -129,7 +127,7 @@ class Hazard:
         For aliased bytes: the two buffers, that of ``site`` first.
     """
 
-    kind: str
+    kind: HazardKind
     site: Site
     detail: str = ""
     other: Site | None = None
@@ -151,7 +149,7 @@ class Hazard:
     @property
     def title(self) -> str:
         """Kind and place in one line."""
-        text = self.kind
+        text: str = self.kind
         if self.buffer:
             text += f" on {self.buffer}"
             text += f", byte {self.offset}" if self.offset >= 0 else ""

@@ -33,10 +33,11 @@ from typing import Any, Final
 import numpy as np
 
 from .clocks import Clocks
+from .report import HazardKind
 
 Array = np.ndarray[Any, Any]
 # report(kind, granule, thread, other thread or -1, other event or 0)
-Report = Callable[[str, int, int, int, int], None]
+Report = Callable[[HazardKind, int, int, int, int], None]
 
 IN_FLIGHT: Final = 2**31 - 1
 
@@ -75,7 +76,7 @@ class Shadow:
             self._report("uninitialised-read", granule, thread, -1, 0)
             return
         arriving = self.wrote[granule] == IN_FLIGHT or writer > self.clocks.never
-        kind = "read-before-arrival" if arriving else "race"
+        kind: HazardKind = "read-before-arrival" if arriving else "race"
         self._report(kind, granule, thread, self._thread(writer), int(self.site[granule]))
 
     def _thread(self, agent: int) -> int:
@@ -141,7 +142,7 @@ class Shadow:
     def _blame_write(self, thread: int, granule: int) -> None:
         writer = int(self.writer[granule])
         arriving = self.wrote[granule] == IN_FLIGHT or writer > self.clocks.never
-        kind = "write-in-flight" if arriving else "race"
+        kind: HazardKind = "write-in-flight" if arriving else "race"
         self._report(kind, granule, thread, self._thread(writer), int(self.site[granule]))
 
     def _check_guarded(self, thread: int, granules: Array) -> None:

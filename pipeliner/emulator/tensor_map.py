@@ -52,21 +52,39 @@ def swizzled(address: Array, span: int) -> Array:
 
 
 @dataclass(frozen=True)
-class TensorMap:
-    """A tiled tensor map; everything innermost first.
+class MappedTensor:
+    """The tensor in global memory that a map of either mode is of; innermost first.
 
-    ``shape``, ``box`` and ``element_strides`` count elements, ``strides`` are the bytes of
-    dimensions 1 and up, ``swizzle`` is a span in bytes (0, 32, 64 or 128).  The box covers
-    ``box[i]`` elements of dimension i, of which every ``element_strides[i]``-th is copied (the
-    driver ignores ``element_strides[0]``).  ``oob_fill`` is CUtensorMapFloatOOBfill: 0 fills what
-    lies outside of the tensor with zeros, 1 with NaN.
-
-    Raises EmulatorError for what the driver refuses and for what is not modelled.
+    ``shape`` counts elements, ``strides`` are the bytes of dimensions 1 and up.
     """
 
     dtype: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+
+    @property
+    def rank(self) -> int:
+        """Number of dimensions."""
+        return len(self.shape)
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of an element."""
+        return numpy_dtype(self.dtype).itemsize
+
+
+@dataclass(frozen=True)
+class TensorMap(MappedTensor):
+    """A tiled tensor map; everything innermost first.
+
+    ``box`` and ``element_strides`` count elements, ``swizzle`` is a span in bytes (0, 32, 64 or
+    128).  The box covers ``box[i]`` elements of dimension i, of which every
+    ``element_strides[i]``-th is copied (the driver ignores ``element_strides[0]``).  ``oob_fill``
+    is CUtensorMapFloatOOBfill: 0 fills what lies outside of the tensor with zeros, 1 with NaN.
+
+    Raises EmulatorError for what the driver refuses and for what is not modelled.
+    """
+
     box: tuple[int, ...]
     element_strides: tuple[int, ...]
     interleave: int = 0
@@ -75,14 +93,6 @@ class TensorMap:
 
     def __post_init__(self) -> None:
         _check(self)
-
-    @property
-    def rank(self) -> int:
-        return len(self.shape)
-
-    @property
-    def itemsize(self) -> int:
-        return numpy_dtype(self.dtype).itemsize
 
     @property
     def extent(self) -> tuple[int, ...]:
@@ -97,6 +107,8 @@ def from_encode_args(dtype: str, rank: int, args: Sequence[int], base: int = 0) 
     ``args`` are those after the data pointer: shape, strides in bytes (``rank - 1``), box, element
     strides, then interleave, swizzle, L2 promotion and out-of-bounds fill as the driver's enums,
     and optionally the driver's data type.  ``base`` is the address of the data in bytes.
+
+    EmulatorError: what the driver refuses, or what is not modelled.
     """
     if not 1 <= rank <= _MAX_RANK:
         raise EmulatorError(f"cannot encode a tensor map: expected rank 1 to 5, got {rank}")
@@ -188,11 +200,6 @@ def _refused(why: str) -> EmulatorError:
     return EmulatorError(f"cannot encode a tensor map: {why}")
 
 
-def bytes_of_box(tmap: TensorMap) -> int:
-    """Bytes that one copy counts on its mbarrier: the whole box, also where it is out of bounds."""
-    return prod(tmap.extent) * tmap.itemsize
-
-
 def fill_value(tmap: TensorMap) -> Any:
     """The scalar of the map's dtype that a load writes for elements outside of the tensor."""
     return numpy_dtype(tmap.dtype).type(np.nan if tmap.oob_fill else 0)
@@ -203,6 +210,7 @@ def box_index(tmap: TensorMap, coords: Sequence[int]) -> tuple[Array, Array]:
 
     Returns, in shared-memory order (innermost dimension fastest), the index of each element from
     the map's base, and whether it lies inside of the tensor; the index is 0 where it does not.
+    EmulatorError: coordinates of another rank.
     """
     if len(coords) != tmap.rank:
         raise EmulatorError(

@@ -128,7 +128,7 @@ def key_of(name: str) -> str:
 
 
 def capability_of(arch: str) -> int:
-    """80 for ``sm_80``, 90 for ``sm_90a``."""
+    """80 for ``sm_80``, 90 for ``sm_90a``; TargetError: it is no architecture of NVIDIA's."""
     found = re.fullmatch(r"sm_(\d+)[af]?", arch)
     if not found:
         raise TargetError(f"expected an architecture such as sm_90, not '{arch}'")

@@ -138,7 +138,10 @@ def replace_nth(
     number: int,
     change: Callable[[Any], Any],
 ) -> Any:
-    """``func`` with the ``number``-th node of ``types`` that is ``wanted`` changed, in preorder."""
+    """``func`` with the ``number``-th node of ``types`` that is ``wanted`` changed, in preorder.
+
+    ``number`` counts from 0; EmulatorError: there are not as many.
+    """
     seen = 0
 
     def visit(node: Any, mutator: Any) -> Any:

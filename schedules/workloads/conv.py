@@ -201,6 +201,7 @@ class Conv:
 
         ``fold``: over runs of ``S * C`` elements, whose outputs are counted in ``phases``.
         ``by_image``: as one for each image, whose pixels then are no other's neighbours.
+        WorkloadError: what a folded one cannot have beside that, or only a folded one can.
         """
         if not fold and phases != 1:
             raise WorkloadError(f"expected phases of a folded '{self.name}' alone, got {phases}")
@@ -211,7 +212,8 @@ class Conv:
     def by_channel(self) -> Contraction:
         """A depthwise convolution as it is: nothing is summed over but positions.
 
-        Both operands are read where they are multiplied, each by its output channel.
+        Both operands are read where they are multiplied, each by its output channel. WorkloadError:
+        it is not depthwise.
         """
         if not self.depthwise:
             raise WorkloadError(

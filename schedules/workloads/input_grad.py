@@ -51,7 +51,7 @@ class ConvInputGrad(ConvGradient):
         return y, w, x
 
     def contraction(self, fold: bool = False) -> Contraction:
-        """This workload as a matmul; there is nothing to fold."""
+        """This workload as a matmul; WorkloadError: there is nothing to ``fold``."""
         if fold:
             raise WorkloadError(f"cannot fold '{self.name}': its kernel runs against its channels")
         return _input_grad(self.forward, self.name)

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import tvm
 
 from pipeliner.emulator import Emulation, emulate, lower_for_emulation
 from pipeliner.targets import cuda_target
@@ -55,11 +54,3 @@ def assert_right(
         got = emulation.outputs[name].astype("float64")
         bound = tolerance * max(1.0, float(np.abs(want.astype("float64")).max(initial=0.0)))
         np.testing.assert_allclose(got, want.astype("float64"), rtol=0, atol=bound, err_msg=name)
-
-
-def stock_cuda(func: Any, arch: str = "sm_80") -> str:
-    """The CUDA that TVM's own lowering makes, asynchronous copies on."""
-    config = {"tirx.use_async_copy": True}
-    with cuda_target(arch) as target, tvm.transform.PassContext(config=config):
-        module = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
-        return str(tvm.compile(module, target).mod.imports[0].inspect_source())

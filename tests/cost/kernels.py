@@ -30,7 +30,6 @@ def copy(name="A", shape=(128, 32), dtype="float16", aligned=64, **changes):
         "op": f"{name}_shared",
         "src": name,
         "dst": f"{name}_shared",
-        "src_scope": "global",
         "dst_scope": "shared",
         "dtype": dtype,
         "shape": shape,
@@ -65,3 +64,8 @@ def stream(bytes_=4096, flops=1024, trip=1000):
     op = StatementInfo("C", "compute", global_bytes=bytes_, flops=flops)
     loop = LoopInfo("i", trip, str(trip), (op,), ())
     return KernelInfo("stream", (264,), 256, (loop,))
+
+
+def depths(plan):
+    """Slots by buffer of the rings of a plan's first loop."""
+    return {ring.buffer: ring.depth for ring in plan.loops[0].rings}

@@ -17,33 +17,27 @@ from pipeliner.schedules import ConvTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import conv2d
 
-from .kernels import copy, gemm
+from .kernels import copy, depths, gemm
 
 VGG = conv2d(32, 224, 224, 64, 64, 3, 3, pad=1)
 WGMMA = Request(instruction="wgmma", mechanism="cp_async")
-
-
-def depths(plan):
-    return {ring.buffer: ring.depth for ring in plan.loops[0].rings}
 
 
 def rings(near=H100.l2_latency, far=H100.global_latency):
     return (RingWork("A", 16384, far), RingWork("B", 4096, near))
 
 
-def work(**changes):
-    values = Work(
-        usage=Usage(tensor=256, l2=100, global_bytes=20480),
-        rate=200.0,
-        trip=64,
-        ctas=132,
-        threads=256,
-        registers=128,
-        slot_bytes=20480,
-        rings=rings(),
-        lead=None,
-    )
-    return replace(values, **changes)
+WORK = Work(
+    usage=Usage(tensor=256, l2=100, global_bytes=20480),
+    rate=200.0,
+    trip=64,
+    ctas=132,
+    threads=256,
+    registers=128,
+    slot_bytes=20480,
+    rings=rings(),
+    lead=None,
+)
 
 
 def test_pixels_get_the_slot_that_weights_leave_room_for():
@@ -96,14 +90,14 @@ def test_what_all_ctas_read_again_comes_from_l2_unless_everything_does():
 
 
 def test_equal_slots_are_predicted_as_one_depth_where_all_comes_from_memory():
-    same = work(rings=rings(near=H100.global_latency))
+    same = replace(WORK, rings=rings(near=H100.global_latency))
     for depth in (1, 2, 3, 5):
         assert predict(same, H100, {"A": depth, "B": depth}) == predict(same, H100, depth)
 
 
 def test_the_ring_that_waits_longest_sets_the_step():
     steps = {
-        (a, b): predict(work(), H100, {"A": a, "B": b}).step for a in range(2, 5) for b in (2, 3, 4)
+        (a, b): predict(WORK, H100, {"A": a, "B": b}).step for a in range(2, 5) for b in (2, 3, 4)
     }
     assert steps[2, 2] == steps[2, 3] > steps[3, 2] >= steps[3, 3] == steps[4, 4]
 
@@ -111,8 +105,10 @@ def test_the_ring_that_waits_longest_sets_the_step():
 def test_slots_that_cannot_be_in_flight_gain_nothing():
     """cp.async completes in order, so only one slot more than the shallowest ring has counts."""
     for lead, useful in ((0, 2), (1, 3), (None, 6)):
-        limited = work(
-            rings=(RingWork("A", 16384, 3000), RingWork("B", 4096, H100.l2_latency)), lead=lead
+        limited = replace(
+            WORK,
+            rings=(RingWork("A", 16384, 3000), RingWork("B", 4096, H100.l2_latency)),
+            lead=lead,
         )
         steps = [predict(limited, H100, {"A": a, "B": 2}).step for a in range(2, 7)]
         assert steps == sorted(steps, reverse=True)

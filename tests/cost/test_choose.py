@@ -16,13 +16,9 @@ from pipeliner.machine import A100, H100, T4
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
 
-from .kernels import copy, gemm, matmul, stream
+from .kernels import copy, depths, gemm, matmul, stream
 
 FREE = Request()
-
-
-def depths(plan, loop=0):
-    return {ring.buffer: ring.depth for ring in plan.loops[loop].rings}
 
 
 def test_the_depth_of_the_fastest_measured_gemm_is_found():
@@ -182,18 +178,16 @@ def test_shared_buffers_outside_the_loop_count_against_the_budget():
     assert not plan.pipelined
 
 
-def work(**changes):
-    values = Work(
-        usage=Usage(tensor=400, lsu=200, global_bytes=16384, l2=350),
-        rate=46.6,
-        trip=64,
-        ctas=1024,
-        threads=128,
-        registers=128,
-        slot_bytes=16384,
-        ahead=0.5,
-    )
-    return replace(values, **changes)
+WORK = Work(
+    usage=Usage(tensor=400, lsu=200, global_bytes=16384, l2=350),
+    rate=46.6,
+    trip=64,
+    ctas=1024,
+    threads=128,
+    registers=128,
+    slot_bytes=16384,
+    ahead=0.5,
+)
 
 
 @given(
@@ -204,8 +198,8 @@ def work(**changes):
     slot=st.integers(128, 1 << 16),
 )
 def test_more_work_never_takes_less_time(tensor, bytes_, trip, ctas, slot):
-    base = work(
-        usage=Usage(tensor=tensor, global_bytes=bytes_), trip=trip, ctas=ctas, slot_bytes=slot
+    base = replace(
+        WORK, usage=Usage(tensor=tensor, global_bytes=bytes_), trip=trip, ctas=ctas, slot_bytes=slot
     )
     first = predict(base, H100, 2)
     if first is None:
@@ -224,7 +218,7 @@ def test_more_work_never_takes_less_time(tensor, bytes_, trip, ctas, slot):
 
 @given(depth=st.integers(2, 6))
 def test_the_law_is_the_depth_at_which_no_step_waits(depth):
-    found = predict(work(), H100, depth)
+    found = predict(WORK, H100, depth)
     assert found is not None
     waits = (found.load + 0.5 * found.ii) / ((depth - 1) * found.resident)
     assert (depth >= found.law) == (waits <= found.ii)
@@ -240,7 +234,7 @@ def test_the_law_is_the_depth_at_which_no_step_waits(depth):
 )
 def test_a_chosen_depth_fits_and_is_the_least_of_the_fastest(tensor, bytes_, trip, slot, machine):
     usage = Usage(tensor=tensor, global_bytes=bytes_)
-    described = work(usage=usage, trip=trip, slot_bytes=slot)
+    described = replace(WORK, usage=usage, trip=trip, slot_bytes=slot)
     choice = choose_depth(described, machine)
     if isinstance(choice, str):
         assert slot > machine.smem_per_cta

@@ -15,13 +15,14 @@ from pipeliner.emulator.tensor_map import (
     SWIZZLE_SPANS,
     TensorMap,
     box_index,
-    bytes_of_box,
     fill_value,
     from_encode_args,
     shared_offsets,
     swizzled,
 )
 from pipeliner.errors import EmulatorError
+
+from .boxes import bytes_of_box
 
 # A[M, K] of float16 in boxes of 64 x 128 under the 128-byte swizzle, as Hopper GEMMs load it.
 SHAPE, STRIDES, BOX, STEPS, MODES = (256, 384), (512,), (64, 128), (1, 1), (0, 3, 2, 0)

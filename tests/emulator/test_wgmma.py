@@ -19,7 +19,6 @@ from pipeliner.emulator.tensor_map import (
     SWIZZLE_SPANS,
     TensorMap,
     box_index,
-    bytes_of_box,
     from_encode_args,
     shared_offsets,
     swizzled,
@@ -36,6 +35,8 @@ from pipeliner.emulator.wgmma import (
     wgmma_spec,
 )
 from pipeliner.errors import EmulatorError
+
+from .boxes import bytes_of_box
 
 
 def cute(shape, stride, coordinate: int) -> int:

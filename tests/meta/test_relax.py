@@ -10,7 +10,6 @@ import pipeliner
 from pipeliner import meta
 from pipeliner.candidate import Candidate, versions_key, workload_key
 from pipeliner.compiled import compile_kernel
-from pipeliner.emulator import emulate  # noqa: F401 - the judge below
 from pipeliner.errors import WorkloadError
 from pipeliner.records import Record, Records
 from pipeliner.relax import IS_SCHEDULED, Schedule, conv2d_of, matmul_of

@@ -11,10 +11,11 @@ import pytest
 
 import pipeliner
 from pipeliner import nvcc
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.mutation.mutants import mutants
 from pipeliner.passes.caching import cache_hint
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+
+from .judged import assert_right
 
 COMPARED = """extern "C" __global__ void compared(int* wrong) {{
   unsigned long long made;
@@ -52,12 +53,7 @@ def test_same_kernel_but_for_the_hint(
     gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]
 ) -> None:
     plain, hinted = both(gemm, tile, target, options)
-    inputs = gemm.inputs(3)
-    out = poisoned(gemm.shapes()[2], gemm.out)
-    done = hinted.emulate(*inputs, out)
-    assert not done.hazards
-    made = done.outputs["C"]
-    assert worst_error(gemm, made, gemm.reference(*inputs), gemm.magnitude(*inputs)) <= 1
+    assert_right(hinted, gemm)
     assert [m.what for m in mutants(hinted.lowered)] == [m.what for m in mutants(plain.lowered)]
 
     assert "cache_hint" not in plain.cuda

@@ -23,7 +23,7 @@ from pipeliner.passes.modulo_verify import verify
 from pipeliner.plan import LoopPlan, RingPlan
 
 from .async_machine import AsyncMachine
-from .core_ops import expand_loop, graph_of, manual_plan, the_loop
+from .core_ops import expand_loop, graph_of, manual_plan
 
 ROWS = 24
 VECTOR = 4
@@ -109,7 +109,7 @@ def test_depths(depth: int, epilogue: Any) -> None:
     rings = tuple(RingPlan(name, "shared", depth, 0, (), ()) for name in ("As", "Bs"))
     func = two_copies(None)
     plan = LoopPlan("k", "n", True, rings=rings, epilogue=epilogue)
-    done = schedule_loop(graph_of(func), the_loop(func).node, plan, H100)
+    done = schedule_loop(graph_of(func), plan, H100)
     assert {ring.buffer: ring.depth for ring in done.rings} == {"As": depth, "Bs": depth}
     expanded = expand_loop(func, done)
     for trips in range(8):

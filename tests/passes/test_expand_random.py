@@ -94,7 +94,7 @@ def test_schedules_that_modulo_finds(loop: Loop, depth: int, n: int | None) -> N
     func = function(loop, n)
     form, graph = the_loop(func), graph_of(func)
     rings = (RingPlan("r0", loop.scopes[0], depth, 0, (), ()),)
-    plan = schedule_loop(graph, form.node, LoopPlan("k", "n", True, rings=rings), H100)
+    plan = schedule_loop(graph, LoopPlan("k", "n", True, rings=rings), H100)
     if plan.pipelined and n is None:
         _same(func, expand_loop(func, plan), range(10))
     elif plan.pipelined:

@@ -9,12 +9,13 @@ from typing import Any
 import pytest
 
 import pipeliner
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.emulator import emulate
 from pipeliner.errors import PlanError, ToolError
 from pipeliner.mutation.mutants import mutants, mutated
 from pipeliner.plan import LaunchPlan
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+
+from .judged import assert_right
 
 WAIT = "tvm_builtin_ptx_griddepcontrol_wait();"
 RELEASE = "tvm_builtin_ptx_griddepcontrol_launch_dependents();"
@@ -45,17 +46,12 @@ def test_right_and_every_wait_is_needed(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
     kernel = built(gemm, tile, **options)
-    inputs = gemm.inputs(3)
-    out = poisoned(gemm.shapes()[2], gemm.out)
-    done = kernel.emulate(*inputs, out)
-    assert not done.hazards
-    made = done.outputs["C"]
-    assert worst_error(gemm, made, gemm.reference(*inputs), gemm.magnitude(*inputs)) <= 1
+    arrays = assert_right(kernel, gemm)
 
     waits = [mutant for mutant in mutants(kernel.lowered) if mutant.what == "griddepcontrol"]
     assert len(waits) == len(bodies(kernel.cuda))
     for mutant in waits:
-        broken = emulate(mutated(kernel.lowered, mutant), [*inputs, out])
+        broken = emulate(mutated(kernel.lowered, mutant), arrays)
         assert {"before-predecessor", "never-waited"} <= {h.kind for h in broken.hazards}
 
 

@@ -16,11 +16,6 @@ from ..corpus.harness import run
 from . import functions, gemms
 from .checks import calls, check, data, gemm_inputs, pipelined_loop, product
 
-needs_nvcc = [
-    pytest.mark.nvcc,
-    pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH"),
-]
-
 
 def copy_of(plan: KernelPlan, source: str) -> CopyPlan:
     return next(copy for copy in plan.copies if copy.src == source)

@@ -25,18 +25,24 @@ from .random_programs import (
     Statement,
     Tile,
 )
+from .tile_programs import TileProgram
 
 VECTOR_BYTES: Final = 16
 
-_TRIPS: Final = [*(list(range(2, MAX_TRIPS + 1)) + 2 * sorted(TRIPS)) * 3, 0, 1]
-"""Mostly loops that have something to overlap."""
+
+def trip_counts(most: int) -> list[int | str]:
+    """What to draw from: mostly loops that have something to overlap, of up to ``most`` trips."""
+    return [*([*range(2, most + 1), *2 * sorted(TRIPS)] * 3), 0, 1]
+
+
+_TRIPS: Final = trip_counts(MAX_TRIPS)
 
 
 @dataclass(frozen=True)
 class Trial:
     """A program, what is asked for it, and the arguments of one run."""
 
-    program: Program
+    program: Program | TileProgram
     request: Request
     target: str
     timing: str
@@ -59,13 +65,21 @@ def trials(draw: Any) -> Trial:
         mechanism=draw(st.one_of(*7 * [free], mechanisms)),
         epilogue=draw(st.one_of(free, free, epilogues)),
     )
+    return draw(runs(program, request, target, program.blocks))
+
+
+@st.composite
+def runs(
+    draw: Any, program: Program | TileProgram, request: Request, target: str, ctas: int
+) -> Trial:
+    """One run of ``program``, which has ``ctas`` CTAs."""
     return Trial(
         program,
         request,
         target,
         draw(st.sampled_from(TIMINGS)),
         draw(st.sampled_from(ORDERS)),
-        draw(st.integers(0, MAX_TRIPS - program.blocks + 1)),
+        draw(st.integers(0, MAX_TRIPS - ctas + 1)),
         draw(st.integers(0, 12)),
     )
 

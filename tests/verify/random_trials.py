@@ -24,7 +24,7 @@ from pipeliner.api import pipeline_with
 from pipeliner.errors import PipelinerError
 from pipeliner.request import Request
 
-from . import random_programs, tile_requirements, tile_scripts
+from . import random_programs, random_scripts, tile_requirements, tile_scripts
 from .random_strategies import Trial, trials
 from .runner import add_options, options_of, run
 from .tile_programs import TileProgram
@@ -52,7 +52,7 @@ class Kind:
 KINDS: Final = {
     "bound": Kind(
         trials(),
-        random_programs.script,
+        random_scripts.script,
         random_programs.meaning,
         lambda trial, message: True,
         lambda program: False,

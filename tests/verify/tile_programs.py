@@ -9,15 +9,13 @@ Every value is a small integer, so that floating point arithmetic is exact in an
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final, Literal, TypeAlias
 
 import numpy as np
 
-from .random_programs import GUARDS, MAX_TRIPS, TRIPS
+from .random_programs import GUARDS, MAX_TRIPS, Arrays, iterations, random_arrays
 
-Arrays: TypeAlias = "Mapping[str, np.ndarray]"
 LARGEST: Final = 2
 """Of the values: sums of products of a whole program are exact in 16 bits."""
 
@@ -211,14 +209,7 @@ class TileProgram:
 
     def arrays(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Random contents of the parameters; ``n``: what ``trips`` says."""
-        rng = np.random.default_rng(seed)
-        found = {
-            name: rng.integers(-LARGEST, LARGEST + 1, shape).astype(dtype)
-            for name, (shape, dtype) in self.shapes().items()
-        }
-        found["flags"] = (np.arange(MAX_TRIPS + 4) % 3).astype("int32")
-        found["trips"] = (n + np.arange(self.ctas)).astype("int32")
-        return found
+        return random_arrays(self.shapes(), n, LARGEST, seed)
 
     def meaning(self, arrays: Arrays, n: int, m: int) -> dict[str, np.ndarray]:
         """The arrays afterwards: one CTA, and one statement, after the other."""
@@ -255,9 +246,7 @@ class _Cta:
                 if begins:
                     self.held[name] += self._part(self.arrays[f"{name}_begin"], "n")
             for loop in program.loops:
-                trips = loop.trips
-                count = trips if isinstance(trips, int) else TRIPS[trips](n, self.number, o)
-                for k in range(loop.low, loop.low + count):
+                for k in iterations(loop, n, self.number, o):
                     if self._taken(loop.guard, k):
                         for item in loop.body:
                             if self._taken(getattr(item, "guard", ""), k):

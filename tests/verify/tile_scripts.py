@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from .random_programs import MAX_TRIPS
+from .random_scripts import header
 from .tile_programs import (
     Computed,
     Epilogue,
@@ -36,13 +37,7 @@ class _Writer:
         self.m, self.n, self.k = program.tile
 
     def lines(self) -> Iterator[str]:
-        program = self.program
-        shapes = program.shapes().items()
-        parameters = [f"{name}: T.Buffer({shape}, {dtype!r})" for name, (shape, dtype) in shapes]
-        yield "@T.prim_func(s_tir=True)"
-        yield f"def main({', '.join([*parameters, 'n: T.int32', 'm: T.int32'])}):"
-        yield INDENT + "T.func_attr({'global_symbol': 'main', 'tirx.noalias': True})"
-        yield INDENT + f"for bx in T.thread_binding({program.ctas}, thread='blockIdx.x'):"
+        yield from header(self.program.shapes(), self.program.ctas)
         yield 2 * INDENT + "with T.sblock('kernel'):"
         for line in self._kernel():
             yield 3 * INDENT + line

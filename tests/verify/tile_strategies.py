@@ -6,12 +6,10 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from pipeliner.emulator.copies import TIMINGS
-from pipeliner.emulator.scheduler import ORDERS
 from pipeliner.request import Request
 
-from .random_programs import MAX_TRIPS, TRIPS, UNIFORM
-from .random_strategies import Trial
+from .random_programs import UNIFORM
+from .random_strategies import Trial, runs, trip_counts
 from .tile_programs import (
     Computed,
     Epilogue,
@@ -36,7 +34,7 @@ KINDS: Final = (
 )
 """Types of factors and of sums."""
 
-_TRIPS: Final = [*(list(range(2, 7)) + 2 * sorted(TRIPS)) * 3, 0, 1]
+_TRIPS: Final = trip_counts(6)
 
 
 @st.composite
@@ -53,15 +51,7 @@ def tile_trials(draw: Any) -> Trial:
         instruction=draw(st.one_of(*2 * [free], st.sampled_from(instructions))),
         epilogue=draw(st.one_of(free, free, st.sampled_from(["rolled", "peeled"]))),
     )
-    return Trial(
-        program,
-        request,
-        target,
-        draw(st.sampled_from(TIMINGS)),
-        draw(st.sampled_from(ORDERS)),
-        draw(st.integers(0, MAX_TRIPS - program.ctas + 1)),
-        draw(st.integers(0, 12)),
-    )
+    return draw(runs(program, request, target, program.ctas))
 
 
 @st.composite

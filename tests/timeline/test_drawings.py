@@ -21,7 +21,7 @@ from pipeliner.timeline import chrome, svg, text, timeline_of
 from pipeliner.timeline.rows import nice_step, shortened
 from pipeliner.timeline.terminal import ASCII, draw, plain
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 SVG = "{http://www.w3.org/2000/svg}"
 
 

@@ -1,0 +1,62 @@
+"""The KernelPlan: every decision about one kernel as one immutable, printable value.
+
+Passes make and obey it, the cost model fills it, the emulator checks against it, a user may edit it
+and hand it back. It travels on the function as the attribute ``pipeliner.plan`` (a JSON string: a
+plain Python attribute is lost in an IRModule).
+
+Vocabulary: an *op* is one statement of a pipelined loop's body. At step ``t`` of the pipelined loop
+an op of stage ``s`` works on iteration ``t - s``; ops of one step run by ``order``. A *ring* is a
+buffer with ``depth`` slots; iteration ``i`` uses slot ``i % depth``.
+"""
+
+from .kernel_plan import (
+    PLAN_ATTR,
+    PLAN_VERSION,
+    KernelPlan,
+    LaunchPlan,
+    SmemBuffer,
+    SmemPlan,
+    SyncPlan,
+)
+from .loops import EdgeKind, EdgePlan, Epilogue, LoopPlan, OpKind, OpPlan, Pipe, RingPlan
+from .roles import CONSUMER, PRODUCER, ChannelPlan, RolePlan
+from .tiles import (
+    Cache,
+    CopyPlan,
+    ElementwisePlan,
+    Eviction,
+    MatmulPlan,
+    Mechanism,
+    StoreMechanism,
+    StorePlan,
+)
+
+__all__ = [
+    "CONSUMER",
+    "PLAN_ATTR",
+    "PLAN_VERSION",
+    "PRODUCER",
+    "Cache",
+    "ChannelPlan",
+    "CopyPlan",
+    "EdgeKind",
+    "EdgePlan",
+    "ElementwisePlan",
+    "Epilogue",
+    "Eviction",
+    "KernelPlan",
+    "LaunchPlan",
+    "LoopPlan",
+    "MatmulPlan",
+    "Mechanism",
+    "OpKind",
+    "OpPlan",
+    "Pipe",
+    "RingPlan",
+    "RolePlan",
+    "SmemBuffer",
+    "SmemPlan",
+    "StoreMechanism",
+    "StorePlan",
+    "SyncPlan",
+]

@@ -1,0 +1,60 @@
+"""JSON as values of a plan's dataclasses: by their types, refusing what they do not have."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import typing
+from typing import Any, Literal
+
+from ..errors import PlanError
+
+
+def decode(kind: Any, data: Any, where: str) -> Any:
+    """``data`` (JSON) as a value of ``kind``, the type of a plan's field; PlanError: it is none.
+
+    ``where``: the place in the plan that the error names, such as ``plan.loops[0].ops``.
+    """
+    if dataclasses.is_dataclass(kind):
+        return _object(typing.cast(Any, kind), data, where)
+    origin, args = typing.get_origin(kind), typing.get_args(kind)
+    if origin is tuple:
+        return _tuple(args, data, where)
+    if origin is Literal:
+        if data not in args:
+            raise PlanError(f"cannot read plan: expected one of {list(args)} at {where}")
+        return data
+    if kind is float and isinstance(data, int):
+        return float(data)
+    if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
+        raise PlanError(f"cannot read plan: expected {kind.__name__} at {where}, not {data!r}")
+    return data
+
+
+def _object(kind: Any, data: Any, where: str) -> Any:
+    if not isinstance(data, dict):
+        raise PlanError(f"cannot read plan: expected an object at {where}")
+    hints = _hints(kind)
+    unknown = sorted(set(data) - set(hints))
+    if unknown:
+        raise PlanError(f"cannot read plan: unknown field {unknown[0]!r} at {where}")
+    values = {key: decode(hints[key], value, f"{where}.{key}") for key, value in data.items()}
+    try:
+        return kind(**values)
+    except TypeError as err:
+        raise PlanError(f"cannot read plan: {err} at {where}") from err
+
+
+def _tuple(kinds: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(data, list):
+        raise PlanError(f"cannot read plan: expected a list at {where}")
+    items = [kinds[0]] * len(data) if kinds[-1] is Ellipsis else list(kinds)
+    if len(items) != len(data):
+        raise PlanError(f"cannot read plan: expected {len(items)} values at {where}")
+    return tuple(decode(t, v, f"{where}[{i}]") for i, (t, v) in enumerate(zip(items, data)))
+
+
+@functools.cache
+def _hints(kind: Any) -> dict[str, Any]:
+    """The types of a dataclass's fields: slow to find, and the same for every value."""
+    return typing.get_type_hints(kind)

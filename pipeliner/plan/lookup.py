@@ -1,0 +1,26 @@
+"""Parts of a plan by their names."""
+
+from __future__ import annotations
+
+from typing import TypeVar
+
+from ..errors import PlanError
+
+_T = TypeVar("_T")
+
+
+def named(items: tuple[_T, ...], name: str, what: str, where: str, key: str = "name") -> _T:
+    """The item called ``name``, by its attribute ``key``; PlanError names what exists."""
+    for item in items:
+        if getattr(item, key) == name:
+            return item
+    known = [getattr(item, key) for item in items]
+    raise PlanError(f"cannot find {what} '{name}' in '{where}': it has {known}")
+
+
+def put(items: tuple[_T, ...], new: _T, key: str) -> tuple[_T, ...]:
+    """``items`` with that of ``new``'s ``key`` replaced, or with ``new`` behind them."""
+    name = getattr(new, key)
+    if all(getattr(item, key) != name for item in items):
+        return (*items, new)
+    return tuple(new if getattr(item, key) == name else item for item in items)

@@ -1,0 +1,108 @@
+"""What is planned for a loop: its ops, what orders them, and the rings that they pass tiles by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from .lookup import named
+
+Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
+OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
+EdgeKind = Literal["RAW", "WAR", "WAW"]
+Epilogue = Literal["rolled", "clamped", "peeled"]
+
+
+@dataclass(frozen=True, slots=True)
+class OpPlan:
+    """One statement of the body: where it runs in the modulo schedule, and what it costs.
+
+    ``latency``: cycles from issue until a consumer may start. ``occupancy``: cycles of its pipe
+    that one iteration takes on one SM. ``cycle``: issue time in the flat schedule of one iteration;
+    ``stage == cycle // II`` after the frame has been rotated. ``skips_last``: all that it works on
+    in the last iteration is padding; straight code for that iteration leaves it out.
+    """
+
+    name: str
+    kind: OpKind
+    block: str
+    pipe: Pipe
+    latency: int
+    occupancy: int
+    cycle: int = 0
+    stage: int = 0
+    order: int = 0
+    role: str = "all"
+    reason: str = ""
+    skips_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class EdgePlan:
+    """``dst`` at iteration ``i + distance`` must come after ``src`` at iteration ``i``."""
+
+    src: str
+    dst: str
+    kind: EdgeKind
+    buffer: str
+    distance: int
+    sync: str = "none"
+
+
+@dataclass(frozen=True, slots=True)
+class RingPlan:
+    """A buffer of the body with ``depth`` versions of ``slot_bytes`` bytes.
+
+    Bytes are per CTA, for a local buffer per thread.
+    """
+
+    buffer: str
+    scope: str
+    depth: int
+    slot_bytes: int
+    producers: tuple[str, ...]
+    consumers: tuple[str, ...]
+    live_cycles: int = 0
+    requested: bool = False
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LoopPlan:
+    """One loop: pipelined, or left alone with the requirement that failed.
+
+    ``trip``: iterations as text, an integer or an expression. ``ii``: initiation interval in
+    cycles, ``max(res_mii, rec_mii)`` unless the reason says otherwise; ``limiter``: the pipe or the
+    recurrence that sets it. ``unroll``: steady iterations unrolled so that register rings have
+    constant indices (modulo variable expansion). ``epilogue``: ``rolled`` keeps one copy of the
+    compute and guards the loads; ``clamped`` too, but its asynchronous copies past the end repeat
+    the last tile instead; ``peeled`` copies the compute for each drain step.
+    """
+
+    name: str
+    trip: str
+    pipelined: bool
+    ops: tuple[OpPlan, ...] = ()
+    edges: tuple[EdgePlan, ...] = ()
+    rings: tuple[RingPlan, ...] = ()
+    ii: int = 0
+    res_mii: int = 0
+    rec_mii: int = 0
+    limiter: str = ""
+    unroll: int = 1
+    epilogue: Epilogue = "rolled"
+    source: Literal["auto", "request", "annotation", "edited"] = "auto"
+    reasons: tuple[str, ...] = ()
+
+    @property
+    def stages(self) -> int:
+        """Number of pipeline stages: 1 means nothing overlaps."""
+        return 1 + max((op.stage for op in self.ops), default=0)
+
+    def op(self, name: str) -> OpPlan:
+        """The op called ``name``; PlanError names what exists."""
+        return named(self.ops, name, "op", self.name)
+
+    def ring(self, buffer: str) -> RingPlan:
+        """The ring of ``buffer``; PlanError names what exists."""
+        return named(self.rings, buffer, "ring", self.name, "buffer")

@@ -1,0 +1,110 @@
+"""How tiles move and what computes on them: copies, matmuls, stores, outputs made on their own."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from ..kernel import TmaView
+
+Mechanism = Literal["direct", "register", "cp_async", "tma"]
+StoreMechanism = Literal["direct", "tma"]
+Cache = Literal["L1", "L2"]
+Eviction = Literal["normal", "first"]
+
+
+@dataclass(frozen=True, slots=True)
+class CopyPlan:
+    """How one tile copy from global memory moves: mechanism, bytes moved at once, layout.
+
+    ``parts``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
+    step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
+    ones always go through L1. ``shared``: CTAs of a cluster of which each copies a part for all.
+    ``eviction``: when L2 lets go of what it read, ``first``: before everything else.
+    ``view``: what the tensor memory accelerator sees in the source.
+    """
+
+    op: str
+    src: str
+    dst: str
+    tile: tuple[int, ...]
+    mechanism: Mechanism
+    vector_bytes: int
+    layout: str
+    reason: str = ""
+    parts: int = 1
+    cache: Cache = "L2"
+    shared: int = 1
+    eviction: Eviction = "normal"
+    view: TmaView = "tensor"
+
+    @property
+    def way(self) -> str:
+        """The mechanism, and the accelerator's mode where that is not the usual one."""
+        return f"{self.mechanism} (im2col)" if self.view == "im2col" else self.mechanism
+
+
+@dataclass(frozen=True, slots=True)
+class MatmulPlan:
+    """How one unbound matmul tile maps to threads.
+
+    ``instruction``: ``simt`` or the PTX shape and types, such as ``mma.m16n8k16.f16.f32`` or
+    ``wgmma.m64n256k16.f16.f32``. ``warps``: warps along (M, N); for wgmma four along M are a
+    warpgroup. ``warp_tile``: rows and columns of C that one warp owns. ``thread_tile``: rows and
+    columns a SIMT thread owns ((0, 0) for others). ``k_step``: K depth of one fragment step;
+    ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose arithmetic may
+    still run when the next one's starts (wgmma groups). ``swapped``: the instruction computes the
+    transposed tile, so that its M (and the four warps of a warpgroup) runs along N.
+    """
+
+    op: str
+    m: int
+    n: int
+    k: int
+    dtype: str
+    accumulator: str
+    instruction: str
+    warps: tuple[int, int]
+    warp_tile: tuple[int, int]
+    thread_tile: tuple[int, int]
+    k_step: int
+    steps: int
+    reason: str = ""
+    in_flight: int = 0
+    swapped: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class StorePlan:
+    """How the tile of an accumulator reaches global memory.
+
+    ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
+    ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
+    shared memory holds at once, ``bytes`` for all warpgroups.
+    """
+
+    op: str
+    acc: str
+    dst: str
+    mechanism: StoreMechanism
+    box: tuple[int, int] = (0, 0)
+    slots: int = 0
+    bytes: int = 0
+    layout: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ElementwisePlan:
+    """How a kernel of outputs that are each made on its own is shared out over threads.
+
+    ``ctas``: its grid as text, an integer or ``symbolic``. ``elements``: outputs of a CTA;
+    ``vector``: of a thread at once.
+    """
+
+    op: str
+    ctas: str
+    elements: int
+    threads: int
+    vector: int
+    reason: str = ""

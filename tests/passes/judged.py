@@ -1,0 +1,19 @@
+"""What tests of whole GEMM kernels share: a run in the emulator, held against the exact product."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pipeliner.accuracy import poisoned, worst_error
+from pipeliner.schedules import Gemm
+
+
+def assert_right(kernel: Any, gemm: Gemm) -> list[Any]:
+    """The arrays on which ``kernel`` was right to rounding, with nothing objected to."""
+    inputs = gemm.inputs(3)
+    out = poisoned(gemm.shapes()[2], gemm.out)
+    done = kernel.emulate(*inputs, out)
+    assert not done.hazards
+    made = done.outputs["C"]
+    assert worst_error(gemm, made, gemm.reference(*inputs), gemm.magnitude(*inputs)) <= 1
+    return [*inputs, out]
