@@ -224,13 +224,23 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     trip = UNKNOWN_TRIP if work.trip is None else work.trip
 
     limiter, ii = work.usage.busiest()
-    loop = _loop(work, machine, waves, ii)
-    step = _step(loop, work, depth, resident)
+    busy = work.usage.norm(CONTENTION)
+    bubble = 0
+    if work.synchronised:
+        busy += RESTART
+        bubble = machine.barrier_cycles + machine.shared_latency + RESTART
+    latency = _latency(work, machine, waves)
+    load = latency + work.usage.l2
+    alone = _alone(work, machine, depth, busy, bubble, latency)
+    last = busy + bubble + work.first  # of each entry: it waits for no load
+    step = _in_turns(busy, alone, resident)
+    steps = trip - work.entries
     full, rest = divmod(rounds, resident)
-    cycles = full * resident * _steps(loop, work, step, trip, resident)
+    cycles = full * resident * (steps * step + work.entries * _in_turns(busy, last, resident))
     if rest:  # the last wave leaves an SM fewer CTAs to take turns
-        cycles += rest * _steps(loop, work, _step(loop, work, depth, rest), trip, rest)
-    first_load = loop.latency + resident * work.usage.l2
+        fewer = steps * _in_turns(busy, alone, rest) + work.entries * _in_turns(busy, last, rest)
+        cycles += rest * fewer
+    first_load = latency + resident * work.usage.l2
     waits = work.waits * BOX_WAIT
     stored = resident * work.store_bytes / machine.dram_bytes_per_cycle
     drain = waits + machine.global_latency + stored * (HALVES if work.stray else 1)
@@ -253,9 +263,9 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
         fit,
         PIPE_WORDS[limiter],
         ii,
-        loop.latency,
-        loop.load,
-        loop.load + (resident + work.ahead + work.late) * ii,
+        latency,
+        load,
+        load + (resident + work.ahead + work.late) * ii,
         step,
         (us**CONTENTION + memory**CONTENTION) ** (1 / CONTENTION) if memory else us,
         ideal / cycles,
@@ -263,59 +273,39 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     )
 
 
-class _Loop(NamedTuple):
-    """What the steps of a loop are made of, in cycles: see the module's formulas.
-
-    ``waits``: latencies of rings that are told apart.
-    """
-
-    latency: float
-    load: float
-    busy: float
-    bubble: float
-    first: float
-    barrier: int
-    waits: tuple[float, ...]
-
-
-def _loop(work: Work, machine: Machine, waves: int, ii: float) -> _Loop:
+def _latency(work: Work, machine: Machine, waves: int) -> float:
+    """Cycles until the first bytes of a load arrive, as a mean over all steps of all waves."""
     cold = 1.0 if work.streams else FIRST_TOUCH + (1 - FIRST_TOUCH) / waves
-    near = min(machine.l2_latency, machine.global_latency)
-    latency = near + cold * (machine.global_latency - near) + work.passing
-    load = latency + work.usage.l2
-    busy = work.usage.norm(CONTENTION, ii)
-    waits = tuple([ring.wait(latency, work.passing, machine) for ring in work.rings])
-    if not work.synchronised:
-        return _Loop(latency, load, busy, 0, work.first, 0, waits)
-    barrier = machine.barrier_cycles
-    bubble = barrier + machine.shared_latency + RESTART
-    return _Loop(latency, load, busy + RESTART, bubble, work.first, barrier, waits)
+    near, far = machine.l2_latency, machine.global_latency
+    return (near + cold * (far - near) if near < far else far) + work.passing
 
 
-def _step(loop: _Loop, work: Work, depth: Depth, together: int) -> float:
-    """Cycles of an iteration where ``together`` CTAs take turns."""
-    _, load, busy, bubble, _, _, _ = loop
+def _alone(
+    work: Work, machine: Machine, depth: Depth, busy: float, bubble: float, latency: float
+) -> float:
+    """Cycles of an iteration of a CTA that has the SM for itself."""
     if isinstance(depth, int):
-        alone = _alone(loop, work, load, depth)
+        alone = _waiting(work, machine, depth, busy, bubble, latency)
     else:
         alone = max(
-            _alone(loop, work, load - loop.latency + wait, _useful(work, ring, depth))
-            for ring, wait in zip(work.rings, loop.waits)
+            _waiting(work, machine, _useful(work, ring, depth), busy, bubble, wait)
+            for ring in work.rings
+            for wait in [ring.wait(latency, work.passing, machine)]
         )
-    if work.serial:
-        alone = max(alone, work.serial + bubble)
-    return _in_turns(busy, alone, together)
+    return max(alone, work.serial + bubble) if work.serial else alone
 
 
-def _alone(loop: _Loop, work: Work, load: float, slots: int) -> float:
-    """Cycles of an iteration of a CTA that has the SM for itself and waits for one ring."""
-    _, _, busy, bubble, first, barrier, _ = loop
+def _waiting(
+    work: Work, machine: Machine, slots: int, busy: float, bubble: float, latency: float
+) -> float:
+    """The same, where it waits for one ring of so many slots."""
+    late = latency + work.usage.l2 + bubble
     if slots == 1 or work.stalls:
-        return load + busy + first + bubble + barrier
-    late = load + work.late * busy + bubble
+        return late + busy + work.first + (machine.barrier_cycles if work.synchronised else 0)
+    late += work.late * busy
     return min(
         max(busy + bubble, (late + work.ahead * busy) / (slots - 1)),
-        max(busy + bubble + first, late / (slots - 1)),
+        max(busy + bubble + work.first, late / (slots - 1)),
     )
 
 
@@ -331,12 +321,6 @@ def _useful(work: Work, ring: RingWork, depth: Mapping[str, int]) -> int:
     """Slots of ``ring`` that let its copies stay in flight."""
     most = _most(depth) if work.lead is None else _least(depth) + work.lead
     return min(depth[ring.buffer], most)
-
-
-def _steps(loop: _Loop, work: Work, step: float, trip: int, together: int) -> float:
-    """Cycles of all iterations of a CTA; the last of each entry waits for no load."""
-    last = _in_turns(loop.busy, loop.busy + loop.bubble + loop.first, together)
-    return (trip - work.entries) * step + work.entries * last
 
 
 def _in_turns(busy: float, alone: float, together: int) -> float:

@@ -35,6 +35,17 @@ LINE: Final = 128
 """Bytes of a line. The load and store units take a line a cycle, or a part of one: of 27 pairs of
 convolution tiles on an H100, 26 took 2 to 32 % longer with rows of 64 bytes than with 128."""
 
+BANKED_REGISTERS: Final = 176
+"""Of a thread's sums and two sets of operands, up to which ptxas keeps the three registers that a
+multiply-add reads out of one of the two banks (Jia et al., Dissecting the NVIDIA Volta GPU
+Architecture via Microbenchmarking, 3.3). In the SASS for an H100 up to 4 % of multiply-adds read
+one bank with eight shapes of up to 8 x 16 for a thread, 9 to 15 % with eight of twelve larger ones.
+"""
+
+BANK_STALLS: Final = 0.1
+"""Issue slots that a multiply-add loses beyond. Counted on an H100 (ncu): with 10 x 16 of a thread
+an instruction takes 1.29 slots and waits for dispatch twice as long as with 8 x 16, 1.19 slots."""
+
 TMA_RATE: Final = 1.15
 """What the tensor memory accelerator gets from L2, of what threads do. Measured on an H100: 62
 bytes a cycle and SM, from boxes of 4000 x 4104 x 4040, whose rows each lie in two lines."""
@@ -79,19 +90,9 @@ class Usage:
         most = max(cycles)
         return PIPES[cycles.index(most)], most
 
-    def norm(self, exponent: int, most: float) -> float:
-        """All pipes' cycles as one number: the busiest one's, ``most``, and more as others are."""
-        if most == 0:
-            return 0.0
-        total = (
-            (self.tensor / most) ** exponent
-            + (self.fma / most) ** exponent
-            + (self.sfu / most) ** exponent
-            + (self.lsu / most) ** exponent
-            + (self.l2 / most) ** exponent
-            + (self.issue / most) ** exponent
-        )
-        return float(most * total ** (1 / exponent))
+    def norm(self, exponent: int) -> float:
+        """All pipes' cycles as one number: the busiest one's, and more as others are busy."""
+        return float(sum([pipe**exponent for pipe in self.cycles if pipe]) ** (1 / exponent))
 
 
 def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Usage:
@@ -153,6 +154,8 @@ def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage
         if info.a_dtype != info.acc_dtype:  # each operand is converted once for each use
             rows, columns = plan.thread_tile
             instructions *= 1 + (rows + columns) / (rows * columns)
+        if _operand_registers(info, plan) > BANKED_REGISTERS:
+            instructions *= 1 + BANK_STALLS
         return Usage(
             fma=macs / machine.fp32_per_cycle, issue=instructions / machine.issue_per_cycle
         )
@@ -163,6 +166,16 @@ def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage
     return Usage(
         tensor=2 * macs / rate.ops_per_cycle, issue=macs / (m * n * k) / machine.issue_per_cycle
     )
+
+
+def _operand_registers(info: MatmulInfo, plan: MatmulPlan) -> int:
+    """Registers of a thread that multiplies: sums, and operands of this k-step and the next."""
+    rows, columns = plan.thread_tile
+    steps = 2 if plan.steps > 1 else 1
+    operands = steps * (rows + columns) * plan.k_step
+    return (
+        rows * columns * element_bytes(info.acc_dtype) + operands * element_bytes(info.a_dtype)
+    ) // 4
 
 
 def of_statement(info: StatementInfo, machine: Machine, rate: float) -> Usage:

@@ -35,6 +35,8 @@ from .test_gemm import CASES, prefix
         (Gemm(512, 3072, 768), (128, 96, 64)),
         (Gemm(512, 768, 3072), (64, 48, 128)),
         (Gemm(4096, 4096, 4096, dtype="fp32"), (128, 256, 8)),
+        (Gemm(8192, 8192, 8192, dtype="fp32"), (128, 256, 8)),
+        (Gemm(8192, 8192, 8192, dtype="fp32", layout="NN"), (128, 256, 8)),
     ],
 )
 def test_the_fastest_measured_tiles_are_found(gemm, tile):
