@@ -29,9 +29,9 @@ LIMIT: Final = 200
 """Candidates of a workload at most."""
 
 DEPTHS: Final = (1, 2, 3, 4, 5, 6)
-"""Of the first families of a way."""
+"""Of the first family of a way."""
 
-USUAL_DEPTHS: Final = (2, 4)
+USUAL_DEPTHS: Final = (2, 3, 4)
 
 WALKED_DEPTHS: Final = (4,)
 """Of a grid that walks all tiles, and of a reduction in parts."""
@@ -102,7 +102,7 @@ _SINGLE: Final[dict[Way, tuple[Extents, ...]]] = {
 
 _TILES: Final = {"float16": _HALF, "bfloat16": _HALF, "float32": _SINGLE}
 
-_DEEP: Final = 2
+_DEEP: Final = 1
 """Families of a way that are measured at every depth."""
 
 _REGISTER_DEPTHS: Final = (1, 2)
