@@ -123,7 +123,7 @@ def _finish(
     first = min(cycle // interval for cycle in cycles)
     cycles = [cycle - first * interval for cycle in cycles]
     stages = [cycle // interval for cycle in cycles]
-    order = _order(task, problem, interval, cycles, stages, early)
+    order = _order(problem, stages, _places(task, interval, cycles, stages, early))
     ops = numbered(task, cycles, stages, order)
     draft = LoopPlan("", "", True, ops=tuple(ops))
     rings = task.graph.graph["rings"]
@@ -213,18 +213,39 @@ def _pull(task: Task, interval: int, cycles: list[int], early: set[int]) -> bool
 
 
 def _order(
-    task: Task,
-    problem: Problem,
-    interval: int,
-    cycles: Sequence[int],
-    stages: Sequence[int],
-    early: set[int],
+    problem: Problem, stages: Sequence[int], places: Sequence[tuple[int, int, int]]
 ) -> list[int]:
-    """Ops of one step: early copies, then by cycle, loads before the mma that they run under.
+    """Ops of one step: as ``places`` says, where none waits for another of the step."""
+    after: dict[int, set[int]] = {op: set() for op in range(problem.size)}
+    waiting = [0] * problem.size
+    for arc in problem.arcs:
+        same_step = stages[arc.dst] + arc.distance == stages[arc.src]
+        if same_step and arc.src != arc.dst and arc.dst not in after[arc.src]:
+            after[arc.src].add(arc.dst)
+            waiting[arc.dst] += 1
+    ready = [(places[op], op) for op in range(problem.size) if waiting[op] == 0]
+    heapq.heapify(ready)
+    order: list[int] = []
+    while ready:
+        _, op = heapq.heappop(ready)
+        order.append(op)
+        for other in after[op]:
+            waiting[other] -= 1
+            if waiting[other] == 0:
+                heapq.heappush(ready, (places[other], other))
+    if len(order) != problem.size:
+        raise InternalError("ops of one step wait for each other")
+    return order
+
+
+def _places(
+    task: Task, interval: int, cycles: Sequence[int], stages: Sequence[int], early: set[int]
+) -> list[tuple[int, int, int]]:
+    """By what ops of one step are sorted: by cycle, loads before the mma that they run under.
 
     Where such loads begin a step the early copies are spread over the mmas: of tensor cores behind
     the loads that run under one, whose addresses are then computed under it; of the FMA pipe before
-    them, where they disturb its stream of instructions less.
+    them, where they disturb its stream of instructions less. Else they come first.
     """
     windows = sorted(
         (cycles[i] % interval, cycles[i] % interval + task.costs[i].occupancy) for i in _heavy(task)
@@ -240,43 +261,23 @@ def _order(
                 return begin - interval
         return at
 
-    nodes = [task.graph.nodes[name] for name in task.names]
-    loads = {op for op in range(problem.size) if nodes[op]["kind"] == "load" and op not in early}
+    ops = range(len(task.names))
+    kinds = [task.graph.nodes[name]["kind"] for name in task.names]
+    loads = {op for op in ops if kinds[op] == "load" and op not in early}
     begins = [begin for begin, _ in windows][:-2]  # some load must follow: it needs the last slot
     if not begins or all(window(op) != begins[0] for op in loads):
         begins = [-1]
     each = max(1, len(early) / len(begins))  # copies behind the loads of one mma
     # What is due first comes first, as copies land in the order in which they were committed.
     due = sorted(early, key=lambda op: (-stages[op], op))
-    places = {op: (begins[int(n / each)], n) for n, op in enumerate(due)}
-
+    ranks = {op: rank for rank, op in enumerate(due)}
     behind = 1 if any(task.costs[i].pipe == "tensor" for i in _heavy(task)) else -1
 
-    def key(op: int) -> tuple[int, int, int, int]:
+    def place(op: int) -> tuple[int, int, int]:
         if op in early:
-            place, rank = places[op]
-            return place, behind, rank, op
+            return begins[int(ranks[op] / each)], behind, ranks[op]
         if op in loads:
-            return window(op), 0, op, op
-        return cycles[op] % interval, 2, op, op
+            return window(op), 0, op
+        return cycles[op] % interval, 2, op
 
-    after: dict[int, set[int]] = {i: set() for i in range(problem.size)}
-    waiting = [0] * problem.size
-    for arc in problem.arcs:
-        same_step = stages[arc.dst] + arc.distance == stages[arc.src]
-        if same_step and arc.src != arc.dst and arc.dst not in after[arc.src]:
-            after[arc.src].add(arc.dst)
-            waiting[arc.dst] += 1
-    ready = [key(op) for op in range(problem.size) if waiting[op] == 0]
-    heapq.heapify(ready)
-    order: list[int] = []
-    while ready:
-        op = heapq.heappop(ready)[-1]
-        order.append(op)
-        for other in after[op]:
-            waiting[other] -= 1
-            if waiting[other] == 0:
-                heapq.heappush(ready, key(other))
-    if len(order) != problem.size:
-        raise InternalError("ops of one step wait for each other")
-    return order
+    return [place(op) for op in ops]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm import ir
 
 from ..errors import EmulatorError
-from . import mathfn, ptx, ptx_hopper, wmma_calls
+from . import legacy_calls, mathfn, ptx, ptx_hopper, wmma_calls
 from .buffers import Pointer
 from .dtypes import is_int, numpy_dtype, split_lanes
 from .source import Val
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 Handler = Callable[["Expressions", Any], "Val | None"]
 
-_HANDLERS: Final[dict[str, Handler]] = {**wmma_calls.HANDLERS}
+_HANDLERS: Final[dict[str, Handler]] = {**legacy_calls.HANDLERS, **wmma_calls.HANDLERS}
 _PURE: Final[set[str]] = set()
 _CTA_SYNC_SCOPES: Final = ("shared", "shared.dyn")
 _ADDRESSES: Final = {
@@ -304,127 +304,3 @@ def _matrix_descriptor(c: Expressions, call: Any) -> None:
     c.writer.emit(f"{name} = matrix.matrix_descriptor(s, {at}, {fields})")
     ref, index = c.element(c.pointer(call.args[0]), "uint64")
     c.store_at(ref, index, 1, Val(name, "uint64", 1, True, c.writer.depth, False))
-
-
-# Asynchronous copies and matrix operations in TVM's older forms
-
-
-def _pointee_size(pointer_node: Any) -> int:
-    """Bytes of the element a handle points to; 1 if it does not say."""
-    element = getattr(getattr(pointer_node, "ty", None), "element_type", None)
-    dtype = getattr(element, "dtype", None)
-    if dtype is None:
-        return 1
-    base, lanes = split_lanes(dtype)
-    return numpy_dtype(base).itemsize * lanes
-
-
-@_handles("tirx.s_tir.cp_async_raw")
-def _cp_async_raw(c: Expressions, call: Any) -> None:
-    dst_node, dst_offset, src_node, src_offset, size = call.args[:5]
-    dst = c.advanced(c.pointer(dst_node), c.expr(dst_offset), _pointee_size(dst_node))
-    src = c.advanced(c.pointer(src_node), c.expr(src_offset), _pointee_size(src_node))
-    if len(call.args) == 5:
-        emit_cp_async(c, dst, src, int(size.value), None)
-        return
-    # TVM prints `@p cp.async` and `@!p st.shared` of zeros: the zero fill is a plain store.
-    predicate = c.settle(c.cast(c.expr(call.args[5]), "bool"), "pred")
-    where = (predicate.text, f"~{predicate.text}")
-    if not predicate.varying:
-        where = (predicate.text, f"not {predicate.text}")
-    with c.under(where[0]):
-        emit_cp_async(c, dst, src, int(size.value), None)
-    with c.under(where[1]):
-        at = c.bytes_of(dst)
-        target = f"{dst.memory.name!r}, {at.text}"
-        c.writer.emit(f"warp.zero_shared(s, {target}, {size.value}, {c.mask})")
-
-
-def emit_cp_async(
-    c: Expressions, dst: Pointer, src: Pointer, size: int, src_size: Val | None
-) -> None:
-    """One cp.async of ``size`` bytes."""
-    if dst.memory.space != "shared" or src.memory.space != "global":
-        raise EmulatorError(
-            f"cannot emulate cp.async from {src.memory.space} to {dst.memory.space} memory"
-        )
-    c.note_shared(size)
-    at, start = c.bytes_of(dst), c.units(src, 1)
-    source = c.view(src.memory, "uint8")
-    tail = "" if src_size is None else f", {src_size.text}"
-    c.writer.emit(
-        f"warp.cp_async(s, {dst.memory.name!r}, {at.text}, {source}, {start.text}, {size}, "
-        f"{c.mask}{tail})"
-    )
-
-
-def local_pointer(c: Expressions, node: Any, offset: Any) -> tuple[Pointer, str]:
-    """A register array and offset, as a pointer and the text ``(view, byte offset)``."""
-    base = c.pointer(node)
-    size = numpy_dtype(base.dtype).itemsize
-    pointer = c.advanced(base, c.expr(offset), size)
-    if pointer.memory.space != "local":
-        raise EmulatorError(f"cannot emulate a fragment in {pointer.memory.space} memory")
-    return pointer, f"({c.view(pointer.memory, 'uint8')}, {c.units(pointer, 1).text})"
-
-
-@_handles("tirx.ptx_legacy.mma")
-def _mma_legacy(c: Expressions, call: Any) -> None:
-    shape, a_layout, b_layout, a_type, b_type, c_type = (string(a) for a in call.args[:6])
-    if (a_layout, b_layout) != ("row", "col"):
-        raise EmulatorError(f"cannot emulate mma with layouts {a_layout}, {b_layout}")
-    spec = c.mma(shape, a_type, b_type, c_type)
-    places = [local_pointer(c, call.args[i], call.args[i + 1])[1] for i in (6, 8, 10)]
-    saturate = bool(call.args[12].value)
-    c.writer.emit(f"warp.mma_legacy(s, {spec}, {', '.join(places)}, {saturate}, {c.mask})")
-
-
-@_handles("tirx.ptx_legacy.ldmatrix")
-def _ldmatrix_legacy(c: Expressions, call: Any) -> None:
-    transposed, count = bool(call.args[0].value), int(call.args[1].value)
-    dst, place = local_pointer(c, call.args[3], call.args[4])
-    base = c.pointer(call.args[5])
-    offset = c.expr(call.args[6])
-    size = numpy_dtype(base.dtype).itemsize
-    if transposed and size == 1:
-        c.note_shared(1)
-        at = c.bytes_of(base)
-        view = c.view(dst.memory, "uint8")
-        target = f"({view}, {c.units(dst, 1).text})"
-        c.writer.emit(f"warp.ldmatrix_legacy_int8_trans(s, {target}, {at.text}, {offset.text}, "
-                      f"{c.dtype(base.dtype)}, {c.mask})")  # fmt: skip
-        return
-    c.note_shared(16)
-    at = c.bytes_of(c.advanced(base, offset, size))
-    c.writer.emit(
-        f"warp.store_registers(s, {place}, "
-        f"warp.ldmatrix(s, {at.text}, {count}, {transposed}, {c.mask}), {c.mask})"
-    )
-
-
-@_handles("tirx.mma_fill_legacy", "tirx.mma_fill")
-def _mma_fill(c: Expressions, call: Any) -> None:
-    dtype, _ = split_lanes(call.ty)
-    base, _ = local_pointer(c, call.args[1], call.args[2])
-    ref, at = c.element(base, dtype)
-    zero = c.const(0, dtype)
-    for i in range(int(call.args[0].value)):
-        c.store_at(ref, c.add(at, c.const(i, at.dtype)), 1, zero)
-
-
-@_handles("tirx.mma_store_legacy")
-def _mma_store(c: Expressions, call: Any) -> None:
-    m, n = int(call.args[0].value), int(call.args[1].value)
-    if (m, n) != (16, 16):
-        raise EmulatorError(f"cannot emulate mma_store of {m}x{n}")
-    dtype, _ = split_lanes(call.ty)
-    target = c.pointer(call.args[2])
-    ref, at = c.element(target, target.dtype)
-    c.note_access(ref, 1)
-    source, _ = local_pointer(c, call.args[3], call.args[4])
-    local, first = c.element(source, source.dtype)
-    stride = c.expr(call.args[5])
-    c.writer.emit(
-        f"warp.mma_store_legacy(s, {c.view(ref.memory, ref.dtype)}, {at.text}, {stride.text}, "
-        f"({c.view(local.memory, local.dtype)}, {first.text}), {c.dtype(dtype)}, {c.mask})"
-    )

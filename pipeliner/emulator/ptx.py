@@ -10,6 +10,7 @@ from tvm.ir import TensorLoad
 
 from ..errors import EmulatorError
 from . import calls, ptx_hopper
+from .buffers import Pointer
 from .instruction import Instruction, decode
 from .source import Val
 
@@ -68,7 +69,25 @@ def _cp_async(c: Expressions, ins: Instruction) -> None:
     elif ins.name.endswith("ignore_src"):
         ignored = c.cast(c.expr(rest[0]), "int32")
         src_size = c.make(f"({size} - {size} * {ignored.text})", "int32", [ignored])
-    calls.emit_cp_async(c, c.pointer(dst), c.pointer(src), size, src_size)
+    emit_cp_async(c, c.pointer(dst), c.pointer(src), size, src_size)
+
+
+def emit_cp_async(
+    c: Expressions, dst: Pointer, src: Pointer, size: int, src_size: Val | None
+) -> None:
+    """One cp.async of ``size`` bytes; EmulatorError: not from global to shared memory."""
+    if dst.memory.space != "shared" or src.memory.space != "global":
+        raise EmulatorError(
+            f"cannot emulate cp.async from {src.memory.space} to {dst.memory.space} memory"
+        )
+    c.note_shared(size)
+    at, start = c.bytes_of(dst), c.units(src, 1)
+    source = c.view(src.memory, "uint8")
+    tail = "" if src_size is None else f", {src_size.text}"
+    c.writer.emit(
+        f"warp.cp_async(s, {dst.memory.name!r}, {at.text}, {source}, {start.text}, {size}, "
+        f"{c.mask}{tail})"
+    )
 
 
 def _commit(c: Expressions, ins: Instruction) -> None:

@@ -34,10 +34,9 @@ class MmaRate:
 class Machine:
     """One GPU: capacities in bytes, counts and cycles; rates in bytes or operations a cycle.
 
-    ``*_per_sm`` rates are what one SM gets with every SM busy. ``l2_bytes_per_cycle`` is one SM's
-    share; ``dram_bytes_per_second`` is the whole GPU's. ``fp32_per_cycle`` counts fused
-    multiply-adds of one SM. ``issue_per_cycle``: warp instructions one SM starts in a cycle.
-    ``accesses_per_cycle``: those to memory that its load and store units take.
+    Rates are what one SM gets with every SM busy, but for ``dram_bytes_per_second``, the whole
+    GPU's. ``fp32_per_cycle`` counts fused multiply-adds. ``issue_per_cycle``: warp instructions
+    that are started. ``accesses_per_cycle``: those to memory that its load and store units take.
     ``barrier_cycles``: a CTA barrier whose warps arrive together. ``launch_us``: from the end of
     one kernel to the start of the next of its stream. What has a default is the same, as far as is
     known, on every GPU described here.

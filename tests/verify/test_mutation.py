@@ -3,76 +3,23 @@
 from __future__ import annotations
 
 import itertools
-import json
 import re
-from collections.abc import Callable, Mapping
-from typing import Any
 
 import numpy as np
 import pytest
-import tvm
-from tvm import tirx
-from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner import cli
 from pipeliner.api import build_with
-from pipeliner.compiled import Kernel, compile_kernel
+from pipeliner.compiled import Kernel
 from pipeliner.cuda_lines import cuda_lines
-from pipeliner.errors import EmulatorError, WorkloadError
-from pipeliner.mutation import Campaign, Fate, mutants, mutate, mutated
+from pipeliner.mutation import mutants, mutate, mutated
 from pipeliner.mutation.equivalence import equivalent
-from pipeliner.mutation.mutants import device_functions
-from pipeliner.mutation.operations import kind_of
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.schedules.workloads.gemm import LAYOUTS
-from pipeliner.targets import cuda_target
 
 from ..corpus import loops
-
-MMA, SIMT = (32, 32, 16), (16, 32, 8)
-
-
-def gemm(trips: int, depth: int, **how: Any) -> Kernel:
-    """A GEMM of one CTA and ``trips`` iterations."""
-    simt = how["instruction"] == "simt"
-    m, n, k = SIMT if simt else MMA
-    shape = Gemm(m, n, trips * k, dtype="float32" if simt else "float16")
-    request = Request(depth=depth, **how)
-    return build_with(schedule_gemm(shape, GemmTile(m, n, k)), "a100", request)
-
-
-def family(depth: int, **how: Any) -> Mapping[str, Callable[[], Kernel]]:
-    return {
-        f"{trips} trips": lambda trips=trips: gemm(trips, depth, **how)
-        for trips in (2, depth + 1, depth + 2)
-    }
-
-
-# How many there are, counted in the CUDA that TVM prints from the same functions.
-
-SYNCHRONISES = re.compile(
-    r"^\s+(__sync\w+|tvm_builtin_(ptx|cuda)_\w*"
-    r"(commit_group|wait_group|wait_all|mbarrier|bar_sync|barrier|fence|cluster_sync)\w*)\(",
-    re.MULTILINE,
-)
-
-
-def count_in_cuda(source: str) -> int:
-    kernels = source[source.index("__global__") :]
-    return len(SYNCHRONISES.findall(kernels))
-
-
-FORMS = [
-    {"instruction": "mma", "mechanism": "cp_async", "epilogue": "rolled"},
-    {"instruction": "mma", "mechanism": "cp_async", "epilogue": "clamped"},
-    {"instruction": "mma", "mechanism": "cp_async", "epilogue": "peeled"},
-    {"instruction": "simt", "mechanism": "register", "epilogue": "rolled"},
-    {"instruction": "simt", "mechanism": "register", "epilogue": "peeled"},
-    {"instruction": "simt", "mechanism": "cp_async", "epilogue": "clamped"},
-    {"instruction": "simt", "mechanism": "direct", "epilogue": "rolled"},
-]
+from .mutation_kernels import FORMS, count_in_cuda, family, gemm, unexplained
 
 
 @pytest.mark.parametrize("how", FORMS, ids=lambda how: "-".join(how.values()))
@@ -109,13 +56,6 @@ def test_every_slot_of_the_steady_state_is_shifted() -> None:
     uses = [m for m in mutants(kernel.lowered) if m.kind == "slot" and m.origin.phase == "steady"]
     assert {mutant.origin.op for mutant in uses} == expected
     assert {mutant.what.partition("[")[0] for mutant in uses} == rings == {"A_shared", "B_shared"}
-
-
-# They die.
-
-
-def unexplained(fates: Any) -> list[str]:
-    return [f"{fate.mutant}" for fate in fates if not fate.ok]
 
 
 @pytest.mark.parametrize("how", FORMS, ids=lambda how: "-".join(how.values()))
@@ -243,176 +183,11 @@ def test_a_mutant_that_a_short_loop_does_not_need_dies_on_a_longer_one() -> None
     assert all("trips" in run for run in saved)
 
 
-# What is reported.
-
-
-def fates_of(func: Any, **options: Any) -> list[Fate]:
-    return list(Campaign(func, target="a100", **options).run())
-
-
-@T.prim_func(s_tir=True)
-def reversal(A: T.Buffer((128,), "float32"), B: T.Buffer((128,), "float32")):
-    """Every second barrier is one too many."""
-    T.func_attr({"global_symbol": "reversal", "tirx.noalias": True})
-    for tx in T.thread_binding(128, thread="threadIdx.x"):
-        with T.sblock("all"):
-            S = T.sblock_alloc_buffer((128,), "float32", scope="shared")
-            S[tx] = A[tx]
-            T.tvm_storage_sync("shared")
-            T.tvm_storage_sync("shared")
-            B[tx] = S[127 - tx]
-            T.tvm_storage_sync("shared")
-
-
-def stock(func: Any) -> Kernel:
-    """``func`` as TVM lowers it, which leaves barriers by hand as they are."""
-    return compile_kernel(tvm.IRModule({"main": func}), cuda_target("a100"), "s_tir")
-
-
-def test_barriers_too_many_survive_and_one_with_nothing_behind_it_is_proved() -> None:
-    fates = fates_of(stock(reversal))
-    assert len(fates) == count_in_cuda(stock(reversal).cuda)
-    *doubled, last = fates
-    assert [fate.killed or fate.reason for fate in doubled] == [""] * len(doubled)
-    assert last.reason == "no access to memory follows it that it could order"
-    assert not last.killed
-
-
-def test_a_wrong_output_kills_where_nothing_races() -> None:
-    """A slot further in a ring that is all written before it is read."""
-    kernel = gemm(3, 3, instruction="simt", mechanism="direct", epilogue="rolled")
-    causes = {fate.killed_by for fate in Campaign(kernel).run()}
-    assert any(re.fullmatch(r"\d+ of 512 elements of C differ", cause) for cause in causes)
-
-
-def test_a_kernel_that_is_wrong_itself_is_refused() -> None:
-    kernel = gemm(4, 3, **FORMS[0])
-    first = next(mutant for mutant in mutants(kernel.lowered) if mutant.kind == "barrier")
-    with pytest.raises(WorkloadError, match="cannot mutate a kernel that is wrong itself: race on"):
-        mutate(mutated(kernel.lowered, first))
-
-
-def test_a_kernel_that_is_not_what_its_reference_says_is_refused() -> None:
-    kernel = gemm(4, 3, **FORMS[0])
-    with pytest.raises(WorkloadError, match=r"wrong itself: its error is .* against the reference"):
-        mutate(kernel, reference=lambda a, b, c: (a + 1) @ b.T)
-    assert mutate(kernel, reference=lambda a, b, c: a @ b.T, timings=["late"], orders=["lockstep"])
-
-
-def test_an_operation_inside_an_expression_is_refused() -> None:
-    @T.prim_func(s_tir=True)
-    def votes(A: T.Buffer((128,), "int32")):
-        T.func_attr({"global_symbol": "votes", "tirx.noalias": True})
-        for tx in T.thread_binding(128, thread="threadIdx.x"):
-            with T.sblock("all"):
-                A[tx] = T.cuda.syncthreads_and(A[tx])
-
-    with pytest.raises(EmulatorError, match="1 synchronising operations are parts of expressions"):
-        mutants(stock(votes).lowered)
-
-
-@pytest.mark.parametrize(
-    ("name", "kind"),
-    [
-        ("tirx.tvm_storage_sync", "barrier"),
-        ("tirx.ptx.bar_sync_count", "barrier"),
-        ("tirx.ptx.barrier_cluster_arrive", "barrier"),
-        ("tirx.cuda.cluster_sync", "barrier"),
-        ("tirx.ptx.cp_async_wait_all", "wait"),
-        ("tirx.ptx.wgmma_wait_group", "wait"),
-        ("tirx.cuda.mbarrier_wait", "wait"),
-        ("tirx.ptx.mbarrier_try_wait_parity", "wait"),
-        ("tirx.ptx.griddepcontrol", "wait"),
-        ("tirx.ptx.cp_async_bulk_commit_group", "commit"),
-        ("tirx.ptx.mbarrier_init", "arrival"),
-        ("tirx.ptx.mbarrier_arrive_expect_tx", "arrival"),
-        ("tirx.ptx.cp_async_mbarrier_arrive", "arrival"),
-        ("tirx.ptx.wgmma_fence", "fence"),
-        ("tirx.ptx.fence_proxy", "fence"),
-        ("tirx.ptx.cp_async_cg", None),
-        ("tirx.ptx.setmaxnreg", None),
-        ("tirx.ptx.mma", None),
-        ("tirx.cuda.elect_sync", None),
-        ("tirx.tvm_mma_sync", None),
-    ],
-)
-def test_what_synchronises(name: str, kind: str | None) -> None:
-    assert tvm.ir.Op.get(name).name == name
-    assert kind_of(name) == kind
-
-
 def test_symbolic_extents_are_relatives() -> None:
     shape = Gemm(None, 16, 64, dtype="float16")
     kernel = pipeliner.build(schedule_gemm(shape, GemmTile(16, 16, 16)), "a100", depth=3)
     report = mutate(kernel, extents=[{"m": 16}, {"m": 5}])
     assert report.ok, unexplained(report.fates)
-
-
-def test_the_mutants_of_one_kernel_leave_it_alone() -> None:
-    kernel = gemm(4, 3, **FORMS[0])
-    before = kernel.lowered.script()
-    mutate(kernel)
-    assert kernel.lowered.script() == before
-    kernels, _ = device_functions(kernel.lowered)
-    assert all(isinstance(func, tirx.PrimFunc) for func in kernels.values())
-
-
-# The command.
-
-SMALL = ("gemm", "--m", "32", "--n", "32", "--tile", "32x32x16", "--target", "a100", "--depth", "3")
-
-
-def test_command(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["verify", *SMALL, "--k", "80", "--mutate"]) == 0
-    *table, last = capsys.readouterr().out.splitlines()
-    counts = re.search(r"(\d+) of (\d+) mutants killed, 0 proved equivalent, 0 survive", last)
-    assert counts
-    assert counts[1] == counts[2] == str(len(table) - 2)
-    assert last.startswith("right: gemm_32x32x80_float16_nt: ")
-
-
-def test_command_as_json_with_the_line_of_each(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["verify", *SMALL, "--k", "16", "--mutate", "--json"]) == 0
-    data = json.loads(capsys.readouterr().out)
-    kernel = pipeliner.build(schedule_gemm(Gemm(32, 32, 16), GemmTile(32, 32, 16)), "a100", depth=3)
-    lines = kernel.cuda.splitlines()
-    barriers = [fate for fate in data["fates"] if fate["kind"] == "barrier"]
-    assert barriers
-    assert all("__syncthreads" in lines[fate["line"] - 1] for fate in barriers)
-    assert data["operations"] == count_in_cuda(kernel.cuda)
-    assert any(fate["run"].endswith("K = 32") for fate in data["fates"])
-
-
-def test_command_says_what_survives(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("pipeliner.commands.mutate.TRIPS", (1,))
-    assert cli.main(["verify", *SMALL, "--k", "16", "--mutate"]) == 1
-    out = capsys.readouterr().out
-    assert "SURVIVES" in out
-    assert re.search(r"^survives: .*\n  CUDA line \d+: \S", out, re.MULTILINE)
-    assert out.splitlines()[-1].startswith("WRONG: ")
-
-
-def test_an_interrupt_prints_what_was_done(
-    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = Campaign.run
-
-    def interrupted(campaign: Campaign) -> Any:
-        fates = run(campaign)
-        yield next(fates)
-        yield next(fates)
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(Campaign, "run", interrupted)
-    assert cli.main(["verify", *SMALL, "--k", "80", "--mutate"]) == 130
-    captured = capsys.readouterr()
-    title, _, *rows = captured.out.splitlines()[:-1]
-    assert title.startswith("line  operation")
-    assert len(rows) == 2
-    assert re.search(r"2 of \d+ mutants killed, .* [1-9]\d* not run", captured.out)
-    assert captured.err.endswith("pipeliner: interrupted\n")
 
 
 def test_bfloat16_outputs_are_compared() -> None:
