@@ -201,13 +201,17 @@ class _Collector:
         self._access(node.source, READ, _point(node.indices))
 
     def _if(self, node: Any, visitor: Any) -> None:
-        visitor.visit(node.condition)
-        self.guards.append(node.condition)
-        visitor.visit(node.then_case)
+        self._either(node.condition, node.then_case, node.else_case, visitor)
+
+    def _either(self, condition: Any, then: Any, other: Any, visitor: Any) -> None:
+        """Two parts of which one runs; the second may be None."""
+        visitor.visit(condition)
+        self.guards.append(condition)
+        visitor.visit(then)
         self.guards.pop()
-        if node.else_case is not None:
-            self.guards.append(tirx.Not(node.condition))
-            visitor.visit(node.else_case)
+        if other is not None:
+            self.guards.append(tirx.Not(condition))
+            visitor.visit(other)
             self.guards.pop()
 
     def _while(self, node: Any, visitor: Any) -> None:
@@ -237,6 +241,9 @@ class _Collector:
         name = called(node)
         if name in _POINTERS:
             self._pointer(node, READ if self.descriptors else None, visitor)
+        elif name.endswith("if_then_else"):
+            condition, value, other = node.args
+            self._either(condition, value, other, visitor)
         elif name in (*_TRANSPARENT, *_EXCHANGES) or (name and _is_pure(node.op)):
             visitor.default_visit(node)
         elif (instruction := instruction_of(node)) is not None:

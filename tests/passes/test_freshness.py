@@ -24,6 +24,13 @@ def read(index: Any) -> Any:
     return tirx.BufferStore(C, tirx.BufferLoad(S, [index]), [K, TX])
 
 
+def chosen(condition: Any, index: Any) -> Any:
+    """A read in an expression, under ``condition``."""
+    zero = tirx.const(0, "float32")
+    value = tirx.if_then_else(condition, tirx.BufferLoad(S, [index]), zero)
+    return tirx.BufferStore(C, value, [K, TX])
+
+
 def when(condition: Any, stmt: Any) -> Any:
     return tirx.IfThenElse(condition, stmt, None)
 
@@ -56,6 +63,15 @@ def graph(*statements: Any) -> Any:
             "some iterations read it without writing it",
         ),
         ((write(TX), when(K < 8, read(TX))), ""),
+        ((when(K < 8, write(TX)), chosen(K < 8, TX)), ""),
+        (
+            (when(K < 8, write(TX)), chosen(K < 9, TX)),
+            "some iterations read it without writing it",
+        ),
+        (
+            (when(K < 8, write(TX)), chosen(tirx.Not(K < 8), TX)),
+            "some iterations read it without writing it",
+        ),
         ((either(K < 8, write(TX), write(TX)), read(TX)), ""),
         (
             (either(K < 8, write(TX), write(TX + 1)), read(TX)),
