@@ -22,7 +22,7 @@ from .passes.lower import preparation
 from .passes.pipeline import recognised_info
 from .plan import KernelPlan
 from .request import INSTRUCTIONS, Request
-from .schedules.choice import Candidate, compare_tiles
+from .schedules.choice import ComparedTile, compare_tiles
 from .schedules.tiles import ConvTile, GemmTile
 from .schedules.workloads import Spec
 
@@ -150,16 +150,16 @@ def _with_tiles(
     return replace(found, best_tiles=tuple(best), tiles=tuple(shown), splits=tuple(fastest))
 
 
-def _ranked(candidates: list[Candidate], tile: GemmTile) -> list[TileOption]:
-    """Candidates by time, each tile once: how they are grouped is no part of it."""
+def _ranked(compared: list[ComparedTile], tile: GemmTile) -> list[TileOption]:
+    """Tiles by time, each once: how they are grouped is no part of it."""
     fastest: dict[TileOption, TileOption] = {}
-    for one in sorted(candidates, key=lambda one: one.us):
+    for one in sorted(compared, key=lambda one: one.us):
         option = _option(one, tile)
         fastest.setdefault(replace(option, us=0.0), option)
     return list(fastest.values())
 
 
-def _option(one: Candidate, tile: GemmTile) -> TileOption:
+def _option(one: ComparedTile, tile: GemmTile) -> TileOption:
     same = replace(one.tile, group=tile.group) == tile
     return replace(_tile_option(one.tile, one.us), chosen=same)
 

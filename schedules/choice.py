@@ -107,7 +107,7 @@ def default_tile(
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class ComparedTile:
     """A tile that is compared: its predicted time, the slots of its channels (0 without any).
 
     ``tiles``: of all outputs. ``box``: columns that are stored at once by way of shared memory.
@@ -125,14 +125,14 @@ def compare_tiles(
     machine: Machine,
     instruction: Instruction = "auto",
     splits: int | None = None,
-) -> tuple[list[Candidate], list[Candidate]]:
+) -> tuple[list[ComparedTile], list[ComparedTile]]:
     """The tiles that ``default_tile`` chooses from: whole ones, and those with more parts.
 
     Raises what ``default_tile`` raises.
     """
     asked = 1 if splits is None else splits
-    found: list[Candidate] = []
-    parts: list[Candidate] = []
+    found: list[ComparedTile] = []
+    parts: list[ComparedTile] = []
     failed: PipelinerError | None = None
     for what, tile, request in _tries(workload, machine, instruction):
         counts = worthwhile_splits(what, tile, machine) if splits is None else ()
@@ -153,17 +153,17 @@ def compare_tiles(
 
 def _planned(
     what: Contraction, tile: GemmTile, machine: Machine, request: Request
-) -> list[Candidate]:
+) -> list[ComparedTile]:
     """``tile`` with the time of what it makes; nothing where it makes nothing."""
     plan = choose(contraction_info(what, tile), machine, request, accelerated=False)
     if not plan.matmuls or plan.predicted_us <= 0.0:
         return []
     depth = min((channel.depth for channel in plan.channels), default=0)
     box = max((store.box[1] for store in plan.stores), default=0)
-    return [Candidate(tile, plan.predicted_us, depth, tiles_of(what, tile), box)]
+    return [ComparedTile(tile, plan.predicted_us, depth, tiles_of(what, tile), box)]
 
 
-def _best(found: list[Candidate]) -> Candidate:
+def _best(found: list[ComparedTile]) -> ComparedTile:
     """The fastest; of those with channels, what is as fast, runs further ahead and stores wider."""
     best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
     if best.depth == 0:
@@ -187,7 +187,7 @@ def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> li
     return sorted(splits for splits in filling if splits > 1 and tile.ctas is None)
 
 
-def _why_split(best: Candidate, whole: Candidate, machine: Machine) -> str:
+def _why_split(best: ComparedTile, whole: ComparedTile, machine: Machine) -> str:
     """Why a reduction is split, in numbers."""
     share = best.tiles / (math.ceil(best.tiles / machine.sms) * machine.sms)
     tile = f"{whole.tile.m}x{whole.tile.n}x{whole.tile.k}"
