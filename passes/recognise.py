@@ -254,7 +254,7 @@ class _Finder:
         bound = bound_copy(name, stmt, threads, written, self.read, self.ranges)
         if bound is not None:
             return op_stmt(name, stmt), bound
-        return op_stmt(name, stmt), statement_info(name, stmt, threads, not unbound)
+        return op_stmt(name, stmt), statement_info(name, stmt, threads, written, bound=not unbound)
 
     def _with_remainder(self, info: _Info, ops: Sequence[tuple[Stmt, _Info]], loop: Any) -> _Info:
         """A matmul's values with what the last iteration of ``loop`` has of K."""

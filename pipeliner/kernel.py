@@ -127,7 +127,11 @@ class StoreInfo:
 
 @dataclass(frozen=True, slots=True)
 class StatementInfo:
-    """Any other statement of the body: what it costs. ``bound``: it uses thread variables."""
+    """Any other statement of the body: what it costs.
+
+    ``bound``: it uses thread variables. ``loads``: it reads global memory that the loop leaves
+    alone, so that a later iteration's may be read ahead.
+    """
 
     op: str
     kind: str
@@ -137,6 +141,7 @@ class StatementInfo:
     transcendentals: int = 0
     tensor_flops: int = 0
     bound: bool = True
+    loads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
