@@ -159,7 +159,9 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     if not info.loops and not info.declined:
         reasons = (*reasons, "the kernel has no serial loop: nothing repeats that could overlap")
     cluster = 1 if request.cluster == "auto" else request.cluster
-    roles, channels = plan_roles(info, tuple(loops), tuple(copies), matmuls, machine, cluster)
+    roles, channels = plan_roles(
+        info, tuple(loops), tuple(copies), matmuls, machine, cluster, request.consumers
+    )
     _check_cluster(info, cluster, bool(roles))
     kernel = KernelPlan(
         kernel=info.name,

@@ -18,7 +18,7 @@ from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
 from ..request import Request
 from .sizes import element_bytes
-from .wgmma import map_wgmma
+from .wgmma import map_wgmma, teams_of
 
 OVERHEAD_REGISTERS: Final = 40
 """Addresses, loop counters and predicates of a tiled loop; 30 to 50 in the kernels compiled."""
@@ -101,7 +101,7 @@ def map_matmul(
 def _map_wgmma(
     info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, request: Request
 ) -> Mapping:
-    found = map_wgmma(info, machine, warps, request.roles)
+    found = map_wgmma(info, machine, warps, request.roles, teams_of(request.consumers))
     if isinstance(found, str):
         error = PlanError if machine.wgmmas else TargetError
         raise error(f"cannot map '{info.op}' to wgmma: {found}")

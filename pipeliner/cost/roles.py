@@ -7,13 +7,30 @@ are there, its ``empty`` barrier the other until they have been used.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
+from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
-from ..plan import CONSUMER, PRODUCER, ChannelPlan, CopyPlan, LoopPlan, MatmulPlan, RolePlan
+from ..plan import (
+    CONSUMER,
+    PRODUCER,
+    ChannelPlan,
+    Consumers,
+    CopyPlan,
+    LoopPlan,
+    MatmulPlan,
+    RolePlan,
+)
 from .copies import shared_bytes
-from .wgmma import PRODUCER_REGISTERS, WARPGROUP, consumer_registers, launch_registers
+from .wgmma import (
+    PRODUCER_REGISTERS,
+    TEAMS,
+    WARPGROUP,
+    consumer_registers,
+    launch_registers,
+    teams_of,
+)
 
 FULL: Final = "full"
 EMPTY: Final = "empty"
@@ -32,15 +49,22 @@ def plan_roles(
     matmuls: tuple[MatmulPlan, ...],
     machine: Machine,
     cluster: int = 1,
+    consumers: Literal["auto"] | Consumers = "auto",
 ) -> tuple[tuple[RolePlan, ...], tuple[ChannelPlan, ...]]:
     """The roles and channels of a kernel whose tiles are copied by tma; none for any other.
 
-    ``cluster``: CTAs that fill each other's slots, and so give them back to each other.
+    ``cluster``: CTAs that fill each other's slots, and so give them back to each other. PlanError:
+    ``consumers`` cannot take tiles by turns.
     """
     by_tma = tuple(copy.op for copy in copies if copy.mechanism == "tma")
+    obstacle = turns_obstacle(info, by_role=bool(by_tma))
+    if consumers == "ping-pong" and obstacle:
+        raise PlanError(f"cannot have consumers of '{info.name}' take turns: {obstacle}")
     if not by_tma:
         return (), ()
-    groups = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
+    teams = teams_of(consumers)
+    each = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
+    groups = each * teams
     computed = tuple(
         op.op for loop in info.loops for op in loop.ops if not isinstance(op, CopyInfo)
     )
@@ -54,8 +78,10 @@ def plan_roles(
         ops=computed,
         reason=(
             f"{groups} warpgroup{'s' * (groups > 1)} that multipl{'y' if groups > 1 else 'ies'}: "
-            f"{kept} registers a thread after {launched} at launch, with what the producer gives up"
+            f"{kept} registers a thread after {launched} at launch, with what the producer gives "
+            f"up; {_sharing(consumers, each, obstacle)}"
         ),
+        teams=teams,
     )
     producer = RolePlan(
         name=PRODUCER,
@@ -69,8 +95,29 @@ def plan_roles(
         channel
         for found, plan in zip(info.loops, loops)
         if plan.pipelined
-        for channel in _channels(found, plan, by_tma, groups * cluster, len(info.loops) > 1)
+        for channel in _channels(found, plan, by_tma, each * cluster, len(info.loops) > 1)
     )
+
+
+def turns_obstacle(info: KernelInfo, *, by_role: bool) -> str:
+    """Why consumers cannot take whole tiles by turns; empty when they can."""
+    if not by_role:
+        return "no role of its own copies for them, as by tma"
+    if any(loop.outer == 1 for loop in info.loops):
+        return "a CTA has one tile, only a persistent grid walks several"
+    return ""
+
+
+def _sharing(consumers: Literal["auto"] | Consumers, each: int, obstacle: str) -> str:
+    """Who has which tiles, and why."""
+    if consumers == "ping-pong":
+        return (
+            f"ping-pong, as asked for: {TEAMS} teams of {each} take whole tiles by turns, one "
+            "stores while the other multiplies"
+        )
+    if consumers == "cooperative":
+        return "cooperative, as asked for: all share each tile"
+    return f"cooperative, all share each tile: {obstacle or 'ping-pong is taken where asked for'}"
 
 
 def _channels(
