@@ -38,6 +38,8 @@ from .tma import is_off_lines
 AUTOMATIC_CLUSTERS: Final = (2,)
 """Sizes of clusters that are taken unasked: larger ones leave SMs without a whole cluster idle."""
 
+_NOTHING_ELSE: Final = "wgmma is taken: nothing else does what is asked"
+
 _NOT_ACCELERATED: Final = "it needs sm_90a, which the same GPU runs; the target is sm_90"
 
 
@@ -52,14 +54,16 @@ def choose(
     """
     if not _may_use_warpgroups(info, machine, request):
         return _planned(info, machine, request)
+    if request.consumers == "ping-pong":
+        plan = _planned(info, machine, replace(request, instruction="wgmma"))
+        return replace(plan, reasons=(*plan.reasons, _NOTHING_ELSE))
     wide = _by_warpgroup(info, machine, request) if accelerated else _NOT_ACCELERATED
     try:
         plain = _planned(info, machine, request)
     except PipelinerError:
         if isinstance(wide, str):
             raise
-        why = "wgmma is taken: nothing else does what is asked"
-        return replace(wide, reasons=(*wide.reasons, why))
+        return replace(wide, reasons=(*wide.reasons, _NOTHING_ELSE))
     if isinstance(wide, str):
         return replace(plain, reasons=(*plain.reasons, f"wgmma is not taken: {wide}"))
     if not plain.matmuls or plain.predicted_us == 0.0:

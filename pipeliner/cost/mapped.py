@@ -20,7 +20,7 @@ from .loops import by_tma
 from .mapping import Mapping, map_matmul
 from .predict import Work
 from .stores import box_waits, plan_stores, staged_bytes, stray_cycles
-from .wgmma import WARPGROUP, lone_registers
+from .wgmma import WARPGROUP, lone_registers, teams_of
 from .work import work_of
 
 BASE_REGISTERS: Final = 32
@@ -79,6 +79,7 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
             staged=staged > 0,
             stray=stray,
             waits=box_waits(stores, matmuls),
+            teams=teams_of(request.consumers) if by_tma(plans) else 1,
         )
         loops.append(LoopWork(loop, plans, work))
     return MappedKernel(matmuls, stores, tuple(loops), threads, reasons)

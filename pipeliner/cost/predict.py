@@ -27,7 +27,8 @@ iteration after which the last of its copies is issued, where they are spread. `
 barrier and its restart cost that no other CTA fills; with one slot there are two barriers.
 ``held`` is the arrival of what is copied before the loop and stays; ``entries``: a loop that fills
 and drains its rings for each tile of a persistent grid does so as often; one that does not has the
-results of a tile ``between`` it and the next, and what the next has to wait for. CTAs of one SM
+results of a tile ``between`` it and the next, and what the next has to wait for; where teams take
+tiles by turns, that runs under the steps of the others. CTAs of one SM
 fall out of step: after the first wave one's filling and draining runs under the steps of the
 others.
 
@@ -133,7 +134,8 @@ class Work:
     ``passing``: cycles that a slot's way to another role and back adds to a load.
     ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
     nothing waits in registers. ``streams``: what is read comes from memory in every step.
-    ``stalls``: a copy is waited for where it is made, whatever the depth.
+    ``stalls``: a copy is waited for where it is made, whatever the depth. ``teams``: of warpgroups
+    that take whole tiles by turns.
     """
 
     usage: Usage
@@ -165,6 +167,7 @@ class Work:
     spared_registers: int = 0
     streams: bool = False
     stalls: bool = False
+    teams: int = 1
     written_bytes: int = 0
 
     def smem(self, depth: Depth) -> int:
@@ -246,6 +249,7 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     drain = waits + machine.global_latency + stored * (HALVES if work.stray else 1)
     between = work.store_bytes / machine.smem_bytes_per_cycle * (1 if work.staged else STORE_COST)
     between += waits + (COLD_TILE if work.gathers else 0)
+    between = max(0.0, between - (work.teams - 1) * step * trip / work.tiles)
     once = (
         resident * work.held_bytes / work.rate
         + work.entries * (first_load + drain)

@@ -95,8 +95,8 @@ def map_wgmma(
 
     ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
     none has a role of its own. ``teams``: equal parts of those, each of which has a tile for
-    itself. A tile of few rows is swapped: the instruction's 64 rows run along
-    N, its columns, 8 at least, along M.
+    itself. A tile of few rows is swapped: the instruction's 64 rows run along N, its columns, 8 at
+    least, along M.
     """
     if info.held:
         return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
@@ -163,12 +163,13 @@ def _map(
     if best is None:
         asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
         asked += f" by {roles} warpgroups" if roles not in ("auto", 0) else ""
-        asked += f" for each of {teams} teams alone" if teams > 1 else ""
-        fit = f", {consumer_registers(machine, teams)} a thread" if teams > 1 else ""
+        into, fit = f"1 to {max(CONSUMERS)} warpgroups", ""
+        if teams > 1:
+            asked += f" for each of {teams} teams alone"
+            into, fit = "warpgroups", f", {consumer_registers(machine, teams)} a thread"
         return (
-            f"tile {info.m}x{info.n}{asked} does not split into 1 to {max(CONSUMERS)} warpgroups "
-            f"of 64 rows and at most {MAX_COLUMNS} columns whose accumulators fit their "
-            f"registers{fit}"
+            f"tile {info.m}x{info.n}{asked} does not split into {into} of 64 rows and at most "
+            f"{MAX_COLUMNS} columns whose accumulators fit their registers{fit}"
         )
     (rows, columns), accumulators = best
     wide = info.n // columns
