@@ -45,7 +45,7 @@ from .ir import (
     unrolled,
     with_origin,
 )
-from .kernels import bodies
+from .kernels import bodies, thread_tag
 
 TURN: Final = "turn"
 """Name of the barriers."""
@@ -136,26 +136,27 @@ class Turns:
 
 
 def check_turns(body: Stmt, loops: list[Any]) -> None:
-    """LoweringError where not all that consumers do is one loop over tiles with one of ``loops``.
+    """LoweringError where ``runs_by_tile`` does not hold of the only one of ``loops``."""
+    if len(loops) != 1 or not runs_by_tile(body, loops[0]):
+        raise LoweringError(
+            "cannot take tiles by turns: all of the kernel must be one loop over tiles, each of "
+            "which runs the pipelined loop once"
+        )
 
-    A tile must run the inner loop just once, or the teams would lose count of the turns; what
-    stands beside the loop over tiles would be done by each team.
+
+def runs_by_tile(body: Stmt, loop: Any) -> bool:
+    """Whether all that a CTA does in ``body`` is one loop over tiles that each run ``loop`` once.
+
+    Teams would lose count of their turns where a tile does not run it; what stands beside the loop
+    over tiles would be done by each of them.
     """
     tiles = _only(body)
-    if len(loops) != 1 or tiles is None or tiles in loops:
-        raise LoweringError(
-            "cannot take tiles by turns: all of the kernel must be one loop over tiles with one "
-            "pipelined loop in it"
-        )
-    if not _always(tiles.body, loops[0]):
-        raise LoweringError(
-            f"cannot take tiles by turns: not every tile runs loop '{loops[0].loop_var.name}' once"
-        )
+    return tiles is not None and not tiles.same_as(loop) and _always(tiles.body, loop)
 
 
 def _only(stmt: Stmt) -> Any | None:
-    """The loop that is all of ``stmt``, if there is one."""
-    if isinstance(stmt, tirx.For):
+    """The serial loop that is all of ``stmt``, if there is one."""
+    if isinstance(stmt, tirx.For) and thread_tag(stmt) is None:
         return stmt
     inner = [] if _is_guarded(stmt) else bodies(stmt)
     return _only(inner[0]) if len(inner) == 1 else None

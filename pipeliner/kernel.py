@@ -167,7 +167,8 @@ class LoopInfo:
 
     ``trip``: iterations when constant. ``rings``: buffers of the body that may be versioned, with
     scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``:
-    how often the loop is entered per CTA at most (persistent tiles), when known.
+    how often the loop is entered per CTA at most (persistent tiles), when known. ``by_tile``: all
+    that a CTA does is one loop over tiles, each of which runs this loop once.
     """
 
     name: str
@@ -178,6 +179,7 @@ class LoopInfo:
     depth: int | None = None
     annotated: bool = False
     outer: int | None = 1
+    by_tile: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -248,8 +248,9 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     stored = resident * work.store_bytes / machine.dram_bytes_per_cycle
     drain = waits + machine.global_latency + stored * (HALVES if work.stray else 1)
     between = work.store_bytes / machine.smem_bytes_per_cycle * (1 if work.staged else STORE_COST)
-    between += waits + (COLD_TILE if work.gathers else 0)
-    between = max(0.0, between - (work.teams - 1) * step * trip / work.tiles)
+    # What one team does for its tile runs under the steps of the others; all wait for a load.
+    between = max(0.0, between + waits - (work.teams - 1) * step * trip / work.tiles)
+    between += COLD_TILE if work.gathers else 0
     once = (
         resident * work.held_bytes / work.rate
         + work.entries * (first_load + drain)

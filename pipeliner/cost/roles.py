@@ -105,6 +105,9 @@ def turns_obstacle(info: KernelInfo, *, by_role: bool) -> str:
         return "no role of its own copies for them, as by tma"
     if any(loop.outer == 1 for loop in info.loops):
         return "a CTA has one tile, only a persistent grid walks several"
+    if len(info.loops) > 1 or not all(loop.by_tile for loop in info.loops):
+        loops = " and ".join(f"'{loop.name}'" for loop in info.loops)
+        return f"it is not one loop over tiles, each of which runs {loops} once"
     return ""
 
 

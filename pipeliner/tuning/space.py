@@ -225,7 +225,7 @@ def _features(tile: Any, plan: KernelPlan) -> Features:
         FAR * any(copy.mechanism == "tma" for copy in plan.copies),
         FAR * any(copy.mechanism == "register" for copy in plan.copies),
         FAR * bool(plan.roles),
-        math.log2(plan.teams),
+        FAR * (plan.teams > 1),
         0.5 * any(store.mechanism == "tma" for store in plan.stores),
         math.log2(plan.cluster),
         math.log2(_depth(plan)),

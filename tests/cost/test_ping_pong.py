@@ -23,7 +23,9 @@ PING_PONG = Request(consumers="ping-pong")
 def persistent(m: int, n: int, *, tiles: int | None = 8, trip: int = 64) -> KernelInfo:
     """A product whose CTAs walk ``tiles`` tiles, one after the other."""
     info = gemm(m, n, 64, trip=trip, grid=(132,))
-    return replace(info, loops=tuple(replace(loop, outer=tiles) for loop in info.loops))
+    return replace(
+        info, loops=tuple(replace(loop, outer=tiles, by_tile=tiles != 1) for loop in info.loops)
+    )
 
 
 @pytest.mark.parametrize(

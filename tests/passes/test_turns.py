@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.errors import LoweringError
+from pipeliner.errors import LoweringError, PlanError
 from pipeliner.passes.ir import walk
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
@@ -83,10 +84,13 @@ def test_machine_code_keeps_loops_rolled_and_spills_nothing(
 
 
 def test_what_each_team_would_do_again_is_refused() -> None:
-    with pytest.raises(LoweringError, match="all of the kernel must be one loop over tiles"):
+    with pytest.raises(PlanError, match="not one loop over tiles, each of which runs 'k' once"):
         pipeliner.pipeline(_beside(), "h100", consumers="ping-pong")
-    cooperative = pipeliner.pipeline(_beside(), "h100", instruction="wgmma")
-    assert pipeliner.plan_of(cooperative).teams == 1
+    plan = pipeliner.plan_of(pipeliner.pipeline(_beside(), "h100", instruction="wgmma"))
+    assert plan.teams == 1
+    edited = replace(plan, roles=(replace(plan.roles[0], threads=256, teams=2), plan.roles[1]))
+    with pytest.raises(LoweringError, match="all of the kernel must be one loop over tiles"):
+        pipeliner.pipeline(_beside(), "h100", plan=edited)
 
 
 def _beside() -> Any:

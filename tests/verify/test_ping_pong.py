@@ -10,7 +10,7 @@ import pytest
 
 import pipeliner
 from pipeliner.compiled import Kernel
-from pipeliner.errors import LoweringError, PlanError
+from pipeliner.errors import PlanError
 from pipeliner.schedules.conv import schedule_conv
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import ConvTile, GemmTile
@@ -148,7 +148,7 @@ def test_what_cannot_take_turns_is_refused() -> None:
         kernel_of(Gemm(256, 256, 128, out="float32"), tile=(128, 256, 64))
     with pytest.raises(PlanError, match="by 3 warpgroups for each of 2 teams"):
         kernel_of(Gemm(256, 64, 128), roles=3)
-    with pytest.raises(LoweringError, match="not every tile runs loop 'step' once"):
+    with pytest.raises(PlanError, match="not one loop over tiles, each of which runs 'step' once"):
         pipeliner.build(
             counted_tiles(guarded=True), "h100", instruction="wgmma", consumers="ping-pong"
         )
