@@ -12,7 +12,7 @@ from typing import Final
 from ..errors import PipelinerError, PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
-from ..plan import KernelPlan, LoopPlan
+from ..plan import Consumers, KernelPlan, LoopPlan
 from ..request import CONSUMERS, INSTRUCTIONS, MECHANISMS, Request
 from .choose import choose
 from .depth import check_depth
@@ -79,7 +79,7 @@ def depth_options(
     """The depths of every loop of ``plan`` that could have rings."""
     if plan.matmuls and uses_wgmma(plan.matmuls):
         request = replace(request, instruction="wgmma")
-    mapped = map_kernel(info, machine, replace(request, cluster=plan.cluster))
+    mapped = map_kernel(info, machine, replace(request, cluster=plan.cluster, consumers=_way(plan)))
     return tuple(
         LoopDepths(one.loop.name, _depths(one, plan.loop(one.loop.name), machine))
         for one in mapped.loops
@@ -172,12 +172,16 @@ def consumer_options(
     if plan.matmuls and uses_wgmma(plan.matmuls):
         request = replace(request, instruction="wgmma")
     request = replace(request, cluster=plan.cluster)
-    taken = "ping-pong" if plan.teams > 1 else "cooperative"
     return tuple(
-        _option(name, info, machine, replace(request, consumers=name), name == taken)
+        _option(name, info, machine, replace(request, consumers=name), name == _way(plan))
         for name in CONSUMERS
         if name != "auto"
     )
+
+
+def _way(plan: KernelPlan) -> Consumers:
+    """How those who compute share the tiles of ``plan``."""
+    return "ping-pong" if plan.teams > 1 else "cooperative"
 
 
 def family(instruction: str) -> str:

@@ -34,6 +34,7 @@ from .predict import Prediction
 from .remainder import leave_out, marked
 from .roles import plan_roles
 from .tma import is_off_lines
+from .turns import why_shared
 
 AUTOMATIC_CLUSTERS: Final = (2,)
 """Sizes of clusters that are taken unasked: larger ones leave SMs without a whole cluster idle."""
@@ -109,6 +110,25 @@ def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> Kerne
 
 def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     """The plan with the instruction that is asked for, or else without wgmma.
+
+    Consumers take whole tiles by turns unasked where that saves time.
+    """
+    plan = _in_clusters(info, machine, request)
+    if request.consumers != "auto" or why_shared(info, plan.matmuls, plan.copies):
+        return plan
+    try:
+        other = _in_clusters(info, machine, replace(request, consumers="ping-pong"))
+    except PlanError as err:
+        return replace(plan, reasons=(*plan.reasons, f"ping-pong is not taken: {err}"))
+    turns, shared = other.predicted_us, plan.predicted_us
+    times = f"{turns:.1f} us predicted, {shared:.1f} us where all share each tile"
+    if turns < shared * (1 - TOLERANCE):
+        return replace(other, reasons=(*other.reasons, f"ping-pong is taken: {times}"))
+    return replace(plan, reasons=(*plan.reasons, f"ping-pong is not taken: {times}"))
+
+
+def _in_clusters(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
+    """The plan with the consumers that are asked for, or else cooperative ones.
 
     CTAs form clusters unasked where what they copy for each other saves time.
     """

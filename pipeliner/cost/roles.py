@@ -23,9 +23,9 @@ from ..plan import (
     RolePlan,
 )
 from .copies import shared_bytes
+from .turns import turns_obstacle, why_shared
 from .wgmma import (
     PRODUCER_REGISTERS,
-    TEAMS,
     WARPGROUP,
     consumer_registers,
     launch_registers,
@@ -63,6 +63,7 @@ def plan_roles(
     if not by_tma:
         return (), ()
     teams = teams_of(consumers)
+    why = why_shared(info, matmuls, copies) if consumers == "auto" else ""
     each = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
     groups = each * teams
     computed = tuple(
@@ -79,7 +80,7 @@ def plan_roles(
         reason=(
             f"{groups} warpgroup{'s' * (groups > 1)} that multipl{'y' if groups > 1 else 'ies'}: "
             f"{kept} registers a thread after {launched} at launch, with what the producer gives "
-            f"up; {_sharing(consumers, each, obstacle)}"
+            f"up; {_sharing(teams, each, why)}"
         ),
         teams=teams,
     )
@@ -99,28 +100,14 @@ def plan_roles(
     )
 
 
-def turns_obstacle(info: KernelInfo, *, by_role: bool) -> str:
-    """Why consumers cannot take whole tiles by turns; empty when they can."""
-    if not by_role:
-        return "no role of its own copies for them, as by tma"
-    if any(loop.outer == 1 for loop in info.loops):
-        return "a CTA has one tile, only a persistent grid walks several"
-    if len(info.loops) > 1 or not all(loop.by_tile for loop in info.loops):
-        loops = " and ".join(f"'{loop.name}'" for loop in info.loops)
-        return f"it is not one loop over tiles, each of which runs {loops} once"
-    return ""
-
-
-def _sharing(consumers: Literal["auto"] | Consumers, each: int, obstacle: str) -> str:
-    """Who has which tiles, and why."""
-    if consumers == "ping-pong":
+def _sharing(teams: int, each: int, why: str) -> str:
+    """Who has which tiles, and why nobody has one alone."""
+    if teams > 1:
         return (
-            f"ping-pong, as asked for: {TEAMS} teams of {each} take whole tiles by turns, one "
-            "stores while the other multiplies"
+            f"ping-pong: {teams} teams of {each} take whole tiles by turns, one stores while the "
+            "other multiplies"
         )
-    if consumers == "cooperative":
-        return "cooperative, as asked for: all share each tile"
-    return f"cooperative, all share each tile: {obstacle or 'ping-pong is taken where asked for'}"
+    return f"cooperative, all share each tile{': ' * bool(why)}{why}"
 
 
 def _channels(

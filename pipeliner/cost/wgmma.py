@@ -227,6 +227,11 @@ def lone_registers(plan: MatmulPlan, gathered: bool) -> int:
     return plan.m * plan.n // threads // _per_register(plan.accumulator) + overhead
 
 
+def team_accumulators(plan: MatmulPlan) -> int:
+    """Registers of a thread for the accumulators of a tile that one warpgroup has for itself."""
+    return plan.m * plan.n // WARPGROUP // _per_register(plan.accumulator)
+
+
 def _per_register(accumulator: str) -> int:
     return 2 if accumulator == "float16" else 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -85,12 +86,14 @@ def test_ping_pong_is_a_point_beside_the_same_tile_that_all_share():
     assert points[base].features != points[other].features
     back = [one.request.consumers for one in variants(spec, machine, other)]
     assert "cooperative" in back
-    found = {
-        one.candidate.request.consumers
-        for one in space(spec, machine)
-        if one.candidate.tile.ctas is not None
-    }
-    assert found == {"auto", "ping-pong"}
+    wide = replace(base, tile=GemmTile(128, 192, 64, ctas=132))
+    taken = Gemm(8192, 8192, 8192)  # there turns are taken unasked
+    assert (
+        point_of(taken, machine, wide).features
+        == point_of(taken, machine, replace(wide, request=other.request)).features
+    )
+    assert "cooperative" in [one.request.consumers for one in variants(taken, machine, wide)]
+    assert {one.candidate.request.consumers for one in space(spec, machine)} > {"auto"}
 
 
 def test_points_can_be_made_and_come_to_what_was_predicted(case):
