@@ -93,8 +93,8 @@ LONG_US: Final = 300
 
 SPARED: Final = 0.93
 """What teams that take turns then need of the time predicted by cycles. Measured on an H100, of the
-time of the best tile that warpgroups share: 0.96 to 0.985 where cycles alone say 1.03 (8192 cubed),
-0.966 and 1.04 (4096 x 14336 x 4096), 0.96 and 1.02 (8192 x 8192 x 2048), 1.03 and 1.10
+time of the best tile that warpgroups share: 0.965 to 0.985 where cycles alone say 1.03, at 8192
+cubed; 0.966 and 1.04 (4096 x 14336 x 4096), 0.96 and 1.02 (8192 x 8192 x 2048), 1.03 and 1.10
 (4096 x 4096 x 14336); but 0.947 and 0.952 at 8192 x 8192 x 1024, which takes 183 us, and 1.05 to
 1.08 and 1.09 at 4096 cubed."""
 
