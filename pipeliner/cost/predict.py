@@ -54,6 +54,10 @@ LOADED_LATENCY_US: Final = 2.5
 """Of memory while all SMs read from it. Measured on an H100 with products of 16 rows by 32 MB of
 matrix: 3.3 MB in flight brought 1.4 TB/s, 4.6 MB 1.65 TB/s."""
 
+LOADED: Final = 0.4
+"""Of what must be in flight for memory to deliver at its rate, from which on it takes that long: at
+the first of these points; with next to nothing in flight it takes what one load takes."""
+
 STORE_COST: Final = 2
 """Of results that go from registers to memory, between two tiles of a CTA, beside what go by way of
 shared memory. Measured on an H100 at 4096 cubed: 190.4 and 188.4 us, four tiles a CTA."""
@@ -133,7 +137,8 @@ class Work:
     ``passing``: cycles that a slot's way to another role and back adds to a load.
     ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
     nothing waits in registers. ``streams``: what is read comes from memory in every step.
-    ``stalls``: a copy is waited for where it is made, whatever the depth.
+    ``stalls``: a copy is waited for where it is made, whatever the depth. ``foreseen``: of the
+    loads with one slot, those that nvcc makes a step ahead.
     """
 
     usage: Usage
@@ -165,6 +170,7 @@ class Work:
     spared_registers: int = 0
     streams: bool = False
     stalls: bool = False
+    foreseen: float = 0.0
     written_bytes: int = 0
 
     def smem(self, depth: Depth) -> int:
@@ -301,7 +307,8 @@ def _waiting(
     """The same, where it waits for one ring of so many slots."""
     late = latency + work.usage.l2 + bubble
     if slots == 1 or work.stalls:
-        return late + busy + work.first + (machine.barrier_cycles if work.synchronised else 0)
+        unseen = late - work.foreseen * (latency + work.usage.l2)
+        return unseen + busy + work.first + (machine.barrier_cycles if work.synchronised else 0)
     late += work.late * busy
     return min(
         max(busy + bubble, (late + work.ahead * busy) / (slots - 1)),
@@ -333,16 +340,19 @@ def _in_turns(busy: float, alone: float, together: int) -> float:
 def _memory_us(work: Work, machine: Machine, running: int, depth: Depth) -> float:
     """How long memory takes to deliver what is read, by ``running`` CTAs with ``depth`` slots.
 
-    A slot is being filled for half of a step, the others all the time. Half of the SMs load memory;
-    fewer find it that much faster. What is written passes beside that, at memory's own rate.
+    A slot is being filled for half of a step, the others all the time, and so is a lone slot where
+    memory is what bounds a step. The more is in flight, the longer it takes. What is written passes
+    beside that, at memory's own rate.
     """
     if not work.read_bytes or not work.usage.global_bytes:
         return 0.0
     if isinstance(depth, int):
-        loading = (depth - 0.5) * work.usage.global_bytes
+        loading = (depth - 0.5 if depth > 1 else 1) * work.usage.global_bytes
     else:
         loading = sum((_useful(work, ring, depth) - 0.5) * ring.slot_bytes for ring in work.rings)
     in_flight = running * loading
-    latency = LOADED_LATENCY_US * min(1.0, 2 * running / machine.sms)
+    alone = machine.cycles_to_us(machine.global_latency)
     rate = machine.dram_bytes_per_second / 1e6
+    loaded = min(1.0, in_flight / (LOADED * LOADED_LATENCY_US * rate))
+    latency = alone + (LOADED_LATENCY_US - alone) * loaded
     return work.read_bytes / min(rate, in_flight / latency) + work.written_bytes / rate
