@@ -94,9 +94,17 @@ class Usage:
         most = max(cycles)
         return PIPES[cycles.index(most)], most
 
-    def norm(self, exponent: int) -> float:
+    def norm(self, exponent: float) -> float:
         """All pipes' cycles as one number: the busiest one's, and more as others are busy."""
-        return float(sum([pipe**exponent for pipe in self.cycles if pipe]) ** (1 / exponent))
+        total = (
+            self.tensor**exponent
+            + self.fma**exponent
+            + self.sfu**exponent
+            + self.lsu**exponent
+            + self.l2**exponent
+            + self.issue**exponent
+        )
+        return float(total ** (1.0 / exponent))
 
 
 def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Usage:
