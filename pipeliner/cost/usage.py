@@ -39,7 +39,7 @@ convolution tiles on an H100, 26 took 2 to 32 % longer with rows of 64 bytes tha
 BANKED_REGISTERS: Final = 176
 """Of a thread's sums and two sets of operands, up to which ptxas keeps the three registers that a
 multiply-add reads out of one of the two banks (Jia et al., Dissecting the NVIDIA Volta GPU
-Architecture via Microbenchmarking, 3.3). In the SASS for an H100 up to 4 % of multiply-adds read
+Architecture via Microbenchmarking, 3.5). In the SASS for an H100 up to 4 % of multiply-adds read
 one bank with eight shapes of up to 8 x 16 for a thread, 9 to 15 % with eight of twelve larger ones.
 """
 

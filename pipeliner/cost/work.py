@@ -6,9 +6,9 @@ from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
-from ..machine import Machine
+from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan
-from .copies import shared_bytes
+from .copies import CHUNK, shared_bytes
 from .mapping import second_fragments
 from .predict import RingWork, Work
 from .sizes import element_bytes
@@ -103,7 +103,7 @@ def work_of(
             ),
             default=0.0,
         ),
-        late=max((_late(copies, plan.steps) for _, plan in loaded), default=0.0),
+        late=max((_late(loop, copies, plan) for _, plan in loaded), default=0.0),
         tiles=outer,
         gathers=gathers(loop, copies),
         serial=_serial(loop, copies, matmuls, machine, rate),
@@ -208,10 +208,21 @@ def _serial(
     return issued + sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide)
 
 
-def _late(copies: tuple[CopyPlan, ...], steps: int) -> float:
-    """When the last copy of an iteration is issued: one behind another over all k-steps but two."""
+def _late(loop: LoopInfo, copies: tuple[CopyPlan, ...], matmul: MatmulPlan) -> float:
+    """When the last copy of an iteration is issued: one behind another over all k-steps but two.
+
+    Copies by cp.async are spread so; narrow loads to registers ptxas spreads likewise between the
+    multiply-adds that its scheduler has for them (seen in the SASS of fp32 tiles for sm_90a).
+    """
     issued = sum(plan.parts for plan in copies if plan.mechanism == "cp_async")
-    return max(0, min(issued, steps - 2) - 1) / steps
+    if matmul.instruction == "simt":
+        threads = matmul.warps[0] * matmul.warps[1] * WARP
+        issued += sum(
+            shared_bytes(op) // (plan.vector_bytes * threads)
+            for op, plan in _copies(loop, copies)
+            if plan.mechanism == "register" and plan.vector_bytes < CHUNK
+        )
+    return max(0, min(issued, matmul.steps - 2) - 1) / matmul.steps
 
 
 def _usages(
