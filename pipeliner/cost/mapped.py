@@ -60,7 +60,13 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     """
     matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
     moved = [
-        with_eviction(info, found, _moved(found, matmuls, machine, request), machine)
+        with_eviction(
+            info,
+            found,
+            _moved(found, matmuls, machine, request),
+            machine,
+            for_warpgroups=uses_wgmma(matmuls),
+        )
         for found in info.loops
     ]
     copies = tuple(copy for plans in moved for copy in plans)
