@@ -119,7 +119,7 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
                 weight,
                 tile="filters",
                 contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
-                unit=each_in if conv.channels_last else 1,
+                unit=each_in,
                 sliced=conv.channels_last,
             ),
             out=("dX", image_shape(conv, conv.size, conv.c)),

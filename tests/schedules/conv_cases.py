@@ -105,6 +105,10 @@ CASES = {
     ),
     "input gradient grouped": (ConvInputGrad(GROUPED), TILE),
     "input gradient channels first": (ConvInputGrad(FIRST), ConvTile(16, 32, 16)),
+    "input gradient channels first 1x1": (
+        ConvInputGrad(conv2d(1, 6, 6, 16, 16, 1, 1, layout="NCHW")),
+        ConvTile(16, 16, 16),
+    ),
     "weight gradient": (ConvWeightGrad(SAME), ConvTile(16, 16, 16)),
     "weight gradient by rows": (ConvWeightGrad(SAME), ConvTile(16, 16, 16, fold=True)),
     "weight gradient strided": (ConvWeightGrad(STRIDED), ConvTile(16, 16, 16, fold=True)),
