@@ -19,9 +19,10 @@ from ..kernel import CopyInfo
 from ..machine import Machine
 from ..plan import KernelPlan
 from ..request import Instruction, Request
-from ..schedules import Conv, DepthwiseTile, GemmTile
-from ..schedules.choice import compare_tiles
-from ..schedules.closed_form import kernel_info
+from ..schedules import Conv, ConvTile, DepthwiseTile, Gemm, GemmTile
+from ..schedules.choice import compare_tiles, tiles_of
+from ..schedules.closed_form import kernel_info, typical
+from ..schedules.tiles import divisor
 from ..schedules.workloads import Spec
 
 Features: TypeAlias = "tuple[float, ...]"
@@ -149,13 +150,32 @@ def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Can
     if plan.predicted_us <= 0.0 or not plan.matmuls:
         return
     tile = candidate.tile
+    assert isinstance(tile, GemmTile)
     point = Point(candidate, plan.predicted_us, _features(tile, plan))
-    found.setdefault(_outcome(tile, plan), point)
+    found.setdefault(_outcome(_walked(spec, tile), plan), point)
 
 
 def _plan(spec: Spec, machine: Machine, candidate: Candidate) -> KernelPlan:
     assert isinstance(candidate.tile, GemmTile)
     return choose(kernel_info(spec, candidate.tile), machine, candidate.request)
+
+
+def _walked(spec: Spec, tile: GemmTile) -> GemmTile:
+    """``tile`` without what makes no difference to the order in which tiles are walked.
+
+    A group of rows is cut to a divisor of all rows, a column of tiles is one group however it is
+    cut, and CTAs for more than all tiles have one each.
+    """
+    if isinstance(spec, Gemm):
+        what = spec.contraction()
+    else:
+        assert isinstance(tile, ConvTile)
+        what = tile.contraction(spec)
+    m, n, _ = typical(what)
+    down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
+    group = divisor(down, tile.group) if across > 1 else 1
+    ctas = tile.ctas if tile.ctas is not None and tile.ctas < tiles_of(what, tile) else None
+    return replace(tile, group=group, ctas=ctas, why="")
 
 
 def _outcome(tile: Any, plan: KernelPlan) -> Any:
