@@ -24,6 +24,7 @@ from .counters import has_steady_loop, roll_counters
 from .held import hold, release
 from .narrow import pack_bytes
 from .pipeline import is_kernel, is_marked, pipeline_function
+from .shared_names import name_shared
 from .signed import keep_signed
 from .steps import function_pass
 
@@ -149,6 +150,7 @@ def finalize_device() -> Any:
             pipelined(ours),
             function_pass("PackBytes", pack_bytes),
             tirx.transform.LowerIntrin(),
+            name_shared,
         ]
     )
 

@@ -25,6 +25,7 @@ from .commands import (
     plan,
     record,
     regret,
+    replay,
     report,
     timeline,
     tune,
@@ -47,6 +48,7 @@ COMMANDS: Final = {
     "calibrate": calibrate,
     "record": record,
     "regret": regret,
+    "replay": replay,
 }
 
 EPILOG: Final = """\

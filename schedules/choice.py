@@ -241,7 +241,7 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
         extents = warpgroup_tiles.image_extents(m, n, k, storage_bytes(what), boxes=boxes)
         for tile_m, tile_n, tile_k in extents:
             tile = replace(form, m=tile_m, n=tile_n, k=tile_k)
-            if not _may_sum_so(workload, tile):
+            if not _is_worth_it(workload, tile):
                 continue
             tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
             for ctas in warpgroup_tiles.grids(tiles, machine) if boxes else [None]:
@@ -268,16 +268,19 @@ def _candidates(workload: Spec) -> Iterator[tuple[Contraction, GemmTile]]:
         what = form.contraction(workload)
         for m, n, k in _extents(what):
             tile = replace(form, m=m, n=n, k=k)
-            if _may_sum_so(workload, tile):
+            if _is_worth_it(workload, tile):
                 yield what, tile
 
 
-def _may_sum_so(workload: Convolution, tile: ConvTile) -> bool:
-    """Whether a weight gradient may sum over all pixels: where rows would add an eighth of steps.
+def _is_worth_it(workload: Convolution, tile: ConvTile) -> bool:
+    """Whether this form is worth a comparison with this tile.
 
-    Otherwise to cut rows into tiles is the form to take: over all pixels, each thread divides in
-    each step. Of anything else, any form may be.
+    A weight gradient may sum over all pixels where rows would add an eighth of steps. Otherwise to
+    cut rows into tiles is the form to take: over all pixels, each thread divides in each step. Runs
+    of channels are worth it where a step is no part of one position. Any other form is.
     """
+    if isinstance(workload, Conv) and tile.fold and tile.phases == 1:
+        return workload.c % tile.k != 0  # else each step is of one position, as if not folded
     if tile.fold or not isinstance(workload, ConvWeightGrad):
         return True
     row = workload.forward.out_size[-1]

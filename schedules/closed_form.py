@@ -174,7 +174,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         no_tma=GATHERED if gathered else "",
         view="tensor" if gathered else side.view,
         note=side.note,
-        shared=_shared(which, what, tile, row),
+        shared=() if gathered else _shared(which, what, tile, row),
         src_bytes=math.prod(extent or 0 for extent in side.shape) * storage_bytes(what),
     )
 
@@ -190,14 +190,15 @@ def _cuts_groups(what: Contraction, tile: GemmTile) -> bool:
 def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[int, ...]:
     """Sizes of clusters that share the tile of A (0) or B (1), which is ``rows`` rows in memory.
 
-    Neighbouring CTAs walk down the rows of a group, or along a row where groups have but one.
+    Neighbouring CTAs walk down the rows of a group, or along a row where groups have but one; where
+    there is one column of tiles, down all rows.
     """
     m, n = what.m[1], what.n[1]
-    if m is None or n is None or (what.a, what.b)[which].tile is not None:
+    if m is None or n is None or (what.a, what.b)[which].view != "tensor":
         return ()
     down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
     ctas = min(down * across, tile.ctas or down * across)
-    walked = divisor(down, tile.group)
+    walked = down if across == 1 else divisor(down, tile.group)
     own = 1 if walked > 1 else 0
     return tuple(
         size

@@ -53,6 +53,11 @@ def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]
         yield from itertools.product([all_rows], up_to(blocks, n), steps)
 
 
+SHORT_BOX_BYTES: Final = 64
+"""A step of boxes where channels are multiples of it and of no longer step, which would be in part
+beyond them: with 160 and 96 channels a tenth faster than any other tile on an H100."""
+
+
 def image_extents(
     m: int, n: int, k: int, size: int, *, boxes: bool
 ) -> Iterator[tuple[int, int, int]]:
@@ -63,6 +68,9 @@ def image_extents(
     """
     blocks = [ROWS * count for count in BLOCKS]
     steps = up_to([bytes_ // size for bytes_ in (K_BYTES if boxes else GATHERED_K_BYTES)], k)
+    short = SHORT_BOX_BYTES // size
+    if boxes and k % short == 0 and all(k % step for step in steps):
+        steps.insert(0, short)
     plain = itertools.product(up_to(blocks, m), up_to(COLUMNS, n))
     swapped = itertools.product(up_to(COLUMNS, m), up_to(blocks, n))
     tiles = dict.fromkeys(itertools.chain(plain, swapped))

@@ -14,7 +14,7 @@ import contextlib
 import functools
 import socket
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -35,6 +35,9 @@ CONNECT_SECONDS: Final = 5.0
 
 SESSION_SECONDS: Final = 60
 """After which a server ends a session that hangs."""
+
+RENEW_SECONDS: Final = 30.0
+"""Of a session, after which the next trial has another: what is left is enough for a trial."""
 
 WARM_UP: Final = 2
 FLUSH_BYTES: Final = 256 * 1024 * 1024
@@ -105,8 +108,29 @@ class _Loaded:
     arguments: list[Any]
 
 
+@dataclass(slots=True)
+class _Session:
+    """A session with a server since ``began``, and what is there for one workload.
+
+    ``inputs``: of ``spec``. ``incumbent``: the kernel that others are measured beside. ``modules``:
+    by file; a file that is loaded must not be written again.
+    """
+
+    session: Any
+    device: Any
+    began: float
+    spec: Spec
+    inputs: list[Any]
+    incumbent: tuple[Built, _Loaded] | None = None
+    modules: dict[str, Any] = field(default_factory=dict)
+
+
 class _Remote:
-    """In the worker: a session with a server for each trial, and the exact result of a workload."""
+    """In the worker: a session with a server, and the exact result of a workload.
+
+    A session serves many trials: each begins with a process and a driver's context on the server. A
+    trial that fails ends this process, and the session with it.
+    """
 
     def __init__(self, host: str, port: int, key: str, device: str, rounds: int) -> None:
         self._address, self._key, self._device = (host, port), key, device
@@ -115,25 +139,22 @@ class _Remote:
         self._inputs: tuple[Any, ...] = ()
         self._exact: Any = None
         self._magnitude: Any = None
+        self._session: _Session | None = None
 
     def __call__(self, built: Built, incumbent: Built | None) -> Measurement:
-        from tvm import rpc
-
         self._turn_to(built.spec)
-        with contextlib.closing(rpc.connect_tracker(*self._address)) as tracker:
-            session = tracker.request(self._key, session_timeout=SESSION_SECONDS)
-        device = session.device(self._device, 0)
-        name = str(getattr(device, "device_name", "") or self._device)
+        session = self._connected(built.spec)
+        name = str(getattr(session.device, "device_name", "") or self._device)
         conditions = {"gpu": name, "server": self._key}
-        ours = self._load(session, device, built)
+        ours = self._load(session, built)
         worst = self._error(ours)
         if not worst <= built.slack:
             failure = f"wrong: largest error {worst:.3g} of what rounding allows"
             return Measurement(failure=failure, conditions=conditions)
         entries = [ours]
         if incumbent is not None:
-            entries.append(self._load(session, device, incumbent))
-        times = self._race(entries, device)
+            entries.append(self._known(session, incumbent))
+        times = self._race(entries, session.device)
         return Measurement(
             tuple(times[0]), tuple(times[1]) if incumbent is not None else (), "", conditions
         )
@@ -145,17 +166,40 @@ class _Remote:
             self._magnitude = spec.magnitude(*self._inputs)
             self._spec = spec
 
-    def _load(self, session: Any, device: Any, built: Built) -> _Loaded:
+    def _connected(self, spec: Spec) -> _Session:
+        """The session at hand, or another where it is of another workload or about to end."""
+        import tvm
+        from tvm import rpc
+
+        held = self._session
+        if held and held.spec == spec and time.monotonic() - held.began < RENEW_SECONDS:
+            return held
+        self._session = held = None  # a server has one session: the old one makes room for the new
+        with contextlib.closing(rpc.connect_tracker(*self._address)) as tracker:
+            session = tracker.request(self._key, session_timeout=SESSION_SECONDS)
+        device = session.device(self._device, 0)
+        inputs = [tvm.runtime.tensor(array, device) for array in self._inputs]
+        self._session = _Session(session, device, time.monotonic(), spec, inputs)
+        return self._session
+
+    def _known(self, session: _Session, incumbent: Built) -> _Loaded:
+        if session.incumbent is None or session.incumbent[0] != incumbent:
+            session.incumbent = (incumbent, self._load(session, incumbent))
+        return session.incumbent[1]
+
+    def _load(self, session: _Session, built: Built) -> _Loaded:
         import tvm
 
         name = f"{Path(built.path).parent.name}_{Path(built.path).name}"
-        session.upload(built.path, target=name)
-        module = session.load_module(name)
+        if name not in session.modules:
+            session.session.upload(built.path, target=name)
+            session.modules[name] = session.session.load_module(name)
+        module = session.modules[name]
         out = np.full(built.spec.shapes()[-1], np.nan if _is_float(built.spec.out) else -85)
-        arrays = [*self._inputs, out.astype(numpy_dtype(built.spec.out))]
-        arguments = [tvm.runtime.tensor(array, device) for array in arrays]
+        written = tvm.runtime.tensor(out.astype(numpy_dtype(built.spec.out)), session.device)
+        arguments = [*session.inputs, written]
         module[built.name](*arguments)
-        timer = module.time_evaluator(built.name, device, number=1, repeat=1)
+        timer = module.time_evaluator(built.name, session.device, number=1, repeat=1)
         return _Loaded(timer, arguments)
 
     def _error(self, loaded: _Loaded) -> float:

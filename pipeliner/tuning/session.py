@@ -20,8 +20,11 @@ from .space import point_of, space
 
 SOURCE: Final = "tune"
 
-AHEAD: Final = 4
-"""A fourth of the trials at most are under way at once: others are chosen by what these tell."""
+AHEAD: Final = 2
+"""Half of the trials at most are under way at once: others are chosen by what these tell.
+
+On made-up GPUs, where the model is off by 15 %, 32 trials come as near to the best as with a fourth
+under way, 99.8 to 100 %, and on 16 cores twice as many kernels are compiled at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +62,11 @@ class _Trial:
     against: tuple[Built, float] | None = None
 
 
+def at_once(trials: int, jobs: int, measurers: int) -> int:
+    """How many of ``trials`` are under way together where ``jobs`` compile."""
+    return min(jobs, max(1, trials // AHEAD)) + measurers
+
+
 class Session:
     """The state of one search. ``done``: trials in the records, ``failed`` of them without a time.
 
@@ -83,18 +91,18 @@ class Session:
         self._best: Record | None = None
         self._incumbent: tuple[Built, float] | None = None
 
-        machine = machine_for(target)
-        first = default_candidate(spec, target)
-        others = [point for point in space(spec, machine) if point.candidate != first]
-        self._search = Search([point_of(spec, machine, first), *others])
-        self._queue = [first]
+        self._machine = machine_for(target)
+        self._first = default_candidate(spec, target)
+        self._queue = [self._first]
+        self._search: Search | None = None
+        self._told: list[tuple[Candidate, float | None]] = []
         self._recall()
 
     def run(self, compiler: Compiles, measurers: Sequence[Measurer]) -> bool:
         """Compile and measure until all is done or time is up; whether it was interrupted."""
         compiles = ThreadPoolExecutor(compiler.jobs)
         measures = ThreadPoolExecutor(len(measurers))
-        limit = min(compiler.jobs, max(1, (self._trials - self.done) // AHEAD)) + len(measurers)
+        limit = at_once(self._trials - self.done, compiler.jobs, len(measurers))
         idle, waiting = list(measurers), list[_Trial]()
         running: dict[Future[Any], _Trial] = {}
         parts: tuple[Compiles | Measurer, ...] = (compiler, *measurers)
@@ -142,7 +150,7 @@ class Session:
             if record.contender != OURS:
                 continue
             candidate = Candidate.from_json(record.candidate)
-            self._search.tell(candidate, None if record.failure else record.us)
+            self._told.append((candidate, None if record.failure else record.us))
             if record.source == SOURCE and record.candidate not in tried:
                 self.done += 1
                 self.failed += bool(record.failure)
@@ -157,8 +165,20 @@ class Session:
             return None
         if self._queue:
             return _Trial(self._queue.pop(0))
-        chosen = self._search.next(1, new)
+        chosen = self._ranked().next(1, new)
         return _Trial(chosen[0].candidate) if chosen else None
+
+    def _ranked(self) -> Search:
+        """The search, made when it is first asked: the model's choice compiles meanwhile."""
+        if self._search is None:
+            points = space(self._spec, self._machine)
+            others = [point for point in points if point.candidate != self._first]
+            first = point_of(self._spec, self._machine, self._first)
+            self._search = Search([first, *others])
+        for candidate, us in self._told:
+            self._search.tell(candidate, us)
+        self._told.clear()
+        return self._search
 
     def _compiled(self, trial: _Trial) -> list[_Trial]:
         """What is to be measured now that ``trial`` is compiled, or has failed to."""
@@ -219,7 +239,7 @@ class Session:
         self.done += 1
         self._here += 1
         self.failed += bool(record.failure)
-        self._search.tell(trial.candidate, None if record.failure else record.us)
+        self._told.append((trial.candidate, None if record.failure else record.us))
         if not record.failure and (self._best is None or record.us < self._best.us):
             self._best = record
         self._tell(record.failure or f"{record.us:.1f} us")

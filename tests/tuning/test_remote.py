@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import socket
@@ -16,7 +17,7 @@ from pipeliner import cli
 from pipeliner.errors import TargetError, ToolError, WorkloadError
 from pipeliner.records import Records
 from pipeliner.schedules import Gemm
-from pipeliner.tuning import Built, remote_measurers, tune
+from pipeliner.tuning import Built, remote, remote_measurers, tune
 from pipeliner.tuning.remote import tracker_address
 
 for package in ("psutil", "cloudpickle", "tornado"):
@@ -32,7 +33,7 @@ class OnTheCpu:
 
     def __init__(self, folder) -> None:
         self.folder = folder
-        self.made = 0
+        self.numbers = itertools.count(1)
 
     def start(self) -> None:
         pass
@@ -40,12 +41,12 @@ class OnTheCpu:
     end = close = start
 
     def compile(self, spec, candidate) -> Built:
-        self.made += 1
-        wrong = self.made == 3
+        made = next(self.numbers)
+        wrong = made == 3
         function = (
             Gemm(32, 16, 24, dtype="fp32", epilogue=("relu",)) if wrong else spec
         ).function()
-        path = self.folder / f"{self.made}.so"
+        path = self.folder / f"{made}.so"
         tvm.compile(
             tvm.IRModule({"k": function.with_attr("global_symbol", "k")}), "llvm"
         ).export_library(str(path))
@@ -116,6 +117,39 @@ def test_two_servers_measure_for_one_search(tracker, tmp_path):
     timed = [one for one in kept if one.samples]
     assert all(0 < us < 1e6 for one in timed for us in one.samples)
     assert sum(bool(one.beside) for one in timed) >= 3
+
+
+def test_a_session_serves_trials_until_one_fails(tracker, tmp_path):
+    """Libraries that are loaded there stay as they are; a failure costs what is held."""
+    (measurer, *_) = remote_measurers(tracker, "here", "cpu")
+    compiler = OnTheCpu(tmp_path)
+    first, second, wrong = (compiler.compile(SPEC, None) for _ in range(3))
+    for built, beside in ((first, None), (second, first), (first, second), (second, first)):
+        found = measurer.measure(built, beside)
+        assert not found.failure
+        assert found.samples
+        assert bool(found.beside) == (beside is not None)
+    assert measurer.measure(wrong, first).failure.startswith("wrong: ")
+    assert not measurer.measure(second, first).failure
+    assert measurer.measure(Built(SPEC, path="/nowhere/k.so", name="k"), first).failure
+    assert not measurer.measure(second, first).failure
+    measurer.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of TVM, whose frames would stay
+def test_an_old_session_makes_room_for_a_new_one(tracker, tmp_path, monkeypatch):
+    """Of two servers, four sessions one after the other: each lets its server go at once."""
+    compiler = OnTheCpu(tmp_path)
+    first, second = (compiler.compile(SPEC, None) for _ in range(2))
+    monkeypatch.setattr(remote, "RENEW_SECONDS", 0.0)
+    measure = remote._Remote(*tracker_address(tracker), "here", "cpu", 3)
+    started = time.monotonic()
+    began = []
+    for _ in range(4):
+        measure(second, first)
+        began.append(measure._session.began)
+    assert began == sorted(set(began))
+    assert time.monotonic() - started < remote.SESSION_SECONDS / 2
 
 
 def test_a_lost_library_costs_its_trial(tracker):

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-import dataclasses
+import math
 import random
+from collections import defaultdict
 from dataclasses import replace
 
 import pytest
 
-from pipeliner.api import pipeline_with
-from pipeliner.candidate import Candidate
+from pipeliner.api import build_with, pipeline_with
+from pipeliner.candidate import NOTHING_ASKED, Candidate
 from pipeliner.compiled import as_module, plan_of
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import machine_for
 from pipeliner.request import Request
-from pipeliner.schedules import Gemm, GemmTile, conv2d, default_tile
+from pipeliner.schedules import Conv, ConvTile, Gemm, GemmTile, conv2d, default_tile
 from pipeliner.targets import accelerated, cuda_target
 from pipeliner.tuning.space import VARIED, point_of, space, variants
 
@@ -116,6 +117,33 @@ def test_a_depthwise_convolution_has_tiles_of_its_own():
 
 def test_what_cannot_be_tiled_is_refused():
     """A GPU without room for a tile: why the last one does not fit is in the line."""
-    cramped = dataclasses.replace(machine_for("a100"), smem_per_cta=256, max_registers_per_thread=8)
+    cramped = replace(machine_for("a100"), smem_per_cta=256, max_registers_per_thread=8)
     with pytest.raises(WorkloadError, match=r"^cannot tune 'gemm_64x64x64.*' for A100"):
         space(Gemm(64, 64, 64), cramped)
+
+
+@pytest.mark.parametrize(
+    ("spec", "tile", "others"),
+    [
+        (Gemm(384, 1024, 256), GemmTile(128, 128, 64, group=4), [8, 16, 32]),
+        (Gemm(1024, 128, 256), GemmTile(128, 128, 64, group=1), [2, 4, 8, 32]),
+        (conv2d(4, 20, 20, 64, 64, 3, 3), ConvTile(64, 64, 64, group=1), [4, 8]),
+    ],
+    ids=["three rows", "one column of tiles", "one column of a convolution"],
+)
+def test_groups_that_come_to_one_kernel_are_one_point(spec, tile, others):
+    """Their CUDA is the same, so measuring both would tell nothing."""
+    points = space(spec, machine_for("a100"))
+    one = build_with(Candidate(tile).function(spec), cuda_target("a100"), NOTHING_ASKED)
+    for group in others:
+        same = Candidate(replace(tile, group=group))
+        two = build_with(same.function(spec), cuda_target("a100"), NOTHING_ASKED)
+        assert two.cuda == one.cuda
+    groups = defaultdict(set)
+    for point in points:
+        found = point.candidate
+        rows = math.ceil((spec.pixels if isinstance(spec, Conv) else spec.m) / found.tile.m)
+        plain = replace(found.tile, group=1)
+        groups[plain, found.request, rows].add(found.tile.group)
+    for (_, _, rows), asked in groups.items():
+        assert len(asked) <= sum(rows % size == 0 for size in range(1, rows + 1))

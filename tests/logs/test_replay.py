@@ -1,0 +1,86 @@
+"""What the tuner would have found by a log, and that it is enough on the log that ships."""
+
+from __future__ import annotations
+
+import json
+import math
+
+import pytest
+
+from pipeliner.candidate import Candidate
+from pipeliner.cli import main
+from pipeliner.commands.replay import replayed
+from pipeliner.logs import SHIPPED, Entry, candidate
+from pipeliner.logs.cases import cases
+from pipeliner.logs.replay import replay, shares
+from pipeliner.machine import H100
+from pipeliner.schedules import GemmTile
+from pipeliner.tuning.space import Point
+
+FLOORS = {16: 0.98, 64: 0.995}
+"""Geometric means over all workloads, and of the half that nothing was fitted to."""
+
+
+def line(*times: float) -> list[Point]:
+    return [
+        Point(Candidate(GemmTile(16 + at, 16, 16)), us, (at / 4,)) for at, us in enumerate(times)
+    ]
+
+
+def test_each_point_is_tried_once_and_no_more_than_asked() -> None:
+    points = line(*(1.0 + at / 100 for at in range(40)))
+    order = replay(points, [1.0] * 40, 12)
+    assert len(order) == len(set(order)) == 12
+    assert order[0] == 0
+    assert sorted(replay(points, [1.0] * 40, 99)) == list(range(40))
+
+
+def test_what_is_under_way_is_chosen_before_anything_is_known() -> None:
+    """Half of the trials and the one that is measured; what comes then knows the first time."""
+    points = line(*(1.0 + at / 100 for at in range(40)))
+    as_said = [point.predicted_us for point in points]
+    surprising = [9.0, *as_said[1:]]
+    one, other = (replay(points, times, 12) for times in (as_said, surprising))
+    assert one[:7] == other[:7]
+    assert one[7:] != other[7:]
+
+
+def test_a_share_is_of_the_best_in_the_log() -> None:
+    keys = [f"wgmma/tma 128x128x64 d{depth}" for depth in (1, 2, 3, 4)]
+    us = (40.0, 20.0, 10.0, 12.0)
+    entries = [Entry("sq1024", "float16", candidate(key), us=time) for key, time in zip(keys, us)]
+    (found,) = cases(entries, H100).values()
+    first = min(range(4), key=lambda at: found[at].plan.predicted_us)
+    assert shares(found, (1, 4)) == pytest.approx((10.0 / us[first], 1.0))
+
+
+@pytest.fixture(scope="module")
+def found():
+    from pipeliner.cli import parser
+
+    return replayed(parser().parse_args(["replay"]))
+
+
+@pytest.mark.parametrize("trials", FLOORS)
+def test_the_best_of_the_shipped_log_is_soon_found(found, trials) -> None:
+    at = found["trials"].index(trials)
+    assert len(found["workloads"]) >= 19
+    for half in ([True, False], [False]):
+        some = [one["shares"][at] for one in found["workloads"] if one["fitted"] in half]
+        mean = math.exp(sum(map(math.log, some)) / len(some))
+        assert mean > FLOORS[trials], found
+    assert min(one["shares"][at] for one in found["workloads"]) > 0.95
+
+
+def test_the_command_prints_a_table(capsys, tmp_path) -> None:
+    log = tmp_path / "log.csv"
+    lines = SHIPPED["h100"].read_text().splitlines()
+    log.write_text("\n".join(lines[:3] + [row for row in lines if row.startswith("decode128,")]))
+    assert main(["replay", "--log", str(log)]) == 0
+    out = capsys.readouterr().out.splitlines()
+    assert out[0].startswith("40 candidates of 1 workloads on H100")
+    assert out[-1].split()[:2] == ["geometric", "mean"]
+    assert main(["replay", "--log", str(log), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["workloads"][0]["candidates"] == 40
+    assert main(["replay", "--target", "a100"]) == 1
+    assert capsys.readouterr().err.startswith("pipeliner: expected --log: ")
