@@ -84,6 +84,7 @@ class _Warpgroup:
             )
         self.n, self.k, self.type, self.acc_type = int(found[1]), int(found[2]), found[3], found[4]
         self.matmul, self.plan, self.threads = matmul, plan, threads
+        self.swapped = plan.swapped
         self._check()
         self.blocks = plan.warp_tile[0] // (ROWS // 4)
         groups = plan.warps[0] // 4
@@ -202,6 +203,7 @@ class _Warpgroup:
             packed=self.packed,
             quad=quad,
             corner=(self.row0, self.col0),
+            swapped=self.swapped,
         )
 
     def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:

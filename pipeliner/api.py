@@ -12,7 +12,7 @@ from .cost.mapped import uses_wgmma
 from .errors import PlanError, RecordsError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
-from .plan import Epilogue, KernelPlan, Mechanism, StoreMechanism
+from .plan import Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
 from .recorded import recorded, with_reason
 from .request import Cluster, Depth, Early, Instruction, Request, Roles, Tile
 from .schedules.workloads import Spec
@@ -33,6 +33,7 @@ def pipeline(
     cluster: Cluster = "auto",
     store: Literal["auto"] | StoreMechanism = "auto",
     pdl: Early = "auto",
+    parts: Literal["auto"] | Parts = "auto",
     plan: KernelPlan | None = None,
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
@@ -68,6 +69,10 @@ def pipeline(
         Programmatic dependent launch. True: the function may start while the kernel before it in
         the stream still runs, and lets the next one start as early, where that is launched so too.
         ``"auto"``: only its own kernels overlap, where it has several.
+    parts
+        Where the parts of a split reduction are added. ``workspace`` (the default): each is stored,
+        and a second kernel adds them in their order. ``reduce_add``: by TMA in the output itself,
+        in the order in which they are done: not the same bits in every run, but of integers.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
 
@@ -88,6 +93,7 @@ def pipeline(
         cluster=cluster,
         store=store,
         pdl=pdl,
+        parts=parts,
         plan=plan,
     )
     return pipeline_with(func, target, request)

@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from .errors import PlanError
-from .plan import Epilogue, KernelPlan, Mechanism, StoreMechanism
+from .plan import Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
 
 Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
 Tile: TypeAlias = "tuple[int, int]"
@@ -24,6 +24,7 @@ MECHANISMS: Final = ("auto", "tma", "cp_async", "register", "direct")
 INSTRUCTIONS: Final = ("auto", "simt", "mma", "wgmma")
 CLUSTERS: Final = (1, 2, 4, 8)  # CUDA C++ Programming Guide: 8 CTAs on every GPU of sm_90
 STORES: Final = ("auto", "direct", "tma")
+PARTS: Final = ("auto", "workspace", "reduce_add")
 EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 
 
@@ -38,7 +39,9 @@ class Request:
     ``thread_tile``: rows and columns that a SIMT thread owns. ``roles``: warpgroups that compute
     beside one warp that copies; 0: every warp does the same. ``cluster``: neighbouring CTAs, each
     of which copies a part of what all need. ``store``: how the tile of an accumulator reaches
-    global memory. ``pdl``: whether kernels may start before the one before them ends. ``plan``: a
+    global memory. ``pdl``: whether kernels may start before the one before them ends. ``parts``:
+    where those of a split reduction are added, in a ``workspace`` and in their order, or
+    (``reduce_add``) in the output as they come, which is another order in every run. ``plan``: a
     finished plan to obey; it is verified like any other.
     """
 
@@ -52,6 +55,7 @@ class Request:
     cluster: Cluster = "auto"
     store: Literal["auto"] | StoreMechanism = "auto"
     pdl: Early = "auto"
+    parts: Literal["auto"] | Parts = "auto"
     plan: KernelPlan | None = None
 
     def __post_init__(self) -> None:
@@ -61,11 +65,19 @@ class Request:
         _check_choice("instruction", self.instruction, INSTRUCTIONS)
         _check_choice("epilogue", self.epilogue, EPILOGUES)
         _check_choice("store", self.store, STORES)
+        _check_choice("parts", self.parts, PARTS)
         _check_pair("warps", self.warps)
         _check_pair("thread_tile", self.thread_tile)
         _check_roles(self.roles)
         _check_cluster(self.cluster)
         _check_early(self.pdl)
+
+    @property
+    def adds_parts(self) -> bool:
+        """Whether parts of a reduction are to be added in the output."""
+        if self.plan is not None:
+            return any(store.adds for store in self.plan.stores)
+        return self.parts == "reduce_add"
 
     def as_dict(self) -> dict[str, Any]:
         """What is asked for, of types that JSON has; PlanError: a whole plan is."""

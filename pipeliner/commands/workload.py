@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import PipelinerError, PlanError, WorkloadError
-from ..request import EPILOGUES, INSTRUCTIONS, MECHANISMS, STORES
+from ..request import EPILOGUES, INSTRUCTIONS, MECHANISMS, PARTS, STORES
 from . import specs
 
 if TYPE_CHECKING:
@@ -85,6 +85,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
     _one_of(asked, "--store", STORES, "how accumulators reach memory")
     _one_of(asked, "--pdl", _EARLY, "kernels start before the one before them ends")
+    _one_of(asked, "--parts", PARTS, "where the parts of a split reduction are added")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
 
 
@@ -181,6 +182,7 @@ def requested(args: argparse.Namespace) -> Request:
         cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
         store=args.store,
         pdl=_EARLY.get(args.pdl, args.pdl),
+        parts=args.parts,
         plan=plan,
     )
 

@@ -52,6 +52,8 @@ def choose(
     """
     if not _may_use_warpgroups(info, machine, request):
         return _planned(info, machine, request)
+    if any(store.adds for store in info.stores):  # by tma, which stores what wgmma computes
+        return _planned(info, machine, replace(request, instruction="wgmma"))
     wide = _by_warpgroup(info, machine, request) if accelerated else _NOT_ACCELERATED
     try:
         plain = _planned(info, machine, request)

@@ -21,17 +21,20 @@ from .kernel_plan import (
 from .loops import EdgeKind, EdgePlan, Epilogue, LoopPlan, OpKind, OpPlan, Pipe, RingPlan
 from .roles import CONSUMER, PRODUCER, ChannelPlan, RolePlan
 from .tiles import (
+    ADDABLE,
     Cache,
     CopyPlan,
     ElementwisePlan,
     Eviction,
     MatmulPlan,
     Mechanism,
+    Parts,
     StoreMechanism,
     StorePlan,
 )
 
 __all__ = [
+    "ADDABLE",
     "CONSUMER",
     "PLAN_ATTR",
     "PLAN_VERSION",
@@ -51,6 +54,7 @@ __all__ = [
     "Mechanism",
     "OpKind",
     "OpPlan",
+    "Parts",
     "Pipe",
     "RingPlan",
     "RolePlan",

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from ..kernel import TmaView
 
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
 StoreMechanism = Literal["direct", "tma"]
+Parts = Literal["workspace", "reduce_add"]
 Cache = Literal["L1", "L2"]
 Eviction = Literal["normal", "first"]
+
+
+ADDABLE: Final = ("float16", "bfloat16", "float32", "int32")
+"""What the tensor memory accelerator adds to in memory, of the types that accumulators are stored
+as (PTX ISA, cp.reduce.async.bulk.tensor and the table of types of cp.reduce.async.bulk)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +86,8 @@ class StorePlan:
 
     ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
     ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
-    shared memory holds at once, ``bytes`` for all warpgroups.
+    shared memory holds at once, ``bytes`` for all warpgroups. ``adds``: parts of each sum that CTAs
+    add to what is there, in the order in which they come; 0: it is stored.
     """
 
     op: str
@@ -92,6 +99,7 @@ class StorePlan:
     bytes: int = 0
     layout: str = ""
     reason: str = ""
+    adds: int = 0
 
 
 @dataclass(frozen=True, slots=True)
