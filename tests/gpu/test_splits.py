@@ -19,6 +19,8 @@ from pipeliner.schedules import (
     schedule_gemm,
 )
 
+from .sanitizer import assert_accepted
+
 pytestmark = pytest.mark.gpu
 
 CONV = conv2d(2, 14, 14, 64, 64, 3, 3, pad=1, epilogue=("bias", "residual", "relu"))
@@ -73,3 +75,21 @@ def test_parts_that_memory_adds_are_all_there(spec: Any, tile: Any) -> None:
         out = poisoned(spec.shapes()[-1], spec.out)
         kernel(*inputs, out)
         assert worst_error(spec, out, exact, magnitude, tile.splits) <= 1
+
+
+UNDER_THE_SANITIZER = """
+import pipeliner
+from pipeliner.accuracy import poisoned
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+for gemm, tile in (
+    (Gemm(256, 256, 1024), GemmTile(128, 128, 64, splits=4)),
+    (Gemm(16, 256, 1024, out="float32"), GemmTile(16, 128, 64, splits=4)),
+):
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), parts="reduce_add")
+    kernel(*gemm.inputs(1), poisoned(gemm.shapes()[-1], gemm.out))
+"""
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_the_sanitizer_objects_to_no_addition(tool: str) -> None:
+    assert_accepted(tool, "-c", UNDER_THE_SANITIZER)
