@@ -18,7 +18,8 @@ descriptor). With ``span`` bytes in a row of a panel, and panels side by side:
 - M or N contiguous (16-bit types): 8 steps of K further is ``8 * span`` bytes, the next ``span``
   bytes along M or N are a panel further.
 
-Does not handle: operands in registers.
+The first operand may lie in registers instead, see ``wgmma_registers``: then each step of K is a
+group of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Final
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ..cost.wgmma import ACCUMULATORS, ROWS, TYPES, WARPGROUP
+from ..cost.wgmma import ACCUMULATORS, LEFT_REGISTERS, ROWS, TYPES, WARPGROUP
 from ..errors import LoweringError
 from ..plan import MatmulPlan
 from . import quads
@@ -42,6 +43,7 @@ from .layouts import CHUNK_BYTES
 from .patterns import Matmul, Operand
 from .spread import Threads
 from .tma import panels_of
+from .wgmma_registers import load_block
 
 WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
 
@@ -63,6 +65,9 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
         matmul, plan = matmul.transposed(), _transposed(plan)
     tile = _Warpgroup(matmul, plan, threads)
     done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0)) if waits else None
+    if plan.operand == "registers":
+        op = op_stmt(plan.op, seq(tile.multiply_from_registers(), done))
+        return Mapped(tile.fragment(), tile.panels, (op,), (tile.left,))
     op = op_stmt(plan.op, seq(tile.multiply(), done))
     return Mapped(tile.fragment(), tile.panels, (op,), ())
 
@@ -70,6 +75,13 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
 def _transposed(plan: MatmulPlan) -> MatmulPlan:
     """``plan`` of a swapped tile as the instruction sees it."""
     return replace(plan, m=plan.n, n=plan.m, warps=plan.warps[::-1], warp_tile=plan.warp_tile[::-1])
+
+
+def _group(calls: Sequence[Stmt]) -> Stmt:
+    """``calls`` behind a fence, as one group."""
+    fence = tirx.Evaluate(T.ptx.wgmma.fence.sync.aligned())
+    commit = tirx.Evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+    return seq(fence, *calls, commit)
 
 
 class _Warpgroup:
@@ -97,6 +109,8 @@ class _Warpgroup:
         self.each = self.n // (4 if self.packed else 2)
         name, kind = f"{matmul.acc.name}_frag", _REGISTERS.get(self.acc_type, "float32")
         self.acc = buffer([self.blocks * self.each], kind, name, "local")
+        left, words = f"{matmul.a.buffer.name}_frag", plan.steps * self.blocks * LEFT_REGISTERS
+        self.left = buffer([words], "uint32", left, "local")
 
     def _check(self) -> None:
         plan, matmul = self.plan, self.matmul
@@ -131,29 +145,57 @@ class _Warpgroup:
 
     def multiply(self) -> Stmt:
         """The instructions of one step of the loop, as one group."""
-        name = WGMMA.format(n=self.n, k=self.k, acc=self.acc_type, a=self.type, b=self.type)
-        a, b = self.matmul.a, self.matmul.b
-        # Signs of A and B where they are no integers, transposition where the type allows it.
-        options = [] if self.type in _INTEGERS else [1, 1]
-        if self.type in _TRANSPOSABLE:
-            options += [int(not a.k_major), int(not b.k_major)]
-        each = self.each
+        a = self.matmul.a
         calls = [
-            tirx.Evaluate(
-                T.ptx[name](
-                    *[tirx.BufferLoad(self.acc, [block * each + x]) for x in range(each)],
-                    self._descriptor(a, self.row0, block * ROWS, step),
-                    self._descriptor(b, self.col0, 0, step),
-                    True,
-                    *options,
-                )
-            )
+            self._call(step, block, [self._descriptor(a, self.row0, block * ROWS, step)], [a])
             for step in range(self.plan.steps)
             for block in range(self.blocks)
         ]
-        fence = tirx.Evaluate(T.ptx.wgmma.fence.sync.aligned())
-        commit = tirx.Evaluate(T.ptx.wgmma.commit_group.sync.aligned())
-        return seq(fence, *calls, commit)
+        return _group(calls)
+
+    def multiply_from_registers(self) -> Stmt:
+        """The same with A loaded to registers, each step of K a group that the next ones pass."""
+        done = T.ptx.wgmma.wait_group.sync.aligned(self.plan.steps - 1)
+        parts: list[Stmt] = []
+        for step in range(self.plan.steps):
+            first = step * self.blocks * LEFT_REGISTERS
+            places = [first + block * LEFT_REGISTERS for block in range(self.blocks)]
+            parts.append(tirx.Evaluate(done))
+            parts += [self._load(place, block, step) for block, place in enumerate(places)]
+            calls = [
+                self._call(step, block, [self._left(place + x) for x in range(LEFT_REGISTERS)], [])
+                for block, place in enumerate(places)
+            ]
+            parts.append(_group(calls))
+        return seq(*parts)
+
+    def _load(self, at: int, block: int, step: int) -> Stmt:
+        panels = self.panels[self.matmul.a.buffer]
+        first = self.row0 + block * ROWS
+        return load_block(self.matmul, panels, self.threads, self.left, at, first, step * self.k)
+
+    def _left(self, at: int) -> Expr:
+        return tirx.BufferLoad(self.left, [i32(at)])
+
+    def _call(
+        self, step: int, block: int, left: Sequence[Expr], described: Sequence[Operand]
+    ) -> Stmt:
+        """One instruction; ``left``: its first operand, ``described`` where by a descriptor."""
+        name = WGMMA.format(n=self.n, k=self.k, acc=self.acc_type, a=self.type, b=self.type)
+        b, each = self.matmul.b, self.each
+        # Signs of A and B where they are no integers, transposition where the type allows it.
+        options = [] if self.type in _INTEGERS else [1, 1]
+        if self.type in _TRANSPOSABLE:
+            options += [int(not side.k_major) for side in (*described, b)]
+        return tirx.Evaluate(
+            T.ptx[name](
+                *[tirx.BufferLoad(self.acc, [block * each + x]) for x in range(each)],
+                *left,
+                self._descriptor(b, self.col0, 0, step),
+                True,
+                *options,
+            )
+        )
 
     def _descriptor(self, side: Operand, own: Expr, block: int, step: int) -> Expr:
         """Of ``side`` from row (or column) ``own + block`` of the tile on, at k-step ``step``."""

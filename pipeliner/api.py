@@ -14,7 +14,7 @@ from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
 from .plan import Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
 from .recorded import recorded, with_reason
-from .request import Cluster, Depth, Early, Instruction, Request, Roles, Tile
+from .request import Cluster, Depth, Early, Instruction, OperandAsked, Request, Roles, Tile
 from .schedules.workloads import Spec
 from .targets import accelerated, cuda_target
 
@@ -34,6 +34,7 @@ def pipeline(
     store: Literal["auto"] | StoreMechanism = "auto",
     pdl: Early = "auto",
     parts: Literal["auto"] | Parts = "auto",
+    operand: OperandAsked = "auto",
     plan: KernelPlan | None = None,
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
@@ -73,6 +74,9 @@ def pipeline(
         Where the parts of a split reduction are added. ``workspace`` (the default): each is stored,
         and a second kernel adds them in their order. ``reduce_add``: by TMA in the output itself,
         in the order in which they are done: not the same bits in every run, but of integers.
+    operand
+        Where wgmma reads its first operand: ``shared`` memory, or ``registers``, to which each warp
+        loads its rows.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
 
@@ -94,6 +98,7 @@ def pipeline(
         store=store,
         pdl=pdl,
         parts=parts,
+        operand=operand,
         plan=plan,
     )
     return pipeline_with(func, target, request)

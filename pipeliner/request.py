@@ -11,19 +11,21 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from .errors import PlanError
-from .plan import Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
+from .plan import Epilogue, KernelPlan, Mechanism, Parts, Source, StoreMechanism
 
 Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
 Tile: TypeAlias = "tuple[int, int]"
 Roles: TypeAlias = "int | Literal['auto']"
 Early: TypeAlias = "bool | Literal['auto']"
 Cluster: TypeAlias = "int | Literal['auto']"
+OperandAsked: TypeAlias = "Literal['auto'] | Source"
 Instruction: TypeAlias = "Literal['auto', 'simt', 'mma', 'wgmma']"
 
 MECHANISMS: Final = ("auto", "tma", "cp_async", "register", "direct")
 INSTRUCTIONS: Final = ("auto", "simt", "mma", "wgmma")
 CLUSTERS: Final = (1, 2, 4, 8)  # CUDA C++ Programming Guide: 8 CTAs on every GPU of sm_90
 STORES: Final = ("auto", "direct", "tma")
+OPERANDS: Final = ("auto", "shared", "registers")
 PARTS: Final = ("auto", "workspace", "reduce_add")
 EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 
@@ -41,8 +43,9 @@ class Request:
     of which copies a part of what all need. ``store``: how the tile of an accumulator reaches
     global memory. ``pdl``: whether kernels may start before the one before them ends. ``parts``:
     where those of a split reduction are added, in a ``workspace`` and in their order, or
-    (``reduce_add``) in the output as they come, which is another order in every run. ``plan``: a
-    finished plan to obey; it is verified like any other.
+    (``reduce_add``) in the output as they come, which is another order in every run.
+    ``operand``: where wgmma reads its first operand. ``plan``: a finished plan to obey; it is
+    verified like any other.
     """
 
     depth: Depth = "auto"
@@ -56,6 +59,7 @@ class Request:
     store: Literal["auto"] | StoreMechanism = "auto"
     pdl: Early = "auto"
     parts: Literal["auto"] | Parts = "auto"
+    operand: OperandAsked = "auto"
     plan: KernelPlan | None = None
 
     def __post_init__(self) -> None:
@@ -66,6 +70,7 @@ class Request:
         _check_choice("epilogue", self.epilogue, EPILOGUES)
         _check_choice("store", self.store, STORES)
         _check_choice("parts", self.parts, PARTS)
+        _check_choice("operand", self.operand, OPERANDS)
         _check_pair("warps", self.warps)
         _check_pair("thread_tile", self.thread_tile)
         _check_roles(self.roles)

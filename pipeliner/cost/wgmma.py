@@ -12,7 +12,7 @@ from typing import Final
 from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
-from ..request import Roles
+from ..request import OperandAsked, Roles
 
 WARPGROUP: Final = 128
 """Threads."""
@@ -67,6 +67,9 @@ ACCUMULATORS: Final = {
     "float8_e5m2": {"float32": "f32"},
 }
 
+LEFT_REGISTERS: Final = 4
+"""Of a thread, for 64 rows and one step of K of the first operand (PTX ISA, wgmma: fragments)."""
+
 _INTEGER_COLUMNS: Final = 16
 """What divides N of an integer instruction, but for 8 and 24 (PTX ISA)."""
 _MAX_INTEGER_COLUMNS: Final = 224
@@ -76,13 +79,18 @@ _REGISTER_UNIT: Final = 8  # PTX ISA, setmaxnreg: a multiple of 8
 
 
 def map_wgmma(
-    info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, roles: Roles
+    info: MatmulInfo,
+    machine: Machine,
+    warps: tuple[int, int] | None,
+    roles: Roles,
+    operand: OperandAsked = "auto",
 ) -> tuple[MatmulPlan, int, int] | str:
     """The plan of ``info`` on wgmma, threads that compute and registers of each, or why not.
 
     ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
-    none has a role of its own. A tile of few rows is swapped: the instruction's 64 rows run along
-    N, its columns, 8 at least, along M.
+    none has a role of its own. ``operand``: where the first operand is read from; shared memory,
+    unless registers are asked for. A tile of few rows is swapped: the instruction's 64 rows run
+    along N, its columns, 8 at least, along M.
     """
     if info.held:
         return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
@@ -90,8 +98,8 @@ def map_wgmma(
         return f"both its sides are '{info.a}', which its descriptors would want in two layouts"
     why = _why_swapped(info, warps)
     if not why:
-        return _map(info, machine, warps, roles)
-    found = _map(info.transposed(), machine, None if warps is None else warps[::-1], roles)
+        return _map(info, machine, warps, roles, operand)
+    found = _map(info.transposed(), machine, None if warps is None else warps[::-1], roles, operand)
     if isinstance(found, str):
         return f"swapped, as {why}: {found}"
     plan, threads, registers = found
@@ -118,7 +126,11 @@ def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None) -> str:
 
 
 def _map(
-    info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, roles: Roles
+    info: MatmulInfo,
+    machine: Machine,
+    warps: tuple[int, int] | None,
+    roles: Roles,
+    operand: OperandAsked,
 ) -> tuple[MatmulPlan, int, int] | str:
     rate = _rate(info, machine)
     if isinstance(rate, str):
@@ -126,7 +138,7 @@ def _map(
     obstacle = _shape_obstacle(info, rate)
     if obstacle:
         return obstacle
-    best: tuple[tuple[int, int], int] | None = None
+    best: tuple[tuple[int, int], int, int] | None = None
     for rows, columns in _layouts(warps, roles):
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
@@ -136,10 +148,13 @@ def _map(
         one = info.n // columns * ROWS // WARPGROUP // per_register + INSTRUCTION_OVERHEAD
         if info.a_dtype == "int8" and not _is_integer_width(info.n // columns):
             continue
-        if accumulators + CONSUMER_OVERHEAD <= consumer_registers(
+        left = 0
+        if operand == "registers":
+            left = info.m // (rows * ROWS) * (info.k // rate.shape[2]) * LEFT_REGISTERS
+        if accumulators + left + CONSUMER_OVERHEAD <= consumer_registers(
             machine, groups
         ) and one <= launch_registers(machine, groups):
-            best = (rows, columns), accumulators
+            best = (rows, columns), accumulators, left
             break
     if best is None:
         asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
@@ -148,7 +163,7 @@ def _map(
             f"tile {info.m}x{info.n}{asked} does not split into 1 to {max(CONSUMERS)} warpgroups "
             f"of 64 rows and at most {MAX_COLUMNS} columns whose accumulators fit their registers"
         )
-    (rows, columns), accumulators = best
+    (rows, columns), accumulators, left = best
     wide = info.n // columns
     _, _, k = rate.shape
     types = f"{TYPES[info.a_dtype]}.{ACCUMULATORS[info.a_dtype][info.acc_dtype]}"
@@ -167,13 +182,21 @@ def _map(
         k_step=k,
         steps=info.k // k,
         reason=(
-            f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, operands "
-            f"straight from shared memory; {groups} warpgroup{'s' * (groups > 1)} of "
-            f"{accumulators} accumulator registers a thread"
+            f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, "
+            f"{_read_from(left)}; {groups} warpgroup{'s' * (groups > 1)} of {accumulators} "
+            "accumulator registers a thread"
         ),
         in_flight=1,
+        operand="registers" if left else "shared",
     )
     return plan, groups * WARPGROUP, launch_registers(machine, groups)
+
+
+def _read_from(left: int) -> str:
+    """Where operands are read from; ``left``: registers that hold the first one."""
+    if not left:
+        return "operands straight from shared memory"
+    return f"the first operand from {left} registers a thread, as asked for, each step's own"
 
 
 def _is_integer_width(columns: int) -> bool:

@@ -29,6 +29,7 @@ from .tiles import (
     MatmulPlan,
     Mechanism,
     Parts,
+    Source,
     StoreMechanism,
     StorePlan,
 )
@@ -60,6 +61,7 @@ __all__ = [
     "RolePlan",
     "SmemBuffer",
     "SmemPlan",
+    "Source",
     "StoreMechanism",
     "StorePlan",
     "SyncPlan",

@@ -9,6 +9,7 @@ from ..kernel import TmaView
 
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
 StoreMechanism = Literal["direct", "tma"]
+Source = Literal["shared", "registers"]
 Parts = Literal["workspace", "reduce_add"]
 Cache = Literal["L1", "L2"]
 Eviction = Literal["normal", "first"]
@@ -60,7 +61,8 @@ class MatmulPlan:
     columns a SIMT thread owns ((0, 0) for others). ``k_step``: K depth of one fragment step;
     ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose arithmetic may
     still run when the next one's starts (wgmma groups). ``swapped``: the instruction computes the
-    transposed tile, so that its M (and the four warps of a warpgroup) runs along N.
+    transposed tile, so that its M (and the four warps of a warpgroup) runs along N. ``operand``:
+    where wgmma reads its first operand (A; swapped: B), the second always lies in shared memory.
     """
 
     op: str
@@ -78,6 +80,7 @@ class MatmulPlan:
     reason: str = ""
     in_flight: int = 0
     swapped: bool = False
+    operand: Source = "shared"
 
 
 @dataclass(frozen=True, slots=True)
