@@ -32,7 +32,7 @@ from typing import Final
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ..cost.wgmma import ACCUMULATORS, LEFT_REGISTERS, ROWS, TYPES, WARPGROUP
+from ..cost.wgmma import ACCUMULATORS, CONVERTED, ROWS, TYPES, WARPGROUP
 from ..errors import LoweringError
 from ..plan import MatmulPlan
 from . import quads
@@ -43,7 +43,7 @@ from .layouts import CHUNK_BYTES
 from .patterns import Matmul, Operand
 from .spread import Threads
 from .tma import panels_of
-from .wgmma_registers import load_block
+from .wgmma_registers import Left
 
 WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
 
@@ -66,8 +66,9 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
     tile = _Warpgroup(matmul, plan, threads)
     done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0)) if waits else None
     if plan.operand == "registers":
-        op = op_stmt(plan.op, seq(tile.multiply_from_registers(), done))
-        return Mapped(tile.fragment(), tile.panels, (op,), (tile.left,))
+        left = tile.left()
+        op = op_stmt(plan.op, seq(tile.multiply_from_registers(left), done))
+        return Mapped(tile.fragment(), tile.panels, (op,), left.buffers)
     op = op_stmt(plan.op, seq(tile.multiply(), done))
     return Mapped(tile.fragment(), tile.panels, (op,), ())
 
@@ -109,8 +110,6 @@ class _Warpgroup:
         self.each = self.n // (4 if self.packed else 2)
         name, kind = f"{matmul.acc.name}_frag", _REGISTERS.get(self.acc_type, "float32")
         self.acc = buffer([self.blocks * self.each], kind, name, "local")
-        left, words = f"{matmul.a.buffer.name}_frag", plan.steps * self.blocks * LEFT_REGISTERS
-        self.left = buffer([words], "uint32", left, "local")
 
     def _check(self) -> None:
         plan, matmul = self.plan, self.matmul
@@ -134,6 +133,13 @@ class _Warpgroup:
             )
         for side in (matmul.a, matmul.b):
             kind = str(side.buffer.dtype)
+            if side is matmul.a and str(matmul.b.buffer.dtype) in CONVERTED.get(kind, ()):
+                if plan.operand != "registers":
+                    raise LoweringError(
+                        f"cannot map op '{plan.op}' to {plan.instruction}: '{side.buffer.name}' "
+                        f"holds {kind}, which is converted in registers alone"
+                    )
+                continue
             into = ACCUMULATORS.get(kind, {}).get(str(matmul.acc.dtype))
             if TYPES.get(kind) != self.type or into != self.acc_type:
                 raise LoweringError(
@@ -153,29 +159,22 @@ class _Warpgroup:
         ]
         return _group(calls)
 
-    def multiply_from_registers(self) -> Stmt:
+    def multiply_from_registers(self, left: Left) -> Stmt:
         """The same with A loaded to registers, each step of K a group that the next ones pass."""
-        done = T.ptx.wgmma.wait_group.sync.aligned(self.plan.steps - 1)
-        parts: list[Stmt] = []
+        done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(self.plan.steps - 1))
+        parts = [left.read_ahead(0)]
         for step in range(self.plan.steps):
-            first = step * self.blocks * LEFT_REGISTERS
-            places = [first + block * LEFT_REGISTERS for block in range(self.blocks)]
-            parts.append(tirx.Evaluate(done))
-            parts += [self._load(place, block, step) for block, place in enumerate(places)]
             calls = [
-                self._call(step, block, [self._left(place + x) for x in range(LEFT_REGISTERS)], [])
-                for block, place in enumerate(places)
+                self._call(step, block, left.registers(step, block), [])
+                for block in range(self.blocks)
             ]
-            parts.append(_group(calls))
+            parts += [left.read_ahead(step + 1), done, left.load(step), _group(calls)]
         return seq(*parts)
 
-    def _load(self, at: int, block: int, step: int) -> Stmt:
+    def left(self) -> Left:
+        """A on its way through registers."""
         panels = self.panels[self.matmul.a.buffer]
-        first = self.row0 + block * ROWS
-        return load_block(self.matmul, panels, self.threads, self.left, at, first, step * self.k)
-
-    def _left(self, at: int) -> Expr:
-        return tirx.BufferLoad(self.left, [i32(at)])
+        return Left.of(self.matmul, panels, self.threads, self.row0, self.blocks, self.plan)
 
     def _call(
         self, step: int, block: int, left: Sequence[Expr], described: Sequence[Operand]

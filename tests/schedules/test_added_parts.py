@@ -139,6 +139,12 @@ CANNOT = "cannot add parts of '{name}' by reduce_add: {why}"
             "'store' stores max, which is no sum of parts",
         ),
         (
+            Gemm(128, 128, 512, dtype="int8", out="int8"),
+            GemmTile(128, 64, 64, splits=2),
+            {},
+            "'C' holds int8, which memory cannot add: it can float16, bfloat16, float32, int32",
+        ),
+        (
             Gemm(128, 128, 512),
             GemmTile(128, 64, 64, splits=2),
             {"store": "direct"},

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pipeliner
 from pipeliner.compiled import Kernel
-from pipeliner.errors import PlanError
+from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
+from pipeliner.schedules.workloads import numpy_dtype
 from pipeliner.verification import verify_workload
 
 from .test_hopper import ORDERS, TIMINGS
@@ -115,3 +117,101 @@ def test_registers_that_do_not_fit_are_refused() -> None:
 def test_a_wrong_word_is_refused() -> None:
     with pytest.raises(PlanError, match="expected operand to be one of auto, shared, registers"):
         Request(operand="global")  # type: ignore[arg-type]
+
+
+WEIGHTS = [
+    (Gemm(16, 128, 256, weights="int8"), GemmTile(16, 64, 64), {}),
+    (Gemm(16, 128, 256, dtype="bfloat16", weights="int8"), GemmTile(16, 64, 128), {}),
+    (Gemm(128, 128, 256, weights="int8", epilogue=("scale", "bias")), GemmTile(128, 128, 64), {}),
+    (Gemm(128, 256, 512, layout="TT", weights="int8"), GemmTile(128, 128, 128, ctas=1), {}),
+    (Gemm(100, 136, 272, out="float32", weights="int8"), GemmTile(64, 64, 64), {}),
+    (Gemm(64, 64, 240, weights="int8"), GemmTile(64, 64, 32), {"mechanism": "cp_async"}),
+    (Gemm(16, 128, 512, weights="int8"), GemmTile(16, 64, 64, splits=2), {"parts": "reduce_add"}),
+    (Gemm(64, 128, 256, weights="int8"), GemmTile(64, 128, 64), {"warps": (1, 4)}),
+]
+
+
+@pytest.mark.parametrize(("gemm", "tile", "options"), WEIGHTS, ids=str)
+def test_weights_are_converted_on_their_way(
+    gemm: Gemm, tile: GemmTile, options: dict[str, Any]
+) -> None:
+    kernel = kernel_of(gemm, tile, **{"operand": "auto", **options})
+    (matmul,) = kernel.plan.matmuls
+    assert (matmul.operand, matmul.swapped) == ("registers", True)
+    text = " ".join(kernel.plan.explain().split())
+    assert f"converted on its way from int8 to {gemm.dtype}" in text
+    verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_weight_is_converted_exactly(dtype: str) -> None:
+    """Each of the 256 bytes times one, at each place that a lane holds."""
+    gemm = Gemm(16, 256, 64, dtype=dtype, out="float32", weights="int8")
+    kernel = kernel_of(gemm, GemmTile(16, 64, 64), operand="auto")
+    places = np.arange(256)[:, None] + np.arange(64)[None, :]
+    b = (places % 256 - 128).astype("int8")
+    for k in range(0, 64, 16):
+        a = np.zeros((16, 64), numpy_dtype(dtype))
+        a[np.arange(16), k + np.arange(16)] = 1
+        result = kernel.emulate(a, b, np.full((16, 256), np.nan, "float32"))
+        assert not result.hazards
+        np.testing.assert_array_equal(result.outputs["C"], b[:, k : k + 16].T.astype("float32"))
+
+
+def test_no_mutant_of_converted_weights_survives() -> None:
+    gemm = Gemm(16, 64, 384, weights="int8")
+    report = pipeliner.mutate(kernel_of(gemm, GemmTile(16, 64, 64), operand="auto", depth=3))
+    assert report.ok, "\n".join(str(fate.mutant) for fate in report.unexplained)
+
+
+def test_converted_weights_are_chosen_by_themselves_and_go_without_tensor_cores_elsewhere() -> None:
+    kernel = pipeliner.build(Gemm(16, 4096, 4096, weights="int8"), "h100")
+    assert kernel.plan.matmuls[0].instruction.startswith("wgmma.m64n16k16.f16")
+    gemm = Gemm(16, 128, 256, weights="int8")
+    plain = pipeliner.build(gemm, "a100")
+    assert plain.plan.matmuls[0].instruction == "simt"
+    verdict = verify_workload(plain, gemm, seed=4)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "options", "why"),
+    [
+        (
+            Gemm(16, 128, 256, weights="int8"),
+            {"operand": "shared"},
+            "operands of float16 and int8 are not multiplied in shared memory",
+        ),
+        (
+            Gemm(16, 128, 256, layout="NN", weights="int8"),
+            {},
+            "operands of int8 must lie with K innermost in shared memory",
+        ),
+        (
+            Gemm(20, 128, 256, weights="int8"),
+            {},
+            "tile 64x20x64 is not a multiple of m64n8k16",
+        ),
+    ],
+)  # fmt: skip
+def test_weights_that_cannot_be_converted_are_refused(
+    gemm: Gemm, options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(PlanError) as error:
+        kernel_of(gemm, GemmTile(gemm.m or 0, 64, 64), **{"operand": "auto", **options})
+    assert why in str(error.value)
+
+
+def test_rows_of_bytes_that_no_swizzle_covers_are_refused() -> None:
+    with pytest.raises(PlanError, match="rows of 'B_shared' have 48 bytes, no multiple of 32"):
+        kernel_of(Gemm(16, 64, 240, weights="int8"), GemmTile(16, 64, 48), operand="auto")
+
+
+@pytest.mark.parametrize(("dtype", "weights"), [("float32", "int8"), ("float16", "float8_e4m3fn")])
+def test_other_weights_are_refused(dtype: str, weights: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        Gemm(16, 64, 64, dtype=dtype, weights=weights)
+    assert str(error.value) == (
+        f"cannot multiply {dtype} by weights of '{weights}': expected int8 beside float16, bfloat16"
+    )
