@@ -183,7 +183,12 @@ class Staged:
         steps: list[Stmt] = []
         for t in range(quads.LANES):  # two halves of 8 rows, two tiles of 8 columns
             position = [r, i32(t % 2), (first + c) * 2 + t // 2]
-            steps.append(fill_pair(self.nest, self.fragment, access, position, pairs, t, analyzer))
+            steps.append(
+                fill_pair(
+                    self.nest, self.fragment, access, position, pairs, t, analyzer,
+                    apart=self.fragment.swapped,
+                )
+            )  # fmt: skip
         warp = tirx.floormod(tirx.floordiv(thread, 32), 4) * _SQUARE
         if self.fragment.swapped:
             corner = c * _SQUARE, warp

@@ -156,7 +156,7 @@ def _staged(
     matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
     if matmul is None or not any(copy.mechanism == "tma" for copy in copies):
         return "no role of its own copies for what computes it"
-    obstacle = _obstacle(store, matmul, info)
+    obstacle = _obstacle(store, matmul, info, request)
     if obstacle:
         return obstacle
     rows, columns = _extent(matmul)
@@ -198,7 +198,7 @@ def _order(store: StoreInfo) -> str:
     )
 
 
-def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
+def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo, request: Request) -> str:
     """What about the store, apart from room, speaks against boxes; empty when nothing does."""
     if store.no_tma:
         return store.no_tma
@@ -207,9 +207,10 @@ def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
         return f"'{store.dst}' is copied from too"
     if element_bytes(store.dtype) != _WORD and not store.adds:
         return f"stmatrix stores elements of {_WORD} bytes, '{store.dst}' has {store.dtype}"
-    if matmul.accumulator == "float16" or (matmul.swapped and not store.adds):
-        why = "in pairs of halves" if matmul.accumulator == "float16" else "transposed"
-        return f"the accumulator lies in registers {why}"
+    if matmul.accumulator == "float16":
+        return "the accumulator lies in registers in pairs of halves"
+    if matmul.swapped and not store.adds and request.store != "tma":
+        return "the accumulator lies in registers transposed"
     if not 2 <= len(store.dst_strides) <= MAX_RANK:
         rank = len(store.dst_strides)
         return f"it takes tensors of 2 to {MAX_RANK} dimensions, '{store.dst}' has {rank}"

@@ -105,6 +105,19 @@ def test_the_first_operand_in_registers(
     check(gemm, tile, **options)
 
 
+@pytest.mark.parametrize(
+    ("gemm", "tile"),
+    [
+        (Gemm(16, 512, 1024), GemmTile(16, 64, 64)),
+        (Gemm(47, 520, 1024, dtype="bfloat16"), GemmTile(48, 128, 64, ctas=2)),
+        (Gemm(256, 512, 1024, weights="int8"), GemmTile(128, 256, 64, ctas=3)),
+    ],
+    ids=str,
+)
+def test_swapped_tiles_leave_transposed(gemm: Gemm, tile: GemmTile) -> None:
+    check(gemm, tile, store="tma")
+
+
 @pytest.mark.parametrize("rows", [1, 64, 200, 1000])
 def test_rows_known_at_run_time(rows: int) -> None:
     check(Gemm(None, 256, 320), GemmTile(128, 128, 64), rows)
