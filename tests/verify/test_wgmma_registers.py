@@ -9,6 +9,7 @@ import pytest
 
 import pipeliner
 from pipeliner.compiled import Kernel
+from pipeliner.cost.usage import CONVERTING
 from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
@@ -215,3 +216,21 @@ def test_other_weights_are_refused(dtype: str, weights: str) -> None:
     assert str(error.value) == (
         f"cannot multiply {dtype} by weights of '{weights}': expected int8 beside float16, bfloat16"
     )
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(("dtype", "widest"), [("float16", "HADD2"), ("bfloat16", "I2F")])
+def test_what_the_model_charges_for_a_conversion_is_what_is_compiled(
+    dtype: str, widest: str
+) -> None:
+    """Instructions between two wgmmas of a step, without what is not done for a conversion."""
+    gemm, tile = Gemm(16, 64, 512, dtype=dtype, weights="int8"), GemmTile(16, 64, 128)
+    lines = [line.split("*/")[-1].split(";")[0].split() for line in
+             kernel_of(gemm, tile, operand="auto").sass.splitlines() if "*/" in line]  # fmt: skip
+    names = [line[-1 if len(line) == 1 else 0] for line in lines if line]
+    at = [n for n, name in enumerate(names) if name.startswith("HGMMA")]
+    step = names[at[2] + 1 : at[3]]
+    assert sum(name.startswith("LDS.U16") for name in step) == 4
+    assert any(name.startswith(widest) for name in step)
+    own = [name for name in step if not name.startswith(("WARPGROUP", "U", "R2UR", "HGMMA"))]
+    assert 4 * (CONVERTING - 2) <= len(own) <= 4 * (CONVERTING + 3)
