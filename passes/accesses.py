@@ -135,7 +135,7 @@ def accesses(node: Any, ranges: sym.Analyzer | None = None) -> list[Access]:
         return WalkResult.SKIP
 
     def visit(inner: Any) -> None:
-        if isinstance(inner, ir.CONSTANTS):
+        if type(inner) in ir.CONSTANTS:
             return
         callbacks = [
             (tirx.BufferStore, store),

@@ -162,6 +162,15 @@ class Position:
         """How often all slots have been used, modulo 2."""
         return _value(self.counters[1])
 
+    def skip(self, steps: Expr) -> Stmt:
+        """Past ``steps`` that others make."""
+        slot, phase = self.counters
+        reached = self.slot + steps
+        laps = _set(phase, tirx.bitwise_xor(self.phase, _odd(tirx.truncdiv(reached, self.depth))))
+        if self.depth == 1:
+            return laps
+        return seq(laps, _set(slot, tirx.truncmod(reached, self.depth)))
+
     @property
     def held(self) -> Expr:
         """The slot of the step before."""
@@ -188,6 +197,10 @@ class Position:
             tirx.EQ(_value(slot), i32(self.depth)), seq(_set(slot, i32(0)), flip), None
         )
         return seq(keep, _set(slot, self.slot + 1), wrap)
+
+
+def _odd(count: Expr) -> Expr:
+    return tirx.bitwise_and(count, i32(1))
 
 
 def _value(register: Buffer) -> Expr:

@@ -6,7 +6,7 @@
         give back the slot before
 
 Arithmetic is asynchronous: a step starts while that of the step before still runs, and gives back
-the slot of the step before once that one is done.
+the slot of the step before once that one is done. Where teams take tiles by turns, see ``turns``.
 """
 
 from __future__ import annotations
@@ -60,6 +60,9 @@ def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
     places = kernel.places(CONSUMER)
     held = [buf for at in places for buf in at.buffers]
     starts = [at.start() for at in places]
+    if kernel.turns is not None:
+        held += kernel.turns.registers
+        starts.append(kernel.turns.start())
     remote = [] if kernel.remote is None else [kernel.remote]
     return block(
         CONSUMER,
@@ -80,12 +83,21 @@ class _Consumer:
             if not any(holds(stmt, loop) for loop in self.kernel.loops):
                 return stmt
             inner = self.rest(stmt.body, True)
+            if self.kernel.turns is not None:
+                inner = self.kernel.turns.taken(stmt, inner, self._skipped())
             return rolled(stmt, stmt.loop_var, inner)
         if isinstance(stmt, tirx.SeqStmt):
             kept = self._without_clearing(list(stmt.seq))
             return seq(*[self.rest(part, repeats) for part in kept])
         inner_bodies = bodies(stmt)
         return with_bodies(stmt, [self.rest(part, repeats) for part in inner_bodies])
+
+    def _skipped(self) -> Stmt:
+        """A tile that another team takes: its steps use slots all the same."""
+        loops = self.kernel.loops.values()
+        return seq(
+            *[at.skip(loop.form.extent) for loop in loops for at in loop.positions[CONSUMER]]
+        )
 
     def _without_clearing(self, parts: list[Stmt]) -> list[Stmt]:
         """``parts`` without what clears the accumulators of the loop behind it: wgmma does."""
@@ -124,14 +136,16 @@ class _Consumer:
         else:
             steps += released
         steps += [at.advance() for at in places]
-        last: list[Stmt | None] = []
+        turns = self.kernel.turns
+        last: list[Stmt | None] = [] if turns is None else [turns.pass_on(loop.plan.name)]
         if loop.late:
             last.append(wgmma_wait(0, reader))
             if repeats:
                 given = seq(*self._released(loop))
                 ran = form.trip is not None and form.trip > 0
                 last.append(given if ran else tirx.IfThenElse(i32(0) < form.extent, given, None))
-        body = seq(rolled(form.node, form.var, seq(*steps)), *last)
+        turn = None if turns is None else turns.wait(loop.plan.name)
+        body = seq(turn, rolled(form.node, form.var, seq(*steps)), *last)
         others = [buf for buf in form.allocs if buf not in loop.rings]
         return block("", body, others) if others else body
 

@@ -11,7 +11,7 @@ from tvm import tirx
 from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo, TmaView
 from .copies import obstacles
 from .costs import cost_of
-from .effects import classify, effects
+from .effects import READ, classify, effects
 from .im2col import Im2col
 from .indexing import affine, alignment, offset, strides
 from .ir import (
@@ -104,18 +104,25 @@ def _holds_more(buf: Buffer, elements: int) -> bool:
     return size is None or size > elements * dtype_bytes(buf.dtype)
 
 
-def statement_info(name: str, stmt: Stmt, threads: int, bound: bool) -> StatementInfo:
-    """The values of any statement, executed by ``threads`` threads."""
+def statement_info(
+    name: str, stmt: Stmt, threads: int, written: frozenset[Buffer], *, bound: bool
+) -> StatementInfo:
+    """The values of any statement, executed by ``threads`` threads.
+
+    ``written``: the buffers that its loop writes.
+    """
     cost = cost_of(stmt, threads)
+    found = effects(stmt)
     return StatementInfo(
         op=name,
-        kind=classify(effects(stmt)),
+        kind=classify(found),
         global_bytes=cost.global_bytes,
         shared_bytes=cost.shared_bytes,
         flops=cost.flops,
         transcendentals=cost.transcendentals,
         tensor_flops=cost.tensor_flops,
         bound=bound,
+        loads=any(is_global(read) and read not in written for read in found.buffers(READ)),
     )
 
 

@@ -88,8 +88,8 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
     count = plan.mapped_threads
     var = Var("threadIdx_x", "int32")
     analyzer = sym.Analyzer()
-    analyzer.bind(var, Range(0, count))
-    scope = _Scope(plan, Threads(var, count, analyzer))
+    analyzer.bind(var, Range(0, count * plan.teams))
+    scope = _Scope(plan, Threads(var, count, analyzer, plan.teams))
     scope.barriers = {channel.full: full_barrier(channel) for channel in plan.channels}
     _bind_ranges(func.body, analyzer)
     # They come first: they decide what the tiles around them look like.

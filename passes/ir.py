@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import tvm
 import tvm_ffi
@@ -23,8 +23,8 @@ from ..origin import ORIGIN_ATTR, Origin
 OP_ATTR: Final = "pipeliner.op"
 """Key of the AttrStmt around each op of a pipelined body; its value is the op's name."""
 
-CONSTANTS: Final = (tirx.IntImm, tirx.FloatImm, StringImm)
-"""Nodes without children: what walks look at most often, and need not walk."""
+CONSTANTS: Final = frozenset({tirx.IntImm, tirx.FloatImm, StringImm})
+"""Types of nodes without children: what walks look at most often, and need not walk."""
 
 Expr = Any
 Stmt = Any
@@ -43,11 +43,12 @@ def simplify(expr: Expr) -> Expr:
 
 def const_int(expr: Expr) -> int | None:
     """The integer that ``expr`` simplifies to, or None."""
-    if isinstance(expr, int):
-        return expr
-    if isinstance(expr, tirx.IntImm):
+    kind = type(expr)
+    if kind is int:
+        return cast(int, expr)
+    if kind is tirx.IntImm:
         return int(expr.value)
-    if isinstance(expr, Var):
+    if kind is Var:
         return None
     value = getattr(simplify(expr), "value", None)  # a cast has one too, an expression
     return int(value) if isinstance(value, int) else None
@@ -166,7 +167,7 @@ def op_name(stmt: Stmt) -> str | None:
 
 def walk(node: Any, kind: type | tuple[type, ...], visit: Callable[[Any], Any]) -> None:
     """Call ``visit`` on every node of ``kind`` below ``node``, itself included, parents first."""
-    if isinstance(node, CONSTANTS):
+    if type(node) in CONSTANTS:
         if isinstance(node, kind):
             visit(node)
         return

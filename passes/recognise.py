@@ -50,6 +50,7 @@ from .patterns import Copy, Matmul, Nest, as_copy, as_matmul, as_nest
 from .remainder import k_in_last
 from .tile_loops import trim_tile_loops
 from .tile_stores import store_infos
+from .turns import runs_by_tile
 from .uniform import Uniformity
 
 DEPTH: Final = "pipeliner.depth"
@@ -85,7 +86,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
         name=str((func.attrs or {}).get("global_symbol", "main")),
         grid=found.launched,
         threads=math.prod(threads.values()) if threads else 0,
-        loops=tuple(found.loops),
+        loops=_by_tile(found.loops, body),
         declined=tuple(found.declined),
         registers_hint=found.registers(),
         accumulators=found.outer_buffers(),
@@ -254,7 +255,7 @@ class _Finder:
         bound = bound_copy(name, stmt, threads, written, self.read, self.ranges)
         if bound is not None:
             return op_stmt(name, stmt), bound
-        return op_stmt(name, stmt), statement_info(name, stmt, threads, not unbound)
+        return op_stmt(name, stmt), statement_info(name, stmt, threads, written, bound=not unbound)
 
     def _with_remainder(self, info: _Info, ops: Sequence[tuple[Stmt, _Info]], loop: Any) -> _Info:
         """A matmul's values with what the last iteration of ``loop`` has of K."""
@@ -300,6 +301,17 @@ class _Finder:
             annotated=_is_annotated(loop),
             outer=outer,
         )
+
+
+def _by_tile(loops: Sequence[LoopInfo], body: Stmt) -> tuple[LoopInfo, ...]:
+    """``loops`` of ``body``, told which are run once by each tile of a loop that is all else."""
+    kernels = kernels_of(body)
+    once = {
+        str(form.var.name)
+        for form in op_loops(body)
+        if any(runs_by_tile(kernel, form.node) for kernel in kernels)
+    }
+    return tuple(replace(loop, by_tile=loop.name in once) for loop in loops)
 
 
 def _is_tile_work(nest: Nest) -> bool:

@@ -26,12 +26,13 @@ _OFFSETS: Final[dict[str, dict[int, int]]] = {
     "tirx.mma_fill_legacy": {1: 2},
     "tirx.mma_store_legacy": {3: 4},
 }
-_FRAGMENT_OFFSETS: Final[dict[str, dict[int, int]]] = {
+FRAGMENT_OFFSETS: Final[dict[str, dict[int, int]]] = {
     "tirx.tvm_load_matrix_sync": {0: 4},
     "tirx.tvm_mma_sync": {0: 1, 2: 3, 4: 5, 6: 7},
     "tirx.tvm_fill_fragment": {0: 4},
     "tirx.tvm_store_matrix_sync": {0: 4},
 }
+"""Of the wmma calls: position of each fragment buffer, and of the fragment's number in it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,18 +83,23 @@ def _fragments(buf: Buffer, elements: int, body: Stmt) -> int:
 
     def visit(call: Any) -> None:
         name = getattr(call.op, "name", "")
-        if name not in _FRAGMENT_OFFSETS or name == "tirx.tvm_mma_sync":
+        if name not in FRAGMENT_OFFSETS or name == "tirx.tvm_mma_sync":
             return
-        target = _data_of(call.args[0])
+        target = data_of(call.args[0])
         if target is not None and target.same_as(buf):
-            m, n, k = (const_int(arg) or 1 for arg in call.args[1:4])
-            role = str(buf.scope()).rsplit(".", 1)[1]
-            sizes.append({"matrix_a": m * k, "matrix_b": n * k}.get(role, m * n))
+            sizes.append(fragment_elements(buf, [const_int(arg) or 1 for arg in call.args[1:4]]))
 
     walk(body, Call, visit)
     if not sizes:
         raise LoweringError(f"cannot give '{buf.name}' slots: the size of its fragments is unknown")
     return elements // sizes[0]
+
+
+def fragment_elements(buf: Buffer, shape: Sequence[int]) -> int:
+    """Elements of one fragment in a wmma buffer, from the m, n, k of its instruction."""
+    m, n, k = shape
+    role = str(buf.scope()).rsplit(".", 1)[1]
+    return {"matrix_a": m * k, "matrix_b": n * k}.get(role, m * n)
 
 
 def definitions(stmt: Stmt) -> list[Var]:
@@ -144,7 +150,7 @@ def _check_complete(stmt: Stmt, slots: Mapping[Buffer, Any]) -> None:
         )
 
 
-def _data_of(arg: Any) -> Any:
+def data_of(arg: Any) -> Any:
     """The buffer whose data pointer ``arg`` is, or None."""
     if isinstance(arg, Call) and getattr(arg.op, "name", "") == "tirx.buffer_data":
         return arg.args[0]
@@ -180,9 +186,9 @@ class _SlotRewriter:
         if name == "tirx.buffer_data":
             return node  # its user decides what becomes of it
         targets = {
-            position: _data_of(arg)
+            position: data_of(arg)
             for position, arg in enumerate(node.args)
-            if _data_of(arg) in self.slots
+            if data_of(arg) in self.slots
         }
         if not targets:
             return node
@@ -195,8 +201,8 @@ class _SlotRewriter:
             elif position in _OFFSETS.get(name, {}):
                 offset = _OFFSETS[name][position]
                 args[position], args[offset] = data, args[offset] + slot * ring.elements
-            elif position in _FRAGMENT_OFFSETS.get(name, {}):
-                offset = _FRAGMENT_OFFSETS[name][position]
+            elif position in FRAGMENT_OFFSETS.get(name, {}):
+                offset = FRAGMENT_OFFSETS[name][position]
                 args[position], args[offset] = data, args[offset] + slot * ring.fragments
             else:
                 origin = [0] * (len(ring.slots.shape) - 1)

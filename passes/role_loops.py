@@ -33,6 +33,7 @@ from .ir import (
 from .kernels import bodies
 from .op_form import OpLoop
 from .rings import Ring, definitions, instantiate, make_ring
+from .turns import Turns
 
 PHASE: Final = "steady"
 """Of everything in such a loop: nothing is peeled off it."""
@@ -66,7 +67,8 @@ class SlicedKernel:
     """A kernel whose threads, numbered ``thread``, are sliced into the roles of ``plan``.
 
     ``loops``: by their nodes. ``remote``: in a cluster, where consumers put the address of another
-    CTA's barrier. ``stages``: shared memory by way of which results leave.
+    CTA's barrier. ``stages``: shared memory by way of which results leave. ``turns``: where teams
+    of consumers take whole tiles, how they take turns.
     """
 
     plan: KernelPlan
@@ -75,6 +77,7 @@ class SlicedKernel:
     descriptors: Descriptors
     remote: Buffer | None
     stages: Sequence[Buffer] = ()
+    turns: Turns | None = None
 
     def places(self, role: str) -> list[Position]:
         """Where ``role`` is in every channel."""

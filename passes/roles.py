@@ -54,6 +54,7 @@ from .kernels import bodies, map_kernels, thread_tag, with_bodies
 from .op_form import op_loop
 from .producer import producer
 from .role_loops import RoleLoop, SlicedKernel, op_names, role_loop
+from .turns import Turns, check_turns
 
 MIN_BLOCKS: Final = "tirx.launch_bounds_min_blocks_per_sm"
 """Key of the AttrStmt by which TVM prints the second number of __launch_bounds__."""
@@ -124,20 +125,24 @@ class _Slicer:
         loops = self._find_loops(inner, fulls)
         # In a cluster consumers release slots of other CTAs.
         remote = buffer([1], "uint32", "remote", "local") if self.plan.cluster > 1 else None
-        kernel = SlicedKernel(self.plan, thread, loops, Descriptors(thread), remote, stages)
         consuming, producing = self.plan.role(CONSUMER), self.plan.role(PRODUCER)
+        turns = Turns.of(consuming, thread)
+        if turns is not None:
+            check_turns(inner, list(loops))
+        kernel = SlicedKernel(self.plan, thread, loops, Descriptors(thread), remote, stages, turns)
         consumed = self._branch(consuming, consumer(kernel, inner))
         produced = self._branch(producing, producer(kernel, producing, inner))
         rings = [ring for loop in loops.values() for ring in loop.rings.values()]
-        channels = [barriers for loop in loops.values() for barriers in loop.barriers]
+        ordering: list[Barriers | Turns] = [b for loop in loops.values() for b in loop.barriers]
+        ordering += [] if turns is None else [turns]
         branches = tirx.IfThenElse(thread < consuming.threads, consumed, produced)
         allocs = [*[ring.slots for ring in rings], *stages]
-        allocs += [buf for barriers in channels for buf in barriers.buffers]
+        allocs += [buf for barriers in ordering for buf in barriers.buffers]
         names = ",".join(str(buf.name) for buf in allocs)
         roles = tirx.AttrStmt(StringImm(names), ROLES_ATTR, StringImm(names), branches)
         # Other CTAs of a cluster copy into this one and arrive at its barriers until they are done.
         leave = self._meet() if self.plan.cluster > 1 else None
-        return block("roles", seq(self._initialise(thread, channels), roles, leave), allocs)
+        return block("roles", seq(self._initialise(thread, ordering), roles, leave), allocs)
 
     def _branch(self, role: RolePlan, body: Stmt) -> Stmt:
         """``body`` as what the threads of ``role`` do, with the registers that they have for it."""
@@ -151,8 +156,8 @@ class _Slicer:
         way = "inc" if role.registers > launch_registers(self.machine, groups) else "dec"
         return tirx.Evaluate(T.ptx[f"setmaxnreg.{way}.sync.aligned.u32"](role.registers))
 
-    def _initialise(self, thread: Var, channels: Sequence[Barriers]) -> Stmt:
-        init = seq(*[barriers.initialise() for barriers in channels])
+    def _initialise(self, thread: Var, ordering: Sequence[Barriers | Turns]) -> Stmt:
+        init = seq(*[barriers.initialise() for barriers in ordering])
         return seq(
             tirx.IfThenElse(tirx.EQ(thread, i32(0)), init, None),
             tirx.Evaluate(T.ptx.fence.mbarrier_init.release.cluster()),

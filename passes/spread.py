@@ -49,11 +49,21 @@ UNROLL_LIMIT: Final = 64
 
 @dataclass(frozen=True)
 class Threads:
-    """The CTA that a tile function is mapped to, and what is known of the variables in scope."""
+    """The CTA that a tile function is mapped to, and what is known of the variables in scope.
+
+    ``count``: threads that share a tile; ``var`` numbers those of all ``teams``, which take whole
+    tiles by turns.
+    """
 
     var: Var
     count: int
     analyzer: Any
+    teams: int = 1
+
+    @property
+    def index(self) -> Expr:
+        """Which of those that share its tile a thread is."""
+        return self.var if self.teams == 1 else tirx.floormod(self.var, self.count)
 
 
 def spread(nest: Nest, threads: Threads, vector: int | None = None) -> Stmt:
@@ -83,7 +93,7 @@ def spread(nest: Nest, threads: Threads, vector: int | None = None) -> Stmt:
         inner = [part for part in nest.predicate if uses(part, again)]
         guards = [substitute(part, start) for part in nest.predicate if not uses(part, again)]
         if total % threads.count:
-            guards.insert(0, it * threads.count + threads.var < total)
+            guards.insert(0, it * threads.count + threads.index < total)
 
         def one(v: Expr) -> Stmt:
             here = start if lane is None else {**start, lane: start[lane] + v}
@@ -161,7 +171,7 @@ def split_index(it: Expr, threads: Threads, sizes: Sequence[int]) -> list[Expr]:
     """
     if not sizes:
         return []
-    step, thread = threads.count, threads.var
+    step, thread = threads.count, threads.index
     high: Expr = it  # the flat index is high * step + low
     low: Expr = thread
     digits: list[Expr] = []

@@ -102,7 +102,8 @@ class Staged:
         """``nest`` with shared memory of its own and a tensor map."""
         target = nest.store.buffer
         rows, columns = plan.box
-        shape = [threads.count // WARPGROUP * plan.slots, rows, columns]
+        groups = threads.teams * threads.count // WARPGROUP
+        shape = [groups * plan.slots, rows, columns]
         name = f"{target.name}_staged"
         stage = buffer(shape, str(target.dtype), name, "shared", ATOM_BYTES)
         extents = [1] * len(box.view.shape)

@@ -101,7 +101,7 @@ class _Warpgroup:
         self._check()
         self.blocks = plan.warp_tile[0] // (ROWS // 4)
         groups = plan.warps[0] // 4
-        group = tirx.floordiv(threads.var, WARPGROUP)
+        group = tirx.floordiv(threads.index, WARPGROUP)
         simplify = threads.analyzer.simplify
         self.row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
         self.col0 = simplify(tirx.floordiv(group, groups) * self.n)
@@ -214,7 +214,7 @@ class _Warpgroup:
 
     def fragment(self) -> Fragment:
         """Pairs of columns, for two rows of each block of 64 (PTX ISA, wgmma fragments)."""
-        lane = tirx.floormod(self.threads.var, 32)
+        lane = tirx.floormod(self.threads.index, 32)
         q = tirx.floormod(lane, quads.LANES)
         each, tiles = self.n // 2, self.n // 8
 
@@ -249,7 +249,7 @@ class _Warpgroup:
 
     def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:
         """The accumulator's indices of a column of the warpgroup's tile in a row of this lane."""
-        matmul, thread = self.matmul, self.threads.var
+        matmul, thread = self.matmul, self.threads.index
         warp = tirx.floormod(tirx.floordiv(thread, 32), 4)
         lane = tirx.floormod(thread, 32)
         row = self.row0 + block * ROWS + warp * 16 + half * 8 + tirx.floordiv(lane, 4)

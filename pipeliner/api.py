@@ -12,7 +12,7 @@ from .cost.mapped import uses_wgmma
 from .errors import PlanError, RecordsError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
-from .plan import Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
+from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
 from .recorded import recorded, with_reason
 from .request import Cluster, Depth, Early, Instruction, OperandAsked, Request, Roles, Tile
 from .schedules.workloads import Spec
@@ -30,6 +30,7 @@ def pipeline(
     warps: Tile | None = None,
     thread_tile: Tile | None = None,
     roles: Roles = "auto",
+    consumers: Literal["auto"] | Consumers = "auto",
     cluster: Cluster = "auto",
     store: Literal["auto"] | StoreMechanism = "auto",
     pdl: Early = "auto",
@@ -61,6 +62,9 @@ def pipeline(
         Warps along (M, N); rows and columns of a tile that one SIMT thread owns.
     roles
         Warpgroups that compute by wgmma beside a warp that copies; 0: every warp does the same.
+    consumers
+        Whether warpgroups with a role of their own share each tile (``cooperative``), or take whole
+        tiles of a persistent grid by turns, one storing while the other multiplies (``ping-pong``).
     cluster
         Neighbouring CTAs of which each copies a part of what all need, by TMA.
     store
@@ -94,6 +98,7 @@ def pipeline(
         warps=warps,
         thread_tile=thread_tile,
         roles=roles,
+        consumers=consumers,
         cluster=cluster,
         store=store,
         pdl=pdl,

@@ -133,7 +133,11 @@ class StoreInfo:
 
 @dataclass(frozen=True, slots=True)
 class StatementInfo:
-    """Any other statement of the body: what it costs. ``bound``: it uses thread variables."""
+    """Any other statement of the body: what it costs.
+
+    ``bound``: it uses thread variables. ``loads``: it reads global memory that the loop leaves
+    alone, so that a later iteration's may be read ahead.
+    """
 
     op: str
     kind: str
@@ -143,6 +147,7 @@ class StatementInfo:
     transcendentals: int = 0
     tensor_flops: int = 0
     bound: bool = True
+    loads: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +173,8 @@ class LoopInfo:
 
     ``trip``: iterations when constant. ``rings``: buffers of the body that may be versioned, with
     scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``:
-    how often the loop is entered per CTA at most (persistent tiles), when known.
+    how often the loop is entered per CTA at most (persistent tiles), when known. ``by_tile``: all
+    that a CTA does is one loop over tiles, each of which runs this loop once.
     """
 
     name: str
@@ -179,6 +185,7 @@ class LoopInfo:
     depth: int | None = None
     annotated: bool = False
     outer: int | None = 1
+    by_tile: bool = False
 
 
 @dataclass(frozen=True, slots=True)

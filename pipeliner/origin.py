@@ -7,6 +7,7 @@ the passes emit. CUDA is printed without it; the emulator names statements by it
 from __future__ import annotations
 
 import ast
+import functools
 import operator
 import re
 from collections.abc import Callable, Mapping
@@ -73,6 +74,7 @@ class Origin:
         return _FIELD.join(f"{name}={_printed(value)}" for name, value in self._items())
 
     @classmethod
+    @functools.lru_cache(maxsize=1 << 12)  # a statement's origin is asked for by many passes
     def parse(cls, text: str) -> Origin:
         """The origin that prints as ``text``; ValueError where there is none."""
         known = {field.name for field in fields(cls)}

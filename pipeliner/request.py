@@ -11,7 +11,7 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from .errors import PlanError
-from .plan import Epilogue, KernelPlan, Mechanism, Parts, Source, StoreMechanism
+from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Parts, Source, StoreMechanism
 
 Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
 Tile: TypeAlias = "tuple[int, int]"
@@ -25,6 +25,7 @@ MECHANISMS: Final = ("auto", "tma", "cp_async", "register", "direct")
 INSTRUCTIONS: Final = ("auto", "simt", "mma", "wgmma")
 CLUSTERS: Final = (1, 2, 4, 8)  # CUDA C++ Programming Guide: 8 CTAs on every GPU of sm_90
 STORES: Final = ("auto", "direct", "tma")
+CONSUMERS: Final = ("auto", "cooperative", "ping-pong")
 OPERANDS: Final = ("auto", "shared", "registers")
 PARTS: Final = ("auto", "workspace", "reduce_add")
 EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
@@ -39,7 +40,9 @@ class Request:
     (``rolled``; ``clamped``: repeating the last tile instead of a guard) or one copy for each drain
     step (``peeled``). ``warps``: warps along (M, N);
     ``thread_tile``: rows and columns that a SIMT thread owns. ``roles``: warpgroups that compute
-    beside one warp that copies; 0: every warp does the same. ``cluster``: neighbouring CTAs, each
+    beside one warp that copies; 0: every warp does the same. ``consumers``: whether those share
+    each tile (``cooperative``) or two teams of them take whole tiles of a persistent grid by turns
+    (``ping-pong``). ``cluster``: neighbouring CTAs, each
     of which copies a part of what all need. ``store``: how the tile of an accumulator reaches
     global memory. ``pdl``: whether kernels may start before the one before them ends. ``parts``:
     where those of a split reduction are added, in a ``workspace`` and in their order, or
@@ -55,6 +58,7 @@ class Request:
     warps: Tile | None = None
     thread_tile: Tile | None = None
     roles: Roles = "auto"
+    consumers: Literal["auto"] | Consumers = "auto"
     cluster: Cluster = "auto"
     store: Literal["auto"] | StoreMechanism = "auto"
     pdl: Early = "auto"
@@ -69,6 +73,7 @@ class Request:
         _check_choice("instruction", self.instruction, INSTRUCTIONS)
         _check_choice("epilogue", self.epilogue, EPILOGUES)
         _check_choice("store", self.store, STORES)
+        _check_choice("consumers", self.consumers, CONSUMERS)
         _check_choice("parts", self.parts, PARTS)
         _check_choice("operand", self.operand, OPERANDS)
         _check_pair("warps", self.warps)

@@ -12,6 +12,7 @@ from .compiled import as_module, only_function, plan_of
 from .cost.alternatives import (
     LoopDepths,
     WayOption,
+    consumer_options,
     depth_options,
     instruction_options,
     mechanism_options,
@@ -54,8 +55,9 @@ class TileOption:
 class Alternatives:
     """What was considered for one kernel, each with its predicted time in microseconds.
 
-    ``depths``, ``instructions`` and ``mechanisms`` are of the kernel's own tile. ``declined``: the
-    loops that are left alone, with the reason. ``best_tiles``: for each instruction that is
+    ``depths``, ``instructions``, ``mechanisms`` and ``consumers`` (none where every warp does the
+    same) are of the kernel's own tile. ``declined``: the loops that are left alone, with the
+    reason. ``best_tiles``: for each instruction that is
     possible, the best of its own tiles. ``tiles``: the best ones, the fastest first, and the chosen
     one. ``splits``: the best tile of each number of parts. The last three are empty for a function
     of the user's own.
@@ -67,6 +69,7 @@ class Alternatives:
     depths: tuple[LoopDepths, ...]
     instructions: tuple[WayOption, ...]
     mechanisms: tuple[WayOption, ...]
+    consumers: tuple[WayOption, ...] = ()
     declined: tuple[tuple[str, str], ...] = ()
     best_tiles: tuple[tuple[str, TileOption], ...] = ()
     tiles: tuple[TileOption, ...] = ()
@@ -103,6 +106,7 @@ def alternatives(
         depths=depth_options(info, plan, machine, request),
         instructions=instruction_options(info, plan, machine, request),
         mechanisms=mechanism_options(info, plan, machine, request),
+        consumers=consumer_options(info, plan, machine, request),
         declined=tuple(
             (loop.name, "; ".join(loop.reasons)) for loop in plan.loops if not loop.pipelined
         ),

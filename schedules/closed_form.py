@@ -91,6 +91,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
             (copy.dst, "shared", copy.elements * element_bytes(copy.dtype)) for copy in copied
         ),
         outer=math.ceil(tiles / ctas),
+        by_tile=tiles > ctas and not tile.held,
     )
     lead = math.prod(extent or 1 for _, extent in what.lead)
     return KernelInfo(

@@ -56,6 +56,8 @@ def test_depths_instructions_and_mechanisms_mark_what_the_plan_has():
     assert [option.instruction for option in taken] == [plan.matmuls[0].instruction]
     ways = {option.name for option in found.mechanisms if option.chosen}
     assert ways == {copy.mechanism for copy in plan.copies}
+    assert [option.name for option in found.consumers if option.chosen] == ["cooperative"]
+    assert plan.teams == 1
 
 
 def test_parts_of_the_reduction_are_compared():

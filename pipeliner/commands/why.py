@@ -28,6 +28,7 @@ def show(found: Alternatives) -> None:
         _depths(loop)
     _ways("instruction", found.instructions, dict(found.best_tiles))
     _ways("mechanism", found.mechanisms)
+    _ways("consumer", found.consumers)
     if found.declined:
         console.heading("loops left alone")
         _reasons(found.declined)

@@ -12,7 +12,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import PipelinerError, PlanError, WorkloadError
-from ..request import EPILOGUES, INSTRUCTIONS, MECHANISMS, OPERANDS, PARTS, STORES
+from ..request import (
+    CONSUMERS,
+    EPILOGUES,
+    INSTRUCTIONS,
+    MECHANISMS,
+    OPERANDS,
+    PARTS,
+    STORES,
+)
 from . import specs
 
 if TYPE_CHECKING:
@@ -82,6 +90,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument("--warps", type=_pair, help="warps along M and N, such as 2x4")
     asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
     asked.add_argument("--roles", default="auto", help="warpgroups that compute beside one to copy")
+    _one_of(asked, "--consumers", CONSUMERS, "whether those share tiles or take turns")
     asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
     _one_of(asked, "--store", STORES, "how accumulators reach memory")
     _one_of(asked, "--pdl", _EARLY, "kernels start before the one before them ends")
@@ -180,6 +189,7 @@ def requested(args: argparse.Namespace) -> Request:
         warps=args.warps,
         thread_tile=args.thread_tile,
         roles=int(args.roles) if args.roles.isdigit() else args.roles,
+        consumers=args.consumers,
         cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
         store=args.store,
         pdl=_EARLY.get(args.pdl, args.pdl),

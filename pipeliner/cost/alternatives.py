@@ -12,8 +12,8 @@ from typing import Final
 from ..errors import PipelinerError, PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
-from ..plan import KernelPlan, LoopPlan
-from ..request import INSTRUCTIONS, MECHANISMS, Request
+from ..plan import Consumers, KernelPlan, LoopPlan
+from ..request import CONSUMERS, INSTRUCTIONS, MECHANISMS, Request
 from .choose import choose
 from .depth import check_depth
 from .loops import most_slots, ring_buffers
@@ -60,7 +60,7 @@ class LoopDepths:
 
 @dataclass(frozen=True, slots=True)
 class WayOption:
-    """An instruction or a mechanism with the time of the kernel by it.
+    """An instruction, a mechanism or a way to share tiles, with the time of the kernel by it.
 
     ``us``: None where it is impossible or cannot be predicted, for the reason ``why``, which may
     also say why it is not taken. ``instruction``: what multiplies then, in full.
@@ -79,7 +79,7 @@ def depth_options(
     """The depths of every loop of ``plan`` that could have rings."""
     if plan.matmuls and uses_wgmma(plan.matmuls):
         request = replace(request, instruction="wgmma")
-    mapped = map_kernel(info, machine, replace(request, cluster=plan.cluster))
+    mapped = map_kernel(info, machine, replace(request, cluster=plan.cluster, consumers=_way(plan)))
     return tuple(
         LoopDepths(one.loop.name, _depths(one, plan.loop(one.loop.name), machine))
         for one in mapped.loops
@@ -161,6 +161,27 @@ def mechanism_options(
         option = _option(name, info, machine, replace(asked, depth=1), chosen=False)
         options.append(replace(option, why=option.why or NEVER_UNASKED))
     return tuple(options)
+
+
+def consumer_options(
+    info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request
+) -> tuple[WayOption, ...]:
+    """How those who compute could share tiles; nothing where they have no role of their own."""
+    if not plan.roles:
+        return ()
+    if plan.matmuls and uses_wgmma(plan.matmuls):
+        request = replace(request, instruction="wgmma")
+    request = replace(request, cluster=plan.cluster)
+    return tuple(
+        _option(name, info, machine, replace(request, consumers=name), name == _way(plan))
+        for name in CONSUMERS
+        if name != "auto"
+    )
+
+
+def _way(plan: KernelPlan) -> Consumers:
+    """How those who compute share the tiles of ``plan``."""
+    return "ping-pong" if plan.teams > 1 else "cooperative"
 
 
 def family(instruction: str) -> str:

@@ -34,9 +34,12 @@ from .predict import Prediction
 from .remainder import leave_out, marked
 from .roles import plan_roles
 from .tma import is_off_lines
+from .turns import why_shared
 
 AUTOMATIC_CLUSTERS: Final = (2,)
 """Sizes of clusters that are taken unasked: larger ones leave SMs without a whole cluster idle."""
+
+_NOTHING_ELSE: Final = "wgmma is taken: nothing else does what is asked"
 
 _NOT_ACCELERATED: Final = "it needs sm_90a, which the same GPU runs; the target is sm_90"
 
@@ -52,6 +55,9 @@ def choose(
     """
     if not _may_use_warpgroups(info, machine, request):
         return _planned(info, machine, request)
+    if request.consumers == "ping-pong":
+        plan = _planned(info, machine, replace(request, instruction="wgmma"))
+        return replace(plan, reasons=(*plan.reasons, _NOTHING_ELSE))
     if any(store.adds for store in info.stores):  # by tma, which stores what wgmma computes
         return _planned(info, machine, replace(request, instruction="wgmma"))
     wide = _by_warpgroup(info, machine, request) if accelerated else _NOT_ACCELERATED
@@ -60,8 +66,7 @@ def choose(
     except PipelinerError:
         if isinstance(wide, str):
             raise
-        why = "wgmma is taken: nothing else does what is asked"
-        return replace(wide, reasons=(*wide.reasons, why))
+        return replace(wide, reasons=(*wide.reasons, _NOTHING_ELSE))
     if isinstance(wide, str):
         return replace(plain, reasons=(*plain.reasons, f"wgmma is not taken: {wide}"))
     if not plain.matmuls or plain.predicted_us == 0.0:
@@ -107,6 +112,25 @@ def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> Kerne
 
 def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     """The plan with the instruction that is asked for, or else without wgmma.
+
+    Consumers take whole tiles by turns unasked where that saves time.
+    """
+    plan = _in_clusters(info, machine, request)
+    if request.consumers != "auto" or why_shared(info, plan.matmuls, plan.copies):
+        return plan
+    try:
+        other = _in_clusters(info, machine, replace(request, consumers="ping-pong"))
+    except PlanError as err:
+        return replace(plan, reasons=(*plan.reasons, f"ping-pong is not taken: {err}"))
+    turns, shared = other.predicted_us, plan.predicted_us
+    times = f"{turns:.1f} us predicted, {shared:.1f} us where all share each tile"
+    if turns < shared * (1 - TOLERANCE):
+        return replace(other, reasons=(*other.reasons, f"ping-pong is taken: {times}"))
+    return replace(plan, reasons=(*plan.reasons, f"ping-pong is not taken: {times}"))
+
+
+def _in_clusters(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
+    """The plan with the consumers that are asked for, or else cooperative ones.
 
     CTAs form clusters unasked where what they copy for each other saves time.
     """
@@ -161,7 +185,9 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     if not info.loops and not info.declined:
         reasons = (*reasons, "the kernel has no serial loop: nothing repeats that could overlap")
     cluster = 1 if request.cluster == "auto" else request.cluster
-    roles, channels = plan_roles(info, tuple(loops), tuple(copies), matmuls, machine, cluster)
+    roles, channels = plan_roles(
+        info, tuple(loops), tuple(copies), matmuls, machine, cluster, request.consumers
+    )
     _check_cluster(info, cluster, bool(roles))
     kernel = KernelPlan(
         kernel=info.name,

@@ -28,7 +28,7 @@ FIRST_SPARE: Final = 3
 its CTA waiting. Three instead of two took 9 to 11 % less of products and 8 to 19 % less of
 convolutions on an H100 with two or three CTAs an SM, and 1 to 3 % less of fp32 products."""
 
-LONG_LOOP: Final = 6
+LONG_LOOP: Final = 5
 """A loop is that many times as long as its ring with slots to spare, or filling them shows."""
 
 MAX_DEPTH: Final = 16

@@ -216,7 +216,7 @@ def ring_buffers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[tuple[str
     return [
         (f"{op.op}.load", "local", op.global_bytes)
         for op in loop.ops
-        if isinstance(op, StatementInfo) and op.global_bytes and op.kind != "store"
+        if isinstance(op, StatementInfo) and op.global_bytes and op.loads and op.kind != "store"
     ]
 
 

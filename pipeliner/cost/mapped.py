@@ -20,7 +20,7 @@ from .loops import by_tma
 from .mapping import Mapping, map_matmul
 from .predict import Work
 from .stores import box_waits, plan_stores, staged_bytes, stray_cycles
-from .wgmma import WARPGROUP, lone_registers
+from .wgmma import WARPGROUP, lone_registers, teams_of
 from .work import work_of
 
 BASE_REGISTERS: Final = 32
@@ -60,7 +60,13 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     """
     matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
     moved = [
-        with_eviction(info, found, _moved(found, matmuls, machine, request), machine)
+        with_eviction(
+            info,
+            found,
+            _moved(found, matmuls, machine, request),
+            machine,
+            for_warpgroups=uses_wgmma(matmuls),
+        )
         for found in info.loops
     ]
     copies = tuple(copy for plans in moved for copy in plans)
@@ -79,6 +85,7 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
             staged=staged > 0,
             stray=stray,
             waits=box_waits(stores, matmuls),
+            teams=teams_of(request.consumers) if by_tma(plans) else 1,
         )
         loops.append(LoopWork(loop, plans, work))
     return MappedKernel(matmuls, stores, tuple(loops), threads, reasons)

@@ -1,14 +1,18 @@
 """How many CTAs of a kernel one SM holds, and what stops one more.
 
 The rules are those of ``cuda_occupancy.h`` in the CUDA toolkit: registers are charged for each warp
-in units, shared memory for each CTA in units plus what the system keeps.
+in units, to one partition of the SM; shared memory for each CTA, in units plus what the system
+keeps.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from ..machine import WARP, Machine
+
+PARTITIONS: Final = 4
+"""Of an SM, each with registers of its own: a warp takes them from one (6.1 and later; not 6.0)."""
 
 
 class Occupancy(NamedTuple):
@@ -28,7 +32,7 @@ def occupancy(machine: Machine, threads: int, registers: int, smem: int) -> Occu
     by_threads = machine.max_threads_per_sm // (warps * WARP)
     if by_threads < ctas:
         ctas, limiter = by_threads, "threads"
-    by_registers = machine.registers_per_sm // (warps * warp_registers)
+    by_registers = machine.registers_per_sm // PARTITIONS // warp_registers * PARTITIONS // warps
     if by_registers < ctas:
         ctas, limiter = by_registers, "registers"
     if cta_smem and machine.smem_per_sm // cta_smem < ctas:

@@ -27,7 +27,8 @@ iteration after which the last of its copies is issued, where they are spread. `
 barrier and its restart cost that no other CTA fills; with one slot there are two barriers.
 ``held`` is the arrival of what is copied before the loop and stays; ``entries``: a loop that fills
 and drains its rings for each tile of a persistent grid does so as often; one that does not has the
-results of a tile ``between`` it and the next, and what the next has to wait for. CTAs of one SM
+results of a tile ``between`` it and the next, and what the next has to wait for; where teams take
+tiles by turns, that runs under the steps of the others. CTAs of one SM
 fall out of step: after the first wave one's filling and draining runs under the steps of the
 others.
 
@@ -54,6 +55,10 @@ LOADED_LATENCY_US: Final = 2.5
 """Of memory while all SMs read from it. Measured on an H100 with products of 16 rows by 32 MB of
 matrix: 3.3 MB in flight brought 1.4 TB/s, 4.6 MB 1.65 TB/s."""
 
+LOADED: Final = 0.4
+"""Of what must be in flight for memory to deliver at its rate, from which on it takes that long: at
+the first of these points; with next to nothing in flight it takes what one load takes."""
+
 STORE_COST: Final = 2
 """Of results that go from registers to memory, between two tiles of a CTA, beside what go by way of
 shared memory. Measured on an H100 at 4096 cubed: 190.4 and 188.4 us, four tiles a CTA."""
@@ -77,7 +82,7 @@ RESTART: Final = 100
 many in which other CTAs do. Fitted to nine workloads of the log of an H100, with what an SM gets
 from L2; 75 to 130 choose as well among 111 tiles of 11 layers measured apart."""
 
-TURNS: Final = 3
+TURNS: Final = 3.0
 """Exponent of the norm of what pipes and what loads take of a step where CTAs take turns. Infinite,
 if each stalled just when another has work; 3 chooses the depths of nine workloads of the log of an
 H100 best, of 2 to 6."""
@@ -87,7 +92,17 @@ FIRST_TOUCH: Final = 0.4
 nobody has read, later ones find most of it in L2. Measured on an H100 as ``TURNS``: loads take 450
 cycles, and 670 in a kernel of one wave."""
 
-CONTENTION: Final = 8
+LONG_US: Final = 300
+"""From which on a kernel of tensor cores runs at the clock that its power leaves."""
+
+SPARED: Final = 0.93
+"""What teams that take turns then need of the time predicted by cycles. Measured on an H100, of the
+time of the best tile that warpgroups share: 0.965 to 0.985 where cycles alone say 1.03, at 8192
+cubed; 0.966 and 1.04 (4096 x 14336 x 4096), 0.96 and 1.02 (8192 x 8192 x 2048), 1.03 and 1.10
+(4096 x 4096 x 14336); but 0.947 and 0.952 at 8192 x 8192 x 1024, which takes 183 us, and 1.05 to
+1.08 and 1.09 at 4096 cubed."""
+
+CONTENTION: Final = 8.0
 """Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
 H100, 128x256x64 (474 thousand cycles at 4096 cubed) and 128x128x64 (495 thousand)."""
 
@@ -133,7 +148,9 @@ class Work:
     ``passing``: cycles that a slot's way to another role and back adds to a load.
     ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
     nothing waits in registers. ``streams``: what is read comes from memory in every step.
-    ``stalls``: a copy is waited for where it is made, whatever the depth.
+    ``stalls``: a copy is waited for where it is made, whatever the depth. ``teams``: of warpgroups
+    that take whole tiles by turns. ``foreseen``: of the loads with one slot, those that nvcc makes
+    a step ahead.
     """
 
     usage: Usage
@@ -165,6 +182,8 @@ class Work:
     spared_registers: int = 0
     streams: bool = False
     stalls: bool = False
+    teams: int = 1
+    foreseen: float = 0.0
     written_bytes: int = 0
 
     def smem(self, depth: Depth) -> int:
@@ -184,26 +203,45 @@ class Work:
 class Prediction(NamedTuple):
     """What ``predict`` computed, in cycles unless named otherwise. See the module's formulas.
 
-    ``load``: T, of which ``latency`` passes before the first bytes arrive. ``response``: R.
+    ``load``: T, of which ``latency`` passes before the first bytes arrive. ``iterations``: of one
+    SM, on average.
     """
 
     depth: int
     resident: int
     occupancy: Occupancy
-    limiter: str
-    ii: float
     latency: float
     load: float
-    response: float
     step: float
     us: float
-    roofline: float
+    cycles: float
+    iterations: float
     work: Work
+
+    @property
+    def ii(self) -> float:
+        """Cycles of the busiest pipe for an iteration."""
+        return self.work.usage.busiest()[1]
+
+    @property
+    def limiter(self) -> str:
+        """The busiest pipe, in words."""
+        return PIPE_WORDS[self.work.usage.busiest()[0]]
+
+    @property
+    def response(self) -> float:
+        """R, how long a slot is in use."""
+        return self.load + (self.resident + self.work.ahead + self.work.late) * self.ii
 
     @property
     def law(self) -> int:
         """The depth that hides R: ``ceil(R / (CTAs * II))``."""
         return math.ceil(self.response / (self.resident * self.ii)) if self.ii else 1
+
+    @property
+    def roofline(self) -> float:
+        """Share of the time that arithmetic alone would take."""
+        return self.iterations * self.work.usage.compute / self.cycles
 
 
 def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
@@ -211,8 +249,8 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
 
     Where rings differ, the one that hides the least of what it waits for sets the step.
     """
-    smem = work.smem(depth)
-    registers = work.registers_at(_most(depth))
+    most = _most(depth)
+    smem, registers = work.smem(depth), work.registers_at(most)
     if smem > machine.smem_per_cta or registers > machine.max_registers_per_thread:
         return None
     fit = occupancy(machine, work.threads, registers, smem)
@@ -223,54 +261,61 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     waves = math.ceil(rounds / resident)
     trip = UNKNOWN_TRIP if work.trip is None else work.trip
 
-    limiter, ii = work.usage.busiest()
-    busy = work.usage.norm(CONTENTION)
+    usage, entries = work.usage, work.entries
+    busy = usage.norm(CONTENTION)
     bubble = 0
     if work.synchronised:
         busy += RESTART
         bubble = machine.barrier_cycles + machine.shared_latency + RESTART
     latency = _latency(work, machine, waves)
-    load = latency + work.usage.l2
     alone = _alone(work, machine, depth, busy, bubble, latency)
     last = busy + bubble + work.first  # of each entry: it waits for no load
     step = _in_turns(busy, alone, resident)
-    steps = trip - work.entries
     full, rest = divmod(rounds, resident)
-    cycles = full * resident * (steps * step + work.entries * _in_turns(busy, last, resident))
+    steps = trip - entries
+    cycles = full * resident * (steps * step + entries * _in_turns(busy, last, resident))
     if rest:  # the last wave leaves an SM fewer CTAs to take turns
-        fewer = steps * _in_turns(busy, alone, rest) + work.entries * _in_turns(busy, last, rest)
+        fewer = steps * _in_turns(busy, alone, rest) + entries * _in_turns(busy, last, rest)
         cycles += rest * fewer
-    first_load = latency + resident * work.usage.l2
+    cycles += rounds * work.tiles * work.stray
+    cycles += (1 + (waves - 1) / resident) * _once(work, machine, resident, latency, step * trip)
+    us = machine.cycles_to_us(cycles)
+    us *= SPARED if work.teams > 1 and us > LONG_US else 1.0
+    running = machine.sms * resident
+    if work.ctas is not None and work.ctas < running:
+        running = work.ctas
+    memory = _memory_us(work, machine, running, depth)
+    return Prediction(
+        most,
+        resident,
+        fit,
+        latency,
+        latency + usage.l2,
+        step,
+        (us**CONTENTION + memory**CONTENTION) ** (1.0 / CONTENTION) if memory else us,
+        cycles,
+        (rounds if work.ctas is None else work.ctas / machine.sms) * trip,
+        work,
+    )
+
+
+def _once(work: Work, machine: Machine, resident: int, latency: float, steps: float) -> float:
+    """Cycles of a CTA beside its ``steps``: it fills and drains its rings, and stores tiles."""
     waits = work.waits * BOX_WAIT
     stored = resident * work.store_bytes / machine.dram_bytes_per_cycle
     drain = waits + machine.global_latency + stored * (HALVES if work.stray else 1)
-    between = work.store_bytes / machine.smem_bytes_per_cycle * (1 if work.staged else STORE_COST)
-    between += waits + (COLD_TILE if work.gathers else 0)
-    once = (
-        resident * work.held_bytes / work.rate
-        + work.entries * (first_load + drain)
-        + (work.tiles - work.entries) * between
-    )
-    cycles += rounds * work.tiles * work.stray + (1 + (waves - 1) / resident) * once
-    us = machine.cycles_to_us(cycles)
-    running = machine.sms * resident
-    running = running if work.ctas is None else min(running, work.ctas)
-    memory = _memory_us(work, machine, running, depth)
-    ideal = (rounds if work.ctas is None else work.ctas / machine.sms) * trip * work.usage.compute
-    return Prediction(
-        _most(depth),
-        resident,
-        fit,
-        PIPE_WORDS[limiter],
-        ii,
-        latency,
-        load,
-        load + (resident + work.ahead + work.late) * ii,
-        step,
-        (us**CONTENTION + memory**CONTENTION) ** (1 / CONTENTION) if memory else us,
-        ideal / cycles,
-        work,
-    )
+    once = work.entries * (latency + resident * work.usage.l2 + drain)
+    if work.held_bytes:
+        once += resident * work.held_bytes / work.rate
+    if work.tiles > work.entries:
+        bytes_ = work.store_bytes * (1 if work.staged else STORE_COST)
+        between = bytes_ / machine.smem_bytes_per_cycle + waits
+        if work.teams > 1:
+            # It runs under the steps of the other teams; all wait for a load.
+            between = max(0.0, between - (work.teams - 1) * steps / work.tiles)
+        between += COLD_TILE if work.gathers else 0
+        once += (work.tiles - work.entries) * between
+    return once
 
 
 def _latency(work: Work, machine: Machine, waves: int) -> float:
@@ -301,7 +346,8 @@ def _waiting(
     """The same, where it waits for one ring of so many slots."""
     late = latency + work.usage.l2 + bubble
     if slots == 1 or work.stalls:
-        return late + busy + work.first + (machine.barrier_cycles if work.synchronised else 0)
+        unseen = late - work.foreseen * (latency + work.usage.l2)
+        return unseen + busy + work.first + (machine.barrier_cycles if work.synchronised else 0)
     late += work.late * busy
     return min(
         max(busy + bubble, (late + work.ahead * busy) / (slots - 1)),
@@ -333,16 +379,20 @@ def _in_turns(busy: float, alone: float, together: int) -> float:
 def _memory_us(work: Work, machine: Machine, running: int, depth: Depth) -> float:
     """How long memory takes to deliver what is read, by ``running`` CTAs with ``depth`` slots.
 
-    A slot is being filled for half of a step, the others all the time. Half of the SMs load memory;
-    fewer find it that much faster. What is written passes beside that, at memory's own rate.
+    A slot is being filled for half of a step, the others all the time, and so is a lone slot where
+    memory is what bounds a step. The more is in flight, the longer it takes. What is written passes
+    beside that, at memory's own rate.
     """
     if not work.read_bytes or not work.usage.global_bytes:
         return 0.0
     if isinstance(depth, int):
-        loading = (depth - 0.5) * work.usage.global_bytes
+        loading = (depth - 0.5 if depth > 1 else 1) * work.usage.global_bytes
     else:
         loading = sum((_useful(work, ring, depth) - 0.5) * ring.slot_bytes for ring in work.rings)
     in_flight = running * loading
-    latency = LOADED_LATENCY_US * min(1.0, 2 * running / machine.sms)
     rate = machine.dram_bytes_per_second / 1e6
+    latency, loaded = LOADED_LATENCY_US, in_flight / (LOADED * LOADED_LATENCY_US * rate)
+    if loaded < 1.0:
+        alone = machine.cycles_to_us(machine.global_latency)
+        latency = alone + (LOADED_LATENCY_US - alone) * loaded
     return work.read_bytes / min(rate, in_flight / latency) + work.written_bytes / rate

@@ -7,13 +7,30 @@ are there, its ``empty`` barrier the other until they have been used.
 
 from __future__ import annotations
 
-from typing import Final
+from typing import Final, Literal
 
+from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
-from ..plan import CONSUMER, PRODUCER, ChannelPlan, CopyPlan, LoopPlan, MatmulPlan, RolePlan
+from ..plan import (
+    CONSUMER,
+    PRODUCER,
+    ChannelPlan,
+    Consumers,
+    CopyPlan,
+    LoopPlan,
+    MatmulPlan,
+    RolePlan,
+)
 from .copies import shared_bytes
-from .wgmma import PRODUCER_REGISTERS, WARPGROUP, consumer_registers, launch_registers
+from .turns import turns_obstacle, why_shared
+from .wgmma import (
+    PRODUCER_REGISTERS,
+    WARPGROUP,
+    consumer_registers,
+    launch_registers,
+    teams_of,
+)
 
 FULL: Final = "full"
 EMPTY: Final = "empty"
@@ -39,19 +56,27 @@ def plan_roles(
     matmuls: tuple[MatmulPlan, ...],
     machine: Machine,
     cluster: int = 1,
+    consumers: Literal["auto"] | Consumers = "auto",
 ) -> tuple[tuple[RolePlan, ...], tuple[ChannelPlan, ...]]:
     """The roles and channels of a kernel whose tiles are copied by tma; none for any other.
 
-    ``cluster``: CTAs that fill each other's slots, and so give them back to each other.
+    ``cluster``: CTAs that fill each other's slots, and so give them back to each other. PlanError:
+    ``consumers`` cannot take tiles by turns.
     """
     by_tma = tuple(copy.op for copy in copies if copy.mechanism == "tma")
+    obstacle = turns_obstacle(info, by_role=bool(by_tma))
+    if consumers == "ping-pong" and obstacle:
+        raise PlanError(f"cannot have consumers of '{info.name}' take turns: {obstacle}")
     if not by_tma:
         return (), ()
-    groups = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
+    teams = teams_of(consumers)
+    why = why_shared(info, matmuls, copies) if consumers == "auto" else ""
+    each = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
+    groups = each * teams
     computed = tuple(
         op.op for loop in info.loops for op in loop.ops if not isinstance(op, CopyInfo)
     )
-    arrivals = groups * cluster * (_WARPS if reads_by_lane(matmuls) else 1)
+    arrivals = each * cluster * (_WARPS if reads_by_lane(matmuls) else 1)
     launched = launch_registers(machine, groups)
     kept = consumer_registers(machine, groups)
     consumer = RolePlan(
@@ -62,8 +87,10 @@ def plan_roles(
         ops=computed,
         reason=(
             f"{groups} warpgroup{'s' * (groups > 1)} that multipl{'y' if groups > 1 else 'ies'}: "
-            f"{kept} registers a thread after {launched} at launch, with what the producer gives up"
+            f"{kept} registers a thread after {launched} at launch, with what the producer gives "
+            f"up; {_sharing(teams, each, why)}"
         ),
+        teams=teams,
     )
     producer = RolePlan(
         name=PRODUCER,
@@ -81,6 +108,16 @@ def plan_roles(
             found, plan, by_tma, arrivals, len(info.loops) > 1, reads_by_lane(matmuls)
         )
     )
+
+
+def _sharing(teams: int, each: int, why: str) -> str:
+    """Who has which tiles, and why nobody has one alone."""
+    if teams > 1:
+        return (
+            f"ping-pong: {teams} teams of {each} take whole tiles by turns, one stores while the "
+            "other multiplies"
+        )
+    return f"cooperative, all share each tile{': ' * bool(why)}{why}"
 
 
 def _channels(

@@ -18,7 +18,7 @@ from ..request import Request
 from .copies import SECTOR
 from .sizes import element_bytes
 from .tma import MAX_BOX, MAX_RANK, panel_bytes, stride_obstacle
-from .wgmma import ROWS, SPANS
+from .wgmma import ROWS, SPANS, teams_of
 
 SLOTS: Final = 2
 """Boxes of a warpgroup in shared memory: one is filled while the other is written."""
@@ -161,7 +161,7 @@ def _staged(
         return obstacle
     rows, columns = _extent(matmul)
     size = element_bytes(store.dtype)
-    groups = matmul.warps[0] * matmul.warps[1] // _WARPS
+    groups = matmul.warps[0] * matmul.warps[1] // _WARPS * teams_of(request.consumers)
     span = panel_bytes(columns * size)
     boxes = columns * size // span
     together = filled_together(matmul.swapped, store.dtype)

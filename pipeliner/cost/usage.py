@@ -7,6 +7,7 @@ four warp schedulers, which every instruction takes from whatever pipe it uses.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,13 +39,16 @@ convolution tiles on an H100, 26 took 2 to 32 % longer with rows of 64 bytes tha
 BANKED_REGISTERS: Final = 176
 """Of a thread's sums and two sets of operands, up to which ptxas keeps the three registers that a
 multiply-add reads out of one of the two banks (Jia et al., Dissecting the NVIDIA Volta GPU
-Architecture via Microbenchmarking, 3.3). In the SASS for an H100 up to 4 % of multiply-adds read
+Architecture via Microbenchmarking, 3.5). In the SASS for an H100 up to 4 % of multiply-adds read
 one bank with eight shapes of up to 8 x 16 for a thread, 9 to 15 % with eight of twelve larger ones.
 """
 
 BANK_STALLS: Final = 0.1
 """Issue slots that a multiply-add loses beyond. Counted on an H100 (ncu): with 10 x 16 of a thread
 an instruction takes 1.29 slots and waits for dispatch twice as long as with 8 x 16, 1.19 slots."""
+
+ACCESS_WORDS: Final = 4
+"""Elements of a thread's share that one load of its fragments brings at most."""
 
 TMA_RATE: Final = 1.15
 """What the tensor memory accelerator gets from L2, of what threads do. Measured on an H100: 62
@@ -90,9 +94,17 @@ class Usage:
         most = max(cycles)
         return PIPES[cycles.index(most)], most
 
-    def norm(self, exponent: int) -> float:
+    def norm(self, exponent: float) -> float:
         """All pipes' cycles as one number: the busiest one's, and more as others are busy."""
-        return float(sum([pipe**exponent for pipe in self.cycles if pipe]) ** (1 / exponent))
+        total = (
+            self.tensor**exponent
+            + self.fma**exponent
+            + self.sfu**exponent
+            + self.lsu**exponent
+            + self.l2**exponent
+            + self.issue**exponent
+        )
+        return float(total ** (1.0 / exponent))
 
 
 def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Usage:
@@ -110,7 +122,7 @@ def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Us
     # The load and store units take a warp's access in a cycle, however narrow it is.
     served = accesses * (1 if plan.mechanism == "cp_async" else 2) / machine.accesses_per_cycle
     if plan.mechanism == "cp_async":
-        served = max(served, moved / min(LINE, copy.shape[-1] * element_bytes(copy.dtype)))
+        served = max(served, moved / min(LINE, _run_bytes(copy)))
     # cp.async is one instruction; through registers it is a load and a store. Either needs about
     # one more to step its address.
     instructions = accesses * (2 if plan.mechanism == "cp_async" else 3)
@@ -121,6 +133,12 @@ def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Us
         issue=instructions / machine.issue_per_cycle,
         global_bytes=moved,
     )
+
+
+def _run_bytes(copy: CopyInfo) -> int:
+    """Of the tile, those that lie together in memory; a row of it where nothing is known."""
+    walker = copy.src_dims[-1]
+    return copy.shape[-1 if walker is None else walker] * element_bytes(copy.dtype)
 
 
 CONVERTING: Final = 6
@@ -148,9 +166,11 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
             return Usage(lsu=words, issue=words * CONVERTING / machine.issue_per_cycle)
         return Usage(lsu=times * extent * info.k * size / machine.smem_bytes_per_cycle)
     if plan.instruction == "simt":
-        wide, own = plan.warp_tile[at], plan.thread_tile[at]
-        cycles = simt_shared_cycles((wide, 0), (own, 0)) * warps * info.k * size / 4
-        instructions = max(1.0, own * plan.k_step * size / 16) * plan.steps * warps
+        own = plan.thread_tile[at]
+        cycles = simt_shared_cycles(plan.warp_tile, plan.thread_tile, plan.k_step, at)
+        cycles *= warps * info.k * size / 4
+        wide = plan.k_step if plan.k_step > 1 else math.gcd(own, ACCESS_WORDS)
+        instructions = own * plan.k_step / wide * plan.steps * warps
     else:
         bytes_read = warps * plan.warp_tile[at] * info.k * size
         cycles = bytes_read / machine.smem_bytes_per_cycle

@@ -6,12 +6,13 @@ in shared memory. Its accumulators lie in its registers, so a tile of 128 x 256 
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
-from typing import Final
+from typing import Final, Literal
 
 from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
-from ..plan import MatmulPlan
+from ..plan import Consumers, MatmulPlan
 from ..request import OperandAsked, Roles
 from .sizes import element_bytes
 
@@ -28,6 +29,9 @@ SPANS: Final = (128, 64, 32)
 
 CONSUMERS: Final = (2, 3, 1, 4)
 """Warpgroups that compute, best first: two, of which one multiplies while the other starts."""
+
+TEAMS: Final = 2
+"""Of ping-pong: while one runs its main loop the other does the rest of its tile."""
 
 PRODUCER_REGISTERS: Final = 32
 """Of a thread that copies: coordinates, a slot and a phase. CUTLASS's sm90 kernels keep 24 to 40;
@@ -83,19 +87,26 @@ _MAX_INTEGER_COLUMNS: Final = 224
 _REGISTER_UNIT: Final = 8  # PTX ISA, setmaxnreg: a multiple of 8
 
 
+def teams_of(consumers: Literal["auto"] | Consumers) -> int:
+    """Parts of the computing warpgroups that have tiles of their own."""
+    return TEAMS if consumers == "ping-pong" else 1
+
+
 def map_wgmma(
     info: MatmulInfo,
     machine: Machine,
     warps: tuple[int, int] | None,
     roles: Roles,
+    teams: int = 1,
     operand: OperandAsked = "auto",
 ) -> tuple[MatmulPlan, int, int] | str:
     """The plan of ``info`` on wgmma, threads that compute and registers of each, or why not.
 
     ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
-    none has a role of its own. ``operand``: where the first operand is read from; shared memory,
-    unless registers are asked for. A tile of few rows is swapped: the instruction's 64 rows run
-    along N, its columns, 8 at least, along M.
+    none has a role of its own. ``teams``: equal parts of those, each of which has a tile for
+    itself. ``operand``: where the first operand is read from; shared memory, unless registers are
+    asked for. A tile of few rows is swapped: the instruction's 64 rows run along N, its columns, 8
+    at least, along M.
     """
     if info.held:
         return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
@@ -105,8 +116,9 @@ def map_wgmma(
         return f"operands of {info.a_dtype} and {info.b_dtype} are not multiplied in shared memory"
     why = _why_swapped(info, warps)
     if not why:
-        return _map(info, machine, warps, roles, operand)
-    found = _map(info.transposed(), machine, None if warps is None else warps[::-1], roles, operand)
+        return _map(info, machine, warps, roles, teams, operand)
+    turned = None if warps is None else warps[::-1]
+    found = _map(info.transposed(), machine, turned, roles, teams, operand)
     if isinstance(found, str):
         return f"swapped, as {why}: {found}"
     plan, threads, registers = found
@@ -139,6 +151,7 @@ def _map(
     machine: Machine,
     warps: tuple[int, int] | None,
     roles: Roles,
+    teams: int,
     operand: OperandAsked,
 ) -> tuple[MatmulPlan, int, int] | str:
     rate = _rate(info, machine)
@@ -148,7 +161,7 @@ def _map(
     if obstacle:
         return obstacle
     best: tuple[tuple[int, int], int, int] | None = None
-    for rows, columns in _layouts(warps, roles):
+    for rows, columns in _layouts(warps, roles, teams):
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
         groups = rows * columns
@@ -163,16 +176,20 @@ def _map(
         # What is converted has been read a step ahead.
         raw = 2 * info.m // (rows * ROWS) * LEFT_REGISTERS if info.a_dtype != info.b_dtype else 0
         if accumulators + left + raw + CONSUMER_OVERHEAD <= consumer_registers(
-            machine, groups
-        ) and one <= launch_registers(machine, groups):
+            machine, groups * teams
+        ) and one <= launch_registers(machine, groups * teams):
             best = (rows, columns), accumulators, left
             break
     if best is None:
         asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
         asked += f" by {roles} warpgroups" if roles not in ("auto", 0) else ""
+        into, fit = f"1 to {max(CONSUMERS)} warpgroups", ""
+        if teams > 1:
+            asked += f" for each of {teams} teams alone"
+            into, fit = "warpgroups", f", {consumer_registers(machine, teams)} a thread"
         return (
-            f"tile {info.m}x{info.n}{asked} does not split into 1 to {max(CONSUMERS)} warpgroups "
-            f"of 64 rows and at most {MAX_COLUMNS} columns whose accumulators fit their registers"
+            f"tile {info.m}x{info.n}{asked} does not split into {into} of 64 rows and at most "
+            f"{MAX_COLUMNS} columns whose accumulators fit their registers{fit}"
         )
     (rows, columns), accumulators, left = best
     wide = info.n // columns
@@ -201,7 +218,7 @@ def _map(
         in_flight=1,
         operand="registers" if left else "shared",
     )
-    return plan, groups * WARPGROUP, launch_registers(machine, groups)
+    return plan, groups * teams * WARPGROUP, launch_registers(machine, groups * teams)
 
 
 def _read_from(left: int, info: MatmulInfo) -> str:
@@ -247,17 +264,25 @@ def lone_registers(plan: MatmulPlan, gathered: bool) -> int:
     return plan.m * plan.n // threads // _per_register(plan.accumulator) + overhead
 
 
+def team_accumulators(plan: MatmulPlan) -> int:
+    """Registers of a thread for the accumulators of a tile that one warpgroup has for itself."""
+    return plan.m * plan.n // WARPGROUP // _per_register(plan.accumulator)
+
+
 def _per_register(accumulator: str) -> int:
     return 2 if accumulator == "float16" else 1
 
 
-def _layouts(warps: tuple[int, int] | None, roles: Roles) -> list[tuple[int, int]]:
-    """Warpgroups along M and N to consider, best first."""
-    if warps is not None and (warps[0] % 4 or roles not in ("auto", 0, warps[0] // 4 * warps[1])):
-        return []
+def _layouts(warps: tuple[int, int] | None, roles: Roles, teams: int) -> list[tuple[int, int]]:
+    """Warpgroups along M and N of a tile to consider, best first."""
+    asked = roles if isinstance(roles, int) and roles else None
     if warps is not None:
-        return [(warps[0] // 4, warps[1])]
-    wanted = (roles,) if isinstance(roles, int) and roles else CONSUMERS
+        one = warps[0] // 4, warps[1]
+        fits = warps[0] % 4 == 0 and asked in (None, math.prod(one) * teams)
+        return [one] if fits else []
+    wanted: tuple[int, ...] = CONSUMERS if teams == 1 else (1,)
+    if asked is not None:
+        wanted = (asked // teams,) if asked % teams == 0 else ()
     # Narrow instructions read A once more for each: N is cut where nothing else fits.
     return [
         (groups // columns, columns)

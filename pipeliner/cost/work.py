@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Final
 
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
-from ..machine import Machine
+from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan
-from .copies import shared_bytes
+from .copies import CHUNK, shared_bytes
 from .mapping import second_fragments
 from .predict import RingWork, Work
 from .sizes import element_bytes
@@ -38,6 +38,12 @@ CHANNEL_LATENCY: Final = 480
 """Cycles that a slot's way to the role that copies and back adds to a load: two mbarriers of 75
 each, the issue of boxes, 55 more than cp.async's, and a slot that is given back one step late.
 Fitted to nine workloads of the log of an H100."""
+
+SHORT_STEPS: Final = 2
+"""K-steps of a tile up to which nvcc unrolls the loop over tiles that has no ring."""
+
+UNROLLED: Final = 0.5
+"""Of the loads of a loop that is unrolled by two, those that it makes a step ahead."""
 
 REGISTER_BYTES: Final = 4
 """A narrower element takes a register too between its load and its store."""
@@ -97,7 +103,7 @@ def work_of(
             ),
             default=0.0,
         ),
-        late=max((_late(copies, plan.steps) for _, plan in loaded), default=0.0),
+        late=max((_late(loop, copies, plan) for _, plan in loaded), default=0.0),
         tiles=outer,
         gathers=gathers(loop, copies),
         serial=_serial(loop, copies, matmuls, machine, rate),
@@ -108,12 +114,24 @@ def work_of(
         spared_registers=-(-staged // (4 * threads))
         + max((second_fragments(op, plan) for op, plan in mapped), default=0),
         streams=rate <= machine.dram_bytes_per_cycle,
+        foreseen=_foreseen(copies, [plan.steps for _, plan in loaded]),
         stalls=any(
             plan.mechanism == "direct" and op.dst_scope != "local"
             for op, plan in _copies(loop, copies)
         ),
         written_bytes=(ctas or 0) * outer * _written(info, loop),
     )
+
+
+def _foreseen(copies: Iterable[CopyPlan], steps: list[int]) -> float:
+    """Of the loads to registers with one slot, those that nvcc makes a step ahead.
+
+    It unrolls such a loop by two or four where a step is short, and moves loads that nothing may
+    write over the barriers before them. Seen in the SASS for sm_90a: tiles of 16 x 64 x 32 and 128
+    x 64 x 32, two k-steps, are unrolled, 64 x 64 x 64 is not.
+    """
+    by_threads = all(plan.mechanism == "register" for plan in copies)
+    return UNROLLED if steps and by_threads and max(steps) <= SHORT_STEPS else 0.0
 
 
 def _written(info: KernelInfo, loop: LoopInfo) -> int:
@@ -190,10 +208,21 @@ def _serial(
     return issued + sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide)
 
 
-def _late(copies: tuple[CopyPlan, ...], steps: int) -> float:
-    """When the last copy of an iteration is issued: one behind another over all k-steps but two."""
+def _late(loop: LoopInfo, copies: tuple[CopyPlan, ...], matmul: MatmulPlan) -> float:
+    """When the last copy of an iteration is issued: one behind another over all k-steps but two.
+
+    Copies by cp.async are spread so; narrow loads to registers ptxas spreads likewise between the
+    multiply-adds that its scheduler has for them (seen in the SASS of fp32 tiles for sm_90a).
+    """
     issued = sum(plan.parts for plan in copies if plan.mechanism == "cp_async")
-    return max(0, min(issued, steps - 2) - 1) / steps
+    if matmul.instruction == "simt":
+        threads = matmul.warps[0] * matmul.warps[1] * WARP
+        issued += sum(
+            shared_bytes(op) // (plan.vector_bytes * threads)
+            for op, plan in _copies(loop, copies)
+            if plan.mechanism == "register" and plan.vector_bytes < CHUNK
+        )
+    return max(0, min(issued, matmul.steps - 2) - 1) / matmul.steps
 
 
 def _usages(

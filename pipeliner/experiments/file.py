@@ -66,7 +66,16 @@ _OPTIONS: Final = tuple(field.name for field in dataclasses.fields(Request) if f
 _TOP: Final = ("title", "machines", "workload", "variant")
 _VARIANT: Final = ("name", "tile", "workload", "peer", "for", *_OPTIONS)
 _EXTENTS: Final = ("m", "n", "k", "batch", "c", "d", "h", "w", "r", "s", "t", "dtype", "layout")
-_LISTED: Final = ("depth", "mechanism", "instruction", "cluster", "store", "roles", "epilogue")
+_LISTED: Final = (
+    "depth",
+    "mechanism",
+    "instruction",
+    "cluster",
+    "store",
+    "roles",
+    "consumers",
+    "epilogue",
+)
 
 
 @dataclass(frozen=True, slots=True)

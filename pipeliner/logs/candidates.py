@@ -159,6 +159,7 @@ class Candidate:
             mechanism=cast(Any, self.mechanism),
             instruction=cast(Instruction, self.instruction),
             cluster=self.cluster,
+            consumers="cooperative",
         )
 
     def tile(self, spec: Spec, machine: Machine) -> GemmTile:

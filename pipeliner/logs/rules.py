@@ -51,11 +51,8 @@ class Rule:
 
 
 def _own_depths(family: Sequence[Case]) -> Depths:
-    """What the library takes by itself; where that was not measured, the least predicted time."""
-    own = family[0].own_depth
-    measured = {case.candidate.depth for case in family}
-    fastest = min(family, key=lambda case: (case.plan.predicted_us, case.candidate.depth))
-    return (own if own in measured else fastest.candidate.depth,)
+    """What the library takes by itself."""
+    return (_nearest(family, family[0].own_depth),)
 
 
 def _deepest(family: Sequence[Case]) -> Depths:

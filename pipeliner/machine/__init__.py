@@ -3,7 +3,9 @@
 Capacities are what the vendor states; latencies and sustained rates come from published
 microbenchmarks and stand until they are measured on the GPU at hand. Where nobody has published a
 measurement, the constant is derived from a GPU of the same or the next architecture and says so.
-Predictions were held against measurements on an H100 alone.
+Predictions were held against measurements on an H100 alone. Compared with a second source: SMs,
+clocks and memory of A100, V100, T4 and L40S (vendors' tables), L2 latency of V100, and 96 MB of L2
+of the L40S's chip (its own tables state 48 or 96). Not compared: the other latencies and rates.
 
 Sources
 -------
@@ -14,9 +16,11 @@ Sources
     datasheet (2023), H100 Tensor Core GPU Architecture (2022) with the product page's peak rates,
     H200 datasheet (2024).
 [CC]
-    CUDA C++ Programming Guide, technical specifications for each compute capability.
+    CUDA C++ Programming Guide, technical specifications for each compute capability. Shared memory,
+    threads, CTAs and registers of 6.1 to 9.0 were compared with ``cuda/__device/arch_traits.h`` of
+    the toolkit 13.0: they agree.
 [OCC]
-    ``cuda_occupancy.h`` of the CUDA toolkit: what one CTA is charged.
+    ``cuda_occupancy.h`` of the CUDA toolkit: what one CTA is charged (compared: 13.0).
 [Luo]
     Luo et al., Benchmarking and Dissecting the Nvidia Hopper GPU Architecture, arXiv 2402.13499:
     latencies and L2 throughput on RTX 4090, A100 and H800 PCIe, mma.sync rates.

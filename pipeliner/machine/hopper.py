@@ -45,9 +45,10 @@ H100: Final = Machine(
     fp32_per_cycle=128,  # [H100]
     sfu_per_cycle=16,  # [CC]
     fp32_latency=4,  # [Jia]
-    shared_latency=29,  # [Luo] table IV
-    l2_latency=279,  # `pipeliner calibrate`; [Luo] 263
-    global_latency=680,  # `pipeliner calibrate`, of 1 GB; [Luo] 479
+    # `pipeliner calibrate`: 29; it reads 127 of 128 bytes a cycle, 128 by ldmatrix. [Luo] table IV
+    shared_latency=29,
+    l2_latency=279,  # `pipeliner calibrate`, 279 and 284 in two runs; [Luo] 263
+    global_latency=680,  # `pipeliner calibrate`, 680 of 1 GB, 687 of 64 MB; [Luo] 479
     # mma.sync reaches 63 % of the 4096 operations a cycle that wgmma reaches [Luo].
     mmas=tensor_cores(2580, 33),
     wgmmas=_warpgroup_cores(4096),  # [H100] 989 TFLOP/s over SMs and clock

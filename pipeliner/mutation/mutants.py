@@ -14,7 +14,7 @@ from ..origin import Origin
 from ..plan import PLAN_ATTR, KernelPlan
 from .indices import advance, indices
 from .operations import operations, weaken
-from .slots import Ring, rings_of, shift, slot_uses
+from .slots import Ring, fragment_bytes, rings_of, shift, slot_uses
 
 MutantKind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival", "slot", "phase"]
 
@@ -137,5 +137,7 @@ def _rings(mod: Any) -> dict[str, Ring]:
     for func in mod.functions.values():
         text = func.attrs.get(PLAN_ATTR) if func.attrs else None
         if text is not None:
-            return rings_of(KernelPlan.from_json(str(text)))
+            kernels = device_functions(mod)[0].values()
+            fragments = {name: n for one in kernels for name, n in fragment_bytes(one).items()}
+            return rings_of(KernelPlan.from_json(str(text)), fragments)
     return {}

@@ -22,23 +22,28 @@ from ..emulator.host import evaluate
 from ..errors import EmulatorError
 from ..origin import Origin
 from ..passes.ir import dtype_bytes, is_private, is_shared, origin_of, walk
+from ..passes.rings import FRAGMENT_OFFSETS, data_of, fragment_elements
 from ..plan import KernelPlan
 from .operations import numbered, replace_nth
 
 _ACCESS_PTR: Final = "tirx.tvm_access_ptr"
+_FRAGMENT_SHAPE: Final = "fragment_shape"
+"""Key of the attribute in which TVM notes the m, n, k of a wmma buffer's instruction."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ring:
     """Where a ring lies: ``slots`` of ``slot_bytes`` bytes from ``offset``, in the arena.
 
-    ``registers``: the name of the buffer that holds it where that is each thread's own.
+    ``registers``: the name of the buffer that holds it where that is each thread's own, or a
+    warp's: then a slot is ``fragments`` of wmma.
     """
 
     offset: int
     slots: int
     slot_bytes: int
     registers: str = ""
+    fragments: int = 0
 
     def holds(self, buf: Any) -> bool:
         """Whether ``buf`` is what the ring lies in."""
@@ -62,10 +67,10 @@ class SlotUse:
     slot: str
 
 
-def rings_of(plan: KernelPlan) -> dict[str, Ring]:
+def rings_of(plan: KernelPlan, fragments: Mapping[str, int]) -> dict[str, Ring]:
     """The rings that have more than one slot, barriers' too, by buffer.
 
-    Those in wmma fragments, which no index of an element reaches, are left out.
+    ``fragments``: bytes of one fragment of each wmma buffer (``fragment_bytes``).
     """
     places = {place.buffer: place for place in plan.smem.buffers}
     found = {}
@@ -78,11 +83,28 @@ def rings_of(plan: KernelPlan) -> dict[str, Ring]:
                 found[ring.buffer] = Ring(place.offset, ring.depth, place.bytes // ring.depth)
             elif ring.scope == "local":
                 found[ring.buffer] = Ring(0, ring.depth, ring.slot_bytes, ring.buffer)
+            elif ring.buffer in fragments:
+                each = ring.slot_bytes // fragments[ring.buffer]
+                found[ring.buffer] = Ring(0, ring.depth, ring.slot_bytes, ring.buffer, each)
     for channel in plan.channels:
         for name in filter(None, (channel.full, channel.empty)):
             place = places.get(name)
             if place is not None and channel.depth > 1:
                 found[name] = Ring(place.offset, channel.depth, place.bytes // channel.depth)
+    return found
+
+
+def fragment_bytes(func: Any) -> dict[str, int]:
+    """Bytes of one fragment of every wmma buffer of a lowered device function, by name."""
+    found: dict[str, int] = {}
+
+    def visit(stmt: Any) -> None:
+        if stmt.attr_key == _FRAGMENT_SHAPE:
+            shape = [int(extent) for extent in str(stmt.value.value).split(",")]
+            size = dtype_bytes(stmt.node.dtype) * fragment_elements(stmt.node, shape)
+            found[str(stmt.node.name)] = size
+
+    walk(func.body, tirx.AttrStmt, visit)
     return found
 
 
@@ -130,6 +152,10 @@ def touches(stmt: Any, ring: Ring) -> bool:
     walk(stmt, TensorLoad, lambda load: access(load.source, load.indices))
     walk(stmt, tirx.BufferStore, lambda store: access(store.buffer, store.indices))
     walk(stmt, ir.Call, address)
+    numbers: list[Any] = []
+    walk(stmt, ir.Call, lambda call: numbers.extend(_fragment_numbers(call, ring)))
+    if numbers:
+        return True
     return any(_may_be_inside(index, dtype_bytes(kind), ring) for index, kind in found)
 
 
@@ -175,10 +201,11 @@ def _shifted(stmt: Any, ring: Ring) -> Any:
 
     def call(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
-        if not _is_address(node, ring):
-            return node
-        element, data, offset, *rest = node.args
-        args = [element, data, _rotated(offset, dtype_bytes(element.ty), ring), *rest]
+        args = list(node.args)
+        if _is_address(node, ring):
+            args[2] = _rotated(args[2], dtype_bytes(args[0].ty), ring)
+        for at in _fragment_numbers(node, ring):
+            args[at] = _rotated(args[at], ring.slot_bytes // ring.fragments, ring)
         return ir.Call(node.op, args, node.attrs, ret_ty=node.ty)
 
     rules: list[tuple[Any, Callable[[Any, Any], Any]]] = [
@@ -210,6 +237,17 @@ def _rotated(index: Any, size: int, ring: Ring) -> Any:
     last = index >= low + total - slot
     following = tirx.Select(last, index - (total - slot), index + slot)
     return tirx.Select(inside, following, index)  # nothing that only LowerIntrin can print
+
+
+def _fragment_numbers(call: Any, ring: Ring) -> list[int]:
+    """The arguments of a call that are numbers of fragments of ``ring``."""
+    if not ring.fragments:
+        return []
+    return [
+        number
+        for at, number in FRAGMENT_OFFSETS.get(op_name(call), {}).items()
+        if str(getattr(data_of(call.args[at]), "name", "")) == ring.registers
+    ]
 
 
 def _is_address(call: Any, ring: Ring) -> bool:

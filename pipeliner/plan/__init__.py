@@ -19,7 +19,7 @@ from .kernel_plan import (
     SyncPlan,
 )
 from .loops import EdgeKind, EdgePlan, Epilogue, LoopPlan, OpKind, OpPlan, Pipe, RingPlan
-from .roles import CONSUMER, PRODUCER, ChannelPlan, RolePlan
+from .roles import CONSUMER, PRODUCER, ChannelPlan, Consumers, RolePlan
 from .tiles import (
     ADDABLE,
     Cache,
@@ -42,6 +42,7 @@ __all__ = [
     "PRODUCER",
     "Cache",
     "ChannelPlan",
+    "Consumers",
     "CopyPlan",
     "EdgeKind",
     "EdgePlan",

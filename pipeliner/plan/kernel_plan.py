@@ -96,8 +96,13 @@ class KernelPlan:
 
     @property
     def mapped_threads(self) -> int:
-        """Threads that tiles are mapped to: those of the consumer where there are roles."""
-        return self.role(CONSUMER).threads if self.roles else self.threads
+        """Threads that tiles are mapped to: those of a team of consumers where there are roles."""
+        return self.role(CONSUMER).threads // self.teams if self.roles else self.threads
+
+    @property
+    def teams(self) -> int:
+        """Teams that take tiles by turns; 1: there is only one, or there are no roles."""
+        return self.role(CONSUMER).teams if self.roles else 1
 
     def role(self, name: str) -> RolePlan:
         """The role called ``name``; PlanError names what exists."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, Literal
+
+Consumers = Literal["cooperative", "ping-pong"]
 
 PRODUCER: Final = "producer"
 """The role that fills rings from global memory."""
@@ -17,7 +19,9 @@ class RolePlan:
     """What some of a CTA's threads do while others do something else.
 
     ``first`` and ``threads``: the threads, whole warpgroups. ``registers``: of each thread, set by
-    setmaxnreg; 0: as compiled. ``ops``: what it carries out of the pipelined loops.
+    setmaxnreg; 0: as compiled. ``ops``: what it carries out of the pipelined loops. ``teams``:
+    equal parts of its threads, which take the tiles of a persistent grid by turns, each whole ones
+    (ping-pong); 1: all of them share every tile (cooperative).
     """
 
     name: str
@@ -26,6 +30,7 @@ class RolePlan:
     registers: int
     ops: tuple[str, ...]
     reason: str = ""
+    teams: int = 1
 
 
 @dataclass(frozen=True, slots=True)

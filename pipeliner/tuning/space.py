@@ -98,6 +98,7 @@ def variants(
         [("store", name) for name in (("direct", "tma") if plan.stores else ())],
         [("cluster", size) for size in (_clusters(spec, tile) if plan.roles else ())],
         [("roles", 0)] if plan.roles else [],
+        [("consumers", name) for name in (_consumers(plan) if tile.ctas is not None else ())],
         [("warps", warps) for warps in _warps(plan)],
         [("group", group) for group in GROUPS],
         [("splits", parts) for parts in (SPLITS if tile.ctas is None else ())],
@@ -161,7 +162,7 @@ def _outcome(tile: Any, plan: KernelPlan) -> Any:
         tuple((one.mechanism, one.shared) for one in plan.copies),
         tuple(ring.depth for loop in plan.loops for ring in loop.rings),
         tuple(one.mechanism for one in plan.stores),
-        tuple(one.threads for one in plan.roles),
+        tuple((one.threads, one.teams) for one in plan.roles),
         plan.cluster,
     )
 
@@ -185,6 +186,13 @@ def _clusters(spec: Spec, tile: GemmTile) -> Iterable[int]:
     """Sizes of clusters whose CTAs are known to have something to share."""
     ops = [op for loop in kernel_info(spec, tile).loops for op in loop.ops]
     return sorted({1, *(size for op in ops if isinstance(op, CopyInfo) for size in op.shared)})
+
+
+def _consumers(plan: KernelPlan) -> Iterable[str]:
+    """The other way to share tiles, where those who compute have a role of their own."""
+    if not plan.roles:
+        return ()
+    return ("cooperative",) if plan.teams > 1 else ("ping-pong",)
 
 
 def _warps(plan: KernelPlan) -> Iterable[tuple[int, int]]:
@@ -216,7 +224,7 @@ def _features(tile: Any, plan: KernelPlan) -> Features:
         FAR * ("simt" in kinds),
         FAR * any(copy.mechanism == "tma" for copy in plan.copies),
         FAR * any(copy.mechanism == "register" for copy in plan.copies),
-        FAR * bool(plan.roles),
+        FAR * (plan.teams if plan.roles else 0),
         0.5 * any(store.mechanism == "tma" for store in plan.stores),
         math.log2(plan.cluster),
         math.log2(_depth(plan)),

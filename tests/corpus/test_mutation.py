@@ -9,7 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeliner.mutation import MutationReport, mutate
+import pipeliner
+from pipeliner.mutation import MutationReport, mutants, mutate
 
 from .case import Case, Pipelined
 from .harness import arguments
@@ -98,6 +99,19 @@ def test_every_mutant_dies_or_is_proved_equivalent(case: Case) -> None:
     report = report_of(case)
     assert not report.unexplained, [str(fate.mutant) for fate in report.unexplained]
     assert [fate.reason for fate in report.survivors] == PROVED.get(case.name, [])
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_each_use_of_a_ring_in_fragments_has_a_mutant(side: str) -> None:
+    """Counted in the printed CUDA: an op loads the two fragments of a slot, another reads them."""
+    kernel = pipeliner.build(pipelined("dlight_matmul_fp16_wmma"))
+    ring = f"{side.upper()}_reindex_shared_dyn_wmma_matrix_{side}"
+    lines = [line for line in kernel.cuda.splitlines() if f"{ring}_ptr[" in line]
+    loads = sum("load_matrix_sync" in line for line in lines)
+    reads = sum("mma_sync" in line for line in lines)
+    slots = [m for m in mutants(kernel.lowered) if m.kind == "slot" and m.what.startswith(ring)]
+    assert loads > 0 < reads
+    assert len(slots) == loads // 2 + reads
 
 
 def test_every_mutant_of_the_attention_loop_dies() -> None:

@@ -101,6 +101,15 @@ def test_a_streaming_loop_gets_a_register_ring_for_its_load():
     assert ring.depth >= 2
 
 
+def test_a_loop_that_stores_to_global_memory_without_loads_has_no_ring_to_fill():
+    info = stream()
+    (op,) = info.loops[0].ops
+    info = replace(info, loops=(replace(info.loops[0], ops=(replace(op, loads=False),)),))
+    assert choose(info, H100, FREE).loops[0].rings == ()
+    with pytest.raises(PlanError, match=r"cannot give a depth to 'C\.load'"):
+        choose(info, H100, Request(depth={"C.load": 2}))
+
+
 @pytest.mark.parametrize("depth", [2, {"C.load": 2}])
 @pytest.mark.parametrize("rings", [(), (("sum", "local", 4),)])
 def test_a_streaming_loop_gets_the_depth_that_is_asked_for(rings, depth):

@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import tvm
 
-from pipeliner import pipeline
+from pipeliner import build, pipeline
 from pipeliner.cost import choose
 from pipeliner.cost.choose import unpipelined
 from pipeliner.errors import PlanError
 from pipeliner.kernel import CopyInfo, KernelInfo
 from pipeliner.machine import A100, H100, T4, Machine
+from pipeliner.nvcc import find_tool
 from pipeliner.passes.lower import preparation
 from pipeliner.passes.pipeline import recognised_info
 from pipeliner.plan import CopyPlan
@@ -142,3 +144,25 @@ def test_pixels_that_windows_see_unevenly_stay(stride: int) -> None:
     plan = choose(kernel_info(conv, ConvTile(128, 128, 64)), H100, Request(instruction="wgmma"))
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
     assert evicted(plan.copies) == ""
+
+
+@pytest.mark.parametrize(
+    ("instruction", "mechanism", "eviction"),
+    [("wgmma", "cp_async", "normal"), ("wgmma", "tma", "first"), ("mma", "cp_async", "first")],
+)
+def test_cp_async_for_warpgroups_is_told_nothing(instruction, mechanism, eviction):
+    request = Request(instruction=instruction, mechanism=mechanism, depth=4)
+    info = kernel_info(Gemm(256, 256, 65536), GemmTile(128, 128, 64))
+    plan = choose(info, H100, request)
+    assert {copy.eviction for copy in plan.copies} == {eviction}
+
+
+@pytest.mark.skipif(find_tool("nvdisasm") is None, reason="needs nvdisasm")
+def test_no_copy_for_warpgroups_reads_registers_that_nothing_set():
+    """Descriptors are pairs of uniform registers, from an even one; an odd one never ran."""
+    func = schedule_gemm(Gemm(256, 256, 65536), GemmTile(128, 128, 64))
+    request = {"instruction": "wgmma", "mechanism": "cp_async", "depth": 4}
+    sass = build(func, "sm_90a", **request).sass
+    found = [int(at) for at in re.findall(r"LDGSTS.*desc\[UR(\d+)\]", sass)]
+    assert found
+    assert all(at % 2 == 0 for at in found)

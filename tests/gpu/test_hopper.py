@@ -118,6 +118,22 @@ def test_swapped_tiles_leave_transposed(gemm: Gemm, tile: GemmTile) -> None:
     check(gemm, tile, store="tma")
 
 
+@pytest.mark.parametrize(
+    ("gemm", "tile", "options"),
+    [
+        (Gemm(576, 128, 320), GemmTile(64, 64, 64, ctas=2), {}),
+        (Gemm(1000, 904, 520), GemmTile(128, 128, 64, ctas=12), {"depth": 3}),
+        (Gemm(1024, 1024, 64), GemmTile(64, 256, 64, ctas=7), {}),  # one step a tile
+        (Gemm(1024, 768, 512), GemmTile(128, 128, 64, ctas=6), {"cluster": 2}),
+        (Gemm(1024, 1152, 448, dtype="bfloat16"), GemmTile(128, 192, 64, ctas=5), {}),
+        (Gemm(1152, 1024, 448), GemmTile(192, 128, 64, ctas=5), {"store": "direct"}),
+    ],
+    ids=str,
+)
+def test_two_teams_that_take_turns(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
+    check(gemm, tile, consumers="ping-pong", **options)
+
+
 @pytest.mark.parametrize("rows", [1, 64, 200, 1000])
 def test_rows_known_at_run_time(rows: int) -> None:
     check(Gemm(None, 256, 320), GemmTile(128, 128, 64), rows)
@@ -130,6 +146,7 @@ run(Gemm(200, 136, 168), GemmTile(128, 128, 64, ctas=2), store="tma")
 run(Gemm(512, 256, 256), GemmTile(128, 128, 64, ctas=4), cluster=2)
 run(Gemm(256, 256, 320), GemmTile(128, 128, 64), operand="registers")
 run(Gemm(16, 256, 512, weights="int8"), GemmTile(16, 64, 128))
+run(Gemm(576, 128, 320), GemmTile(64, 64, 64, ctas=2), consumers="ping-pong")
 """
 
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.logs import Entry, candidate
-from pipeliner.logs.regret import halves, regret, scores, spearman, summary
+from pipeliner.logs import SHIPPED, Entry, by_workload, candidate, read_log
+from pipeliner.logs.regret import DRAWN, halves, regret, scores, spearman, summary
 from pipeliner.logs.rules import Rule
 
 
@@ -105,3 +105,12 @@ def test_halves_are_drawn_the_same_whatever_the_order():
     found = halves(groups)
     assert found == halves(groups[::-1])
     assert sum(found.values()) == 4
+
+
+def test_what_is_added_to_the_log_is_held_out():
+    shipped = list(by_workload(read_log(SHIPPED["h100"])))
+    before, after = halves(sorted(DRAWN)), halves([*shipped, ("longk", "bfloat16"), ("a", "b")])
+    assert sum(before.values()) == 9
+    assert {group for group, fitted in after.items() if fitted} == {
+        group for group, fitted in before.items() if fitted
+    }

@@ -102,7 +102,7 @@ def test_statements_of_bound_threads() -> None:
     assert isinstance(compute, StatementInfo)
     assert (copy.shape, copy.aligned, copy.bound, copy.elements) == ((32, 8), 8, True, 256)
     assert (compute.kind, compute.transcendentals) == ("compute", 256)
-    assert (compute.shared_bytes, compute.global_bytes) == (512, 512)
+    assert (compute.shared_bytes, compute.global_bytes, compute.loads) == (512, 512, False)
     assert kernel.info.threads == 32
 
 

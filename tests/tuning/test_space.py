@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from dataclasses import replace
 
 import pytest
 
 from pipeliner.api import pipeline_with
+from pipeliner.candidate import Candidate
 from pipeliner.compiled import as_module, plan_of
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import machine_for
-from pipeliner.schedules import Gemm, conv2d, default_tile
+from pipeliner.request import Request
+from pipeliner.schedules import Gemm, GemmTile, conv2d, default_tile
 from pipeliner.targets import accelerated, cuda_target
-from pipeliner.tuning.space import VARIED, point_of, space
+from pipeliner.tuning.space import VARIED, point_of, space, variants
 
 CASES = {
     "gemm on h100": (Gemm(1024, 1024, 1024), "h100"),
@@ -50,7 +53,16 @@ def test_every_choice_of_the_plan_is_varied(case):
     assert all(len(values) > 2 for values in tiles.values())
     asked = {
         name: {getattr(p.candidate.request, name) for p in points}
-        for name in ("depth", "mechanism", "store", "cluster", "roles", "instruction", "warps")
+        for name in (
+            "depth",
+            "mechanism",
+            "store",
+            "cluster",
+            "roles",
+            "consumers",
+            "instruction",
+            "warps",
+        )
     }
     assert len(asked["depth"]) > 3
     if spec.types.dtype == "float32":
@@ -61,6 +73,27 @@ def test_every_choice_of_the_plan_is_varied(case):
         assert {"auto", 2} <= asked["cluster"]
         assert {"tma", "direct"} & asked["store"]
         assert "cp_async" in asked["mechanism"]
+
+
+def test_ping_pong_is_a_point_beside_the_same_tile_that_all_share():
+    """Both come to as many threads, slots and stores."""
+    spec, machine = Gemm(4096, 4096, 4096), machine_for("h100")
+    base = Candidate(GemmTile(128, 128, 64, ctas=132), Request(instruction="wgmma"))
+    made = list(variants(spec, machine, base))
+    (other,) = [one for one in made if one.request.consumers != "auto"]
+    assert other.request.consumers == "ping-pong"
+    points = {one: point_of(spec, machine, one) for one in (base, other)}
+    assert points[base].features != points[other].features
+    back = [one.request.consumers for one in variants(spec, machine, other)]
+    assert "cooperative" in back
+    wide = replace(base, tile=GemmTile(128, 192, 64, ctas=132))
+    taken = Gemm(8192, 8192, 8192)  # there turns are taken unasked
+    assert (
+        point_of(taken, machine, wide).features
+        == point_of(taken, machine, replace(wide, request=other.request)).features
+    )
+    assert "cooperative" in [one.request.consumers for one in variants(taken, machine, wide)]
+    assert {one.candidate.request.consumers for one in space(spec, machine)} > {"auto"}
 
 
 def test_points_can_be_made_and_come_to_what_was_predicted(case):

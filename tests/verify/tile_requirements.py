@@ -14,7 +14,7 @@ from typing import Final, TypeAlias
 
 from .random_programs import BYTES
 from .random_strategies import Trial
-from .tile_programs import Product, Tile, TileProgram
+from .tile_programs import Item, Product, Tile, TileLoop, TileProgram
 
 _MMA_K: Final = {"float32": 8, "float16": 16, "bfloat16": 16, "int8": 32}
 _ALL_BYTES: Final = {**BYTES, "bfloat16": 2}
@@ -33,7 +33,7 @@ def is_expected(trial: Trial, message: str) -> bool:
 
 def is_refused_whole(program: TileProgram) -> bool:
     """Whether no request at all can have ``program``."""
-    return _combines(program) or _holds_otherwise(program)
+    return _combines(program) or _holds_otherwise(program) or _never_multiplies(program)
 
 
 def _combines(program: TileProgram) -> bool:
@@ -47,6 +47,34 @@ def _holds_otherwise(program: TileProgram) -> bool:
         (item.acc, _form(program, item)) for item in program.items if isinstance(item, Product)
     }
     return len(forms) > len(program.accs)
+
+
+def _never_multiplies(program: TileProgram) -> bool:
+    """Whether TVM drops every product of an accumulator: a condition in a loop of no iterations.
+
+    Nothing then says which thread holds what.
+    """
+    left = {
+        item.acc
+        for loop in program.loops
+        for item in loop.body
+        if isinstance(item, Product) and not _is_dropped(loop, item)
+    }
+    return any(name not in left for name, *_ in program.accs)
+
+
+def _is_dropped(loop: TileLoop, item: Item) -> bool:
+    return loop.trips == 0 and bool(loop.guard or getattr(item, "guard", ""))
+
+
+def _is_read_by_nothing(trial: Trial, found: re.Match[str]) -> bool:
+    """Whether TVM drops what would read the tile."""
+    return any(_is_dropped(loop, item) for loop in trial.program.loops for item in loop.body)
+
+
+def _has_one_iteration(trial: Trial, found: re.Match[str]) -> bool:
+    program = trial.program
+    return program.outer <= 1 and all(loop.trips in (0, 1) for loop in program.loops)
 
 
 def _form(program: TileProgram, item: Product) -> tuple[object, ...]:
@@ -148,6 +176,18 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     (
         r"cannot peel the epilogue of loop '(?P<loop>\w+)': its trip count is dynamic .*",
         _peels_unknown,
+    ),
+    (r"cannot copy '\w+' by cp_async: nothing reads '\w+'", _is_read_by_nothing),
+    (
+        r"cannot give depth \d+ to kernel 'main': .*: nothing to overlap",
+        _has_one_iteration,
+    ),
+    (
+        (
+            rf"cannot map block {_NAME}: nothing says which thread holds an element of {_NAME} "
+            r"\(only the accumulator of a matmul tile is mapped\)"
+        ),
+        lambda trial, found: _never_multiplies(trial.program),
     ),
     (
         rf"cannot map block {_NAME}: it combines the register tiles .*",

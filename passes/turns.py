@@ -1,0 +1,182 @@
+"""Teams of consumers that take whole tiles by turns, one multiplying while another stores.
+
+    for tile in tiles:                    for tile in tiles:
+        for k in range(n): ..                 if tile % 2 == team:
+        C[tile] = ..                =>            wait turn[team]
+                                                  for k in range(n): ..
+                                                  arrive at turn[1 - team]
+                                                  C[tile] = ..    # while the other team multiplies
+                                              else:
+                                                  slot, phase: n steps further
+
+All teams share the rings, whose slots are used in the order of the tiles: each counts the steps of
+the tiles that it leaves to others. The main loops take turns. That is what makes the epilogue of
+one run under the arithmetic of the other; and a team that ran ahead by more than a ring could take
+the phase of a slot for the one after the next, which has the same parity.
+
+A turn is an mbarrier of each team (PTX ISA, mbarrier) at which all threads of the team before
+arrive, each behind its own waits. The first team has the first turn: a fresh barrier counts as
+having completed phase 1.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ..errors import LoweringError
+from ..origin import Origin
+from ..plan import CONSUMER, RolePlan
+from .channels import BARRIER_BYTES
+from .descriptors import uniform
+from .ir import (
+    Buffer,
+    Expr,
+    SBlockRealize,
+    Stmt,
+    Var,
+    buffer,
+    const_int,
+    i32,
+    seq,
+    unrolled,
+    with_origin,
+)
+from .kernels import bodies, thread_tag
+
+TURN: Final = "turn"
+"""Name of the barriers."""
+
+
+@dataclass(frozen=True)
+class Turns:
+    """The turns of the teams of ``role``, whose threads ``thread`` numbers.
+
+    ``barriers``: one a team. ``team``: a register, which one a thread is of; ``phase``: how often
+    that had its turn, modulo 2.
+    """
+
+    role: RolePlan
+    thread: Var
+    barriers: Buffer
+    team: Buffer
+    phase: Buffer
+
+    @staticmethod
+    def of(role: RolePlan, thread: Var) -> Turns | None:
+        """New barriers for the teams of ``role``; None where there is only one."""
+        if role.teams == 1:
+            return None
+        barriers = buffer([role.teams, 1], "uint64", TURN, "shared", BARRIER_BYTES)
+        team, phase = (buffer([1], "int32", n, "local") for n in ("team", f"{TURN}_phase"))
+        return Turns(role, thread, barriers, team, phase)
+
+    @property
+    def buffers(self) -> list[Buffer]:
+        """The barriers."""
+        return [self.barriers]
+
+    @property
+    def registers(self) -> list[Buffer]:
+        """What each thread keeps from tile to tile."""
+        return [self.team, self.phase]
+
+    @property
+    def _each(self) -> int:
+        """Threads of a team."""
+        return self.role.threads // self.role.teams
+
+    @property
+    def _team(self) -> Expr:
+        return tirx.BufferLoad(self.team, [i32(0)])
+
+    def initialise(self) -> Stmt:
+        """What one thread does before anything else."""
+        init = T.ptx.mbarrier.init.shared.b64
+
+        def team(n: Expr) -> Stmt:
+            return tirx.Evaluate(init(self._barrier(n), T.uint32(self._each)))
+
+        return unrolled("t", self.role.teams, team)
+
+    def start(self) -> Stmt:
+        """Before the first tile: it is the first team's turn."""
+        # Known to be the same for a warp, it leaves slots and descriptors in uniform registers.
+        own = uniform(tirx.floordiv(self.thread - self.role.first, self._each))
+        first = tirx.Cast("int32", tirx.EQ(self._team, i32(0)))
+        return seq(
+            tirx.BufferStore(self.team, own, [i32(0)]),
+            tirx.BufferStore(self.phase, first, [i32(0)]),
+        )
+
+    def wait(self, loop: str) -> Stmt:
+        """The team waits for its turn to run ``loop``."""
+        now = tirx.BufferLoad(self.phase, [i32(0)])
+        wait = tirx.Evaluate(T.cuda.mbarrier_wait(self._barrier(self._team), now))
+        flip = tirx.BufferStore(self.phase, tirx.bitwise_xor(now, i32(1)), [i32(0)])
+        return seq(_told("wait", loop, wait), flip)
+
+    def pass_on(self, loop: str) -> Stmt:
+        """The team is through with ``loop``, but for arithmetic in flight: the next one's turn."""
+        following = tirx.floormod(self._team + 1, self.role.teams)
+        arrive = tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(self._barrier(following)))
+        return _told("release", loop, arrive)
+
+    def taken(self, tiles: Any, mine: Stmt, skipped: Stmt) -> Stmt:
+        """The body of the loop ``tiles``: ``mine`` in each team's own, else ``skipped``."""
+        tile = tiles.loop_var - tiles.min
+        own = tirx.EQ(tirx.floormod(tile, self.role.teams), self._team)
+        return tirx.IfThenElse(own, mine, skipped)
+
+    def _barrier(self, team: Expr) -> Expr:
+        return T.address_of(tirx.BufferLoad(self.barriers, [team, i32(0)]))
+
+
+def check_turns(body: Stmt, loops: list[Any]) -> None:
+    """LoweringError where ``runs_by_tile`` does not hold of the only one of ``loops``."""
+    if len(loops) != 1 or not runs_by_tile(body, loops[0]):
+        raise LoweringError(
+            "cannot take tiles by turns: all of the kernel must be one loop over tiles, each of "
+            "which runs the pipelined loop once"
+        )
+
+
+def runs_by_tile(body: Stmt, loop: Any) -> bool:
+    """Whether all that a CTA does in ``body`` is one loop over tiles that each run ``loop`` once.
+
+    Teams would lose count of their turns where a tile does not run it; what stands beside the loop
+    over tiles would be done by each of them.
+    """
+    tiles = _only(body)
+    return tiles is not None and not tiles.same_as(loop) and _always(tiles.body, loop)
+
+
+def _only(stmt: Stmt) -> Any | None:
+    """The serial loop that is all of ``stmt``, if there is one."""
+    if isinstance(stmt, tirx.For) and thread_tag(stmt) is None:
+        return stmt
+    inner = [] if _is_guarded(stmt) else bodies(stmt)
+    return _only(inner[0]) if len(inner) == 1 else None
+
+
+def _always(stmt: Stmt, loop: Any) -> bool:
+    """Whether ``stmt`` runs ``loop`` once, whatever happens."""
+    if stmt.same_as(loop):
+        return True
+    if isinstance(stmt, tirx.For) or _is_guarded(stmt):
+        return False
+    return any(_always(part, loop) for part in bodies(stmt))
+
+
+def _is_guarded(stmt: Stmt) -> bool:
+    if isinstance(stmt, SBlockRealize):
+        return const_int(stmt.predicate) != 1
+    return isinstance(stmt, tirx.IfThenElse)
+
+
+def _told(kind: str, loop: str, stmt: Stmt) -> Stmt:
+    """``stmt`` with where it comes from."""
+    return with_origin(Origin(op=f"{TURN}.{kind}", kind=kind, block=loop, role=CONSUMER), stmt)

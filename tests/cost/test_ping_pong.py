@@ -1,0 +1,169 @@
+"""Teams that take tiles by turns: what they need, what the plan says of them, what they gain."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipeliner.cost.alternatives import consumer_options
+from pipeliner.cost.choose import choose
+from pipeliner.errors import PlanError
+from pipeliner.explain import explain
+from pipeliner.kernel import CopyInfo, KernelInfo
+from pipeliner.machine import A100, H100, Machine
+from pipeliner.plan import KernelPlan
+from pipeliner.request import Request
+from pipeliner.schedules import Gemm, default_tile
+from pipeliner.schedules.closed_form import kernel_info
+
+from .kernels import gemm
+
+PING_PONG = Request(consumers="ping-pong")
+
+
+def persistent(m: int, n: int, *, tiles: int | None = 8, trip: int = 64) -> KernelInfo:
+    """A product whose CTAs walk ``tiles`` tiles, one after the other."""
+    info = gemm(m, n, 64, trip=trip, grid=(132,))
+    return replace(
+        info, loops=tuple(replace(loop, outer=tiles, by_tile=tiles != 1) for loop in info.loops)
+    )
+
+
+def gathered(m: int, n: int) -> KernelInfo:
+    """The same, of pixels that the accelerator gathers."""
+    info = persistent(m, n)
+    (loop,) = info.loops
+    pixels, *others = loop.ops
+    assert isinstance(pixels, CopyInfo)
+    ops = (replace(pixels, view="im2col"), *others)
+    return replace(info, loops=(replace(loop, ops=ops),))
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "accumulators"), [(64, 256, 128), (128, 128, 128), (128, 192, 192), (192, 128, 192)]
+)
+def test_a_tile_is_one_warpgroups(m: int, n: int, accumulators: int) -> None:
+    plan = choose(persistent(m, n), H100, PING_PONG)
+    (matmul,) = plan.matmuls
+    assert (matmul.instruction, matmul.warps) == (f"wgmma.m64n{n}k16.f16.f32", (4, 1))
+    assert f"{accumulators} accumulator registers a thread" in matmul.reason
+    assert [(role.teams, role.threads, role.registers) for role in plan.roles] == [
+        (2, 256, 232),
+        (1, 128, 32),
+    ]
+    assert (plan.threads, plan.mapped_threads, plan.teams) == (384, 128, 2)
+    (channel,) = plan.channels
+    assert channel.releases == 1  # by the team that had the slot
+    assert plan.reasons[-1] == "wgmma is taken: nothing else does what is asked"
+    assert KernelPlan.from_json(plan.to_json()) == plan
+
+
+@pytest.mark.parametrize(
+    ("info", "machine", "request_", "message"),
+    [
+        (
+            persistent(128, 256),
+            H100,
+            Request(instruction="wgmma", consumers="ping-pong"),
+            "tile 128x256 for each of 2 teams alone does not split .* registers, 232 a thread",
+        ),
+        (
+            persistent(128, 128, tiles=1),
+            H100,
+            PING_PONG,
+            "cannot have consumers of 'gemm' take turns: a CTA has one tile",
+        ),
+        (
+            persistent(128, 128),
+            H100,
+            Request(consumers="ping-pong", mechanism="cp_async"),
+            "take turns: no role of its own copies for them, as by tma",
+        ),
+        (persistent(128, 128), A100, PING_PONG, "take turns: no role of its own copies for them"),
+        (
+            persistent(128, 128),
+            H100,
+            Request(instruction="wgmma", consumers="ping-pong", roles=3),
+            "by 3 warpgroups for each of 2 teams alone does not split",
+        ),
+    ],
+)
+def test_what_it_needs(info: KernelInfo, machine: Machine, request_: Request, message: str) -> None:
+    with pytest.raises(PlanError, match=message):
+        choose(info, machine, request_)
+
+
+@pytest.mark.parametrize(
+    ("info", "request_", "said"),
+    [
+        (persistent(128, 128, tiles=1), Request(), "all share each tile: a CTA has one tile, only"),
+        (persistent(128, 128), Request(), "128 accumulators a thread of a team, turns gain from"),
+        (persistent(128, 192, trip=7), Request(), "a tile has 7 steps, turns gain from 8 on"),
+        (gathered(128, 192), Request(), "both would wait for the pixels that are gathered"),
+        (persistent(128, 256), Request(), "ping-pong is not taken: cannot map 'C_update' to wgmma"),
+        (persistent(128, 192), Request(consumers="cooperative"), "cooperative, all share each"),
+        (persistent(128, 128), PING_PONG, "ping-pong: 2 teams of 1 take whole tiles by turns"),
+    ],
+)
+def test_the_plan_says_who_has_which_tiles(info: KernelInfo, request_: Request, said: str) -> None:
+    plan = choose(info, H100, request_)
+    assert said in " ".join(explain(plan).split())
+    assert plan.teams == 1 + (request_ == PING_PONG)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "teams"),
+    [
+        # Measured on an H100, each as the fastest of at least five tiles, shared or not.
+        ((8192, 8192, 8192), (128, 192), 2),
+        ((4096, 14336, 4096), (128, 176), 2),
+        ((8192, 8192, 1024), (128, 192), 2),
+        ((8192, 8192, 2048), (128, 192), 2),
+        ((4096, 4096, 4096), (128, 256), 1),
+        ((4096, 4096, 14336), (128, 256), 1),
+        ((2048, 2048, 2048), (128, 256), 1),
+    ],
+)
+def test_turns_are_taken_where_they_were_faster(
+    sizes: tuple[int, int, int], tile: tuple[int, int], teams: int
+) -> None:
+    spec = Gemm(*sizes)
+    chosen = default_tile(spec, H100)
+    assert (chosen.m, chosen.n) == tile
+    plan = choose(kernel_info(spec, chosen), H100, Request())
+    assert plan.teams == teams
+    if teams > 1:
+        shared = choose(kernel_info(spec, chosen), H100, Request(consumers="cooperative"))
+        times = f"{plan.predicted_us:.1f} us predicted, {shared.predicted_us:.1f} us where all"
+        assert any(f"ping-pong is taken: {times}" in reason for reason in plan.reasons)
+
+
+def test_every_way_to_share_tiles_is_compared() -> None:
+    info = persistent(128, 128)
+    plan = choose(info, H100, Request())
+    cooperative, ping_pong = consumer_options(info, plan, H100, Request())
+    assert (cooperative.name, cooperative.chosen) == ("cooperative", True)
+    assert cooperative.us == plan.predicted_us
+    assert (ping_pong.name, ping_pong.chosen) == ("ping-pong", False)
+    assert ping_pong.us == choose(info, H100, PING_PONG).predicted_us
+    alone = persistent(128, 128, tiles=1)
+    _, refused = consumer_options(alone, choose(alone, H100, Request()), H100, Request())
+    assert (refused.us, "a CTA has one tile" in refused.why) == (None, True)
+    assert consumer_options(info, choose(info, A100, Request()), A100, Request()) == ()
+
+
+def test_what_is_stored_between_tiles_is_hidden_by_the_other_teams_steps() -> None:
+    def us(consumers: str, steps: int) -> float:
+        info = replace(
+            persistent(128, 128, trip=steps), accumulators=(("acc", "local", 128 * 128 * 4),)
+        )
+        request = Request(instruction="wgmma", consumers=consumers, depth=4)
+        return choose(info, H100, request).predicted_us
+
+    # Seven times between eight tiles the results leave from registers, at 64 bytes a cycle.
+    between = 7 * 128 * 128 * 4 / 64 / H100.clock_ghz / 1e3
+    gained = us("cooperative", 64) - us("ping-pong", 64)
+    assert gained == pytest.approx(between, rel=0.05)
+    short = us("cooperative", 1) - us("ping-pong", 1)
+    assert 0 < short < between  # one step is not long enough for all of it
