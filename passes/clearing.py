@@ -69,10 +69,16 @@ def start_from_zero(stmt: Stmt, first: Expr) -> Stmt:
             isinstance(arg, TensorLoad) and arg.source.same_as(target.source) for arg in call.args
         )
         args = list(call.args)
-        args[registers + 2] = tirx.Cast("uint32", tirx.Not(first))  # behind two descriptors
+        left = sum(_is_word(arg) for arg in args[registers:])  # of A in registers, or a descriptor
+        args[registers + max(left, 1) + 1] = tirx.Cast("uint32", tirx.Not(first))
         return Call(call.op, args, call.attrs, ret_ty=call.ty)
 
     return tvm_ffi.structural_map(stmt, [(Call, visit)], order="post")
+
+
+def _is_word(arg: Any) -> bool:
+    """Whether an operand is a register of 32 bits; descriptors have 64."""
+    return isinstance(arg, TensorLoad) and str(arg.ty.dtype) == "uint32"
 
 
 def _multiplies(call: Any) -> bool:

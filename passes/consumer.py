@@ -15,9 +15,12 @@ import itertools
 from dataclasses import dataclass
 
 from tvm import tirx
+from tvm.script import tirx as T
 
+from ..cost.roles import reads_by_lane
 from ..cost.wgmma import WARPGROUP
 from ..errors import LoweringError
+from ..machine import WARP
 from ..origin import Origin, Place
 from ..plan import CONSUMER, PRODUCER, OpPlan
 from .clearing import accumulators, clears, start_from_zero
@@ -29,6 +32,7 @@ from .role_loops import (
     RoleLoop,
     SlicedKernel,
     awaited,
+    groups_of,
     holds,
     origin_at,
     rolled,
@@ -117,13 +121,14 @@ class _Consumer:
                 steps += [self._wait(loop, op, channel) for channel in awaited(loop, op)]
                 continue
             if op.kind == "mma":
-                groups, reader = groups + 1, op.name
+                groups, reader = groups + groups_of(loop.body(op.name)), op.name
             self._check(loop, op)
             stmt = self.kernel.instance(loop, op, CONSUMER, form.var)
             if loop.clears:
                 stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
             steps.append(stmt)
-        steps.append(wgmma_wait(groups if loop.late else 0, reader))
+        if not loop.late or not reads_by_lane(self.kernel.plan.matmuls):
+            steps.append(wgmma_wait(groups if loop.late else 0, reader))
         first = form.node.min
         released = self._released(loop)
         if loop.late:
@@ -156,9 +161,12 @@ class _Consumer:
         return [self._release(loop, i, places[i].held) for i in waited]
 
     def _release(self, loop: RoleLoop, channel: int, slot: Expr) -> Stmt:
-        """A thread of each warpgroup arrives at the slot's empty barrier, one for each CTA."""
-        barriers = loop.barriers[channel]
-        lane = tirx.floormod(self.kernel.thread, WARPGROUP)
+        """A thread of each warpgroup arrives at the slot's empty barrier, one for each CTA.
+
+        Of each warp, where lanes load operands.
+        """
+        barriers, by_warp = loop.barriers[channel], reads_by_lane(self.kernel.plan.matmuls)
+        lane = tirx.floormod(self.kernel.thread, WARP if by_warp else WARPGROUP)
         at = loop.positions[CONSUMER][channel]
         counter = at.counters[0] if at.before is None else at.before
         origin = Origin(
@@ -175,7 +183,13 @@ class _Consumer:
         else:
             given = barriers.release_to(slot, lane, self.kernel.remote)
             who = lane < self.kernel.plan.cluster
-        return tirx.IfThenElse(who, with_origin(origin, given), None)
+        release = tirx.IfThenElse(who, with_origin(origin, given), None)
+        if not by_warp:
+            return release
+        # What lanes have read, and not wgmma alone, the next copy overwrites.
+        fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
+        met = tirx.Evaluate(T.cuda.warp_sync())
+        return seq(with_origin(origin, fence), with_origin(origin, met), release)
 
     def _check(self, loop: RoleLoop, op: OpPlan) -> None:
         found = effects(loop.body(op.name))

@@ -175,22 +175,42 @@ def fill_pair(
     pairs: Buffer,
     t: int,
     analyzer: Any,
+    *,
+    apart: bool = False,
 ) -> Stmt:
     """The values of a run of two columns as pair ``t`` of ``pairs``.
 
     Where nothing is stored, other arrays may have nothing to read. The guard is the same for both
-    columns, as ``_widest`` found it so for all of the wider vector that they are part of.
+    columns, as ``_widest`` found it so for all of the wider vector that they are part of; unless
+    they are looked at ``apart``.
     """
     lane = Var("v", "int32")
     analyzer.bind(lane, Range(0, quads.PAIR))
     values, inside = _solve(nest, access, fragment.coordinates(position, lane))
     values = {var: analyzer.simplify(value) for var, value in values.items()}
     value = _with_fragment(nest.store, fragment, position, lane, values).value
-    guard = _guard(_unproven(nest, inside, values, analyzer), lane, analyzer)
-    if guard is not None and any(not load.source.same_as(fragment.tile) for load in nest.loads()):
+    unproven = _unproven(nest, inside, values, analyzer)
+    if all(load.source.same_as(fragment.tile) for load in nest.loads()):
+        unproven = []
+    if apart and unproven:
+        return seq(
+            *[_fill(pairs, value, unproven, lane, v, t, analyzer) for v in range(quads.PAIR)]
+        )
+    guard = _guard(unproven, lane, analyzer)
+    if guard is not None:
         value = tirx.if_then_else(guard, value, tirx.const(0, str(pairs.dtype)))
     store = tirx.BufferStore(pairs, value, [lane + t * quads.PAIR])
     return vectorized("v", quads.PAIR, lambda v: at_lane(store, lane, v))
+
+
+def _fill(
+    pairs: Buffer, value: Expr, guards: Sequence[Expr], lane: Var, v: int, t: int, analyzer: Any
+) -> Stmt:
+    """Value ``v`` of pair ``t``, zero where it is not stored."""
+    own = conjunction([analyzer.simplify(at_lane(part, lane, v)) for part in guards])
+    zero = tirx.const(0, str(pairs.dtype))
+    one = tirx.if_then_else(own, at_lane(value, lane, v), zero)
+    return tirx.BufferStore(pairs, one, [i32(v + t * quads.PAIR)])
 
 
 @dataclass(frozen=True)

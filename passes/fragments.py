@@ -43,7 +43,8 @@ class Fragment:
     a run. ``register``: its place in ``registers``. ``packed``: two 16-bit elements share one
     uint32, as mma.sync wants half accumulators. ``view``: the element type when the registers'
     differs (int32 held as uint32). ``quad``: the wider runs that lanes have once they exchange.
-    ``corner``: first row and column of a warpgroup's part of the tile, where warpgroups hold it.
+    ``corner``: first row and column of a warpgroup's part of the tile, where warpgroups hold it;
+    ``swapped``: the tile's rows are what a run's columns are, so that the two change places.
     """
 
     tile: Buffer
@@ -55,6 +56,7 @@ class Fragment:
     packed: bool = False
     quad: Quad | None = None
     corner: tuple[Expr, Expr] | None = None
+    swapped: bool = False
 
     @property
     def dtype(self) -> str:

@@ -30,7 +30,7 @@ from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..cost.tma import im2col_obstacle
-from .indexing import affine, together
+from .indexing import affine, conjunction, together
 from .ir import Expr, Var, const_int, i32, uses, walk
 from .patterns import Copy, walker
 from .views import inside
@@ -69,12 +69,14 @@ class Im2col:
     """Pixels, counted by the first of a copy's loop variables, by channels.
 
     ``image`` and ``channel``: indices of the tensor's first and last dimension; ``axes``: of those
-    between, outer first.
+    between, outer first. ``when``: the condition, the same for all pixels of a tile, outside which
+    they are zero; None: they never are.
     """
 
     image: Expr
     axes: tuple[Axis, ...]
     channel: Expr
+    when: Expr | None = None
 
     @property
     def indices(self) -> tuple[Expr, ...]:
@@ -141,7 +143,14 @@ def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | str:
         axes[0] = _ended(axes[0], extents[0], math.prod(a.count for a in axes[1:]), copy, counted)
     found = Im2col(image, tuple(axes), channel)
     numbers = [(axis.lower, axis.upper, axis.reach, axis.step) for axis in axes]
-    return im2col_obstacle(numbers) or _beyond_bounds(copy, found, counted, ranges) or found
+    obstacle = im2col_obstacle(numbers)
+    if obstacle:
+        return obstacle
+    beyond = _beyond_bounds(copy, found, counted, ranges)
+    moving = next((part for part in beyond if uses(part, copy.order)), None)
+    if moving is not None:
+        return f"it fills with zero outside '{copy.src.name}', not {moving}"
+    return replace(found, when=conjunction(beyond))
 
 
 def _axis(
@@ -188,16 +197,13 @@ def _end(part: Expr, counted: Expr) -> int | None:
     return const_int(sym.Analyzer().simplify(counted + part.b - part.a))
 
 
-def _beyond_bounds(copy: Copy, found: Im2col, counted: Expr, ranges: Any) -> str:
-    """What the copy's mask leaves out apart from what lies outside of the tensor, or empty."""
+def _beyond_bounds(copy: Copy, found: Im2col, counted: Expr, ranges: Any) -> list[Expr]:
+    """What the copy's mask asks for apart from being inside of the tensor."""
     places = [axis.count for axis in found.axes]
     pixels = counted < math.prod([const_int(copy.src.shape[0]) or 0, *places])
     bounds = tirx.And(pixels, inside(copy.src.shape, copy.src_indices, ranges))
     with ranges.constraint_scope(bounds):
-        beyond = next((part for part in copy.mask if not ranges.can_prove(part)), None)
-    if beyond is None:
-        return ""
-    return f"it fills with zero outside '{copy.src.name}', not {beyond}"
+        return [part for part in copy.mask if not ranges.can_prove(part)]
 
 
 def _terms(expr: Expr, factor: int = 1) -> tuple[list[Term], int]:

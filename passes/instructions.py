@@ -52,7 +52,7 @@ from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .spread import Threads, spread
 from .staged_stores import Staged
 from .tensor_maps import TensorMap
-from .tile_stores import box_of
+from .tile_stores import added, adds, box_of
 from .tma import copy_map, load_boxes, source_of
 
 
@@ -252,6 +252,11 @@ def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
             f"'{unknown[0].name}' (only the accumulator of a matmul tile is mapped)"
         )
     store = next((s for s in scope.plan.stores if s.op == nest.name), None)
+    if adds(nest) and (not held or store is None or store.mechanism != "tma" or not store.adds):
+        raise LoweringError(
+            f"cannot add to '{nest.store.buffer.name}' in '{nest.name}': others do so at the same "
+            "time, and the plan does not have it added by tma"
+        )
     if held and store is not None and store.mechanism == "tma":
         return _staged(nest, store, held[0], scope)
     if held:
@@ -265,10 +270,12 @@ def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
 
 def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: _Scope) -> Stmt:
     """A nest that stores an accumulator by way of shared memory."""
+    if plan.adds and not adds(nest):
+        raise LoweringError(f"cannot add '{plan.op}' to '{plan.dst}': it is stored there")
     box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
     if isinstance(box, str):
         raise LoweringError(f"cannot store '{plan.op}' by tma: {box}")
-    staged = Staged.of(nest, box, fragment, plan, scope.threads)
+    staged = Staged.of(added(nest), box, fragment, plan, scope.threads)
     scope.stages.append(staged.stage)
     scope.maps.append(staged.tensor)
     return staged.stmt(repeats=scope.repeats)

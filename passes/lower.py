@@ -23,6 +23,7 @@ from .arena import apply_arena
 from .counters import has_steady_loop, roll_counters
 from .held import hold, release
 from .narrow import pack_bytes
+from .part_sums import add_parts
 from .pipeline import is_kernel, is_marked, pipeline_function
 from .shared_names import name_shared
 from .signed import keep_signed
@@ -38,7 +39,7 @@ def slot_passes(request: Request) -> list[Any]:
     Once marked, a function must not see the prefix again: compaction would take a ring whose uses
     all lie in one loop for a buffer of one iteration.
     """
-    return [*preparation(), Pipeline(request)]
+    return [AddParts(request), *preparation(), Pipeline(request)]
 
 
 def preparation() -> list[Any]:
@@ -155,17 +156,27 @@ def finalize_device() -> Any:
     )
 
 
-def Pipeline(request: Request) -> Any:
-    """``pipeline_function`` as a pass, for functions that have been through the prefix.
-
-    Where nothing is asked for, what a tuner has annotated is.
-    """
+def AddParts(request: Request) -> Any:
+    """``add_parts`` as a pass, for scheduled functions; nothing where it is not asked for."""
 
     def run(func: Any) -> Any:
-        asked = annotated_request(func) if request == Request() else request
-        return pipeline_function(func, target_of(func), asked)
+        return add_parts(func) if _asked(func, request).adds_parts else func
+
+    return function_pass("AddParts", run)
+
+
+def Pipeline(request: Request) -> Any:
+    """``pipeline_function`` as a pass, for functions that have been through the prefix."""
+
+    def run(func: Any) -> Any:
+        return pipeline_function(func, target_of(func), _asked(func, request))
 
     return function_pass("Pipeline", run)
+
+
+def _asked(func: Any, request: Request) -> Request:
+    """``request``; where nothing is asked for, what a tuner has annotated ``func`` with."""
+    return annotated_request(func) if request == Request() else request
 
 
 def target_of(func: Any) -> Any | None:

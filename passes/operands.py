@@ -31,8 +31,8 @@ _WGMMA_ORDER: Final = ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group")
 _BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
 """Copies by tensor map. The map hides the source; a barrier counts the bytes."""
 
-_BULK_STORES: Final = "cp_async_bulk_tensor_s2g"
-"""The same the other way: the map, its first operand, hides the target."""
+_BULK_STORES: Final = ("cp_async_bulk_tensor_s2g", "cp_reduce_async_bulk_tensor")
+"""The same the other way, or added there: the map, its first operand, hides the target."""
 
 _KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
 """Flags of a call that say no more than which of its operands are predicates."""

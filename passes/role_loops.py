@@ -176,6 +176,17 @@ def wgmma_wait(groups: int, op: str) -> Stmt:
     return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
 
 
+def groups_of(stmt: Stmt) -> int:
+    """How many groups of wgmma ``stmt`` commits."""
+    found: list[Any] = []
+    walk(stmt, Call, lambda call: found.append(call) if _commits(call) else None)
+    return len(found)
+
+
+def _commits(call: Any) -> bool:
+    return str(getattr(call.op, "name", "")) == "tirx.ptx.wgmma_commit_group"
+
+
 def holds(stmt: Stmt, loop: Any) -> bool:
     """Whether ``loop`` is inside ``stmt``."""
     found: list[Any] = []

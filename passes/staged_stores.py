@@ -11,9 +11,15 @@ Each warpgroup for itself, while the other warpgroups go on:
         leader:   cp.async.bulk.tensor C[box], C_staged[slot];  commit_group
 
 The writes run on under the arithmetic of the next tile. What lies outside of the tensor is left out
-by the accelerator, so no element has a guard.
+by the accelerator, so no element has a guard. It may also add a box to what is there
+(cp.reduce.async.bulk.tensor): each element in one indivisible operation, as other CTAs do.
 
-Sources: PTX ISA, stmatrix, cp.async.bulk.tensor, cp.async.bulk.wait_group, async proxy.
+A swapped tile has its rows in the columns of the instruction: stmatrix transposes on the way, and
+the 64 rows of one instruction are neighbours in a row of the box, or of two boxes of 4-byte
+elements, which stmatrix does not know and lanes store themselves.
+
+Sources: PTX ISA, stmatrix, cp.async.bulk.tensor, cp.reduce.async.bulk.tensor,
+cp.async.bulk.wait_group, async proxy.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.script import tirx as T
 
+from ..cost.stores import filled_together
 from ..cost.wgmma import ROWS, WARPGROUP
 from ..errors import LoweringError
 from ..origin import Origin, Place
@@ -43,6 +50,7 @@ from .ir import (
     seq,
     substitute,
     unrolled,
+    vectorized,
     with_origin,
 )
 from .layouts import ATOM_BYTES, CHUNK_BYTES, by_row
@@ -52,13 +60,20 @@ from .tensor_maps import TensorMap, tiled_map
 from .tile_stores import Box
 
 STORE: Final = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
-STMATRIX: Final = "stmatrix.sync.aligned.m8n8.x4.shared.b16"
+ADD: Final = "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"
+STMATRIX: Final = "stmatrix.sync.aligned.m8n8.x4{trans}.shared.b16"
 
 _FIRST_BARRIER: Final = 1
 """Number of the first warpgroup's barrier; 0 is the CTA's."""
 
 _SQUARE: Final = 16
-"""Rows and columns that the four matrices of one stmatrix cover."""
+"""Rows and columns of an accumulator that a warp puts into a box at once: four matrices of 8."""
+
+_MATRIX: Final = 8
+"""Rows and columns of one of them."""
+
+_STMATRIX_BYTES: Final = 2
+"""Of an element (PTX ISA, stmatrix: .b16)."""
 
 
 def all_written(plan: StorePlan, thread: Any) -> Stmt:
@@ -70,7 +85,8 @@ def all_written(plan: StorePlan, thread: Any) -> Stmt:
 class Staged:
     """A nest that stores an accumulator's tile, on its way through ``stage``.
 
-    ``box``: what the nest writes. ``threads``: those of all warpgroups.
+    ``box``: what the nest writes, or adds where the plan says so. ``threads``: those of all
+    warpgroups.
     """
 
     nest: Nest
@@ -100,19 +116,32 @@ class Staged:
 
     def stmt(self, *, repeats: bool) -> Stmt:
         """What every thread of the warpgroups does; ``repeats``: for one tile after the other."""
-        boxes = self.fragment.loops[-1] * quads.RUN // self.plan.box[1]
-        fresh = 0 if repeats else self.plan.slots
+        wide = self.fragment.loops[0] * ROWS
+        if not self.fragment.swapped:
+            wide = self.fragment.loops[-1] * quads.RUN
+        rounds = wide // (self.plan.box[1] * self._together)
+        fresh = 0 if repeats else self._rounds_held
         first = unrolled("b", fresh, self._store) if fresh else None
-        if boxes == fresh:
+        if rounds == fresh:
             return seq(first)
         return seq(
             first,
-            unrolled("b", boxes - fresh, lambda b: seq(self._free(), self._store(b + fresh))),
+            unrolled("b", rounds - fresh, lambda b: seq(self._free(), self._store(b + fresh))),
         )
 
+    @property
+    def _together(self) -> int:
+        """Boxes that are filled, and written, in one round."""
+        return filled_together(self.fragment.swapped, str(self.stage.dtype))
+
+    @property
+    def _rounds_held(self) -> int:
+        """Rounds whose boxes shared memory holds at once."""
+        return self.plan.slots // self._together
+
     def _free(self) -> Stmt:
-        """All threads of the warpgroup may write to the slot that was used longest ago."""
-        wait = _told(self.plan, "wait", _wait(self.plan.slots - 1))
+        """All threads of the warpgroup may write to the slots that were used longest ago."""
+        wait = _told(self.plan, "wait", _wait(self._rounds_held - 1))
         return seq(tirx.IfThenElse(_leads(self.threads.var), wait, None), self._meet())
 
     def _meet(self) -> Stmt:
@@ -122,9 +151,10 @@ class Staged:
         return _told(self.plan, "barrier", tirx.Evaluate(sync))
 
     def _store(self, b: Expr) -> Stmt:
-        """Box ``b`` of the warpgroup's columns."""
-        thread, plan = self.threads.var, self.plan
-        slot = tirx.floordiv(thread, WARPGROUP) * plan.slots + tirx.floormod(b, plan.slots)
+        """Round ``b`` of the warpgroup's columns."""
+        thread, plan, together = self.threads.var, self.plan, self._together
+        slot = tirx.floordiv(thread, WARPGROUP) * plan.slots
+        slot = slot + tirx.floormod(b, self._rounds_held) * together
         fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
         written = _told(plan, "store", self._write(b, slot))
         return seq(
@@ -135,56 +165,115 @@ class Staged:
         )
 
     def _fill(self, b: Expr, slot: Expr) -> Stmt:
-        """The box in shared memory, 16 rows and columns of a warp at a time."""
+        """The boxes of a round in shared memory, 16 rows and columns of a warp at a time."""
         rows, columns = self.plan.box
+        if self.fragment.swapped:
+            return unrolled("c", rows // _SQUARE, lambda c: self._square(slot, b, i32(0), c))
+        first = b * (columns // _SQUARE)
         return unrolled(
             "r",
             rows // ROWS,
-            lambda r: unrolled("c", columns // _SQUARE, lambda c: self._square(b, slot, r, c)),
+            lambda r: unrolled("c", columns // _SQUARE, lambda c: self._square(slot, r, first, c)),
         )
 
-    def _square(self, b: Expr, slot: Expr, r: Expr, c: Expr) -> Stmt:
+    def _square(self, slot: Expr, r: Expr, first: Expr, c: Expr) -> Stmt:
+        """Square ``first + c`` of the warp's 16 rows of block ``r``; ``c`` counts in the box."""
         thread, analyzer = self.threads.var, self.threads.analyzer
-        columns = self.plan.box[1]
         pairs = buffer([quads.RUN], str(self.stage.dtype), "pairs", "local")
         access = touched(self.nest, self.fragment)
         steps: list[Stmt] = []
-        first = b * (columns // quads.RUN) + c * 2
         for t in range(quads.LANES):  # two halves of 8 rows, two tiles of 8 columns
-            position = [r, i32(t % 2), first + t // 2]
-            steps.append(fill_pair(self.nest, self.fragment, access, position, pairs, t, analyzer))
+            position = [r, i32(t % 2), (first + c) * 2 + t // 2]
+            steps.append(
+                fill_pair(
+                    self.nest, self.fragment, access, position, pairs, t, analyzer,
+                    apart=self.fragment.swapped,
+                )
+            )  # fmt: skip
+        warp = tirx.floormod(tirx.floordiv(thread, 32), 4) * _SQUARE
+        if self.fragment.swapped:
+            corner = c * _SQUARE, warp
+        else:
+            corner = r * ROWS + warp, c * _SQUARE
+        if dtype_bytes(self.stage.dtype) == _STMATRIX_BYTES:
+            steps += self._matrices(slot, corner, pairs)
+        else:
+            steps += self._words(slot, corner, pairs)
+        return block("square", seq(*steps), [pairs])
+
+    def _matrices(self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer) -> list[Stmt]:
+        """A square of 16-bit elements: eight lanes name the rows of each matrix."""
+        lane = tirx.floormod(self.threads.var, 32)
         words = [Var(f"word{t}", "uint32") for t in range(quads.LANES)]
+        steps: list[Stmt] = []
         for t, word in enumerate(words):
             pair = tirx.BufferLoad(pairs, [tirx.Ramp(t * quads.PAIR, 1, quads.PAIR)])
             steps.append(tirx.Bind(word, tirx.reinterpret("uint32", pair)))
-        lane = tirx.floormod(thread, 32)
-        warp = tirx.floormod(tirx.floordiv(thread, 32), 4)
-        row = r * ROWS + warp * _SQUARE + tirx.floormod(lane, _SQUARE)
-        chunk = CHUNK_BYTES // dtype_bytes(self.stage.dtype)
-        column = c * _SQUARE + tirx.floordiv(lane, _SQUARE) * chunk
-        span = columns * dtype_bytes(self.stage.dtype)
-        place = by_row(span).column(analyzer.simplify(row), column, chunk, analyzer)
-        there = T.address_of(tirx.BufferLoad(self.stage, [slot, row, place]))
-        steps.append(_told(self.plan, "store", tirx.Evaluate(T.ptx[STMATRIX](there, *words))))
-        return block("square", seq(*steps), [pairs])
+        if self.fragment.swapped:
+            within = tirx.floormod(lane, _MATRIX)
+            down = tirx.floordiv(lane, _SQUARE) * _MATRIX + within
+            across = tirx.floormod(tirx.floordiv(lane, _MATRIX), 2) * _MATRIX
+        else:
+            down = tirx.floormod(lane, _SQUARE)
+            across = tirx.floordiv(lane, _SQUARE) * _MATRIX
+        at = self._place(slot, corner[0] + down, corner[1] + across)
+        name = STMATRIX.format(trans=".trans" if self.fragment.swapped else "")
+        there = T.address_of(tirx.BufferLoad(self.stage, at))
+        steps.append(_told(self.plan, "store", tirx.Evaluate(T.ptx[name](there, *words))))
+        return steps
+
+    def _words(self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer) -> list[Stmt]:
+        """A square of wider elements: each lane stores its pairs (PTX ISA, wgmma: layout of D)."""
+        lane = tirx.floormod(self.threads.var, 32)
+        steps: list[Stmt] = []
+        for t in range(quads.LANES):
+            down = tirx.floordiv(lane, quads.LANES) + t % 2 * _MATRIX
+            across = tirx.floormod(lane, quads.LANES) * quads.PAIR + t // 2 * _MATRIX
+
+            def store(v: Expr, t: int = t, down: Expr = down, across: Expr = across) -> Stmt:
+                value = tirx.BufferLoad(pairs, [v + t * quads.PAIR])
+                row, column = (across + v, down) if self.fragment.swapped else (down, across)
+                at = self._place(slot, corner[0] + row, corner[1] + column)
+                if not self.fragment.swapped:
+                    at[-1] = at[-1] + v
+                return tirx.BufferStore(self.stage, value, at)
+
+            loop = unrolled if self.fragment.swapped else vectorized
+            steps.append(_told(self.plan, "store", loop("v", quads.PAIR, store)))
+        return steps
+
+    def _place(self, slot: Expr, row: Expr, column: Expr) -> list[Expr]:
+        """Where ``column`` of ``row`` is in the boxes of a round that begin at ``slot``."""
+        analyzer, columns = self.threads.analyzer, self.plan.box[1]
+        size = dtype_bytes(self.stage.dtype)
+        if self._together > 1:
+            slot = slot + tirx.floordiv(column, columns)
+            column = tirx.floormod(column, columns)
+        row = analyzer.simplify(row)
+        place = by_row(columns * size).column(row, column, CHUNK_BYTES // size, analyzer)
+        return [slot, row, place]
 
     def _write(self, b: Expr, slot: Expr) -> Stmt:
-        """The box from shared to global memory, as one thread asks for it."""
+        """The boxes of a round from shared to global memory, as one thread asks for it."""
         assert self.fragment.corner is not None
         row, column = self.fragment.corner
+        if self.fragment.swapped:
+            row, column = column, row
         values: dict[Any, Expr] = {var: i32(0) for var in self.nest.vars}
         values[self.box.row] = row
-        values[self.box.column] = column + b * self.plan.box[1]
-        corner = [
-            self.threads.analyzer.simplify(substitute(index, values))
-            for index in self.box.view.indices
-        ]
-        source = T.address_of(tirx.BufferLoad(self.stage, [slot, i32(0), i32(0)]))
-        store = T.ptx[STORE.format(rank=len(corner))]
-        return seq(
-            tirx.Evaluate(store(T.address_of(self.tensor.var), *reversed(corner), source)),
-            tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]()),
-        )
+        writes: list[Stmt] = []
+        for n in range(self._together):
+            across = (b * self._together + n) * self.plan.box[1]
+            values[self.box.column] = column + across
+            corner = [
+                self.threads.analyzer.simplify(substitute(index, values))
+                for index in self.box.view.indices
+            ]
+            source = T.address_of(tirx.BufferLoad(self.stage, [slot + n, i32(0), i32(0)]))
+            store = T.ptx[(ADD if self.plan.adds else STORE).format(rank=len(corner))]
+            call = store(T.address_of(self.tensor.var), *reversed(corner), source)
+            writes.append(tirx.Evaluate(call))
+        return seq(*writes, tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]()))
 
 
 def _leads(thread: Any) -> Expr:

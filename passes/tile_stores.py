@@ -10,15 +10,15 @@ that. What is computed from the accumulator before it is stored is free.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from ..kernel import StoreInfo
+from ..kernel import ADDS, StoreInfo
 from .indexing import affine, conjunction, strides
-from .ir import Buffer, Expr, Stmt, Var, const_int, is_global
+from .ir import Buffer, Expr, Stmt, Var, const_int, is_global, uses
 from .kernels import bodies
 from .patterns import Copy, Matmul, Nest, as_nest
 from .views import View, flattened, inside
@@ -48,6 +48,21 @@ def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tu
     )
 
 
+def adds(nest: Nest) -> int:
+    """How many CTAs add to an element of the target of ``nest``, which does so too; 0: none."""
+    return int(nest.annotations.get(ADDS, 0))
+
+
+def added(nest: Nest) -> Nest:
+    """What ``nest`` adds to its target as if it stored that; ``nest`` itself where it stores."""
+    if not adds(nest):
+        return nest
+    store = nest.store
+    sides = store.value.a, store.value.b
+    part = next(side for side in sides if not uses(side, [store.buffer]))
+    return replace(nest, store=tirx.BufferStore(store.buffer, part, store.indices))
+
+
 def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
     """The box of its target that ``nest`` stores ``matmul``'s tile to, or why it is none.
 
@@ -60,7 +75,7 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
     row, column = _walkers(places[0], matmul, nest)
     if row is None or column is None or len({str(list(place)) for place in places}) > 1:
         return "it writes boxes, the tile is not walked row by row"
-    if any(load.source.same_as(target) for load in nest.loads()):
+    if any(load.source.same_as(target) for load in added(nest).loads()):
         return f"it writes '{target.name}', which the same block reads"
     if len(target.strides):
         return f"it takes a tensor without gaps, '{target.name}' has strides of its own"
@@ -108,6 +123,7 @@ def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
         dst_strides=tuple(const_int(stride) for stride in strides(target)),
         by_rows=_walks_last(nest, matmul),
         no_tma=found if isinstance(found, str) else "",
+        adds=adds(nest),
     )
 
 

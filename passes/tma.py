@@ -6,8 +6,10 @@
     kernel: cp.async.bulk.tensor.2d [A_shared], [A_map, (k * 64, m * 128)], [full]
 
 A swizzled box is at most 128 bytes wide: wider tiles are panels side by side, a box each. What lies
-outside the tensor arrives as zero, so a copy's mask must say just that. Pixels that a convolution's
-outputs see are no box; they are gathered in im2col mode, whose instruction also takes an offset.
+outside the tensor arrives as zero, so a copy's mask must say just that, of each element; where it
+also says something of the whole tile, the tile is taken from outside the tensor. Pixels that a
+convolution's outputs see are no box; they are gathered in im2col mode, whose instruction also takes
+an offset.
 
 Sources: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA,
 cp.async.bulk.tensor.
@@ -15,6 +17,7 @@ cp.async.bulk.tensor.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 from tvm import sym, tirx
@@ -26,8 +29,8 @@ from ..plan import Eviction
 from .caching import cache_hint
 from .clusters import Cluster
 from .im2col import Im2col, im2col_of
-from .indexing import affine
-from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute
+from .indexing import affine, conjunction
+from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute, uses
 from .layouts import Panels
 from .patterns import Copy, walker
 from .tensor_maps import TensorMap, im2col_map, tiled_map
@@ -56,12 +59,12 @@ def source_of(copy: Copy, ranges: Any) -> Source | str:
     declared = View(tuple(copy.src.shape), copy.src_indices)
     obstacle = _box_obstacle(copy, declared)
     if not obstacle:
-        return declared
+        return _guarded(copy, declared)
     for var in copy.order:
         ranges.bind(var, Range(0, copy.nest.extent_of[var]))
     merged = flattened(declared, copy.order, ranges)
     if merged is not None and not _box_obstacle(copy, merged) and _keeps_order(copy, merged):
-        return merged
+        return _guarded(copy, merged)
     pixels = im2col_of(copy, ranges)
     return pixels if isinstance(pixels, Im2col) else f"{obstacle}; as im2col, {pixels}"
 
@@ -77,19 +80,24 @@ def _box_obstacle(copy: Copy, view: View) -> str:
         known = affine(index, copy.order)
         if walker(index, copy.order) is None and (known is None or known.coefficients):
             return f"it walks dimension {dimension} of '{copy.src.name}' one by one, not by {index}"
-    outside = _beyond_bounds(copy, view)
+    outside = next((part for part in _beyond_bounds(copy, view) if uses(part, copy.order)), None)
     return "" if outside is None else f"it fills with zero outside '{copy.src.name}', not {outside}"
 
 
-def _beyond_bounds(copy: Copy, view: View) -> Expr | None:
-    """A conjunct of the mask that is more than the source's bounds, if there is one."""
+def _guarded(copy: Copy, view: View) -> View:
+    """``view``, read as zero where the mask says so of a whole tile."""
+    return replace(view, when=conjunction(_beyond_bounds(copy, view)))
+
+
+def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
+    """The conjuncts of the mask that are more than the source's bounds."""
     if not copy.mask:
-        return None
+        return []
     analyzer = sym.Analyzer()
     for var in copy.order:
         analyzer.bind(var, Range(0, copy.nest.extent_of[var]))
     with analyzer.constraint_scope(inside(view.shape, view.indices, analyzer)):
-        return next((part for part in copy.mask if not analyzer.can_prove(part)), None)
+        return [part for part in copy.mask if not analyzer.can_prove(part)]
 
 
 def walked_by(copy: Copy, source: Source) -> tuple[int | None, ...]:
@@ -144,6 +152,9 @@ def load_boxes(
     hint, policy = cache_hint(eviction)
     start = {**dict.fromkeys(copy.order, i32(0)), copy.order[0]: part}
     corner = [analyzer.simplify(substitute(index, start)) for index in source.indices]
+    if source.when is not None:
+        outside = copy.src.shape[0] if isinstance(source, Im2col) else source.shape[0]
+        corner[0] = tirx.Select(source.when, corner[0], outside)
     mode, offsets = "", []
     if isinstance(source, Im2col):
         mode = IM2COL

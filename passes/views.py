@@ -22,10 +22,14 @@ from .ir import Expr, Var, const_int, i32, simplify
 
 @dataclass(frozen=True)
 class View:
-    """A row-major tensor of ``shape``, read or written at ``indices``."""
+    """A row-major tensor of ``shape``, read or written at ``indices``.
+
+    ``when``: the condition, the same for a whole box, outside which zero is read; None: always.
+    """
 
     shape: tuple[Expr, ...]
     indices: tuple[Expr, ...]
+    when: Expr | None = None
 
 
 def inside(shape: Sequence[Expr], indices: Sequence[Expr], analyzer: Any) -> Expr:

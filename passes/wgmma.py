@@ -18,7 +18,8 @@ descriptor). With ``span`` bytes in a row of a panel, and panels side by side:
 - M or N contiguous (16-bit types): 8 steps of K further is ``8 * span`` bytes, the next ``span``
   bytes along M or N are a panel further.
 
-Does not handle: operands in registers.
+The first operand may lie in registers instead, see ``wgmma_registers``: then each step of K is a
+group of its own.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from typing import Final
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ..cost.wgmma import ACCUMULATORS, ROWS, TYPES, WARPGROUP
+from ..cost.wgmma import ACCUMULATORS, CONVERTED, ROWS, TYPES, WARPGROUP
 from ..errors import LoweringError
 from ..plan import MatmulPlan
 from . import quads
@@ -42,6 +43,7 @@ from .layouts import CHUNK_BYTES
 from .patterns import Matmul, Operand
 from .spread import Threads
 from .tma import panels_of
+from .wgmma_registers import Left
 
 WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
 
@@ -63,6 +65,10 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
         matmul, plan = matmul.transposed(), _transposed(plan)
     tile = _Warpgroup(matmul, plan, threads)
     done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0)) if waits else None
+    if plan.operand == "registers":
+        left = tile.left()
+        op = op_stmt(plan.op, seq(tile.multiply_from_registers(left), done))
+        return Mapped(tile.fragment(), tile.panels, (op,), left.buffers)
     op = op_stmt(plan.op, seq(tile.multiply(), done))
     return Mapped(tile.fragment(), tile.panels, (op,), ())
 
@@ -70,6 +76,13 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
 def _transposed(plan: MatmulPlan) -> MatmulPlan:
     """``plan`` of a swapped tile as the instruction sees it."""
     return replace(plan, m=plan.n, n=plan.m, warps=plan.warps[::-1], warp_tile=plan.warp_tile[::-1])
+
+
+def _group(calls: Sequence[Stmt]) -> Stmt:
+    """``calls`` behind a fence, as one group."""
+    fence = tirx.Evaluate(T.ptx.wgmma.fence.sync.aligned())
+    commit = tirx.Evaluate(T.ptx.wgmma.commit_group.sync.aligned())
+    return seq(fence, *calls, commit)
 
 
 class _Warpgroup:
@@ -84,6 +97,7 @@ class _Warpgroup:
             )
         self.n, self.k, self.type, self.acc_type = int(found[1]), int(found[2]), found[3], found[4]
         self.matmul, self.plan, self.threads = matmul, plan, threads
+        self.swapped = plan.swapped
         self._check()
         self.blocks = plan.warp_tile[0] // (ROWS // 4)
         groups = plan.warps[0] // 4
@@ -119,6 +133,13 @@ class _Warpgroup:
             )
         for side in (matmul.a, matmul.b):
             kind = str(side.buffer.dtype)
+            if side is matmul.a and str(matmul.b.buffer.dtype) in CONVERTED.get(kind, ()):
+                if plan.operand != "registers":
+                    raise LoweringError(
+                        f"cannot map op '{plan.op}' to {plan.instruction}: '{side.buffer.name}' "
+                        f"holds {kind}, which is converted in registers alone"
+                    )
+                continue
             into = ACCUMULATORS.get(kind, {}).get(str(matmul.acc.dtype))
             if TYPES.get(kind) != self.type or into != self.acc_type:
                 raise LoweringError(
@@ -130,29 +151,50 @@ class _Warpgroup:
 
     def multiply(self) -> Stmt:
         """The instructions of one step of the loop, as one group."""
-        name = WGMMA.format(n=self.n, k=self.k, acc=self.acc_type, a=self.type, b=self.type)
-        a, b = self.matmul.a, self.matmul.b
-        # Signs of A and B where they are no integers, transposition where the type allows it.
-        options = [] if self.type in _INTEGERS else [1, 1]
-        if self.type in _TRANSPOSABLE:
-            options += [int(not a.k_major), int(not b.k_major)]
-        each = self.each
+        a = self.matmul.a
         calls = [
-            tirx.Evaluate(
-                T.ptx[name](
-                    *[tirx.BufferLoad(self.acc, [block * each + x]) for x in range(each)],
-                    self._descriptor(a, self.row0, block * ROWS, step),
-                    self._descriptor(b, self.col0, 0, step),
-                    True,
-                    *options,
-                )
-            )
+            self._call(step, block, [self._descriptor(a, self.row0, block * ROWS, step)], [a])
             for step in range(self.plan.steps)
             for block in range(self.blocks)
         ]
-        fence = tirx.Evaluate(T.ptx.wgmma.fence.sync.aligned())
-        commit = tirx.Evaluate(T.ptx.wgmma.commit_group.sync.aligned())
-        return seq(fence, *calls, commit)
+        return _group(calls)
+
+    def multiply_from_registers(self, left: Left) -> Stmt:
+        """The same with A loaded to registers, each step of K a group that the next ones pass."""
+        done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(self.plan.steps - 1))
+        parts = [left.read_ahead(0)]
+        for step in range(self.plan.steps):
+            calls = [
+                self._call(step, block, left.registers(step, block), [])
+                for block in range(self.blocks)
+            ]
+            parts += [left.read_ahead(step + 1), done, left.load(step), _group(calls)]
+        return seq(*parts)
+
+    def left(self) -> Left:
+        """A on its way through registers."""
+        panels = self.panels[self.matmul.a.buffer]
+        return Left.of(self.matmul, panels, self.threads, self.row0, self.blocks, self.plan)
+
+    def _call(
+        self, step: int, block: int, left: Sequence[Expr], described: Sequence[Operand]
+    ) -> Stmt:
+        """One instruction; ``left``: its first operand, ``described`` where by a descriptor."""
+        name = WGMMA.format(n=self.n, k=self.k, acc=self.acc_type, a=self.type, b=self.type)
+        b, each = self.matmul.b, self.each
+        # Signs of A and B where they are no integers, transposition where the type allows it.
+        options = [] if self.type in _INTEGERS else [1, 1]
+        if self.type in _TRANSPOSABLE:
+            options += [int(not side.k_major) for side in (*described, b)]
+        return tirx.Evaluate(
+            T.ptx[name](
+                *[tirx.BufferLoad(self.acc, [block * each + x]) for x in range(each)],
+                *left,
+                self._descriptor(b, self.col0, 0, step),
+                True,
+                *options,
+            )
+        )
 
     def _descriptor(self, side: Operand, own: Expr, block: int, step: int) -> Expr:
         """Of ``side`` from row (or column) ``own + block`` of the tile on, at k-step ``step``."""
@@ -202,6 +244,7 @@ class _Warpgroup:
             packed=self.packed,
             quad=quad,
             corner=(self.row0, self.col0),
+            swapped=self.swapped,
         )
 
     def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:

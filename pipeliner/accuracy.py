@@ -35,17 +35,28 @@ POISON: Final = {"f": np.nan, "V": np.nan, "i": -85, "u": 85}
 """What outputs hold before a run, by numpy's kind of type: an element not written shows."""
 
 
-def worst_error(spec: Spec, got: Any, exact: Any, magnitude: Any) -> float:
+def worst_error(spec: Spec, got: Any, exact: Any, magnitude: Any, parts: int = 0) -> float:
     """The largest error over what is allowed; arrays of numpy or tensors of torch, in float64.
 
-    ``magnitude``: ``sum(|a| |b|)`` of the operands, and what an epilogue adds.
+    ``magnitude``: ``sum(|a| |b|)`` of the operands, and what an epilogue adds. ``parts``: that were
+    rounded, each, before they were added in the type of the output.
     """
     if spec.storage == "int8":
         return 0.0 if bool((got == exact).all()) else float("inf")
     rounding, summing = allowed(spec)
     got = got.astype(np.float64) if isinstance(got, np.ndarray) else got.double()
-    error = abs(got - exact) / (rounding * abs(exact) + summing * magnitude + 1e-300)
+    early = added_error(spec.out, parts) * float(abs(exact).max()) if parts else 0.0
+    error = abs(got - exact) / (rounding * abs(exact) + summing * magnitude + early + 1e-300)
     return float(error.max())
+
+
+def added_error(dtype: str, parts: int) -> float:
+    """Allowed error of a sum of ``parts`` that are rounded to ``dtype``, as is every sum of some.
+
+    Relative to the largest result of all: what its parts sum up to on the way may be larger than a
+    result itself, but is hardly larger than all others.
+    """
+    return 2 * parts * ROUNDOFF.get(dtype, 0.0)
 
 
 def allowed(spec: Spec) -> tuple[float, float]:
@@ -55,9 +66,10 @@ def allowed(spec: Spec) -> tuple[float, float]:
     return 2 * ROUNDOFF[spec.out], SUM_FACTOR * ROUNDOFF[spec.accumulator] + operands + aligned
 
 
-def relative_error(got: Any, want: Any) -> float:
+def relative_error(got: Any, want: Any, parts: int = 0) -> float:
     """The largest error over what another order of the same sums may make of it; numpy arrays.
 
+    ``parts``: as for ``worst_error``.
     Integers and booleans are equal (0) or not (infinity); NaN where only one of them is NaN.
     """
     if got.dtype.kind in "iub":
@@ -68,7 +80,7 @@ def relative_error(got: Any, want: Any) -> float:
         return 0.0
     finite = exact[np.isfinite(exact)]
     scale = float(np.abs(finite).max(initial=0.0)) or 1.0
-    unit = 4 * ROUNDOFF[str(got.dtype)] * scale
+    unit = (4 * ROUNDOFF[str(got.dtype)] + added_error(str(got.dtype), parts)) * scale
     return float(np.abs(wide - exact)[wrong].max()) / unit
 
 

@@ -12,9 +12,9 @@ from .cost.mapped import uses_wgmma
 from .errors import PlanError, RecordsError
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
-from .plan import Consumers, Epilogue, KernelPlan, Mechanism, StoreMechanism
+from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
 from .recorded import recorded, with_reason
-from .request import Cluster, Depth, Early, Instruction, Request, Roles, Tile
+from .request import Cluster, Depth, Early, Instruction, OperandAsked, Request, Roles, Tile
 from .schedules.workloads import Spec
 from .targets import accelerated, cuda_target
 
@@ -34,6 +34,8 @@ def pipeline(
     cluster: Cluster = "auto",
     store: Literal["auto"] | StoreMechanism = "auto",
     pdl: Early = "auto",
+    parts: Literal["auto"] | Parts = "auto",
+    operand: OperandAsked = "auto",
     plan: KernelPlan | None = None,
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
@@ -72,6 +74,13 @@ def pipeline(
         Programmatic dependent launch. True: the function may start while the kernel before it in
         the stream still runs, and lets the next one start as early, where that is launched so too.
         ``"auto"``: only its own kernels overlap, where it has several.
+    parts
+        Where the parts of a split reduction are added. ``workspace`` (the default): each is stored,
+        and a second kernel adds them in their order. ``reduce_add``: by TMA in the output itself,
+        in the order in which they are done: not the same bits in every run, but of integers.
+    operand
+        Where wgmma reads its first operand: ``shared`` memory, or ``registers``, to which each warp
+        loads its rows.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
 
@@ -93,6 +102,8 @@ def pipeline(
         cluster=cluster,
         store=store,
         pdl=pdl,
+        parts=parts,
+        operand=operand,
         plan=plan,
     )
     return pipeline_with(func, target, request)

@@ -12,7 +12,6 @@ from typing import Final
 
 from .plan import (
     CopyPlan,
-    ElementwisePlan,
     KernelPlan,
     LaunchPlan,
     LoopPlan,
@@ -36,7 +35,7 @@ def explain(plan: KernelPlan) -> str:
         _stores(plan),
         _roles(plan),
         *(_loop(loop) for loop in plan.loops if loop.pipelined),
-        _elementwise(plan.elementwise),
+        _elementwise(plan),
         _launch(plan.launch),
         _smem(plan.smem),
         _sync(plan.sync),
@@ -84,7 +83,8 @@ def _stores(plan: KernelPlan) -> list[str]:
         return []
     lines = ["stores"]
     for store in plan.stores:
-        row = [store.op, f"{store.acc} -> {store.dst}", store.mechanism]
+        how = f"{store.mechanism}, added" if store.adds else store.mechanism
+        row = [store.op, f"{store.acc} -> {store.dst}", how]
         if store.slots:
             row += [f"boxes of {_times(store.box)}", _count(store.slots, "slot"), store.layout]
         lines.append("  " + "  ".join(row))
@@ -117,9 +117,12 @@ def _roles(plan: KernelPlan) -> list[str]:
     return lines
 
 
-def _elementwise(kernels: tuple[ElementwisePlan, ...]) -> list[str]:
-    """What is launched behind the kernel that the rest is about."""
-    lines = ["kernels behind it"] if kernels else []
+def _elementwise(plan: KernelPlan) -> list[str]:
+    """What is launched beside the kernel that the rest is about."""
+    kernels = plan.elementwise
+    first = any(store.adds for store in plan.stores)
+    where = "kernels before it" if first else "kernels behind it"
+    lines = [where] if kernels else []
     for kernel in kernels:
         lines += _wrapped(
             f"{kernel.op}: {kernel.ctas} CTAs of {kernel.threads} threads, {kernel.elements} "

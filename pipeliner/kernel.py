@@ -16,6 +16,10 @@ TmaView: TypeAlias = Literal["tensor", "rows", "im2col"]
 NOTE: Final = "pipeliner.note"
 """Annotation of a copy block: the schedule's words for the plan's reason."""
 
+ADDS: Final = "pipeliner.adds"
+"""Annotation of a block that adds to an element as other CTAs do, each in one indivisible
+operation: how many there are."""
+
 
 @dataclass(frozen=True, slots=True)
 class CopyInfo:
@@ -113,7 +117,8 @@ class StoreInfo:
 
     ``dtype``: of ``dst``; ``dst_strides``: elements between neighbours along its dimensions (None:
     symbolic). ``by_rows``: neighbours along a row of the tile are neighbours in ``dst``.
-    ``no_tma``: why the tile is no box of ``dst``, or empty.
+    ``no_tma``: why the tile is no box of ``dst``, or empty. ``adds``: as how many
+    parts of each sum it is added to what is there; 0: it is stored.
     """
 
     op: str
@@ -123,6 +128,7 @@ class StoreInfo:
     dst_strides: tuple[int | None, ...]
     by_rows: bool = True
     no_tma: str = ""
+    adds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

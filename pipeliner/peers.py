@@ -138,7 +138,7 @@ def cublas(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
     import torch
 
     integer = gemm.storage == "int8" and gemm.out == "int32" and gemm.batch is None
-    if gemm.epilogue or not (integer or gemm.out == gemm.storage != "int8"):
+    if gemm.epilogue or gemm.weights or not (integer or gemm.out == gemm.storage != "int8"):
         raise WorkloadError(f"cannot run {gemm.name} in cuBLAS through torch: no such out= product")
     multiply = torch._int_mm if integer else torch.matmul
     tf32 = gemm.dtype == "tfloat32"

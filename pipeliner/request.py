@@ -11,13 +11,14 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from .errors import PlanError
-from .plan import Consumers, Epilogue, KernelPlan, Mechanism, StoreMechanism
+from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Parts, Source, StoreMechanism
 
 Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
 Tile: TypeAlias = "tuple[int, int]"
 Roles: TypeAlias = "int | Literal['auto']"
 Early: TypeAlias = "bool | Literal['auto']"
 Cluster: TypeAlias = "int | Literal['auto']"
+OperandAsked: TypeAlias = "Literal['auto'] | Source"
 Instruction: TypeAlias = "Literal['auto', 'simt', 'mma', 'wgmma']"
 
 MECHANISMS: Final = ("auto", "tma", "cp_async", "register", "direct")
@@ -25,6 +26,8 @@ INSTRUCTIONS: Final = ("auto", "simt", "mma", "wgmma")
 CLUSTERS: Final = (1, 2, 4, 8)  # CUDA C++ Programming Guide: 8 CTAs on every GPU of sm_90
 STORES: Final = ("auto", "direct", "tma")
 CONSUMERS: Final = ("auto", "cooperative", "ping-pong")
+OPERANDS: Final = ("auto", "shared", "registers")
+PARTS: Final = ("auto", "workspace", "reduce_add")
 EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 
 
@@ -41,8 +44,11 @@ class Request:
     each tile (``cooperative``) or two teams of them take whole tiles of a persistent grid by turns
     (``ping-pong``). ``cluster``: neighbouring CTAs, each
     of which copies a part of what all need. ``store``: how the tile of an accumulator reaches
-    global memory. ``pdl``: whether kernels may start before the one before them ends. ``plan``: a
-    finished plan to obey; it is verified like any other.
+    global memory. ``pdl``: whether kernels may start before the one before them ends. ``parts``:
+    where those of a split reduction are added, in a ``workspace`` and in their order, or
+    (``reduce_add``) in the output as they come, which is another order in every run.
+    ``operand``: where wgmma reads its first operand. ``plan``: a finished plan to obey; it is
+    verified like any other.
     """
 
     depth: Depth = "auto"
@@ -56,6 +62,8 @@ class Request:
     cluster: Cluster = "auto"
     store: Literal["auto"] | StoreMechanism = "auto"
     pdl: Early = "auto"
+    parts: Literal["auto"] | Parts = "auto"
+    operand: OperandAsked = "auto"
     plan: KernelPlan | None = None
 
     def __post_init__(self) -> None:
@@ -66,11 +74,20 @@ class Request:
         _check_choice("epilogue", self.epilogue, EPILOGUES)
         _check_choice("store", self.store, STORES)
         _check_choice("consumers", self.consumers, CONSUMERS)
+        _check_choice("parts", self.parts, PARTS)
+        _check_choice("operand", self.operand, OPERANDS)
         _check_pair("warps", self.warps)
         _check_pair("thread_tile", self.thread_tile)
         _check_roles(self.roles)
         _check_cluster(self.cluster)
         _check_early(self.pdl)
+
+    @property
+    def adds_parts(self) -> bool:
+        """Whether parts of a reduction are to be added in the output."""
+        if self.plan is not None:
+            return any(store.adds for store in self.plan.stores)
+        return self.parts == "reduce_add"
 
     def as_dict(self) -> dict[str, Any]:
         """What is asked for, of types that JSON has; PlanError: a whole plan is."""

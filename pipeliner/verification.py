@@ -19,7 +19,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from .accuracy import equal, poisoned, relative_error, worst_error
 from .api import build
-from .compiled import Kernel, as_module, only_function
+from .compiled import Kernel, as_module, only_function, plan_of
 from .cuda_lines import lines_when_asked
 from .emulator import Emulation, Hazard, emulate
 from .emulator.copies import TIMINGS
@@ -168,12 +168,14 @@ def verify(
     options = {"blocks": chosen, "seed": seed}
     against, wanted = _reference(subject, arrays, reference, options)
 
+    parts = added_parts(subject.function)
+
     def judge(outputs: Outputs) -> float:
         nonlocal wanted
         wanted = wanted or outputs
         kept = {} if chosen is None else arrays
         return max(
-            _error(outputs[name], want, kept.get(name), exact=integers)
+            _error(outputs[name], want, kept.get(name), parts, exact=integers)
             for name, want in wanted.items()
         )
 
@@ -194,10 +196,12 @@ def verify_workload(
     out = poisoned(spec.shapes()[-1], spec.out)
     exact, magnitude = spec.reference(*inputs), spec.magnitude(*inputs)
 
-    def judge(outputs: Outputs) -> float:
-        return worst_error(spec, list(outputs.values())[-1], exact, magnitude)
-
     subject = subject_of(kernel)
+    parts = added_parts(subject.function)
+
+    def judge(outputs: Outputs) -> float:
+        return worst_error(spec, list(outputs.values())[-1], exact, magnitude, parts)
+
     modes = paired(timings, orders)
     runs, outputs = _run(subject, [*inputs, out], modes, judge, {"seed": seed})
     return Verdict(spec.name, "the exact result in float64", runs, outputs)
@@ -352,7 +356,14 @@ def _run(
     return tuple(runs), first
 
 
-def _error(got: Any, want: Any, kept: Any, *, exact: bool) -> float:
+def added_parts(function: Any) -> int:
+    """As how many parts, each rounded, the plan of ``function`` has its results added; 0: none."""
+    if not is_marked(function):
+        return 0
+    return max((store.adds for store in plan_of(function).stores), default=0)
+
+
+def _error(got: Any, want: Any, kept: Any, parts: int, *, exact: bool) -> float:
     """The error of one output over what is allowed; ``kept``: elements equal to it do not count."""
     if got.shape != want.shape:
         raise WorkloadError(f"expected a reference of shape {got.shape}, got {want.shape}")
@@ -360,4 +371,4 @@ def _error(got: Any, want: Any, kept: Any, *, exact: bool) -> float:
         want = np.where(equal(got, kept), got, want)
     if exact:
         return 0.0 if equal(got, want).all() else float("inf")
-    return relative_error(got, want)
+    return relative_error(got, want, parts)

@@ -70,8 +70,8 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         m=tile.m,
         n=tile.n,
         k=tile.k,
-        a_dtype=what.types.storage,
-        b_dtype=what.types.storage,
+        a_dtype=what.storage(0),
+        b_dtype=what.storage(1),
         acc_dtype=what.types.accumulator,
         a_k_major=what.a.k_major and not stages_transposed(what, 0),
         b_k_major=what.b.k_major and not stages_transposed(what, 1),
@@ -81,14 +81,15 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         held=(b.dst,) if tile.held and steps > 1 else (),
         k_last=_k_last(what, tile, steps),
     )
-    size = storage_bytes(what)
     names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
     loop = LoopInfo(
         name=f"{'_'.join(names)}_fused" if what.steps else names[0],
         trip=steps,
         trip_text=str(steps),
         ops=(*copied, matmul),
-        rings=tuple((copy.dst, "shared", copy.elements * size) for copy in copied),
+        rings=tuple(
+            (copy.dst, "shared", copy.elements * element_bytes(copy.dtype)) for copy in copied
+        ),
         outer=math.ceil(tiles / ctas),
         by_tile=tiles > ctas and not tile.held,
     )
@@ -100,7 +101,11 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         loops=(loop,),
         accumulators=(
             (acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),
-            *([(b.dst, "shared", steps * b.elements * size)] if tile.held else []),
+            *(
+                [(b.dst, "shared", steps * b.elements * element_bytes(b.dtype))]
+                if tile.held
+                else []
+            ),
         ),
         elementwise=() if what.whole is None else (sum_info(what, tile.why),),
         stores=(_store_info(what, acc, tile),),
@@ -164,7 +169,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         src=side.param,
         dst=name,
         dst_scope="shared",
-        dtype=what.types.storage,
+        dtype=what.storage(which),
         shape=(column, row) if transposed else (row, column),
         src_dims=_walkers(side, transposed),
         src_strides=_row_major(side.shape),
@@ -175,7 +180,8 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         view="tensor" if gathered else side.view,
         note=side.note,
         shared=() if gathered else _shared(which, what, tile, row),
-        src_bytes=math.prod(extent or 0 for extent in side.shape) * storage_bytes(what),
+        src_bytes=math.prod(extent or 0 for extent in side.shape)
+        * element_bytes(what.storage(which)),
     )
 
 

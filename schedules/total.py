@@ -16,6 +16,7 @@ from typing import Any, Final
 from ..cost.sizes import element_bytes
 from ..kernel import NOTE, ElementwiseInfo
 from .workloads import PART, STORE, Contraction
+from .workloads.epilogue import READING
 
 PIECE: Final = 512
 """Outputs of a CTA: 128 threads with a vector of four sums each, and room for many CTAs an SM."""
@@ -40,7 +41,7 @@ def sum_info(what: Contraction, why: str) -> ElementwiseInfo:
     rows, columns = _piece(what)
     m, n = what.m[1], what.n[1]
     lead = math.prod(extent or 1 for _, extent in what.results[:-2])
-    tensors = 1 + sum(step in ("bias", "residual") for step in what.epilogue)
+    tensors = 1 + sum(step in READING for step in what.epilogue)
     types = what.types
     each = _parts(what) * element_bytes(types.accumulator) + tensors * element_bytes(types.out)
     return ElementwiseInfo(

@@ -87,7 +87,7 @@ def _torch_function(spec: Spec) -> Runner:
 
     if isinstance(spec, Conv):
         return _torch_convolution(_plain_convolution(spec, "in Triton through torch"))
-    if not isinstance(spec, Gemm) or spec.epilogue or spec.out != spec.storage:
+    if not isinstance(spec, Gemm) or spec.epilogue or spec.weights or spec.out != spec.storage:
         raise WorkloadError(
             f"cannot run {spec.name} in Triton through torch: expected a plain product or "
             "convolution whose output has the type of its inputs"

@@ -51,7 +51,8 @@ def random_inputs(torch: Any, spec: Spec) -> tuple[Any, ...]:
     """Standard normal inputs (integers: uniform over -8..7) on the GPU, drawn there."""
     torch.manual_seed(0)
     a, b, *extras, _ = spec.shapes()
-    dtypes = [spec.storage, spec.storage, *[spec.out] * len(extras)]
+    weights = getattr(spec, "weights", "") or spec.storage
+    dtypes = [spec.storage, weights, *[spec.out] * len(extras)]
     return tuple(_random(torch, shape, dtype) for shape, dtype in zip((a, b, *extras), dtypes))
 
 

@@ -59,6 +59,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         shape.add_argument(f"--{name}", type=int, help=text)
     shape.add_argument("--batch", type=int, help="multiply that many pairs of matrices")
     each = "a number, or one for each dimension: 2 or 1,2"
+    shape.add_argument("--weights", help="type of a GEMM's B in memory: int8 beside fp16 or bf16")
     shape.add_argument("--stride", type=_numbers, help=each)
     shape.add_argument(
         "--pad",
@@ -77,7 +78,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="gemm: NN, NT (default: both K-major), TN or TT; conv2d: NHWC (default) or NCHW",
     )
     shape.add_argument(
-        "--fuse", type=_names, help="steps before the store: bias,residual,relu,gelu,silu"
+        "--fuse", type=_names, help="steps before the store: bias,residual,scale,relu,gelu,silu"
     )
     shape.add_argument("--tile", type=_tile, help="tile of a CTA, MxNxK (default: chosen)")
     shape.add_argument(
@@ -113,6 +114,7 @@ def _gemm(args: argparse.Namespace, size: int | None) -> Spec:
         layout=(args.layout or "NT").upper(),
         out=args.out,
         epilogue=args.fuse or (),
+        weights=args.weights or "",
     )
 
 
@@ -162,7 +164,7 @@ SIZE: Final = 4096
 _WINDOW: Final = ("stride", "pad", "dilation", "groups", "grad")
 
 KINDS: Final[Mapping[str, Kind]] = {
-    GEMM: Kind(("m", "n", "k", "batch"), _gemm),
+    GEMM: Kind(("m", "n", "k", "batch", "weights"), _gemm),
     **{
         f"conv{rank}d": Kind(
             ("n", "c", "k", *_IMAGE[rank], *_POSITIONS[rank], *_WINDOW), _conv(rank)

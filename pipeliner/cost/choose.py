@@ -58,6 +58,8 @@ def choose(
     if request.consumers == "ping-pong":
         plan = _planned(info, machine, replace(request, instruction="wgmma"))
         return replace(plan, reasons=(*plan.reasons, _NOTHING_ELSE))
+    if any(store.adds for store in info.stores):  # by tma, which stores what wgmma computes
+        return _planned(info, machine, replace(request, instruction="wgmma"))
     wide = _by_warpgroup(info, machine, request) if accelerated else _NOT_ACCELERATED
     try:
         plain = _planned(info, machine, request)

@@ -75,6 +75,11 @@ def map_matmul(
             f"cannot give {request.roles} warpgroups of '{info.op}' a role of their own: only "
             "wgmma computes by warpgroup, ask for instruction 'wgmma'"
         )
+    if request.operand == "registers":
+        raise PlanError(
+            f"cannot load an operand of '{info.op}' to registers for wgmma: ask for instruction "
+            "'wgmma'"
+        )
     if wanted == "auto" and thread_tile is not None:
         wanted = "simt"
     rate = _rate(info, machine, wanted)
@@ -101,7 +106,8 @@ def map_matmul(
 def _map_wgmma(
     info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, request: Request
 ) -> Mapping:
-    found = map_wgmma(info, machine, warps, request.roles, teams_of(request.consumers))
+    teams = teams_of(request.consumers)
+    found = map_wgmma(info, machine, warps, request.roles, teams, request.operand)
     if isinstance(found, str):
         error = PlanError if machine.wgmmas else TargetError
         raise error(f"cannot map '{info.op}' to wgmma: {found}")

@@ -11,7 +11,7 @@ from typing import Final, Literal
 
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
-from ..machine import Machine
+from ..machine import WARP, Machine
 from ..plan import (
     CONSUMER,
     PRODUCER,
@@ -41,6 +41,13 @@ GIVEN_BACK: Final = (
 )
 """Of rings that are filled further ahead by as many steps as they have more slots."""
 
+_WARPS: Final = WARPGROUP // WARP
+
+
+def reads_by_lane(matmuls: tuple[MatmulPlan, ...]) -> bool:
+    """Whether lanes load operands from the slots too: each warp says for itself that it is done."""
+    return any(plan.operand == "registers" for plan in matmuls)
+
 
 def plan_roles(
     info: KernelInfo,
@@ -69,6 +76,7 @@ def plan_roles(
     computed = tuple(
         op.op for loop in info.loops for op in loop.ops if not isinstance(op, CopyInfo)
     )
+    arrivals = each * cluster * (_WARPS if reads_by_lane(matmuls) else 1)
     launched = launch_registers(machine, groups)
     kept = consumer_registers(machine, groups)
     consumer = RolePlan(
@@ -96,7 +104,9 @@ def plan_roles(
         channel
         for found, plan in zip(info.loops, loops)
         if plan.pipelined
-        for channel in _channels(found, plan, by_tma, each * cluster, len(info.loops) > 1)
+        for channel in _channels(
+            found, plan, by_tma, arrivals, len(info.loops) > 1, reads_by_lane(matmuls)
+        )
     )
 
 
@@ -111,9 +121,17 @@ def _sharing(teams: int, each: int, why: str) -> str:
 
 
 def _channels(
-    loop: LoopInfo, plan: LoopPlan, by_tma: tuple[str, ...], releases: int, several: bool
+    loop: LoopInfo,
+    plan: LoopPlan,
+    by_tma: tuple[str, ...],
+    releases: int,
+    several: bool,
+    by_warp: bool,
 ) -> list[ChannelPlan]:
-    """A channel for each depth among the rings of a loop: slots that move together share one."""
+    """A channel for each depth among the rings of a loop: slots that move together share one.
+
+    ``by_warp``: each warp gives slots back, not each warpgroup.
+    """
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
     channels: list[ChannelPlan] = []
@@ -132,17 +150,18 @@ def _channels(
                 producer=PRODUCER,
                 consumer=CONSUMER,
                 releases=releases if depth == least else 0,
-                reason=_release_reason(loop, depth) if depth == least else GIVEN_BACK,
+                reason=_release_reason(loop, depth, by_warp) if depth == least else GIVEN_BACK,
             )
         )
     return channels
 
 
-def _release_reason(loop: LoopInfo, depth: int) -> str:
+def _release_reason(loop: LoopInfo, depth: int, by_warp: bool) -> str:
+    whose = "warp, behind a fence: its lanes read the slot" if by_warp else "warpgroup"
     reads = any(isinstance(op, MatmulInfo) for op in loop.ops)
     if depth > 1 and reads:
         return (
             "a slot is given back one step late, when its arithmetic is done and the next step's "
-            "runs: one arrival a warpgroup"
+            f"runs: one arrival a {whose}"
         )
-    return "one arrival a warpgroup"
+    return f"one arrival a {whose}"

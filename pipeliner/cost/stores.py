@@ -43,6 +43,9 @@ _COLUMN_LANES: Final = 8
 _WORD: Final = 2
 """Bytes of an element that stmatrix stores (PTX ISA, stmatrix: .b16)."""
 
+_SQUARE: Final = 16
+"""Rows and columns of an accumulator that a warp puts into a box at once."""
+
 _WARPS: Final = 4
 """Of a warpgroup."""
 
@@ -55,6 +58,9 @@ def plan_stores(
     request: Request,
 ) -> tuple[StorePlan, ...]:
     """The plan of every store of an accumulator; PlanError for a request that cannot be had."""
+    adds = any(store.adds for store in info.stores)
+    if adds and request.store == "direct":
+        raise PlanError(f"{_cannot_add(info)}: only tma adds, stores are to be direct")
     if request.store == "tma" and not info.stores:
         raise PlanError(f"cannot store '{info.name}' by tma: it stores no accumulator's tile")
     return tuple(_plan(store, info, matmuls, copies, machine, request) for store in info.stores)
@@ -94,8 +100,23 @@ def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
 
 def box_waits(stores: tuple[StorePlan, ...], matmuls: tuple[MatmulPlan, ...]) -> int:
     """Boxes of a warpgroup's tile whose slot holds an earlier one of it, which must have left."""
-    wide = max((plan.warp_tile[1] for plan in matmuls), default=0)
+    wide = max((_extent(plan)[1] for plan in matmuls), default=0)
     return sum(wide // store.box[1] - store.slots for store in stores if store.mechanism == "tma")
+
+
+def filled_together(swapped: bool, dtype: str) -> int:
+    """Boxes that the rows of one instruction fill: swapped, they lie side by side in a row."""
+    return ROWS * element_bytes(dtype) // max(SPANS) if swapped else 1
+
+
+def _extent(matmul: MatmulPlan) -> tuple[int, int]:
+    """Rows and columns of a warpgroup's part of the tile."""
+    rows, columns = matmul.warp_tile
+    return (rows, columns * _WARPS) if matmul.swapped else (rows * _WARPS, columns)
+
+
+def _cannot_add(info: KernelInfo) -> str:
+    return f"cannot add parts of '{info.name}' by reduce_add"
 
 
 def _plan(
@@ -106,12 +127,16 @@ def _plan(
     machine: Machine,
     request: Request,
 ) -> StorePlan:
-    direct = StorePlan(op=store.op, acc=store.acc, dst=store.dst, mechanism="direct")
+    direct = StorePlan(
+        op=store.op, acc=store.acc, dst=store.dst, mechanism="direct", adds=store.adds
+    )
     if request.store == "direct":
         return replace(direct, reason="asked for")
     found = _staged(direct, store, info, matmuls, copies, machine, request)
     if not isinstance(found, str):
         return found
+    if store.adds:
+        raise PlanError(f"{_cannot_add(info)}: {found}")
     if request.store == "tma":
         raise PlanError(f"cannot store '{store.op}' by tma: {found}")
     return replace(direct, reason=f"from registers, not by tma: {found}")
@@ -131,54 +156,70 @@ def _staged(
     matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
     if matmul is None or not any(copy.mechanism == "tma" for copy in copies):
         return "no role of its own copies for what computes it"
-    obstacle = _obstacle(store, matmul, info)
+    obstacle = _obstacle(store, matmul, info, request)
     if obstacle:
         return obstacle
-    rows, columns = matmul.warp_tile[0] * _WARPS, matmul.warp_tile[1]
+    rows, columns = _extent(matmul)
+    size = element_bytes(store.dtype)
     groups = matmul.warps[0] * matmul.warps[1] // _WARPS * teams_of(request.consumers)
-    span = panel_bytes(columns * _WORD)
-    boxes = columns * _WORD // span
+    span = panel_bytes(columns * size)
+    boxes = columns * size // span
+    together = filled_together(matmul.swapped, store.dtype)
     one = groups * rows * span
-    slots = _slots(one, boxes, info, machine, request)
+    slots = together * _slots(together * one, boxes // together, info, machine, request)
     if slots == 0:
         return (
-            f"a box of {rows}x{span // _WORD} for each of {groups} warpgroups, {one} bytes, leaves "
+            f"a box of {rows}x{span // size} for each of {groups} warpgroups, {one} bytes, leaves "
             f"too little shared memory for {LEAST_DEPTH} slots"
         )
+    filled = "stmatrix fills 8 rows without bank conflicts" if size == _WORD else ""
+    done = "added" if store.adds else "written"
+    counted = f"{boxes} box{'es' * (boxes > 1)} a warpgroup, {done} while it computes on"
     return replace(
         direct,
         mechanism="tma",
-        box=(rows, span // _WORD),
+        box=(rows, span // size),
         slots=slots,
         bytes=slots * one,
         layout=f"swizzle-{span}B",
-        reason=(
-            f"{boxes} box{'es' * (boxes > 1)} a warpgroup, written while it computes on; "
-            "stmatrix fills 8 rows without bank conflicts"
-        ),
+        reason="; ".join(filter(None, (counted, filled, _order(store)))),
     )
 
 
-def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
+def _order(store: StoreInfo) -> str:
+    """What it does to a sum that its parts are added as they come."""
+    if not store.adds:
+        return ""
+    if store.dtype.startswith("int"):
+        return "parts are added as they come, which changes no sum of integers"
+    return (
+        f"{store.adds} parts are rounded to {store.dtype} and added as they come: the last bits "
+        "differ from run to run"
+    )
+
+
+def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo, request: Request) -> str:
     """What about the store, apart from room, speaks against boxes; empty when nothing does."""
     if store.no_tma:
         return store.no_tma
     read = {op.src for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)}
     if store.dst in read:
         return f"'{store.dst}' is copied from too"
-    if element_bytes(store.dtype) != _WORD:
+    if element_bytes(store.dtype) != _WORD and not store.adds:
         return f"stmatrix stores elements of {_WORD} bytes, '{store.dst}' has {store.dtype}"
-    if matmul.accumulator == "float16" or matmul.swapped:
-        why = "in pairs of halves" if matmul.accumulator == "float16" else "transposed"
-        return f"the accumulator lies in registers {why}"
+    if matmul.accumulator == "float16":
+        return "the accumulator lies in registers in pairs of halves"
+    if matmul.swapped and not store.adds and request.store != "tma":
+        return "the accumulator lies in registers transposed"
     if not 2 <= len(store.dst_strides) <= MAX_RANK:
         rank = len(store.dst_strides)
         return f"it takes tensors of 2 to {MAX_RANK} dimensions, '{store.dst}' has {rank}"
-    rows, columns = matmul.warp_tile[0] * _WARPS, matmul.warp_tile[1]
-    if columns * _WORD % min(SPANS):
-        return f"a row of {columns * _WORD} bytes is no multiple of {min(SPANS)}"
-    if rows > MAX_BOX or rows % ROWS:
-        return f"a box has at most {MAX_BOX} rows, a warpgroup {rows}"
+    rows, columns = _extent(matmul)
+    size = element_bytes(store.dtype)
+    if columns % _SQUARE:
+        return f"a row of {columns * size} bytes is no multiple of {_SQUARE * size}"
+    if rows > MAX_BOX or rows % (_SQUARE if matmul.swapped else ROWS):
+        return f"a box has at most {MAX_BOX} rows, whole squares of {_SQUARE}, a warpgroup {rows}"
     return stride_obstacle(store.dst, store.dtype, store.dst_strides)
 
 

@@ -141,6 +141,15 @@ def _run_bytes(copy: CopyInfo) -> int:
     return copy.shape[-1 if walker is None else walker] * element_bytes(copy.dtype)
 
 
+CONVERTING: Final = 6
+"""Instructions of a warp for two values of each lane that are converted on their way to registers:
+to load them, four to widen them (into float16 a shift, two LOP3 and HADD2; into bfloat16 two PRMT,
+two I2F and a PRMT), and its share of an address. Counted in what nvcc 13.0 makes of a tile of 64 x
+16 x 128 on sm_90a."""
+
+_PAIR: Final = 2
+
+
 def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: str) -> Usage:
     """Shared memory to registers, or tensor cores: all k-steps of operand ``a`` or ``b``."""
     warps = plan.warps[0] * plan.warps[1]
@@ -152,6 +161,9 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
         first = (operand == "a") != plan.swapped
         extent, other = (info.m, info.n) if operand == "a" else (info.n, info.m)
         times = plan.warps[1 - at] if first else other // ROWS
+        if first and info.a_dtype != info.b_dtype:
+            words = times * extent * info.k / (_PAIR * WARP)
+            return Usage(lsu=words, issue=words * CONVERTING / machine.issue_per_cycle)
         return Usage(lsu=times * extent * info.k * size / machine.smem_bytes_per_cycle)
     if plan.instruction == "simt":
         own = plan.thread_tile[at]

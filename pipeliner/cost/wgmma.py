@@ -13,7 +13,8 @@ from typing import Final, Literal
 from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
 from ..plan import Consumers, MatmulPlan
-from ..request import Roles
+from ..request import OperandAsked, Roles
+from .sizes import element_bytes
 
 WARPGROUP: Final = 128
 """Threads."""
@@ -71,6 +72,13 @@ ACCUMULATORS: Final = {
     "float8_e5m2": {"float32": "f32"},
 }
 
+CONVERTED: Final = {"int8": ("float16", "bfloat16")}
+"""Types of a first operand that is converted in registers, and what to: types that hold all of
+theirs."""
+
+LEFT_REGISTERS: Final = 4
+"""Of a thread, for 64 rows and one step of K of the first operand (PTX ISA, wgmma: fragments)."""
+
 _INTEGER_COLUMNS: Final = 16
 """What divides N of an integer instruction, but for 8 and 24 (PTX ISA)."""
 _MAX_INTEGER_COLUMNS: Final = 224
@@ -90,23 +98,27 @@ def map_wgmma(
     warps: tuple[int, int] | None,
     roles: Roles,
     teams: int = 1,
+    operand: OperandAsked = "auto",
 ) -> tuple[MatmulPlan, int, int] | str:
     """The plan of ``info`` on wgmma, threads that compute and registers of each, or why not.
 
     ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
     none has a role of its own. ``teams``: equal parts of those, each of which has a tile for
-    itself. A tile of few rows is swapped: the instruction's 64 rows run along N, its columns, 8 at
-    least, along M.
+    itself. ``operand``: where the first operand is read from; shared memory, unless registers are
+    asked for. A tile of few rows is swapped: the instruction's 64 rows run along N, its columns, 8
+    at least, along M.
     """
     if info.held:
         return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
     if info.a == info.b:
         return f"both its sides are '{info.a}', which its descriptors would want in two layouts"
+    if operand == "shared" and info.a_dtype != info.b_dtype:
+        return f"operands of {info.a_dtype} and {info.b_dtype} are not multiplied in shared memory"
     why = _why_swapped(info, warps)
     if not why:
-        return _map(info, machine, warps, roles, teams)
+        return _map(info, machine, warps, roles, teams, operand)
     turned = None if warps is None else warps[::-1]
-    found = _map(info.transposed(), machine, turned, roles, teams)
+    found = _map(info.transposed(), machine, turned, roles, teams, operand)
     if isinstance(found, str):
         return f"swapped, as {why}: {found}"
     plan, threads, registers = found
@@ -127,6 +139,8 @@ def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None) -> str:
     if warps is not None:
         turned = warps[0] % 4 != 0 and warps[1] % 4 == 0
         return f"{warps[0]}x{warps[1]} warps are asked for" if turned else ""
+    if CONVERTED.get(info.b_dtype) and info.a_dtype in CONVERTED[info.b_dtype]:
+        return f"'{info.b}' is converted in registers, which hold the first operand alone"
     if info.m % ROWS and info.n % ROWS == 0:
         return f"{info.m} rows are no multiple of {ROWS}"
     return ""
@@ -138,6 +152,7 @@ def _map(
     warps: tuple[int, int] | None,
     roles: Roles,
     teams: int,
+    operand: OperandAsked,
 ) -> tuple[MatmulPlan, int, int] | str:
     rate = _rate(info, machine)
     if isinstance(rate, str):
@@ -145,7 +160,7 @@ def _map(
     obstacle = _shape_obstacle(info, rate)
     if obstacle:
         return obstacle
-    best: tuple[tuple[int, int], int] | None = None
+    best: tuple[tuple[int, int], int, int] | None = None
     for rows, columns in _layouts(warps, roles, teams):
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
@@ -153,12 +168,17 @@ def _map(
         per_register = _per_register(info.acc_dtype)
         accumulators = info.m * info.n // groups // WARPGROUP // per_register
         one = info.n // columns * ROWS // WARPGROUP // per_register + INSTRUCTION_OVERHEAD
-        if info.a_dtype == "int8" and not _is_integer_width(info.n // columns):
+        if _multiplied(info) == "int8" and not _is_integer_width(info.n // columns):
             continue
-        if accumulators + CONSUMER_OVERHEAD <= consumer_registers(
+        left = 0
+        if operand == "registers" or info.a_dtype != info.b_dtype:
+            left = info.m // (rows * ROWS) * (info.k // rate.shape[2]) * LEFT_REGISTERS
+        # What is converted has been read a step ahead.
+        raw = 2 * info.m // (rows * ROWS) * LEFT_REGISTERS if info.a_dtype != info.b_dtype else 0
+        if accumulators + left + raw + CONSUMER_OVERHEAD <= consumer_registers(
             machine, groups * teams
         ) and one <= launch_registers(machine, groups * teams):
-            best = (rows, columns), accumulators
+            best = (rows, columns), accumulators, left
             break
     if best is None:
         asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
@@ -171,10 +191,11 @@ def _map(
             f"tile {info.m}x{info.n}{asked} does not split into {into} of 64 rows and at most "
             f"{MAX_COLUMNS} columns whose accumulators fit their registers{fit}"
         )
-    (rows, columns), accumulators = best
+    (rows, columns), accumulators, left = best
     wide = info.n // columns
     _, _, k = rate.shape
-    types = f"{TYPES[info.a_dtype]}.{ACCUMULATORS[info.a_dtype][info.acc_dtype]}"
+    kind = _multiplied(info)
+    types = f"{TYPES[kind]}.{ACCUMULATORS[kind][info.acc_dtype]}"
     groups = rows * columns
     plan = MatmulPlan(
         op=info.op,
@@ -190,13 +211,29 @@ def _map(
         k_step=k,
         steps=info.k // k,
         reason=(
-            f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, operands "
-            f"straight from shared memory; {groups} warpgroup{'s' * (groups > 1)} of "
-            f"{accumulators} accumulator registers a thread"
+            f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, "
+            f"{_read_from(left, info)}; {groups} warpgroup{'s' * (groups > 1)} of {accumulators} "
+            "accumulator registers a thread"
         ),
         in_flight=1,
+        operand="registers" if left else "shared",
     )
     return plan, groups * teams * WARPGROUP, launch_registers(machine, groups * teams)
+
+
+def _read_from(left: int, info: MatmulInfo) -> str:
+    """Where operands are read from; ``left``: registers that hold the first one."""
+    if not left:
+        return "operands straight from shared memory"
+    why = "as asked for"
+    if info.a_dtype != info.b_dtype:
+        why = f"converted on its way from {info.a_dtype} to {info.b_dtype}"
+    return f"the first operand from {left} registers a thread, {why}, each step's own"
+
+
+def _multiplied(info: MatmulInfo) -> str:
+    """The type in which operands are multiplied: the second's, to which the first is converted."""
+    return info.b_dtype
 
 
 def _is_integer_width(columns: int) -> bool:
@@ -258,13 +295,14 @@ def _layouts(warps: tuple[int, int] | None, roles: Roles, teams: int) -> list[tu
 def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | str:
     if not machine.wgmmas:
         return f"wgmma needs sm_90a, {machine.name} is {machine.arch}"
-    if info.a_dtype != info.b_dtype:
+    kind = _multiplied(info)
+    if info.a_dtype != kind and kind not in CONVERTED.get(info.a_dtype, ()):
         return f"operands of {info.a_dtype} and {info.b_dtype} have no instruction"
-    rate = machine.wgmma("tfloat32" if info.a_dtype == "float32" else info.a_dtype)
+    rate = machine.wgmma("tfloat32" if kind == "float32" else kind)
     if rate is None:
-        return f"wgmma of {info.a_dtype} is not used here"
-    if info.acc_dtype not in ACCUMULATORS[info.a_dtype]:
-        return f"wgmma of {info.a_dtype} into {info.acc_dtype} is not used here"
+        return f"wgmma of {kind} is not used here"
+    if info.acc_dtype not in ACCUMULATORS[kind]:
+        return f"wgmma of {kind} into {info.acc_dtype} is not used here"
     return rate
 
 
@@ -273,11 +311,17 @@ def _shape_obstacle(info: MatmulInfo, rate: MmaRate) -> str:
     k = rate.shape[2]
     if info.m % ROWS or info.n % 8 or info.k % k:
         return f"tile {info.m}x{info.n}x{info.k} is not a multiple of m{ROWS}n8k{k}"
-    if info.a_dtype == "int8" and info.n % _INTEGER_COLUMNS:
+    if _multiplied(info) == "int8" and info.n % _INTEGER_COLUMNS:
         return f"{info.n} columns are no multiple of {_INTEGER_COLUMNS}"
-    halves = info.a_dtype in ("float16", "bfloat16")
-    if not halves and not (info.a_k_major and info.b_k_major):
-        return f"operands of {info.a_dtype} must lie with K innermost in shared memory"
+    for name, kind, k_major in (
+        (info.a, info.a_dtype, info.a_k_major),
+        (info.b, info.b_dtype, info.b_k_major),
+    ):
+        if kind not in ("float16", "bfloat16") and not k_major:
+            return f"operands of {kind} must lie with K innermost in shared memory"
+        row = info.k * element_bytes(kind)
+        if k_major and row % min(SPANS):
+            return f"rows of '{name}' have {row} bytes, no multiple of {min(SPANS)}"
     for name, k_major, extent in (("A", info.a_k_major, info.m), ("B", info.b_k_major, info.n)):
         if not k_major and extent % ROWS:
             return (

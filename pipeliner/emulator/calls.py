@@ -109,6 +109,11 @@ def uses_engines(call: Any) -> bool:
     return name in _HOPPER_WAITS or ptx.uses_engines(name)
 
 
+def adds_globally(call: Any) -> bool:
+    """Whether the operation is a bulk copy that adds to global memory."""
+    return ptx.adds_globally(op_name(call))
+
+
 def is_address(node: Any) -> bool:
     """Whether a node is a call that denotes an address."""
     return isinstance(node, ir.Call) and op_name(node) in _ADDRESSES

@@ -42,7 +42,8 @@ class CompiledKernel:
     """A device function ready to run.
 
     ``apart``: its warps wait for each other one by one, so that each is a strand of its own.
-    ``proxies``: it uses asynchronous engines besides cp.async.
+    ``proxies``: it uses asynchronous engines besides cp.async. ``adds``: bulk copies add to global
+    memory.
     """
 
     name: str
@@ -55,6 +56,7 @@ class CompiledKernel:
     params: tuple[str, ...]
     apart: bool
     proxies: bool
+    adds: bool
 
 
 def compile_kernel(func: Any, *, preemptive: bool = False) -> CompiledKernel:
@@ -101,6 +103,7 @@ class _Compiler(Expressions):
             self._name, self.namespace["kernel"], source, tuple(self._sites), granule,
             self._arena, tuple(self._places.values()), tuple(p.name for p in func.params),
             _any_call(func.body, calls.waits_apart), _any_call(func.body, calls.uses_engines),
+            _any_call(func.body, calls.adds_globally),
         )  # fmt: skip
 
     def _bind_param(self, position: int, param: Any) -> None:

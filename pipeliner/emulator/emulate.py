@@ -12,6 +12,7 @@ from tvm import ir, tirx
 
 from ..errors import EmulatorError
 from ..plan import PLAN_ATTR, KernelPlan, SmemPlan
+from .additions import Additions
 from .blame import Blame, Lines, with_arena
 from .buffers import Memory
 from .compiler import CompiledKernel, compile_kernel
@@ -164,11 +165,12 @@ def _run_kernel(
         if isinstance(value, GlobalView):
             value.name = name.removesuffix("_ptr")
     stats = []
+    additions = Additions() if kernel.adds else None
     for members in _clusters(kernel, launch, threads):
         if chosen is not None and not chosen & {block for _, block in members}:
             continue
         cluster = Cluster(size=len(members), threads=threads, proxies=kernel.proxies,
-                          timing=mode.timing, rng=mode.rng)  # fmt: skip
+                          timing=mode.timing, rng=mode.rng, additions=additions)  # fmt: skip
         programs: list[tuple[Cta, Array, Program]] = []
         for place, block in members:
             cta = Cta(

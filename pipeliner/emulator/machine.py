@@ -19,6 +19,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..origin import Origin
+from .additions import Additions
 from .bulk import BulkCopies
 from .clocks import Clocks
 from .cluster_barrier import ClusterBarrier
@@ -87,11 +88,19 @@ class Cluster:
     """State that the CTAs of one cluster share: clocks, event log, asynchronous engines."""
 
     def __init__(
-        self, *, size: int, threads: int, proxies: bool, timing: str, rng: np.random.Generator
+        self,
+        *,
+        size: int,
+        threads: int,
+        proxies: bool,
+        timing: str,
+        rng: np.random.Generator,
+        additions: Additions | None = None,
     ) -> None:
         self.threads = threads  # of one CTA
         self.timing = timing
         self.rng = rng
+        self.additions = additions  # of the whole launch, where it adds to global memory
         self.clocks = Clocks(size * threads, proxies=proxies)
         self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
         self.changes = 0  # counts what may let a waiting thread go on

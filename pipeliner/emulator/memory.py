@@ -148,10 +148,18 @@ class GlobalView(_View):
         self.low, self.high = 0, self.array.size
 
     def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
-        strand.touch_global(self.name, mask)
+        self.note(strand, at, mask, width)
 
     def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+        self.note(strand, at, mask, width)
+
+    def note(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+        """Judge an access to ``width`` elements from each of ``at`` on."""
         strand.touch_global(self.name, mask)
+        additions = strand.cta.cluster.additions
+        if additions is not None:
+            first = int(strand.active(mask)[0])
+            additions.touch(strand, first, self.name, self.array, at, width)
 
     def view(self, dtype: np.dtype[Any], byte_offset: int = 0) -> GlobalView:
         data = self.array.view(np.uint8)[byte_offset:]

@@ -30,6 +30,11 @@ def blocks(name: str) -> bool:
     return name.removeprefix("tirx.ptx.") in (*_BARRIERS, "bar_arrive", *ptx_hopper.WAITS)
 
 
+def adds_globally(name: str) -> bool:
+    """Whether an operator is a bulk copy that adds to global memory."""
+    return name.startswith("tirx.ptx.cp_reduce_async_bulk")
+
+
 def uses_engines(name: str) -> bool:
     """Whether an instruction involves mbarriers, bulk copies or wgmma."""
     return name.startswith("tirx.ptx.") and ptx_hopper.uses_engines(name)

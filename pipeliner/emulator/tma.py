@@ -84,7 +84,8 @@ def tensor_load(
     first, last = len(coords), len(coords) + len(moved)
     for tid, (to, barrier, *rest) in _each(strand, [dst, bar, *coords, *moved, *multicast], mask):
         at, by, many = rest[:first], rest[first:last], rest[last:]
-        values = _box(tmap, at, None if offsets is None else by)
+        values, read = _box(tmap, at, None if offsets is None else by)
+        _note(strand, tid, name, tmap.elements, read, False)
         places = tensor_map.shared_offsets(tmap.map, _local(to))
         spread = places[:, None] + np.arange(values.itemsize)
         strand.count("bulk_copies")
@@ -92,19 +93,20 @@ def tensor_load(
               values.view(np.uint8), barrier, many[0] if many else None)  # fmt: skip
 
 
-def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> Array:
-    """Elements of a box or of pixels, filled where they are outside of the tensor."""
+def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> tuple[Array, Array]:
+    """Elements of a box or of pixels, filled where they are outside; and which those inside are."""
     if isinstance(tmap.map, Im2colMap):
         if offsets is None:
             raise EmulatorError("cannot copy boxes by an im2col tensor map: the load is tiled")
         index, inside = pixel_index(tmap.map, tuple(coords), tuple(offsets))
-        return np.where(inside, tmap.elements[index], np.zeros((), tmap.elements.dtype))
+        zero = np.zeros((), tmap.elements.dtype)
+        return np.where(inside, tmap.elements[index], zero), index[inside]
     if offsets is not None:
         raise EmulatorError("cannot gather pixels by a tiled tensor map: the load is im2col")
     index, inside = tensor_map.box_index(tmap.map, coords)
     values = tmap.elements[np.where(inside, index, 0)]
     values[~inside] = tensor_map.fill_value(tmap.map)
-    return values
+    return values, index[inside]
 
 
 def tensor_store(
@@ -117,8 +119,20 @@ def tensor_store(
     for tid, (start, *at) in _each(strand, [src, *coords], mask):
         index, inside = tensor_map.box_index(tmap.map, at)
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]
+        _note(strand, tid, name, tmap.elements, index[inside], add)
         _store(strand, tid, name, start, SHARED_ALIGNMENT, offsets,
                _put(tmap.elements, index[inside], add), tmap.map.itemsize)  # fmt: skip
+
+
+def _note(strand: Strand, tid: int, name: str, elements: Array, index: Array, add: bool) -> None:
+    """What a store or an addition does to global memory, for a launch that adds there."""
+    additions = strand.cta.cluster.additions
+    if additions is None:
+        return
+    if add:
+        additions.add(strand, tid, name, elements, index)
+    else:
+        additions.touch(strand, tid, name, elements, index, 1)
 
 
 def _put(elements: Array, index: Array, add: bool) -> Callable[[Array], None]:
@@ -160,6 +174,7 @@ def bulk_load(
         strand, [dst, start, size, bar, *multicast], mask
     ):
         data = _global_bytes(strand, tid, src, begin, count)
+        _note(strand, tid, src.name, data, np.arange(len(data)), False)
         strand.count("bulk_copies")
         _load(strand, tid, name, _local(to), BULK_ALIGNMENT, _local(to) + np.arange(len(data)),
               data, barrier, many[0] if many else None)  # fmt: skip
@@ -208,6 +223,7 @@ def bulk_store(
     for tid, (to, start, count) in _each(strand, [begin, src, size], mask):
         part = _global_bytes(strand, tid, dst, to, count)
         elements = part if add is None else part.view(add)
+        _note(strand, tid, dst.name, elements, np.arange(len(elements)), add is not None)
         _store(strand, tid, name, start, BULK_ALIGNMENT, start + np.arange(len(part)),
                _put(elements, np.arange(len(elements)), add is not None), 1)  # fmt: skip
 

@@ -65,7 +65,6 @@ def cp_async(
     tids = strand.active(mask)
     at = shared_rows(strand, dst, size, mask, name)
     start = rows_of(strand, src_offset, mask)
-    strand.touch_global(src.name, mask)
     valid = np.full(len(tids), size) if src_size is None else rows_of(strand, src_size, mask)
     crooked = (start % size != 0) & (valid > 0)
     if crooked.any():
@@ -79,6 +78,7 @@ def cp_async(
         row = int(np.argmax(outside.any(axis=1)))
         strand.hazard("out-of-bounds", src.name, int(start[row]), None, int(tids[row]))
         wanted &= ~outside
+    src.note(strand, index[wanted], mask, 1)
     data = np.where(wanted, src.array[np.where(wanted, index, 0)], 0).astype(np.uint8)
     strand.count("copies", len(tids))
     strand.cta.copies.issue(tids, at, data, strand.event)

@@ -18,6 +18,8 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
 from ..emulator.calls import op_name
+from ..emulator.host import evaluate
+from ..errors import EmulatorError
 from ..origin import Origin
 from ..passes.ir import dtype_bytes, is_private, is_shared, origin_of, walk
 from ..passes.rings import FRAGMENT_OFFSETS, data_of, fragment_elements
@@ -136,13 +138,49 @@ def shift(func: Any, use: SlotUse, ring: Ring) -> Any:
 
 
 def touches(stmt: Any, ring: Ring) -> bool:
-    """Whether anything in ``stmt`` reads, writes or addresses what ``ring`` lies in."""
-    found: list[Any] = []
-    walk(stmt, TensorLoad, lambda load: found.append(load) if ring.holds(load.source) else None)
-    walk(stmt, tirx.BufferStore, lambda at: found.append(at) if ring.holds(at.buffer) else None)
-    walk(stmt, ir.Call, lambda call: found.append(call) if _is_address(call, ring) else None)
-    walk(stmt, ir.Call, lambda call: found.extend(_fragment_numbers(call, ring)))
-    return bool(found)
+    """Whether anything in ``stmt`` reads, writes or addresses ``ring``."""
+    found: list[tuple[Any, Any]] = []
+
+    def access(buf: Any, indices: Any) -> None:
+        if ring.holds(buf):
+            found.extend((index, buf.dtype) for index in indices)
+
+    def address(call: Any) -> None:
+        if _is_address(call, ring):
+            found.append((call.args[2], call.args[0].ty))
+
+    walk(stmt, TensorLoad, lambda load: access(load.source, load.indices))
+    walk(stmt, tirx.BufferStore, lambda store: access(store.buffer, store.indices))
+    walk(stmt, ir.Call, address)
+    numbers: list[Any] = []
+    walk(stmt, ir.Call, lambda call: numbers.extend(_fragment_numbers(call, ring)))
+    if numbers:
+        return True
+    return any(_may_be_inside(index, dtype_bytes(kind), ring) for index, kind in found)
+
+
+def _may_be_inside(index: Any, size: int, ring: Ring) -> bool:
+    """Whether ``index``, of elements of ``size`` bytes, is not seen to belong to another ring.
+
+    Where everything that varies is zero an index is in its own ring's first slot, or unknown.
+    """
+    if ring.registers:
+        return True
+    if isinstance(index, tirx.Ramp):
+        index = index.base
+    nothing = tvm_ffi.structural_map(
+        index,
+        [
+            (TensorLoad, lambda load: tirx.const(0, str(load.ty.dtype))),
+            (ir.Var, lambda var: tirx.const(0, str(var.ty.dtype))),
+        ],
+        order="post",
+    )
+    try:
+        first = int(evaluate(nothing, {}))
+    except EmulatorError:
+        return True
+    return 0 <= first * size - ring.offset < ring.slots * ring.slot_bytes
 
 
 def _shifted(stmt: Any, ring: Ring) -> Any:

@@ -21,17 +21,21 @@ from .kernel_plan import (
 from .loops import EdgeKind, EdgePlan, Epilogue, LoopPlan, OpKind, OpPlan, Pipe, RingPlan
 from .roles import CONSUMER, PRODUCER, ChannelPlan, Consumers, RolePlan
 from .tiles import (
+    ADDABLE,
     Cache,
     CopyPlan,
     ElementwisePlan,
     Eviction,
     MatmulPlan,
     Mechanism,
+    Parts,
+    Source,
     StoreMechanism,
     StorePlan,
 )
 
 __all__ = [
+    "ADDABLE",
     "CONSUMER",
     "PLAN_ATTR",
     "PLAN_VERSION",
@@ -52,11 +56,13 @@ __all__ = [
     "Mechanism",
     "OpKind",
     "OpPlan",
+    "Parts",
     "Pipe",
     "RingPlan",
     "RolePlan",
     "SmemBuffer",
     "SmemPlan",
+    "Source",
     "StoreMechanism",
     "StorePlan",
     "SyncPlan",

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from ..kernel import TmaView
 
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
 StoreMechanism = Literal["direct", "tma"]
+Source = Literal["shared", "registers"]
+Parts = Literal["workspace", "reduce_add"]
 Cache = Literal["L1", "L2"]
 Eviction = Literal["normal", "first"]
+
+
+ADDABLE: Final = ("float16", "bfloat16", "float32", "int32")
+"""What the tensor memory accelerator adds to in memory, of the types that accumulators are stored
+as (PTX ISA, cp.reduce.async.bulk.tensor and the table of types of cp.reduce.async.bulk)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +61,8 @@ class MatmulPlan:
     columns a SIMT thread owns ((0, 0) for others). ``k_step``: K depth of one fragment step;
     ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose arithmetic may
     still run when the next one's starts (wgmma groups). ``swapped``: the instruction computes the
-    transposed tile, so that its M (and the four warps of a warpgroup) runs along N.
+    transposed tile, so that its M (and the four warps of a warpgroup) runs along N. ``operand``:
+    where wgmma reads its first operand (A; swapped: B), the second always lies in shared memory.
     """
 
     op: str
@@ -72,6 +80,7 @@ class MatmulPlan:
     reason: str = ""
     in_flight: int = 0
     swapped: bool = False
+    operand: Source = "shared"
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,8 @@ class StorePlan:
 
     ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
     ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
-    shared memory holds at once, ``bytes`` for all warpgroups.
+    shared memory holds at once, ``bytes`` for all warpgroups. ``adds``: parts of each sum that CTAs
+    add to what is there, in the order in which they come; 0: it is stored.
     """
 
     op: str
@@ -92,6 +102,7 @@ class StorePlan:
     bytes: int = 0
     layout: str = ""
     reason: str = ""
+    adds: int = 0
 
 
 @dataclass(frozen=True, slots=True)

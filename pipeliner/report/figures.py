@@ -84,7 +84,8 @@ def peak_flops(spec: Spec, machine: Machine) -> float:
 def bytes_of(spec: Spec) -> int:
     """Of all operands and the result, each once."""
     *inputs, out = spec.shapes()
-    operands = sum(math.prod(shape) for shape in inputs[:2]) * element_bytes(spec.storage)
+    kinds = (spec.storage, getattr(spec, "weights", "") or spec.storage)
+    operands = sum(math.prod(one) * element_bytes(kind) for one, kind in zip(inputs, kinds))
     others = sum(math.prod(shape) for shape in (*inputs[2:], out)) * element_bytes(spec.out)
     return operands + others
 

@@ -24,7 +24,7 @@ from ...kernel import TmaView
 from ...passes.ir import block, buffer, i32
 from .blocks import all_of, cast, grid
 from .dtypes import Types
-from .epilogue import BIAS, RESIDUAL, apply
+from .epilogue import READING, RESIDUAL, apply
 
 MATMUL: Final = "matmul"
 """Name of the reduction block of every matmul-like workload."""
@@ -61,7 +61,7 @@ class Operand:
     (None: nothing known). ``masked``: whether elements outside the tensor are read as zero.
     ``sliced``: a gathered tile is a box of the parameter nevertheless, or of its ``view``: what its
     rows are to the tensor memory accelerator. ``note``: what a plan should say of why it is read
-    so.
+    so. ``storage``: its type in memory where it is not the workload's.
     """
 
     param: str
@@ -75,6 +75,7 @@ class Operand:
     sliced: bool = False
     view: TmaView = "tensor"
     note: str = ""
+    storage: str = ""
 
     @property
     def is_box(self) -> bool:
@@ -127,6 +128,10 @@ class Contraction:
             self, m=self.n, n=self.m, a=self.b, b=self.a, is_exchanged=not self.is_exchanged
         )
 
+    def storage(self, operand: int) -> str:
+        """Type of A (0) or B (1) in memory."""
+        return (self.a, self.b)[operand].storage or self.types.storage
+
     def axes(self, operand: int) -> tuple[Axis, ...]:
         """Dimensions of A (0) or B (1) as the matmul reads it."""
         side, row = (self.a, self.m) if operand == 0 else (self.b, self.n)
@@ -156,7 +161,7 @@ class _Builder:
         sums = self._matmul([read for _, read in operands])
         if what.whole is not None:
             sums = self._summed(self._stored(sums))
-        extras = [self._extra(step) for step in what.epilogue if step in (BIAS, RESIDUAL)]
+        extras = [self._extra(step) for step in what.epilogue if step in READING]
         out = self._param(what.out[0], what.out[1], what.types.out)
         self._store(self._epilogue(sums, extras), out)
         attrs = {"global_symbol": what.name, "s_tir": True, "tirx.noalias": True}
@@ -189,20 +194,21 @@ class _Builder:
     def _operand(self, which: int) -> tuple[Any, Callable[[Coordinates], Any]]:
         """The parameter, and how the matmul reads an element of the operand."""
         side = (self._what.a, self._what.b)[which]
-        param = self._param(side.param, side.shape, self._what.types.storage)
+        storage = self._what.storage(which)
+        param = self._param(side.param, side.shape, storage)
 
         def read(at: Coordinates) -> Any:
             indices, conditions = side.element(at)
             value = tirx.BufferLoad(param, indices)
             if not conditions:
                 return value
-            zero = tirx.const(0, self._what.types.storage)
+            zero = tirx.const(0, storage)
             return tirx.if_then_else(all_of(conditions), value, zero)
 
         if side.tile is None:
             return param, read
         axes = self._what.axes(which)
-        gathered = self._between(side.tile, axes, self._what.types.storage)
+        gathered = self._between(side.tile, axes, storage)
 
         def gather(values: Sequence[Any]) -> tuple[Any, None]:
             at = _coordinates(axes, values)
@@ -260,14 +266,14 @@ class _Builder:
         return made
 
     def _extra(self, step: str) -> Any:
-        shape = (self._what.channels,) if step == BIAS else self._what.out[1]
+        shape = self._what.out[1] if step == RESIDUAL else (self._what.channels,)
         return self._param(step, shape, self._what.types.out)
 
     def _epilogue(self, sums: Any, extras: Sequence[Any]) -> Any:
         """The last of the tensors that the steps make of ``sums``."""
         inputs = iter(extras)
         for step in self._what.epilogue:
-            sums = self._step(step, sums, next(inputs) if step in (BIAS, RESIDUAL) else None)
+            sums = self._step(step, sums, next(inputs) if step in READING else None)
         return sums
 
     def _step(self, step: str, sums: Any, extra: Any) -> Any:
@@ -280,7 +286,7 @@ class _Builder:
             operand = None
             if extra is not None:
                 at = _coordinates(axes, values)
-                where = [what.channel(at)] if step == BIAS else what.place(at)
+                where = what.place(at) if step == RESIDUAL else [what.channel(at)]
                 operand = cast(tirx.BufferLoad(extra, where), what.types.accumulator)
             value = apply(step, tirx.BufferLoad(sums, list(values)), operand)
             return tirx.BufferStore(made, value, list(values)), None

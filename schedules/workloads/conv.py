@@ -230,9 +230,9 @@ class Conv:
         operands = iter(extras)
         shaped = []
         for step in self.epilogue:
-            if step == steps.BIAS and not self.channels_last:
+            if step in (steps.BIAS, steps.SCALE) and not self.channels_last:
                 shaped.append(next(operands).reshape(-1, *[1] * self.rank))
-            elif step in (steps.BIAS, steps.RESIDUAL):
+            elif step in steps.READING:
                 shaped.append(next(operands))
         return finish(self.epilogue, sums, shaped)
 

@@ -2,7 +2,8 @@
 
 Each step is a block of its own behind the matmul, in the accumulator's type; the schedule folds
 them into the store. ``bias`` adds a value for each output channel (column of C), ``residual`` a
-tensor of the output's shape; both are inputs of the output's type.
+tensor of the output's shape, ``scale`` multiplies by a value for each channel, as weights that were
+quantised want it; all are inputs of the output's type.
 """
 
 from __future__ import annotations
@@ -19,6 +20,10 @@ from .dtypes import Types, listed
 
 BIAS: Final = "bias"
 RESIDUAL: Final = "residual"
+SCALE: Final = "scale"
+
+READING: Final = (BIAS, RESIDUAL, SCALE)
+"""Steps with an input of their own."""
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -41,7 +46,7 @@ _REFERENCES: Final[dict[str, Callable[[Any], Any]]] = {
     "silu": lambda x: x / (1 + np.exp(-x)),
 }
 
-STEPS: Final = (BIAS, RESIDUAL, *_ACTIVATIONS)
+STEPS: Final = (*READING, *_ACTIVATIONS)
 
 LIPSCHITZ: Final = 1.13
 """The most that an error of the sum grows in one activation: gelu's largest slope."""
@@ -62,7 +67,7 @@ def extra_shapes(
     steps: Sequence[str], channels: int, out: tuple[int, ...]
 ) -> tuple[tuple[int, ...], ...]:
     """Shapes of the inputs that the steps add, in their order."""
-    shapes = {BIAS: (channels,), RESIDUAL: out}
+    shapes = {BIAS: (channels,), RESIDUAL: out, SCALE: (channels,)}
     return tuple(shapes[step] for step in steps if step in shapes)
 
 
@@ -71,14 +76,17 @@ def apply(step: str, value: Any, operand: Any) -> Any:
     activation = _ACTIVATIONS.get(step)
     if activation is not None:
         return activation(value, str(value.ty.dtype))
-    return value + operand
+    return value * operand if step == SCALE else value + operand
 
 
 def reference(steps: Sequence[str], sums: Any, extras: Sequence[Any]) -> Any:
     """numpy: the sums after all steps; biases and residuals broadcast against the sums."""
     operands = iter(extras)
     for step in steps:
-        sums = _REFERENCES[step](sums) if step in _REFERENCES else sums + next(operands)
+        if step in _REFERENCES:
+            sums = _REFERENCES[step](sums)
+        else:
+            sums = sums * next(operands) if step == SCALE else sums + next(operands)
     return sums
 
 
@@ -86,5 +94,9 @@ def magnitude(steps: Sequence[str], sums: Any, extras: Sequence[Any]) -> Any:
     """``sums`` of absolute products made a bound of what the steps add and how errors grow."""
     operands = iter(extras)
     for step in steps:
-        sums = sums * LIPSCHITZ if step in _REFERENCES else sums + abs(next(operands))
+        if step in _REFERENCES:
+            sums = sums * LIPSCHITZ
+        else:
+            size = abs(next(operands))
+            sums = sums * size if step == SCALE else sums + size
     return sums

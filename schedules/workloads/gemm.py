@@ -12,6 +12,9 @@ from . import epilogue as steps
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .dtypes import Types, check_extent, exact, listed, random_array, resolve
 
+CONVERTED: Final = ("float16", "bfloat16")
+"""Types that weights of 8 bits are converted to, which hold all of theirs."""
+
 LAYOUTS: Final = ("NN", "NT", "TN", "TT")
 
 
@@ -23,9 +26,11 @@ class Gemm:
     transposed; so in ``NT`` the contiguous dimension of both operands is K. ``m=None`` leaves M to
     run time. ``dtype``: type of the operands (``float32``, ``tfloat32``, ``float16``, ``bfloat16``,
     ``int8``, or a short form such as ``fp16``); ``tfloat32`` reads float32 and multiplies on tensor
-    cores. ``accumulator`` and ``out`` default to the widest accumulator and to the operands' type
-    (int8: int32). ``epilogue``: what is done to the sums before they are stored, in order: ``bias``
-    (one value for each column), ``residual`` (a matrix like C), ``relu``, ``gelu``, ``silu``.
+    cores. ``weights``: type of B in memory where it is another, int8 beside 16-bit floats, to which
+    it is converted on its way. ``accumulator`` and ``out`` default to the widest accumulator and to
+    the operands' type (int8: int32). ``epilogue``: what is done to the sums before they are stored,
+    in order: ``bias`` (one value for each column), ``scale`` (the same, multiplied), ``residual``
+    (a matrix like C), ``relu``, ``gelu``, ``silu``.
     WorkloadError names what makes no sense.
     """
 
@@ -38,6 +43,7 @@ class Gemm:
     accumulator: str = ""
     out: str = ""
     epilogue: tuple[str, ...] = ()
+    weights: str = ""
 
     def __post_init__(self) -> None:
         """Resolve the defaults and refuse what makes no sense."""
@@ -52,6 +58,13 @@ class Gemm:
         steps.check_epilogue(self.epilogue, types)
         for name in ("dtype", "accumulator", "out"):
             object.__setattr__(self, name, getattr(types, name))
+        if self.weights in (self.dtype, self.storage):
+            object.__setattr__(self, "weights", "")
+        if self.weights and (self.weights != "int8" or self.dtype not in CONVERTED):
+            raise WorkloadError(
+                f"cannot multiply {self.dtype} by weights of {self.weights!r}: expected int8 "
+                f"beside {listed(CONVERTED)}"
+            )
 
     @property
     def types(self) -> Types:
@@ -63,7 +76,8 @@ class Gemm:
         """A C identifier that tells workloads apart: the kernel's name."""
         batch = f"b{self.batch}_" if self.batch else ""
         m = "m" if self.m is None else self.m
-        tail = "_".join((self.types.suffix, self.layout.lower(), *self.epilogue))
+        weights = (f"weights_{self.weights}",) if self.weights else ()
+        tail = "_".join((self.types.suffix, *weights, self.layout.lower(), *self.epilogue))
         return f"gemm_{batch}{m}x{self.n}x{self.k}_{tail}"
 
     @property
@@ -72,11 +86,12 @@ class Gemm:
         batch = f"{self.batch} x " if self.batch else ""
         out = "" if self.out == self.dtype else f" -> {self.out}"
         after = "".join(f" + {step}" for step in self.epilogue)
-        return f"{self.dtype}{out} GEMM {batch}{self.m} x {self.n} x {self.k} {self.layout}{after}"
+        kind = f"{self.dtype} x {self.weights}" if self.weights else self.dtype
+        return f"{kind}{out} GEMM {batch}{self.m} x {self.n} x {self.k} {self.layout}{after}"
 
     @property
     def storage(self) -> str:
-        """Type of an operand in memory."""
+        """Type of an operand in memory; of B unless ``weights`` says otherwise."""
         return self.types.storage
 
     @property
@@ -101,7 +116,8 @@ class Gemm:
         """Inputs with standard normal values (integers: uniform over -8..7), as numpy arrays."""
         rng = np.random.default_rng(seed)
         a, b, *extras, _ = self.shapes(m)
-        operands = [random_array(rng, shape, self.storage) for shape in (a, b)]
+        kinds = (self.storage, self.weights or self.storage)
+        operands = [random_array(rng, shape, kind) for shape, kind in zip((a, b), kinds)]
         return (*operands, *[random_array(rng, shape, self.out) for shape in extras])
 
     def reference(self, a: Any, b: Any, *extras: Any) -> Any:
@@ -118,14 +134,18 @@ class Gemm:
         lead: tuple[Axis, ...] = () if self.batch is None else (("b", self.batch),)
         batch = () if self.batch is None else (self.batch,)
 
-        def matrix(param: str, row: str, rows: int | None, k_major: bool) -> Operand:
+        def matrix(
+            param: str, row: str, rows: int | None, k_major: bool, storage: str = ""
+        ) -> Operand:
             shape = (rows, self.k) if k_major else (self.k, rows)
             names = [*(axis for axis, _ in lead), *((row, "k") if k_major else ("k", row))]
 
             def element(at: Coordinates) -> Element:
                 return [at[name] for name in names], []
 
-            return Operand(param, (*batch, *shape), k_major, element, unit=shape[1])
+            return Operand(
+                param, (*batch, *shape), k_major, element, unit=shape[1], storage=storage
+            )
 
         return Contraction(
             name=self.name,
@@ -136,7 +156,7 @@ class Gemm:
             steps=(),
             k=("k", self.k),
             a=matrix("A", "i", self.m, self.layout[0] == "N"),
-            b=matrix("B", "j", self.n, self.layout[1] == "T"),
+            b=matrix("B", "j", self.n, self.layout[1] == "T", self.weights),
             out=("C", (*batch, self.m, self.n)),
             place=lambda at: [*(at[name] for name, _ in lead), at["i"], at["j"]],
             channel=lambda at: at["j"],

@@ -134,7 +134,6 @@ def _part_of(side: Operand, tiles: _Tiles) -> Operand:
         side,
         element=element,
         tile=side.tile or f"{side.param}_part",
-        # Whole tiles that are left out at the end are no matter of the matrix's own bounds.
-        sliced=side.is_box and not tiles.ends_early,
+        sliced=side.is_box,
         masked=side.masked or tiles.is_ragged or tiles.is_uneven,
     )

@@ -336,7 +336,6 @@ def test_boxes_of_results_share_the_memory_with_rings(m, n, k, box, slots, depth
         ((128, 256), {"dst_strides": (4100, 1)}, "that of dimension 0 of 'C' is 8200"),
         ((128, 256), {"dst_strides": (1,)}, "it takes tensors of 2 to 5 dimensions, 'C' has 1"),
         ((128, 168), {}, "a row of 336 bytes is no multiple of 32"),
-        ((16, 64), {}, "the accumulator lies in registers transposed"),
     ],
 )
 def test_where_results_are_no_boxes_they_leave_from_registers(tile, changes, why):
@@ -346,6 +345,14 @@ def test_where_results_are_no_boxes_they_leave_from_registers(tile, changes, why
     with pytest.raises(PlanError, match="cannot store 'store' by tma: ") as raised:
         storing(*tile, request=Request(instruction="wgmma", store="tma"), **changes)
     assert why in str(raised.value)
+
+
+def test_results_of_a_swapped_tile_leave_transposed_only_where_that_is_asked_for():
+    (store,) = storing(16, 64).stores
+    assert (store.mechanism, store.bytes) == ("direct", 0)
+    assert "the accumulator lies in registers transposed" in store.reason
+    (store,) = storing(16, 64, request=Request(instruction="wgmma", store="tma")).stores
+    assert (store.mechanism, store.box, store.bytes) == ("tma", (16, 64), 2048)
 
 
 def test_results_leave_from_registers_where_nothing_else_copies():

@@ -68,6 +68,8 @@ LADDER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "persistent": ({"ctas": 7}, {"instruction": "wgmma", "mechanism": "tma", "store": "direct"}),
     "persistent, boxes stored": ({"ctas": 7}, {"instruction": "wgmma", "store": "tma"}),
     "split": ({"splits": 3}, {"instruction": "wgmma", "mechanism": "tma"}),
+    "split unevenly": ({"splits": 4}, {"instruction": "wgmma", "mechanism": "tma"}),
+    "parts of nothing": ({"splits": 16}, {"instruction": "wgmma", "mechanism": "tma"}),
 }
 
 
@@ -85,7 +87,8 @@ def test_every_depth(kernel: int, depth: int) -> None:
 
 
 UNDER_THE_SANITIZER = """
-from tests.gpu.test_conv_tma import FORMS, run
+from tests.gpu.test_conv_tma import FORMS, LAYER, ConvTile, run
+run(LAYER, ConvTile(128, 64, 64, splits=4), instruction="wgmma", mechanism="tma")
 for case in ("rows and images", "strided", "asymmetric, dilated", "persistent", "weight gradient"):
     run(*FORMS[case], instruction="wgmma", mechanism="tma")
 """

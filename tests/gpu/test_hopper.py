@@ -85,6 +85,42 @@ def test_every_form(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None
 @pytest.mark.parametrize(
     ("gemm", "tile", "options"),
     [
+        (Gemm(512, 384, 320), GemmTile(128, 128, 64), {"operand": "registers"}),
+        (Gemm(1024, 1000, 512), GemmTile(128, 256, 64, ctas=8), {"operand": "registers"}),
+        (Gemm(512, 384, 320, layout="TN"), GemmTile(128, 128, 64), {"operand": "registers"}),
+        (Gemm(16, 512, 1024), GemmTile(16, 64, 64), {"operand": "registers"}),
+        (Gemm(256, 256, 512, dtype="int8"), GemmTile(128, 128, 128), {"operand": "registers"}),
+        (Gemm(256, 256, 512, dtype="e4m3"), GemmTile(128, 128, 128), {"operand": "registers"}),
+        (Gemm(256, 256, 256, dtype="tf32"), GemmTile(128, 128, 32), {"operand": "registers"}),
+        (Gemm(512, 128, 512), GemmTile(128, 128, 64), {"operand": "registers", "cluster": 2}),
+        (Gemm(16, 512, 1024, weights="int8"), GemmTile(16, 64, 128), {}),
+        (Gemm(256, 512, 1024, weights="int8"), GemmTile(128, 256, 64, ctas=3), {}),
+        (Gemm(200, 520, 1040, dtype="bf16", weights="int8"), GemmTile(64, 128, 64), {}),
+    ],
+    ids=str,
+)
+def test_the_first_operand_in_registers(
+    gemm: Gemm, tile: GemmTile, options: dict[str, Any]
+) -> None:
+    check(gemm, tile, **options)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile"),
+    [
+        (Gemm(16, 512, 1024), GemmTile(16, 64, 64)),
+        (Gemm(47, 520, 1024, dtype="bfloat16"), GemmTile(48, 128, 64, ctas=2)),
+        (Gemm(256, 512, 1024, weights="int8"), GemmTile(128, 256, 64, ctas=3)),
+    ],
+    ids=str,
+)
+def test_swapped_tiles_leave_transposed(gemm: Gemm, tile: GemmTile) -> None:
+    check(gemm, tile, store="tma")
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile", "options"),
+    [
         (Gemm(576, 128, 320), GemmTile(64, 64, 64, ctas=2), {}),
         (Gemm(1000, 904, 520), GemmTile(128, 128, 64, ctas=12), {"depth": 3}),
         (Gemm(1024, 1024, 64), GemmTile(64, 256, 64, ctas=7), {}),  # one step a tile
@@ -108,6 +144,8 @@ from tests.gpu.test_hopper import Gemm, GemmTile, run
 run(Gemm(256, 256, 320), GemmTile(128, 128, 64))
 run(Gemm(200, 136, 168), GemmTile(128, 128, 64, ctas=2), store="tma")
 run(Gemm(512, 256, 256), GemmTile(128, 128, 64, ctas=4), cluster=2)
+run(Gemm(256, 256, 320), GemmTile(128, 128, 64), operand="registers")
+run(Gemm(16, 256, 512, weights="int8"), GemmTile(16, 64, 128))
 run(Gemm(576, 128, 320), GemmTile(64, 64, 64, ctas=2), consumers="ping-pong")
 """
 

@@ -19,6 +19,8 @@ from pipeliner.schedules import (
     schedule_gemm,
 )
 
+from .sanitizer import assert_accepted
+
 pytestmark = pytest.mark.gpu
 
 CONV = conv2d(2, 14, 14, 64, 64, 3, 3, pad=1, epilogue=("bias", "residual", "relu"))
@@ -49,3 +51,45 @@ def test_kernels_are_right_and_deterministic(spec: Any, tile: Any) -> None:
     assert worst_error(spec, runs[0], spec.reference(*inputs), spec.magnitude(*inputs)) <= 1
     for again in runs[1:]:
         np.testing.assert_array_equal(runs[0].view(np.uint8), again.view(np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("spec", "tile"),
+    [
+        (Gemm(256, 256, 4096), GemmTile(128, 128, 64, splits=16)),
+        (Gemm(16, 512, 2048), GemmTile(16, 128, 64, splits=4)),
+        (Gemm(16, 512, 2048, dtype="bfloat16", out="float32"), GemmTile(16, 128, 64, splits=4)),
+        (Gemm(200, 136, 1024, epilogue=("bias", "residual")), GemmTile(128, 64, 64, splits=7)),
+        (Gemm(256, 256, 1024, out="float32"), GemmTile(128, 64, 64, splits=4, ctas=3)),
+        (Gemm(128, 128, 1024, dtype="int8"), GemmTile(64, 64, 64, splits=4)),
+        (conv2d(2, 14, 14, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64, splits=3)),
+    ],
+    ids=str,
+)
+def test_parts_that_memory_adds_are_all_there(spec: Any, tile: Any) -> None:
+    schedule = schedule_gemm if isinstance(spec, Gemm) else schedule_conv
+    kernel = pipeliner.build(schedule(spec, tile), parts="reduce_add")
+    inputs = spec.inputs(1)
+    exact, magnitude = spec.reference(*inputs), spec.magnitude(*inputs)
+    for _ in range(3):
+        out = poisoned(spec.shapes()[-1], spec.out)
+        kernel(*inputs, out)
+        assert worst_error(spec, out, exact, magnitude, tile.splits) <= 1
+
+
+UNDER_THE_SANITIZER = """
+import pipeliner
+from pipeliner.accuracy import poisoned
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+for gemm, tile in (
+    (Gemm(256, 256, 1024), GemmTile(128, 128, 64, splits=4)),
+    (Gemm(16, 256, 1024, out="float32"), GemmTile(16, 128, 64, splits=4)),
+):
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), parts="reduce_add")
+    kernel(*gemm.inputs(1), poisoned(gemm.shapes()[-1], gemm.out))
+"""
+
+
+@pytest.mark.parametrize("tool", ["memcheck", "racecheck"])
+def test_the_sanitizer_objects_to_no_addition(tool: str) -> None:
+    assert_accepted(tool, "-c", UNDER_THE_SANITIZER)

@@ -80,6 +80,7 @@ CASES = {
     "conv1d channels first": (conv1d(1, 20, 16, 16, 3, layout="NCW"), ConvTile(16, 16, 16)),
     "conv3d": (conv3d(1, 4, 5, 6, 16, 16, 3, 3, 3, pad=1), TILE),
     "conv3d folded": (conv3d(1, 4, 5, 6, 4, 16, 3, 3, 3, pad=1, stride=(1, 2, 2)), FOLDED),
+    "scale bias": (conv2d(1, 6, 7, 16, 24, 3, 3, pad=1, epilogue=("scale", "bias")), TILE),
     "bias relu": (conv2d(1, 6, 7, 16, 24, 3, 3, pad=1, epilogue=("bias", "relu")), TILE),
     "residual gelu": (
         conv2d(1, 6, 7, 16, 24, 3, 3, pad=1, dtype="bf16", epilogue=("residual", "gelu")),

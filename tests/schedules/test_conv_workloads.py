@@ -203,7 +203,7 @@ def test_names_tell_convolutions_apart():
         ),
         (
             lambda: conv2d(1, 8, 8, 8, 8, 3, 3, epilogue=("tanh",)),
-            "expected epilogue to be of bias, residual, relu, gelu, silu, not 'tanh'",
+            "expected epilogue to be of bias, residual, scale, relu, gelu, silu, not 'tanh'",
         ),
         (
             lambda: Gemm(8, 8, 8, epilogue=("relu", "relu")),

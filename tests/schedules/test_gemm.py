@@ -47,6 +47,11 @@ CASES = {
     "fp32-TN-even": (Gemm(32, 32, 16, dtype="fp32", layout="TN"), GemmTile(16, 32, 8)),
     "tf32-TT": (Gemm(32, 32, 24, dtype="tf32", layout="TT"), GemmTile(16, 32, 8)),
     "int8-K-odd": (Gemm(16, 24, 53, dtype="int8"), GemmTile(16, 8, 32)),
+    "weights": (Gemm(33, 48, 64, weights="int8"), GemmTile(16, 16, 32)),
+    "weights-split": (
+        Gemm(32, 48, 64, dtype="bf16", weights="int8"),
+        GemmTile(16, 16, 16, splits=2),
+    ),
     "batched": (Gemm(20, 24, 16, batch=3, layout="NN"), GemmTile(16, 8, 16)),
     "prime": (Gemm(37, 41, 43, dtype="fp32", layout="TN"), GemmTile(16, 16, 8)),
     "one": (Gemm(1, 1, 1, dtype="fp32"), GemmTile(16, 16, 8)),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy as np
 import pytest
 
 import pipeliner
@@ -11,7 +12,7 @@ from pipeliner.compiled import Kernel
 from pipeliner.errors import PlanError
 from pipeliner.mutation import mutate
 from pipeliner.schedules import ConvTile, schedule_conv
-from pipeliner.schedules.workloads import Convolution, conv2d
+from pipeliner.schedules.workloads import ConvInputGrad, Convolution, ConvWeightGrad, conv2d
 from pipeliner.verification import verify_workload
 
 from ..schedules.im2col_cases import BOXES, CASES, TILE
@@ -73,11 +74,6 @@ REFUSED = [
         TILE,
         "it takes steps of up to 8 pixels, not 9",
     ),
-    (
-        conv2d(5, 6, 7, 64, 64, 3, 3, pad=1),
-        ConvTile(64, 32, 64, splits=2),
-        r"it fills with zero outside 'X', not blockIdx_z \* 5 \+ step_c_0_fused < 9",
-    ),
 ]
 
 
@@ -91,6 +87,37 @@ def test_what_im2col_cannot_do_is_refused_or_left_to_threads(
     assert {copy.way for copy in kernel.plan.copies} == {"cp_async"}
     pixels, *_ = kernel.plan.copies
     assert why.replace("\\", "") in pixels.reason
+
+
+UNEVEN = [
+    (conv2d(5, 6, 7, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, splits=2)),
+    (conv2d(1, 8, 8, 128, 64, 3, 3, pad=1), ConvTile(64, 64, 64, splits=4)),  # within a position
+    (conv2d(2, 9, 9, 64, 64, 3, 3, stride=2, pad=1), ConvTile(64, 64, 64, splits=5)),
+    (conv2d(1, 8, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64, splits=8)),  # parts of nothing
+    (ConvWeightGrad(conv2d(3, 8, 8, 64, 64, 3, 3, pad=1)), ConvTile(64, 64, 64, splits=2)),
+    (ConvInputGrad(conv2d(3, 8, 8, 64, 64, 3, 3, pad=1)), ConvTile(64, 64, 64, splits=4)),
+]
+
+
+@pytest.mark.parametrize(("spec", "tile"), UNEVEN, ids=str)
+def test_steps_beyond_the_last_are_gathered_from_outside(spec: Convolution, tile: ConvTile) -> None:
+    kernel = kernel_of(spec, tile, mechanism="tma")
+    assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}
+    assert "tma (im2col)" in [copy.way for copy in kernel.plan.copies]
+    verdict = verify_workload(kernel, spec, seed=4)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+def test_what_lies_beyond_the_last_step_is_not_read() -> None:
+    """Infinite pixels times filters that are zero would show."""
+    spec, tile = conv2d(1, 8, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64, splits=2)
+    kernel = kernel_of(spec, tile, mechanism="tma")
+    x, w = spec.inputs(0)
+    x[:, 7] = np.inf  # one row below the last that outputs of row 5 see
+    out = np.full(spec.shapes()[-1], np.nan, "float16")
+    result = kernel.emulate(x, w, out)
+    assert not result.hazards
+    assert np.isfinite(result.outputs["Y"][:, :6]).all()
 
 
 def test_every_defect_of_gathered_pixels_shows() -> None:

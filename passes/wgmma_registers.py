@@ -1,0 +1,173 @@
+"""The first operand of wgmma in registers: who loads which element, and when.
+
+    for each step of k:
+        A_raw = bytes of the next step    # only where they are converted
+        wgmma.wait_group (steps - 1)      # what read these registers one iteration ago is done
+        ldmatrix  A_frag[step]            # 16 rows of a warp by 32 bytes of K, in each 64 rows
+        wgmma.fence                       # what follows sees them
+        wgmma     acc, A_frag[step], descriptor of B
+        wgmma.commit_group
+
+Every step has registers of its own, so the arithmetic of all other steps may run while one loads,
+and no register is numbered by what is known at run time. A register must not be touched from the
+wgmma that reads it to the wait for its group, and a fence stands between any access and a wgmma
+that reads it next (PTX ISA, wgmma.mma_async, wgmma.fence). Each warp holds 16 of 64 rows as
+mma.m16n8k16 holds its A (PTX ISA, register fragments of wgmma).
+
+ldmatrix moves 16-bit elements as they lie or transposed, others as they lie. What is to be
+converted, weights of 8 bits beside activations of 16, lanes load themselves. Either is an ordinary
+read of shared memory, which the slot's next copy must not overtake: before a warp says that it is
+done with the slot, its lanes make a proxy fence and meet.
+
+Does not handle: tiles of 8 or 32-bit elements that are not K-major.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ..cost.wgmma import LEFT_REGISTERS, ROWS
+from ..plan import MatmulPlan
+from . import quads
+from .ir import Buffer, Expr, Stmt, buffer, dtype_bytes, i32, seq, substitute
+from .layouts import CHUNK_BYTES, Panels
+from .mma_operands import LDMATRIX
+from .patterns import Matmul
+from .spread import Threads
+
+_MATRIX: Final = 8
+"""Rows of a matrix of ldmatrix."""
+
+
+@dataclass(frozen=True)
+class Left:
+    """The first operand of a warpgroup's tile: ``blocks`` of 64 rows from row ``first`` on.
+
+    ``steps`` of ``k`` elements. ``frag``: what wgmma reads. ``raw``: what is to be converted to it,
+    of two steps; None where nothing is.
+    """
+
+    matmul: Matmul
+    panels: Panels
+    threads: Threads
+    first: Expr
+    blocks: int
+    steps: int
+    k: int
+    frag: Buffer
+    raw: Buffer | None
+
+    @staticmethod
+    def of(
+        matmul: Matmul, panels: Panels, threads: Threads, first: Expr, blocks: int, plan: MatmulPlan
+    ) -> Left:
+        """``matmul``'s, with registers of its own."""
+        name, each = str(matmul.a.buffer.name), blocks * LEFT_REGISTERS
+        frag = buffer([plan.steps * each], "uint32", f"{name}_frag", "local")
+        raw = None
+        if str(matmul.a.buffer.dtype) != str(matmul.b.buffer.dtype):
+            raw = buffer([min(2, plan.steps) * each], "uint16", f"{name}_raw", "local")
+        return Left(matmul, panels, threads, first, blocks, plan.steps, plan.k_step, frag, raw)
+
+    @property
+    def buffers(self) -> tuple[Buffer, ...]:
+        """The registers, which outlive a step of the loop."""
+        return (self.frag,) if self.raw is None else (self.frag, self.raw)
+
+    def registers(self, step: int, block: int) -> list[Expr]:
+        """What wgmma reads of a block at a step of k."""
+        first = self._at(step, block)
+        return [tirx.BufferLoad(self.frag, [i32(first + x)]) for x in range(LEFT_REGISTERS)]
+
+    def read_ahead(self, step: int) -> Stmt | None:
+        """Read what is to be converted at ``step``, while the step before still converts.
+
+        Nothing in flight reads these registers, so nothing is waited for.
+        """
+        if self.raw is None or step == self.steps:
+            return None
+        lane = tirx.floormod(self.threads.var, 32)
+        stmts: list[Stmt] = []
+        for block in range(self.blocks):
+            own = self._rows(block) + tirx.floordiv(lane, quads.LANES)
+            for x in range(LEFT_REGISTERS):
+                across = x // 2 * _MATRIX + tirx.floormod(lane, quads.LANES) * quads.PAIR
+                element = self._element(own + x % 2 * _MATRIX, step * self.k + across)
+                *outer, inner = element.indices
+                lanes = [*outer, tirx.Ramp(inner, 1, quads.PAIR)]
+                pair = tirx.reinterpret("uint16", tirx.BufferLoad(element.source, lanes))
+                at = self._at(step % 2, block) + x
+                stmts.append(tirx.BufferStore(self.raw, pair, [i32(at)]))
+        return seq(*stmts)
+
+    def load(self, step: int) -> Stmt:
+        """Fill the registers of every block at ``step``."""
+        return seq(*[self._load(step, block) for block in range(self.blocks)])
+
+    def _load(self, step: int, block: int) -> Stmt:
+        if self.raw is not None:
+            return self._convert(step, block)
+        side, lane = self.matmul.a, tirx.floormod(self.threads.var, 32)
+        own, k = self._rows(block), step * self.k
+        half = CHUNK_BYTES // dtype_bytes(side.buffer.dtype)
+        if side.k_major:
+            row = own + tirx.floormod(lane, 2 * _MATRIX)
+            column = k + tirx.floordiv(lane, 2 * _MATRIX) * half
+        else:
+            row = own + tirx.floormod(tirx.floordiv(lane, _MATRIX), 2) * _MATRIX
+            upper = tirx.floordiv(lane, 2 * _MATRIX) * _MATRIX
+            column = k + upper + tirx.floormod(lane, _MATRIX)
+        name = LDMATRIX.format(count=LEFT_REGISTERS, trans="" if side.k_major else ".trans")
+        source = T.address_of(self._element(row, column))
+        return tirx.Evaluate(T.ptx[name](*self.registers(step, block), source))
+
+    def _convert(self, step: int, block: int) -> Stmt:
+        kind = str(self.matmul.b.buffer.dtype)
+        stores = []
+        for x in range(LEFT_REGISTERS):
+            pair = tirx.BufferLoad(self.raw, [i32(self._at(step % 2, block) + x)])
+            at = i32(self._at(step, block) + x)
+            stores.append(tirx.BufferStore(self.frag, widened(pair, kind), [at]))
+        return seq(*stores)
+
+    def _at(self, step: int, block: int) -> int:
+        return (step * self.blocks + block) * LEFT_REGISTERS
+
+    def _rows(self, block: int) -> Expr:
+        """The first of the 16 rows of this warp in a block."""
+        warp = tirx.floormod(tirx.floordiv(self.threads.var, 32), 4)
+        return self.first + block * ROWS + warp * (ROWS // 4)
+
+    def _element(self, row: Expr, column: Expr) -> Any:
+        """The load of one element, where it lies."""
+        matmul, analyzer = self.matmul, self.threads.analyzer
+        side = matmul.a
+        values = {**matmul.split(matmul.m, row), **matmul.split(matmul.k, column)}
+        indices = [analyzer.simplify(substitute(index, values)) for index in side.indices]
+        place = self.panels.place(side.buffer, indices, analyzer)
+        return tirx.BufferLoad(self.panels.held, place)
+
+
+def widened(pair: Expr, kind: str) -> Expr:
+    """Two signed bytes, as a uint16, as two floats of type ``kind``, in a word.
+
+    Into float16 without a conversion, of which hardware makes few in a cycle: with its sign bit
+    flipped a byte ``x`` is ``x + 128``, and that in the low bits of the float 1024 is the float
+    ``1024 + x + 128`` (mantissas of 10 bits count in ones from 1024 on).
+    """
+    if kind != "float16":
+        both = tirx.reinterpret("int8x2", pair)
+        return tirx.reinterpret("uint32", tirx.Cast(f"{kind}x2", both))
+
+    def word(value: int) -> Expr:
+        return tirx.const(value, "uint32")
+
+    low = tirx.Cast("uint32", pair)
+    apart = tirx.bitwise_and(tirx.bitwise_or(low, tirx.shift_left(low, word(8))), word(0xFF00FF))
+    offset = tirx.reinterpret("float16x2", tirx.bitwise_xor(apart, word(0x64806480)))
+    exact = offset - tirx.Broadcast(tirx.const(1024 + 128, "float16"), 2)
+    return tirx.reinterpret("uint32", exact)

@@ -1,0 +1,53 @@
+"""Swapped tiles that leave by way of shared memory, transposed on the way, where that is asked."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import pipeliner
+from pipeliner.compiled import Kernel
+from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
+from pipeliner.verification import verify_workload
+
+
+def kernel_of(spec: Any, tile: Any, store: Any = "tma", **options: Any) -> Kernel:
+    schedule = schedule_gemm if isinstance(spec, Gemm) else schedule_conv
+    return pipeliner.build(
+        schedule(spec, tile), "h100", instruction="wgmma", store=store, **options
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "tile"),
+    [
+        (Gemm(16, 128, 256), GemmTile(16, 64, 64)),
+        (Gemm(48, 256, 192, dtype="bfloat16"), GemmTile(48, 128, 64, ctas=1)),
+        # Half a pair of rows lies outside.
+        (Gemm(31, 136, 256, epilogue=("bias", "residual", "relu")), GemmTile(16, 64, 64)),
+        (Gemm(100, 136, 256, weights="int8", epilogue=("scale",)), GemmTile(64, 64, 64)),
+        (conv2d(2, 8, 10, 64, 64, 3, 3, pad=1, epilogue=("bias",)), ConvTile(48, 64, 64)),
+    ],
+    ids=str,
+)
+def test_a_swapped_tile_is_transposed_on_its_way(spec: Any, tile: Any) -> None:
+    kernel = kernel_of(spec, tile)
+    assert kernel.plan.matmuls[0].swapped
+    assert [store.mechanism for store in kernel.plan.stores] == ["tma"]
+    assert "x4_trans_shared_b16" in kernel.cuda
+    verdict = verify_workload(kernel, spec, seed=4)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+def test_it_leaves_from_registers_unless_that_is_asked_for() -> None:
+    kernel = kernel_of(Gemm(16, 128, 256), GemmTile(16, 64, 64), "auto")
+    (store,) = kernel.plan.stores
+    assert store.mechanism == "direct"
+    assert store.reason.endswith("the accumulator lies in registers transposed")
+
+
+def test_no_mutant_survives() -> None:
+    kernel = kernel_of(Gemm(16, 128, 384), GemmTile(16, 64, 64, ctas=1), depth=3)
+    report = pipeliner.mutate(kernel)
+    assert report.ok, "\n".join(str(fate.mutant) for fate in report.unexplained)

@@ -1,0 +1,236 @@
+"""wgmma with its first operand in registers: right in every form, and nothing in it is too much."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import pipeliner
+from pipeliner.compiled import Kernel
+from pipeliner.cost.usage import CONVERTING
+from pipeliner.errors import PlanError, WorkloadError
+from pipeliner.plan import KernelPlan
+from pipeliner.request import Request
+from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
+from pipeliner.schedules.workloads import numpy_dtype
+from pipeliner.verification import verify_workload
+
+from .test_hopper import ORDERS, TIMINGS
+
+
+def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
+    asked = {"instruction": "wgmma", "operand": "registers", **options}
+    return pipeliner.build(schedule_gemm(gemm, tile), "h100", **asked)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile", "options"),
+    [
+        (Gemm(128, 64, 256), GemmTile(64, 64, 64), {}),
+        (Gemm(128, 64, 64), GemmTile(64, 64, 64), {}),  # one step
+        (Gemm(128, 64, 96), GemmTile(64, 64, 16), {}),  # of one k each
+        (Gemm(128, 128, 256, layout="TN"), GemmTile(128, 64, 64), {}),  # transposed on the way
+        (Gemm(128, 128, 256, layout="NN"), GemmTile(128, 64, 64), {"depth": 1}),
+        (Gemm(16, 128, 256), GemmTile(16, 64, 64), {}),  # swapped: B
+        (Gemm(128, 64, 256, dtype="int8"), GemmTile(64, 64, 64), {}),
+        (Gemm(128, 64, 256, dtype="e4m3"), GemmTile(128, 64, 128), {}),
+        (Gemm(128, 64, 192, dtype="tf32"), GemmTile(128, 64, 32), {}),
+        (Gemm(128, 64, 256, accumulator="float16"), GemmTile(64, 64, 64), {}),
+        (Gemm(256, 128, 256, dtype="bfloat16"), GemmTile(128, 128, 64), {"warps": (4, 1)}),
+        (Gemm(128, 256, 256), GemmTile(64, 256, 64), {"warps": (4, 2)}),
+        (Gemm(256, 64, 384), GemmTile(128, 64, 64), {"cluster": 2}),
+        (Gemm(128, 64, 384), GemmTile(128, 64, 64), {"mechanism": "cp_async"}),
+        (Gemm(200, 136, 328), GemmTile(128, 64, 64, ctas=2), {"depth": 2}),
+        (Gemm(128, 128, 512), GemmTile(128, 64, 64, splits=2), {"parts": "reduce_add"}),
+    ],
+    ids=str,
+)
+def test_the_first_operand_by_way_of_registers(
+    gemm: Gemm, tile: GemmTile, options: dict[str, Any]
+) -> None:
+    kernel = kernel_of(gemm, tile, **options)
+    (matmul,) = kernel.plan.matmuls
+    assert matmul.operand == "registers"
+    assert "ldmatrix" in kernel.cuda
+    verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+def test_a_convolution_too() -> None:
+    conv = conv2d(1, 8, 8, 64, 64, 3, 3, pad=1)
+    kernel = pipeliner.build(
+        schedule_conv(conv, ConvTile(64, 64, 64)), "h100", instruction="wgmma", operand="registers"
+    )
+    verdict = verify_workload(kernel, conv, seed=4)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+@pytest.mark.parametrize("options", [{}, {"cluster": 2}, {"mechanism": "cp_async"}], ids=str)
+def test_no_mutant_survives(options: dict[str, Any]) -> None:
+    rows = 256 if "cluster" in options else 128
+    kernel = kernel_of(Gemm(rows, 64, 384), GemmTile(128, 64, 64), depth=3, **options)
+    report = pipeliner.mutate(kernel)
+    assert report.ok, "\n".join(str(fate.mutant) for fate in report.unexplained)
+    found = {fate.killed_by.split(" ")[0] for fate in report.fates}
+    assert {"register-in-flight", "missing-wgmma-fence"} <= found
+
+
+def test_lanes_that_read_a_slot_say_so_for_their_warp_behind_a_fence() -> None:
+    kernel = kernel_of(Gemm(128, 64, 384), GemmTile(128, 64, 64), depth=3)
+    (channel,) = kernel.plan.channels
+    assert channel.releases == 8
+    assert "its lanes read the slot" in channel.reason
+    report = pipeliner.mutate(kernel)
+    dead = {(fate.mutant.what.split(" ")[0], fate.killed_by.split(" ")[0]) for fate in report.fates}
+    assert ("fence_proxy", "missing-proxy-fence") in dead
+    assert ("cuda.warp_sync", "write-while-read") in dead
+
+
+def test_the_plan_says_so_and_is_obeyed_again() -> None:
+    gemm, tile = Gemm(128, 64, 256), GemmTile(64, 64, 64)
+    kernel = kernel_of(gemm, tile)
+    text = " ".join(kernel.plan.explain().split())
+    assert "the first operand from 16 registers a thread, as asked for, each step's own" in text
+    plan = KernelPlan.from_json(kernel.plan.to_json())
+    assert pipeliner.build(schedule_gemm(gemm, tile), "h100", plan=plan).cuda == kernel.cuda
+
+
+def test_operands_stay_in_shared_memory_unless_registers_are_asked_for() -> None:
+    for operand in ("auto", "shared"):
+        kernel = kernel_of(Gemm(128, 64, 256), GemmTile(64, 64, 64), operand=operand)
+        assert [matmul.operand for matmul in kernel.plan.matmuls] == ["shared"]
+        assert "ldmatrix" not in kernel.cuda
+
+
+@pytest.mark.parametrize("instruction", ["mma", "simt"])
+def test_other_instructions_have_no_such_choice(instruction: Any) -> None:
+    with pytest.raises(PlanError, match="registers for wgmma: ask for instruction 'wgmma'"):
+        kernel_of(Gemm(128, 64, 256), GemmTile(64, 64, 64), instruction=instruction)
+
+
+def test_registers_that_do_not_fit_are_refused() -> None:
+    with pytest.raises(PlanError, match="whose accumulators fit their registers"):
+        kernel_of(Gemm(256, 256, 256), GemmTile(128, 256, 64), warps=(4, 1))
+
+
+def test_a_wrong_word_is_refused() -> None:
+    with pytest.raises(PlanError, match="expected operand to be one of auto, shared, registers"):
+        Request(operand="global")  # type: ignore[arg-type]
+
+
+WEIGHTS = [
+    (Gemm(16, 128, 256, weights="int8"), GemmTile(16, 64, 64), {}),
+    (Gemm(16, 128, 256, dtype="bfloat16", weights="int8"), GemmTile(16, 64, 128), {}),
+    (Gemm(128, 128, 256, weights="int8", epilogue=("scale", "bias")), GemmTile(128, 128, 64), {}),
+    (Gemm(128, 256, 512, layout="TT", weights="int8"), GemmTile(128, 128, 128, ctas=1), {}),
+    (Gemm(100, 136, 272, out="float32", weights="int8"), GemmTile(64, 64, 64), {}),
+    (Gemm(64, 64, 240, weights="int8"), GemmTile(64, 64, 32), {"mechanism": "cp_async"}),
+    (Gemm(16, 128, 512, weights="int8"), GemmTile(16, 64, 64, splits=2), {"parts": "reduce_add"}),
+    (Gemm(64, 128, 256, weights="int8"), GemmTile(64, 128, 64), {"warps": (1, 4)}),
+]
+
+
+@pytest.mark.parametrize(("gemm", "tile", "options"), WEIGHTS, ids=str)
+def test_weights_are_converted_on_their_way(
+    gemm: Gemm, tile: GemmTile, options: dict[str, Any]
+) -> None:
+    kernel = kernel_of(gemm, tile, **{"operand": "auto", **options})
+    (matmul,) = kernel.plan.matmuls
+    assert (matmul.operand, matmul.swapped) == ("registers", True)
+    text = " ".join(kernel.plan.explain().split())
+    assert f"converted on its way from int8 to {gemm.dtype}" in text
+    verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+def test_every_weight_is_converted_exactly(dtype: str) -> None:
+    """Each of the 256 bytes times one, at each place that a lane holds."""
+    gemm = Gemm(16, 256, 64, dtype=dtype, out="float32", weights="int8")
+    kernel = kernel_of(gemm, GemmTile(16, 64, 64), operand="auto")
+    places = np.arange(256)[:, None] + np.arange(64)[None, :]
+    b = (places % 256 - 128).astype("int8")
+    for k in range(0, 64, 16):
+        a = np.zeros((16, 64), numpy_dtype(dtype))
+        a[np.arange(16), k + np.arange(16)] = 1
+        result = kernel.emulate(a, b, np.full((16, 256), np.nan, "float32"))
+        assert not result.hazards
+        np.testing.assert_array_equal(result.outputs["C"], b[:, k : k + 16].T.astype("float32"))
+
+
+def test_no_mutant_of_converted_weights_survives() -> None:
+    gemm = Gemm(16, 64, 384, weights="int8")
+    report = pipeliner.mutate(kernel_of(gemm, GemmTile(16, 64, 64), operand="auto", depth=3))
+    assert report.ok, "\n".join(str(fate.mutant) for fate in report.unexplained)
+
+
+def test_converted_weights_are_chosen_by_themselves_and_go_without_tensor_cores_elsewhere() -> None:
+    kernel = pipeliner.build(Gemm(16, 4096, 4096, weights="int8"), "h100")
+    assert kernel.plan.matmuls[0].instruction.startswith("wgmma.m64n16k16.f16")
+    gemm = Gemm(16, 128, 256, weights="int8")
+    plain = pipeliner.build(gemm, "a100")
+    assert plain.plan.matmuls[0].instruction == "simt"
+    verdict = verify_workload(plain, gemm, seed=4)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "options", "why"),
+    [
+        (
+            Gemm(16, 128, 256, weights="int8"),
+            {"operand": "shared"},
+            "operands of float16 and int8 are not multiplied in shared memory",
+        ),
+        (
+            Gemm(16, 128, 256, layout="NN", weights="int8"),
+            {},
+            "operands of int8 must lie with K innermost in shared memory",
+        ),
+        (
+            Gemm(20, 128, 256, weights="int8"),
+            {},
+            "tile 64x20x64 is not a multiple of m64n8k16",
+        ),
+    ],
+)  # fmt: skip
+def test_weights_that_cannot_be_converted_are_refused(
+    gemm: Gemm, options: dict[str, Any], why: str
+) -> None:
+    with pytest.raises(PlanError) as error:
+        kernel_of(gemm, GemmTile(gemm.m or 0, 64, 64), **{"operand": "auto", **options})
+    assert why in str(error.value)
+
+
+def test_rows_of_bytes_that_no_swizzle_covers_are_refused() -> None:
+    with pytest.raises(PlanError, match="rows of 'B_shared' have 48 bytes, no multiple of 32"):
+        kernel_of(Gemm(16, 64, 240, weights="int8"), GemmTile(16, 64, 48), operand="auto")
+
+
+@pytest.mark.parametrize(("dtype", "weights"), [("float32", "int8"), ("float16", "float8_e4m3fn")])
+def test_other_weights_are_refused(dtype: str, weights: str) -> None:
+    with pytest.raises(WorkloadError) as error:
+        Gemm(16, 64, 64, dtype=dtype, weights=weights)
+    assert str(error.value) == (
+        f"cannot multiply {dtype} by weights of '{weights}': expected int8 beside float16, bfloat16"
+    )
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(("dtype", "widest"), [("float16", "HADD2"), ("bfloat16", "I2F")])
+def test_what_the_model_charges_for_a_conversion_is_what_is_compiled(
+    dtype: str, widest: str
+) -> None:
+    """Instructions between two wgmmas of a step, without what is not done for a conversion."""
+    gemm, tile = Gemm(16, 64, 512, dtype=dtype, weights="int8"), GemmTile(16, 64, 128)
+    lines = [line.split("*/")[-1].split(";")[0].split() for line in
+             kernel_of(gemm, tile, operand="auto").sass.splitlines() if "*/" in line]  # fmt: skip
+    names = [line[-1 if len(line) == 1 else 0] for line in lines if line]
+    at = [n for n, name in enumerate(names) if name.startswith("HGMMA")]
+    step = names[at[2] + 1 : at[3]]
+    assert sum(name.startswith("LDS.U16") for name in step) == 4
+    assert any(name.startswith(widest) for name in step)
+    own = [name for name in step if not name.startswith(("WARPGROUP", "U", "R2UR", "HGMMA"))]
+    assert 4 * (CONVERTING - 2) <= len(own) <= 4 * (CONVERTING + 3)
