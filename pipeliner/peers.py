@@ -133,10 +133,14 @@ def stock_simt(gemm: Gemm, target: Any, stages: int) -> Kernel:
 def cublas(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
     """The same product by cuBLAS, as ``run(a, b, c)`` on torch tensors.
 
-    fp32 runs without tf32, tf32 with it. WorkloadError: cuBLAS through torch has no such product.
+    fp32 runs without tf32, tf32 with it; fp8 by cuBLASLt with scales of one, summed in the tensor
+    cores as ``wgmma`` does (``use_fast_accum``), its result returned. WorkloadError: cuBLAS through
+    torch has no such product.
     """
     import torch
 
+    if gemm.storage.startswith("float8"):
+        return _cublas_fp8(gemm)
     integer = gemm.storage == "int8" and gemm.out == "int32" and gemm.batch is None
     if gemm.epilogue or gemm.weights or not (integer or gemm.out == gemm.storage != "int8"):
         raise WorkloadError(f"cannot run {gemm.name} in cuBLAS through torch: no such out= product")
@@ -148,6 +152,27 @@ def cublas(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
         left = a if gemm.layout[0] == "N" else a.transpose(-1, -2)
         right = b if gemm.layout[1] == "N" else b.transpose(-1, -2)
         return multiply(left, right, out=c)
+
+    return run
+
+
+def _cublas_fp8(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
+    """``torch._scaled_mm``: A with K innermost, B too, and not both of them e5m2."""
+    import torch
+
+    plain = not gemm.epilogue and not gemm.weights and gemm.batch is None
+    if not plain or gemm.layout != "NT" or gemm.storage == "float8_e5m2":
+        raise WorkloadError(
+            f"cannot run {gemm.name} in cuBLASLt through torch: expected e4m3, layout NT, no "
+            "batch, no epilogue"
+        )
+    one = torch.ones((), dtype=torch.float32, device="cuda")
+
+    def run(a: Any, b: Any, c: Any) -> Any:
+        right = b.transpose(-1, -2)
+        return torch._scaled_mm(
+            a, right, scale_a=one, scale_b=one, out_dtype=c.dtype, use_fast_accum=True
+        )
 
     return run
 

@@ -23,6 +23,10 @@ class Tensor:
         self.data = np.asarray(data)
 
     @property
+    def dtype(self) -> Any:
+        return self.data.dtype
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return self.data.shape
 
@@ -161,6 +165,10 @@ def randint(low: int, high: int, shape: Any, device: str, dtype: Any) -> Tensor:
     return Tensor(_RNG.integers(low, high, shape, dtype=dtype))
 
 
+def ones(shape: Any, dtype: Any, device: str) -> Tensor:
+    return Tensor(np.ones(shape, dtype))
+
+
 def empty(shape: Any, dtype: Any, device: str) -> Tensor:
     small = 16 if isinstance(shape, int) else shape
     return Tensor(np.empty(small, dtype))
@@ -188,6 +196,17 @@ def _int_mm(a: Tensor, b: Tensor, out: Tensor) -> Tensor:
     assert out.data.dtype == int32
     out.data[...] = a.data.astype(int32) @ b.data.astype(int32)
     return out
+
+
+def _scaled_mm(
+    a: Tensor, b: Tensor, *, scale_a: Tensor, scale_b: Tensor, out_dtype: Any, use_fast_accum: bool
+) -> Tensor:
+    """As torch's: A row by row, B column by column, the sum in float32."""
+    assert a.data.flags.c_contiguous
+    assert b.data.T.flags.c_contiguous
+    assert use_fast_accum
+    product = a.data.astype(np.float32) @ b.data.astype(np.float32)
+    return Tensor((product * scale_a.data * scale_b.data).astype(out_dtype))
 
 
 def _conv(rank: int) -> Callable[..., Tensor]:

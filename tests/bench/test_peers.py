@@ -97,6 +97,33 @@ def test_cublas_is_called_right(torch, dtype: str, layout: str) -> None:
     assert fake_torch.backends.cuda.matmul.allow_tf32 == (dtype == "tf32")
 
 
+@pytest.mark.parametrize("out", ["bf16", "fp16", "fp32"])
+def test_cublaslt_is_called_right_for_fp8(torch, out: str) -> None:
+    gemm = Gemm(32, 16, 64, dtype="e4m3", out=out)
+    a, b = (fake_torch.Tensor(array) for array in gemm.inputs())
+    c = fake_torch.empty(gemm.shapes()[-1], getattr(fake_torch, gemm.out), "cuda")
+    got = peers.cublas(gemm)(a, b, c)
+    assert got.dtype == c.dtype
+    np.testing.assert_allclose(
+        got.data.astype("float64"), gemm.reference(a.data, b.data), rtol=2**-7, atol=1e-3
+    )
+
+
+@pytest.mark.parametrize(
+    "gemm",
+    [
+        Gemm(32, 16, 64, dtype="e5m2"),
+        Gemm(32, 16, 64, dtype="e4m3", layout="NN"),
+        Gemm(32, 16, 64, dtype="e4m3", batch=2),
+        Gemm(32, 16, 64, dtype="e4m3", epilogue=("relu",)),
+    ],
+    ids=lambda gemm: gemm.name,
+)
+def test_cublaslt_says_what_it_has_not_of_fp8(torch, gemm: Gemm) -> None:
+    with pytest.raises(WorkloadError, match="expected e4m3, layout NT, no batch, no epilogue"):
+        peers.cublas(gemm)
+
+
 @pytest.mark.parametrize(
     "gemm",
     [
