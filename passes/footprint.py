@@ -26,6 +26,11 @@ Points = npt.NDArray[np.int64]
 MAX_POINTS: Final = 1 << 16
 """Elements enumerated for one access; past it two accesses count as touching."""
 
+_MAX_SHARED: Final = 64
+"""Values of a variable that both accesses share, as a loop's: past it, it may be anything. Rings
+are told apart by slot before, whatever the loop's length; the values of a long one, for every
+thread, took longer than all other passes."""
+
 _MAX_ELEMENTS: Final = 1 << 22
 """Size of the box around two accesses; past it they count as touching."""
 
@@ -133,7 +138,7 @@ def _ranges(
             return None  # an element of it is loaded
         bound = prover.const_int_bound(var)
         low, high = int(bound.min_value), int(bound.max_value)
-        if high - low >= MAX_POINTS:
+        if high - low >= _MAX_SHARED:
             return None
         ranges[var] = (low, high)
     return ranges
