@@ -16,6 +16,7 @@ from tvm import sym, tirx
 from tvm.ir import Call, Op, StringImm, TensorLoad, TensorRegion, Var
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx import ForKind, IterVar
+from tvm.tirx.analysis import undefined_vars
 from tvm.tirx.buffer import is_buffer_var
 
 from ..origin import ORIGIN_ATTR, Origin
@@ -180,19 +181,22 @@ def walk(node: Any, kind: type | tuple[type, ...], visit: Callable[[Any], Any]) 
 
 def variables(node: Any) -> frozenset[Var]:
     """The variables (buffers too) in ``node``."""
+    if isinstance(node, tvm.ir.Expr):
+        return _variables_of_expr(node)  # the passes ask of the same expressions many times
     found: set[Var] = set()
     walk(node, Var, found.add)
     return frozenset(found)
 
 
-_variables_of_expr = functools.lru_cache(maxsize=1 << 12)(variables)
+@functools.lru_cache(maxsize=1 << 12)
+def _variables_of_expr(expr: Expr) -> frozenset[Var]:
+    """The same for an expression, which defines none of its own."""
+    return frozenset(undefined_vars(expr))
 
 
 def uses(node: Any, wanted: Iterable[Var]) -> bool:
     """Whether any of ``wanted`` (buffers too) occurs in ``node``."""
-    # The passes ask of the same expressions many times.
-    known = _variables_of_expr if isinstance(node, tvm.ir.Expr) else variables
-    return not known(node).isdisjoint(wanted)
+    return not variables(node).isdisjoint(wanted)
 
 
 def dtype_bytes(dtype: Any) -> int:

@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 from ..errors import PlanError
 from .decoding import decode
@@ -145,7 +145,7 @@ class KernelPlan:
 
     def to_json(self, *, indent: int | None = None) -> str:
         """This plan as JSON text; ``from_json`` gives an equal value back."""
-        return json.dumps({"version": PLAN_VERSION, **dataclasses.asdict(self)}, indent=indent)
+        return json.dumps({"version": PLAN_VERSION, **_own(self)}, indent=indent, default=_own)
 
     @staticmethod
     def from_json(text: str) -> KernelPlan:
@@ -170,3 +170,8 @@ def _read(text: str) -> KernelPlan:
         raise PlanError(f"cannot read plan: expected an object of version {PLAN_VERSION}")
     plan: KernelPlan = decode(KernelPlan, data, "plan")
     return plan
+
+
+def _own(value: Any) -> dict[str, Any]:
+    """The fields of a dataclass; json asks for those inside it (``asdict`` would copy them all)."""
+    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
