@@ -85,7 +85,10 @@ def stock_with(*more: Any) -> str:
     """TVM's own lowering, and then ``more`` on device functions, under a name for it."""
     pipeline, host, device = tirx.get_tir_pipeline("s_tir")
     name = f"s_tir_with_{len(more)}"
-    finalize = lambda: tvm.transform.Sequential([device(), *more])  # noqa: E731
+
+    def finalize() -> Any:
+        return tvm.transform.Sequential([device(), *more])
+
     tirx.register_tir_pipeline(name, lambda: (pipeline, host, finalize))
     return name
 

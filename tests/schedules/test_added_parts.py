@@ -199,7 +199,7 @@ def test_a_plan_that_would_lose_what_others_add_is_refused() -> None:
 
 def test_a_wrong_word_is_refused() -> None:
     with pytest.raises(PlanError) as error:
-        Request(parts="atomic")  # type: ignore[arg-type]
+        Request(parts="atomic")
     assert str(error.value) == (
         "expected parts to be one of auto, workspace, reduce_add, not 'atomic'"
     )

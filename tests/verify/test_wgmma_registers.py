@@ -117,7 +117,7 @@ def test_registers_that_do_not_fit_are_refused() -> None:
 
 def test_a_wrong_word_is_refused() -> None:
     with pytest.raises(PlanError, match="expected operand to be one of auto, shared, registers"):
-        Request(operand="global")  # type: ignore[arg-type]
+        Request(operand="global")
 
 
 WEIGHTS = [
