@@ -21,8 +21,8 @@ HELP: Final = "judge the model's choices by a log of measured candidates, beside
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     parser.description = (
-        f"{HELP}. A regret is the time of what is chosen over that of the best measured. Half of "
-        "the workloads, by a seeded draw, are never fitted to. Needs no GPU."
+        f"{HELP}. A regret is the time of what is chosen over that of the best measured. Most "
+        "workloads, left over by a seeded draw, are never fitted to. Needs no GPU."
     )
     parser.add_argument("--log", metavar="FILE", help="of `pipeliner record` (default: shipped)")
     parser.add_argument("--target", default="h100", help="the GPU that was measured")

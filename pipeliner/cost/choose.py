@@ -116,8 +116,11 @@ def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan
     Consumers take whole tiles by turns unasked where that saves time.
     """
     plan = _in_clusters(info, machine, request)
-    if request.consumers != "auto" or why_shared(info, plan.matmuls, plan.copies):
+    if request.consumers != "auto" or not plan.roles:
         return plan
+    why = why_shared(info, plan.matmuls, plan.copies)
+    if why:
+        return replace(plan, reasons=(f"ping-pong is not compared: {why}", *plan.reasons))
     try:
         other = _in_clusters(info, machine, replace(request, consumers="ping-pong"))
     except PlanError as err:
