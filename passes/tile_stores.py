@@ -18,7 +18,7 @@ from tvm.ir import Range
 
 from ..kernel import ADDS, StoreInfo
 from .indexing import affine, conjunction, strides
-from .ir import Buffer, Expr, Stmt, Var, const_int, is_global, uses
+from .ir import Buffer, Expr, Stmt, Var, const_int, i32, is_global, substitute, uses
 from .kernels import bodies
 from .patterns import Copy, Matmul, Nest, as_nest
 from .views import View, flattened, inside
@@ -90,6 +90,9 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
         found = None if merged is None else _walked(merged, row, column, nest)
     if found is None:
         return f"it writes boxes, the elements of '{target.name}' are scattered"
+    short = _left_out(nest, matmul, found, ranges)
+    if short is not None:
+        return f"it writes boxes, {short}"
     beyond = _beyond_bounds(nest, found.view, ranges)
     if beyond is not None:
         return f"it leaves out what is outside '{target.name}', not {beyond}"
@@ -160,12 +163,26 @@ def _walkers(place: Any, matmul: Matmul, nest: Nest) -> tuple[Var | None, Var | 
     def walker(of: Var) -> Var | None:
         at = next(n for n, index in enumerate(matmul.acc_indices) if _is(index, of))
         index = place[at]
-        whole = nest.extent_of.get(index) == matmul.nest.extent_of[of]
-        return index if isinstance(index, Var) and whole else None
+        return index if isinstance(index, Var) and index in nest.extent_of else None
 
     if not all(any(_is(index, of) for index in matmul.acc_indices) for of in matmul.m + matmul.n):
         return None, None
     return walker(matmul.m[0]), walker(matmul.n[0])
+
+
+def _left_out(nest: Nest, matmul: Matmul, box: Box, ranges: Any) -> str | None:
+    """Which elements of the tile ``nest`` leaves out inside the target, where a box has them.
+
+    A tile that reaches beyond the target is walked up to the target's end: the rest of the box is
+    outside, and left out by the accelerator too.
+    """
+    dims = ((box.row, box.down, matmul.m, "rows"), (box.column, -1, matmul.n, "columns"))
+    for var, dim, tile, name in dims:
+        walked, whole = nest.extent_of[var], matmul.extent(tile)
+        past = substitute(box.view.indices[dim], {var: i32(walked)})
+        if walked < whole and not ranges.can_prove(past >= box.view.shape[dim]):
+            return f"{walked} of {whole} {name} of the tile are stored"
+    return None
 
 
 def _is(index: Expr, var: Var) -> bool:

@@ -11,8 +11,8 @@ COLUMNS = 64
 STEPS = 8
 
 
-def counted(dtype: str = "float16", k: int = 64) -> Any:
-    """``C = A B^T`` over the first ``n`` steps of K, an argument: an int32."""
+def counted(dtype: str = "float16", k: int = 64, stored: int = ROWS) -> Any:
+    """``C = A B^T`` over the first ``n`` steps of K, an argument: an int32; ``stored`` rows."""
 
     @T.prim_func(s_tir=True)
     def main(
@@ -43,7 +43,7 @@ def counted(dtype: str = "float16", k: int = 64) -> Any:
                                 acc[i, j] = acc[i, j] + T.Cast("float32", A_s[i, kk]) * T.Cast(
                                     "float32", B_s[j, kk]
                                 )
-                for i, j in T.grid(ROWS, COLUMNS):
+                for i, j in T.grid(stored, COLUMNS):
                     with T.sblock("store"):
                         C[i, j] = acc[i, j]
 

@@ -157,6 +157,36 @@ def test_results_leave_from_registers_where_that_is_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
+    "gemm",
+    [
+        Gemm(100, 136, 128),
+        Gemm(200, 40, 128, dtype="bfloat16"),
+        Gemm(47, 40, 128, epilogue=("bias", "residual", "relu")),
+    ],
+    ids=str,
+)
+def test_a_box_reaches_as_far_beyond_the_result_as_its_tile(gemm: Gemm) -> None:
+    kernel = kernel_of(gemm, (128, 64, 64))
+    assert [store.mechanism for store in kernel.plan.stores] == ["tma"]
+    verdict = verify_workload(kernel, gemm)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+def test_a_box_does_not_end_inside_the_result() -> None:
+    some = counted(stored=100)
+    why = "it writes boxes, 100 of 128 rows of the tile are stored"
+    with pytest.raises(PlanError, match=f"^cannot store 'store' by tma: {why}$"):
+        pipeliner.build(some, "h100", instruction="wgmma", store="tma")
+    kernel = pipeliner.build(some, "h100", instruction="wgmma")
+    a, b, c = operands("float16", 512)
+    result = kernel.emulate(a, b, c, 2)
+    assert not result.hazards, "\n".join(map(str, result.hazards))
+    want = a[:, :128].astype("float32") @ b[:, :128].astype("float32").T
+    want[100:] = np.nan
+    np.testing.assert_array_equal(result.outputs["C"], want)
+
+
+@pytest.mark.parametrize(
     ("gemm", "tile"),
     [
         (Gemm(128, 64, 256, dtype="float8_e4m3fn"), (128, 64, 128)),
