@@ -127,7 +127,9 @@ class _Consumer:
             if loop.clears:
                 stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
             steps.append(stmt)
-        if not loop.late or not reads_by_lane(self.kernel.plan.matmuls):
+        matmuls = self.kernel.plan.matmuls
+        own = all(op.promoted for op in matmuls) or (loop.late and reads_by_lane(matmuls))
+        if not own:  # what is done with a step's sums or operands in registers waits for it
             steps.append(wgmma_wait(groups if loop.late else 0, reader))
         first = form.node.min
         released = self._released(loop)

@@ -18,6 +18,13 @@ descriptor). With ``span`` bytes in a row of a panel, and panels side by side:
 - M or N contiguous (16-bit types): 8 steps of K further is ``8 * span`` bytes, the next ``span``
   bytes along M or N are a panel further.
 
+Tensor cores cut what they add of fp8 to some 14 bits of the sum. Where the plan has sums promoted,
+they sum up one step alone, and threads add that in float32 when it is done:
+
+    wgmma m64nNk32  partial, ...           which the first instruction of the step writes
+    wgmma.wait_group 0
+    acc += partial                         for each 64 rows, one after the other
+
 The first operand may lie in registers instead, see ``wgmma_registers``: then each step of K is a
 group of its own.
 """
@@ -38,7 +45,7 @@ from ..plan import MatmulPlan
 from . import quads
 from .descriptors import encode
 from .fragments import Fragment, Mapped, Quad
-from .ir import Expr, Stmt, buffer, i32, op_stmt, seq, substitute
+from .ir import Buffer, Expr, Stmt, buffer, i32, op_stmt, seq, substitute, unrolled
 from .layouts import CHUNK_BYTES
 from .patterns import Matmul, Operand
 from .spread import Threads
@@ -64,13 +71,15 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
     if plan.swapped:
         matmul, plan = matmul.transposed(), _transposed(plan)
     tile = _Warpgroup(matmul, plan, threads)
+    left = tile.left() if plan.operand == "registers" else None
+    held = () if left is None else left.buffers
+    if plan.promoted:
+        partial = tile.partial()
+        op = op_stmt(plan.op, tile.multiply_promoted(left, partial))
+        return Mapped(tile.fragment(), tile.panels, (op,), (*held, partial))
     done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0)) if waits else None
-    if plan.operand == "registers":
-        left = tile.left()
-        op = op_stmt(plan.op, seq(tile.multiply_from_registers(left), done))
-        return Mapped(tile.fragment(), tile.panels, (op,), left.buffers)
-    op = op_stmt(plan.op, seq(tile.multiply(), done))
-    return Mapped(tile.fragment(), tile.panels, (op,), ())
+    multiplied = tile.multiply() if left is None else tile.multiply_from_registers(left)
+    return Mapped(tile.fragment(), tile.panels, (op_stmt(plan.op, seq(multiplied, done)),), held)
 
 
 def _transposed(plan: MatmulPlan) -> MatmulPlan:
@@ -151,13 +160,37 @@ class _Warpgroup:
 
     def multiply(self) -> Stmt:
         """The instructions of one step of the loop, as one group."""
-        a = self.matmul.a
-        calls = [
-            self._call(step, block, [self._descriptor(a, self.row0, block * ROWS, step)], [a])
-            for step in range(self.plan.steps)
-            for block in range(self.blocks)
-        ]
-        return _group(calls)
+        steps, blocks = range(self.plan.steps), range(self.blocks)
+        return _group([self._described(step, block) for step in steps for block in blocks])
+
+    def multiply_promoted(self, left: Left | None, partial: Buffer) -> Stmt:
+        """The same into ``partial``, one block after the other, each added when it is done."""
+        steps = range(self.plan.steps)
+        done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
+        parts: list[Stmt] = []
+        for block in range(self.blocks):
+            if left is None:
+                calls = [self._described(step, block, partial) for step in steps]
+            else:
+                held = [left.registers(step, block) for step in steps]
+                calls = [self._call(step, block, held[step], [], partial) for step in steps]
+                parts += [left.load_block(step, block) for step in steps]
+            parts += [_group(calls), done, self._added(block, partial)]
+        return seq(*parts)
+
+    def partial(self) -> Buffer:
+        """Registers for the sum of one step in one block."""
+        return buffer([self.each], str(self.acc.dtype), f"{self.matmul.acc.name}_partial", "local")
+
+    def _added(self, block: int, partial: Buffer) -> Stmt:
+        """``partial`` added to the accumulators of ``block``."""
+
+        def add(x: Expr) -> Stmt:
+            at = [x + block * self.each]
+            both = tirx.BufferLoad(self.acc, at) + tirx.BufferLoad(partial, [x])
+            return tirx.BufferStore(self.acc, both, at)
+
+        return unrolled("x", self.each, add)
 
     def multiply_from_registers(self, left: Left) -> Stmt:
         """The same with A loaded to registers, each step of K a group that the next ones pass."""
@@ -176,22 +209,37 @@ class _Warpgroup:
         panels = self.panels[self.matmul.a.buffer]
         return Left.of(self.matmul, panels, self.threads, self.row0, self.blocks, self.plan)
 
+    def _described(self, step: int, block: int, partial: Buffer | None = None) -> Stmt:
+        """One instruction whose operands are both in shared memory."""
+        a = self.matmul.a
+        left = self._descriptor(a, self.row0, block * ROWS, step)
+        return self._call(step, block, [left], [a], partial)
+
     def _call(
-        self, step: int, block: int, left: Sequence[Expr], described: Sequence[Operand]
+        self,
+        step: int,
+        block: int,
+        left: Sequence[Expr],
+        described: Sequence[Operand],
+        partial: Buffer | None = None,
     ) -> Stmt:
-        """One instruction; ``left``: its first operand, ``described`` where by a descriptor."""
+        """One instruction; ``left``: its first operand, ``described`` where by a descriptor.
+
+        It adds to the accumulators of ``block``, or to ``partial``, which step 0 writes.
+        """
         name = WGMMA.format(n=self.n, k=self.k, acc=self.acc_type, a=self.type, b=self.type)
         b, each = self.matmul.b, self.each
         # Signs of A and B where they are no integers, transposition where the type allows it.
         options = [] if self.type in _INTEGERS else [1, 1]
         if self.type in _TRANSPOSABLE:
             options += [int(not side.k_major) for side in (*described, b)]
+        sums, first = (self.acc, block * each) if partial is None else (partial, 0)
         return tirx.Evaluate(
             T.ptx[name](
-                *[tirx.BufferLoad(self.acc, [block * each + x]) for x in range(each)],
+                *[tirx.BufferLoad(sums, [first + x]) for x in range(each)],
                 *left,
                 self._descriptor(b, self.col0, 0, step),
-                True,
+                partial is None or step > 0,
                 *options,
             )
         )

@@ -106,9 +106,10 @@ class Left:
 
     def load(self, step: int) -> Stmt:
         """Fill the registers of every block at ``step``."""
-        return seq(*[self._load(step, block) for block in range(self.blocks)])
+        return seq(*[self.load_block(step, block) for block in range(self.blocks)])
 
-    def _load(self, step: int, block: int) -> Stmt:
+    def load_block(self, step: int, block: int) -> Stmt:
+        """Fill the registers of one block at ``step``."""
         if self.raw is not None:
             return self._convert(step, block)
         side, lane = self.matmul.a, tirx.floormod(self.threads.var, 32)

@@ -14,7 +14,17 @@ from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
 from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
 from .recorded import recorded, with_reason
-from .request import Cluster, Depth, Early, Instruction, OperandAsked, Request, Roles, Tile
+from .request import (
+    AccumulateAsked,
+    Cluster,
+    Depth,
+    Early,
+    Instruction,
+    OperandAsked,
+    Request,
+    Roles,
+    Tile,
+)
 from .schedules.workloads import Spec
 from .targets import accelerated, cuda_target
 
@@ -36,6 +46,7 @@ def pipeline(
     pdl: Early = "auto",
     parts: Literal["auto"] | Parts = "auto",
     operand: OperandAsked = "auto",
+    accumulate: AccumulateAsked = "auto",
     plan: KernelPlan | None = None,
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
@@ -81,6 +92,10 @@ def pipeline(
     operand
         Where wgmma reads its first operand: ``shared`` memory, or ``registers``, to which each warp
         loads its rows.
+    accumulate
+        How products of fp8 are summed, of which Hopper's tensor cores cut off what is below some 14
+        bits of the sum. ``fast`` (the default): by them alone. ``promoted``: what they make of one
+        step of the loop is added in float32 by threads.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
 
@@ -104,6 +119,7 @@ def pipeline(
         pdl=pdl,
         parts=parts,
         operand=operand,
+        accumulate=accumulate,
         plan=plan,
     )
     return pipeline_with(func, target, request)

@@ -58,7 +58,8 @@ def _matmul(matmul: MatmulPlan) -> list[str]:
     owner = f"{_times(matmul.warps)} warps of {_times(matmul.warp_tile)}"
     if any(matmul.thread_tile):
         owner += f", threads of {_times(matmul.thread_tile)}"
-    lines.append(f"  {owner}, accumulated in {matmul.accumulator}")
+    by = f", sums of {matmul.promoted} promoted" if matmul.promoted else ""
+    lines.append(f"  {owner}, accumulated in {matmul.accumulator}{by}")
     lines.append(f"  {_count(matmul.steps, 'step')} of k = {matmul.k_step}")
     return [*lines, *_reasons((matmul.reason,))]
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass, fields
 from typing import Any, Final, Literal, TypeAlias
 
 from .errors import PlanError
-from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Parts, Source, StoreMechanism
+from .plan import (
+    Accumulate,
+    Consumers,
+    Epilogue,
+    KernelPlan,
+    Mechanism,
+    Parts,
+    Source,
+    StoreMechanism,
+)
 
 Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
 Tile: TypeAlias = "tuple[int, int]"
@@ -19,6 +28,7 @@ Roles: TypeAlias = "int | Literal['auto']"
 Early: TypeAlias = "bool | Literal['auto']"
 Cluster: TypeAlias = "int | Literal['auto']"
 OperandAsked: TypeAlias = "Literal['auto'] | Source"
+AccumulateAsked: TypeAlias = "Literal['auto'] | Accumulate"
 Instruction: TypeAlias = "Literal['auto', 'simt', 'mma', 'wgmma']"
 
 MECHANISMS: Final = ("auto", "tma", "cp_async", "register", "direct")
@@ -27,6 +37,7 @@ CLUSTERS: Final = (1, 2, 4, 8)  # CUDA C++ Programming Guide: 8 CTAs on every GP
 STORES: Final = ("auto", "direct", "tma")
 CONSUMERS: Final = ("auto", "cooperative", "ping-pong")
 OPERANDS: Final = ("auto", "shared", "registers")
+ACCUMULATES: Final = ("auto", "fast", "promoted")
 PARTS: Final = ("auto", "workspace", "reduce_add")
 EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 
@@ -47,8 +58,10 @@ class Request:
     global memory. ``pdl``: whether kernels may start before the one before them ends. ``parts``:
     where those of a split reduction are added, in a ``workspace`` and in their order, or
     (``reduce_add``) in the output as they come, which is another order in every run.
-    ``operand``: where wgmma reads its first operand. ``plan``: a finished plan to obey; it is
-    verified like any other.
+    ``operand``: where wgmma reads its first operand. ``accumulate``: whether tensor cores add up
+    all products of fp8 (``fast``, what ``auto`` takes), cutting off what is below some 14 bits, or
+    those of a step of the loop alone, whose sums threads add in float32 (``promoted``). ``plan``: a
+    finished plan to obey; it is verified like any other.
     """
 
     depth: Depth = "auto"
@@ -64,6 +77,7 @@ class Request:
     pdl: Early = "auto"
     parts: Literal["auto"] | Parts = "auto"
     operand: OperandAsked = "auto"
+    accumulate: AccumulateAsked = "auto"
     plan: KernelPlan | None = None
 
     def __post_init__(self) -> None:
@@ -76,6 +90,7 @@ class Request:
         _check_choice("consumers", self.consumers, CONSUMERS)
         _check_choice("parts", self.parts, PARTS)
         _check_choice("operand", self.operand, OPERANDS)
+        _check_choice("accumulate", self.accumulate, ACCUMULATES)
         _check_pair("warps", self.warps)
         _check_pair("thread_tile", self.thread_tile)
         _check_roles(self.roles)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import PipelinerError, PlanError, WorkloadError
 from ..request import (
+    ACCUMULATES,
     CONSUMERS,
     EPILOGUES,
     INSTRUCTIONS,
@@ -96,6 +97,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     _one_of(asked, "--pdl", _EARLY, "kernels start before the one before them ends")
     _one_of(asked, "--parts", PARTS, "where the parts of a split reduction are added")
     _one_of(asked, "--operand", OPERANDS, "where wgmma reads its first operand")
+    _one_of(asked, "--accumulate", ACCUMULATES, "whether tensor cores sum all of fp8 themselves")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
 
 
@@ -195,6 +197,7 @@ def requested(args: argparse.Namespace) -> Request:
         pdl=_EARLY.get(args.pdl, args.pdl),
         parts=args.parts,
         operand=args.operand,
+        accumulate=args.accumulate,
         plan=plan,
     )
 

@@ -80,6 +80,10 @@ def map_matmul(
             f"cannot load an operand of '{info.op}' to registers for wgmma: ask for instruction "
             "'wgmma'"
         )
+    if request.accumulate == "promoted":
+        raise PlanError(
+            f"cannot promote sums of '{info.op}': only wgmma cuts them, ask for instruction 'wgmma'"
+        )
     if wanted == "auto" and thread_tile is not None:
         wanted = "simt"
     rate = _rate(info, machine, wanted)
@@ -107,7 +111,9 @@ def _map_wgmma(
     info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, request: Request
 ) -> Mapping:
     teams = teams_of(request.consumers)
-    found = map_wgmma(info, machine, warps, request.roles, teams, request.operand)
+    found = map_wgmma(
+        info, machine, warps, request.roles, teams, request.operand, request.accumulate
+    )
     if isinstance(found, str):
         error = PlanError if machine.wgmmas else TargetError
         raise error(f"cannot map '{info.op}' to wgmma: {found}")

@@ -195,8 +195,11 @@ def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage
     if rate is None:
         return Usage(fma=macs / machine.fp32_per_cycle)
     m, n, k = rate.shape
+    added = macs / plan.promoted if plan.promoted else 0
     return Usage(
-        tensor=2 * macs / rate.ops_per_cycle, issue=macs / (m * n * k) / machine.issue_per_cycle
+        tensor=2 * macs / rate.ops_per_cycle,
+        fma=added / machine.fp32_per_cycle,
+        issue=(macs / (m * n * k) + added / WARP) / machine.issue_per_cycle,
     )
 
 

@@ -13,7 +13,7 @@ from typing import Final, Literal
 from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
 from ..plan import Consumers, MatmulPlan
-from ..request import OperandAsked, Roles
+from ..request import AccumulateAsked, OperandAsked, Roles
 from .sizes import element_bytes
 
 WARPGROUP: Final = 128
@@ -72,6 +72,10 @@ ACCUMULATORS: Final = {
     "float8_e5m2": {"float32": "f32"},
 }
 
+CUT: Final = ("float8_e4m3fn", "float8_e5m2")
+"""Operands of whose products tensor cores keep some 14 bits as they add them (DeepSeek-V3 Technical
+Report, arXiv 2412.19437, section 3.3.2)."""
+
 CONVERTED: Final = {"int8": ("float16", "bfloat16")}
 """Types of a first operand that is converted in registers, and what to: types that hold all of
 theirs."""
@@ -99,14 +103,15 @@ def map_wgmma(
     roles: Roles,
     teams: int = 1,
     operand: OperandAsked = "auto",
+    accumulate: AccumulateAsked = "auto",
 ) -> tuple[MatmulPlan, int, int] | str:
     """The plan of ``info`` on wgmma, threads that compute and registers of each, or why not.
 
     ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
     none has a role of its own. ``teams``: equal parts of those, each of which has a tile for
     itself. ``operand``: where the first operand is read from; shared memory, unless registers are
-    asked for. A tile of few rows is swapped: the instruction's 64 rows run along N, its columns, 8
-    at least, along M.
+    asked for. ``accumulate``: what adds up products of fp8. A tile of few rows is swapped: the
+    instruction's 64 rows run along N, its columns, 8 at least, along M.
     """
     if info.held:
         return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
@@ -114,11 +119,14 @@ def map_wgmma(
         return f"both its sides are '{info.a}', which its descriptors would want in two layouts"
     if operand == "shared" and info.a_dtype != info.b_dtype:
         return f"operands of {info.a_dtype} and {info.b_dtype} are not multiplied in shared memory"
+    promotes = accumulate == "promoted"
+    if promotes and info.b_dtype not in CUT:
+        return f"sums of products of {info.b_dtype} are not cut, there is nothing to promote"
     why = _why_swapped(info, warps)
     if not why:
-        return _map(info, machine, warps, roles, teams, operand)
+        return _map(info, machine, warps, roles, teams, operand, promotes)
     turned = None if warps is None else warps[::-1]
-    found = _map(info.transposed(), machine, turned, roles, teams, operand)
+    found = _map(info.transposed(), machine, turned, roles, teams, operand, promotes)
     if isinstance(found, str):
         return f"swapped, as {why}: {found}"
     plan, threads, registers = found
@@ -153,6 +161,7 @@ def _map(
     roles: Roles,
     teams: int,
     operand: OperandAsked,
+    promotes: bool,
 ) -> tuple[MatmulPlan, int, int] | str:
     rate = _rate(info, machine)
     if isinstance(rate, str):
@@ -170,14 +179,17 @@ def _map(
         one = info.n // columns * ROWS // WARPGROUP // per_register + INSTRUCTION_OVERHEAD
         if _multiplied(info) == "int8" and not _is_integer_width(info.n // columns):
             continue
+        # Of the sum of one step, for a block of rows at a time.
+        partial = info.n // columns * ROWS // WARPGROUP if promotes else 0
         left = 0
         if operand == "registers" or info.a_dtype != info.b_dtype:
             left = info.m // (rows * ROWS) * (info.k // rate.shape[2]) * LEFT_REGISTERS
         # What is converted has been read a step ahead.
         raw = 2 * info.m // (rows * ROWS) * LEFT_REGISTERS if info.a_dtype != info.b_dtype else 0
-        if accumulators + left + raw + CONSUMER_OVERHEAD <= consumer_registers(
+        held = accumulators + partial + left + raw + CONSUMER_OVERHEAD
+        if held <= consumer_registers(machine, groups * teams) and one <= launch_registers(
             machine, groups * teams
-        ) and one <= launch_registers(machine, groups * teams):
+        ):
             best = (rows, columns), accumulators, left
             break
     if best is None:
@@ -213,10 +225,11 @@ def _map(
         reason=(
             f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, "
             f"{_read_from(left, info)}; {groups} warpgroup{'s' * (groups > 1)} of {accumulators} "
-            "accumulator registers a thread"
+            f"accumulator registers a thread{_promoted(info) if promotes else ''}"
         ),
-        in_flight=1,
+        in_flight=0 if promotes else 1,
         operand="registers" if left else "shared",
+        promoted=info.k if promotes else 0,
     )
     return plan, groups * teams * WARPGROUP, launch_registers(machine, groups * teams)
 
@@ -229,6 +242,10 @@ def _read_from(left: int, info: MatmulInfo) -> str:
     if info.a_dtype != info.b_dtype:
         why = f"converted on its way from {info.a_dtype} to {info.b_dtype}"
     return f"the first operand from {left} registers a thread, {why}, each step's own"
+
+
+def _promoted(info: MatmulInfo) -> str:
+    return f"; threads add the sum of each {info.k} products to them, as asked for, in float32"
 
 
 def _multiplied(info: MatmulInfo) -> str:

@@ -22,6 +22,7 @@ from .loops import EdgeKind, EdgePlan, Epilogue, LoopPlan, OpKind, OpPlan, Pipe,
 from .roles import CONSUMER, PRODUCER, ChannelPlan, Consumers, RolePlan
 from .tiles import (
     ADDABLE,
+    Accumulate,
     Cache,
     CopyPlan,
     ElementwisePlan,
@@ -40,6 +41,7 @@ __all__ = [
     "PLAN_ATTR",
     "PLAN_VERSION",
     "PRODUCER",
+    "Accumulate",
     "Cache",
     "ChannelPlan",
     "Consumers",

@@ -10,6 +10,7 @@ from ..kernel import TmaView
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
 StoreMechanism = Literal["direct", "tma"]
 Source = Literal["shared", "registers"]
+Accumulate = Literal["fast", "promoted"]
 Parts = Literal["workspace", "reduce_add"]
 Cache = Literal["L1", "L2"]
 Eviction = Literal["normal", "first"]
@@ -63,6 +64,8 @@ class MatmulPlan:
     still run when the next one's starts (wgmma groups). ``swapped``: the instruction computes the
     transposed tile, so that its M (and the four warps of a warpgroup) runs along N. ``operand``:
     where wgmma reads its first operand (A; swapped: B), the second always lies in shared memory.
+    ``promoted``: products that tensor cores add up by themselves before threads add that sum to
+    the accumulator; 0: all.
     """
 
     op: str
@@ -81,6 +84,7 @@ class MatmulPlan:
     in_flight: int = 0
     swapped: bool = False
     operand: Source = "shared"
+    promoted: int = 0
 
 
 @dataclass(frozen=True, slots=True)
