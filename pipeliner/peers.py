@@ -130,17 +130,17 @@ def stock_simt(gemm: Gemm, target: Any, stages: int) -> Kernel:
     return compile_kernel(sch, target, STOCK, ASYNC_COPY)
 
 
-def cublas(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
+def cublas(gemm: Gemm, *, fast: bool = True) -> Callable[[Any, Any, Any], Any]:
     """The same product by cuBLAS, as ``run(a, b, c)`` on torch tensors.
 
-    fp32 runs without tf32, tf32 with it; fp8 by cuBLASLt with scales of one, summed in the tensor
-    cores as ``wgmma`` does (``use_fast_accum``), its result returned. WorkloadError: cuBLAS through
-    torch has no such product.
+    fp32 runs without tf32, tf32 with it; fp8 by cuBLASLt with scales of one, its result returned.
+    ``fast``: tensor cores sum all of fp8 by themselves, as ``wgmma`` does (``use_fast_accum``), or
+    else sums of some are promoted. WorkloadError: cuBLAS through torch has no such product.
     """
     import torch
 
     if gemm.storage.startswith("float8"):
-        return _cublas_fp8(gemm)
+        return _cublas_fp8(gemm, fast)
     integer = gemm.storage == "int8" and gemm.out == "int32" and gemm.batch is None
     if gemm.epilogue or gemm.weights or not (integer or gemm.out == gemm.storage != "int8"):
         raise WorkloadError(f"cannot run {gemm.name} in cuBLAS through torch: no such out= product")
@@ -156,7 +156,7 @@ def cublas(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
     return run
 
 
-def _cublas_fp8(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
+def _cublas_fp8(gemm: Gemm, fast: bool) -> Callable[[Any, Any, Any], Any]:
     """``torch._scaled_mm``: A with K innermost, B too, and not both of them e5m2."""
     import torch
 
@@ -171,7 +171,7 @@ def _cublas_fp8(gemm: Gemm) -> Callable[[Any, Any, Any], Any]:
     def run(a: Any, b: Any, c: Any) -> Any:
         right = b.transpose(-1, -2)
         return torch._scaled_mm(
-            a, right, scale_a=one, scale_b=one, out_dtype=c.dtype, use_fast_accum=True
+            a, right, scale_a=one, scale_b=one, out_dtype=c.dtype, use_fast_accum=fast
         )
 
     return run

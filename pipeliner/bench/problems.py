@@ -144,7 +144,8 @@ def contenders(
         asked = Request(1, "auto", request.instruction, "auto", request.warps, request.thread_tile)
         found.append(Contender(OURS_PLAIN, OwnKernel(spec, target, asked, tile), spec.out))
     if "cublas" in peers and isinstance(spec, Gemm):
-        found.append(_library(CUBLAS, cublas, spec))
+        fast = request.accumulate != "promoted"
+        found.append(_library(CUBLAS, lambda spec: cublas(spec, fast=fast), spec))
     if "cudnn" in peers and not isinstance(spec, Gemm):
         found.append(_library(CUDNN, cudnn, spec))
     if "tvm" in peers and isinstance(spec, Gemm):

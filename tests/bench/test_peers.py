@@ -97,12 +97,22 @@ def test_cublas_is_called_right(torch, dtype: str, layout: str) -> None:
     assert fake_torch.backends.cuda.matmul.allow_tf32 == (dtype == "tf32")
 
 
+@pytest.mark.parametrize("fast", [True, False])
 @pytest.mark.parametrize("out", ["bf16", "fp16", "fp32"])
-def test_cublaslt_is_called_right_for_fp8(torch, out: str) -> None:
+def test_cublaslt_is_called_right_for_fp8(torch, out: str, fast: bool, monkeypatch) -> None:
     gemm = Gemm(32, 16, 64, dtype="e4m3", out=out)
     a, b = (fake_torch.Tensor(array) for array in gemm.inputs())
     c = fake_torch.empty(gemm.shapes()[-1], getattr(fake_torch, gemm.out), "cuda")
-    got = peers.cublas(gemm)(a, b, c)
+    asked: list[bool] = []
+    multiply = fake_torch._scaled_mm
+
+    def noted(*args, use_fast_accum: bool, **options):
+        asked.append(use_fast_accum)
+        return multiply(*args, use_fast_accum=use_fast_accum, **options)
+
+    monkeypatch.setattr(fake_torch, "_scaled_mm", noted)
+    got = peers.cublas(gemm, fast=fast)(a, b, c)
+    assert asked == [fast]
     assert got.dtype == c.dtype
     np.testing.assert_allclose(
         got.data.astype("float64"), gemm.reference(a.data, b.data), rtol=2**-7, atol=1e-3

@@ -53,6 +53,37 @@ def test_every_type(dtype: str, k: int) -> None:
     check(Gemm(384, 256, 5 * k, dtype=dtype), GemmTile(128, 128, k))
 
 
+@pytest.mark.parametrize(
+    ("gemm", "tile", "options"),
+    [
+        (Gemm(384, 256, 640, dtype="e4m3"), GemmTile(128, 128, 128), {}),
+        (Gemm(512, 384, 1024, dtype="e5m2"), GemmTile(128, 192, 128, ctas=4), {"cluster": 2}),
+        (Gemm(512, 256, 1024, dtype="e4m3"), GemmTile(256, 128, 128), {"warps": (8, 1)}),
+        (Gemm(512, 512, 1024, dtype="e4m3"), GemmTile(128, 256, 128, ctas=3), {}),
+        (Gemm(256, 256, 512, dtype="e4m3"), GemmTile(128, 128, 128), {"operand": "registers"}),
+        (
+            Gemm(1024, 768, 512, dtype="e4m3"),
+            GemmTile(128, 128, 128, ctas=6),
+            {"consumers": "ping-pong"},
+        ),
+    ],
+    ids=str,
+)
+def test_promoted_sums(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
+    check(gemm, tile, accumulate="promoted", **options)
+
+
+def test_promoted_sums_are_nearer_to_the_exact_ones() -> None:
+    gemm, tile = Gemm(256, 256, 8192, dtype="e4m3", out="float32"), GemmTile(128, 128, 128)
+    worst = {}
+    for accumulate in ("fast", "promoted"):
+        _, inputs, out = run(gemm, tile, accumulate=accumulate)
+        exact, magnitude = gemm.reference(*inputs), gemm.magnitude(*inputs)
+        assert worst_error(gemm, out, exact, magnitude) <= 1
+        worst[accumulate] = worst_error(gemm, out, exact, magnitude, run=tile.k)
+    assert worst["promoted"] <= 1 < worst["fast"]
+
+
 @pytest.mark.parametrize("depth", [1, 2, 3, 4])
 @pytest.mark.parametrize("steps", [1, 2, 3, 7])
 def test_every_depth_and_trip_count(steps: int, depth: int) -> None:
