@@ -45,6 +45,7 @@ class Fragment:
     differs (int32 held as uint32). ``quad``: the wider runs that lanes have once they exchange.
     ``corner``: first row and column of a warpgroup's part of the tile, where warpgroups hold it;
     ``swapped``: the tile's rows are what a run's columns are, so that the two change places.
+    ``paired``: of each 16 rows of a warp, the two of a lane are neighbours, not 8 apart.
     """
 
     tile: Buffer
@@ -57,6 +58,7 @@ class Fragment:
     quad: Quad | None = None
     corner: tuple[Expr, Expr] | None = None
     swapped: bool = False
+    paired: bool = False
 
     @property
     def dtype(self) -> str:
@@ -117,6 +119,14 @@ class Mapped:
     layouts: Mapping[Buffer, Swizzle | Panels]
     ops: tuple[Stmt, ...]
     buffers: tuple[Buffer, ...]
+
+
+def row_of_warp(half: Expr | int, eighth: Expr, *, paired: bool) -> Expr:
+    """Which of the 16 rows of a warp its four lanes number ``eighth`` hold in ``half``.
+
+    ``paired``: as for ``Fragment``.
+    """
+    return eighth * 2 + half if paired else eighth + half * 8
 
 
 def power_of_two(count: int, most: int) -> int:

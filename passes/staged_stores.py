@@ -37,7 +37,7 @@ from ..origin import Origin, Place
 from ..plan import CONSUMER, StorePlan
 from . import quads
 from .fragment_nests import fill_pair, touched
-from .fragments import Fragment
+from .fragments import Fragment, row_of_warp
 from .ir import (
     Buffer,
     Expr,
@@ -214,7 +214,8 @@ class Staged:
             down = tirx.floordiv(lane, _SQUARE) * _MATRIX + within
             across = tirx.floormod(tirx.floordiv(lane, _MATRIX), 2) * _MATRIX
         else:
-            down = tirx.floormod(lane, _SQUARE)
+            half = tirx.floormod(tirx.floordiv(lane, _MATRIX), 2)
+            down = row_of_warp(half, tirx.floormod(lane, _MATRIX), paired=self.fragment.paired)
             across = tirx.floordiv(lane, _SQUARE) * _MATRIX
         at = self._place(slot, corner[0] + down, corner[1] + across)
         name = STMATRIX.format(trans=".trans" if self.fragment.swapped else "")
@@ -227,7 +228,8 @@ class Staged:
         lane = tirx.floormod(self.threads.var, 32)
         steps: list[Stmt] = []
         for t in range(quads.LANES):
-            down = tirx.floordiv(lane, quads.LANES) + t % 2 * _MATRIX
+            eighth = tirx.floordiv(lane, quads.LANES)
+            down = row_of_warp(t % 2, eighth, paired=self.fragment.paired)
             across = tirx.floormod(lane, quads.LANES) * quads.PAIR + t // 2 * _MATRIX
 
             def store(v: Expr, t: int = t, down: Expr = down, across: Expr = across) -> Stmt:

@@ -44,13 +44,13 @@ from ..errors import LoweringError
 from ..plan import MatmulPlan
 from . import quads
 from .descriptors import encode
-from .fragments import Fragment, Mapped, Quad
+from .fragments import Fragment, Mapped, Quad, row_of_warp
 from .ir import Buffer, Expr, Stmt, buffer, i32, op_stmt, seq, substitute, unrolled
 from .layouts import CHUNK_BYTES
 from .patterns import Matmul, Operand
 from .spread import Threads
 from .tma import panels_of
-from .wgmma_registers import Left
+from .wgmma_registers import Left, turns_rows
 
 WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
 
@@ -115,6 +115,7 @@ class _Warpgroup:
         self.row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
         self.col0 = simplify(tirx.floordiv(group, groups) * self.n)
         self.panels = {side.buffer: panels_of(side.buffer) for side in (matmul.a, matmul.b)}
+        self.paired = plan.operand == "registers" and turns_rows(matmul.a)
         self.packed = self.acc_type == "f16"
         self.each = self.n // (4 if self.packed else 2)
         name, kind = f"{matmul.acc.name}_frag", _REGISTERS.get(self.acc_type, "float32")
@@ -261,25 +262,33 @@ class _Warpgroup:
     # Accumulators.
 
     def fragment(self) -> Fragment:
-        """Pairs of columns, for two rows of each block of 64 (PTX ISA, wgmma fragments)."""
+        """Pairs of columns, for two rows of each block of 64 (PTX ISA, wgmma fragments).
+
+        Of a swapped tile whose rows are paired those are the result's neighbours: pairs of rows,
+        for two columns.
+        """
         lane = tirx.floormod(self.threads.index, 32)
         q = tirx.floormod(lane, quads.LANES)
         each, tiles = self.n // 2, self.n // 8
 
+        across = self.paired and self.swapped
+
         def coordinates(position: Sequence[Expr], v: Expr) -> list[Expr]:
-            block, half, tile = position
-            return self._indices(block, half, tile * 8 + q * 2 + v)
+            block, other, tile = position
+            half, column = (v, other) if across else (other, v)
+            return self._indices(block, half, tile * 8 + q * 2 + column)
 
         def register(position: Sequence[Expr], v: Expr) -> Expr:
-            block, half, tile = position
-            return block * each + tile * 4 + half * 2 + v
+            block, other, tile = position
+            half, column = (v, other) if across else (other, v)
+            return block * each + tile * 4 + half * 2 + column
 
         def exchanged(position: Sequence[Expr], v: Expr) -> list[Expr]:
             block, half, four = position
             return self._indices(block, half, (four * quads.LANES + q) * quads.RUN + v)
 
         quad = None
-        if tiles % quads.LANES == 0:
+        if tiles % quads.LANES == 0 and not across:
             quad = Quad(q, (self.blocks, 2, tiles // quads.LANES), exchanged)
         loops = (self.blocks, 2, tiles)
         return Fragment(
@@ -293,13 +302,14 @@ class _Warpgroup:
             quad=quad,
             corner=(self.row0, self.col0),
             swapped=self.swapped,
+            paired=self.paired,
         )
 
     def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:
         """The accumulator's indices of a column of the warpgroup's tile in a row of this lane."""
         matmul, thread = self.matmul, self.threads.index
         warp = tirx.floormod(tirx.floordiv(thread, 32), 4)
-        lane = tirx.floormod(thread, 32)
-        row = self.row0 + block * ROWS + warp * 16 + half * 8 + tirx.floordiv(lane, 4)
+        lane = tirx.floordiv(tirx.floormod(thread, 32), quads.LANES)
+        row = self.row0 + block * ROWS + warp * 16 + row_of_warp(half, lane, paired=self.paired)
         values = {**matmul.split(matmul.m, row), **matmul.split(matmul.n, self.col0 + column)}
         return [substitute(index, values) for index in matmul.acc_indices]

@@ -14,12 +14,19 @@ wgmma that reads it to the wait for its group, and a fence stands between any ac
 that reads it next (PTX ISA, wgmma.mma_async, wgmma.fence). Each warp holds 16 of 64 rows as
 mma.m16n8k16 holds its A (PTX ISA, register fragments of wgmma).
 
-ldmatrix moves 16-bit elements as they lie or transposed, others as they lie. What is to be
-converted, weights of 8 bits beside activations of 16, lanes load themselves. Either is an ordinary
-read of shared memory, which the slot's next copy must not overtake: before a warp says that it is
-done with the slot, its lanes make a proxy fence and meet.
+ldmatrix moves 16-bit elements as they lie or transposed, others as they lie. Where those lie with K
+outermost, neighbours along M come to one lane together, and so the two rows that a lane has of the
+16 of its warp are neighbours (``Fragment.paired``). Of 4-byte elements a lane reads such a pair at
+once. Of bytes ldmatrix brings it, transposed, two such pairs of neighbouring steps of K in a word:
 
-Does not handle: tiles of 8 or 32-bit elements that are not K-major.
+    word 0:  m0 k0   m1 k0   m0 k1   m1 k1         A_frag 0:  m0 k0   m0 k1   m0 k2   m0 k3
+    word 1:  m0 k2   m1 k2   m0 k3   m1 k3    =>   A_frag 1:  m1 k0   m1 k1   m1 k2   m1 k3
+
+What is to be converted, weights of 8 bits beside activations of 16, lanes load themselves. Either
+is an ordinary read of shared memory, which the slot's next copy must not overtake: before a warp
+says that it is done with the slot, its lanes make a proxy fence and meet.
+
+Does not handle: what is to be converted and is not K-major.
 """
 
 from __future__ import annotations
@@ -30,17 +37,24 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ..cost.wgmma import LEFT_REGISTERS, ROWS
+from ..cost.wgmma import LEFT_REGISTERS, ROWS, TRANSPOSED
 from ..plan import MatmulPlan
 from . import quads
 from .ir import Buffer, Expr, Stmt, buffer, dtype_bytes, i32, seq, substitute
+from .ir import block as ir_block
 from .layouts import CHUNK_BYTES, Panels
 from .mma_operands import LDMATRIX
-from .patterns import Matmul
+from .patterns import Matmul, Operand
 from .spread import Threads
+
+PERMUTE: Final = "prmt.b32"
 
 _MATRIX: Final = 8
 """Rows of a matrix of ldmatrix."""
+
+_EVEN_BYTES: Final = (0x6420, 0x2064)
+"""Which bytes of two words are the even row's, by k (PTX ISA, prmt: a digit a byte); the odd row's
+are one further. The second: of words that have changed places."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +126,9 @@ class Left:
         """Fill the registers of one block at ``step``."""
         if self.raw is not None:
             return self._convert(step, block)
+        if turns_rows(self.matmul.a):
+            one = dtype_bytes(self.matmul.a.buffer.dtype) == 1
+            return self._turn_bytes(step, block) if one else self._turn_words(step, block)
         side, lane = self.matmul.a, tirx.floormod(self.threads.var, 32)
         own, k = self._rows(block), step * self.k
         half = CHUNK_BYTES // dtype_bytes(side.buffer.dtype)
@@ -125,6 +142,62 @@ class Left:
         name = LDMATRIX.format(count=LEFT_REGISTERS, trans="" if side.k_major else ".trans")
         source = T.address_of(self._element(row, column))
         return tirx.Evaluate(T.ptx[name](*self.registers(step, block), source))
+
+    def _turn_words(self, step: int, block: int) -> Stmt:
+        """Pairs of rows at the lane's k, and at that k and half a step.
+
+        Lanes of every second run of eight read the latter first: then 16 lanes, which is what is
+        read at once, find 16 different pairs of banks.
+        """
+        lane = tirx.floormod(self.threads.var, 32)
+        later = tirx.floormod(tirx.floordiv(lane, _MATRIX), 2)
+        row = self._rows(block) + tirx.floordiv(lane, quads.LANES) * quads.PAIR
+        words, stmts = self._words(), []
+        for n in range(2):
+            half = tirx.bitwise_xor(later, i32(n))
+            column = tirx.floormod(lane, quads.LANES) + half * quads.LANES
+            element = self._element(row, step * self.k + column)
+            *outer, inner = element.indices
+            pair = tirx.BufferLoad(element.source, [*outer, tirx.Ramp(inner, 1, quads.PAIR)])
+            at = tirx.Ramp(i32(n * quads.PAIR), 1, quads.PAIR)
+            as_words = tirx.reinterpret(f"uint32x{quads.PAIR}", pair)
+            stmts.append(tirx.BufferStore(words, as_words, [at]))
+        for x in range(LEFT_REGISTERS):
+            both = [tirx.BufferLoad(words, [i32(y)]) for y in (x, (x + 2) % LEFT_REGISTERS)]
+            chosen = tirx.Select(tirx.EQ(later, i32(0)), *both)
+            at = i32(self._at(step, block) + x)
+            stmts.append(tirx.BufferStore(self.frag, chosen, [at]))
+        return ir_block("turned", seq(*stmts), [words])
+
+    def _words(self) -> Buffer:
+        """What is loaded for one block, before it is in order."""
+        name = f"{self.matmul.a.buffer.name}_words"
+        return buffer([LEFT_REGISTERS], "uint32", name, "local")
+
+    def _turn_bytes(self, step: int, block: int) -> Stmt:
+        """Four matrices: the first and the second two of a lane's four k, of both halves of a step.
+
+        Lanes of the upper half of each four have the two change places: then the eight rows of a
+        matrix lie in eight different chunks of a line.
+        """
+        lane = tirx.floormod(self.threads.var, 32)
+        matrix, line = tirx.floordiv(lane, _MATRIX), tirx.floormod(lane, _MATRIX)
+        quad = tirx.floordiv(line, quads.PAIR)
+        second = tirx.floormod(matrix + tirx.floordiv(quad, 2), 2)
+        column = tirx.floordiv(matrix, 2) * CHUNK_BYTES + quad * quads.LANES
+        column = column + second * quads.PAIR + tirx.floormod(line, quads.PAIR)
+        words = self._words()
+        loaded = [tirx.BufferLoad(words, [i32(x)]) for x in range(LEFT_REGISTERS)]
+        source = T.address_of(self._element(self._rows(block), step * self.k + column))
+        name = LDMATRIX.format(count=LEFT_REGISTERS, trans=".trans")
+        stmts: list[Stmt] = [tirx.Evaluate(T.ptx[name](*loaded, source))]
+        apart = tirx.floormod(lane, quads.LANES) < 2
+        for x, register in enumerate(self.registers(step, block)):
+            chosen = [tirx.const(s + x % 2 * 0x1111, "uint32") for s in _EVEN_BYTES]
+            two = loaded[x // 2 * 2 : x // 2 * 2 + 2]
+            permuted = T.ptx[PERMUTE](register, *two, tirx.Select(apart, *chosen))
+            stmts.append(tirx.Evaluate(permuted))
+        return ir_block("turned", seq(*stmts), [words])
 
     def _convert(self, step: int, block: int) -> Stmt:
         kind = str(self.matmul.b.buffer.dtype)
@@ -151,6 +224,11 @@ class Left:
         indices = [analyzer.simplify(substitute(index, values)) for index in side.indices]
         place = self.panels.place(side.buffer, indices, analyzer)
         return tirx.BufferLoad(self.panels.held, place)
+
+
+def turns_rows(side: Operand) -> bool:
+    """Whether rows are turned round on their way, which ldmatrix does for 16-bit types alone."""
+    return not side.k_major and str(side.buffer.dtype) not in TRANSPOSED
 
 
 def widened(pair: Expr, kind: str) -> Expr:

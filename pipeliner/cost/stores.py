@@ -18,7 +18,7 @@ from ..request import Request
 from .copies import SECTOR
 from .sizes import element_bytes
 from .tma import MAX_BOX, MAX_RANK, panel_bytes, stride_obstacle
-from .wgmma import ROWS, SPANS, teams_of
+from .wgmma import ROWS, SPANS, teams_of, turns_rows
 
 SLOTS: Final = 2
 """Boxes of a warpgroup in shared memory: one is filled while the other is written."""
@@ -74,23 +74,25 @@ def stray_cycles(
     A swapped tile has the rows of the result in the columns of the instruction: a lane's two
     elements belong to different rows, and each is a store of its own.
     """
-    swapped = {
-        op.acc: op.m * op.n
-        for loop in info.loops
-        for op in loop.ops
-        for plan in matmuls
-        if isinstance(op, MatmulInfo) and plan.op == op.op and plan.swapped
-    }
-    return sum(
-        swapped.get(plan.acc, 0) / WARP * STRAY_STORE
-        for found, plan in zip(info.stores, stores, strict=True)
-        if found.by_rows and plan.mechanism == "direct" and _is_partial(found.dtype)
-    )
+    found = [(op, plan) for op in _matmuls(info) for plan in matmuls if plan.op == op.op]
+    swapped = {op.acc: (op.m * op.n, _in_pairs(op, plan)) for op, plan in found if plan.swapped}
+    cycles = 0.0
+    for store, plan in zip(info.stores, stores, strict=True):
+        elements, paired = swapped.get(plan.acc, (0, False))
+        if store.by_rows and plan.mechanism == "direct" and _is_partial(store.dtype, paired):
+            cycles += elements / WARP * STRAY_STORE
+    return cycles
 
 
-def _is_partial(dtype: str) -> bool:
+def _in_pairs(info: MatmulInfo, plan: MatmulPlan) -> bool:
+    """Whether the two rows of a lane are neighbours, which of a swapped tile are columns."""
+    seen = info.transposed() if plan.swapped else info
+    return plan.operand == "registers" and turns_rows(seen)
+
+
+def _is_partial(dtype: str, paired: bool) -> bool:
     """Whether what the eight lanes of a column of fragments store is less than a sector."""
-    return _COLUMN_LANES * element_bytes(dtype) < SECTOR
+    return _COLUMN_LANES * (2 if paired else 1) * element_bytes(dtype) < SECTOR
 
 
 def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
@@ -152,10 +154,13 @@ def _staged(
     request: Request,
 ) -> StorePlan | str:
     """``store`` by way of shared memory, or the requirement that it misses."""
-    by_op = {op.op: op.acc for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)}
+    by_op = {op.op: op.acc for op in _matmuls(info)}
     matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
     if matmul is None or not any(copy.mechanism == "tma" for copy in copies):
         return "no role of its own copies for what computes it"
+    known = next(op for op in _matmuls(info) if op.op == matmul.op)
+    if matmul.swapped and _in_pairs(known, matmul):
+        return "stmatrix does not transpose rows that lie in pairs"
     obstacle = _obstacle(store, matmul, info, request)
     if obstacle:
         return obstacle
@@ -184,6 +189,10 @@ def _staged(
         layout=f"swizzle-{span}B",
         reason="; ".join(filter(None, (counted, filled, _order(store)))),
     )
+
+
+def _matmuls(info: KernelInfo) -> list[MatmulInfo]:
+    return [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
 
 
 def _order(store: StoreInfo) -> str:

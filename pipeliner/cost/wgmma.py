@@ -76,6 +76,9 @@ CUT: Final = ("float8_e4m3fn", "float8_e5m2")
 """Operands of whose products tensor cores keep some 14 bits as they add them (DeepSeek-V3 Technical
 Report, arXiv 2412.19437, section 3.3.2)."""
 
+TRANSPOSED: Final = ("float16", "bfloat16")
+"""Operands that may lie in shared memory with K outermost (PTX ISA, wgmma: imm-trans)."""
+
 CONVERTED: Final = {"int8": ("float16", "bfloat16")}
 """Types of a first operand that is converted in registers, and what to: types that hold all of
 theirs."""
@@ -122,7 +125,7 @@ def map_wgmma(
     promotes = accumulate == "promoted"
     if promotes and info.b_dtype not in CUT:
         return f"sums of products of {info.b_dtype} are not cut, there is nothing to promote"
-    why = _why_swapped(info, warps)
+    why = _why_swapped(info, warps, operand)
     if not why:
         return _map(info, machine, warps, roles, teams, operand, promotes)
     turned = None if warps is None else warps[::-1]
@@ -142,7 +145,7 @@ def map_wgmma(
     return swapped, threads, registers
 
 
-def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None) -> str:
+def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None, operand: OperandAsked) -> str:
     """Why the instruction computes the transposed tile; empty where it does not."""
     if warps is not None:
         turned = warps[0] % 4 != 0 and warps[1] % 4 == 0
@@ -151,7 +154,17 @@ def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None) -> str:
         return f"'{info.b}' is converted in registers, which hold the first operand alone"
     if info.m % ROWS and info.n % ROWS == 0:
         return f"{info.m} rows are no multiple of {ROWS}"
+    if operand != "shared" and turns_rows(info.transposed()) and not turns_rows(info):
+        return f"'{info.b}' lies with K outermost and registers hold the first operand alone"
     return ""
+
+
+def turns_rows(info: MatmulInfo) -> bool:
+    """Whether the first operand is turned round on its way to registers, two rows to a lane.
+
+    It lies with K outermost, which wgmma reads of 16-bit types alone, as ldmatrix turns them.
+    """
+    return info.a_dtype == info.b_dtype not in TRANSPOSED and not info.a_k_major
 
 
 def _map(
@@ -166,7 +179,9 @@ def _map(
     rate = _rate(info, machine)
     if isinstance(rate, str):
         return rate
-    obstacle = _shape_obstacle(info, rate)
+    by_lane = operand == "registers" or info.a_dtype != info.b_dtype
+    by_lane = by_lane or (operand == "auto" and turns_rows(info))
+    obstacle = _shape_obstacle(info, rate, by_lane)
     if obstacle:
         return obstacle
     best: tuple[tuple[int, int], int, int] | None = None
@@ -182,7 +197,7 @@ def _map(
         # Of the sum of one step, for a block of rows at a time.
         partial = info.n // columns * ROWS // WARPGROUP if promotes else 0
         left = 0
-        if operand == "registers" or info.a_dtype != info.b_dtype:
+        if by_lane:
             left = info.m // (rows * ROWS) * (info.k // rate.shape[2]) * LEFT_REGISTERS
         # What is converted has been read a step ahead.
         raw = 2 * info.m // (rows * ROWS) * LEFT_REGISTERS if info.a_dtype != info.b_dtype else 0
@@ -241,6 +256,8 @@ def _read_from(left: int, info: MatmulInfo) -> str:
     why = "as asked for"
     if info.a_dtype != info.b_dtype:
         why = f"converted on its way from {info.a_dtype} to {info.b_dtype}"
+    elif turns_rows(info):
+        why = f"turned round on its way, as '{info.a}' lies with K outermost"
     return f"the first operand from {left} registers a thread, {why}, each step's own"
 
 
@@ -323,18 +340,19 @@ def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | str:
     return rate
 
 
-def _shape_obstacle(info: MatmulInfo, rate: MmaRate) -> str:
-    """What about the tile the instruction does not take, or empty."""
+def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> str:
+    """What about the tile the instruction does not take, or empty.
+
+    ``by_lane``: lanes read the first operand.
+    """
     k = rate.shape[2]
     if info.m % ROWS or info.n % 8 or info.k % k:
         return f"tile {info.m}x{info.n}x{info.k} is not a multiple of m{ROWS}n8k{k}"
     if _multiplied(info) == "int8" and info.n % _INTEGER_COLUMNS:
         return f"{info.n} columns are no multiple of {_INTEGER_COLUMNS}"
-    for name, kind, k_major in (
-        (info.a, info.a_dtype, info.a_k_major),
-        (info.b, info.b_dtype, info.b_k_major),
-    ):
-        if kind not in ("float16", "bfloat16") and not k_major:
+    sides = [(info.a, info.a_dtype, info.a_k_major), (info.b, info.b_dtype, info.b_k_major)]
+    for name, kind, k_major in sides[1:] if by_lane and turns_rows(info) else sides:
+        if kind not in TRANSPOSED and not k_major:
             return f"operands of {kind} must lie with K innermost in shared memory"
         row = info.k * element_bytes(kind)
         if k_major and row % min(SPANS):

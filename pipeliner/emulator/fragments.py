@@ -130,6 +130,22 @@ def round_once(total: Array, dtype: np.dtype[Any], *, saturate: bool) -> Array:
     return out
 
 
+def permuted_bytes(low: Array, high: Array, chosen: Array) -> Array:
+    """``prmt.b32``: each digit of ``chosen`` takes one of the eight bytes of two words.
+
+    A digit of 8 and more takes the sign of that byte instead, eight times (PTX ISA, prmt).
+    """
+    out = np.zeros(low.shape, np.uint32)
+    for byte in range(4):
+        digit = chosen >> np.uint32(4 * byte)
+        shift = (digit & np.uint32(3)) * np.uint32(8)
+        taken = np.where(digit & np.uint32(4), high, low) >> shift & np.uint32(0xFF)
+        sign = np.where(taken & np.uint32(0x80), np.uint32(0xFF), np.uint32(0))
+        taken = np.where(digit & np.uint32(8), sign, taken)
+        out |= taken << np.uint32(8 * byte)
+    return out
+
+
 def ldmatrix_words(rows: Array, count: int, *, transposed: bool) -> list[Array]:
     """Registers that ``ldmatrix .x<count>`` gives each lane.
 

@@ -182,6 +182,17 @@ def _cvt_tf32(c: Expressions, ins: Instruction) -> None:
     assign(c, ins.one("d"), rounded)
 
 
+def _permute(c: Expressions, ins: Instruction) -> None:
+    if ins.modifiers["mode"]:
+        raise EmulatorError(f"cannot emulate prmt.b32.{ins.modifiers['mode']}")
+    words = []
+    for name in ("a", "b", "c"):
+        value = c.cast(c.expr(ins.one(name)), "uint32")
+        words.append(value.text if value.varying else f"s.full({value.text}, {c.dtype('uint32')})")
+    text = f"warp.permuted_bytes({', '.join(words)})"
+    assign(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+
+
 _HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     **dict.fromkeys(_COPIES, _cp_async),
     **dict.fromkeys(_BARRIERS, _bar_sync),
@@ -194,5 +205,6 @@ _HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "mma_int": _mma,
     "bar_warp_sync": _warp_sync,
     "cvt_tf32_f32": _cvt_tf32,
+    "prmt": _permute,
     **ptx_hopper.HANDLERS,
 }

@@ -12,13 +12,22 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .dtypes import poison
-from .fragments import WARP, Mma, ldmatrix_words, mma_store_positions, multiply, nearest_tf32
+from .fragments import (
+    WARP,
+    Mma,
+    ldmatrix_words,
+    mma_store_positions,
+    multiply,
+    nearest_tf32,
+    permuted_bytes,
+)
 from .memory import GlobalView, LocalView, SharedView, select
 
 if TYPE_CHECKING:
     from .machine import Strand
 
-__all__ = ["nearest_tf32"]  # called by the generated code as warp.nearest_tf32
+# Called by the generated code as warp.nearest_tf32 and warp.permuted_bytes.
+__all__ = ["nearest_tf32", "permuted_bytes"]
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

@@ -12,6 +12,7 @@ from pipeliner.emulator.fragments import (
     mma_store_positions,
     multiply,
     nearest_tf32,
+    permuted_bytes,
     round_to_tf32,
 )
 from pipeliner.errors import EmulatorError
@@ -127,3 +128,19 @@ def test_ldmatrix_gives_each_lane_its_pair(count, transposed):
 def test_the_16x16_accumulator_layout_covers_the_tile_once():
     rows, cols = mma_store_positions()
     assert sorted((rows * 16 + cols).reshape(-1)) == list(range(256))
+
+
+def test_permuted_bytes_are_those_that_each_digit_names():
+    """PTX ISA, prmt: bytes 0 to 3 of a are numbered 0 to 3, those of b 4 to 7; 8 and up: signs."""
+    rng = np.random.default_rng(0)
+    low, high, chosen = rng.integers(0, 2**32, (3, 64), dtype=np.uint64).astype(np.uint32)
+    got = permuted_bytes(low, high, chosen).view(np.uint8).reshape(-1, 4)
+    both = np.stack([low, high], axis=1).view(np.uint8)
+    for lane in range(64):
+        digits = [int(d, 16) for d in reversed(f"{chosen[lane]:08x}"[4:])]
+        named = [both[lane][d % 8] for d in digits]
+        want = [(255 if x >= 128 else 0) if d >= 8 else x for d, x in zip(digits, named)]
+        assert got[lane].tolist() == want
+    # CUDA Math API, __byte_perm: 0x3210 gives the first word, 0x7654 the second.
+    for selector, word in ((0x3210, low), (0x7654, high)):
+        np.testing.assert_array_equal(permuted_bytes(low, high, np.full(64, selector, "u4")), word)

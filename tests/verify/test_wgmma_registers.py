@@ -58,6 +58,145 @@ def test_the_first_operand_by_way_of_registers(
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
+TURNED = [
+    (Gemm(128, 64, 256, dtype="e4m3", layout="TT"), GemmTile(128, 64, 128), {}),
+    (Gemm(128, 64, 256, dtype="e5m2", layout="TT", out="float32"), GemmTile(64, 64, 64), {}),
+    (Gemm(128, 64, 256, dtype="int8", layout="TT"), GemmTile(64, 64, 64), {}),
+    (Gemm(128, 64, 192, dtype="tf32", layout="TT"), GemmTile(128, 64, 32), {}),
+    (Gemm(256, 64, 256, dtype="e4m3", layout="TT"), GemmTile(128, 64, 64), {"warps": (4, 1)}),
+    (Gemm(112, 136, 272, dtype="e4m3", layout="TT"), GemmTile(64, 64, 128, ctas=2), {}),
+    (Gemm(200, 72, 100, dtype="tf32", layout="TT"), GemmTile(128, 64, 32), {"depth": 2}),
+    (Gemm(256, 64, 384, dtype="e4m3", layout="TT"), GemmTile(128, 64, 128), {"cluster": 2}),
+    (
+        Gemm(128, 64, 256, dtype="int8", layout="TT"),
+        GemmTile(64, 64, 64),
+        {"mechanism": "cp_async"},
+    ),
+    (
+        Gemm(128, 64, 256, dtype="e4m3", layout="TT"),
+        GemmTile(128, 64, 128),
+        {"accumulate": "promoted"},
+    ),
+    (
+        Gemm(256, 128, 256, dtype="e4m3", layout="TT"),
+        GemmTile(64, 128, 128, ctas=2),
+        {"consumers": "ping-pong"},
+    ),
+    # B, and the tile swapped.
+    (Gemm(64, 128, 256, dtype="e4m3", layout="NN"), GemmTile(64, 64, 128), {}),
+    (Gemm(100, 144, 256, dtype="int8", layout="NN"), GemmTile(64, 64, 64, ctas=2), {}),
+    (Gemm(64, 128, 192, dtype="tf32", layout="NN"), GemmTile(64, 128, 32), {}),
+    (
+        Gemm(48, 128, 256, dtype="e4m3", layout="NN", epilogue=("bias", "relu")),
+        GemmTile(48, 64, 128),
+        {},
+    ),
+]
+
+
+@pytest.mark.parametrize(("gemm", "tile", "options"), TURNED, ids=str)
+def test_an_operand_with_k_outermost_is_turned_round(
+    gemm: Gemm, tile: GemmTile, options: dict[str, Any]
+) -> None:
+    kernel = kernel_of(gemm, tile, **{"operand": "auto", **options})
+    (matmul,) = kernel.plan.matmuls
+    assert (matmul.operand, matmul.swapped) == ("registers", gemm.layout == "NN")
+    name = "B_" if matmul.swapped else "A_"
+    assert f"turned round on its way, as '{name}" in matmul.reason
+    verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
+
+
+@pytest.mark.parametrize(("dtype", "k"), [("e4m3", 32), ("tf32", 8)])
+def test_every_element_of_a_turned_operand_is_where_it_belongs(dtype: str, k: int) -> None:
+    """Each row has numbers of its own at each k, and B takes one k after the other."""
+    gemm = Gemm(64, k, k, dtype=dtype, layout="TT", out="float32")
+    kernel = kernel_of(gemm, GemmTile(64, k, k), operand="auto")
+    a = (np.arange(k)[:, None] + np.arange(64)[None, :] * 3) % 16
+    a, b = (x.astype(numpy_dtype(gemm.storage)) for x in (a, np.eye(k)))
+    result = kernel.emulate(a, b, np.full((64, k), np.nan, "float32"))
+    assert not result.hazards
+    np.testing.assert_array_equal(result.outputs["C"], a.T.astype("float32"))
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile"),
+    [
+        (Gemm(128, 64, 384, dtype="e4m3", layout="TT"), GemmTile(128, 64, 64)),
+        (Gemm(128, 64, 192, dtype="tf32", layout="TT"), GemmTile(128, 64, 32)),
+        (Gemm(64, 64, 384, dtype="int8", layout="NN"), GemmTile(64, 64, 64)),
+    ],
+    ids=str,
+)
+def test_no_mutant_of_a_turned_operand_survives(gemm: Gemm, tile: GemmTile) -> None:
+    report = pipeliner.mutate(kernel_of(gemm, tile, operand="auto", depth=3))
+    assert report.ok, "\n".join(str(fate.mutant) for fate in report.unexplained)
+
+
+@pytest.mark.parametrize(
+    ("gemm", "options", "why"),
+    [
+        (
+            Gemm(128, 64, 256, dtype="e4m3", layout="TT"),
+            {"operand": "shared"},
+            "operands of float8_e4m3fn must lie with K innermost in shared memory",
+        ),
+        (
+            Gemm(128, 64, 256, dtype="int8", layout="TN"),
+            {},
+            "operands of int8 must lie with K innermost in shared memory",
+        ),
+        (
+            Gemm(64, 64, 256, dtype="e4m3", layout="NN"),
+            {"store": "tma"},
+            "stmatrix does not transpose rows that lie in pairs",
+        ),
+        (
+            Gemm(64, 72, 256, dtype="e4m3", layout="NN"),
+            {},
+            "tile 72x64x64 is not a multiple of m64n8k32",
+        ),
+    ],
+    ids=str,
+)
+def test_what_cannot_be_turned_round_is_refused(
+    gemm: Gemm, options: dict[str, Any], why: str
+) -> None:
+    tile = GemmTile(64, 72 if gemm.n == 72 else 64, 64)
+    with pytest.raises(PlanError) as error:
+        kernel_of(gemm, tile, **{"operand": "auto", **options})
+    assert why in str(error.value)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize(
+    ("gemm", "k", "wanted"),
+    [
+        (Gemm(256, 256, 1024, dtype="e4m3", layout="TT"), 128, {"LDSM": 1, "PRMT": 4}),
+        (Gemm(256, 256, 1024, dtype="int8", layout="NN"), 128, {"LDSM": 1, "PRMT": 4}),
+        (Gemm(256, 256, 1024, dtype="tf32", layout="TT"), 32, {"LDS.64": 2, "SEL": 4}),
+    ],
+    ids=str,
+)
+def test_a_turned_step_takes_few_instructions(gemm: Gemm, k: int, wanted: dict[str, int]) -> None:
+    kernel = kernel_of(gemm, GemmTile(128, 128, k), operand="auto")
+    names = _names(kernel)
+    at = [n for n, name in enumerate(names) if "GMMA" in name]
+    step = names[at[1] + 1 : at[2]]
+    for name, count in wanted.items():
+        assert sum(found.startswith(name) for found in step) == count
+    # ptxas would have them wait for each other if it saw that something touches their registers.
+    assert step.count("WARPGROUP.DEPBAR.LE") == 1
+    assert kernel.resources.spills == 0
+
+
+def _names(kernel: Kernel) -> list[str]:
+    """The opcode of every instruction, predicates left out."""
+    lines = [line.split("*/")[-1].split(";")[0].split() for line in kernel.sass.splitlines()
+             if "*/" in line]  # fmt: skip
+    return [next((word for word in line if word[0] != "@"), "") for line in lines if line]
+
+
 def test_a_convolution_too() -> None:
     conv = conv2d(1, 8, 8, 64, 64, 3, 3, pad=1)
     kernel = pipeliner.build(
