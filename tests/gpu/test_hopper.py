@@ -188,6 +188,8 @@ run(Gemm(200, 136, 168), GemmTile(128, 128, 64, ctas=2), store="tma")
 run(Gemm(512, 256, 256), GemmTile(128, 128, 64, ctas=4), cluster=2)
 run(Gemm(256, 256, 320), GemmTile(128, 128, 64), operand="registers")
 run(Gemm(16, 256, 512, weights="int8"), GemmTile(16, 64, 128))
+run(Gemm(200, 136, 400, dtype="e4m3", layout="TT"), GemmTile(64, 64, 128), accumulate="promoted")
+run(Gemm(200, 136, 168, dtype="tf32", layout="NN"), GemmTile(128, 64, 32, ctas=2))
 run(Gemm(576, 128, 320), GemmTile(64, 64, 64, ctas=2), consumers="ping-pong")
 """
 
