@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range
+from tvm.script import tirx as T
 
 from ..errors import LoweringError
 from . import quads
@@ -44,6 +45,9 @@ from .ir import (
 )
 from .patterns import Nest, strip_cast
 from .spread import VECTOR_BYTES, is_contiguous, unproven_all
+
+NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
+"""How two floats become two of a type, the first operand the upper one (PTX ISA, cvt)."""
 
 
 def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
@@ -126,7 +130,36 @@ def _consume(
 
     vector = _widest(nest, access, run, fragment.run, analyzer)
     store = _with_fragment(nest.store, fragment, position, vector.column, vector.values)
+    if fragment.swapped and vector.width == 1 and _narrows(nest.store):
+        return _converted_together(store, fragment, position, vector)
     return _stored(store, vector)
+
+
+def _narrows(store: Any) -> bool:
+    """Whether what is stored is an element of a tile of floats as it is, but for its 16 bits."""
+    kind, value = str(store.buffer.dtype), store.value
+    if kind not in NARROW or not isinstance(value, tirx.Cast):
+        return False
+    return isinstance(value.value, TensorLoad) and str(value.value.ty.dtype) == "float32"
+
+
+def _converted_together(
+    store: Any, fragment: Fragment, position: Position, vector: _Vector
+) -> Stmt:
+    """A run of two columns that are stored apart, converted by one instruction.
+
+    Of single conversions of what wgmma has summed, ptxas makes some while it still runs, and then
+    has every wgmma wait for the one before (C7514, nvcc 13.0).
+    """
+    kind = str(store.buffer.dtype)
+    word = buffer([1], "uint32", "word", "local")
+    held = tirx.BufferLoad(word, [i32(0)])
+    low, high = (fragment.read(position, i32(v)) for v in range(quads.PAIR))
+    both = tirx.Evaluate(T.ptx[NARROW[kind]](held, high, low))
+    half = tirx.shift_right(held, tirx.Cast("uint32", vector.column * 16))
+    value = tirx.reinterpret(kind, tirx.Cast("uint16", half))
+    apart = _stored(tirx.BufferStore(store.buffer, value, store.indices), vector)
+    return block("word", seq(both, apart), [word])
 
 
 def _exchange(

@@ -130,6 +130,13 @@ def round_once(total: Array, dtype: np.dtype[Any], *, saturate: bool) -> Array:
     return out
 
 
+def narrowed_pair(low: Array, high: Array, dtype: np.dtype[Any]) -> Array:
+    """``cvt.rn.f16x2.f32`` and kin: both rounded to nearest even, in a word."""
+    with np.errstate(over="ignore"):
+        words = [x.astype(dtype).view(np.uint16).astype(np.uint32) for x in (low, high)]
+    return words[0] | words[1] << np.uint32(16)
+
+
 def permuted_bytes(low: Array, high: Array, chosen: Array) -> Array:
     """``prmt.b32``: each digit of ``chosen`` takes one of the eight bytes of two words.
 

@@ -193,6 +193,19 @@ def _permute(c: Expressions, ins: Instruction) -> None:
     assign(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
+def _cvt_pair(c: Expressions, ins: Instruction) -> None:
+    m = ins.modifiers
+    kind = {"cvt_f16x2_f32": "float16", "cvt_bf16x2_f32": "bfloat16"}[ins.name]
+    if m["rnd"] != "rn" or any(m.get(name) for name in ("relu", "satfinite")):
+        raise EmulatorError(f"cannot emulate {ins.name} but as cvt.rn")
+    texts = []
+    for name in ("b", "a"):
+        value = c.expr(ins.one(name))
+        texts.append(value.text if value.varying else f"s.full({value.text}, {c.dtype('float32')})")
+    text = f"warp.narrowed_pair({', '.join(texts)}, {c.dtype(kind)})"
+    assign(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+
+
 _HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     **dict.fromkeys(_COPIES, _cp_async),
     **dict.fromkeys(_BARRIERS, _bar_sync),
@@ -205,6 +218,8 @@ _HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "mma_int": _mma,
     "bar_warp_sync": _warp_sync,
     "cvt_tf32_f32": _cvt_tf32,
+    "cvt_f16x2_f32": _cvt_pair,
+    "cvt_bf16x2_f32": _cvt_pair,
     "prmt": _permute,
     **ptx_hopper.HANDLERS,
 }

@@ -18,6 +18,7 @@ from .fragments import (
     ldmatrix_words,
     mma_store_positions,
     multiply,
+    narrowed_pair,
     nearest_tf32,
     permuted_bytes,
 )
@@ -26,8 +27,8 @@ from .memory import GlobalView, LocalView, SharedView, select
 if TYPE_CHECKING:
     from .machine import Strand
 
-# Called by the generated code as warp.nearest_tf32 and warp.permuted_bytes.
-__all__ = ["nearest_tf32", "permuted_bytes"]
+# Called by the generated code, as warp.nearest_tf32 and so on.
+__all__ = ["narrowed_pair", "nearest_tf32", "permuted_bytes"]
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

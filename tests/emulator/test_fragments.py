@@ -11,6 +11,7 @@ from pipeliner.emulator.fragments import (
     mma_spec,
     mma_store_positions,
     multiply,
+    narrowed_pair,
     nearest_tf32,
     permuted_bytes,
     round_to_tf32,
@@ -144,3 +145,13 @@ def test_permuted_bytes_are_those_that_each_digit_names():
     # CUDA Math API, __byte_perm: 0x3210 gives the first word, 0x7654 the second.
     for selector, word in ((0x3210, low), (0x7654, high)):
         np.testing.assert_array_equal(permuted_bytes(low, high, np.full(64, selector, "u4")), word)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16])
+def test_a_narrowed_pair_has_the_second_operand_in_its_lower_half(dtype):
+    """PTX ISA, cvt: "the converted result of a is stored in the upper half of d"."""
+    low, high = np.float32([1.0, 1 + 2**-20, -3e5]), np.float32([2.0, 65504, 2**-9 + 1])
+    word = narrowed_pair(low, high, np.dtype(dtype))
+    got = word.view(np.uint16).reshape(-1, 2).view(dtype)
+    with np.errstate(over="ignore"):
+        np.testing.assert_array_equal(got, np.stack([low, high], axis=1).astype(dtype))
