@@ -9,6 +9,7 @@ from typing import Any
 from tvm import tirx
 
 from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo, TmaView
+from .ahead import middle_of
 from .copies import obstacles
 from .costs import cost_of
 from .effects import READ, classify, effects
@@ -28,6 +29,7 @@ from .ir import (
     walk,
 )
 from .kernels import bodies, thread_tag
+from .patches import Patch
 from .patterns import Copy, Matmul, masked_load
 from .tma import Source, source_of
 
@@ -55,6 +57,7 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
         note=str(copy.nest.annotations.get(NOTE, "")),
         no_cp_async=_unread(copy.dst, read),
         src_bytes=buffer_bytes(copy.src) or 0,
+        own_pixels=middle_of(source) is not None,
     )
 
 
@@ -62,6 +65,8 @@ def _view(copy: Copy, source: Source | str) -> TmaView:
     """How the accelerator sees what ``copy`` reads."""
     if isinstance(source, Im2col):
         return "im2col"
+    if isinstance(source, Patch):
+        return "patch"
     return (
         "tensor" if isinstance(source, str) or len(source.shape) == len(copy.src.shape) else "rows"
     )

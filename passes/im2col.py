@@ -69,13 +69,15 @@ class Im2col:
     """Pixels, counted by the first of a copy's loop variables, by channels.
 
     ``image`` and ``channel``: indices of the tensor's first and last dimension; ``axes``: of those
-    between, outer first. ``when``: the condition, the same for all pixels of a tile, outside which
-    they are zero; None: they never are.
+    between, outer first. ``first``: the number of the tile's first pixel, of all that outputs see.
+    ``when``: the condition, the same for all pixels of a tile, outside which they are zero; None:
+    they never are.
     """
 
     image: Expr
     axes: tuple[Axis, ...]
     channel: Expr
+    first: Expr
     when: Expr | None = None
 
     @property
@@ -141,7 +143,7 @@ def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | str:
         return f"its pixels are not counted one by one: {counted}"
     if const_int(copy.src.shape[0]) == 1 and const_int(image) == 0:
         axes[0] = _ended(axes[0], extents[0], math.prod(a.count for a in axes[1:]), copy, counted)
-    found = Im2col(image, tuple(axes), channel)
+    found = Im2col(image, tuple(axes), channel, known.base)
     numbers = [(axis.lower, axis.upper, axis.reach, axis.step) for axis in axes]
     obstacle = im2col_obstacle(numbers)
     if obstacle:

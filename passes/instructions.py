@@ -48,6 +48,7 @@ from .kernels import inside_grid, map_kernels, map_statement, on_host
 from .layouts import ROW_MAJOR, Panels, Swizzle
 from .matmuls import map_matmuls
 from .op_form import op_loops
+from .patches import Patch
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .spread import Threads, spread
 from .staged_stores import Staged
@@ -71,7 +72,7 @@ class _Scope:
     matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
     accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
     stages: list[Buffer] = field(default_factory=list)
-    repeats: bool = False
+    around: tuple[Any, ...] = ()
 
 
 def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
@@ -150,7 +151,7 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
     if nest is not None:
         return _map_nest(nest, None, scope)
     if isinstance(stmt, tirx.For):
-        return _with_body(stmt, _map(stmt.body, replace(scope, repeats=True)))
+        return _with_body(stmt, _map(stmt.body, replace(scope, around=(*scope.around, stmt))))
     if isinstance(stmt, tirx.IfThenElse):
         other = None if stmt.else_case is None else _map(stmt.else_case, scope)
         return tirx.IfThenElse(stmt.condition, _map(stmt.then_case, scope), other)
@@ -205,11 +206,15 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
         cluster = None
     if cluster is not None:
         scope.shared.append(plan.op)
+        source = source.pixels if isinstance(source, Patch) else source
     tensor = copy_map(copy, source, panels, 1 if cluster is None else cluster.size)
     scope.maps.append(tensor)
     barrier = scope.barriers[channel.full]
     analyzer = scope.threads.analyzer
-    return load_boxes(copy, source, panels, tensor, barrier, analyzer, cluster, plan.eviction)
+    tiles = scope.around[0] if plan.ahead and len(scope.around) > 1 else None
+    return load_boxes(
+        copy, source, panels, tensor, barrier, analyzer, cluster, plan.eviction, tiles
+    )
 
 
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:
@@ -278,7 +283,7 @@ def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: _Scope) -> S
     staged = Staged.of(added(nest), box, fragment, plan, scope.threads)
     scope.stages.append(staged.stage)
     scope.maps.append(staged.tensor)
-    return staged.stmt(repeats=scope.repeats)
+    return staged.stmt(repeats=bool(scope.around))
 
 
 def _place(stmt: Stmt, scope: _Scope) -> Stmt:

@@ -8,8 +8,8 @@
 A swizzled box is at most 128 bytes wide: wider tiles are panels side by side, a box each. What lies
 outside the tensor arrives as zero, so a copy's mask must say just that, of each element; where it
 also says something of the whole tile, the tile is taken from outside the tensor. Pixels that a
-convolution's outputs see are no box; they are gathered in im2col mode, whose instruction also takes
-an offset.
+convolution's outputs see are a box where a tile ends with rows, or images, see ``patches``; any
+others are gathered in im2col mode, whose instruction also takes an offset.
 
 Sources: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA,
 cp.async.bulk.tensor.
@@ -26,12 +26,14 @@ from tvm.script import tirx as T
 
 from ..cost.tma import panel_bytes
 from ..plan import Eviction
+from .ahead import bring_next
 from .caching import cache_hint
 from .clusters import Cluster
 from .im2col import Im2col, im2col_of
 from .indexing import affine, conjunction
 from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute, uses
 from .layouts import Panels
+from .patches import Patch, patch_of
 from .patterns import Copy, walker
 from .tensor_maps import TensorMap, im2col_map, tiled_map
 from .views import View, flattened, inside
@@ -42,9 +44,9 @@ LOAD: Final = (
 IM2COL: Final = ".im2col"
 MULTICAST: Final = ".multicast::cluster"
 
-Source: TypeAlias = "View | Im2col"
+Source: TypeAlias = "View | Patch | Im2col"
 """What a tile is copied from: boxes of a tensor, as it is or its dimensions taken together, or the
-pixels of an image."""
+pixels of an image, a box of them or not."""
 
 
 def source_of(copy: Copy, ranges: Any) -> Source | str:
@@ -66,7 +68,9 @@ def source_of(copy: Copy, ranges: Any) -> Source | str:
     if merged is not None and not _box_obstacle(copy, merged) and _keeps_order(copy, merged):
         return _guarded(copy, merged)
     pixels = im2col_of(copy, ranges)
-    return pixels if isinstance(pixels, Im2col) else f"{obstacle}; as im2col, {pixels}"
+    if not isinstance(pixels, Im2col):
+        return f"{obstacle}; as im2col, {pixels}"
+    return patch_of(copy, pixels, ranges) or pixels
 
 
 def _keeps_order(copy: Copy, view: View) -> bool:
@@ -105,7 +109,7 @@ def walked_by(copy: Copy, source: Source) -> tuple[int | None, ...]:
 
     In im2col mode the pixels, counted over all dimensions but the last, are one.
     """
-    if isinstance(source, Im2col):
+    if isinstance(source, Im2col | Patch):
         return (0, 1)
     return tuple(walker(index, copy.order) for index in source.indices)
 
@@ -121,6 +125,8 @@ def copy_map(copy: Copy, source: Source, panels: Panels, parts: int = 1) -> Tens
     if isinstance(source, Im2col):
         rows = panels.rows // parts
         return im2col_map(copy.src, source, rows, panels.columns, panels.span)
+    if isinstance(source, Patch):
+        return tiled_map(copy.src, copy.src.shape, [*source.extents, panels.columns], panels.span)
     walked = walked_by(copy, source)
     box = [1 if dim is None else copy.shape[dim] for dim in walked]
     box[-1] = panels.columns
@@ -137,11 +143,12 @@ def load_boxes(
     analyzer: Any,
     cluster: Cluster | None = None,
     eviction: Eviction = "normal",
+    tiles: Any = None,
 ) -> Stmt:
     """What one thread does to fill the tile; ``barrier`` counts the bytes.
 
     ``cluster``: CTAs of which each copies its part of the rows, for all. ``eviction``: when L2 lets
-    go of what it reads.
+    go of what it reads. ``tiles``: the loop over tiles, whose next one is brought to L2 meanwhile.
     """
     part, row = i32(0), i32(0)
     masks: list[Any] = []
@@ -153,7 +160,7 @@ def load_boxes(
     start = {**dict.fromkeys(copy.order, i32(0)), copy.order[0]: part}
     corner = [analyzer.simplify(substitute(index, start)) for index in source.indices]
     if source.when is not None:
-        outside = copy.src.shape[0] if isinstance(source, Im2col) else source.shape[0]
+        outside = source.shape[0] if isinstance(source, View) else copy.src.shape[0]
         corner[0] = tirx.Select(source.when, corner[0], outside)
     mode, offsets = "", []
     if isinstance(source, Im2col):
@@ -170,4 +177,11 @@ def load_boxes(
         call = T.ptx[name](target, there, *reversed(coordinates), full, *offsets, *masks, *policy)
         return tirx.Evaluate(call)
 
-    return seq(*[box(panel) for panel in range(panels.count)])
+    boxes = [box(panel) for panel in range(panels.count)]
+    if tiles is None:
+        return seq(*boxes)
+    at = [
+        [*corner[:-1], corner[-1] + panel * panels.columns if panel else corner[-1]]
+        for panel in range(panels.count)
+    ]
+    return seq(*boxes, bring_next(source, tensor.var, at, offsets, tiles))

@@ -10,7 +10,7 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-TmaView: TypeAlias = Literal["tensor", "rows", "im2col"]
+TmaView: TypeAlias = Literal["tensor", "rows", "patch", "im2col"]
 """How the tensor memory accelerator sees the source of a copy."""
 
 NOTE: Final = "pipeliner.note"
@@ -34,10 +34,11 @@ class CopyInfo:
     ``no_cp_async``, ``no_register``: why that mechanism cannot make it as it is distributed, or
     empty. ``no_tma``: why its box is none for the tensor memory accelerator, beyond what the other
     fields tell, or empty. ``view``: what its rows are to the accelerator: of the tensor as
-    ``src_dims`` says, ``rows`` of all outer dimensions taken as one, or (``im2col``) the pixels
-    that a convolution's outputs see. ``note``: what the schedule says of it. ``shared``: sizes of
-    clusters whose CTAs copy the same box in the same step. ``src_bytes``: of all of ``src``, 0
-    where that is not known.
+    ``src_dims`` says, ``rows`` of all outer dimensions taken as one, or the pixels that a
+    convolution's outputs see, a box of them (``patch``) or not (``im2col``). ``note``: what the
+    schedule says of it. ``shared``: sizes of clusters whose CTAs copy the same box in the same
+    step. ``src_bytes``: of all of ``src``, 0 where that is not known. ``own_pixels``: at one of the
+    kernel's positions each tile sees pixels that no other tile sees there.
     """
 
     op: str
@@ -58,6 +59,7 @@ class CopyInfo:
     note: str = ""
     shared: tuple[int, ...] = ()
     src_bytes: int = 0
+    own_pixels: bool = False
 
     @property
     def elements(self) -> int:

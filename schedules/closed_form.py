@@ -12,7 +12,8 @@ from tvm.ir import Var
 
 from ..cost.choose import AUTOMATIC_CLUSTERS
 from ..cost.sizes import element_bytes
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo
+from ..cost.tma import patch_extents
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
 from ..passes.indexing import affine
 from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
 from .total import sum_info
@@ -164,6 +165,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
     if side.unit is not None and side.contiguous and not transposed:
         aligned = _power_of_two(math.gcd(side.unit, column))
     gathered = not side.is_box or _cuts_groups(what, tile) or (transposed and side.view != "tensor")
+    view = "tensor" if gathered else _view(side, row)
     return CopyInfo(
         op=name,
         src=side.param,
@@ -177,12 +179,20 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         masked=side.masked or ragged,
         bound=False,
         no_tma=GATHERED if gathered else "",
-        view="tensor" if gathered else side.view,
+        view=view,
         note=side.note,
         shared=() if gathered else _shared(which, what, tile, row),
         src_bytes=math.prod(extent or 0 for extent in side.shape)
         * element_bytes(what.storage(which)),
+        own_pixels=bool(side.counts) and not gathered,
     )
+
+
+def _view(side: Operand, pixels: int) -> TmaView:
+    """What so many rows of a tile are to the tensor memory accelerator."""
+    # What does not leave a row walks one dimension, as other boxes do.
+    several = bool(side.counts) and pixels > side.counts[-1]
+    return "patch" if several and patch_extents(pixels, side.counts) is not None else side.view
 
 
 def _cuts_groups(what: Contraction, tile: GemmTile) -> bool:

@@ -78,7 +78,7 @@ def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -
     """
     if copy.bound or copy.no_tma or not copy.src_bytes or None in (*info.grid, loop.trip):
         return None
-    if copy.view == "im2col":
+    if copy.view in ("patch", "im2col"):
         return None
     entered = math.prod(extent or 0 for extent in info.grid) * (loop.outer or 0)
     copied = entered * (loop.trip or 0) * shared_bytes(copy) / plan.shared

@@ -8,6 +8,7 @@ swizzle modes.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Final
 
@@ -98,6 +99,22 @@ def im2col_obstacle(axes: Sequence[tuple[int, int, int, int]]) -> str:
     return ""
 
 
+def patch_extents(pixels: int, counts: Sequence[int]) -> tuple[int, ...] | None:
+    """Extents of the box that ``pixels`` are, one behind another, of so many in each dimension.
+
+    Outer dimensions come first. They are whole rows of whole images, or what divides those, from a
+    multiple of their number on. None: they are no box, or a larger one than there is.
+    """
+    found: list[int] = []
+    for count in reversed(counts):
+        extent = math.gcd(pixels, count)
+        if extent != min(pixels, count) or extent > MAX_BOX:
+            return None
+        found.append(extent)
+        pixels //= extent
+    return tuple(reversed(found)) if pixels == 1 else None
+
+
 def _box_obstacle(copy: CopyInfo) -> str:
     walked = [dim for dim in copy.src_dims if dim is not None]
     if copy.view == "tensor" and walked != list(range(len(copy.shape))):
@@ -105,7 +122,8 @@ def _box_obstacle(copy: CopyInfo) -> str:
     row = copy.shape[-1] * element_bytes(copy.dtype)
     if row % min(SPANS):
         return f"a row of '{copy.dst}' has {row} bytes, no multiple of {min(SPANS)}"
-    most, what = (MAX_PIXELS, "pixels") if copy.view == "im2col" else (MAX_BOX, "elements")
+    pixels = copy.view in ("patch", "im2col")
+    most, what = (MAX_PIXELS, "pixels") if pixels else (MAX_BOX, "elements")
     for extent in copy.shape[:-1]:
         if extent > most:
             return f"a box has at most {most} {what} in a dimension, '{copy.dst}' {extent}"
@@ -129,12 +147,14 @@ def box_reason(copy: CopyInfo) -> str:
     panels = row // panel_bytes(row)
     fill = ", zero-filled past the source's end" if copy.masked else ""
     boxes = "a box" if panels == 1 else f"{panels} boxes of {panel_bytes(row)} bytes a row"
-    found = "; no other computes where they lie" if copy.view == "im2col" else ""
+    gathered = copy.view in ("patch", "im2col")
+    found = "; no other computes where they lie" if gathered else ""
     return f"{boxes}{_VIEWS[copy.view]} by one thread, past the registers{fill}{found}"
 
 
 _VIEWS: Final = {
     "tensor": "",
     "rows": " of rows that lie one behind the other",
+    "patch": " of pixels in all their dimensions",
     "im2col": " of pixels in im2col mode",
 }

@@ -29,7 +29,8 @@ class CopyPlan:
     step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
     ones always go through L1. ``shared``: CTAs of a cluster of which each copies a part for all.
     ``eviction``: when L2 lets go of what it read, ``first``: before everything else.
-    ``view``: what the tensor memory accelerator sees in the source.
+    ``view``: what the tensor memory accelerator sees in the source. ``ahead``: what the next tile of
+    a persistent grid reads first is brought to L2 while this one is computed.
     """
 
     op: str
@@ -45,11 +46,13 @@ class CopyPlan:
     shared: int = 1
     eviction: Eviction = "normal"
     view: TmaView = "tensor"
+    ahead: bool = False
 
     @property
     def way(self) -> str:
         """The mechanism, and the accelerator's mode where that is not the usual one."""
-        return f"{self.mechanism} (im2col)" if self.view == "im2col" else self.mechanism
+        shown = self.view in ("patch", "im2col")
+        return f"{self.mechanism} ({self.view})" if shown else self.mechanism
 
 
 @dataclass(frozen=True, slots=True)

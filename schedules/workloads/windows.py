@@ -167,7 +167,8 @@ def seen_by_boxes(
             size, places, first, steps, conv.dilation, conv.kernel
         )
     ]
-    return {"sliced": not im2col_obstacle(axes), "view": "im2col"}
+    counts = (conv.n, *places) if set(steps) == {1} else ()
+    return {"sliced": not im2col_obstacle(axes), "view": "im2col", "counts": counts}
 
 
 def forward_by_boxes(conv: Conv) -> dict[str, Any]:

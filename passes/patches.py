@@ -1,0 +1,55 @@
+"""Pixels that a convolution's outputs see, where they are a box of the image: a patch.
+
+    for i, c in T.grid(224, 64):                # x = m * 224 + i: outputs of all images, row by row
+        S[i, c] = X[x // 3136, x % 3136 // 56 + r - 1, x % 56 + s - 1, k * 64 + c]  or zero
+    =>
+    a box of 1 x 4 x 56 pixels and 64 channels from (n, h + r - 1, w + s - 1, k * 64) at i = 0
+
+Each tile is so many rows of an image, a part of one, or so many images. What a box has outside of
+the tensor is zero, as the mask says. The accelerator walks boxes faster than it gathers pixels in
+im2col mode, which takes any number of them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from tvm import tirx
+
+from ..cost.tma import patch_extents
+from .im2col import Im2col
+from .ir import Expr, const_int, i32
+from .patterns import Copy
+
+
+@dataclass(frozen=True)
+class Patch:
+    """``pixels`` that are a box; ``extents``: of all dimensions of the tensor but the channels."""
+
+    pixels: Im2col
+    extents: tuple[int, ...]
+
+    @property
+    def indices(self) -> tuple[Expr, ...]:
+        """Where the first pixel is that the kernel's position sees."""
+        found = self.pixels
+        return (found.image, *[axis.first + axis.offset for axis in found.axes], found.channel)
+
+    @property
+    def when(self) -> Expr | None:
+        """The condition outside which the tile is zero; None: it never is."""
+        return self.pixels.when
+
+
+def patch_of(copy: Copy, pixels: Im2col, ranges: Any) -> Patch | None:
+    """``pixels``, which ``copy`` gathers, as a box; None where they are not provably one.
+
+    ``ranges``: an analyzer that knows the bounds of every variable.
+    """
+    counts = [const_int(copy.src.shape[0]) or 0, *[axis.count for axis in pixels.axes]]
+    extents = patch_extents(copy.shape[0], counts)
+    if extents is None or any(axis.step != 1 for axis in pixels.axes):
+        return None
+    aligned = tirx.EQ(tirx.floormod(pixels.first, copy.shape[0]), i32(0))
+    return Patch(pixels, extents) if ranges.can_prove(aligned) else None
