@@ -1,17 +1,16 @@
-"""What a copy's instruction tells the caches about what it reads.
+"""What a copy of boxes tells L2 about what it reads.
 
-Sources: PTX ISA, cp.async and cp.async.bulk.tensor (.L2::cache_hint), createpolicy; CUTLASS,
+Sources: PTX ISA, cp.async.bulk.tensor (.L2::cache_hint), createpolicy; CUTLASS,
 include/cute/arch/copy_sm90_desc.hpp (TMA::CacheHintSm90).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 from tvm.script import tirx as T
 
-from ..plan import Cache, Eviction
+from ..plan import Eviction
 
 _HINT: Final = ".L2::cache_hint"
 
@@ -22,11 +21,3 @@ _EVICT_FIRST: Final = 0x12F0000000000000
 def cache_hint(eviction: Eviction) -> tuple[str, list[Any]]:
     """The modifier and the last operand of a copy's instruction, both empty for the default."""
     return ("", []) if eviction == "normal" else (_HINT, [T.uint64(_EVICT_FIRST)])
-
-
-@dataclass(frozen=True, slots=True)
-class Caching:
-    """Of a thread's copies: the nearest cache that keeps 16 bytes, and when L2 lets go of them."""
-
-    nearest: Cache = "L2"
-    eviction: Eviction = "normal"

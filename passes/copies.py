@@ -27,7 +27,6 @@ from tvm.ir import Range
 
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan
-from .caching import Caching
 from .cp_async import as_cp_async
 from .effects import WRITE, effects
 from .indexing import is_uniform
@@ -138,8 +137,7 @@ def _lower(
     step: Var,
 ) -> tuple[list[Stmt], list[Buffer]]:
     if plan.mechanism == "cp_async":
-        caching = Caching(plan.cache, plan.eviction)
-        copied = as_cp_async(name, stmt, analyzer, [step], caching)
+        copied = as_cp_async(name, stmt, analyzer, [step], plan.cache)
         return _in_parts(name, copied, plan.parts), []
     halves = split_loads(name, stmt, written)
     if halves is None:

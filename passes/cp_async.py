@@ -15,7 +15,7 @@ from tvm import sym, tirx
 from tvm.script import tirx as T
 
 from ..errors import LoweringError
-from .caching import Caching, cache_hint
+from ..plan import Cache
 from .indexing import (
     affine,
     alignment,
@@ -44,7 +44,6 @@ from .kernels import bodies, with_bodies
 from .patterns import masked_load
 
 SIZES: Final = (16, 8, 4)
-DEFAULT: Final = Caching()
 
 
 def as_cp_async(
@@ -52,29 +51,30 @@ def as_cp_async(
     stmt: Stmt,
     analyzer: Any,
     step: Sequence[Var] = (),
-    caching: Caching = DEFAULT,
+    nearest: Cache = "L2",
 ) -> Stmt:
     """``stmt`` with every store from global to shared memory as cp.async.
 
     ``analyzer`` knows the ranges of the loops around and in it, ``step`` is the variable of the
-    loop that repeats it. LoweringError names what keeps a store of op ``name`` from being one.
+    loop that repeats it, ``nearest`` the nearest cache that keeps 16 bytes. LoweringError names
+    what keeps a store of op ``name`` from being one.
     """
     if isinstance(stmt, tirx.For) and stmt.kind == ForKind.VECTORIZED:
         lane, lanes = stmt.loop_var, const_int(stmt.extent) or 1
         store, predicate = _inside_block(stmt.body)
         if isinstance(store, tirx.BufferStore) and is_uniform(predicate, lane, lanes):
-            copy = _vector(name, store, lane, lanes, analyzer, step, caching)
+            copy = _vector(name, store, lane, lanes, analyzer, step, nearest)
             if const_int(predicate) == 1:
                 return copy
             return tirx.IfThenElse(at_lane(predicate, lane, 0), copy, None)
         # not one vector: every element by itself
         stmt = tirx.For(lane, stmt.min, stmt.extent, ForKind.UNROLLED, stmt.body)
     if isinstance(stmt, tirx.BufferStore):
-        return _vector(name, stmt, Var("v", "int32"), 1, analyzer, step, caching)
+        return _vector(name, stmt, Var("v", "int32"), 1, analyzer, step, nearest)
     inner = bodies(stmt)
     if not inner:
         raise LoweringError(f"cannot copy '{name}' by cp.async: a {type(stmt).__name__} is no copy")
-    return with_bodies(stmt, [as_cp_async(name, body, analyzer, step, caching) for body in inner])
+    return with_bodies(stmt, [as_cp_async(name, body, analyzer, step, nearest) for body in inner])
 
 
 def _inside_block(stmt: Stmt) -> tuple[Stmt, Expr]:
@@ -94,7 +94,7 @@ def _vector(
     lanes: int,
     analyzer: Any,
     step: Sequence[Var],
-    caching: Caching,
+    nearest: Cache,
 ) -> Stmt:
     """The store of elements ``lane`` in ``0 .. lanes - 1`` as one cp.async, or several narrower."""
     loaded = masked_load(store.value)
@@ -120,7 +120,7 @@ def _vector(
         rounds = lanes // width
         base = Var("u", "int32")
         start = base * width if rounds > 1 else i32(0)
-        call = _call(store, load, mask, lane, start, width, analyzer, step, caching)
+        call = _call(store, load, mask, lane, start, width, analyzer, step, nearest)
         if call is None:
             cut = size
             continue
@@ -161,14 +161,12 @@ def _call(
     width: int,
     analyzer: Any,
     step: Sequence[Var],
-    caching: Caching,
+    nearest: Cache,
 ) -> Stmt | None:
     """cp.async of ``width`` elements from ``lane = start``; None when the mask is not a size."""
     element = dtype_bytes(store.buffer.dtype)
     size = width * element
-    instruction = (
-        f"cp.async.{'cg' if size == 16 and caching.nearest == 'L2' else 'ca'}.shared.global"
-    )
+    instruction = f"cp.async.{'cg' if size == 16 and nearest == 'L2' else 'ca'}.shared.global"
     target = [at_lane(index, lane, start) for index in store.indices]
     source = [at_lane(index, lane, start) for index in load.indices]
     known = _source_size(load, mask, lane, start, width, source, analyzer, step)
@@ -182,9 +180,8 @@ def _call(
     ]
     if valid is not None:
         arguments.append(tirx.Cast("uint32", valid))
-    hint, policy = cache_hint(caching.eviction)
     prefetch = ".L2::128B" if size == 16 else ""
-    return tirx.Evaluate(T.ptx[instruction + hint + prefetch](*arguments, *policy))
+    return tirx.Evaluate(T.ptx[instruction + prefetch](*arguments))
 
 
 def _source_size(

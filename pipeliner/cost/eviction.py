@@ -27,31 +27,19 @@ READERS: Final = 4
 L2 was full of another's writes: 9 to 12 % less time with one reader (16x4096x4096), 7 % with two
 (128x8192x8192), 5 % with four (256x256x65536)."""
 
-HINTED: Final = ("cp_async", "tma")
-"""Mechanisms whose instructions take a cache policy as here."""
+HINTED: Final = "tma"
+"""The mechanism that says so. cp.async could, but ptxas 13.0.88 then takes the base and the
+descriptor of some from uniform registers that it never set: ``LDGSTS [R50+UR0], desc[UR1]`` for
+tiles of 16 x 64 x 64 with 4 slots, by mma.sync, and of 128 x 128 x 64 with 2 and 4, by wgmma; an
+illegal instruction on an H100."""
 
 
 def with_eviction(
-    info: KernelInfo,
-    loop: LoopInfo,
-    plans: tuple[CopyPlan, ...],
-    machine: Machine,
-    *,
-    for_warpgroups: bool = False,
+    info: KernelInfo, loop: LoopInfo, plans: tuple[CopyPlan, ...], machine: Machine
 ) -> tuple[CopyPlan, ...]:
-    """``plans`` of the copies of ``loop``, with those told whose source is not read again.
-
-    ``for_warpgroups``: wgmma reads what is copied. Its cp.async are told nothing: with 2 and 4
-    slots of 128 x 128 x 64 ptxas 13.0.88 takes their base and descriptor from uniform registers
-    that it never set (``LDGSTS [R7+UR0], desc[UR1]``), an illegal instruction on an H100.
-    """
+    """``plans`` of the copies of ``loop``, with those told whose source is not read again."""
     copies = {op.op: op for op in loop.ops if isinstance(op, CopyInfo)}
-    return tuple(
-        plan
-        if for_warpgroups and plan.mechanism == "cp_async"
-        else _told(info, loop, copies[plan.op], plan, machine)
-        for plan in plans
-    )
+    return tuple(_told(info, loop, copies[plan.op], plan, machine) for plan in plans)
 
 
 def _told(
@@ -59,7 +47,7 @@ def _told(
 ) -> CopyPlan:
     readers = _readers(info, loop, copy, plan)
     if (
-        plan.mechanism not in HINTED
+        plan.mechanism != HINTED
         or readers is None
         or copy.src_bytes * LARGE <= machine.l2_bytes
         or not (readers < 2 or (readers <= READERS and _is_one_wave(info, loop, machine)))
@@ -93,8 +81,8 @@ def _is_one_wave(info: KernelInfo, loop: LoopInfo, machine: Machine) -> bool:
 def check_eviction(plans: Iterable[CopyPlan]) -> None:
     """PlanError: the plan, perhaps an edited one, tells L2 what its mechanism has no words for."""
     for plan in plans:
-        if plan.eviction != "normal" and plan.mechanism not in HINTED:
+        if plan.eviction != "normal" and plan.mechanism != HINTED:
             raise PlanError(
                 f"cannot evict first what '{plan.op}' copies: {plan.mechanism} takes no cache "
-                f"policy, {' and '.join(HINTED)} do"
+                f"policy, {HINTED} does"
             )

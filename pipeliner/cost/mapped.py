@@ -60,13 +60,7 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     """
     matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
     moved = [
-        with_eviction(
-            info,
-            found,
-            _moved(found, matmuls, machine, request),
-            machine,
-            for_warpgroups=uses_wgmma(matmuls),
-        )
+        with_eviction(info, found, _moved(found, matmuls, machine, request), machine)
         for found in info.loops
     ]
     copies = tuple(copy for plans in moved for copy in plans)
