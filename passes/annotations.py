@@ -23,7 +23,7 @@ from ..errors import InternalError, PlanError, ScheduleRefused
 from ..machine import Machine
 from ..plan import EdgePlan, LoopPlan, RingPlan
 from ..request import Request
-from .ir import buffer_bytes, const_int, statements, walk
+from .ir import buffer_bytes, const_int, has, statements, walk
 from .modulo import edge_plans, register_unroll
 from .modulo_verify import verify, versions_needed
 from .op_costs import base_name, op_costs
@@ -207,9 +207,7 @@ def _entry_count(stmt: Any) -> tuple[int, int]:
 
 
 def _is_staged(stmt: Any) -> bool:
-    found: list[Any] = []
-    walk(stmt, SBlock, lambda b: found.append(b) if LOCAL_STAGE in b.annotations else None)
-    return bool(found)
+    return has(stmt, SBlock, lambda block: LOCAL_STAGE in block.annotations)
 
 
 def _entry(entries: dict[str, tuple[int, int]], op: str) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from .ir import (
     TensorLoad,
     Var,
     const_int,
+    has,
     is_global,
     is_private,
     is_shared,
@@ -95,20 +96,11 @@ def _loads(node: Any) -> list[Any]:
 
 
 def _allocates(stmt: Stmt) -> bool:
-    found: list[Any] = []
-    walk(stmt, SBlock, lambda block: found.extend(block.alloc_buffers))
-    return bool(found)
+    return has(stmt, SBlock, lambda block: bool(block.alloc_buffers))
 
 
 def _has_barrier(stmt: Stmt) -> bool:
-    found: list[Any] = []
-
-    def visit(call: Any) -> None:
-        if is_call(call, "tvm_storage_sync"):
-            found.append(call)
-
-    walk(stmt, Call, visit)
-    return bool(found)
+    return has(stmt, Call, lambda call: is_call(call, "tvm_storage_sync"))
 
 
 def _carried(loop: Any, writes: set[Buffer]) -> str | None:

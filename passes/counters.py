@@ -48,9 +48,7 @@ def roll_counters(func: Any) -> Any:
 
 def has_steady_loop(func: Any) -> bool:
     """Whether a loop of ``func`` was pipelined."""
-    found: list[Any] = []
-    ir.walk(func.body, tirx.For, lambda loop: found.append(loop) if _is_steady(loop) else None)
-    return bool(found)
+    return ir.has(func.body, tirx.For, _is_steady)
 
 
 def _is_steady(loop: Any) -> bool:

@@ -19,7 +19,7 @@ from tvm.ir import TensorLoad, Var
 from .affine import linear
 from .effects import Access, Effects
 from .indexing import conjuncts
-from .ir import Buffer, const_int, uses, walk
+from .ir import Buffer, const_int, has, uses
 from .op_form import OpLoop
 
 _Box: TypeAlias = "tuple[tuple[int, int] | None, ...]"
@@ -34,11 +34,12 @@ def why_carried(
         return "its pointer is renamed"
     written = _Written()
     for op in found:
+        mine = [access for access in op.accesses if access.buffer.same_as(buf)]
+        if not mine:
+            continue
         bounds: dict[Var, tuple[int, int] | None] = dict(op.locals)
         bounds.update({var: (0, extent - 1) for var, extent in (threads or {}).items()})
-        for access in op.accesses:
-            if not access.buffer.same_as(buf):
-                continue
+        for access in mine:
             if access.box is not None and any(uses(dim, [form.var]) for dim, _ in access.box):
                 return "its index moves with the loop"
             box = _bounds(access, form.var, bounds)
@@ -119,9 +120,7 @@ def _varies(guard: Any, loop_var: Var) -> bool:
 
 
 def _reads_memory(guard: Any) -> bool:
-    loads: list[Any] = []
-    walk(guard, TensorLoad, loads.append)
-    return bool(loads)
+    return has(guard, TensorLoad)
 
 
 def _is_among(guard: Any, conditions: Sequence[Any]) -> bool:

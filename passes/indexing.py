@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from .ir import Buffer, Expr, Var, const_int, i32, simplify, substitute, uses, walk
+from .ir import Buffer, Expr, Var, const_int, has, i32, simplify, substitute, uses, walk
 
 UNBOUNDED_ALIGNMENT: Final = 1 << 20
 """What divides zero: more than any vector needs."""
@@ -68,9 +68,7 @@ def offset(buf: Buffer, indices: Sequence[Expr]) -> Expr:
 
 
 def _is_split(index: Expr) -> bool:
-    found: list[Any] = []
-    walk(index, (tirx.FloorMod, tirx.FloorDiv), found.append)
-    return bool(found)
+    return has(index, (tirx.FloorMod, tirx.FloorDiv))
 
 
 def together(expr: Expr, moving: Collection[Var], ranges: Any) -> Expr:

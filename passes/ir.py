@@ -6,7 +6,6 @@ and ``structural_mutate`` (full control), and a buffer is a ``Var`` whose type i
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
@@ -26,6 +25,8 @@ OP_ATTR: Final = "pipeliner.op"
 
 CONSTANTS: Final = frozenset({tirx.IntImm, tirx.FloatImm, StringImm})
 """Types of nodes without children: what walks look at most often, and need not walk."""
+
+_STOP: Final = tvm_ffi.VisitInterrupt(None)
 
 Expr = Any
 Stmt = Any
@@ -179,24 +180,38 @@ def walk(node: Any, kind: type | tuple[type, ...], visit: Callable[[Any], Any]) 
     tvm_ffi.structural_walk(node, (kind, visitor), order="pre")
 
 
+def has(
+    node: Any, kind: type | tuple[type, ...], holds: Callable[[Any], bool] | None = None
+) -> bool:
+    """Whether there is a node of ``kind`` below ``node``, itself included, of which ``holds``."""
+    if type(node) in CONSTANTS:
+        return isinstance(node, kind) and (holds is None or holds(node))
+
+    def stop(found: Any) -> Any:
+        return _STOP if holds is None or holds(found) else None
+
+    return tvm_ffi.structural_walk(node, (kind, stop), order="pre") is not None
+
+
 def variables(node: Any) -> frozenset[Var]:
     """The variables (buffers too) in ``node``."""
-    if isinstance(node, tvm.ir.Expr):
-        return _variables_of_expr(node)  # the passes ask of the same expressions many times
+    if isinstance(node, tvm.ir.Expr) and isinstance(node.ty, tvm.ir.PrimType):
+        return frozenset(undefined_vars(node)[:])  # a value defines none of its own
     found: set[Var] = set()
-    walk(node, Var, found.add)
+    tvm_ffi.structural_walk(node, (Var, found.add))
     return frozenset(found)
-
-
-@functools.lru_cache(maxsize=1 << 12)
-def _variables_of_expr(expr: Expr) -> frozenset[Var]:
-    """The same for an expression, which defines none of its own."""
-    return frozenset(undefined_vars(expr))
 
 
 def uses(node: Any, wanted: Iterable[Var]) -> bool:
     """Whether any of ``wanted`` (buffers too) occurs in ``node``."""
     return not variables(node).isdisjoint(wanted)
+
+
+def operators(node: Any) -> frozenset[str]:
+    """The names of the operators that are called in ``node``."""
+    found: set[str] = set()
+    walk(node, Call, lambda call: found.add(str(getattr(call.op, "name", ""))))
+    return frozenset(found)
 
 
 def dtype_bytes(dtype: Any) -> int:
@@ -251,6 +266,7 @@ __all__ = [
     "buffer_bytes",
     "const_int",
     "dtype_bytes",
+    "has",
     "i32",
     "is_buffer_var",
     "is_global",
@@ -259,6 +275,7 @@ __all__ = [
     "loop",
     "op_name",
     "op_stmt",
+    "operators",
     "origin_of",
     "seq",
     "simplify",

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final, cast
 
 from tvm import tirx
 
 from . import ir
+
+_AROUND_ONE: Final = frozenset({tirx.For, tirx.While, tirx.AttrStmt})
+"""Statements around one other."""
 
 
 def map_kernels(func: Any, rewrite: Callable[[Any], Any]) -> Any:
@@ -65,9 +68,10 @@ def has_kernel(func: Any) -> bool:
 
 def thread_tag(stmt: Any) -> str | None:
     """The thread axis that ``stmt`` binds, such as ``threadIdx.x``; None when it binds none."""
-    if isinstance(stmt, tirx.For) and stmt.thread_binding is not None:
+    kind = type(stmt)
+    if kind is tirx.For and stmt.thread_binding is not None:
         return str(stmt.thread_binding.thread_tag)
-    if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key in ("thread_extent", "virtual_thread"):
+    if kind is tirx.AttrStmt and stmt.attr_key in ("thread_extent", "virtual_thread"):
         return str(stmt.node.thread_tag)
     return None
 
@@ -93,13 +97,14 @@ def thread_extents(kernel: Any) -> dict[Any, int | None]:
 
 def bodies(stmt: Any) -> list[Any]:
     """The statements directly inside ``stmt``."""
-    if isinstance(stmt, tirx.SeqStmt):
-        return list(stmt.seq)
-    if isinstance(stmt, tirx.For | tirx.While | tirx.AttrStmt):
+    kind = type(stmt)
+    if kind in _AROUND_ONE:
         return [stmt.body]
-    if isinstance(stmt, tirx.IfThenElse):
+    if kind is tirx.SeqStmt:
+        return cast("list[Any]", stmt.seq[:])
+    if kind is tirx.IfThenElse:
         return [stmt.then_case, *([] if stmt.else_case is None else [stmt.else_case])]
-    if isinstance(stmt, ir.SBlockRealize):
+    if kind is ir.SBlockRealize:
         return [stmt.block.body]
     return []
 

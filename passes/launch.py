@@ -27,7 +27,7 @@ from tvm.script import tirx as T
 from ..plan import PRODUCER, LaunchPlan
 from .channels import ROLE_ATTR, ROLES_ATTR
 from .effects import READ, effects
-from .ir import SBlockRealize, Stmt, Var, const_int, is_buffer_var, is_global, seq, walk
+from .ir import SBlockRealize, Stmt, Var, const_int, has, is_buffer_var, is_global, seq
 from .kernels import bodies, map_kernels, thread_tag, with_bodies
 
 LAUNCH_PARAMS: Final = "tirx.kernel_launch_params"
@@ -64,9 +64,7 @@ def _waiting(stmt: Stmt) -> Stmt:
 
 def _touches(stmt: Stmt) -> bool:
     """Whether ``stmt`` names global memory, or a tensor map of it."""
-    found: list[Var] = []
-    walk(stmt, Var, lambda var: found.append(var) if _is_outside(var) else None)
-    return bool(found)
+    return has(stmt, Var, _is_outside)
 
 
 def _is_outside(var: Var) -> bool:
@@ -108,7 +106,8 @@ def _behind_loads(stmt: Stmt) -> Stmt:
     if not isinstance(stmt, tirx.SeqStmt):
         return seq(stmt, _release())
     parts = list(stmt.seq)
-    last = max((at for at, part in enumerate(parts) if _loads(part)), default=len(parts) - 1)
+    loading = (at for at in reversed(range(len(parts))) if _loads(parts[at]))
+    last = next(loading, len(parts) - 1)
     return seq(*parts[:last], _behind_loads(parts[last]), *parts[last + 1 :])
 
 

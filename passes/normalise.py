@@ -31,6 +31,7 @@ from .ir import (
     TensorLoad,
     buffer,
     const_int,
+    has,
     i32,
     seq,
     statements,
@@ -159,6 +160,4 @@ def inline_bindings(body: Stmt) -> tuple[Stmt, list[Buffer]]:
 
 
 def _touches_memory(value: Expr) -> bool:
-    found: list[Any] = []
-    walk(value, (TensorLoad, Call), found.append)
-    return bool(found)
+    return has(value, (TensorLoad, Call))
