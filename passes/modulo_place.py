@@ -27,16 +27,18 @@ class Task:
     depths: Mapping[str, int]
     names: list[str] = field(init=False)
     index: dict[str, int] = field(init=False)
+    nodes: dict[str, Mapping[str, Any]] = field(init=False)
     arcs: list[Arc] = field(init=False)
 
     def __post_init__(self) -> None:
         self.names = [op.name for op in self.costs]
         self.index = {name: i for i, name in enumerate(self.names)}
+        self.nodes = dict(self.graph.nodes(data=True))
         found = {
-            Arc(self.index[u], self.index[v], self._delay(u, v, edge), edge["distance"])
+            (self.index[u], self.index[v], edge["distance"], self._delay(u, v, edge))
             for u, v, edge in self.graph.edges(data=True)
         }
-        self.arcs = sorted(found, key=lambda a: (a.src, a.dst, a.distance, a.delay))
+        self.arcs = [Arc(src, dst, delay, far) for src, dst, far, delay in sorted(found)]
 
     def _delay(self, src: str, dst: str, edge: Mapping[str, Any]) -> int:
         """Cycles between the starts of two ops.
@@ -45,7 +47,7 @@ class Task:
         it starts when the previous one has issued.
         """
         op, buffer = self.costs[self.index[src]], edge["buffer"]
-        nodes = (self.graph.nodes[src], self.graph.nodes[dst])
+        nodes = (self.nodes[src], self.nodes[dst])
         accumulates = all(buffer in n["reads"] and buffer in n["writes"] for n in nodes)
         same_pipe = op.pipe == self.costs[self.index[dst]].pipe
         if edge["kind"] != "RAW" or (accumulates and same_pipe):
@@ -54,14 +56,13 @@ class Task:
 
     def users(self, ring: str) -> tuple[list[int], list[int]]:
         """Indices of the ops that touch a ring, and of those that write it."""
-        nodes = self.graph.nodes
-        writers = [i for i, name in enumerate(self.names) if ring in nodes[name]["writes"]]
-        readers = [i for i, name in enumerate(self.names) if ring in nodes[name]["reads"]]
+        writers = [i for i, name in enumerate(self.names) if ring in self.nodes[name]["writes"]]
+        readers = [i for i, name in enumerate(self.names) if ring in self.nodes[name]["reads"]]
         return sorted({*writers, *readers}), writers
 
     def is_producer(self, op: int) -> bool:
         """Whether the op fills a ring from outside: such ops are retimed ahead."""
-        node = self.graph.nodes[self.names[op]]
+        node = self.nodes[self.names[op]]
         return node["kind"] in ("copy", "store") or (
             node["kind"] == "load" and node["is_global_load"]
         )
@@ -179,9 +180,8 @@ def _deep_rings(task: Task) -> list[tuple[int, list[int], list[int]]]:
 
 def _early(task: Task) -> set[int]:
     """The ops that start a step: what fills a deep ring, stores excepted, which come late."""
-    nodes = task.graph.nodes
     writers = {i for _, _, writers in _deep_rings(task) for i in writers}
-    return {i for i in writers if nodes[task.names[i]]["kind"] != "store"}
+    return {i for i in writers if task.nodes[task.names[i]]["kind"] != "store"}
 
 
 def _retime(task: Task, interval: int, cycles: list[int], early: set[int]) -> bool:
@@ -262,7 +262,7 @@ def _places(
         return at
 
     ops = range(len(task.names))
-    kinds = [task.graph.nodes[name]["kind"] for name in task.names]
+    kinds = [task.nodes[name]["kind"] for name in task.names]
     loads = {op for op in ops if kinds[op] == "load" and op not in early}
     begins = [begin for begin, _ in windows][:-2]  # some load must follow: it needs the last slot
     if not begins or all(window(op) != begins[0] for op in loads):

@@ -9,12 +9,10 @@ values live as short as their latency permits.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
-
-_UNREACHABLE: Final = -(1 << 40)
 _BUDGET_PER_OP: Final = 8
 """Placements tried per operation before an interval is given up; Rau's loops needed 2 to 6."""
 _INTERVAL_STEPS: Final = 64
@@ -57,36 +55,67 @@ def res_mii(problem: Problem) -> tuple[int, str]:
 def rec_mii(problem: Problem, at_least: int = 1) -> int:
     """The least interval from ``at_least`` on that the recurrences allow.
 
-    From 1 on it is the greatest delay / distance of any cycle. Binary search: a cycle is too slow
-    iff it has positive length when an arc weighs ``delay - interval * distance``.
+    From 1 on it is the greatest delay / distance of any cycle: one that is too slow for an interval
+    says which interval it needs itself. A cycle within one iteration needs any; the sum of all
+    delays stands for that.
     """
-    if longest_paths(problem, at_least) is not None:
-        return at_least
-    low, high = at_least + 1, max(at_least + 1, sum(max(0, arc.delay) for arc in problem.arcs))
-    while low < high:
-        middle = (low + high) // 2
-        if longest_paths(problem, middle) is None:
-            low = middle + 1
+    interval = at_least
+    while True:
+        _, cycle = _heights(problem, interval)
+        if not cycle:
+            return interval
+        distance = sum(arc.distance for arc in cycle)
+        if distance == 0:
+            return max(at_least + 1, sum(max(0, arc.delay) for arc in problem.arcs))
+        interval = math.ceil(sum(arc.delay for arc in cycle) / distance)
+
+
+def _heights(problem: Problem, interval: int) -> tuple[list[int], list[Arc]]:
+    """The longest path into each operation, or a cycle of positive length that they have no end by.
+
+    An arc weighs ``delay - interval * distance``. Bellman and Ford's algorithm, which is over when
+    the arcs that paths came by last close a cycle: no path comes by a cycle unless it grows by it.
+    """
+    height = [0] * problem.size
+    came_by: list[Arc | None] = [None] * problem.size
+    weighed = [(arc, arc.src, arc.dst, arc.delay - interval * arc.distance) for arc in problem.arcs]
+    while True:
+        grown = False
+        for arc, src, dst, weight in weighed:
+            if height[src] + weight > height[dst]:
+                height[dst], came_by[dst], grown = height[src] + weight, arc, True
+        cycle = _closed(came_by) if grown else []
+        if not grown or cycle:
+            return height, cycle
+
+
+def _closed(came_by: Sequence[Arc | None]) -> list[Arc]:
+    """The arcs of a cycle among those by which operations are reached; empty if there is none."""
+    seen_from: dict[int, int] = {}
+    for start in range(len(came_by)):
+        at = start
+        while at not in seen_from:
+            seen_from[at] = start
+            arc = came_by[at]
+            if arc is None:
+                break
+            at = arc.src
         else:
-            high = middle
-    return low
+            if seen_from[at] == start:
+                return _around(at, came_by)
+    return []
 
 
-def longest_paths(problem: Problem, interval: int) -> Any:
-    """The longest path between every two operations (n x n), or None if a cycle is positive."""
-    n = problem.size
-    dist = np.full((n, n), _UNREACHABLE, dtype=np.int64)
-    np.fill_diagonal(dist, 0)
-    for arc in problem.arcs:
-        weight = arc.delay - interval * arc.distance
-        if weight > dist[arc.src, arc.dst]:
-            dist[arc.src, arc.dst] = weight
-    for middle in range(n):
-        through = dist[:, middle, None] + dist[None, middle, :]
-        np.maximum(dist, through, out=dist)
-        if dist.diagonal().any():
-            return None
-    return dist
+def _around(op: int, came_by: Sequence[Arc | None]) -> list[Arc]:
+    """The arcs of the cycle that ``op`` is on."""
+    arcs: list[Arc] = []
+    at = op
+    while (arc := came_by[at]) is not None:
+        arcs.append(arc)
+        at = arc.src
+        if at == op:
+            break
+    return arcs
 
 
 def schedule(problem: Problem) -> tuple[int, list[int]]:
@@ -104,8 +133,8 @@ def schedule(problem: Problem) -> tuple[int, list[int]]:
 
 def attempt(problem: Problem, interval: int) -> list[int] | None:
     """Start cycles for one interval, or None when the budget runs out."""
-    paths = longest_paths(problem, interval)
-    if paths is None or any(busy > interval for busy in problem.busy):
+    height, cycle = _heights(problem, interval)
+    if cycle or any(busy > interval for busy in problem.busy):
         return None
     # Schedule the reversed problem as soon as possible: that is, the problem as late as possible.
     backward: list[list[Arc]] = [[] for _ in range(problem.size)]
@@ -114,7 +143,6 @@ def attempt(problem: Problem, interval: int) -> list[int] | None:
         if arc.src != arc.dst:
             backward[arc.dst].append(arc)
             forward[arc.src].append(arc)
-    height = np.where(paths > _UNREACHABLE // 2, paths, 0).max(axis=0)  # longest path into each op
     state = _State(problem, interval)
     budget = _BUDGET_PER_OP * problem.size + 16
     pending = set(range(problem.size))

@@ -8,7 +8,7 @@ of a step run by ``order``. So an edge ``u -> v`` of distance ``d`` holds iff ``
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import ScheduleRefused
 from ..plan import LoopPlan, OpPlan
@@ -41,16 +41,14 @@ def verify(graph: nx.MultiDiGraph, plan: LoopPlan) -> None:
 
 def versions_needed(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str) -> int:
     """How many versions of ``buffer`` the schedule keeps alive at once."""
-    ops = {op.name: op for op in plan.ops}
-    users = [op for name, op in ops.items() if _touches(graph, name, buffer)]
-    writers = [op for op in users if buffer in graph.nodes[op.name]["writes"]]
+    nodes = graph.nodes
+    users = [op for op in plan.ops if op.name in graph and _touches(nodes[op.name], buffer)]
+    writers = [op for op in users if buffer in nodes[op.name]["writes"]]
     return max((_lag(user, writer) for user in users for writer in writers), default=1)
 
 
-def _touches(graph: nx.MultiDiGraph, name: str, buffer: str) -> bool:
-    if name not in graph:
-        return False
-    return buffer in graph.nodes[name]["reads"] or buffer in graph.nodes[name]["writes"]
+def _touches(node: Mapping[str, Any], buffer: str) -> bool:
+    return buffer in node["reads"] or buffer in node["writes"]
 
 
 def _lag(user: OpPlan, writer: OpPlan) -> int:
@@ -126,7 +124,7 @@ def _check_rings(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
             raise ScheduleRefused(_no_ring(graph, plan, name, depths[name]))
     for name in graph.graph["rings"]:
         depth = depths.get(name, 1)
-        users = [ops[op] for op in graph.nodes if _touches(graph, op, name)]
+        users = [ops[op] for op, node in graph.nodes(data=True) if _touches(node, name)]
         for writer in users:
             if name not in graph.nodes[writer.name]["writes"]:
                 continue
