@@ -38,16 +38,21 @@ class Linear:
     def scaled(self, factor: int) -> Linear:
         """This form times a constant."""
         ends = (self.low * factor, self.high * factor)
+        if self.is_interval:
+            return Linear(low=min(ends), high=max(ends))
         symbols = {key: value * factor for key, value in self.symbols.items() if factor}
         return Linear(self.k * factor, symbols, min(ends), max(ends))
 
     def plus(self, other: Linear) -> Linear:
         """The sum of two forms."""
+        low, high = self.low + other.low, self.high + other.high
+        if self.is_interval and other.is_interval:
+            return Linear(low=low, high=high)
         symbols = dict(self.symbols)
         for key, value in other.symbols.items():
             symbols[key] = symbols.get(key, 0) + value
         symbols = {key: value for key, value in symbols.items() if value}
-        return Linear(self.k + other.k, symbols, self.low + other.low, self.high + other.high)
+        return Linear(self.k + other.k, symbols, low, high)
 
     @property
     def is_interval(self) -> bool:
@@ -61,23 +66,23 @@ def linear(expr: Expr, loop_var: Var, bounds: Bounds, closed: bool = True) -> Li
     ``closed``: every variable that is neither the loop's nor in ``bounds`` has one value for all
     threads and iterations; otherwise such a variable makes the form unknown.
     """
-    if isinstance(expr, int):
-        return Linear(low=expr, high=expr)
-    if isinstance(expr, tirx.IntImm):
-        return Linear(low=int(expr.value), high=int(expr.value))
-    if isinstance(expr, Var):
+    kind = type(expr)
+    if kind is int or kind is tirx.IntImm:
+        value = int(expr)
+        return Linear(low=value, high=value)
+    if kind is Var:
         return _variable(expr, loop_var, bounds, closed)
-    if isinstance(expr, tirx.Cast):
+    if kind in (tirx.Add, tirx.Sub, tirx.Mul):
+        return _arithmetic(expr, loop_var, bounds, closed)
+    if kind is tirx.Cast:
         return linear(expr.value, loop_var, bounds, closed)
-    if isinstance(expr, tirx.Ramp):
+    if kind is tirx.Ramp:
         base = linear(expr.base, loop_var, bounds, closed)
         stride, lanes = _const(expr.stride), _const(expr.lanes)
         if base is None or stride is None or lanes is None:
             return None
         end = stride * (lanes - 1)
         return base.plus(Linear(low=min(0, end), high=max(0, end)))
-    if isinstance(expr, (tirx.Add, tirx.Sub, tirx.Mul)):
-        return _arithmetic(expr, loop_var, bounds, closed)
     return _other(expr, loop_var, bounds, closed)
 
 
@@ -108,12 +113,12 @@ def _variable(var: Var, loop_var: Var, bounds: Bounds, closed: bool) -> Linear |
 
 def _arithmetic(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
     a = linear(expr.a, loop_var, bounds, closed)
-    b = linear(expr.b, loop_var, bounds, closed)
+    b = None if a is None else linear(expr.b, loop_var, bounds, closed)
     if a is None or b is None:
         return None
-    if isinstance(expr, tirx.Add):
+    if type(expr) is tirx.Add:
         return a.plus(b)
-    if isinstance(expr, tirx.Sub):
+    if type(expr) is tirx.Sub:
         return a.plus(b.scaled(-1))
     for one, other in ((a, b), (b, a)):
         if one.is_interval and one.low == one.high:

@@ -77,6 +77,9 @@ class Cluster:
             )
             for r in (0, rank)
         )
+        gap = const_int(analyzer.simplify(other - first))
+        if gap is not None:
+            return gap == 0
         same = tirx.EQ(first, other)
         return bool(analyzer.can_prove(same, sym.ProofStrength.SYMBOLIC_BOUND))
 

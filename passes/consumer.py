@@ -24,7 +24,7 @@ from ..machine import WARP
 from ..origin import Origin, Place
 from ..plan import CONSUMER, PRODUCER, OpPlan
 from .clearing import accumulators, clears, start_from_zero
-from .effects import WRITE, effects
+from .effects import WRITE
 from .ir import Expr, Stmt, block, i32, is_shared, seq, with_origin
 from .kernels import bodies, with_bodies
 from .role_loops import (
@@ -194,7 +194,7 @@ class _Consumer:
         return seq(with_origin(origin, fence), with_origin(origin, met), release)
 
     def _check(self, loop: RoleLoop, op: OpPlan) -> None:
-        found = effects(loop.body(op.name))
+        found = loop.effects(op.name)
         touched = {buf for access in found.accesses for buf in [access.buffer] if is_shared(buf)}
         if touched and (op.kind != "mma" or found.buffers(WRITE) & touched):
             name = next(iter(touched)).name

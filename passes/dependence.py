@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 FENCE: Final = "<fence>"
 """The ``buffer`` of edges that a barrier or an unknown call puts on everything."""
 
+_KINDS: Final = (("RAW", WRITE, READ), ("WAR", READ, WRITE), ("WAW", WRITE, WRITE))
+"""Dependences, and what their two ends do to the buffer."""
+
 _MAX_PAIRS: Final = 1024
 """Pairs of accesses compared for one pair of ops; beyond, a buffer is one location."""
 
@@ -53,6 +56,8 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     if form is None:
         raise ValueError(f"expected loop '{loop.loop_var.name}' in op form")
     found = [effects(stmt) for _, stmt in form.ops]
+    own = frozenset(form.allocs)
+    reads, writes = ([op.buffers(mode) for op in found] for mode in (READ, WRITE))
     carried = {buf: why_carried(buf, form, found, threads) for buf in form.allocs}
     rings = [buf for buf, why in carried.items() if not why]
     names = _names(form, found)
@@ -61,20 +66,18 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
         trip=form.trip,
         rings={names[buf]: buf for buf in rings},
         carried={names[buf]: why for buf, why in carried.items() if why},
-        outer=tuple(
-            sorted({names[b] for e in found for b in e.buffers(WRITE) if b not in form.allocs})
-        ),
+        outer=tuple(sorted({names[buf] for bufs in writes for buf in bufs - own})),
         threads=math.prod(threads.values()) if threads else 1,
     )
     for index, ((name, _), op) in enumerate(zip(form.ops, found, strict=True)):
         graph.add_node(
             name,
             index=index,
-            kind=classify(op, form.allocs),
-            reads=tuple(sorted(names[buf] for buf in op.buffers(READ))),
-            writes=tuple(sorted(names[buf] for buf in op.buffers(WRITE))),
+            kind=classify(op, own),
+            reads=tuple(sorted(names[buf] for buf in reads[index])),
+            writes=tuple(sorted(names[buf] for buf in writes[index])),
             is_async=op.is_async,
-            is_global_load=is_global_load(op, form.allocs),
+            is_global_load=is_global_load(op, own),
         )
     _add_memory_edges(graph, form, found, names, rings, threads)
     _add_fences(graph, form, found)
@@ -106,22 +109,29 @@ def _add_memory_edges(
     threads: Mapping[Var, int] | None,
 ) -> None:
     touched: dict[Buffer, list[int]] = {}
+    written: set[Buffer] = set()
     for index, op in enumerate(found):
-        for buf in op.buffers(READ) | op.buffers(WRITE):
+        writes = op.buffers(WRITE)
+        written |= writes
+        for buf in op.buffers(READ) | writes:
             touched.setdefault(buf, []).append(index)
     fresh, ops = set(rings), form.names
     for buf, users in touched.items():
-        if not any(buf in found[index].buffers(WRITE) for index in users):
+        if buf not in written:
             continue
         if buf in fresh:  # no index of it moves with the loop
             forms = {index: _places(found[index], buf) for index in users}
         else:
             forms = {index: _forms(found[index], buf, form, threads) for index in users}
         walks = any(_walks(access) for access in forms.values())
+        having = {
+            mode: {at: [pair for pair in forms[at] if mode in pair[0].mode] for at in users}
+            for mode in (READ, WRITE)
+        }
         for src in users:
             for dst in users:
-                for kind, one, other in (("RAW", WRITE, READ), ("WAR", READ, WRITE), ("WAW",) * 3):
-                    a, b = _having(forms[src], one), _having(forms[dst], other)
+                for kind, one, other in _KINDS:
+                    a, b = having[one][src], having[other][dst]
                     if not a or not b:
                         continue
                     if kind == "WAW" and are_parts(ops[src], ops[dst]):
@@ -136,12 +146,6 @@ def _add_memory_edges(
                             buffer=names[buf],
                             distance=distance,
                         )
-
-
-def _having(forms: list[_Form], mode: str) -> list[_Form]:
-    if mode == "WAW":
-        mode = WRITE
-    return [pair for pair in forms if mode in pair[0].mode]
 
 
 def _places(op: Effects, buf: Buffer) -> list[_Form]:
@@ -164,7 +168,7 @@ def _forms(
         if expr not in known:
             known[expr] = linear(expr, form.var, bounds, closed)
         start = known[expr]
-        return None if start is None else start.plus(Linear(high=extent - 1))
+        return start if start is None or extent == 1 else start.plus(Linear(high=extent - 1))
 
     forms: list[_Form] = []
     for access in op.accesses:

@@ -79,7 +79,7 @@ class Descriptors:
     def _call(self, call: Any) -> Any:
         if not str(getattr(call.op, "name", "")).startswith(_WGMMA):
             return call
-        args = [self._based(arg) for arg in call.args]
+        args = [self._based(arg) for arg in call.args[:]]
         return Call(call.op, args, call.attrs, ret_ty=call.ty)
 
     def _based(self, arg: Any) -> Any:
@@ -119,7 +119,7 @@ def uniform(value: Expr) -> Expr:
 
 def _pointer(arg: Any) -> Any | None:
     """The pointer in what ``encode`` made, else None."""
-    if not isinstance(arg, tirx.BitwiseOr):
+    if type(arg) is not tirx.BitwiseOr:
         return None
     found: list[Any] = []
 

@@ -9,7 +9,7 @@ pointers) is a *fence*: nothing moves across it.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +19,7 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx.buffer import is_buffer_var
 
-from .ir import Buffer, Expr, Stmt, is_global, is_private, is_shared
+from .ir import CONSTANTS, Buffer, Expr, Stmt, is_global, is_private, is_shared
 from .operands import BOTH, READ, WRITE, Instruction, called, instruction_of
 
 _OPAQUE_EFFECT: Final = 2
@@ -133,6 +133,7 @@ class _Collector:
         self.result = Effects()
         self.signatures: list[dict[Buffer, tuple[str, Any]]] = []
         self.guards: list[Expr] = []
+        self.buffers: dict[Buffer, Buffer] = {}
         self.descriptors = False
         self.callbacks = [
             (tirx.For, self._for),
@@ -188,17 +189,25 @@ class _Collector:
         self.signatures.pop()
 
     def _store(self, node: Any, visitor: Any) -> None:
-        visitor.visit(node.value)
-        for index in node.indices:
-            visitor.visit(index)
-        self._access(node.buffer, WRITE, _point(node.indices))
+        indices = node.indices[:]
+        self._values([node.value, *indices], visitor)
+        self._access(node.buffer, WRITE, _point(indices))
         if not _is_moved(node.value):
             self.result.is_move = False
 
     def _load(self, node: Any, visitor: Any) -> None:
-        for index in node.indices:
-            visitor.visit(index)
-        self._access(node.source, READ, _point(node.indices))
+        self._element(node, READ, visitor)
+
+    def _element(self, load: Any, mode: str, visitor: Any) -> None:
+        """An element named as it is loaded, by reference where it is a register operand."""
+        indices = load.indices[:]
+        self._values(indices, visitor)
+        self._access(load.source, mode, _point(indices))
+
+    def _values(self, exprs: Sequence[Any], visitor: Any) -> None:
+        for expr in exprs:
+            if type(expr) not in CONSTANTS:
+                visitor.visit(expr)
 
     def _if(self, node: Any, visitor: Any) -> None:
         self._either(node.condition, node.then_case, node.else_case, visitor)
@@ -264,10 +273,9 @@ class _Collector:
 
     def _operands(self, args: Any, instruction: Instruction, visitor: Any) -> None:
         """Inputs first, so that an accumulator is read before it is written."""
-        roles = instruction.roles or {}
-        for position, arg in enumerate(args):
-            if position not in roles and not instruction.only_roles:
-                visitor.visit(arg)
+        roles, args = instruction.roles or {}, args[:]
+        if not instruction.only_roles:
+            self._values([arg for at, arg in enumerate(args) if at not in roles], visitor)
         for mode in (READ, BOTH, WRITE):
             for position, role in roles.items():
                 if role == mode:
@@ -290,18 +298,15 @@ class _Collector:
         """An address, or an element by reference, that an instruction accesses as ``role``."""
         while called(arg) in _TRANSPARENT:
             arg = arg.args[0]
-        if isinstance(arg, TensorLoad):  # a register operand, by reference
-            for index in arg.indices:
-                visitor.visit(index)
-            self._access(arg.source, role or BOTH, _point(arg.indices))
+        if type(arg) is TensorLoad:
+            self._element(arg, role or BOTH, visitor)
             return
         if called(arg) not in _POINTERS:
             visitor.visit(arg)
             return
         if called(arg) == "tirx.address_of":
             target = arg.args[0]
-            for index in target.indices:
-                visitor.visit(index)
+            self._values(target.indices[:], visitor)
             self._access(target.source, *self._role(target.source, role))
         elif called(arg) == "tirx.tvm_access_ptr":
             mask = _const(arg.args[4])
@@ -323,6 +328,7 @@ class _Collector:
         return role or BOTH, None
 
     def _access(self, buf: Buffer, mode: str, box: Any) -> None:
+        buf = self.buffers.setdefault(buf, buf)  # one object each: to compare them is then cheap
         self.result.accesses.append(Access(buf, mode, box, tuple(self.guards)))
 
 
@@ -341,7 +347,7 @@ def _is_moved(value: Any) -> bool:
     return isinstance(value, TensorLoad)
 
 
-def _point(indices: Any) -> tuple[tuple[Expr, int], ...]:
+def _point(indices: Sequence[Expr]) -> tuple[tuple[Expr, int], ...]:
     return tuple((index, 1) for index in indices)
 
 

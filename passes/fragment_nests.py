@@ -222,9 +222,8 @@ def fill_pair(
     values, inside = _solve(nest, access, fragment.coordinates(position, lane))
     values = {var: analyzer.simplify(value) for var, value in values.items()}
     value = _with_fragment(nest.store, fragment, position, lane, values).value
-    unproven = _unproven(nest, inside, values, analyzer)
-    if all(load.source.same_as(fragment.tile) for load in nest.loads()):
-        unproven = []
+    alone = all(load.source.same_as(fragment.tile) for load in nest.loads())
+    unproven = [] if alone else _unproven(nest, inside, values, analyzer)
     if apart and unproven:
         return seq(
             *[_fill(pairs, value, unproven, lane, v, t, analyzer) for v in range(quads.PAIR)]

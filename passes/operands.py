@@ -130,6 +130,6 @@ def _is_pointer(arg: Any) -> bool:
 
 def called(expr: Any) -> str:
     """The name of the operator that ``expr`` calls; empty for anything else."""
-    if isinstance(expr, Call) and isinstance(expr.op, Op):
+    if type(expr) is Call and type(expr.op) is Op:
         return str(expr.op.name)
     return ""

@@ -23,7 +23,7 @@ from tvm import tirx
 
 from ..errors import LoweringError
 from ..plan import PRODUCER, OpPlan, RolePlan
-from .effects import WRITE, effects
+from .effects import WRITE
 from .ir import Expr, SBlockRealize, Stmt, Var, block, const_int, i32, seq, with_origin
 from .kernels import bodies
 from .role_loops import RoleLoop, SlicedKernel, check_condition, origin_at, rolled, with_var
@@ -102,7 +102,7 @@ class _Producer:
         found: dict[int, list[OpPlan]] = {}
         for op in sorted(loop.plan.ops, key=lambda op: op.order):
             if op.role == PRODUCER:
-                (filled,) = effects(loop.body(op.name)).buffers(WRITE)
+                (filled,) = loop.effects(op.name).buffers(WRITE)
                 found.setdefault(loop.channel(filled), []).append(op)
         return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 import tvm_ffi
@@ -15,7 +15,7 @@ from ..origin import Origin, Place
 from ..plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
 from .channels import Barriers, Position
 from .descriptors import Descriptors
-from .effects import WRITE, effects
+from .effects import WRITE, Effects, effects
 from .ir import (
     Buffer,
     Call,
@@ -24,9 +24,11 @@ from .ir import (
     Stmt,
     TensorLoad,
     Var,
+    has,
     is_buffer_var,
     is_shared,
     uses,
+    variables,
     walk,
     with_origin,
 )
@@ -51,10 +53,17 @@ class RoleLoop:
     late: bool
     positions: dict[str, tuple[Position, ...]]
     clears: bool = False
+    _effects: dict[str, Effects] = field(default_factory=dict)
 
     def body(self, name: str) -> Stmt:
         """The statement of an op."""
         return dict(self.form.ops)[name]
+
+    def effects(self, name: str) -> Effects:
+        """The effects of an op's statement."""
+        if name not in self._effects:
+            self._effects[name] = effects(self.body(name))
+        return self._effects[name]
 
     def channel(self, ring: Buffer) -> int:
         """Which channel passes the slots of ``ring``."""
@@ -94,7 +103,8 @@ class SlicedKernel:
             full = next(b for b, ring in loop.fulls.items() if ring.slots.same_as(barriers.full))
             slots[full] = loop.fulls[full], at.slot
         body = loop.body(op.name)
-        used = [names[buf] for buf in loop.rings if uses(body, [buf])]
+        inside = variables(body)
+        used = [names[buf] for buf in loop.rings if buf in inside]
         fresh = definitions(body) if role == PRODUCER else []
         stmt = instantiate(body, {loop.form.var: iteration}, fresh, slots)
         stmt = self.descriptors.rewrite(stmt)
@@ -137,7 +147,7 @@ def op_names(loop: LoopPlan) -> list[str]:
 def awaited(loop: RoleLoop, op: OpPlan) -> list[int]:
     """The channels whose slots a wait is for."""
     members = {edge.src for edge in loop.plan.edges if edge.dst == op.name}
-    rings = {buf for name in members for buf in effects(loop.body(name)).buffers(WRITE)}
+    rings = {buf for name in members for buf in loop.effects(name).buffers(WRITE)}
     return sorted({loop.channel(ring) for ring in rings})
 
 
@@ -189,9 +199,7 @@ def _commits(call: Any) -> bool:
 
 def holds(stmt: Stmt, loop: Any) -> bool:
     """Whether ``loop`` is inside ``stmt``."""
-    found: list[Any] = []
-    walk(stmt, tirx.For, lambda node: found.append(node) if node.same_as(loop) else None)
-    return bool(found)
+    return has(stmt, tirx.For, lambda node: bool(node.same_as(loop)))
 
 
 def shared_outside(body: Stmt, loops: set[Any]) -> list[str]:
@@ -212,9 +220,7 @@ def _is_shared_buffer(var: Any) -> bool:
 
 def check_condition(condition: Expr, thread: Any) -> None:
     """Every thread of every role must agree on a condition around a loop with channels."""
-    moving: list[Any] = []
-    walk(condition, (TensorLoad, Call), moving.append)
-    if moving or uses(condition, [thread]):
+    if has(condition, (TensorLoad, Call)) or uses(condition, [thread]):
         raise LoweringError(
             f"cannot slice the kernel by role: condition {condition} around a loop depends on what "
             "its threads compute"
