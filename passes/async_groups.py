@@ -13,29 +13,22 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal, TypeAlias
 
 from tvm import tirx
-from tvm.ir import Call
 
 from ..errors import PlanError
 from ..plan import LoopPlan, OpPlan
-from .ir import Stmt, const_int, origin_of, seq, walk
+from .ir import Call, Stmt, const_int, has, origin_of, seq
 from .kernels import bodies, with_bodies
 
 GroupEvent: TypeAlias = "tuple[Literal['commit', 'wait', 'other'], int]"
 """A commit, a wait and how many groups it leaves in flight, or something else that is counted."""
 
-_COPIES: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
+COPIES: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
+"""What the names of the operators that a group has to hold begin with."""
 
 
 def issues_copies(stmt: Stmt) -> bool:
     """Whether ``stmt`` issues cp.async, which a group has to hold."""
-    found: list[str] = []
-
-    def visit(call: Any) -> None:
-        if str(getattr(call.op, "name", "")).startswith(_COPIES):
-            found.append(call.op.name)
-
-    walk(stmt, Call, visit)
-    return bool(found)
+    return has(stmt, Call, lambda call: str(getattr(call.op, "name", "")).startswith(COPIES))
 
 
 def commit_points(ops: Sequence[OpPlan], copies: Collection[str], plan: LoopPlan) -> dict[str, int]:
@@ -150,10 +143,11 @@ class InFlight:
         event = self._event(stmt)
         if event is not None:
             return self._pass(event, most)
-        if isinstance(stmt, tirx.IfThenElse):
+        kind = type(stmt)
+        if kind is tirx.IfThenElse:
             outs = [self.run(part, most) for part in bodies(stmt)]
             return max(*outs, most) if len(outs) == 1 else max(outs)
-        if isinstance(stmt, tirx.For | tirx.While):
+        if kind in (tirx.For, tirx.While):
             return self._loop(stmt.body, most)
         for part in bodies(stmt):
             most = self.run(part, most)
@@ -173,6 +167,8 @@ class InFlight:
         """Twice around bounds it, or nothing does: a wait forgets what was before it."""
         first = self._number
         once = max(most, self.run(body, most))
+        if self._number == first:
+            return most  # nothing in it is counted
         self._number = first
         twice = max(once, self.run(body, once))
         if twice == once:
@@ -192,6 +188,8 @@ def without_idle_waits(parts: Sequence[Stmt]) -> list[Stmt]:
     for part in parts:
         most = bounds.run(part, most)
     idle = {number for number, (most, left) in bounds.before.items() if most <= left}
+    if not idle:
+        return list(parts)
     numbers = itertools.count()
     kept = [_without(part, idle, numbers) for part in parts]
     return [part for part in kept if part is not None]
@@ -218,9 +216,8 @@ def without_idle_commits(parts: list[Stmt]) -> list[Stmt]:
     that the first wait waits for.
     """
     parts = _without_old_commits(parts)
-    waits = [at for at, part in enumerate(parts) if _has_wait(part)]
-    copies = [at for at, part in enumerate(parts) if issues_copies(part)]
-    first, last = min(copies, default=0), max(waits, default=len(parts))
+    first = next((at for at, part in enumerate(parts) if issues_copies(part)), 0)
+    last = next((at for at in reversed(range(len(parts))) if _has_wait(parts[at])), len(parts))
     return [part for at, part in enumerate(parts) if first <= at < last or not _is_commit(part)]
 
 
@@ -264,9 +261,7 @@ def _before_wait(stmt: Stmt) -> tuple[int, int] | None:
 
 
 def _has_wait(stmt: Stmt) -> bool:
-    kinds: list[str] = []
-    walk(stmt, tirx.AttrStmt, lambda attr: kinds.append(_kind(attr)))
-    return "wait" in kinds
+    return has(stmt, tirx.AttrStmt, lambda attr: _kind(attr) == "wait")
 
 
 def _is_commit(stmt: Stmt) -> bool:
@@ -279,7 +274,9 @@ def _kind(stmt: Stmt) -> str:
 
 
 def _cp_async_event(stmt: Stmt) -> GroupEvent | None:
-    call: Any = stmt.value if isinstance(stmt, tirx.Evaluate) else None
+    if type(stmt) is not tirx.Evaluate:
+        return None
+    call: Any = stmt.value
     name = str(getattr(getattr(call, "op", None), "name", ""))
     if name == "tirx.ptx.cp_async_commit_group":
         return "commit", 0

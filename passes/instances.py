@@ -15,14 +15,14 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from tvm import tirx
-from tvm.ir import Call, Var
+from tvm.ir import Var
 from tvm.script import tirx as T
 from tvm.tirx.buffer import is_buffer_var
 
 from ..errors import PlanError
 from ..origin import Origin, Place
 from ..plan import LoopPlan, OpPlan
-from .async_groups import commit_points, empty_behind, issues_copies, wait_counts
+from .async_groups import COPIES, commit_points, empty_behind, wait_counts
 from .ir import (
     Buffer,
     Expr,
@@ -32,8 +32,9 @@ from .ir import (
     is_private,
     is_shared,
     op_stmt,
+    operators,
     seq,
-    walk,
+    variables,
     with_origin,
 )
 from .iteration import Iteration
@@ -52,7 +53,7 @@ class _Op:
 
     ``body``: None for a wait. ``defines``: its own variables. ``rings``: those that it uses, by
     name. ``unversioned``: other shared buffers. ``sources``: the shared buffers it reads.
-    ``repeats``: running it once more is harmless.
+    ``repeats``: running it once more is harmless. ``by_proxy``: wgmma reads for it.
     """
 
     plan: OpPlan
@@ -63,6 +64,7 @@ class _Op:
     sources: frozenset[Buffer] = frozenset()
     repeats: bool = False
     is_async: bool = False
+    by_proxy: bool = False
 
     @property
     def name(self) -> str:
@@ -85,13 +87,14 @@ class Instances:
         self._n = form.extent
         self._dtype = str(form.var.ty.dtype)
         self._last = plan.stages - 1
+        self._bodies, self._names = dict(form.ops), form.buffer_names()
         self._ops = [self._described(op) for op in sorted(plan.ops, key=lambda op: op.order)]
         ordered = [op.plan for op in self._ops]
         copies = {op.name for op in self._ops if op.is_async}
         self._groups = commit_points(ordered, copies, plan)
         self._waits = wait_counts(ordered, self._groups, plan)
         self._emitted: set[str] = set()
-        self._by_proxy = any(_is_wgmma(body) for _, body in form.ops)
+        self._by_proxy = any(op.by_proxy for op in self._ops)
 
     def step(self, at: Step, phase: str, guarded: bool = True) -> list[Stmt]:
         """All ops of a step, neighbours with the same guard under one ``if``."""
@@ -176,9 +179,10 @@ class Instances:
     def _described(self, op: OpPlan) -> _Op:
         if op.kind == "wait":
             return _Op(op)
-        body = dict(self._form.ops)[op.name]
-        names, used = self._form.buffer_names(), _buffers(body)
-        own, is_async = set(self._form.allocs), issues_copies(body)
+        body, names = self._bodies[op.name], self._names
+        defines, called = definitions(body), operators(body)
+        used = set(filter(is_buffer_var, variables(body)))
+        is_async = any(name.startswith(COPIES) for name in called)
         if is_async:
             # Into slots that nobody reads: not the last iteration's, which the loads repeat.
             ahead = self._last - op.stage
@@ -189,12 +193,12 @@ class Instances:
         else:
             # Shared memory into registers of the body, and nothing else.
             repeats = op.kind == "load" and all(
-                is_shared(b) or (b in own and is_private(b)) for b in used
+                is_shared(b) or (b in names and is_private(b)) for b in used
             )
         return _Op(
             plan=op,
             body=body,
-            defines=tuple(definitions(body)),
+            defines=tuple(defines),
             rings=tuple((names[b], ring) for b, ring in self.rings.items() if b in used),
             unversioned=tuple(
                 sorted(names.get(b, str(b.name)) for b in used - set(self.rings) if is_shared(b))
@@ -202,6 +206,7 @@ class Instances:
             sources=frozenset(b for b in used if is_shared(b) and not is_async),
             repeats=repeats,
             is_async=is_async,
+            by_proxy=any(name.startswith("tirx.ptx.wgmma_") for name in called),
         )
 
 
@@ -245,20 +250,3 @@ def _merge(items: Sequence[tuple[int | None, Any, Stmt]]) -> list[Stmt]:
             index += 1
         result.append(stmt if guard is None else tirx.IfThenElse(guard, seq(*together), None))
     return result
-
-
-def _buffers(stmt: Stmt) -> set[Buffer]:
-    found: set[Buffer] = set()
-    walk(stmt, Var, lambda var: found.add(var) if is_buffer_var(var) else None)
-    return found
-
-
-def _is_wgmma(stmt: Stmt) -> bool:
-    found: list[Any] = []
-
-    def visit(call: Any) -> None:
-        if str(getattr(call.op, "name", "")).startswith("tirx.ptx.wgmma_"):
-            found.append(call)
-
-    walk(stmt, Call, visit)
-    return bool(found)

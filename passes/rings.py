@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.ir import Call, Range, TensorLoad, TensorRegion, Var
 
 from ..errors import LoweringError
-from .ir import Buffer, Expr, Stmt, const_int, walk
+from .ir import Buffer, Expr, Stmt, const_int, variables, walk
 
 # Position of each pointer argument and of the offset beside it. Offsets count elements, except in
 # wmma, where they count fragments.
@@ -142,8 +142,7 @@ def instantiate(
 def _check_complete(stmt: Stmt, slots: Mapping[Buffer, Any]) -> None:
     if not slots:
         return
-    left: list[Buffer] = []
-    walk(stmt, Var, lambda var: left.append(var) if var in slots else None)
+    left = [var for var in variables(stmt) if var in slots]
     if left:
         raise LoweringError(
             f"cannot give '{left[0].name}' slots: it is used in a form that cannot name a slot"
@@ -152,7 +151,7 @@ def _check_complete(stmt: Stmt, slots: Mapping[Buffer, Any]) -> None:
 
 def data_of(arg: Any) -> Any:
     """The buffer whose data pointer ``arg`` is, or None."""
-    if isinstance(arg, Call) and getattr(arg.op, "name", "") == "tirx.buffer_data":
+    if type(arg) is Call and getattr(arg.op, "name", "") == "tirx.buffer_data":
         return arg.args[0]
     return None
 
@@ -185,14 +184,14 @@ class _SlotRewriter:
         name = getattr(node.op, "name", "")
         if name == "tirx.buffer_data":
             return node  # its user decides what becomes of it
+        args = node.args[:]
         targets = {
-            position: data_of(arg)
-            for position, arg in enumerate(node.args)
-            if data_of(arg) in self.slots
+            position: data
+            for position, arg in enumerate(args)
+            if (data := data_of(arg)) is not None and data in self.slots
         }
         if not targets:
             return node
-        args = list(node.args)
         for position, buf in targets.items():
             ring, slot = self.slots[buf]
             data = tirx.buffer_data(ring.slots)
