@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, cast
 
 import tvm_ffi
 from tvm import sym, tirx
@@ -47,6 +47,7 @@ _MBARRIERS: Final = ("tirx.ptx.mbarrier_", "tirx.cuda.mbarrier_")
 
 _WGMMA: Final = "tirx.ptx.wgmma_"
 
+_WITHOUT_ACCESS: Final = ir.CONSTANTS | {ir.Var}
 _CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
 _ATOMICS: Final = ("tirx.atomic_add", "tirx.cuda.atomic_add", "tirx.cuda.atomic_cas")
 
@@ -121,12 +122,12 @@ def accesses(node: Any, ranges: sym.Analyzer | None = None) -> list[Access]:
 
     def load(value: Any) -> WalkResult | None:
         if is_shared(value.source):
-            found.append(Access(value.source, "read", tuple(value.indices)))
+            found.append(Access(value.source, "read", tuple(value.indices[:])))
         return None
 
     def store(stmt: Any) -> None:
         if is_shared(stmt.buffer):
-            found.append(Access(stmt.buffer, "write", tuple(stmt.indices)))
+            found.append(Access(stmt.buffer, "write", tuple(stmt.indices[:])))
 
     def call(value: Any) -> WalkResult | None:
         return _call(value, found, visit, prover)
@@ -135,7 +136,11 @@ def accesses(node: Any, ranges: sym.Analyzer | None = None) -> list[Access]:
         return WalkResult.SKIP
 
     def visit(inner: Any) -> None:
-        if type(inner) in ir.CONSTANTS:
+        if type(inner) is tirx.Evaluate:
+            inner = inner.value
+        if type(inner) in _WITHOUT_ACCESS or not any(map(is_shared, ir.variables(inner))):
+            return  # most statements and nearly all indices
+        if type(inner) is ir.Call and call(inner) is WalkResult.SKIP:
             return
         callbacks = [
             (tirx.BufferStore, store),
@@ -182,8 +187,7 @@ def _call(
 def _described(call: Any) -> list[Access]:
     """What a wgmma reads through the descriptors that are encoded in its operands."""
     loads: list[Any] = []
-    for arg in call.args:
-        ir.walk(arg, ir.TensorLoad, loads.append)
+    ir.walk(call, ir.TensorLoad, loads.append)
     return [
         Access(load.source, "read", (load.indices[0], *[None] * (len(load.indices) - 1)), own=False)
         for load in loads
@@ -281,8 +285,8 @@ def _pointers(
     prover: sym.Analyzer,
 ) -> None:
     """Record what each pointer among ``args`` points to; visit everything else."""
-    for position, arg in enumerate(args):
-        pointer = _pointer(arg)
+    for position, arg in enumerate(args[:]):
+        pointer = _pointer(arg) if type(arg) is ir.Call else None
         if pointer is None:
             visit(arg)
             continue
@@ -311,8 +315,8 @@ def _offsets(pointer: Any) -> Sequence[Any]:
     """The expressions that say where in its buffer a pointer points."""
     name = op_name(pointer)
     if name == "tirx.address_of":
-        return list(pointer.args[0].indices)
-    return list(pointer.args[2:4]) if name == "tirx.tvm_access_ptr" else []
+        return cast("list[Any]", pointer.args[0].indices[:])
+    return cast("list[Any]", pointer.args[2:4]) if name == "tirx.tvm_access_ptr" else []
 
 
 def _pointed(pointer: Any, mode: Mode, use: _Use, prover: sym.Analyzer) -> Access | None:
@@ -339,7 +343,7 @@ def _addressed(load: Any, mode: Mode, use: _Use) -> Access:
 
     A known call touches neighbours along the last dimension; an unknown one may walk anywhere.
     """
-    buffer, index = load.source, tuple(load.indices)
+    buffer, index = load.source, tuple(load.indices[:])
     width = use.bytes // ir.dtype_bytes(buffer.dtype)
     if width:
         return Access(buffer, mode, index, own=True, issue=use.issue, width=width)

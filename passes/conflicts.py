@@ -1,14 +1,14 @@
 """Whether two accesses to shared memory need an order: what may touch the same bytes.
 
-Two reads do not, nor accesses by one thread. Otherwise indices are compared (``footprint``) under
-the conditions that both accesses are made under; two buffers conflict where they share bytes of the
-arena, slot by slot.
+Two reads do not, nor accesses by one thread. Otherwise indices are compared (``differences``,
+``footprint``) under the conditions that both accesses are made under; two buffers conflict where
+they share bytes of the arena, slot by slot.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
 from tvm import sym
@@ -16,6 +16,7 @@ from tvm import sym
 from ..machine import WARP
 from ..plan import SmemBuffer
 from . import footprint, ir
+from .differences import Differences
 from .ordering import Item, Lanes
 
 Index = tuple[Any, ...]
@@ -34,6 +35,11 @@ class Conflicts:
         self._places = places
         self._threads = threads
         self._prover = prover
+        self._differences = Differences(prover)
+
+    def assuming(self, condition: Any) -> AbstractContextManager[None]:
+        """While ``condition`` holds."""
+        return self._differences.assuming(condition)
 
     def between(
         self, a: Item, a_index: Index, b: Item, b_index: Index, guards: Sequence[Any]
@@ -47,6 +53,8 @@ class Conflicts:
             return False
         if not self.meet(first.buffer, second.buffer):
             return False
+        if not guards:
+            return self._conflict(a, a_index, b, b_index)
         local = {**self._threads, **a.lanes, **b.lanes}
         with ExitStack() as known:
             for guard in guards:
@@ -54,10 +62,8 @@ class Conflicts:
                     continue  # it says something of one side alone
                 if ir.const_int(self._prover.simplify(guard)) == 0:
                     return False  # they are not both made
-                known.enter_context(self._prover.constraint_scope(guard))
-            if not first.buffer.same_as(second.buffer):
-                return self._share_bytes(a, a_index, b, b_index)
-            return self._may_touch(a, a_index, b, b_index, local)
+                known.enter_context(self.assuming(guard))
+            return self._conflict(a, a_index, b, b_index)
 
     def meet(self, a: Any, b: Any) -> bool:
         """Whether two buffers are one, or have bytes of the arena in common."""
@@ -68,11 +74,18 @@ class Conflicts:
             return False
         return x.offset < y.offset + y.bytes and y.offset < x.offset + x.bytes
 
-    def _may_touch(self, a: Item, a_index: Index, b: Item, b_index: Index, local: Lanes) -> bool:
+    def _conflict(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
+        if not a.access.buffer.same_as(b.access.buffer):
+            return self._share_bytes(a, a_index, b, b_index)
+        return self._may_touch(a, a_index, b, b_index)
+
+    def _may_touch(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
         """Whether two threads can touch one element of a buffer."""
         first, second = a.access, b.access
-        if any(footprint.differ(x, y, local, self._prover) for x, y in zip(a_index, b_index)):
-            return False
+        local = self._threads, a.lanes, b.lanes
+        for x, y in zip(a_index, b_index):
+            if self._differences.differ(x, y, local):
+                return False
         if first.own and second.own:
             sides = (a_index, a.lanes, b_index, b.lanes)
             return not footprint.apart(*sides, self._threads, self._prover)

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 from tvm import tirx
 from tvm.script import tirx as T
+from tvm_ffi import StructuralKey
 
 from ..origin import Origin
 from ..plan import SyncPlan
@@ -77,10 +79,10 @@ class Pending:
     crossed: tuple[tuple[int, int], ...] = ()
     gone: tuple[tuple[Path, int], ...] = ()
 
-    @property
+    @cached_property
     def key(self) -> Any:
         """What tells it from others: two with one key have one index."""
-        return (id(self.item), self.first, self.crossed, self.gone)
+        return (self.item, self.first, self.crossed, self.gone)
 
 
 @dataclass(frozen=True)
@@ -182,10 +184,12 @@ def parts(node: Node) -> list[list[Item]]:
 
 def merged(items: Sequence[Item]) -> list[Item]:
     """``items`` with many accesses to one slot of one buffer as one, to bound the work."""
+    if len(items) < 2:
+        return list(items)
     groups: dict[Any, list[Item]] = {}
     for item in items:
-        access = item.access
-        key = (access.buffer, access.mode, access.own, access.issue, str(access.index[0]))
+        access, slot = item.access, StructuralKey(item.access.index[0])
+        key = (access.buffer, access.mode, access.own, access.issue, slot)
         groups.setdefault(key, []).append(item)
     kept: list[Item] = []
     for group in groups.values():
@@ -223,9 +227,7 @@ def conditions(stmt: Any) -> list[Any]:
 
 def orders_itself(stmt: Any) -> bool:
     """Whether a statement has synchronisation of its own, such as mbarriers between roles."""
-    found: list[Any] = []
-    ir.walk(stmt, ir.Call, lambda c: found.append(c) if op_name(c).startswith(_OWN_ORDER) else None)
-    return bool(found)
+    return ir.has(stmt, ir.Call, lambda call: op_name(call).startswith(_OWN_ORDER))
 
 
 def title(stmt: Any) -> str:
@@ -358,4 +360,6 @@ def _moved(entry: Pending, var: Any, value: Any) -> Pending:
 
 def placed(exprs: tuple[Any, ...], values: Mapping[Any, Any]) -> tuple[Any, ...]:
     """Expressions, None among them, with variables replaced."""
+    if not values:
+        return exprs
     return tuple(x if x is None else ir.substitute(x, values) for x in exprs)

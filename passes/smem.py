@@ -103,33 +103,30 @@ class _Lifetimes:
         for buffer in _allocated(stmt):
             self._by_buffer[buffer] = _Life(buffer, loops, vthreads)
         start = self._clock
-        if isinstance(stmt, tirx.AllocBuffer):
+        if type(stmt) is tirx.AllocBuffer:
             return
         inner = bodies(stmt)
         self._use(_own_expressions(stmt) if inner else [stmt])
-        tag = thread_tag(stmt)
-        if isinstance(stmt, tirx.For | tirx.While) and tag is None:
+        repeats = type(stmt) in (tirx.For, tirx.While) and thread_tag(stmt) is None
+        if repeats:
             loops = (*loops, stmt)
         if is_virtual(stmt):
             vthreads = (*vthreads, stmt)
         for body in inner:
             self._visit(body, loops, vthreads)
-        if isinstance(stmt, tirx.For | tirx.While) and tag is None:
+        if repeats:
             self._extend(loops, start)
-        if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ROLES_ATTR:
+        if type(stmt) is tirx.AttrStmt and stmt.attr_key == ROLES_ATTR:
             self._run_at_once(start)
 
     def _use(self, nodes: Sequence[Any]) -> None:
         self._clock += 1
-
-        def used(var: Any) -> None:
-            life = self._by_buffer.get(var)
-            if life is not None:
-                life.start = self._clock if life.start < 0 else life.start
-                life.end = self._clock
-
         for node in nodes:
-            ir.walk(node, ir.Var, used)
+            for var in () if type(node) in ir.CONSTANTS else ir.variables(node):
+                life = self._by_buffer.get(var)
+                if life is not None:
+                    life.start = self._clock if life.start < 0 else life.start
+                    life.end = self._clock
 
     def _run_at_once(self, start: int) -> None:
         """Roles run side by side: what one of them used since ``start`` lives throughout."""
@@ -145,21 +142,22 @@ class _Lifetimes:
 
 
 def _allocated(stmt: Any) -> Iterator[Any]:
-    if isinstance(stmt, ir.SBlockRealize):
+    if type(stmt) is ir.SBlockRealize:
         yield from (buffer for buffer in stmt.block.alloc_buffers if ir.is_shared(buffer))
-    elif isinstance(stmt, tirx.AllocBuffer) and ir.is_shared(stmt.buffer):
+    elif type(stmt) is tirx.AllocBuffer and ir.is_shared(stmt.buffer):
         yield stmt.buffer
 
 
 def _own_expressions(stmt: Any) -> list[Any]:
     """The expressions of a compound statement, without those of the statements inside it."""
-    if isinstance(stmt, tirx.For):
+    kind = type(stmt)
+    if kind is tirx.For:
         return [stmt.min, stmt.extent]
-    if isinstance(stmt, tirx.IfThenElse | tirx.While):
+    if kind in (tirx.IfThenElse, tirx.While):
         return [stmt.condition]
-    if isinstance(stmt, ir.SBlockRealize):
+    if kind is ir.SBlockRealize:
         return [stmt.predicate, *stmt.iter_values]
-    return [stmt.value] if isinstance(stmt, tirx.AttrStmt) else []
+    return [stmt.value] if kind is tirx.AttrStmt else []
 
 
 def _measure(life: _Life, kernel: Any, taken: set[str], native_bf16: bool) -> None:

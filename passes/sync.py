@@ -4,7 +4,7 @@ The function is walked in program order with the set of accesses since the last 
 access that conflicts with one of them puts a barrier before itself, as late and as far out as the
 two allow: before the statement of the innermost sequence that holds both, and inside a loop only
 when the loop itself brings the two together. Loops are walked until what they carry into their next
-iteration no longer changes; slots of a ring are told apart across iterations (``footprint``).
+iteration no longer changes; slots of a ring are told apart across iterations (``differences``).
 
     prologue: copies 0 .. depth-2
     for k:    wait(k)   | barrier |   copies(k + depth-1)   compute(k)
@@ -99,6 +99,7 @@ class _Synchroniser:
         self._local_values: set[Any] = set()
         self._guards: tuple[Any, ...] = ()
         self._memo: dict[Any, bool] = {}
+        self._writes: dict[Item, Access] = {}
         self._root = Node("seq", kernel)
         ir.walk(kernel, tirx.Bind, lambda bind: self._local_values.add(bind.var))
         self._conflicts = Conflicts(places, self._threads, self._prover)
@@ -129,23 +130,24 @@ class _Synchroniser:
             )
 
     def _build(self, stmt: Any, lanes: Lanes, op: str) -> Node:
-        if isinstance(stmt, tirx.SeqStmt):
+        shape = type(stmt)
+        if shape is tirx.SeqStmt:
             return ordering.pruned(
-                Node("seq", stmt, [self._build(s, lanes, op) for s in stmt.seq], op=op)
+                Node("seq", stmt, [self._build(s, lanes, op) for s in bodies(stmt)], op=op)
             )
-        if isinstance(stmt, tirx.For):
+        if shape is tirx.For:
             return self._build_for(stmt, lanes, op)
-        if isinstance(stmt, tirx.While):
+        if shape is tirx.While:
             return self._guarded("loop", stmt, stmt.condition, lanes, op)
-        if isinstance(stmt, tirx.IfThenElse):
+        if shape is tirx.IfThenElse:
             return self._guarded("branch", stmt, stmt.condition, lanes, op)
-        if isinstance(stmt, ir.SBlockRealize):
+        if shape is ir.SBlockRealize:
             if ir.const_int(stmt.predicate) == 1:
                 return ordering.pruned(self._wrap(stmt, lanes, op))
             return self._guarded("branch", stmt, stmt.predicate, lanes, op)
-        if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ROLES_ATTR:
+        if shape is tirx.AttrStmt and stmt.attr_key == ROLES_ATTR:
             return _roles(stmt, op)
-        if isinstance(stmt, tirx.AttrStmt):
+        if shape is tirx.AttrStmt:
             name = ir.op_name(stmt)
             node = ordering.pruned(self._wrap(stmt, lanes, name or op))
             return node if name is None else self._settle(node, True)
@@ -214,11 +216,11 @@ class _Synchroniser:
         return Item(replace(access, index=index), lanes, op, self._guards)
 
     def _is_fixed(self, index: Any) -> bool:
+        if type(index) in ir.CONSTANTS:
+            return True
         if index is None or ir.uses(index, self._local_values):
             return False
-        moving: list[Any] = []
-        ir.walk(index, (ir.TensorLoad, ir.Call), moving.append)
-        return not moving
+        return not ir.has(index, (ir.TensorLoad, ir.Call))
 
     def _settle(self, node: Node, uniform: bool) -> Node:
         """``node`` as one leaf where no barrier is needed, or none is possible, inside it."""
@@ -309,9 +311,11 @@ class _Synchroniser:
         """The write that ``copy``, of some iteration, becomes: the thread's own where it was."""
         if not copy.access.own:
             return Item(whole(copy.access.buffer, "write"), {}, op)
-        fixed = {**self._threads, **copy.lanes}
-        index = tuple(x if x is not None and _is_of(x, fixed) else None for x in copy.access.index)
-        return Item(replace(copy.access, mode="write", index=index, issue=False), copy.lanes, op)
+        if copy not in self._writes:
+            fixed = {**self._threads, **copy.lanes}
+            index = tuple(x if _is_of(x, fixed) else None for x in copy.access.index)
+            self._writes[copy] = replace(copy.access, mode="write", index=index, issue=False)
+        return Item(self._writes[copy], copy.lanes, op)
 
     def _loop(self, node: Node, state: State) -> State:
         """The state after a loop.
@@ -336,8 +340,7 @@ class _Synchroniser:
         """The prover's knowledge inside a loop: it has an iteration."""
         if not isinstance(stmt, tirx.For) or ir.const_int(stmt.extent) is not None:
             return nullcontext()
-        scope: AbstractContextManager[Any] = self._prover.constraint_scope(stmt.extent >= 1)
-        return scope
+        return self._conflicts.assuming(stmt.extent >= 1)
 
     def _iterate(self, node: Node, before: State, carried: State) -> tuple[State, State]:
         """What an iteration hands to the next, and the state after it, at the fixed point."""
@@ -355,19 +358,20 @@ class _Synchroniser:
         """Raise where a barrier must stand if ``node`` conflicts with what is pending."""
         place: Path = ()
         why = ""
-        for entry, item in itertools.product(state.pending.values(), node.items):
-            if (item.is_read and entry.item.is_read) or not self._pending_conflict(entry, item):
-                continue
-            candidate = self._place(entry, node.path)
-            if not why or len(candidate) > len(place):
-                place, why = candidate, ordering.pair(entry.item, item)
+        for entry in state.pending.values():
+            if why and len(self._place(entry, node.path)) <= len(place):
+                continue  # a barrier is needed as late as that anyway
+            for item in node.items:
+                if item.is_read and entry.item.is_read:
+                    continue
+                if self._pending_conflict(entry, item):
+                    place, why = self._place(entry, node.path), ordering.pair(entry.item, item)
+                    break
         if why:
             raise _Conflict(place, why)
 
     def _pending_conflict(self, entry: Pending, item: Item) -> bool:
-        if not self._conflicts.meet(entry.item.access.buffer, item.access.buffer):
-            return False
-        key = (entry.key, id(item))
+        key = (entry.key, item)
         if key not in self._memo:
             lows = {var: self._ranges[var].min for var in entry.first}
             index = ordering.placed(item.access.index, lows)
@@ -399,9 +403,9 @@ class _Synchroniser:
         return path[: depth + 1] if node.kind == "seq" else path[:depth]
 
 
-def _is_of(expr: Any, variables: Container[Any]) -> bool:
-    """Whether ``expr`` depends on ``variables`` alone."""
-    return all(var in variables for var in ir.variables(expr))
+def _is_of(expr: Any | None, variables: Container[Any]) -> bool:
+    """Whether ``expr`` depends on ``variables`` alone; None, which may be anything, does not."""
+    return expr is not None and all(var in variables for var in ir.variables(expr))
 
 
 def _is_same(left: Range, right: Range) -> bool:

@@ -34,7 +34,7 @@ class Uniformity:
 
     def is_uniform(self, expr: Any) -> bool:
         """Whether every thread of the CTA computes the same ``expr``."""
-        if isinstance(expr, _CONSTANTS):
+        if type(expr) in _CONSTANTS:
             return True
         divergent = False
 
@@ -73,25 +73,26 @@ class Uniformity:
                 self._divergent.add(buffer)
 
     def _visit(self, stmt: Any, diverged: bool) -> None:
-        if isinstance(stmt, tirx.SeqStmt):
-            for inner in stmt.seq:
+        kind = type(stmt)
+        if kind is tirx.SeqStmt:
+            for inner in stmt.seq[:]:
                 self._visit(inner, diverged)
-        elif isinstance(stmt, tirx.For):
+        elif kind is tirx.For:
             self._visit_for(stmt, diverged)
-        elif isinstance(stmt, tirx.IfThenElse):
+        elif kind is tirx.AttrStmt:
+            self._visit_attr(stmt, diverged)
+        elif kind is tirx.BufferStore:
+            self._visit_store(stmt, diverged)
+        elif kind is tirx.IfThenElse:
             inside = diverged or not self.is_uniform(stmt.condition)
             self._visit(stmt.then_case, inside)
             if stmt.else_case is not None:
                 self._visit(stmt.else_case, inside)
-        elif isinstance(stmt, tirx.While):
+        elif kind is tirx.While:
             self._visit(stmt.body, diverged or not self.is_uniform(stmt.condition))
-        elif isinstance(stmt, ir.SBlockRealize):
+        elif kind is ir.SBlockRealize:
             self._visit_block(stmt, diverged)
-        elif isinstance(stmt, tirx.AttrStmt):
-            self._visit_attr(stmt, diverged)
-        elif isinstance(stmt, tirx.BufferStore):
-            self._visit_store(stmt, diverged)
-        elif isinstance(stmt, tirx.Bind) and (diverged or not self.is_uniform(stmt.value)):
+        elif kind is tirx.Bind and (diverged or not self.is_uniform(stmt.value)):
             self._divergent.add(stmt.var)
 
     def _visit_store(self, stmt: Any, diverged: bool) -> None:
@@ -133,5 +134,5 @@ def _is_private(buffer: Any) -> bool:
     return not ir.is_shared(buffer) and not ir.is_global(buffer)
 
 
-_CONSTANTS: Final = (int, float, bool, prim.IntImm, prim.FloatImm)
+_CONSTANTS: Final = frozenset({int, float, bool, prim.IntImm, prim.FloatImm})
 _THREAD_ATTRS: Final = ("thread_extent", "virtual_thread")
