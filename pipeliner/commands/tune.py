@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import knobs
+from .. import knobs, workers
 from ..errors import WorkloadError
 from . import console, specs, workload
 
@@ -22,6 +22,9 @@ HELP: Final = "search for the fastest kernel of a workload, and record every sam
 DB: Final = "tuned.sqlite"
 SHOWN: Final = 20
 EXIT_INTERRUPTED: Final = 130
+
+WORKERS: Final = "pipeliner.tuning.compiling"
+"""What the processes that compile import."""
 
 _CHOSEN: Final = ("tile", "splits", "ctas")
 
@@ -65,6 +68,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(args, spec)
     with console.progress("loading TVM"):
+        workers.preload(WORKERS)  # here and there at a time
         from ..bench import check_gpu
         from ..tuning import tune
 

@@ -8,6 +8,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from ..machine import machine_for
+from ..peers import tensor_intrinsics
 from ..tuning.space import Point
 from ..tuning.space import space as points_of
 from .model import postproc
@@ -19,6 +20,7 @@ SKETCHES: Final = 32
 
 def space(sketches: int = SKETCHES) -> Any:
     """A space generator for ``pipeliner.meta.workload``: ``sketches`` tiles with their choices."""
+    tensor_intrinsics()  # meta_schedule loads them for any task: 20 seconds when it does it itself
     return _Space(sketches)
 
 

@@ -1,5 +1,6 @@
 """Processes that do what may crash or hang: compiling, and running kernels on a GPU."""
 
+from .process import preload
 from .worker import Worker
 
-__all__ = ["Worker"]
+__all__ = ["Worker", "preload"]

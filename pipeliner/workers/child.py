@@ -8,32 +8,72 @@ import pickle
 import queue
 import sys
 import threading
-from typing import Any, BinaryIO
+import traceback
+from dataclasses import dataclass
+from typing import Any, BinaryIO, Final, NoReturn
 
-from .worker import framed
+LENGTH: Final = 8
+"""Bytes before an answer that say how long it is."""
 
 
-def main() -> None:
-    """Answer requests until there are no more; what is printed goes to the error output."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "wb")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+@dataclass(frozen=True, slots=True)
+class Birth:
+    """The first request: the process that a child is to stand for, and its object.
+
+    ``make``: pickled; what it is made of may be found along ``path`` alone.
+    """
+
+    environment: dict[str, str]
+    path: list[str]
+    folder: str
+    make: bytes
+
+
+def serve(requests: int, answers: int, errors: int) -> NoReturn:
+    """Answer requests until there are no more; what is printed goes to ``errors``."""
+    try:
+        for usual in (sys.stdout.fileno(), sys.stderr.fileno()):
+            os.dup2(errors, usual)
+        os.close(errors)
+        _serve(os.fdopen(requests, "rb"), os.fdopen(answers, "wb"))
+    except BaseException:
+        traceback.print_exc()
+    os._exit(1)  # not the exit of the process that this one was forked from
+
+
+def framed(value: Any) -> bytes:
+    """``value`` as a child answers it."""
+    data = pickle.dumps(value)
+    return len(data).to_bytes(LENGTH, "big") + data
+
+
+def _serve(pipe: BinaryIO, answers: BinaryIO) -> NoReturn:
+    make = _born(pickle.load(pipe))
     requests: queue.Queue[Any] = queue.Queue()
-    threading.Thread(target=_read, args=(sys.stdin.buffer, requests), daemon=True).start()
+    threading.Thread(target=_read, args=(pipe, requests), daemon=True).start()
     target: Any = None
-    make = requests.get()
     with contextlib.suppress(Exception):  # the first request tries again, and is told why not
-        target = make()
+        target = pickle.loads(make)()
     while True:
         arguments = requests.get()
         try:
-            target = make() if target is None else target
-            answer = ("", target(*arguments))
+            target = pickle.loads(make)() if target is None else target
+            answer = ("", target(*pickle.loads(arguments)))
         except Exception as err:  # whatever a compiler or a driver raises is this request's result
             from ..bench.results import reason  # only now: it brings TVM
 
             answer = (reason(err), None)
         answers.write(framed(answer))
         answers.flush()
+
+
+def _born(birth: Birth) -> bytes:
+    """Be in the place of the process that asked for this one; what makes the object."""
+    os.environ.clear()
+    os.environ.update(birth.environment)
+    sys.path[:] = birth.path
+    os.chdir(birth.folder)
+    return birth.make
 
 
 def _read(pipe: BinaryIO, requests: queue.Queue[Any]) -> None:
