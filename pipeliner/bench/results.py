@@ -22,7 +22,10 @@ TRITON: Final = "Triton"
 LIBRARIES: Final = (CUBLAS, CUDNN)
 """The vendor's own; one of them has any workload."""
 
-_TELLING: Final = re.compile(r"error: |CUDA.?error|out of memory", re.IGNORECASE)
+_TELLING: Final = re.compile(
+    r"error: (?!error caught from RPC)|CUDA.?error|out of memory", re.IGNORECASE
+)
+"""A line that names an error; behind TVM's word that one came by RPC, the next line does."""
 
 _BUGS: Final = (AssertionError, AttributeError, LookupError, NameError, TypeError)
 """What code raises that is wrong in itself, ours or a library's; its text alone says little."""

@@ -65,12 +65,20 @@ def remote_measurers(tracker: str, key: str, device: str = "cuda") -> list[Measu
             pass  # TVM's own connection would be tried again for a minute
         with contextlib.closing(rpc.connect_tracker(host, port)) as connected:
             servers = connected.summary()["server_info"]
+    except ConnectionRefusedError as err:
+        raise ToolError(
+            f"cannot ask the tracker {tracker}: nothing listens there (yet); expected "
+            f"'python -m tvm.exec.rpc_tracker --host {host} --port {port}' to run"
+        ) from err
     except (ImportError, OSError, RuntimeError) as err:
         line = " ".join(str(err).split())
         raise ToolError(f"cannot ask the tracker {tracker}: {line}") from err
     count = sum(one.get("key") == f"server:{key}" for one in servers)
     if not count:
-        raise TargetError(f"cannot measure: the tracker {tracker} has no server of key '{key}'")
+        raise TargetError(
+            f"cannot measure: the tracker {tracker} has no server of key '{key}' (yet); expected "
+            f"'python -m tvm.exec.rpc_server --tracker {tracker} --key {key}' to run"
+        )
     return [RemoteMeasurer(host, port, key, device) for _ in range(count)]
 
 
