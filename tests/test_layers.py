@@ -14,6 +14,7 @@ ROOT = Path(__file__).parents[1]
 LAYERS = [
     {
         "errors",
+        "reason",
         "knobs",
         "versions",
         "plan",
@@ -24,6 +25,7 @@ LAYERS = [
         "nvcc",
         "origin",
         "records",
+        "workers",
     },
     {"cost", "emulator", "explain"},
     {"passes"},
@@ -32,7 +34,6 @@ LAYERS = [
     {"inspect", "verification", "timeline", "doctor", "peers", "why", "edited", "reproducer"},
     {"mutation"},
     {"bench"},
-    {"workers"},
     {"tuning"},
     {"experiments", "meta", "relax"},
     {"report"},

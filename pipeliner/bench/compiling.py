@@ -7,27 +7,28 @@ Compiling never runs beside timing.
 from __future__ import annotations
 
 import dataclasses
-import multiprocessing
 import os
-import signal
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 import tvm
 import tvm_ffi
 
 from .. import nvcc
 from ..errors import ToolError
+from ..workers import Pool
 from .libraries import Runner
 from .problems import Contender, Problem, Recipe
-from .results import reason
 
 Say = Callable[[str], None]
+
+SECONDS: Final = 600.0
+"""For one kernel; nvcc takes one to five."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,8 +90,7 @@ def compiled_ahead(
         def replaced(contender: Contender) -> Contender:
             if not isinstance(contender.make, Recipe):
                 return contender
-            found = next(made)
-            return contender if found is None else dataclasses.replace(contender, make=found.load)
+            return dataclasses.replace(contender, make=next(made).load)
 
         yield [
             dataclasses.replace(problem, contenders=tuple(map(replaced, problem.contenders)))
@@ -98,44 +98,37 @@ def compiled_ahead(
         ]
 
 
-def compile_all(
-    recipes: Sequence[Recipe], folder: Path, workers: int, say: Say
-) -> list[Built | None]:
-    """What became of each recipe, in order; None where its worker died: compile it here."""
-    pool = ProcessPoolExecutor(
-        min(workers, len(recipes)),
-        mp_context=multiprocessing.get_context("spawn"),  # a GPU's context does not survive fork
-        initializer=_end_silently,
-    )
+def compile_all(recipes: Sequence[Recipe], folder: Path, workers: int, say: Say) -> list[Built]:
+    """What became of each recipe, in order; one that ends its process costs itself alone."""
+    pool = Pool(_compiler, min(workers, len(recipes)))
+    threads = ThreadPoolExecutor(pool.count)
+
+    def compiled(at: int) -> Built:
+        path = str(folder / f"{at}.so")
+        try:
+            name, detail = pool.call(recipes[at], path, seconds=SECONDS)
+        except ToolError as err:
+            return Built(path, failure=str(err))
+        return Built(path, name, detail)
+
     try:
-        futures = [
-            pool.submit(_compile, recipe, folder / f"{at}.so") for at, recipe in enumerate(recipes)
-        ]
+        futures = [threads.submit(compiled, at) for at in range(len(recipes))]
         for done, _ in enumerate(as_completed(futures), 1):
             say(f"compiled {done} of {len(recipes)} kernels")
-    except BaseException:  # an interrupt too: what is queued is not begun
-        pool.shutdown(wait=False, cancel_futures=True)
-        raise
-    pool.shutdown()
-    broken = [future for future in futures if isinstance(future.exception(), BrokenProcessPool)]
-    if broken:
-        say(f"compiling {len(broken)} kernels at their turn: {broken[0].exception()}")
-    return [None if future in broken else future.result() for future in futures]
+        return [future.result() for future in futures]
+    finally:  # after an interrupt too: what is queued is not begun, what is under way fails
+        threads.shutdown(wait=False, cancel_futures=True)
+        pool.end()
+        threads.shutdown()
+        pool.close()
 
 
-def _end_silently() -> None:
-    """^C goes to every process of a terminal: a worker just ends."""
-    signal.signal(signal.SIGINT, signal.SIG_DFL)
+def _compiler() -> Callable[[Recipe, str], tuple[str, str]]:
+    """In a worker: what makes a library of a recipe."""
+    return _compile
 
 
-def _compile(recipe: Recipe, path: Path) -> Built:
-    """In a worker: a library at ``path``. Errors become text: TVM's do not travel.
-
-    Every error: one that cannot be sent would end all workers, and with them every other kernel.
-    """
-    try:
-        kernel, detail = recipe.kernel()
-        kernel.export(path)
-    except Exception as err:
-        return Built(str(path), failure=reason(err))
-    return Built(str(path), kernel.name, detail)
+def _compile(recipe: Recipe, path: str) -> tuple[str, str]:
+    kernel, detail = recipe.kernel()
+    kernel.export(path)
+    return kernel.name, detail

@@ -9,11 +9,12 @@ from typing import Any, Final
 
 from ..compiled import Kernel
 from ..peers import cublas
+from ..reason import reason
 from ..schedules import Gemm
 from .conditions import device_name, require_gpu, sm_clock
 from .libraries import Runner
 from .problems import LIBRARY_SLACK, Contender, Inputs, Problem, describe
-from .results import CUBLAS, OURS, Report, Result, reason
+from .results import CUBLAS, OURS, Report, Result
 from .truth import Truth, empty_output, random_inputs, truth
 
 ROUNDS: Final = 30

@@ -14,10 +14,10 @@ from typing import Any, Final
 
 from ..bench.compiling import Built, compile_all
 from ..bench.problems import Recipe
-from ..bench.results import reason
 from ..bench.timing import FLUSH_BYTES
 from ..compiled import Kernel, compile_kernel
 from ..machine import Machine, Measurement
+from ..reason import reason
 from . import kernels
 from .probes import LINE_WORDS, STEPS, Probe, Run, Took, probes
 
@@ -62,21 +62,21 @@ class Calibration:
 @contextmanager
 def compiled(
     machine: Machine, target: Any, workers: int, say: Say
-) -> Iterator[Mapping[tuple[int, int], Built | ProbeKernel]]:
-    """Every kernel by its probe and run: compiled side by side, or else at its turn."""
+) -> Iterator[Mapping[tuple[int, int], Built]]:
+    """Every kernel by its probe and run, compiled side by side."""
     places = [(-1, 0)]
     for at, probe in enumerate(probes(machine)):
         places += [(at, run) for run in range(len(probe.runs))]
     recipes = [ProbeKernel(machine, target, *place) for place in places]
     with TemporaryDirectory(prefix="pipeliner-") as folder:
         built = compile_all(recipes, Path(folder), workers, say)
-        yield {place: made or one for place, made, one in zip(places, built, recipes)}
+        yield dict(zip(places, built))
 
 
 def calibrate(
     torch: Any,
     machine: Machine,
-    made: Mapping[tuple[int, int], Built | ProbeKernel],
+    made: Mapping[tuple[int, int], Built],
     say: Say,
 ) -> Calibration:
     """Measure everything; an interrupt keeps what has been measured."""
@@ -110,8 +110,8 @@ def _text(key: str, one: Measurement) -> str:
     return f"{key} {one.value:.4g} {one.unit}"
 
 
-def _loaded(made: Built | ProbeKernel) -> Any:
-    return made.load()[0] if isinstance(made, Built) else made.kernel()[0]
+def _loaded(made: Built) -> Any:
+    return made.load()[0]
 
 
 def _took(torch: Any, kernel: Any, run: Run, flush: Any) -> Took:

@@ -23,9 +23,6 @@ DB: Final = "tuned.sqlite"
 SHOWN: Final = 20
 EXIT_INTERRUPTED: Final = 130
 
-WORKERS: Final = "pipeliner.tuning.compiling"
-"""What the processes that compile import."""
-
 _CHOSEN: Final = ("tile", "splits", "ctas")
 
 
@@ -68,7 +65,7 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(args, spec)
     with console.progress("loading TVM"):
-        workers.preload(WORKERS)  # here and there at a time
+        workers.preload("pipeliner.tuning.compiling")  # here and there at a time
         from ..bench import check_gpu
         from ..tuning import tune
 

@@ -18,10 +18,10 @@ from typing import Any, Final
 
 from ..bench.conditions import require_gpu
 from ..bench.problems import Contender, Problem
-from ..bench.results import reason
 from ..bench.timing import Entry, flush_buffer, ready, take_turn
 from ..bench.truth import random_inputs, truth
 from ..errors import ToolError
+from ..reason import reason
 from ..schedules.workloads import Spec
 from ..workers import Worker
 from .building import Library

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import queue
 import tempfile
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -17,7 +16,7 @@ from tvm.target import Target
 from ..api import build
 from ..bench.compiling import cores, workers_for
 from ..errors import ToolError
-from ..workers import Worker
+from ..workers import Pool
 
 SECONDS: Final = 180.0
 
@@ -33,25 +32,20 @@ class _Builder(ms.builder.PyBuilder):
 
     def __init__(self, jobs: int) -> None:
         super().__init__()
-        self._idle: queue.Queue[Worker] = queue.Queue()
-        for _ in range(jobs):
-            self._idle.put(Worker(_compiler))
-        self._jobs = jobs
+        self._pool = Pool(_compiler, jobs)
+        self._pool.start()  # they load TVM while the space is made
 
     def build(self, build_inputs: list[Any]) -> list[Any]:
         """A library for each input, or why there is none."""
-        with ThreadPoolExecutor(self._jobs) as pool:
+        with ThreadPoolExecutor(self._pool.count) as pool:
             return list(pool.map(self._built, build_inputs))
 
     def _built(self, given: Any) -> Any:
-        worker = self._idle.get()
+        text = tvm.ir.save_json(given.mod)
         try:
-            text = tvm.ir.save_json(given.mod)
-            path = worker.call(text, dict(given.target.attrs), seconds=SECONDS)
+            path = self._pool.call(text, dict(given.target.attrs), seconds=SECONDS)
         except ToolError as err:
             return ms.builder.BuilderResult(None, str(err))
-        finally:
-            self._idle.put(worker)
         return ms.builder.BuilderResult(path, None)
 
 

@@ -6,7 +6,6 @@ import contextlib
 import dataclasses
 import functools
 import os
-import queue
 import tempfile
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -23,7 +22,7 @@ from ..candidate import Candidate
 from ..compiled import Kernel
 from ..errors import ToolError
 from ..schedules.workloads import Spec
-from ..workers import Worker
+from ..workers import Pool
 from .vetting import vet
 
 SECONDS: Final = 180.0
@@ -70,36 +69,27 @@ class Compiler:
         self.jobs = jobs
         self._folder = tempfile.TemporaryDirectory(prefix="pipeliner-")
         make = functools.partial(_Compile, target, self._folder.name, verify)
-        self._workers = [Worker(make) for _ in range(jobs)]
-        self._idle: queue.Queue[Worker] = queue.Queue()
-        for worker in self._workers:
-            self._idle.put(worker)
+        self._pool = Pool(make, jobs)
 
     def start(self) -> None:
         """Start the processes: they load TVM while the space is ranked."""
-        for worker in self._workers:
-            worker.start()
+        self._pool.start()
 
     def compile(self, spec: Spec, candidate: Candidate) -> Built:
         """The candidate's kernel, or why there is none; whatever happens, nothing is raised."""
-        worker = self._idle.get()
         try:
-            made: Built = worker.call(spec, candidate, seconds=SECONDS)
+            made: Built = self._pool.call(spec, candidate, seconds=SECONDS)
         except ToolError as err:
             return Built(spec, candidate, failure=f"cannot compile: {err}")
-        finally:
-            self._idle.put(worker)
         return made
 
     def end(self) -> None:
         """End what is being compiled, from any thread."""
-        for worker in self._workers:
-            worker.end()
+        self._pool.end()
 
     def close(self) -> None:
         """End the processes and remove what they made."""
-        for worker in self._workers:
-            worker.close()
+        self._pool.close()
         self._folder.cleanup()
 
 

@@ -1,6 +1,7 @@
 """Processes that do what may crash or hang: compiling, and running kernels on a GPU."""
 
+from .pool import Pool
 from .process import preload
 from .worker import Worker
 
-__all__ = ["Worker", "preload"]
+__all__ = ["Pool", "Worker", "preload"]

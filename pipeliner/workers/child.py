@@ -12,6 +12,8 @@ import traceback
 from dataclasses import dataclass
 from typing import Any, BinaryIO, Final, NoReturn
 
+from ..reason import reason
+
 LENGTH: Final = 8
 """Bytes before an answer that say how long it is."""
 
@@ -60,8 +62,6 @@ def _serve(pipe: BinaryIO, answers: BinaryIO) -> NoReturn:
             target = pickle.loads(make)() if target is None else target
             answer = ("", target(*pickle.loads(arguments)))
         except Exception as err:  # whatever a compiler or a driver raises is this request's result
-            from ..bench.results import reason  # only now: it brings TVM
-
             answer = (reason(err), None)
         answers.write(framed(answer))
         answers.flush()

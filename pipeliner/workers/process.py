@@ -102,19 +102,17 @@ class _Nursery:
         self._control: socket.socket | None = None
         self._process: subprocess.Popen[bytes] | None = None
         self._owner = 0
+        self._forked = False
 
     def send(self, module: str, descriptors: Sequence[int]) -> None:
         """Have ``module`` imported, and with ``descriptors`` a child forked."""
-        message = [f":{module}".encode()]
         with self._lock:
-            if self._control is not None and self._owner == os.getpid():
-                with contextlib.suppress(OSError):  # it was killed: another takes its place
-                    socket.send_fds(self._control, message, descriptors)
-                    return
+            try:
+                self._tell(module, descriptors)
+            except OSError:  # there is none, or no more
                 self.stop()
-            self._start()
-            assert self._control is not None
-            socket.send_fds(self._control, message, descriptors)
+                self._start()
+                self._tell(module, descriptors)
 
     def stop(self) -> None:
         """End it, and all that it has forked."""
@@ -124,12 +122,19 @@ class _Nursery:
         self._control = None
         assert self._process is not None
         try:
-            self._process.wait(_GRACE)
+            self._process.wait(_GRACE if self._forked else 0.0)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
 
+    def _tell(self, module: str, descriptors: Sequence[int]) -> None:
+        if self._control is None or self._owner != os.getpid():
+            raise ProcessLookupError
+        socket.send_fds(self._control, [f":{module}".encode()], descriptors)
+        self._forked |= bool(descriptors)
+
     def _start(self) -> None:
+        self._forked = False
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._owner = os.getpid()
         with theirs:

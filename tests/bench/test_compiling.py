@@ -71,9 +71,14 @@ def test_kernels_come_back_as_libraries() -> None:
 
 
 @pytest.mark.slow
-def test_a_dead_worker_costs_only_time() -> None:
-    problems = [problem(Fatal(), Fatal())]
+@pytest.mark.nvcc
+def test_a_dead_worker_costs_its_kernel() -> None:
+    problems = [problem(Fatal(), own(2), Fatal())]
     said: list[str] = []
     with bench.compiled_ahead(problems, said.append, 2) as ready:
-        assert ready == problems
-    assert said[-1].startswith("compiling 2 kernels at their turn: ")
+        for at in (0, 2):
+            with pytest.raises(ToolError, match=r"^the process ended: exit code 3$"):
+                ready[0].contenders[at].make()
+        built = ready[0].contenders[1].make.__self__
+        assert Path(built.path).read_bytes()[:4] == b"\x7fELF"
+    assert said[-1] == "compiled 3 of 3 kernels"

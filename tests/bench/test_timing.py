@@ -6,8 +6,8 @@ import pytest
 
 from pipeliner import bench
 from pipeliner.bench import Contender, Problem, Report, timing
-from pipeliner.bench.results import reason
 from pipeliner.errors import TargetError
+from pipeliner.reason import reason
 from pipeliner.schedules import ConvInputGrad, Gemm, conv2d
 from pipeliner.targets import gpu
 
