@@ -70,6 +70,15 @@ class Candidate:
             raise RecordsError(f"cannot read candidate {text!r}: {err}") from err
 
 
+def describe(candidate: Candidate) -> tuple[str, str]:
+    """The tile and what is asked of the pipeliner, in short; ``-`` where nothing is."""
+    tile, request = candidate.tile, candidate.request
+    sizes = [f"{name} {value}" for name, value in _differing(tile) if name not in "mnk"]
+    extents = [str(getattr(tile, name)) for name in "mnk" if hasattr(tile, name)]
+    asked = [f"{name} {value}" for name, value in _differing(request)]
+    return ", ".join(["x".join(extents)] * bool(extents) + sizes), ", ".join(asked) or "-"
+
+
 def default_candidate(spec: Spec, target: Any, request: Request = NOTHING_ASKED) -> Candidate:
     """What is taken where nothing was measured: the model's choice of a tile for ``request``."""
     return Candidate(default_tile(spec, machine_for(target), request.instruction), request)
@@ -132,3 +141,12 @@ def _of_dict(kinds: dict[str, Any], data: dict[str, Any]) -> Any:
 def _tuples(value: Any) -> Any:
     """JSON's lists as the tuples that they were."""
     return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
+
+
+def _differing(value: Any) -> list[tuple[str, Any]]:
+    """The fields of a dataclass that are not as they are by default."""
+    return [
+        (field.name, getattr(value, field.name))
+        for field in dataclasses.fields(value)
+        if field.compare and getattr(value, field.name) != field.default
+    ]

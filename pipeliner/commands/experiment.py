@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from .. import knobs, workers
 from . import console, workload
-from .tune import DB, EXIT_INTERRUPTED, describe
+from .tune import DB, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from ..experiments import Experiment, Outcome
@@ -50,6 +50,7 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _dry_run(args: argparse.Namespace, experiment: Experiment) -> int:
+    from ..candidate import describe
     from ..experiments import steps_of
     from ..targets import cuda_target, gpu
 

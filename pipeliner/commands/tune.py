@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +12,6 @@ from ..errors import WorkloadError
 from . import console, specs, workload
 
 if TYPE_CHECKING:
-    from ..candidate import Candidate
     from ..schedules.workloads import Spec
     from ..tuning import Measurer, Progress, Tuned
 
@@ -127,6 +125,7 @@ def progress_line(progress: Progress) -> str:
 
 def _dry_run(args: argparse.Namespace, spec: Spec) -> int:
     """The candidates that a search would begin with, and how many there are."""
+    from ..candidate import describe
     from ..targets import cuda_target, gpu
     from ..tuning import ranked
 
@@ -152,26 +151,10 @@ def _dry_run(args: argparse.Namespace, spec: Spec) -> int:
     return 0
 
 
-def describe(candidate: Candidate) -> tuple[str, str]:
-    """The tile and what is asked of the pipeliner, in short."""
-    tile, request = candidate.tile, candidate.request
-    sizes = [f"{name} {value}" for name, value in _differing(tile) if name not in "mnk"]
-    extents = [str(getattr(tile, name)) for name in "mnk" if hasattr(tile, name)]
-    asked = [f"{name} {value}" for name, value in _differing(request)]
-    return ", ".join(["x".join(extents)] * bool(extents) + sizes), ", ".join(asked) or "-"
-
-
-def _differing(value: Any) -> list[tuple[str, Any]]:
-    """The fields of a dataclass that are not as they are by default."""
-    return [
-        (field.name, getattr(value, field.name))
-        for field in dataclasses.fields(value)
-        if field.compare and getattr(value, field.name) != field.default
-    ]
-
-
 def _print(found: Tuned) -> None:
     """The best, and beside it what the model would have taken."""
+    from ..candidate import describe
+
     if found.best is None:
         print(f"{found.spec.title}: none of {found.done} candidates ran; {found.path} says why")
         return

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import WorkloadError
 from ..records import Record, Records
 from .charts import Chart, Series, write_charts
-from .figures import Row, charts_of, experiment_tables, rows_of
+from .figures import Row, charts_of, experiment_charts, experiment_tables, rows_of
 from .kernels import KernelView, view_of
 from .page import page
 
@@ -41,8 +41,11 @@ def report(
     if not newest:
         raise WorkloadError(f"cannot report on '{db}': it has no records")
     rows = {name: rows_of(found) for name, found in newest.items()}
-    charts = {name: charts_of(found, name) for name, found in rows.items()}
     tables = {name: experiment_tables(found) for name, found in rows.items()}
+    charts = {
+        name: charts_of(found, name) + experiment_charts(tables[name])
+        for name, found in rows.items()
+    }
     views = {name: _views(found, kernels) for name, found in rows.items()}
     text = page(f"Kernels of {Path(db).name}", rows, charts, tables, views)
     try:

@@ -197,7 +197,7 @@ def _bars(chart: Chart) -> tuple[float, list[str]]:
                 f'<rect x="{LABELS}" y="{place:.1f}" width="{wide:.1f}" height="{BAR - 2}" '
                 f'fill="{colour}"><title>{note}</title></rect>'
             )
-            parts.append(_text(across.at(value) + 4, place + BAR - 3, f"{value:.2f}", "", 10))
+            parts.append(_text(across.at(value) + 4, place + BAR - 3, f"{value:.3g}", "", 10))
             place += BAR
         place += GAP
     grid = [

@@ -5,9 +5,10 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import Final, TypeAlias
 
 from ..bench.suites import NAMES, suite
 from ..candidate import Candidate, workload_of
@@ -23,6 +24,14 @@ FEWEST_DEPTHS: Final = 3
 """Depths of one tile that make a curve."""
 
 MOST_POINTS: Final = 2000
+
+MOST_COLUMNS: Final = 4
+"""Workloads of an experiment whose rates are drawn beside each other."""
+
+MOST_LETTERS: Final = 60
+
+Tables: TypeAlias = "dict[str, dict[str, dict[str, Record]]]"
+"""Of each experiment, of each variant, the record of each workload."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,15 +170,39 @@ def depth_curves(rows: Sequence[Row]) -> list[Chart]:
     return charts
 
 
-def experiment_tables(rows: Sequence[Row]) -> dict[str, dict[str, dict[str, Record]]]:
+def experiment_tables(rows: Sequence[Row]) -> Tables:
     """Of each experiment, of each variant, the record of each workload, in order."""
-    tables: dict[str, dict[str, dict[str, Record]]] = {}
+    tables: Tables = {}
     records = sorted((one for row in rows for one in row.records), key=lambda one: one.made)
     for record in records:
         if record.experiment:
             variants = tables.setdefault(record.experiment, {})
             variants.setdefault(record.label, {})[column_of(workload_of(record.workload))] = record
     return tables
+
+
+def experiment_charts(tables: Tables) -> list[Chart]:
+    """Rates of the variants of each experiment that has few workloads, as bars."""
+    charts = []
+    for title, variants in tables.items():
+        rates: dict[str, list[tuple[float, float]]] = {}
+        for at, found in enumerate(variants.values()):
+            for column, record in found.items():
+                if not record.failure:
+                    flops = workload_of(record.workload).flops()
+                    rates.setdefault(column, []).append((float(at), flops / record.us * 1e-6))
+        if not 1 <= len(rates) <= MOST_COLUMNS:
+            continue
+        name, heading = chart_name(title), title.partition(":")[0]
+        series = tuple(Series(column, tuple(points)) for column, points in rates.items())
+        labels = tuple(_short(label) for label in variants)
+        charts.append(Chart(name, heading, "bars", "variant", "TFLOP/s", series, labels=labels))
+    return charts
+
+
+def chart_name(experiment: str) -> str:
+    """The stem of the file of an experiment's chart."""
+    return "experiment_" + re.sub(r"[^a-z0-9]+", "_", experiment.lower()).strip("_")[:MOST_LETTERS]
 
 
 def column_of(spec: Spec) -> str:

@@ -8,10 +8,14 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
+from ..candidate import Candidate, describe
 from ..records import Record
 from .charts import Chart
-from .figures import Row
+from .figures import Row, Tables, chart_name
 from .kernels import STAGES, KernelView
+
+FEW_FAILURES: Final = 10
+"""That are shown without a click."""
 
 _STAGE_COLOURS: Final = ("#4878a8", "#d98b2b", "#4f9a4a", "#a5669b", "#3f9c96", "#a06a4f")
 
@@ -49,7 +53,7 @@ def page(
     title: str,
     rows: Mapping[str, Sequence[Row]],
     charts: Mapping[str, Sequence[Chart]],
-    tables: Mapping[str, Mapping[str, Mapping[str, Mapping[str, Record]]]],
+    tables: Mapping[str, Tables],
     views: Mapping[str, Sequence[tuple[Row, Record, KernelView]]],
 ) -> str:
     """The whole page; each mapping is by machine."""
@@ -69,17 +73,21 @@ def _machine(
     name: str,
     rows: Sequence[Row],
     charts: Sequence[Chart],
-    tables: Mapping[str, Mapping[str, Mapping[str, Record]]],
+    tables: Tables,
     views: Sequence[tuple[Row, Record, KernelView]],
 ) -> str:
-    large = [chart for chart in charts if not chart.name.startswith("depth_")]
+    drawings = {chart_name(title): title for title in tables}
     small = [chart for chart in charts if chart.name.startswith("depth_")]
+    large = [chart for chart in charts if chart not in small and chart.name not in drawings]
+    rates = {chart.name: chart for chart in charts if chart.name in drawings}
     parts = [f'<h2 id="{_anchor(name)}">{html.escape(name)}</h2>', _speed_table(rows)]
-    parts += [f'<div class="wide">{chart.svg()}</div>' for chart in large]
+    parts += [_wide(chart.svg()) for chart in large]
     if small:
         drawn = "\n".join(f"<div>{chart.svg()}</div>" for chart in small)
         parts.append(f'<h3>Time over depth</h3>\n<div class="grid">{drawn}</div>')
-    parts += [_experiment(title, variants) for title, variants in tables.items()]
+    for title, variants in tables.items():
+        chart = rates.get(chart_name(title))
+        parts += [_experiment(title, variants), _wide(chart.svg()) if chart else ""]
     if views:
         parts.append(f"<h3>The chosen kernels</h3>\n{_legend()}")
         parts += [_kernel(row, record, view) for row, record, view in views]
@@ -113,7 +121,10 @@ def _speed_table(rows: Sequence[Row]) -> str:
 
 
 def _experiment(title: str, variants: Mapping[str, Mapping[str, Record]]) -> str:
-    """Rates of every variant; in each column the cell's shade is its share of the fastest."""
+    """Times of every variant; in each column the cell's shade is its share of the fastest.
+
+    Why there is no time is said below, by number; a cell is empty where there is no record.
+    """
     columns = list(dict.fromkeys(name for found in variants.values() for name in found))
     best = {
         column: min(
@@ -122,31 +133,35 @@ def _experiment(title: str, variants: Mapping[str, Mapping[str, Record]]) -> str
         for column in columns
     }
     body = []
+    reasons: dict[str, int] = {}
     for label, found in variants.items():
         cells = [f"<td>{html.escape(label)}</td>"]
         for column in columns:
             record = found.get(column)
-            if record is None or record.failure:
-                why = html.escape(record.failure if record else "", quote=True)
-                cells.append(f'<td title="{why}" class="dim">-</td>')
+            if record is None:
+                cells.append("<td></td>")
+                continue
+            if record.failure:
+                number = reasons.setdefault(record.failure, len(reasons) + 1)
+                cells.append(f'<td class="dim">none ({number})</td>')
                 continue
             share = best[column] / record.us
             shade = f"background: rgba(45, 164, 78, {0.6 * share:.2f})"
             cells.append(f'<td style="{shade}" title="{share:.0%}">{record.us:.1f}</td>')
         body.append("<tr>" + "".join(cells) + "</tr>")
     head = "".join(f"<th>{html.escape(name)}</th>" for name in ("us", *columns))
-    return (
-        f"<h3>{html.escape(title)}</h3>\n"
-        f'<div class="wide"><table><thead><tr>{head}</tr></thead><tbody>\n'
-        + "\n".join(body)
-        + "\n</tbody></table></div>"
-    )
+    lines = "\n".join(body)
+    table = f"<table><thead><tr>{head}</tr></thead><tbody>\n{lines}\n</tbody></table>"
+    notes = "".join(f"<br>({at}) {html.escape(why)}" for why, at in reasons.items())
+    below = f'\n<p class="dim">No time:{notes}</p>' if notes else ""
+    return f"<h3>{html.escape(title)}</h3>\n{_wide(table)}{below}"
 
 
 def _kernel(row: Row, record: Record, view: KernelView) -> str:
     title = f"{row.label}: {record.us:.1f} us, {row.tflops(record.us):.1f} TFLOP/s"
     parts = [f"<summary>{html.escape(title)}</summary>"]
-    parts.append(f'<p class="dim">{html.escape(record.candidate)}</p>')
+    tile, asked = describe(Candidate.from_json(record.candidate))
+    parts.append(f'<p class="dim">tile {html.escape(tile)}; asked: {html.escape(asked)}</p>')
     if view.missing:
         parts.append(f"<p>{html.escape(view.missing)}</p>")
     if view.resources:
@@ -156,10 +171,10 @@ def _kernel(row: Row, record: Record, view: KernelView) -> str:
         parts.append(f"<h4>Plan</h4>\n<pre>{html.escape(view.explanation)}</pre>")
     if view.timeline:
         data = base64.b64encode(view.timeline.encode()).decode()
+        name = html.escape(row.label, quote=True)
+        drawn = f'alt="timeline of {name}" src="data:image/svg+xml;base64,{data}"'
         parts.append(
-            '<h4>Timeline, in model time</h4>\n<div class="wide"><img class="timeline" '
-            f'alt="timeline of {html.escape(row.label, quote=True)}" '
-            f'src="data:image/svg+xml;base64,{data}"></div>'
+            "<h4>Timeline, in model time</h4>\n" + _wide(f'<img class="timeline" {drawn}>')
         )
     if view.cuda:
         parts.append(f'<h4>CUDA</h4>\n<pre class="cuda">{view.cuda}</pre>')
@@ -177,8 +192,10 @@ def _failures(rows: Sequence[Row]) -> str:
         for row, one in failed
     )
     return (
-        f"<h3>What has no time ({len(failed)})</h3>\n<details><summary>reasons</summary>"
-        f'<div class="wide"><table><tbody>\n{body}\n</tbody></table></div></details>'
+        f"<h3>What has no time ({len(failed)})</h3>\n"
+        f"<details{' open' * (len(failed) <= FEW_FAILURES)}><summary>reasons</summary>"
+        + _wide(f"<table><tbody>\n{body}\n</tbody></table>")
+        + "</details>"
     )
 
 
@@ -206,10 +223,12 @@ def _table(head: Sequence[str], body: Iterable[Sequence[str]]) -> str:
     lines = "\n".join(
         "<tr>" + "".join(f"<td>{html.escape(cell)}</td>" for cell in row) + "</tr>" for row in body
     )
-    return (
-        f'<div class="wide"><table><thead><tr>{top}</tr></thead>'
-        f"<tbody>\n{lines}\n</tbody></table></div>"
-    )
+    return _wide(f"<table><thead><tr>{top}</tr></thead><tbody>\n{lines}\n</tbody></table>")
+
+
+def _wide(inner: str) -> str:
+    """What may be wider than a phone: it scrolls by itself."""
+    return f'<div class="wide">{inner}</div>'
 
 
 def _legend() -> str:

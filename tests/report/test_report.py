@@ -31,6 +31,7 @@ H100 = accelerated(cuda_target("h100"))
 GEMM = Gemm(512, 512, 512)
 CONV = conv2d(32, 56, 56, 64, 64, 3, 3, pad=1)
 BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+TOO_DEEP = "cannot compile: it needs 294912 bytes of shared memory"
 EVIL = "cannot compile: <script>alert(1)</script>"
 
 
@@ -60,6 +61,9 @@ def db(tmp_path_factory):
             candidate = Candidate(GemmTile(128, 128, 64), Request(depth=depth, instruction="mma"))
             variant = {"source": "experiment", "experiment": "depths", "label": f"depth {depth}"}
             records.add(made(GEMM, candidate, 20.0 / depth, **variant))
+        deep = Candidate(GemmTile(128, 128, 64), Request(depth=9, instruction="mma"))
+        variant = {"experiment": "depths", "label": "depth 9", "failure": TOO_DEEP}
+        records.add(Record(*key, deep.to_json(), source="experiment", **variant))
         tile = Candidate(GemmTile(128, 128, 64), Request(mechanism="tma", instruction="wgmma"))
         records.add(made(GEMM, tile, 4.5, source="tune"))
         records.add(
@@ -124,7 +128,7 @@ def test_it_is_whole_and_needs_nothing_else(outline):
     assert outline.count["meta"] == 2
 
 
-def test_everything_asked_for_is_on_it(outline):
+def test_everything_asked_for_is_on_it(outline, page):
     text = " ".join("".join(outline.text).split())
     for words in (
         "512x512x512 float16 NT",
@@ -137,13 +141,21 @@ def test_everything_asked_for_is_on_it(outline):
         "wgmma.m64n128k16.f16.f32",  # an explanation
         'extern "C" __global__',
         "dynamic_shared",
-        "What has no time (1)",
+        "What has no time (2)",
         EVIL,
+        f"No time:(1) {TOO_DEEP}",
+        "tile 128x128x64; asked: mechanism tma, instruction wgmma",
         "made up in a test",
         versions_key(),
     ):
         assert words in text, words
     assert "pipeliner 0.0.1" not in text
+    rows = re.findall(r"<tr><td>(depth \d|cuBLAS)</td><td[^>]*>([^<]*)</td></tr>", page.read_text())
+    assert dict(rows) == {
+        **{f"depth {depth}": f"{20 / depth:.1f}" for depth in (1, 2, 3, 4)},
+        "depth 9": "none (1)",
+        "cuBLAS": "4.0",
+    }
     assert outline.count["details"] == 3
     assert sum(link.startswith("data:image/svg") for link in outline.links) == 2
 
@@ -176,7 +188,7 @@ def test_plots_are_files(db, tmp_path):
     pytest.importorskip("matplotlib")
     written = report(db, tmp_path / "r.html", plots=tmp_path / "plots", png=True, kernels=0)
     names = sorted(path.relative_to(tmp_path).as_posix() for path in written)
-    stems = ("depth_gemm_512x512x512_float16_nt", "predicted", "speed")
+    stems = ("depth_gemm_512x512x512_float16_nt", "experiment_depths", "predicted", "speed")
     assert names == sorted(
         [
             "r.html",
@@ -189,6 +201,10 @@ def test_plots_are_files(db, tmp_path):
     assert [(float(row["slots"]), float(row["us"])) for row in rows] == [
         (depth, pytest.approx(20.0 / depth)) for depth in (1, 2, 3, 4)
     ]
+    with (tmp_path / "plots/h100/experiment_depths.csv").open() as file:
+        rates = {row["variant"]: float(row["TFLOP/s"]) for row in csv.DictReader(file)}
+    assert set(rates) == {*(f"depth {depth}" for depth in (1, 2, 3, 4)), "cuBLAS"}
+    assert rates["depth 4"] == pytest.approx(GEMM.flops() / 5.0 * 1e-6)
     for path in written:
         if path.suffix == ".svg":
             assert ElementTree.parse(path).getroot().tag.endswith("svg")
