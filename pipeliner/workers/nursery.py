@@ -4,6 +4,10 @@ It imports, and does nothing else: it has no thread and no driver's context when
 of it is as good as a program of its own. Loading TVM takes a second or two, five where files are
 slow to open, and a tuner has a worker for each core.
 
+PyTorch is kept out. tvm-ffi imports it where there is one and has it count the GPUs, and what is
+forked from a process that did may never use one: cudaErrorInitializationError. What measures comes
+from a nursery that was told to import nothing, and imports all by itself.
+
 A message is the name of a module, or nothing, behind a colon. With it may come four descriptors:
 then a child is forked, which reads requests from the first, writes answers to the second and prints
 to the fourth. The third, a socket, stands for the child's life: its exit status is sent there, and
@@ -20,7 +24,9 @@ import os
 import selectors
 import signal
 import socket
-from typing import Final
+import sys
+from types import ModuleType
+from typing import Final, cast
 
 from .child import serve
 
@@ -126,6 +132,7 @@ def _load(module: str) -> None:
     """Import what children need; one that cannot be is the children's to report."""
     if not module:
         return
+    sys.modules.setdefault("torch", cast("ModuleType", None))  # to import it is an ImportError
     with contextlib.suppress(Exception):
         importlib.import_module(module)
     gc.freeze()  # a collection in a child would write to what all children share

@@ -10,11 +10,11 @@ from .worker import Worker
 
 
 class Pool:
-    """``count`` workers with ``make()`` in each; as many threads may call at once."""
+    """``count`` preloaded workers with ``make()`` in each; as many threads may call at once."""
 
     def __init__(self, make: Callable[[], Any], count: int) -> None:
         self.count = count
-        self._workers = [Worker(make) for _ in range(count)]
+        self._workers = [Worker(make, preloaded=True) for _ in range(count)]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)

@@ -19,7 +19,6 @@ from .child import Birth
 NURSERY: Final = "pipeliner.workers.nursery"
 
 _PROGRAM: Final = "import sys; sys.path[:] = {!r}; from {} import main; main({})"
-_PACKAGE: Final = __name__.partition(".")[0]
 _ERRORS: Final = 2
 """The descriptor of this process's error output, whatever Python writes to."""
 
@@ -31,14 +30,14 @@ _GRACE: Final = 1.0
 
 
 def preload(module: str) -> None:
-    """Have ``module`` imported where workers come from, without waiting for it."""
-    _nursery.send(module, ())
+    """Have ``module`` imported where preloaded workers come from, without waiting for it."""
+    _loaded.send(module, ())
 
 
 class Process:
     """A process that makes what the pickle ``make`` does and calls it with each request.
 
-    ``module``: that ``make`` needs; where it is of this package, it is loaded once for all.
+    ``module``: of this package, to be loaded once for all that name it, without PyTorch; or empty.
     """
 
     def __init__(self, make: bytes, module: str, environment: dict[str, str]) -> None:
@@ -47,9 +46,8 @@ class Process:
         self._life, life = socket.socketpair()
         self._requests = os.fdopen(requests, "wb")
         try:
-            ours = module.partition(".")[0] == _PACKAGE
             given = (theirs, answers, life.fileno(), _ERRORS)
-            _nursery.send(module if ours else "", given)
+            (_loaded if module else _bare).send(module, given)
         finally:
             os.close(theirs)
             os.close(answers)
@@ -95,7 +93,7 @@ def _path() -> list[str]:
 
 
 class _Nursery:
-    """The nursery of this process: started when it is first needed, and again if it was killed."""
+    """A nursery of this process: started when it is first needed, and again if it was killed."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -147,5 +145,7 @@ class _Nursery:
             )
 
 
-_nursery = _Nursery()
-atexit.register(_nursery.stop)
+_loaded = _Nursery()
+_bare = _Nursery()
+atexit.register(_loaded.stop)
+atexit.register(_bare.stop)

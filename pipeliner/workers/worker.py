@@ -1,9 +1,9 @@
 """A process for what may crash or hang, and what becomes of a request to it.
 
-A worker is forked from a process that only imports (see ``nursery``): neither a script without a
-main guard, nor a notebook, nor a GPU's context here is in its way. It makes one object and calls it
-once for each request. Whatever happens in it costs that request alone: the next one starts a fresh
-process.
+A worker is forked from a process that has loaded what it needs, or nothing (see ``nursery``):
+neither a script without a main guard, nor a notebook, nor a GPU's context here is in its way. It
+makes one object and calls it once for each request. Whatever happens in it costs that request
+alone: the next one starts a fresh process.
 """
 
 from __future__ import annotations
@@ -27,12 +27,18 @@ _CHUNK: Final = 1 << 16
 class Worker:
     """A process with ``make()`` in it, an object that ``call`` calls. ``environment`` is added to.
 
-    ``make`` and what is sent to and fro must be picklable.
+    ``make`` and what is sent to and fro must be picklable. ``preloaded``: the module that ``make``
+    is of was loaded once for all such workers, without PyTorch: for what uses no GPU.
     """
 
     def __init__(
-        self, make: Callable[[], Any], environment: Mapping[str, str] | None = None
+        self,
+        make: Callable[[], Any],
+        environment: Mapping[str, str] | None = None,
+        *,
+        preloaded: bool = False,
     ) -> None:
+        self._module = _module_of(make) if preloaded else ""
         self._make = make
         self._environment = dict(environment or {})
         self._process: Process | None = None
@@ -45,7 +51,7 @@ class Worker:
         if self._process is not None and self._process.alive:
             return
         self.close()
-        self._process = Process(pickle.dumps(self._make), _module_of(self._make), self._environment)
+        self._process = Process(pickle.dumps(self._make), self._module, self._environment)
 
     def call(self, *arguments: Any, seconds: float) -> Any:
         """What the object makes of ``arguments``; ToolError: it failed, died or took too long."""

@@ -26,39 +26,64 @@ PACKAGE = "pipeliner.tuning.compiling"
 def nursery(monkeypatch):
     """One of a test's own."""
     made = process._Nursery()
-    monkeypatch.setattr(process, "_nursery", made)
+    monkeypatch.setattr(process, "_loaded", made)
+    monkeypatch.setattr(process, "_bare", made)
     yield made
     made.stop()
 
 
-def asked(text: str, seconds: float = 60.0):
-    """What ``text`` comes to in a new worker."""
+def asked(text: str, module: str = ""):
+    """What ``text`` comes to in a new worker, for which ``module`` was loaded."""
     worker = Worker(functools.partial(eval, "lambda text: eval(text)"))
+    worker._module = module
     try:
-        return worker.call(text, seconds=seconds)
+        return worker.call(text, seconds=60)
     finally:
         worker.close()
 
 
 def test_what_was_loaded_there_is_loaded_in_a_worker(nursery):
     process.preload(PACKAGE)
-    assert asked(f"__import__('sys').modules.get('{PACKAGE}') is not None")
+    assert asked(f"'{PACKAGE}' in __import__('sys').modules", PACKAGE)
     started = time.monotonic()
-    assert asked("'tvm' in __import__('sys').modules")
+    assert asked("'tvm' in __import__('sys').modules", PACKAGE)
     assert time.monotonic() - started < 0.5  # it takes a second or more to load
+
+
+def test_pytorch_is_kept_out_of_what_is_loaded(nursery, tmp_path, monkeypatch):
+    """One that counts the GPUs when it is imported, as tvm-ffi has it do, would spoil each fork."""
+    (tmp_path / "torch.py").write_text("COUNTED = True")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert not asked("getattr(__import__('sys').modules.get('torch'), 'COUNTED', False)", PACKAGE)
+    assert asked("'tvm' in __import__('sys').modules", PACKAGE)
+
+
+def test_what_measures_comes_from_where_nothing_was_loaded(tmp_path, monkeypatch):
+    nurseries = process._Nursery(), process._Nursery()
+    monkeypatch.setattr(process, "_loaded", nurseries[0])
+    monkeypatch.setattr(process, "_bare", nurseries[1])
+    (tmp_path / "torch.py").write_text("COUNTED = True")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    process.preload(PACKAGE)
+    loaded = "[one for one in __import__('sys').modules if one in ('tvm', 'numpy', 'torch')]"
+    assert asked(loaded) == []
+    assert asked("__import__('torch').COUNTED")
+    parents = {asked("__import__('os').getppid()", module) for module in ("", PACKAGE)}
+    assert parents == {one._process.pid for one in nurseries}
+    for one in nurseries:
+        one.stop()
 
 
 def test_it_has_no_thread_and_no_driver_when_it_forks(nursery):
     """A lock that another thread holds would never be let go in a child; nor would a context."""
-    for module in (PACKAGE, "pipeliner.tuning.gpu", "pipeliner.tuning.remote", "pipeliner.logs"):
+    for module in (PACKAGE, "pipeliner.bench.compiling", "pipeliner.meta.build"):
         process.preload(module)
-    asked("1")  # it has forked: BLAS gives up its threads for that
+    product = "float((__import__('numpy').ones((600, 600)) @ __import__('numpy').ones(600)).sum())"
+    assert asked(product, PACKAGE) == 600 * 600  # it has forked: BLAS gives up its threads for that
     pid = nursery._process.pid
     assert len(os.listdir(f"/proc/{pid}/task")) == 1
     opened = [os.readlink(at) for at in Path(f"/proc/{pid}/fd").iterdir()]
     assert not [name for name in opened if "nvidia" in name]
-    product = "float((__import__('numpy').ones((600, 600)) @ __import__('numpy').ones(600)).sum())"
-    assert asked(product) == 600 * 600
 
 
 def test_a_worker_is_in_the_place_of_who_starts_it(nursery, tmp_path, monkeypatch):
@@ -147,7 +172,7 @@ def test_nothing_is_left_when_the_first_process_ends(how):
         "from tests.tuning.in_worker import Does\n"
         "w = Worker(Does)\n"
         "pids = w.call('say', seconds=60)[2], w.call('child', seconds=60)\n"
-        "print(*pids, process._nursery._process.pid, flush=True)\n"
+        "print(*pids, process._bare._process.pid, flush=True)\n"
     ) + ("input()" if how == "is killed" else "")
     parent = subprocess.Popen(
         [sys.executable, "-c", code], cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE
