@@ -6,6 +6,10 @@
 
 A server needs TVM and a driver, no pipeliner and no nvcc where the library holds machine code. Each
 server is a measurer of its own: the tracker hands out whichever is free.
+
+A server forks for each session. Where PyTorch is installed, loading TVM has it ask the driver for
+the GPUs, and no fork may use one afterwards ("initialization error"): start the server with
+``TVM_FFI_DISABLE_TORCH_C_DLPACK=1`` in its environment, or else with ``--no-fork``.
 """
 
 from __future__ import annotations

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..candidate import Candidate, default_candidate, machine_key, versions_key, workload_key
+from ..errors import ToolError
 from ..machine import machine_for
 from ..records import OURS, Record, Records
 from ..schedules.workloads import Spec
@@ -25,6 +26,10 @@ AHEAD: Final = 2
 
 On made-up GPUs, where the model is off by 15 %, 32 trials come as near to the best as with a fourth
 under way, 99.8 to 100 %, and on 16 cores twice as many kernels are compiled at once."""
+
+ALIKE: Final = 4
+"""First trials that cannot be made or measured, all for one reason: no candidate is at fault, but a
+driver, a tool, a server. The search ends, and holds it against none of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +95,7 @@ class Session:
         self._here = 0
         self._best: Record | None = None
         self._incumbent: tuple[Built, float] | None = None
+        self._doubtful: list[Record] | None = []
 
         self._machine = machine_for(target)
         self._first = default_candidate(spec, target)
@@ -99,7 +105,10 @@ class Session:
         self._recall()
 
     def run(self, compiler: Compiles, measurers: Sequence[Measurer]) -> bool:
-        """Compile and measure until all is done or time is up; whether it was interrupted."""
+        """Compile and measure until all is done or time is up; whether it was interrupted.
+
+        ToolError: the first trials failed alike.
+        """
         compiles = ThreadPoolExecutor(compiler.jobs)
         measures = ThreadPoolExecutor(len(measurers))
         limit = at_once(self._trials - self.done, compiler.jobs, len(measurers))
@@ -136,6 +145,7 @@ class Session:
         except KeyboardInterrupt:
             return True
         finally:
+            self._records.add(*self._doubtful or ())
             for pool in (compiles, measures):
                 pool.shutdown(wait=False, cancel_futures=True)
             for part in parts:
@@ -235,7 +245,7 @@ class Session:
             conditions=found.conditions,
             plan=trial.built.plan,
         )
-        self._records.add(record)
+        self._record(record)
         self.done += 1
         self._here += 1
         self.failed += bool(record.failure)
@@ -244,6 +254,24 @@ class Session:
             self._best = record
         self._tell(record.failure or f"{record.us:.1f} us")
         return None if record.failure else record.us
+
+    def _record(self, record: Record) -> None:
+        """Put a trial on the disk, but the first that fail alike only when something else happens.
+
+        ToolError: that many did. They are not recorded.
+        """
+        if self._doubtful is None:
+            self._records.add(record)
+            return
+        self._doubtful.append(record)
+        reasons = {one.failure for one in self._doubtful}
+        if len(reasons) > 1 or not record.failure.startswith("cannot "):
+            self._records.add(*self._doubtful)
+            self._doubtful = None
+        elif len(self._doubtful) == ALIKE:
+            self._doubtful = None
+            why = f"the first {ALIKE} trials failed alike, none is recorded: {record.failure}"
+            raise ToolError(f"cannot tune: {why}")
 
     def _tell(self, trial: str) -> None:
         best = None if self._best is None else self._best.us

@@ -96,7 +96,8 @@ def tune(
     Raises
     ------
     TargetError, ToolError
-        There is no GPU, or not the target's, or no PyTorch to time with.
+        There is no GPU, or not the target's, or no PyTorch to time with; or the first trials failed
+        alike, so that no candidate can be at fault.
     RecordsError
         No file of records is named, or it is something else.
     """

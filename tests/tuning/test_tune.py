@@ -15,12 +15,12 @@ import pytest
 
 import pipeliner
 from pipeliner.candidate import Candidate, default_candidate, workload_key
-from pipeliner.errors import RecordsError, TargetError, WorkloadError
+from pipeliner.errors import RecordsError, TargetError, ToolError, WorkloadError
 from pipeliner.machine import machine_for
 from pipeliner.records import Record, Records
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import gpu
-from pipeliner.tuning import space, tune
+from pipeliner.tuning import Measurement, space, tune
 
 from .fakes import Compiler, Fake, Loop, MadeUpGpu
 from .interrupted import SPEC, TRIALS
@@ -112,6 +112,37 @@ def test_nothing_but_failures_is_an_answer_too(db):
     assert (found.done, found.failed, found.best) == (3, 3, None)
     with pytest.raises(WorkloadError, match="no candidate ran"):
         _ = found.candidate
+
+
+class Lost(Loop):
+    """A GPU that is lost from its ``after``-th trial on."""
+
+    def __init__(self, after: int = 0) -> None:
+        self.after, self.asked = after, 0
+        self.fake = Fake(MadeUpGpu(SPEC))
+
+    def measure(self, built, incumbent):
+        self.asked += 1
+        if self.asked > self.after:
+            return Measurement(failure="cannot measure: CUDA error: initialization error")
+        return self.fake.measure(built, incumbent)
+
+
+def test_where_no_candidate_is_at_fault_the_search_says_so_at_once(db):
+    lost = Lost()
+    with pytest.raises(ToolError, match=r"the first 4 trials failed alike, .*initialization error"):
+        search(db, trials=32, fake=lost)
+    assert lost.asked <= 6  # what was under way
+    assert kept(db) == []  # nor is it held against them: they are tried when the GPU is back
+    found, fake, _ = search(db, trials=6)
+    assert (found.done, found.failed) == (6, 0)
+    assert default_candidate(SPEC, "h100") in [candidate for candidate, _ in fake.measured]
+
+
+def test_once_one_ran_failures_are_the_candidates(db):
+    found, *_ = search(db, trials=8, fake=Lost(after=1))
+    assert (found.done, found.failed) == (8, 7)
+    assert len(kept(db)) == 8
 
 
 def test_a_finished_search_is_done_at_once_and_a_longer_one_goes_on(db):
