@@ -351,9 +351,12 @@ def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> str:
     if _multiplied(info) == "int8" and info.n % _INTEGER_COLUMNS:
         return f"{info.n} columns are no multiple of {_INTEGER_COLUMNS}"
     sides = [(info.a, info.a_dtype, info.a_k_major), (info.b, info.b_dtype, info.b_k_major)]
-    for name, kind, k_major in sides[1:] if by_lane and turns_rows(info) else sides:
+    rest = ""
+    if by_lane and turns_rows(info):
+        sides, rest = sides[1:], f", only '{info.a}' goes through registers"
+    for name, kind, k_major in sides:
         if kind not in TRANSPOSED and not k_major:
-            return f"operands of {kind} must lie with K innermost in shared memory"
+            return f"operands of {kind} must lie with K innermost in shared memory{rest}"
         row = info.k * element_bytes(kind)
         if k_major and row % min(SPANS):
             return f"rows of '{name}' have {row} bytes, no multiple of {min(SPANS)}"
