@@ -106,7 +106,7 @@ def test_the_command_prints_tables(capsys, tmp_path):
     assert "decode128 float16" in out
     assert main(["regret", "--log", str(log), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["candidates"] == 40
+    assert found["candidates"] == 120
     assert set(found["rules"]["pipeliner"]) == {"fitted", "held_out", "workloads"}
 
 
