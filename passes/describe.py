@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -56,9 +57,22 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
         view=_view(copy, source),
         note=str(copy.nest.annotations.get(NOTE, "")),
         no_cp_async=_unread(copy.dst, read),
-        src_bytes=buffer_bytes(copy.src) or 0,
+        src_bytes=_seen_bytes(copy, ranges),
         own_pixels=middle_of(source) is not None,
     )
+
+
+def _seen_bytes(copy: Copy, ranges: Any) -> int:
+    """Bytes of the source that any iteration reads; 0 where they are not known.
+
+    Of a dimension walked in steps one in as many, but for the last: a sector comes as a whole.
+    """
+    total = dtype_bytes(copy.src.dtype)
+    last = len(copy.src.shape) - 1
+    for dim, (extent, index) in enumerate(zip(copy.src.shape, copy.src_indices, strict=True)):
+        step = 1 if dim == last else max(1, int(ranges.modular_set(index).coeff))
+        total *= math.ceil((const_int(extent) or 0) / step)
+    return total
 
 
 def _view(copy: Copy, source: Source | str) -> TmaView:

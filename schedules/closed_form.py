@@ -182,7 +182,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         view=view,
         note=side.note,
         shared=() if gathered else _shared(which, what, tile, row),
-        src_bytes=math.prod(extent or 0 for extent in side.shape)
+        src_bytes=(side.seen or math.prod(extent or 0 for extent in side.shape))
         * element_bytes(what.storage(which)),
         own_pixels=bool(side.counts) and not gathered,
     )

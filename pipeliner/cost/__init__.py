@@ -1,7 +1,8 @@
 """The cost model: from what a kernel does to a plan, with the numbers behind each choice."""
 
 from .choose import choose
+from .descriptor import Work
 from .ops import op_cost
-from .predict import Prediction, Work, predict
+from .predict import Prediction, predict
 
 __all__ = ["Prediction", "Work", "choose", "op_cost", "predict"]

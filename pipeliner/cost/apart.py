@@ -14,7 +14,8 @@ from typing import TypeAlias
 
 from ..machine import Machine
 from .depth import TOLERANCE, DepthChoice, change, count
-from .predict import Prediction, Work, predict
+from .descriptor import Work
+from .predict import Prediction, predict
 
 Slots: TypeAlias = "Mapping[str, int]"
 """Of each ring, by its buffer."""

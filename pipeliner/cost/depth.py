@@ -13,7 +13,8 @@ from typing import Final
 
 from ..errors import PlanError
 from ..machine import Machine
-from .predict import Depth, Prediction, Work, predict
+from .descriptor import Depth, Work
+from .predict import Prediction, predict
 
 TOLERANCE: Final = 0.01
 """Relative time below which two depths count as equal: the noise of a good measurement."""

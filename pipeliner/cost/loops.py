@@ -20,7 +20,8 @@ from .depth import (
     count,
     depth_reasons,
 )
-from .predict import Prediction, Work, predict
+from .descriptor import Work
+from .predict import Prediction, predict
 
 REGISTER_DEPTH: Final = 2
 """Slots of a shared ring filled through registers: its loads wait in registers, so shared memory

@@ -23,6 +23,13 @@ from .wgmma import map_wgmma, teams_of
 OVERHEAD_REGISTERS: Final = 40
 """Addresses, loop counters and predicates of a tiled loop; 30 to 50 in the kernels compiled."""
 
+FEW_SUMS: Final = 32
+"""Of a thread, up to which ptxas takes fewer registers beside them: 56 to 62 in all with 4 x 4, 77
+and 80 with 8 x 4, but 128 to 142 with 8 x 8 (tiles of 1536 x 1920 x 1280 in fp32 for sm_90a)."""
+
+FEW_OVERHEAD: Final = 24
+"""Registers beside sums and fragments of a thread with few sums."""
+
 TENSOR: Final = "tensor"
 """What a schedule annotates where tensor cores must multiply, by whichever instruction."""
 
@@ -215,10 +222,14 @@ def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> 
 def second_fragments(info: MatmulInfo, plan: MatmulPlan) -> int:
     """Registers of a thread for the fragments of a k-step that is read ahead of its turn.
 
-    None where threads multiply: ptxas reads ahead by itself, and took as many with one slot.
+    Where threads multiply ptxas reads ahead by itself: it took as many with one slot for 8 x 8 and
+    8 x 16 of a thread, and one set less (64 and 48 registers) for 8 x 4 and 4 x 4.
     """
-    if plan.steps == 1 or not plan.instruction.startswith("mma"):
+    if plan.steps == 1 or plan.instruction.startswith("wgmma"):
         return 0
+    if plan.instruction == "simt":
+        rows, columns = plan.thread_tile
+        return (rows + columns) * plan.k_step if rows * columns <= FEW_SUMS else 0
     return sum(plan.warp_tile) * plan.k_step * element_bytes(info.a_dtype) // (4 * WARP)
 
 
@@ -332,7 +343,9 @@ def simt_k_step(info: MatmulInfo) -> int:
 def _simt_registers(info: MatmulInfo, tile: tuple[int, int]) -> int:
     step = simt_k_step(info)
     buffers = 2 if info.k > step else 1
-    return tile[0] * tile[1] + buffers * (tile[0] + tile[1]) * step + OVERHEAD_REGISTERS
+    sums = tile[0] * tile[1]
+    beside = FEW_OVERHEAD if sums <= FEW_SUMS else OVERHEAD_REGISTERS
+    return sums + buffers * (tile[0] + tile[1]) * step + beside
 
 
 def _warp_layouts(

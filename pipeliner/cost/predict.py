@@ -9,7 +9,6 @@
     time  = rounds * ((trip - 1) * step + a step that waits for nothing + tiles * stray)
             + (1 + (waves - 1) / CTAs) * (held + entries * (first load + drain)
                                           + (tiles - entries) * between)
-    time of memory = bytes / min(its rate, bytes in flight / loaded latency)
 
 A step is one iteration of one CTA; ``alone``, of a CTA that has the SM for itself. Its copy is
 issued when the slot is free and waited for ``depth - 1`` iterations later; it stalls once in each,
@@ -28,9 +27,9 @@ barrier and its restart cost that no other CTA fills; with one slot there are tw
 ``held`` is the arrival of what is copied before the loop and stays; ``entries``: a loop that fills
 and drains its rings for each tile of a persistent grid does so as often; one that does not has the
 results of a tile ``between`` it and the next, and what the next has to wait for; where teams take
-tiles by turns, that runs under the steps of the others. CTAs of one SM
-fall out of step: after the first wave one's filling and draining runs under the steps of the
-others.
+tiles by turns, that runs under the steps of the others. CTAs of one SM fall out of step: after the
+first wave one's filling and draining runs under the steps of the others. Loads that wait in
+registers are of one tile, whatever the depth. What memory takes beside all that, see ``memory``.
 
 ``R = T + (1 + ahead + late) * CTAs * II`` is how long a slot is in use, and
 ``depth = ceil(R / (CTAs * II))`` the least depth at which no step waits for its load: Little's law
@@ -40,28 +39,21 @@ for a ring's slots.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 
 from ..machine import Machine
+from .descriptor import Depth, Work, most, useful
+from .memory import memory_us
 from .occupancy import Occupancy, occupancy
-from .usage import PIPE_WORDS, Usage
+from .usage import PIPE_WORDS
 
 UNKNOWN_TRIP: Final = 64
 """Iterations assumed where the trip count is symbolic: enough for the steady state to count."""
 
-LOADED_LATENCY_US: Final = 2.5
-"""Of memory while all SMs read from it. Measured on an H100 with products of 16 rows by 32 MB of
-matrix: 3.3 MB in flight brought 1.4 TB/s, 4.6 MB 1.65 TB/s."""
-
-LOADED: Final = 0.4
-"""Of what must be in flight for memory to deliver at its rate, from which on it takes that long: at
-the first of these points; with next to nothing in flight it takes what one load takes."""
-
 STORE_COST: Final = 2
 """Of results that go from registers to memory, between two tiles of a CTA, beside what go by way of
 shared memory. Measured on an H100 at 4096 cubed: 190.4 and 188.4 us, four tiles a CTA."""
+
 HALVES: Final = 2
 """Writes of a sector where lanes' elements lie apart: eight of them, 16 bytes, go at once. Measured
 on an H100, convolutions of 3 x 3: at 32 x 14 x 14 x 256 96 x 128 swapped takes 19.5 us, 192 x 64,
@@ -106,98 +98,10 @@ CONTENTION: Final = 8.0
 """Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
 H100, 128x256x64 (474 thousand cycles at 4096 cubed) and 128x128x64 (495 thousand)."""
 
-
-Depth: TypeAlias = "int | Mapping[str, int]"
-"""Slots of every ring, or of each one of ``Work.rings`` by its buffer."""
-
-
-@dataclass(frozen=True, slots=True)
-class RingWork:
-    """A ring of shared memory: bytes of a slot, and cycles until what one is to hold is there.
-
-    ``latency``: of memory, or of L2 where every CTA reads the same again.
-    """
-
-    buffer: str
-    slot_bytes: int
-    latency: int
-
-    def wait(self, latency: float, passing: int, machine: Machine) -> float:
-        """Cycles until its bytes arrive; ``latency``, with ``passing``, where from memory."""
-        return latency if self.latency == machine.global_latency else self.latency + passing
-
-
-@dataclass(frozen=True, slots=True)
-class Work:
-    """What one kernel does, as numbers. All but ``ctas`` are of one CTA.
-
-    ``usage``: pipes of one iteration. ``rate``: bytes a cycle from outside the SM. ``trip`` and
-    ``ctas``: None where symbolic. ``slot_bytes``: shared memory of one slot of every ring;
-    ``fixed_smem``: the rest. ``slot_registers``: registers of a thread for one slot of what waits
-    in registers. ``store_bytes``: written after the loop, ``held_bytes``: read before it.
-    ``tiles``: that the CTA computes one after the other, all of their iterations being in ``trip``;
-    ``entries``: how often the loop starts anew. ``synchronised``: an iteration has a barrier.
-    ``ahead``, ``first``, ``late``: see the module. ``read_bytes``: of what all CTAs together read,
-    once, ``written_bytes``: of what they write; 0: not known. ``staged``: results are written by
-    another engine; ``waits``: boxes of a tile for which one before must have left. ``stray``:
-    cycles that an SM takes to store a tile whose neighbours lie apart. ``gathers``: each tile reads
-    pixels that none before it has read.
-    ``serial``: cycles of an iteration under which nothing else of the CTA runs, where warps copy
-    and then wait for the tensor cores. ``rings``: of what copies fill, apart; ``lead``: slots more
-    than the shallowest of them has that let a copy stay longer in flight, None for any number.
-    ``passing``: cycles that a slot's way to another role and back adds to a load.
-    ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
-    nothing waits in registers. ``streams``: what is read comes from memory in every step.
-    ``stalls``: a copy is waited for where it is made, whatever the depth. ``teams``: of warpgroups
-    that take whole tiles by turns. ``foreseen``: of the loads with one slot, those that nvcc makes
-    a step ahead.
-    """
-
-    usage: Usage
-    rate: float
-    trip: int | None
-    ctas: int | None
-    threads: int
-    registers: int
-    slot_bytes: int
-    fixed_smem: int = 0
-    slot_registers: int = 0
-    store_bytes: int = 0
-    held_bytes: int = 0
-    entries: int = 1
-    synchronised: bool = True
-    ahead: float = 0.0
-    first: float = 0.0
-    late: float = 0.0
-    read_bytes: int = 0
-    tiles: int = 1
-    staged: bool = False
-    waits: int = 0
-    gathers: bool = False
-    stray: float = 0.0
-    serial: float = 0.0
-    rings: tuple[RingWork, ...] = ()
-    lead: int | None = 0
-    passing: int = 0
-    spared_registers: int = 0
-    streams: bool = False
-    stalls: bool = False
-    teams: int = 1
-    foreseen: float = 0.0
-    written_bytes: int = 0
-
-    def smem(self, depth: Depth) -> int:
-        """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""
-        least = _least(depth)
-        if isinstance(depth, int):
-            return self.fixed_smem + least * self.slot_bytes
-        more = sum((depth[ring.buffer] - least) * ring.slot_bytes for ring in self.rings)
-        return self.fixed_smem + least * self.slot_bytes + more
-
-    def registers_at(self, depth: int) -> int:
-        """Registers of a thread with ``depth`` slots of what waits in registers."""
-        spared = self.spared_registers if depth == 1 else 0
-        return self.registers - spared + depth * self.slot_registers
+BESIDE: Final = 5.0
+"""Exponent of the norm of what SMs take and what memory takes, which runs beside it: of 4, 5 and 8
+the one that ranks the candidates of nine workloads of the log of an H100 best where it ranks them
+worst."""
 
 
 class Prediction(NamedTuple):
@@ -249,8 +153,8 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
 
     Where rings differ, the one that hides the least of what it waits for sets the step.
     """
-    most = _most(depth)
-    smem, registers = work.smem(depth), work.registers_at(most)
+    deepest = most(depth)
+    smem, registers = work.smem(depth), work.registers_at(deepest)
     if smem > machine.smem_per_cta or registers > machine.max_registers_per_thread:
         return None
     fit = occupancy(machine, work.threads, registers, smem)
@@ -279,20 +183,20 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
         cycles += rest * fewer
     cycles += rounds * work.tiles * work.stray
     cycles += (1 + (waves - 1) / resident) * _once(work, machine, resident, latency, step * trip)
-    us = machine.cycles_to_us(cycles)
+    us = cycles / (machine.clock_ghz * 1e3)
     us *= SPARED if work.teams > 1 and us > LONG_US else 1.0
     running = machine.sms * resident
     if work.ctas is not None and work.ctas < running:
         running = work.ctas
-    memory = _memory_us(work, machine, running, depth)
+    memory = memory_us(work, machine, running, depth, us)
     return Prediction(
-        most,
+        deepest,
         resident,
         fit,
         latency,
         latency + usage.l2,
         step,
-        (us**CONTENTION + memory**CONTENTION) ** (1.0 / CONTENTION) if memory else us,
+        (us**BESIDE + memory**BESIDE) ** (1.0 / BESIDE) if memory else us,
         cycles,
         (rounds if work.ctas is None else work.ctas / machine.sms) * trip,
         work,
@@ -333,7 +237,7 @@ def _alone(
         alone = _waiting(work, machine, depth, busy, bubble, latency)
     else:
         alone = max(
-            _waiting(work, machine, _useful(work, ring, depth), busy, bubble, wait)
+            _waiting(work, machine, useful(work, ring, depth), busy, bubble, wait)
             for ring in work.rings
             for wait in [ring.wait(latency, work.passing, machine)]
         )
@@ -349,24 +253,12 @@ def _waiting(
         unseen = late - work.foreseen * (latency + work.usage.l2)
         return unseen + busy + work.first + (machine.barrier_cycles if work.synchronised else 0)
     late += work.late * busy
-    return min(
-        max(busy + bubble, (late + work.ahead * busy) / (slots - 1)),
-        max(busy + bubble + work.first, late / (slots - 1)),
-    )
-
-
-def _least(depth: Depth) -> int:
-    return depth if isinstance(depth, int) else min(depth.values())
-
-
-def _most(depth: Depth) -> int:
-    return depth if isinstance(depth, int) else max(depth.values())
-
-
-def _useful(work: Work, ring: RingWork, depth: Mapping[str, int]) -> int:
-    """Slots of ``ring`` that let its copies stay in flight."""
-    most = _most(depth) if work.lead is None else _least(depth) + work.lead
-    return min(depth[ring.buffer], most)
+    behind = 1 if work.by_registers else slots - 1
+    early, shared = (late + work.ahead * busy) / behind, busy + bubble
+    lately, exposed = late / behind, shared + work.first
+    ahead = early if early > shared else shared
+    not_ahead = lately if lately > exposed else exposed
+    return ahead if ahead < not_ahead else not_ahead
 
 
 def _in_turns(busy: float, alone: float, together: int) -> float:
@@ -374,25 +266,3 @@ def _in_turns(busy: float, alone: float, together: int) -> float:
     if together == 1:
         return alone
     return float((busy**TURNS + (alone / together) ** TURNS) ** (1 / TURNS))
-
-
-def _memory_us(work: Work, machine: Machine, running: int, depth: Depth) -> float:
-    """How long memory takes to deliver what is read, by ``running`` CTAs with ``depth`` slots.
-
-    A slot is being filled for half of a step, the others all the time, and so is a lone slot where
-    memory is what bounds a step. The more is in flight, the longer it takes. What is written passes
-    beside that, at memory's own rate.
-    """
-    if not work.read_bytes or not work.usage.global_bytes:
-        return 0.0
-    if isinstance(depth, int):
-        loading = (depth - 0.5 if depth > 1 else 1) * work.usage.global_bytes
-    else:
-        loading = sum((_useful(work, ring, depth) - 0.5) * ring.slot_bytes for ring in work.rings)
-    in_flight = running * loading
-    rate = machine.dram_bytes_per_second / 1e6
-    latency, loaded = LOADED_LATENCY_US, in_flight / (LOADED * LOADED_LATENCY_US * rate)
-    if loaded < 1.0:
-        alone = machine.cycles_to_us(machine.global_latency)
-        latency = alone + (LOADED_LATENCY_US - alone) * loaded
-    return work.read_bytes / min(rate, in_flight / latency) + work.written_bytes / rate

@@ -9,8 +9,9 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan
 from .copies import CHUNK, shared_bytes
+from .descriptor import RingWork, Work
 from .mapping import second_fragments
-from .predict import RingWork, Work
+from .memory import delivered_us
 from .sizes import element_bytes
 from .usage import (
     Usage,
@@ -42,8 +43,9 @@ Fitted to nine workloads of the log of an H100."""
 SHORT_STEPS: Final = 2
 """K-steps of a tile up to which nvcc unrolls the loop over tiles that has no ring."""
 
-UNROLLED: Final = 0.5
-"""Of the loads of a loop that is unrolled by two, those that it makes a step ahead."""
+UNROLLED: Final = 0.25
+"""Of the loads of a loop that is unrolled by two, those that land while a step before them runs:
+half of them are made a step ahead. Fitted to nine workloads of the log of an H100."""
 
 REGISTER_BYTES: Final = 4
 """A narrower element takes a register too between its load and its store."""
@@ -75,6 +77,7 @@ def work_of(
         )
         for local in (False, True)
     )
+    read = sum({op.src: op.src_bytes for op, _ in _copies(loop, copies)}.values())
     streamed = 0 if copies else usage.global_bytes
     outer = loop.outer or 1
     mapped = list(_mapped(loop, matmuls))
@@ -109,7 +112,7 @@ def work_of(
         serial=_serial(loop, copies, matmuls, machine, rate),
         rings=_rings(loop, copies, ctas or 0, machine),
         lead=_lead(copies),
-        read_bytes=sum({op.src: op.src_bytes for op, _ in _copies(loop, copies)}.values()),
+        read_bytes=read,
         passing=CHANNEL_LATENCY if by_role else 0,
         spared_registers=-(-staged // (4 * threads))
         + max((second_fragments(op, plan) for op, plan in mapped), default=0),
@@ -119,7 +122,8 @@ def work_of(
             plan.mechanism == "direct" and op.dst_scope != "local"
             for op, plan in _copies(loop, copies)
         ),
-        written_bytes=(ctas or 0) * outer * _written(info, loop),
+        by_registers=kept > 0,
+        delivered=delivered_us(read, (ctas or 0) * outer * _written(info, loop), machine),
     )
 
 

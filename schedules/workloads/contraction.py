@@ -63,7 +63,7 @@ class Operand:
     rows are to the tensor memory accelerator. ``counts``: of images, and of pixels in each
     dimension, that neighbours along a tile's rows walk without a step; empty: they do not. ``note``:
     what a plan should say of why it is read so. ``storage``: its type in memory where it is not the
-    workload's.
+    workload's. ``seen``: elements of the parameter that are read, 0 where all are.
     """
 
     param: str
@@ -79,6 +79,7 @@ class Operand:
     counts: tuple[int, ...] = ()
     note: str = ""
     storage: str = ""
+    seen: int = 0
 
     @property
     def is_box(self) -> bool:

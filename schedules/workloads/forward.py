@@ -25,6 +25,7 @@ from .windows import (
     pixel_at,
     pixel_run,
     position,
+    seen,
     split_pixel,
     windows,
 )
@@ -113,6 +114,7 @@ def _plain(conv: Conv, by_image: bool) -> tuple[Operand, Operand]:
         tile="pixels",
         **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv, by_image=by_image)),
         masked=is_masked(conv),
+        seen=seen(conv),
         **forward_by_boxes(conv),
     )
     filters = Operand(

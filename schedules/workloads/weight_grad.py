@@ -31,6 +31,7 @@ from .windows import (
     lie,
     pixel_run,
     position,
+    seen,
     split_pixel,
     windows,
 )
@@ -124,6 +125,7 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
             tile="pixels",
             **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv, rows)),
             masked=is_masked(conv),
+            seen=seen(conv),
             **({} if rows else forward_by_boxes(conv)),
         ),
         out=("dW", filter_shape(conv)),

@@ -114,6 +114,21 @@ def is_masked(conv: Conv) -> bool:
     return any(window(conv, dim, zero, zero)[1] for dim in range(conv.rank))
 
 
+def seen(conv: Conv) -> int:
+    """Elements of the images that windows see: of dimensions that they leap over, one in as many.
+
+    But not of the last: memory comes in sectors.
+    """
+    leaps = [
+        math.gcd(stride, dilation if taps > 1 else 0)
+        for stride, dilation, taps in zip(conv.stride, conv.dilation, conv.kernel, strict=True)
+    ]
+    if not conv.channels_last:
+        leaps[-1] = 1
+    places = math.prod(-(-size // leap) for size, leap in zip(conv.size, leaps, strict=True))
+    return conv.n * places * conv.c
+
+
 def lie(conv: Conv, channels: int, pixels: int | None) -> dict[str, Any]:
     """``contiguous`` and ``unit`` of an image operand.
 

@@ -8,7 +8,8 @@ import pytest
 
 from pipeliner.cost import choose
 from pipeliner.cost.alternatives import depth_options
-from pipeliner.cost.predict import RingWork, Work, predict
+from pipeliner.cost.descriptor import RingWork, Work
+from pipeliner.cost.predict import predict
 from pipeliner.cost.usage import Usage
 from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100

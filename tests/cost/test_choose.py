@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeliner.cost import choose, predict
 from pipeliner.cost.depth import LATE_SLOTS, MAX_DEPTH, TOLERANCE, choose_depth
-from pipeliner.cost.predict import Work
+from pipeliner.cost.descriptor import Work
 from pipeliner.cost.usage import Usage
 from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100, T4

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from pipeliner.cost import choose, predict
 from pipeliner.cost.depth import choose_depth
-from pipeliner.cost.predict import Work
+from pipeliner.cost.descriptor import Work
 from pipeliner.cost.usage import Usage
 from pipeliner.machine import H100
 from pipeliner.request import Request
