@@ -73,11 +73,12 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     stores = plan_stores(info, matmuls, copies, machine, request)
     staged = staged_bytes(stores)
     stray = stray_cycles(info, matmuls, stores)
+    most = machine.max_registers_per_thread
     loops: list[LoopWork] = []
     for found, plans in zip(info.loops, moved, strict=True):
         loop = laid_out(found, plans, machine)
         copying = WARPGROUP if by_tma(plans) else 0
-        held = registers if by_tma(plans) else _lone_registers(found, matmuls, registers)
+        held = registers if by_tma(plans) else _lone_registers(found, matmuls, registers, most)
         work = work_of(info, loop, plans, matmuls, threads + copying, held, machine)
         work = replace(
             work,
@@ -96,12 +97,17 @@ def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
     return any(plan.instruction.startswith("wgmma") for plan in matmuls)
 
 
-def _lone_registers(loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], registers: int) -> int:
-    """Registers of a thread that copies and multiplies, ``registers`` with what wgmma launches."""
+def _lone_registers(
+    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], registers: int, most: int
+) -> int:
+    """Registers of a thread that copies and multiplies, ``registers`` with what wgmma launches.
+
+    ``most``: what there are; ptxas gets by with them where a little more would be wanted.
+    """
     gathered = any(bool(op.no_tma) for op in loop.ops if isinstance(op, CopyInfo))
     if not uses_wgmma(matmuls):
         simt = any(plan.instruction == "simt" for plan in matmuls)
-        return registers + (GATHERING if simt and gathered else 0)
+        return min(registers + GATHERING * (simt and gathered), most)
     return max(lone_registers(plan, gathered) for plan in matmuls)
 
 
