@@ -37,9 +37,9 @@ class CopyInfo:
     ``src_dims`` says, ``rows`` of all outer dimensions taken as one, or the pixels that a
     convolution's outputs see, a box of them (``patch``) or not (``im2col``). ``note``: what the
     schedule says of it. ``shared``: sizes of clusters whose CTAs copy the same box in the same
-    step. ``src_bytes``: of what is read of ``src`` by all CTAs in all iterations, once; 0 where that
-    is not known. ``own_pixels``: at one of the kernel's positions each tile sees pixels that no
-    other tile sees there.
+    step. ``src_bytes``: of what is read of ``src`` by all CTAs in all iterations, once; 0 where
+    that is not known. ``own_pixels``: at one of the kernel's positions each tile sees pixels that
+    no other tile sees there.
     """
 
     op: str

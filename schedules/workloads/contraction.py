@@ -61,9 +61,9 @@ class Operand:
     (None: nothing known). ``masked``: whether elements outside the tensor are read as zero.
     ``sliced``: a gathered tile is a box of the parameter nevertheless, or of its ``view``: what its
     rows are to the tensor memory accelerator. ``counts``: of images, and of pixels in each
-    dimension, that neighbours along a tile's rows walk without a step; empty: they do not. ``note``:
-    what a plan should say of why it is read so. ``storage``: its type in memory where it is not the
-    workload's. ``seen``: elements of the parameter that are read, 0 where all are.
+    dimension, that neighbours along a tile's rows walk without a step; empty: they do not.
+    ``note``: what a plan should say of why it is read so. ``storage``: its type in memory where it
+    is not the workload's. ``seen``: elements of the parameter that are read, 0 where all are.
     """
 
     param: str
