@@ -36,6 +36,7 @@ class Conflicts:
         self._threads = threads
         self._prover = prover
         self._differences = Differences(prover)
+        self._meeting: dict[tuple[Any, Any], bool] = {}
 
     def assuming(self, condition: Any) -> AbstractContextManager[None]:
         """While ``condition`` holds."""
@@ -67,12 +68,17 @@ class Conflicts:
 
     def meet(self, a: Any, b: Any) -> bool:
         """Whether two buffers are one, or have bytes of the arena in common."""
-        if a.same_as(b):
+        if a is b or a.same_as(b):
             return True
-        x, y = self._places.get(str(a.name)), self._places.get(str(b.name))
-        if x is None or y is None:
-            return False
-        return x.offset < y.offset + y.bytes and y.offset < x.offset + x.bytes
+        if (a, b) not in self._meeting:
+            x, y = self._places.get(str(a.name)), self._places.get(str(b.name))
+            self._meeting[a, b] = (
+                x is not None
+                and y is not None
+                and x.offset < y.offset + y.bytes
+                and y.offset < x.offset + x.bytes
+            )
+        return self._meeting[a, b]
 
     def _conflict(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
         if not a.access.buffer.same_as(b.access.buffer):

@@ -34,12 +34,11 @@ from .ir import (
     op_stmt,
     operators,
     seq,
-    variables,
     with_origin,
 )
 from .iteration import Iteration
 from .op_form import OpLoop
-from .rings import Ring, definitions, instantiate, make_ring
+from .rings import Ring, definitions_and_uses, instantiate, make_ring
 
 _ALL_THREADS: Final = "all"
 
@@ -180,8 +179,8 @@ class Instances:
         if op.kind == "wait":
             return _Op(op)
         body, names = self._bodies[op.name], self._names
-        defines, called = definitions(body), operators(body)
-        used = set(filter(is_buffer_var, variables(body)))
+        defines, inside = definitions_and_uses(body)
+        used, called = set(filter(is_buffer_var, inside)), operators(body)
         is_async = any(name.startswith(COPIES) for name in called)
         if is_async:
             # Into slots that nobody reads: not the last iteration's, which the loads repeat.

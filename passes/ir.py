@@ -58,7 +58,7 @@ def const_int(expr: Expr) -> int | None:
 
 def substitute(node: Any, values: Mapping[Var, Expr]) -> Any:
     """``node`` (statement or expression) with free variables replaced."""
-    if not values:
+    if not values or type(node) in CONSTANTS:
         return node
     return tvm_ffi.structural_map(node, [(Var, lambda v: values.get(v, v))], order="post")
 
@@ -195,8 +195,11 @@ def has(
 
 def variables(node: Any) -> frozenset[Var]:
     """The variables (buffers too) in ``node``."""
-    if isinstance(node, tvm.ir.Expr) and isinstance(node.ty, tvm.ir.PrimType):
-        return frozenset(undefined_vars(node)[:])  # a value defines none of its own
+    if type(node) in CONSTANTS:
+        return frozenset()
+    value = isinstance(node, tvm.ir.Expr) and isinstance(node.ty, tvm.ir.PrimType)
+    if value or type(node) in (tirx.BufferStore, tirx.Evaluate):
+        return frozenset(undefined_vars(node)[:])  # it defines none of its own
     found: set[Var] = set()
     tvm_ffi.structural_walk(node, (Var, found.add))
     return frozenset(found)

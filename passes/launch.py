@@ -25,6 +25,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ..plan import PRODUCER, LaunchPlan
+from .async_groups import issues_copies
 from .channels import ROLE_ATTR, ROLES_ATTR
 from .effects import READ, effects
 from .ir import SBlockRealize, Stmt, Var, const_int, has, is_buffer_var, is_global, seq
@@ -112,6 +113,8 @@ def _behind_loads(stmt: Stmt) -> Stmt:
 
 
 def _loads(stmt: Stmt) -> bool:
+    if issues_copies(stmt):
+        return True  # cp.async reads global memory
     return any(is_global(buf) for buf in effects(stmt).buffers(READ))
 
 

@@ -29,6 +29,7 @@ class Task:
     index: dict[str, int] = field(init=False)
     nodes: dict[str, Mapping[str, Any]] = field(init=False)
     arcs: list[Arc] = field(init=False)
+    _users: dict[str, tuple[list[int], list[int]]] = field(init=False, default_factory=dict)
 
     def __post_init__(self) -> None:
         self.names = [op.name for op in self.costs]
@@ -56,9 +57,12 @@ class Task:
 
     def users(self, ring: str) -> tuple[list[int], list[int]]:
         """Indices of the ops that touch a ring, and of those that write it."""
-        writers = [i for i, name in enumerate(self.names) if ring in self.nodes[name]["writes"]]
-        readers = [i for i, name in enumerate(self.names) if ring in self.nodes[name]["reads"]]
-        return sorted({*writers, *readers}), writers
+        if ring not in self._users:
+            nodes = [self.nodes[name] for name in self.names]
+            writers = [i for i, node in enumerate(nodes) if ring in node["writes"]]
+            readers = [i for i, node in enumerate(nodes) if ring in node["reads"]]
+            self._users[ring] = sorted({*writers, *readers}), writers
+        return self._users[ring]
 
     def is_producer(self, op: int) -> bool:
         """Whether the op fills a ring from outside: such ops are retimed ahead."""

@@ -104,14 +104,21 @@ def fragment_elements(buf: Buffer, shape: Sequence[int]) -> int:
 
 def definitions(stmt: Stmt) -> list[Var]:
     """The variables and buffers that ``stmt`` defines: a copy of it must have its own."""
-    found: list[Var] = []
+    return definitions_and_uses(stmt)[0]
+
+
+def definitions_and_uses(stmt: Stmt) -> tuple[list[Var], set[Var]]:
+    """What ``stmt`` defines, and all variables and buffers in it."""
+    defined: list[Var] = []
+    found: set[Var] = set()
 
     def visit(var: Any, kind: Any) -> None:
+        found.add(var)
         if kind != tvm_ffi.DefRegionKind.NONE and var.name:
-            found.append(var)
+            defined.append(var)
 
     tvm_ffi.structural_walk(stmt, [], with_def_region_kind=(Var, visit))
-    return found
+    return defined, found
 
 
 def instantiate(

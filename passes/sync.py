@@ -22,7 +22,7 @@ Does not handle: an early return under a thread-dependent condition before a bar
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
@@ -98,7 +98,8 @@ class _Synchroniser:
         self._ranges: dict[Any, Range] = {}
         self._local_values: set[Any] = set()
         self._guards: tuple[Any, ...] = ()
-        self._memo: dict[Any, bool] = {}
+        self._memo: dict[Any, dict[Item, bool]] = {}
+        self._buffers: dict[Any, Any] = {}
         self._writes: dict[Item, Access] = {}
         self._root = Node("seq", kernel)
         ir.walk(kernel, tirx.Bind, lambda bind: self._local_values.add(bind.var))
@@ -198,7 +199,11 @@ class _Synchroniser:
         return ordering.merged([self._item(a, lanes, op) for a in accesses(part, self._prover)])
 
     def _item(self, access: Access, lanes: Lanes, op: str) -> Item:
-        """``access`` as an item, without indices that may change from one mention to the next."""
+        """``access`` as an item, without indices that may change from one mention to the next.
+
+        And of the one object for its buffer: to compare those is then cheap.
+        """
+        buffer = self._buffers.setdefault(access.buffer, access.buffer)
         index = tuple(x if self._is_fixed(x) else None for x in access.index)
         if access.width > 1 and index[-1] is not None:
             element = ir.Var("element", "int32")
@@ -213,12 +218,12 @@ class _Synchroniser:
             # One more dimension than the buffer has: compared between tiles alone.
             index = (*index, tile.offset + row * tile.stride + column)
             lanes = {**lanes, row: tile.rows, column: tile.columns}
-        return Item(replace(access, index=index), lanes, op, self._guards)
+        return Item(replace(access, buffer=buffer, index=index), lanes, op, self._guards)
 
     def _is_fixed(self, index: Any) -> bool:
         if type(index) in ir.CONSTANTS:
             return True
-        if index is None or ir.uses(index, self._local_values):
+        if index is None or (self._local_values and ir.uses(index, self._local_values)):
             return False
         return not ir.has(index, (ir.TensorLoad, ir.Call))
 
@@ -361,23 +366,31 @@ class _Synchroniser:
         for entry in state.pending.values():
             if why and len(self._place(entry, node.path)) <= len(place):
                 continue  # a barrier is needed as late as that anyway
-            for item in node.items:
-                if item.is_read and entry.item.is_read:
-                    continue
-                if self._pending_conflict(entry, item):
-                    place, why = self._place(entry, node.path), ordering.pair(entry.item, item)
-                    break
+            item = self._first_conflict(entry, node.items)
+            if item is not None:
+                place, why = self._place(entry, node.path), ordering.pair(entry.item, item)
         if why:
             raise _Conflict(place, why)
 
-    def _pending_conflict(self, entry: Pending, item: Item) -> bool:
-        key = (entry.key, item)
-        if key not in self._memo:
-            lows = {var: self._ranges[var].min for var in entry.first}
-            index = ordering.placed(item.access.index, lows)
-            guards = (*entry.guards, *ordering.placed(item.guards, lows))
-            self._memo[key] = self._conflicts.between(entry.item, entry.index, item, index, guards)
-        return self._memo[key]
+    def _first_conflict(self, entry: Pending, items: Sequence[Item]) -> Item | None:
+        """The first of ``items`` that needs an order after ``entry``."""
+        known = self._memo.setdefault(entry.key, {})
+        for item in items:
+            if item.is_read and entry.item.is_read:
+                continue
+            if item not in known:
+                known[item] = self._conflict(entry, item)
+            if known[item]:
+                return item
+        return None
+
+    def _conflict(self, entry: Pending, item: Item) -> bool:
+        if not self._conflicts.meet(entry.item.access.buffer, item.access.buffer):
+            return False
+        lows = {var: self._ranges[var].min for var in entry.first}
+        index = ordering.placed(item.access.index, lows)
+        guards = (*entry.guards, *ordering.placed(item.guards, lows))
+        return self._conflicts.between(entry.item, entry.index, item, index, guards)
 
     def _place(self, entry: Pending, path: Path) -> Path:
         """The latest statement up to the leaf at ``path`` that is surely after ``entry``.
