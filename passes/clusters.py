@@ -13,14 +13,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
+import numpy as np
 import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.tirx import ForKind
 
 from ..errors import LoweringError
-from .indexing import affine
-from .ir import Expr, Stmt, Var, const_int, substitute, thread_loop, walk
+from .indexing import affine, evaluate
+from .ir import Expr, Stmt, Var, const_int, substitute, thread_loop, variables, walk
 from .kernels import thread_tag
 from .patterns import Copy
 
@@ -59,6 +60,11 @@ class Cluster:
 
     def _is_same(self, value: Expr, rank: int) -> bool:
         """Whether ``value`` is the same for ``rank`` as for the first of a cluster."""
+        if variables(value) <= {self.grid}:
+            first = np.arange(self.clusters) * self.size
+            known, other = (evaluate(value, {self.grid: at}) for at in (first, first + rank))
+            if known is not None and other is not None:
+                return bool(np.all(known == other))
         analyzer, cluster = sym.Analyzer(), Var("cluster", "int32")
         analyzer.bind(cluster, Range(0, self.clusters))
         for var, extent in self.ranges.items():

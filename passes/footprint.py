@@ -12,15 +12,13 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 from tvm import sym
-from tvm.ir import prim
 
 from . import ir
+from .indexing import Numbers, evaluate
 
 Index = tuple[Any, ...]
 Lanes = Mapping[Any, int | None]
-Numbers = npt.NDArray[np.int64]
 
 MAX_POINTS: Final = 1 << 16
 """Elements enumerated for one access; past it two accesses count as touching."""
@@ -32,21 +30,6 @@ thread, took longer than all other passes."""
 
 _MAX_ELEMENTS: Final = 1 << 22
 """Size of the box around two accesses; past it they count as touching."""
-
-_BINARY: Final = {
-    prim.Add: np.add,
-    prim.Sub: np.subtract,
-    prim.Mul: np.multiply,
-    prim.FloorDiv: np.floor_divide,
-    prim.FloorMod: np.mod,
-    prim.Min: np.minimum,
-    prim.Max: np.maximum,
-    prim.BitwiseAnd: np.bitwise_and,
-    prim.BitwiseOr: np.bitwise_or,
-    prim.BitwiseXor: np.bitwise_xor,
-    prim.LShift: np.left_shift,
-    prim.RShift: np.right_shift,
-}
 
 
 def apart(
@@ -168,7 +151,7 @@ def _points(
         var: np.arange(low, low + size).reshape(-1, *(1 for _ in shape[axis + 1 :]))
         for axis, (var, (low, size)) in enumerate(zip([*threads, *lanes, *shared], spans))
     }
-    rows = [_evaluate(expr, env) for expr in [*index, *shared]]
+    rows = [evaluate(expr, env) for expr in [*index, *shared]]
     if any(row is None for row in rows):
         return None
     return _Points(rows, shape, math.prod(extent or 0 for extent in threads.values()))
@@ -197,21 +180,6 @@ def _threads_agree(a: _Points, b: _Points, unit: int) -> bool:
             return False
     owned = owner[at_b]
     return bool(np.all((owned < 0) | (owned == mine)))
-
-
-def _evaluate(expr: Any, env: Mapping[Any, Numbers]) -> Any | None:
-    """``expr`` for every point, or None where it holds something not known per point."""
-    if isinstance(expr, prim.IntImm):
-        return np.int64(int(expr.value))
-    if isinstance(expr, prim.Cast):
-        return _evaluate(expr.value, env)
-    combine = _BINARY.get(type(expr))
-    if combine is not None:
-        left, right = _evaluate(expr.a, env), _evaluate(expr.b, env)
-        return None if left is None or right is None else combine(left, right)
-    if isinstance(expr, ir.Var):
-        return env.get(expr)
-    return None
 
 
 def _at_origin(expr: Any, local: Lanes) -> Any:

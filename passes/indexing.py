@@ -9,13 +9,32 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import tvm_ffi
 from tvm import sym, tirx
-from tvm.ir import Range
+from tvm.ir import Range, prim
 
 from .ir import Buffer, Expr, Var, const_int, has, i32, simplify, substitute, uses, walk
+
+Numbers: TypeAlias = "npt.NDArray[np.int64]"
+
+_BINARY: Final[Mapping[type, Any]] = {
+    prim.Add: np.add,
+    prim.Sub: np.subtract,
+    prim.Mul: np.multiply,
+    prim.FloorDiv: np.floor_divide,
+    prim.FloorMod: np.mod,
+    prim.Min: np.minimum,
+    prim.Max: np.maximum,
+    prim.BitwiseAnd: np.bitwise_and,
+    prim.BitwiseOr: np.bitwise_or,
+    prim.BitwiseXor: np.bitwise_xor,
+    prim.LShift: np.left_shift,
+    prim.RShift: np.right_shift,
+}
 
 UNBOUNDED_ALIGNMENT: Final = 1 << 20
 """What divides zero: more than any vector needs."""
@@ -182,6 +201,20 @@ def is_uniform(condition: Expr, lane: Var, lanes: int) -> bool:
 def at_lane(expr: Any, lane: Var, value: int | Expr) -> Any:
     """``expr`` with ``lane`` fixed."""
     return substitute(expr, {lane: i32(value) if isinstance(value, int) else value})
+
+
+def evaluate(expr: Expr, values: Mapping[Var, Numbers]) -> Any | None:
+    """``expr`` for all ``values``, or None where it holds something not known from them."""
+    kind = type(expr)
+    if kind is tirx.IntImm:
+        return np.int64(int(expr.value))
+    if kind is tirx.Cast:
+        return evaluate(expr.value, values)
+    combine = _BINARY.get(kind)
+    if combine is not None:
+        left, right = evaluate(expr.a, values), evaluate(expr.b, values)
+        return None if left is None or right is None else combine(left, right)
+    return values.get(expr) if kind is Var else None
 
 
 def comparison(part: Expr) -> tuple[Expr, Expr, int] | None:
