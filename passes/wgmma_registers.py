@@ -22,11 +22,11 @@ once. Of bytes ldmatrix brings it, transposed, two such pairs of neighbouring st
     word 0:  m0 k0   m1 k0   m0 k1   m1 k1         A_frag 0:  m0 k0   m0 k1   m0 k2   m0 k3
     word 1:  m0 k2   m1 k2   m0 k3   m1 k3    =>   A_frag 1:  m1 k0   m1 k1   m1 k2   m1 k3
 
+What is to be converted from such words needs no more than that: its bytes lie apart already.
+
 What is to be converted, weights of 8 bits beside activations of 16, lanes load themselves. Either
 is an ordinary read of shared memory, which the slot's next copy must not overtake: before a warp
 says that it is done with the slot, its lanes make a proxy fence and meet.
-
-Does not handle: what is to be converted and is not K-major.
 """
 
 from __future__ import annotations
@@ -51,6 +51,9 @@ PERMUTE: Final = "prmt.b32"
 
 _MATRIX: Final = 8
 """Rows of a matrix of ldmatrix."""
+
+_WORDS: Final = 2
+"""Of bytes to be converted, in half a step each."""
 
 _EVEN_BYTES: Final = (0x6420, 0x2064)
 """Which bytes of two words are the even row's, by k (PTX ISA, prmt: a digit a byte); the odd row's
@@ -82,9 +85,10 @@ class Left:
         """``matmul``'s, with registers of its own."""
         name, each = str(matmul.a.buffer.name), blocks * LEFT_REGISTERS
         frag = buffer([plan.steps * each], "uint32", f"{name}_frag", "local")
-        raw = None
+        raw, held = None, min(2, plan.steps) * blocks
         if str(matmul.a.buffer.dtype) != str(matmul.b.buffer.dtype):
-            raw = buffer([min(2, plan.steps) * each], "uint16", f"{name}_raw", "local")
+            size, kind = (_WORDS, "uint32") if turns_rows(matmul.a) else (LEFT_REGISTERS, "uint16")
+            raw = buffer([held * size], kind, f"{name}_raw", "local")
         return Left(matmul, panels, threads, first, blocks, plan.steps, plan.k_step, frag, raw)
 
     @property
@@ -104,6 +108,8 @@ class Left:
         """
         if self.raw is None or step == self.steps:
             return None
+        if turns_rows(self.matmul.a):
+            return seq(*[self._read_turned(step, block) for block in range(self.blocks)])
         lane = tirx.floormod(self.threads.var, 32)
         stmts: list[Stmt] = []
         for block in range(self.blocks):
@@ -117,6 +123,18 @@ class Left:
                 at = self._at(step % 2, block) + x
                 stmts.append(tirx.BufferStore(self.raw, pair, [i32(at)]))
         return seq(*stmts)
+
+    def _read_turned(self, step: int, block: int) -> Stmt:
+        """Both halves of a step, of eight k each, of bytes that are to be converted."""
+        lane = tirx.floormod(self.threads.var, _WORDS * _MATRIX)
+        source = T.address_of(self._element(self._rows(block), step * self.k + lane))
+        name = LDMATRIX.format(count=_WORDS, trans=".trans")
+        words = [self._word(step, block, half) for half in range(_WORDS)]
+        return tirx.Evaluate(T.ptx[name](*words, source))
+
+    def _word(self, step: int, block: int, half: int) -> Expr:
+        """Two rows at two neighbouring k of half a step."""
+        return tirx.BufferLoad(self.raw, [i32((step % 2 * self.blocks + block) * _WORDS + half)])
 
     def load(self, step: int) -> Stmt:
         """Fill the registers of every block at ``step``."""
@@ -203,9 +221,13 @@ class Left:
         kind = str(self.matmul.b.buffer.dtype)
         stores = []
         for x in range(LEFT_REGISTERS):
-            pair = tirx.BufferLoad(self.raw, [i32(self._at(step % 2, block) + x)])
-            at = i32(self._at(step, block) + x)
-            stores.append(tirx.BufferStore(self.frag, widened(pair, kind), [at]))
+            if turns_rows(self.matmul.a):
+                word = self._word(step, block, x // 2)
+                wide = widened_apart(tirx.shift_right(word, _word(x % 2 * 8)), kind)
+            else:
+                pair = tirx.BufferLoad(self.raw, [i32(self._at(step % 2, block) + x)])
+                wide = widened(pair, kind)
+            stores.append(tirx.BufferStore(self.frag, wide, [i32(self._at(step, block) + x)]))
         return seq(*stores)
 
     def _at(self, step: int, block: int) -> int:
@@ -241,12 +263,25 @@ def widened(pair: Expr, kind: str) -> Expr:
     if kind != "float16":
         both = tirx.reinterpret("int8x2", pair)
         return tirx.reinterpret("uint32", tirx.Cast(f"{kind}x2", both))
-
-    def word(value: int) -> Expr:
-        return tirx.const(value, "uint32")
-
     low = tirx.Cast("uint32", pair)
-    apart = tirx.bitwise_and(tirx.bitwise_or(low, tirx.shift_left(low, word(8))), word(0xFF00FF))
-    offset = tirx.reinterpret("float16x2", tirx.bitwise_xor(apart, word(0x64806480)))
+    return widened_apart(tirx.bitwise_or(low, tirx.shift_left(low, _word(8))), kind)
+
+
+def widened_apart(word: Expr, kind: str) -> Expr:
+    """Bytes 0 and 2 of a word, whatever the others are, as two floats."""
+    if kind != "float16":
+        low, high = (
+            tirx.Cast(
+                "uint32", tirx.reinterpret("uint16", tirx.Cast(kind, tirx.Cast("int8", byte)))
+            )
+            for byte in (word, tirx.shift_right(word, _word(16)))
+        )
+        return tirx.bitwise_or(low, tirx.shift_left(high, _word(16)))
+    apart = tirx.bitwise_and(word, _word(0xFF00FF))
+    offset = tirx.reinterpret("float16x2", tirx.bitwise_xor(apart, _word(0x64806480)))
     exact = offset - tirx.Broadcast(tirx.const(1024 + 128, "float16"), 2)
     return tirx.reinterpret("uint32", exact)
+
+
+def _word(value: int) -> Expr:
+    return tirx.const(value, "uint32")

@@ -18,7 +18,7 @@ from .copies import shared_bytes
 from .mapping import simt_shared_cycles
 from .sizes import element_bytes
 from .tma import is_off_lines
-from .wgmma import ROWS
+from .wgmma import ROWS, turns_rows
 
 PIPES: Final = ("tensor", "fma", "sfu", "lsu", "l2", "issue")
 
@@ -147,6 +147,10 @@ to load them, four to widen them (into float16 a shift, two LOP3 and HADD2; into
 two I2F and a PRMT), and its share of an address. Counted in what nvcc 13.0 makes of a tile of 64 x
 16 x 128 on sm_90a."""
 
+LOADING: Final = 2
+"""Of those, what a load and its address take, which ldmatrix shares among four pairs where K is
+outermost."""
+
 _PAIR: Final = 2
 
 
@@ -161,10 +165,14 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
         first = (operand == "a") != plan.swapped
         extent, other = (info.m, info.n) if operand == "a" else (info.n, info.m)
         times = plan.warps[1 - at] if first else other // ROWS
+        cycles = times * extent * info.k * size / machine.smem_bytes_per_cycle
         if first and info.a_dtype != info.b_dtype:
             words = times * extent * info.k / (_PAIR * WARP)
-            return Usage(lsu=words, issue=words * CONVERTING / machine.issue_per_cycle)
-        return Usage(lsu=times * extent * info.k * size / machine.smem_bytes_per_cycle)
+            turned = turns_rows(info.transposed() if plan.swapped else info)
+            each = CONVERTING - LOADING if turned else CONVERTING
+            read = cycles if turned else words
+            return Usage(lsu=read, issue=words * each / machine.issue_per_cycle)
+        return Usage(lsu=cycles)
     if plan.instruction == "simt":
         own = plan.thread_tile[at]
         cycles = simt_shared_cycles(plan.warp_tile, plan.thread_tile, plan.k_step, at)

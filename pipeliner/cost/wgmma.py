@@ -164,7 +164,7 @@ def turns_rows(info: MatmulInfo) -> bool:
 
     It lies with K outermost, which wgmma reads of 16-bit types alone, as ldmatrix turns them.
     """
-    return info.a_dtype == info.b_dtype not in TRANSPOSED and not info.a_k_major
+    return info.a_dtype not in TRANSPOSED and not info.a_k_major
 
 
 def _map(
@@ -256,8 +256,9 @@ def _read_from(left: int, info: MatmulInfo) -> str:
     why = "as asked for"
     if info.a_dtype != info.b_dtype:
         why = f"converted on its way from {info.a_dtype} to {info.b_dtype}"
-    elif turns_rows(info):
-        why = f"turned round on its way, as '{info.a}' lies with K outermost"
+    if turns_rows(info):
+        also = f"{why}, and " if info.a_dtype != info.b_dtype else ""
+        why = f"{also}turned round on its way, as '{info.a}' lies with K outermost"
     return f"the first operand from {left} registers a thread, {why}, each step's own"
 
 

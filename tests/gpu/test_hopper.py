@@ -136,6 +136,12 @@ def test_every_form(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None
             {"accumulate": "promoted"},
         ),
         (Gemm(16, 512, 1024, weights="int8"), GemmTile(16, 64, 128), {}),
+        (Gemm(47, 528, 1024, layout="NN", weights="int8"), GemmTile(48, 64, 128), {}),
+        (
+            Gemm(256, 512, 1024, dtype="bf16", layout="NN", weights="int8"),
+            GemmTile(128, 128, 64),
+            {},
+        ),
         (Gemm(256, 512, 1024, weights="int8"), GemmTile(128, 256, 64, ctas=3), {}),
         (Gemm(200, 520, 1040, dtype="bf16", weights="int8"), GemmTile(64, 128, 64), {}),
     ],
