@@ -81,7 +81,9 @@ def describe(candidate: Candidate) -> tuple[str, str]:
 
 def default_candidate(spec: Spec, target: Any, request: Request = NOTHING_ASKED) -> Candidate:
     """What is taken where nothing was measured: the model's choice of a tile for ``request``."""
-    return Candidate(default_tile(spec, machine_for(target), request.instruction), request)
+    machine = machine_for(target)
+    tile = default_tile(spec, machine, request.instruction, accumulate=request.accumulate)
+    return Candidate(tile, request)
 
 
 def is_workload(value: Any) -> bool:

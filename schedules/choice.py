@@ -14,7 +14,7 @@ from ..cost.sizes import element_bytes
 from ..cost.warpgroup_tiles import up_to
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
-from ..request import Instruction, Request
+from ..request import AccumulateAsked, Instruction, Request
 from .closed_form import contraction_info, copy_info, storage_bytes, typical
 from .tiles import ConvTile, DepthwiseTile, GemmTile
 from .workloads import (
@@ -58,6 +58,7 @@ def default_tile(
     machine: Machine,
     instruction: Instruction = ...,
     splits: int | None = ...,
+    accumulate: AccumulateAsked = ...,
 ) -> GemmTile: ...
 
 
@@ -67,6 +68,7 @@ def default_tile(
     machine: Machine,
     instruction: Instruction = ...,
     splits: int | None = ...,
+    accumulate: AccumulateAsked = ...,
 ) -> ConvTile | DepthwiseTile: ...
 
 
@@ -76,6 +78,7 @@ def default_tile(
     machine: Machine,
     instruction: Instruction = ...,
     splits: int | None = ...,
+    accumulate: AccumulateAsked = ...,
 ) -> GemmTile | DepthwiseTile: ...
 
 
@@ -84,11 +87,13 @@ def default_tile(
     machine: Machine,
     instruction: Instruction = "auto",
     splits: int | None = None,
+    accumulate: AccumulateAsked = "auto",
 ) -> GemmTile | DepthwiseTile:
     """The tile with the least predicted time on ``machine``.
 
     ``instruction``: what is to multiply it. ``splits``: parts of the reduction; None: more than one
-    where whole tiles would leave SMs idle and that costs more than to add the parts. A depthwise
+    where whole tiles would leave SMs idle and that costs more than to add the parts.
+    ``accumulate``: how products of fp8 are to be summed. A depthwise
     convolution with channels innermost gets a tile that is no matmul's. Raises WorkloadError when
     no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
@@ -96,7 +101,7 @@ def default_tile(
         if splits not in (None, 1):
             raise WorkloadError(f"cannot split the reduction of '{workload.name}': it is no matmul")
         return _depthwise_tile(workload)
-    found, parts = compare_tiles(workload, machine, instruction, splits)
+    found, parts = compare_tiles(workload, machine, instruction, splits, accumulate)
     best = whole = _best(found)
     if parts and _best(parts).us < whole.us:
         best = _best(parts)
@@ -125,6 +130,7 @@ def compare_tiles(
     machine: Machine,
     instruction: Instruction = "auto",
     splits: int | None = None,
+    accumulate: AccumulateAsked = "auto",
 ) -> tuple[list[ComparedTile], list[ComparedTile]]:
     """The tiles that ``default_tile`` chooses from: whole ones, and those with more parts.
 
@@ -134,7 +140,7 @@ def compare_tiles(
     found: list[ComparedTile] = []
     parts: list[ComparedTile] = []
     failed: PipelinerError | None = None
-    for what, tile, request in _tries(workload, machine, instruction):
+    for what, tile, request in _tries(workload, machine, instruction, accumulate):
         counts = worthwhile_splits(what, tile, machine) if splits is None else ()
         try:
             found += _planned(what, replace(tile, splits=asked), machine, request)
@@ -198,18 +204,19 @@ def _why_split(best: ComparedTile, whole: ComparedTile, machine: Machine) -> str
 
 
 def _tries(
-    workload: Spec, machine: Machine, instruction: Instruction
+    workload: Spec, machine: Machine, instruction: Instruction, accumulate: AccumulateAsked
 ) -> Iterator[tuple[Contraction, GemmTile, Request]]:
     """The tiles to compare, and what is asked of each."""
     wide = warpgroup_tiles.are_compared(machine, instruction)
-    asked = Request(instruction=instruction)
-    if not wide or asked != warpgroup_tiles.ASKED:
+    asked = Request(instruction=instruction, accumulate=accumulate)
+    by_warpgroup = replace(warpgroup_tiles.ASKED, accumulate=accumulate)
+    if not wide or asked != by_warpgroup:
         yield from ((what, tile, asked) for what, tile in _candidates(workload))
     exact = workload.types.dtype == "float32" and instruction == "auto"
     if not wide or exact:
         return
     found = _boxed(workload, machine) if isinstance(workload, Gemm) else _images(workload, machine)
-    yield from ((what, tile, warpgroup_tiles.ASKED) for what, tile in found)
+    yield from ((what, tile, by_warpgroup) for what, tile in found)
 
 
 def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:

@@ -69,8 +69,10 @@ class OwnKernel(Recipe):
 
     def kernel(self) -> tuple[Kernel, str]:
         """Scheduled, pipelined, compiled."""
-        machine = machine_for(self.target)
-        tile = self.tile or default_tile(self.spec, machine, self.request.instruction)
+        machine, asked = machine_for(self.target), self.request
+        tile = self.tile or default_tile(
+            self.spec, machine, asked.instruction, accumulate=asked.accumulate
+        )
         function = pipeline_with(_schedule(self.spec, tile), self.target, self.request)
         kernel = build(function, self.target)
         return kernel, f"{_tile_title(tile)}, {describe(kernel)}"

@@ -166,7 +166,8 @@ def tile_of(
     from ..schedules import ConvTile, Gemm, GemmTile, default_tile
 
     if tile is None:
-        made = default_tile(spec, machine_for(target), request.instruction, splits)
+        machine = machine_for(target)
+        made = default_tile(spec, machine, request.instruction, splits, request.accumulate)
     else:
         kind = GemmTile if isinstance(spec, Gemm) else ConvTile
         made = kind(*tile, splits=1 if splits is None else splits)

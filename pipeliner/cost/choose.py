@@ -34,7 +34,7 @@ from .predict import Prediction
 from .remainder import leave_out, marked
 from .roles import plan_roles
 from .tma import is_off_lines
-from .turns import why_shared
+from .turns import waits_alone, why_shared
 
 AUTOMATIC_CLUSTERS: Final = (2,)
 """Sizes of clusters that are taken unasked: larger ones leave SMs without a whole cluster idle."""
@@ -116,6 +116,9 @@ def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan
     Consumers take whole tiles by turns unasked where that saves time.
     """
     plan = _in_clusters(info, machine, request)
+    alone = waits_alone(plan.matmuls)
+    if request.consumers == "ping-pong" and alone:
+        return replace(plan, reasons=(*plan.reasons, f"ping-pong as asked for: {alone}"))
     if request.consumers != "auto" or not plan.roles:
         return plan
     why = why_shared(info, plan.matmuls, plan.copies)

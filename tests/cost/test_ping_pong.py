@@ -14,7 +14,7 @@ from pipeliner.kernel import CopyInfo, KernelInfo
 from pipeliner.machine import A100, H100, Machine
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
-from pipeliner.schedules import Gemm, default_tile
+from pipeliner.schedules import Gemm, GemmTile, default_tile
 from pipeliner.schedules.closed_form import kernel_info
 
 from .kernels import gemm
@@ -137,6 +137,57 @@ def test_turns_are_taken_where_they_were_faster(
         shared = choose(kernel_info(spec, chosen), H100, Request(consumers="cooperative"))
         times = f"{plan.predicted_us:.1f} us predicted, {shared.predicted_us:.1f} us where all"
         assert any(f"ping-pong is taken: {times}" in reason for reason in plan.reasons)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "request_", "tile", "teams"),
+    [
+        # As fast as any that was measured on an H100, beside cuBLASLt in one process.
+        ((8192, 8192, 8192), Request(), (128, 192), 2),
+        ((8192, 8192, 2048), Request(), (128, 192), 2),
+        ((16384, 8192, 1024), Request(), (128, 192), 2),
+        ((8192, 14336, 4096), Request(), (128, 192), 2),
+        ((4096, 4096, 4096), Request(), (128, 256), 1),
+        ((8192, 8192, 8192), Request(accumulate="promoted"), (128, 192), 1),
+        ((4096, 4096, 4096), Request(accumulate="promoted"), (128, 256), 1),
+    ],
+)
+def test_fp8_takes_turns_where_they_were_faster(
+    sizes: tuple[int, int, int], request_: Request, tile: tuple[int, int], teams: int
+) -> None:
+    spec = Gemm(*sizes, dtype="e4m3")
+    chosen = default_tile(spec, H100, accumulate=request_.accumulate)
+    assert (chosen.m, chosen.n, chosen.k) == (*tile, 128)
+    assert choose(kernel_info(spec, chosen), H100, request_).teams == teams
+
+
+@pytest.mark.parametrize(
+    ("dtype", "tile", "request_", "said"),
+    [
+        ("e4m3", (192, 128, 128), Request(), "instructions of 128 columns, turns of fp8 gain"),
+        ("e4m3", (128, 192, 64), Request(), "steps of 64 of K, turns of fp8 gain from 128 on"),
+        ("int8", (128, 192, 128), Request(), "is measured for operands of 16 bits and fp8"),
+        (
+            "e4m3",
+            (128, 192, 128),
+            Request(accumulate="promoted"),
+            "ping-pong is not compared: each step's sums are promoted, and while one team waits",
+        ),
+        (
+            "e4m3",
+            (128, 128, 128),
+            Request(accumulate="promoted", consumers="ping-pong"),
+            "ping-pong as asked for: each step's sums are promoted, and while one team waits",
+        ),
+    ],
+)
+def test_why_operands_of_8_bits_take_no_turns(
+    dtype: str, tile: tuple[int, int, int], request_: Request, said: str
+) -> None:
+    spec = Gemm(8192, 8192, 8192, dtype=dtype)
+    plan = choose(kernel_info(spec, GemmTile(*tile, ctas=132)), H100, request_)
+    assert any(said in reason for reason in plan.reasons)
+    assert plan.teams == (2 if request_.consumers == "ping-pong" else 1)
 
 
 def test_every_way_to_share_tiles_is_compared() -> None:
