@@ -234,7 +234,7 @@ def _tiled(
     """The access to a tile of [rows, columns, stride] ``further`` elements behind ``pointer``."""
     if not isinstance(pointer, ir.Call) or op_name(pointer) != "tirx.tvm_access_ptr":
         return None
-    buffer: Any = _data_buffer(pointer.args[1])
+    buffer: Any = data_buffer(pointer.args[1])
     known = [size for size in sizes if size is not None]
     if len(known) != 3 or not is_shared(buffer):
         return None
@@ -307,7 +307,7 @@ def _pointer(arg: Any) -> Any | None:
     if name == "tirx.address_of":
         return arg if isinstance(arg.args[0], ir.TensorLoad) else None
     if name == "tirx.tvm_access_ptr":
-        return arg if _data_buffer(arg.args[1]) is not None else None
+        return arg if data_buffer(arg.args[1]) is not None else None
     return arg if name == "tirx.buffer_data" else None
 
 
@@ -327,7 +327,7 @@ def _pointed(pointer: Any, mode: Mode, use: _Use, prover: sym.Analyzer) -> Acces
     if name == "tirx.buffer_data":
         buffer = pointer.args[0]
         return whole(buffer, mode, use.issue) if is_shared(buffer) else None
-    target: Any = _data_buffer(pointer.args[1])
+    target: Any = data_buffer(pointer.args[1])
     if not is_shared(target):
         return None
     mask = ir.const_int(pointer.args[4])
@@ -359,7 +359,7 @@ def whole(buffer: Any, mode: Mode, issue: bool = False) -> Access:
     return Access(buffer, mode, (None,) * len(buffer.shape), own=False, issue=issue)
 
 
-def _data_buffer(arg: Any) -> Any | None:
+def data_buffer(arg: Any) -> Any | None:
     """The buffer whose data pointer ``arg`` is, if it is one."""
     if isinstance(arg, ir.Call) and op_name(arg) == "tirx.buffer_data":
         return arg.args[0]

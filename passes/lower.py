@@ -28,6 +28,7 @@ from .pipeline import is_kernel, is_marked, pipeline_function
 from .shared_names import name_shared
 from .signed import keep_signed
 from .steps import function_pass
+from .typed_pointers import type_pointers
 
 PIPELINE: Final = "pipeliner"
 """The name for ``tvm.compile(..., tir_pipeline=...)``."""
@@ -150,6 +151,7 @@ def finalize_device() -> Any:
             tirx.transform.StmtSimplify(),
             pipelined(ours),
             function_pass("PackBytes", pack_bytes),
+            function_pass("TypePointers", type_pointers),
             tirx.transform.LowerIntrin(),
             name_shared,
         ]
