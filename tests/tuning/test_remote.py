@@ -18,7 +18,7 @@ from pipeliner.errors import TargetError, ToolError, WorkloadError
 from pipeliner.records import Records
 from pipeliner.schedules import Gemm
 from pipeliner.tuning import Built, remote, remote_measurers, tune
-from pipeliner.tuning.remote import tracker_address
+from pipeliner.tuning.remote import RemoteMeasurer, tracker_address
 
 for package in ("psutil", "cloudpickle", "tornado"):
     pytest.importorskip(package, reason="TVM's RPC needs it")
@@ -121,7 +121,7 @@ def test_two_servers_measure_for_one_search(tracker, tmp_path):
 
 def test_a_session_serves_trials_until_one_fails(tracker, tmp_path):
     """Libraries that are loaded there stay as they are; a failure costs what is held."""
-    (measurer, *_) = remote_measurers(tracker, "here", "cpu")
+    measurer = RemoteMeasurer(*tracker_address(tracker), "here", "cpu", rounds=6)
     compiler = OnTheCpu(tmp_path)
     first, second, wrong = (compiler.compile(SPEC, None) for _ in range(3))
     for built, beside in ((first, None), (second, first), (first, second), (second, first)):
