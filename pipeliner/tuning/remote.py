@@ -1,6 +1,7 @@
 """Measure through TVM's RPC tracker: kernels compiled here run on GPUs anywhere.
 
     python -m tvm.exec.rpc_tracker --port 9190
+    export TVM_FFI_DISABLE_TORCH_C_DLPACK=1
     python -m tvm.exec.rpc_server --tracker HOST:9190 --key h100      # for each GPU
     pipeliner tune gemm --target h100 --tracker HOST:9190 --key h100
 
@@ -8,8 +9,7 @@ A server needs TVM and a driver, no pipeliner and no nvcc where the library hold
 server is a measurer of its own: the tracker hands out whichever is free.
 
 A server forks for each session. Where PyTorch is installed, loading TVM has it ask the driver for
-the GPUs, and no fork may use one afterwards ("initialization error"): start the server with
-``TVM_FFI_DISABLE_TORCH_C_DLPACK=1`` in its environment, or else with ``--no-fork``.
+the GPUs, and no fork may use one afterwards ("initialization error"): hence the variable.
 """
 
 from __future__ import annotations
@@ -36,6 +36,9 @@ SECONDS: Final = 120.0
 """For one trial, what goes over the wire included."""
 
 CONNECT_SECONDS: Final = 5.0
+
+NO_TORCH: Final = "TVM_FFI_DISABLE_TORCH_C_DLPACK=1"
+"""In the environment of a server that forks."""
 
 SESSION_SECONDS: Final = 60
 """After which a server ends a session that hangs."""
@@ -81,7 +84,7 @@ def remote_measurers(tracker: str, key: str, device: str = "cuda") -> list[Measu
     if not count:
         raise TargetError(
             f"cannot measure: the tracker {tracker} has no server of key '{key}' (yet); expected "
-            f"'python -m tvm.exec.rpc_server --tracker {tracker} --key {key}' to run"
+            f"'{NO_TORCH} python -m tvm.exec.rpc_server --tracker {tracker} --key {key}' to run"
         )
     return [RemoteMeasurer(host, port, key, device) for _ in range(count)]
 
