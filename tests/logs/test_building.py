@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
 from pathlib import Path
 
 import pytest
@@ -53,7 +51,7 @@ def test_processes_compile_and_a_dead_one_is_replaced() -> None:
         first, library = builders.next(120.0)
         assert (first, library.failure) == (0, "")
         assert Path(library.path).exists()
-        os.killpg(builders._compiler._workers[0]._process.pid, signal.SIGKILL)
+        builders._compiler._pool._workers[0]._process.kill()
         rest = dict(builders.next(120.0) for _ in numbers[1:])
         assert rest[1].failure in ("", "cannot compile: the process ended: SIGKILL")
         assert rest[2].failure.startswith("cannot compile: cannot give depth 6 to ")
