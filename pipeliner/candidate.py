@@ -92,8 +92,11 @@ def is_workload(value: Any) -> bool:
 
 
 def workload_key(spec: Spec) -> str:
-    """The text by which records know a workload; ``workload_of`` reads it."""
-    return json.dumps(_as_dict(spec))
+    """The text by which records know a workload; ``workload_of`` reads it.
+
+    A field at its default is left out: one that a later version adds changes no key.
+    """
+    return json.dumps(_as_dict(spec, defaults=False))
 
 
 def workload_of(key: str) -> Spec:
@@ -121,11 +124,14 @@ def versions_key() -> str:
     return f"pipeliner {__version__}, tvm {tvm}, nvcc {compiler}"
 
 
-def _as_dict(value: Any) -> dict[str, Any]:
+def _as_dict(value: Any, *, defaults: bool = True) -> dict[str, Any]:
     """The fields that take part in a comparison, and which kind it is."""
-    compared = {field.name: getattr(value, field.name) for field in fields(value) if field.compare}
+    names = [field.name for field in fields(value) if field.compare]
+    compared = (
+        {name: getattr(value, name) for name in names} if defaults else dict(_differing(value))
+    )
     inner = {
-        name: _as_dict(part) if dataclasses.is_dataclass(part) else part
+        name: _as_dict(part, defaults=defaults) if dataclasses.is_dataclass(part) else part
         for name, part in compared.items()
     }
     return {_KIND: type(value).__name__, **inner}

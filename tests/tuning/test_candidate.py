@@ -53,6 +53,13 @@ def test_keys_tell_workloads_apart():
     assert not is_workload(Gemm(64, 64, 64).function())
 
 
+def test_a_key_names_no_field_at_its_default():
+    """Else a field that a later version adds would part all records from their workloads."""
+    assert workload_key(Gemm(64, 32, 16, dtype="float16")) == workload_key(Gemm(64, 32, 16))
+    assert "batch" not in workload_key(Gemm(64, 32, 16))
+    assert '"batch": 2' in workload_key(Gemm(64, 32, 16, batch=2))
+
+
 @pytest.mark.parametrize(
     "candidate",
     [
