@@ -51,6 +51,7 @@ class Work:
     ``passing``: cycles that a slot's way to another role and back adds to a load.
     ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
     nothing waits in registers. ``streams``: what is read comes from memory in every step.
+    ``tensor``: cycles of an iteration in which warpgroups multiply.
     ``stalls``: a copy is waited for where it is made, whatever the depth. ``teams``: of warpgroups
     that take whole tiles by turns. ``foreseen``: of the loads with one slot, those that nvcc makes
     a step ahead.
@@ -89,6 +90,7 @@ class Work:
     foreseen: float = 0.0
     delivered: float = 0.0
     by_registers: bool = False
+    tensor: float = 0.0
 
     def smem(self, depth: Depth) -> int:
         """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""

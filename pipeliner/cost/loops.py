@@ -21,6 +21,7 @@ from .depth import (
     depth_reasons,
 )
 from .descriptor import Work
+from .eviction import LARGE
 from .predict import Prediction, predict
 
 REGISTER_DEPTH: Final = 2
@@ -37,6 +38,11 @@ what their slots hold, each byte counted once: there every slot that fits is tak
 H100, bf16, five slots of 24 to 32 KB and as many as fit: 1024 cubed 10.2 and 9.2 us, 512 x 3072 x
 768 11.7 and 10.1, 512 x 768 x 3072 13.1 and 11.7, 1024 x 1000 x 2048 14.3 and 12.5 to 14.8,
 128 x 8192 x 8192 58.3 and 57.1 to 57.8; 3 x 3 of 32 x 7 x 7 x 512 fp16 21.6 and 19.5."""
+
+STREAMED: Final = 3
+"""All CTAs' slots hold at most that part of L2 where all operands are too large to stay there: CTAs
+that share a tile must not drift apart, or one reads it from memory again. Measured on an H100, 256
+x 256 x 65536 in 16 parts of 64 x 128 x 64, fp16: 35.3 us with 5 slots (15 MB), 40.6 with 9."""
 
 CLAMP_REASON: Final = "copies past the end repeat the last tile, without a branch in every step"
 """Measured on an H100 with fp16 tiles of 128 x 256 x 64: 6 % less time on 4096 cubed, 9 % on ragged
@@ -119,10 +125,16 @@ def _plan_channelled(
     system. Measured on an H100 at 8192 cubed: 4 slots of 48 KB 2 % faster than 3.
     """
     once = loop.outer == 1 and work.ctas is not None and work.ctas <= machine.sms
-    most = most_slots(loop, copies) if once else min(CHANNEL_DEPTH, most_slots(loop, copies))
+    deepest = most_slots(loop, copies)
+    if once and _streams(loop, machine):
+        held = (work.ctas or 1) * work.slot_bytes
+        deepest = min(max(2, machine.l2_bytes // STREAMED // held), deepest)
+    elif _streams(loop, machine):
+        deepest = min(CHANNEL_DEPTH, deepest)
+    most = deepest if once else min(CHANNEL_DEPTH, deepest)
     fitting = [
         prediction
-        for depth in range(1, most_slots(loop, copies) + 1)
+        for depth in range(1, deepest + 1)
         if (prediction := predict(work, machine, depth)) is not None
     ]
     if not fitting:
@@ -139,8 +151,14 @@ def _plan_channelled(
         f"{count(best.depth, 'slot')}: {why}",
     )
     choice = DepthChoice(best.depth, best, reasons)
-    choice = choose_apart(choice, work, machine, most_slots(loop, copies))
+    choice = choose_apart(choice, work, machine, deepest)
     return _with_slots(loop, choice, copies, request), choice.prediction
+
+
+def _streams(loop: LoopInfo, machine: Machine) -> bool:
+    """Whether every operand is too large to stay in L2."""
+    copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
+    return all(op.src_bytes * LARGE > machine.l2_bytes for op in copies)
 
 
 def _with_slots(

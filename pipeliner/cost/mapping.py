@@ -23,8 +23,8 @@ from .wgmma import map_wgmma, teams_of
 OVERHEAD_REGISTERS: Final = 40
 """Addresses, loop counters and predicates of a tiled loop; 30 to 50 in the kernels compiled."""
 
-FEW_SUMS: Final = 32
-"""Of a thread, up to which ptxas takes fewer registers beside them: 56 to 62 in all with 4 x 4, 77
+FEW_SUMS: Final = (16, 32)
+"""Of a thread, with which ptxas takes fewer registers beside them: 56 to 62 in all with 4 x 4, 77
 and 80 with 8 x 4, but 128 to 142 with 8 x 8 (tiles of 1536 x 1920 x 1280 in fp32 for sm_90a)."""
 
 FEW_OVERHEAD: Final = 24
@@ -229,7 +229,7 @@ def second_fragments(info: MatmulInfo, plan: MatmulPlan) -> int:
         return 0
     if plan.instruction == "simt":
         rows, columns = plan.thread_tile
-        return (rows + columns) * plan.k_step if rows * columns <= FEW_SUMS else 0
+        return (rows + columns) * plan.k_step if _are_few(rows * columns) else 0
     return sum(plan.warp_tile) * plan.k_step * element_bytes(info.a_dtype) // (4 * WARP)
 
 
@@ -344,8 +344,12 @@ def _simt_registers(info: MatmulInfo, tile: tuple[int, int]) -> int:
     step = simt_k_step(info)
     buffers = 2 if info.k > step else 1
     sums = tile[0] * tile[1]
-    beside = FEW_OVERHEAD if sums <= FEW_SUMS else OVERHEAD_REGISTERS
+    beside = FEW_OVERHEAD if _are_few(sums) else OVERHEAD_REGISTERS
     return sums + buffers * (tile[0] + tile[1]) * step + beside
+
+
+def _are_few(sums: int) -> bool:
+    return FEW_SUMS[0] <= sums <= FEW_SUMS[1]
 
 
 def _warp_layouts(

@@ -23,9 +23,9 @@ with ``DIRTY`` to the 98 candidates of ``decode128`` in the log of an H100, on t
 by way of registers: they are predicted within 9 % (root of the mean square)."""
 
 DIRTY: Final = 0.65
-"""Of L2, lines that were written and not yet read back to memory: what comes in first drives those
-out. Fitted as ``LOADED_LATENCY_US``: 134 MB take 64 us, which is 2.1 TB/s of the 3.0 that memory
-delivers where L2 is clean."""
+"""Of the lines of L2, those that another kernel wrote and that are not yet written back: what comes
+in drives them out. Fitted as ``LOADED_LATENCY_US``: 134 MB take 64 us, which is 2.1 TB/s of the 3.0
+that memory delivers where L2 is clean."""
 
 UNCOVERED: Final = 2
 """Latencies under which nothing else is in flight: of the first load and of the last store."""
@@ -43,8 +43,8 @@ def delivered_us(read: int, written: int, machine: Machine) -> float:
     moved = read + written
     if not read:
         return 0.0
-    left = min(moved, DIRTY * machine.l2_bytes)
-    driven_out = left + (moved - left) * written / moved
+    first = min(moved, machine.l2_bytes)
+    driven_out = DIRTY * first + (moved - first) * written / moved
     return (read + driven_out) / machine.dram_bytes_per_second * 1e6
 
 

@@ -41,10 +41,10 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
-from ..machine import Machine
+from ..machine import WARP, Machine
 from .descriptor import Depth, Work, most, useful
 from .memory import memory_us
-from .occupancy import Occupancy, occupancy
+from .occupancy import PARTITIONS, Occupancy, occupancy
 from .usage import PIPE_WORDS
 
 UNKNOWN_TRIP: Final = 64
@@ -74,6 +74,12 @@ RESTART: Final = 100
 many in which other CTAs do. Fitted to nine workloads of the log of an H100, with what an SM gets
 from L2; 75 to 130 choose as well among 111 tiles of 11 layers measured apart."""
 
+LONE_WARP: Final = 100
+"""Cycles of a step that a scheduler with a single warp idles: nothing else issues while that waits
+for its operands. Measured on an H100 with one CTA of 128 threads an SM and fp32 products (1024
+along K, three slots): 129 cycles beyond what this model says otherwise with 64 x 64 x 8, 127 with
+128 x 128 x 8, 49 with 128 x 64 x 8; none with two CTAs."""
+
 TURNS: Final = 3.0
 """Exponent of the norm of what pipes and what loads take of a step where CTAs take turns. Infinite,
 if each stalled just when another has work; 3 chooses the depths of nine workloads of the log of an
@@ -85,14 +91,19 @@ nobody has read, later ones find most of it in L2. Measured on an H100 as ``TURN
 cycles, and 670 in a kernel of one wave."""
 
 LONG_US: Final = 300
-"""From which on a kernel of tensor cores runs at the clock that its power leaves."""
+"""From which on warpgroups multiply at the clock that their power leaves: 700 W of an H100 are not
+reached at once. 8192 x 8192 x 1024 takes 183 us and what cycles say; 4096 cubed, 178."""
 
-SPARED: Final = 0.93
-"""What teams that take turns then need of the time predicted by cycles. Measured on an H100, of the
-time of the best tile that warpgroups share: 0.965 to 0.985 where cycles alone say 1.03, at 8192
-cubed; 0.966 and 1.04 (4096 x 14336 x 4096), 0.96 and 1.02 (8192 x 8192 x 2048), 1.03 and 1.10
-(4096 x 4096 x 14336); but 0.947 and 0.952 at 8192 x 8192 x 1024, which takes 183 us, and 1.05 to
-1.08 and 1.09 at 4096 cubed."""
+POWERED: Final = 0.71
+"""Of the tensor cores' rate, what 700 W of an H100 sustain with normal numbers: 8192 cubed in 1570
+us, 700 TFLOP/s of 989, by turns at 1346 MHz and shared at 1224. The SMs need 9 % fewer cycles where
+warpgroups share each tile, at a clock that is as much lower: it is power that takes the time."""
+
+SPARED: Final = 0.97
+"""Of that power, what teams need that take turns. Measured on an H100, time by turns over that of
+the best tile that is shared, kernels apart: 0.965 to 0.985 at 8192 cubed, 0.966 at 4096 x 14336 x
+4096, 0.96 at 8192 x 8192 x 2048, 1.03 at 4096 x 4096 x 14336; predicted are 0.98, 0.98, 0.97 and
+1.03. One kernel behind another for 0.6 s they took as long at 8192 cubed."""
 
 CONTENTION: Final = 8.0
 """Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
@@ -167,10 +178,14 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
 
     usage, entries = work.usage, work.entries
     busy = usage.norm(CONTENTION)
-    bubble = 0
+    bubble = 0.0
     if work.synchronised:
         busy += RESTART
         bubble = machine.barrier_cycles + machine.shared_latency + RESTART
+        if work.by_registers:  # what has arrived is stored before the barrier
+            bubble += work.slot_bytes / machine.smem_bytes_per_cycle + machine.shared_latency
+        if usage.fma and resident * work.threads <= PARTITIONS * WARP:
+            busy += LONE_WARP
     latency = _latency(work, machine, waves)
     alone = _alone(work, machine, depth, busy, bubble, latency)
     last = busy + bubble + work.first  # of each entry: it waits for no load
@@ -184,7 +199,10 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     cycles += rounds * work.tiles * work.stray
     cycles += (1 + (waves - 1) / resident) * _once(work, machine, resident, latency, step * trip)
     us = cycles / (machine.clock_ghz * 1e3)
-    us *= SPARED if work.teams > 1 and us > LONG_US else 1.0
+    if work.tensor and us > LONG_US:
+        power = rounds * trip * work.tensor / POWERED / (machine.clock_ghz * 1e3)
+        power *= SPARED if work.teams > 1 else 1.0
+        us = (us**CONTENTION + power**CONTENTION) ** (1.0 / CONTENTION)
     running = machine.sms * resident
     if work.ctas is not None and work.ctas < running:
         running = work.ctas

@@ -19,27 +19,27 @@ from pipeliner.machine import H100
 FLOORS = {
     "fitted": {
         "depth": 1.01,
-        "worst_depth": 1.07,
-        "first": 1.03,
+        "worst_depth": 1.06,
+        "first": 1.02,
         "worst_first": 1.08,
         "top": 1.005,
         "worst_top": 1.01,
     },
     "held_out": {
         "depth": 1.015,
-        "worst_depth": 1.35,
-        "first": 1.05,
+        "worst_depth": 1.14,
+        "first": 1.06,
         "worst_first": 1.22,
         "top": 1.01,
-        "worst_top": 1.08,
+        "worst_top": 1.05,
     },
 }
 """The worst depths are of tiles that nothing would choose: twice to four times the best time."""
 
 LOW = {
-    "unet_3x3_64 float16": 0.84,  # boxes of pixels whose rows are 640 bytes: predicted too fast
-    "bert_fc1 float32": 0.70,  # half of its candidates take 75 to 86 us
-    "rn50_3x3_28 float32": 0.77,  # tiles of 64 x 64 compile to fewer registers than estimated
+    "rn50_1x1_56 float16": 0.84,  # memory bounds all: nine in ten take 30 to 33 us
+    "bert_fc1 float32": 0.79,  # half of its candidates take 75 to 86 us
+    "rn50_3x3_28 float32": 0.79,  # 13 % between 220 and 255 registers of the same tile
 }
 """Rank correlations below 0.85."""
 
@@ -58,7 +58,7 @@ def test_choices_are_near_the_best_measured(judged, half):
     ours, floors = judged["rules"]["pipeliner"][half], FLOORS[half]
     assert ours["workloads"] >= 9
     assert {name: ours[name] for name in floors if ours[name] > floors[name]} == {}
-    assert ours["correlation"] > 0.89
+    assert ours["correlation"] > 0.9
 
 
 def test_predictions_rank_the_candidates_of_a_workload_as_their_times_do(judged):

@@ -1,0 +1,70 @@
+"""Predicted times beside what an H100 took, of kernels that no log has and that show one cause each.
+
+Medians in microseconds, kernels by turns, the L2 cache overwritten before each run.
+"""
+
+from __future__ import annotations
+
+import pytest
+
+from pipeliner.cost import choose
+from pipeliner.logs import candidate
+from pipeliner.machine import H100
+from pipeliner.request import Request
+from pipeliner.schedules import Gemm, GemmTile
+from pipeliner.schedules.closed_form import kernel_info
+
+
+def predicted(spec, tile, **request):
+    return choose(kernel_info(spec, tile), H100, Request(**request))
+
+
+@pytest.mark.parametrize(
+    ("key", "ctas", "us"),
+    [
+        ("cp_async 64x64x8 d3", 1, 56.29),
+        ("cp_async 64x64x8 d3", 2, 77.09),
+        ("cp_async 64x64x8 d3", 3, 105.73),
+        ("cp_async 64x64x8 d3", 5, 171.46),
+        ("cp_async 128x64x8 d3", 1, 68.58),
+        ("cp_async 128x64x8 d3", 2, 115.01),
+        ("cp_async 128x128x8 d3", 1, 113.47),
+        ("cp_async 128x128x8 d3", 2, 185.34),
+        ("register 64x64x8 d2", 1, 64.58),
+        ("register 64x64x8 d2", 2, 76.67),
+        ("register 64x64x8 d2", 3, 100.70),
+        ("register 64x64x8 d2", 5, 160.83),
+    ],
+)
+def test_ctas_of_four_warps_that_multiply_fp32_by_how_many_an_sm_has(key, ctas, us):
+    one = candidate(f"simt/{key}")
+    spec = Gemm(12 * ctas * one.m, 11 * one.n, 1024, dtype="float32")
+    assert one.plan(spec, H100).predicted_us == pytest.approx(us, rel=0.15)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "consumers", "least", "most"),
+    [
+        ((8192, 8192, 8192), (128, 192), "ping-pong", 1569, 1593),
+        ((8192, 8192, 8192), (128, 256), "cooperative", 1614, 1650),
+        ((8192, 8192, 1024), (128, 192), "ping-pong", 172, 174),
+        ((4096, 4096, 4096), (128, 256), "cooperative", 177, 180),
+    ],
+)
+def test_long_products_take_what_power_leaves(sizes, tile, consumers, least, most):
+    plan = predicted(Gemm(*sizes), GemmTile(*tile, 64, ctas=132, group=16), consumers=consumers)
+    assert 0.93 * least < plan.predicted_us < 1.07 * most
+
+
+@pytest.mark.parametrize(
+    ("gemm", "tile", "depth"),
+    [
+        (Gemm(256, 256, 65536), GemmTile(64, 128, 64, splits=16), 5),  # 35.3 us; 40.6 with 9
+        (Gemm(128, 8192, 8192), GemmTile(64, 128, 64), 8),  # 57.6 us; 59.0 with 5
+        (Gemm(1024, 1024, 1024), GemmTile(64, 128, 64), 8),  # 9.6 us; 10.2 with 5
+    ],
+    ids=str,
+)
+def test_slots_of_ctas_that_share_streams_hold_no_more_than_l2_keeps(gemm, tile, depth):
+    (ring, *_) = predicted(gemm, tile).channels
+    assert ring.depth == depth
