@@ -100,10 +100,10 @@ us, 700 TFLOP/s of 989, by turns at 1346 MHz and shared at 1224. The SMs need 9 
 warpgroups share each tile, at a clock that is as much lower: it is power that takes the time."""
 
 SPARED: Final = 0.97
-"""Of that power, what teams need that take turns. Measured on an H100, time by turns over that of
-the best tile that is shared, kernels apart: 0.965 to 0.985 at 8192 cubed, 0.966 at 4096 x 14336 x
-4096, 0.96 at 8192 x 8192 x 2048, 1.03 at 4096 x 4096 x 14336; predicted are 0.98, 0.98, 0.97 and
-1.03. One kernel behind another for 0.6 s they took as long at 8192 cubed."""
+"""Of that power, what teams need that take turns. Measured on an H100, kernels apart, time by turns
+over that of the best tile that is shared: 0.965 to 0.985 at 8192 cubed, 0.966 at 4096 x 14336 x
+4096, 0.96 at 8192 x 8192 x 2048, 1.03 at 4096 x 4096 x 14336; predicted are 0.97, 0.97, 0.96 and
+1.11. Kernels behind one another for 0.6 s took as long either way at 8192 cubed."""
 
 CONTENTION: Final = 8.0
 """Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
