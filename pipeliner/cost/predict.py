@@ -110,9 +110,9 @@ CONTENTION: Final = 8.0
 H100, 128x256x64 (474 thousand cycles at 4096 cubed) and 128x128x64 (495 thousand)."""
 
 BESIDE: Final = 5.0
-"""Exponent of the norm of what SMs take and what memory takes, which runs beside it: of 4, 5 and 8
-the one that ranks the candidates of nine workloads of the log of an H100 best where it ranks them
-worst."""
+"""Exponent of the norm of what SMs take and what memory takes, which runs beside it. The nine
+workloads that are fitted do not tell 4, 5 and 8 apart; with 5 the candidates of rn50_1x1_56, one of
+the others, are ranked best."""
 
 
 class Prediction(NamedTuple):
