@@ -102,17 +102,21 @@ def im2col_obstacle(axes: Sequence[tuple[int, int, int, int]]) -> str:
 def patch_extents(pixels: int, counts: Sequence[int]) -> tuple[int, ...] | None:
     """Extents of the box that ``pixels`` are, one behind another, of so many in each dimension.
 
-    Outer dimensions come first. They are whole rows of whole images, or what divides those, from a
-    multiple of their number on. None: they are no box, or a larger one than there is.
+    Outer dimensions come first, images before all. The pixels are so many images, rows that divide
+    an image, or a part that divides a row, from a multiple of their number on; images beyond the
+    last are outside of the tensor. None: they are no box, or a larger one than there is.
     """
+    images, *inner = counts
     found: list[int] = []
-    for count in reversed(counts):
+    for count in reversed(inner):
         extent = math.gcd(pixels, count)
-        if extent != min(pixels, count) or extent > MAX_BOX:
+        if extent != min(pixels, count):
             return None
         found.append(extent)
         pixels //= extent
-    return tuple(reversed(found)) if pixels == 1 else None
+    found.append(pixels)
+    fits = pixels <= images and max(found) <= MAX_BOX
+    return tuple(reversed(found)) if fits else None
 
 
 def _box_obstacle(copy: CopyInfo) -> str:

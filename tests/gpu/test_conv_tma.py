@@ -13,7 +13,7 @@ from pipeliner.schedules import ConvTile, schedule_conv
 from pipeliner.schedules.workloads import Convolution, conv2d
 from pipeliner.targets import gpu_arch
 
-from ..schedules.im2col_cases import BOXES, CASES
+from ..schedules.im2col_cases import BOXES, CASES, PATCHES
 from .sanitizer import assert_accepted
 
 pytestmark = pytest.mark.gpu
@@ -27,7 +27,12 @@ LARGER: dict[str, tuple[Convolution, ConvTile]] = {
     "small images": (conv2d(32, 7, 7, 128, 256, 3, 3, pad=1), ConvTile(64, 128, 64)),
     "many tiles an SM": (conv2d(2, 112, 112, 64, 64, 3, 3, pad=1), ConvTile(256, 64, 64, ctas=8)),
 }
-FORMS = {**CASES, **BOXES, **LARGER}
+FORMS = {
+    **CASES,
+    **BOXES,
+    **LARGER,
+    **{f"a patch, {name}": case for name, case in PATCHES.items()},
+}
 
 
 def run(spec: Convolution, tile: ConvTile, **options: Any) -> Any:

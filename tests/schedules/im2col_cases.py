@@ -35,7 +35,6 @@ CASES: dict[str, tuple[Convolution, ConvTile]] = {
     "two panels": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
     "grouped": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1, groups=2), TILE),
     "one image": (conv2d(1, 9, 9, 64, 64, 3, 3, pad=1), TILE),
-    "whole rows": (conv2d(2, 16, 16, 64, 64, 3, 3, pad=1), TILE),
     "persistent": (conv2d(5, 6, 7, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, ctas=3)),
     "split": (SAME, ConvTile(64, 32, 64, splits=3)),
     "one dimension": (conv1d(3, 33, 64, 64, 3, pad=1), TILE),
@@ -47,6 +46,25 @@ CASES: dict[str, tuple[Convolution, ConvTile]] = {
     "int8": (conv2d(3, 6, 7, 64, 64, 3, 3, pad=1, dtype="int8"), TILE),
     "input gradient": (ConvInputGrad(SAME), ConvTile(64, 64, 64)),
     "weight gradient": (ConvWeightGrad(SAME), ConvTile(64, 64, 64)),
+}
+
+PATCHES: dict[str, tuple[Convolution, ConvTile]] = {
+    "rows": (conv2d(2, 16, 16, 64, 64, 3, 3, pad=1), TILE),
+    "rows, swapped": (conv2d(2, 6, 16, 64, 64, 3, 3, pad=1), ConvTile(48, 64, 64)),
+    "an image": (conv2d(3, 6, 8, 64, 64, 3, 3, pad=1), ConvTile(48, 64, 64)),
+    "images": (conv2d(5, 4, 8, 64, 64, 3, 3, pad=1), TILE),
+    "larger than the image": (conv2d(2, 6, 14, 64, 64, 3, 3, pad=2), ConvTile(64, 32, 64)),
+    "two panels": (conv2d(2, 8, 16, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
+    "three dimensions": (conv3d(2, 2, 4, 8, 64, 64, 3, 3, 3, pad=1), ConvTile(64, 32, 64)),
+    "persistent": (conv2d(5, 8, 16, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, ctas=3)),
+    "input gradient": (
+        ConvInputGrad(conv2d(3, 8, 8, 64, 64, 3, 3, pad=1)),
+        ConvTile(64, 64, 64),
+    ),
+    "weight gradient": (
+        ConvWeightGrad(conv2d(3, 8, 8, 64, 64, 3, 3, pad=1)),
+        ConvTile(64, 64, 64),
+    ),
 }
 
 BOXES: dict[str, tuple[Convolution, ConvTile]] = {

@@ -1,4 +1,4 @@
-"""Swapped tiles that leave by way of shared memory, transposed on the way, where that is asked."""
+"""Swapped tiles that leave by way of shared memory, transposed on the way."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ def test_a_swapped_tile_is_transposed_on_its_way(spec: Any, tile: Any) -> None:
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
-def test_it_leaves_from_registers_unless_that_is_asked_for() -> None:
+def test_a_small_one_leaves_from_registers_unless_boxes_are_asked_for() -> None:
     kernel = kernel_of(Gemm(16, 128, 256), GemmTile(16, 64, 64), "auto")
     (store,) = kernel.plan.stores
     assert store.mechanism == "direct"
-    assert store.reason.endswith("the accumulator lies in registers transposed")
+    assert store.reason.endswith("what lies apart in a tile are fewer than boxes take")
 
 
 def test_no_mutant_survives() -> None:
