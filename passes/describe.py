@@ -10,7 +10,6 @@ from typing import Any
 from tvm import tirx
 
 from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo, TmaView
-from .ahead import middle_of
 from .copies import obstacles
 from .costs import cost_of
 from .effects import READ, classify, effects
@@ -58,7 +57,6 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
         note=str(copy.nest.annotations.get(NOTE, "")),
         no_cp_async=_unread(copy.dst, read),
         src_bytes=_seen_bytes(copy, ranges),
-        own_pixels=middle_of(source) is not None,
     )
 
 

@@ -72,7 +72,7 @@ class _Scope:
     matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
     accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
     stages: list[Buffer] = field(default_factory=list)
-    around: tuple[Any, ...] = ()
+    repeats: bool = False
 
 
 def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
@@ -151,7 +151,7 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
     if nest is not None:
         return _map_nest(nest, None, scope)
     if isinstance(stmt, tirx.For):
-        return _with_body(stmt, _map(stmt.body, replace(scope, around=(*scope.around, stmt))))
+        return _with_body(stmt, _map(stmt.body, replace(scope, repeats=True)))
     if isinstance(stmt, tirx.IfThenElse):
         other = None if stmt.else_case is None else _map(stmt.else_case, scope)
         return tirx.IfThenElse(stmt.condition, _map(stmt.then_case, scope), other)
@@ -211,10 +211,7 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
     scope.maps.append(tensor)
     barrier = scope.barriers[channel.full]
     analyzer = scope.threads.analyzer
-    tiles = scope.around[0] if plan.ahead and len(scope.around) > 1 else None
-    return load_boxes(
-        copy, source, panels, tensor, barrier, analyzer, cluster, plan.eviction, tiles
-    )
+    return load_boxes(copy, source, panels, tensor, barrier, analyzer, cluster, plan.eviction)
 
 
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:
@@ -283,7 +280,7 @@ def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: _Scope) -> S
     staged = Staged.of(added(nest), box, fragment, plan, scope.threads)
     scope.stages.append(staged.stage)
     scope.maps.append(staged.tensor)
-    return staged.stmt(repeats=bool(scope.around))
+    return staged.stmt(repeats=scope.repeats)
 
 
 def _place(stmt: Stmt, scope: _Scope) -> Stmt:

@@ -34,9 +34,6 @@ _BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
 _BULK_STORES: Final = ("cp_async_bulk_tensor_s2g", "cp_reduce_async_bulk_tensor")
 """The same the other way, or added there: the map, its first operand, hides the target."""
 
-_PREFETCHES: Final = "cp_async_bulk_tensor_prefetch"
-"""To L2: no program can tell."""
-
 _KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
 """Flags of a call that say no more than which of its operands are predicates."""
 
@@ -90,8 +87,6 @@ def _of_ptx(entry: Any, call: Any) -> Instruction:
     is_move = entry.family in _MOVES
     if entry.name.startswith(_BULK_LOADS):
         return Instruction({0: WRITE}, only_roles=True, is_async=True, is_move=is_move)
-    if entry.name.startswith(_PREFETCHES):
-        return Instruction(only_roles=True, is_async=True, is_move=is_move)
     if entry.name.startswith(_BULK_STORES):
         (source,) = [at for at, arg in enumerate(call.args) if at and _is_pointer(arg)]
         return Instruction({source: READ}, only_roles=True, is_async=True, is_move=is_move)

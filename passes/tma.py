@@ -26,7 +26,6 @@ from tvm.script import tirx as T
 
 from ..cost.tma import panel_bytes
 from ..plan import Eviction
-from .ahead import bring_next
 from .caching import cache_hint
 from .clusters import Cluster
 from .im2col import Im2col, im2col_of
@@ -143,12 +142,11 @@ def load_boxes(
     analyzer: Any,
     cluster: Cluster | None = None,
     eviction: Eviction = "normal",
-    tiles: Any = None,
 ) -> Stmt:
     """What one thread does to fill the tile; ``barrier`` counts the bytes.
 
     ``cluster``: CTAs of which each copies its part of the rows, for all. ``eviction``: when L2 lets
-    go of what it reads. ``tiles``: the loop over tiles, whose next one is brought to L2 meanwhile.
+    go of what it reads.
     """
     part, row = i32(0), i32(0)
     masks: list[Any] = []
@@ -177,11 +175,4 @@ def load_boxes(
         call = T.ptx[name](target, there, *reversed(coordinates), full, *offsets, *masks, *policy)
         return tirx.Evaluate(call)
 
-    boxes = [box(panel) for panel in range(panels.count)]
-    if tiles is None:
-        return seq(*boxes)
-    at = [
-        [*corner[:-1], corner[-1] + panel * panels.columns if panel else corner[-1]]
-        for panel in range(panels.count)
-    ]
-    return seq(*boxes, bring_next(source, tensor.var, at, offsets, tiles))
+    return seq(*[box(panel) for panel in range(panels.count)])

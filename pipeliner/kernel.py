@@ -38,8 +38,7 @@ class CopyInfo:
     convolution's outputs see, a box of them (``patch``) or not (``im2col``). ``note``: what the
     schedule says of it. ``shared``: sizes of clusters whose CTAs copy the same box in the same
     step. ``src_bytes``: of what is read of ``src`` by all CTAs in all iterations, once; 0 where
-    that is not known. ``own_pixels``: at one of the kernel's positions each tile sees pixels that
-    no other tile sees there.
+    that is not known.
     """
 
     op: str
@@ -60,7 +59,6 @@ class CopyInfo:
     note: str = ""
     shared: tuple[int, ...] = ()
     src_bytes: int = 0
-    own_pixels: bool = False
 
     @property
     def elements(self) -> int:

@@ -184,7 +184,6 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         shared=() if gathered else _shared(which, what, tile, row),
         src_bytes=(side.seen or math.prod(extent or 0 for extent in side.shape))
         * element_bytes(what.storage(which)),
-        own_pixels=bool(side.counts) and not gathered,
     )
 
 

@@ -67,7 +67,6 @@ def plan_copy(
     layout, layout_reason = _layout(copy, loop, matmuls, mechanism)
     parts, parts_reason = _parts(copy, vector, mechanism, loop, matmuls)
     cache, cache_reason = _cache(copy, vector, mechanism, layout)
-    ahead = mechanism == "tma" and _is_cold(copy, loop)
     return CopyPlan(
         op=copy.op,
         src=copy.src,
@@ -83,7 +82,6 @@ def plan_copy(
                 width_reason,
                 cache_reason,
                 shared_reason,
-                "pixels of the next tile come to L2 meanwhile" if ahead else "",
                 copy.note,
                 layout_reason,
                 parts_reason,
@@ -94,21 +92,7 @@ def plan_copy(
         cache=cache,
         shared=shared,
         view=copy.view if mechanism == "tma" else "tensor",
-        ahead=ahead,
     )
-
-
-def _is_cold(copy: CopyInfo, loop: LoopInfo) -> bool:
-    """Whether a CTA's next tile reads pixels from memory, and all CTAs' do at once.
-
-    The steps of a tile move through the kernel's positions, and read the same pixels again.
-    """
-    rows = [
-        op.a_k_major if op.a == copy.dst else op.b_k_major
-        for op in loop.ops
-        if isinstance(op, MatmulInfo) and copy.dst in (op.a, op.b)
-    ]
-    return copy.own_pixels and all(rows) and loop.outer is not None and loop.outer > 1
 
 
 def _vector_bytes(copy: CopyInfo, machine: Machine) -> tuple[int, str]:

@@ -347,7 +347,7 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "fence_proxy": _fence_proxy,
     **dict.fromkeys(
         ("fence", "prefetch", "prefetchu", "cp_async_bulk_prefetch",
-         "cp_async_bulk_tensor_prefetch", "cp_async_bulk_tensor_prefetch_im2col"), _nothing,
+         "cp_async_bulk_tensor_prefetch"), _nothing,
     ),
     "griddepcontrol": _grid_dependency,
     "setmaxnreg": _warpgroup_aligned,

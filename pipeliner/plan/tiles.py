@@ -29,8 +29,7 @@ class CopyPlan:
     step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
     ones always go through L1. ``shared``: CTAs of a cluster of which each copies a part for all.
     ``eviction``: when L2 lets go of what it read, ``first``: before everything else.
-    ``view``: what the tensor memory accelerator sees in the source. ``ahead``: what the next tile of
-    a persistent grid reads first is brought to L2 while this one is computed.
+    ``view``: what the tensor memory accelerator sees in the source.
     """
 
     op: str
@@ -46,7 +45,6 @@ class CopyPlan:
     shared: int = 1
     eviction: Eviction = "normal"
     view: TmaView = "tensor"
-    ahead: bool = False
 
     @property
     def way(self) -> str:
