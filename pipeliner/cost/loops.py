@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Container, Iterable, Mapping
 from typing import Final, Literal
 
@@ -21,7 +22,7 @@ from .depth import (
     depth_reasons,
 )
 from .descriptor import Work
-from .eviction import LARGE
+from .memory import LOADED_LATENCY_US
 from .predict import Prediction, predict
 
 REGISTER_DEPTH: Final = 2
@@ -33,16 +34,17 @@ CHANNEL_DEPTH: Final = 5
 tiles of 128 x 128 on an H100 six took 1 to 6 % longer than five of 4096 cubed and larger products,
 and 1 to 2 % less of smaller ones.
 
-Where no CTA has a second tile, all walk along K together, and memory has no more in flight than
-what their slots hold, each byte counted once: there every slot that fits is taken. Measured on an
-H100, bf16, five slots of 24 to 32 KB and as many as fit: 1024 cubed 10.2 and 9.2 us, 512 x 3072 x
-768 11.7 and 10.1, 512 x 768 x 3072 13.1 and 11.7, 1024 x 1000 x 2048 14.3 and 12.5 to 14.8,
-128 x 8192 x 8192 58.3 and 57.1 to 57.8; 3 x 3 of 32 x 7 x 7 x 512 fp16 21.6 and 19.5."""
+A grid of one wave gets more, see ``_read_in_step``. Measured on an H100, bf16, with five slots and
+as many as fit: 1024 cubed 10.2 and 9.2 us, 512 x 3072 x 768 11.7 and 10.1, 512 x 768 x 3072 13.1
+and 11.7, 1024 x 1000 x 2048 13.6 and 12.0; 3 x 3 of 32 x 7 x 7 x 512 fp16 21.6 and 19.5."""
 
-STREAMED: Final = 3
-"""All CTAs' slots hold at most that part of L2 where all operands are too large to stay there: CTAs
-that share a tile must not drift apart, or one reads it from memory again. Measured on an H100, 256
-x 256 x 65536 in 16 parts of 64 x 128 x 64, fp16: 35.3 us with 5 slots (15 MB), 40.6 with 9."""
+LEAST_RING: Final = 3
+"""Slots that a channel gets whatever is in flight: one is read, one lands and one is asked for."""
+
+ENOUGH_IN_FLIGHT: Final = 7.5e6
+"""Bytes from memory, each once, beyond which a deeper ring is not compared. Measured on an H100:
+256 x 256 x 65536 in 16 parts took 35.6, 35.1 and 40.6 us with 5, 7 and 9 MB, 128 x 8192 x 8192
+58.3, 56.4 and 57.8 with 5, 7 and 8."""
 
 CLAMP_REASON: Final = "copies past the end repeat the last tile, without a branch in every step"
 """Measured on an H100 with fp16 tiles of 128 x 256 x 64: 6 % less time on 4096 cubed, 9 % on ragged
@@ -124,26 +126,23 @@ def _plan_channelled(
     Its CTA has an SM for itself, so slots that fit cost nothing; they run ahead of a loaded memory
     system. Measured on an H100 at 8192 cubed: 4 slots of 48 KB 2 % faster than 3.
     """
-    once = loop.outer == 1 and work.ctas is not None and work.ctas <= machine.sms
-    deepest = most_slots(loop, copies)
-    if once and _streams(loop, machine):
-        held = (work.ctas or 1) * work.slot_bytes
-        deepest = min(max(2, machine.l2_bytes // STREAMED // held), deepest)
-    elif _streams(loop, machine):
-        deepest = min(CHANNEL_DEPTH, deepest)
-    most = deepest if once else min(CHANNEL_DEPTH, deepest)
     fitting = [
         prediction
-        for depth in range(1, deepest + 1)
+        for depth in range(1, most_slots(loop, copies) + 1)
         if (prediction := predict(work, machine, depth)) is not None
     ]
     if not fitting:
         raise PlanError(f"cannot pipeline loop '{loop.name}': {choose_depth(work, machine, 1)}")
+    read = _read_in_step(loop, work, machine)
+    wanted = LOADED_LATENCY_US * 1e-6 * machine.dram_bytes_per_second
+    together = math.ceil(wanted / read) if read else 0
+    enough = max(LEAST_RING, int(ENOUGH_IN_FLIGHT / read)) if read else len(fitting)
+    most = min(max(CHANNEL_DEPTH, together), most_slots(loop, copies), enough)
     best = fitting[:most][-1]
     why = f"the deepest ring up to {most} that fits, one CTA an SM"
-    if once:
-        why += " and no second tile: memory has in flight what the slots hold"
-    for deeper in fitting[most:]:  # memory, not the loop, asks for more in flight
+    if best.depth > CHANNEL_DEPTH:
+        why += ": all CTAs read the same steps, memory has no more in flight than those of a ring"
+    for deeper in fitting[most:enough]:  # memory, not the loop, asks for more in flight
         if deeper.us < best.us * (1 - TOLERANCE):
             best, why = deeper, "more in flight, for memory to deliver at its rate"
     reasons = (
@@ -151,14 +150,19 @@ def _plan_channelled(
         f"{count(best.depth, 'slot')}: {why}",
     )
     choice = DepthChoice(best.depth, best, reasons)
-    choice = choose_apart(choice, work, machine, deepest)
+    choice = choose_apart(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
 
 
-def _streams(loop: LoopInfo, machine: Machine) -> bool:
-    """Whether every operand is too large to stay in L2."""
-    copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
-    return all(op.src_bytes * LARGE > machine.l2_bytes for op in copies)
+def _read_in_step(loop: LoopInfo, work: Work, machine: Machine) -> float:
+    """Bytes that all CTAs together read from memory in a step; 0: they are not in step.
+
+    CTAs of one wave walk along K together. Of what they copy in a step memory has each byte in
+    flight once, however many wait for it.
+    """
+    once = loop.outer == 1 and work.ctas is not None and work.ctas <= machine.sms
+    read = sum({op.src: op.src_bytes for op in loop.ops if isinstance(op, CopyInfo)}.values())
+    return read / work.trip if once and work.trip else 0.0
 
 
 def _with_slots(
