@@ -108,7 +108,7 @@ def variants(
         [("cluster", size) for size in (_clusters(spec, tile) if plan.roles else ())],
         [("roles", 0)] if plan.roles else [],
         [("consumers", name) for name in (_consumers(plan) if tile.ctas is not None else ())],
-        [("warps", warps) for warps in _warps(plan)],
+        [("warps", warps) for warps in _warps(spec, plan)],
         [("group", group) for group in GROUPS],
         [("splits", parts) for parts in (SPLITS if tile.ctas is None else ())],
         [("ctas", ctas) for ctas in ((None, machine.sms) if tile.splits == 1 else ())],
@@ -228,8 +228,8 @@ def _consumers(plan: KernelPlan) -> Iterable[str]:
     return ("cooperative",) if plan.teams > 1 else ("ping-pong",)
 
 
-def _warps(plan: KernelPlan) -> Iterable[tuple[int, int]]:
-    """Other ways to share a tile out among warps; among warpgroups, the other way round.
+def _warps(spec: Spec, plan: KernelPlan) -> Iterable[tuple[int, int]]:
+    """Other ways to share a tile out among warps; pixels among warpgroups, the other way round.
 
     On an H100 the filters of 192 pixels by 128 channels as rows of the instruction took 3 % less
     than as its columns with 3 x 3 filters and steps of two, 2 % less with 28 x 28 pixels.
@@ -237,7 +237,8 @@ def _warps(plan: KernelPlan) -> Iterable[tuple[int, int]]:
     if len(plan.matmuls) != 1:
         return ()
     if plan.matmuls[0].instruction.startswith("wgmma"):
-        return [other] if (other := _turned(plan.matmuls[0])) is not None else []
+        other = None if isinstance(spec, Gemm) else _turned(plan.matmuls[0])
+        return [] if other is None else [other]
     shapes = [(2**m, 2**n) for m in range(4) for n in range(4) if 2 <= m + n <= 3]
     return [shape for shape in shapes if shape != plan.matmuls[0].warps]
 
