@@ -61,7 +61,7 @@ SAME_TIME: Final = 0.005
 """Relative time below which two tiles count as equal: what a good measurement cannot tell apart."""
 
 SAME_WAVE: Final = 0.025
-"""The same for tiles that are one wave."""
+"""The same for tiles that are one wave, and relative waste below which none is thriftier."""
 
 
 @overload
@@ -205,7 +205,7 @@ def _best(found: list[ComparedTile], machine: Machine) -> ComparedTile:
     if best.ctas <= machine.sms and best.tile.ctas is None:
         wave = [one for one in found if one.depth and one.ctas <= machine.sms]
         alike = [one for one in wave if one.us <= best.us * (1 + SAME_WAVE)]
-        least = min(one.computed for one in alike) * (1 + SAME_TIME)
+        least = min(one.computed for one in alike) * (1 + SAME_WAVE)
         thrifty = max(_thrift(one) for one in alike if one.computed <= least)
         found = [one for one in alike if one.computed <= least and _thrift(one) == thrifty]
         best = min(found, key=lambda one: one.us)
