@@ -98,6 +98,10 @@ def test_layers_move_vectors_past_one_barrier(name, target, instruction):
     assert plan.sync.barriers_in_steady == 1
 
 
+WAYS = {"rn50 1x1": "tma", "unet": "tma (patch)"}
+"""How pixels come that are a box: of the matrix that they are, or of the image."""
+
+
 @pytest.mark.parametrize("name", LAYERS)
 def test_warpgroups_multiply_layers_that_another_role_copies(name):
     plan = pipeliner.plan_of(pipelined(LAYERS[name], "sm_90"))
@@ -107,7 +111,7 @@ def test_warpgroups_multiply_layers_that_another_role_copies(name):
         assert why.startswith("wgmma is taken: ")
         assert plan.target == "sm_90a"
         assert [role.name for role in plan.roles] == ["consumer", "producer"]
-        pixels = "tma" if name == "rn50 1x1" else "tma (im2col)"
+        pixels = WAYS.get(name, "tma (im2col)")
         assert [copy.way for copy in plan.copies] == [pixels, "tma"]
         assert plan.sync.barriers_in_steady == 0
     else:
