@@ -113,8 +113,12 @@ def test_what_is_not_cut_is_not_promoted() -> None:
         kernel_of(Gemm(128, 64, 256), GemmTile(128, 64, 64))
     with pytest.raises(PlanError, match="only wgmma cuts them, ask for instruction 'wgmma'"):
         kernel_of(Gemm(128, 64, 256), GemmTile(128, 64, 64), instruction="mma")
+
+
+@pytest.mark.parametrize("accumulate", ["slow", 2])
+def test_nonsense_is_refused_by_name(accumulate: Any) -> None:
     with pytest.raises(PlanError, match="expected accumulate to be one of auto, fast, promoted"):
-        Request(accumulate="slow")  # type: ignore[arg-type]
+        Request(accumulate=accumulate)
 
 
 def test_a_step_and_its_sums_want_registers() -> None:
