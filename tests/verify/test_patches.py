@@ -1,24 +1,17 @@
-"""Pixels that are a box, and those of a CTA's next tile that come to L2 ahead of their copies."""
+"""Pixels that are a box: copied as one, right in every timing; others are gathered as before."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-import pipeliner
-from pipeliner.compiled import Kernel
 from pipeliner.cost.tma import patch_extents
 from pipeliner.mutation import mutate
-from pipeliner.schedules import ConvTile, schedule_conv
+from pipeliner.schedules import ConvTile
 from pipeliner.schedules.workloads import Convolution, conv2d
 from pipeliner.verification import verify_workload
 
 from ..schedules.im2col_cases import PATCHES
-
-
-def kernel_of(spec: Convolution, tile: ConvTile, **options: Any) -> Kernel:
-    return pipeliner.build(schedule_conv(spec, tile), "h100", instruction="wgmma", **options)
+from .test_conv_tma import kernel_of
 
 
 @pytest.mark.parametrize("case", PATCHES)
