@@ -13,6 +13,9 @@ from typing import Final, Literal, TypeAlias
 TmaView: TypeAlias = Literal["tensor", "rows", "patch", "im2col"]
 """How the tensor memory accelerator sees the source of a copy."""
 
+PIXEL_VIEWS: Final = ("patch", "im2col")
+"""Of those, the ones of pixels that a convolution's outputs see, a box of the image or not."""
+
 NOTE: Final = "pipeliner.note"
 """Annotation of a copy block: the schedule's words for the plan's reason."""
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..errors import PlanError
-from ..kernel import CopyInfo, KernelInfo, LoopInfo
+from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo
 from ..machine import Machine
 from ..plan import CopyPlan
 from .copies import shared_bytes
@@ -66,7 +66,7 @@ def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -
     """
     if copy.bound or copy.no_tma or not copy.src_bytes or None in (*info.grid, loop.trip):
         return None
-    if copy.view in ("patch", "im2col"):
+    if copy.view in PIXEL_VIEWS:
         return None
     entered = math.prod(extent or 0 for extent in info.grid) * (loop.outer or 0)
     copied = entered * (loop.trip or 0) * shared_bytes(copy) / plan.shared

@@ -12,7 +12,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
-from ..kernel import CopyInfo
+from ..kernel import PIXEL_VIEWS, CopyInfo
 from ..machine import Machine
 from .sizes import element_bytes
 from .wgmma import SPANS
@@ -126,7 +126,7 @@ def _box_obstacle(copy: CopyInfo) -> str:
     row = copy.shape[-1] * element_bytes(copy.dtype)
     if row % min(SPANS):
         return f"a row of '{copy.dst}' has {row} bytes, no multiple of {min(SPANS)}"
-    pixels = copy.view in ("patch", "im2col")
+    pixels = copy.view in PIXEL_VIEWS
     most, what = (MAX_PIXELS, "pixels") if pixels else (MAX_BOX, "elements")
     for extent in copy.shape[:-1]:
         if extent > most:
@@ -151,7 +151,7 @@ def box_reason(copy: CopyInfo) -> str:
     panels = row // panel_bytes(row)
     fill = ", zero-filled past the source's end" if copy.masked else ""
     boxes = "a box" if panels == 1 else f"{panels} boxes of {panel_bytes(row)} bytes a row"
-    gathered = copy.view in ("patch", "im2col")
+    gathered = copy.view in PIXEL_VIEWS
     found = "; no other computes where they lie" if gathered else ""
     return f"{boxes}{_VIEWS[copy.view]} by one thread, past the registers{fill}{found}"
 

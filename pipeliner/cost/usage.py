@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan
 from .copies import shared_bytes
@@ -119,7 +119,7 @@ def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Us
     if plan.mechanism == "tma":
         own = moved // plan.shared
         lines = 2 if is_off_lines(copy) else 1
-        gathered = own / LINE * PIXEL_CYCLES if plan.view in ("patch", "im2col") else 0.0
+        gathered = own / LINE * PIXEL_CYCLES if plan.view in PIXEL_VIEWS else 0.0
         return Usage(
             lsu=moved / machine.smem_bytes_per_cycle,
             l2=own * lines / rate + gathered,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from ..kernel import TmaView
+from ..kernel import PIXEL_VIEWS, TmaView
 
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
 StoreMechanism = Literal["direct", "tma"]
@@ -49,7 +49,7 @@ class CopyPlan:
     @property
     def way(self) -> str:
         """The mechanism, and the accelerator's mode where that is not the usual one."""
-        shown = self.view in ("patch", "im2col")
+        shown = self.view in PIXEL_VIEWS
         return f"{self.mechanism} ({self.view})" if shown else self.mechanism
 
 
