@@ -148,11 +148,15 @@ def _digits(nest: Nest, shared: Sequence[Var], lane: Var | None, width: int) -> 
 
 
 def _load_lane(nest: Nest) -> Var | None:
-    """The loop variable along which the global memory that ``nest`` reads is contiguous, if any."""
+    """The loop variable along which the global memory that ``nest`` reads is contiguous, if any.
+
+    Each is looked at by itself: the pixels of a convolution lie in no line, its channels do.
+    """
     for load in nest.loads():
         if is_global(load.source):
-            known = affine(offset(load.source, load.indices), nest.vars)
+            start = offset(load.source, load.indices)
             for var in nest.vars:
+                known = affine(start, [var])
                 if known is not None and known.coefficients.get(var) == 1:
                     return var
     return None

@@ -41,16 +41,46 @@ CONVS: Final[Mapping[str, tuple[int, int, int, int, int, int, int]]] = {
 }
 """N, H = W, C, K, R = S, stride and padding; NHWC images and OHWI filters."""
 
-NAMES: Final = ("gemm", "conv")
+OTHER_GEMMS: Final[Mapping[str, tuple[int, int, int]]] = {
+    "gpt2_qkv": (1024, 2304, 768),
+    "gpt2_mlp": (4096, 3072, 768),
+    "llama70_qkv": (2048, 10240, 8192),
+    "vit_proj": (6304, 1024, 1024),
+    "mixtral_up": (512, 14336, 4096),
+    "decode64": (64, 11008, 4096),
+    "moe_down": (256, 2048, 7168),
+}
+
+OTHER_CONVS: Final[Mapping[str, tuple[int, int, int, int, int, int, int]]] = {
+    "rn50_1x1_14": (32, 14, 1024, 256, 1, 1, 0),
+    "rn50_1x1_7": (32, 7, 512, 2048, 1, 1, 0),
+    "unet_3x3_32": (8, 32, 640, 640, 3, 1, 1),
+    "vgg_3x3_56": (32, 56, 256, 256, 3, 1, 1),
+    "convnext_2x2": (32, 56, 96, 192, 2, 2, 0),
+    "yolo_3x3_s2": (16, 80, 128, 256, 3, 2, 1),
+}
+
+NAMES: Final = ("gemm", "conv", "other")
+"""``other``: products and layers that the cost model is judged by and was not made with."""
 
 
 def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
-    """The workloads of suite ``gemm`` or ``conv`` in one type, by name; WorkloadError: no such."""
+    """The workloads of a suite of ``NAMES`` in one type, by name; WorkloadError: no such suite."""
     if name == "gemm":
-        return {label: Gemm(*sizes, dtype=dtype) for label, sizes in GEMMS.items()}
+        return _gemms(GEMMS, dtype)
     if name == "conv":
-        return {
-            label: conv2d(n, size, size, c, k, rs, rs, stride=stride, pad=pad, dtype=dtype)
-            for label, (n, size, c, k, rs, stride, pad) in CONVS.items()
-        }
+        return _convs(CONVS, dtype)
+    if name == "other":
+        return {**_gemms(OTHER_GEMMS, dtype), **_convs(OTHER_CONVS, dtype)}
     raise WorkloadError(f"expected a suite of {', '.join(NAMES)}, not {name!r}")
+
+
+def _gemms(sizes: Mapping[str, tuple[int, int, int]], dtype: str) -> dict[str, Spec]:
+    return {label: Gemm(*mnk, dtype=dtype) for label, mnk in sizes.items()}
+
+
+def _convs(layers: Mapping[str, tuple[int, ...]], dtype: str) -> dict[str, Spec]:
+    return {
+        label: conv2d(n, size, size, c, k, rs, rs, stride=stride, pad=pad, dtype=dtype)
+        for label, (n, size, c, k, rs, stride, pad) in layers.items()
+    }
