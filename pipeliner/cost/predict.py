@@ -81,6 +81,17 @@ for its operands. Measured on an H100 with one CTA of 128 threads an SM and fp32
 along K, three slots): 129 cycles beyond what this model says otherwise with 64 x 64 x 8, 127 with
 128 x 128 x 8, 49 with 128 x 64 x 8; none with two CTAs."""
 
+LONG_BODY: Final = 32 * 1024
+"""Bytes of instructions of a step that a lone warp finds again an iteration later. Measured on an
+H100 as ``LONE_WARP``, 128 x 128: steps of 8 and 12 along K, 18 and 27 KB, take 1.4 times what their
+instructions do, of 16 and 24, 35 and 53 KB, 2.0 and 2.6 times."""
+
+FETCHED: Final = 8
+"""Bytes of instructions that it gets in a cycle otherwise: half of one."""
+
+INSTRUCTION_BYTES: Final = 16
+"""Of an instruction, since Volta (NVIDIA, CUDA binary utilities)."""
+
 TURNS: Final = 3.0
 """Exponent of the norm of what pipes and what loads take of a step where CTAs take turns. Infinite,
 if each stalled just when another has work; 3 chooses the depths of nine workloads of the log of an
@@ -186,7 +197,7 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
         if work.by_registers:  # what has arrived is stored before the barrier
             bubble += work.slot_bytes / machine.smem_bytes_per_cycle + machine.shared_latency
         if usage.fma and resident * work.threads <= PARTITIONS * WARP:
-            busy += LONE_WARP
+            busy = max(busy + LONE_WARP, _fetching(work, machine))
     latency = _latency(work, machine, waves)
     alone = _alone(work, machine, depth, busy, bubble, latency)
     last = busy + bubble + work.first  # of each entry: it waits for no load
@@ -220,6 +231,13 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
         (rounds if work.ctas is None else work.ctas / machine.sms) * trip,
         work,
     )
+
+
+def _fetching(work: Work, machine: Machine) -> float:
+    """Cycles in which a lone warp gets the instructions of a step; 0 where it has them still."""
+    instructions = work.usage.issue * machine.issue_per_cycle * WARP / work.threads
+    body = instructions * INSTRUCTION_BYTES
+    return body / FETCHED if body > LONG_BODY else 0.0
 
 
 def _once(work: Work, machine: Machine, resident: int, latency: float, steps: float) -> float:

@@ -135,9 +135,21 @@ def _box_obstacle(copy: CopyInfo) -> str:
 
 
 def is_off_lines(copy: CopyInfo) -> bool:
-    """Whether rows of its boxes, at most a line of L2 long, begin inside lines: they lie in two."""
+    """Whether rows of its boxes, at most a line of L2 long, begin inside lines: some lie in two."""
+    return lines_of_row(copy) > 1
+
+
+def lines_of_row(copy: CopyInfo) -> float:
+    """Lines of L2 in which a row of its boxes lies, at most a line long, as a mean over all rows.
+
+    Rows begin wherever multiples of what their strides have in common with a line do.
+    """
     size = element_bytes(copy.dtype)
-    return any(stride is not None and stride * size % LINE for stride in copy.src_strides[:-1])
+    strides = [stride * size for stride in copy.src_strides[:-1] if stride is not None]
+    step = math.gcd(LINE, *strides)
+    row = min(LINE, copy.shape[-1] * size)
+    inside = (LINE - row) // step + 1
+    return 2 - inside / (LINE // step)
 
 
 def panel_bytes(row: int) -> int:

@@ -17,7 +17,7 @@ from ..plan import CopyPlan, MatmulPlan
 from .copies import shared_bytes
 from .mapping import simt_shared_cycles
 from .sizes import element_bytes
-from .tma import is_off_lines
+from .tma import lines_of_row
 from .wgmma import ROWS, turns_rows
 
 PIPES: Final = ("tensor", "fma", "sfu", "lsu", "l2", "issue")
@@ -59,6 +59,17 @@ PIXEL_CYCLES: Final = 1.0
 """What a line of pixels takes more than one of filters. Measured on an H100, 32 x 7 x 7 x 512: 64
 pixels by 128 channels took 21.8 us, 128 x 64, which copies as much, 24.9 and, swapped, 25.9; of 0.7
 to 1.6 it ranks 36 pairs of tiles of ten layers best, with ``COLD_TILE``."""
+
+OUTSIDE_CYCLES: Final = 12.0
+"""What a line of a box takes that lies past the end of the tensor and is filled with zeros: on an
+H100, with 3 x 3 filters on 8 x 64 x 64 x 320, by tiles of 128 x 256, 512 filters take 134 us,
+384 and 320, which copy less, 174 and 201; by 128 x 128, 384 take 120 and 320 153: 12 to 16 cycles.
+"""
+
+MASKING: Final = 5
+"""Instructions of a masked element that is gathered, for its address and its mask, beside those of
+an element of a matrix. Counted in the SASS of 3 x 3 filters in fp32 for an H100: 4.9 to 5.8 by
+cp.async, 5.1 by way of registers; 1 x 1 filters take as many as a matrix does."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,16 +124,20 @@ class Usage:
         return float(total ** (1.0 / exponent))
 
 
-def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Usage:
-    """A tile copy from global memory that arrives at ``rate`` bytes a cycle, see ``copy_rate``."""
+def of_copy(
+    copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float, outside: float = 0.0
+) -> Usage:
+    """A tile copy from global memory that arrives at ``rate`` bytes a cycle, see ``copy_rate``.
+
+    ``outside``: of the rows of its boxes, those that lie past the end of the tensor.
+    """
     moved = shared_bytes(copy)
     if plan.mechanism == "tma":
         own = moved // plan.shared
-        lines = 2 if is_off_lines(copy) else 1
-        gathered = own / LINE * PIXEL_CYCLES if plan.view in PIXEL_VIEWS else 0.0
+        extra = outside * OUTSIDE_CYCLES + (PIXEL_CYCLES if plan.view in PIXEL_VIEWS else 0.0)
         return Usage(
             lsu=moved / machine.smem_bytes_per_cycle,
-            l2=own * lines / rate + gathered,
+            l2=own * lines_of_row(copy) / rate + own / LINE * extra,
             global_bytes=own,
         )
     accesses = moved / plan.vector_bytes / WARP
@@ -132,12 +147,14 @@ def of_copy(copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float) -> Us
         served = max(served, moved / min(LINE, _run_bytes(copy)))
     # cp.async is one instruction; through registers it is a load and a store. Either needs about
     # one more to step its address.
-    instructions = accesses * (2 if plan.mechanism == "cp_async" else 3)
+    each = 2 if plan.mechanism == "cp_async" else 3
+    if copy.no_tma and copy.masked:
+        each += MASKING
     to_shared = moved / machine.smem_bytes_per_cycle if copy.dst_scope != "local" else 0.0
     return Usage(
         lsu=max(to_shared, served),
         l2=moved / rate,
-        issue=instructions / machine.issue_per_cycle,
+        issue=accesses * each / machine.issue_per_cycle,
         global_bytes=moved,
     )
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan
 from .copies import shared_bytes
@@ -64,7 +65,7 @@ def work_of(
     rate = memory_rate(machine, loop)
     ctas = cta_count(info)
     moved = copy_rate(machine, loop, copies, ctas)
-    usage = sum(_usages(loop, copies, matmuls, machine, rate, moved), Usage())
+    usage = sum(_usages(info, loop, copies, matmuls, machine, rate, moved), Usage())
     by_role = any(plan.mechanism == "tma" for plan in copies)
     if by_role:
         usage = usage + Usage(l2=CHANNEL_CYCLES)
@@ -228,6 +229,7 @@ def _late(copies: tuple[CopyPlan, ...], matmul: MatmulPlan) -> float:
 
 
 def _usages(
+    info: KernelInfo,
     loop: LoopInfo,
     copies: tuple[CopyPlan, ...],
     matmuls: tuple[MatmulPlan, ...],
@@ -236,7 +238,7 @@ def _usages(
     moved: float,
 ) -> Iterator[Usage]:
     for copy, plan in _copies(loop, copies):
-        yield of_copy(copy, plan, machine, moved)
+        yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy))
     for op in loop.ops:
         if isinstance(op, StatementInfo):
             yield of_statement(op, machine, rate)
@@ -244,6 +246,26 @@ def _usages(
         yield of_arithmetic(matmul, mapping, machine)
         yield of_fragments(matmul, mapping, machine, "a")
         yield of_fragments(matmul, mapping, machine, "b")
+
+
+def _outside(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> float:
+    """Of the rows of a copy's boxes, those past the operand's last: a mean over all CTAs."""
+    rows, tile = _rows(info, loop, copy), copy.shape[0]
+    return 1 - rows / (math.ceil(rows / tile) * tile) if rows else 0.0
+
+
+def _rows(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> int:
+    """Rows of an operand that K walks along; 0 where they are not known.
+
+    Filters have as many as there are columns of results.
+    """
+    if copy.view in PIXEL_VIEWS or len(copy.shape) < 2 or copy.src_dims[-1] != 1:
+        return 0
+    if copy.src_dims == (0, 1) and copy.src_strides[0]:
+        return copy.src_bytes // element_bytes(copy.dtype) // copy.src_strides[0]
+    seconds = {op.b for op in loop.ops if isinstance(op, MatmulInfo)}
+    found = [store.dst_strides for store in info.stores if store.by_rows]
+    return found[0][-2] or 0 if copy.dst in seconds and found and len(found[0]) > 1 else 0
 
 
 def _mapped(

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..bench.suites import NAMES, suite
 from ..cost import choose
+from ..cost.depth import choose_depth
 from ..cost.mapped import LoopWork, map_kernel
 from ..cost.occupancy import occupancy
 from ..errors import PipelinerError, WorkloadError
@@ -109,10 +110,18 @@ def _own_depths(timed: Sequence[Entry], spec: Spec, machine: Machine) -> dict[Ca
 
 
 def _own_depth(family: Candidate, spec: Spec, machine: Machine) -> int:
-    """1 where the library leaves the loop alone."""
+    """1 where the library leaves the loop alone.
+
+    Where it gives each ring its own depth, which no candidate does, the best of one for all.
+    """
     request = replace(family.request, depth="auto")
+    info = kernel_info(spec, family.tile(spec, machine))
     try:
-        plan = choose(kernel_info(spec, family.tile(spec, machine)), machine, request)
+        plan = choose(info, machine, request)
     except PipelinerError:  # not even one slot fits, by the model
         return 1
-    return max((ring.depth for loop in plan.loops for ring in loop.rings), default=1)
+    depths = {ring.depth for loop in plan.loops for ring in loop.rings}
+    if len(depths) < 2:
+        return max(depths, default=1)
+    common = choose_depth(map_kernel(info, machine, request).loops[0].work, machine)
+    return max(depths) if isinstance(common, str) else common.depth
