@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from ..errors import PlanError, TargetError
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..request import Instruction, Request
@@ -58,6 +58,11 @@ GATHERING: Final = 8
 and 96 instead of 77 to 91 with 8 x 4 for a thread, 146 to 156 instead of 128 to 149 with 8 x 8
 (ptxas, tiles of a convolution of 3 x 3 and of 1536 x 1920 x 1280 in fp32 for sm_90a)."""
 
+BY_REGISTERS: Final = 12
+"""Registers less, beside sums, operands and what waits, of a thread that copies by way of registers
+for mma.sync: 151 in all with 128 x 64 x 32 and two slots, 128 with 64 x 64 x 64 (ptxas, products of
+fp16 for sm_90a); none less where it gathers, 156 to 205 and 126 to 205."""
+
 
 def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKernel:
     """Everything of ``info`` that ``request`` and ``machine`` decide before the depth.
@@ -78,7 +83,7 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     for found, plans in zip(info.loops, moved, strict=True):
         loop = laid_out(found, plans, machine)
         copying = WARPGROUP if by_tma(plans) else 0
-        held = registers if by_tma(plans) else _lone_registers(found, matmuls, registers, most)
+        held = registers if by_tma(plans) else _lone_registers(found, plans, matmuls, registers, most)
         work = work_of(info, loop, plans, matmuls, threads + copying, held, machine)
         work = replace(
             work,
@@ -98,7 +103,11 @@ def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
 
 
 def _lone_registers(
-    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], registers: int, most: int
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    registers: int,
+    most: int,
 ) -> int:
     """Registers of a thread that copies and multiplies, ``registers`` with what wgmma launches.
 
@@ -106,8 +115,11 @@ def _lone_registers(
     """
     gathered = any(bool(op.no_tma) for op in loop.ops if isinstance(op, CopyInfo))
     if not uses_wgmma(matmuls):
-        simt = any(plan.instruction == "simt" for plan in matmuls)
-        return min(registers + GATHERING * (simt and gathered), most)
+        if any(plan.instruction == "simt" for plan in matmuls):
+            return min(registers + GATHERING * gathered, most)
+        pixels = any(op.view in PIXEL_VIEWS for op in loop.ops if isinstance(op, CopyInfo))
+        staged = any(plan.mechanism == "register" for plan in copies)
+        return registers - BY_REGISTERS * (bool(matmuls) and staged and not gathered and not pixels)
     return max(lone_registers(plan, gathered) for plan in matmuls)
 
 
