@@ -60,8 +60,10 @@ OTHER_CONVS: Final[Mapping[str, tuple[int, int, int, int, int, int, int]]] = {
     "yolo_3x3_s2": (16, 80, 128, 256, 3, 2, 1),
 }
 
-NAMES: Final = ("gemm", "conv", "other")
-"""``other``: products and layers that the cost model is judged by and was not made with."""
+OTHER: Final = "other"
+"""Products and layers that the cost model is judged by and was not made with."""
+
+NAMES: Final = ("gemm", "conv", OTHER)
 
 
 def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
@@ -70,7 +72,7 @@ def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
         return _gemms(GEMMS, dtype)
     if name == "conv":
         return _convs(CONVS, dtype)
-    if name == "other":
+    if name == OTHER:
         return {**_gemms(OTHER_GEMMS, dtype), **_convs(OTHER_CONVS, dtype)}
     raise WorkloadError(f"expected a suite of {', '.join(NAMES)}, not {name!r}")
 

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 HELP: Final = "time many tiles and depths of the suites into a log (needs a GPU and PyTorch)"
 
 SUITES: Final = ("gemm", "conv")
-OTHER: Final = "other"
-"""Of what the model was not made with; recorded where it is named."""
-
 DTYPES: Final = ("float16", "float32")
 
 _LIMIT: Final = 200
@@ -31,7 +28,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "by the log. What the log has already is not measured again."
     )
     parser.add_argument("--log", required=True, metavar="FILE", help="the log to begin or go on")
-    parser.add_argument("--suite", choices=(*SUITES, OTHER), help="default: gemm, conv")
+    parser.add_argument("--suite", choices=(*SUITES, "other"), help="default: gemm, conv")
     parser.add_argument("--dtype", choices=DTYPES, help="default: both")
     parser.add_argument(
         "--only", default="", metavar="NAMES", help="workloads of these names, as in A,B"

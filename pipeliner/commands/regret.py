@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -13,7 +13,7 @@ from . import console
 
 if TYPE_CHECKING:
     from ..logs.published import Comparison
-    from ..logs.regret import Scores, Summary
+    from ..logs.regret import Part, Scores, Summary
 
 HELP: Final = "judge the model's choices by a log of measured candidates, beside others' rules"
 
@@ -22,7 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     parser.description = (
         f"{HELP}. A regret is the time of what is chosen over that of the best measured. Most "
-        "workloads, left over by a seeded draw, are never fitted to. Needs no GPU."
+        "workloads, left over by a seeded draw, are never fitted to; others were measured when the "
+        "model was done. Needs no GPU."
     )
     parser.add_argument("--log", metavar="FILE", help="of `pipeliner record` (default: shipped)")
     parser.add_argument("--target", default="h100", help="the GPU that was measured")
@@ -46,7 +47,7 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
     from ..logs import SHIPPED, noise, read_log
     from ..logs.cases import cases
     from ..logs.published import TABLES, compare
-    from ..logs.regret import halves, scores, summary
+    from ..logs.regret import PARTS, parts, scores, summary
     from ..logs.rules import RULES
     from ..machine import machine_for, read_machine
     from ..targets import accelerated, cuda_target
@@ -58,32 +59,35 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
     if args.machine:
         machine = read_machine(Path(args.machine)).machine
     timed = cases(entries, machine)
-    fitted = halves(timed)
-    rules = {}
+    part = parts(timed)
+    rules: dict[str, dict[Part, Summary]] = {}
+    workloads: dict[str, list[tuple[Scores, Part]]] = {}
     for rule in RULES:
         scored = {group: scores(found, rule) for group, found in timed.items()}
         rules[rule.name] = {
-            "fitted": summary([one for group, one in scored.items() if fitted[group]]),
-            "held_out": summary([one for group, one in scored.items() if not fitted[group]]),
-            "workloads": [(one, fitted[group]) for group, one in scored.items()],
+            name: summary([one for group, one in scored.items() if part[group] == name])
+            for name in PARTS
+            if name in part.values()
         }
+        workloads[rule.name] = [(one, part[group]) for group, one in scored.items()]
     compared = [each for table in TABLES for each in compare(table)]
     return {
         "machine": machine.name,
         "candidates": sum(map(len, timed.values())),
         "noise": noise(entries),
-        "rules": {name: _plain(rule) for name, rule in rules.items()},
+        "rules": {name: _plain(rule, workloads[name]) for name, rule in rules.items()},
         "published": [
             {**_rounded(each), "difference": round(each.difference, 4)} for each in compared
         ],
     }
 
 
-def _plain(rule: dict[str, Any]) -> dict[str, Any]:
+def _plain(
+    rule: Mapping[Part, Summary], workloads: Sequence[tuple[Scores, Part]]
+) -> dict[str, Any]:
     return {
-        "fitted": _rounded(rule["fitted"]),
-        "held_out": _rounded(rule["held_out"]),
-        "workloads": [{**_rounded(one), "fitted": fitted} for one, fitted in rule["workloads"]],
+        **{name: _rounded(found) for name, found in rule.items()},
+        "workloads": [{**_rounded(one), "part": part} for one, part in workloads],
     }
 
 
@@ -95,19 +99,22 @@ def _rounded(found: Scores | Summary | Comparison) -> dict[str, Any]:
 
 
 def _print(found: dict[str, Any]) -> None:
+    from ..logs.regret import PARTS
+
     count = len(next(iter(found["rules"].values()))["workloads"])
     print(
         f"{found['candidates']} candidates of {count} workloads on {found['machine']}; the same "
         f"candidate again: within {found['noise']:.1%} (median)"
     )
-    for half, title in (("fitted", "half to fit to"), ("held_out", "half never fitted to")):
-        console.heading(f"{title}: mean (worst) over the best measured")
-        _table("rule", [(name, rule[half]) for name, rule in found["rules"].items()])
     name, ours = next(iter(found["rules"].items()))
+    for part, title in PARTS.items():
+        if part in ours:
+            console.heading(f"{title}: mean (worst) over the best measured")
+            _table("rule", [(name, rule[part]) for name, rule in found["rules"].items()])
     console.heading(f"{name}, by workload")
     rows = [
         (
-            f"{one['workload']} {one['dtype']}" + " *" * one["fitted"],
+            f"{one['workload']} {one['dtype']}" + " *" * (one["part"] == "fitted"),
             f"{max(one['depths'], default=1.0):.3f}",
             _ratio(one["first"]),
             _ratio(one["top"]),

@@ -50,7 +50,7 @@ def replayed(args: argparse.Namespace) -> dict[str, Any]:
     """What ``--json`` prints: the shares of each workload, and their geometric means."""
     from ..logs import SHIPPED, read_log
     from ..logs.cases import cases
-    from ..logs.regret import halves
+    from ..logs.regret import parts
     from ..logs.replay import TRIALS, shares
     from ..machine import machine_for
     from ..targets import accelerated, cuda_target
@@ -59,11 +59,11 @@ def replayed(args: argparse.Namespace) -> dict[str, Any]:
         raise WorkloadError(f"expected --log: the library has one of {', '.join(SHIPPED)} alone")
     machine = machine_for(accelerated(cuda_target(args.target)))
     timed = cases(read_log(Path(args.log) if args.log else SHIPPED[args.target]), machine)
-    fitted = halves(timed)
+    part = parts(timed)
     workloads = [
         {
             "workload": f"{label} {dtype}",
-            "fitted": fitted[label, dtype],
+            "fitted": part[label, dtype] == "fitted",
             "candidates": len(found),
             "shares": shares(found),
         }

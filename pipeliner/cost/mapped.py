@@ -83,7 +83,9 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     for found, plans in zip(info.loops, moved, strict=True):
         loop = laid_out(found, plans, machine)
         copying = WARPGROUP if by_tma(plans) else 0
-        held = registers if by_tma(plans) else _lone_registers(found, plans, matmuls, registers, most)
+        held = (
+            registers if by_tma(plans) else _lone_registers(found, plans, matmuls, registers, most)
+        )
         work = work_of(info, loop, plans, matmuls, threads + copying, held, machine)
         work = replace(
             work,

@@ -33,6 +33,9 @@ DEPTHS: Final = (1, 2, 3, 4, 5, 6)
 
 USUAL_DEPTHS: Final = (2, 3, 4)
 
+SIMT_DEPTHS: Final = (2, 3, 4, 5)
+"""Where threads multiply: slots are small, and what ptxas makes of 3 and 4 differs by a tenth."""
+
 WALKED_DEPTHS: Final = (4,)
 """Of a grid that walks all tiles, and of a reduction in parts."""
 
@@ -234,7 +237,8 @@ def _of_way(
         way = (way[0], "auto")
     whole = (Candidate(*way, *tile, depth=1, phases=phases) for tile in tiles)
     for at, one in enumerate(dict.fromkeys(_cut(each, spec, machine) for each in whole)):
-        deep = DEPTHS if at < _DEEP else USUAL_DEPTHS
+        usual = SIMT_DEPTHS if way[0] == "simt" else USUAL_DEPTHS
+        deep = DEPTHS if at < _DEEP else usual
         yield one, _REGISTER_DEPTHS if way[1] == "register" else deep
         what, tile = one.contraction(spec, machine), one.tile(spec, machine)
         if way[1] == "tma" and tiles_of(what, tile) > machine.sms:

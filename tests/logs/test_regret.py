@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeliner.bench.suites import suite
 from pipeliner.logs import SHIPPED, Entry, by_workload, candidate, read_log
-from pipeliner.logs.regret import DRAWN, halves, regret, scores, spearman, summary
+from pipeliner.logs.regret import DRAWN, parts, regret, scores, spearman, summary
 from pipeliner.logs.rules import Rule
 
 
@@ -102,15 +103,20 @@ def test_equals_share_their_rank():
 
 def test_halves_are_drawn_the_same_whatever_the_order():
     groups = [(f"w{at}", "float16") for at in range(9)]
-    found = halves(groups)
-    assert found == halves(groups[::-1])
-    assert sum(found.values()) == 4
+    found = parts(groups)
+    assert found == parts(groups[::-1])
+    assert sorted(found.values()) == ["fitted"] * 4 + ["held_out"] * 5
 
 
 def test_what_is_added_to_the_log_is_held_out():
     shipped = list(by_workload(read_log(SHIPPED["h100"])))
-    before, after = halves(sorted(DRAWN)), halves([*shipped, ("longk", "bfloat16"), ("a", "b")])
-    assert sum(before.values()) == 9
-    assert {group for group, fitted in after.items() if fitted} == {
-        group for group, fitted in before.items() if fitted
-    }
+    before, after = parts(sorted(DRAWN)), parts([*shipped, ("longk", "bfloat16"), ("a", "b")])
+    fitted = {group for group, part in before.items() if part == "fitted"}
+    assert len(fitted) == 9
+    assert {group for group, part in after.items() if part == "fitted"} == fitted
+    assert after["a", "b"] == after["longk", "bfloat16"] == "held_out"
+
+
+def test_workloads_of_neither_suite_are_a_part_of_their_own():
+    found = parts([*DRAWN, *((label, "float16") for label in suite("other"))])
+    assert {group[0] for group, part in found.items() if part == "other"} == set(suite("other"))
