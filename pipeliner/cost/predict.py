@@ -50,6 +50,9 @@ from .usage import PIPE_WORDS
 UNKNOWN_TRIP: Final = 64
 """Iterations assumed where the trip count is symbolic: enough for the steady state to count."""
 
+PASSES: Final = 2
+"""What goes by way of shared memory is written there and read."""
+
 STORE_COST: Final = 2
 """Of results that go from registers to memory, between two tiles of a CTA, beside what go by way of
 shared memory. Measured on an H100 at 4096 cubed: 190.4 and 188.4 us, four tiles a CTA."""
@@ -64,11 +67,11 @@ BOX_WAIT: Final = 300
 Measured on an H100, at 32 x 7 x 7 x 512: 64 x 112, stored in 7 boxes through one slot, took 23.7
 us, 64 x 128, in 2 boxes through two, 19.8; any of 200 to 500 tells them apart."""
 
-COLD_TILE: Final = 2000
+COLD_TILE: Final = 1000
 """Cycles that the next tile's first pixels come late, from memory and for all CTAs at once, behind
 the last tile's, which were in L2 by then. Measured on an H100, 224 x 224 x 64: 48 tiles of 256 x 64
-an SM took 2900 cycles each beyond their steps, 64 of 192 x 64 2200; fitted with ``PIXEL_CYCLES``,
-which are part of those."""
+an SM took 2900 cycles each beyond their steps, 64 of 192 x 64 2200, ``PIXEL_CYCLES`` among them;
+500 to 1000 choose among the candidates of that layer in its log as measured, 2000 does not."""
 
 RESTART: Final = 100
 """Cycles behind a barrier in which warps issue copies and addresses and do no arithmetic, and as
@@ -121,10 +124,15 @@ CONTENTION: Final = 8.0
 """Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
 H100, 128x256x64 (474 thousand cycles at 4096 cubed) and 128x128x64 (495 thousand)."""
 
-BESIDE: Final = 5.0
+BESIDE: Final = 4.0
 """Exponent of the norm of what SMs take and what memory takes, which runs beside it. The nine
-workloads that are fitted do not tell 4, 5 and 8 apart; with 5 the candidates of rn50_1x1_56, one of
-the others, are ranked best."""
+workloads that are fitted do not tell 4, 5 and 8 apart; of the others 4 chooses better tiles."""
+
+REFILLING: Final = 0.5
+"""Of the time in which memory takes a tile, that in which its SM asks for nothing, between
+two CTAs that it has one by one. Measured on an H100, rn50_1x1_56, all of which memory bounds: 392
+CTAs of 256 x 64, one an SM, take 32.1 us and walked by 132 of them 30.5; 523 of 192 x 64 take 33.6
+us one by one and 31.4 two by two."""
 
 
 class Prediction(NamedTuple):
@@ -219,6 +227,9 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     if work.ctas is not None and work.ctas < running:
         running = work.ctas
     memory = memory_us(work, machine, running, depth, us)
+    if memory:
+        stored = work.store_bytes / machine.dram_bytes_per_cycle / (machine.clock_ghz * 1e3)
+        memory += REFILLING * (waves - 1) / resident * stored
     return Prediction(
         deepest,
         resident,
@@ -249,7 +260,7 @@ def _once(work: Work, machine: Machine, resident: int, latency: float, steps: fl
     if work.held_bytes:
         once += resident * work.held_bytes / work.rate
     if work.tiles > work.entries:
-        bytes_ = work.store_bytes * (1 if work.staged else STORE_COST)
+        bytes_ = PASSES * work.store_bytes * (1 if work.staged else STORE_COST)
         between = bytes_ / machine.smem_bytes_per_cycle + waits
         if work.teams > 1:
             # It runs under the steps of the other teams; all wait for a load.

@@ -94,8 +94,7 @@ def work_of(
         slot_bytes=shared,
         fixed_smem=sum(size for _, scope, size in info.accumulators if scope.startswith("shared")),
         slot_registers=-(-streamed // (4 * threads)),
-        store_bytes=sum(size for _, scope, size in info.accumulators if scope == "local")
-        * (info.threads or 1),
+        store_bytes=_written(info, loop) or _accumulated(info),
         held_bytes=sum(_held(info, op) for op, _ in mapped),
         entries=1 if by_role else outer,
         synchronised=shared > 0 and not by_role,
@@ -153,6 +152,12 @@ def _written(info: KernelInfo, loop: LoopInfo) -> int:
         for name, _, size in info.accumulators
         if name in held and name in stored
     )
+
+
+def _accumulated(info: KernelInfo) -> int:
+    """Bytes of a CTA's sums, where nothing says what becomes of them."""
+    kept = sum(size for _, scope, size in info.accumulators if scope == "local")
+    return kept * (info.threads or 1)
 
 
 def _held(info: KernelInfo, op: MatmulInfo) -> int:
