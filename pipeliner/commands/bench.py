@@ -6,7 +6,6 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from .. import workers
 from ..errors import WorkloadError
 from . import console, specs, workload
 
@@ -69,7 +68,6 @@ def run(args: argparse.Namespace) -> int:
     if args.jobs is not None and args.jobs < 1:
         raise WorkloadError(f"expected --jobs of at least 1, not {args.jobs}")
     with console.progress("loading TVM"):
-        workers.preload("pipeliner.bench.compiling")  # here and there at a time
         from .. import bench
 
     bench.require_gpu()

@@ -6,7 +6,7 @@ import argparse
 import sys
 from typing import TYPE_CHECKING, Final
 
-from .. import knobs, workers
+from .. import knobs
 from . import console, workload
 from .tune import DB, EXIT_INTERRUPTED
 
@@ -32,8 +32,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run what is missing; 130 when interrupted."""
     with console.progress("loading TVM"):
-        if not args.dry_run:
-            workers.preload("pipeliner.tuning.compiling")  # here and there at a time
         from ..experiments import read_experiment, run_experiment
     experiment = read_experiment(args.file)
     if args.dry_run:

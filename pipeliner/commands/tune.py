@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from .. import knobs, workers
+from .. import knobs
 from ..errors import WorkloadError
 from . import console, specs, workload
 
@@ -63,7 +63,6 @@ def run(args: argparse.Namespace) -> int:
     if args.dry_run:
         return _dry_run(args, spec)
     with console.progress("loading TVM"):
-        workers.preload("pipeliner.tuning.compiling")  # here and there at a time
         from ..bench import check_gpu
         from ..tuning import tune
 

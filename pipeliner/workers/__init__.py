@@ -1,7 +1,6 @@
 """Processes that do what may crash or hang: compiling, and running kernels on a GPU."""
 
 from .pool import Pool
-from .process import preload
 from .worker import Worker
 
-__all__ = ["Pool", "Worker", "preload"]
+__all__ = ["Pool", "Worker"]

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from .worker import Worker
 
+UNUSED: Final = ("torch",)
+"""tvm-ffi imports PyTorch where there is one: seconds of each core, and nothing here needs it."""
+
 
 class Pool:
-    """``count`` preloaded workers with ``make()`` in each; as many threads may call at once."""
+    """``count`` workers that compile, with ``make()`` in each; as many threads may call at once."""
 
     def __init__(self, make: Callable[[], Any], count: int) -> None:
         self.count = count
-        self._workers = [Worker(make, preloaded=True) for _ in range(count)]
+        self._workers = [Worker(make, without=UNUSED) for _ in range(count)]
         self._idle: queue.SimpleQueue[Worker] = queue.SimpleQueue()
         for worker in self._workers:
             self._idle.put(worker)

@@ -1,34 +1,45 @@
 """A process for what may crash or hang, and what becomes of a request to it.
 
-A worker is forked from a process that has loaded what it needs, or nothing (see ``nursery``):
-neither a script without a main guard, nor a notebook, nor a GPU's context here is in its way. It
-makes one object and calls it once for each request. Whatever happens in it costs that request
-alone: the next one starts a fresh process.
+A worker is a program of its own: neither a script without a main guard, nor a notebook, nor a GPU's
+context here is in its way. It makes one object and calls it once for each request. Whatever happens
+in it costs that request alone: the next one starts a fresh process.
+
+Processes of ``multiprocessing`` import the main script again, or are forks of one that may hold a
+GPU; TVM's ``PopenWorker`` is ended by ^C, names no signal, and outlives its parent while it hangs.
 """
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import os
 import pickle
-import selectors
 import signal
-import time
-from collections.abc import Callable, Mapping
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from multiprocessing.connection import Connection, Pipe
 from typing import Any, Final
 
 from ..errors import ToolError
-from .child import LENGTH
-from .process import Process
 
-_CHUNK: Final = 1 << 16
+CHILD: Final = "pipeliner.workers.child"
+
+_PROGRAM: Final = """import sys
+sys.path[:] = {path!r}
+sys.modules.update(dict.fromkeys({without!r}))
+from {child} import main
+main({descriptor})"""
+
+_ERRORS: Final = 2
+"""The descriptor of this process's error output, whatever Python writes to."""
 
 
 class Worker:
     """A process with ``make()`` in it, an object that ``call`` calls. ``environment`` is added to.
 
-    ``make`` and what is sent to and fro must be picklable. ``preloaded``: the module that ``make``
-    is of was loaded once for all such workers, without PyTorch: for what uses no GPU.
+    ``make`` and what is sent to and fro must be picklable. ``without``: modules that are not to be
+    found there, as where they are not installed.
     """
 
     def __init__(
@@ -36,35 +47,51 @@ class Worker:
         make: Callable[[], Any],
         environment: Mapping[str, str] | None = None,
         *,
-        preloaded: bool = False,
+        without: Sequence[str] = (),
     ) -> None:
-        self._module = _module_of(make) if preloaded else ""
-        self._make = make
         self._environment = dict(environment or {})
-        self._process: Process | None = None
+        self._without = tuple(without)
+        self._process: subprocess.Popen[bytes] | None = None
+        self._pipe: Connection[bytes, bytes] | None = None
+        self._starting = threading.Lock()
         self._ended = False
+        self._make = pickle.dumps(make)
 
     def start(self) -> None:
-        """Start the process now rather than at the first call."""
-        if self._ended:
-            raise ToolError("cannot start a process: no more are to be")
-        if self._process is not None and self._process.alive:
-            return
-        self.close()
-        self._process = Process(pickle.dumps(self._make), self._module, self._environment)
+        """Start the process now rather than at the first call, without waiting for it."""
+        with self._starting:
+            if self._ended:
+                raise ToolError("cannot start a process: no more are to be")
+            if self._process is not None and self._process.poll() is None:
+                return
+            self.close()
+            self._pipe, theirs = Pipe()
+            with theirs:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-c", self._program(theirs.fileno())],
+                    stdin=subprocess.DEVNULL,
+                    stdout=_ERRORS,  # what is printed is no answer
+                    env={**os.environ, **self._environment},
+                    pass_fds=[theirs.fileno()],
+                    start_new_session=True,  # ^C is the parent's; what it started dies with it
+                )
+        with contextlib.suppress(OSError):  # it is gone already: the next request is told how
+            self._pipe.send_bytes(self._make)
 
     def call(self, *arguments: Any, seconds: float) -> Any:
         """What the object makes of ``arguments``; ToolError: it failed, died or took too long."""
         self.start()
-        assert self._process is not None
+        assert self._pipe is not None
         try:
-            self._process.send(pickle.dumps(arguments))
-            failure, result = _receive(self._process.answers, time.monotonic() + seconds)
+            self._pipe.send_bytes(pickle.dumps(arguments))
+            if not self._pipe.poll(seconds):
+                raise TimeoutError
+            failure, result = pickle.loads(self._pipe.recv_bytes())
         except TimeoutError:
             self.close()
             raise ToolError(f"cannot wait any longer: nothing came for {seconds:g} s") from None
         except (EOFError, OSError):
-            raise ToolError(f"the process ended: {self._end(self._process)}") from None
+            raise ToolError(f"the process ended: {self._end()}") from None
         except BaseException:  # an interrupt: the answer would be taken for that of the next call
             self.close()
             raise
@@ -74,50 +101,34 @@ class Worker:
 
     def end(self) -> None:
         """End the process for good, from any thread: a call that waits for it fails."""
-        self._ended = True
-        process = self._process
-        if process is not None:
-            process.kill()
+        with self._starting:
+            self._ended = True
+            self._kill()
 
     def close(self) -> None:
         """End the process and whatever it has started; the next call starts another."""
+        self._kill()
         process, self._process = self._process, None
-        if process is not None:
-            process.close()
+        if process is not None and self._pipe is not None:
+            self._pipe.close()
+            process.wait()
 
     def __del__(self) -> None:
         self.close()
 
-    def _end(self, process: Process) -> str:
+    def _program(self, descriptor: int) -> str:
+        path = [os.path.abspath(one) for one in sys.path]  # whatever folder it goes to
+        return _PROGRAM.format(path=path, without=self._without, child=CHILD, descriptor=descriptor)
+
+    def _kill(self) -> None:
+        process = self._process
+        if process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+
+    def _end(self) -> str:
         """How a process that is gone ended."""
-        code = process.wait()
+        assert self._process is not None
+        code = self._process.wait()
         self.close()
-        if code is None:
-            return "no one knows how"
         return f"exit code {code}" if code >= 0 else signal.Signals(-code).name
-
-
-def _module_of(make: Callable[[], Any]) -> str:
-    """Where ``make`` is from."""
-    while isinstance(make, functools.partial):
-        make = make.func
-    return make.__module__
-
-
-def _receive(pipe: int, deadline: float) -> Any:
-    """The next answer; TimeoutError, or EOFError where the process ended instead."""
-    data = b""
-    with selectors.DefaultSelector() as selector:
-        selector.register(pipe, selectors.EVENT_READ)
-        while not _is_whole(data):
-            if not selector.select(max(0.0, deadline - time.monotonic())):
-                raise TimeoutError
-            part = os.read(pipe, _CHUNK)
-            if not part:
-                raise EOFError
-            data += part
-    return pickle.loads(data[LENGTH:])
-
-
-def _is_whole(data: bytes) -> bool:
-    return len(data) >= LENGTH and len(data) - LENGTH >= int.from_bytes(data[:LENGTH], "big")
