@@ -72,3 +72,23 @@ def test_long_products_take_what_power_leaves(sizes, tile, consumers, least, mos
 def test_slots_of_ctas_in_step_are_as_many_as_memory_gains_from(gemm, tile, depth):
     (ring, *_) = predicted(gemm, tile).channels
     assert ring.depth == depth
+
+
+@pytest.mark.parametrize(
+    ("sizes", "key", "us"),
+    [
+        ((128, 8192, 8192), "128x64x128 d5", 38.38),
+        ((128, 8192, 8192), "64x128x64 d4", 53.38),
+        ((128, 8192, 8192), "64x128x64 d12", 47.26),
+        ((128, 8192, 8192), "128x128x64 d7", 52.11),
+        ((128, 8192, 8192), "64x64x64 d12", 68.70),
+        ((64, 8192, 8192), "64x64x64 d12", 37.15),
+        ((128, 4096, 4096), "64x64x128 d9", 20.19),
+        ((128, 4096, 4096), "64x128x64 d6", 26.14),
+        ((128, 4096, 4096), "128x128x64 d7", 29.12),
+    ],
+)
+def test_weights_that_warpgroups_convert(sizes, key, us):
+    one = candidate(f"wgmma/tma {key}")
+    plan = one.plan(Gemm(*sizes, weights="int8"), H100)
+    assert plan.predicted_us == pytest.approx(us, rel=0.15)
