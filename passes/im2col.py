@@ -24,13 +24,13 @@ import itertools
 import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..cost.tma import im2col_obstacle
-from .indexing import affine, conjunction, together
+from .indexing import Term, affine, conjunction, terms_of, together
 from .ir import Expr, Var, const_int, i32, uses, walk
 from .patterns import Copy, walker
 from .views import inside
@@ -38,8 +38,6 @@ from .views import inside
 _MANY: Final = 1 << 30
 
 _RANKS: Final = (3, 4, 5)
-
-Term: TypeAlias = "tuple[int, Expr]"
 
 
 @dataclass(frozen=True)
@@ -116,7 +114,7 @@ def _offsets(copy: Copy) -> Iterator[tuple[Var, ...]]:
     pixel = copy.order[0]
     found: list[Var] = []
     for index in copy.src_indices[1:-1]:
-        for _, term in _terms(index)[0]:
+        for _, term in terms_of(index)[0]:
             if not uses(term, [pixel]):
                 walk(term, Var, found.append)
     variables = list(dict.fromkeys(found))
@@ -159,7 +157,7 @@ def _axis(
     index: Expr, extent: int, pixel: Var, offsets: Collection[Var], ranges: Any
 ) -> Axis | None:
     """``index`` in its three parts; None where it has others."""
-    terms, constant = _terms(index)
+    terms, constant = terms_of(index)
     moved = [term for term in terms if not uses(term[1], [pixel]) and uses(term[1], offsets)]
     walked = [term for term in terms if term not in moved]
     step = math.gcd(*[coefficient for coefficient, _ in walked]) or 1
@@ -203,23 +201,9 @@ def _beyond_bounds(copy: Copy, found: Im2col, counted: Expr, ranges: Any) -> lis
     """What the copy's mask asks for apart from being inside of the tensor."""
     places = [axis.count for axis in found.axes]
     pixels = counted < math.prod([const_int(copy.src.shape[0]) or 0, *places])
-    bounds = tirx.And(pixels, inside(copy.src.shape, copy.src_indices, ranges))
+    bounds = tirx.And(pixels, inside(copy.src.shape, copy.src_indices, copy.order, ranges))
     with ranges.constraint_scope(bounds):
         return [part for part in copy.mask if not ranges.can_prove(part)]
-
-
-def _terms(expr: Expr, factor: int = 1) -> tuple[list[Term], int]:
-    """``expr`` as terms with their coefficients, and a constant."""
-    known = const_int(expr)
-    if known is not None:
-        return [], factor * known
-    if isinstance(expr, tirx.Mul) and const_int(expr.b) is not None:
-        return _terms(expr.a, factor * (const_int(expr.b) or 0))
-    if not isinstance(expr, (tirx.Add, tirx.Sub)):
-        return [(factor, expr)], 0
-    left, first = _terms(expr.a, factor)
-    right, second = _terms(expr.b, factor if isinstance(expr, tirx.Add) else -factor)
-    return [*left, *right], first + second
 
 
 def _sum(terms: Sequence[Term]) -> Expr:

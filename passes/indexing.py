@@ -21,6 +21,9 @@ from .ir import Buffer, Expr, Var, const_int, has, i32, simplify, substitute, us
 
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
+Term: TypeAlias = "tuple[int, Expr]"
+"""An expression and its coefficient."""
+
 _BINARY: Final[Mapping[type, Any]] = {
     prim.Add: np.add,
     prim.Sub: np.subtract,
@@ -61,6 +64,20 @@ def affine(expr: Expr, variables: Sequence[Var]) -> Affine | None:
         if value:
             coefficients[var] = value
     return Affine(sym.Analyzer().simplify(found[-1]), coefficients)
+
+
+def terms_of(expr: Expr, factor: int = 1) -> tuple[list[Term], int]:
+    """``expr`` as terms with their coefficients, and a constant."""
+    known = const_int(expr)
+    if known is not None:
+        return [], factor * known
+    if isinstance(expr, tirx.Mul) and const_int(expr.b) is not None:
+        return terms_of(expr.a, factor * (const_int(expr.b) or 0))
+    if not isinstance(expr, (tirx.Add, tirx.Sub)):
+        return [(factor, expr)], 0
+    left, first = terms_of(expr.a, factor)
+    right, second = terms_of(expr.b, factor if isinstance(expr, tirx.Add) else -factor)
+    return [*left, *right], first + second
 
 
 def strides(buf: Buffer) -> list[Expr]:

@@ -42,7 +42,7 @@ def _valid(side: Operand, k: Var, copies: Sequence[Copy], step: Var, trip: int, 
     valid = whole
     for part in copy.mask:
         compared = comparison(part)
-        if compared is None or not uses(part, [step]):
+        if compared is None or (trip > 1 and not uses(part, [step])):
             continue
         left, right, slack = compared
         known = affine(left - right - slack, [walker, step])

@@ -196,6 +196,7 @@ def _beyond_bounds(nest: Nest, view: View, analyzer: Any) -> Expr | None:
     """
     if not nest.predicate:
         return None
-    with analyzer.constraint_scope(inside(view.shape, view.indices, analyzer)):
+    bounds = inside(view.shape, view.indices, list(nest.extent_of), analyzer)
+    with analyzer.constraint_scope(bounds):
         strength = sym.ProofStrength.SYMBOLIC_BOUND
         return next((p for p in nest.predicate if not analyzer.can_prove(p, strength)), None)

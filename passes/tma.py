@@ -99,7 +99,7 @@ def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
     analyzer = sym.Analyzer()
     for var in copy.order:
         analyzer.bind(var, Range(0, copy.nest.extent_of[var]))
-    with analyzer.constraint_scope(inside(view.shape, view.indices, analyzer)):
+    with analyzer.constraint_scope(inside(view.shape, view.indices, copy.order, analyzer)):
         return [part for part in copy.mask if not analyzer.can_prove(part)]
 
 

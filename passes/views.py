@@ -10,14 +10,16 @@ of them is one dimension of a box.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from tvm import tirx
 
-from .indexing import together
-from .ir import Expr, Var, const_int, i32, simplify
+from .indexing import terms_of, together
+from .ir import Expr, Var, const_int, i32, simplify, uses
+
+_MANY: Final = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -32,17 +34,43 @@ class View:
     when: Expr | None = None
 
 
-def inside(shape: Sequence[Expr], indices: Sequence[Expr], analyzer: Any) -> Expr:
+def inside(
+    shape: Sequence[Expr], indices: Sequence[Expr], moving: Sequence[Var], analyzer: Any
+) -> Expr:
     """That ``indices`` are those of an element of a tensor of ``shape``.
 
     Each bound is said twice, as it is and simplified as those that it is to prove have been: the
-    simplifier divides them by what their terms have in common.
+    simplifier divides them by what their terms have in common. It is said, too, of what is divided
+    in it: ``a + x // 2 < 7`` where ``a * 2 + x < 14``. An upper bound is also said with the
+    least of what ``moving`` variables do not walk: no simplifier takes that away by itself.
     """
     found: Expr = tirx.const(True, "bool")
     for index, extent in zip(indices, shape):
-        for bound in (i32(0) <= index, index < extent):
+        whole, by = _undivided(index)
+        bounds = (i32(0) <= index, index < extent, i32(0) <= whole, whole < extent * by)
+        least = [lesser < extent for lesser in _with_least(index, moving, analyzer)]
+        for bound in (*bounds, *least):
             found = tirx.And(tirx.And(found, bound), analyzer.simplify(bound))
     return found
+
+
+def _with_least(index: Expr, moving: Sequence[Var], analyzer: Any) -> Iterator[Expr]:
+    """``index`` with the least of one term that no ``moving`` variable walks, of each in turn."""
+    if not uses(index, moving):
+        return
+    for by, term in terms_of(index)[0]:
+        least = int(analyzer.const_int_bound(term * by).min_value)
+        if not uses(term, moving) and least > -_MANY:
+            yield index - term * by + least
+
+
+def _undivided(index: Expr) -> tuple[Expr, int]:
+    """``by`` times ``index``, with a term of it that is divided by that number left undivided."""
+    for by, term in terms_of(index)[0]:
+        divisor = const_int(term.b) if isinstance(term, tirx.FloorDiv) else None
+        if by == 1 and divisor is not None:
+            return (index - term) * divisor + term.a, divisor
+    return index, 1
 
 
 def flattened(view: View, moving: Collection[Var], ranges: Any) -> View | None:

@@ -114,10 +114,10 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     )
 
 
-def _k_last(what: Contraction, tile: GemmTile, steps: int | None) -> int:
+def _k_last(what: Contraction, tile: GemmTile, steps: int) -> int:
     """Elements of K that the last step has, where one loop walks all of K."""
     extent = what.k[1]
-    if extent is None or steps is None or what.steps or what.whole is not None or tile.held:
+    if extent is None or what.steps or what.whole is not None or tile.held:
         return tile.k
     return extent - (steps - 1) * tile.k
 
@@ -153,7 +153,8 @@ def _stores_by_rows(what: Contraction) -> bool:
 
 def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> CopyInfo:
     """The copy of the tile of A (0) or B (1) to shared memory; ``ragged``: it has to be padded."""
-    side = (what.a, what.b)[which]
+    extents = {what.m[0]: tile.m, what.n[0]: tile.n, what.k[0]: tile.k}
+    side = (what.a, what.b)[which].cut(extents)
     row, column = (tile.m, tile.n)[which], tile.k
     if not side.k_major:
         row, column = column, row
@@ -181,7 +182,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         no_tma=GATHERED if gathered else "",
         view=view,
         note=side.note,
-        shared=() if gathered else _shared(which, what, tile, row),
+        shared=() if gathered or side.view != "tensor" else _shared(which, what, tile, row),
         src_bytes=(side.seen or math.prod(extent or 0 for extent in side.shape))
         * element_bytes(what.storage(which)),
     )
@@ -209,7 +210,7 @@ def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[i
     there is one column of tiles, down all rows.
     """
     m, n = what.m[1], what.n[1]
-    if m is None or n is None or (what.a, what.b)[which].view != "tensor":
+    if m is None or n is None:
         return ()
     down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
     ctas = min(down * across, tile.ctas or down * across)
@@ -228,9 +229,13 @@ def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[i
 
 def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:
     """``src_dims`` of the copy; those of a gathered element change together, but for the last."""
-    lead = (None,) * (len(side.shape) - 2)
-    lane = (0 if transposed else 1) if side.contiguous else None
-    return (*lead, (1 - lane if side.is_box and lane is not None else None), lane)
+    dims: list[int | None] = [None] * len(side.shape)
+    if side.contiguous:
+        lane = 0 if transposed else 1
+        dims[-1] = lane
+        if side.is_box and side.view == "tensor":
+            dims[side.apart] = 1 - lane
+    return tuple(dims)
 
 
 def _row_major(shape: tuple[int | None, ...]) -> tuple[int | None, ...]:

@@ -12,7 +12,7 @@ memory; it is never written as a whole.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
@@ -64,6 +64,9 @@ class Operand:
     dimension, that neighbours along a tile's rows walk without a step; empty: they do not.
     ``note``: what a plan should say of why it is read so. ``storage``: its type in memory where it
     is not the workload's. ``seen``: elements of the parameter that are read, 0 where all are.
+    ``apart``: the dimension of the parameter that rows of a box walk, which lie apart. ``within``:
+    what it is to tiles that divide so many elements of an axis and are multiples of some, the first
+    that fits.
     """
 
     param: str
@@ -80,6 +83,15 @@ class Operand:
     note: str = ""
     storage: str = ""
     seen: int = 0
+    apart: int = -2
+    within: tuple[tuple[str, int, int, Operand], ...] = ()
+
+    def cut(self, tile: Mapping[str, int]) -> Operand:
+        """What it is to tiles of so many elements along each axis."""
+        for axis, run, unit, form in self.within:
+            if run % tile[axis] == 0 and tile[axis] % unit == 0:
+                return form.cut(tile)
+        return self
 
     @property
     def is_box(self) -> bool:

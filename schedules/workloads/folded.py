@@ -14,7 +14,7 @@ as whatever a convolution reads.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tvm import tirx
@@ -23,13 +23,14 @@ from ...errors import WorkloadError
 from ...passes.ir import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .dtypes import numpy_dtype
-from .forward import contraction_of
+from .forward import contraction_of, forward
 from .windows import (
     filter_shape,
     image_shape,
     is_masked,
     kernel_axes,
     position,
+    seen,
     split_pixel,
     windows,
 )
@@ -79,6 +80,7 @@ def folded(conv: Conv, phases: int) -> Contraction:
         ("sc", runs.length + runs.most_early),
         (images, filters),
         lambda at: _output(conv, phases, at),
+        rows=phases == 1,
     )
 
 
@@ -168,6 +170,7 @@ def _operands(conv: Conv, runs: _Runs) -> tuple[Operand, Operand]:
         unit=runs.aligned,
         masked=is_masked(conv) or ends_early,
         note=_why(conv, runs),
+        seen=seen(conv),
     )
     filters = Operand(
         "W",
@@ -180,7 +183,16 @@ def _operands(conv: Conv, runs: _Runs) -> tuple[Operand, Operand]:
         else math.gcd(runs.length, runs.most_early),
         masked=ends_early or runs.phases > 1,
     )
-    return images, filters
+    if runs.phases > 1 or ends_early:
+        return images, filters
+    return _by_position(conv, images, 0), _by_position(conv, filters, 1)
+
+
+def _by_position(conv: Conv, operand: Operand, which: int) -> Operand:
+    """``operand``, told what it is to tiles of one position's channels: as if not folded."""
+    plain = (forward(conv).a, forward(conv).b)[which]
+    form = replace(plain, note=operand.note)
+    return replace(operand, within=(("sc", conv.c, 1, form),))
 
 
 def _why(conv: Conv, runs: _Runs) -> str:

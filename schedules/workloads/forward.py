@@ -12,6 +12,7 @@ from ...passes.ir import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .windows import (
     arranged,
+    channel_run,
     filter_indices,
     filter_shape,
     forward_by_boxes,
@@ -24,10 +25,12 @@ from .windows import (
     lie,
     pixel_at,
     pixel_run,
+    pixel_runs,
     position,
     seen,
     split_pixel,
     windows,
+    within_images,
 )
 
 if TYPE_CHECKING:
@@ -112,7 +115,7 @@ def _plain(conv: Conv, by_image: bool) -> tuple[Operand, Operand]:
         conv.channels_last,
         pixel,
         tile="pixels",
-        **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv, by_image=by_image)),
+        **lie(conv, channel_run(conv), pixel_run(conv, by_image=by_image)),
         masked=is_masked(conv),
         seen=seen(conv),
         **forward_by_boxes(conv),
@@ -125,9 +128,10 @@ def _plain(conv: Conv, by_image: bool) -> tuple[Operand, Operand]:
         tile="filters",
         contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
         unit=each_in,
-        sliced=conv.channels_last,
+        sliced=True,
+        apart=0,
     )
-    return images, filters
+    return within_images(conv, images, conv.out_size, *pixel_runs(conv)), filters
 
 
 def by_channel(conv: Conv) -> Contraction:

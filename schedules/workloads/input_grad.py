@@ -36,6 +36,7 @@ from .windows import (
     run_unit,
     seen_by_boxes,
     split_pixel,
+    within_images,
 )
 
 
@@ -92,6 +93,16 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
         image, places = split_pixel(at["i"], conv.n, conv.size)
         return list(image_shape(conv, places, in_group(conv, at, at["j"], each_in), image))
 
+    gradients = Operand(
+        "dY",
+        image_shape(conv, conv.out_size, conv.k),
+        conv.channels_last,
+        gradient,
+        tile="gradients",
+        **lie(conv, math.gcd(conv.k, each_out), None if conv.n > 1 else _gradient_runs(conv)[1]),
+        masked=any(_reader(conv, dim, i32(0), i32(0))[1] for dim in range(conv.rank)),
+        **_seen_by_boxes(conv),
+    )
     return arranged(
         conv,
         Contraction(
@@ -102,16 +113,7 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
             n=("j", each_in),
             steps=kernel_axes(conv),
             k=("k", each_out),
-            a=Operand(
-                "dY",
-                image_shape(conv, conv.out_size, conv.k),
-                conv.channels_last,
-                gradient,
-                tile="gradients",
-                **lie(conv, math.gcd(conv.k, each_out), _gradient_run(conv)),
-                masked=any(_reader(conv, dim, i32(0), i32(0))[1] for dim in range(conv.rank)),
-                **_seen_by_boxes(conv),
-            ),
+            a=within_images(conv, gradients, conv.size, *_gradient_runs(conv)),
             b=Operand(
                 "W",
                 filter_shape(conv),
@@ -120,7 +122,8 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
                 tile="filters",
                 contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
                 unit=each_in,
-                sliced=conv.channels_last,
+                sliced=True,
+                apart=0,
             ),
             out=("dX", image_shape(conv, conv.size, conv.c)),
             place=place,
@@ -145,11 +148,13 @@ def _seen_by_boxes(conv: Conv) -> dict[str, Any]:
     return seen_by_boxes(conv, conv.out_size, conv.size, first, conv.stride)
 
 
-def _gradient_run(conv: Conv) -> int | None:
-    """As ``pixel_run``, of the gradients that neighbouring inputs read."""
-    if conv.n > 1 or set(conv.stride) != {1} or conv.out_size[1:] != conv.size[1:]:
-        return None
-    return run_unit(conv, conv.out_size)
+def _gradient_runs(conv: Conv) -> tuple[int | None, int | None]:
+    """As ``pixel_runs``, of the gradients that neighbouring inputs read."""
+    if set(conv.stride) != {1}:
+        return None, None
+    row = run_unit(conv, conv.out_size, conv.stride[:-1])
+    whole = conv.out_size[1:] == conv.size[1:]
+    return row, run_unit(conv, conv.out_size) if whole else None
 
 
 def _reader(conv: Conv, dim: int, h: Any, r: Any) -> tuple[Any, list[Any]]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from .conv import Conv
 from .conv_reference import padded, strided
 from .gradient import ConvGradient
 from .windows import (
+    channel_run,
     filter_indices,
     filter_shape,
     forward_by_boxes,
@@ -30,10 +31,12 @@ from .windows import (
     kernel_axes,
     lie,
     pixel_run,
+    pixel_runs,
     position,
     seen,
     split_pixel,
     windows,
+    within_images,
 )
 
 
@@ -100,6 +103,31 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
         out = in_group(conv, at, at["m"], each_out)
         return filter_indices(conv, out, position(conv, at), at["j"])
 
+    gradients = Operand(
+        "dY",
+        image_shape(conv, conv.out_size, conv.k),
+        not conv.channels_last,
+        gradient,
+        tile="gradients",
+        **lie(conv, math.gcd(conv.k, each_out), None if conv.n > 1 and not rows else own),
+        **_outputs_by_boxes(conv, rows),
+    )
+    pixels = Operand(
+        "X",
+        image_shape(conv, conv.size, conv.c),
+        not conv.channels_last,
+        source,
+        tile="pixels",
+        **lie(conv, channel_run(conv), pixel_run(conv, rows)),
+        masked=is_masked(conv),
+        seen=seen(conv),
+        **({} if rows else forward_by_boxes(conv)),
+    )
+    if rows:
+        pixels = _within_rows(conv, pixels)
+    else:
+        gradients = within_images(conv, gradients, conv.out_size, last, math.prod(conv.out_size))
+        pixels = within_images(conv, pixels, conv.out_size, *pixel_runs(conv))
     return Contraction(
         name=name,
         types=conv.types,
@@ -108,26 +136,8 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
         n=("j", each_in),
         steps=steps,
         k=k,
-        a=Operand(
-            "dY",
-            image_shape(conv, conv.out_size, conv.k),
-            not conv.channels_last,
-            gradient,
-            tile="gradients",
-            **lie(conv, math.gcd(conv.k, each_out), None if conv.n > 1 and not rows else own),
-            **_outputs_by_boxes(conv, rows),
-        ),
-        b=Operand(
-            "X",
-            image_shape(conv, conv.size, conv.c),
-            not conv.channels_last,
-            source,
-            tile="pixels",
-            **lie(conv, math.gcd(conv.c, each_in), pixel_run(conv, rows)),
-            masked=is_masked(conv),
-            seen=seen(conv),
-            **({} if rows else forward_by_boxes(conv)),
-        ),
+        a=gradients,
+        b=pixels,
         out=("dW", filter_shape(conv)),
         place=lambda at: list(place(at)),
         channel=lambda at: in_group(conv, at, at["m"], each_out),
@@ -139,6 +149,23 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
 def _outputs_by_boxes(conv: Conv, rows: bool) -> dict[str, Any]:
     """``sliced`` and ``view`` of the output's gradient."""
     if not conv.channels_last:
-        return {}
+        return {"sliced": rows}
     dimensions = sum(extent > 1 for extent in (conv.n, *conv.out_size))
     return {"sliced": True, "view": "tensor" if rows or dimensions <= 1 else "rows"}
+
+
+def _within_rows(conv: Conv, pixels: Operand) -> Operand:
+    """``pixels`` of a row of outputs, told where a tile of them is a box.
+
+    It is where it stays within the row, or where what lies behind the row's outputs is outside of
+    the image, and so zero as it has to be.
+    """
+    step, (low, _), last = conv.stride[-1], conv.pad[-1], conv.out_size[-1]
+    if step == 1:
+        boxes: dict[str, Any] = {"sliced": True}
+    else:
+        boxes = {**forward_by_boxes(conv), "counts": ()} if conv.channels_last else {}
+    form = replace(pixels, **boxes)
+    if last * step - low >= conv.size[-1]:
+        return form
+    return replace(pixels, within=(("q", last, 1, form),))

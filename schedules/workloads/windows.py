@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tvm import tirx
 
 from ...cost.tma import im2col_obstacle
+from ...kernel import TmaView
 from ...passes.ir import i32
-from .contraction import Axis, Contraction, Coordinates
+from .contraction import Axis, Contraction, Coordinates, Operand
 
 if TYPE_CHECKING:
     from .conv import Conv
@@ -66,11 +68,20 @@ def in_group(conv: Conv, at: Coordinates, channel: Any, each: int) -> Any:
 
 
 def split_pixel(flat: Any, images: int, size: Sequence[int]) -> tuple[Any, list[Any]]:
-    """Image and place in it of a pixel counted over all images."""
+    """Image and place in it of a pixel counted over all images.
+
+    What is left of a lone image's count, once inner places are divided off, is the outermost place.
+    """
+    first = next((dim for dim, extent in enumerate(size) if extent > 1), len(size))
     places: list[Any] = []
-    for extent in reversed(size):
-        places.append(tirx.floormod(flat, i32(extent)) if extent > 1 else i32(0))
-        flat = tirx.floordiv(flat, i32(extent)) if extent > 1 else flat
+    for dim, extent in reversed(list(enumerate(size))):
+        if extent == 1:
+            places.append(i32(0))
+        elif images == 1 and dim == first:
+            places.append(flat)
+        else:
+            places.append(tirx.floormod(flat, i32(extent)))
+            flat = tirx.floordiv(flat, i32(extent))
     return (flat if images > 1 else i32(0)), places[::-1]
 
 
@@ -157,6 +168,11 @@ def pixel_run(conv: Conv, rows: bool = False, by_image: bool = False) -> int | N
     return run_unit(conv, conv.size, conv.stride[:-1] if rows else ())
 
 
+def pixel_runs(conv: Conv) -> tuple[int | None, int | None]:
+    """``pixel_run`` of tiles that stay within a row, and within an image."""
+    return pixel_run(conv, rows=True), pixel_run(conv, by_image=True)
+
+
 def seen_by_boxes(
     conv: Conv,
     size: Sequence[int],
@@ -169,11 +185,19 @@ def seen_by_boxes(
     ``size``: of the image, whose pixel ``first + steps * p`` place ``p`` of ``places`` reads at the
     first of the kernel's positions, as they lie in the image.
     """
-    if not conv.channels_last or conv.n * math.prod(places) == 1:
+    walked = [dim for dim, count in enumerate(places) if count > 1]
+    if not walked:
+        return {"sliced": conv.n > 1, "apart": 0}
+    if not conv.channels_last:
         return {}
-    walked = [step for count, step in zip(places, steps) if count > 1]
-    if (conv.n > 1) + len(walked) <= 1 and set(walked) <= {1}:
-        return {"sliced": True}
+    if conv.n == 1 and len(walked) == 1:
+        lone = walked[0]
+        # What lies behind the last place has to be outside, where a tile reaches beyond it.
+        ends = first[lone] + places[lone] * steps[lone] >= size[lone]
+        if ends and steps[lone] == 1:
+            return {"sliced": True, "apart": 1 + lone}
+        if not ends and lone > 0:
+            return {}
     if set(conv.kernel) == set(steps) == {1} and tuple(places) == tuple(size) and not any(first):
         return {"sliced": True, "view": "rows"}
     axes = [
@@ -189,6 +213,40 @@ def seen_by_boxes(
 def forward_by_boxes(conv: Conv) -> dict[str, Any]:
     """``seen_by_boxes`` of the image that the convolution reads."""
     return seen_by_boxes(conv, conv.size, conv.out_size, [-low for low, _ in conv.pad], conv.stride)
+
+
+def channel_run(conv: Conv) -> int:
+    """What divides where the channels start that an output reads of a pixel, those innermost."""
+    if conv.groups > 1:
+        return conv.c // conv.groups
+    inner = [math.prod(conv.size[dim + 1 :]) for dim in range(conv.rank)]
+    moves = [conv.stride[dim] * inner[dim] for dim in range(conv.rank) if conv.out_size[dim] > 1]
+    moves += [conv.dilation[dim] * inner[dim] for dim in range(conv.rank) if conv.kernel[dim] > 1]
+    before = sum(low * step for (low, _), step in zip(conv.pad, inner))
+    images = math.prod(conv.size) if conv.n > 1 else 0
+    return conv.c * math.gcd(before, images, *moves)
+
+
+def within_images(
+    conv: Conv, operand: Operand, places: Sequence[int], row: int | None, image: int | None
+) -> Operand:
+    """``operand``, told what it is to tiles of pixels that stay within a row, or within an image.
+
+    ``places``: of an image, that are walked. ``row`` and ``image``: what divides where a run starts
+    in those, with channels outside; None: neighbours are not side by side.
+    """
+    runs: list[tuple[str, int, int, Operand]] = []
+    if row is not None:
+        unit = operand.unit if conv.channels_last else row
+        # The model has what pixels cost from boxes of several rows, and takes one row for one of
+        # them. No accelerator moves float32, whose pixels are staged as columns.
+        view: TmaView = "tensor" if conv.types.dtype == "float32" else operand.view
+        form = replace(operand, contiguous=True, unit=unit, sliced=True, view=view)
+        runs.append((PIXELS, places[-1], 1, form))
+    if image is not None and not conv.channels_last:
+        form = replace(operand, contiguous=True, unit=image)
+        runs.append((PIXELS, math.prod(places), places[-1], form))
+    return replace(operand, within=tuple(runs))
 
 
 def run_unit(conv: Conv, size: Sequence[int], outer: Sequence[int] = ()) -> int:

@@ -6,11 +6,10 @@ descriptor, or the choice was made for another kernel.
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeliner.cost.mapped import map_kernel
@@ -54,10 +53,15 @@ def works(info, machine, request):
         return type(err)
 
 
-def check(spec, tile, machine=H100):
-    """Compare every way; the set of those that are possible."""
+def read(spec, tile):
+    """What recognition finds in the scheduled code."""
     schedule = schedule_gemm if isinstance(spec, Gemm) else schedule_conv
-    found = with_sharing(*recognise(prefix(schedule(spec, tile).mod)), (2,)).info
+    return with_sharing(*recognise(prefix(schedule(spec, tile).mod)), (2,)).info
+
+
+def check(spec, tile, machine=H100, found=None):
+    """Compare every way; the set of those that are possible."""
+    found = read(spec, tile) if found is None else found
     closed = kernel_info(spec, tile)
     possible = set()
     for way in WAYS:
@@ -70,14 +74,21 @@ def check(spec, tile, machine=H100):
 
 
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
-@pytest.mark.parametrize(
-    "case", [case for case in GEMMS if "symbolic" not in case and case != "one"]
-)
+@pytest.mark.parametrize("case", [case for case in GEMMS if "symbolic" not in case])
 def test_of_products(case, machine):
     assert check(*GEMMS[case], machine)
 
 
-@pytest.mark.parametrize("case", [case for case in CONVOLUTIONS if case != "one pixel"])
+@pytest.mark.parametrize("case", [case for case in GEMMS if "symbolic" in case])
+def test_of_products_whose_rows_are_counted_at_run_time(case):
+    """The grid cannot be equal: tiles are compared as for ``TYPICAL_M``, code knows of no number."""
+    spec, tile = GEMMS[case]
+    found = read(spec, tile)
+    assert None in found.grid
+    assert check(spec, tile, found=replace(found, grid=kernel_info(spec, tile).grid))
+
+
+@pytest.mark.parametrize("case", CONVOLUTIONS)
 def test_of_convolutions(case):
     assert check(*CONVOLUTIONS[case])
 
@@ -94,21 +105,15 @@ def test_every_way_is_possible_somewhere(spec, tile):
     assert check(spec, tile) == set(WAYS)
 
 
-def repeats(spec, tile):
-    """Whether there are several CTAs and steps.
-
-    The code of a lone tile has a dimension less where it is stored, and a lone step is no loop.
-    """
-    info = kernel_info(spec, tile)
-    return math.prod(info.grid) > 1 and info.loops[0].trip > 1
-
-
 rows = st.integers(1, 6).map(lambda count: 16 * count)
 
+sizes = st.one_of(st.integers(6, 12), st.sampled_from([16, 18, 32]))
+"""Of images; tiles divide some of them."""
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+
+@settings(max_examples=50, deadline=None, derandomize=True)
 @given(
-    extents=st.tuples(*[st.integers(1, 300)] * 2, st.integers(65, 300)),
+    extents=st.tuples(*[st.integers(1, 300)] * 3),
     aligned=st.booleans(),
     dtype=st.sampled_from(DTYPES),
     layout=st.sampled_from(LAYOUTS),
@@ -126,12 +131,12 @@ rows = st.integers(1, 6).map(lambda count: 16 * count)
 def test_of_any_product(extents, aligned, dtype, layout, batch, tile):
     m, n, k = (-(-extent // 16) * 16 if aligned else extent for extent in extents)
     spec = Gemm(m, n, k, batch=batch, dtype=dtype, layout=layout)
+    tile = replace(tile, splits=1) if k <= tile.k else tile  # a lone step has no parts
     tile = replace(tile, ctas=None) if tile.splits > 1 or batch else tile
-    assume(repeats(spec, tile))
     check(spec, tile)
 
 
-@settings(max_examples=25, deadline=None, derandomize=True)
+@settings(max_examples=100, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_of_any_convolution(data):
     draw = data.draw
@@ -139,8 +144,8 @@ def test_of_any_convolution(data):
     layout = draw(st.sampled_from(["NHWC", "NHWC", "NCHW"]))
     forward = conv2d(
         draw(st.integers(1, 3)),
-        draw(st.integers(6, 12)),
-        draw(st.integers(6, 12)),
+        draw(sizes),
+        draw(sizes),
         draw(st.sampled_from([3, 16, 32, 64, 80])),
         draw(st.sampled_from([16, 48, 64])),
         kernel,
@@ -153,8 +158,6 @@ def test_of_any_convolution(data):
     kind = draw(st.sampled_from(["forward", "input", "weight"]))
     if kind != "forward" and forward.types.dtype != "int8":
         forward = {"input": ConvInputGrad, "weight": ConvWeightGrad}[kind](forward)
-    # There recognition sees no vectors, and the closed form does: v // 4 % 5 and v % 4 make no run.
-    assume(not (isinstance(forward, ConvWeightGrad) and layout == "NCHW"))
     fold = isinstance(forward, ConvWeightGrad) or (
         not isinstance(forward, ConvInputGrad) and can_fold(forward)
     )
@@ -164,5 +167,20 @@ def test_of_any_convolution(data):
         draw(st.sampled_from([16, 32, 64])),
         fold=fold and draw(st.booleans()),
     )
-    assume(repeats(forward, tile))
     check(forward, tile)
+
+
+def test_of_pixels_of_one_row_but_for_what_they_cost():
+    """They are a box of the tensor, as any other; they cost what boxes of several rows were found to.
+
+    Code does not tell them from a tile of a matrix of four dimensions, so the closed form says more.
+    """
+    spec, tile = conv2d(1, 8, 128, 64, 64, 3, 3, pad=1), ConvTile(128, 64, 64)
+    found = read(spec, tile)
+    (loop,) = found.loops
+    views = [op.view for op in kernel_info(spec, tile).loops[0].ops[:2]]
+    assert [op.view for op in loop.ops[:2]] == ["tensor", "tensor"]
+    assert views == ["im2col", "tensor"]
+    copies = [replace(op, view=view) for op, view in zip(loop.ops[:2], views, strict=True)]
+    loop = replace(loop, ops=(*copies, *loop.ops[2:]))
+    assert ("wgmma", "tma") in check(spec, tile, found=replace(found, loops=(loop,)))
