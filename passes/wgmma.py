@@ -39,8 +39,8 @@ from typing import Final
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ..cost.wgmma import ACCUMULATORS, CONVERTED, ROWS, TYPES, WARPGROUP
-from ..errors import LoweringError
+from ..cost.wgmma import ACCUMULATORS, CONVERTED, ROWS, TYPES, WARPGROUP, must_turn
+from ..errors import LoweringError, PlanError
 from ..plan import MatmulPlan
 from . import quads
 from .descriptors import encode
@@ -50,7 +50,7 @@ from .layouts import CHUNK_BYTES
 from .patterns import Matmul, Operand
 from .spread import Threads
 from .tma import panels_of
-from .wgmma_registers import Left, turns_rows
+from .wgmma_registers import Left
 
 WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
 
@@ -115,7 +115,7 @@ class _Warpgroup:
         self.row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
         self.col0 = simplify(tirx.floordiv(group, groups) * self.n)
         self.panels = {side.buffer: panels_of(side.buffer) for side in (matmul.a, matmul.b)}
-        self.paired = plan.operand == "registers" and turns_rows(matmul.a)
+        self.paired = plan.turned
         self.packed = self.acc_type == "f16"
         self.each = self.n // (4 if self.packed else 2)
         name, kind = f"{matmul.acc.name}_frag", _REGISTERS.get(self.acc_type, "float32")
@@ -141,6 +141,7 @@ class _Warpgroup:
                 f"cannot map op '{plan.op}' to {plan.instruction}: {self.threads.count} threads "
                 f"compute, the plan has {plan.warps[0]}x{plan.warps[1]} warps"
             )
+        self._check_turned()
         for side in (matmul.a, matmul.b):
             kind = str(side.buffer.dtype)
             if side is matmul.a and str(matmul.b.buffer.dtype) in CONVERTED.get(kind, ()):
@@ -156,6 +157,20 @@ class _Warpgroup:
                     f"cannot map op '{plan.op}' to {plan.instruction}: '{side.buffer.name}' holds "
                     f"{kind}, '{matmul.acc.name}' {matmul.acc.dtype}"
                 )
+
+    def _check_turned(self) -> None:
+        """PlanError: rows of the first operand lie otherwise than the plan has it."""
+        plan, side = self.plan, self.matmul.a
+        turns = must_turn(str(side.buffer.dtype), side.k_major) and plan.operand == "registers"
+        if plan.turned == turns:
+            return
+        lies = "innermost" if side.k_major else "outermost"
+        words = "turns" if plan.turned else "does not turn"
+        raise PlanError(
+            f"cannot map op '{plan.op}' to {plan.instruction}: the plan {words} rows of "
+            f"'{side.buffer.name}' round, {side.buffer.dtype} with K {lies} read from "
+            f"{plan.operand}"
+        )
 
     # Operands.
 

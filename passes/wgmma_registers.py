@@ -37,14 +37,14 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ..cost.wgmma import LEFT_REGISTERS, ROWS, TRANSPOSED
+from ..cost.wgmma import LEFT_REGISTERS, ROWS
 from ..plan import MatmulPlan
 from . import quads
 from .ir import Buffer, Expr, Stmt, buffer, dtype_bytes, i32, seq, substitute
 from .ir import block as ir_block
 from .layouts import CHUNK_BYTES, Panels
 from .mma_operands import LDMATRIX
-from .patterns import Matmul, Operand
+from .patterns import Matmul
 from .spread import Threads
 
 PERMUTE: Final = "prmt.b32"
@@ -64,7 +64,8 @@ are one further. The second: of words that have changed places."""
 class Left:
     """The first operand of a warpgroup's tile: ``blocks`` of 64 rows from row ``first`` on.
 
-    ``steps`` of ``k`` elements. ``frag``: what wgmma reads. ``raw``: what is to be converted to it,
+    ``steps`` of ``k`` elements; ``turned``: rows are turned round on their way. ``frag``: what
+    wgmma reads. ``raw``: what is to be converted to it,
     of two steps; None where nothing is.
     """
 
@@ -75,6 +76,7 @@ class Left:
     blocks: int
     steps: int
     k: int
+    turned: bool
     frag: Buffer
     raw: Buffer | None
 
@@ -87,9 +89,10 @@ class Left:
         frag = buffer([plan.steps * each], "uint32", f"{name}_frag", "local")
         raw, held = None, min(2, plan.steps) * blocks
         if str(matmul.a.buffer.dtype) != str(matmul.b.buffer.dtype):
-            size, kind = (_WORDS, "uint32") if turns_rows(matmul.a) else (LEFT_REGISTERS, "uint16")
+            size, kind = (_WORDS, "uint32") if plan.turned else (LEFT_REGISTERS, "uint16")
             raw = buffer([held * size], kind, f"{name}_raw", "local")
-        return Left(matmul, panels, threads, first, blocks, plan.steps, plan.k_step, frag, raw)
+        steps, k = plan.steps, plan.k_step
+        return Left(matmul, panels, threads, first, blocks, steps, k, plan.turned, frag, raw)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -108,7 +111,7 @@ class Left:
         """
         if self.raw is None or step == self.steps:
             return None
-        if turns_rows(self.matmul.a):
+        if self.turned:
             return seq(*[self._read_turned(step, block) for block in range(self.blocks)])
         lane = tirx.floormod(self.threads.var, 32)
         stmts: list[Stmt] = []
@@ -144,7 +147,7 @@ class Left:
         """Fill the registers of one block at ``step``."""
         if self.raw is not None:
             return self._convert(step, block)
-        if turns_rows(self.matmul.a):
+        if self.turned:
             one = dtype_bytes(self.matmul.a.buffer.dtype) == 1
             return self._turn_bytes(step, block) if one else self._turn_words(step, block)
         side, lane = self.matmul.a, tirx.floormod(self.threads.var, 32)
@@ -221,7 +224,7 @@ class Left:
         kind = str(self.matmul.b.buffer.dtype)
         stores = []
         for x in range(LEFT_REGISTERS):
-            if turns_rows(self.matmul.a):
+            if self.turned:
                 word = self._word(step, block, x // 2)
                 wide = widened_apart(tirx.shift_right(word, _word(x % 2 * 8)), kind)
             else:
@@ -246,11 +249,6 @@ class Left:
         indices = [analyzer.simplify(substitute(index, values)) for index in side.indices]
         place = self.panels.place(side.buffer, indices, analyzer)
         return tirx.BufferLoad(self.panels.held, place)
-
-
-def turns_rows(side: Operand) -> bool:
-    """Whether rows are turned round on their way, which ldmatrix does for 16-bit types alone."""
-    return not side.k_major and str(side.buffer.dtype) not in TRANSPOSED
 
 
 def widened(pair: Expr, kind: str) -> Expr:

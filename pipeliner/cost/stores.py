@@ -18,7 +18,7 @@ from ..request import Request
 from .copies import SECTOR
 from .sizes import element_bytes
 from .tma import MAX_BOX, MAX_RANK, panel_bytes, stride_obstacle
-from .wgmma import ROWS, SPANS, teams_of, turns_rows
+from .wgmma import ROWS, SPANS, teams_of
 
 SLOTS: Final = 2
 """Boxes of a warpgroup in shared memory: one is filled while the other is written."""
@@ -96,14 +96,8 @@ def _strays(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...])
         for op in _matmuls(info)
         for plan in matmuls
         if op.acc == store.acc and plan.op == op.op and plan.swapped
-        if _is_partial(store.dtype, _in_pairs(op, plan))
+        if _is_partial(store.dtype, plan.turned)
     )
-
-
-def _in_pairs(info: MatmulInfo, plan: MatmulPlan) -> bool:
-    """Whether the two rows of a lane are neighbours, which of a swapped tile are columns."""
-    seen = info.transposed() if plan.swapped else info
-    return plan.operand == "registers" and turns_rows(seen)
 
 
 def _is_partial(dtype: str, paired: bool) -> bool:
@@ -174,8 +168,7 @@ def _staged(
     matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
     if matmul is None or not any(copy.mechanism == "tma" for copy in copies):
         return "no role of its own copies for what computes it"
-    known = next(op for op in _matmuls(info) if op.op == matmul.op)
-    if matmul.swapped and _in_pairs(known, matmul):
+    if matmul.swapped and matmul.turned:
         return "stmatrix does not transpose rows that lie in pairs"
     if matmul.swapped and request.store != "tma" and not store.adds:
         strays = _strays(store, info, matmuls)

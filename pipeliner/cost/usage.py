@@ -18,7 +18,7 @@ from .copies import shared_bytes
 from .mapping import simt_shared_cycles
 from .sizes import element_bytes
 from .tma import lines_of_row
-from .wgmma import ROWS, turns_rows
+from .wgmma import ROWS
 
 PIPES: Final = ("tensor", "fma", "sfu", "lsu", "l2", "issue")
 
@@ -192,9 +192,8 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
         cycles = times * extent * info.k * size / machine.smem_bytes_per_cycle
         if first and info.a_dtype != info.b_dtype:
             words = times * extent * info.k / (_PAIR * WARP)
-            turned = turns_rows(info.transposed() if plan.swapped else info)
-            each = CONVERTING - LOADING if turned else CONVERTING
-            read = cycles if turned else words
+            each = CONVERTING - LOADING if plan.turned else CONVERTING
+            read = cycles if plan.turned else words
             return Usage(lsu=read, issue=words * each / machine.issue_per_cycle)
         return Usage(lsu=cycles)
     if plan.instruction == "simt":

@@ -154,17 +154,22 @@ def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None, operand: Opera
         return f"'{info.b}' is converted in registers, which hold the first operand alone"
     if info.m % ROWS and info.n % ROWS == 0:
         return f"{info.m} rows are no multiple of {ROWS}"
-    if operand != "shared" and turns_rows(info.transposed()) and not turns_rows(info):
+    if operand != "shared" and _turns_rows(info.transposed()) and not _turns_rows(info):
         return f"'{info.b}' lies with K outermost and registers hold the first operand alone"
     return ""
 
 
-def turns_rows(info: MatmulInfo) -> bool:
-    """Whether the first operand is turned round on its way to registers, two rows to a lane.
+def _turns_rows(info: MatmulInfo) -> bool:
+    """Whether the first operand has to be turned round on its way to registers."""
+    return must_turn(info.a_dtype, info.a_k_major)
+
+
+def must_turn(dtype: str, k_major: bool) -> bool:
+    """Whether an operand of wgmma is turned round on its way to registers, two rows to a lane.
 
     It lies with K outermost, which wgmma reads of 16-bit types alone, as ldmatrix turns them.
     """
-    return info.a_dtype not in TRANSPOSED and not info.a_k_major
+    return dtype not in TRANSPOSED and not k_major
 
 
 def _map(
@@ -180,7 +185,7 @@ def _map(
     if isinstance(rate, str):
         return rate
     by_lane = operand == "registers" or info.a_dtype != info.b_dtype
-    by_lane = by_lane or (operand == "auto" and turns_rows(info))
+    by_lane = by_lane or (operand == "auto" and _turns_rows(info))
     obstacle = _shape_obstacle(info, rate, by_lane)
     if obstacle:
         return obstacle
@@ -245,6 +250,7 @@ def _map(
         in_flight=0 if promotes else 1,
         operand="registers" if left else "shared",
         promoted=info.k if promotes else 0,
+        turned=by_lane and _turns_rows(info),
     )
     return plan, groups * teams * WARPGROUP, launch_registers(machine, groups * teams)
 
@@ -256,7 +262,7 @@ def _read_from(left: int, info: MatmulInfo) -> str:
     why = "as asked for"
     if info.a_dtype != info.b_dtype:
         why = f"converted on its way from {info.a_dtype} to {info.b_dtype}"
-    if turns_rows(info):
+    if _turns_rows(info):
         also = f"{why}, and " if info.a_dtype != info.b_dtype else ""
         why = f"{also}turned round on its way, as '{info.a}' lies with K outermost"
     return f"the first operand from {left} registers a thread, {why}, each step's own"
@@ -353,7 +359,7 @@ def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> str:
         return f"{info.n} columns are no multiple of {_INTEGER_COLUMNS}"
     sides = [(info.a, info.a_dtype, info.a_k_major), (info.b, info.b_dtype, info.b_k_major)]
     rest = ""
-    if by_lane and turns_rows(info):
+    if by_lane and _turns_rows(info):
         sides, rest = sides[1:], f", only '{info.a}' goes through registers"
     for name, kind, k_major in sides:
         if kind not in TRANSPOSED and not k_major:

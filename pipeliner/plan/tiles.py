@@ -64,7 +64,8 @@ class MatmulPlan:
     ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose arithmetic may
     still run when the next one's starts (wgmma groups). ``swapped``: the instruction computes the
     transposed tile, so that its M (and the four warps of a warpgroup) runs along N. ``operand``:
-    where wgmma reads its first operand (A; swapped: B), the second always lies in shared memory.
+    where wgmma reads its first operand (A; swapped: B), the second always lies in shared memory;
+    ``turned``: K of it lies outermost there, its rows are turned round on the way to registers.
     ``promoted``: products that tensor cores add up by themselves before threads add that sum to
     the accumulator; 0: all.
     """
@@ -86,6 +87,7 @@ class MatmulPlan:
     swapped: bool = False
     operand: Source = "shared"
     promoted: int = 0
+    turned: bool = False
 
 
 @dataclass(frozen=True, slots=True)

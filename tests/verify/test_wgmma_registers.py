@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -397,3 +398,16 @@ def test_what_the_model_charges_for_a_conversion_is_what_is_compiled(
     assert any(name.startswith(widest) for name in step)
     own = [name for name in step if not name.startswith(("WARPGROUP", "U", "R2UR", "HGMMA"))]
     assert 4 * (each - 2) <= len(own) <= 4 * (each + 3)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float16"])
+def test_a_plan_that_turns_other_rows_is_refused(dtype: str) -> None:
+    """Which rows are turned round is the plan's: the lowering follows it, or says what is wrong."""
+    gemm, tile = Gemm(128, 128, 256, dtype=dtype, layout="TT"), GemmTile(64, 64, 64)
+    plan = kernel_of(gemm, tile).plan
+    (matmul,) = plan.matmuls
+    assert matmul.turned is (dtype == "int8")
+    wrong = replace(plan, matmuls=(replace(matmul, turned=not matmul.turned),))
+    words = "does not turn" if matmul.turned else "turns"
+    with pytest.raises(PlanError, match=f"the plan {words} rows of '.*' round, {dtype} with K out"):
+        pipeliner.build(schedule_gemm(gemm, tile), "h100", plan=wrong)
