@@ -10,7 +10,7 @@ from pipeliner.cost.alternatives import consumer_options
 from pipeliner.cost.choose import choose
 from pipeliner.errors import PlanError
 from pipeliner.explain import explain
-from pipeliner.kernel import CopyInfo, KernelInfo
+from pipeliner.kernel import CopyInfo, KernelInfo, TmaView
 from pipeliner.machine import A100, H100, Machine
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
@@ -30,13 +30,13 @@ def persistent(m: int, n: int, *, tiles: int | None = 8, trip: int = 64) -> Kern
     )
 
 
-def gathered(m: int, n: int) -> KernelInfo:
-    """The same, of pixels that the accelerator gathers."""
+def gathered(m: int, n: int, view: TmaView = "im2col") -> KernelInfo:
+    """The same, of pixels that the accelerator sees so."""
     info = persistent(m, n)
     (loop,) = info.loops
     pixels, *others = loop.ops
     assert isinstance(pixels, CopyInfo)
-    ops = (replace(pixels, view="im2col"), *others)
+    ops = (replace(pixels, view=view), *others)
     return replace(info, loops=(replace(loop, ops=ops),))
 
 
@@ -100,7 +100,9 @@ def test_what_it_needs(info: KernelInfo, machine: Machine, request_: Request, me
         (persistent(128, 128, tiles=1), Request(), "all share each tile: a CTA has one tile, only"),
         (persistent(128, 128), Request(), "128 accumulators a thread of a team, turns gain from"),
         (persistent(128, 192, trip=7), Request(), "a tile has 7 steps, turns gain from 8 on"),
-        (gathered(128, 192), Request(), "both would wait for the pixels that are gathered"),
+        (gathered(128, 192), Request(), "for the next tile's pixels, which are gathered"),
+        (gathered(128, 192, "patch"), Request(), "for the next tile's pixels, which come as boxes"),
+        (gathered(128, 192, "rows"), Request(), "which come as rows of a matrix"),
         (persistent(128, 256), Request(), "ping-pong is not taken: cannot map 'C_update' to wgmma"),
         (persistent(128, 192), Request(consumers="cooperative"), "cooperative, all share each"),
         (persistent(128, 128), PING_PONG, "ping-pong: 2 teams of 1 take whole tiles by turns"),
