@@ -18,7 +18,7 @@ from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
 from ..request import Request
 from .sizes import element_bytes
-from .wgmma import map_wgmma, teams_of
+from .wgmma import CUT, map_wgmma, nothing_to_promote, teams_of
 
 OVERHEAD_REGISTERS: Final = 40
 """Addresses, loop counters and predicates of a tiled loop; 30 to 50 in the kernels compiled."""
@@ -77,20 +77,7 @@ def map_matmul(
         )
     if wanted == "wgmma":
         return _map_wgmma(info, machine, warps, request)
-    if request.roles not in ("auto", 0):
-        raise PlanError(
-            f"cannot give {request.roles} warpgroups of '{info.op}' a role of their own: only "
-            "wgmma computes by warpgroup, ask for instruction 'wgmma'"
-        )
-    if request.operand == "registers":
-        raise PlanError(
-            f"cannot load an operand of '{info.op}' to registers for wgmma: ask for instruction "
-            "'wgmma'"
-        )
-    if request.accumulate == "promoted":
-        raise PlanError(
-            f"cannot promote sums of '{info.op}': only wgmma cuts them, ask for instruction 'wgmma'"
-        )
+    _refuse_without_wgmma(info, machine, request)
     if wanted == "auto" and thread_tile is not None:
         wanted = "simt"
     rate = _rate(info, machine, wanted)
@@ -112,6 +99,29 @@ def map_matmul(
     mapped = _map_simt(info, machine, warps, thread_tile, threads, why)
     explicit = wanted == "simt" or warps is not None or thread_tile is not None
     return _granted(mapped, info, explicit)
+
+
+def _refuse_without_wgmma(info: MatmulInfo, machine: Machine, request: Request) -> None:
+    """Raise for what is asked of another instruction that only wgmma can do.
+
+    PlanError where it would, were it asked for; TargetError: the machine does not have it.
+    """
+    if request.roles not in ("auto", 0):
+        refused = (
+            f"cannot give {request.roles} warpgroups of '{info.op}' a role of their own: only "
+            "wgmma computes by warpgroup,"
+        )
+    elif request.operand == "registers":
+        refused = f"cannot load an operand of '{info.op}' to registers for wgmma:"
+    elif request.accumulate == "promoted":
+        refused = f"cannot promote sums of '{info.op}': only wgmma cuts them,"
+        if info.b_dtype not in CUT:
+            raise PlanError(f"cannot promote sums of '{info.op}': {nothing_to_promote(info)}")
+    else:
+        return
+    if not machine.wgmmas:
+        raise TargetError(f"{refused} that needs sm_90a, {machine.name} is {machine.arch}")
+    raise PlanError(f"{refused} ask for instruction 'wgmma'")
 
 
 def _map_wgmma(

@@ -124,7 +124,7 @@ def map_wgmma(
         return f"operands of {info.a_dtype} and {info.b_dtype} are not multiplied in shared memory"
     promotes = accumulate == "promoted"
     if promotes and info.b_dtype not in CUT:
-        return f"sums of products of {info.b_dtype} are not cut, there is nothing to promote"
+        return nothing_to_promote(info)
     why = _why_swapped(info, warps, operand)
     if not why:
         return _map(info, machine, warps, roles, teams, operand, promotes)
@@ -143,6 +143,11 @@ def map_wgmma(
         swapped=True,
     )
     return swapped, threads, registers
+
+
+def nothing_to_promote(info: MatmulInfo) -> str:
+    """Why no sums of ``info`` are promoted: its products are of no type in ``CUT``."""
+    return f"sums of products of {info.b_dtype} are not cut, there is nothing to promote"
 
 
 def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None, operand: OperandAsked) -> str:

@@ -10,7 +10,7 @@ import pytest
 
 import pipeliner
 from pipeliner.compiled import Kernel
-from pipeliner.errors import PlanError
+from pipeliner.errors import PlanError, TargetError
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
@@ -111,8 +111,24 @@ def test_what_is_not_cut_is_not_promoted() -> None:
     why = "sums of products of float16 are not cut, there is nothing to promote"
     with pytest.raises(PlanError, match=why):
         kernel_of(Gemm(128, 64, 256), GemmTile(128, 64, 64))
-    with pytest.raises(PlanError, match="only wgmma cuts them, ask for instruction 'wgmma'"):
+    with pytest.raises(PlanError, match=why):
         kernel_of(Gemm(128, 64, 256), GemmTile(128, 64, 64), instruction="mma")
+    with pytest.raises(PlanError, match="only wgmma cuts them, ask for instruction 'wgmma'"):
+        kernel_of(FP8, GemmTile(128, 64, 128), instruction="simt")
+
+
+@pytest.mark.parametrize(
+    ("asked", "why"),
+    [
+        ({"accumulate": "promoted"}, "only wgmma cuts them, that needs sm_90a, A100 SXM4 is sm_80"),
+        ({"operand": "registers"}, "to registers for wgmma: that needs sm_90a, A100 SXM4 is sm_80"),
+        ({"roles": 2}, "only wgmma computes by warpgroup, that needs sm_90a, A100 SXM4 is sm_80"),
+    ],
+)
+def test_wgmma_is_not_advised_where_there_is_none(asked: dict[str, Any], why: str) -> None:
+    scheduled = schedule_gemm(FP8, GemmTile(128, 64, 128))
+    with pytest.raises(TargetError, match=why):
+        pipeliner.build(scheduled, "a100", **asked)
 
 
 @pytest.mark.parametrize("accumulate", ["slow", 2])
