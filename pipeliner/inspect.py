@@ -131,6 +131,8 @@ def resource_lines(kernel: Any) -> list[str]:
         lines.append(
             f"  shared memory a CTA    {used.shared} bytes ({used.dynamic_shared} dynamic)"
         )
+        if used.wgmma_warning:
+            lines.append(f"  wgmma                  {used.wgmma_warning}")
     return lines
 
 

@@ -24,6 +24,15 @@ from .targets import gpu
 TOOLKIT: Final = Path("/usr/local/cuda")
 GET_NVCC: Final = "pip install 'tvm-pipeliner[nvcc]', or install the CUDA toolkit"
 
+SERIALISED_COST: Final = "4096 cubed with weights of int8 took 1.24 times as long on an H100"
+"""What a user is told of wgmma that ptxas serialises."""
+
+_SERIALISED: Final = r"wgmma\.mma_async \w+ are serialized due to (.+?) in (?:the )?function"
+"""Of ptxas 12 and 13, with codes such as C7510, C7511, C7514 and C7515; the name follows."""
+
+_INJECTED: Final = r"warpgroup\.(?:arrive|wait) is injected .+ in (?:the )?function"
+"""As that, with codes C7517 and C7519."""
+
 _MAX_LINES: Final = 12
 _UNDEFINE: Final = tuple(
     f"-U__CUDA_NO_{name}__"
@@ -42,7 +51,9 @@ _UNDEFINE: Final = tuple(
 class Resources:
     """What one kernel takes, as ptxas reports it; ``dynamic_shared`` is what its launch asks for.
 
-    Registers and stack are per thread, shared memory per CTA, all sizes in bytes.
+    Registers and stack are per thread, shared memory per CTA, all sizes in bytes. ``serialised``:
+    why ptxas has each wgmma wait for the one before, empty where it does not; ``injected``: fences
+    and waits that it put between them, which the code should have had.
     """
 
     kernel: str
@@ -53,6 +64,8 @@ class Resources:
     barriers: int
     static_shared: int
     dynamic_shared: int = 0
+    serialised: str = ""
+    injected: int = 0
 
     @property
     def shared(self) -> int:
@@ -63,6 +76,15 @@ class Resources:
     def spills(self) -> int:
         """Bytes that a thread stores to or loads from memory for want of registers."""
         return self.spill_stores + self.spill_loads
+
+    @property
+    def wgmma_warning(self) -> str:
+        """What ptxas did to the kernel's wgmma, and what that costs, in a line; empty: nothing."""
+        if self.serialised:
+            return f"each waits for the one before ({self.serialised}): {SERIALISED_COST}"
+        if self.injected:
+            return f"ptxas put {self.injected} fences and waits between them that the code lacks"
+        return ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,6 +185,7 @@ def resources(log: str, dynamic_shared: Callable[[str], int] = lambda kernel: 0)
     found = []
     for part in re.split(r"Compiling entry function '", log)[1:]:
         kernel = part[: part.index("'")]
+        named = rf" '{re.escape(kernel)}'"
         found.append(
             Resources(
                 kernel=kernel,
@@ -173,6 +196,9 @@ def resources(log: str, dynamic_shared: Callable[[str], int] = lambda kernel: 0)
                 barriers=_number(r"used (\d+) barriers", part),
                 static_shared=_number(r"(\d+) bytes smem", part),
                 dynamic_shared=dynamic_shared(kernel),
+                # What it says of wgmma comes before it begins to say what each kernel takes.
+                serialised="; ".join(dict.fromkeys(re.findall(_SERIALISED + named, log))),
+                injected=len(re.findall(_INJECTED + named, log)),
             )
         )
     return found

@@ -163,7 +163,10 @@ def describe(kernel: Kernel) -> str:
     loops = kernel.plan.loops if kernel.pipeline == "pipeliner" else ()
     depths = {ring.depth for loop in loops for ring in loop.rings if ring.scope != "local"}
     depth = f"depth {'/'.join(map(str, sorted(depths)))}, " if depths else ""
-    return f"{depth}{used.registers} registers, {used.spills} B spilled, {used.shared} B shared"
+    wgmma = f", wgmma: {used.wgmma_warning}" if used.wgmma_warning else ""
+    return (
+        f"{depth}{used.registers} registers, {used.spills} B spilled, {used.shared} B shared{wgmma}"
+    )
 
 
 def _schedule(spec: Spec, tile: Tile) -> Any:

@@ -71,6 +71,9 @@ def _show(kernel: Any, made: Any) -> None:
     ]
     headers = ("kernel", "registers", "bytes spilled", "bytes shared")
     console.print_table(headers, rows, numeric=3)
+    for name, one in zip(names, used):
+        if one.wgmma_warning:
+            print(f"wgmma of {name}: {one.wgmma_warning}")
 
 
 def _race(spec: Any, kernel: Any, made: Any) -> bool:
