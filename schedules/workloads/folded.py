@@ -185,14 +185,14 @@ def _operands(conv: Conv, runs: _Runs) -> tuple[Operand, Operand]:
     )
     if runs.phases > 1 or ends_early:
         return images, filters
-    return _by_position(conv, images, 0), _by_position(conv, filters, 1)
+    plain = forward(conv)
+    return _by_position(images, plain.a, conv.c), _by_position(filters, plain.b, conv.c)
 
 
-def _by_position(conv: Conv, operand: Operand, which: int) -> Operand:
+def _by_position(operand: Operand, plain: Operand, channels: int) -> Operand:
     """``operand``, told what it is to tiles of one position's channels: as if not folded."""
-    plain = (forward(conv).a, forward(conv).b)[which]
     form = replace(plain, note=operand.note)
-    return replace(operand, within=(("sc", conv.c, 1, form),))
+    return replace(operand, within=(("sc", channels, 1, form),))
 
 
 def _why(conv: Conv, runs: _Runs) -> str:
