@@ -67,11 +67,12 @@ BOX_WAIT: Final = 300
 Measured on an H100, at 32 x 7 x 7 x 512: 64 x 112, stored in 7 boxes through one slot, took 23.7
 us, 64 x 128, in 2 boxes through two, 19.8; any of 200 to 500 tells them apart."""
 
-COLD_TILE: Final = 1000
+COLD_TILE: Final = 500
 """Cycles that the next tile's first pixels come late, from memory and for all CTAs at once, behind
 the last tile's, which were in L2 by then. Measured on an H100, 224 x 224 x 64: 48 tiles of 256 x 64
 an SM took 2900 cycles each beyond their steps, 64 of 192 x 64 2200, ``PIXEL_CYCLES`` among them;
-500 to 1000 choose among the candidates of that layer in its log as measured, 2000 does not."""
+500 to 1000 choose among the candidates of that layer in its log as measured, 2000 does not; of
+rn50_1x1_s2 tiles of 128 x 256 take 19.2 us and of 192 x 256, one less for an SM, 20.8."""
 
 RESTART: Final = 100
 """Cycles behind a barrier in which warps issue copies and addresses and do no arithmetic, and as

@@ -56,9 +56,9 @@ bytes a cycle and SM, from boxes of 4000 x 4104 x 4040, whose rows each lie in t
 
 
 PIXEL_CYCLES: Final = 1.0
-"""What a line of pixels takes more than one of filters. Measured on an H100, 32 x 7 x 7 x 512: 64
-pixels by 128 channels took 21.8 us, 128 x 64, which copies as much, 24.9 and, swapped, 25.9; of 0.7
-to 1.6 it ranks 36 pairs of tiles of ten layers best, with ``COLD_TILE``."""
+"""What a line of pixels, or a part of one, takes more than one of filters. Measured on an H100, 32
+x 7 x 7 x 512: 64 pixels by 128 channels took 21.8 us, 128 x 64, which copies as much, 24.9 and,
+swapped, 25.9; of 0.7 to 1.6 it ranks 36 pairs of tiles of ten layers best, with ``COLD_TILE``."""
 
 OUTSIDE_CYCLES: Final = 12.0
 """What a line of a box takes that lies past the end of the tensor and is filled with zeros: on an
@@ -134,10 +134,11 @@ def of_copy(
     moved = shared_bytes(copy)
     if plan.mechanism == "tma":
         own = moved // plan.shared
+        rows = own / min(LINE, copy.shape[-1] * element_bytes(copy.dtype))
         extra = outside * OUTSIDE_CYCLES + (PIXEL_CYCLES if plan.view in PIXEL_VIEWS else 0.0)
         return Usage(
             lsu=moved / machine.smem_bytes_per_cycle,
-            l2=own * lines_of_row(copy) / rate + own / LINE * extra,
+            l2=own * lines_of_row(copy) / rate + rows * extra,
             global_bytes=own,
         )
     accesses = moved / plan.vector_bytes / WARP

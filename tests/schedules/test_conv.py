@@ -131,8 +131,9 @@ def test_few_channels_are_folded_into_runs():
 @pytest.mark.parametrize(
     ("spec", "tile"),
     [
-        # The fastest of 32 measured on an H100, by 12 and 10 % over steps of 64.
-        (conv2d(16, 40, 40, 160, 192, 3, 3, pad=1), (256, 192, 32)),
+        # Among the fastest on an H100: of 32 tiles those of 256 with such steps were, by 12 and 10 %
+        # over steps of 64, and 224 x 192, measured later, takes 27.9 us where 256 x 192 takes 30.1.
+        (conv2d(16, 40, 40, 160, 192, 3, 3, pad=1), (224, 192, 32)),
         (conv2d(16, 80, 80, 96, 160, 3, 3, stride=2, pad=1), (256, 160, 32)),
     ],
     ids=str,
