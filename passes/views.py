@@ -10,6 +10,7 @@ of them is one dimension of a box.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -48,20 +49,29 @@ def inside(
     for index, extent in zip(indices, shape):
         whole, by = _undivided(index)
         bounds = (i32(0) <= index, index < extent, i32(0) <= whole, whole < extent * by)
-        least = [lesser < extent for lesser in _with_least(index, moving, analyzer)]
-        for bound in (*bounds, *least):
+        for bound in (*bounds, *_without(index, extent, moving, analyzer)):
             found = tirx.And(tirx.And(found, bound), analyzer.simplify(bound))
     return found
 
 
-def _with_least(index: Expr, moving: Sequence[Var], analyzer: Any) -> Iterator[Expr]:
-    """``index`` with the least of one term that no ``moving`` variable walks, of each in turn."""
-    if not uses(index, moving):
+def _without(index: Expr, extent: Expr, moving: Sequence[Var], analyzer: Any) -> Iterator[Expr]:
+    """``index < extent`` with the least of one term that no ``moving`` variable walks, of each.
+
+    Divided by what the coefficients of the other terms have in common.
+    """
+    terms, constant = terms_of(index)
+    size = const_int(extent)
+    if size is None or not uses(index, moving):
         return
-    for by, term in terms_of(index)[0]:
+    for one in terms:
+        by, term = one
         least = int(analyzer.const_int_bound(term * by).min_value)
-        if not uses(term, moving) and least > -_MANY:
-            yield index - term * by + least
+        if uses(term, moving) or least < -_MANY:
+            continue
+        others = [other for other in terms if other is not one]
+        common = math.gcd(*[factor for factor, _ in others])
+        total = sum((other * (factor // common) for factor, other in others), start=i32(0))
+        yield total < -(-(size - constant - least) // common)
 
 
 def _undivided(index: Expr) -> tuple[Expr, int]:

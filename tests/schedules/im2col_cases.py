@@ -35,6 +35,27 @@ CASES: dict[str, tuple[Convolution, ConvTile]] = {
     "two panels": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
     "grouped": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1, groups=2), TILE),
     "one image": (conv2d(1, 9, 9, 64, 64, 3, 3, pad=1), TILE),
+    "whole rows of one image": (conv2d(1, 9, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64)),
+    "gradients of one image": (
+        ConvInputGrad(conv2d(1, 10, 8, 64, 64, 5, 5, pad=1)),
+        ConvTile(64, 64, 64),
+    ),
+    "folded, a position in two steps": (
+        conv2d(3, 9, 8, 64, 64, 5, 5, stride=2, pad=2),
+        ConvTile(64, 64, 32, fold=True),
+    ),
+    "folded, a position in five": (
+        conv2d(2, 9, 8, 80, 64, 5, 5, stride=2, pad=2),
+        ConvTile(64, 64, 16, fold=True),
+    ),
+    "rows that end with their image": (
+        ConvWeightGrad(conv2d(3, 9, 11, 64, 64, 3, 3, stride=2, pad=1)),
+        ConvTile(64, 64, 32, fold=True),
+    ),
+    "rows of two steps": (
+        ConvWeightGrad(conv2d(2, 32, 32, 64, 64, 2, 2, stride=2, pad=1)),
+        ConvTile(64, 64, 16, fold=True),
+    ),
     "persistent": (conv2d(5, 6, 7, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, ctas=3)),
     "split": (SAME, ConvTile(64, 32, 64, splits=3)),
     "one dimension": (conv1d(3, 33, 64, 64, 3, pad=1), TILE),
