@@ -12,7 +12,7 @@ from tvm.ir import Var
 
 from ..cost.choose import AUTOMATIC_CLUSTERS
 from ..cost.sizes import element_bytes
-from ..cost.tma import patch_extents
+from ..cost.tma import MAX_BOX, patch_extents
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
 from ..passes.indexing import affine
 from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
@@ -166,7 +166,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
     if side.unit is not None and side.contiguous and not transposed:
         aligned = _power_of_two(math.gcd(side.unit, column))
     gathered = not side.is_box or _cuts_groups(what, tile) or (transposed and side.view != "tensor")
-    view = "tensor" if gathered else _view(side, row)
+    view = "tensor" if gathered or transposed else _view(side, row)
     return CopyInfo(
         op=name,
         src=side.param,
@@ -190,6 +190,8 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
 
 def _view(side: Operand, pixels: int) -> TmaView:
     """What so many rows of a tile are to the tensor memory accelerator."""
+    if side.view == "tensor":
+        return "patch" if side.slides and pixels <= MAX_BOX else "tensor"
     # What does not leave a row walks one dimension, as other boxes do.
     several = bool(side.counts) and pixels > side.counts[-1]
     return "patch" if several and patch_extents(pixels, side.counts) is not None else side.view

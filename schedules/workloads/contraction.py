@@ -60,7 +60,8 @@ class Operand:
     contiguous in memory. ``unit``: elements that divide where any row starts, whatever the tile
     (None: nothing known). ``masked``: whether elements outside the tensor are read as zero.
     ``sliced``: a gathered tile is a box of the parameter nevertheless, or of its ``view``: what its
-    rows are to the tensor memory accelerator. ``counts``: of images, and of pixels in each
+    rows are to the tensor memory accelerator. ``slides``: boxes of it overlap, as positions of a
+    kernel see them. ``counts``: of images, and of pixels in each
     dimension, that neighbours along a tile's rows walk without a step; empty: they do not.
     ``note``: what a plan should say of why it is read so. ``storage``: its type in memory where it
     is not the workload's. ``seen``: elements of the parameter that are read, 0 where all are.
@@ -79,6 +80,7 @@ class Operand:
     masked: bool = False
     sliced: bool = False
     view: TmaView = "tensor"
+    slides: bool = False
     counts: tuple[int, ...] = ()
     note: str = ""
     storage: str = ""

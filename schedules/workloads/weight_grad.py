@@ -121,7 +121,7 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
         **lie(conv, channel_run(conv), pixel_run(conv, rows)),
         masked=is_masked(conv),
         seen=seen(conv),
-        **({} if rows else forward_by_boxes(conv)),
+        **({"slides": conv.kernel[-1] > 1} if rows else forward_by_boxes(conv)),
     )
     if rows:
         pixels = _within_rows(conv, pixels)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm import tirx
 
 from ...cost.tma import im2col_obstacle
-from ...kernel import TmaView
 from ...passes.ir import i32
 from .contraction import Axis, Contraction, Coordinates, Operand
 
@@ -180,7 +179,7 @@ def seen_by_boxes(
     first: Sequence[int],
     steps: Sequence[int],
 ) -> dict[str, Any]:
-    """``sliced`` and ``view`` of an image operand whose rows are the channels of pixels.
+    """What boxes are of an image operand whose rows are the channels of pixels.
 
     ``size``: of the image, whose pixel ``first + steps * p`` place ``p`` of ``places`` reads at the
     first of the kernel's positions, as they lie in the image.
@@ -188,16 +187,17 @@ def seen_by_boxes(
     walked = [dim for dim, count in enumerate(places) if count > 1]
     if not walked:
         return {"sliced": conv.n > 1, "apart": 0}
+    found: dict[str, Any] = {"slides": conv.kernel[walked[-1]] > 1}
     if not conv.channels_last:
-        return {}
+        return found
     if conv.n == 1 and len(walked) == 1:
         lone = walked[0]
         # What lies behind the last place has to be outside, where a tile reaches beyond it.
         ends = first[lone] + places[lone] * steps[lone] >= size[lone]
         if ends and steps[lone] == 1:
-            return {"sliced": True, "apart": 1 + lone}
+            return {**found, "sliced": True, "apart": 1 + lone}
         if not ends and lone > 0:
-            return {}
+            return found
     if set(conv.kernel) == set(steps) == {1} and tuple(places) == tuple(size) and not any(first):
         return {"sliced": True, "view": "rows"}
     axes = [
@@ -207,7 +207,8 @@ def seen_by_boxes(
         )
     ]
     counts = (conv.n, *places) if set(steps) == {1} else ()
-    return {"sliced": not im2col_obstacle(axes), "view": "im2col", "counts": counts}
+    sliced = not im2col_obstacle(axes)
+    return {**found, "sliced": sliced, "view": "im2col", "counts": counts}
 
 
 def forward_by_boxes(conv: Conv) -> dict[str, Any]:
@@ -238,10 +239,7 @@ def within_images(
     runs: list[tuple[str, int, int, Operand]] = []
     if row is not None:
         unit = operand.unit if conv.channels_last else row
-        # The model has what pixels cost from boxes of several rows, and takes one row for one of
-        # them. No accelerator moves float32, whose pixels are staged as columns.
-        view: TmaView = "tensor" if conv.types.dtype == "float32" else operand.view
-        form = replace(operand, contiguous=True, unit=unit, sliced=True, view=view)
+        form = replace(operand, contiguous=True, unit=unit, sliced=True, view="tensor")
         runs.append((PIXELS, places[-1], 1, form))
     if image is not None and not conv.channels_last:
         form = replace(operand, contiguous=True, unit=image)

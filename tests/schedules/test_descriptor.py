@@ -170,17 +170,19 @@ def test_of_any_convolution(data):
     check(forward, tile)
 
 
-def test_of_pixels_of_one_row_but_for_what_they_cost():
-    """They are a box of the tensor, as any other; they cost what boxes of several rows were found to.
-
-    Code does not tell them from a tile of a matrix of four dimensions, so the closed form says more.
-    """
-    spec, tile = conv2d(1, 8, 128, 64, 64, 3, 3, pad=1), ConvTile(128, 64, 64)
-    found = read(spec, tile)
-    (loop,) = found.loops
-    views = [op.view for op in kernel_info(spec, tile).loops[0].ops[:2]]
-    assert [op.view for op in loop.ops[:2]] == ["tensor", "tensor"]
-    assert views == ["im2col", "tensor"]
-    copies = [replace(op, view=view) for op, view in zip(loop.ops[:2], views, strict=True)]
-    loop = replace(loop, ops=(*copies, *loop.ops[2:]))
-    assert ("wgmma", "tma") in check(spec, tile, found=replace(found, loops=(loop,)))
+@pytest.mark.parametrize(
+    ("kernel", "pixels", "view"),
+    [
+        (3, 128, "patch"),  # boxes overlap
+        (1, 128, "tensor"),
+        (3, 64, "patch"),
+        (3, 512, "patch"),  # four rows
+        (3, 96, "im2col"),
+    ],
+)
+def test_of_pixels_of_a_row(kernel, pixels, view):
+    """Part of a row is a box of the tensor; it costs as pixels do where windows overlap."""
+    spec = conv2d(2, 8, 128, 64, 64, kernel, kernel, pad=kernel // 2)
+    tile = ConvTile(pixels, 64, 64)
+    assert kernel_info(spec, tile).loops[0].ops[0].view == view
+    assert ("wgmma", "tma") in check(spec, tile)

@@ -12,7 +12,13 @@ from pipeliner.compiled import Kernel
 from pipeliner.errors import PlanError
 from pipeliner.mutation import mutate
 from pipeliner.schedules import ConvTile, schedule_conv
-from pipeliner.schedules.workloads import ConvInputGrad, Convolution, ConvWeightGrad, conv2d
+from pipeliner.schedules.workloads import (
+    Conv,
+    ConvInputGrad,
+    Convolution,
+    ConvWeightGrad,
+    conv2d,
+)
 from pipeliner.verification import verify_workload
 
 from ..schedules.im2col_cases import BOXES, CASES, TILE
@@ -50,6 +56,24 @@ def test_outputs_are_stored_as_boxes_of_rows(case: str) -> None:
     spec, tile = CASES[case]
     (store,) = kernel_of(spec, tile, store="tma").plan.stores
     assert store.mechanism == "tma"
+
+
+@pytest.mark.parametrize(
+    ("forward", "view"),
+    [
+        (conv2d(2, 9, 6, 64, 64, 2, 2, pad=1), "patch"),  # what lies behind 7 outputs is no pixel
+        (conv2d(2, 5, 64, 64, 64, 3, 3, pad=1), "patch"),
+        (conv2d(2, 5, 64, 64, 64, 3, 1, pad=(1, 1, 0, 0)), "tensor"),  # no windows along the row
+    ],
+    ids=["to the image's end", "within a row", "column"],
+)
+def test_pixels_of_one_row_are_a_box_of_the_image(forward: Conv, view: str) -> None:
+    spec = ConvWeightGrad(forward)
+    kernel = kernel_of(spec, ConvTile(64, 64, 32, fold=True), mechanism="tma")
+    assert [copy.view for copy in kernel.plan.copies] == ["tensor", view]
+    assert "im2col" not in kernel.cuda
+    verdict = verify_workload(kernel, spec, seed=4)
+    assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
 REFUSED = [
