@@ -78,9 +78,9 @@ def test_the_command_prints_a_table(capsys, tmp_path) -> None:
     log.write_text("\n".join(lines[:3] + [row for row in lines if row.startswith("decode128,")]))
     assert main(["replay", "--log", str(log)]) == 0
     out = capsys.readouterr().out.splitlines()
-    assert out[0].startswith("120 candidates of 1 workloads on H100")
+    assert out[0].startswith("48 candidates of 1 workloads on H100")
     assert out[-1].split()[:2] == ["geometric", "mean"]
     assert main(["replay", "--log", str(log), "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["workloads"][0]["candidates"] == 120
+    assert json.loads(capsys.readouterr().out)["workloads"][0]["candidates"] == 48
     assert main(["replay", "--target", "a100"]) == 1
     assert capsys.readouterr().err.startswith("pipeliner: expected --log: ")

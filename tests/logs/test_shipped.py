@@ -1,6 +1,6 @@
 """The model against the H100's log: choices near the best measured, better than others' rules.
 
-Half of the workloads, by a seeded draw, are never fitted to; both halves keep the same floors.
+Half of the suites' workloads, by a seeded draw, are never fitted to; others were measured last.
 """
 
 from __future__ import annotations
@@ -18,32 +18,40 @@ from pipeliner.machine import H100
 
 FLOORS = {
     "fitted": {
-        "depth": 1.01,
-        "worst_depth": 1.06,
-        "first": 1.02,
-        "worst_first": 1.08,
+        "depth": 1.015,
+        "worst_depth": 1.23,
+        "first": 1.01,
+        "worst_first": 1.05,
         "top": 1.005,
         "worst_top": 1.01,
     },
     "held_out": {
         "depth": 1.015,
         "worst_depth": 1.14,
-        "first": 1.06,
-        "worst_first": 1.22,
-        "top": 1.01,
+        "first": 1.03,
+        "worst_first": 1.16,
+        "top": 1.005,
         "worst_top": 1.05,
     },
+    "other": {
+        "depth": 1.01,
+        "worst_depth": 1.16,
+        "first": 1.04,
+        "worst_first": 1.17,
+        "top": 1.005,
+        "worst_top": 1.01,
+    },
 }
-"""The worst depths are of tiles that nothing would choose: twice to four times the best time."""
+"""The worst depths: of fp16 by way of registers for mma.sync, where ptxas spills with one slot (3.3
+times the best time), and in fp32 what ptxas makes of one tile with 3 and with 4 slots (15 %)."""
 
 LOW = {
-    "rn50_1x1_56 float16": 0.84,  # memory bounds all: nine in ten take 30 to 33 us
-    "bert_fc1 float32": 0.79,  # half of its candidates take 75 to 86 us
-    "rn50_3x3_28 float32": 0.79,  # 13 % between 220 and 255 registers of the same tile
+    "vit_proj float32": 0.76,  # a last wave that leaves most SMs empty: 64 x 256 takes 1.2 times
+    "vgg_3x3_56 float32": 0.84,  # 128 x 128 x 16 spills
 }
 """Rank correlations below 0.85."""
 
-HALVES = ("fitted", "held_out")
+PARTS = ("fitted", "held_out", "other")
 OTHERS = ("CUTLASS", "TVM", "Triton", "ALCOP")
 
 
@@ -53,9 +61,9 @@ def judged():
     return regret.judged(parser().parse_args(["regret"]))
 
 
-@pytest.mark.parametrize("half", HALVES)
-def test_choices_are_near_the_best_measured(judged, half):
-    ours, floors = judged["rules"]["pipeliner"][half], FLOORS[half]
+@pytest.mark.parametrize("part", PARTS)
+def test_choices_are_near_the_best_measured(judged, part):
+    ours, floors = judged["rules"]["pipeliner"][part], FLOORS[part]
     assert ours["workloads"] >= 9
     assert {name: ours[name] for name in floors if ours[name] > floors[name]} == {}
     assert ours["correlation"] > 0.9
@@ -67,26 +75,26 @@ def test_predictions_rank_the_candidates_of_a_workload_as_their_times_do(judged)
     assert {name: rank for name, rank in ranks.items() if rank < LOW.get(name, 0.85)} == {}
 
 
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("other", OTHERS)
-def test_depths_are_nearer_to_the_best_than_others_rules(judged, half, other):
+def test_depths_are_nearer_to_the_best_than_others_rules(judged, part, other):
     (theirs,) = (rule for name, rule in judged["rules"].items() if name.startswith(other))
-    assert judged["rules"]["pipeliner"][half]["depth"] < theirs[half]["depth"]
+    assert judged["rules"]["pipeliner"][part]["depth"] < theirs[part]["depth"]
 
 
-@pytest.mark.parametrize("half", HALVES)
+@pytest.mark.parametrize("part", PARTS)
 @pytest.mark.parametrize("other", ["Triton", "DeepGEMM", "ALCOP"])
-def test_tiles_are_nearer_to_the_best_than_others_rankings(judged, half, other):
-    ours = judged["rules"]["pipeliner"][half]
+def test_tiles_are_nearer_to_the_best_than_others_rankings(judged, part, other):
+    ours = judged["rules"]["pipeliner"][part]
     (theirs,) = (rule for name, rule in judged["rules"].items() if name.startswith(other))
-    assert ours["first"] < theirs[half]["first"]
-    assert ours["correlation"] > theirs[half]["correlation"]
+    assert ours["first"] < theirs[part]["first"]
+    assert ours["correlation"] > theirs[part]["correlation"]
 
 
 def test_the_log_is_of_a_declared_grid():
     entries = read_log(SHIPPED["h100"])
     found = by_workload(entries)
-    assert len(found) >= 19
+    assert len(found) == 46
     assert {dtype for _, dtype in found} == {"float16", "float32"}
     assert max(map(len, found.values())) <= LIMIT
     ways = {(one.candidate.instruction, one.candidate.mechanism) for one in entries}
@@ -102,12 +110,13 @@ def test_the_command_prints_tables(capsys, tmp_path):
     assert main(["regret", "--log", str(log)]) == 0
     out = capsys.readouterr().out
     assert "half never fitted to" in out
+    assert "half to fit to" not in out
     assert "published, not fitted: A100, 4096 cubed" in out
     assert "decode128 float16" in out
     assert main(["regret", "--log", str(log), "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
-    assert found["candidates"] == 120
-    assert set(found["rules"]["pipeliner"]) == {"fitted", "held_out", "workloads"}
+    assert found["candidates"] == 48
+    assert set(found["rules"]["pipeliner"]) == {"held_out", "workloads"}
 
 
 def test_a_gpu_without_a_log_needs_one(capsys):
