@@ -12,7 +12,7 @@ from tvm.s_tir import meta_schedule as ms
 from ..candidate import Candidate, machine_key, versions_key, workload_key, workload_of
 from ..errors import PipelinerError
 from ..records import OURS, Record, Records
-from .workload import annotate, candidate_of, spec_of, target, workload
+from .workload import annotate, candidate_of, replays, spec_of, target, workload
 
 SOURCE: Final = "meta_schedule"
 
@@ -20,7 +20,8 @@ SOURCE: Final = "meta_schedule"
 def import_database(database: Any, db: str | Path) -> int:
     """Add the timed records of a meta_schedule database to the records ``db``; how many.
 
-    Those of other spaces than ours are left out: ``pipeliner.build`` could not build them.
+    Those of other spaces than ours are left out: ``pipeliner.build`` could not build them. So are
+    those of GPUs that are not described, and traces that do not apply.
     """
     found = [_record(one) for one in database.get_all_tuning_records()]
     kept = [record for record in found if record is not None]
@@ -32,9 +33,13 @@ def import_database(database: Any, db: str | Path) -> int:
 
 
 def export_database(db: str | Path, database: Any) -> int:
-    """Commit every timed record of ours in ``db`` to a meta_schedule database; how many."""
+    """Commit every timed record of ours in ``db`` to a meta_schedule database; how many.
+
+    Those that no trace replays are left out, such as of split reductions.
+    """
     with Records(db, create=False) as records:
-        found = [one for one in records.find() if one.contender == OURS and not one.failure]
+        timed = [one for one in records.find() if one.contender == OURS and not one.failure]
+    found = [one for one in timed if replays(Candidate.from_json(one.candidate).tile)]
     for record in found:
         mod = workload(workload_of(record.workload))
         database.commit_tuning_record(
@@ -66,11 +71,12 @@ def _record(one: Any) -> Record | None:
         schedule = Schedule(one.workload.mod)
         one.trace.apply_to_schedule(schedule, remove_postproc=False)
         candidate = candidate_of(schedule)
-    except PipelinerError:
+        machine = machine_key(one.target)
+    except (PipelinerError, RuntimeError):  # TVM's, of a trace
         return None
     return Record(
         workload_key(spec),
-        machine_key(one.target),
+        machine,
         versions_key(),
         candidate.to_json(),
         samples=tuple(times),

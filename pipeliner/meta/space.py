@@ -7,19 +7,25 @@ from typing import Any, Final
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
+from ..errors import WorkloadError
 from ..machine import machine_for
 from ..peers import tensor_intrinsics
 from ..tuning.space import Point
 from ..tuning.space import space as points_of
 from .model import postproc
-from .workload import annotate, spec_of
+from .workload import annotate, replays, spec_of
 
 SKETCHES: Final = 32
 """Tiles, the best predicted, that become a sketch each."""
 
 
 def space(sketches: int = SKETCHES) -> Any:
-    """A space generator for ``pipeliner.meta.workload``: ``sketches`` tiles with their choices."""
+    """A space generator for ``pipeliner.meta.workload``: ``sketches`` tiles with their choices.
+
+    Of tiles that a trace can replay: reductions are not split, images not taken apart, which
+    ``pipeliner.tune`` tries too. WorkloadError, from the search: there is none, as of a depthwise
+    convolution.
+    """
     tensor_intrinsics()  # meta_schedule loads them for any task: 20 seconds when it does it itself
     return _Space(sketches)
 
@@ -48,7 +54,10 @@ class _Space(ms.space_generator.PySpaceGenerator):
         spec = spec_of(mod)
         tiles: dict[Any, list[Point]] = {}
         for point in points_of(spec, self._machine):
-            tiles.setdefault(point.candidate.tile, []).append(point)
+            if replays(point.candidate.tile):
+                tiles.setdefault(point.candidate.tile, []).append(point)
+        if not tiles:
+            raise WorkloadError(f"cannot tune '{spec.name}' by traces: none of its tiles replays")
         made = []
         for points in list(tiles.values())[: self._sketches]:
             candidates = [point.candidate for point in points]

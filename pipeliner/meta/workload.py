@@ -8,11 +8,12 @@ from typing import Any, Final
 import tvm
 from tvm.target import Target
 
-from ..candidate import Candidate, workload_key, workload_of
+from ..candidate import Candidate, Tile, workload_key, workload_of
 from ..compiled import only_function
 from ..errors import WorkloadError
 from ..passes.annotations import CHOICE, REQUESTS
 from ..request import Request
+from ..schedules import ConvTile, DepthwiseTile, GemmTile
 from ..schedules.workloads import Spec
 from ..targets import accelerated, cuda_target
 
@@ -54,6 +55,19 @@ def annotate(schedule: Any, candidate: Candidate, requests: list[Request], choic
     schedule.annotate(root, TILE, Candidate(candidate.tile).to_json())
     schedule.annotate(root, REQUESTS, json.dumps([one.as_dict() for one in requests]))
     schedule.annotate(root, CHOICE, choice)
+
+
+def replays(tile: Tile) -> bool:
+    """Whether a schedule by ``tile`` begins with the workload's own function, as a trace has to.
+
+    What splits its reduction, takes images apart, folds runs or goes by channel begins with another
+    one, which no step of a trace makes.
+    """
+    if isinstance(tile, DepthwiseTile):
+        return False
+    if isinstance(tile, ConvTile) and (tile.fold or tile.by_image or tile.phases > 1):
+        return False
+    return not isinstance(tile, GemmTile) or tile.splits == 1
 
 
 def candidate_of(schedule: Any) -> Candidate:

@@ -17,7 +17,7 @@ from pipeliner.meta.model import planned
 from pipeliner.meta.workload import annotate, candidate_of, spec_of
 from pipeliner.records import Record, Records
 from pipeliner.request import Request
-from pipeliner.schedules import Gemm, GemmTile, conv2d
+from pipeliner.schedules import ConvTile, DepthwiseTile, Gemm, GemmTile, conv2d
 from pipeliner.verification import verify_workload
 
 pytest.importorskip("psutil", reason="meta_schedule needs psutil")
@@ -25,6 +25,7 @@ pytest.importorskip("psutil", reason="meta_schedule needs psutil")
 from tvm.ir.utils import derived_object
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
+from tvm.target import Target
 
 SPEC = Gemm(128, 128, 128)
 H100 = meta.target("h100")
@@ -209,3 +210,75 @@ def test_what_is_not_ours_is_refused(tmp_path):
     )
     other.commit_tuning_record(stranger)
     assert meta.import_database(other, tmp_path / "r") == 0
+
+
+LONG = Gemm(64, 64, 16384)
+DEPTHWISE = conv2d(1, 8, 8, 32, 32, 3, 3, pad=1, groups=32)
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [LONG, conv2d(8, 14, 14, 64, 64, 3, 3, pad=1, layout="NCHW")],
+    ids=["product", "convolution"],
+)
+def test_every_sketch_replays_where_the_best_tiles_split_the_reduction(spec):
+    """Whose schedules begin with another function than the workload's: no trace makes that."""
+    context = ms.TuneContext(mod=meta.workload(spec), target=H100)
+    space = meta.space(2)
+    space._initialize_with_tune_context(context)
+    sketches = space.generate_design_space(meta.workload(spec))
+    assert len(sketches) == 2
+    for sketch in sketches:
+        again = Schedule(meta.workload(spec))
+        sketch.trace.apply_to_schedule(again, remove_postproc=False)
+        tile = candidate_of(again).tile
+        assert tile.splits == 1
+    best = pipeliner.tuning.ranked(spec, "h100")[0].candidate.tile
+    assert best.splits > 1
+    trace, again = Candidate(best).function(spec).trace, Schedule(meta.workload(spec))
+    with pytest.raises(RuntimeError):
+        trace.apply_to_schedule(again, remove_postproc=False)
+
+
+def test_a_workload_whose_tiles_do_not_replay_is_refused():
+    space = meta.space(2)
+    mod = meta.workload(DEPTHWISE)
+    space._initialize_with_tune_context(ms.TuneContext(mod=mod, target=H100))
+    with pytest.raises(WorkloadError, match=r"by traces: none of its tiles replays"):
+        space.generate_design_space(mod)
+
+
+def test_what_does_not_replay_is_not_exported(tmp_path):
+    candidates = {
+        LONG: [GemmTile(64, 64, 64), GemmTile(64, 64, 64, splits=8)],
+        DEPTHWISE: [DepthwiseTile(1, 4)],
+        conv2d(1, 8, 8, 3, 32, 7, 7, pad=3): [ConvTile(64, 32, 32, fold=True)],
+    }
+    with Records(tmp_path / "r") as records:
+        for spec, tiles in candidates.items():
+            key = (workload_key(spec), "h100", versions_key())
+            for tile in tiles:
+                records.add(Record(*key, Candidate(tile).to_json(), samples=(3.0,)))
+    database = ms.database.MemoryDatabase()
+    assert meta.export_database(tmp_path / "r", database) == 1
+    schedule = ms.tir_integration.compile_tir(database, meta.workload(LONG), H100)
+    assert candidate_of(schedule).tile == GemmTile(64, 64, 64)
+
+
+def test_what_cannot_be_imported_is_left_out(tmp_path):
+    """A trace of another version that does not apply any more, and a GPU that is not described."""
+    database = ms.database.MemoryDatabase()
+    mod = meta.workload(SPEC)
+    workload = database.commit_workload(mod)
+    right, wrong = sketch().trace, Candidate(GemmTile(64, 64, 64, splits=2)).function(SPEC).trace
+    for trace, target in (
+        (right, H100),
+        (wrong, H100),
+        (right, Target({"kind": "cuda", "arch": "sm_52"})),
+    ):
+        database.commit_tuning_record(
+            ms.database.TuningRecord(
+                trace, workload, [2e-6], target, ms.arg_info.ArgInfo.from_prim_func(mod["main"])
+            )
+        )
+    assert meta.import_database(database, tmp_path / "r") == 1
