@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 from ..errors import WorkloadError
 from .workloads import Contraction, Conv, Convolution
@@ -33,11 +34,8 @@ class GemmTile:
     why: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
-        """WorkloadError names a size below 1."""
-        for name in ("m", "n", "k", "group", "ctas", "splits"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
+        """WorkloadError names a size that is no number of at least 1."""
+        _check_sizes(self, "m", "n", "k", "group", "splits", *["ctas"] * (self.ctas is not None))
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,11 +76,8 @@ class DepthwiseTile:
     threads: int = 128
 
     def __post_init__(self) -> None:
-        """WorkloadError names a size below 1."""
-        for name in ("pixels", "vector", "threads"):
-            value = getattr(self, name)
-            if value < 1:
-                raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
+        """WorkloadError names a size that is no number of at least 1."""
+        _check_sizes(self, "pixels", "vector", "threads")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +88,17 @@ class NaiveTile:
     n: int = 16
 
     def __post_init__(self) -> None:
-        """WorkloadError names a size below 1."""
-        for name in ("m", "n"):
-            value = getattr(self, name)
-            if value < 1:
-                raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
+        """WorkloadError names a size that is no number of at least 1."""
+        _check_sizes(self, "m", "n")
+
+
+def _check_sizes(tile: Any, *names: str) -> None:
+    for name in names:
+        value = getattr(tile, name)
+        if not isinstance(value, int):
+            raise WorkloadError(f"expected tile {name} to be an integer, not {value!r}")
+        if value < 1:
+            raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
 
 
 def stages_transposed(what: Contraction, operand: int) -> bool:

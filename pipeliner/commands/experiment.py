@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import json
 import sys
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from .. import knobs
+from ..errors import WorkloadError
 from . import console, workload
 from .tune import DB, EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
-    from ..experiments import Experiment, Outcome
+    from ..experiments import Experiment, Outcome, Step
 
 HELP: Final = "measure workloads times variants as a file lists them; resumes (needs a GPU)"
 
@@ -26,11 +28,17 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--target", help="the GPU (default: this one; with --dry-run, any: h100)")
     parser.add_argument("--db", metavar="FILE", help=f"records (default: PIPELINER_DB, or {DB})")
     parser.add_argument("--jobs", type=int, help="processes that compile (default: cores - 1)")
+    parser.add_argument(
+        "--retry", action="store_true", help="measure again what is recorded without a time"
+    )
     parser.add_argument("--dry-run", action="store_true", help="list the steps and end: no GPU")
+    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
 
 
 def run(args: argparse.Namespace) -> int:
     """Run what is missing; 130 when interrupted."""
+    if args.jobs is not None and args.jobs < 1:
+        raise WorkloadError(f"expected --jobs of at least 1, not {args.jobs}")
     with console.progress("loading TVM"):
         from ..experiments import read_experiment, run_experiment
     experiment = read_experiment(args.file)
@@ -41,9 +49,13 @@ def run(args: argparse.Namespace) -> int:
         args.target,
         db=args.db or knobs.records() or DB,
         jobs=args.jobs,
+        retry=args.retry,
         say=lambda text: print(text, file=sys.stderr, flush=True),
     )
-    _print(experiment, outcome)
+    if args.json:
+        console.print_json(**as_dict(experiment, outcome))
+    else:
+        _print(experiment, outcome)
     return EXIT_INTERRUPTED if outcome.interrupted else 0
 
 
@@ -55,17 +67,52 @@ def _dry_run(args: argparse.Namespace, experiment: Experiment) -> int:
     target = cuda_target(args.target or (None if gpu() else workload.DEFAULT_TARGET))
     with console.progress("choosing tiles"):
         steps = steps_of(experiment, target)
+    if args.json:
+        console.print_json(title=experiment.title, steps=[_step(step) for step in steps])
+        return 0
     print(f"{experiment.title}: {len(steps)} steps")
     rows = [
         (
             step.workload.label,
             step.variant.name,
-            *((step.contender, "-") if step.candidate is None else describe(step.candidate)),
+            *(
+                (step.failure or step.contender, "-")
+                if step.candidate is None
+                else describe(step.candidate)
+            ),
         )
         for step in steps
     ]
     console.print_table(("workload", "variant", "tile", "asked"), rows)
     return 0
+
+
+def as_dict(experiment: Experiment, outcome: Outcome) -> dict[str, Any]:
+    """What a run came to, of types that JSON has."""
+    return {
+        "title": experiment.title,
+        "steps": outcome.steps,
+        "before": outcome.before,
+        "done": outcome.done,
+        "failed": outcome.failed,
+        "seconds": outcome.seconds,
+        "interrupted": outcome.interrupted,
+        "db": str(outcome.path),
+        "results": [
+            {**_step(step), "us": record.us or None, "failure": record.failure}
+            for step, record in outcome.results
+        ],
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "workload": step.workload.label,
+        "variant": step.variant.name,
+        "contender": step.contender,
+        "candidate": None if step.candidate is None else json.loads(step.candidate.to_json()),
+        "failure": step.failure,
+    }
 
 
 def _print(experiment: Experiment, outcome: Outcome) -> None:

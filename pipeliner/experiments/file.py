@@ -1,7 +1,7 @@
 """An experiment as a TOML file: workloads times variants, on the machines it is for.
 
 title = "..."
-machines = ["h100"]                # default: any
+machines = ["h100"]                # names of GPUs; default: any
 
 [[workload]]
 kind = "gemm"                      # gemm, conv1d, conv2d or conv3d, with its own fields
@@ -17,23 +17,26 @@ workload = { dtype = "bf16" }      # other fields of the workload
 [[variant]]
 name = "cuBLAS"
 peer = "cublas"                    # or cudnn, triton
-for = "gemm"                       # of this suite or kind only
+for = "gemm"                       # of products only, or of convolutions ("conv")
 """
 
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import itertools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..bench.suites import suite
+from ..bench.suites import NAMES, suite
 from ..candidate import NOTHING_ASKED, Tile
 from ..errors import PipelinerError, ToolError, WorkloadError
+from ..machine import key_of
 from ..request import Request
 from ..schedules import (
+    Conv,
     ConvTile,
     DepthwiseTile,
     Gemm,
@@ -66,21 +69,20 @@ _OPTIONS: Final = tuple(field.name for field in dataclasses.fields(Request) if f
 _TOP: Final = ("title", "machines", "workload", "variant")
 _VARIANT: Final = ("name", "tile", "workload", "peer", "for", *_OPTIONS)
 _EXTENTS: Final = ("m", "n", "k", "batch", "c", "d", "h", "w", "r", "s", "t", "dtype", "layout")
-_LISTED: Final = (
-    "depth",
-    "mechanism",
-    "instruction",
-    "cluster",
-    "store",
-    "roles",
-    "consumers",
-    "epilogue",
+_CONV_OPTIONS: Final = tuple(
+    field.name for field in dataclasses.fields(Conv) if field.default is not dataclasses.MISSING
 )
+_PAIRS: Final = ("warps", "thread_tile")
+_LISTED: Final = tuple(name for name in _OPTIONS if name not in _PAIRS)
+"""Options of which a list makes many variants; of a pair it is the value."""
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """A workload of an experiment, by the ``label`` that it has there, of a suite or ``kind``."""
+    """A workload of an experiment, by the ``label`` that it has there.
+
+    ``kind``: ``gemm`` or ``conv``.
+    """
 
     label: str
     kind: str
@@ -92,7 +94,7 @@ class Variant:
     """What is done with each workload.
 
     ``tile``: None for the model's choice. ``changes``: fields of the workload that are otherwise.
-    ``peer``: whose kernel it is, where not ours. ``only``: of this suite or kind.
+    ``peer``: whose kernel it is, where not ours. ``only``: of this kind.
     """
 
     name: str
@@ -104,6 +106,8 @@ class Variant:
 
     def spec(self, workload: Workload) -> Spec:
         """The workload as this variant has it; of another type, with that type's own results."""
+        known = tuple(field.name for field in dataclasses.fields(workload.spec))
+        _check_names(self.changes, known, f"workload of variant '{self.name}'")
         types = {"accumulator": "", "out": ""} if "dtype" in self.changes else {}
         return dataclasses.replace(workload.spec, **types | dict(self.changes))
 
@@ -137,8 +141,11 @@ def read_experiment(file: str | Path) -> Experiment:
         for workload, variant in itertools.product(workloads, variants):
             if variant.only in ("", workload.kind):
                 variant.spec(workload)
-        machines = tuple(data.get("machines", ()))
-        return Experiment(str(data.get("title", path.stem)), workloads, variants, machines)
+        title = _text("title", data.get("title", path.stem))
+        made = Experiment(title, workloads, variants, _machines(data.get("machines", [])))
+        if not any(made.of(workload) for workload in workloads):
+            raise WorkloadError("expected a variant for one of its workloads")
+        return made
     except (PipelinerError, TypeError, ValueError, AttributeError) as err:
         raise WorkloadError(f"cannot read experiment '{path}': {err}") from err
 
@@ -166,62 +173,120 @@ def _tables(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 def _workloads(table: dict[str, Any]) -> Iterator[Workload]:
-    if "suite" in table:
-        _check_names(table, ("suite", "dtype", "only"), "a suite")
-        name = str(table["suite"])
-        for label, spec in suite(name, table.get("dtype", "float16")).items():
-            if table.get("only", "") in label:
-                yield Workload(label, name, spec)
-        return
-    kind = str(table.get("kind", ""))
-    if kind not in _MAKERS:
-        raise WorkloadError(f"expected kind of {', '.join(_MAKERS)}, or a suite, not {kind!r}")
+    return _of_suite(table) if "suite" in table else _of_kind(table)
+
+
+def _of_suite(table: dict[str, Any]) -> Iterator[Workload]:
+    _check_names(table, ("suite", "dtype", "only"), "a suite")
+    name, only = _one_of("suite", table["suite"], NAMES), str(table.get("only", ""))
+    found = suite(name, _text("dtype", table.get("dtype", "float16")))
+    labels = [label for label in found if only in label]
+    if not labels:
+        raise WorkloadError(f"expected only to be part of {', '.join(found)}, not {only!r}")
+    yield from (Workload(label, name, found[label]) for label in labels)
+
+
+def _of_kind(table: dict[str, Any]) -> Iterator[Workload]:
+    kind = _one_of("kind", table.get("kind", ""), _MAKERS, ", or a suite")
     values = {name: value for name, value in table.items() if name not in ("kind", "square")}
-    for extent in _listed(table.get("square")):
+    if "square" in table and (kind != "gemm" or not values.keys().isdisjoint("mnk")):
+        raise WorkloadError("expected square in place of m, n and k of a gemm")
+    many = {name: _listed(name, value) for name, value in values.items() if name in _EXTENTS}
+    rest = {name: _pair(value) for name, value in values.items() if name not in _EXTENTS}
+    for extent in _listed("square", table.get("square")):
         square = {} if extent is None else dict.fromkeys("mnk", extent)
-        many = {name: _listed(value) for name, value in values.items() if name in _EXTENTS}
-        rest = {name: _pair(value) for name, value in values.items() if name not in _EXTENTS}
         for chosen in itertools.product(*many.values()):
-            made = _MAKERS[kind](**square, **rest, **dict(zip(many, chosen)))
-            family = "gemm" if kind == "gemm" else "conv"
-            yield Workload(made.name if extent is None else f"{extent}^3", family, made)
+            made = _made(_MAKERS[kind], {**square, **rest, **dict(zip(many, chosen))}, kind)
+            told = [
+                value if isinstance(value, str) else f"{name} {value}"
+                for name, value in zip(many, chosen)
+                if len(many[name]) > 1
+            ]
+            label = made.name if extent is None else " ".join([f"{extent}^3", *told])
+            yield Workload(label, "gemm" if kind == "gemm" else "conv", made)
 
 
 def _variants(table: dict[str, Any]) -> Iterator[Variant]:
     _check_names(table, _VARIANT, "a variant")
     if "name" not in table:
         raise WorkloadError("expected each [[variant]] to have a name")
-    peer = table.get("peer", "")
-    if peer and peer not in PEERS:
-        raise WorkloadError(f"expected peer of {', '.join(PEERS)}, not {peer!r}")
-    many = {name: _listed(table[name]) for name in _LISTED if name in table}
-    fixed = {name: _pair(table[name]) for name in ("warps", "thread_tile") if name in table}
+    name = _text("name", table["name"])
+    peer = _one_of("peer", table["peer"], PEERS) if "peer" in table else ""
+    only = _one_of("for", table["for"], NAMES) if "for" in table else ""
+    changes = {key: _pair(value) for key, value in _table(table, "workload").items()}
+    tile = _tile(_table(table, "tile")) if "tile" in table else None
+    many = {key: _listed(key, table[key]) for key in _LISTED if key in table}
+    fixed: dict[str, Any] = {key: _pair(table[key]) for key in _PAIRS if key in table}
+    if peer and (many or fixed or tile):
+        raise WorkloadError(f"cannot give '{name}' a tile or options: {PEERS[peer]} has its own")
     for chosen in itertools.product(*many.values()):
-        made = dict(zip(many, chosen))
-        yield Variant(
-            str(table["name"]).format(**made),
-            _tile(table["tile"]) if "tile" in table else None,
-            Request(**made, **fixed),
-            table.get("workload", {}),
-            PEERS.get(peer, ""),
-            table.get("for", ""),
-        )
+        made = {**dict(zip(many, chosen)), **fixed}
+        told = _named(name, made)
+        yield Variant(told, tile, Request(**made), changes, PEERS.get(peer, ""), only)
 
 
 def _tile(table: Mapping[str, Any]) -> Tile:
-    kind = table.get("kind", "gemm")
-    if kind not in _TILES:
-        raise WorkloadError(f"expected a tile's kind of {', '.join(_TILES)}, not {kind!r}")
+    kind = _one_of("a tile's kind", table.get("kind", "gemm"), _TILES)
     values = {name: _pair(value) for name, value in table.items() if name != "kind"}
-    tile: Tile = _TILES[kind](**values)
+    tile: Tile = _made(_TILES[kind], values, f"a tile of {kind}")
     return tile
+
+
+def _made(make: Callable[..., Any], values: Mapping[str, Any], what: str) -> Any:
+    """``make(**values)``; WorkloadError names what is missing, or what there is not."""
+    known = inspect.signature(make).parameters
+    named = [name for name, one in known.items() if one.kind != one.VAR_KEYWORD]
+    needed = [name for name in named if known[name].default is inspect.Parameter.empty]
+    if missing := [name for name in needed if name not in values]:
+        raise WorkloadError(f"expected {what} to have {', '.join(missing)}")
+    others = _CONV_OPTIONS if len(named) < len(known) else ()
+    _check_names(values, (*named, *others), what)
+    return make(**values)
+
+
+def _named(name: str, options: Mapping[str, Any]) -> str:
+    """``name`` with the values of the options that are in braces in it."""
+    try:
+        return name.format(**options)
+    except (LookupError, ValueError, AttributeError) as err:
+        text = f"expected in braces, in the name {name!r}, options that its variant has"
+        raise WorkloadError(text) from err
+
+
+def _machines(value: Any) -> tuple[str, ...]:
+    """Keys of GPUs, by which records know them; other names may be those of machine files."""
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise WorkloadError(f"expected machines to be a list of names such as h100, not {value!r}")
+    return tuple(map(key_of, value))
+
+
+def _text(name: str, value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise WorkloadError(f"expected {name} to be a text, not {value!r}")
+    return value
+
+
+def _one_of(what: str, value: Any, known: Iterable[str], more: str = "") -> str:
+    names = list(known)
+    if value not in names:
+        raise WorkloadError(f"expected {what} of {', '.join(names)}{more}, not {value!r}")
+    return str(value)
+
+
+def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    found = table.get(name, {})
+    if not isinstance(found, dict):
+        raise WorkloadError(f"expected {name} to be a table, {{ ... }}, not {found!r}")
+    return found
 
 
 def _pair(value: Any) -> Any:
     return tuple(value) if isinstance(value, list) else value
 
 
-def _listed(value: Any) -> list[Any]:
+def _listed(name: str, value: Any) -> list[Any]:
+    if value == []:
+        raise WorkloadError(f"expected at least one value of {name}")
     return value if isinstance(value, list) else [value]
 
 

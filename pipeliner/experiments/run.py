@@ -69,6 +69,7 @@ class Outcome:
     """What a run came to.
 
     Of ``steps``, some were recorded ``before``, some ran now (``done``), and of these some failed.
+    ``results``: each step that is recorded now, with its newest record.
     """
 
     path: Path
@@ -78,6 +79,7 @@ class Outcome:
     failed: int
     seconds: float
     interrupted: bool = False
+    results: tuple[tuple[Step, Record], ...] = ()
 
 
 def steps_of(experiment: Experiment, target: Any) -> list[Step]:
@@ -96,6 +98,7 @@ def run_experiment(
     *,
     db: str | Path | None = None,
     jobs: int | None = None,
+    retry: bool = False,
     say: Callable[[str], None] = lambda text: None,
     measurer: Measurer | None = None,
     compiler: Compiles | None = None,
@@ -103,8 +106,8 @@ def run_experiment(
     """Measure every step of ``experiment`` that the records ``db`` do not hold yet.
 
     Options and errors are those of ``pipeliner.tune``. Steps of one workload run beside the first
-    of them that ran. What fails is recorded as such, and not tried again. WorkloadError: the
-    experiment is for other GPUs.
+    of them that ran. What fails is recorded as such, and tried again only on ``retry``.
+    WorkloadError: the experiment is for other GPUs.
     """
     started = time.monotonic()
     given = target_for(target, NOTHING_ASKED)
@@ -118,7 +121,7 @@ def run_experiment(
     steps = steps_of(experiment, given)
     with Records(path) as records:
         run = _Run(experiment, records, machine, say)
-        missing = [step for step in steps if not run.knows(step)]
+        missing = [step for step in steps if run.lacks(step, retry)]
         count = workers_for(cores()) if jobs is None else jobs
         compiling = compiler or Compiler(given, min(count, max(1, len(missing))))
         try:
@@ -127,8 +130,16 @@ def run_experiment(
             compiling.close()
             measuring.close()
     took = time.monotonic() - started
-    before = len(steps) - len(missing)
-    return Outcome(path, len(steps), before, run.done, run.failed, took, interrupted)
+    return Outcome(
+        path,
+        len(steps),
+        len(steps) - len(missing),
+        run.done,
+        run.failed,
+        took,
+        interrupted,
+        run.results(steps),
+    )
 
 
 @dataclass(frozen=True)
@@ -153,22 +164,30 @@ class _Run:
         self._machine, self._versions = machine, versions_key()
         found = records.find(machine=machine, versions=self._versions, plans=False)
         ours = [record for record in found if record.experiment == self._title]
-        self._known = {_mark(r.workload, r.label, r.contender, r.candidate) for r in ours}
+        self._known = {_mark(r.workload, r.label, r.contender, r.candidate): r for r in ours}
         self._references: dict[str, tuple[Candidate, float]] = {}
         for record in ours:
             if record.contender == OURS and not record.failure:
                 candidate = Candidate.from_json(record.candidate)
                 self._references.setdefault(record.workload, (candidate, record.us))
 
-    def knows(self, step: Step) -> bool:
-        """Whether the records hold this step, as it is in the file now."""
-        candidate = "" if step.candidate is None else step.candidate.to_json()
-        mark = _mark(workload_key(step.spec), step.variant.name, step.contender, candidate)
-        return mark in self._known
+    def lacks(self, step: Step, retry: bool) -> bool:
+        """Whether the records do not hold this step, as it is in the file now.
+
+        ``retry``: or hold that it failed.
+        """
+        known = self._known.get(_mark_of(step))
+        return known is None or (retry and bool(known.failure))
+
+    def results(self, steps: list[Step]) -> tuple[tuple[Step, Record], ...]:
+        """The record of each of ``steps`` that has one."""
+        found = ((step, self._known.get(_mark_of(step))) for step in steps)
+        return tuple((step, record) for step, record in found if record is not None)
 
     def measure_all(self, steps: list[Step], compiler: Compiles, measurer: Measurer) -> bool:
         """Compile ahead and measure one after the other; whether it was interrupted."""
         pool = ThreadPoolExecutor(compiler.jobs)
+        started = time.monotonic()
         try:
             compiler.start()
             ahead = list(self._submitted(steps, pool, compiler))
@@ -183,7 +202,8 @@ class _Run:
                 if isinstance(built, Future) and not record.failure:
                     beside.setdefault(key, (built.result(), record.us))
                 result = record.failure or f"{record.us:.1f} us"
-                self._say(f"[{at}/{len(steps)}] {step.title}: {result}")
+                left = (time.monotonic() - started) / at * (len(steps) - at)
+                self._say(f"[{at}/{len(steps)}] {step.title}: {result}; {left:.0f} s left")
         except KeyboardInterrupt:
             return True
         finally:
@@ -248,6 +268,7 @@ class _Run:
             plan=built.plan,
         )
         self._records.add(record)
+        self._known[_mark_of(step)] = record
         self.done += 1
         self.failed += bool(record.failure)
         return record
@@ -265,11 +286,17 @@ def _step(
             return Step(workload, variant, spec)
         if variant.tile is not None:
             return Step(workload, variant, spec, Candidate(variant.tile, variant.request))
-        kind = type(variant.request)(instruction=variant.request.instruction)
+        asked = variant.request
+        kind = type(asked)(instruction=asked.instruction, accumulate=asked.accumulate)
         tile = choose(spec, target, kind).tile
         return Step(workload, variant, spec, Candidate(tile, variant.request))
     except PipelinerError as err:
         return Step(workload, variant, workload.spec, failure=str(err))
+
+
+def _mark_of(step: Step) -> tuple[str, ...]:
+    candidate = "" if step.candidate is None else step.candidate.to_json()
+    return _mark(workload_key(step.spec), step.variant.name, step.contender, candidate)
 
 
 def _mark(workload: str, label: str, contender: str, candidate: str) -> tuple[str, ...]:

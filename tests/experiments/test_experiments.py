@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 
 import pipeliner
 from pipeliner import cli
 from pipeliner.candidate import workload_key
+from pipeliner.commands.experiment import as_dict
 from pipeliner.errors import WorkloadError
 from pipeliner.experiments import SHIPPED, read_experiment, run_experiment, steps_of
 from pipeliner.records import OURS, Records
@@ -89,7 +93,8 @@ def test_every_step_is_recorded(small, tmp_path):
     ]
     assert kept[0].workload == workload_key(Gemm(64, 64, 64))
     assert kept[4].candidate == ""
-    assert said[0] == "[1/10] 64^3, depth 1: 10.0 us"
+    assert said[0].startswith("[1/10] 64^3, depth 1: 10.0 us; ")
+    assert said[-1] == "[10/10] 128^3, cuBLAS: 600.0 us; 0 s left"
     # Beside the first of its workload; that is another one where the type is another.
     first = measurer.seen[0]
     assert measurer.beside[:5] == [None, first, first, None, first]
@@ -124,6 +129,31 @@ def test_a_failure_is_recorded_with_its_reason(small, tmp_path):
     assert failures == {"depth 2": "cannot compile: ptxas said no"}
 
 
+def test_what_failed_is_tried_again_when_that_is_asked(small, tmp_path):
+    run(small, tmp_path / "r", compiler=Compiler(lambda candidate: candidate.request.depth == 2))
+    again, _ = run(small, tmp_path / "r")
+    assert (again.before, again.done) == (10, 0)
+    assert sum(bool(record.failure) for _, record in again.results) == 2
+    retried, measurer = run(small, tmp_path / "r", retry=True)
+    assert (retried.before, retried.done, retried.failed) == (8, 2, 0)
+    assert [one.candidate.request.depth for one in measurer.seen] == [2, 2]
+    assert [step.title for step, _ in retried.results] == [step.title for step, _ in again.results]
+    assert not any(record.failure for _, record in retried.results)
+    done, _ = run(small, tmp_path / "r", retry=True)
+    assert (done.before, done.done) == (10, 0)
+
+
+def test_two_runs_at_once_lose_nothing(small, tmp_path):
+    with ThreadPoolExecutor(2) as pool:
+        outcomes = list(pool.map(lambda _: run(small, tmp_path / "r")[0], range(2)))
+    assert all(one.before + one.done == 10 for one in outcomes)
+    with Records(tmp_path / "r") as records:
+        kept = {(one.workload, one.label) for one in records.find()}
+    assert len(kept) == 10
+    again, measurer = run(small, tmp_path / "r")
+    assert (again.before, measurer.seen) == (10, [])
+
+
 def test_it_is_for_the_machines_that_it_names(tmp_path):
     path = tmp_path / "e.toml"
     path.write_text('machines = ["a100"]' + SMALL.replace('title = "small"', ""))
@@ -141,10 +171,36 @@ def test_it_is_for_the_machines_that_it_names(tmp_path):
         (("depth {depth}", "depth"), "expected variant names to differ, 'depth' is there twice"),
         (('dtype = "bf16"', 'rows = "bf16"'), "rows"),
         (("m = 64", "m = 0"), "expected tile m of at least 1, not 0"),
+        (("m = 64", "m = 64.0"), "expected tile m to be an integer, not 64.0"),
+        (("m = 64, n = 64,", ""), "expected a tile of gemm to have m, n"),
+        (("{ m = 64, n = 64, k = 32 }\ndepth", '"64x64x32"\ndepth'), "expected tile to be a table"),
+        (("square = [64, 128]", "m = 64"), "expected gemm to have n, k"),
+        (("square = [64, 128]", "square = 64\nrows = 3"), "expected gemm to have m.*, not 'rows'"),
+        (("square = [64, 128]", "square = 64\nm = 3"), "expected square in place of m, n and k"),
+        (("square = [64, 128]", "square = []"), "expected at least one value of square"),
+        (('"gemm"\nsquare = [64, 128]', '"conv2d"\nn = 1'), "expected conv2d to have h, w, c, k"),
+        (
+            ('kind = "gemm"\nsquare = [64, 128]', 'suite = "gemm"\nonly = "x"'),
+            "expected only to be",
+        ),
+        (("depth {depth}", "slots {slots}"), "expected in braces, .* options that its variant has"),
+        (("depth {depth}", "{}"), "expected in braces, in the name '{}', options that its"),
+        (("depth = [1, 2, 3]", "depth = []"), "expected at least one value of depth"),
+        (
+            ("depth = [1, 2, 3]", 'depth = 1\npdl = "yes"'),
+            "expected pdl to be 'auto', True or False",
+        ),
+        (("depth = [1, 2, 3]", 'for = "conv2d"'), "expected for of gemm, conv, not 'conv2d'"),
+        (
+            ('peer = "cublas"', 'peer = "cublas"\ndepth = 2'),
+            "cannot give 'cuBLAS' a tile or options",
+        ),
+        (('title = "small"', 'machines = "h100"'), "expected machines to be a list of names"),
+        (('title = "small"', 'title = ""'), "expected title to be a text, not ''"),
         (("title =", "title"), "cannot read experiment '.*bad.toml'"),
         (('name = "cuBLAS"', ""), r"expected each \[\[variant\]\] to have a name"),
     ],
-    ids=range(9),
+    ids=range(26),
 )
 def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, message):
     path = tmp_path / "bad.toml"
@@ -152,6 +208,48 @@ def test_what_is_wrong_in_a_file_is_said_in_one_line(tmp_path, change, message):
     with pytest.raises(WorkloadError, match=message) as raised:
         read_experiment(path)
     assert "\n" not in str(raised.value)
+
+
+def test_what_is_for_none_of_the_workloads_is_refused(tmp_path):
+    path = tmp_path / "none.toml"
+    path.write_text('[[workload]]\nsuite = "gemm"\n[[variant]]\nname = "a"\nfor = "conv"\n')
+    with pytest.raises(WorkloadError, match="expected a variant for one of its workloads"):
+        read_experiment(path)
+
+
+def test_every_option_may_be_a_list_and_reaches_the_candidates(tmp_path):
+    """None of those that ``pipeliner.pipeline`` has is accepted and then forgotten."""
+    path = tmp_path / "all.toml"
+    path.write_text(
+        """
+        machines = ["H100"]
+        [[workload]]
+        kind = "gemm"
+        square = [1024, 2048]
+        dtype = "e4m3"
+        layout = ["NT", "NN"]
+        batch = [1, 4]
+        [[variant]]
+        name = "{accumulate} {operand} {pdl} {parts} {warps}"
+        accumulate = ["fast", "promoted"]
+        operand = ["shared", "registers"]
+        pdl = [true, false]
+        parts = "workspace"
+        warps = [2, 2]
+        workload = { epilogue = ["bias", "relu"] }
+        """
+    )
+    experiment = read_experiment(path)
+    assert experiment.machines == ("h100",)
+    labels = [one.label for one in experiment.workloads]
+    assert labels[:4] == [f"1024^3 {ab} batch {n}" for ab in ("NT", "NN") for n in (1, 4)]
+    assert len(experiment.variants) == 8
+    first = experiment.variants[0]
+    assert first.name == "fast shared True workspace (2, 2)"
+    asked = {"accumulate": "fast", "operand": "shared", "pdl": True, "parts": "workspace"}
+    assert first.request.as_dict() == {**asked, "warps": (2, 2)}
+    assert {one.request.accumulate for one in experiment.variants} == {"fast", "promoted"}
+    assert first.spec(experiment.workloads[0]).epilogue == ("bias", "relu")
 
 
 def test_a_missing_file_names_the_shipped_ones(tmp_path):
@@ -222,6 +320,32 @@ def test_the_command_lists_the_steps(tmp_path, capsys):
     out = capsys.readouterr().out
     assert out.startswith("small: 10 steps\n")
     assert "cuBLAS" in out
+
+
+def test_the_command_lists_the_steps_as_json(tmp_path, capsys):
+    path = tmp_path / "with space.toml"
+    path.write_text(SMALL)
+    assert cli.main(["experiment", str(path), "--dry-run", "--target", "h100", "--json"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["title"], len(data["steps"])) == ("small", 10)
+    assert data["steps"][0]["candidate"]["request"] == {"depth": 1}
+    assert data["steps"][4] == {
+        "workload": "64^3",
+        "variant": "cuBLAS",
+        "contender": "cuBLAS",
+        "candidate": None,
+        "failure": "",
+    }
+
+
+def test_an_outcome_is_json(small, tmp_path):
+    broken = Compiler(lambda candidate: candidate.request.depth == 2)
+    outcome, _ = run(small, tmp_path / "r", Counts(most=4), broken)
+    data = json.loads(json.dumps(as_dict(small, outcome)))
+    assert (data["steps"], data["done"], data["interrupted"]) == (10, 5, True)
+    shown = [(one["variant"], one["us"], one["failure"]) for one in data["results"]]
+    assert shown[:2] == [("depth 1", 10.0, ""), ("depth 2", None, "cannot compile: ptxas said no")]
+    assert len(shown) == 5
 
 
 @pytest.mark.skipif(gpu() is not None, reason="a GPU is visible")
