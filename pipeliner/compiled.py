@@ -141,8 +141,8 @@ class Kernel:
         try:
             self.executable.export_library(str(path))
         except (RuntimeError, OSError) as err:
-            line = str(err).strip().splitlines()[-1]
-            raise ToolError(f"cannot export '{self.name}' to '{path}': {line}") from err
+            why = _linker_says(str(err))
+            raise ToolError(f"cannot export '{self.name}' to '{path}': {why}") from err
 
     def __call__(self, *arrays: Any) -> None:
         """Run it on the GPU; TargetError where there is none."""
@@ -224,6 +224,13 @@ def only_function(mod: Any) -> Any:
 def _arena(buffer: Any) -> int:
     """Bytes of a dynamic shared allocation, 0 for any other."""
     return (buffer_bytes(buffer) or 0) if str(buffer.scope()) == "shared.dyn" else 0
+
+
+def _linker_says(text: str) -> str:
+    """The first line of what TVM reports of a linker, without its own words around it."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    around = ("Compilation error", "Command line")
+    return next((line for line in lines if not line.startswith(around)), lines[-1])
 
 
 def _check_gpu(name: str, arch: str) -> None:

@@ -16,7 +16,7 @@ from .errors import ToolError, WorkloadError
 POSTPROC: Final = "tvm_callback_cuda_postproc"
 """TVM's hook: what it returns is compiled in place of the CUDA that was printed."""
 
-_KERNEL: Final = re.compile(r'^extern "C" __global__ (.*?)\s*\{', re.MULTILINE | re.DOTALL)
+_KERNEL: Final = re.compile(r'^extern "C" __global__ ([^;{]*?)\s*\{', re.MULTILINE)
 
 
 class EditedKernel(Kernel):
@@ -33,8 +33,10 @@ class EditedKernel(Kernel):
         expected, found = _signatures(original.cuda), _signatures(source)
         for signature in expected:
             if signature not in found:
+                have = ", ".join(f"'{other}'" for other in found) or "no kernel at all"
                 raise WorkloadError(
-                    f"cannot build '{self.name}' from this CUDA: it has no kernel '{signature}'"
+                    f"cannot build '{self.name}' from this CUDA: expected '{signature}', it has "
+                    + have
                 )
         self._source = source
 
@@ -59,4 +61,4 @@ def _in_place_of_cuda(source: str) -> Iterator[None]:
 
 def _signatures(source: str) -> list[str]:
     """Every kernel's return type, bounds, name and parameters, in one line each."""
-    return [" ".join(text.split()) for text in _KERNEL.findall(source) if not text.endswith(";")]
+    return [" ".join(text.split()) for text in _KERNEL.findall(source)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any, Final
 
 import tvm
@@ -10,6 +11,7 @@ import tvm
 from .api import pipeline_with, target_for
 from .compiled import as_module, only_function, plan_of
 from .cost.alternatives import (
+    DepthOption,
     LoopDepths,
     WayOption,
     consumer_options,
@@ -19,6 +21,7 @@ from .cost.alternatives import (
 )
 from .errors import PipelinerError, PlanError
 from .machine import Machine, machine_for
+from .measured import Measured, measured
 from .passes.lower import preparation
 from .passes.pipeline import recognised_info
 from .plan import KernelPlan
@@ -32,7 +35,10 @@ SHOWN_TILES: Final = 8
 
 @dataclass(frozen=True, slots=True)
 class TileOption:
-    """A tile with the time of its kernel; ``form``: how a convolution is folded, or empty."""
+    """A tile with the time of its kernel; ``form``: how a convolution is folded, or empty.
+
+    ``measured_us``: of the fastest kernel of that tile, where records have one.
+    """
 
     m: int
     n: int
@@ -42,6 +48,7 @@ class TileOption:
     form: str
     us: float
     chosen: bool = False
+    measured_us: float | None = None
 
     @property
     def text(self) -> str:
@@ -60,7 +67,7 @@ class Alternatives:
     reason. ``best_tiles``: for each instruction that is
     possible, the best of its own tiles. ``tiles``: the best ones, the fastest first, and the chosen
     one. ``splits``: the best tile of each number of parts. The last three are empty for a function
-    of the user's own.
+    of the user's own. ``measured``: of what records the measured times are, or empty.
     """
 
     kernel: str
@@ -74,6 +81,7 @@ class Alternatives:
     best_tiles: tuple[tuple[str, TileOption], ...] = ()
     tiles: tuple[TileOption, ...] = ()
     splits: tuple[TileOption, ...] = ()
+    measured: str = ""
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -87,12 +95,14 @@ def alternatives(
     spec: Spec | None = None,
     tile: GemmTile | None = None,
     splits: int | None = None,
+    db: str | Path | None = None,
 ) -> Alternatives:
     """The alternatives to the plan of ``func``.
 
     ``spec``: the workload where it is one of ours, and ``tile`` that of a matmul, as scheduled in
-    ``func``; ``splits``: parts of the reduction that were asked for. PlanError where a plan is
-    given: it was chosen elsewhere.
+    ``func``; ``splits``: parts of the reduction that were asked for. ``db``: records whose times
+    stand beside the predicted ones, as for ``pipeliner.build``. PlanError where a plan is given: it
+    was chosen elsewhere.
     """
     if request.plan is not None:
         raise PlanError("cannot say what else was considered: a plan is given, nothing is chosen")
@@ -113,7 +123,33 @@ def alternatives(
     )
     if spec is None or tile is None:
         return found
-    return _with_tiles(found, plan, spec, tile, machine, request, splits)
+    options = _with_tiles(found, plan, spec, tile, machine, request, splits)
+    return _with_times(options, measured(spec, target_for(target, request), plan, tile, db))
+
+
+def _with_times(found: Alternatives, times: Measured) -> Alternatives:
+    """``found`` with what was measured of it."""
+    depths = tuple(
+        replace(loop, depths=tuple(_timed(loop.loop, one, times) for one in loop.depths))
+        for loop in found.depths
+    )
+    fastest: dict[TileOption, float] = {}
+    for tile, us in times.tiles.items():
+        same = _tile_option(tile, 0.0)
+        fastest[same] = min(us, fastest.get(same, us))
+    return replace(
+        found,
+        depths=depths,
+        tiles=tuple(
+            replace(one, measured_us=fastest.get(replace(one, us=0.0, chosen=False)))
+            for one in found.tiles
+        ),
+        measured=times.source,
+    )
+
+
+def _timed(loop: str, option: DepthOption, times: Measured) -> DepthOption:
+    return replace(option, measured_us=times.depths.get((loop, option.slots)))
 
 
 def _info(func: Any, target: Any, machine: Machine, request: Request) -> Any:

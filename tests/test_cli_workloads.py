@@ -5,7 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pipeliner import cli
+from pipeliner.candidate import Candidate, versions_key, workload_key
 from pipeliner.plan import KernelPlan
+from pipeliner.records import Record, Records
+from pipeliner.request import Request
+from pipeliner.schedules import Gemm, GemmTile
 
 SMALL = ("--h", "6", "--w", "6", "--c", "32", "--k", "16")
 
@@ -63,6 +67,60 @@ def test_what_makes_no_sense_is_one_line(capsys, argv, message):
     assert err.startswith("pipeliner: ")
     assert message in err
     assert err.count("\n") == 1
+
+
+SIZES = ("--m", "128", "--n", "128", "--k", "128", "--target", "a100")
+
+
+@pytest.fixture
+def tuned(tmp_path):
+    """A record of a tile and a depth that the model would not choose."""
+    candidate = Candidate(GemmTile(64, 32, 16), Request(depth=3, mechanism="register"))
+    path = tmp_path / "with space.sqlite"
+    with Records(path) as records:
+        key = (workload_key(Gemm(128, 128, 128)), "a100", versions_key())
+        records.add(Record(*key, candidate.to_json(), samples=(9.0,)))
+    return path
+
+
+def test_commands_take_what_was_tuned(capsys, tuned, monkeypatch):
+    why = "tuned: 9.0 us measured, the fastest of 1 candidates in with space.sqlite"
+    named = run(capsys, "plan", "gemm", *SIZES, "--json", "--db", str(tuned))
+    monkeypatch.setenv("PIPELINER_DB", str(tuned))
+    code, out, _ = run(capsys, "plan", "gemm", *SIZES, "--json")
+    assert named == (code, out, "") == (0, out, "")
+    plan = KernelPlan.from_json(out)
+    assert plan.reasons[0] == why
+    assert (plan.matmuls[0].m, plan.matmuls[0].n) == (64, 32)
+    assert {copy.mechanism for copy in plan.copies} == {"register"}
+    _, out, _ = run(capsys, "inspect", "gemm", *SIZES, "--emit", "plan")
+    assert why in " ".join(out.split())
+    _, out, _ = run(capsys, "plan", "gemm", *SIZES, "--depth", "2", "--json")
+    asked = KernelPlan.from_json(out)
+    assert asked.reasons[0].startswith("records are not used: something else is asked for")
+    _, out, _ = run(capsys, "plan", "gemm", *SIZES, "--tile", "32x32x32", "--json")
+    assert KernelPlan.from_json(out).matmuls[0].m == 32
+    code, out, _ = run(capsys, "verify", "gemm", *SIZES, "--timing", "late", "--order", "lockstep")
+    assert code == 0
+
+
+@pytest.mark.nvcc
+def test_a_tuned_kernel_is_built_by_the_command(capsys, tuned):
+    code, out, _ = run(capsys, "build", "gemm", *SIZES, "--db", str(tuned))
+    assert code == 0
+    assert out.endswith(
+        "tuned: 9.0 us measured, the fastest of 1 candidates in with space.sqlite\n"
+    )
+
+
+def test_records_are_of_workloads(capsys, tuned):
+    code, _, err = run(capsys, "plan", "examples/streaming.py:add", "--db", str(tuned))
+    assert (code, err) == (
+        1,
+        "pipeliner: cannot find a function in records: expected gemm, conv2d ...\n",
+    )
+    code, _, err = run(capsys, "plan", "gemm", *SIZES, "--db", str(tuned.with_name("none")))
+    assert (code, "there is no such file" in err) == (1, True)
 
 
 def test_a_walk_is_of_gemms(capsys):

@@ -40,8 +40,38 @@ def test_what_the_host_does_not_launch_is_refused(kernel):
     for change in (("half* __restrict__ A_ptr", "float* A_ptr"), ("gemm_64", "gemm_65")):
         changed = kernel.cuda.replace(*change)
         assert changed != kernel.cuda
-        with pytest.raises(WorkloadError, match="it has no kernel 'void"):
+        with pytest.raises(WorkloadError, match=r"expected 'void .* it has 'void") as raised:
             EditedKernel(kernel, changed)
+        assert str(raised.value).count("__launch_bounds__") == 2
+    with pytest.raises(WorkloadError, match="it has no kernel at all"):
+        EditedKernel(kernel, "// nothing")
+
+
+@pytest.mark.nvcc
+def test_what_does_not_compile_is_told_by_the_name_of_its_file(tmp_path, capsys):
+    file = tmp_path / "with space" / "k.cu"
+    file.parent.mkdir()
+    assert cli.main(["inspect", *OPTIONS, "--emit", "cuda", "-o", str(file)]) == 0
+    lines = file.read_text().splitlines()
+    at = next(at for at, line in enumerate(lines) if "__syncthreads();" in line)
+    lines[at] = lines[at].replace("__syncthreads", "__sink")
+    file.write_text("\n".join(lines))
+    capsys.readouterr()
+    assert cli.main(["build", *OPTIONS, "--from", str(file)]) == 1
+    err = capsys.readouterr().err
+    assert f'{file}({at + 1}): error: identifier "__sink" is undefined' in err
+
+
+@pytest.mark.nvcc
+def test_where_a_library_cannot_be_written(tmp_path, capsys):
+    missing = tmp_path / "none" / "k.so"
+    assert cli.main(["build", *OPTIONS, "-o", str(missing)]) == 1
+    out, err = capsys.readouterr()
+    assert (out, err) == ("", f"pipeliner: cannot write '{missing}': there is no such folder\n")
+    assert cli.main(["build", *OPTIONS, "-o", str(tmp_path)]) == 1
+    assert f"to '{tmp_path}': " in (err := capsys.readouterr().err)
+    assert "directory" in err.lower()
+    assert "g++" not in err
 
 
 def test_anothers_hook_is_left_alone(kernel):

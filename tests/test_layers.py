@@ -30,7 +30,7 @@ LAYERS = [
     {"cost", "emulator", "explain"},
     {"passes"},
     {"schedules"},
-    {"candidate", "recorded", "compiled", "api", "accuracy", "cuda_lines"},
+    {"candidate", "recorded", "measured", "compiled", "api", "accuracy", "cuda_lines"},
     {"inspect", "verification", "timeline", "doctor", "peers", "why", "edited", "reproducer"},
     {"mutation"},
     {"bench"},

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import pytest
 
 import pipeliner
 from pipeliner import cli
+from pipeliner.candidate import Candidate, versions_key, workload_key
 from pipeliner.commands.why import bars
 from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100
+from pipeliner.records import Record, Records
 from pipeliner.request import Request
 from pipeliner.schedules import (
     Gemm,
@@ -99,6 +102,72 @@ def test_bars_are_as_long_as_times():
     assert first.count("#") == 5 * second.count("#") > 20
     assert first.endswith("20.0 us")
     assert second.endswith("4.0 us <-")
+
+
+def test_measured_times_are_points_in_their_lines():
+    timed = [("1", 20.0, False), ("2", 4.0, True), ("3+2", 5.0, False)]
+    lines = bars(timed, "#", {"2": 20.0, "3+2": 40.0}, "o")
+    assert [line.count("o") for line in lines] == [0, 2, 2]
+    first, second, third = (line[6:56] for line in lines)
+    assert first == "#" * 25 + " " * 25
+    assert second == "#" * 5 + " " * 19 + "o" + " " * 25
+    assert third == "#" * 6 + " " * 43 + "o"
+    assert lines[1].endswith("4.0 us <- o 20.0 us")
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Depths of the model's own tile, one twice; another tile; what is no measurement of these."""
+    gemm, path = Gemm(512, 512, 512), tmp_path / "r.sqlite"
+    tile = default_tile(gemm, A100)
+    key = (workload_key(gemm), "a100", versions_key())
+    with Records(path) as records:
+        for depth, us in ((2, 9.0), (3, 7.5), (3, 7.0)):
+            made = pipeliner.pipeline(schedule_gemm(gemm, tile), "a100", depth=depth)
+            candidate = Candidate(tile, Request(depth=depth))
+            values = {"samples": (us,), "plan": pipeliner.plan_of(made).to_json()}
+            records.add(Record(*key, candidate.to_json(), **values))
+        other = Candidate(GemmTile(64, 64, 64), Request(depth=2, instruction="simt"))
+        simt = pipeliner.pipeline(schedule_gemm(gemm, tile), "a100", depth=4, instruction="simt")
+        plan = pipeliner.plan_of(simt).to_json()
+        alike = Candidate(tile, Request(depth=4, instruction="simt"))
+        records.add(Record(*key, other.to_json(), samples=(5.5,), plan="not a plan"))
+        records.add(Record(*key, alike.to_json(), samples=(1.0,), plan=plan))
+        records.add(Record(*key, other.to_json(), failure="cannot measure: it hung"))
+        records.add(Record(*key, "from a later version", samples=(0.1,)))
+        records.add(Record(*key, contender="cuBLAS", samples=(0.2,)))
+        records.add(Record(*key[:2], "another", alike.to_json(), samples=(0.3,), plan=plan))
+    return path
+
+
+def test_what_records_have_stands_beside_what_is_predicted(recorded):
+    gemm = Gemm(512, 512, 512)
+    tile = default_tile(gemm, A100)
+    schedule = schedule_gemm(gemm, tile)
+    found = alternatives(schedule, "a100", Request(), gemm, tile, db=recorded)
+    (depths,) = found.depths
+    times = {option.depth: option.measured_us for option in depths.depths if option.measured_us}
+    assert times == {2: 9.0, 3: 7.0}
+    tiles = {option.text: option.measured_us for option in found.tiles if option.measured_us}
+    chosen = next(option.text for option in found.tiles if option.chosen)
+    assert tiles[chosen] == 1.0  # by whatever instruction
+    assert found.measured == "6 kernels in r.sqlite"
+    without = alternatives(schedule, "a100", Request(), gemm, tile)
+    assert without.measured == ""
+    assert not any(option.measured_us for option in without.tiles)
+
+
+def test_the_command_draws_what_records_have(recorded, capsys):
+    sizes = ("--m", "512", "--n", "512", "--k", "512", "--target", "a100")
+    out = run(capsys, "gemm", *sizes, "--db", str(recorded))
+    assert "the fastest of each: 6 kernels in r.sqlite" in out
+    assert "predicted time over depth, ● measured" in out
+    assert re.search(r"\n    3 .*●.* us.* ● 7\.0 us\n", out)
+    assert re.search(r"\n +2 .* 9\.0\n", out)
+    data = json.loads(run(capsys, "gemm", *sizes, "--db", str(recorded), "--json"))
+    assert data["measured"] == "6 kernels in r.sqlite"
+    assert data["depths"][0]["depths"][2]["measured_us"] == 7.0
+    assert "measured" not in run(capsys, "gemm", *sizes)
 
 
 def run(capsys, *argv):

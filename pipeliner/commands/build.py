@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +12,9 @@ from . import console, workload
 
 if TYPE_CHECKING:
     from ..tuning import Measurement
+
+_OURS: Final = re.compile(r"\S*/kernel\.cu")
+"""What nvcc calls the file that it is given."""
 
 HELP: Final = "compile a kernel to a library; or from edited CUDA, checked, timed and compared"
 
@@ -22,6 +26,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "`pipeliner build gemm --from k.cu`, both with the same workload and options."
     )
     workload.configure(parser)
+    workload.configure_records(parser)
     parser.add_argument(
         "--from", dest="source", metavar="FILE", help="the kernel's CUDA, edited, to use instead"
     )
@@ -35,11 +40,15 @@ def run(args: argparse.Namespace) -> int:
         from ..targets import gpu
 
         work = workload.load(args)
+    if args.output and not Path(args.output).parent.is_dir():
+        raise WorkloadError(f"cannot write '{args.output}': there is no such folder")
     source = None if args.source is None else _read(Path(args.source))
     with console.progress(f"building {work.title}"):
         kernel = build_with(work.function, work.target, work.request)
         made = kernel if source is None else _edited(kernel, source)
-        _show(kernel, made)
+        _show(kernel, made, args.source)
+    if work.why:
+        print(work.why)
     right = True
     if source is not None and work.spec is not None and gpu() is not None:
         right = _race(work.spec, kernel, made)
@@ -58,12 +67,13 @@ def _edited(kernel: Any, source: str) -> Any:
     return EditedKernel(kernel, source)
 
 
-def _show(kernel: Any, made: Any) -> None:
-    """What the compiler makes of both."""
+def _show(kernel: Any, made: Any, source: str | None) -> None:
+    """What the compiler makes of both; what is wrong in ``source`` is told by that name."""
     try:
         used = [one.resources for one in dict.fromkeys((kernel, made))]
     except ToolError as err:
-        raise ToolError(f"cannot compile '{kernel.name}': {err}") from err
+        text = str(err) if source is None else _OURS.sub(lambda _: source, str(err))
+        raise ToolError(f"cannot compile '{kernel.name}': {text}") from err
     names = ["original", "edited"] if len(used) > 1 else [kernel.name]
     rows = [
         (name, str(one.registers), str(one.spills), str(one.shared))

@@ -22,6 +22,7 @@ _LANGUAGES: Final = {"tir": "python", "cuda": "cuda", "ptx": "ptx", "sass": "asm
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     workload.configure(parser)
+    workload.configure_records(parser)
     parser.add_argument(
         "--emit",
         default="cuda",
@@ -77,10 +78,10 @@ def run(args: argparse.Namespace) -> int:
 
 
 def _build(work: workload.Workload) -> Any:
-    from ..api import build, pipeline_with
+    from ..api import build
 
     with console.progress(f"pipelining {work.title}"):
-        return build(pipeline_with(work.function, work.target, work.request), work.target)
+        return build(workload.pipelined(work), work.target)
 
 
 def _show_passes(work: workload.Workload, wanted: str, output: str | None) -> int:
@@ -131,5 +132,8 @@ def _folder(output: str | None) -> Path | None:
 
 
 def _write(path: Path, text: str) -> None:
-    path.write_text(text if text.endswith("\n") else text + "\n")
+    try:
+        path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    except OSError as err:
+        raise WorkloadError(f"cannot write '{path}': {err.strerror}") from err
     print(path)

@@ -13,10 +13,12 @@ HELP: Final = "decide how to pipeline a kernel and say why"
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     workload.configure(parser)
+    workload.configure_records(parser)
     parser.add_argument(
         "--why",
         action="store_true",
-        help="the alternatives instead: depths, instructions, mechanisms, tiles, and their times",
+        help="the alternatives instead: depths, instructions, mechanisms, tiles, and their times, "
+        "with those that records have",
     )
     parser.add_argument(
         "--json",
@@ -28,14 +30,13 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the plan, or what else was considered."""
     with console.progress("loading TVM"):
-        from ..api import pipeline_with
         from ..compiled import plan_of
 
-        work = workload.load(args)
+        work = workload.load(args, tuned=not args.why)
     if args.why:
         return _why(args, work)
     with console.progress(f"planning {work.title}"):
-        plan = plan_of(pipeline_with(work.function, work.target, work.request))
+        plan = plan_of(workload.pipelined(work))
     print(plan.to_json(indent=2) if args.json else plan.explain())
     return 0
 
@@ -46,7 +47,7 @@ def _why(args: argparse.Namespace, work: workload.Workload) -> int:
 
     with console.progress(f"comparing what {work.title} could be"):
         found = alternatives(
-            work.function, work.target, work.request, work.spec, work.tile, args.splits
+            work.function, work.target, work.request, work.spec, work.tile, args.splits, args.db
         )
     if args.json:
         console.print_json(**found.as_dict())

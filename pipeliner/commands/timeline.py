@@ -40,6 +40,7 @@ _STYLES: Final = {
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     workload.configure(parser)
+    workload.configure_records(parser)
     drawn = parser.add_argument_group("what is drawn (default: in the terminal)")
     drawn.add_argument("--loop", metavar="NAME", help="which loop (default: the outermost)")
     drawn.add_argument(

@@ -23,6 +23,7 @@ convolutions are about as small."""
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     workload.configure(parser)
+    workload.configure_records(parser)
     runs = parser.add_argument_group("how it is run")
     runs.add_argument("--seed", type=int, default=0, help="of arguments and random timing (0)")
     runs.add_argument("--timing", metavar="T[,...]", help="when copies land: late,early,random")

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import textwrap
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
 from . import console
@@ -24,6 +25,8 @@ _CHOSEN: Final = "<-"
 def show(found: Alternatives) -> None:
     """Print everything that was considered, the chosen marked."""
     print(f"alternatives for {found.kernel} on {found.machine}, times predicted")
+    if found.measured:
+        print(f"beside them what was measured, the fastest of each: {found.measured}")
     for loop in found.depths:
         _depths(loop)
     _ways("instruction", found.instructions, dict(found.best_tiles))
@@ -43,7 +46,7 @@ def show(found: Alternatives) -> None:
 def _depths(loop: LoopDepths) -> None:
     shown, more = _of_interest(loop.depths)
     console.heading(f"depths of loop {loop.loop}")
-    rows = [
+    rows: list[tuple[str, ...]] = [
         (
             option.slots,
             f"{option.smem}",
@@ -54,14 +57,26 @@ def _depths(loop: LoopDepths) -> None:
         )
         for option in shown
     ]
-    headers = ("slots", "shared memory", "CTAs an SM", "cycles a step", "us", "chosen")
+    headers: tuple[str, ...] = (
+        "slots",
+        "shared memory",
+        "CTAs an SM",
+        "cycles a step",
+        "us",
+        "chosen",
+    )
+    points = {option.slots: option.measured_us for option in shown if option.measured_us}
+    if points:
+        headers = (*headers, "measured")
+        rows = [(*row, _us(points.get(row[0]))) for row in rows]
     console.print_table(headers, rows, numeric=len(headers))
     if more:
         print(f"  - {more[0].depth} to {more[-1].depth}: no faster")
     _reasons((str(option.depth), option.why) for option in shown)
-    timed = [(f"{o.slots:>5}", o.us, o.chosen) for o in shown if o.us is not None]
-    print("\npredicted time over depth")
-    print("\n".join(bars(timed, "█" if _can_print("█") else "#")))
+    timed = [(o.slots, o.us, o.chosen) for o in shown if o.us is not None]
+    block, point = ("█", "●") if _can_print("█●") else ("#", "o")
+    print("\npredicted time over depth" + f", {point} measured" * bool(points))
+    print("\n".join(bars(timed, block, points, point)))
 
 
 def _of_interest(
@@ -76,19 +91,37 @@ def _of_interest(
     more = [
         option
         for option in depths
-        if option.depth > deepest + _BEYOND and not option.why and not option.apart
+        if option.depth > deepest + _BEYOND
+        and not (option.why or option.apart or option.measured_us)
     ]
     return [option for option in depths if option not in more], more
 
 
-def bars(timed: Sequence[tuple[str, float, bool]], block: str) -> list[str]:
-    """A bar from zero for each time, the chosen one marked."""
-    longest = max((us for _, us, _ in timed), default=1.0)
-    return [
-        f"{label} {block * max(1, round(_BAR * us / longest)):<{_BAR}} {us:.1f} us"
-        + (f" {_CHOSEN}" if chosen else "")
-        for label, us, chosen in timed
-    ]
+def bars(
+    timed: Sequence[tuple[str, float, bool]],
+    block: str,
+    points: Mapping[str, float] = MappingProxyType({}),
+    point: str = "",
+) -> list[str]:
+    """A bar from zero for each time, the chosen one marked.
+
+    ``points``: other times of some, each a ``point`` in its line.
+    """
+    longest = max([us for _, us, _ in timed] + list(points.values()), default=1.0)
+    lines = []
+    for label, us, chosen in timed:
+        line = f"{block * _cells(us, longest):<{_BAR}}"
+        other = points.get(label)
+        if other is not None:
+            at = _cells(other, longest)
+            line = line[: at - 1] + point + line[at:]
+        text = f"{label:>5} {line} {us:.1f} us" + f" {_CHOSEN}" * chosen
+        lines.append(text if other is None else f"{text} {point} {other:.1f} us")
+    return lines
+
+
+def _cells(us: float, longest: float) -> int:
+    return max(1, round(_BAR * us / longest))
 
 
 def _ways(
@@ -113,8 +146,13 @@ def _ways(
 
 
 def _tiles(options: tuple[TileOption, ...]) -> None:
+    rows: list[tuple[str, ...]]
     rows = [(o.text, f"{o.us:.1f}", _CHOSEN if o.chosen else "") for o in options]
-    console.print_table(("tile", "us", "chosen"), rows, numeric=2)
+    headers: tuple[str, ...] = ("tile", "us", "chosen")
+    if any(option.measured_us for option in options):
+        headers = (*headers, "measured")
+        rows = [(*row, _us(option.measured_us)) for row, option in zip(rows, options)]
+    console.print_table(headers, rows, numeric=len(headers) - 1)
 
 
 def _reasons(named: Iterable[tuple[str, str]]) -> None:

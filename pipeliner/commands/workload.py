@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import PipelinerError, PlanError, WorkloadError
+from ..errors import PipelinerError, PlanError, RecordsError, WorkloadError
 from ..request import (
     ACCUMULATES,
     CONSUMERS,
@@ -42,7 +42,8 @@ _EARLY: Final[dict[str, Any]] = {"auto": "auto", "on": True, "off": False}
 class Workload:
     """A scheduled function to pipeline.
 
-    ``spec`` is set where it is one of ours, ``tile`` where it is a matmul's.
+    ``spec`` is set where it is one of ours, ``tile`` where it is a matmul's. ``why``: what the plan
+    is to say of the records that it is from, or why it is from none.
     """
 
     function: Any
@@ -51,6 +52,7 @@ class Workload:
     spec: Spec | None = None
     tile: GemmTile | None = None
     reference: Any = None
+    why: str = ""
 
     @property
     def gemm(self) -> Gemm | None:
@@ -106,17 +108,52 @@ def _one_of(group: argparse._ArgumentGroup, name: str, choices: Iterable[str], t
     group.add_argument(name, default="auto", metavar=f"{{{','.join(choices)}}}", help=text)
 
 
-def load(args: argparse.Namespace, size: int | None = None) -> Workload:
-    """What the arguments describe; ``size``: make it about that small where they leave it open."""
+def configure_records(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that says where tuned kernels are recorded."""
+    parser.add_argument(
+        "--db", metavar="FILE", help="records: take what was tuned (default: PIPELINER_DB, if set)"
+    )
+
+
+def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = True) -> Workload:
+    """What the arguments describe; ``size``: make it about that small where they leave it open.
+
+    ``tuned``: where the command takes records, the fastest that they have is taken.
+    """
     from ..targets import cuda_target, gpu
 
     target = cuda_target(target_of(args) or (None if gpu() else DEFAULT_TARGET))
     request = requested(args)
+    db = getattr(args, "db", None)
     if args.workload not in specs.KINDS:
+        if db is not None:
+            raise RecordsError("cannot find a function in records: expected gemm, conv2d ...")
         function, reference = _user_function(args.workload)
         return Workload(function, target, request, reference=reference)
     made = specs.make(args, size)
-    return scheduled(made, target, request, args.tile, args.splits, args.ctas)
+    chosen = (args.tile, args.splits, args.ctas)
+    if not tuned or not hasattr(args, "db") or any(one is not None for one in chosen):
+        return scheduled(made, target, request, *chosen)
+    return _recorded(made, target, request, db)
+
+
+def _recorded(spec: Spec, target: Any, request: Request, db: str | None) -> Workload:
+    """The fastest that records have of a workload, or what the model chooses."""
+    from ..recorded import recorded
+    from ..schedules import GemmTile
+
+    choice = recorded(spec, target, request, db)
+    function, asked = choice.candidate.function(spec), choice.candidate.request
+    tile = choice.candidate.tile if isinstance(choice.candidate.tile, GemmTile) else None
+    return Workload(function, target, asked, spec, tile, why=choice.why)
+
+
+def pipelined(work: Workload) -> Any:
+    """The function, pipelined; raises what ``pipeliner.pipeline`` raises."""
+    from ..api import pipeline_with
+    from ..recorded import with_reason
+
+    return with_reason(pipeline_with(work.function, work.target, work.request), work.why)
 
 
 def target_of(args: argparse.Namespace) -> str | None:

@@ -33,6 +33,7 @@ class DepthOption:
 
     ``step``: cycles of one iteration of one CTA. ``why``: what makes it impossible; then there is
     no time. ``apart``: slots of each ring where they differ; ``depth`` is then the most.
+    ``measured_us``: of the kernel, where records have it.
     """
 
     depth: int
@@ -43,6 +44,7 @@ class DepthOption:
     chosen: bool = False
     why: str = ""
     apart: tuple[int, ...] = ()
+    measured_us: float | None = None
 
     @property
     def slots(self) -> str:
