@@ -143,6 +143,8 @@ def _of_dict(kinds: dict[str, Any], data: dict[str, Any]) -> Any:
         for name, part in data.items()
         if name != _KIND
     }
+    if data[_KIND] not in kinds:
+        raise ValueError(f"expected a kind of {', '.join(kinds)}, not {data[_KIND]!r}")
     return kinds[data[_KIND]](**values)
 
 

@@ -59,3 +59,10 @@ class Record:
             raise RecordsError("expected a record with either samples or a failure")
         if self.samples and not self.us:
             object.__setattr__(self, "us", statistics.median(self.samples))
+        for name in ("us", "predicted_us"):
+            value = getattr(self, name)
+            if not (math.isfinite(value) and value >= 0):
+                raise RecordsError(f"expected {name} of at least 0, got {value}")
+        for name, value in self.conditions.items():
+            if not isinstance(value, str):
+                raise RecordsError(f"expected condition '{name}' to be a text, not {value!r}")

@@ -10,7 +10,7 @@ from pathlib import Path
 from ..errors import WorkloadError
 from ..records import Record, Records
 from .charts import Chart, Series, write_charts
-from .figures import Row, charts_of, experiment_charts, experiment_tables, rows_of
+from .figures import Row, charts_of, experiment_charts, experiment_tables, rows_of, sifted
 from .kernels import KernelView, view_of
 from .page import page
 
@@ -29,17 +29,26 @@ def report(
 ) -> list[Path]:
     """Write the page of the records ``db`` to ``output``; the files that were written.
 
-    Of each machine, the records of the newest versions are shown. ``plots``: a folder for every
-    chart as SVG and CSV, with ``png`` as PNG too. ``kernels``: how many of the chosen kernels of a
-    machine are made again, to be read. WorkloadError: there is nothing to show, or no place for it.
+    Of each machine, the records of the newest versions are shown; the page says what is not, such
+    as records of a later version that cannot be read. ``plots``: a folder for every chart as SVG
+    and CSV, with ``png`` as PNG too. ``kernels``: how many of the chosen kernels of a machine are
+    made again, to be read. WorkloadError: there is nothing to show, or no place for it.
     """
     path = Path(output)
     if not path.parent.is_dir():
         raise WorkloadError(f"cannot write '{path}': there is no folder '{path.parent}'")
     with Records(db, create=False) as records:
-        newest = _newest(records.find(plans=False))
-    if not newest:
+        kept = records.find(plans=False)
+    if not kept:
         raise WorkloadError(f"cannot report on '{db}': it has no records")
+    readable, unreadable = sifted(kept)
+    if not readable:
+        why = f"none of its {len(kept)} records can be read: {next(iter(unreadable))}"
+        raise WorkloadError(f"cannot report on '{db}': {why}")
+    newest = _newest(readable)
+    hidden = dict(unreadable)
+    if older := len(readable) - sum(map(len, newest.values())):
+        hidden["made by other versions than the newest"] = older
     rows = {name: rows_of(found) for name, found in newest.items()}
     tables = {name: experiment_tables(found) for name, found in rows.items()}
     charts = {
@@ -47,7 +56,7 @@ def report(
         for name, found in rows.items()
     }
     views = {name: _views(found, kernels) for name, found in rows.items()}
-    text = page(f"Kernels of {Path(db).name}", rows, charts, tables, views)
+    text = page(f"Kernels of {Path(db).name}", rows, charts, tables, views, hidden)
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as err:

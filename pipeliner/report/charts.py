@@ -188,7 +188,7 @@ def _bars(chart: Chart) -> tuple[float, list[str]]:
     for at, label in enumerate(chart.labels):
         shown = [(n, s.name) for n, s in enumerate(chart.series) if (s.name, at) in values]
         middle = place + BAR * len(shown) / 2 + 4
-        parts.append(_text(LABELS - 8, middle, label, "end"))
+        parts.append(_text(LABELS - 8, middle, _short(label), "end"))
         for n, name in shown:
             value = values[name, at]
             note = escape(f"{label}, {name}: {value:.3g}")
@@ -237,6 +237,10 @@ def _text(x: float, y: float, text: str, anchor: str = "", size: int = 12) -> st
     return f'<text x="{x:.1f}" y="{y:.1f}" font-size="{size}"{where}>{escape(text)}</text>'
 
 
+def _short(label: str, most: int = 27) -> str:
+    return label if len(label) <= most else f"{label[: most - 2]}.."
+
+
 def _write_png(chart: Chart, path: Path) -> None:
     from matplotlib.figure import Figure
 
@@ -256,7 +260,7 @@ def _write_png(chart: Chart, path: Path) -> None:
             style = "-o" if chart.kind == "lines" else "o"
             axes.plot(xs, ys, style, color=colour, markersize=4, label=series.name)
     if bars:
-        axes.set_yticks(range(len(chart.labels)), chart.labels)
+        axes.set_yticks(range(len(chart.labels)), [_short(label) for label in chart.labels])
         axes.invert_yaxis()
         axes.set_xlabel(chart.y)
     else:

@@ -6,14 +6,16 @@ import dataclasses
 import functools
 import math
 import re
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ..bench.suites import NAMES, suite
 from ..candidate import Candidate, workload_of
 from ..cost.sizes import element_bytes
-from ..errors import RecordsError
+from ..errors import PipelinerError, RecordsError
+from ..machine import NAMES as MACHINES
 from ..machine import Machine, machine_for
 from ..records import OURS, Record
 from ..schedules import Gemm
@@ -22,6 +24,9 @@ from .charts import Chart, Series
 
 FEWEST_DEPTHS: Final = 3
 """Depths of one tile that make a curve."""
+
+DEPTH: Final = "depth_"
+"""With this the names of depth curves begin."""
 
 MOST_POINTS: Final = 2000
 
@@ -99,6 +104,45 @@ def bytes_of(spec: Spec) -> int:
     return operands + others
 
 
+def sifted(records: Sequence[Record]) -> tuple[list[Record], Mapping[str, int]]:
+    """The records that can be shown, and how many others there are, by reason."""
+    shown, others = list[Record](), Counter[str]()
+    known: dict[tuple[str, str], str] = {}
+    for record in records:
+        key = (record.machine, record.workload)
+        if key not in known:
+            known[key] = _obstacle(record)
+        timed = record.contender == OURS and not record.failure
+        if known[key]:
+            others[known[key]] += 1
+        elif timed and _candidate(record) is None:
+            others["its candidate cannot be read"] += 1
+        else:
+            shown.append(record)
+    return shown, others
+
+
+def _obstacle(record: Record) -> str:
+    """Why nothing of a record's machine and workload can be shown; empty: it can."""
+    if record.machine not in MACHINES:
+        return f"expected a machine of {', '.join(MACHINES)}, not {record.machine!r}"
+    try:
+        workload_of(record.workload)
+    except PipelinerError as err:  # of a later version
+        return str(err)
+    return ""
+
+
+def distinct(stems: Sequence[str]) -> list[str]:
+    """Stems of files, numbered from the second on where they are alike."""
+    seen = Counter[str]()
+    made = []
+    for stem in stems:
+        seen[stem] += 1
+        made.append(stem if seen[stem] == 1 else f"{stem}_{seen[stem]}")
+    return made
+
+
 def rows_of(records: Sequence[Record]) -> list[Row]:
     """The records by workload, in the order in which workloads were first tried.
 
@@ -157,7 +201,7 @@ def depth_curves(rows: Sequence[Row]) -> list[Chart]:
         series = [Series("measured", measured), Series("predicted", predicted)]
         charts.append(
             Chart(
-                f"depth_{row.spec.name}",
+                f"{DEPTH}{row.spec.name}",
                 row.label,
                 "lines",
                 "slots",
@@ -167,7 +211,8 @@ def depth_curves(rows: Sequence[Row]) -> list[Chart]:
                 height=230,
             )
         )
-    return charts
+    names = distinct([chart.name for chart in charts])
+    return [dataclasses.replace(chart, name=name) for chart, name in zip(charts, names)]
 
 
 def experiment_tables(rows: Sequence[Row]) -> Tables:
@@ -184,7 +229,7 @@ def experiment_tables(rows: Sequence[Row]) -> Tables:
 def experiment_charts(tables: Tables) -> list[Chart]:
     """Rates of the variants of each experiment that has few workloads, as bars."""
     charts = []
-    for title, variants in tables.items():
+    for (title, variants), name in zip(tables.items(), chart_names(tables)):
         rates: dict[str, list[tuple[float, float]]] = {}
         for at, found in enumerate(variants.values()):
             for column, record in found.items():
@@ -193,16 +238,16 @@ def experiment_charts(tables: Tables) -> list[Chart]:
                     rates.setdefault(column, []).append((float(at), flops / record.us * 1e-6))
         if not 1 <= len(rates) <= MOST_COLUMNS:
             continue
-        name, heading = chart_name(title), title.partition(":")[0]
         series = tuple(Series(column, tuple(points)) for column, points in rates.items())
-        labels = tuple(_short(label) for label in variants)
+        heading, labels = title.partition(":")[0], tuple(variants)
         charts.append(Chart(name, heading, "bars", "variant", "TFLOP/s", series, labels=labels))
     return charts
 
 
-def chart_name(experiment: str) -> str:
-    """The stem of the file of an experiment's chart."""
-    return "experiment_" + re.sub(r"[^a-z0-9]+", "_", experiment.lower()).strip("_")[:MOST_LETTERS]
+def chart_names(experiments: Iterable[str]) -> list[str]:
+    """The stems of the files of experiments' charts."""
+    plain = (re.sub(r"[^a-z0-9]+", "_", title.lower()).strip("_") for title in experiments)
+    return distinct([f"experiment_{stem[:MOST_LETTERS]}" for stem in plain])
 
 
 def column_of(spec: Spec) -> str:
@@ -237,7 +282,7 @@ def _speed(rows: Sequence[Row], machine: str) -> Chart | None:
         "workload",
         "share of the roofline",
         series,
-        labels=tuple(_short(row.label) for row in shown),
+        labels=tuple(row.label for row in shown),
     )
 
 
@@ -271,7 +316,3 @@ def _candidate(record: Record) -> Candidate | None:
         return Candidate.from_json(record.candidate)
     except RecordsError:
         return None
-
-
-def _short(label: str, most: int = 30) -> str:
-    return label if len(label) <= most else f"{label[: most - 2]}.."

@@ -11,11 +11,14 @@ from typing import Final
 from ..candidate import Candidate, describe
 from ..records import Record
 from .charts import Chart
-from .figures import Row, Tables, chart_name
+from .figures import DEPTH, Row, Tables, chart_names
 from .kernels import STAGES, KernelView
 
 FEW_FAILURES: Final = 10
 """That are shown without a click."""
+
+MOST_FAILURES: Final = 200
+"""That are listed."""
 
 _STAGE_COLOURS: Final = ("#4878a8", "#d98b2b", "#4f9a4a", "#a5669b", "#3f9c96", "#a06a4f")
 
@@ -36,11 +39,14 @@ th, td { padding: 3px 10px; border-bottom: 1px solid var(--line); text-align: ri
   white-space: nowrap; }
 th:first-child, td:first-child { text-align: left; }
 td.text { text-align: left; white-space: normal; min-width: 16em; }
-svg.chart { max-width: 100%; height: auto; }
+svg.chart { max-width: 100%; height: auto; } .wide svg.chart { min-width: 520px; }
+@media (max-width: 600px) { td:first-child { white-space: normal; overflow-wrap: anywhere;
+  min-width: 7em; } th, td { padding: 3px 6px; } }
 .grid { display: grid; grid-template-columns: repeat(auto-fill, minmax(min(300px, 100%), 1fr));
   gap: 12px; }
 pre { background: var(--soft); padding: 10px; overflow-x: auto; max-width: 100%;
   font: 12px/1.45 ui-monospace, Menlo, Consolas, monospace; }
+h1, p, summary, nav { overflow-wrap: anywhere; }
 details { margin: 0.4em 0; } summary { cursor: pointer; }
 img.timeline { min-width: 900px; width: 100%; }
 nav a { margin-right: 1em; }
@@ -55,8 +61,9 @@ def page(
     charts: Mapping[str, Sequence[Chart]],
     tables: Mapping[str, Tables],
     views: Mapping[str, Sequence[tuple[Row, Record, KernelView]]],
+    hidden: Mapping[str, int],
 ) -> str:
-    """The whole page; each mapping is by machine."""
+    """The whole page; each mapping is by machine, but ``hidden``: records not shown, by reason."""
     sections = "\n".join(
         _machine(name, rows[name], charts[name], tables[name], views[name]) for name in rows
     )
@@ -65,7 +72,7 @@ def page(
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         f"<title>{html.escape(title)}</title>\n<style>{STYLE}{_stage_styles()}</style>\n</head>\n"
-        f"<body>\n<h1>{html.escape(title)}</h1>\n<nav>{links}</nav>\n{sections}\n</body>\n</html>\n"
+        f"<body>\n<h1>{html.escape(title)}</h1>\n<nav>{links}</nav>\n{sections}\n{_hidden(hidden)}</body>\n</html>\n"
     )
 
 
@@ -76,8 +83,8 @@ def _machine(
     tables: Tables,
     views: Sequence[tuple[Row, Record, KernelView]],
 ) -> str:
-    drawings = {chart_name(title): title for title in tables}
-    small = [chart for chart in charts if chart.name.startswith("depth_")]
+    drawings = chart_names(tables)
+    small = [chart for chart in charts if chart.name.startswith(DEPTH)]
     large = [chart for chart in charts if chart not in small and chart.name not in drawings]
     rates = {chart.name: chart for chart in charts if chart.name in drawings}
     parts = [f'<h2 id="{_anchor(name)}">{html.escape(name)}</h2>', _speed_table(rows)]
@@ -85,8 +92,8 @@ def _machine(
     if small:
         drawn = "\n".join(f"<div>{chart.svg()}</div>" for chart in small)
         parts.append(f'<h3>Time over depth</h3>\n<div class="grid">{drawn}</div>')
-    for title, variants in tables.items():
-        chart = rates.get(chart_name(title))
+    for (title, variants), drawing in zip(tables.items(), drawings):
+        chart = rates.get(drawing)
         parts += [_experiment(title, variants), _wide(chart.svg()) if chart else ""]
     if views:
         parts.append(f"<h3>The chosen kernels</h3>\n{_legend()}")
@@ -117,7 +124,7 @@ def _speed_table(rows: Sequence[Row]) -> str:
                 *ratios,
             ]
         )
-    return _table([*head, *(f"of {name}" for name in peers)], body)
+    return _table([*head, *(f"of {name}" for name in peers)], body) if body else ""
 
 
 def _experiment(title: str, variants: Mapping[str, Mapping[str, Record]]) -> str:
@@ -189,14 +196,23 @@ def _failures(rows: Sequence[Row]) -> str:
         f"<tr><td>{html.escape(row.label)}</td>"
         f'<td class="text">{html.escape(one.label or one.candidate or one.contender)}</td>'
         f'<td class="text">{html.escape(one.failure)}</td></tr>'
-        for row, one in failed
+        for row, one in failed[:MOST_FAILURES]
     )
+    if (more := len(failed) - MOST_FAILURES) > 0:
+        body += f"\n<tr><td>and {more} more</td></tr>"
     return (
         f"<h3>What has no time ({len(failed)})</h3>\n"
         f"<details{' open' * (len(failed) <= FEW_FAILURES)}><summary>reasons</summary>"
         + _wide(f"<table><tbody>\n{body}\n</tbody></table>")
         + "</details>"
     )
+
+
+def _hidden(hidden: Mapping[str, int]) -> str:
+    if not hidden:
+        return ""
+    lines = "".join(f"<br>{count}: {html.escape(why)}" for why, count in hidden.items())
+    return f'<p class="dim">Records that are not shown:{lines}</p>\n'
 
 
 def _conditions(rows: Sequence[Row]) -> str:

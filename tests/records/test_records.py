@@ -61,7 +61,7 @@ def test_the_best_is_the_fastest_of_its_key(tmp_path):
 def test_all_or_none_of_a_transaction(tmp_path):
     with Records(tmp_path / "r") as records:
         with pytest.raises(PipelinerError, match=r"^cannot write records '.*': "):
-            records.add(record("a"), record(b"no text", plan=b"p"), record(conditions={1: {2}}))
+            records.add(record("a"), record(b"no text", plan=b"p"), record(resources={1: {2}}))
         assert len(records) == 0
         records.add(record("b"))
         assert len(records) == 1
@@ -74,6 +74,10 @@ def test_all_or_none_of_a_transaction(tmp_path):
         ({"samples": (1.0,), "failure": "no"}, "expected a record with either samples or a fail"),
         ({"samples": (1.0, 0.0)}, "expected samples above 0, got 0.0 us"),
         ({"samples": (float("nan"),)}, "expected samples above 0, got nan us"),
+        ({"samples": (1.0,), "us": float("inf")}, "expected us of at least 0, got inf"),
+        ({"samples": (1.0,), "us": -1.0}, "expected us of at least 0, got -1.0"),
+        ({"samples": (1.0,), "predicted_us": float("nan")}, "expected predicted_us of at least 0"),
+        ({"failure": "no", "conditions": {"mhz": 1980}}, "expected condition 'mhz' to be a text"),
     ],
 )
 def test_a_record_says_something(values, message):

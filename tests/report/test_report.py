@@ -16,7 +16,7 @@ from pipeliner import cli
 from pipeliner.api import build_with
 from pipeliner.candidate import Candidate, versions_key, workload_key
 from pipeliner.errors import WorkloadError
-from pipeliner.machine import machine_for
+from pipeliner.machine import NAMES, machine_for
 from pipeliner.origin import Origin
 from pipeliner.records import Record, Records
 from pipeliner.report import Chart, Series, report
@@ -263,6 +263,77 @@ def test_what_cannot_be_reported(db, tmp_path, capsys):
     assert "there is no such file" in capsys.readouterr().err
 
 
+@pytest.fixture
+def mixed(tmp_path):
+    """One record to show, and others that cannot be: of a later library, of a GPU unknown here."""
+    path = tmp_path / "mixed, of all sorts.sqlite"
+    key = (workload_key(GEMM), "h100", versions_key())
+    good = Candidate(GemmTile(128, 128, 64), Request(depth=2, instruction="mma")).to_json()
+    values = {"samples": (5.0,), "experiment": "a: b", "label": "one"}
+    with Records(path) as records:
+        records.add(Record(*key, good, **values))
+        records.add(Record(*key, good, **values | {"experiment": "A: B/"}))
+        records.add(Record('{"kind": "Attention", "m": 3}', *key[1:], "{}", samples=(0.1,)))
+        records.add(Record(key[0], "b200", key[2], good, samples=(0.1,)))
+        records.add(Record(*key, "of another version", samples=(0.1,)))
+        records.add(Record(*key[:2], "pipeliner 0.0.1", good, samples=(0.1,), made=1.0))
+    return path
+
+
+def test_what_cannot_be_read_is_told_and_the_rest_is_shown(mixed, tmp_path):
+    report(mixed, tmp_path / "r.html", kernels=0)
+    outline = Outline((tmp_path / "r.html").read_text())
+    text = "".join(outline.text)
+    hidden = text[text.index("Records that are not shown:") :]
+    for words in (
+        '1: cannot read workload \'{"kind": "Attention", "m": 3}\': expected a kind of Gemm',
+        "1: expected a machine of gtx1080ti, v100, t4, a100",
+        "not 'b200'",
+        "1: its candidate cannot be read",
+        "1: made by other versions than the newest",
+    ):
+        assert words in hidden, words
+    assert re.search(r"512x512x512 float16 NT\s*5\.0", text)
+    assert outline.open == []
+
+
+def test_records_that_cannot_be_read_at_all_are_one_line(tmp_path, capsys):
+    with Records(tmp_path / "r") as records:
+        records.add(Record("{}", "b200", versions_key(), "{}", samples=(1.0,)))
+    assert cli.main(["report", "--db", str(tmp_path / "r"), "-o", str(tmp_path / "r.html")]) == 1
+    assert capsys.readouterr().err == (
+        f"pipeliner: cannot report on '{tmp_path / 'r'}': none of its 1 records can be read: "
+        f"expected a machine of {', '.join(NAMES)}, not 'b200'\n"
+    )
+    assert not (tmp_path / "r.html").exists()
+
+
+def test_experiments_of_like_names_have_files_of_their_own(mixed, tmp_path):
+    written = report(mixed, tmp_path / "r.html", plots=tmp_path / "p", kernels=0)
+    assert len(set(written)) == len(written)
+    names = {path.name for path in written if path.suffix == ".svg"}
+    assert names == {"speed.svg", "experiment_a_b.svg", "experiment_a_b_2.svg"}
+
+
+def test_a_csv_has_its_labels_in_full():
+    label = "conv3d_2x8x14x14x64_k64_3x3x3_float16_ndhwc"
+    chart = Chart("c", "c", "bars", "x", "y", (Series("s", ((0.0, 2.0),)),), labels=(label,))
+    assert chart.csv() == f"series,x,y\ns,{label},2.0\n"
+    assert f">{label[:25]}..<" in chart.svg()
+
+
+def test_many_failures_are_counted_rather_than_listed(tmp_path):
+    key = (workload_key(GEMM), "h100", versions_key())
+    with Records(tmp_path / "r") as records:
+        records.add(*(Record(*key, "{}", failure=f"cannot compile: {at}") for at in range(500)))
+    report(tmp_path / "r", tmp_path / "r.html")
+    text = "".join(Outline((tmp_path / "r.html").read_text()).text)
+    assert "What has no time (500)" in text
+    assert "cannot compile: 199" in text
+    assert "cannot compile: 200" not in text
+    assert "and 300 more" in text
+
+
 def test_the_command_writes_it(db, tmp_path, capsys):
     output = tmp_path / "r.html"
     assert cli.main(["report", "--db", str(db), "-o", str(output), "--kernels", "0"]) == 0
@@ -270,18 +341,28 @@ def test_the_command_writes_it(db, tmp_path, capsys):
 
 
 def browse(page, width: int, tmp_path) -> dict[str, int]:
-    """What a browser finds of the page in a window of that width, in pixels."""
+    """What a browser finds of the page in a frame of that width, in pixels.
+
+    Chromium's windows are no narrower than 500 pixels, its frames are.
+    """
     found = (
         "const d = document.documentElement; for (const e of document.querySelectorAll('details'))"
-        " e.open = true; addEventListener('load', () => { d.dataset.found = [d.scrollWidth,"
+        " e.open = true; addEventListener('load', () => parent.postMessage([d.scrollWidth,"
         " innerWidth, [...document.images].filter(i => i.naturalWidth > 0).length,"
-        " document.images.length, d.scrollHeight].join() })"
+        " document.images.length, d.scrollHeight].join(), '*'))"
     )
-    probed = tmp_path / "probed.html"
-    probed.write_text(page.read_text().replace("</body>", f"<script>{found}</script></body>"))
+    (tmp_path / "probed.html").write_text(
+        page.read_text().replace("</body>", f"<script>{found}</script></body>")
+    )
+    outer = tmp_path / "outer.html"
+    outer.write_text(
+        "<script>addEventListener('message', e => document.body.dataset.found = e.data)</script>"
+        f'<body><iframe src="probed.html" width="{width}" height="800" frameborder="0"></iframe>'
+    )
     options = ["--headless", "--no-sandbox", "--disable-gpu", f"--user-data-dir={tmp_path / 'p'}"]
+    shown = ["--window-size=1600,900", "--virtual-time-budget=10000", "--dump-dom"]
     done = subprocess.run(
-        [BROWSER, *options, f"--window-size={width},900", "--dump-dom", probed.as_uri()],
+        [BROWSER, *options, *shown, outer.as_uri()],
         capture_output=True,
         text=True,
         timeout=120,
@@ -293,10 +374,27 @@ def browse(page, width: int, tmp_path) -> dict[str, int]:
 
 
 @pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
-@pytest.mark.parametrize("width", [500, 1280])
+def test_long_names_do_not_hang_over(tmp_path):
+    spec = Gemm(100003, 100019, 100043, 16, epilogue=("bias", "gelu", "scale", "residual"))
+    key = (workload_key(spec), "h100", versions_key())
+    candidate = Candidate(GemmTile(128, 128, 64), Request(depth=2)).to_json()
+    variant = {"experiment": "E" * 200 + ": " + "f" * 99, "label": "v" * 300}
+    with Records(tmp_path / "r") as records:
+        records.add(Record(*key, candidate, samples=(5.0,), conditions={"c" * 99: "d" * 300}))
+        records.add(Record(*key, candidate, samples=(5.0,), **variant))
+        records.add(Record(*key, candidate, failure="cannot:" + "y" * 500, **variant))
+        records.add(Record('{"kind": "' + "A" * 400, *key[1:], samples=(1.0,)))
+    report(tmp_path / "r", tmp_path / "r.html", kernels=0)
+    found = browse(tmp_path / "r.html", 320, tmp_path)
+    assert found["content"] <= found["window"] == 320
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium here")
+@pytest.mark.parametrize("width", [320, 390, 1280])
 def test_a_browser_draws_it_and_nothing_hangs_over(page, tmp_path, width):
-    """At the width of a phone (500 is the least of a window of Chromium's) and of a desk."""
+    """At the width of a small phone, of a usual one and of a desk."""
     found = browse(page, width, tmp_path)
+    assert found["window"] == width
     assert found["content"] <= found["window"]
     assert found["drawn"] == found["images"] == 2
     assert found["height"] > 1500
