@@ -86,9 +86,11 @@ def _rich() -> Finding:
 
 
 def _torch() -> Finding:
-    return _package(
-        "torch", "pipeliner bench (cuBLAS and cuDNN are called through it)", "pip install torch"
+    disables = (
+        "bench, tune, experiment, record, calibrate (it times, checks results, and has cuBLAS and "
+        "cuDNN)"
     )
+    return _package("torch", disables, "pip install torch")
 
 
 def _package(name: str, disables: str, remedy: str, required: bool = False) -> Finding:

@@ -59,6 +59,8 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
     if args.machine:
         machine = read_machine(Path(args.machine)).machine
     timed = cases(entries, machine)
+    if not timed:
+        raise WorkloadError(f"cannot judge by '{args.log}': it has no candidate with a time")
     part = parts(timed)
     rules: dict[str, dict[Part, Summary]] = {}
     workloads: dict[str, list[tuple[Scores, Part]]] = {}

@@ -59,6 +59,8 @@ def replayed(args: argparse.Namespace) -> dict[str, Any]:
         raise WorkloadError(f"expected --log: the library has one of {', '.join(SHIPPED)} alone")
     machine = machine_for(accelerated(cuda_target(args.target)))
     timed = cases(read_log(Path(args.log) if args.log else SHIPPED[args.target]), machine)
+    if not timed:
+        raise WorkloadError(f"cannot replay '{args.log}': it has no candidate with a time")
     part = parts(timed)
     workloads = [
         {

@@ -7,6 +7,7 @@ import sys
 from typing import Final
 
 from .. import knobs
+from ..errors import WorkloadError
 from . import console
 from .tune import DB
 
@@ -37,6 +38,10 @@ def configure(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace) -> int:
     """Write the page; the names of the files on stdout."""
+    if args.png and args.plots is None:
+        raise WorkloadError("cannot use --png without --plots, which names the folder")
+    if args.kernels < 0:
+        raise WorkloadError(f"expected --kernels of at least 0, not {args.kernels}")
     with console.progress("making the page"):
         from ..report import report
 

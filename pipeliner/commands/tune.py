@@ -190,10 +190,18 @@ def _check(args: argparse.Namespace) -> None:
         raise WorkloadError(f"expected --trials of at least 1, not {args.trials}")
     if args.jobs is not None and args.jobs < 1:
         raise WorkloadError(f"expected --jobs of at least 1, not {args.jobs}")
+    if args.seconds is not None and not args.seconds > 0:
+        raise WorkloadError(f"expected --seconds above 0, not {args.seconds:g}")
+    if args.tracker is None and args.key is not None:
+        raise WorkloadError("cannot use --key without --tracker, whose servers it names")
+    if args.tracker is not None and args.devices:
+        raise WorkloadError("cannot use --devices with --tracker: its servers measure")
 
 
 def _devices(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.isdigit() for part in parts):
         raise argparse.ArgumentTypeError(f"expected numbers such as 0,1, not {text!r}")
+    if len(set(parts)) < len(parts):
+        raise argparse.ArgumentTypeError(f"expected each GPU once, not {text!r}")
     return tuple(int(part) for part in parts)

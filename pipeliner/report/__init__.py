@@ -9,7 +9,7 @@ from pathlib import Path
 
 from ..errors import WorkloadError
 from ..records import Record, Records
-from .charts import Chart, Series, write_charts
+from .charts import Chart, Series, check_png, write_charts
 from .figures import Row, charts_of, experiment_charts, experiment_tables, rows_of, sifted
 from .kernels import KernelView, view_of
 from .page import page
@@ -32,9 +32,12 @@ def report(
     Of each machine, the records of the newest versions are shown; the page says what is not, such
     as records of a later version that cannot be read. ``plots``: a folder for every chart as SVG
     and CSV, with ``png`` as PNG too. ``kernels``: how many of the chosen kernels of a machine are
-    made again, to be read. WorkloadError: there is nothing to show, or no place for it.
+    made again, to be read. WorkloadError: there is nothing to show, or no place for it. ToolError:
+    matplotlib is missing for PNG.
     """
     path = Path(output)
+    if png:
+        check_png()
     if not path.parent.is_dir():
         raise WorkloadError(f"cannot write '{path}': there is no folder '{path.parent}'")
     with Records(db, create=False) as records:

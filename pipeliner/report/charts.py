@@ -82,10 +82,14 @@ class Chart:
         )
 
 
-def write_charts(charts: list[Chart], folder: Path, *, png: bool) -> list[Path]:
-    """SVG and CSV of each, and PNG if asked for; ToolError: matplotlib is missing for that."""
-    if png and find_spec("matplotlib") is None:
+def check_png() -> None:
+    """ToolError: matplotlib, which PNG takes, is missing."""
+    if find_spec("matplotlib") is None:
         raise ToolError("cannot draw PNG: matplotlib is missing; pip install 'tvm-pipeliner[plot]'")
+
+
+def write_charts(charts: list[Chart], folder: Path, *, png: bool) -> list[Path]:
+    """SVG and CSV of each, and PNG if asked for; WorkloadError: there is no place for them."""
     written = []
     try:
         folder.mkdir(parents=True, exist_ok=True)

@@ -107,6 +107,8 @@ def tune(
     workload.shapes()  # WorkloadError where an extent is open: nothing could be run
     if trials < 1:
         raise WorkloadError(f"expected at least 1 trial, not {trials}")
+    if seconds is not None and not seconds > 0:
+        raise WorkloadError(f"expected seconds above 0, not {seconds:g}")
     measuring = list(measurers) or on_gpus(given, devices)
     for measurer in measuring:
         measurer.start()
@@ -142,7 +144,12 @@ def ranked(workload: Spec, target: Any) -> list[Point]:
 
 
 def on_gpus(target: Any, devices: Sequence[int] = ()) -> list[Measurer]:
-    """A measurer on each of ``devices``, or on the first; TargetError: they are not ``target``."""
+    """A measurer on each of ``devices``, or on the first; TargetError: they are not ``target``.
+
+    WorkloadError: one is named twice; kernels that run at once tell nothing of their times.
+    """
+    if len(set(devices)) < len(devices):
+        raise WorkloadError(f"expected each GPU once, not {', '.join(map(str, devices))}")
     present = gpu_arch()
     arch = str(target.attrs["arch"]).rstrip("af")
     if present is not None and arch != present:

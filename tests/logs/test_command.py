@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeliner.cli import main
+from pipeliner.logs import SHIPPED
 from pipeliner.targets import gpu
 
 
@@ -30,6 +31,31 @@ def test_what_makes_no_sense_is_refused(capsys, tmp_path, options, said) -> None
     asked = ["record", "--list", "--target", "h100", "--log", str(tmp_path / "log.csv")]
     assert main([*asked, *options]) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("command", ["replay", "regret"])
+def test_a_log_without_times_judges_nothing(capsys, tmp_path, command) -> None:
+    """Rather than that every rule is perfect."""
+    log = tmp_path / "log.csv"
+    header = next(line for line in SHIPPED["h100"].read_text().splitlines() if line[0] != "#")
+    failed = "decode16,float16,wgmma/tma 16x256x64 d2,,,,,,cannot compile: no"
+    for text in ("", f"{header}\n", f"{header}\n{failed}\n"):
+        log.write_text(text)
+        assert main([command, "--log", str(log)]) == 1
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err.startswith("pipeliner: cannot ")
+        assert err.endswith(f"'{log}': it has no candidate with a time\n")
+
+
+def test_a_half_without_workloads_is_not_judged(capsys, tmp_path) -> None:
+    log = tmp_path / "log.csv"
+    lines = SHIPPED["h100"].read_text().splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if line.startswith("decode16,float16,")))
+    assert main(["regret", "--log", str(log)]) == 0
+    out = capsys.readouterr().out
+    assert "half never fitted to: mean" in out
+    assert "half to fit to: mean" not in out
 
 
 @pytest.mark.skipif(gpu() is not None, reason="a GPU is visible")

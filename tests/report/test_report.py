@@ -19,7 +19,7 @@ from pipeliner.errors import WorkloadError
 from pipeliner.machine import NAMES, machine_for
 from pipeliner.origin import Origin
 from pipeliner.records import Record, Records
-from pipeliner.report import Chart, Series, report
+from pipeliner.report import Chart, Series, charts, report
 from pipeliner.report.charts import ticks
 from pipeliner.report.figures import Row, bytes_of, peak_flops
 from pipeliner.report.kernels import coloured
@@ -332,6 +332,20 @@ def test_many_failures_are_counted_rather_than_listed(tmp_path):
     assert "cannot compile: 199" in text
     assert "cannot compile: 200" not in text
     assert "and 300 more" in text
+
+
+def test_options_that_write_nothing_are_refused(db, tmp_path, capsys, monkeypatch):
+    asked = ["report", "--db", str(db), "-o", str(tmp_path / "r.html"), "--kernels"]
+    for options, message in (
+        (["0", "--png"], "cannot use --png without --plots, which names the folder"),
+        (["-1"], "expected --kernels of at least 0, not -1"),
+    ):
+        assert cli.main([*asked, *options]) == 1
+        assert capsys.readouterr().err == f"pipeliner: {message}\n"
+    monkeypatch.setattr(charts, "find_spec", lambda name: None)
+    assert cli.main([*asked, "0", "--png", "--plots", str(tmp_path / "p")]) == 1
+    assert "matplotlib is missing; pip install" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_the_command_writes_it(db, tmp_path, capsys):

@@ -8,6 +8,7 @@ import pytest
 
 from pipeliner import cli
 from pipeliner.commands import tune as command
+from pipeliner.errors import WorkloadError
 from pipeliner.targets import gpu
 from pipeliner.tuning import Progress, tune
 
@@ -43,12 +44,30 @@ def test_a_dry_run_ranks(capsys):
         (["--tile", "64x64x32"], "cannot use --tile: the search chooses it"),
         (["--trials", "0"], "expected --trials of at least 1, not 0"),
         (["--jobs", "0"], "expected --jobs of at least 1, not 0"),
+        (["--seconds", "-1"], "expected --seconds above 0, not -1"),
+        (["--seconds", "nan"], "expected --seconds above 0, not nan"),
+        (["--key", "h100"], "cannot use --key without --tracker, whose servers it names"),
+        (
+            ["--tracker", "here:9190", "--devices", "0"],
+            "cannot use --devices with --tracker: its servers measure",
+        ),
     ],
-    ids=["tile", "trials", "jobs"],
+    ids=["tile", "trials", "jobs", "seconds", "nan", "key", "devices"],
 )
 def test_options_that_make_no_sense(capsys, options, message):
     assert cli.main([*ARGUMENTS, *options]) == 1
     assert capsys.readouterr().err == f"pipeliner: {message}\n"
+
+
+def test_a_gpu_that_is_named_twice_measures_nothing(capsys, tmp_path):
+    """Two kernels at once on one GPU: neither time would be its own."""
+    with pytest.raises(SystemExit):
+        cli.main([*ARGUMENTS, "--devices", "0,1,0"])
+    assert "expected each GPU once, not '0,1,0'" in capsys.readouterr().err
+    with pytest.raises(WorkloadError, match="expected each GPU once, not 0, 0"):
+        tune(SPEC, "h100", db=tmp_path / "r", devices=(0, 0))
+    with pytest.raises(WorkloadError, match="expected seconds above 0, not 0"):
+        tune(SPEC, "h100", db=tmp_path / "r", seconds=0)
 
 
 @pytest.fixture
