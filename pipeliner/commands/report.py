@@ -53,5 +53,5 @@ def run(args: argparse.Namespace) -> int:
             kernels=args.kernels,
         )
     print("\n".join(map(str, written)))
-    print(f"{len(written)} files", file=sys.stderr)
+    print("1 file" if len(written) == 1 else f"{len(written)} files", file=sys.stderr)
     return 0

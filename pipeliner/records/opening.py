@@ -8,6 +8,7 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 from typing import Final
+from urllib.parse import quote
 
 from ..errors import RecordsError
 
@@ -65,7 +66,8 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
                 raise RecordsError(f"cannot open records '{path}': there is no such file")
             _make(path)
         _check_header(path)
-        connection = sqlite3.connect(path, timeout=WAIT_SECONDS, isolation_level=None)
+        named, is_uri = _name(path, create)
+        connection = sqlite3.connect(named, timeout=WAIT_SECONDS, isolation_level=None, uri=is_uri)
     except (OSError, sqlite3.Error) as err:
         raise RecordsError(f"cannot open records '{path}': {reason(err)}") from err
     try:
@@ -75,6 +77,22 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
         connection.close()
         raise RecordsError(f"cannot open records '{path}': {reason(err)}") from err
     return connection
+
+
+def _name(path: Path, create: bool) -> tuple[str, bool]:
+    """What SQLite is to open, and whether that is a URI; RecordsError: it is not to be written.
+
+    Who reads a write-ahead log writes beside it, to tell writers, which a read-only folder does not
+    allow; nor does it have writers, so that the file by itself is all there is.
+    """
+    if os.access(path.parent, os.W_OK):
+        return str(path), False
+    log = path.with_name(f"{path.name}-wal")
+    if create:
+        raise RecordsError(f"cannot open records '{path}' to write: its folder is read-only")
+    if log.exists() and log.stat().st_size:
+        raise RecordsError(f"cannot open records '{path}': '{log.name}' is in a read-only folder")
+    return f"file:{quote(str(path))}?immutable=1", True
 
 
 def reason(err: Exception) -> str:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -154,6 +156,60 @@ def test_no_file_and_no_place_for_one(tmp_path):
         Records(tmp_path / "nowhere" / "r")
     with pytest.raises(PipelinerError, match="Is a directory"):
         Records(tmp_path)
+
+
+READ_ONLY = """
+import os, sys
+from pipeliner.errors import RecordsError
+from pipeliner.records import Records
+if os.geteuid() == 0:  # whom no mode stops
+    os.setgid(65534)
+    os.setuid(65534)
+try:
+    with Records(sys.argv[1], create=sys.argv[2] == "create") as records:
+        print(len(records))
+except RecordsError as err:
+    print(err)
+"""
+
+
+@pytest.fixture
+def folder():
+    """One that others than its owner reach, as pytest's are not."""
+    with tempfile.TemporaryDirectory() as made:
+        Path(made).chmod(0o755)
+        path = Path(made) / "a folder?"
+        path.mkdir()
+        yield path
+        path.chmod(0o755)
+
+
+def test_a_read_only_folder_is_read_and_not_written(folder):
+    name = "r #1.sqlite"
+    with Records(folder / name) as records:
+        records.add(record("a"), record("b"))
+
+    def opened(how: str) -> str:
+        command = [sys.executable, "-c", READ_ONLY, name, how]
+        path = os.pathsep.join(sys.path)
+        done = subprocess.run(
+            command,
+            cwd=folder,
+            env={**os.environ, "PYTHONPATH": path},
+            capture_output=True,
+            text=True,
+        )
+        return done.stdout.strip() or done.stderr
+
+    folder.chmod(0o555)
+    before = sorted(folder.iterdir())
+    assert opened("read") == "2"
+    assert opened("create") == f"cannot open records '{name}' to write: its folder is read-only"
+    assert sorted(folder.iterdir()) == before
+    folder.chmod(0o755)
+    (folder / f"{name}-wal").write_bytes(b"what is committed and not in the file yet")
+    folder.chmod(0o555)
+    assert opened("read") == f"cannot open records '{name}': '{name}-wal' is in a read-only folder"
 
 
 def test_the_disk_has_what_add_returned_from(tmp_path):
