@@ -100,6 +100,8 @@ class _Compile:
         os.nice(NICENESS)
         self._target, self._verify = target, verify
         self._folder = Path(tempfile.mkdtemp(dir=folder))
+        # What nvcc leaves behind when it is killed goes with the folder.
+        os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder)
         self._made = 0
 
     def __call__(self, spec: Spec, candidate: Candidate) -> Built:

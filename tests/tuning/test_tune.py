@@ -8,7 +8,9 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -19,8 +21,8 @@ from pipeliner.errors import RecordsError, TargetError, ToolError, WorkloadError
 from pipeliner.machine import machine_for
 from pipeliner.records import Record, Records
 from pipeliner.schedules import Gemm, GemmTile, conv2d
-from pipeliner.targets import gpu
-from pipeliner.tuning import Measurement, space, tune
+from pipeliner.targets import cuda_target, gpu
+from pipeliner.tuning import Measurement, compiling, space, tune
 
 from .fakes import Compiler, Fake, Loop, MadeUpGpu
 from .interrupted import SPEC, TRIALS
@@ -295,3 +297,23 @@ def test_what_cannot_be_built_or_tuned_is_refused(db, monkeypatch):
 def test_without_a_gpu_one_line_says_so(db):
     with pytest.raises(TargetError, match=r"^cannot time kernels: no GPU is visible$"):
         tune(SPEC, "h100", db=db)
+
+
+@pytest.mark.nvcc
+def test_what_is_being_compiled_leaves_nothing_behind(tmp_path, monkeypatch):
+    """Neither ours nor nvcc's files, when a search is interrupted in the middle of it."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    target = cuda_target("a100")
+    compiler = compiling.Compiler(target, 1)
+    candidate = default_candidate(SPEC, target)
+    with ThreadPoolExecutor(1) as pool:
+        made = pool.submit(compiler.compile, SPEC, candidate)
+        deadline = time.monotonic() + 60
+        while not list(tmp_path.rglob("tmpxft*")):
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        compiler.end()
+        assert made.result().failure
+    compiler.close()
+    assert list(tmp_path.iterdir()) == []
