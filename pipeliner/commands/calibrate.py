@@ -77,10 +77,10 @@ def _as_it_is(torch: Any, machine: Machine) -> Machine:
 
 def _file(base: Machine, found: Calibration, conditions: dict[str, str]) -> MachineFile:
     from ..calibrate import with_measured
-    from ..machine import MachineFile
+    from ..machine import MEASURED, MachineFile
 
     made = with_measured(base, found.measured)
-    made = dataclasses.replace(made, name=f"{base.name} as measured")
+    made = dataclasses.replace(made, name=f"{base.name}{MEASURED}")
     return MachineFile(made, found.measured, conditions)
 
 

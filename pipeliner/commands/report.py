@@ -26,6 +26,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--plots", metavar="FOLDER", help="write every chart there, as SVG and as CSV"
     )
+    parser.add_argument(
+        "--machine", metavar="FILE", help="of `pipeliner calibrate`, or of a GPU not described here"
+    )
     parser.add_argument("--png", action="store_true", help="with --plots: as PNG too (matplotlib)")
     parser.add_argument(
         "--kernels",
@@ -51,6 +54,7 @@ def run(args: argparse.Namespace) -> int:
             plots=args.plots,
             png=args.png,
             kernels=args.kernels,
+            machine=args.machine,
         )
     print("\n".join(map(str, written)))
     print("1 file" if len(written) == 1 else f"{len(written)} files", file=sys.stderr)

@@ -41,7 +41,7 @@ from .earlier import GTX_1080_TI, T4, V100
 from .file import SUFFIX, MachineFile, Measurement, read_machine, write_machine
 from .find import MACHINES, NAMES, machine_for, model_of
 from .hopper import H100, H200
-from .values import WARP, Machine, MmaRate, key_of
+from .values import MEASURED, WARP, Machine, MmaRate, key_of
 
 __all__ = [
     "A100",
@@ -50,6 +50,7 @@ __all__ = [
     "H200",
     "L40S",
     "MACHINES",
+    "MEASURED",
     "NAMES",
     "RTX_3090",
     "RTX_4090",

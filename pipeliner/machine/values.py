@@ -10,6 +10,9 @@ from ..errors import TargetError
 
 WARP: Final = 32
 
+MEASURED: Final = " as measured"
+"""How the name of a GPU ends whose constants were measured: records are of the GPU all the same."""
+
 
 @dataclass(frozen=True, slots=True)
 class MmaRate:
@@ -76,8 +79,8 @@ class Machine:
 
     @property
     def key(self) -> str:
-        """What a person types for it: ``a100``, ``rtx4090``."""
-        return key_of(self.name)
+        """What a person types for it: ``a100``, ``rtx4090``; the same once it is measured."""
+        return key_of(self.name.removesuffix(MEASURED))
 
     @property
     def capability(self) -> int:

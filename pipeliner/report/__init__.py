@@ -8,6 +8,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import WorkloadError
+from ..machine import NAMES, read_machine
 from ..records import Record, Records
 from .charts import Chart, Series, check_png, write_charts
 from .figures import Row, charts_of, experiment_charts, experiment_tables, rows_of, sifted
@@ -26,13 +27,15 @@ def report(
     plots: str | Path | None = None,
     png: bool = False,
     kernels: int = MOST_KERNELS,
+    machine: str | Path | None = None,
 ) -> list[Path]:
     """Write the page of the records ``db`` to ``output``; the files that were written.
 
     Of each machine, the records of the newest versions are shown; the page says what is not, such
     as records of a later version that cannot be read. ``plots``: a folder for every chart as SVG
     and CSV, with ``png`` as PNG too. ``kernels``: how many of the chosen kernels of a machine are
-    made again, to be read. WorkloadError: there is nothing to show, or no place for it. ToolError:
+    made again, to be read. ``machine``: the file of a GPU that is not described here, or of one
+    that was calibrated. WorkloadError: there is nothing to show, or no place for it. ToolError:
     matplotlib is missing for PNG.
     """
     path = Path(output)
@@ -40,11 +43,15 @@ def report(
         check_png()
     if not path.parent.is_dir():
         raise WorkloadError(f"cannot write '{path}': there is no folder '{path.parent}'")
+    machines, names = dict(NAMES), {name: name for name in NAMES}
+    if machine is not None:
+        own = read_machine(Path(machine)).machine
+        machines[own.key], names[own.key] = own, str(machine)
     with Records(db, create=False) as records:
         kept = records.find(plans=False)
     if not kept:
         raise WorkloadError(f"cannot report on '{db}': it has no records")
-    readable, unreadable = sifted(kept)
+    readable, unreadable = sifted(kept, machines)
     if not readable:
         why = f"none of its {len(kept)} records can be read: {next(iter(unreadable))}"
         raise WorkloadError(f"cannot report on '{db}': {why}")
@@ -52,13 +59,13 @@ def report(
     hidden = dict(unreadable)
     if older := len(readable) - sum(map(len, newest.values())):
         hidden["made by other versions than the newest"] = older
-    rows = {name: rows_of(found) for name, found in newest.items()}
+    rows = {name: rows_of(found, machines[name]) for name, found in newest.items()}
     tables = {name: experiment_tables(found) for name, found in rows.items()}
     charts = {
         name: charts_of(found, name) + experiment_charts(tables[name])
         for name, found in rows.items()
     }
-    views = {name: _views(found, kernels) for name, found in rows.items()}
+    views = {name: _views(found, kernels, names[name]) for name, found in rows.items()}
     text = page(f"Kernels of {Path(db).name}", rows, charts, tables, views, hidden)
     try:
         path.write_text(text, encoding="utf-8")
@@ -80,6 +87,6 @@ def _newest(records: list[Record]) -> dict[str, list[Record]]:
     }
 
 
-def _views(rows: list[Row], most: int) -> list[tuple[Row, Record, KernelView]]:
+def _views(rows: list[Row], most: int, machine: str) -> list[tuple[Row, Record, KernelView]]:
     chosen = [(row, row.best) for row in rows if row.best is not None][:most]
-    return [(row, best, view_of(row.spec, best)) for row, best in chosen]
+    return [(row, best, view_of(row.spec, best, machine)) for row, best in chosen]

@@ -15,8 +15,7 @@ from ..bench.suites import NAMES, suite
 from ..candidate import Candidate, workload_of
 from ..cost.sizes import element_bytes
 from ..errors import PipelinerError, RecordsError
-from ..machine import NAMES as MACHINES
-from ..machine import Machine, machine_for
+from ..machine import Machine
 from ..records import OURS, Record
 from ..schedules import Gemm
 from ..schedules.workloads import Spec
@@ -104,14 +103,19 @@ def bytes_of(spec: Spec) -> int:
     return operands + others
 
 
-def sifted(records: Sequence[Record]) -> tuple[list[Record], Mapping[str, int]]:
-    """The records that can be shown, and how many others there are, by reason."""
+def sifted(
+    records: Sequence[Record], machines: Mapping[str, Machine]
+) -> tuple[list[Record], Mapping[str, int]]:
+    """The records that can be shown, and how many others there are, by reason.
+
+    ``machines``: those that are described, by key.
+    """
     shown, others = list[Record](), Counter[str]()
     known: dict[tuple[str, str], str] = {}
     for record in records:
         key = (record.machine, record.workload)
         if key not in known:
-            known[key] = _obstacle(record)
+            known[key] = _obstacle(record, machines)
         timed = record.contender == OURS and not record.failure
         if known[key]:
             others[known[key]] += 1
@@ -122,10 +126,11 @@ def sifted(records: Sequence[Record]) -> tuple[list[Record], Mapping[str, int]]:
     return shown, others
 
 
-def _obstacle(record: Record) -> str:
+def _obstacle(record: Record, machines: Mapping[str, Machine]) -> str:
     """Why nothing of a record's machine and workload can be shown; empty: it can."""
-    if record.machine not in MACHINES:
-        return f"expected a machine of {', '.join(MACHINES)}, not {record.machine!r}"
+    if record.machine not in machines:
+        known = ", ".join(machines)
+        return f"expected a machine of {known}, or the file of {record.machine!r} (--machine)"
     try:
         workload_of(record.workload)
     except PipelinerError as err:  # of a later version
@@ -143,16 +148,16 @@ def distinct(stems: Sequence[str]) -> list[str]:
     return made
 
 
-def rows_of(records: Sequence[Record]) -> list[Row]:
+def rows_of(records: Sequence[Record], machine: Machine) -> list[Row]:
     """The records by workload, in the order in which workloads were first tried.
 
-    ``records``: of one machine and versions. RecordsError: a workload that is none of ours.
+    ``records``: of one ``machine`` and versions. RecordsError: a workload that is none of ours.
     """
     groups: dict[str, list[Record]] = {}
     for record in records:
         groups.setdefault(record.workload, []).append(record)
     return [
-        Row(spec := workload_of(key), label_of(spec), machine_for(found[0].machine), tuple(found))
+        Row(spec := workload_of(key), label_of(spec), machine, tuple(found))
         for key, found in groups.items()
     ]
 

@@ -11,7 +11,6 @@ from typing import Any, Final
 from ..api import build_with
 from ..candidate import Candidate
 from ..errors import PipelinerError
-from ..machine import NAMES
 from ..origin import Origin
 from ..records import Record
 from ..schedules.workloads import Spec
@@ -36,9 +35,12 @@ class KernelView:
     missing: str = ""
 
 
-def view_of(spec: Spec, record: Record) -> KernelView:
-    """The kernel of a record, made again from its candidate; needs no GPU."""
-    target = accelerated(cuda_target(NAMES[record.machine].key))
+def view_of(spec: Spec, record: Record, machine: str) -> KernelView:
+    """The kernel of a record, made again from its candidate; needs no GPU.
+
+    ``machine``: the name of its GPU, or a machine file.
+    """
+    target = accelerated(cuda_target(machine))
     try:
         candidate = Candidate.from_json(record.candidate)
         function = candidate.function(spec)

@@ -14,6 +14,7 @@ from ..passes.expand import PHASE
 from ..passes.ir import walk
 from ..plan import KernelPlan
 from ..request import Request
+from ..targets import cuda_target
 from .model import Timeline, pipelined_loop, timeline_of
 
 
@@ -63,7 +64,9 @@ def timeline_with(
     name = pipelined_loop(plan, loop or _outermost(function, plan)).name
     edited = dataclasses.replace(request, plan=_with_single_slots(plan, name))
     plain = plan_of(pipeline_with(func, target, edited))
-    return timeline_of(plan, plain, machine_for(plan.machine), loop=name, iterations=iterations)
+    # Not by the plan's name of it, which a machine file may have given.
+    machine = machine_for(cuda_target(function.attrs.get("target") if target is None else target))
+    return timeline_of(plan, plain, machine, loop=name, iterations=iterations)
 
 
 def _outermost(function: Any, plan: KernelPlan) -> str | None:

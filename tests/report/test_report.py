@@ -14,9 +14,10 @@ import pytest
 
 from pipeliner import cli
 from pipeliner.api import build_with
-from pipeliner.candidate import Candidate, versions_key, workload_key
+from pipeliner.candidate import Candidate, machine_key, versions_key, workload_key
 from pipeliner.errors import WorkloadError
-from pipeliner.machine import NAMES, machine_for
+from pipeliner.machine import H100 as H100_SXM
+from pipeliner.machine import MEASURED, NAMES, MachineFile, machine_for, write_machine
 from pipeliner.origin import Origin
 from pipeliner.records import Record, Records
 from pipeliner.report import Chart, Series, charts, report
@@ -288,7 +289,7 @@ def test_what_cannot_be_read_is_told_and_the_rest_is_shown(mixed, tmp_path):
     for words in (
         '1: cannot read workload \'{"kind": "Attention", "m": 3}\': expected a kind of Gemm',
         "1: expected a machine of gtx1080ti, v100, t4, a100",
-        "not 'b200'",
+        "or the file of 'b200' (--machine)",
         "1: its candidate cannot be read",
         "1: made by other versions than the newest",
     ):
@@ -303,9 +304,37 @@ def test_records_that_cannot_be_read_at_all_are_one_line(tmp_path, capsys):
     assert cli.main(["report", "--db", str(tmp_path / "r"), "-o", str(tmp_path / "r.html")]) == 1
     assert capsys.readouterr().err == (
         f"pipeliner: cannot report on '{tmp_path / 'r'}': none of its 1 records can be read: "
-        f"expected a machine of {', '.join(NAMES)}, not 'b200'\n"
+        f"expected a machine of {', '.join(NAMES)}, or the file of 'b200' (--machine)\n"
     )
     assert not (tmp_path / "r.html").exists()
+
+
+def test_a_machine_of_ones_own_is_shown_by_its_file(tmp_path):
+    """Its roofline is its own: half the SMs, half the rate."""
+    file = tmp_path / "my machine.json"
+    write_machine(file, MachineFile(dataclasses.replace(H100_SXM, name="My GPU", sms=66)))
+    target = cuda_target(str(file))
+    candidate = Candidate(GemmTile(128, 128, 64), Request(depth=2, instruction="mma"))
+    spec = Gemm(4096, 4096, 4096)
+    with Records(tmp_path / "r") as records:
+        for key in (machine_key(target), "h100"):
+            values = {"samples": (1000.0,), "source": "tune"}
+            records.add(
+                Record(workload_key(spec), key, versions_key(), candidate.to_json(), **values)
+            )
+    report(tmp_path / "r", tmp_path / "r.html", machine=file)
+    text = (tmp_path / "r.html").read_text()
+    shares = dict(re.findall(r'<h2 id="(\w+)">.*?<td>(\d+)%</td>', text, re.DOTALL))
+    assert int(shares["mygpu"]) == pytest.approx(2 * int(shares["h100"]), abs=1)
+    assert "on My GPU (sm_90" in text  # the plan
+    assert "not shown" not in text
+
+
+def test_calibrating_does_not_change_whose_records_they_are(tmp_path):
+    file = tmp_path / "machine.json"
+    made = dataclasses.replace(H100_SXM, name=f"{H100_SXM.name}{MEASURED}", global_latency=700)
+    write_machine(file, MachineFile(made))
+    assert machine_key(cuda_target(str(file))) == machine_key(cuda_target("h100")) == "h100"
 
 
 def test_experiments_of_like_names_have_files_of_their_own(mixed, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 import tvm
 from tvm.script import tirx as T
 
-from pipeliner.machine import A100
+from pipeliner.machine import A100, MachineFile, write_machine
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.timeline import timeline
 from pipeliner.timeline.trace import ARRIVE, BARRIER
@@ -51,6 +52,23 @@ def test_no_pace_beats_the_interval_of_the_pipes(drawn):
     assert drawn.pipelined.steady.cycles <= drawn.plain.steady.cycles
     assert drawn.pipelined.whole < drawn.plain.whole
     assert drawn.plain.loop.stages == 1
+
+
+def test_latencies_are_those_of_the_machine_file(tmp_path):
+    """Whatever it calls the GPU: a memory as far away again takes as long again to arrive."""
+    function = schedule_gemm(Gemm(64, 64, 256), GemmTile(64, 64, 32))
+    usual = timeline(function, "a100", depth=2, mechanism="cp_async")
+    held = []
+    for name, factor in (("A100 SXM4 as measured", 1), ("Mine", 2)):
+        file = tmp_path / "machine.json"
+        far = factor * A100.global_latency, factor * A100.l2_latency
+        made = dataclasses.replace(A100, name=name, global_latency=far[0], l2_latency=far[1])
+        write_machine(file, MachineFile(made))
+        drawn = timeline(function, str(file), depth=2, mechanism="cp_async")
+        assert drawn.machine == name
+        held.append(drawn.plain.whole)
+    assert held[0] == pytest.approx(usual.plain.whole)
+    assert held[1] > 1.3 * held[0]
 
 
 def test_a_compute_bound_loop_runs_at_its_interval():
