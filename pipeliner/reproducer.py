@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import shlex
 from collections.abc import Callable, Sequence
 from typing import Any, Final
 
@@ -80,7 +81,7 @@ def reproducer(
     mod = as_module(kernel.original)
     return _TEMPLATE.format(
         title=kernel.name,
-        name=file,
+        name=shlex.quote(file),
         script=_script(mod, kernel.name),
         target=str(kernel.plan.target),
         plan=kernel.plan.to_json(),

@@ -143,11 +143,12 @@ def reference(a, b, c):
 
 
 def test_a_wrong_kernel_saves_itself_and_stays_wrong(tmp_path, capsys):
-    source, saved = tmp_path / "mine.py", tmp_path / "saved.py"
+    source, saved = tmp_path / "mine.py", tmp_path / "sa ved.py"
     source.write_text(USER)
     arguments = [f"{source}:product", "--target", "a100", "--save", str(saved)]
     assert cli.main(["verify", *arguments, "--timing", "late", "--order", "lockstep"]) == 1
     assert str(saved) in capsys.readouterr().err
     source.unlink()
+    assert "`python 'sa ved.py'`" in saved.read_text()
     done = run(saved)
     assert (done.returncode, done.stdout[:5]) == (1, "WRONG"), done.stderr

@@ -37,6 +37,9 @@ SECONDS: Final = 120.0
 
 CONNECT_SECONDS: Final = 5.0
 
+LAST_PORT: Final = 9199
+"""From which on TVM's tracker takes a port only if it is told of a later end."""
+
 NO_TORCH: Final = "TVM_FFI_DISABLE_TORCH_C_DLPACK=1"
 """In the environment of a server that forks."""
 
@@ -73,9 +76,10 @@ def remote_measurers(tracker: str, key: str, device: str = "cuda") -> list[Measu
         with contextlib.closing(rpc.connect_tracker(host, port)) as connected:
             servers = connected.summary()["server_info"]
     except ConnectionRefusedError as err:
+        end = f" --port-end {port + 1}" * (port >= LAST_PORT)
         raise ToolError(
             f"cannot ask the tracker {tracker}: nothing listens there (yet); expected "
-            f"'python -m tvm.exec.rpc_tracker --host {host} --port {port}' to run"
+            f"'python -m tvm.exec.rpc_tracker --host {host} --port {port}{end}' to run"
         ) from err
     except (ImportError, OSError, RuntimeError) as err:
         line = " ".join(str(err).split())

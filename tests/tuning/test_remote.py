@@ -18,7 +18,7 @@ from pipeliner.errors import TargetError, ToolError, WorkloadError
 from pipeliner.records import Records
 from pipeliner.schedules import Gemm
 from pipeliner.tuning import Built, remote, remote_measurers, tune
-from pipeliner.tuning.remote import RemoteMeasurer, tracker_address
+from pipeliner.tuning.remote import LAST_PORT, RemoteMeasurer, tracker_address
 
 for package in ("psutil", "cloudpickle", "tornado"):
     pytest.importorskip(package, reason="TVM's RPC needs it")
@@ -138,6 +138,21 @@ def test_a_session_serves_trials_until_one_fails(tracker, tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore::ResourceWarning")  # of TVM, whose frames would stay
+def test_the_tracker_that_is_missing_is_started_by_what_the_error_says():
+    """Also on a port that TVM's tracker takes only with another option."""
+    port = free_port()
+    assert port >= LAST_PORT
+    with pytest.raises(ToolError, match="nothing listens there") as raised:
+        remote_measurers(f"127.0.0.1:{port}", "here")
+    said = str(raised.value).split("expected 'python -m tvm.exec.")[1].split("' to run")[0]
+    process = program(*said.split())
+    try:
+        wait_for(lambda: remote_servers(f"127.0.0.1:{port}") == 0)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
 def test_an_old_session_makes_room_for_a_new_one(tracker, tmp_path, monkeypatch):
     """Of two servers, four sessions one after the other: each lets its server go at once."""
     compiler = OnTheCpu(tmp_path)
