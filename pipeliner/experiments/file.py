@@ -7,7 +7,7 @@ machines = ["h100"]                # names of GPUs; default: any
 kind = "gemm"                      # gemm, conv1d, conv2d or conv3d, with its own fields
 square = [1024, 4096]              # m = n = k; a list of values makes as many workloads
 [[workload]]
-suite = "conv"                     # gemm or conv; dtype, and only = a part of a name
+suite = "conv"                     # gemm, conv or other; dtype, and only = a part of a name
 
 [[variant]]
 name = "depth {depth}"             # the options of pipeliner.pipeline by their names
@@ -50,6 +50,9 @@ from ..schedules.workloads import Spec
 
 SHIPPED: Final = ("ladder", "depths")
 """Experiments that come with the library, by name."""
+
+KINDS: Final = ("gemm", "conv")
+"""Of workloads: products, and all that is a convolution."""
 
 PEERS: Final = {"cublas": "cuBLAS", "cudnn": "cuDNN", "triton": "Triton"}
 
@@ -183,7 +186,7 @@ def _of_suite(table: dict[str, Any]) -> Iterator[Workload]:
     labels = [label for label in found if only in label]
     if not labels:
         raise WorkloadError(f"expected only to be part of {', '.join(found)}, not {only!r}")
-    yield from (Workload(label, name, found[label]) for label in labels)
+    yield from (Workload(label, _family(found[label]), found[label]) for label in labels)
 
 
 def _of_kind(table: dict[str, Any]) -> Iterator[Workload]:
@@ -203,7 +206,11 @@ def _of_kind(table: dict[str, Any]) -> Iterator[Workload]:
                 if len(many[name]) > 1
             ]
             label = made.name if extent is None else " ".join([f"{extent}^3", *told])
-            yield Workload(label, "gemm" if kind == "gemm" else "conv", made)
+            yield Workload(label, _family(made), made)
+
+
+def _family(spec: Spec) -> str:
+    return "gemm" if isinstance(spec, Gemm) else "conv"
 
 
 def _variants(table: dict[str, Any]) -> Iterator[Variant]:
@@ -212,7 +219,7 @@ def _variants(table: dict[str, Any]) -> Iterator[Variant]:
         raise WorkloadError("expected each [[variant]] to have a name")
     name = _text("name", table["name"])
     peer = _one_of("peer", table["peer"], PEERS) if "peer" in table else ""
-    only = _one_of("for", table["for"], NAMES) if "for" in table else ""
+    only = _one_of("for", table["for"], KINDS) if "for" in table else ""
     changes = {key: _pair(value) for key, value in _table(table, "workload").items()}
     tile = _tile(_table(table, "tile")) if "tile" in table else None
     many = {key: _listed(key, table[key]) for key in _LISTED if key in table}

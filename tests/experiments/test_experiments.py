@@ -9,6 +9,7 @@ import pytest
 
 import pipeliner
 from pipeliner import cli
+from pipeliner.bench.suites import NAMES
 from pipeliner.candidate import workload_key
 from pipeliner.commands.experiment import as_dict
 from pipeliner.errors import WorkloadError
@@ -215,6 +216,17 @@ def test_what_is_for_none_of_the_workloads_is_refused(tmp_path):
     path.write_text('[[workload]]\nsuite = "gemm"\n[[variant]]\nname = "a"\nfor = "conv"\n')
     with pytest.raises(WorkloadError, match="expected a variant for one of its workloads"):
         read_experiment(path)
+
+
+def test_workloads_of_any_suite_are_products_or_convolutions(tmp_path):
+    path = tmp_path / "all.toml"
+    tables = "".join(f'[[workload]]\nsuite = "{name}"\n' for name in NAMES)
+    variants = "".join(f'[[variant]]\nname = "{one}"\nfor = "{one}"\n' for one in ("gemm", "conv"))
+    path.write_text(tables + variants)
+    experiment = read_experiment(path)
+    for workload in experiment.workloads:
+        (variant,) = experiment.of(workload)
+        assert variant.name == ("gemm" if isinstance(workload.spec, Gemm) else "conv")
 
 
 def test_every_option_may_be_a_list_and_reaches_the_candidates(tmp_path):
