@@ -137,7 +137,6 @@ def test_a_session_serves_trials_until_one_fails(tracker, tmp_path):
     measurer.close()
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of TVM, whose frames would stay
 def test_the_tracker_that_is_missing_is_started_by_what_the_error_says():
     """Also on a port that TVM's tracker takes only with another option."""
     port = free_port()
@@ -153,6 +152,7 @@ def test_the_tracker_that_is_missing_is_started_by_what_the_error_says():
         process.wait()
 
 
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # of TVM, whose frames would stay
 def test_an_old_session_makes_room_for_a_new_one(tracker, tmp_path, monkeypatch):
     """Of two servers, four sessions one after the other: each lets its server go at once."""
     compiler = OnTheCpu(tmp_path)
