@@ -110,9 +110,14 @@ class Instances:
         return _merge(items)
 
     def _is_idle(self, op: _Op, at: Iteration) -> bool:
-        """Whether all that ``op`` works on is padding there."""
+        """Whether all that ``op`` works on is padding there.
+
+        Where the last iteration is in the rolled loop nothing of it is left out, not even what the
+        prologue makes of it: of a loop of one iteration it loads the fragments.
+        """
         trip = self._form.trip
-        return op.plan.skips_last and at.base is None and trip is not None and at.offset == trip - 1
+        last = at.base is None and trip is not None and at.offset == trip - 1
+        return last and op.plan.skips_last and self._plan.epilogue == "peeled"
 
     def drain(self) -> list[Stmt]:
         """The wait for copies that the last steps issued for nobody.

@@ -48,7 +48,7 @@ def test_every_type(name: str, dtype: str) -> None:
 
 
 def test_what_is_no_suite() -> None:
-    with pytest.raises(WorkloadError, match="expected a suite of gemm, conv, not 'lstm'"):
+    with pytest.raises(WorkloadError, match="expected a suite of gemm, conv, other, not 'lstm'"):
         suite("lstm")
     with pytest.raises(WorkloadError, match="expected dtype"):
         suite("conv", "fp12")
