@@ -8,17 +8,30 @@ from typing import Any
 import pytest
 from tvm import tirx
 
+from pipeliner.cost import choose
 from pipeliner.errors import LoweringError
+from pipeliner.machine import A100
 from pipeliner.passes.copies import lower_copies
 from pipeliner.passes.instructions import map_tiles
-from pipeliner.passes.ir import ForKind, const_int, walk
+from pipeliner.passes.ir import ForKind, TensorLoad, const_int, walk
 from pipeliner.passes.recognise import recognise
 from pipeliner.request import Request
+from pipeliner.schedules import ConvTile, conv2d, schedule_conv
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm
 
 from .lowering_tools import prepared
-from .tiles import byte_addresses, calls, conflicts, mapped, ops, run, scheduled, shared_load
+from .tiles import (
+    byte_addresses,
+    byte_offsets,
+    calls,
+    conflicts,
+    mapped,
+    ops,
+    run,
+    scheduled,
+    shared_load,
+)
 
 MATMUL = "matmul_update_o"
 SIMT = Request(instruction="simt")
@@ -70,6 +83,20 @@ def test_transposing_copies_read_whole_sectors_and_have_no_conflicts(operand: st
     func, _ = mapped(Gemm(128, 128, 64, dtype="fp32", layout="NT"), GemmTile(128, 128, 8))
     (call,) = calls(ops(func)[f"{operand}.0"], "ptx.cp_async")
     assert conflicts(byte_addresses(func, shared_load(call)), 4) == 0
+
+
+def test_a_warp_that_transposes_pixels_reads_four_sectors() -> None:
+    """Pixels of a strided convolution lie in no line, their channels do: eight threads take one."""
+    conv = conv2d(2, 16, 16, 32, 64, 1, 1, stride=2, dtype="fp32")
+    (function,) = schedule_conv(conv, ConvTile(64, 64, 8)).mod.functions.values()
+    func, kernel = recognise(prepared(function))
+    plan = choose(kernel.info, A100, Request(mechanism="cp_async"))
+    func = lower_copies(map_tiles(func, kernel, plan), plan)
+    (call,) = calls(ops(func)["pixels_shared.0"], "ptx.cp_async")
+    found: list[Any] = []
+    walk(call, TensorLoad, found.append)
+    (pixel,) = [load for load in found if str(load.source.scope()) == "global"]
+    assert len({at // 32 for at in byte_offsets(func, pixel)}) == 4
 
 
 def test_results_are_stored_four_at_once() -> None:

@@ -13,6 +13,7 @@ from pipeliner.cost.choose import choose
 from pipeliner.emulator import Emulation, emulate, lower_for_emulation
 from pipeliner.machine import machine_for
 from pipeliner.passes.copies import lower_copies
+from pipeliner.passes.indexing import offset
 from pipeliner.passes.instructions import map_tiles
 from pipeliner.passes.ir import Call, TensorLoad, Var, op_name, walk
 from pipeliner.passes.lower import PIPELINE
@@ -73,6 +74,17 @@ def shared_load(call: Any) -> Any:
 
 def byte_addresses(func: Any, load: Any, threads: int = 32) -> list[int]:
     """Where in its tile each thread's element lies, in bytes; every loop at its first iteration."""
+    row = int(load.source.shape[-1])
+    first, second = load.indices
+    return _bytes(func, load, first * row + second, threads)
+
+
+def byte_offsets(func: Any, load: Any, threads: int = 32) -> list[int]:
+    """Where in its buffer each thread's element lies, in bytes; every loop as above."""
+    return _bytes(func, load, offset(load.source, load.indices), threads)
+
+
+def _bytes(func: Any, load: Any, element: Any, threads: int) -> list[int]:
     thread: list[Any] = []
 
     def visit(loop: Any) -> None:
@@ -82,10 +94,8 @@ def byte_addresses(func: Any, load: Any, threads: int = 32) -> list[int]:
 
     walk(func.body, tirx.For, visit)
     values = {thread[0]: np.arange(threads)}
-    row = int(load.source.shape[-1])
     size = np.dtype(numpy_dtype(str(load.source.dtype))).itemsize
-    first, second = (evaluate(index, values) for index in load.indices)
-    return list(np.broadcast_to((first * row + second) * size, (threads,)))
+    return list(np.broadcast_to(evaluate(element, values) * size, (threads,)))
 
 
 _OPERATORS: Final = {
