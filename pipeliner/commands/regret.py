@@ -22,8 +22,8 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     parser.description = (
         f"{HELP}. A regret is the time of what is chosen over that of the best measured. Most "
-        "workloads, left over by a seeded draw, are never fitted to; others were measured when the "
-        "model was done. Needs no GPU."
+        "workloads, left over by a seeded draw, are never fitted to; those of suite other were "
+        "measured last. Needs no GPU."
     )
     parser.add_argument("--log", metavar="FILE", help="of `pipeliner record` (default: shipped)")
     parser.add_argument("--target", default="h100", help="the GPU that was measured")
