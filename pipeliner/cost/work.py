@@ -225,17 +225,22 @@ def _serial(
     wide = [
         (op, plan) for op, plan in _mapped(loop, matmuls) if plan.instruction.startswith("wgmma")
     ]
-    multiplied = sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide)
-    converted = 0.0
-    for op, plan in wide:
-        if op.a_dtype != op.b_dtype:
-            issued = sum(of_fragments(op, plan, machine, side).issue for side in "ab")
-            converted += CONVERTED * plan.steps + issued + multiplied / 2
+    converted = sum(_converting(op, plan, machine) for op, plan in wide)
     copied = list(_copies(loop, copies))
     if not wide or any(plan.mechanism == "tma" for _, plan in copied):
         return converted
     issued = sum(of_copy(op, plan, machine, rate).lsu for op, plan in copied)
-    return issued + max(multiplied, converted)
+    return issued + max(
+        converted, sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide)
+    )
+
+
+def _converting(op: MatmulInfo, plan: MatmulPlan, machine: Machine) -> float:
+    """Cycles of an iteration of a warpgroup that converts an operand; 0 where none is converted."""
+    if op.a_dtype == op.b_dtype:
+        return 0.0
+    issued = sum(of_fragments(op, plan, machine, side).issue for side in "ab")
+    return CONVERTED * plan.steps + issued + of_arithmetic(op, plan, machine).tensor / 2
 
 
 def _late(copies: tuple[CopyPlan, ...], matmul: MatmulPlan) -> float:
@@ -283,9 +288,10 @@ def _rows(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> int:
         return 0
     if copy.src_dims == (0, 1) and copy.src_strides[0]:
         return copy.src_bytes // element_bytes(copy.dtype) // copy.src_strides[0]
-    seconds = {op.b for op in loop.ops if isinstance(op, MatmulInfo)}
-    found = [store.dst_strides for store in info.stores if store.by_rows]
-    return found[0][-2] or 0 if copy.dst in seconds and found and len(found[0]) > 1 else 0
+    if not any(isinstance(op, MatmulInfo) and op.b == copy.dst for op in loop.ops):
+        return 0
+    stored = (store.dst_strides for store in info.stores if store.by_rows)
+    return next((strides[-2] or 0 for strides in stored if len(strides) > 1), 0)
 
 
 def _mapped(
