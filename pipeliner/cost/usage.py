@@ -145,7 +145,7 @@ def of_copy(
     # The load and store units take a warp's access in a cycle, however narrow it is.
     served = accesses * (1 if plan.mechanism == "cp_async" else 2) / machine.accesses_per_cycle
     if plan.mechanism == "cp_async":
-        served = max(served, moved / min(LINE, _run_bytes(copy)))
+        served = max(served, _lines(copy) * moved / min(LINE, _run_bytes(copy)))
     # cp.async is one instruction; through registers it is a load and a store. Either needs about
     # one more to step its address.
     each = 2 if plan.mechanism == "cp_async" else 3
@@ -158,6 +158,17 @@ def of_copy(
         issue=accesses * each / machine.issue_per_cycle,
         global_bytes=moved,
     )
+
+
+def _lines(copy: CopyInfo) -> float:
+    """Lines in which a row lies, a cycle each; 1 where neighbouring rows may share them.
+
+    Measured on an H100, 72 kernels of three products by cp.async, rows of 2064, 4112 and 8208 bytes:
+    3 % more time than predicted so as a mean, 19 % with a line for each row.
+    """
+    if copy.view in PIXEL_VIEWS or None in copy.src_dims:
+        return 1.0
+    return lines_of_row(copy)
 
 
 def _run_bytes(copy: CopyInfo) -> int:
