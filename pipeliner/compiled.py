@@ -17,6 +17,7 @@ from .emulator import Emulation, emulate, lower_for_emulation
 from .emulator.emulate import Programs
 from .emulator.report import CudaLine
 from .errors import InternalError, PlanError, TargetError, ToolError, WorkloadError
+from .machine_code import LoopCode, longest_loop
 from .passes.ir import buffer_bytes, walk
 from .passes.lower import PIPELINE
 from .plan import PLAN_ATTR, KernelPlan
@@ -106,6 +107,11 @@ class Kernel:
     def sass(self) -> str:
         """The machine code, disassembled."""
         return nvcc.disassemble(self._cubin.data)
+
+    @cached_property
+    def loop_code(self) -> LoopCode | None:
+        """Its longest loop in machine code, as counts; None: it has no loop there."""
+        return longest_loop(self.sass)
 
     @property
     def resources(self) -> nvcc.Resources:

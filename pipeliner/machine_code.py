@@ -31,7 +31,7 @@ _REGISTER: Final = re.compile(r"^[-|~]*R(\d+)\b")
 
 @dataclass(frozen=True, slots=True)
 class LoopCode:
-    """The longest loop of a kernel, as one warp runs it once from its first to its last instruction.
+    """The longest loop of a kernel, as a warp runs it once, from its first to its last instruction.
 
     ``instructions`` in all; ``multiplies``: by threads, ``tensor``: by tensor cores; ``conflicts``:
     multiply-adds of threads that wait for a register bank; ``spills``: loads and stores of what did

@@ -168,15 +168,19 @@ def compile_cuda(source: str, arch: str, kind: Literal["ptx", "cubin", "fatbin"]
         return Compiled(output.read_bytes(), log)
 
 
-def disassemble(cubin: bytes) -> str:
-    """The SASS of a cubin, by nvdisasm or cuobjdump; ToolError names how to get them."""
-    tool = find_tool("nvdisasm") or find_tool("cuobjdump")
+def disassemble(code: bytes, kind: Literal["cubin", "fatbin"] = "cubin") -> str:
+    """The SASS of a cubin, by nvdisasm or cuobjdump, or of a fatbin, by the latter.
+
+    ToolError names how to get them.
+    """
+    tools = ("nvdisasm", "cuobjdump") if kind == "cubin" else ("cuobjdump",)
+    tool = next((path for path in map(find_tool, tools) if path is not None), None)
     if tool is None:
-        raise ToolError(f"cannot disassemble: found neither nvdisasm nor cuobjdump; {GET_NVCC}")
+        raise ToolError(f"cannot disassemble: found no {' and no '.join(tools)}; {GET_NVCC}")
     options = ["-c"] if tool.name == "nvdisasm" else ["-sass"]
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
-        path = Path(folder) / "kernel.cubin"
-        path.write_bytes(cubin)
+        path = Path(folder) / f"kernel.{kind}"
+        path.write_bytes(code)
         return _run([str(tool), *options, str(path)])
 
 

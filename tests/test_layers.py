@@ -23,6 +23,7 @@ LAYERS = [
         "machine",
         "targets",
         "nvcc",
+        "machine_code",
         "origin",
         "records",
         "workers",

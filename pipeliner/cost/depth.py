@@ -7,7 +7,7 @@ that, a slot or two to spare, against latencies longer than the model's.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -67,10 +67,7 @@ def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthC
             f"one slot of its tiles needs {work.smem(1)} bytes of shared memory and {work.threads} "
             f"threads of {work.registers_at(1)} registers, more than {machine.name} gives a CTA"
         )
-    fastest = min(option.us for option in options)
-    equal = [option for option in options if option.us <= fastest * (1 + TOLERANCE)]
-    best = equal[0]
-    spare = _to_spare(best, equal, work)
+    best, spare = _best(options)
     if spare is None:
         return DepthChoice(best.depth, best, depth_reasons(best, work, machine, limit))
     more = "a slot" if spare.depth == best.depth + 1 else f"{spare.depth - best.depth} slots"
@@ -79,8 +76,22 @@ def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthC
     return DepthChoice(spare.depth, spare, reasons)
 
 
-def _to_spare(best: Prediction, equal: list[Prediction], work: Work) -> Prediction | None:
+def taken(options: Sequence[Prediction]) -> Prediction:
+    """The depth to take of ``options``, shallowest first, slots to spare included."""
+    best, spare = _best(options)
+    return best if spare is None else spare
+
+
+def _best(options: Sequence[Prediction]) -> tuple[Prediction, Prediction | None]:
+    """The smallest depth that is as fast as any, and the deeper one to take instead, if one is."""
+    fastest = min(option.us for option in options)
+    equal = [option for option in options if option.us <= fastest * (1 + TOLERANCE)]
+    return equal[0], _to_spare(equal[0], equal)
+
+
+def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
     """A deeper ring that costs neither time nor a CTA, and is worth having; None: there is none."""
+    work = best.work
     if work.smem(1) == 0 or best.depth < 2:
         return None
     most = best.depth + LATE_SLOTS if best.resident == 1 else FIRST_SPARE

@@ -12,6 +12,7 @@ from typing import Any
 from ..bench import compiling
 from ..bench.libraries import Runner
 from ..machine import machine_for
+from ..machine_code import LoopCode
 from ..schedules.workloads import Spec
 from ..tuning.compiling import Compiler
 from .candidates import Candidate
@@ -22,12 +23,14 @@ class Library:
     """A shared library with the kernel ``name``, or in one line why there is none (``failure``).
 
     ``registers`` of a thread and bytes of its ``spills``: of the device function that takes most.
+    ``loop``: the longest in machine code, where it is known.
     """
 
     path: str
     name: str = ""
     registers: int = 0
     spills: int = 0
+    loop: LoopCode | None = None
     failure: str = ""
 
     def load(self) -> tuple[Runner, str]:
@@ -44,7 +47,7 @@ class Builders:
 
     def __init__(self, target: Any, count: int) -> None:
         self._machine = machine_for(target)
-        self._compiler = Compiler(target, count)
+        self._compiler = Compiler(target, count, disassemble=True)
         self._threads = ThreadPoolExecutor(count)
         self._done: queue.Queue[tuple[int, Library]] = queue.Queue()
         self._submitted = 0
@@ -78,5 +81,6 @@ class Builders:
         made = self._compiler.compile(spec, one.whole(spec, self._machine))
         used = made.resources
         spills = used.get("spill_stores", 0) + used.get("spill_loads", 0)
-        library = Library(made.path, made.name, used.get("registers", 0), spills, made.failure)
+        registers = used.get("registers", 0)
+        library = Library(made.path, made.name, registers, spills, made.loop, made.failure)
         self._done.put((number, library))

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from ..bench.suites import NAMES, suite
 from ..cost import choose
+from ..cost.built import AsBuilt, read_loop
 from ..cost.depth import choose_depth
 from ..cost.mapped import LoopWork, map_kernel
 from ..cost.occupancy import occupancy
@@ -37,6 +38,14 @@ class Case:
     extents: tuple[int, int, int]
     tiles: int
     own_depth: int
+
+    @property
+    def built(self) -> AsBuilt | None:
+        """What ptxas made of it; None where roles set their own registers, or that is not known."""
+        if self.plan.roles or not self.entry.registers:
+            return None
+        loop = self.loop.loop
+        return read_loop(self.entry.registers, self.entry.loop, loop, self.plan.matmuls)
 
     @property
     def candidate(self) -> Candidate:

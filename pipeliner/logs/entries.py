@@ -10,15 +10,19 @@ import os
 import statistics
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Final
 
 from ..errors import WorkloadError
+from ..machine_code import LoopCode
 from .candidates import Candidate, candidate
 
 SHIPPED: Final = {"h100": Path(__file__).parent / "h100.csv"}
 """Logs that come with the library, by the key of their machine."""
+
+_LOOP: Final = ("instructions", "multiplies", "tensor", "conflicts", "spilling")
+"""Of the loop in machine code, in the order of ``LoopCode``."""
 
 _COLUMNS: Final = (
     "workload",
@@ -29,8 +33,12 @@ _COLUMNS: Final = (
     "again",
     "registers",
     "spills",
+    *_LOOP,
     "failure",
 )
+
+_NAMES: Final = "workload,dtype,"
+"""What the line of the columns' names begins with, in logs with fewer columns too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +48,8 @@ class Entry:
     ``us``: median of its rounds in microseconds, all candidates of the workload taking turns; 0
     where it failed, for the reason ``failure``. ``spread``: interquartile range over the median.
     ``again``: the median of fresh rounds, the fastest candidates taking turns; 0: it was none.
-    ``registers`` of a thread and bytes of its ``spills``, as ptxas reports them.
+    ``registers`` of a thread and bytes of its ``spills``, as ptxas reports them. ``loop``: the
+    longest in machine code, where it is known.
     """
 
     workload: str
@@ -51,6 +60,7 @@ class Entry:
     again: float = 0.0
     registers: int = 0
     spills: int = 0
+    loop: LoopCode | None = None
     failure: str = ""
 
     @property
@@ -108,13 +118,15 @@ def noise(entries: Iterable[Entry]) -> float:
 def _rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
     """Rows with the number of their line, without comments and the names of columns."""
     for number, line in enumerate(lines, 1):
-        if not line.startswith("#") and line.strip() != ",".join(_COLUMNS):
+        if not line.startswith(("#", _NAMES)):
             yield number, next(csv.reader([line]))
 
 
 def _entry(row: list[str], where: str) -> Entry:
     try:
-        workload, dtype, key, us, spread, again, registers, spills, failure = row
+        workload, dtype, key, us, spread, again, registers, spills, *loop, failure = row
+        if loop and len(loop) != len(_LOOP):  # older ones have none of it
+            raise ValueError(f"expected {len(_COLUMNS)} columns, found {len(row)}")
         return Entry(
             workload,
             dtype,
@@ -124,6 +136,7 @@ def _entry(row: list[str], where: str) -> Entry:
             float(again or 0),
             int(registers or 0),
             int(spills or 0),
+            LoopCode(*(int(count or 0) for count in loop)) if any(loop) else None,
             failure,
         )
     except ValueError as err:  # a WorkloadError too
@@ -132,6 +145,7 @@ def _entry(row: list[str], where: str) -> Entry:
 
 def _row(entry: Entry) -> list[str]:
     """Numbers to five digits, 0 as nothing."""
-    numbers = (entry.us, entry.spread, entry.again, entry.registers, entry.spills)
+    loop = astuple(entry.loop) if entry.loop else (0,) * len(_LOOP)
+    numbers = (entry.us, entry.spread, entry.again, entry.registers, entry.spills, *loop)
     texts = (f"{number:.5g}" if number else "" for number in numbers)
     return [entry.workload, entry.dtype, entry.candidate.key, *texts, entry.failure]

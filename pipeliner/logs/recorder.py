@@ -157,6 +157,7 @@ def _timed(job: Job, right: Sequence[tuple[Candidate, Library]], timer: Bench) -
             again=again.get(at, 0.0),
             registers=library.registers,
             spills=library.spills,
+            loop=library.loop,
         )
         for at, ((one, library), (us, spread)) in enumerate(zip(right, times))
     ]

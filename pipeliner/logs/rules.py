@@ -11,6 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from ..cost.built import as_built, best_built, worth_building
+from ..cost.predict import Prediction, predict
 from ..cost.sizes import element_bytes
 from ..cost.usage import of_arithmetic, of_fragments
 from ..kernel import MatmulInfo
@@ -53,6 +55,34 @@ class Rule:
 def _own_depths(family: Sequence[Case]) -> Depths:
     """What the library takes by itself."""
     return (_nearest(family, family[0].own_depth),)
+
+
+def _built_depths(family: Sequence[Case]) -> Depths:
+    """What the library takes once those that it considers are compiled, and none is measured."""
+    if not _compiled(family):
+        return _own_depths(family)
+    close = worth_building(_estimates(family))
+    depths = {option.depth for option in close}
+    built = [_corrected(case) for case in family if case.candidate.depth in depths]
+    return (best_built(option for option in built if option is not None).depth,)
+
+
+def _compiled(family: Sequence[Case]) -> bool:
+    """Whether what ptxas made of every depth is known, and says anything."""
+    return len(family) > 1 and all(case.built is not None for case in family)
+
+
+def _estimates(family: Sequence[Case]) -> list[Prediction]:
+    found = (predict(case.loop.work, case.machine, case.candidate.depth) for case in family)
+    return [option for option in found if option is not None]
+
+
+def _corrected(case: Case) -> Prediction | None:
+    """What is predicted of a kernel that is compiled; None: it takes more than an SM has."""
+    if case.built is None:
+        return predict(case.loop.work, case.machine, case.candidate.depth)
+    work = as_built(case.loop.work, case.built, case.machine)
+    return predict(work, case.machine, case.candidate.depth)
 
 
 def _deepest(family: Sequence[Case]) -> Depths:
@@ -192,10 +222,24 @@ def _predicted(case: Case) -> float:
     return case.plan.predicted_us
 
 
+def _predicted_as_built(case: Case) -> float:
+    """The time of the plan, its loop's corrected."""
+    estimate, found = predict(case.loop.work, case.machine, case.candidate.depth), _corrected(case)
+    if estimate is None or found is None:
+        return case.plan.predicted_us
+    return case.plan.predicted_us * found.us / estimate.us
+
+
 OURS: Final = Rule("pipeliner", _own_depths, _predicted, ranks_depths=True)
+
+AS_BUILT: Final = Rule(
+    "pipeliner, once compiled", _built_depths, _predicted_as_built, ranks_depths=True
+)
+"""By the same model, corrected by what ptxas made of each candidate."""
 
 RULES: Final = (
     OURS,
+    AS_BUILT,
     Rule("CUTLASS: fill shared memory", _deepest),
     Rule("TVM: 4 or 5", _four_or_five),
     Rule("Triton: matmul_perf_model", _triton_stages, triton),

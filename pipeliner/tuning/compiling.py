@@ -21,6 +21,7 @@ from ..bench.libraries import Runner
 from ..candidate import Candidate
 from ..compiled import Kernel
 from ..errors import ToolError
+from ..machine_code import LoopCode, longest_loop
 from ..schedules.workloads import Spec
 from ..workers import Pool
 from .vetting import vet
@@ -40,7 +41,7 @@ class Built:
 
     ``path``, ``name``: the library and the function in it. ``slack``: the largest error that is
     accepted, over what rounding allows. ``plan``: as JSON. ``predicted_us``: by the plan.
-    ``resources``: what ptxas reports.
+    ``resources``: what ptxas reports. ``loop``: its longest loop in machine code, where asked for.
     """
 
     spec: Spec
@@ -50,6 +51,7 @@ class Built:
     plan: str = ""
     predicted_us: float = 0.0
     resources: Mapping[str, int] = field(default_factory=dict)
+    loop: LoopCode | None = None
     failure: str = ""
     slack: float = 1.0
 
@@ -62,13 +64,16 @@ class Compiler:
     """Compiles candidates, ``jobs`` at a time.
 
     As many threads may call ``compile``. ``verify``: the emulator runs a small instance of each
-    candidate first, and one that is wrong fails.
+    candidate first, and one that is wrong fails. ``disassemble``: their loops are read in machine
+    code.
     """
 
-    def __init__(self, target: Any, jobs: int, *, verify: bool = False) -> None:
+    def __init__(
+        self, target: Any, jobs: int, *, verify: bool = False, disassemble: bool = False
+    ) -> None:
         self.jobs = jobs
         self._folder = tempfile.TemporaryDirectory(prefix="pipeliner-")
-        make = functools.partial(_Compile, target, self._folder.name, verify)
+        make = functools.partial(_Compile, target, self._folder.name, verify, disassemble)
         self._pool = Pool(make, jobs)
 
     def start(self) -> None:
@@ -96,9 +101,9 @@ class Compiler:
 class _Compile:
     """In a worker: a candidate in, a library out."""
 
-    def __init__(self, target: Any, folder: str, verify: bool) -> None:
+    def __init__(self, target: Any, folder: str, verify: bool, disassemble: bool) -> None:
         os.nice(NICENESS)
-        self._target, self._verify = target, verify
+        self._target, self._verify, self._disassemble = target, verify, disassemble
         self._folder = Path(tempfile.mkdtemp(dir=folder))
         # What nvcc leaves behind when it is killed goes with the folder.
         os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder)
@@ -111,7 +116,7 @@ class _Compile:
         plan = kernel.plan
         path = self._folder / f"{self._made}.so"
         self._made += 1
-        with _reports(kernel.arch) as logs:
+        with _reports(kernel.arch) as made:
             kernel.export(path)
         return Built(
             spec,
@@ -120,30 +125,41 @@ class _Compile:
             kernel.name,
             plan.to_json(),
             plan.predicted_us,
-            _resources(kernel, "".join(logs)),
+            _resources(kernel, "".join(one.log for one in made)),
+            _loop(kernel, made) if self._disassemble else None,
         )
 
 
 @contextlib.contextmanager
-def _reports(arch: str) -> Iterator[list[str]]:
-    """What ptxas says of what TVM compiles meanwhile; nothing where TVM finds no driver.
+def _reports(arch: str) -> Iterator[list[nvcc.Compiled]]:
+    """What TVM compiles meanwhile, with what ptxas says; nothing where TVM finds no driver.
 
     TVM's own callback drops it, and nvcc would have to run again. That is back when the context
     ends.
     """
-    logs: list[str] = []
+    fatbins: list[nvcc.Compiled] = []
     usual = tvm_ffi.get_global_func(_COMPILE)
 
     def compiled(code: str) -> bytes:
         made = nvcc.compile_cuda(code, arch, "fatbin")
-        logs.append(made.log)
+        fatbins.append(made)
         return made.data
 
     tvm_ffi.register_global_func(_COMPILE, compiled, override=True)
     try:
-        yield logs
+        yield fatbins
     finally:
         tvm_ffi.register_global_func(_COMPILE, usual, override=True)
+
+
+def _loop(kernel: Kernel, fatbins: list[nvcc.Compiled]) -> LoopCode | None:
+    """Its longest loop, of what TVM compiled or else by another run; None without the tools."""
+    try:
+        if not fatbins:
+            return kernel.loop_code
+        return longest_loop("".join(nvcc.disassemble(one.data, "fatbin") for one in fatbins))
+    except ToolError:
+        return None
 
 
 def _resources(kernel: Kernel, log: str) -> dict[str, int]:
