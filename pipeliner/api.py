@@ -6,7 +6,7 @@ from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
-from .candidate import is_workload
+from .candidate import default_candidate, is_workload
 from .compiled import Kernel, as_module, only_function, plan_of
 from .cost.mapped import uses_wgmma
 from .errors import PlanError, RecordsError
@@ -145,16 +145,27 @@ def pipeline_with(func: Any, target: Any, request: Request) -> Any:
     return done
 
 
-def build(func: Any, target: Any = None, *, db: str | Path | None = None, **options: Any) -> Kernel:
+def build(
+    func: Any,
+    target: Any = None,
+    *,
+    db: str | Path | None = None,
+    refine: bool = False,
+    **options: Any,
+) -> Kernel:
     """Compile ``func`` through our lowering; nothing runs until something is asked of the kernel.
 
     ``func``: what ``pipeline`` returned, or anything that ``pipeline`` takes, which is then
     pipelined first, with ``options``. ``target`` defaults to the one it was pipelined for. Or a
     workload such as ``Gemm(...)``: it is built as the fastest candidate in the records ``db``
     (default: what PIPELINER_DB names) or, where it was not tuned or something is asked for by
-    ``options``, as the model chooses; the plan says which. RecordsError: ``db`` for a function.
-    TypeError: options for what is pipelined already. What ``pipeline`` raises.
+    ``options``, as the model chooses; the plan says which. ``refine``: depths that are predicted to
+    be nearly as fast as the best are all compiled, and the one is taken that is best by what ptxas
+    made of it; no GPU is needed. RecordsError: ``db`` for a function. TypeError: options for what
+    is pipelined already. PlanError: ``refine`` where a depth is asked for. What ``pipeline`` raises.
     """
+    if refine:
+        return _refined(func, target, db, Request(**options))
     if is_workload(func):
         return _build_workload(func, target, Request(**options), db)
     if db is not None:
@@ -167,6 +178,19 @@ def build(func: Any, target: Any = None, *, db: str | Path | None = None, **opti
     if target is None:
         target = function.attrs.get("target") or plan_of(function).target
     return Kernel(as_module(function), _compiled_for(function, target), original=original)
+
+
+def _refined(func: Any, target: Any, db: str | Path | None, request: Request) -> Kernel:
+    from .refined import refined  # which builds by this module
+
+    if db is not None:
+        raise RecordsError("cannot refine what records have: it was measured already")
+    given = cuda_target(target)
+    if is_workload(func):
+        func = default_candidate(func, given, request).function(func)
+    elif is_marked(only_function(as_module(func))):
+        raise TypeError("cannot refine a function that is pipelined already; give the original")
+    return refined(func, given, request)
 
 
 def _build_workload(spec: Spec, target: Any, request: Request, db: str | Path | None) -> Kernel:

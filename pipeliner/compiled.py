@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from functools import cached_property
 from pathlib import Path
@@ -52,6 +53,14 @@ class Kernel:
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r}, {self.arch})"
+
+    def with_plan(self, plan: KernelPlan) -> Kernel:
+        """The same kernel whose plan says more; what was made of it is kept."""
+        made = copy.copy(self)
+        made.function = self.function.with_attr(PLAN_ATTR, plan.to_json())
+        made.module = as_module(made.function)
+        made.__dict__["plan"] = plan
+        return made
 
     @property
     def arch(self) -> str:
@@ -256,6 +265,6 @@ def _run_on_copies(run: Any, arrays: tuple[Any, ...]) -> None:
     device = gpu()
     copies = [tvm.runtime.tensor(a, device) if isinstance(a, np.ndarray) else a for a in arrays]
     run(*copies)
-    for array, copy in zip(arrays, copies):
+    for array, on_gpu in zip(arrays, copies):
         if isinstance(array, np.ndarray) and array.flags.writeable:
-            array[...] = copy.numpy()
+            array[...] = on_gpu.numpy()

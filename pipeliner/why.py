@@ -6,10 +6,8 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import tvm
-
 from .api import pipeline_with, target_for
-from .compiled import as_module, only_function, plan_of
+from .compiled import plan_of
 from .cost.alternatives import (
     DepthOption,
     LoopDepths,
@@ -22,9 +20,8 @@ from .cost.alternatives import (
 from .errors import PipelinerError, PlanError
 from .machine import Machine, machine_for
 from .measured import Measured, measured
-from .passes.lower import preparation
-from .passes.pipeline import recognised_info
 from .plan import KernelPlan
+from .refined import recognised
 from .request import INSTRUCTIONS, Request
 from .schedules.choice import ComparedTile, compare_tiles
 from .schedules.tiles import ConvTile, GemmTile
@@ -108,7 +105,7 @@ def alternatives(
         raise PlanError("cannot say what else was considered: a plan is given, nothing is chosen")
     plan = plan_of(pipeline_with(func, target, request))
     machine = machine_for(target)
-    info = _info(func, target, machine, request)
+    info = recognised(func, target, machine, request)
     found = Alternatives(
         kernel=plan.kernel,
         machine=plan.machine,
@@ -150,16 +147,6 @@ def _with_times(found: Alternatives, times: Measured) -> Alternatives:
 
 def _timed(loop: str, option: DepthOption, times: Measured) -> DepthOption:
     return replace(option, measured_us=times.depths.get((loop, option.slots)))
-
-
-def _info(func: Any, target: Any, machine: Machine, request: Request) -> Any:
-    """What the choice is made from, as the passes find it."""
-    function = only_function(as_module(func))
-    chosen = target_for(target, request)
-    function = function.with_attr("target", chosen)
-    with chosen:
-        prepared = tvm.transform.Sequential(preparation())(as_module(function))
-        return recognised_info(only_function(prepared), machine, request)
 
 
 def _with_tiles(

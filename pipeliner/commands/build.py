@@ -27,6 +27,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     workload.configure(parser)
     workload.configure_records(parser)
+    workload.configure_refine(parser)
     parser.add_argument(
         "--from", dest="source", metavar="FILE", help="the kernel's CUDA, edited, to use instead"
     )
@@ -36,7 +37,6 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Build and compare; 1 where the edited kernel does not compile or is wrong."""
     with console.progress("loading TVM"):
-        from ..api import build_with
         from ..targets import gpu
 
         work = workload.load(args)
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace) -> int:
         raise WorkloadError(f"cannot write '{args.output}': there is no such folder")
     source = None if args.source is None else _read(Path(args.source))
     with console.progress(f"building {work.title}"):
-        kernel = build_with(work.function, work.target, work.request)
+        kernel = workload.built(work, args.refine)
         made = kernel if source is None else _edited(kernel, source)
         _show(kernel, made, args.source)
     if work.why:

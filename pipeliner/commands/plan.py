@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import Final
 
+from ..errors import WorkloadError
 from . import console, workload
 
 HELP: Final = "decide how to pipeline a kernel and say why"
@@ -14,6 +15,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
     workload.configure(parser)
     workload.configure_records(parser)
+    workload.configure_refine(parser)
     parser.add_argument(
         "--why",
         action="store_true",
@@ -34,9 +36,14 @@ def run(args: argparse.Namespace) -> int:
 
         work = workload.load(args, tuned=not args.why)
     if args.why:
+        if args.refine:
+            raise WorkloadError("cannot use --why with --refine: it compares what is predicted")
         return _why(args, work)
     with console.progress(f"planning {work.title}"):
-        plan = plan_of(workload.pipelined(work))
+        if args.refine:
+            plan = workload.built(work, refine=True).plan
+        else:
+            plan = plan_of(workload.pipelined(work))
     print(plan.to_json(indent=2) if args.json else plan.explain())
     return 0
 

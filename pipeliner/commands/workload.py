@@ -115,6 +115,29 @@ def configure_records(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def configure_refine(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that has depths compared by what nvcc makes of them."""
+    parser.add_argument(
+        "--refine",
+        action="store_true",
+        help="compile the depths that are nearly as fast as the best, and take the one that is best "
+        "by the registers and the machine code that ptxas made; needs no GPU",
+    )
+
+
+def built(work: Workload, refine: bool) -> Any:
+    """The kernel; ``refine``: with the depth that is best by what nvcc makes of each.
+
+    Raises what ``pipeliner.build`` raises.
+    """
+    from ..api import build_with
+    from ..refined import refined
+
+    if refine:
+        return refined(work.function, work.target, work.request)
+    return build_with(work.function, work.target, work.request)
+
+
 def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = True) -> Workload:
     """What the arguments describe; ``size``: make it about that small where they leave it open.
 

@@ -1,0 +1,186 @@
+"""Depths compared once they are compiled: predictions corrected by what ptxas made of each.
+
+    kernel = pipeliner.build(func, "h100", refine=True)
+    print(kernel.plan.explain())                    # how the depths compare, as built
+
+Registers are estimated before anything is compiled; how many ptxas takes, whether it spills and
+which multiply-adds wait for a register bank is known afterwards. Nothing is measured, no GPU is
+needed; each depth that is compared takes a run of nvcc.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+import tvm
+
+from .api import build_with, target_for
+from .compiled import Kernel, as_module, only_function
+from .cost.alternatives import family
+from .cost.built import AsBuilt, as_built, best_built, read_loop, worth_building
+from .cost.depth import TOLERANCE
+from .cost.loops import most_slots
+from .cost.mapped import LoopWork, map_kernel
+from .cost.predict import Prediction, predict
+from .errors import PlanError
+from .kernel import KernelInfo
+from .machine import Machine, machine_for
+from .passes.lower import preparation
+from .passes.pipeline import recognised_info
+from .plan import KernelPlan, LoopPlan
+from .request import INSTRUCTIONS, Request
+
+_ASKED: Final = "asked for; "
+
+
+@dataclass(frozen=True, slots=True)
+class _Depth:
+    """A kernel with rings of one depth, what ptxas made of it and what is predicted of it then."""
+
+    kernel: Kernel
+    found: AsBuilt
+    before: Prediction
+    after: Prediction
+
+    @property
+    def text(self) -> str:
+        """In words and numbers."""
+        slots = "1 slot" if self.after.depth == 1 else f"{self.after.depth} slots"
+        estimated = self.before.work.registers_at(self.before.depth)
+        text = (
+            f"as built with {slots}: {self.after.us:.1f} us, {self.before.us:.1f} before; "
+            f"{self.found.registers} registers, {estimated} estimated"
+        )
+        if self.found.instructions:
+            text += f"; {self.found.instructions:.0f} instructions of a warp a step"
+        if self.found.conflicts:
+            text += f", {self.found.conflicts:.0f} wait for a register bank"
+        if self.found.spills:
+            text += f", {self.found.spills:.0f} move what did not fit the registers"
+        return text
+
+
+def refined(func: Any, target: Any, request: Request) -> Kernel:
+    """The kernel of ``func`` with the depth that is best by what nvcc makes of each.
+
+    Compared are the depths that are predicted to be nearly as fast as the best. Its plan has the
+    corrected time, and says how they compare.
+
+    Raises
+    ------
+    PlanError
+        A depth or a plan is asked for: nothing is left to choose.
+    ToolError
+        There is no nvcc, or no disassembler.
+    """
+    if request.depth != "auto" or request.plan is not None:
+        asked = "a depth" if request.plan is None else "a plan"
+        raise PlanError(f"cannot choose a depth by compiling several: {asked} is asked for")
+    first = build_with(func, target, request)
+    why = _obstacle(first.plan)
+    if why:
+        return first.with_plan(replace(first.plan, reasons=(*first.plan.reasons, why)))
+    machine = machine_for(target)
+    pinned = _pinned(request, first.plan)
+    info = recognised(func, target, machine, pinned)
+    loop = _loop_of(info, first.plan, machine, pinned)
+    options = _options(loop, machine)
+    kernels = [
+        first
+        if option.depth == _depth(first.plan)
+        else build_with(func, target, replace(pinned, depth=option.depth))
+        for option in options
+    ]
+    with ThreadPoolExecutor(len(kernels)) as threads:  # each waits for nvcc
+        codes = list(threads.map(lambda kernel: (kernel.resources, kernel.loop_code), kernels))
+    depths = []
+    for option, kernel, (used, code) in zip(options, kernels, codes):
+        found = read_loop(used.registers, code, loop.loop, kernel.plan.matmuls)
+        after = predict(as_built(loop.work, found, machine), machine, option.depth)
+        if after is not None:
+            depths.append(_Depth(kernel, found, option, after))
+    return _taken(depths)
+
+
+def recognised(func: Any, target: Any, machine: Machine, request: Request) -> KernelInfo:
+    """What the choice is made from, as the passes find it."""
+    function = only_function(as_module(func))
+    chosen = target_for(target, request)
+    function = function.with_attr("target", chosen)
+    with chosen:
+        prepared = tvm.transform.Sequential(preparation())(as_module(function))
+        info: KernelInfo = recognised_info(only_function(prepared), machine, request)
+        return info
+
+
+def _obstacle(plan: KernelPlan) -> str:
+    """Why depths are not compared as built; empty where they are."""
+    if plan.roles:
+        return "depths are not compiled: roles set their registers themselves"
+    count = len(plan.loops)
+    if count != 1:
+        return f"depths are not compiled: the kernel has {count} loops, expected one"
+    if not plan.matmuls:
+        return "depths are not compiled: nothing is multiplied in tiles, by which to find the loop"
+    return ""
+
+
+def _pinned(request: Request, plan: KernelPlan) -> Request:
+    """``request`` with what was chosen beside the depth."""
+    taken = family(plan.matmuls[0].instruction)
+    return replace(request, instruction=next(name for name in INSTRUCTIONS if name == taken))
+
+
+def _loop_of(info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request) -> LoopWork:
+    mapped = map_kernel(info, machine, request)
+    ring: LoopPlan = plan.loops[0]
+    return next(one for one in mapped.loops if one.loop.name == ring.name)
+
+
+def _options(loop: LoopWork, machine: Machine) -> tuple[Prediction, ...]:
+    """The depths to compile."""
+    found = (
+        predict(loop.work, machine, depth)
+        for depth in range(1, most_slots(loop.loop, loop.copies) + 1)
+    )
+    close = worth_building(option for option in found if option is not None)
+    return tuple(option for option in close if option.depth <= _deepest(close))
+
+
+def _deepest(close: tuple[Prediction, ...]) -> int:
+    """Beyond two slots more than the fastest needs nothing changes but what is not used."""
+    fastest = min(option.us for option in close)
+    enough = (o.depth for o in close if o.us <= fastest * (1 + TOLERANCE))
+    return min(enough) + 2
+
+
+def _taken(depths: list[_Depth]) -> Kernel:
+    best = best_built(one.after for one in depths)
+    chosen = next(one for one in depths if one.after is best)
+    plan = chosen.kernel.plan
+    reasons = tuple(one.text + (", taken" if one is chosen else "") for one in depths)
+    us = plan.predicted_us * chosen.after.us / chosen.before.us
+    plan = replace(
+        plan,
+        predicted_us=us,
+        loops=tuple(_chosen(loop) for loop in plan.loops),
+        reasons=(*reasons, *plan.reasons),
+    )
+    return chosen.kernel.with_plan(plan)
+
+
+def _chosen(loop: LoopPlan) -> LoopPlan:
+    """``loop`` as one whose depth nobody asked for."""
+    rings = tuple(
+        replace(ring, requested=False, reason=ring.reason.removeprefix(_ASKED))
+        for ring in loop.rings
+    )
+    return replace(loop, rings=rings, source="auto")
+
+
+def _depth(plan: KernelPlan) -> int:
+    """Slots of the rings of its loop, 1 where it has none; 0 where they differ."""
+    depths = {ring.depth for ring in plan.loops[0].rings} or {1}
+    return depths.pop() if len(depths) == 1 else 0
