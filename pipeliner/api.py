@@ -162,7 +162,8 @@ def build(
     ``options``, as the model chooses; the plan says which. ``refine``: depths that are predicted to
     be nearly as fast as the best are all compiled, and the one is taken that is best by what ptxas
     made of it; no GPU is needed. RecordsError: ``db`` for a function. TypeError: options for what
-    is pipelined already. PlanError: ``refine`` where a depth is asked for. What ``pipeline`` raises.
+    is pipelined already. PlanError: ``refine`` where a depth is asked for; what ``pipeline``
+    raises.
     """
     if refine:
         return _refined(func, target, db, Request(**options))

@@ -120,8 +120,8 @@ def configure_refine(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--refine",
         action="store_true",
-        help="compile the depths that are nearly as fast as the best, and take the one that is best "
-        "by the registers and the machine code that ptxas made; needs no GPU",
+        help="compile the depths that are nearly as fast as the best, and take the one that is "
+        "best by the registers and the machine code that ptxas made; needs no GPU",
     )
 
 

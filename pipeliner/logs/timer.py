@@ -11,6 +11,7 @@ The parent asks, the child answers; a question that is not answered in time ends
 
 from __future__ import annotations
 
+import random
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -143,7 +144,9 @@ class Bench:
         once = sum(entry.times.pop() + _FLUSH_US for entry in entries)
         rounds = max(LEAST_ROUNDS, min(most, int(ROUNDS_US / once)))
         for turn in range(rounds):
-            take_turn(self._torch, entries, turn, self._flush)
+            # In an order of its own: a long kernel's clock depends on the one before it.
+            order = random.Random(turn).sample(entries, len(entries))
+            take_turn(self._torch, order, turn, self._flush)
         return [_summary(entry.times) for entry in entries]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 
 from pipeliner.errors import ToolError
@@ -91,3 +93,22 @@ def test_long_kernels_take_fewer_turns(bench, monkeypatch) -> None:
         bench(Try(Library("", f"{took},0")))
         bench(Turns((0,)))
     assert counted == [0, *range(12), 0, *range(12), 0, *range(3)]
+
+
+def test_each_turn_has_an_order_of_its_own(bench, monkeypatch) -> None:
+    """A long kernel's clock depends on the one before it, which is not to be the same each time."""
+    orders = []
+    taken = module.take_turn
+
+    def spied(torch, entries, turn, flush):
+        orders.append([id(entry) for entry in entries])
+        taken(torch, entries, turn, flush)
+
+    monkeypatch.setattr(module, "take_turn", spied)
+    bench(Open(GEMM))
+    for _ in range(6):
+        bench(Try(Library("", "0.5,0")))
+    bench(Turns(tuple(range(6)), 8))
+    after = [set(itertools.pairwise(order)) for order in orders[1:]]
+    assert len(after) == 8
+    assert len(set.union(*after)) > 20  # of 30 pairs of neighbours; in turns alone there are 6
