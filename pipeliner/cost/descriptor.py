@@ -46,7 +46,8 @@ class Work:
     cycles that an SM takes to store a tile whose neighbours lie apart. ``gathers``: each tile reads
     pixels that none before it has read.
     ``serial``: cycles of an iteration under which nothing else of the CTA runs, where warps copy
-    and then wait for the tensor cores. ``rings``: of what copies fill, apart; ``lead``: slots more
+    and then wait for the tensor cores; ``beside``: the same where copies have two steps to land,
+    and are issued while those work. ``rings``: of what copies fill, apart; ``lead``: slots more
     than the shallowest of them has that let a copy stay longer in flight, None for any number.
     ``passing``: cycles that a slot's way to another role and back adds to a load.
     ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
@@ -80,6 +81,7 @@ class Work:
     gathers: bool = False
     stray: float = 0.0
     serial: float = 0.0
+    beside: float = 0.0
     rings: tuple[RingWork, ...] = ()
     lead: int | None = 0
     passing: int = 0

@@ -4,7 +4,8 @@
     alone = T + busy + first + bubble                                              depth 1
     alone = max(busy + bubble,  (T + (late + ahead) * busy + bubble) / (depth - 1))  reading ahead
     alone = max(busy + bubble + first,  (T + late * busy + bubble) / (depth - 1))    not doing so
-    alone = max(alone, serial + bubble)                        wgmma by the warps that copy
+    alone = max(alone, serial + bubble)            wgmma by the warps that copy, with two slots
+    alone = max(alone, beside + bubble)                                        and with more
     step  = norm(busy, alone / CTAs)                           several CTAs that take turns
     time  = rounds * ((trip - 1) * step + a step that waits for nothing + tiles * stray)
             + (1 + (waves - 1) / CTAs) * (held + entries * (first load + drain)
@@ -44,7 +45,7 @@ import math
 from typing import Final, NamedTuple
 
 from ..machine import WARP, Machine
-from .descriptor import Depth, Work, most, useful
+from .descriptor import Depth, Work, least, most, useful
 from .memory import memory_us
 from .occupancy import PARTITIONS, Occupancy, occupancy
 from .usage import PIPE_WORDS
@@ -131,6 +132,9 @@ BESIDE: Final = 5.0
 """Exponent of the norm of what SMs take and what memory takes, which runs beside it. The nine
 workloads that are fitted do not tell 4, 5 and 8 apart; fp32 by way of registers with a CTA an SM
 is predicted 13 % too slow with 5, 16 % with 4."""
+
+BESIDE_SLOTS: Final = 3
+"""From which on copies have two steps to land, and are issued while wgmma runs."""
 
 REFILLING: Final = 0.5
 """Of the time in which memory takes a tile, that in which its SM asks for nothing, between
@@ -293,7 +297,9 @@ def _alone(
             for ring in work.rings
             for wait in [ring.wait(latency, work.passing, machine)]
         )
-    return max(alone, work.serial + bubble) if work.serial else alone
+    if not work.serial:
+        return alone
+    return max(alone, (work.serial if least(depth) < BESIDE_SLOTS else work.beside) + bubble)
 
 
 def _waiting(

@@ -89,6 +89,7 @@ def work_of(
     streamed = 0 if copies else usage.global_bytes
     outer = loop.outer or 1
     mapped = list(_mapped(loop, matmuls))
+    serial, beside = _serial(loop, copies, matmuls, machine, rate)
     # Tensor cores that read shared memory by themselves leave no fragments to wait for.
     loaded = [(op, plan) for op, plan in mapped if not plan.instruction.startswith("wgmma")]
     return Work(
@@ -116,7 +117,8 @@ def work_of(
         late=max((_late(copies, plan) for _, plan in loaded), default=0.0),
         tiles=outer,
         gathers=gathers(loop, copies),
-        serial=_serial(loop, copies, matmuls, machine, rate),
+        serial=serial,
+        beside=beside,
         rings=_rings(loop, copies, ctas or 0, machine),
         lead=_lead(copies),
         read_bytes=read,
@@ -214,13 +216,14 @@ def _serial(
     matmuls: tuple[MatmulPlan, ...],
     machine: Machine,
     rate: float,
-) -> float:
-    """What warps do one after the other beside wgmma; 0 where they do nothing else.
+) -> tuple[float, float]:
+    """What warps that use wgmma do in a step, one after the other and side by side; else 0.
 
     Those that copy issue their copies as fast as the load and store units take them, then the
     instruction, and wait for it: the slot that it reads is the next to be filled. Measured on an
     H100: one CTA an SM with tiles of 192x160x64 takes 1530 cycles a step, of which 960 are the
-    tensor cores'. Those that convert an operand, see ``CONVERTED``.
+    tensor cores'. Or they issue the instruction, then copies for steps behind the next one, and
+    wait. Those that convert an operand, see ``CONVERTED``.
     """
     wide = [
         (op, plan) for op, plan in _mapped(loop, matmuls) if plan.instruction.startswith("wgmma")
@@ -228,11 +231,10 @@ def _serial(
     converted = sum(_converting(op, plan, machine) for op, plan in wide)
     copied = list(_copies(loop, copies))
     if not wide or any(plan.mechanism == "tma" for _, plan in copied):
-        return converted
+        return converted, converted
     issued = sum(of_copy(op, plan, machine, rate).lsu for op, plan in copied)
-    return issued + max(
-        converted, sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide)
-    )
+    multiplied = max(converted, sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide))
+    return issued + multiplied, max(issued, multiplied)
 
 
 def _converting(op: MatmulInfo, plan: MatmulPlan, machine: Machine) -> float:
