@@ -6,12 +6,16 @@ come from index expressions linear in the loop variable (``C[k]`` written, ``C[k
 unknown index means every distance. A buffer that the body allocates and writes before reading is a
 *ring candidate*: its contents never cross iterations, so its edges are those inside one iteration;
 how many versions it needs follows from the schedule.
+
+Matrix instructions may run on behind the op that issues them: what they use is then used by the op
+that waits for them, too.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tvm.ir import Var
@@ -19,7 +23,7 @@ from tvm.ir import Var
 from .affine import ANY, Interval, Linear, intersect, linear, overlap
 from .effects import READ, WRITE, Access, Effects, classify, effects, is_global_load
 from .freshness import why_carried
-from .ir import Buffer, are_parts, is_private
+from .ir import Buffer, are_parts, is_global, is_private
 from .op_form import OpLoop, op_loop
 
 if TYPE_CHECKING:
@@ -55,7 +59,7 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     form = op_loop(loop)
     if form is None:
         raise ValueError(f"expected loop '{loop.loop_var.name}' in op form")
-    found = [effects(stmt) for _, stmt in form.ops]
+    found = _until_done([effects(stmt) for _, stmt in form.ops])
     own = frozenset(form.allocs)
     reads, writes = ([op.buffers(mode) for op in found] for mode in (READ, WRITE))
     carried = {buf: why_carried(buf, form, found, threads) for buf in form.allocs}
@@ -82,6 +86,24 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     _add_memory_edges(graph, form, found, names, rings, threads)
     _add_fences(graph, form, found)
     return graph
+
+
+def _until_done(found: Sequence[Effects]) -> list[Effects]:
+    """``found``, with what matrix instructions in flight use among the effects of their wait."""
+    result: list[Effects] = []
+    flying: list[Effects] = []
+    for op in found:
+        before, flying = (flying, []) if op.is_done else ([], flying)
+        result.append(_joined(op, before) if before else op)
+        if op.runs_on:
+            flying.append(op)
+    return result
+
+
+def _joined(wait: Effects, flying: Sequence[Effects]) -> Effects:
+    used = [access for op in flying for access in op.accesses if not is_global(access.buffer)]
+    known = {var: bounds for op in flying for var, bounds in op.locals.items()}
+    return replace(wait, accesses=[*used, *wait.accesses], locals={**known, **wait.locals})
 
 
 def _names(form: OpLoop, found: list[Effects]) -> dict[Buffer, str]:

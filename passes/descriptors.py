@@ -6,11 +6,14 @@ steps of K, and an address inside a slot never carries into the strides:
 
     wgmma(.., encode(&A_shared[slot, ..]), ..)   =>   A_desc = encode(&A_shared[0, ..])   # once
                                                       wgmma(.., A_desc + slot * 1024 + 2, ..)
+
+What wgmma reads is told from where they are encoded: kernels whose threads share memory by barriers
+are rewritten when those have been placed.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -24,6 +27,7 @@ from .ir import (
     Buffer,
     Call,
     Expr,
+    SBlockRealize,
     Stmt,
     TensorLoad,
     Var,
@@ -31,9 +35,12 @@ from .ir import (
     const_int,
     dtype_bytes,
     i32,
+    is_shared,
+    seq,
     uses,
     walk,
 )
+from .kernels import map_kernels, thread_extents, with_block
 from .layouts import CHUNK_BYTES
 
 _SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
@@ -58,9 +65,11 @@ class Descriptors:
     """Collects the descriptors of statements; ``thread``: what may differ between their users.
 
     A base has all of an address that depends on the thread, what is added the slot and the step.
+    ``tiles``: whose descriptors; None: of any buffer.
     """
 
     thread: Var
+    tiles: Container[Buffer] | None = None
     _bases: dict[Buffer, tuple[Buffer, Expr]] = field(default_factory=dict)
 
     @property
@@ -87,6 +96,8 @@ class Descriptors:
         if pointer is None:
             return arg
         load = pointer.args[0]
+        if self.tiles is not None and load.source not in self.tiles:
+            return arg
         parts = [_terms(index) for index in load.indices]
         if load.source not in self._bases:
             own = [_sum(t for t in terms if uses(t, [self.thread])) for terms in parts]
@@ -107,6 +118,33 @@ class Descriptors:
         # Unsigned, so that nothing is spent on signs.
         offset = tirx.Cast("uint64", tirx.Cast("uint32", moving))
         return tirx.BufferLoad(base, [i32(0)]) + offset + tirx.const(fixed, "uint64")
+
+
+def compute_once(func: Any) -> Any:
+    """``func`` with descriptors computed at the start of the block that allocates their tile.
+
+    For kernels with one thread axis; the same object comes back where there are no descriptors.
+    """
+    return map_kernels(func, _with_bases)
+
+
+def _with_bases(kernel: Any) -> Any:
+    threads = list(thread_extents(kernel))
+    if len(threads) != 1:
+        return kernel
+
+    def block(realize: Any) -> Any:
+        allocs = realize.block.alloc_buffers[:]
+        found = Descriptors(threads[0], {buf for buf in allocs if is_shared(buf)})
+        if not found.tiles:
+            return realize
+        body = found.rewrite(realize.block.body)
+        if not found.buffers:
+            return realize
+        body = seq(*found.definitions(), body)
+        return with_block(realize, body=body, allocs=[*allocs, *found.buffers])
+
+    return tvm_ffi.structural_map(kernel, [(SBlockRealize, block)], order="post")
 
 
 def uniform(value: Expr) -> Expr:

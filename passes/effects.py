@@ -65,8 +65,9 @@ class Effects:
 
     ``locals``: variables that it defines, with their inclusive bounds when constant. ``allocated``:
     buffers that it allocates itself. ``aliased``: buffers whose pointer it renames. ``is_async``:
-    it issues cp.async or bulk copies. ``is_mma``: it issues matrix instructions. ``is_move``: every
-    value stored is a loaded value, possibly masked or cast.
+    it issues cp.async or bulk copies. ``is_mma``: it issues matrix instructions; ``runs_on``: some
+    of them run on behind it. ``is_done``: it waits for all that run. ``is_move``: every value
+    stored is a loaded value, possibly masked or cast.
     """
 
     accesses: list[Access] = field(default_factory=list)
@@ -76,6 +77,8 @@ class Effects:
     is_fence: bool = False
     is_async: bool = False
     is_mma: bool = False
+    runs_on: bool = False
+    is_done: bool = False
     is_move: bool = True
     is_opaque: bool = False
 
@@ -101,6 +104,8 @@ def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
     reads, writes = found.buffers(READ), found.buffers(WRITE)
     if found.is_mma:
         return "mma"
+    if found.is_done:
+        return "done"
     if found.is_async:
         return "copy"
     if found.is_fence or found.is_opaque:
@@ -267,6 +272,10 @@ class _Collector:
             return
         self.result.is_move &= instruction.is_move
         self.result.is_async |= instruction.is_async
+        self.result.is_done |= instruction.is_done
+        self.result.runs_on = (self.result.runs_on or instruction.by_descriptor) and not (
+            instruction.is_done
+        )
         self.descriptors = instruction.by_descriptor  # what they point to is read
         self._operands(node.args, instruction, visitor)
         self.descriptors = False

@@ -45,8 +45,10 @@ class Task:
         """Cycles between the starts of two ops.
 
         Only RAW waits for results. An accumulator is passed on element by element: the next op on
-        it starts when the previous one has issued.
+        it starts when the previous one has issued. A wait for what runs on may begin at once.
         """
+        if self.nodes[dst]["kind"] == "done":
+            return 0
         op, buffer = self.costs[self.index[src]], edge["buffer"]
         nodes = (self.nodes[src], self.nodes[dst])
         accumulates = all(buffer in n["reads"] and buffer in n["writes"] for n in nodes)
@@ -63,6 +65,15 @@ class Task:
             readers = [i for i, node in enumerate(nodes) if ring in node["reads"]]
             self._users[ring] = sorted({*writers, *readers}), writers
         return self._users[ring]
+
+    def running(self) -> dict[int, list[int]]:
+        """What runs on behind its issue, by the op that waits for it in the same iteration."""
+        found: dict[int, list[int]] = {}
+        for src, dst, edge in self.graph.edges(data=True):
+            waits = self.nodes[dst]["kind"] == "done" and self.nodes[src]["kind"] == "mma"
+            if waits and edge["kind"] == "RAW" and edge["distance"] == 0:
+                found.setdefault(self.index[dst], []).append(self.index[src])
+        return found
 
     def is_producer(self, op: int) -> bool:
         """Whether the op fills a ring from outside: such ops are retimed ahead."""
@@ -168,7 +179,15 @@ def _framed(task: Task, interval: int, starts: Sequence[int]) -> list[int]:
         return len(stages), max(every) - min(every), starts[anchor]
 
     origin = starts[min(heavy, key=spread)]
-    return [start - origin for start in starts]
+    return _ended(task, interval, [start - origin for start in starts])
+
+
+def _ended(task: Task, interval: int, cycles: list[int]) -> list[int]:
+    """``cycles`` with what runs on waited for at the end of its step."""
+    for done, mmas in task.running().items():
+        stage = max(cycles[mma] // interval for mma in mmas)
+        cycles[done] = (stage + 1) * interval - 1
+    return cycles
 
 
 def _deep_rings(task: Task) -> list[tuple[int, list[int], list[int]]]:
@@ -249,7 +268,8 @@ def _places(
 
     Where such loads begin a step the early copies are spread over the mmas: of tensor cores behind
     the loads that run under one, whose addresses are then computed under it; of the FMA pipe before
-    them, where they disturb its stream of instructions less. Else they come first.
+    them, where they disturb its stream of instructions less. Behind mmas that run on they are
+    issued while tensor cores work. Else they come first.
     """
     windows = sorted(
         (cycles[i] % interval, cycles[i] % interval + task.costs[i].occupancy) for i in _heavy(task)
@@ -271,6 +291,9 @@ def _places(
     begins = [begin for begin, _ in windows][:-2]  # some load must follow: it needs the last slot
     if not begins or all(window(op) != begins[0] for op in loads):
         begins = [-1]
+    running = {mma for mmas in task.running().values() for mma in mmas}
+    if running:
+        begins = sorted(cycles[mma] % interval for mma in running)
     each = max(1, len(early) / len(begins))  # copies behind the loads of one mma
     # What is due first comes first, as copies land in the order in which they were committed.
     due = sorted(early, key=lambda op: (-stages[op], op))
@@ -279,7 +302,7 @@ def _places(
 
     def place(op: int) -> tuple[int, int, int]:
         if op in early:
-            return begins[int(ranks[op] / each)], behind, ranks[op]
+            return begins[int(ranks[op] / each)], 3 if running else behind, ranks[op]
         if op in loads:
             return window(op), 0, op
         return cycles[op] % interval, 2, op

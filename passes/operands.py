@@ -10,6 +10,8 @@ from typing import Any, Final
 from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout
 from tvm.ir import Call, Op
 
+from .ir import const_int
+
 READ: Final = "r"
 WRITE: Final = "w"
 BOTH: Final = "rw"
@@ -26,7 +28,9 @@ _POINTER_ROLES: Final[dict[str, dict[int, str]]] = {
     "tirx.tvm_store_matrix_sync": {0: READ, 5: WRITE},
 }
 _WGMMA_ORDER: Final = ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group")
-"""What orders the asynchronous instructions of the op that it stands in."""
+"""What orders the asynchronous instructions of the op that it stands in, or of those before it."""
+
+_WGMMA_WAIT: Final = "wgmma_wait_group"
 
 _BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
 """Copies by tensor map. The map hides the source; a barrier counts the bytes."""
@@ -56,8 +60,9 @@ class Instruction:
 
     ``roles``: how it accesses what the operands at these positions point to; None: who knows.
     ``only_roles``: its other operands touch nothing. ``by_descriptor``: pointers among them are
-    parts of descriptors, by which it reads. ``is_async``: a copy that runs on. ``is_mma``: it
-    multiplies matrices. ``is_move``: values arrive as they left.
+    parts of descriptors, by which it reads, while the threads go on. ``is_async``: a copy that runs
+    on. ``is_mma``: it multiplies matrices. ``is_done``: it waits for all that multiply behind the
+    threads. ``is_move``: values arrive as they left.
     """
 
     roles: Mapping[int, str] | None = field(default_factory=dict)
@@ -65,6 +70,7 @@ class Instruction:
     by_descriptor: bool = False
     is_async: bool = False
     is_mma: bool = False
+    is_done: bool = False
     is_move: bool = True
 
 
@@ -82,6 +88,8 @@ def _of_ptx(entry: Any, call: Any) -> Instruction:
     if not _KEEPS_POSITIONS.fullmatch(str(call.args[-1].value)):
         return Instruction(None)  # predicated or sunk operands: positions shift
     is_mma = entry.family in ("mma", "wgmma")
+    if entry.name == _WGMMA_WAIT and const_int(call.args[0]) == 0:
+        return Instruction(only_roles=True, is_done=True)
     if entry.name in _WGMMA_ORDER:
         return Instruction(only_roles=True, is_mma=is_mma)
     is_move = entry.family in _MOVES

@@ -31,6 +31,7 @@ from ..request import Request
 from .annotations import annotated_plan, async_statements, is_annotated, staged_statements
 from .copies import lower_copies
 from .dependence import dependence
+from .descriptors import compute_once
 from .elementwise import map_elementwise
 from .expand import expand
 from .instructions import map_tiles
@@ -210,11 +211,15 @@ def _scheduled_loop(graph: Any, node: Any, loop: LoopPlan, machine: Machine) -> 
 
 
 def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:
-    """Place shared memory and barriers, say how kernels follow each other, mark."""
+    """Place shared memory and barriers, say how kernels follow each other, mark.
+
+    Descriptors are computed once behind that: barriers are placed by what they are encoded from.
+    """
     native_bf16 = nvcc.have_bf16(nvcc.get_target_compute_version(target))
     smem = steps.run("Place", lambda func: place(func, budget, native_bf16=native_bf16))
     sync = steps.run("Synchronise", lambda func: synchronise(func, smem))
     steps.rewrite("Label", lambda func: label(func, smem))
+    steps.rewrite("Descriptors", compute_once)
     steps.rewrite("Launch", lambda func: early_launches(func, plan.launch))
     final = replace(plan, smem=smem, sync=sync)
     return steps.func.with_attr(PLAN_ATTR, final.to_json())

@@ -8,7 +8,9 @@ the loop is one op, a group of asynchronous instructions:
     wgmma m64nNk16  acc, descriptor of A at k 16, ...
     wgmma.commit_group
 
-Who waits for the group, and when, is the business of the loop around it.
+Who waits for the group, and when, is the business of the loop around it. In a loop without roles
+an op of its own does, ``C_update.done``: what is scheduled between the two, the copies of later
+steps, is issued while tensor cores work.
 
 A descriptor names a swizzled tile by address, swizzle and strides (PTX ISA, wgmma matrix
 descriptor). With ``span`` bytes in a row of a panel, and panels side by side:
@@ -64,9 +66,9 @@ _CORE_ROWS: Final = 8
 
 
 def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool = False) -> Mapped:
-    """The op, layouts and accumulator fragment of ``matmul`` on wgmma.
+    """The ops, layouts and accumulator fragment of ``matmul`` on wgmma.
 
-    ``waits``: the op ends when its arithmetic does.
+    ``waits``: behind the op comes one that ends when its arithmetic does.
     """
     if plan.swapped:
         matmul, plan = matmul.transposed(), _transposed(plan)
@@ -77,9 +79,12 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
         partial = tile.partial()
         op = op_stmt(plan.op, tile.multiply_promoted(left, partial))
         return Mapped(tile.fragment(), tile.panels, (op,), (*held, partial))
-    done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0)) if waits else None
     multiplied = tile.multiply() if left is None else tile.multiply_from_registers(left)
-    return Mapped(tile.fragment(), tile.panels, (op_stmt(plan.op, seq(multiplied, done)),), held)
+    ops = [op_stmt(plan.op, multiplied)]
+    if waits:
+        done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
+        ops.append(op_stmt(f"{plan.op}.done", done))
+    return Mapped(tile.fragment(), tile.panels, tuple(ops), held)
 
 
 def _transposed(plan: MatmulPlan) -> MatmulPlan:

@@ -8,7 +8,7 @@ from typing import Literal
 from .lookup import named
 
 Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
-OpKind = Literal["copy", "load", "store", "wait", "mma", "compute", "opaque"]
+OpKind = Literal["copy", "load", "store", "wait", "mma", "done", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
 Epilogue = Literal["rolled", "clamped", "peeled"]
 
@@ -16,6 +16,9 @@ Epilogue = Literal["rolled", "clamped", "peeled"]
 @dataclass(frozen=True, slots=True)
 class OpPlan:
     """One statement of the body: where it runs in the modulo schedule, and what it costs.
+
+    A ``wait`` is for copies; ``done`` waits for an ``mma`` that runs on behind its issue, and uses
+    all that it does until then.
 
     ``latency``: cycles from issue until a consumer may start. ``occupancy``: cycles of its pipe
     that one iteration takes on one SM. ``cycle``: issue time in the flat schedule of one iteration;
