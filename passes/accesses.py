@@ -46,6 +46,7 @@ _MBARRIERS: Final = ("tirx.ptx.mbarrier_", "tirx.cuda.mbarrier_")
 """What works on an mbarrier, which orders itself."""
 
 _WGMMA: Final = "tirx.ptx.wgmma_"
+_WGMMA_WAIT: Final = "tirx.ptx.wgmma_wait_group"
 
 _WITHOUT_ACCESS: Final = ir.CONSTANTS | {ir.Var}
 _CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
@@ -77,8 +78,9 @@ class Access:
     ``mode``: ``update`` is an opaque access, which may read and write. ``index``: one expression a
     dimension; None stands for any value. ``own``: each thread touches just the elements that its
     index names (false for what a warp does together and for opaque accesses). ``issue``: an
-    asynchronous write starts here and lands at a later wait. ``width``: neighbours along the last
-    dimension that it touches, from the index on. ``tile``: what a warp touches together, if known.
+    asynchronous access starts here, a copy's write or wgmma's read, and lasts until a later wait.
+    ``width``: neighbours along the last dimension that it touches, from the index on. ``tile``:
+    what a warp touches together, if known.
     """
 
     buffer: Any
@@ -90,7 +92,11 @@ class Access:
     tile: Tile | None = None
 
 
-def event(stmt: Any) -> Literal["barrier", "wait", "wait_all"] | None:
+Event = Literal["barrier", "wait", "wait_all", "done", "done_all"]
+"""A barrier; a wait for copies, or for all of them; the same for what wgmma reads."""
+
+
+def event(stmt: Any) -> Event | None:
     """What an Evaluate statement means for ordering, beyond what it touches."""
     if not isinstance(stmt, tirx.Evaluate) or not isinstance(stmt.value, ir.Call):
         return None
@@ -103,6 +109,8 @@ def event(stmt: Any) -> Literal["barrier", "wait", "wait_all"] | None:
         return "wait_all"
     if name == _WAIT_SOME:
         return "wait_all" if ir.const_int(call.args[0]) == 0 else "wait"
+    if name == _WGMMA_WAIT:
+        return "done_all" if ir.const_int(call.args[0]) == 0 else "done"
     return None
 
 
@@ -189,9 +197,10 @@ def _described(call: Any) -> list[Access]:
     loads: list[Any] = []
     ir.walk(call, ir.TensorLoad, loads.append)
     return [
-        Access(load.source, "read", (load.indices[0], *[None] * (len(load.indices) - 1)), own=False)
+        Access(load.source, "read", (load.indices[0], *rest), own=False, issue=True)
         for load in loads
         if is_shared(load.source)
+        for rest in [[None] * (len(load.indices) - 1)]
     ]
 
 

@@ -14,7 +14,7 @@ from tvm_ffi import StructuralKey
 from ..origin import Origin
 from ..plan import SyncPlan
 from . import ir
-from .accesses import Access, op_name
+from .accesses import Access, Event, op_name
 from .kernels import bodies, with_bodies
 
 PHASE: Final = "pipeliner.phase"
@@ -26,7 +26,7 @@ EXACT_ITERATIONS: Final = 3
 _MERGE_OVER: Final = 8
 """Accesses of one statement to one slot that are kept apart; more become one."""
 
-_EVENTS: Final = ("barrier", "wait", "wait_all")
+_EVENTS: Final = ("barrier", "wait", "wait_all", "done", "done_all")
 _OWN_ORDER: Final = (
     "tirx.tvm_storage_sync",
     "tirx.ptx.mbarrier",
@@ -39,7 +39,7 @@ _OWN_ORDER: Final = (
 
 Path: TypeAlias = "tuple[int, ...]"
 Lanes: TypeAlias = "Mapping[Any, int | None]"
-Kind = Literal["leaf", "wrap", "seq", "loop", "branch", "barrier", "wait", "wait_all"]
+Kind = Literal["leaf", "wrap", "seq", "loop", "branch"] | Event
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,26 +87,35 @@ class Pending:
 
 @dataclass(frozen=True)
 class State:
-    """What has happened since the last barrier, and the asynchronous copies under way.
+    """What has happened since the last barrier, and the copies and reads of wgmma under way.
 
-    Both in the order in which they were made, so that one function has one outcome.
+    All in the order in which they were made, so that one function has one outcome.
     """
 
     pending: Mapping[Any, Pending] = field(default_factory=dict)
     flying: Mapping[Item, None] = field(default_factory=dict)
+    reading: Mapping[Any, Pending] = field(default_factory=dict)
 
     def __or__(self, other: State) -> State:
-        return State({**self.pending, **other.pending}, {**self.flying, **other.flying})
+        return State(
+            {**self.pending, **other.pending},
+            {**self.flying, **other.flying},
+            {**self.reading, **other.reading},
+        )
 
     def within(self, other: State) -> bool:
         """Whether ``other`` says at least as much."""
         kept = self.pending.keys() <= other.pending.keys()
-        return kept and self.flying.keys() <= other.flying.keys()
+        known = self.flying.keys() <= other.flying.keys()
+        return kept and known and self.reading.keys() <= other.reading.keys()
 
     def each(self, change: Callable[[Pending], Pending]) -> State:
-        """This state with every pending access changed."""
-        changed = [change(entry) for entry in self.pending.values()]
-        return replace(self, pending={entry.key: entry for entry in changed})
+        """This state with every pending access changed, and every one of wgmma."""
+        pending, reading = (
+            {entry.key: entry for entry in map(change, entries.values())}
+            for entries in (self.pending, self.reading)
+        )
+        return replace(self, pending=pending, reading=reading)
 
 
 @dataclass(eq=False)
@@ -115,7 +124,8 @@ class Node:
 
     ``items``: the accesses of a leaf, or those of the condition of a loop or branch. ``why``: set
     when a barrier stands before the statement. ``landed``: the writes that a wait completes, by
-    the copies that they were. ``has_clash``: two accesses under it need an order.
+    the copies that they were; ``finished``: the reads, by their keys. ``has_clash``: two accesses
+    under it need an order.
     """
 
     kind: Kind
@@ -126,6 +136,7 @@ class Node:
     why: str = ""
     path: Path = ()
     landed: dict[Item, Item] = field(default_factory=dict)
+    finished: dict[Any, Item] = field(default_factory=dict)
     has_event: bool = False
     has_clash: bool = False
     has_items: bool = False

@@ -13,8 +13,9 @@ One barrier a step orders both the landed copies before the compute that reads t
 of the step before, before the copies that reuse its slot.
 
 An asynchronous copy writes from its issue on, and becomes a write of the issuing thread, visible to
-others after a barrier, when a wait lets it land. A barrier stands only where every thread of the
-CTA passes: code under a thread-dependent condition is one unit, a conflict inside it is an error.
+others after a barrier, when a wait lets it land. What wgmma reads it reads until a wait, too. A
+barrier stands only where every thread of the CTA passes: code under a thread-dependent condition is
+one unit, a conflict inside it is an error.
 
 Does not handle: an early return under a thread-dependent condition before a barrier.
 """
@@ -281,6 +282,8 @@ class _Synchroniser:
             return replace(state, pending={})
         if node.kind in ("wait", "wait_all"):
             return self._land(node, state)
+        if node.kind in ("done", "done_all"):
+            return self._finish(node, state)
         state = self._touch(node, state)
         if node.kind == "branch":
             outs = [self._visit(child, state) for child in node.children]
@@ -297,9 +300,11 @@ class _Synchroniser:
             return state
         self._check(node, state)
         entries = [Pending(item, item.access.index, item.guards, node.path) for item in node.items]
-        issued = dict.fromkeys(item for item in node.items if item.access.issue)
+        issued = [entry for entry in entries if entry.item.access.issue]
         pending = {**state.pending, **{entry.key: entry for entry in entries}}
-        return State(pending, {**state.flying, **issued})
+        flying = dict.fromkeys(entry.item for entry in issued if not entry.item.is_read)
+        reading = {entry.key: entry for entry in issued if entry.item.is_read}
+        return State(pending, {**state.flying, **flying}, {**state.reading, **reading})
 
     def _land(self, node: Node, state: State) -> State:
         """The state after a wait: any copy in flight may be what it completes."""
@@ -310,7 +315,20 @@ class _Synchroniser:
                 item = node.landed[copy] = self._landed(copy, node.op or "wait")
             entry = Pending(item, item.access.index, item.guards, node.path)
             pending[entry.key] = entry
-        return State(pending, {} if node.kind == "wait_all" else state.flying)
+        flying = {} if node.kind == "wait_all" else state.flying
+        return replace(state, pending=pending, flying=flying)
+
+    def _finish(self, node: Node, state: State) -> State:
+        """The state after a wait for wgmma: any of its reads may have lasted until then."""
+        pending = dict(state.pending)
+        for key, entry in state.reading.items():
+            if key not in node.finished:
+                access = replace(entry.item.access, issue=False)
+                node.finished[key] = replace(entry.item, access=access, op=node.op or "wait")
+            read = Pending(node.finished[key], entry.index, entry.guards, node.path)
+            pending[read.key] = read
+        reading = {} if node.kind == "done_all" else state.reading
+        return replace(state, pending=pending, reading=reading)
 
     def _landed(self, copy: Item, op: str) -> Item:
         """The write that ``copy``, of some iteration, becomes: the thread's own where it was."""
@@ -333,7 +351,8 @@ class _Synchroniser:
         if not ordering.repeats(node):
             return self._visit(node.children[0], state)
         with self._running(node.stmt):
-            alone, _ = self._iterate(node, State(flying=state.flying), State(flying=state.flying))
+            inside = replace(before, pending={})
+            alone, _ = self._iterate(node, inside, inside)
             _, after = self._iterate(node, before, alone)
         if var is None:
             return after | state
