@@ -8,12 +8,15 @@
    stand early in a step, so that D - 1 tiles are in flight. What they depend on moves along.
 4. Ops of one step are ordered by their cycle. A load from shared memory goes before the matrix
    operation during which it is due (a warp issues in order); a wait directly before the first
-   consumer of what it waits for.
+   consumer of what it waits for. Where matrix operations run on behind their issue, early copies
+   with more than a step to land come next, and the wait for them ends the step: with it the slots
+   that they read are free.
 
-Steps of the result, for tiles with and without fragments (k-steps 0..n of tile k)::
+Steps of the result, for tiles with and without fragments (k-steps 0..n of tile k), and for wgmma::
 
     wait(k), copies(k + D - 1), compute(k)
     ld_1(k), copies(k + D - 1), mma_0(k), ..., wait(k + 1), ld_0(k + 1), mma_n(k)
+    wait(k), mma(k), copies(k + D - 1), done(k)
 """
 
 from __future__ import annotations
@@ -62,6 +65,7 @@ def schedule_loop(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> L
     caps = _narrow(task, machine, reasons)
     placed = place(task, caps)
     _explain_interval(task, caps, placed, reasons)
+    _explain_running(task, placed, reasons)
     result = _plan(task, plan, placed, caps, reasons)
     try:
         verify(graph, result)
@@ -284,6 +288,20 @@ def _explain_interval(
             f"interval {placed.interval} instead of {bound} cycles: no "
             f"placement of {problem.size} ops on their pipes was found for less"
         )
+
+
+def _explain_running(task: Task, placed: Placed, reasons: list[str]) -> None:
+    """Where copies stand in a step whose matrix operations run on."""
+    mmas = [mma for running in task.running().values() for mma in running]
+    copies = [i for i, op in enumerate(task.costs) if task.is_producer(i) and op.kind != "store"]
+    ahead = [placed.stages[mma] - placed.stages[copy] for mma in mmas for copy in copies]
+    if not ahead or max(ahead) == 0:
+        return
+    if all(placed.order.index(copy) < placed.order.index(mmas[0]) for copy in copies):
+        reasons.append("copies are issued before wgmma: the next step waits for them")
+    else:
+        steps = min(ahead)
+        reasons.append(f"copies are issued while wgmma runs: they have {steps} steps to land")
 
 
 def _check_requests(graph: nx.MultiDiGraph, result: LoopPlan, plan: LoopPlan) -> None:

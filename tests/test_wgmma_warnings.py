@@ -128,6 +128,7 @@ def test_a_user_sees_it(monkeypatch: pytest.MonkeyPatch) -> None:
 LARGE = (4096, 4096, 4096)
 PING_PONG = {"consumers": "ping-pong"}
 BY_LANE = {"operand": "registers"}
+GUARDED = {"mechanism": "cp_async", "epilogue": "rolled", "depth": 3}
 
 KERNELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "float16": (Gemm(*LARGE), None, {}),
@@ -149,6 +150,8 @@ KERNELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "in parts": (Gemm(256, 256, 65536), None, {}),
     "ragged": (Gemm(4000, 4104, 4040), None, {}),
     "by cp.async": (Gemm(*LARGE), GemmTile(128, 128, 64), {"mechanism": "cp_async"}),
+    "by cp.async, under guards": (Gemm(*LARGE), GemmTile(128, 256, 64), GUARDED),
+    "by cp.async and registers": (Gemm(*LARGE), GemmTile(128, 128, 64), {**GUARDED, **BY_LANE}),
     "pixels": (suite("conv")["rn50_3x3_28"], None, {}),
     "gathered": (ConvInputGrad(suite("conv")["rn50_3x3_s2"]), None, {}),
 }

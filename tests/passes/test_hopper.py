@@ -166,6 +166,19 @@ def test_descriptors_are_computed_once_and_added_to() -> None:
         assert {str(b.source.name) for b in bases} >= {"A_shared_desc", "B_shared_desc"}
 
 
+@pytest.mark.parametrize("operand", ["shared", "registers"])
+def test_threads_that_copy_compute_descriptors_once_too(operand: str) -> None:
+    func = sliced(Gemm(256, 256, 512), (128, 128, 64), mechanism="cp_async", operand=operand)
+    found = calls(func.body, "wgmma_f16")
+    assert found
+    for call in found:
+        assert not calls(call, "cvta_generic_to_shared")
+        bases: list[Any] = []
+        walk(call, TensorLoad, bases.append)
+        tiles = ["A_shared_desc"] * (operand == "shared") + ["B_shared_desc"]
+        assert {str(b.source.name) for b in bases if "_desc" in str(b.source.name)} == set(tiles)
+
+
 def test_the_first_wgmma_clears_where_there_is_a_first_step() -> None:
     def scales(func: Any) -> tuple[int, int]:
         """Instructions that may clear, and stores of zero to accumulators."""
