@@ -13,6 +13,8 @@ from tvm_ffi.structural import WalkResult
 from . import ir
 
 Mode = Literal["read", "write", "atomic", "update"]
+Event = Literal["barrier", "wait", "wait_all", "done", "done_all"]
+"""A barrier; a wait for some copies, or for all; the same for what wgmma reads."""
 
 BARRIERS: Final = (
     "tirx.cuda.cta_sync",
@@ -90,10 +92,6 @@ class Access:
     issue: bool = False
     width: int = 1
     tile: Tile | None = None
-
-
-Event = Literal["barrier", "wait", "wait_all", "done", "done_all"]
-"""A barrier; a wait for copies, or for all of them; the same for what wgmma reads."""
 
 
 def event(stmt: Any) -> Event | None:
@@ -197,10 +195,15 @@ def _described(call: Any) -> list[Access]:
     loads: list[Any] = []
     ir.walk(call, ir.TensorLoad, loads.append)
     return [
-        Access(load.source, "read", (load.indices[0], *rest), own=False, issue=True)
+        Access(
+            load.source,
+            "read",
+            (load.indices[0], *[None] * (len(load.indices) - 1)),
+            own=False,
+            issue=True,
+        )
         for load in loads
         if is_shared(load.source)
-        for rest in [[None] * (len(load.indices) - 1)]
     ]
 
 

@@ -89,14 +89,18 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
 
 
 def _until_done(found: Sequence[Effects]) -> list[Effects]:
-    """``found``, with what matrix instructions in flight use among the effects of their wait."""
+    """``found``, with what matrix instructions in flight use among the effects of their wait.
+
+    A wait for what no op before it in the iteration has issued stays where it is.
+    """
     result: list[Effects] = []
     flying: list[Effects] = []
     for op in found:
-        before, flying = (flying, []) if op.is_done else ([], flying)
-        result.append(_joined(op, before) if before else op)
-        if op.runs_on:
-            flying.append(op)
+        if op.is_done and flying:
+            result.append(_joined(op, flying))
+        else:
+            result.append(replace(op, is_fence=op.is_fence or (op.is_done and not op.is_mma)))
+        flying = [*([] if op.is_done else flying), *([op] if op.runs_on else [])]
     return result
 
 

@@ -273,9 +273,8 @@ class _Collector:
         self.result.is_move &= instruction.is_move
         self.result.is_async |= instruction.is_async
         self.result.is_done |= instruction.is_done
-        self.result.runs_on = (self.result.runs_on or instruction.by_descriptor) and not (
-            instruction.is_done
-        )
+        runs = self.result.runs_on or instruction.by_descriptor
+        self.result.runs_on = runs and not instruction.is_done
         self.descriptors = instruction.by_descriptor  # what they point to is read
         self._operands(node.args, instruction, visitor)
         self.descriptors = False

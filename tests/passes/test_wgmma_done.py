@@ -14,6 +14,7 @@ from tvm.script import tirx as T
 import pipeliner
 from pipeliner.errors import ScheduleRefused
 from pipeliner.passes import ir, pipeline
+from pipeliner.passes.dependence import FENCE, dependence
 from pipeliner.passes.descriptors import encode
 from pipeliner.passes.effects import classify, effects
 from pipeliner.passes.expand import PHASE
@@ -22,6 +23,7 @@ from pipeliner.plan import KernelPlan
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
 
+from .core_ops import edges_of
 from .tiles import calls
 
 GEMM = Gemm(128, 64, 384)
@@ -179,6 +181,33 @@ def barrier() -> Any:
 def test_what_runs_on_and_what_waits(stmt: Any, kind: str, runs_on: bool) -> None:
     assert classify(effects(stmt)) == kind
     assert effects(stmt).runs_on == runs_on
+
+
+def loop_of(*ops: tuple[str, Any]) -> Any:
+    body = ir.block("", ir.seq(*[ir.op_stmt(name, stmt) for name, stmt in ops]), [S])
+    return tirx.For(ir.Var("k", "int32"), ir.i32(0), ir.i32(8), tirx.ForKind.SERIAL, body)
+
+
+def test_what_runs_on_is_used_until_its_wait() -> None:
+    graph = dependence(
+        loop_of(("copy", overwritten()), ("mma", multiplied()), ("mma.done", waited())), {TX: 128}
+    )
+    assert graph.nodes["mma.done"]["kind"] == "done"
+    assert graph.nodes["mma.done"]["reads"] == graph.nodes["mma"]["reads"]
+    edges = edges_of(graph)
+    assert {("mma", "mma.done", "RAW", "ACC", 0), ("mma.done", "mma", "WAR", "ACC", 1)} <= edges
+    assert ("copy", "mma.done", "RAW", "S", 0) in edges
+
+
+def test_a_wait_for_the_iteration_before_keeps_its_place() -> None:
+    graph = dependence(
+        loop_of(("wait", waited()), ("copy", overwritten()), ("mma", multiplied())), {TX: 128}
+    )
+    assert {
+        ("wait", "copy", "RAW", FENCE, 0),
+        ("wait", "mma", "RAW", FENCE, 0),
+        ("mma", "wait", "RAW", FENCE, 1),
+    } <= edges_of(graph)
 
 
 @pytest.mark.parametrize(
