@@ -213,13 +213,15 @@ def _scheduled_loop(graph: Any, node: Any, loop: LoopPlan, machine: Machine) -> 
 def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:
     """Place shared memory and barriers, say how kernels follow each other, mark.
 
-    Descriptors are computed once behind that: barriers are placed by what they are encoded from.
+    Descriptors are computed once behind that, where no roles have them so: barriers are placed by
+    what they are encoded from.
     """
     native_bf16 = nvcc.have_bf16(nvcc.get_target_compute_version(target))
     smem = steps.run("Place", lambda func: place(func, budget, native_bf16=native_bf16))
     sync = steps.run("Synchronise", lambda func: synchronise(func, smem))
     steps.rewrite("Label", lambda func: label(func, smem))
-    steps.rewrite("Descriptors", compute_once)
+    if uses_wgmma(plan.matmuls) and not plan.roles:
+        steps.rewrite("Descriptors", compute_once)
     steps.rewrite("Launch", lambda func: early_launches(func, plan.launch))
     final = replace(plan, smem=smem, sync=sync)
     return steps.func.with_attr(PLAN_ATTR, final.to_json())
