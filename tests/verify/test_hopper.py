@@ -329,6 +329,39 @@ def test_threads_that_copy_for_wgmma(
     assert_right(gemm, kernel, timing=timing, order=ORDERS[TIMINGS.index(timing)])
 
 
+KINDS: tuple[dict[str, Any], ...] = (
+    {"dtype": "bfloat16", "out": "float32"},
+    {"accumulator": "float16"},
+    {"dtype": "tf32"},
+    {"dtype": "int8"},
+    {"dtype": "e4m3"},
+    {"weights": "int8"},
+)
+
+
+@pytest.mark.parametrize("epilogue", ["rolled", "clamped", "peeled"])
+@pytest.mark.parametrize("number", range(len(KINDS)))
+def test_threads_that_copy_every_type(number: int, epilogue: str) -> None:
+    """With one to four slots, more of them than steps among these; operands in registers, too."""
+    for depth, steps in ((1, 3), (2, 3), (3, 5), (4, 1)):
+        kind = KINDS[number]
+        gemm = Gemm(128, 64, 1, **kind)
+        k = 128 // numpy_dtype(gemm.storage).itemsize
+        gemm = Gemm(128, 64, k * steps, **kind)
+        by_lane = "weights" in kind or depth % 2 == 0
+        kernel = kernel_of(
+            gemm,
+            (128, 64, k),
+            mechanism="cp_async",
+            depth=depth,
+            epilogue=epilogue,
+            operand="registers" if by_lane else "shared",
+        )
+        timing, order = TIMINGS[(number + depth) % 3], ORDERS[(number + steps) % 4]
+        verdict = verify_workload(kernel, gemm, timings=(timing,), orders=(order,), seed=depth)
+        assert verdict.ok, (gemm, depth, verdict.worst, verdict.hazards)
+
+
 @pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(
     ("conv", "tile"),
