@@ -234,7 +234,9 @@ def _serial(
         return converted, converted
     issued = sum(of_copy(op, plan, machine, rate).lsu for op, plan in copied)
     multiplied = max(converted, sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide))
-    return issued + multiplied, max(issued, multiplied)
+    # What is promoted is waited for, part by part, before anything else is issued.
+    together = any(plan.promoted for _, plan in wide)
+    return issued + multiplied, issued + multiplied if together else max(issued, multiplied)
 
 
 def _converting(op: MatmulInfo, plan: MatmulPlan, machine: Machine) -> float:
