@@ -19,7 +19,7 @@ from dataclasses import replace
 from typing import Final
 
 from ..errors import PlanError, TargetError
-from ..kernel import CopyInfo, LoopInfo, MatmulInfo
+from ..kernel import PIXEL_VIEWS, CopyInfo, LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
 from ..plan import Cache, CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
@@ -333,3 +333,8 @@ def _extra_bytes(copy: CopyInfo, plan: CopyPlan, machine: Machine) -> int:
     widened = copy.dtype == "bfloat16" and machine.capability < BF16_CAPABILITY
     padding = CHUNK * (copy.elements // copy.shape[-1]) if plan.layout == PADDED else 0
     return shared_bytes(copy) * widened + padding * (1 + widened)
+
+
+def of_pixels(copy: CopyInfo) -> bool:
+    """Whether each step looks elsewhere for what it copies: where a filter's element falls."""
+    return copy.view in PIXEL_VIEWS or (copy.view == "tensor" and copy.src_dims[0] is None)

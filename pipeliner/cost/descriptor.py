@@ -52,7 +52,8 @@ class Work:
     ``passing``: cycles that a slot's way to another role and back adds to a load.
     ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
     nothing waits in registers. ``streams``: what is read comes from memory in every step.
-    ``tensor``: cycles of an iteration in which warpgroups multiply.
+    ``tensor``: cycles of an iteration in which warpgroups multiply. ``lines``: of L1, that an
+    iteration's copies take on their way.
     ``stalls``: a copy is waited for where it is made, whatever the depth. ``teams``: of warpgroups
     that take whole tiles by turns. ``foreseen``: of the loads with one slot, those that nvcc makes
     a step ahead.
@@ -93,6 +94,7 @@ class Work:
     delivered: float = 0.0
     by_registers: bool = False
     tensor: float = 0.0
+    lines: float = 0.0
 
     def smem(self, depth: Depth) -> int:
         """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""

@@ -7,11 +7,12 @@ from collections.abc import Container, Iterable, Mapping
 from typing import Final, Literal
 
 from ..errors import PlanError
-from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, Epilogue, LoopPlan, RingPlan
 from ..request import Request
 from .apart import asked_apart, choose_apart, ring_laws
+from .copies import of_pixels
 from .depth import (
     MAX_DEPTH,
     TOLERANCE,
@@ -334,16 +335,11 @@ def _clamps(loop: LoopInfo, copies: tuple[CopyPlan, ...], choice: DepthChoice) -
     """Whether asynchronous copies past the end cost less than keeping them out."""
     if not is_asynchronous(copies):
         return False
-    pixels = any(_of_pixels(op) for op in loop.ops if isinstance(op, CopyInfo))
+    pixels = any(of_pixels(op) for op in loop.ops if isinstance(op, CopyInfo))
     if pixels and not choice.prediction.work.tensor:
         return False
     cost = PIXEL_CLAMP_COST if pixels else CLAMP_COST
     return loop.trip is None or loop.trip >= cost * (choice.depth - 1)
-
-
-def _of_pixels(copy: CopyInfo) -> bool:
-    """Whether each step looks elsewhere for what it copies: where a filter's element falls."""
-    return copy.view in PIXEL_VIEWS or (copy.view == "tensor" and copy.src_dims[0] is None)
 
 
 def _decline(loop: LoopInfo, why: str) -> LoopPlan:
@@ -360,6 +356,6 @@ def _not_worth_it(choice: DepthChoice) -> str:
 
 def most_slots(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
     """The deepest ring worth considering: no deeper than the loop is long."""
-    through_registers = any(plan.mechanism == "register" for plan in copies)
-    most = REGISTER_DEPTH if through_registers else MAX_DEPTH
+    through_registers = all(plan.mechanism == "register" for plan in copies)
+    most = REGISTER_DEPTH if copies and through_registers else MAX_DEPTH
     return most if loop.trip is None else max(1, min(most, loop.trip))

@@ -46,6 +46,7 @@ from typing import Final, NamedTuple
 
 from ..machine import WARP, Machine
 from .descriptor import Depth, Work, least, most, useful
+from .l1 import waiting
 from .memory import memory_us
 from .occupancy import PARTITIONS, Occupancy, occupancy
 from .usage import PIPE_WORDS
@@ -205,7 +206,8 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     trip = UNKNOWN_TRIP if work.trip is None else work.trip
 
     usage, entries = work.usage, work.entries
-    busy = usage.norm(CONTENTION)
+    lined = waiting(machine, work.lines, resident * (smem + machine.smem_reserved))
+    busy = usage.norm(CONTENTION) + lined
     bubble = 0.0
     if work.synchronised:
         busy += RESTART
@@ -215,7 +217,7 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
         if usage.fma and resident * work.threads <= PARTITIONS * WARP:
             busy = max(busy + LONE_WARP, _fetching(work, machine))
     latency = _latency(work, machine, waves)
-    alone = _alone(work, machine, depth, busy, bubble, latency)
+    alone = _alone(work, machine, depth, busy, bubble, latency, lined)
     last = busy + bubble + work.first  # of each entry: it waits for no load
     step = _in_turns(busy, alone, resident)
     full, rest = divmod(rounds, resident)
@@ -286,7 +288,13 @@ def _latency(work: Work, machine: Machine, waves: int) -> float:
 
 
 def _alone(
-    work: Work, machine: Machine, depth: Depth, busy: float, bubble: float, latency: float
+    work: Work,
+    machine: Machine,
+    depth: Depth,
+    busy: float,
+    bubble: float,
+    latency: float,
+    lined: float,
 ) -> float:
     """Cycles of an iteration of a CTA that has the SM for itself."""
     if isinstance(depth, int):
@@ -299,7 +307,8 @@ def _alone(
         )
     if not work.serial:
         return alone
-    return max(alone, (work.serial if least(depth) < BESIDE_SLOTS else work.beside) + bubble)
+    wgmma = work.serial if least(depth) < BESIDE_SLOTS else work.beside
+    return max(alone, wgmma + lined + bubble)
 
 
 def _waiting(

@@ -116,10 +116,16 @@ def scores(found: Sequence[Case], rule: Rule) -> Scores:
         entry.workload,
         entry.dtype,
         depths,
-        first=regret(applied[ranked[0]], found),
+        first=_mean([regret(case, found) for case in _settled(rule, applied[ranked[0]], applied)]),
         top=regret(applied[best], found),
         correlation=spearman(list(costs.values()), [applied[at].entry.us for at in costs]),
     )
+
+
+def _settled(rule: Rule, best: Case, applied: Sequence[Case]) -> list[Case]:
+    """``best`` with the depths that the rule takes: of equals not always the one ranked first."""
+    family = by_family(applied)[best.family]
+    return _taken(rule, family) if len(family) > 1 else [best]
 
 
 def _costs(found: Sequence[Case], rule: Rule) -> dict[int, float]:
