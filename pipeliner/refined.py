@@ -101,7 +101,7 @@ def refined(func: Any, target: Any, request: Request) -> Kernel:
         after = predict(as_built(loop.work, found, machine), machine, option.depth)
         if after is not None:
             depths.append(_Depth(kernel, found, option, after))
-    return _taken(depths)
+    return _taken(first, depths)
 
 
 def recognised(func: Any, target: Any, machine: Machine, request: Request) -> KernelInfo:
@@ -156,8 +156,13 @@ def _deepest(close: tuple[Prediction, ...]) -> int:
     return min(enough) + 2
 
 
-def _taken(depths: list[_Depth]) -> Kernel:
-    best = best_built(one.after for one in depths)
+def _taken(first: Kernel, depths: list[_Depth]) -> Kernel:
+    """The kernel to take; ``first``: by the choice that was made before any was compiled."""
+    best = best_built((one.before for one in depths), (one.after for one in depths))
+    if best is None:
+        said = "what ptxas made of them corrects no prediction, the choice stands"
+        reasons = (*(one.text for one in depths), said)
+        return first.with_plan(replace(first.plan, reasons=(*reasons, *first.plan.reasons)))
     chosen = next(one for one in depths if one.after is best)
     plan = chosen.kernel.plan
     reasons = tuple(one.text + (", taken" if one is chosen else "") for one in depths)

@@ -31,7 +31,7 @@ LAYERS = [
     {"cost", "emulator", "explain"},
     {"passes"},
     {"schedules"},
-    {"candidate", "recorded", "measured", "compiled", "api", "accuracy", "cuda_lines"},
+    {"candidate", "recorded", "measured", "compiled", "api", "refined", "accuracy", "cuda_lines"},
     {"inspect", "verification", "timeline", "doctor", "peers", "why", "edited", "reproducer"},
     {"mutation"},
     {"bench"},

@@ -22,13 +22,13 @@ def kernel():
 
 def test_the_plan_says_how_the_depths_compare(kernel) -> None:
     said = [text for text in kernel.plan.reasons if text.startswith("as built with ")]
-    taken = [text for text in said if text.endswith(", taken")]
     depth = kernel.plan.loops[0].rings[0].depth
+    own = next(text for text in said if text.startswith(f"as built with {depth} slot"))
     assert len(said) > 1
-    assert len(taken) == 1
-    assert taken[0].startswith(f"as built with {depth} slot")
-    assert f"{kernel.resources.registers} registers" in taken[0]
-    assert f"{kernel.plan.predicted_us:.1f} us" in taken[0]
+    assert f"{kernel.resources.registers} registers" in own
+    stands = "what ptxas made of them corrects no prediction, the choice stands"
+    assert own.endswith(", taken") != (stands in kernel.plan.reasons)
+    assert sum(text.endswith(", taken") for text in said) < 2
 
 
 def test_nobody_asked_for_the_depth(kernel) -> None:

@@ -17,7 +17,7 @@ from ..kernel import LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
 from ..machine_code import LoopCode
 from ..plan import MatmulPlan
-from .depth import taken
+from .depth import TOLERANCE, taken
 from .descriptor import Work
 from .predict import Prediction
 from .sizes import element_bytes
@@ -93,9 +93,15 @@ def worth_building(options: Iterable[Prediction]) -> tuple[Prediction, ...]:
     return tuple(option for option in found if option.us <= best * (1 + REACH))
 
 
-def best_built(options: Iterable[Prediction]) -> Prediction:
-    """The depth to take of those that were built, ``options`` being predicted ``as_built``."""
-    return taken(sorted(options, key=lambda option: option.depth))
+def best_built(before: Iterable[Prediction], after: Iterable[Prediction]) -> Prediction | None:
+    """The depth to take of those that were built, predicted ``before`` that and ``after``.
+
+    None: what was built corrects no prediction, and the choice that was made without it stands.
+    """
+    estimates = {option.depth: option.us for option in before}
+    options = sorted(after, key=lambda option: option.depth)
+    moved = (abs(option.us / estimates[option.depth] - 1) for option in options)
+    return taken(options) if max(moved, default=0.0) > TOLERANCE else None
 
 
 def _multiplies(loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]) -> float:

@@ -64,7 +64,8 @@ def _built_depths(family: Sequence[Case]) -> Depths:
     close = worth_building(_estimates(family))
     depths = {option.depth for option in close}
     built = [_corrected(case) for case in family if case.candidate.depth in depths]
-    return (best_built(option for option in built if option is not None).depth,)
+    best = best_built(close, (option for option in built if option is not None))
+    return _own_depths(family) if best is None else (best.depth,)
 
 
 def _compiled(family: Sequence[Case]) -> bool:

@@ -98,9 +98,20 @@ def test_what_ptxas_made_of_each_depth_chooses_the_best() -> None:
         found = read_loop(registers, code, loop.loop, matmuls)
         after.append(predict(as_built(loop.work, found, H100), H100, depth))
     assert set(worth_building(before.values())) == set(before.values())
-    chosen = best_built(after).depth
-    assert chosen in (2, 4)
-    assert TIMES[chosen][-1] < 1.01 * min(us for *_, us in TIMES.values())
+    best = best_built(before.values(), after)
+    assert best is not None
+    assert best.depth in (2, 4)
+    assert TIMES[best.depth][-1] < 1.01 * min(us for *_, us in TIMES.values())
+
+
+def test_without_a_correction_the_choice_stands() -> None:
+    loop, _ = mapped(gemm(dtype="float32"), instruction="simt", warps=(4, 2))
+    before = [predict(loop.work, H100, depth) for depth in (1, 2, 3)]
+    same = [
+        predict(as_built(loop.work, AsBuilt(loop.work.registers_at(depth)), H100), H100, depth)
+        for depth in (1, 2, 3)
+    ]
+    assert best_built(before, same) is None
 
 
 def test_depths_that_are_far_behind_are_not_built() -> None:
