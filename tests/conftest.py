@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import inspect
+import os
 from functools import cache
 from importlib.util import find_spec
 
@@ -12,7 +14,9 @@ from pipeliner.nvcc import find_nvcc
 from pipeliner.peers import tensor_intrinsics
 from pipeliner.targets import gpu
 
-tensor_intrinsics()  # here, where the stack is shallow: see its docstring
+# TVM's parser looks at the whole stack for each function, and for the frames of no file that a
+# process of pytest-xdist begins with, inspect.getmodule searches all modules unless they are known.
+inspect.modulesbyfile.setdefault(os.path.abspath("<string>"), "")
 
 
 @cache
@@ -28,6 +32,12 @@ def missing(marker: str) -> str | None:
         except ToolError as err:
             return str(err)
     return None
+
+
+@pytest.fixture(scope="session", autouse=True)
+def intrinsics() -> None:
+    """Loaded once, and not by TVM itself in the first test that needs them: that is slow."""
+    tensor_intrinsics()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
