@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +20,7 @@ from .compiler import CompiledKernel, compile_kernel
 from .copies import TIMINGS
 from .host import Launch, bind_arguments, run_host
 from .lower import is_device_function
-from .machine import WARP, Cluster, Cta, HazardLog, Strand
+from .machine import WARP, Cluster, Cta, HazardLog, Stopped, Strand
 from .memory import GlobalView
 from .report import CtaStats, Emulation
 from .requests import Program
@@ -49,6 +50,7 @@ def emulate(
     blocks: Iterable[Block] | None = None,
     lines: Lines | None = None,
     programs: Programs | None = None,
+    only_first: bool = False,
 ) -> Emulation:
     """Run one call of a lowered function, cluster by cluster, and judge it.
 
@@ -80,6 +82,9 @@ def emulate(
     programs
         What its kernels were compiled to: filled by the first run, used by the next ones. For runs
         of the same ``mod`` only.
+    only_first
+        Stop at the first hazard: it is the only one reported, the outputs are unfinished and the
+        counts of its kernel are missing.
 
     Returns
     -------
@@ -104,16 +109,17 @@ def emulate(
     compiled: dict[str, CompiledKernel] = {}
     programs = {} if programs is None else programs
     smem = _smem(host)
-    hazards, stats = HazardLog(), []
+    hazards, stats = HazardLog(only_first=only_first), []
     mode = _Mode(timing, order, np.random.default_rng(seed))
     chosen = None if blocks is None else {_block(b) for b in blocks}
-    for launch in launches:
-        if launch.kernel not in compiled:
-            key = launch.kernel, order != "lockstep"
-            if key not in programs:
-                programs[key] = compile_kernel(kernels[launch.kernel], preemptive=key[1])
-            compiled[launch.kernel] = with_arena(programs[key], smem)
-        stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen)
+    with suppress(Stopped):
+        for launch in launches:
+            if launch.kernel not in compiled:
+                key = launch.kernel, order != "lockstep"
+                if key not in programs:
+                    programs[key] = compile_kernel(kernels[launch.kernel], preemptive=key[1])
+                compiled[launch.kernel] = with_arena(programs[key], smem)
+            stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen)
     outputs = {p.name: env[p] for p in host.params if isinstance(env[p], np.ndarray)}
     blames = {name: Blame(kernel, lines) for name, kernel in compiled.items()}
     explained = tuple(blames[h.kernel].explain(h) for h in hazards.found.values())

@@ -73,15 +73,22 @@ class SiteInfo:
     number: int | None = None
 
 
+class Stopped(Exception):
+    """A hazard was found, and the run was to end with the first."""
+
+
 @dataclass
 class HazardLog:
     """Hazards of a whole emulation: one entry for each kind, pair of statements and buffer."""
 
     found: dict[tuple[Any, ...], Hazard] = field(default_factory=dict)
+    only_first: bool = False
 
     def add(self, key: tuple[Any, ...], make: Callable[[], Hazard]) -> None:
         known = self.found.get(key)
         self.found[key] = make() if known is None else replace(known, count=known.count + 1)
+        if self.only_first:
+            raise Stopped
 
 
 class Cluster:

@@ -278,6 +278,7 @@ class _Host:
             seed=self.seed,
             blocks=self.blocks,
             programs=programs,
+            only_first=True,
         )
 
     def _cause(self, outcome: Emulation) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,19 @@ def test_a_race_is_found_whatever_order_the_threads_happen_to_run_in():
     (race,) = result.hazards
     assert race.threads[0] != race.threads[1]
     assert "S" in str(race)
+
+
+def test_a_run_that_ends_with_its_first_hazard_reports_that_one_and_no_more():
+    mod, rows = lower(exchange(False, False)), blank(2, THREADS)
+    whole = emulate(mod, [rows])
+    assert [(h.kind, h.count) for h in whole.hazards] == [("race", 2), ("write-while-read", 1)]
+    assert whole.outputs["C"].any(axis=1).all()
+    short = emulate(mod, [rows], only_first=True)
+    assert short.hazards == (replace(whole.hazards[0], count=1),)
+    assert not short.outputs["C"].any()
+    right = emulate(lower(exchange(True, True)), [rows], only_first=True)
+    assert right.hazards == ()
+    assert right.outputs["C"].any(axis=1).all()
 
 
 def test_threads_that_store_different_values_to_one_place_race():
