@@ -41,7 +41,7 @@ def rows_of(strand: Strand, value: Any, mask: Mask) -> Array:
         return value.astype(np.int64)
     count = strand.n if mask is None else int(mask.sum())
     picked = np.asarray(select(value, mask, strand.n), np.int64)
-    return np.broadcast_to(picked, (count,))
+    return picked if picked.shape == (count,) else np.broadcast_to(picked, (count,))
 
 
 def shared_rows(strand: Strand, addr: Any, size: int, mask: Mask, what: str) -> Array:
@@ -150,8 +150,9 @@ def mma(
     warps = strand.n // WARP
 
     def stack(registers: list[Any], dtype: Any) -> Array:
-        rows = [np.broadcast_to(np.asarray(r), (strand.n,)) for r in registers]
-        bits = np.stack([r.view(dtype) if r.dtype != dtype else r for r in rows], axis=-1)
+        bits = np.empty((strand.n, len(registers)), dtype)
+        for i, register in enumerate(map(np.asarray, registers)):
+            bits[:, i] = register if register.dtype == dtype else register.view(dtype)
         return bits.reshape(warps, WARP, len(registers))
 
     packed = spec.d_type.itemsize == 2
