@@ -13,6 +13,7 @@ import pipeliner
 from pipeliner.compiled import Kernel
 from pipeliner.cost.usage import CONVERTING, LOADING
 from pipeliner.errors import PlanError, WorkloadError
+from pipeliner.mutation import MutationReport
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
@@ -218,14 +219,19 @@ def test_a_convolution_too() -> None:
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
-@pytest.mark.parametrize("options", [{}, {"cluster": 2}, {"mechanism": "cp_async"}], ids=str)
-def test_no_mutant_survives(options: dict[str, Any]) -> None:
-    rows = 256 if "cluster" in options else 128
-    kernel = kernel_of(Gemm(rows, 64, 384), GemmTile(128, 64, 64), depth=3, **options)
+def report_of(kernel: Kernel) -> MutationReport:
+    """The fates of all mutants of a kernel, none of which survives."""
     report = pipeliner.mutate(kernel)
     assert report.ok, "\n".join(str(fate.mutant) for fate in report.unexplained)
     found = {fate.killed_by.split(" ")[0] for fate in report.fates}
     assert {"register-in-flight", "missing-wgmma-fence"} <= found
+    return report
+
+
+@pytest.mark.parametrize("options", [{"cluster": 2}, {"mechanism": "cp_async"}], ids=str)
+def test_no_mutant_survives(options: dict[str, Any]) -> None:
+    rows = 256 if "cluster" in options else 128
+    report_of(kernel_of(Gemm(rows, 64, 384), GemmTile(128, 64, 64), depth=3, **options))
 
 
 def test_lanes_that_read_a_slot_say_so_for_their_warp_behind_a_fence() -> None:
@@ -233,7 +239,7 @@ def test_lanes_that_read_a_slot_say_so_for_their_warp_behind_a_fence() -> None:
     (channel,) = kernel.plan.channels
     assert channel.releases == 8
     assert "its lanes read the slot" in channel.reason
-    report = pipeliner.mutate(kernel)
+    report = report_of(kernel)
     dead = {(fate.mutant.what.split(" ")[0], fate.killed_by.split(" ")[0]) for fate in report.fates}
     assert ("fence_proxy", "missing-proxy-fence") in dead
     assert ("cuda.warp_sync", "write-while-read") in dead
