@@ -77,7 +77,8 @@ class _Compiler(Expressions):
         self._preemptive = preemptive
         self._name = str(func.attrs["global_symbol"])
         self._places, self._arena = place_shared(func.body)
-        self._matrix_buffers = _matrix_buffers(func.body)
+        self._calls = _calls(func.body)
+        self._matrix_buffers = {b for call in self._calls for b in ptx.matrix_registers(call)}
         self._sites: list[SiteInfo] = []
         self._loops: list[tuple[str, str]] = []  # (printed name, text of the current value)
         self._origin: tuple[int, Origin] | None = None  # (rank of the key, value)
@@ -102,8 +103,8 @@ class _Compiler(Expressions):
         return CompiledKernel(
             self._name, self.namespace["kernel"], source, tuple(self._sites), granule,
             self._arena, tuple(self._places.values()), tuple(p.name for p in func.params),
-            _any_call(func.body, calls.waits_apart), _any_call(func.body, calls.uses_engines),
-            _any_call(func.body, calls.adds_globally),
+            *(any(map(holds, self._calls))
+              for holds in (calls.waits_apart, calls.uses_engines, calls.adds_globally)),
         )  # fmt: skip
 
     def _bind_param(self, position: int, param: Any) -> None:
@@ -387,27 +388,13 @@ def _printed(stmt: Any) -> str:
 
 def _may_block(stmt: Any) -> bool:
     """Whether a statement contains an operation at which threads wait for each other."""
-    return _any_call(stmt, calls.blocks)
+    return any(map(calls.blocks, _calls(stmt)))
 
 
-def _matrix_buffers(body: Any) -> set[Any]:
-    """Buffers whose registers some wgmma uses."""
-    found: set[Any] = set()
-    tvm_ffi.structural_walk(
-        body, [(ir.Call, lambda call: found.update(ptx.matrix_registers(call)))]
-    )
-    return found
-
-
-def _any_call(stmt: Any, holds: Callable[[Any], bool]) -> bool:
-    """Whether some call in a statement has a property."""
-    found = False
-
-    def visit(call: Any) -> None:
-        nonlocal found
-        found = found or holds(call)
-
-    tvm_ffi.structural_walk(stmt, [(ir.Call, visit)])
+def _calls(stmt: Any) -> list[Any]:
+    """All calls in a statement."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(stmt, (ir.Call, found.append))
     return found
 
 

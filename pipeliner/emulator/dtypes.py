@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Any, Final
 
 import ml_dtypes
@@ -31,6 +32,7 @@ PTX_TYPES: Final = {
 }  # fmt: skip
 
 
+@cache
 def numpy_dtype(name: str) -> np.dtype[Any]:
     """Numpy dtype of a scalar TIR dtype; EmulatorError for one that has none (int4, fp4)."""
     if name in _EXTENDED:
@@ -43,7 +45,12 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 def split_lanes(ty: object) -> tuple[str, int]:
     """``float16x8`` -> (``float16``, 8)."""
-    match = _LANES.fullmatch(str(ty))
+    return _split(str(ty))
+
+
+@cache
+def _split(name: str) -> tuple[str, int]:
+    match = _LANES.fullmatch(name)
     assert match is not None
     return match["base"], int(match["lanes"] or 1)
 
