@@ -20,6 +20,7 @@ from .planted import DEFECTS, KERNELS, operands, whole
 from .sanitizer import OBJECTS, assert_accepted, sanitized
 
 pytestmark = pytest.mark.gpu
+pytest.importorskip("torch")  # before its cases are made, which takes seconds
 
 PLANTED = ("-m", "tests.gpu.planted")
 
