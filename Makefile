@@ -26,8 +26,10 @@ help:  ## this list
 demo: $(BASE)  ## pipeline a GEMM, explain it, show its CUDA, check it without a GPU
 	@$(PY) -m pipeliner demo
 
-# numpy's threads would be as many again for each process.
+# numpy's threads would be as many again for each process; bytecode is kept, because tests start
+# many processes, each of which would compile the package anew.
 test: export OPENBLAS_NUM_THREADS := 1
+test: export PYTHONDONTWRITEBYTECODE :=
 test: $(DEV)  ## all tests that this machine can run
 	$(PY) -m pytest -q -n $(JOBS) --dist worksteal
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import inspect
 import os
 from functools import cache
@@ -38,6 +39,12 @@ def missing(marker: str) -> str | None:
 def intrinsics() -> None:
     """Loaded once, and not by TVM itself in the first test that needs them: that is slow."""
     tensor_intrinsics()
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays: no later garbage collection need look at it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
