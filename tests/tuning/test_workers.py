@@ -228,8 +228,7 @@ def test_an_interrupt_is_for_the_script_alone(script):
     process, pid, _ = script(
         "import signal, time\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
-        "print('waits', flush=True)\n"
-        "try: time.sleep(1000)\n"
+        "try: print('waits', flush=True); time.sleep(1000)\n"
         "except KeyboardInterrupt: print(worker.call('say', seconds=60)[2])\n"
     )
     assert process.stdout.readline() == "waits\n"
