@@ -15,9 +15,12 @@ from pipeliner.nvcc import find_nvcc
 from pipeliner.peers import tensor_intrinsics
 from pipeliner.targets import gpu
 
-# TVM's parser looks at the whole stack for each function, and for the frames of no file that a
-# process of pytest-xdist begins with, inspect.getmodule searches all modules unless they are known.
-inspect.modulesbyfile.setdefault(os.path.abspath("<string>"), "")
+# TVM's parser looks at the whole stack for each function, and for frames that come from no file
+# inspect.getmodule searches all modules unless they are known: those that a process of pytest-xdist
+# begins with, those of the import system and the parser's own.
+for name in ("string", "frozen importlib._bootstrap", "frozen importlib._bootstrap_external",
+             "frozen runpy", "ast"):  # fmt: skip
+    inspect.modulesbyfile.setdefault(os.path.abspath(f"<{name}>"), "")
 
 
 @cache
