@@ -16,6 +16,7 @@ from . import nvcc
 from .cuda_lines import CudaLines, cuda_lines
 from .emulator import Emulation, emulate, lower_for_emulation
 from .emulator.emulate import Programs
+from .emulator.lower import Lowering
 from .emulator.report import CudaLine
 from .errors import InternalError, PlanError, TargetError, ToolError, WorkloadError
 from .machine_code import LoopCode, longest_loop
@@ -50,6 +51,7 @@ class Kernel:
         self.original = self.function if original is None else original
         """The function before it was pipelined, where that is known."""
         self._programs: Programs = {}
+        self._lowering: Lowering | None = None
 
     def __repr__(self) -> str:
         return f"Kernel({self.name!r}, {self.arch})"
@@ -75,12 +77,18 @@ class Kernel:
     @cached_property
     def executable(self) -> Any:
         """TVM's executable (``tvm.runtime.Executable``)."""
-        with nvcc.for_tvm(), self.target, tvm.transform.PassContext(config=self.config):
-            return tvm.compile(self.module, self.target, tir_pipeline=self.pipeline)
+        seen = Lowering()
+        context = tvm.transform.PassContext(config=self.config, instruments=[seen])
+        with nvcc.for_tvm(), self.target, context:
+            built = tvm.compile(self.module, self.target, tir_pipeline=self.pipeline)
+        self._lowering = seen
+        return built
 
     @cached_property
     def lowered(self) -> Any:
         """Host and device functions as an IRModule, just before CUDA is printed from them."""
+        if self._lowering is not None:  # what has been compiled need not be lowered again
+            return self._lowering.module
         return lower_for_emulation(self.module, self.target, self.pipeline, self.config)
 
     @cached_property

@@ -14,6 +14,7 @@ from tvm.script import tirx as T
 import pipeliner
 from pipeliner.accuracy import poisoned
 from pipeliner.compiled import compile_kernel
+from pipeliner.emulator import lower_for_emulation
 from pipeliner.errors import PlanError, TargetError, WorkloadError
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target, gpu
@@ -186,6 +187,17 @@ def on_the_cpu(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
 
 def test_nothing_bound_to_a_gpu_comes_back_as_it_is() -> None:
     assert pipeliner.pipeline(on_the_cpu, "a100").same_as(on_the_cpu)
+
+
+@pytest.mark.parametrize(("target", "splits"), [("a100", 1), ("h100", 2)])
+def test_what_is_emulated_is_what_was_compiled(target: str, splits: int) -> None:
+    gemm, tile = Gemm(128, 128, 512), GemmTile(64, 64, 64, splits=splits)
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), target)
+    alone = lower_for_emulation(kernel.module, kernel.target, kernel.pipeline, kernel.config)
+    assert "__global__" in kernel.cuda
+    with pytest.MonkeyPatch.context() as patch:
+        patch.delattr("pipeliner.compiled.lower_for_emulation")  # not lowered again
+        tvm.ir.assert_structural_equal(kernel.lowered, alone)
 
 
 def test_a_stock_kernel_has_no_plan(scheduled) -> None:

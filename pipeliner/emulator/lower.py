@@ -22,15 +22,29 @@ _KERNEL_LAUNCH: Final = 2  # tvm::CallingConv::kDeviceKernelLaunch
 
 
 @tvm.ir.instrument.pass_instrument
-class _AfterSplit:
-    """Keeps the module as it is after SplitHostDevice."""
+class Lowering:
+    """Keeps what ``emulate`` runs of a compilation that it watches.
+
+    The host functions as SplitHostDevice leaves them, and the kernels after the last pass.
+    """
 
     def __init__(self) -> None:
-        self.module: Any = None
+        self._split: Any = None
+        self._kernels: Any = None
 
     def run_after_pass(self, mod: Any, info: Any) -> None:
         if str(info.name).endswith(_SPLIT):
-            self.module = mod
+            self._split = mod
+        elif self._split is not None and all(map(is_device_function, mod.functions.values())):
+            self._kernels = mod
+
+    @property
+    def module(self) -> Any:
+        """An IRModule for ``emulate``; EmulatorError where the pipeline has no SplitHostDevice."""
+        if self._split is None:
+            raise EmulatorError(f"cannot lower for emulation: the pipeline has no {_SPLIT} pass")
+        host = {gv: f for gv, f in self._split.functions.items() if not is_device_function(f)}
+        return tvm.IRModule({**host, **dict(self._kernels.functions.items())})
 
 
 def lower_for_emulation(
@@ -63,16 +77,11 @@ def lower_for_emulation(
     host_kind = "llvm" if tvm.runtime.enabled("llvm") else "c"
     bound = target if target.host is not None else target.with_host(host_kind)
     pipeline, _, finalize_device = tirx.get_tir_pipeline(tir_pipeline)
-    split = _AfterSplit()
-    with target, tvm.transform.PassContext(config=dict(config or {}), instruments=[split]):
+    seen = Lowering()
+    with target, tvm.transform.PassContext(config=dict(config or {}), instruments=[seen]):
         lowered = pipeline(tirx.transform.BindTarget(bound)(mod))
-        device = finalize_device()(tirx.transform.Filter(is_device_function)(lowered))
-    if split.module is None:
-        raise EmulatorError(
-            f"cannot lower for emulation: pipeline {tir_pipeline!r} has no {_SPLIT} pass"
-        )
-    host = {gv: f for gv, f in split.module.functions.items() if not is_device_function(f)}
-    return tvm.IRModule({**host, **dict(device.functions.items())})
+        finalize_device()(tirx.transform.Filter(is_device_function)(lowered))
+    return seen.module
 
 
 def is_device_function(func: Any) -> bool:
