@@ -86,7 +86,7 @@ def refined(func: Any, target: Any, request: Request) -> Kernel:
     pinned = _pinned(request, first.plan)
     info = recognised(func, target, machine, pinned)
     loop = _loop_of(info, first.plan, machine, pinned)
-    options = _options(loop, machine)
+    options = _options(loop, machine, _depth(first.plan))
     kernels = [
         first
         if option.depth == _depth(first.plan)
@@ -139,14 +139,15 @@ def _loop_of(info: KernelInfo, plan: KernelPlan, machine: Machine, request: Requ
     return next(one for one in mapped.loops if one.loop.name == ring.name)
 
 
-def _options(loop: LoopWork, machine: Machine) -> tuple[Prediction, ...]:
-    """The depths to compile."""
+def _options(loop: LoopWork, machine: Machine, own: int) -> tuple[Prediction, ...]:
+    """The depths to compile, ``own`` among them, which was chosen by itself."""
     found = (
         predict(loop.work, machine, depth)
         for depth in range(1, most_slots(loop.loop, loop.copies) + 1)
     )
     close = worth_building(option for option in found if option is not None)
-    return tuple(option for option in close if option.depth <= _deepest(close))
+    deepest = max(own, _deepest(close))
+    return tuple(option for option in close if option.depth <= deepest)
 
 
 def _deepest(close: tuple[Prediction, ...]) -> int:
@@ -186,6 +187,7 @@ def _chosen(loop: LoopPlan) -> LoopPlan:
 
 
 def _depth(plan: KernelPlan) -> int:
-    """Slots of the rings of its loop, 1 where it has none; 0 where they differ."""
-    depths = {ring.depth for ring in plan.loops[0].rings} or {1}
+    """Slots of the rings that copies fill, 1 where there are none; 0 where they differ."""
+    rings = (ring for ring in plan.loops[0].rings if ring.scope.startswith("shared"))
+    depths = {ring.depth for ring in rings} or {1}
     return depths.pop() if len(depths) == 1 else 0
