@@ -371,3 +371,22 @@ def test_fma_steps_share_the_last_stage_too(steps: int) -> None:
     _, plan = scheduled(ops, rings, {"As": 2, "Bs": 2})
     assert set(names(plan)) == set(names(scheduled(*tile(steps), {"As": 2, "Bs": 2})[1]))
     assert {plan.op(f"mma.k{j}").stage for j in range(steps)} == {1}
+
+
+def test_all_that_waits_in_registers_is_stored_before_more_is_loaded() -> None:
+    """A store behind a load of the next tile would wait for that, too."""
+    ops = [
+        Op("A_shared.load", "load", ("A",), ("Al",), "l2", 600, 100),
+        Op("A_shared.store", "store", ("Al",), ("As",), "lsu", 61, 32),
+        Op("B_shared.load", "load", ("B",), ("Bl",), "l2", 600, 100),
+        Op("B_shared.store", "store", ("Bl",), ("Bs",), "lsu", 61, 32),
+        Op("C", "compute", ("As", "Bs", "acc"), ("acc",), "fma", 104, 100),
+    ]
+    rings = {"As": "shared", "Bs": "shared", "Al": "local", "Bl": "local"}
+    _, plan = scheduled(ops, rings, {"As": 2, "Bs": 2})
+    order = [op.name for op in sorted(plan.ops, key=lambda op: op.order)]
+    stages = {op.name: op.stage for op in plan.ops}
+    assert stages["A_shared.load"] < stages["A_shared.store"]
+    stores = [order.index(name) for name in ("A_shared.store", "B_shared.store")]
+    loads = [order.index(name) for name in ("A_shared.load", "B_shared.load")]
+    assert max(stores) < min(loads)
