@@ -13,6 +13,7 @@ from typing import Final
 from ..kernel import CopyInfo
 from ..machine import Machine
 from ..plan import CopyPlan
+from .copies import of_pixels
 from .sizes import element_bytes
 from .tma import LINE, lines_of_row
 
@@ -34,8 +35,11 @@ _PARTS: Final = (0, 8, 16, 32, 64, 100, 132, 164, 196, 228)
 
 
 def lines(copy: CopyInfo, plan: CopyPlan) -> float:
-    """Lines of L1 that a tile takes on its way; 0 where it goes past L1."""
-    if plan.mechanism != "cp_async" or plan.cache != "L1":
+    """Lines of L1 that a tile takes on its way; 0 where it goes past L1.
+
+    Pixels that neighbours look at lie in the same lines: they count as none.
+    """
+    if plan.mechanism != "cp_async" or plan.cache != "L1" or of_pixels(copy):
         return 0.0
     rows = copy.elements * element_bytes(copy.dtype) / _line(copy)
     return rows * lines_of_row(copy)

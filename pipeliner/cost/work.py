@@ -9,7 +9,7 @@ from typing import Final
 from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan
-from .copies import CHUNK, of_pixels, shared_bytes
+from .copies import of_pixels, shared_bytes
 from .descriptor import RingWork, Work
 from .l1 import lines
 from .mapping import second_fragments
@@ -129,7 +129,7 @@ def work_of(
         rings=_rings(loop, copies, ctas or 0, machine),
         lead=_lead(copies),
         read_bytes=read,
-        passing=CHANNEL_LATENCY if by_role else _looking_up(loop, copies),
+        passing=CHANNEL_LATENCY if by_role else _looking_up(loop, copies, matmuls),
         spared_registers=-(-staged // (4 * threads))
         + max((second_fragments(op, plan) for op, plan in mapped), default=0),
         streams=rate <= machine.dram_bytes_per_cycle,
@@ -138,7 +138,7 @@ def work_of(
             plan.mechanism == "direct" and op.dst_scope != "local"
             for op, plan in _copies(loop, copies)
         ),
-        by_registers=staged > 0,
+        by_registers=_by_registers(loop, copies),
         tensor=sum(
             of_arithmetic(op, plan, machine).tensor
             for op, plan in mapped
@@ -149,13 +149,21 @@ def work_of(
     )
 
 
-def _looking_up(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
-    """Cycles until addresses of pixels are known, which cp.async then copies 16 bytes at once."""
+def _by_registers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> bool:
+    """Whether all that is in flight to shared memory waits in registers."""
+    shared = [plan for op, plan in _copies(loop, copies) if op.dst_scope != "local"]
+    return bool(shared) and all(plan.mechanism == "register" for plan in shared)
+
+
+def _looking_up(
+    loop: LoopInfo, copies: tuple[CopyPlan, ...], matmuls: tuple[MatmulPlan, ...]
+) -> int:
+    """Cycles until addresses of pixels are known that cp.async copies for tensor cores."""
+    tensor = any(plan.instruction != "simt" for plan in matmuls)
     pixels = any(
-        of_pixels(op) and plan.mechanism == "cp_async" and plan.vector_bytes == CHUNK
-        for op, plan in _copies(loop, copies)
+        of_pixels(op) and plan.mechanism == "cp_async" for op, plan in _copies(loop, copies)
     )
-    return PIXEL_LATENCY if pixels else 0
+    return PIXEL_LATENCY if pixels and tensor else 0
 
 
 def _foreseen(copies: Iterable[CopyPlan], steps: list[int]) -> float:
