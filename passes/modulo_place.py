@@ -270,9 +270,10 @@ def _places(
     the loads that run under one, whose addresses are then computed under it; of the FMA pipe before
     them, where they disturb its stream of instructions less. Behind mmas that run on they are
     issued while tensor cores work, where they are not due in the next step. Else they come first.
-    By way of registers, all tiles are stored before later ones are loaded: ptxas waits by six
-    counters, so that a store behind a load waits for that too (3 x 3 filters, 7 x 7 x 512 by 128 x
-    64 x 32 on an H100: 1525 cycles a step with a load between two stores, 1180 are predicted).
+    By way of registers, tiles are stored before later ones are loaded where some are masked: ptxas
+    waits by six counters, so that a store behind a load waits for that too, and code that branches
+    stays where it is. Measured on an H100: 1.05 to 1.48 times as fast so for 35 masked tiles, 0.97
+    as a mean for those that are not.
     """
     windows = sorted(
         (cycles[i] % interval, cycles[i] % interval + task.costs[i].occupancy) for i in _heavy(task)
@@ -309,9 +310,10 @@ def _places(
         arc.src for arc in task.arcs if arc.dst in stores and stages[arc.src] < stages[arc.dst]
     )
     fetches = set(ahead) - stores
+    masked = any(kinds[op] != "load" for op in fetches)
 
     def place(op: int) -> tuple[int, int, int]:
-        if op in fetches:
+        if op in fetches and masked:
             return last_store, 3, op
         if op in early:
             return begins[int(ranks[op] / each)], 3 if under else behind, ranks[op]

@@ -108,7 +108,7 @@ def _print(found: dict[str, Any]) -> None:
         f"{found['candidates']} candidates of {count} workloads on {found['machine']}; the same "
         f"candidate again: within {found['noise']:.1%} (median)"
     )
-    name, ours = next(iter(found["rules"].items()))
+    (name, ours), (_, compiled), *_ = found["rules"].items()
     for part, title in PARTS.items():
         if part in ours:
             console.heading(f"{title}: mean (worst) over the best measured")
@@ -118,14 +118,22 @@ def _print(found: dict[str, Any]) -> None:
         (
             f"{one['workload']} {one['dtype']}" + " *" * (one["part"] == "fitted"),
             f"{max(one['depths'], default=1.0):.3f}",
+            f"{max(other['depths'], default=1.0):.3f}",
             _ratio(one["first"]),
             _ratio(one["top"]),
             _ratio(one["correlation"]),
         )
-        for one in ours["workloads"]
+        for one, other in zip(ours["workloads"], compiled["workloads"], strict=True)
     ]
-    headers = ("workload (* fitted to)", "worst depth", "first choice", "best of 8", "Spearman")
-    console.print_table(headers, rows, numeric=4)
+    headers = (
+        "workload (* fitted to)",
+        "worst depth",
+        "once compiled",
+        "first choice",
+        "best of 8",
+        "Spearman",
+    )
+    console.print_table(headers, rows, numeric=5)
     _print_published(found["published"])
 
 

@@ -23,7 +23,7 @@ from .predict import Prediction
 from .sizes import element_bytes
 from .wgmma import WARPGROUP
 
-REACH: Final = 0.25
+REACH: Final = 0.35
 """Relative time by which a depth may be predicted to be slower than the best, and is compiled all
 the same. With 128 registers where 152 are estimated, a tile of 64 x 128 x 64 with two slots has
 four CTAs an SM instead of three, and 18 % less time."""

@@ -15,6 +15,7 @@ from .apart import asked_apart, choose_apart, ring_laws
 from .copies import of_pixels
 from .depth import (
     MAX_DEPTH,
+    REGISTER_DEPTH,
     TOLERANCE,
     DepthChoice,
     check_depth,
@@ -25,10 +26,6 @@ from .depth import (
 from .descriptor import Work
 from .memory import LOADED_LATENCY_US
 from .predict import Prediction, predict
-
-REGISTER_DEPTH: Final = 2
-"""Slots of a shared ring filled through registers: its loads wait in registers, so shared memory
-only has to hold the tile being read and the one being written."""
 
 CHANNEL_DEPTH: Final = 5
 """Most slots that a channel gets unasked: by then a producer is 2000 cycles and more ahead. With

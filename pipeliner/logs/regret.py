@@ -35,7 +35,7 @@ PARTS: Final[Mapping[Part, str]] = {
 }
 """Of a log: the halves of the suites, and workloads that the model had not seen when it was made.
 
-What it said of the others of the log of an H100 before anything of it was changed by them: depth
+What it said of the others as first recorded, before anything of it was changed by them: depth
 alone 1.009 (1.151), first choice 1.037 (1.143), best of 8 1.000, Spearman 0.944 (0.789)."""
 
 DRAWN: Final = frozenset(
