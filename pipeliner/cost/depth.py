@@ -100,8 +100,8 @@ def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
     """A deeper ring that costs neither time nor a CTA, and is worth having; None: there is none."""
     work = best.work
     if work.by_registers:
-        long = work.trip is None or work.trip >= LONG_LOOP * REGISTER_DEPTH
-        return equal[-1] if long and len(equal) > 1 else None
+        lasts = work.trip is None or work.trip >= LONG_LOOP * REGISTER_DEPTH
+        return equal[-1] if lasts and len(equal) > 1 else None
     if work.smem(1) == 0 or best.depth < 2:
         return None
     most = best.depth + LATE_SLOTS if best.resident == 1 else FIRST_SPARE
