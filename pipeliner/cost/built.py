@@ -15,7 +15,7 @@ from typing import Final
 
 from ..kernel import LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
-from ..machine_code import LoopCode
+from ..machine_code import BANKED, LoopCode
 from ..plan import MatmulPlan
 from .depth import TOLERANCE, taken
 from .descriptor import Work
@@ -79,9 +79,10 @@ def as_built(work: Work, found: AsBuilt, machine: Machine) -> Work:
     if not found.instructions:
         return work
     each = work.threads / WARP / machine.issue_per_cycle
-    usage = replace(work.usage, issue=(found.instructions + found.conflicts) * each)
+    conflicts = found.conflicts if machine.capability >= BANKED else 0.0
+    usage = replace(work.usage, issue=(found.instructions + conflicts) * each)
     if usage.fma:
-        usage = replace(usage, fma=usage.fma + found.conflicts * each)
+        usage = replace(usage, fma=usage.fma + conflicts * each)
     # What was spilled is in L1, as far as shared memory is.
     return replace(work, usage=usage, first=work.first + found.spills * machine.shared_latency)
 

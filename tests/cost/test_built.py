@@ -8,7 +8,7 @@ from pipeliner.cost.built import AsBuilt, as_built, best_built, read_loop, worth
 from pipeliner.cost.mapped import map_kernel
 from pipeliner.cost.predict import predict
 from pipeliner.logs import candidate
-from pipeliner.machine import A100, H100, WARP
+from pipeliner.machine import A100, GTX_1080_TI, H100, WARP
 from pipeliner.machine_code import LoopCode
 from pipeliner.request import Request
 from pipeliner.schedules import conv2d
@@ -74,6 +74,8 @@ def test_a_conflict_takes_a_slot_of_its_scheduler_and_of_its_pipe() -> None:
     assert some.usage.issue == 2750 * each
     assert some.usage.fma == work.usage.fma + 250 * each
     assert as_built(work, AsBuilt(128, 2500, spills=4), H100).first > none.first
+    early = as_built(work, AsBuilt(128, instructions=2500, conflicts=250), GTX_1080_TI)
+    assert early.usage.fma == work.usage.fma  # four banks, of which nothing is counted
 
 
 TIMES = {1: (255, 1176, 25, 263.01), 2: (255, 1205, 36, 214.77), 3: (220, 1212, 148, 242.85)} | {
