@@ -31,8 +31,9 @@ results of a tile ``between`` it and the next, and what the next has to wait for
 tiles by turns, that runs under the steps of the others. CTAs of one SM fall out of step: after the
 first wave one's filling and draining runs under the steps of the others. Loads that wait in
 registers are of one tile, whatever the depth. A lone warp fetches the instructions of a long step
-anew each time (``LONG_BODY``). What memory takes beside all that, see ``memory``; it idles between
-CTAs that an SM has one by one (``REFILLING``).
+anew each time (``LONG_BODY``). What is copied by way of L1 waits for lines of it, see ``l1``. A
+small last wave may find CTAs of an SM ended together, and share it (``PACKED``). What memory takes
+beside all that, see ``memory``; it idles between CTAs that an SM has one by one (``REFILLING``).
 
 ``R = T + (1 + ahead + late) * CTAs * II`` is how long a slot is in use, and
 ``depth = ceil(R / (CTAs * II))`` the least depth at which no step waits for its load: Little's law
