@@ -268,7 +268,8 @@ def _crowd(work: Work, machine: Machine, done: int, resident: int, rest: int) ->
     ``done``: CTAs of an SM in the waves before. See ``PACKED``.
     """
     left = 0 if work.ctas is None else work.ctas - done * machine.sms
-    if not work.serial or not done or not 0 < left < machine.sms:
+    copying = work.serial and work.synchronised  # not by a role of its own
+    if not copying or not done or not 0 < left < machine.sms:
         return rest
     return rest + PACKED * (min(resident, left) - rest)
 
