@@ -95,7 +95,13 @@ SOURCE = textwrap.dedent(
 )
 
 
-@pytest.mark.parametrize("kind", ["cubin", "fatbin"])
+NO_CUOBJDUMP = pytest.mark.skipif(
+    nvcc.find_tool("cuobjdump") is None, reason="cuobjdump, which reads fatbins, is not installed"
+)
+
+
+@pytest.mark.nvcc
+@pytest.mark.parametrize("kind", ["cubin", pytest.param("fatbin", marks=NO_CUOBJDUMP)])
 def test_a_loop_that_nvcc_made(kind) -> None:
     made = nvcc.compile_cuda(SOURCE, "sm_80", kind)
     found = longest_loop(nvcc.disassemble(made.data, kind))

@@ -154,10 +154,11 @@ def _reports(arch: str) -> Iterator[list[nvcc.Compiled]]:
 
 def _loop(kernel: Kernel, fatbins: list[nvcc.Compiled]) -> LoopCode | None:
     """Its longest loop, of what TVM compiled or else by another run; None without the tools."""
+    with contextlib.suppress(ToolError):
+        if fatbins:
+            return longest_loop("".join(nvcc.disassemble(one.data, "fatbin") for one in fatbins))
     try:
-        if not fatbins:
-            return kernel.loop_code
-        return longest_loop("".join(nvcc.disassemble(one.data, "fatbin") for one in fatbins))
+        return kernel.loop_code
     except ToolError:
         return None
 
