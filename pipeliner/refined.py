@@ -47,8 +47,8 @@ class _Depth:
     @property
     def text(self) -> str:
         """In words and numbers."""
-        slots = "1 slot" if self.after.depth == 1 else f"{self.after.depth} slots"
         estimated = self.before.work.registers_at(self.before.depth)
+        slots = _slots(self.after.depth)
         text = (
             f"as built with {slots}: {self.after.us:.1f} us, {self.before.us:.1f} before; "
             f"{self.found.registers} registers, {estimated} estimated"
@@ -86,22 +86,26 @@ def refined(func: Any, target: Any, request: Request) -> Kernel:
     pinned = _pinned(request, first.plan)
     info = recognised(func, target, machine, pinned)
     loop = _loop_of(info, first.plan, machine, pinned)
-    options = _options(loop, machine, _depth(first.plan))
-    kernels = [
-        first
-        if option.depth == _depth(first.plan)
-        else build_with(func, target, replace(pinned, depth=option.depth))
-        for option in options
-    ]
-    with ThreadPoolExecutor(len(kernels)) as threads:  # each waits for nvcc
-        codes = list(threads.map(lambda kernel: (kernel.resources, kernel.loop_code), kernels))
+    kernels: list[tuple[Prediction, Kernel]] = []
+    refused: list[str] = []
+    own = _depth(first.plan)
+    for option in _options(loop, machine, own):
+        try:
+            same = replace(pinned, depth=option.depth)
+            made = first if option.depth == own else build_with(func, target, same)
+        except PlanError as err:  # what is predicted to fit may not, once it is laid out
+            refused.append(f"not built with {_slots(option.depth)}: {err}")
+        else:
+            kernels.append((option, made))
+    with ThreadPoolExecutor(len(kernels) or 1) as threads:  # each waits for nvcc
+        codes = list(threads.map(lambda one: (one[1].resources, one[1].loop_code), kernels))
     depths = []
-    for option, kernel, (used, code) in zip(options, kernels, codes):
+    for (option, kernel), (used, code) in zip(kernels, codes):
         found = read_loop(used.registers, code, loop.loop, kernel.plan.matmuls)
         after = predict(as_built(loop.work, found, machine), machine, option.depth)
         if after is not None:
             depths.append(_Depth(kernel, found, option, after))
-    return _taken(first, depths)
+    return _taken(first, depths, refused)
 
 
 def recognised(func: Any, target: Any, machine: Machine, request: Request) -> KernelInfo:
@@ -157,12 +161,12 @@ def _deepest(close: tuple[Prediction, ...]) -> int:
     return min(enough) + 2
 
 
-def _taken(first: Kernel, depths: list[_Depth]) -> Kernel:
+def _taken(first: Kernel, depths: list[_Depth], refused: list[str]) -> Kernel:
     """The kernel to take; ``first``: by the choice that was made before any was compiled."""
     best = best_built((one.before for one in depths), (one.after for one in depths))
     if best is None:
         said = "what ptxas made of them corrects no prediction, the choice stands"
-        reasons = (*(one.text for one in depths), said)
+        reasons = (*(one.text for one in depths), *refused, said)
         return first.with_plan(replace(first.plan, reasons=(*reasons, *first.plan.reasons)))
     chosen = next(one for one in depths if one.after is best)
     plan = chosen.kernel.plan
@@ -172,9 +176,13 @@ def _taken(first: Kernel, depths: list[_Depth]) -> Kernel:
         plan,
         predicted_us=us,
         loops=tuple(_chosen(loop) for loop in plan.loops),
-        reasons=(*reasons, *plan.reasons),
+        reasons=(*reasons, *refused, *plan.reasons),
     )
     return chosen.kernel.with_plan(plan)
+
+
+def _slots(depth: int) -> str:
+    return "1 slot" if depth == 1 else f"{depth} slots"
 
 
 def _chosen(loop: LoopPlan) -> LoopPlan:

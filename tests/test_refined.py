@@ -7,6 +7,7 @@ import pytest
 
 import pipeliner
 from pipeliner import PipelinerError
+from pipeliner import refined as module
 from pipeliner.errors import PlanError, RecordsError, ToolError
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
@@ -49,6 +50,22 @@ def test_the_kernel_is_right(kernel) -> None:
     assert not run.hazards
     right = a.astype(np.float64) @ b.T.astype(np.float64)
     assert np.allclose(run.outputs["C"], right, rtol=1e-3, atol=0.05)
+
+
+def test_a_depth_that_cannot_be_built_is_left_out_with_its_reason(monkeypatch) -> None:
+    usual = module.build_with
+
+    def build_with(func, target, request):
+        if request.depth != "auto":
+            raise PlanError("cannot place 'A_shared': 99 of 98 bytes")
+        return usual(func, target, request)
+
+    monkeypatch.setattr(module, "build_with", build_with)
+    made = pipeliner.build(schedule_gemm(SPEC, GemmTile(64, 64, 32)), "a100", refine=True)
+    said = [text for text in made.plan.reasons if text.startswith("not built with ")]
+    assert said
+    assert all(text.endswith("cannot place 'A_shared': 99 of 98 bytes") for text in said)
+    assert sum(text.startswith("as built with ") for text in made.plan.reasons) == 1
 
 
 def test_roles_set_their_registers_themselves() -> None:
