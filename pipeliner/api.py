@@ -161,9 +161,9 @@ def build(
     (default: what PIPELINER_DB names) or, where it was not tuned or something is asked for by
     ``options``, as the model chooses; the plan says which. ``refine``: depths that are predicted to
     be nearly as fast as the best are all compiled, and the one is taken that is best by what ptxas
-    made of it; no GPU is needed. RecordsError: ``db`` for a function. TypeError: options for what
-    is pipelined already. PlanError: ``refine`` where a depth is asked for; what ``pipeline``
-    raises.
+    made of it; no GPU is needed, and records are not looked at. RecordsError: ``db`` for a function
+    or with ``refine``. TypeError: options for what is pipelined already. PlanError: ``refine``
+    where a depth is asked for; what ``pipeline`` raises.
     """
     if refine:
         return _refined(func, target, db, Request(**options))

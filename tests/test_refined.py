@@ -8,6 +8,7 @@ import pytest
 import pipeliner
 from pipeliner import PipelinerError
 from pipeliner import refined as module
+from pipeliner.cli import main
 from pipeliner.errors import PlanError, RecordsError, ToolError
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
@@ -101,3 +102,14 @@ def test_without_nvcc(monkeypatch) -> None:
     with pytest.raises(ToolError, match="cannot run nvcc '/nowhere/nvcc'") as caught:
         pipeliner.build(SPEC, "a100", refine=True)
     assert isinstance(caught.value, PipelinerError)
+
+
+def test_the_command_prints_how_depths_compare_and_takes_nothing_from_records(
+    capsys, monkeypatch, tmp_path
+) -> None:
+    monkeypatch.setenv("PIPELINER_DB", str(tmp_path / "none.sqlite"))
+    asked = ["build", "gemm", "--m", "256", "--n", "256", "--k", "256", "--target", "a100"]
+    assert main([*asked, "--refine"]) == 0
+    assert "as built with " in capsys.readouterr().out
+    assert main([*asked, "--refine", "--db", "kernels.sqlite"]) == 1
+    assert "cannot refine what records have" in capsys.readouterr().err

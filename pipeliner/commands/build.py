@@ -49,6 +49,8 @@ def run(args: argparse.Namespace) -> int:
         _show(kernel, made, args.source)
     if work.why:
         print(work.why)
+    if args.refine:
+        print("\n".join(kernel.plan.reasons))
     right = True
     if source is not None and work.spec is not None and gpu() is not None:
         right = _race(work.spec, kernel, made)

@@ -121,14 +121,15 @@ def configure_refine(parser: argparse.ArgumentParser) -> None:
         "--refine",
         action="store_true",
         help="compile the depths that are nearly as fast as the best, and take the one that is "
-        "best by the registers and the machine code that ptxas made; needs no GPU",
+        "best by the registers and the machine code that ptxas made; needs no GPU, and takes "
+        "nothing from records",
     )
 
 
 def built(work: Workload, refine: bool) -> Any:
     """The kernel; ``refine``: with the depth that is best by what nvcc makes of each.
 
-    Raises what ``pipeliner.build`` raises.
+    Raises what ``pipeliner.build`` raises. To be refined, ``work`` must not be from records.
     """
     from ..api import build_with
     from ..refined import refined
@@ -148,6 +149,10 @@ def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = Tru
     target = cuda_target(target_of(args) or (None if gpu() else DEFAULT_TARGET))
     request = requested(args)
     db = getattr(args, "db", None)
+    if getattr(args, "refine", False):
+        if db is not None:
+            raise RecordsError("cannot refine what records have: it was measured already")
+        tuned = False
     if args.workload not in specs.KINDS:
         if db is not None:
             raise RecordsError("cannot find a function in records: expected gemm, conv2d ...")
