@@ -102,13 +102,14 @@ def _rounded(found: Scores | Summary | Comparison) -> dict[str, Any]:
 
 def _print(found: dict[str, Any]) -> None:
     from ..logs.regret import PARTS
+    from ..logs.rules import AS_BUILT, OURS
 
     count = len(next(iter(found["rules"].values()))["workloads"])
     print(
         f"{found['candidates']} candidates of {count} workloads on {found['machine']}; the same "
         f"candidate again: within {found['noise']:.1%} (median)"
     )
-    (name, ours), (_, compiled), *_ = found["rules"].items()
+    name, ours, compiled = OURS.name, found["rules"][OURS.name], found["rules"][AS_BUILT.name]
     for part, title in PARTS.items():
         if part in ours:
             console.heading(f"{title}: mean (worst) over the best measured")
