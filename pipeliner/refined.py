@@ -18,11 +18,10 @@ import tvm
 
 from .api import build_with, target_for
 from .compiled import Kernel, as_module, only_function
-from .cost.alternatives import family
 from .cost.built import AsBuilt, as_built, best_built, read_loop, worth_building
 from .cost.depth import TOLERANCE
 from .cost.loops import most_slots
-from .cost.mapped import LoopWork, map_kernel
+from .cost.mapped import LoopWork, kind, map_kernel
 from .cost.predict import Prediction, predict
 from .errors import PlanError
 from .kernel import KernelInfo
@@ -30,7 +29,7 @@ from .machine import Machine, machine_for
 from .passes.lower import preparation
 from .passes.pipeline import recognised_info
 from .plan import KernelPlan, LoopPlan
-from .request import INSTRUCTIONS, Request
+from .request import Request
 
 _ASKED: Final = "asked for; "
 
@@ -55,6 +54,8 @@ class _Depth:
         )
         if self.found.instructions:
             text += f"; {self.found.instructions:.0f} instructions of a warp a step"
+        else:
+            text += "; its loop is not found in machine code"
         if self.found.conflicts:
             text += f", {self.found.conflicts:.0f} wait for a register bank"
         if self.found.spills:
@@ -103,7 +104,12 @@ def refined(func: Any, target: Any, request: Request) -> Kernel:
     for (option, kernel), (used, code) in zip(kernels, codes):
         found = read_loop(used.registers, code, loop.loop, kernel.plan.matmuls)
         after = predict(as_built(loop.work, found, machine), machine, option.depth)
-        if after is not None:
+        if after is None:
+            refused.append(
+                f"as built with {_slots(option.depth)}: {used.registers} registers of a thread do "
+                f"not fit an SM of {machine.name}"
+            )
+        else:
             depths.append(_Depth(kernel, found, option, after))
     return _taken(first, depths, refused)
 
@@ -133,14 +139,12 @@ def _obstacle(plan: KernelPlan) -> str:
 
 def _pinned(request: Request, plan: KernelPlan) -> Request:
     """``request`` with what was chosen beside the depth."""
-    taken = family(plan.matmuls[0].instruction)
-    return replace(request, instruction=next(name for name in INSTRUCTIONS if name == taken))
+    return replace(request, instruction=kind(plan.matmuls[0]))
 
 
 def _loop_of(info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request) -> LoopWork:
     mapped = map_kernel(info, machine, request)
-    ring: LoopPlan = plan.loops[0]
-    return next(one for one in mapped.loops if one.loop.name == ring.name)
+    return next(one for one in mapped.loops if one.loop.name == plan.loops[0].name)
 
 
 def _options(loop: LoopWork, machine: Machine, own: int) -> tuple[Prediction, ...]:

@@ -179,7 +179,7 @@ def _map_alike(
     simt = plan.instruction == "simt"
     alike = replace(
         request,
-        instruction=_kind(plan),
+        instruction=kind(plan),
         warps=plan.warps,
         thread_tile=plan.thread_tile if simt else None,
     )
@@ -191,7 +191,7 @@ def _map_alike(
         return _map_alike(ops, machine, replace(request, instruction="simt"), threads)
 
 
-def _kind(plan: MatmulPlan) -> Instruction:
+def kind(plan: MatmulPlan) -> Instruction:
     """What to ask for to get the instruction of ``plan``."""
     if plan.instruction == "simt":
         return "simt"
