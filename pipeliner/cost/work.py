@@ -244,11 +244,10 @@ def _serial(
 ) -> tuple[float, float]:
     """What warps that use wgmma do in a step, one after the other and side by side; else 0.
 
-    Those that copy issue their copies as fast as the load and store units take them, then the
-    instruction, and wait for it: the slot that it reads is the next to be filled. Measured on an
-    H100: one CTA an SM with tiles of 192x160x64 takes 1530 cycles a step, of which 960 are the
-    tensor cores'. Or they issue the instruction, then copies for steps behind the next one, and
-    wait. Those that convert an operand, see ``CONVERTED``.
+    Where copies are due in the next step, warps issue them as fast as the load and store units take
+    them, then the instruction, and wait for it: on an H100 one CTA an SM with tiles of 192x160x64
+    took 1530 cycles a step so, of which 960 are the tensor cores'. Where they have two steps to
+    land, the instruction comes first. Those that convert an operand, see ``CONVERTED``.
     """
     wide = [
         (op, plan) for op, plan in _mapped(loop, matmuls) if plan.instruction.startswith("wgmma")
