@@ -8,6 +8,7 @@ one's arithmetic.
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
@@ -26,6 +27,9 @@ OVERHEAD_REGISTERS: Final = 40
 FEW_SUMS: Final = (16, 32)
 """Of a thread, with which ptxas takes fewer registers beside them: 56 to 62 in all with 4 x 4, 77
 and 80 with 8 x 4, but 128 to 142 with 8 x 8 (tiles of 1536 x 1920 x 1280 in fp32 for sm_90a)."""
+
+MANY_SUMS: Final = 128
+"""Registers of a thread for sums of tensor cores from which on it keeps two sets of fragments."""
 
 FEW_OVERHEAD: Final = 24
 """Registers beside sums and fragments of a thread with few sums."""
@@ -225,8 +229,17 @@ def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> 
     lanes = 32 * WARP
     accumulators = rows * columns * accumulator_bits // lanes
     fragments = (rows + columns) * rate.k * bits // lanes
-    buffers = 2 if info.k > rate.k else 1
+    buffers = 2 if _keeps_second(info.k // rate.k, accumulators) else 1
     return accumulators + buffers * fragments + OVERHEAD_REGISTERS
+
+
+def _keeps_second(steps: int, sums: int) -> bool:
+    """Whether a thread holds fragments of two k-steps at once; ``sums``: its registers of them.
+
+    Of two steps ptxas keeps both only beside many sums. Seen for sm_90a: 124 to 128 registers with
+    128 x 64 x 32 of four warps, where both sets would be 152, but 238 to 246 with 128 x 128 x 32.
+    """
+    return steps > 2 or (steps == 2 and sums >= MANY_SUMS)
 
 
 def second_fragments(info: MatmulInfo, plan: MatmulPlan) -> int:
@@ -240,6 +253,9 @@ def second_fragments(info: MatmulInfo, plan: MatmulPlan) -> int:
     if plan.instruction == "simt":
         rows, columns = plan.thread_tile
         return (rows + columns) * plan.k_step if _are_few(rows * columns) else 0
+    sums = math.prod(plan.warp_tile) * element_bytes(info.acc_dtype) // (4 * WARP)
+    if not _keeps_second(plan.steps, sums):
+        return 0
     return sum(plan.warp_tile) * plan.k_step * element_bytes(info.a_dtype) // (4 * WARP)
 
 

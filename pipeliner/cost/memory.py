@@ -7,6 +7,9 @@
 What an iteration copies is in flight together, whatever part of it L2 already has: 64 CTAs of 128 x
 128 and 256 of 64 x 64 read the same matrix in the same time, at each depth (``decode128`` of the
 log of an H100: 119.9, 82.8 and 73.8 us with 2, 3 and 4 slots; 110.9, 77.8 and 68.1).
+
+What waits in registers is one tile, which a step waits for whatever the depth: how late it comes is
+part of what SMs take (``loading``), and nothing is ``waited`` for beside that.
 """
 
 from __future__ import annotations
@@ -56,22 +59,26 @@ def memory_us(work: Work, machine: Machine, running: int, depth: Depth, us: floa
     delivered, ahead = work.delivered, machine.global_latency / (machine.clock_ghz * 1e3)
     if not delivered:
         return 0.0
-    if work.ctas is None or work.trip is None:
+    if work.ctas is None or work.trip is None or work.by_registers:
         return delivered + UNCOVERED * ahead
-    load = delivered / us if delivered < us else 1.0
-    latency = ahead + (LOADED_LATENCY_US - ahead) * load
+    latency = ahead + loading(work, machine, us) / (machine.clock_ghz * 1e3)
     waited = latency * work.ctas * work.trip / (running * _in_flight(work, depth))
     return math.hypot(delivered, waited) + UNCOVERED * ahead
+
+
+def loading(work: Work, machine: Machine, us: float) -> float:
+    """Cycles that a load takes longer for what else memory delivers to a kernel of ``us``."""
+    loaded = LOADED_LATENCY_US * machine.clock_ghz * 1e3 - machine.global_latency
+    return max(0.0, loaded) * min(1.0, work.delivered / us)
 
 
 def _in_flight(work: Work, depth: Depth) -> float:
     """Iterations of a CTA whose loads are under way: all slots but what is read meanwhile.
 
-    A lone slot is being filled all the time where memory is what bounds a step. What waits in
-    registers is one tile, or two halves of tiles where the loop is unrolled.
+    A lone slot is being filled all the time where memory is what bounds a step.
     """
-    if depth == 1 or work.by_registers:
-        return 1.0 / (1.0 - work.foreseen) if depth == 1 else 1.0
+    if depth == 1:
+        return 1.0
     if isinstance(depth, int):
         return depth - BUSY_SLOT
     loading = sum((useful(work, ring, depth) - BUSY_SLOT) * ring.slot_bytes for ring in work.rings)

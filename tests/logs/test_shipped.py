@@ -44,8 +44,8 @@ FLOORS = {
 }
 """The worst depths are of what ptxas makes of a tile: registers and bank conflicts, see COMPILED."""
 
-COMPILED = {"fitted": 1.06, "held_out": 1.096, "other": 1.06}
-"""The worst depths once that is known; the 1.095 is of a 1 x 1 convolution by way of registers."""
+COMPILED = {"fitted": 1.06, "held_out": 1.065, "other": 1.06}
+"""The worst depths once that is known."""
 
 LOW = {"vit_proj float32": 0.81}  # 125 and 129 registers for one tile: four or three CTAs an SM
 """Rank correlations below 0.85."""
@@ -74,7 +74,7 @@ def test_what_ptxas_made_of_a_tile_corrects_its_depth(judged, part):
         judged["rules"][name][part] for name in ("pipeliner", "pipeliner, once compiled")
     )
     assert after["worst_depth"] < COMPILED[part] < before["worst_depth"]
-    assert after["depth"] <= before["depth"]
+    assert after["depth"] < before["depth"] + 0.001  # a tenth of what is noise
 
 
 def test_predictions_rank_the_candidates_of_a_workload_as_their_times_do(judged):
