@@ -39,6 +39,12 @@ from .turns import waits_alone, why_shared
 AUTOMATIC_CLUSTERS: Final = (2,)
 """Sizes of clusters that are taken unasked: larger ones leave SMs without a whole cluster idle."""
 
+BY_THREADS: Final = 0.05
+"""Relative time by which copies of those who multiply must be predicted to be faster than boxes, to
+be taken unasked: how far the two are told apart. Of the 88 tiles that the log of an H100 has with
+both, 14 are so chosen, which take 0.88 of the time with boxes as a mean, 1.19 at most; with no
+margin 24, which take 0.91."""
+
 _NOTHING_ELSE: Final = "wgmma is taken: nothing else does what is asked"
 
 _NOT_ACCELERATED: Final = "it needs sm_90a, which the same GPU runs; the target is sm_90"
@@ -49,9 +55,10 @@ def choose(
 ) -> KernelPlan:
     """The plan of one kernel, up to its schedule: cycles, stages and barriers come from the passes.
 
-    Where no instruction is asked for, warpgroups multiply (wgmma, tma, roles) if that is possible
-    and predicted to be no slower; ``accelerated``: the code may use what only sm_90a has. Raises
-    PlanError or TargetError for a request that this kernel or GPU cannot meet.
+    Where no instruction is asked for, warpgroups multiply (wgmma; a role copies by tma, or they do
+    by cp.async) if that is possible and predicted to be no slower; ``accelerated``: the code may
+    use what only sm_90a has. Raises PlanError or TargetError for a request that this kernel or GPU
+    cannot meet.
     """
     if not _may_use_warpgroups(info, machine, request):
         return _planned(info, machine, request)
@@ -101,13 +108,48 @@ def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> Kerne
         return EXACT
     if request.warps is not None or any(op.warps or op.thread_tile for op in matmuls):
         return "a mapping to warps or threads is asked for, which is mma.sync's or simt's"
+    asked = replace(request, instruction="wgmma")
     try:
-        plan = _planned(info, machine, replace(request, instruction="wgmma"))
+        return _or_by_threads(info, machine, asked, _planned(info, machine, asked))
     except PipelinerError as err:
         return str(err)
-    if request.roles == 0 or request.mechanism == "cp_async":
-        return "threads are to copy, which is mma.sync's way"
-    return plan
+
+
+def _or_by_threads(
+    info: KernelInfo, machine: Machine, request: Request, plan: KernelPlan
+) -> KernelPlan:
+    """``plan``, of wgmma, or one whose warpgroups copy for themselves where that saves time."""
+    if not _may_copy_by_threads(info, plan, request):
+        return plan
+    try:
+        other = _planned(info, machine, replace(request, mechanism="cp_async"))
+    except PipelinerError as err:
+        return replace(plan, reasons=(*plan.reasons, f"copies by cp_async are not taken: {err}"))
+    threads, boxes = other.predicted_us, plan.predicted_us
+    times = f"{threads:.1f} us predicted, {boxes:.1f} us where a role of its own copies by tma"
+    if threads < boxes * (1 - BY_THREADS):
+        return replace(other, reasons=(*other.reasons, f"copies by cp_async are taken: {times}"))
+    return replace(plan, reasons=(*plan.reasons, f"copies by cp_async are not taken: {times}"))
+
+
+def _may_copy_by_threads(info: KernelInfo, plan: KernelPlan, request: Request) -> bool:
+    """Whether ``plan`` copies by tma, and nothing that is asked for needs that.
+
+    Of a grid that walks all tiles copies run on from one to the next, which threads cannot do. A
+    depth that is asked for is compared with others by the same mechanism.
+    """
+    asked = (
+        request.depth,
+        request.mechanism,
+        request.roles,
+        request.consumers,
+        request.cluster,
+        request.store,
+    )
+    if any(option != "auto" for option in asked) or any(loop.outer != 1 for loop in info.loops):
+        return False
+    by_tma = any(copy.mechanism == "tma" for copy in plan.copies)
+    return by_tma and plan.predicted_us > 0.0
 
 
 def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.cost.choose import choose
+from pipeliner.cost.choose import BY_THREADS, choose
 from pipeliner.cost.depth import MAX_DEPTH
 from pipeliner.cost.loops import CHANNEL_DEPTH
 from pipeliner.cost.tma import tma_obstacle
@@ -15,6 +15,9 @@ from pipeliner.kernel import CopyInfo, StoreInfo
 from pipeliner.machine import A100, H100
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
+from pipeliner.schedules import ConvTile
+from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.schedules.workloads import conv2d
 
 from .kernels import copy, gemm
 
@@ -110,8 +113,6 @@ def test_without_a_request_it_is_taken_where_it_is_predicted_to_be_faster():
         ({"m": 32, "n": 32}, {}, "tile 32x32x64 is not a multiple of m64n8k16"),
         ({"dtype": "float32"}, {}, "float32 stays exact"),
         ({}, {"warps": (2, 4)}, "a mapping to warps or threads is asked for"),
-        ({}, {"roles": 0}, "threads are to copy, which is mma.sync's way"),
-        ({}, {"mechanism": "cp_async"}, "threads are to copy, which is mma.sync's way"),
         ({}, {"mechanism": "register"}, "by register: wgmma reads what is copied for it"),
         ({}, {"epilogue": "peeled"}, "cannot give a loop of roles a peeled epilogue"),
     ],
@@ -122,6 +123,55 @@ def test_where_it_is_not_taken_the_plan_says_why(changes, request_, why):
     assert (plan.roles, plan.channels, plan.target) == ((), (), "sm_90")
     assert plan.reasons[-1].startswith("wgmma is not taken: ")
     assert why in plan.reasons[-1]
+
+
+@pytest.mark.parametrize("asked", [{"roles": 0}, {"mechanism": "cp_async"}])
+def test_it_is_taken_where_threads_are_to_copy(asked):
+    plan = planned(request=Request(**asked))
+    assert plan.matmuls[0].instruction.startswith("wgmma")
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+    assert plan.reasons[-1].startswith("wgmma is taken: ")
+
+
+GATHERED = ConvTile(128, 64, 64)
+LAYER = conv2d(32, 56, 56, 64, 64, 3, 3, pad=1)
+
+
+def test_threads_copy_unasked_where_that_is_predicted_to_be_faster():
+    """Measured on an H100: 27.3 us by cp.async with its best depth, 35.2 by tma."""
+    info = kernel_info(LAYER, GATHERED)
+    plan = choose(info, H100, Request())
+    boxes = choose(info, H100, Request(mechanism="tma", instruction="wgmma")).predicted_us
+    assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
+    assert plan.roles == plan.channels == ()
+    assert plan.predicted_us < boxes * (1 - BY_THREADS)
+    said = (
+        f"copies by cp_async are taken: {plan.predicted_us:.1f} us predicted, {boxes:.1f} us where "
+        "a role of its own copies by tma"
+    )
+    assert said in plan.reasons
+
+
+def test_boxes_are_kept_where_threads_would_hardly_be_faster():
+    plan = planned(request=Request())
+    threads = planned(request=Request(instruction="wgmma", mechanism="cp_async")).predicted_us
+    assert {copy.mechanism for copy in plan.copies} == {"tma"}
+    (said,) = (text for text in plan.reasons if text.startswith("copies by cp_async"))
+    assert said.startswith(f"copies by cp_async are not taken: {threads:.1f} us predicted, ")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [{"instruction": "wgmma"}, {"mechanism": "tma"}, {"depth": 4}, {"roles": 1}, {"cluster": 1}],
+)
+def test_nothing_is_compared_where_more_is_asked_for(asked):
+    plan = choose(kernel_info(LAYER, GATHERED), H100, Request(**asked))
+    assert not any(text.startswith("copies by cp_async") for text in plan.reasons)
+
+
+def test_a_grid_that_walks_all_tiles_copies_by_tma():
+    plan = choose(kernel_info(LAYER, replace(GATHERED, ctas=132)), H100, Request())
+    assert {copy.mechanism for copy in plan.copies} == {"tma"}
 
 
 def with_copies(info, **changes):
@@ -171,10 +221,11 @@ def test_clusters_are_taken_where_rows_lie_in_two_lines_and_that_limits():
     assert {copy.shared for copy in plan.copies} == {2}
     alone = choose(halves, H100, replace(WGMMA, cluster=1))
     assert {copy.shared for copy in alone.copies} == {1}
-    assert plan.reasons[-1] == (
+    said = (
         f"clusters of 2 CTAs share 'A_shared, B_shared': {plan.predicted_us:.1f} us predicted, "
         f"{alone.predicted_us:.1f} us without"
     )
+    assert said in plan.reasons
     assert choose(with_copies(halves, shared=()), H100, WGMMA).cluster == 1
 
 
