@@ -21,7 +21,7 @@ from .compiled import Kernel, as_module, only_function
 from .cost.built import AsBuilt, as_built, best_built, read_loop, worth_building
 from .cost.depth import TOLERANCE
 from .cost.loops import most_slots
-from .cost.mapped import LoopWork, kind, map_kernel
+from .cost.mapped import LoopWork, as_chosen, map_kernel
 from .cost.predict import Prediction, predict
 from .errors import PlanError
 from .kernel import KernelInfo
@@ -84,7 +84,7 @@ def refined(func: Any, target: Any, request: Request) -> Kernel:
     if why:
         return first.with_plan(replace(first.plan, reasons=(*first.plan.reasons, why)))
     machine = machine_for(target)
-    pinned = _pinned(request, first.plan)
+    pinned = as_chosen(request, first.plan)
     info = recognised(func, target, machine, pinned)
     loop = _loop_of(info, first.plan, machine, pinned)
     kernels: list[tuple[Prediction, Kernel]] = []
@@ -135,11 +135,6 @@ def _obstacle(plan: KernelPlan) -> str:
     if not plan.matmuls:
         return "depths are not compiled: nothing is multiplied in tiles, by which to find the loop"
     return ""
-
-
-def _pinned(request: Request, plan: KernelPlan) -> Request:
-    """``request`` with what was chosen beside the depth."""
-    return replace(request, instruction=kind(plan.matmuls[0]))
 
 
 def _loop_of(info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request) -> LoopWork:

@@ -17,7 +17,7 @@ from ..request import CONSUMERS, INSTRUCTIONS, MECHANISMS, Request
 from .choose import choose
 from .depth import check_depth
 from .loops import most_slots, ring_buffers
-from .mapped import LoopWork, map_kernel, uses_wgmma
+from .mapped import LoopWork, as_chosen, map_kernel, uses_wgmma
 from .mapping import EXACT
 from .predict import predict
 
@@ -80,7 +80,7 @@ def depth_options(
 ) -> tuple[LoopDepths, ...]:
     """The depths of every loop of ``plan`` that could have rings."""
     if plan.matmuls and uses_wgmma(plan.matmuls):
-        request = replace(request, instruction="wgmma")
+        request = as_chosen(request, plan)
     mapped = map_kernel(info, machine, replace(request, cluster=plan.cluster, consumers=_way(plan)))
     return tuple(
         LoopDepths(one.loop.name, _depths(one, plan.loop(one.loop.name), machine))
@@ -136,11 +136,9 @@ def instruction_options(
     if not any(isinstance(op, MatmulInfo) for loop in info.loops for op in loop.ops):
         return ()
     taken = {family(matmul.instruction) for matmul in plan.matmuls}
-    options = [
-        _option(name, info, machine, replace(request, instruction=name), name in taken)
-        for name in INSTRUCTIONS
-        if name != "auto"
-    ]
+    asked = {name: replace(request, instruction=name) for name in INSTRUCTIONS if name != "auto"}
+    asked |= {name: as_chosen(request, plan) for name in asked if {name} == taken}
+    options = [_option(name, info, machine, one, name in taken) for name, one in asked.items()]
     return tuple(_with_reason(option, info, plan) for option in options)
 
 

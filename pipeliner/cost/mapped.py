@@ -12,7 +12,7 @@ from typing import Final
 from ..errors import PlanError, TargetError
 from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
-from ..plan import CopyPlan, MatmulPlan, StorePlan
+from ..plan import CopyPlan, KernelPlan, MatmulPlan, StorePlan
 from ..request import Instruction, Request
 from .copies import laid_out, plan_copy
 from .descriptor import Work
@@ -196,3 +196,13 @@ def kind(plan: MatmulPlan) -> Instruction:
     if plan.instruction == "simt":
         return "simt"
     return "wgmma" if plan.instruction.startswith("wgmma") else "mma"
+
+
+def as_chosen(request: Request, plan: KernelPlan) -> Request:
+    """``request``, asking for the instruction of ``plan``, and for threads that copy for wgmma."""
+    if not plan.matmuls:
+        return request
+    instruction = kind(plan.matmuls[0])
+    if instruction == "wgmma" and not plan.roles:
+        return replace(request, instruction=instruction, mechanism="cp_async")
+    return replace(request, instruction=instruction)

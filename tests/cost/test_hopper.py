@@ -6,9 +6,11 @@ from dataclasses import replace
 
 import pytest
 
+from pipeliner.cost.alternatives import depth_options, instruction_options
 from pipeliner.cost.choose import BY_THREADS, choose
 from pipeliner.cost.depth import MAX_DEPTH
 from pipeliner.cost.loops import CHANNEL_DEPTH
+from pipeliner.cost.mapped import as_chosen
 from pipeliner.cost.tma import tma_obstacle
 from pipeliner.errors import PlanError, TargetError
 from pipeliner.kernel import CopyInfo, StoreInfo
@@ -150,6 +152,21 @@ def test_threads_copy_unasked_where_that_is_predicted_to_be_faster():
         "a role of its own copies by tma"
     )
     assert said in plan.reasons
+
+
+def test_what_is_compared_with_threads_that_copy_are_threads_that_copy():
+    info = kernel_info(LAYER, GATHERED)
+    plan = choose(info, H100, Request())
+    (loop,) = depth_options(info, plan, H100, Request())
+    (chosen,) = (option for option in loop.depths if option.chosen)
+    assert round(chosen.us, 2) == plan.predicted_us
+    (taken,) = (
+        option for option in instruction_options(info, plan, H100, Request()) if option.chosen
+    )
+    assert (taken.name, taken.us) == ("wgmma", plan.predicted_us)
+    asked = as_chosen(Request(), plan)
+    assert asked == Request(instruction="wgmma", mechanism="cp_async")
+    assert choose(info, H100, asked).predicted_us == plan.predicted_us
 
 
 def test_boxes_are_kept_where_threads_would_hardly_be_faster():
