@@ -8,20 +8,21 @@ unknown index means every distance. A buffer that the body allocates and writes 
 how many versions it needs follows from the schedule.
 
 Matrix instructions may run on behind the op that issues them: what they use is then used by the op
-that waits for them, too.
+that waits for them, too. Only that op itself may add to the same accumulators before that, an
+iteration later: tensor cores do so in order.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from tvm.ir import Var
 
 from .affine import ANY, Interval, Linear, intersect, linear, overlap
-from .effects import READ, WRITE, Access, Effects, classify, effects, is_global_load
+from .effects import BOTH, READ, WRITE, Access, Effects, classify, effects, is_global_load
 from .freshness import why_carried
 from .ir import Buffer, are_parts, is_global, is_private
 from .op_form import OpLoop, op_loop
@@ -59,7 +60,9 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     form = op_loop(loop)
     if form is None:
         raise ValueError(f"expected loop '{loop.loop_var.name}' in op form")
-    found = _until_done([effects(stmt) for _, stmt in form.ops])
+    issued = [effects(stmt) for _, stmt in form.ops]
+    flying = _awaited(issued)
+    found = _until_done(issued, flying)
     own = frozenset(form.allocs)
     reads, writes = ([op.buffers(mode) for op in found] for mode in (READ, WRITE))
     carried = {buf: why_carried(buf, form, found, threads) for buf in form.allocs}
@@ -83,25 +86,40 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
             is_async=op.is_async,
             is_global_load=is_global_load(op, own),
         )
-    _add_memory_edges(graph, form, found, names, rings, threads)
+    in_order = {(wait, op): _accumulators(issued[op]) for wait, ops in flying.items() for op in ops}
+    _add_memory_edges(graph, form, found, names, rings, threads, in_order)
     _add_fences(graph, form, found)
     return graph
 
 
-def _until_done(found: Sequence[Effects]) -> list[Effects]:
+def _awaited(found: Sequence[Effects]) -> dict[int, list[int]]:
+    """By the index of each wait, the ops before it in the iteration that are in flight then."""
+    waits: dict[int, list[int]] = {}
+    flying: list[int] = []
+    for index, op in enumerate(found):
+        if op.is_done and flying:
+            waits[index] = flying
+        flying = [*([] if op.is_done else flying), *([index] if op.runs_on else [])]
+    return waits
+
+
+def _until_done(found: Sequence[Effects], flying: Mapping[int, Sequence[int]]) -> list[Effects]:
     """``found``, with what matrix instructions in flight use among the effects of their wait.
 
     A wait for what no op before it in the iteration has issued stays where it is.
     """
-    result: list[Effects] = []
-    flying: list[Effects] = []
-    for op in found:
-        if op.is_done and flying:
-            result.append(_joined(op, flying))
-        else:
-            result.append(replace(op, is_fence=op.is_fence or (op.is_done and not op.is_mma)))
-        flying = [*([] if op.is_done else flying), *([op] if op.runs_on else [])]
-    return result
+    return [
+        _joined(op, [found[other] for other in flying[index]])
+        if index in flying
+        else replace(op, is_fence=op.is_fence or (op.is_done and not op.is_mma))
+        for index, op in enumerate(found)
+    ]
+
+
+def _accumulators(op: Effects) -> set[Buffer]:
+    """The registers that matrix instructions of ``op`` add to, and nothing else of it touches."""
+    touched = {access.buffer for access in op.accesses if is_private(access.buffer)}
+    return touched - {access.buffer for access in op.accesses if access.mode != BOTH}
 
 
 def _joined(wait: Effects, flying: Sequence[Effects]) -> Effects:
@@ -133,6 +151,7 @@ def _add_memory_edges(
     names: Mapping[Buffer, str],
     rings: list[Buffer],
     threads: Mapping[Var, int] | None,
+    in_order: Mapping[tuple[int, int], Collection[Buffer]],
 ) -> None:
     touched: dict[Buffer, list[int]] = {}
     written: set[Buffer] = set()
@@ -158,7 +177,7 @@ def _add_memory_edges(
             for dst in users:
                 for kind, one, other in _KINDS:
                     a, b = having[one][src], having[other][dst]
-                    if not a or not b:
+                    if not a or not b or buf in in_order.get((src, dst), ()):
                         continue
                     if kind == "WAW" and are_parts(ops[src], ops[dst]):
                         continue  # of one copy, which stores every element once

@@ -39,4 +39,5 @@ class Iteration:
     def __str__(self) -> str:
         if self.base is None:
             return str(self.offset)
-        return f"{self.text} + {self.offset}" if self.offset else self.text
+        sign = "+" if self.offset > 0 else "-"
+        return f"{self.text} {sign} {abs(self.offset)}" if self.offset else self.text
