@@ -13,7 +13,7 @@ from tvm_ffi.structural import WalkResult
 from . import ir
 
 Mode = Literal["read", "write", "atomic", "update"]
-Event = Literal["barrier", "wait", "wait_all", "done", "done_all"]
+Event = Literal["barrier", "wait", "wait_all", "group", "done"]
 """A barrier; a wait for some copies, or for all; the same for what wgmma reads."""
 
 BARRIERS: Final = (
@@ -49,6 +49,7 @@ _MBARRIERS: Final = ("tirx.ptx.mbarrier_", "tirx.cuda.mbarrier_")
 
 _WGMMA: Final = "tirx.ptx.wgmma_"
 _WGMMA_WAIT: Final = "tirx.ptx.wgmma_wait_group"
+_WGMMA_COMMIT: Final = "tirx.ptx.wgmma_commit_group"
 
 _WITHOUT_ACCESS: Final = ir.CONSTANTS | {ir.Var}
 _CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
@@ -107,8 +108,10 @@ def event(stmt: Any) -> Event | None:
         return "wait_all"
     if name == _WAIT_SOME:
         return "wait_all" if ir.const_int(call.args[0]) == 0 else "wait"
+    if name == _WGMMA_COMMIT:
+        return "group"
     if name == _WGMMA_WAIT:
-        return "done_all" if ir.const_int(call.args[0]) == 0 else "done"
+        return "done"
     return None
 
 

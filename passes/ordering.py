@@ -26,7 +26,10 @@ EXACT_ITERATIONS: Final = 3
 _MERGE_OVER: Final = 8
 """Accesses of one statement to one slot that are kept apart; more become one."""
 
-_EVENTS: Final = ("barrier", "wait", "wait_all", "done", "done_all")
+_MOST_GROUPS: Final = 8
+"""Groups of wgmma that are counted; a thread never has as many in flight here."""
+
+_EVENTS: Final = ("barrier", "wait", "wait_all", "group", "done")
 _OWN_ORDER: Final = (
     "tirx.tvm_storage_sync",
     "tirx.ptx.mbarrier",
@@ -68,7 +71,7 @@ class Pending:
     ``path``: its leaf.
     ``first``: variables of loops entered since, still in their first iteration. ``crossed``: for
     each loop that carried it, the loop's depth and how many iterations ago. ``gone``: loops since
-    left, and iterations before their last.
+    left, and iterations before their last. ``groups``: of wgmma committed since, for its reads.
     """
 
     item: Item
@@ -78,11 +81,12 @@ class Pending:
     first: frozenset[Any] = frozenset()
     crossed: tuple[tuple[int, int], ...] = ()
     gone: tuple[tuple[Path, int], ...] = ()
+    groups: int = 0
 
     @cached_property
     def key(self) -> Any:
         """What tells it from others: two with one key have one index."""
-        return (self.item, self.first, self.crossed, self.gone)
+        return (self.item, self.first, self.crossed, self.gone, self.groups)
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,22 @@ def pruned(node: Node) -> Node:
     if node.has_event or node.has_items:
         return node
     return Node("leaf", node.stmt, op=node.op)
+
+
+def ended(node: Node, items: Sequence[Item]) -> list[Item]:
+    """``items``, all that ``node`` accesses: reads of wgmma have ended where it waits for all."""
+    last = [found for found in nodes(node) if found.kind in ("group", "done")][-1:]
+    if not last or left_in_flight(last[0]) != 0:
+        return list(items)
+    return [
+        replace(item, access=replace(item.access, issue=False)) if item.is_read else item
+        for item in items
+    ]
+
+
+def left_in_flight(node: Node) -> int | None:
+    """Groups of wgmma that ``node`` leaves in flight where it waits for others; None: all."""
+    return ir.const_int(node.stmt.value.args[0]) if node.kind == "done" else None
 
 
 def parts(node: Node) -> list[list[Item]]:
@@ -321,6 +341,11 @@ def _wait(node: Node) -> str:
 def entered(entry: Pending, var: Any | None) -> Pending:
     """``entry`` at the start of the first iteration of the loop over ``var``."""
     return entry if var is None else replace(entry, first=entry.first | {var})
+
+
+def committed(entry: Pending) -> Pending:
+    """``entry`` behind one more commit of wgmma."""
+    return replace(entry, groups=min(entry.groups + 1, _MOST_GROUPS))
 
 
 def carried(entry: Pending, loop: Node) -> Pending:

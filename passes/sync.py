@@ -13,9 +13,10 @@ One barrier a step orders both the landed copies before the compute that reads t
 of the step before, before the copies that reuse its slot.
 
 An asynchronous copy writes from its issue on, and becomes a write of the issuing thread, visible to
-others after a barrier, when a wait lets it land. What wgmma reads it reads until a wait, too. A
-barrier stands only where every thread of the CTA passes: code under a thread-dependent condition is
-one unit, a conflict inside it is an error.
+others after a barrier, when a wait lets it land. What wgmma reads it reads until a wait, too, of
+which each ends all groups but the youngest few: to overwrite it before is an error, for no barrier
+helps. A barrier stands only where every thread of the CTA passes: code under a thread-dependent
+condition is one unit, a conflict inside it is an error.
 
 Does not handle: an early return under a thread-dependent condition before a barrier.
 """
@@ -247,7 +248,7 @@ class _Synchroniser:
                 "cannot order shared memory under the thread-dependent "
                 f"{ordering.title(node.stmt)}: {clash} needs a barrier that some threads miss"
             )
-        items = [item for part in parts for item in part]
+        items = ordering.ended(node, [item for part in parts for item in part])
         return Node("leaf", node.stmt, items=ordering.merged(items), op=node.op)
 
     def _clash(self, parts: list[list[Item]], looped: bool) -> str:
@@ -282,8 +283,11 @@ class _Synchroniser:
             return replace(state, pending={})
         if node.kind in ("wait", "wait_all"):
             return self._land(node, state)
-        if node.kind in ("done", "done_all"):
+        if node.kind == "done":
             return self._finish(node, state)
+        if node.kind == "group":
+            older = map(ordering.committed, state.reading.values())
+            return replace(state, reading={entry.key: entry for entry in older})
         state = self._touch(node, state)
         if node.kind == "branch":
             outs = [self._visit(child, state) for child in node.children]
@@ -298,6 +302,7 @@ class _Synchroniser:
         """The state after the accesses of ``node`` itself."""
         if not node.items:
             return state
+        self._check_reading(node, state)
         self._check(node, state)
         entries = [Pending(item, item.access.index, item.guards, node.path) for item in node.items]
         issued = [entry for entry in entries if entry.item.access.issue]
@@ -319,15 +324,22 @@ class _Synchroniser:
         return replace(state, pending=pending, flying=flying)
 
     def _finish(self, node: Node, state: State) -> State:
-        """The state after a wait for wgmma: any of its reads may have lasted until then."""
+        """The state after a wait for wgmma: the reads that it ends may have lasted until then."""
         pending = dict(state.pending)
+        left = ordering.left_in_flight(node)
+        reading = {
+            key: entry
+            for key, entry in state.reading.items()
+            if left is None or entry.groups <= left
+        }
         for key, entry in state.reading.items():
+            if key in reading:
+                continue
             if key not in node.finished:
                 access = replace(entry.item.access, issue=False)
                 node.finished[key] = replace(entry.item, access=access, op=node.op or "wait")
             read = Pending(node.finished[key], entry.index, entry.guards, node.path)
             pending[read.key] = read
-        reading = {} if node.kind == "done_all" else state.reading
         return replace(state, pending=pending, reading=reading)
 
     def _landed(self, copy: Item, op: str) -> Item:
@@ -377,6 +389,16 @@ class _Synchroniser:
             # added to, which is sure to end.
             carried = handed if count < EXACT_ITERATIONS else handed | carried
         return carried, after
+
+    def _check_reading(self, node: Node, state: State) -> None:
+        """LoweringError where ``node`` overwrites what wgmma in flight still reads."""
+        for entry in state.reading.values():
+            item = self._first_conflict(entry, node.items)
+            if item is not None:
+                raise LoweringError(
+                    f"cannot order shared memory: {ordering.pair(entry.item, item)} needs a wait "
+                    "for wgmma between, which a barrier is not"
+                )
 
     def _check(self, node: Node, state: State) -> None:
         """Raise where a barrier must stand if ``node`` conflicts with what is pending."""
