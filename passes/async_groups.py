@@ -1,4 +1,4 @@
-"""cp.async groups of a pipelined loop: where they are committed, and how many a wait may leave.
+"""Groups of a pipelined loop: where cp.async's are committed, and how many a wait may leave.
 
 Also which commits hold nothing, and which waits never wait: PTX completes groups in the order of
 their commits, so behind a wait that leaves n groups, and k commits, another one that leaves n + k
@@ -115,6 +115,28 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
                 f"cannot expand loop '{plan.name}': '{op.name}' comes before what it waits for"
             )
     return counts
+
+
+def flying_counts(
+    ops: Sequence[OpPlan], issues: Mapping[str, Sequence[str]], plan: LoopPlan
+) -> dict[str, int]:
+    """For each wait that comes steps after its wgmma, how many groups it leaves in flight.
+
+    ``ops``: in order. ``issues``: by wait, the ops it ends, each of which commits a group in every
+    step. Groups end in the order of their commits, so the count is ``wait_counts``'.
+    """
+    position = {op.name: place for place, op in enumerate(ops)}
+    ends = sorted({position[name] for names in issues.values() for name in names})
+    return {
+        op.name: min(
+            (op.stage - plan.op(name).stage) * len(ends)
+            + sum(end < position[op.name] for end in ends)
+            - sum(end <= position[name] for end in ends)
+            for name in issues[op.name]
+        )
+        for op in ops
+        if op.name in issues and op.stage > plan.ahead
+    }
 
 
 def empty_behind(ops: Sequence[OpPlan], points: Mapping[str, int], late: Collection[str]) -> int:

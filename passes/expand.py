@@ -1,7 +1,8 @@
 """Expands a scheduled loop: prologue, steady state and epilogue, rings and asynchronous groups.
 
 With S stages, step ``t`` runs the op of stage ``s`` on iteration ``t - s``; the steady loop runs
-step ``k + S - 1``::
+step ``k + S - 1``. What waits for matrix operations of steps before is of no stage then: it stands
+in every step that multiplies, and once more behind the loop for those that are left::
 
     <prologue: steps 0 .. S - 2>
     for k in range(n):                        # "rolled": ops before the last stage are guarded
@@ -84,7 +85,7 @@ class _Expansion:
         self.form, self.plan = form, plan
         self.n, self.static = form.extent, form.trip
         self.dtype = str(form.var.ty.dtype)
-        self.last = plan.stages - 1
+        self.last = plan.ahead
         self.instances = Instances(form, plan)
         self.rings = self.instances.rings
         private = [ring.depth for ring in self.rings.values() if is_private(ring.buffer)]
@@ -98,6 +99,7 @@ class _Expansion:
             parts = [*self._prologue(), *self._peeled(self.static)]
         else:
             parts = [*self._prologue(), *self._peeled_dynamic()]
+        parts += self.instances.finish()
         body = seq(*without_idle_commits(without_idle_waits(parts)))
         old = self.form.block
         if old is None:

@@ -5,7 +5,8 @@ iteration, with its origin, and under a guard where the iteration may be past th
 shared memory into registers are not guarded: past the end they repeat the last iteration, as
 asynchronous copies do in a ``clamped`` loop. What works on padding alone in the last iteration is
 left out where that iteration is straight code. Every step commits one group per run of asynchronous
-copies, guarded copies or not, so each wait has one constant count.
+copies, guarded copies or not, so each wait has one constant count. So has a wait for wgmma of steps
+before: it has no guard, and in the first steps nothing to wait for.
 """
 
 from __future__ import annotations
@@ -22,9 +23,10 @@ from tvm.tirx.buffer import is_buffer_var
 from ..errors import PlanError
 from ..origin import Origin, Place
 from ..plan import LoopPlan, OpPlan
-from .async_groups import COPIES, commit_points, empty_behind, wait_counts
+from .async_groups import COPIES, commit_points, empty_behind, flying_counts, wait_counts
 from .ir import (
     Buffer,
+    Call,
     Expr,
     Stmt,
     const_int,
@@ -34,6 +36,7 @@ from .ir import (
     op_stmt,
     operators,
     seq,
+    walk,
     with_origin,
 )
 from .iteration import Iteration
@@ -41,6 +44,7 @@ from .op_form import OpLoop
 from .rings import Ring, definitions_and_uses, instantiate, make_ring
 
 _ALL_THREADS: Final = "all"
+_COMMIT: Final = "tirx.ptx.wgmma_commit_group"
 
 Step: TypeAlias = "Callable[[int], Iteration | None]"
 """The iteration that an op of a given stage works on in one step, None when it is idle."""
@@ -52,7 +56,8 @@ class _Op:
 
     ``body``: None for a wait. ``defines``: its own variables. ``rings``: those that it uses, by
     name. ``unversioned``: other shared buffers. ``sources``: the shared buffers it reads.
-    ``repeats``: running it once more is harmless. ``by_proxy``: wgmma reads for it.
+    ``repeats``: running it once more is harmless. ``by_proxy``: wgmma reads for it. ``groups``: of
+    wgmma that it commits.
     """
 
     plan: OpPlan
@@ -64,6 +69,7 @@ class _Op:
     repeats: bool = False
     is_async: bool = False
     by_proxy: bool = False
+    groups: int = 0
 
     @property
     def name(self) -> str:
@@ -77,7 +83,8 @@ class _Op:
 class Instances:
     """Emits steps of one loop. ``rings``: its buffers that have slots.
 
-    PlanError: slots for a buffer that the loop's body does not allocate; waits without copies.
+    PlanError: slots for a buffer that the loop's body does not allocate; waits without copies;
+    wgmma in flight across steps that is no one group.
     """
 
     def __init__(self, form: OpLoop, plan: LoopPlan) -> None:
@@ -85,13 +92,14 @@ class Instances:
         self._form, self._plan = form, plan
         self._n = form.extent
         self._dtype = str(form.var.ty.dtype)
-        self._last = plan.stages - 1
+        self._last = plan.ahead
         self._bodies, self._names = dict(form.ops), form.buffer_names()
         self._ops = [self._described(op) for op in sorted(plan.ops, key=lambda op: op.order)]
         ordered = [op.plan for op in self._ops]
         copies = {op.name for op in self._ops if op.is_async}
         self._groups = commit_points(ordered, copies, plan)
         self._waits = wait_counts(ordered, self._groups, plan)
+        self._flying = flying_counts(ordered, self._issues(), plan)
         self._emitted: set[str] = set()
         self._by_proxy = any(op.by_proxy for op in self._ops)
 
@@ -100,7 +108,7 @@ class Instances:
         items: list[tuple[int | None, Any, Stmt]] = []
         for op in self._ops:
             iteration = at(op.stage)
-            if iteration is not None and not self._is_idle(op, iteration):
+            if iteration is not None and not self._is_idle(op, iteration, at):
                 items.append(self._emit(op, iteration, phase, guarded))
             if op.name in self._groups:
                 call = tirx.Evaluate(T.ptx.cp.async_.commit_group())
@@ -109,12 +117,14 @@ class Instances:
                 items.append((None, None, with_origin(origin, call)))
         return _merge(items)
 
-    def _is_idle(self, op: _Op, at: Iteration) -> bool:
-        """Whether all that ``op`` works on is padding there.
+    def _is_idle(self, op: _Op, at: Iteration, step: Step) -> bool:
+        """Whether all that ``op`` works on is padding there, or all that it waits for may run on.
 
         Where the last iteration is in the rolled loop nothing of it is left out, not even what the
         prologue makes of it: of a loop of one iteration it loads the fragments.
         """
+        if op.name in self._flying:
+            return not any(step(other.stage - 1) for other in self._ops if other.stage < self._last)
         trip = self._form.trip
         last = at.base is None and trip is not None and at.offset == trip - 1
         return last and op.plan.skips_last and self._plan.epilogue == "peeled"
@@ -133,13 +143,45 @@ class Instances:
         origin = replace(_origin(late[0].plan, "epilogue"), kind="wait", stage=self._last)
         return [with_origin(replace(origin, op=f"{late[0].name}.drain"), call)]
 
+    def finish(self) -> list[Stmt]:
+        """The wait behind the loop for wgmma that its steps leave in flight."""
+        return [
+            self._finished(op, 0, replace(_origin(op.plan, "epilogue"), op=f"{op.name}.drain"))
+            for op in self._ops
+            if op.name in self._flying
+        ]
+
+    def _finished(self, op: _Op, left: int, origin: Origin) -> Stmt:
+        """A wait that leaves so many groups of wgmma in flight."""
+        call = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(left))
+        return with_origin(origin, op_stmt(origin.op, call))
+
+    def _issues(self) -> dict[str, list[str]]:
+        """By the op that waits for wgmma, all ops that come before it in the program and commit."""
+        committed = {op.name: op.groups for op in self._ops if op.groups}
+        waits = {op.name for op in self._ops if op.plan.kind == "done"}
+        found: dict[str, list[str]] = {}
+        before: list[str] = []
+        for name in self._form.names:
+            if name in waits and before:
+                found[name] = list(before)
+            before += [name] if name in committed else []
+        for wait, names in found.items():
+            several = [name for name in names if committed[name] > 1]
+            if several and self._plan.op(wait).stage > self._last:
+                raise PlanError(
+                    f"cannot expand loop '{self._plan.name}': '{wait}' leaves '{several[0]}' in "
+                    f"flight across steps, which commits {committed[several[0]]} groups, not 1"
+                )
+        return found
+
     def _emit(
         self, op: _Op, at: Iteration, phase: str, guarded: bool
     ) -> tuple[int | None, Any, Stmt]:
         """A key that equal guards share, the guard, and ``op`` on iteration ``at``."""
         known = at.base is None and self._form.trip is not None
         last = phase == "steady" and op.stage == self._last
-        if op.body is None or known or last or not guarded:
+        if op.body is None or op.name in self._flying or known or last or not guarded:
             return None, None, self._instance(op, at, at, phase)
         if op.repeats and phase == "steady":
             end = tirx.min(at.value(self._dtype), self._n - tirx.const(1, self._dtype))
@@ -154,6 +196,8 @@ class Instances:
             origin = _origin(op.plan, phase, str(at), self._awaited(op.name, at))
             waited = with_origin(origin, op_stmt(op.name, call))
             return seq(waited, self._proxy_fence(origin)) if self._by_proxy else waited
+        if op.name in self._flying:
+            return self._finished(op, self._flying[op.name], _origin(op.plan, phase, str(at)))
         slots: dict[Buffer, tuple[Ring, Expr]] = {}
         places: list[Place] = []
         for name, ring in op.rings:
@@ -211,7 +255,15 @@ class Instances:
             repeats=repeats,
             is_async=is_async,
             by_proxy=any(name.startswith("tirx.ptx.wgmma_") for name in called),
+            groups=_commits(body),
         )
+
+
+def _commits(body: Stmt) -> int:
+    """Groups of wgmma that ``body`` commits, as it is written."""
+    names: list[str] = []
+    walk(body, Call, lambda call: names.append(str(getattr(call.op, "name", ""))))
+    return names.count(_COMMIT)
 
 
 def _make_rings(form: OpLoop, plan: LoopPlan) -> dict[Buffer, Ring]:

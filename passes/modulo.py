@@ -10,13 +10,15 @@
    operation during which it is due (a warp issues in order); a wait directly before the first
    consumer of what it waits for. Where matrix operations run on behind their issue, early copies
    with more than a step to land come next, and the wait for them ends the step: with it the slots
-   that they read are free.
+   that they read are free. Where the plan leaves steps of them in flight, the wait is for those of
+   as many steps before, and copies stand that much nearer: slots are free later.
 
 Steps of the result, for tiles with and without fragments (k-steps 0..n of tile k), and for wgmma::
 
     wait(k), copies(k + D - 1), compute(k)
     ld_1(k), copies(k + D - 1), mma_0(k), ..., wait(k + 1), ld_0(k + 1), mma_n(k)
     wait(k), mma(k), copies(k + D - 1), done(k)
+    wait(k), mma(k), copies(k + D - 2), done(k - 1)                    one in flight across steps
 """
 
 from __future__ import annotations
@@ -48,11 +50,15 @@ _REGISTER_VERSIONS: Final = 2
 """Most versions of a ring in registers that no plan asks for: one in use, one being filled."""
 
 
-def schedule_loop(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> LoopPlan:
+def schedule_loop(
+    graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine, *, in_flight: int = 0
+) -> LoopPlan:
     """``plan`` of a loop in op form with ops, edges, rings, II and reasons filled in.
 
     ``graph``: the loop's dependence graph. ``plan``: depths of the rings and costs of the
-    statements. ScheduleRefused: a requested depth that the dependences do not allow.
+    statements. ``in_flight``: steps whose matrix operations may still run when a step ends; where
+    that is illegal none do, and a reason says why. ScheduleRefused: a requested depth that the
+    dependences do not allow.
     """
     reasons = list(plan.reasons)
     depths = _planned_depths(graph, plan, reasons)
@@ -61,7 +67,7 @@ def schedule_loop(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> L
         done = sequential(graph, plan, costs)
         verify(graph, done)
         return done
-    task = Task(graph, costs, depths)
+    task = Task(graph, costs, depths, in_flight)
     caps = _narrow(task, machine, reasons)
     placed = place(task, caps)
     _explain_interval(task, caps, placed, reasons)
@@ -70,6 +76,10 @@ def schedule_loop(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> L
     try:
         verify(graph, result)
     except ScheduleRefused as err:
+        if in_flight:
+            why = f"no wgmma stays in flight across steps: {err}"
+            again = dataclasses.replace(plan, reasons=(*plan.reasons, why))
+            return schedule_loop(graph, again, machine)
         raise InternalError(f"modulo schedule is illegal: {err}") from err
     _check_requests(graph, result, plan)
     if result.stages == 1 and not any(node["is_async"] for _, node in graph.nodes(data=True)):
@@ -302,6 +312,12 @@ def _explain_running(task: Task, placed: Placed, reasons: list[str]) -> None:
     else:
         steps = min(ahead)
         reasons.append(f"copies are issued while wgmma runs: they have {steps} steps to land")
+    if task.in_flight:
+        left = f"{task.in_flight} step{'s' * (task.in_flight > 1)}"
+        reasons.append(
+            f"wgmma of {left} stays in flight when the next one starts: its slot is refilled "
+            f"{task.in_flight + 1} steps later"
+        )
 
 
 def _check_requests(graph: nx.MultiDiGraph, result: LoopPlan, plan: LoopPlan) -> None:

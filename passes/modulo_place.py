@@ -20,11 +20,15 @@ from .modulo_verify import versions_needed
 
 @dataclass(slots=True)
 class Task:
-    """The loop as numbers: ops by index in program order, and arcs between them."""
+    """The loop as numbers: ops by index in program order, and arcs between them.
+
+    ``in_flight``: steps of what runs on that each wait for it leaves running.
+    """
 
     graph: Any
     costs: list[OpPlan]
     depths: Mapping[str, int]
+    in_flight: int = 0
     names: list[str] = field(init=False)
     index: dict[str, int] = field(init=False)
     nodes: dict[str, Mapping[str, Any]] = field(init=False)
@@ -183,9 +187,9 @@ def _framed(task: Task, interval: int, starts: Sequence[int]) -> list[int]:
 
 
 def _ended(task: Task, interval: int, cycles: list[int]) -> list[int]:
-    """``cycles`` with what runs on waited for at the end of its step."""
+    """``cycles`` with what runs on waited for at the end of its step, or of one behind it."""
     for done, mmas in task.running().items():
-        stage = max(cycles[mma] // interval for mma in mmas)
+        stage = max(cycles[mma] // interval for mma in mmas) + task.in_flight
         cycles[done] = (stage + 1) * interval - 1
     return cycles
 

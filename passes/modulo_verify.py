@@ -35,6 +35,7 @@ def verify(graph: nx.MultiDiGraph, plan: LoopPlan) -> None:
     for src, dst, edge in graph.edges(data=True):
         _check_edge(graph, plan, ops[src], ops[dst], edge)
     _check_rings(graph, plan, ops)
+    _check_done(graph, plan, ops)
     _check_waits(graph, plan, ops)
     _check_pipes(plan)
 
@@ -141,6 +142,26 @@ def _check_rings(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
 def _no_ring(graph: nx.MultiDiGraph, plan: LoopPlan, name: str, depth: int) -> str:
     why = graph.graph["carried"].get(name, "the loop's body does not allocate it")
     return f"cannot give '{name}' {depth} slots in loop '{plan.name}': {why}"
+
+
+def _check_done(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+    """A wait leaves in flight what every step issues: else no one number of groups is younger."""
+    for name, node in graph.nodes(data=True):
+        if (ops[name].kind == "done") != (node["kind"] == "done"):
+            raise ScheduleRefused(
+                f"cannot pipeline loop '{plan.name}': op '{name}' is of kind {node['kind']}, "
+                f"the plan says {ops[name].kind}"
+            )
+    for src, dst, edge in graph.edges(data=True):
+        awaited = graph.nodes[dst]["kind"] == "done" and graph.nodes[src]["kind"] == "mma"
+        if not awaited or edge["kind"] != "RAW" or edge["distance"]:
+            continue
+        if ops[dst].stage > ops[src].stage != plan.ahead:
+            raise ScheduleRefused(
+                f"cannot pipeline loop '{plan.name}': '{dst}' of stage {ops[dst].stage} leaves "
+                f"'{src}' of stage {ops[src].stage} in flight, which must then be of the last "
+                f"stage that does anything else, {plan.ahead}"
+            )
 
 
 def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:

@@ -7,6 +7,7 @@ its reason; an explicit request that is impossible raises.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
@@ -23,10 +24,10 @@ from ..cost.eviction import check_eviction
 from ..cost.launch import check_launch
 from ..cost.mapped import uses_wgmma
 from ..cost.remainder import check_skips
-from ..errors import PlanError, TargetError
+from ..errors import PlanError, ScheduleRefused, TargetError
 from ..kernel import CopyInfo, KernelInfo
 from ..machine import Machine, machine_for
-from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan
+from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan
 from ..request import Request
 from .annotations import annotated_plan, async_statements, is_annotated, staged_statements
 from .copies import lower_copies
@@ -195,19 +196,54 @@ def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan | _F
             raise PlanError(f"cannot find loop '{loop.name}': the kernel has {sorted(forms)}")
         graph = dependence(form.node, threads)
         try:
-            plan = plan.with_loop(_scheduled_loop(graph, form.node, loop, machine))
+            scheduled = _scheduled_loop(graph, form.node, loop, plan.matmuls, machine)
         except PlanError as err:
             return _Failure(loop.name, err)
+        plan = replace(
+            plan.with_loop(scheduled),
+            matmuls=tuple(
+                matmul if left is None else replace(matmul, in_flight=left)
+                for matmul in plan.matmuls
+                for left in [_left_in_flight(matmul, scheduled)]
+            ),
+        )
     return plan
 
 
-def _scheduled_loop(graph: Any, node: Any, loop: LoopPlan, machine: Machine) -> LoopPlan:
+def _scheduled_loop(
+    graph: Any, node: Any, loop: LoopPlan, matmuls: Sequence[MatmulPlan], machine: Machine
+) -> LoopPlan:
     if loop.source == "edited" or loop.edges:  # a finished plan, handed back: edges come last
         verify(graph, loop)
+        _check_in_flight(loop, matmuls)
         return loop
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
-    return schedule_loop(graph, loop, machine)
+    waited = [matmul for matmul in matmuls if f"{matmul.op}.done" in graph]
+    in_flight = min((matmul.in_flight for matmul in waited), default=0)
+    return schedule_loop(graph, loop, machine, in_flight=in_flight)
+
+
+def _left_in_flight(matmul: MatmulPlan, loop: LoopPlan) -> int | None:
+    """Steps of ``matmul`` that may run on when a step of ``loop`` ends; None: it is not waited for.
+
+    Where another role copies it waits by itself.
+    """
+    stages = {op.name: op.stage for op in loop.ops}
+    done = stages.get(f"{matmul.op}.done")
+    return None if done is None else done - stages[matmul.op]
+
+
+def _check_in_flight(loop: LoopPlan, matmuls: Sequence[MatmulPlan]) -> None:
+    """ScheduleRefused: the stages of a loop leave other steps in flight than the plan says."""
+    for matmul in matmuls:
+        left = _left_in_flight(matmul, loop)
+        if left not in (None, matmul.in_flight):
+            raise ScheduleRefused(
+                f"cannot pipeline loop '{loop.name}': the plan says that {matmul.in_flight} steps "
+                f"of '{matmul.op}' stay in flight, the stages of it and of '{matmul.op}.done' "
+                f"leave {left}"
+            )
 
 
 def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:

@@ -208,11 +208,11 @@ def _schedule(loop: LoopPlan) -> list[str]:
 
 def _picture(loop: LoopPlan) -> list[str]:
     """Which iteration each op works on at each step: rows are ops, columns are steps."""
-    ahead = loop.stages - 1
-    shown = ahead + SHOWN_STEADY
+    last = loop.stages - 1
+    shown = last + SHOWN_STEADY
     if loop.trip.isdigit():
         shown = max(1, min(shown, int(loop.trip)))
-    steps = range(shown + ahead)
+    steps = range(shown + last)
     width = max(3, len(str(len(steps))) + 1)
     ops = sorted(loop.ops, key=lambda op: op.order)
     name = max((len(op.name) for op in ops), default=0)
@@ -225,7 +225,7 @@ def _picture(loop: LoopPlan) -> list[str]:
     for op in ops:
         cells = (str(step - op.stage) if 0 <= step - op.stage < shown else "." for step in steps)
         lines.append(row(op.name, cells))
-    lines.append(row("", (_phase(step, ahead, shown) for step in steps)))
+    lines.append(row("", (_phase(step, loop.ahead, shown) for step in steps)))
     lines.append("    P prologue, S steady state, E epilogue")
     return lines
 

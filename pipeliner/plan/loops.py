@@ -18,7 +18,8 @@ class OpPlan:
     """One statement of the body: where it runs in the modulo schedule, and what it costs.
 
     A ``wait`` is for copies; ``done`` waits for an ``mma`` that runs on behind its issue, and uses
-    all that it does until then.
+    all that it does until then. One of a later stage than its ``mma`` leaves those of the steps
+    between in flight.
 
     ``latency``: cycles from issue until a consumer may start. ``occupancy``: cycles of its pipe
     that one iteration takes on one SM. ``cycle``: issue time in the flat schedule of one iteration;
@@ -101,6 +102,14 @@ class LoopPlan:
     def stages(self) -> int:
         """Number of pipeline stages: 1 means nothing overlaps."""
         return 1 + max((op.stage for op in self.ops), default=0)
+
+    @property
+    def ahead(self) -> int:
+        """Steps before the first one that does all of an iteration: the prologue's.
+
+        What only waits for arithmetic in flight may come later; it is of no iteration of its own.
+        """
+        return max((op.stage for op in self.ops if op.kind != "done"), default=0)
 
     def op(self, name: str) -> OpPlan:
         """The op called ``name``; PlanError names what exists."""

@@ -61,11 +61,11 @@ def program(loop: LoopPlan, iterations: int, *, barriers: bool) -> list[Issue]:
     return list(_with_barriers(loop, issues, iterations)) if barriers else issues
 
 
-def part_of(step: int, stages: int, iterations: int) -> Part:
+def part_of(step: int, ahead: int, iterations: int) -> Part:
     """The part of the pipelined loop that ``step`` belongs to."""
     if step >= iterations:
         return "epilogue"
-    return "prologue" if step < stages - 1 else "steady state"
+    return "prologue" if step < ahead else "steady state"
 
 
 def awaited(loop: LoopPlan) -> dict[str, tuple[str, ...]]:
@@ -87,11 +87,14 @@ def _issues(loop: LoopPlan, iterations: int) -> Iterator[Issue]:
     repeating = {op.name for op in ops if _repeats(loop, op)}
     guarded = loop.epilogue != "peeled"
     for step in range(iterations + loop.stages - 1):
-        part = part_of(step, loop.stages, iterations)
+        part = part_of(step, loop.ahead, iterations)
+        drained = step >= iterations + loop.ahead  # but for what waits behind the loop
         for op in ops:
             iteration = step - op.stage
             past = iteration >= iterations
-            if iteration < 0 or (past and (not guarded or step < loop.stages - 1)):
+            if drained and op.stage <= loop.ahead:
+                continue
+            if iteration < 0 or (past and (not guarded or step < loop.ahead)):
                 continue  # only the steady loop, which runs to the end, has guards
             yield Issue(
                 op,
@@ -130,8 +133,8 @@ def _repeats(loop: LoopPlan, op: OpPlan) -> bool:
     Waits; in a clamped epilogue asynchronous copies into slots that nobody reads any more; loads
     from shared memory into registers.
     """
-    ahead = loop.stages - 1 - op.stage
-    if not ahead:
+    ahead = loop.ahead - op.stage
+    if ahead <= 0:
         return False
     if op.kind == "wait":
         return True
@@ -170,7 +173,7 @@ def _with_barriers(loop: LoopPlan, issues: Sequence[Issue], iterations: int) -> 
     read: set[Slot] = set()
     written: dict[Slot, set[int]] = {}
     for issue in issues:
-        never = not issue.runs and loop.stages - 1 - issue.op.stage >= iterations
+        never = not issue.runs and loop.ahead - issue.op.stage >= iterations
         reads = {slot for slot in issue.reads if slot.ring in shared and not never}
         writes = {slot for slot in issue.writes if slot.ring in shared and not never}
         # Ops of one iteration that fill a slot together write different elements of it.
