@@ -47,7 +47,8 @@ class Work:
     pixels that none before it has read.
     ``serial``: cycles of an iteration under which nothing else of the CTA runs, where warps copy
     and then wait for the tensor cores; ``beside``: the same where copies have two steps to land,
-    and are issued while those work. ``rings``: of what copies fill, apart; ``lead``: slots more
+    and are issued while those work; ``runs_on``: those may still work when the next step starts.
+    ``rings``: of what copies fill, apart; ``lead``: slots more
     than the shallowest of them has that let a copy stay longer in flight, None for any number.
     ``passing``: cycles that a slot's way to another role and back adds to a load.
     ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
@@ -95,6 +96,7 @@ class Work:
     by_registers: bool = False
     tensor: float = 0.0
     lines: float = 0.0
+    runs_on: bool = False
 
     def smem(self, depth: Depth) -> int:
         """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""

@@ -6,6 +6,7 @@
     alone = max(busy + bubble + first,  (T + late * busy + bubble) / (depth - 1))    not doing so
     alone = max(alone, serial + bubble)            wgmma by the warps that copy, with two slots
     alone = max(alone, beside + bubble)                                        and with more
+    depth - 2, bubble - hidden     for depth - 1 and bubble: a wgmma stays in flight across steps
     step  = norm(busy, alone / CTAs)                           several CTAs that take turns
     time  = rounds * ((trip - 1) * step + a step that waits for nothing + tiles * stray)
             + (1 + (waves - 1) / CTAs) * (held + entries * (first load + drain)
@@ -24,7 +25,8 @@ nearly as busy get in each other's way, and so do warps. ``ahead`` is the part o
 which fragments of the next tile are read early, so that its load must have landed early; without
 it, ``first``, the reading of a tile's first fragments, is exposed. ``late`` is the part of an
 iteration after which the last of its copies is issued, where they are spread. ``bubble`` is what a
-barrier and its restart cost that no other CTA fills; with one slot there are two barriers.
+barrier and its restart cost that no other CTA fills; with one slot there are two barriers;
+``hidden`` is as much of it as passes while tensor cores still work on the step before.
 ``held`` is the arrival of what is copied before the loop and stays; ``entries``: a loop that fills
 and drains its rings for each tile of a persistent grid does so as often; one that does not has the
 results of a tile ``between`` it and the next, and what the next has to wait for; where teams take
@@ -44,6 +46,7 @@ for a ring's slots.
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from ..machine import WARP, Machine
@@ -146,6 +149,13 @@ and layers that no log has, are predicted within 13 % (root of the mean square) 
 BESIDE_SLOTS: Final = 3
 """From which on copies have two steps to land, and are issued while wgmma runs."""
 
+LAGGING_SLOTS: Final = 4
+"""From which on one wgmma stays in flight across steps, where it may: copies run a slot less ahead,
+have two steps to land still, and tensor cores do not wait for barriers. Measured on an H100 with
+four slots, without and with: 4096 cubed 201.2 and 193.5 us by 128 x 256 x 64, 210.7 and 195.7 by
+256 x 128 x 64, 260.8 and 247.9 by 192 x 128 x 64; 4096 x 14336 x 4096 713 and 679; a 3 x 3
+convolution by 256 x 128 x 64 124.7 and 118.4."""
+
 REFILLING: Final = 0.5
 """Of the time in which memory takes a tile, that in which its SM asks for nothing, between
 two CTAs that it has one by one. Measured on an H100, rn50_1x1_56, all of which memory bounds: 392
@@ -157,7 +167,7 @@ class Prediction(NamedTuple):
     """What ``predict`` computed, in cycles unless named otherwise. See the module's formulas.
 
     ``load``: T, of which ``latency`` passes before the first bytes arrive. ``iterations``: of one
-    SM, on average.
+    SM, on average. ``in_flight``: steps whose arithmetic may still run when the next one's starts.
     """
 
     depth: int
@@ -170,6 +180,7 @@ class Prediction(NamedTuple):
     cycles: float
     iterations: float
     work: Work
+    in_flight: int = 0
 
     @property
     def ii(self) -> float:
@@ -184,7 +195,8 @@ class Prediction(NamedTuple):
     @property
     def response(self) -> float:
         """R, how long a slot is in use."""
-        return self.load + (self.resident + self.work.ahead + self.work.late) * self.ii
+        turns = (1 + self.in_flight) * self.resident
+        return self.load + (turns + self.work.ahead + self.work.late) * self.ii
 
     @property
     def law(self) -> int:
@@ -255,6 +267,7 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
         cycles,
         (rounds if work.ctas is None else work.ctas / machine.sms) * trip,
         work,
+        left_in_flight(work, depth),
     )
 
 
@@ -288,6 +301,17 @@ def _on_sms(
     cycles += rounds * work.tiles * work.stray
     cycles += (1 + (waves - 1) / resident) * _once(work, machine, resident, latency, step * trip)
     return cycles, step
+
+
+def left_in_flight(work: Work, depth: Depth) -> int:
+    """Steps whose wgmma stays in flight across steps with rings of ``depth`` slots."""
+    return int(work.runs_on and least(depth) >= LAGGING_SLOTS)
+
+
+def _hidden(work: Work, busy: float, bubble: float, lined: float) -> float:
+    """Of ``bubble``, what passes while tensor cores work on and would wait for nothing else."""
+    other = replace(work.usage, tensor=0.0).norm(CONTENTION) + lined + RESTART
+    return min(bubble, max(0.0, busy - other))
 
 
 def _crowd(work: Work, machine: Machine, done: int, resident: int, rest: int) -> float:
@@ -345,22 +369,30 @@ def _alone(
     lined: float,
 ) -> float:
     """Cycles of an iteration of a CTA that has the SM for itself."""
+    lag = left_in_flight(work, depth)
+    hidden = _hidden(work, busy, bubble, lined) if lag else 0.0
     if isinstance(depth, int):
-        alone = _waiting(work, machine, depth, busy, bubble, latency)
+        alone = _waiting(work, machine, depth - lag, busy, bubble, latency, hidden)
     else:
         alone = max(
-            _waiting(work, machine, useful(work, ring, depth), busy, bubble, wait)
+            _waiting(work, machine, useful(work, ring, depth) - lag, busy, bubble, wait, hidden)
             for ring in work.rings
             for wait in [ring.wait(latency, work.passing, machine)]
         )
     if not work.serial:
         return alone
     wgmma = work.serial if least(depth) < BESIDE_SLOTS else work.beside
-    return max(alone, wgmma + lined + bubble)
+    return max(alone, wgmma + lined + bubble - hidden)
 
 
 def _waiting(
-    work: Work, machine: Machine, slots: int, busy: float, bubble: float, latency: float
+    work: Work,
+    machine: Machine,
+    slots: int,
+    busy: float,
+    bubble: float,
+    latency: float,
+    hidden: float,
 ) -> float:
     """The same, where it waits for one ring of so many slots."""
     late = latency + work.usage.l2 + bubble
@@ -369,7 +401,7 @@ def _waiting(
         return unseen + busy + work.first + (machine.barrier_cycles if work.synchronised else 0)
     late += work.late * busy
     behind = 1 if work.by_registers else slots - 1
-    early, shared = (late + work.ahead * busy) / behind, busy + bubble
+    early, shared = (late + work.ahead * busy) / behind, busy + bubble - hidden
     lately, exposed = late / behind, shared + work.first
     ahead = early if early > shared else shared
     not_ahead = lately if lately > exposed else exposed

@@ -145,6 +145,7 @@ def work_of(
             if plan.instruction.startswith("wgmma")
         ),
         lines=sum(lines(op, plan) for op, plan in _copies(loop, copies)),
+        runs_on=_runs_on(loop, copies, matmuls),
         delivered=delivered_us(read, (ctas or 0) * outer * _written(info, loop), machine),
     )
 
@@ -261,6 +262,24 @@ def _serial(
     # What is promoted is waited for, part by part, before anything else is issued.
     together = any(plan.promoted for _, plan in wide)
     return issued + multiplied, issued + multiplied if together else max(issued, multiplied)
+
+
+def _runs_on(loop: LoopInfo, copies: tuple[CopyPlan, ...], matmuls: tuple[MatmulPlan, ...]) -> bool:
+    """Whether wgmma of one step may still run in the next: nothing but its slot waits for it.
+
+    What is promoted is added up in every step, and an operand in registers is waited for part by
+    part. Loads that wait in registers are of one tile, whatever the depth.
+    """
+    wide = list(_mapped(loop, matmuls))
+    copied = list(_copies(loop, copies))
+    return (
+        len(wide) == 1
+        and len(loop.ops) == len(wide) + len(copied)
+        and wide[0][1].instruction.startswith("wgmma")
+        and wide[0][1].operand == "shared"
+        and not wide[0][1].promoted
+        and all(plan.mechanism == "cp_async" for _, plan in copied)
+    )
 
 
 def _converting(op: MatmulInfo, plan: MatmulPlan, machine: Machine) -> float:

@@ -10,7 +10,8 @@ from pipeliner.cost.alternatives import depth_options, instruction_options
 from pipeliner.cost.choose import BY_THREADS, choose
 from pipeliner.cost.depth import MAX_DEPTH
 from pipeliner.cost.loops import CHANNEL_DEPTH
-from pipeliner.cost.mapped import as_chosen
+from pipeliner.cost.mapped import as_chosen, map_kernel
+from pipeliner.cost.predict import LAGGING_SLOTS, RESTART, left_in_flight, predict
 from pipeliner.cost.tma import tma_obstacle
 from pipeliner.errors import PlanError, TargetError
 from pipeliner.kernel import CopyInfo, StoreInfo
@@ -229,6 +230,47 @@ def test_an_sm_holds_as_many_ctas_without_roles_as_registers_of_accumulators_all
     assert any("with 2 CTAs an SM (registers limits)" in reason for reason in loop.reasons)
 
 
+def by_threads():
+    """The work of a product whose copies threads make for wgmma."""
+    asked = Request(instruction="wgmma", mechanism="cp_async")
+    return map_kernel(gemm(128, 256, 64), H100, asked).loops[0].work
+
+
+def test_with_four_slots_tensor_cores_do_not_wait_for_barriers():
+    work = by_threads()
+    waiting = replace(work, runs_on=False)
+    assert work.runs_on
+    for depth in (1, 2, 3):
+        assert predict(work, H100, depth) == predict(waiting, H100, depth)._replace(work=work)
+        assert left_in_flight(work, depth) == 0
+    one, none = (predict(each, H100, LAGGING_SLOTS) for each in (work, waiting))
+    assert (one.in_flight, none.in_flight) == (1, 0)
+    bubble = H100.barrier_cycles + H100.shared_latency + RESTART
+    assert 0 < none.step - one.step <= bubble
+    assert one.step >= work.usage.tensor
+    # A slot is in use for a step more.
+    assert one.response == none.response + none.ii
+    assert left_in_flight(work, {"A_shared": 4, "B_shared": 5}) == 1
+    assert left_in_flight(work, {"A_shared": 3, "B_shared": 4}) == 0
+
+
+def test_copies_run_a_slot_less_ahead_of_what_stays_in_flight():
+    """Where loads set the pace, four slots hide what three did."""
+    work = replace(by_threads(), passing=6000)
+    waiting = replace(work, runs_on=False)
+    four, three = predict(work, H100, 4), predict(waiting, H100, 3)
+    assert four.step == pytest.approx(three.step)
+    assert four.step > predict(waiting, H100, 4).step
+
+
+@pytest.mark.parametrize(
+    "changes", [{"operand": "registers"}, {"mechanism": "tma"}, {"instruction": "mma"}]
+)
+def test_what_does_not_run_on_into_the_next_step(changes):
+    asked = replace(Request(instruction="wgmma", mechanism="cp_async"), **changes)
+    assert not map_kernel(gemm(128, 256, 64), H100, asked).loops[0].work.runs_on
+
+
 def test_clusters_are_taken_where_rows_lie_in_two_lines_and_that_limits():
     whole = with_copies(gemm(256, 128, 64), shared=(2,))
     assert choose(whole, H100, WGMMA).cluster == 1
@@ -365,7 +407,8 @@ def test_where_a_copy_is_no_box_threads_make_all_of_them():
     assert "no box for tma: it is crooked" in plan.copies[0].reason
     assert "as 'A_shared', which is no box for tma" in plan.copies[1].reason
     assert (plan.roles, plan.channels, plan.threads) == ((), (), 256)
-    assert plan.matmuls[0].in_flight == 0
+    assert {ring.depth for ring in plan.loops[0].rings} == {4}
+    assert plan.matmuls[0].in_flight == 1
     with pytest.raises(PlanError, match="cannot copy 'A_shared' by tma: it is crooked"):
         choose(info, H100, Request(instruction="wgmma", mechanism="tma"))
 
