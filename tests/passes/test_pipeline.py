@@ -112,10 +112,10 @@ def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
 ) -> None:
     schedule = driver.schedule_loop
 
-    def without_j(graph: Any, loop: Any, machine: Any) -> Any:
+    def without_j(graph: Any, loop: Any, machine: Any, **options: Any) -> Any:
         if loop.name == "j":
             raise PlanError("cannot pipeline loop 'j': no reason at all")
-        return schedule(graph, loop, machine)
+        return schedule(graph, loop, machine, **options)
 
     monkeypatch.setattr(driver, "schedule_loop", without_j)
     case = next(case for case in LOOPS if case.name == "siblings")
