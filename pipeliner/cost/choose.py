@@ -6,7 +6,7 @@ nothing is left alone with the number that says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Final, cast
@@ -18,7 +18,6 @@ from ..plan import (
     CopyPlan,
     KernelPlan,
     LoopPlan,
-    MatmulPlan,
     OpKind,
     OpPlan,
     SmemPlan,
@@ -28,10 +27,10 @@ from .depth import TOLERANCE
 from .elementwise import elementwise_us, plan_elementwise
 from .launch import plan_launch
 from .loops import check_buffers, is_asynchronous, plan_loop
-from .mapped import LoopWork, map_kernel, uses_wgmma
+from .mapped import map_kernel, uses_wgmma
 from .mapping import EXACT, TENSOR
 from .ops import op_cost
-from .predict import Prediction, left_in_flight
+from .predict import Prediction
 from .remainder import leave_out, marked
 from .roles import plan_roles
 from .tma import is_off_lines
@@ -220,6 +219,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     loops: list[LoopPlan] = []
     copies: list[CopyPlan] = []
     predicted: list[Prediction] = []
+    in_flight: dict[str, int] = {}
     for one in mapped.loops:
         plan, prediction = plan_loop(one.loop, one.copies, one.work, machine, request, fixed=fixed)
         plan = leave_out(plan, one.loop, matmuls, request)
@@ -227,6 +227,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         copies.extend(one.copies if plan.pipelined else unpipelined(one.loop, one.copies))
         if prediction is not None:
             predicted.append(prediction)
+            in_flight |= dict.fromkeys((op.op for op in one.loop.ops), prediction.in_flight)
     _check_clamped([copy for one in mapped.loops for copy in one.copies], info, request)
     loops.extend(
         LoopPlan(name=name, trip="", pipelined=False, reasons=(why,)) for name, why in info.declined
@@ -246,7 +247,9 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         loops=tuple(loops),
         copies=tuple(copies),
         elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
-        matmuls=matmuls if roles else _waited_for(matmuls, mapped.loops, loops),
+        matmuls=matmuls
+        if roles
+        else tuple(replace(plan, in_flight=in_flight.get(plan.op, 0)) for plan in matmuls),
         stores=mapped.stores,
         roles=roles,
         channels=channels,
@@ -263,19 +266,6 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
             for loop, found in zip_longest(kernel.loops, info.loops)
         ),
     )
-
-
-def _waited_for(
-    matmuls: tuple[MatmulPlan, ...], works: Sequence[LoopWork], loops: Sequence[LoopPlan]
-) -> tuple[MatmulPlan, ...]:
-    """``matmuls`` by the warps that copy: how many steps of each stay in flight."""
-    left = {
-        op.op: left_in_flight(one.work, {ring.buffer: ring.depth for ring in loop.rings})
-        for one, loop in zip(works, loops, strict=False)
-        for op in one.loop.ops
-        if loop.rings
-    }
-    return tuple(replace(plan, in_flight=left.get(plan.op, 0)) for plan in matmuls)
 
 
 def _predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:

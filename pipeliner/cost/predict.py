@@ -6,7 +6,7 @@
     alone = max(busy + bubble + first,  (T + late * busy + bubble) / (depth - 1))    not doing so
     alone = max(alone, serial + bubble)            wgmma by the warps that copy, with two slots
     alone = max(alone, beside + bubble)                                        and with more
-    depth - 2, bubble - hidden     for depth - 1 and bubble: a wgmma stays in flight across steps
+    depth - 2, bubble - hidden, 1.5 T   for depth - 1, bubble and T: a wgmma stays in flight
     step  = norm(busy, alone / CTAs)                           several CTAs that take turns
     time  = rounds * ((trip - 1) * step + a step that waits for nothing + tiles * stray)
             + (1 + (waves - 1) / CTAs) * (held + entries * (first load + drain)
@@ -150,11 +150,15 @@ BESIDE_SLOTS: Final = 3
 """From which on copies have two steps to land, and are issued while wgmma runs."""
 
 LAGGING_SLOTS: Final = 4
-"""From which on one wgmma stays in flight across steps, where it may: copies run a slot less ahead,
-have two steps to land still, and tensor cores do not wait for barriers. Measured on an H100 with
+"""From which on one wgmma may stay in flight across steps: copies run a slot less ahead, have two
+steps to land still, and tensor cores do not wait for barriers. Measured on an H100 with
 four slots, without and with: 4096 cubed 201.2 and 193.5 us by 128 x 256 x 64, 210.7 and 195.7 by
 256 x 128 x 64, 260.8 and 247.9 by 192 x 128 x 64; 4096 x 14336 x 4096 713 and 679; a 3 x 3
 convolution by 256 x 128 x 64 124.7 and 118.4."""
+
+LAGGING: Final = 1.5
+"""Of T, when the last bytes of the last of loads have landed: beside copies that are waited for a
+slot earlier. Fitted to the half of the log of an H100 that may be fitted to, recorded both ways."""
 
 REFILLING: Final = 0.5
 """Of the time in which memory takes a tile, that in which its SM asks for nothing, between
@@ -212,8 +216,29 @@ class Prediction(NamedTuple):
 def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     """Time of ``work`` with rings of ``depth`` slots; None when one CTA does not fit an SM.
 
-    Where rings differ, the one that hides the least of what it waits for sets the step.
+    Where rings differ, the one that hides the least of what it waits for sets the step. Where wgmma
+    may stay in flight across steps, it does if that saves time.
     """
+    plain = _predicted(work, machine, depth, 0)
+    if plain is None or not _may_stay(work, machine, depth):
+        return plain
+    lagging = _predicted(work, machine, depth, 1)
+    return lagging if lagging is not None and lagging.us < plain.us else plain
+
+
+def _may_stay(work: Work, machine: Machine, depth: Depth) -> bool:
+    """Whether one wgmma may stay in flight: an SM has one CTA, with fewer slots too.
+
+    Where it has two, tensor cores do not wait for the barriers of one.
+    """
+    if not work.runs_on or least(depth) < LAGGING_SLOTS:
+        return False
+    registers, smem = work.registers_at(most(depth)), work.smem(BESIDE_SLOTS)
+    return occupancy(machine, work.threads, registers, smem).ctas == 1
+
+
+def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Prediction | None:
+    """The same where wgmma of ``in_flight`` steps stays in flight when the next one starts."""
     deepest = most(depth)
     smem, registers = work.smem(depth), work.registers_at(deepest)
     if smem > machine.smem_per_cta or registers > machine.max_registers_per_thread:
@@ -238,12 +263,14 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
         if usage.fma and resident * work.threads <= PARTITIONS * WARP:
             busy = max(busy + LONE_WARP, _fetching(work, machine))
     latency = _latency(work, machine, waves)
-    shares = _Shares(resident, rounds, trip, busy, bubble, lined)
-    cycles, step = _on_sms(work, machine, depth, shares, latency)
+    hidden, late = (_hidden(work, busy, bubble, lined), LAGGING) if in_flight else (0.0, 1.0)
+    shares = _Shares(resident, rounds, trip, busy, bubble, lined, hidden, late)
+    slots = _nearer(depth, in_flight)
+    cycles, step = _on_sms(work, machine, slots, shares, latency)
     if work.by_registers and work.delivered:
         # Loads that wait in registers are few: the later memory answers, the longer each step.
         latency += loading(work, machine, cycles / (machine.clock_ghz * 1e3))
-        cycles, step = _on_sms(work, machine, depth, shares, latency)
+        cycles, step = _on_sms(work, machine, slots, shares, latency)
     us = cycles / (machine.clock_ghz * 1e3)
     if work.tensor and us > LONG_US:
         power = rounds * trip * work.tensor / POWERED / (machine.clock_ghz * 1e3)
@@ -252,7 +279,7 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
     running = machine.sms * resident
     if work.ctas is not None and work.ctas < running:
         running = work.ctas
-    memory = memory_us(work, machine, running, depth, us)
+    memory = memory_us(work, machine, running, slots, us)
     if memory:
         stored = work.store_bytes / machine.dram_bytes_per_cycle / (machine.clock_ghz * 1e3)
         memory += REFILLING * (waves - 1) / resident * stored
@@ -267,12 +294,15 @@ def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
         cycles,
         (rounds if work.ctas is None else work.ctas / machine.sms) * trip,
         work,
-        left_in_flight(work, depth),
+        in_flight,
     )
 
 
 class _Shares(NamedTuple):
-    """Of one SM: CTAs at once and in all, steps of each, and cycles of a step on its pipes."""
+    """Of one SM: CTAs at once and in all, steps of each, and cycles of a step on its pipes.
+
+    ``late``: what loads take until they have landed, over T.
+    """
 
     resident: int
     rounds: int
@@ -280,15 +310,17 @@ class _Shares(NamedTuple):
     busy: float
     bubble: float
     lined: float
+    hidden: float
+    late: float
 
 
 def _on_sms(
     work: Work, machine: Machine, depth: Depth, shares: _Shares, latency: float
 ) -> tuple[float, float]:
     """Cycles that SMs take where loads take ``latency``, and those of a step of one CTA."""
-    resident, rounds, trip, busy, bubble, lined = shares
+    resident, rounds, trip, busy, bubble, *_ = shares
     entries, waves = work.entries, math.ceil(rounds / resident)
-    alone = _alone(work, machine, depth, busy, bubble, latency, lined)
+    alone = _alone(work, machine, depth, shares, latency)
     last = busy + bubble + work.first  # of each entry: it waits for no load
     step = _in_turns(busy, alone, resident)
     full, rest = divmod(rounds, resident)
@@ -303,9 +335,11 @@ def _on_sms(
     return cycles, step
 
 
-def left_in_flight(work: Work, depth: Depth) -> int:
-    """Steps whose wgmma stays in flight across steps with rings of ``depth`` slots."""
-    return int(work.runs_on and least(depth) >= LAGGING_SLOTS)
+def _nearer(depth: Depth, in_flight: int) -> Depth:
+    """Slots that copies run ahead by: those that wgmma in flight still reads are not free."""
+    if isinstance(depth, int):
+        return depth - in_flight
+    return {name: slots - in_flight for name, slots in depth.items()}
 
 
 def _hidden(work: Work, busy: float, bubble: float, lined: float) -> float:
@@ -359,49 +393,33 @@ def _latency(work: Work, machine: Machine, waves: int) -> float:
     return (near + cold * (far - near) if near < far else far) + work.passing
 
 
-def _alone(
-    work: Work,
-    machine: Machine,
-    depth: Depth,
-    busy: float,
-    bubble: float,
-    latency: float,
-    lined: float,
-) -> float:
+def _alone(work: Work, machine: Machine, depth: Depth, shares: _Shares, latency: float) -> float:
     """Cycles of an iteration of a CTA that has the SM for itself."""
-    lag = left_in_flight(work, depth)
-    hidden = _hidden(work, busy, bubble, lined) if lag else 0.0
     if isinstance(depth, int):
-        alone = _waiting(work, machine, depth - lag, busy, bubble, latency, hidden)
+        alone = _waiting(work, machine, depth, shares, latency)
     else:
         alone = max(
-            _waiting(work, machine, useful(work, ring, depth) - lag, busy, bubble, wait, hidden)
+            _waiting(work, machine, useful(work, ring, depth), shares, wait)
             for ring in work.rings
             for wait in [ring.wait(latency, work.passing, machine)]
         )
     if not work.serial:
         return alone
     wgmma = work.serial if least(depth) < BESIDE_SLOTS else work.beside
-    return max(alone, wgmma + lined + bubble - hidden)
+    return max(alone, wgmma + shares.lined + shares.bubble - shares.hidden)
 
 
-def _waiting(
-    work: Work,
-    machine: Machine,
-    slots: int,
-    busy: float,
-    bubble: float,
-    latency: float,
-    hidden: float,
-) -> float:
+def _waiting(work: Work, machine: Machine, slots: int, shares: _Shares, latency: float) -> float:
     """The same, where it waits for one ring of so many slots."""
-    late = latency + work.usage.l2 + bubble
+    busy, bubble = shares.busy, shares.bubble
+    load = (latency + work.usage.l2) * shares.late
+    late = load + bubble
     if slots == 1 or work.stalls:
-        unseen = late - work.foreseen * (latency + work.usage.l2)
+        unseen = late - work.foreseen * load
         return unseen + busy + work.first + (machine.barrier_cycles if work.synchronised else 0)
     late += work.late * busy
     behind = 1 if work.by_registers else slots - 1
-    early, shared = (late + work.ahead * busy) / behind, busy + bubble - hidden
+    early, shared = (late + work.ahead * busy) / behind, busy + bubble - shares.hidden
     lately, exposed = late / behind, shared + work.first
     ahead = early if early > shared else shared
     not_ahead = lately if lately > exposed else exposed

@@ -11,7 +11,7 @@ from pipeliner.cost.choose import BY_THREADS, choose
 from pipeliner.cost.depth import MAX_DEPTH
 from pipeliner.cost.loops import CHANNEL_DEPTH
 from pipeliner.cost.mapped import as_chosen, map_kernel
-from pipeliner.cost.predict import LAGGING_SLOTS, RESTART, left_in_flight, predict
+from pipeliner.cost.predict import LAGGING_SLOTS, RESTART, predict
 from pipeliner.cost.tma import tma_obstacle
 from pipeliner.errors import PlanError, TargetError
 from pipeliner.kernel import CopyInfo, StoreInfo
@@ -240,9 +240,8 @@ def test_with_four_slots_tensor_cores_do_not_wait_for_barriers():
     work = by_threads()
     waiting = replace(work, runs_on=False)
     assert work.runs_on
-    for depth in (1, 2, 3):
+    for depth in (1, 2, 3, {"A_shared": 3, "B_shared": 4}):
         assert predict(work, H100, depth) == predict(waiting, H100, depth)._replace(work=work)
-        assert left_in_flight(work, depth) == 0
     one, none = (predict(each, H100, LAGGING_SLOTS) for each in (work, waiting))
     assert (one.in_flight, none.in_flight) == (1, 0)
     bubble = H100.barrier_cycles + H100.shared_latency + RESTART
@@ -250,17 +249,21 @@ def test_with_four_slots_tensor_cores_do_not_wait_for_barriers():
     assert one.step >= work.usage.tensor
     # A slot is in use for a step more.
     assert one.response == none.response + none.ii
-    assert left_in_flight(work, {"A_shared": 4, "B_shared": 5}) == 1
-    assert left_in_flight(work, {"A_shared": 3, "B_shared": 4}) == 0
+    assert predict(work, H100, {"A_shared": 4, "B_shared": 4}).in_flight == 1
 
 
-def test_copies_run_a_slot_less_ahead_of_what_stays_in_flight():
-    """Where loads set the pace, four slots hide what three did."""
-    work = replace(by_threads(), passing=6000)
-    waiting = replace(work, runs_on=False)
-    four, three = predict(work, H100, 4), predict(waiting, H100, 3)
-    assert four.step == pytest.approx(three.step)
-    assert four.step > predict(waiting, H100, 4).step
+def test_what_would_wait_for_loads_waits_for_its_wgmma():
+    """Copies run a slot less ahead of what stays in flight: loads that land late forbid it."""
+    work = replace(by_threads(), passing=3000)
+    assert predict(work, H100, 4).in_flight == 0
+
+
+def test_where_an_sm_has_two_ctas_each_waits_for_its_wgmma():
+    asked = Request(instruction="wgmma", mechanism="cp_async")
+    work = map_kernel(gemm(128, 128, 64), H100, asked).loops[0].work
+    assert work.runs_on
+    assert predict(work, H100, 3).occupancy.ctas == 2
+    assert {predict(work, H100, depth).in_flight for depth in (4, 5, 6)} == {0}
 
 
 @pytest.mark.parametrize(

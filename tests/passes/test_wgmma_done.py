@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import importlib
 import itertools
 from typing import Any
 
@@ -13,6 +14,8 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
+from pipeliner.cost.descriptor import least
+from pipeliner.cost.predict import LAGGING_SLOTS
 from pipeliner.errors import LoweringError, ScheduleRefused
 from pipeliner.explain import explain
 from pipeliner.machine import H100
@@ -34,6 +37,7 @@ from .core_ops import edges_of, manual_plan
 from .sass import longest_loop
 from .tiles import calls
 
+predict_module = importlib.import_module("pipeliner.cost.predict")
 GEMM = Gemm(128, 64, 384)
 COPIES = ["A_shared", "B_shared"]
 MMA, DONE = "matmul_update_o", "matmul_update_o.done"
@@ -46,6 +50,22 @@ KNOWN = {
     "wgmma_wait_group": "done",
 }
 """What orders or moves anything in a step, by what the names of operators hold."""
+
+
+@pytest.fixture(autouse=True)
+def running_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With four slots one stays in flight where it may, whatever that is predicted to save."""
+    predicted = predict_module._predicted
+
+    def liked(work: Any, machine: Any, depth: Any, in_flight: int) -> Any:
+        found = predicted(work, machine, depth, in_flight)
+        return found and found._replace(us=found.us / (1 + in_flight))
+
+    def may_stay(work: Any, machine: Any, depth: Any) -> bool:
+        return work.runs_on and least(depth) >= LAGGING_SLOTS
+
+    monkeypatch.setattr(predict_module, "_predicted", liked)
+    monkeypatch.setattr(predict_module, "_may_stay", may_stay)
 
 
 def pipelined(gemm: Gemm = GEMM, **options: Any) -> Any:
