@@ -27,7 +27,8 @@ instead of 1.3 (the ten others); one or three, more."""
 FIRST_SPARE: Final = 3
 """Slots where CTAs take turns and two would do: with one tile in flight, one that lands late keeps
 its CTA waiting. Three instead of two took 9 to 11 % less of products and 8 to 19 % less of
-convolutions on an H100 with two or three CTAs an SM, and 1 to 3 % less of fp32 products."""
+convolutions on an H100 with two or three CTAs an SM, and 1 to 3 % less of fp32 products; 2 to 8 %
+less of products of 2048 to 8192 by 64 x 128 x 64, three CTAs an SM instead of four."""
 
 LONG_LOOP: Final = 5
 """A loop is that many times as long as its ring with slots to spare, or filling them shows."""
@@ -97,7 +98,10 @@ def _best(options: Sequence[Prediction]) -> tuple[Prediction, Prediction | None]
 
 
 def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
-    """A deeper ring that costs neither time nor a CTA, and is worth having; None: there is none."""
+    """A deeper ring that costs no time and is worth having; None: there is none.
+
+    It costs no CTA, unless that leaves two CTAs a third slot, see ``FIRST_SPARE``.
+    """
     work = best.work
     if work.by_registers:
         lasts = work.trip is None or work.trip >= LONG_LOOP * REGISTER_DEPTH
@@ -110,7 +114,7 @@ def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
         option
         for option in equal
         if best.depth < option.depth <= most
-        and option.resident == best.resident
+        and (option.resident == best.resident or (best.depth == 2 and option.resident > 1))
         and (work.trip is None or work.trip > long * option.depth)
     ]
     return found[-1] if found else None

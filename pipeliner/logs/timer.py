@@ -36,9 +36,9 @@ TRY_SECONDS: Final = 20.0
 FRESHEST: Final = 16
 """Candidates of a workload that are timed again."""
 
-FRESH_ROUNDS: Final = 15
+FRESH_ROUNDS: Final = 45
 
-MOST_ROUNDS: Final = 12
+MOST_ROUNDS: Final = 48
 """In which all candidates of a workload take turns."""
 
 LEAST_ROUNDS: Final = 3
