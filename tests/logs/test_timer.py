@@ -92,7 +92,7 @@ def test_long_kernels_take_fewer_turns(bench, monkeypatch) -> None:
         bench(Open(GEMM))
         bench(Try(Library("", f"{took},0")))
         bench(Turns((0,)))
-    assert counted == [0, *range(12), 0, *range(12), 0, *range(3)]
+    assert counted == [0, *range(48), 0, *range(14), 0, *range(3)]
 
 
 def test_each_turn_has_an_order_of_its_own(bench, monkeypatch) -> None:
