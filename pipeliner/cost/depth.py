@@ -14,7 +14,7 @@ from typing import Final
 from ..errors import PlanError
 from ..machine import Machine
 from .descriptor import Depth, Work
-from .predict import Prediction, predict
+from .predict import Prediction, predict, why_in_flight
 
 TOLERANCE: Final = 0.01
 """Relative time below which two depths count as equal: the noise of a good measurement."""
@@ -160,7 +160,8 @@ def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> 
     if less is not None:
         reasons.append(f"one less: {less.step:.0f} cycles a step, {change(less, best)}")
     reasons.append(_one_more(best, work, machine, most))
-    return tuple(reasons)
+    flying = why_in_flight(best, machine)
+    return (*reasons, flying) if flying else tuple(reasons)
 
 
 def _one_more(best: Prediction, work: Work, machine: Machine, most: int) -> str:

@@ -237,6 +237,22 @@ def _may_stay(work: Work, machine: Machine, depth: Depth) -> bool:
     return occupancy(machine, work.threads, registers, smem).ctas == 1
 
 
+def why_in_flight(found: Prediction, machine: Machine) -> str:
+    """Why wgmma stays in flight across steps or does not; empty where that is no question."""
+    work, depth = found.work, found.depth
+    if not work.runs_on or depth < LAGGING_SLOTS:
+        return ""
+    if not _may_stay(work, machine, depth):
+        return (
+            f"each step waits for its wgmma: with {BESIDE_SLOTS} slots an SM has more CTAs than one"
+        )
+    other = _predicted(work, machine, depth, 1 - found.in_flight)
+    us = f"{found.us:.1f} us, {found.us if other is None else other.us:.1f}"
+    if found.in_flight:
+        return f"one wgmma stays in flight across steps: {us} where each step waits for its own"
+    return f"each step waits for its wgmma: {us} with one in flight, copies a slot less ahead"
+
+
 def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Prediction | None:
     """The same where wgmma of ``in_flight`` steps stays in flight when the next one starts."""
     deepest = most(depth)

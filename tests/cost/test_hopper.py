@@ -11,7 +11,7 @@ from pipeliner.cost.choose import BY_THREADS, choose
 from pipeliner.cost.depth import MAX_DEPTH
 from pipeliner.cost.loops import CHANNEL_DEPTH
 from pipeliner.cost.mapped import as_chosen, map_kernel
-from pipeliner.cost.predict import LAGGING_SLOTS, RESTART, predict
+from pipeliner.cost.predict import LAGGING_SLOTS, RESTART, predict, why_in_flight
 from pipeliner.cost.tma import tma_obstacle
 from pipeliner.errors import PlanError, TargetError
 from pipeliner.kernel import CopyInfo, StoreInfo
@@ -255,7 +255,25 @@ def test_with_four_slots_tensor_cores_do_not_wait_for_barriers():
 def test_what_would_wait_for_loads_waits_for_its_wgmma():
     """Copies run a slot less ahead of what stays in flight: loads that land late forbid it."""
     work = replace(by_threads(), passing=3000)
-    assert predict(work, H100, 4).in_flight == 0
+    found = predict(work, H100, 4)
+    assert found.in_flight == 0
+    said = f"each step waits for its wgmma: {found.us:.1f} us, "
+    assert why_in_flight(found, H100).startswith(said)
+    assert why_in_flight(found, H100).endswith(" with one in flight, copies a slot less ahead")
+    assert why_in_flight(predict(work, H100, 3), H100) == ""
+
+
+@pytest.mark.parametrize(
+    ("tile", "depth", "said"),
+    [
+        ((128, 256), 4, "one wgmma stays in flight across steps: "),
+        ((128, 128), 5, "each step waits for its wgmma: with 3 slots an SM has more CTAs than one"),
+    ],
+)
+def test_the_plan_says_whether_wgmma_stays_in_flight(tile, depth, said):
+    asked = Request(instruction="wgmma", mechanism="cp_async", depth=depth)
+    (loop,) = choose(gemm(*tile, 64), H100, asked).loops
+    assert any(reason.startswith(said) for reason in loop.reasons)
 
 
 def test_where_an_sm_has_two_ctas_each_waits_for_its_wgmma():
