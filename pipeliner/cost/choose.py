@@ -6,7 +6,7 @@ nothing is left alone with the number that says so.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from itertools import zip_longest
 from typing import Final, cast
@@ -121,15 +121,27 @@ def _or_by_threads(
     """``plan``, of wgmma, or one whose warpgroups copy for themselves where that saves time."""
     if not _may_copy_by_threads(info, plan, request):
         return plan
+    return _faster(
+        plan,
+        lambda: _planned(info, machine, replace(request, mechanism="cp_async")),
+        "copies by cp_async are",
+        "a role of its own copies by tma",
+        BY_THREADS,
+    )
+
+
+def _faster(
+    plan: KernelPlan, other: Callable[[], KernelPlan], name: str, otherwise: str, margin: float
+) -> KernelPlan:
+    """``plan``, or the one that ``other`` makes where it is possible and faster by ``margin``."""
     try:
-        other = _planned(info, machine, replace(request, mechanism="cp_async"))
-    except PipelinerError as err:
-        return replace(plan, reasons=(*plan.reasons, f"copies by cp_async are not taken: {err}"))
-    threads, boxes = other.predicted_us, plan.predicted_us
-    times = f"{threads:.1f} us predicted, {boxes:.1f} us where a role of its own copies by tma"
-    if threads < boxes * (1 - BY_THREADS):
-        return replace(other, reasons=(*other.reasons, f"copies by cp_async are taken: {times}"))
-    return replace(plan, reasons=(*plan.reasons, f"copies by cp_async are not taken: {times}"))
+        found = other()
+    except PlanError as err:
+        return replace(plan, reasons=(*plan.reasons, f"{name} not taken: {err}"))
+    times = f"{found.predicted_us:.1f} us predicted, {plan.predicted_us:.1f} us where {otherwise}"
+    if found.predicted_us < plan.predicted_us * (1 - margin):
+        return replace(found, reasons=(*found.reasons, f"{name} taken: {times}"))
+    return replace(plan, reasons=(*plan.reasons, f"{name} not taken: {times}"))
 
 
 def _may_copy_by_threads(info: KernelInfo, plan: KernelPlan, request: Request) -> bool:
@@ -166,15 +178,13 @@ def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan
     why = why_shared(info, plan.matmuls, plan.copies)
     if why:
         return replace(plan, reasons=(f"ping-pong is not compared: {why}", *plan.reasons))
-    try:
-        other = _in_clusters(info, machine, replace(request, consumers="ping-pong"))
-    except PlanError as err:
-        return replace(plan, reasons=(*plan.reasons, f"ping-pong is not taken: {err}"))
-    turns, shared = other.predicted_us, plan.predicted_us
-    times = f"{turns:.1f} us predicted, {shared:.1f} us where all share each tile"
-    if turns < shared * (1 - TOLERANCE):
-        return replace(other, reasons=(*other.reasons, f"ping-pong is taken: {times}"))
-    return replace(plan, reasons=(*plan.reasons, f"ping-pong is not taken: {times}"))
+    return _faster(
+        plan,
+        lambda: _in_clusters(info, machine, replace(request, consumers="ping-pong")),
+        "ping-pong is",
+        "all share each tile",
+        TOLERANCE,
+    )
 
 
 def _in_clusters(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
