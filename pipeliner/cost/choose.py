@@ -47,6 +47,11 @@ margin 24, which take 0.91."""
 
 _NOTHING_ELSE: Final = "wgmma is taken: nothing else does what is asked"
 
+_RUN_ON: Final = (
+    "copies by cp_async are not compared: a CTA walks several tiles, and only a role of its own "
+    "copies on from one to the next"
+)
+
 _NOT_ACCELERATED: Final = "it needs sm_90a, which the same GPU runs; the target is sm_90"
 
 
@@ -119,8 +124,10 @@ def _or_by_threads(
     info: KernelInfo, machine: Machine, request: Request, plan: KernelPlan
 ) -> KernelPlan:
     """``plan``, of wgmma, or one whose warpgroups copy for themselves where that saves time."""
-    if not _may_copy_by_threads(info, plan, request):
+    if not _may_copy_by_threads(plan, request):
         return plan
+    if any(loop.outer != 1 for loop in info.loops):
+        return replace(plan, reasons=(*plan.reasons, _RUN_ON))
     return _faster(
         plan,
         lambda: _planned(info, machine, replace(request, mechanism="cp_async")),
@@ -144,11 +151,10 @@ def _faster(
     return replace(plan, reasons=(*plan.reasons, f"{name} not taken: {times}"))
 
 
-def _may_copy_by_threads(info: KernelInfo, plan: KernelPlan, request: Request) -> bool:
+def _may_copy_by_threads(plan: KernelPlan, request: Request) -> bool:
     """Whether ``plan`` copies by tma, and nothing that is asked for needs that.
 
-    Of a grid that walks all tiles copies run on from one to the next, which threads cannot do. A
-    depth that is asked for is compared with others by the same mechanism.
+    A depth that is asked for is compared with others by the same mechanism.
     """
     asked = (
         request.depth,
@@ -158,10 +164,8 @@ def _may_copy_by_threads(info: KernelInfo, plan: KernelPlan, request: Request) -
         request.cluster,
         request.store,
     )
-    if any(option != "auto" for option in asked) or any(loop.outer != 1 for loop in info.loops):
-        return False
     by_tma = any(copy.mechanism == "tma" for copy in plan.copies)
-    return by_tma and plan.predicted_us > 0.0
+    return by_tma and plan.predicted_us > 0.0 and all(option == "auto" for option in asked)
 
 
 def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:

@@ -190,6 +190,7 @@ def test_nothing_is_compared_where_more_is_asked_for(asked):
 def test_a_grid_that_walks_all_tiles_copies_by_tma():
     plan = choose(kernel_info(LAYER, replace(GATHERED, ctas=132)), H100, Request())
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
+    assert any(text.startswith("copies by cp_async are not compared: ") for text in plan.reasons)
 
 
 def with_copies(info, **changes):
