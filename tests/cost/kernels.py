@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
-from pipeliner.kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from dataclasses import replace
 
+from pipeliner.cost.choose import choose
+from pipeliner.kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from pipeliner.machine import H100
+from pipeliner.plan import KernelPlan
+from pipeliner.request import Request
+
+WGMMA = Request(instruction="wgmma")
 SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}
 
 
@@ -69,3 +76,15 @@ def stream(bytes_=4096, flops=1024, trip=1000):
 def depths(plan):
     """Slots by buffer of the rings of a plan's first loop."""
     return {ring.buffer: ring.depth for ring in plan.loops[0].rings}
+
+
+def by_wgmma(m=128, n=256, k=64, request=WGMMA, **changes) -> KernelPlan:
+    """The plan of a product for an H100, by wgmma unless something else is asked for."""
+    return choose(gemm(m, n, k, **changes), H100, request)
+
+
+def with_copies(info, **changes):
+    """``info`` with other copies."""
+    (loop,) = info.loops
+    ops = tuple(replace(op, **changes) if isinstance(op, CopyInfo) else op for op in loop.ops)
+    return replace(info, loops=(replace(loop, ops=ops),))
