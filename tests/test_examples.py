@@ -25,6 +25,7 @@ PRINTS = {
     "read_the_kernel.py": "__syncthreads();",
     "see_the_slots.py": "A_shared[3] is ready, and not yet read, for ",
     "streaming.py": "right, without hazards",
+    "the_idea.py": "II 300 cycles, stages {'load': 0, 'use': 1}, 2 slots",
     "why_not.py": "i: every load is loop-carried: it reads 'A', which earlier iterations write",
 }
 
