@@ -4,13 +4,15 @@
 copies land as late as the waits allow, warps interleave in a chosen order, shared memory starts
 poisoned, and every access is checked against happens-before, bounds and alignment.
 It knows what lowering emits for sm_80 (cp.async, ldmatrix, mma) and sm_90 (TMA, mbarriers, wgmma,
-clusters); an operation that it does not know is an error that names it.
+clusters); an operation that it does not know is an error that names it. Kernels on arrays larger
+than memory run on ``sparse`` ones, CTA by CTA.
 """
 
 from ..errors import EmulatorError
 from .emulate import emulate
 from .lower import lower_for_emulation
 from .report import CtaStats, Emulation, Hazard, Site
+from .sparse import sparse
 
 __all__ = [
     "CtaStats",
@@ -20,4 +22,5 @@ __all__ = [
     "Site",
     "emulate",
     "lower_for_emulation",
+    "sparse",
 ]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from dataclasses import replace
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import ir, sym
@@ -17,7 +18,10 @@ from . import arith, calls
 from .buffers import BufferRef, Memory, Pointer
 from .dtypes import is_float, numpy_dtype
 from .fragments import mma_spec
+from .intervals import Span, combined, within
 from .source import Val, Writer
+
+_WRAPPING: Final = ("+", "-", "*", "<<")
 
 
 class Access:
@@ -34,10 +38,15 @@ class Access:
         self.namespace: dict[str, Any] = {}
         self.matrix_memories: set[Memory] = set()  # registers that wgmma uses asynchronously
         self._views: dict[tuple[Memory, str], str] = {}
+        self._addressing = False
 
     @abstractmethod
     def expr(self, node: Any) -> Val:
         """Translate an expression."""
+
+    @abstractmethod
+    def cast(self, value: Val, dtype: str) -> Val:
+        """Convert a value."""
 
     # Names in the generated code
 
@@ -53,7 +62,7 @@ class Access:
             self.namespace.setdefault(key, numpy_dtype(dtype).type(value))
             return Val(key, dtype, const=value)
         number = bool(value) if dtype == "bool" else int(value)
-        return Val(repr(number), dtype, const=number)
+        return Val(repr(number), dtype, const=number, known=(int(number), int(number)))
 
     def mma(self, shape: str, a_type: str, b_type: str, d_type: str) -> str:
         """Name of the tables of an mma instruction."""
@@ -98,18 +107,21 @@ class Access:
         if value.varying:
             # A row of registers is a view that a later store would change.
             self.writer.emit(f"{name} = np.array({name})")
-        return Val(name, value.dtype, value.lanes, value.varying, self.writer.depth, False)
+        return Val(name, value.dtype, value.lanes, value.varying, self.writer.depth, False,
+                   known=value.known, wraps=value.wraps)  # fmt: skip
 
     def make(
         self, text: str, dtype: str, operands: list[Val], lanes: int = 1,
-        varying: bool | None = None,
+        varying: bool | None = None, known: Span | None = None,
     ) -> Val:  # fmt: skip
         """The result of an operation on ``operands``, hoisted if it is pure."""
         varies = any(v.varying for v in operands) if varying is None else varying
+        wraps = frozenset[str]().union(*(v.wraps for v in operands))
         if not all(v.pure for v in operands):
-            return Val(text, dtype, lanes, varies, self.writer.depth, False)
+            return Val(text, dtype, lanes, varies, self.writer.depth, False, None, known, wraps)
         depth = max([1, *(v.depth for v in operands)])
-        return Val(self.writer.hoist(text, depth), dtype, lanes, varies, depth)
+        name = self.writer.hoist(text, depth)
+        return Val(name, dtype, lanes, varies, depth, True, None, known, wraps)
 
     def touches_memory(self, expr: Any) -> bool:
         """Whether evaluating has effects or reads memory, so that it must stay in place."""
@@ -143,29 +155,70 @@ class Access:
         bits = int(numpy_dtype(value.dtype).itemsize * 8)
         if value.dtype.startswith("uint"):
             return f"(({text}) & {(1 << bits) - 1})"
-        # Signed overflow of 32 and 64 bits is undefined in C: such a value fails on use.
+        # Signed overflow is undefined in C: of 32 bits it is checked, nothing reaches 64.
         return text if bits >= 32 else f"arith.wrap({text}, {bits}, True)"
 
     def binary(self, symbol: str, a: Val, b: Val) -> Val:
         lanes = max(a.lanes, b.lanes)
         text = f"({a.text} {symbol} {b.text})"
+        span = combined(symbol, a.span, b.span)
+        if a.dtype == "int32" and symbol in _WRAPPING and not within(span, "int32"):
+            return self._checked(symbol, a, b)
+        known = span if within(span, a.dtype) else None
         result = Val(text, a.dtype, lanes, a.varying or b.varying)
         if result.python_int and a.integer:
             if a.const is not None and b.const is not None:
                 folded = eval(self._wrapped(text, result), {"arith": arith})
                 return self.const(folded, a.dtype)
             text = self._wrapped(text, result)
-        return self.make(text, a.dtype, [a, b], lanes)
+        return self.make(text, a.dtype, [a, b], lanes, known=known)
+
+    def _checked(self, symbol: str, a: Val, b: Val) -> Val:
+        """Arithmetic that may leave 32 bits: an index must not, values that were loaded may."""
+        lanes = max(a.lanes, b.lanes)
+        uniform = not (a.varying or b.varying) and lanes == 1
+        text = f"({a.text} {symbol} {b.text})"
+        if not (a.pure and b.pure) and not self._addressing:
+            return self.make(f"arith.wrap({text}, 32, True)" if uniform else text, a.dtype,
+                             [a, b], lanes)  # fmt: skip
+        result = self.make(f"arith.checked(s, {text!r}, {symbol!r}, {a.text}, {b.text})", a.dtype,
+                           [a, b], lanes)  # fmt: skip
+        return replace(self.settle(result, "index"), wraps=result.wraps | {text})
+
+    def use(self, value: Val) -> None:
+        """An index, an address or a condition is used: what it was made of must not have wrapped.
+
+        What wraps without being used, behind a guard that fails, is no hazard.
+        """
+        if value.wraps:
+            keys = tuple(sorted(value.wraps))
+            self.writer.emit(f"if s.wrapped: s.use({keys!r}, {self.mask})")
+
+    @contextmanager
+    def addressing(self) -> Iterator[None]:
+        """What is translated is an index, also where it is computed from what was loaded."""
+        outer, self._addressing = self._addressing, True
+        yield
+        self._addressing = outer
 
     def add(self, a: Val, b: Val) -> Val:
+        """A sum that an address needs: in 64 bits where 32 may not do, as for a pointer."""
         if b.const == 0 and a.integer:
             return a
         if a.const == 0 and b.integer:
             return b
-        return self.binary("+", a, b)
+        return self.binary("+", *self._wide("+", a, b))
 
     def scale(self, a: Val, factor: int) -> Val:
-        return a if factor == 1 else self.binary("*", a, self.const(factor, a.dtype))
+        if factor == 1:
+            return a
+        return self.binary("*", *self._wide("*", a, self.const(factor, a.dtype)))
+
+    def _wide(self, symbol: str, a: Val, b: Val) -> tuple[Val, Val]:
+        span = combined(symbol, a.span, b.span)
+        if a.dtype == b.dtype and within(span, a.dtype):
+            return a, b
+        return self.cast(a, "int64"), self.cast(b, "int64")
 
     # Memory
 
@@ -185,10 +238,12 @@ class Access:
             if not loading or _divisible(node.base, lanes):
                 width = lanes * ref.lanes
                 node = node.base
-        at = self.expr(node)
+        with self.addressing():
+            at = self.expr(node)
+        self.use(at)
         if at.lanes > 1 and not at.varying:
             at = self.make(f"np.broadcast_to({at.text}, (s.n, {at.lanes}))", at.dtype, [at],
-                           at.lanes, True)  # fmt: skip
+                           at.lanes, True, at.known)  # fmt: skip
         return self.scale(self.add(at, ref.offset), ref.lanes), width
 
     def note_access(self, ref: BufferRef, width: int) -> None:
@@ -263,7 +318,10 @@ class Access:
         if pointer.unit % size == 0:
             return self.scale(pointer.index, pointer.unit // size)
         total = self.scale(pointer.index, pointer.unit)
-        return self.make(f"({total.text} // {size})", total.dtype, [total])
+        if total.const is not None:
+            return self.const(int(total.const) // size, total.dtype)
+        known = combined("floor_div", total.span, (size, size))
+        return self.make(f"({total.text} // {size})", total.dtype, [total], known=known)
 
     def bytes_of(self, pointer: Pointer) -> Val:
         """Byte offset in the memory; in the shared window for shared memory."""
@@ -307,11 +365,13 @@ class Access:
 
     def shifted(self, pointer: Pointer, offset: Val) -> Pointer:
         """A pointer moved by bytes."""
+        self.use(offset)
         moved = self.add(self.units(pointer, 1), offset)
         return Pointer(pointer.memory, moved, 1, pointer.dtype)
 
     def advanced(self, pointer: Pointer, elements: Val, size: int) -> Pointer:
         """A pointer moved by elements of ``size`` bytes."""
+        self.use(elements)
         return Pointer(pointer.memory, self.add(self.units(pointer, size), elements), size,
                        pointer.dtype)  # fmt: skip
 

@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from .dtypes import is_float
+
+if TYPE_CHECKING:
+    from .machine import Strand
 
 Value = Any  # Python int, numpy scalar or array
 
@@ -47,6 +52,29 @@ def wrap(value: int, bits: int, signed: bool) -> int:
     """Two's complement wrap of a Python int."""
     value &= (1 << bits) - 1
     return value - (1 << bits) if signed and value >> (bits - 1) else value
+
+
+_OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul,
+    "<<": lambda a, b: a << np.minimum(np.maximum(b, 0), 31),
+}  # fmt: skip
+
+
+def checked(strand: Strand, key: str, symbol: str, a: Value, b: Value) -> Value:
+    """``a symbol b`` in 32 bits, signed; where it wraps is noted on the strand under ``key``.
+
+    Nothing is reported yet: a value that no active thread uses does no harm.
+    """
+    apply = _OPERATIONS[symbol]
+    if not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray):
+        number = int(apply(int(a), int(b)))
+        wrapped = wrap(number, 32, True)
+        strand.note_wrap(key, number != wrapped, number)
+        return wrapped
+    exact = np.asarray(apply(np.asarray(a, np.int64), np.asarray(b, np.int64)))
+    narrow = exact.astype(np.int32)
+    strand.note_wrap(key, exact != narrow, exact)
+    return narrow
 
 
 def cast(value: Value, dtype: np.dtype[Any]) -> Value:

@@ -23,6 +23,7 @@ from . import arith, calls, hopper, mathfn, matrix, ptx, tma, warp, wmma
 from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
 from .dtypes import numpy_dtype, split_lanes
 from .expressions import Expressions
+from .intervals import Span, combined, within
 from .machine import NOBODY, SiteInfo, narrow
 from .memory import GlobalView, LocalView, SharedView
 from .requests import Fork, Program
@@ -205,13 +206,14 @@ class _Compiler(Expressions):
     def _thread_axis(self, stmt: Any) -> None:
         iter_var, tag = stmt.node, str(stmt.node.thread_tag)
         dtype, _ = split_lanes(iter_var.var.ty)
+        known = _positions(self.const(0, dtype), self.expr(stmt.value))
         if tag in _THREAD_AXES:
             text = _THREAD_AXES[tag]
             if dtype != "int32":
                 text = self.writer.hoist(f"{text}.astype({self.dtype(dtype)})", 1)
-            value = Val(text, dtype, varying=True, depth=1)
+            value = Val(text, dtype, varying=True, depth=1, known=known)
         elif tag in _BLOCK_AXES:
-            value = Val(_BLOCK_AXES[tag], dtype, depth=1)
+            value = Val(_BLOCK_AXES[tag], dtype, depth=1, known=known)
         else:
             raise EmulatorError(f"cannot emulate thread axis {tag!r}")
         self.env[iter_var.var] = value
@@ -281,6 +283,7 @@ class _Compiler(Expressions):
         if self.touches_memory(stmt.condition):
             self.step(stmt)
         cond = self.settle(self.expr(stmt.condition), "cond")
+        self._decide(stmt, cond)
         if not cond.varying:
             with self.writer.block(f"if {cond.text}:"):
                 self.statement(stmt.then_case)
@@ -297,6 +300,12 @@ class _Compiler(Expressions):
         for text, body in parts:
             with self.under(text):
                 self.statement(body)
+
+    def _decide(self, stmt: Any, value: Val) -> None:
+        """A statement goes by ``value``."""
+        if value.wraps:
+            self.step(stmt)
+            self.use(value)
 
     def _fork(self, parts: list[tuple[str, Any]]) -> None:
         """Divided branches that may block run as strands of their own, joined at the end."""
@@ -331,16 +340,20 @@ class _Compiler(Expressions):
         step = 1 if stride is None else constant_extent(stride)
         dtype, _ = split_lanes(stmt.loop_var.ty)
         high = self.add(low, extent)
+        self._decide(stmt, high)
+        known = _positions(low, extent)
         name = self.writer.fresh(stmt.loop_var.name)
         if not low.varying and not extent.varying:
             header = f"for {name} in range({low.text}, {high.text}, {step}):"
             with self.writer.block(header) as depth, self._loop(stmt.loop_var.name, name):
-                self.env[stmt.loop_var] = Val(name, dtype, depth=depth)
+                self.env[stmt.loop_var] = Val(name, dtype, depth=depth, known=known)
                 self.statement(stmt.body)
             return
-        self._varying_for(stmt, name, low, high, step)
+        self._varying_for(stmt, name, low, high, step, known)
 
-    def _varying_for(self, stmt: Any, name: str, low: Val, high: Val, step: int) -> None:
+    def _varying_for(
+        self, stmt: Any, name: str, low: Val, high: Val, step: int, known: Span | None
+    ) -> None:
         """Threads leave the loop as their own extents end."""
         w = self.writer
         dtype, _ = split_lanes(stmt.loop_var.ty)
@@ -354,7 +367,7 @@ class _Compiler(Expressions):
             w.block(f"while {mask} is not NOBODY:") as depth,
             self._loop(stmt.loop_var.name, f"int({name}.max())"),
         ):
-            self.env[stmt.loop_var] = Val(name, dtype, varying=True, depth=depth)
+            self.env[stmt.loop_var] = Val(name, dtype, varying=True, depth=depth, known=known)
             self.statement(stmt.body)
             w.emit(f"{name} = {name} + {step}")
             w.emit(enter.replace(f"narrow({outer},", f"narrow({mask},"))
@@ -368,6 +381,7 @@ class _Compiler(Expressions):
         with w.block("while True:"):
             self.step(stmt)
             cond = self.expr(stmt.condition)
+            self.use(cond)
             w.emit(f"{mask} = narrow({mask}, {cond.text})")
             w.emit(f"if {mask} is NOBODY: break")
             self.statement(stmt.body)
@@ -377,12 +391,22 @@ class _Compiler(Expressions):
         raise EmulatorError(f"cannot emulate a device assertion: {stmt.condition}")
 
 
+def _positions(low: Val, extent: Val) -> Span | None:
+    """Values of a loop variable or an axis; None where nothing is known of its extent."""
+    end = combined("+", low.span, extent.span)
+    if low.span is None or end is None or not within(end, low.dtype):
+        return None
+    return low.span[0], max(low.span[0], end[1] - 1)
+
+
 def _printed(stmt: Any) -> str:
     """The statement as TVMScript, without the variable declarations the printer puts first."""
     if isinstance(stmt, tirx.AttrStmt):
         return str(stmt.attr_key)
     if isinstance(stmt, tirx.IfThenElse | tirx.While):
         return f"if {stmt.condition}" if isinstance(stmt, tirx.IfThenElse) else "while"
+    if isinstance(stmt, tirx.For):
+        return f"for {stmt.loop_var.name} in {stmt.min}, {stmt.extent}"
     return str(stmt).strip().splitlines()[-1].strip()
 
 

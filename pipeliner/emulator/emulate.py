@@ -61,7 +61,8 @@ def emulate(
         object that has one as ``lowered``.
     args
         Arguments of the host PrimFunc, in its order or by parameter name.  Arrays have the dtype
-        of their buffer (bfloat16: ``ml_dtypes.bfloat16``, or uint16 with its bits).
+        of their buffer (bfloat16: ``ml_dtypes.bfloat16``, or uint16 with its bits). Those too large
+        for memory are made by ``sparse``.
     entry
         Name of the host function, if the module has several.
     timing
@@ -172,9 +173,7 @@ def _run_kernel(
             value.name = name.removesuffix("_ptr")
     stats = []
     additions = Additions() if kernel.adds else None
-    for members in _clusters(kernel, launch, threads):
-        if chosen is not None and not chosen & {block for _, block in members}:
-            continue
+    for members in _clusters(kernel, launch, threads, chosen):
         cluster = Cluster(size=len(members), threads=threads, proxies=kernel.proxies,
                           timing=mode.timing, rng=mode.rng, additions=additions)  # fmt: skip
         programs: list[tuple[Cta, Array, Program]] = []
@@ -195,9 +194,9 @@ def _run_kernel(
 
 
 def _clusters(
-    kernel: CompiledKernel, launch: Launch, threads: int
+    kernel: CompiledKernel, launch: Launch, threads: int, chosen: set[Block] | None
 ) -> Iterator[list[tuple[Block, Block]]]:
-    """(place in the cluster, blockIdx) of the CTAs of each cluster, by rank."""
+    """(place in the cluster, blockIdx) of the CTAs of each cluster to run, by rank."""
     grid, shape = _dims(launch, "blockIdx"), _dims(launch, "clusterCtaIdx")
     if any(g % c for g, c in zip(grid, shape, strict=True)):
         raise EmulatorError(
@@ -207,7 +206,7 @@ def _clusters(
         raise EmulatorError(
             f"cannot emulate a cluster of CTAs of {threads} threads: not whole warps"
         )
-    for first in _positions(grid, shape):
+    for first in _positions(grid, shape) if chosen is None else _around(chosen, grid, shape):
         yield [
             (place, (first[0] + place[0], first[1] + place[1], first[2] + place[2]))
             for place in _positions(shape, (1, 1, 1))
@@ -219,6 +218,13 @@ def _positions(extent: Block, step: Block) -> Iterator[Block]:
     ranges = (range(0, e, s) for e, s in zip(reversed(extent), reversed(step), strict=True))
     for z, y, x in itertools.product(*ranges):
         yield x, y, z
+
+
+def _around(chosen: set[Block], grid: Block, shape: Block) -> list[Block]:
+    """The first CTAs of the clusters that the chosen ones of the grid belong to, x fastest."""
+    inside = [b for b in chosen if all(0 <= at < size for at, size in zip(b, grid, strict=True))]
+    firsts = {tuple(at - at % size for at, size in zip(b, shape, strict=True)) for b in inside}
+    return [_block(first) for first in sorted(firsts, key=lambda b: b[::-1])]
 
 
 def _strands(cta: Cta, dims: Block, *, whole: bool) -> list[Strand]:

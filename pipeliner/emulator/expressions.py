@@ -12,6 +12,7 @@ from ..errors import EmulatorError
 from . import arith, calls
 from .access import Access
 from .dtypes import is_float, is_int, numpy_dtype, split_lanes
+from .intervals import combined, union, within
 from .source import Val
 
 _ARITHMETIC: Final = {
@@ -53,18 +54,21 @@ class Expressions(Access):
         lanes = max(a.lanes, b.lanes)
         if is_float(a.dtype):
             return self.make(f"({a.text} / {b.text})", a.dtype, [a, b], lanes)
-        return self.make(f"arith.{_DIVISIONS[type(node)]}({a.text}, {b.text})", a.dtype,
-                         [a, b], lanes)  # fmt: skip
+        name = _DIVISIONS[type(node)]
+        span = combined(name, a.span, b.span)
+        return self.make(f"arith.{name}({a.text}, {b.text})", a.dtype, [a, b], lanes,
+                         known=span)  # fmt: skip
 
     def _extremum(self, node: Any) -> Val:
         a, b = self.expr(node.a), self.expr(node.b)
         name = "min" if isinstance(node, prim.Min) else "max"
         lanes = max(a.lanes, b.lanes)
+        span = combined(name, a.span, b.span)
         if a.python_int and b.python_int:
-            return self.make(f"{name}({a.text}, {b.text})", a.dtype, [a, b])
+            return self.make(f"{name}({a.text}, {b.text})", a.dtype, [a, b], known=span)
         # CUDA's min and max of floats are fminf and fmaxf: a NaN loses.
         ufunc = f"np.f{name}" if is_float(a.dtype) else f"np.{name}imum"
-        return self.make(f"{ufunc}({a.text}, {b.text})", a.dtype, [a, b], lanes)
+        return self.make(f"{ufunc}({a.text}, {b.text})", a.dtype, [a, b], lanes, known=span)
 
     def _comparison(self, node: Any) -> Val:
         a, b = self.expr(node.a), self.expr(node.b)
@@ -111,12 +115,14 @@ class Expressions(Access):
         d = self.dtype(dtype)
         if not lazy or cond.lanes > 1:
             a, b = self.expr(yes), self.expr(no)
+            known = union(a.span, b.span)
             if cond.python_int and a.varying == b.varying and a.lanes == b.lanes:
                 return self.make(f"({a.text} if {cond.text} else {b.text})", dtype,
-                                 [cond, a, b], lanes)  # fmt: skip
+                                 [cond, a, b], lanes, known=known)  # fmt: skip
             test = f"{cond.text}[:, None]" if lanes > cond.lanes and cond.varying else cond.text
             return self.make(f"arith.where({test}, {a.text}, {b.text}, {d})", dtype,
-                             [cond, a, b], lanes)  # fmt: skip
+                             [cond, a, b], lanes, known=known)  # fmt: skip
+        self.use(cond)
         return self._choose_lazily(self.settle(cond, "cond"), yes, no, dtype, lanes)
 
     def _choose_lazily(self, test: Val, yes: Any, no: Any, dtype: str, lanes: int) -> Val:
@@ -148,9 +154,10 @@ class Expressions(Access):
             if is_int(dtype):
                 text = f"int({text})"
             return self.make(text, dtype, [value])
+        known = value.span if within(value.span, dtype) else None
         simple = not is_float(value.dtype) or (is_float(dtype) and not dtype.startswith("float8"))
         text = f"{value.text}.astype({d})" if simple else f"arith.cast({value.text}, {d})"
-        return self.make(text, dtype, [value], value.lanes)
+        return self.make(text, dtype, [value], value.lanes, known=known)
 
     def _cast_int(self, value: Val, dtype: str) -> Val:
         """From a Python int or bool."""
@@ -164,6 +171,8 @@ class Expressions(Access):
         signed = not dtype.startswith("uint")
         if value.const is not None:
             return self.const(arith.wrap(int(value.const), bits, signed), dtype)
+        if within(value.span, dtype):
+            return self.make(f"int({value.text})", dtype, [value], known=value.span)
         text = f"arith.wrap(int({value.text}), {bits}, {signed})"
         return self.make(text, dtype, [value])
 
@@ -173,19 +182,23 @@ class Expressions(Access):
     def _ramp(self, node: Any) -> Val:
         base, stride = self.expr(node.base), self.expr(node.stride)
         lanes = int(node.lanes.value)
-        steps = f"np.arange({lanes}, dtype={self.dtype(base.dtype)})"
         if stride.varying:
             raise EmulatorError(f"cannot emulate a ramp whose stride varies: {node}")
-        column = f"{base.text}[:, None]" if base.varying else base.text
-        return self.make(f"({column} + {steps} * {stride.text})", base.dtype, [base, stride], lanes)
+        column = base
+        if base.varying:
+            column = self.make(f"{base.text}[:, None]", base.dtype, [base], known=base.known)
+        count = f"np.arange({lanes}, dtype={self.dtype(base.dtype)})"
+        steps = self.make(count, base.dtype, [], lanes, known=(0, lanes - 1))
+        return self.binary("+", column, self.binary("*", steps, stride))
 
     def _broadcast(self, node: Any) -> Val:
         value = self.expr(node.value)
         lanes = int(node.lanes.value)
         if not value.varying:
             # numpy broadcasts the scalar itself.
-            return Val(value.text, value.dtype, lanes, False, value.depth, value.pure)
-        return self.make(f"{value.text}[:, None]", value.dtype, [value], lanes)
+            return Val(value.text, value.dtype, lanes, False, value.depth, value.pure, None,
+                       value.known, value.wraps)  # fmt: skip
+        return self.make(f"{value.text}[:, None]", value.dtype, [value], lanes, known=value.known)
 
     def whole(self, value: Val) -> str:
         """Text of a vector with all its lanes present, (n, lanes) or (lanes,)."""

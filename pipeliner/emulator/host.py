@@ -15,6 +15,7 @@ from ..errors import EmulatorError
 from .arith import floor_div, floor_mod, trunc_div, trunc_mod
 from .dtypes import is_int, numpy_dtype, poison, split_lanes
 from .im2col_map import ARRAYS, Im2colMap, from_driver
+from .sparse import copy_of
 from .tensor_map import TensorMap, from_encode_args
 
 Array = np.ndarray[Any, Any]
@@ -140,7 +141,7 @@ def _as_scalar(param: Any, value: Any) -> Any:
 
 def _as_array(param: Any, value: Any) -> Array:
     dtype = numpy_dtype(split_lanes(param.dtype)[0])
-    array = np.array(value, order="C", copy=True)
+    array = copy_of(np.asarray(value))
     # bfloat16 is often carried as its bits, by numpy code that lacks the dtype.
     if array.dtype == np.uint16 and dtype.name == "bfloat16":
         array = array.view(dtype)

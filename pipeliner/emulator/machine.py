@@ -252,6 +252,8 @@ class Strand:
         self.tz = lin // np.int32(dims[0] * dims[1])
         self.event = 0
         self.at: tuple[int, ...] = ()
+        # Arithmetic that has left its type: in which rows (or all), and the exact values.
+        self.wrapped: dict[str, tuple[Any, Any]] = {}
         # Events, by thread: the last wgmma waited for, and the last wgmma.fence.
         self.waited = np.zeros(self.n, np.int32)
         self.registers_fenced = np.zeros(self.n, np.int32)
@@ -277,6 +279,30 @@ class Strand:
         who = int(self.active(mask)[0]) if thread is None else thread
         self.cta.add_hazard(kind, self.event, buffer=buffer, offset=int(offset),
                             threads=(self.cta.local(who),), detail=detail)  # fmt: skip
+
+    def note_wrap(self, key: str, where: Any, exact: Any) -> None:
+        """The arithmetic ``key`` wraps ``where``; its ``exact`` results."""
+        if np.any(where):
+            self.wrapped[key] = where, exact
+        elif self.wrapped:
+            self.wrapped.pop(key, None)
+
+    def use(self, keys: Sequence[str], mask: Mask) -> None:
+        """The active threads use what the arithmetic ``keys`` made: it must not have wrapped."""
+        for key in keys:
+            where, exact = self.wrapped.get(key, (False, 0))
+            rows = np.asarray(where)
+            if rows.ndim == 2 or rows.shape not in ((), (self.n,)):
+                rows = np.asarray(rows.any(axis=-1))
+            hit = np.broadcast_to(rows, self.n) if mask is None else rows & mask
+            if not hit.any():
+                continue
+            row = int(np.argmax(hit))
+            values = np.asarray(exact)
+            values = values[row] if values.shape[:1] == (self.n,) else values
+            worst = int(values.flat[int(np.argmax(np.abs(values)))])
+            self.hazard("index-overflow", "", -1, None, int(self.tids[row]),
+                        detail=f"an index of 32 bits wraps at {worst}")  # fmt: skip
 
     def touch_global(self, buffer: str, mask: Mask) -> None:
         """The active threads are about to access global memory: they have waited if they must."""

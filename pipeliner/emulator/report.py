@@ -18,6 +18,7 @@ HazardKind: TypeAlias = Literal[
     "uninitialised-read",
     "out-of-bounds",
     "misaligned",
+    "index-overflow",  # signed arithmetic of an index, an address or a condition wraps
     "barrier-divergence",  # a barrier that not every thread reaches
     "divergent-warp",  # a warp-collective instruction without all of its threads
     "deadlock",  # threads wait for each other, or for what never comes

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from .dtypes import is_float, is_int
+from .intervals import Span, of_type
 
 
 @dataclass(frozen=True)
@@ -20,7 +21,9 @@ class Val:
 
     ``varying`` values are arrays with a row for each thread, (n,) or (n, lanes); uniform ones are
     Python ints and bools, numpy scalars for floats, or (lanes,) arrays.  A varying broadcast may be
-    (n, 1).  ``depth`` is the scope that the value depends on.
+    (n, 1).  ``depth`` is the scope that the value depends on.  ``known`` bounds an integer more
+    closely than its type; ``wraps`` names the arithmetic behind it that may leave its type, as
+    ``arith.checked`` notes it.
     """
 
     text: str
@@ -30,6 +33,13 @@ class Val:
     depth: int = 0
     pure: bool = True
     const: int | float | None = None
+    known: Span | None = None
+    wraps: frozenset[str] = frozenset()
+
+    @property
+    def span(self) -> Span | None:
+        """Bounds of an integer."""
+        return self.known or of_type(self.dtype)
 
     @property
     def python_int(self) -> bool:
