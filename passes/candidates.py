@@ -64,6 +64,12 @@ def why_not(
         return "threads disagree on whether the loop runs, so no barrier can stand in it"
     if found.is_fence and _has_barrier(loop.body):
         return "the body places its own barriers"
+    fence = found.why_fence()
+    if fence:
+        return f"the body {fence}: no load may move above that"
+    bounds = [buf for buf in found.bounds if uniformity.is_written(buf)]
+    if bounds:
+        return f"a trip count in the body is loaded from '{bounds[0].name}', which others may write"
     if _calls(loop.body, "tvm_thread_allreduce"):
         # Lowered after us, by a pass that wants its result and all uses in one scope.
         return "a reduction across threads in the body, whose uses TVM keeps next to it"

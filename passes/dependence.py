@@ -22,13 +22,16 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm.ir import Var
 
 from .affine import ANY, Interval, Linear, intersect, linear, overlap
-from .effects import BOTH, READ, WRITE, Access, Effects, classify, effects, is_global_load
+from .effects import BOTH, READ, WRITE, Access, Effects, effects
 from .freshness import why_carried
 from .ir import Buffer, are_parts, is_global, is_private
 from .op_form import OpLoop, op_loop
+from .op_kinds import classify, is_global_load
 
 if TYPE_CHECKING:
     import networkx as nx
+
+_WAITS: Final = "waits for what runs behind the threads"
 
 FENCE: Final = "<fence>"
 """The ``buffer`` of edges that a barrier or an unknown call puts on everything."""
@@ -111,7 +114,7 @@ def _until_done(found: Sequence[Effects], flying: Mapping[int, Sequence[int]]) -
     return [
         _joined(op, [found[other] for other in flying[index]])
         if index in flying
-        else replace(op, is_fence=op.is_fence or (op.is_done and not op.is_mma))
+        else replace(op, fence=op.fence or _WAITS * (op.is_done and not op.is_mma))
         for index, op in enumerate(found)
     ]
 
@@ -264,7 +267,7 @@ def _meeting(a: tuple[Linear | None, ...] | None, b: tuple[Linear | None, ...] |
 def _add_fences(graph: nx.MultiDiGraph, form: OpLoop, found: list[Effects]) -> None:
     """A fence keeps its place among all ops of its iteration and of its neighbours."""
     for index, op in enumerate(found):
-        if not op.is_fence:
+        if not op.why_fence(form.allocs):
             continue
         for other in range(len(found)):
             src, dst = sorted((index, other))

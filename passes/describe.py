@@ -13,7 +13,7 @@ from ..cost.tma import MAX_BOX
 from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo, TmaView
 from .copies import obstacles
 from .costs import cost_of
-from .effects import READ, classify, effects
+from .effects import READ, effects
 from .im2col import Im2col
 from .indexing import affine, alignment, offset, strides, terms_of
 from .ir import (
@@ -31,6 +31,7 @@ from .ir import (
     walk,
 )
 from .kernels import bodies, thread_tag
+from .op_kinds import classify
 from .patches import Patch
 from .patterns import Copy, Matmul, masked_load, walker
 from .tma import Source, source_of

@@ -3,13 +3,14 @@
 Sound for every statement. Loads and stores are exact. A pointer handed to an instruction is read or
 written as TVM's own PTX table says; to any other opaque call, as the enclosing block's signature
 says for the buffers that it lists (TVM's contract for opaque blocks), else as the pointer's access
-mask says, else both. An opaque call that touches no buffer (a barrier, a fence, an extern without
-pointers) is a *fence*: nothing moves across it.
+mask says, else both; what that signature lists beside is touched too. A *fence* is what nothing
+moves across: an opaque call that touches no buffer (a barrier, an extern without pointers), what
+``fences`` says of a call, and a loop that ends when others write (``polled``).
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -19,7 +20,8 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx.buffer import is_buffer_var
 
-from .ir import CONSTANTS, Buffer, Expr, Stmt, is_global, is_private, is_shared
+from .fences import callee, fence_of, polled_by
+from .ir import CONSTANTS, Buffer, Expr, Stmt, walk
 from .operands import BOTH, READ, WRITE, Instruction, called, instruction_of
 
 _OPAQUE_EFFECT: Final = 2
@@ -33,7 +35,7 @@ _EXCHANGES: Final = (
 _TRANSPARENT: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.ptx.addr")
 _POINTERS: Final = ("tirx.tvm_access_ptr", "tirx.address_of", "tirx.buffer_data")
 
-__all__ = ["BOTH", "READ", "WRITE", "Access", "Effects", "classify", "effects", "is_global_load"]
+__all__ = ["BOTH", "READ", "WRITE", "Access", "Effects", "effects"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +66,10 @@ class Effects:
     """Everything a statement does to memory.
 
     ``locals``: variables that it defines, with their inclusive bounds when constant. ``allocated``:
-    buffers that it allocates itself. ``aliased``: buffers whose pointer it renames. ``is_async``:
-    it issues cp.async or bulk copies. ``is_mma``: it issues matrix instructions; ``runs_on``: some
+    buffers that it allocates itself. ``aliased``: buffers whose pointer it renames. ``fence``: why
+    nothing moves across it, or empty. ``polled``: the buffers that decide when a While in it ends.
+    ``bounds``: those that the trip counts in it are loaded from. ``is_async``: it issues cp.async
+    or bulk copies. ``is_mma``: it issues matrix instructions; ``runs_on``: some
     of them run on behind it. ``is_done``: it waits for all that run. ``is_move``: every value
     stored is a loaded value, possibly masked or cast.
     """
@@ -74,13 +78,25 @@ class Effects:
     locals: dict[Var, tuple[int, int] | None] = field(default_factory=dict)
     allocated: set[Buffer] = field(default_factory=set)
     aliased: set[Buffer] = field(default_factory=set)
-    is_fence: bool = False
+    fence: str = ""
+    polled: set[Buffer] = field(default_factory=set)
+    bounds: set[Buffer] = field(default_factory=set)
     is_async: bool = False
     is_mma: bool = False
     runs_on: bool = False
     is_done: bool = False
     is_move: bool = True
     is_opaque: bool = False
+
+    @property
+    def is_fence(self) -> bool:
+        """Whether nothing moves across it."""
+        return bool(self.why_fence())
+
+    def why_fence(self, own: Collection[Buffer] = ()) -> str:
+        """Why nothing moves across it, or empty; only this iteration's ops write to ``own``."""
+        names = sorted(str(buf.name) for buf in self.polled.difference(own, self.allocated))
+        return self.fence or (f"waits in a loop that '{names[0]}' ends" if names else "")
 
     def buffers(self, mode: str) -> set[Buffer]:
         """The outer buffers that are read (``r``) or written (``w``)."""
@@ -96,50 +112,26 @@ def effects(stmt: Stmt) -> Effects:
     return found.result
 
 
-def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
-    """The op kind of a statement with these effects (see ``plan.OpKind``).
-
-    ``body``: the buffers of the loop's body; a plain one among them counts as a copy's destination.
-    """
-    reads, writes = found.buffers(READ), found.buffers(WRITE)
-    if found.is_mma:
-        return "mma"
-    if found.is_done:
-        return "done"
-    if found.is_async:
-        return "copy"
-    if found.is_fence or found.is_opaque:
-        return "opaque"
-    if not found.is_move or not reads or not writes:
-        return "compute"
-    if all(is_private(buf) for buf in writes):
-        return "load" if any(not is_private(buf) for buf in reads) else "compute"
-    if any(is_private(buf) for buf in reads):
-        return "store"
-    if any(is_shared(buf) or buf in body for buf in reads):
-        return "compute"
-    return "copy" if all(is_shared(buf) or buf in body for buf in writes) else "compute"
-
-
-def is_global_load(found: Effects, body: Collection[Buffer] = ()) -> bool:
-    """Whether some value comes from global memory outside the loop's body."""
-    return any(is_global(buf) and buf not in body for buf in found.buffers(READ))
-
-
 def _const(expr: Any) -> int | None:
     value = getattr(expr, "value", expr)
     return value if isinstance(value, int) else None
 
 
 class _Collector:
-    """Walks a statement in execution order; ``signatures``: of the enclosing blocks, inner last."""
+    """Walks a statement in execution order.
+
+    ``signatures``: of the enclosing blocks, inner last; ``calls``: whether each has an opaque call
+    of its own. ``unused``: a value that no statement takes.
+    """
 
     def __init__(self) -> None:
         self.result = Effects()
         self.signatures: list[dict[Buffer, tuple[str, Any]]] = []
+        self.calls: list[bool] = []
         self.guards: list[Expr] = []
         self.buffers: dict[Buffer, Buffer] = {}
         self.descriptors = False
+        self.unused: Any = None
         self.callbacks = [
             (tirx.For, self._for),
             (SBlockRealize, self._realize),
@@ -153,6 +145,8 @@ class _Collector:
             (tirx.AllocBuffer, self._alloc),
             (tirx.DeclBuffer, self._declare),
             (tirx.While, self._while),
+            (tirx.Evaluate, self._evaluate),
+            ((tirx.Break, tirx.Continue, tirx.Return), self._leave),
         ]
 
     def visit(self, node: Any) -> None:
@@ -161,6 +155,9 @@ class _Collector:
     def _for(self, node: Any, visitor: Any) -> None:
         visitor.visit(node.min)
         visitor.visit(node.extent)
+        for bound in (node.min, node.extent):
+            if type(bound) not in CONSTANTS:
+                walk(bound, TensorLoad, lambda load: self.result.bounds.add(load.source))
         low, extent = _const(node.min), _const(node.extent)
         bounds = None
         if low is not None and extent is not None:
@@ -188,10 +185,21 @@ class _Collector:
                 merged = (mode, region) if old is None else (BOTH, None)
                 signature[region.source] = merged
         self.signatures.append(signature)
+        self.calls.append(False)
+        before = len(self.result.accesses)
         if node.init is not None:
             visitor.visit(node.init)
         visitor.visit(node.body)
         self.signatures.pop()
+        if self.calls.pop():
+            self._signed(signature, before)
+
+    def _signed(self, signature: Mapping[Buffer, tuple[str, Any]], before: int) -> None:
+        """What the block around an opaque call lists and no statement of it was seen to touch."""
+        seen = {access.buffer for access in self.result.accesses[before:]}
+        for buf, (mode, region) in signature.items():
+            if buf not in seen and buf not in self.result.allocated:
+                self._access(buf, mode, _region_box(region))
 
     def _store(self, node: Any, visitor: Any) -> None:
         indices = node.indices[:]
@@ -230,8 +238,16 @@ class _Collector:
 
     def _while(self, node: Any, visitor: Any) -> None:
         self.result.is_opaque = True
+        self.result.polled |= polled_by(node)
         visitor.visit(node.condition)
         visitor.visit(node.body)
+
+    def _leave(self, node: Any, visitor: Any) -> None:
+        self.result.fence = self.result.fence or f"leaves by '{type(node).__name__.lower()}'"
+
+    def _evaluate(self, node: Any, visitor: Any) -> None:
+        self.unused = node.value
+        self._values([node.value], visitor)
 
     def _bind(self, node: Any, visitor: Any) -> None:
         self.result.locals[node.var] = None
@@ -253,6 +269,8 @@ class _Collector:
 
     def _call(self, node: Any, visitor: Any) -> None:
         name = called(node)
+        unused = self.unused is not None and node.same_as(self.unused)
+        self.result.fence = self.result.fence or fence_of(node, unused=unused)
         if name in _POINTERS:
             self._pointer(node, READ if self.descriptors else None, visitor)
         elif name.endswith("if_then_else"):
@@ -299,8 +317,11 @@ class _Collector:
                 visitor.visit(arg)
         self.result.is_opaque = True
         self.result.is_move = False
+        if self.signatures:
+            self.calls[-1] = True
         if len(self.result.accesses) == before:
-            self.result.is_fence = True
+            why = f"calls '{callee(node)}', which may touch any memory"
+            self.result.fence = self.result.fence or why
 
     def _pointer(self, arg: Any, role: str | None, visitor: Any) -> None:
         """An address, or an element by reference, that an instruction accesses as ``role``."""

@@ -24,7 +24,7 @@ from .clusters import shared_by
 from .copies import loop_ranges
 from .costs import WARP
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
-from .effects import WRITE, effects
+from .effects import WRITE, Effects, effects
 from .elementwise import elementwise_info
 from .ir import (
     Buffer,
@@ -79,7 +79,9 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
     """``func`` with its candidate loops in op form, and what they hold."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
     hoisted = hoist_initialisation(trim_tile_loops(func.body))
-    found = _Finder(func, threads, Uniformity(hoisted), loop_ranges(hoisted), _read(hoisted))
+    touched = effects(hoisted)
+    ranges, fence = loop_ranges(hoisted), touched.why_fence()
+    found = _Finder(func, threads, Uniformity(hoisted), ranges, _read(touched), fence)
     body = found.visit(hoisted, Context())
     axes = [str(tag) for tag in found.thread_tags]
     info = KernelInfo(
@@ -128,6 +130,7 @@ class _Finder:
     uniformity: Uniformity
     ranges: Any
     read: frozenset[Buffer]
+    fence: str = ""
     loops: list[LoopInfo] = field(default_factory=list)
     declined: list[tuple[str, str]] = field(default_factory=list)
     grid: list[int | None] = field(default_factory=list)
@@ -228,7 +231,7 @@ class _Finder:
         rings = [] if realize is None else list(realize.block.alloc_buffers)
         rings += extra
         self.rings.update(rings)
-        infos = [self._with_remainder(found, ops, loop) for _, found in ops]
+        infos = [self._in_order(self._with_remainder(found, ops, loop)) for _, found in ops]
         info = self._loop_info(loop, infos, rings, context)
         self.loops.append(info)
         new = seq(*[stmt for stmt, _ in ops])
@@ -265,6 +268,12 @@ class _Finder:
         copies = [self.ops.get(other.op) for _, other in ops if isinstance(other, CopyInfo)]
         tiles = [copy for copy in copies if isinstance(copy, Copy)]
         return replace(info, k_last=k_in_last(matmul, tiles, loop))
+
+    def _in_order(self, info: _Info) -> _Info:
+        """``info``; a role that only copies would run ahead of what the kernel waits for."""
+        if not self.fence or not isinstance(info, CopyInfo) or info.no_tma:
+            return info
+        return replace(info, no_tma=f"the kernel {self.fence}, which a role of its own would not")
 
     def _unique(self, hint: str) -> str:
         count = self.names.get(hint, 0)
@@ -327,9 +336,8 @@ def _elementwise(body: Stmt) -> tuple[ElementwiseInfo, ...]:
     return tuple(info for info in infos if info is not None)
 
 
-def _read(body: Stmt) -> frozenset[Buffer]:
-    """The buffers that anything in ``body`` reads, or names by a pointer of its own."""
-    found = effects(body)
+def _read(found: Effects) -> frozenset[Buffer]:
+    """The buffers that something with these effects reads, or names by a pointer of its own."""
     return frozenset({a.buffer for a in found.accesses if a.reads} | found.aliased)
 
 

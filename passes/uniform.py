@@ -46,7 +46,7 @@ class Uniformity:
             nonlocal divergent
             buffer = found.source
             # Other CTAs may be writing it: two threads can see different values.
-            divergent = divergent or (ir.is_global(buffer) and buffer in self._written)
+            divergent = divergent or self.is_written(buffer)
 
         def call(found: Any) -> WalkResult | None:
             nonlocal divergent
@@ -57,6 +57,10 @@ class Uniformity:
         walkers = [(ir.TensorLoad, load), (ir.Call, call), (ir.Var, var)]
         tvm_ffi.structural_walk(expr, walkers, order="pre")
         return not divergent
+
+    def is_written(self, buffer: Any) -> bool:
+        """Whether other CTAs may write ``buffer`` while the kernel runs: it does itself."""
+        return ir.is_global(buffer) and buffer in self._written
 
     def _escape(self, call: Any) -> None:
         """A buffer whose address is taken may be written by whoever gets the address."""

@@ -10,7 +10,8 @@ from tvm.ir import Range
 from tvm.script import tirx as T
 
 from pipeliner.passes import ir
-from pipeliner.passes.effects import READ, WRITE, classify, effects
+from pipeliner.passes.effects import READ, WRITE, effects
+from pipeliner.passes.op_kinds import classify
 
 A = ir.buffer([16, 64], "float16", "A", "global")
 S = ir.buffer([16, 64], "float16", "S", "shared.dyn")

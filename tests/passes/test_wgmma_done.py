@@ -22,10 +22,11 @@ from pipeliner.machine import H100
 from pipeliner.passes import ir, pipeline, sync
 from pipeliner.passes.dependence import FENCE, dependence
 from pipeliner.passes.descriptors import encode
-from pipeliner.passes.effects import classify, effects
+from pipeliner.passes.effects import effects
 from pipeliner.passes.expand import PHASE
 from pipeliner.passes.modulo import schedule_loop
 from pipeliner.passes.modulo_verify import verify
+from pipeliner.passes.op_kinds import classify
 from pipeliner.passes.sync import synchronise
 from pipeliner.plan import KernelPlan, LoopPlan
 from pipeliner.schedules import ConvTile, GemmTile, conv2d, schedule_conv, schedule_gemm

@@ -1,0 +1,121 @@
+"""What orders memory beyond what it touches: nothing moves across it, up or down.
+
+    while FL[t] == 0:                  a loop that others end
+        pass
+    ld.acquire(v, FL[t])               what comes after it was written before the flag was
+    if atomic_add(N[0], 1) == last:    an outcome that depends on when others come
+
+A load moved above one of these finds what was there before. A value that no statement takes is no
+outcome: an atomic that only adds orders nothing, as CUDA's and PTX's are relaxed.
+
+Sources: PTX ISA, memory consistency model; CUDA C++ Programming Guide, atomic functions.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from tvm import tirx
+from tvm.backend.cuda.ptx.table import TABLE
+from tvm.ir import TensorLoad
+
+from .ir import Buffer, Stmt, const_int, is_buffer_var, is_private, variables, walk
+from .operands import called
+
+_PTX: Final = "tirx.ptx."
+_ORDERING: Final = frozenset({"acquire", "release", "acq_rel", "sc", "volatile", "mmio"})
+"""Modifiers of PTX instructions that order other accesses, or are never left out or repeated."""
+
+_ORDERED_FAMILIES: Final = ("mbarrier", "fence")
+"""Instructions that order what others do, whatever they point to."""
+
+_SETS_UP: Final = ("mbarrier_init", "mbarrier_inval", "mbarrier_expect_tx", "mbarrier_complete_tx")
+"""Of those, the ones that nobody waits in or announces anything by."""
+
+_OUTCOMES: Final = ("atom",)
+"""Instructions whose destination is what they found; without one they end in ``_bitbucket``."""
+
+_ATOMICS: Final = ("atomic_add", "atomic_cas")
+_LEAVES: Final = ("break_loop", "continue_loop", "thread_return")
+
+
+def fence_of(call: Any, *, unused: bool) -> str:
+    """Why nothing moves across ``call``, as "what it does"; empty where it only touches memory.
+
+    ``unused``: no statement takes its value.
+    """
+    name = called(call)
+    last = name.rpartition(".")[2]
+    if last in _LEAVES:
+        return f"leaves by '{last}'"
+    if name.startswith(_PTX) and name[len(_PTX) :] in TABLE:
+        return _fence_of_ptx(TABLE[name[len(_PTX) :]], call)
+    if last in _ATOMICS and not unused:
+        return f"takes what '{last}' found"
+    if last.startswith("mbarrier_wait") or last == "wait_until":
+        return f"waits by '{last}'"
+    return ""
+
+
+def callee(call: Any) -> str:
+    """What ``call`` calls, by the name that a person knows."""
+    name = called(call)
+    extern = name.endswith(("call_extern", "func_call"))
+    return str(call.args[0].value) if extern else name.removeprefix("tirx.")
+
+
+def _fence_of_ptx(entry: Any, call: Any) -> str:
+    name = str(entry.name)
+    tokens = {str(getattr(arg, "value", "")) for arg in call.args[-len(entry.slots) - 1 : -1]}
+    ordering = sorted(tokens & _ORDERING)
+    if ordering and entry.family not in _ORDERED_FAMILIES:
+        return f"orders memory by '{entry.family}.{ordering[0]}'"
+    if entry.family in _ORDERED_FAMILIES and not name.startswith(_SETS_UP):
+        return f"orders memory by '{name}'"
+    if entry.family in _OUTCOMES and not name.endswith("_bitbucket"):
+        return f"takes what '{entry.family}' found"
+    return ""
+
+
+def polled_by(loop: Any) -> set[Buffer]:
+    """The buffers outside the registers of a thread that decide when a While ends."""
+    decides = _loaded(loop.condition)
+    stores: list[Any] = []
+    walk(loop.body, tirx.BufferStore, stores.append)
+    conditions = _conditions(loop.body)
+    before = -1
+    while before != len(decides):
+        before = len(decides)
+        for store in stores:
+            if store.buffer in decides:
+                decides |= _loaded(store) | conditions
+        decides |= _passed_with(loop.body, decides)
+    return {buf for buf in decides if not is_private(buf)}
+
+
+def _loaded(node: Any) -> set[Buffer]:
+    found: set[Buffer] = set()
+    walk(node, TensorLoad, lambda load: found.add(load.source))
+    return found
+
+
+def _conditions(body: Stmt) -> set[Buffer]:
+    """What conditions and bounds in ``body`` are loaded from."""
+    found: set[Buffer] = set()
+    walk(body, tirx.IfThenElse, lambda stmt: found.update(_loaded(stmt.condition)))
+    walk(body, tirx.While, lambda stmt: found.update(_loaded(stmt.condition)))
+    walk(body, tirx.For, lambda stmt: found.update(_loaded([stmt.min, stmt.extent])))
+    return found
+
+
+def _passed_with(body: Stmt, decides: set[Buffer]) -> set[Buffer]:
+    """The buffers that calls get which may write one of ``decides``."""
+    found: set[Buffer] = set()
+
+    def visit(stmt: Any) -> None:
+        buffers = {var for var in variables(stmt.value) if is_buffer_var(var)}
+        if const_int(stmt.value) is None and not buffers.isdisjoint(decides):
+            found.update(buffers)
+
+    walk(body, tirx.Evaluate, visit)
+    return found
