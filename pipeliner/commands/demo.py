@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import time
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,12 +10,9 @@ from ..errors import TargetError, ToolError, WorkloadError
 from . import console, workload
 
 if TYPE_CHECKING:
-    from ..schedules import Gemm, GemmTile
+    from ..compiled import Kernel
 
 HELP: Final = "pipeline a GEMM, step by step: plan, CUDA, registers, check, speed"
-
-SMALL_STEPS: Final = 5
-"""K steps of the instance that is checked on the CPU: more than the ring is deep."""
 
 ROUNDS: Final = 20
 
@@ -58,7 +54,7 @@ def run(args: argparse.Namespace) -> int:
     console.heading("4. Compiled")
     _show_resources(kernel)
     console.heading("5. Right? Every thread of a small instance, run on the CPU")
-    right = _check(work)
+    right = _check(work, kernel)
     console.heading("6. How fast?")
     if gpu() is None:
         print("No GPU is visible, so nothing is timed here; the plan predicts the time above.")
@@ -116,29 +112,23 @@ def _show_resources(kernel: Any) -> None:
         print(f"    {count:5d}  {name}")
 
 
-def _check(work: workload.Workload) -> bool:
+def _check(work: workload.Workload, kernel: Kernel) -> bool:
     from ..api import build_with
-    from ..schedules import schedule_gemm
+    from ..shrunk import shrunk
     from ..verification import verify, verify_workload
     from .verify import print_verdict
 
     with console.progress("emulating"):
-        if work.gemm is None or work.tile is None:
-            kernel = build_with(work.function, work.target, work.request)
-            verdict = verify(kernel, reference=work.reference)
+        if work.spec is None:
+            made = build_with(work.function, work.target, work.request)
+            verdict = verify(made, reference=work.reference)
         else:
-            small = _small(work.gemm, work.tile)
-            kernel = build_with(schedule_gemm(small, work.tile), work.target, work.request)
-            verdict = verify_workload(kernel, small)
+            small = shrunk(work.spec, work.cut, kernel)
+            if small.title:
+                print(small.title)
+            verdict = verify_workload(small.kernel, small.spec)
     print_verdict(verdict)
     return verdict.ok
-
-
-def _small(gemm: Gemm, tile: GemmTile) -> Gemm:
-    """The same product on one tile and a few steps."""
-    return dataclasses.replace(
-        gemm, m=tile.m, n=tile.n, k=SMALL_STEPS * tile.k, batch=None if gemm.batch is None else 1
-    )
 
 
 def _time(work: workload.Workload, kernel: Any) -> None:

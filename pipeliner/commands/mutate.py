@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import dataclasses
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
 from . import console
 
 if TYPE_CHECKING:
+    from ..compiled import Kernel
     from ..mutation import Campaign, Fate, MutationReport
-    from ..plan import KernelPlan
-    from .workload import Workload
+    from ..schedules import GemmTile
+    from ..schedules.workloads import Spec
+    from ..shrunk import Shrunk
 
 INTERRUPTED: Final = 130
 WIDTH: Final = 100
@@ -27,25 +29,31 @@ TIMES: Final = (2, 3)
 
 
 def run(
-    work: Workload, timings: Sequence[str], orders: Sequence[str], seed: int, *, as_json: bool
+    kernel: Kernel,
+    small: Shrunk | None,
+    reference: Callable[..., Any] | None,
+    timings: Sequence[str],
+    orders: Sequence[str],
+    seed: int,
+    *,
+    as_json: bool,
 ) -> int:
-    """Run all mutants of a workload and print their fates; 1 where one survives unexplained.
+    """Run all mutants of a kernel and print their fates; 1 where one survives unexplained.
 
-    An interrupt ends it with what was done so far, and code 130.
+    ``small``: the workload that it is of. An interrupt ends it with what was done so far, and code
+    130.
     """
-    from ..api import build_with
     from ..mutation import Campaign, MutationReport
     from ..verification import paired
 
     modes = paired(timings, orders)
-    with console.progress(f"pipelining {work.title}"):
-        kernel = build_with(work.function, work.target, work.request)
+    with console.progress(f"looking for mutants of {kernel.name}"):
         campaign = Campaign(
             kernel,
-            relatives=_relatives(work, kernel.plan),
+            relatives=_relatives(small) if small else {},
             modes=modes,
             seed=seed,
-            reference=work.reference,
+            reference=reference,
         )
     fates: list[Fate] = []
     interrupted = False
@@ -58,7 +66,7 @@ def run(
         interrupted = True
     report = MutationReport(campaign.title, len(campaign.mutants), tuple(fates))
     if as_json:
-        console.print_json(**_as_json(report, campaign))
+        console.print_json(verified_on=small.title if small else "", **_as_json(report, campaign))
     else:
         _print(report, campaign)
     if interrupted:
@@ -67,46 +75,43 @@ def run(
     return 0 if report.ok else 1
 
 
-def _relatives(work: Workload, plan: KernelPlan) -> dict[str, Callable[[], Any]]:
-    """The same workload for other trip counts; none for a function of the user's own."""
-    if work.tile is None or work.spec is None:
+def _relatives(small: Shrunk) -> dict[str, Callable[[], Any]]:
+    """The same kernel of other trip counts."""
+    from ..schedules import GemmTile
+
+    if not isinstance(small.tile, GemmTile):
         return {}
-    if work.gemm is None:
-        return _longer(work, work.spec, work.tile, plan)
-    gemm, tile = work.gemm, work.tile
+    return dict(_of_extents(small, _others(small.spec, small.tile)))
 
-    def maker(k: int) -> Callable[[], Any]:
+
+def _others(spec: Any, tile: GemmTile) -> dict[str, Spec]:
+    from ..schedules import ConvTile, Gemm
+    from ..schedules.workloads import longer
+
+    if isinstance(spec, Gemm):
+        less = (tile.k - spec.k % tile.k) % tile.k  # of the last step, as it was
+        extents = [trips * tile.k * tile.splits - less for trips in TRIPS]
+        return {f"K = {k}": dataclasses.replace(spec, k=k) for k in extents if k != spec.k}
+    fold = isinstance(tile, ConvTile) and tile.fold
+    found: dict[str, Spec] = {}
+    for times in TIMES:
+        found[f"{times} times the reduction"] = longer(spec, times, fold)
+    return found
+
+
+def _of_extents(small: Shrunk, others: dict[str, Spec]) -> Iterator[tuple[str, Callable[[], Any]]]:
+    def maker(spec: Spec) -> Callable[[], Any]:
         def make() -> Any:
-            from ..api import build_with
-            from ..schedules import schedule_gemm
+            from ..schedules.smaller import scheduled
+            from ..shrunk import handed_over
 
-            other = schedule_gemm(dataclasses.replace(gemm, k=k), tile)
-            return build_with(other, work.target, work.request)
+            kernel = small.kernel
+            return handed_over(scheduled(spec, small.tile), kernel.target, kernel.plan)
 
         return make
 
-    extents = [trips * tile.k * tile.splits for trips in TRIPS]
-    return {f"K = {k}": maker(k) for k in extents if k != gemm.k}
-
-
-def _longer(work: Workload, spec: Any, tile: Any, plan: KernelPlan) -> dict[str, Callable[[], Any]]:
-    """The same convolution with more to sum, and rings as deep."""
-    rings = [ring for loop in plan.loops for ring in loop.rings if ring.scope == "shared"]
-    depths = {ring.buffer: ring.depth for ring in rings}
-    request = dataclasses.replace(work.request, depth=depths or "auto")
-
-    def maker(times: int) -> Callable[[], Any]:
-        def make() -> Any:
-            from ..api import build_with
-            from ..schedules import schedule_conv
-            from ..schedules.workloads import longer
-
-            other = schedule_conv(longer(spec, times, tile.fold), tile)
-            return build_with(other, work.target, request)
-
-        return make
-
-    return {f"{times} times the reduction": maker(times) for times in TIMES}
+    for name, spec in others.items():
+        yield name, maker(spec)
 
 
 def _print(report: MutationReport, campaign: Campaign) -> None:

@@ -1,4 +1,7 @@
-"""``pipeliner verify``: run a small instance on the CPU, judge it, hold it against a reference."""
+"""``pipeliner verify``: run the planned kernel on the CPU, judge it, hold it against a reference.
+
+A workload of ours is run on extents that are small enough, by the plan of those that were given.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +17,6 @@ if TYPE_CHECKING:
     from ..verification import Verdict
 
 HELP: Final = "run a kernel on the CPU under adversarial timing, and compare with a reference"
-
-SMALL: Final = 256
-"""Extent of a GEMM where the command line gives none: several tiles and several iterations;
-convolutions are about as small."""
 
 
 def configure(parser: argparse.ArgumentParser) -> None:
@@ -46,28 +45,35 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Print the verdict; 1 where the kernel is wrong."""
     with console.progress("loading TVM"):
-        from ..api import build_with
         from ..emulator.copies import TIMINGS
         from ..emulator.scheduler import ORDERS
         from ..reproducer import reproducer
+        from ..shrunk import shrunk
         from ..verification import verify, verify_workload
 
         timings = _chosen(args.timing, TIMINGS, "--timing")
         orders = _chosen(args.order, ORDERS, "--order")
-        work = workload.load(args, SMALL)
-    if args.mutate:
-        return mutate.run(work, timings, orders, args.seed, as_json=args.json)
+        work = workload.load(args)
     with console.progress(f"pipelining {work.title}"):
-        kernel = build_with(work.function, work.target, work.request)
+        kernel = workload.built(work, refine=False)
+        small = None if work.spec is None else shrunk(work.spec, work.cut, kernel)
+    if small is not None:
+        kernel = small.kernel
+        if small.title and not args.json:
+            print(small.title, flush=True)
+    if args.mutate:
+        return mutate.run(
+            kernel, small, work.reference, timings, orders, args.seed, as_json=args.json
+        )
     with console.progress("running every thread of it on the CPU"):
-        if work.spec is not None:
-            verdict = verify_workload(kernel, work.spec, args.seed, timings, orders)
+        if small is not None:
+            verdict = verify_workload(kernel, small.spec, args.seed, timings, orders)
         else:
             verdict = verify(
                 kernel, reference=work.reference, seed=args.seed, timings=timings, orders=orders
             )
     if args.json:
-        console.print_json(**as_json(verdict))
+        console.print_json(verified_on=small.title if small else "", **as_json(verdict))
     else:
         print_verdict(verdict)
     if verdict.ok:
@@ -79,7 +85,7 @@ def run(args: argparse.Namespace) -> int:
         seed=args.seed,
         timings=timings,
         orders=orders,
-        spec=work.spec,
+        spec=small.spec if small else None,
         reference=work.reference,
     )
     try:

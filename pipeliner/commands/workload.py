@@ -42,8 +42,9 @@ _EARLY: Final[dict[str, Any]] = {"auto": "auto", "on": True, "off": False}
 class Workload:
     """A scheduled function to pipeline.
 
-    ``spec`` is set where it is one of ours, ``tile`` where it is a matmul's. ``why``: what the plan
-    is to say of the records that it is from, or why it is from none.
+    ``spec`` is set where it is one of ours, ``tile`` where it is a matmul's; ``cut``: the tile of
+    any kind. ``why``: what the plan is to say of the records that it is from, or why it is from
+    none.
     """
 
     function: Any
@@ -53,6 +54,7 @@ class Workload:
     tile: GemmTile | None = None
     reference: Any = None
     why: str = ""
+    cut: Any = None
 
     @property
     def gemm(self) -> Gemm | None:
@@ -173,7 +175,8 @@ def _recorded(spec: Spec, target: Any, request: Request, db: str | None) -> Work
     choice = recorded(spec, target, request, db)
     function, asked = choice.candidate.function(spec), choice.candidate.request
     tile = choice.candidate.tile if isinstance(choice.candidate.tile, GemmTile) else None
-    return Workload(function, target, asked, spec, tile, why=choice.why)
+    cut = choice.candidate.tile
+    return Workload(function, target, asked, spec, tile, why=choice.why, cut=cut)
 
 
 def pipelined(work: Workload) -> Any:
@@ -209,10 +212,10 @@ def scheduled(
     made = tile_of(spec, target, request, tile, splits, ctas)
     if isinstance(spec, Gemm):
         assert isinstance(made, GemmTile)
-        return Workload(schedule_gemm(spec, made), target, request, spec, made)
+        return Workload(schedule_gemm(spec, made), target, request, spec, made, cut=made)
     assert isinstance(made, (ConvTile, DepthwiseTile))
     tile_made = made if isinstance(made, ConvTile) else None
-    return Workload(schedule_conv(spec, made), target, request, spec, tile_made)
+    return Workload(schedule_conv(spec, made), target, request, spec, tile_made, cut=made)
 
 
 def tile_of(
