@@ -85,7 +85,15 @@ def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
 
 
 def touched(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
-    """The one place of the tile that each iteration of ``nest`` touches."""
+    """The one place of the tile that each iteration of ``nest`` touches.
+
+    LoweringError: there are several, or a condition depends on what the tile holds.
+    """
+    if any(load.source.same_as(fragment.tile) for load in nest.asked()):
+        raise LoweringError(
+            f"cannot map block '{nest.name}' to registers: '{fragment.tile.name}' decides where it "
+            "stores"
+        )
     places = [load.indices for load in nest.loads() if load.source.same_as(fragment.tile)]
     if nest.store.buffer.same_as(fragment.tile):
         places.append(nest.store.indices)

@@ -4,7 +4,10 @@
 
 Iterations that store one element stay together, in order, in the thread that makes it: those of
 ``j`` here. What is shared out, ``i``, must store another element in each iteration and read none
-that another iteration stores. LoweringError says which of it nothing shows.
+that another iteration stores. LoweringError says which of it nothing shows. Where that is shown of
+some dimensions only, iterations are shared out along those:
+
+    for i, j in T.grid(32, 16): C[J[i], j] = S[i, j]        # j: two values of i may be one row
 """
 
 from __future__ import annotations
@@ -30,11 +33,7 @@ def repeated(nest: Nest) -> list[Var]:
 def check_independent(nest: Nest, variables: Sequence[Var]) -> None:
     """LoweringError where iterations of ``variables`` may depend on each other."""
     target, indices = nest.store.buffer, list(nest.store.indices)
-    others = [
-        load
-        for load in nest.loads()
-        if load.source.same_as(target) and not _same(load.indices, indices)
-    ]
+    others = [load for load in _reloads(nest) if not _same(load.indices, indices)]
     if others and variables:
         raise LoweringError(
             f"cannot map block '{nest.name}': it reads {_text(others[0])} where it stores "
@@ -47,22 +46,61 @@ def check_independent(nest: Nest, variables: Sequence[Var]) -> None:
         )
 
 
+def shareable(nest: Nest) -> tuple[list[Var], str]:
+    """The loop variables that different threads may walk, and why not all that could be are.
+
+    Threads that differ in one of them store to, and read of what is stored, different places,
+    whatever the other variables are; those each thread walks in the order of the nest.
+    """
+    again = repeated(nest)
+    free = [var for var in nest.vars if var not in again]
+    try:
+        check_independent(nest, free)
+    except LoweringError as err:
+        return _apart(nest, free), str(err).partition(": ")[2]
+    return free, ""
+
+
+def _apart(nest: Nest, variables: Sequence[Var]) -> list[Var]:
+    """Those of ``variables`` that walk dimensions in which no two iterations meet."""
+    indices, own = list(nest.store.indices), _reloads(nest)
+    found: list[Var] = []
+    for dims, walked in _parts(nest, variables):
+        here = [indices[n] for n in dims]
+        same = all(_same([load.indices[n] for n in dims], here) for load in own)
+        if same and _counts(_flat(nest, dims), walked, nest):
+            found += walked
+    return [var for var in variables if var in found]
+
+
+def _reloads(nest: Nest) -> list[Any]:
+    """The loads of the buffer that ``nest`` stores into, those of its conditions included."""
+    loads = [*nest.loads(), *nest.asked()]
+    return [load for load in loads if load.source.same_as(nest.store.buffer)]
+
+
 def _are_distinct(nest: Nest, variables: Sequence[Var]) -> bool:
     """Whether each iteration of ``variables`` provably stores an element of its own.
 
     Those of the other variables are given. Dimensions that share variables are taken together.
     """
+    parts = _parts(nest, variables)
+    return all(_counts(_flat(nest, dims), walked, nest) for dims, walked in parts)
+
+
+def _parts(nest: Nest, variables: Sequence[Var]) -> list[tuple[list[int], list[Var]]]:
+    """Dimensions of what is stored that share ``variables``, and the variables that they share."""
     indices = list(nest.store.indices)
     left = list(variables)
+    parts: list[tuple[list[int], list[Var]]] = []
     while left:
         walked, dims = [left[0]], list[int]()
         while found := [n for n, i in enumerate(indices) if n not in dims and uses(i, walked)]:
             dims = sorted([*dims, *found])
             walked = [var for var in left if uses([indices[n] for n in dims], [var])]
-        if not _counts(_flat(nest, dims), walked, nest):
-            return False
+        parts.append((dims, walked))
         left = [var for var in left if var not in walked]
-    return True
+    return parts
 
 
 def _flat(nest: Nest, dims: Sequence[int]) -> Expr:

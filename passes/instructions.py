@@ -3,10 +3,9 @@
 A tile function binds nothing to threadIdx. Here it gets its threads: every copy nest becomes vector
 moves of each thread, every tile matmul the ops of its instruction, every tile held in registers
 (scope local) the registers of each thread, and every nest over such a tile runs on the elements
-that a thread holds. In a function that binds its threads, only unbound copies to shared memory are
-shared out over them; the rest is the user's.
-
-Does not handle: blocks that combine several elements of a register tile (row sums, softmax).
+that a thread holds, or (row sums, softmax, a scatter) on a copy of it in shared memory. What is no
+nest one thread does for all. In a function that binds its threads, only unbound copies to shared
+memory are shared out over them; the rest is the user's.
 """
 
 from __future__ import annotations
@@ -18,14 +17,17 @@ from typing import Any
 import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
+from tvm.script import tirx as T
 
 from ..errors import LoweringError
-from ..plan import CopyPlan, KernelPlan, StorePlan
+from ..plan import SCALAR, CopyPlan, KernelPlan, StorePlan
+from .accesses import event
 from .channels import full_barrier
 from .clusters import Cluster, can_share, check_loops, find_cluster, in_clusters
 from .copies import copy_width
 from .fragment_nests import rewrite
 from .fragments import Fragment
+from .independence import shareable
 from .ir import (
     Buffer,
     ForKind,
@@ -36,6 +38,7 @@ from .ir import (
     Var,
     block,
     const_int,
+    i32,
     is_shared,
     op_name,
     op_stmt,
@@ -53,6 +56,7 @@ from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .spread import Threads, spread
 from .staged_stores import Staged
 from .tensor_maps import TensorMap
+from .through_shared import in_shared, registers_of, through_shared
 from .tile_stores import added, adds, box_of
 from .tma import copy_map, load_boxes, source_of
 
@@ -72,14 +76,15 @@ class _Scope:
     matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
     accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
     stages: list[Buffer] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     repeats: bool = False
 
 
-def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
+def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None = None) -> Any:
     """``func`` with every unbound tile block given to threads as ``plan`` says; else ``func``.
 
-    ``kernel`` is what ``recognise`` found in ``func``. LoweringError names the block that has no
-    mapping.
+    ``kernel`` is what ``recognise`` found in ``func``. ``notes`` gets what could not stay in
+    registers, or not be shared out whole. LoweringError names a block that ``plan`` cannot have.
     """
     if kernel.info.threads:
         return _map_bound(func, kernel, plan)
@@ -91,6 +96,7 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan) -> Any:
     analyzer = sym.Analyzer()
     analyzer.bind(var, Range(0, count * plan.teams))
     scope = _Scope(plan, Threads(var, count, analyzer, plan.teams))
+    scope.notes = [] if notes is None else notes
     scope.barriers = {channel.full: full_barrier(channel) for channel in plan.channels}
     _bind_ranges(func.body, analyzer)
     # They come first: they decide what the tiles around them look like.
@@ -111,6 +117,12 @@ def _has_ops(stmt: Stmt) -> bool:
 def _map_kernel(kernel: Stmt, scope: _Scope) -> Stmt:
     """The kernel that holds the loops, with the thread loop inside its grid."""
     scope.cluster = find_cluster(kernel, scope.plan.cluster)
+    unheld = [tile for tile in registers_of(kernel) if tile not in scope.fragments]
+    for tile in unheld:
+        scope.notes.append(
+            f"'{tile.name}' lies in shared memory: no matmul spreads it over threads"
+        )
+    kernel = in_shared(kernel, unheld)
 
     def bind(stmt: Stmt) -> Stmt:
         inner = _map(stmt, scope)
@@ -159,9 +171,17 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _map(stmt.body, scope))
     if isinstance(stmt, SBlockRealize):
         return _map_block(stmt, scope)
-    if isinstance(stmt, tirx.Evaluate) and const_int(stmt.value) is not None:
-        return stmt
-    raise LoweringError(f"cannot map a {type(stmt).__name__} to threads: no tile block contains it")
+    if isinstance(stmt, tirx.While):
+        return tirx.While(stmt.condition, _map(stmt.body, replace(scope, repeats=True)))
+    if isinstance(stmt, tirx.Evaluate) and const_int(stmt.value) is None and event(stmt) is None:
+        return _by_one(stmt, scope)
+    return stmt  # what every thread does: a barrier, a value that is bound, a claim
+
+
+def _by_one(stmt: Any, scope: _Scope) -> Stmt:
+    """A call, which nobody may make more often than the function says: one thread makes it."""
+    scope.notes.append(f"one thread makes the call {stmt.value}: nothing says that others may")
+    return tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), stmt, None)
 
 
 def _map_block(stmt: Any, scope: _Scope) -> Stmt:
@@ -238,21 +258,9 @@ def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:
 
 def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
     """A nest over a register tile runs where the elements are; any other is shared out."""
-    touched = {load.source for load in nest.loads()} | {nest.store.buffer}
+    loads = [*nest.loads(), *nest.asked()]
+    touched = dict.fromkeys([*(load.source for load in loads), nest.store.buffer])
     held = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
-    if len(held) > 1:
-        raise LoweringError(
-            f"cannot map block '{nest.name}': it combines the register tiles "
-            f"{sorted(str(part.tile.name) for part in held)}"
-        )
-    unknown = [
-        b for b in touched if str(b.scope()).startswith("local") and b not in scope.fragments
-    ]
-    if unknown:
-        raise LoweringError(
-            f"cannot map block '{nest.name}': nothing says which thread holds an element of "
-            f"'{unknown[0].name}' (only the accumulator of a matmul tile is mapped)"
-        )
     store = next((s for s in scope.plan.stores if s.op == nest.name), None)
     if adds(nest) and (not held or store is None or store.mechanism != "tma" or not store.adds):
         raise LoweringError(
@@ -262,12 +270,47 @@ def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
     if held and store is not None and store.mechanism == "tma":
         return _staged(nest, store, held[0], scope)
     if held:
-        mapped = rewrite(nest, held[0], scope.threads.analyzer)
-    else:
-        copy = as_copy(nest)
-        width = None if copy is None else copy_width(copy, plan)
-        mapped = spread(nest, scope.threads, width)
-    return _place(mapped, scope)
+        return _place(_on_fragments(nest, held, scope), scope)
+    copy = as_copy(nest)
+    width = None if copy is None else copy_width(copy, plan)
+    _note_alone(nest, scope)
+    scalar = any(matmul.instruction == SCALAR for matmul in scope.plan.matmuls)
+    made = spread(nest, scope.threads, width, hold=scalar)
+    return _shown(nest, _place(made, scope), scope)
+
+
+def _on_fragments(nest: Nest, held: Sequence[Fragment], scope: _Scope) -> Stmt:
+    """``nest``, which touches ``held``, in registers, or on copies of them in shared memory."""
+    why = f"it combines the register tiles {sorted(str(part.tile.name) for part in held)}"
+    if len(held) == 1:
+        try:
+            return rewrite(nest, held[0], scope.threads.analyzer)
+        except LoweringError as err:
+            why = str(err).partition(": ")[2]
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        raise LoweringError(f"cannot map block '{nest.name}' to the threads of a role: {why}")
+    scope.notes.append(f"'{nest.name}' reads register tiles through shared memory: {why}")
+    _note_alone(nest, scope)
+    made, copies = through_shared(nest, held, scope.threads)
+    scope.stages.extend(copies)
+    return made
+
+
+def _note_alone(nest: Nest, scope: _Scope) -> None:
+    """Say that a nest is not shared out whole over the threads."""
+    shared, why = shareable(nest)
+    if why:
+        along = ", ".join(f"'{var.name}'" for var in shared)
+        done = f"is shared out along {along} alone" if along else "is one thread's"
+        scope.notes.append(f"'{nest.name}' {done}: {why}")
+
+
+def _shown(nest: Nest, stmt: Stmt, scope: _Scope) -> Stmt:
+    """``stmt``, and a fence where it computes what wgmma reads (PTX ISA, async proxy)."""
+    panels = isinstance(scope.layouts.get(nest.store.buffer), Panels)
+    if not panels or as_copy(nest) is not None:
+        return stmt
+    return seq(stmt, tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]()))
 
 
 def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: _Scope) -> Stmt:

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..cost.copies import PADDED, TURNED
 from ..errors import LoweringError
-from ..plan import KernelPlan, MatmulPlan
+from ..plan import SCALAR, KernelPlan, MatmulPlan
 from .fragments import Fragment, Mapped
 from .ir import Buffer, Stmt, substitute
 from .layouts import Panels, Swizzle
@@ -46,7 +46,7 @@ def map_matmuls(
 
     LoweringError: the plan names a matmul that there is none of, or two do not fit.
     """
-    planned = [(_known(op, known), op) for op in plan.matmuls]
+    planned = [(_known(op, known), op) for op in plan.matmuls if op.instruction != SCALAR]
     mapped = [_mapped(matmul, op, plan, threads, ()) for matmul, op in planned]
     if clashing := _clashing(mapped):
         mapped = [_mapped(matmul, op, plan, threads, clashing) for matmul, op in planned]

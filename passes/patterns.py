@@ -60,10 +60,11 @@ class Nest:
 
     def loads(self) -> list[Any]:
         """Every load in the stored value and in the indices of the store."""
-        found: list[Any] = []
-        for expr in (self.store.value, *self.store.indices):
-            walk(expr, TensorLoad, found.append)
-        return found
+        return _loads(self.store.value, *self.store.indices)
+
+    def asked(self) -> list[Any]:
+        """Every load that decides where, and whether, something is stored."""
+        return _loads(*self.store.indices, *self.predicate)
 
 
 @dataclass(frozen=True)
@@ -161,6 +162,13 @@ class Matmul:
             values[var] = flat // stride % extent
             stride *= extent
         return values
+
+
+def _loads(*exprs: Expr) -> list[Any]:
+    found: list[Any] = []
+    for expr in exprs:
+        walk(expr, TensorLoad, found.append)
+    return found
 
 
 def as_nest(stmt: Stmt) -> Nest | None:

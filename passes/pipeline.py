@@ -16,15 +16,15 @@ from tvm.support import nvcc
 
 from ..cost.choose import (
     AUTOMATIC_CLUSTERS,
-    choose,
     may_gain_from_clusters,
     unpipelined,
 )
 from ..cost.eviction import check_eviction
 from ..cost.launch import check_launch
 from ..cost.mapped import uses_wgmma
+from ..cost.ranked import ranked
 from ..cost.remainder import check_skips
-from ..errors import PlanError, ScheduleRefused, TargetError
+from ..errors import PipelinerError, PlanError, ScheduleRefused, TargetError
 from ..kernel import CopyInfo, KernelInfo
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan
@@ -97,10 +97,29 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         return _finish(steps, plan, target, DEFAULT_BUDGET)
     kernel = _recognised(steps, machine, request)
     accelerated = str(target.arch).endswith("a")
-    plan = request.plan or choose(kernel.info, machine, request, accelerated=accelerated)
+    recognised = steps.func
+    refused: list[PipelinerError] = []
+    reasons: list[str] = []
+    for candidate in ranked(kernel.info, machine, request, accelerated=accelerated):
+        try:
+            plan = candidate.make()
+            plan = replace(plan, reasons=(*plan.reasons, *reasons))
+            return _lowered(steps, kernel, plan, target, machine)
+        except PipelinerError as err:
+            refused.append(err)
+            reasons = list(dict.fromkeys([*reasons, f"{candidate.name} is not taken: {err}"]))
+            steps.func = recognised
+    raise refused[0]
+
+
+def _lowered(steps: Steps, kernel: Kernel, plan: KernelPlan, target: Any, machine: Machine) -> Any:
+    """The recognised function as ``plan`` says; loops that cannot be scheduled are left alone.
+
+    Raises what the plan cannot have.
+    """
     check_launch(plan.launch, kernel.info)
     check_eviction(plan.copies)
-    if uses_wgmma(plan.matmuls) and not accelerated:
+    if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
         raise TargetError(
             f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"
         )
@@ -171,8 +190,10 @@ def _schedule(
     steps: Steps, kernel: Kernel, plan: KernelPlan, machine: Machine
 ) -> KernelPlan | _Failure:
     """Map, copy, schedule and expand; the plan with its loops scheduled."""
-    steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan))
+    notes: list[str] = []
+    steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan, notes))
     steps.rewrite("LowerCopies", lambda func: lower_copies(func, plan))
+    plan = replace(plan, reasons=tuple(dict.fromkeys([*plan.reasons, *notes])))
     done = steps.run("Modulo", lambda func: (func, _scheduled(func, plan, machine)))
     if isinstance(done, KernelPlan) and done.roles:
         assigned = with_roles(done)

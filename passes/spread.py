@@ -7,7 +7,8 @@
         S[it * 32 + tx // 4, tx % 4 * 8 + v] = A[it * 32 + tx // 4, tx % 4 * 8 + v]
 
 Neighbouring threads take neighbouring vectors of the stored row. Iterations that store the same
-element, as a sum over a row does, stay a loop of the thread that makes it.
+element, as a sum over a row does, stay a loop of the thread that makes it; so do those of which
+nothing shows that they store different ones, if need be all of them.
 """
 
 from __future__ import annotations
@@ -17,20 +18,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
+import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range
 
-from .independence import check_independent, repeated
+from .independence import shareable
 from .indexing import affine, alignment, conjunction, conjuncts, is_uniform, offset, unproven
 from .ir import (
+    Buffer,
     Call,
     Expr,
     Stmt,
+    TensorLoad,
     Var,
+    block,
+    buffer,
     dtype_bytes,
+    has,
     i32,
     is_global,
     loop,
+    seq,
     substitute,
     unrolled,
     uses,
@@ -66,15 +74,15 @@ class Threads:
         return self.var if self.teams == 1 else tirx.floormod(self.var, self.count)
 
 
-def spread(nest: Nest, threads: Threads, vector: int | None = None) -> Stmt:
+def spread(nest: Nest, threads: Threads, vector: int | None = None, *, hold: bool = False) -> Stmt:
     """``nest`` shared out over the threads; ``vector``: elements at once (None: what is legal).
 
-    LoweringError: its iterations may depend on each other.
+    ``hold``: what a thread stores to one element again and again waits in a register.
     """
-    again = repeated(nest)
-    shared = [var for var in nest.vars if var not in again]
-    check_independent(nest, shared)
+    shared, _ = shareable(nest)
+    again = [var for var in nest.vars if var not in shared]
     lane = store_lane(nest)
+    lane = None if lane in again else lane
     width = 1 if lane is None else vector or widest(nest, lane)
     digits = _digits(nest, shared, lane, width)
     total = math.prod(digit.extent for digit in digits)
@@ -100,14 +108,62 @@ def spread(nest: Nest, threads: Threads, vector: int | None = None) -> Stmt:
             return substitute(nest.store, here)
 
         inside = unproven_all(substitute(inner, start), analyzer)
-        moved = _under(vectorized("v", width, one), inside)
+        sums = _Sums.of(one(i32(0)), again) if hold and width == 1 else None
+        moved = vectorized("v", width, one) if sums is None else sums.step
+        moved = _under(moved, inside)
         for var in reversed(again):
             moved = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, moved)
+        moved = moved if sums is None else sums.around(moved)
         return _under(moved, unproven_all(guards, analyzer))
 
     if rounds == 1:
         return body(i32(0))
     return unrolled("it", rounds, body) if rounds <= UNROLL_LIMIT else loop("it", rounds, body)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """A store to one element, again and again, in a register; ``step``: of each iteration."""
+
+    store: Any
+    register: Buffer
+    step: Stmt
+
+    @staticmethod
+    def of(store: Any, again: Sequence[Var]) -> _Sums | None:
+        """``store`` so, where the variables ``again`` do not move it and it reads no other."""
+        loads: list[Any] = []
+        walk(store, TensorLoad, loads.append)
+        own = [load for load in loads if load.source.same_as(store.buffer)]
+        here = list(store.indices)
+        if not again or uses(here, again) or not own or any(has(i, TensorLoad) for i in here):
+            return None
+        if any(not tvm_ffi.structural_equal(list(load.indices), here) for load in own):
+            return None
+        register = buffer([1], str(store.buffer.dtype), f"{store.buffer.name}_held", "local")
+
+        def held(load: Any) -> Any:
+            mine = load.source.same_as(store.buffer)
+            return tirx.BufferLoad(register, [i32(0)]) if mine else load
+
+        value = tvm_ffi.structural_map(store.value, [(TensorLoad, held)], order="post")
+        return _Sums(store, register, tirx.BufferStore(register, value, [i32(0)]))
+
+    def around(self, loops: Stmt) -> Stmt:
+        """``loops`` of steps, the element loaded before and stored behind them."""
+        there = list(self.store.indices)
+        first = tirx.BufferLoad(self.store.buffer, there)
+        return block(
+            "held",
+            seq(
+                tirx.BufferStore(self.register, first, [i32(0)]),
+                loops,
+                tirx.BufferStore(
+                    self.store.buffer, tirx.BufferLoad(self.register, [i32(0)]), there
+                ),
+            ),
+            [self.register],
+        )
 
 
 def _under(stmt: Stmt, parts: Sequence[Expr]) -> Stmt:

@@ -66,15 +66,15 @@ def choose(
     cannot meet.
     """
     if not _may_use_warpgroups(info, machine, request):
-        return _planned(info, machine, request)
+        return planned(info, machine, request)
     if request.consumers == "ping-pong":
-        plan = _planned(info, machine, replace(request, instruction="wgmma"))
+        plan = planned(info, machine, replace(request, instruction="wgmma"))
         return replace(plan, reasons=(*plan.reasons, _NOTHING_ELSE))
     if any(store.adds for store in info.stores):  # by tma, which stores what wgmma computes
-        return _planned(info, machine, replace(request, instruction="wgmma"))
+        return planned(info, machine, replace(request, instruction="wgmma"))
     wide = _by_warpgroup(info, machine, request) if accelerated else _NOT_ACCELERATED
     try:
-        plain = _planned(info, machine, request)
+        plain = planned(info, machine, request)
     except PipelinerError:
         if isinstance(wide, str):
             raise
@@ -115,7 +115,7 @@ def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> Kerne
         return "a mapping to warps or threads is asked for, which is mma.sync's or simt's"
     asked = replace(request, instruction="wgmma")
     try:
-        return _or_by_threads(info, machine, asked, _planned(info, machine, asked))
+        return _or_by_threads(info, machine, asked, planned(info, machine, asked))
     except PipelinerError as err:
         return str(err)
 
@@ -130,7 +130,7 @@ def _or_by_threads(
         return replace(plan, reasons=(*plan.reasons, _RUN_ON))
     return _faster(
         plan,
-        lambda: _planned(info, machine, replace(request, mechanism="cp_async")),
+        lambda: planned(info, machine, replace(request, mechanism="cp_async")),
         "copies by cp_async are",
         "a role of its own copies by tma",
         BY_THREADS,
@@ -168,7 +168,7 @@ def _may_copy_by_threads(plan: KernelPlan, request: Request) -> bool:
     return by_tma and plan.predicted_us > 0.0 and all(option == "auto" for option in asked)
 
 
-def _planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
+def planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     """The plan with the instruction that is asked for, or else without wgmma.
 
     Consumers take whole tiles by turns unasked where that saves time.

@@ -22,6 +22,7 @@ from .loops import EdgeKind, EdgePlan, Epilogue, LoopPlan, OpKind, OpPlan, Pipe,
 from .roles import CONSUMER, PRODUCER, ChannelPlan, Consumers, RolePlan
 from .tiles import (
     ADDABLE,
+    SCALAR,
     Accumulate,
     Cache,
     CopyPlan,
@@ -41,6 +42,7 @@ __all__ = [
     "PLAN_ATTR",
     "PLAN_VERSION",
     "PRODUCER",
+    "SCALAR",
     "Accumulate",
     "Cache",
     "ChannelPlan",

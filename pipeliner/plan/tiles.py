@@ -21,6 +21,10 @@ ADDABLE: Final = ("float16", "bfloat16", "float32", "int32")
 as (PTX ISA, cp.reduce.async.bulk.tensor and the table of types of cp.reduce.async.bulk)."""
 
 
+SCALAR: Final = "scalar"
+"""The instruction of a matmul whose tile no register tile holds: a nest like any other."""
+
+
 @dataclass(frozen=True, slots=True)
 class CopyPlan:
     """How one tile copy from global memory moves: mechanism, bytes moved at once, layout.
@@ -57,7 +61,7 @@ class CopyPlan:
 class MatmulPlan:
     """How one unbound matmul tile maps to threads.
 
-    ``instruction``: ``simt`` or the PTX shape and types, such as ``mma.m16n8k16.f16.f32`` or
+    ``instruction``: ``scalar``, ``simt`` or the PTX shape and types, as ``mma.m16n8k16.f16.f32`` or
     ``wgmma.m64n256k16.f16.f32``. ``warps``: warps along (M, N); for wgmma four along M are a
     warpgroup. ``warp_tile``: rows and columns of C that one warp owns. ``thread_tile``: rows and
     columns a SIMT thread owns ((0, 0) for others). ``k_step``: K depth of one fragment step;

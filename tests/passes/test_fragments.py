@@ -10,7 +10,6 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.errors import LoweringError
 from pipeliner.passes.ir import ForKind, const_int, walk
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm
@@ -134,9 +133,11 @@ def row_sums(
                     C[i] = sums[i]
 
 
-def test_a_row_sum_over_registers_is_refused_by_name() -> None:
-    with pytest.raises(LoweringError, match="cannot map block 'sum'"):
-        pipeliner.pipeline(row_sums, "sm_80")
+def test_a_row_sum_over_registers_is_made_in_shared_memory_and_said_by_name() -> None:
+    plan = pipeliner.plan_of(pipeliner.pipeline(row_sums, "sm_80"))
+    assert [matmul.instruction for matmul in plan.matmuls] == ["mma.m16n8k16.f16.f32"]
+    assert any(reason.startswith("'sum' reads register tiles") for reason in plan.reasons)
+    assert any(reason.startswith("'sums' lies in shared memory") for reason in plan.reasons)
 
 
 @pytest.mark.nvcc

@@ -251,9 +251,12 @@ def test_threads_show_what_they_copied_to_wgmma_before_the_barrier() -> None:
     assert steady[-4:] == ["cp_async_wait_group", "fence_proxy", "storage_sync", "wgmma_f16_ss"]
 
 
-def test_a_kernel_that_writes_what_it_copies_is_declined() -> None:
+def test_a_kernel_that_writes_what_it_copies_has_no_tma() -> None:
     with pytest.raises(LoweringError, match="by tma: the kernel writes 'A'"):
-        pipeliner.pipeline(_in_place(), "sm_90a", instruction="wgmma")
+        pipeliner.pipeline(_in_place(), "sm_90a", instruction="wgmma", mechanism="tma")
+    plan = pipeliner.plan_of(pipeliner.pipeline(_in_place(), "sm_90a", instruction="wgmma"))
+    assert "tma" not in {copy.mechanism for copy in plan.copies}
+    assert any("by tma: the kernel writes 'A'" in reason for reason in plan.reasons)
 
 
 @pytest.mark.nvcc

@@ -11,6 +11,7 @@ import tvm
 from tvm.script import tirx as T
 
 import pipeliner
+from pipeliner.cost import ranked
 from pipeliner.errors import InternalError, PlanError
 from pipeliner.machine import A100
 from pipeliner.passes import pipeline as driver
@@ -65,7 +66,7 @@ def test_an_automatic_plan_that_does_not_fit_is_declined_with_the_numbers(
 ) -> None:
     small = dataclasses.replace(A100, smem_per_cta=300)
     monkeypatch.setattr(driver, "machine_for", lambda target: small)
-    monkeypatch.setattr(driver, "choose", choose_deep)
+    monkeypatch.setattr(ranked, "choose", choose_deep)
     done = driver.pipeline_function(prepared(ring_kernels.one_slot), TARGET, Request())
     plan = pipeliner.plan_of(done)
     assert not plan.pipelined
@@ -130,7 +131,7 @@ def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
     np.testing.assert_allclose(emulation.outputs["C"], case.reference(inputs)["C"], rtol=1e-5)
 
 
-CHOOSE = driver.choose
+CHOOSE = ranked.choose
 
 
 def choose_deep(info: Any, machine: Any, request: Request, *, accelerated: bool) -> KernelPlan:

@@ -38,15 +38,13 @@ BATCH: Final = 50
 class Kind:
     """Programs of one sort: what is drawn, how it is written, and what it means.
 
-    ``expects``: whether a refusal, by its message, is what a trial deserves. ``refused``: whether
-    nothing can be made of a program, whatever is asked.
+    ``expects``: whether a refusal, by its message, is what a trial deserves.
     """
 
     drawn: SearchStrategy[Trial]
     script: Callable[[Any], str]
     meaning: Callable[..., Mapping[str, np.ndarray]]
     expects: Callable[[Trial, str], bool]
-    refused: Callable[[Any], bool]
 
 
 KINDS: Final = {
@@ -55,14 +53,12 @@ KINDS: Final = {
         random_scripts.script,
         random_programs.meaning,
         lambda trial, message: True,
-        lambda program: False,
     ),
     "tiles": Kind(
         tile_trials(),
         tile_scripts.script,
         TileProgram.meaning,
         tile_requirements.is_expected,
-        tile_requirements.is_refused_whole,
     ),
 }
 
@@ -70,8 +66,7 @@ KINDS: Final = {
 def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
     """Check ``trial``; ``pipelined``, ``declined`` (its plan says why) or ``refused``.
 
-    What is refused is pipelined once more with every choice left open, which must work, unless the
-    program itself cannot be had.
+    What is refused is pipelined once more with every choice left open, which must work.
     """
     text = kind.script(trial.program)
     func = tvm.script.from_source(text)
@@ -82,8 +77,6 @@ def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
         refusal = str(err)
         assert len(refusal.splitlines()) == 1
         assert kind.expects(trial, refusal), f"unexpected: {refusal}\n{trial}\n{text}"
-        if kind.refused(trial.program):
-            return "refused"
         fast = pipeline_with(func, trial.target, Request())
     kernel = pipeliner.build(fast)
     for n in dict.fromkeys((trial.n, 0)):

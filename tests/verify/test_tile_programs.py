@@ -133,8 +133,8 @@ def test_products_that_hold_their_accumulator_differently_are_refused() -> None:
     assert run(made, instruction="mma") == "refused"
 
 
-def test_two_accumulators_in_one_block_are_refused() -> None:
+def test_two_accumulators_in_one_block_meet_in_shared_memory() -> None:
     made = program(Product("acc1", "S0", "S1"))
     combined = Epilogue("C0", "acc0", "float32", adds="acc")
     accs = (("acc0", "float32", False), ("acc1", "float32", False))
-    assert run(replace(made, accs=accs, epilogues=(combined,))) == "refused"
+    assert run(replace(made, accs=accs, epilogues=(combined,))) == "pipelined"

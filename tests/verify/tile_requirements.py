@@ -31,16 +31,6 @@ def is_expected(trial: Trial, message: str) -> bool:
     )
 
 
-def is_refused_whole(program: TileProgram) -> bool:
-    """Whether no request at all can have ``program``."""
-    return _combines(program) or _holds_otherwise(program) or _never_multiplies(program)
-
-
-def _combines(program: TileProgram) -> bool:
-    """Whether a block needs two accumulators, whose elements lie in different threads."""
-    return any(one.adds == "acc" for one in program.epilogues)
-
-
 def _holds_otherwise(program: TileProgram) -> bool:
     """Whether products of different forms add to one accumulator."""
     forms = {
@@ -52,7 +42,7 @@ def _holds_otherwise(program: TileProgram) -> bool:
 def _never_multiplies(program: TileProgram) -> bool:
     """Whether TVM drops every product of an accumulator: a condition in a loop of no iterations.
 
-    Nothing then says which thread holds what.
+    Nothing then reads what is copied.
     """
     left = {
         item.acc
@@ -183,15 +173,8 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
         _has_one_iteration,
     ),
     (
-        (
-            rf"cannot map block {_NAME}: nothing says which thread holds an element of {_NAME} "
-            r"\(only the accumulator of a matmul tile is mapped\)"
-        ),
+        rf"cannot give {_NAME} \d+ slots in loop '\w+': its dependences let at most 1 be in use",
         lambda trial, found: _never_multiplies(trial.program),
-    ),
-    (
-        rf"cannot map block {_NAME}: it combines the register tiles .*",
-        lambda trial, found: _combines(trial.program),
     ),
     (
         (

@@ -1,0 +1,172 @@
+"""The plans of one kernel in the order in which they are tried: the model's choice, then others.
+
+Passes may find that they cannot keep what a plan says. That is a refusal like any other, and the
+next plan is made only then. Every plan honours all that is asked for; where nothing is, the last
+one holds any tile function: it asks for no instruction and for no register tile.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..errors import PlanError
+from ..kernel import CopyInfo, KernelInfo, MatmulInfo
+from ..machine import WARP, Machine
+from ..plan import SCALAR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SmemPlan
+from ..request import Request
+from .choose import choose, planned, unpipelined
+from .copies import plan_copy
+from .elementwise import plan_elementwise
+from .launch import plan_launch
+from .mapped import DEFAULT_THREADS
+
+_FEWEST_THREADS: Final = 128
+"""Of a CTA whose nests are shared out: a warp for each scheduler of an SM."""
+
+
+_NAMES: Final = {"auto": "another instruction than wgmma"}
+"""How an instruction that is asked for is called, where that is not its name."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One way to make a kernel. ``make``: its plan; raises where the way is ruled out."""
+
+    name: str
+    make: Callable[[], KernelPlan]
+
+
+def ranked(
+    info: KernelInfo, machine: Machine, request: Request, *, accelerated: bool
+) -> Iterator[Candidate]:
+    """The plans that ``request`` leaves open, best first; a plan that is asked for is the only one.
+
+    ``accelerated``: as for ``choose``.
+    """
+    if request.plan is not None:
+        plan = request.plan
+        yield Candidate("the plan that was given", lambda: plan)
+        return
+
+    def chosen(asked: Request) -> Callable[[], KernelPlan]:
+        return lambda: choose(info, machine, asked, accelerated=accelerated)
+
+    def without_wgmma(asked: Request) -> Callable[[], KernelPlan]:
+        return lambda: planned(info, machine, asked)
+
+    yield Candidate("the plan of least predicted time", chosen(request))
+    if _may_copy_for_wgmma(info, machine, request):
+        asked = replace(request, instruction="wgmma", mechanism="cp_async")
+        yield Candidate("wgmma with copies by cp_async", chosen(asked))
+    for name, asked in _plain(info, request):
+        yield Candidate(name, without_wgmma(asked))
+    if is_free(info, request):
+        yield Candidate("no instruction", lambda: shared_out(info, machine, request))
+
+
+def is_free(info: KernelInfo, request: Request) -> bool:
+    """Whether nothing is asked for that a kernel without instructions and rings lacks."""
+    loops = any(loop.annotated or (loop.depth or 1) > 1 for loop in info.loops)
+    hints = any(op.instruction != "auto" or op.warps or op.thread_tile for op in _matmuls(info))
+    depth = "auto" if request.depth == 1 else request.depth
+    return not loops and not hints and replace(request, depth=depth, pdl="auto") == Request()
+
+
+def _may_copy_for_wgmma(info: KernelInfo, machine: Machine, request: Request) -> bool:
+    """Whether warpgroups that copy for themselves come into question."""
+    asked = (request.mechanism, request.roles, request.cluster, request.consumers, request.store)
+    wgmma = bool(machine.wgmmas) and request.instruction in ("auto", "wgmma")
+    return wgmma and bool(_matmuls(info)) and asked == ("auto",) * len(asked)
+
+
+def _plain(info: KernelInfo, request: Request) -> Iterator[tuple[str, Request]]:
+    """What may be asked for beside wgmma: instructions of a warp or a thread, then no ring."""
+    if _needs_wgmma(request):
+        return
+    ways = [request]
+    matmuls = _matmuls(info)
+    free = request.instruction == "auto" and all(op.instruction == "auto" for op in matmuls)
+    if free and matmuls:
+        ways = [request, replace(request, instruction="simt")]
+    for way in ways:
+        yield _NAMES.get(way.instruction, way.instruction), way
+    for way in ways if request.depth == "auto" else ():
+        name = _NAMES.get(way.instruction, way.instruction)
+        yield f"{name} with one slot", replace(way, depth=1)
+
+
+def _needs_wgmma(request: Request) -> bool:
+    """Whether something is asked for that no other instruction has."""
+    return (
+        request.instruction == "wgmma"
+        or request.mechanism == "tma"
+        or request.store == "tma"
+        or request.roles not in ("auto", 0)
+        or request.cluster not in ("auto", 1)
+        or request.consumers != "auto"
+        or request.operand == "registers"
+        or request.accumulate == "promoted"
+        or request.adds_parts
+    )
+
+
+def _matmuls(info: KernelInfo) -> list[MatmulInfo]:
+    return [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
+
+
+def shared_out(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
+    """The plan that any function without threads can have: its nests are shared out over threads.
+
+    Nothing is copied ahead, and a tile that no instruction holds lies in shared memory.
+    """
+    if info.threads:
+        raise PlanError(f"cannot share out '{info.name}': it binds its threads itself")
+    why = "not pipelined: no instruction holds what the loop computes"
+    threads = max(_FEWEST_THREADS, DEFAULT_THREADS)
+    return KernelPlan(
+        kernel=info.name,
+        target=machine.arch,
+        machine=machine.name,
+        threads=threads,
+        loops=(
+            *(LoopPlan(loop.name, loop.trip_text, False, reasons=(why,)) for loop in info.loops),
+            *(LoopPlan(name, "", False, reasons=(said,)) for name, said in info.declined),
+        ),
+        copies=tuple(_plain_copies(info, machine, request)),
+        matmuls=tuple(_scalar(op, threads) for op in _matmuls(info)),
+        elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
+        launch=plan_launch(info, machine, request),
+        smem=SmemPlan(budget=machine.smem_per_cta),
+    )
+
+
+def _plain_copies(info: KernelInfo, machine: Machine, request: Request) -> Iterator[CopyPlan]:
+    """Every tile copy, made where it stands."""
+    asked = replace(request, mechanism="direct")
+    for loop in info.loops:
+        copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
+        yield from unpipelined(
+            loop, tuple(plan_copy(op, loop, (), machine, asked) for op in copies)
+        )
+
+
+def _scalar(op: MatmulInfo, threads: int) -> MatmulPlan:
+    """A matmul whose elements threads compute one by one, from shared memory."""
+    return MatmulPlan(
+        op=op.op,
+        m=op.m,
+        n=op.n,
+        k=op.k,
+        dtype=op.a_dtype,
+        accumulator=op.acc_dtype,
+        instruction=SCALAR,
+        warps=(1, threads // WARP),
+        warp_tile=(op.m, math.ceil(op.n * WARP / threads)),
+        thread_tile=(1, 1),
+        k_step=1,
+        steps=op.k,
+        reason="each thread computes elements of the tile in shared memory, one after the other",
+    )
