@@ -20,6 +20,8 @@ from .addresses import split_addresses
 from .alignment import show_alignment
 from .annotations import annotated_request
 from .arena import apply_arena
+from .check_arguments import NAME as CHECK
+from .check_arguments import check_arguments, take_addresses
 from .counters import has_steady_loop, roll_counters
 from .held import hold, release
 from .narrow import pack_bytes
@@ -125,9 +127,11 @@ def suffix() -> list[Any]:
         *_unless(no_ldg32, transform.InjectPTXLDG32),
         unmarked([transform.MergeSharedMemoryAllocations()]),
         tirx.transform.SplitHostDevice(),
+        CheckArguments(),
         tirx.transform.MakePackedAPI(),
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
+        function_pass("TakeAddresses", take_addresses),
     ]
 
 
@@ -156,6 +160,16 @@ def finalize_device() -> Any:
             name_shared,
         ]
     )
+
+
+def CheckArguments() -> Any:
+    """``check_arguments`` as a pass."""
+
+    @tvm.transform.module_pass(opt_level=0, name=CHECK)
+    def run(mod: Any, ctx: Any) -> Any:
+        return check_arguments(mod)
+
+    return run
 
 
 def AddParts(request: Request) -> Any:

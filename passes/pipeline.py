@@ -42,6 +42,7 @@ from .launch import early_launches
 from .modulo import schedule_loop
 from .modulo_verify import verify
 from .op_form import op_loops, thread_extents
+from .overlap import note_overlap
 from .recognise import Kernel, recognise, with_sharing
 from .roles import specialise, with_roles
 from .smem import DEFAULT_BUDGET, place
@@ -84,6 +85,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     """
     if is_marked(func):
         return func
+    func = note_overlap(func)
     try:
         machine: Machine | None = machine_for(target)
         why = ""

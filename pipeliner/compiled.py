@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from .errors import InternalError, PlanError, TargetError, ToolError, WorkloadEr
 from .machine_code import LoopCode, longest_loop
 from .passes.ir import buffer_bytes, walk
 from .passes.lower import PIPELINE
+from .passes.overlap import OVERLAP
 from .plan import PLAN_ATTR, KernelPlan
 from .targets import gpu, gpu_arch
 
@@ -171,7 +172,7 @@ class Kernel:
         """Run it on the GPU; TargetError where there is none."""
         for array in arrays:
             if isinstance(array, np.ndarray):
-                _run_on_copies(self._callable, arrays)
+                _run_on_copies(self._callable, arrays, self._overlaps)
                 return
         # TVM itself takes torch's current stream where it is given a torch tensor.
         self._callable(*arrays)
@@ -181,6 +182,11 @@ class Kernel:
         _check_gpu(self.name, self.arch)
         with nvcc.for_tvm(), self.target:
             return self.executable[self.name]
+
+    @property
+    def _overlaps(self) -> list[Any]:
+        """The pairs of parameters whose arrays the host code checks for overlap."""
+        return list((self.function.attrs or {}).get(OVERLAP, []))
 
     @cached_property
     def _cubin(self) -> nvcc.Compiled:
@@ -266,13 +272,32 @@ def _check_gpu(name: str, arch: str) -> None:
         raise TargetError(f"cannot run '{name}': it is compiled for {arch}, the GPU is {present}")
 
 
-def _run_on_copies(run: Any, arrays: tuple[Any, ...]) -> None:
-    """Run on GPU copies of numpy arrays; afterwards the arrays hold what the copies hold."""
+def _run_on_copies(run: Any, arrays: tuple[Any, ...], apart: Iterable[Any]) -> None:
+    """Run on GPU copies of numpy arrays; afterwards the arrays hold what the copies hold.
+
+    An array that is given twice has one copy. ``apart``: pairs that must not overlap in part.
+    """
     if not all(isinstance(array, np.ndarray) or np.isscalar(array) for array in arrays):
         raise WorkloadError("expected numpy arrays only, or arrays of the GPU only, not both")
+    for written, other, *_ in apart:
+        one, two = arrays[written], arrays[other]
+        if np.may_share_memory(one, two) and _place(one) != _place(two):
+            raise WorkloadError(
+                f"cannot copy argument #{other} to the GPU: it overlaps argument #{written}, which "
+                "is written"
+            )
     device = gpu()
-    copies = [tvm.runtime.tensor(a, device) if isinstance(a, np.ndarray) else a for a in arrays]
+    made: dict[Any, Any] = {}
+    for array in arrays:
+        if isinstance(array, np.ndarray) and _place(array) not in made:
+            made[_place(array)] = tvm.runtime.tensor(array, device)
+    copies = [made[_place(a)] if isinstance(a, np.ndarray) else a for a in arrays]
     run(*copies)
     for array, on_gpu in zip(arrays, copies):
         if isinstance(array, np.ndarray) and array.flags.writeable:
             array[...] = on_gpu.numpy()
+
+
+def _place(array: Any) -> Any:
+    """Which array it is: where it lies and how."""
+    return array.ctypes.data, array.shape, array.strides, array.dtype.str

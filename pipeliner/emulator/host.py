@@ -35,6 +35,7 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
 _ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 _EARLY: Final = "tirx.use_programtic_dependent_launch"
 _ENCODE_IM2COL: Final = "pipeliner_encode_im2col"
+_ADDRESS: Final = "pipeliner_address"
 
 
 @dataclass(frozen=True)
@@ -100,6 +101,8 @@ def _evaluate_call(call: Any, env: Mapping[Any, Any]) -> Any:
         return evaluate(call.args[1] if evaluate(call.args[0], env) else call.args[2], env)
     if name == "prim.likely":
         return evaluate(call.args[0], env)
+    if _is_call(call, "tirx.call_pure_extern", _ADDRESS):
+        return env[_ADDRESS, id(evaluate(call.args[1], env))]
     if name == "tirx.tvm_stack_alloca" and str(call.args[0].value) == "tensormap":
         return None  # until it is encoded
     raise EmulatorError(f"cannot evaluate host call {name!r}")
@@ -125,6 +128,7 @@ def bind_arguments(func: Any, args: Sequence[Any] | Mapping[str, Any]) -> dict[A
     for param, value in zip(params, args, strict=True):
         if is_buffer_var(param):
             env[param] = _as_array(param, value)
+            env[_ADDRESS, id(env[param])] = _address(value)
             arrays.append(param)
         else:
             env[param] = _as_scalar(param, value)
@@ -148,6 +152,13 @@ def _as_array(param: Any, value: Any) -> Array:
     if array.dtype != dtype:
         raise EmulatorError(f"expected {dtype} for parameter {param.name!r}, got {array.dtype}")
     return array
+
+
+def _address(value: Any) -> int:
+    """Where an argument lies; what is copied to lie compactly lies on its own."""
+    array = np.asarray(value)
+    given = array if array.flags.c_contiguous else np.empty(array.nbytes, np.uint8)
+    return int(given.ctypes.data)
 
 
 def _bind_shape(param: Any, env: dict[Any, Any]) -> None:
@@ -204,7 +215,8 @@ def _run(stmt: Any, kernels: Mapping[str, Any], env: dict[Any, Any], out: list[L
             _run(stmt.body, kernels, env, out)
     elif isinstance(stmt, tirx.AssertStmt):
         if not evaluate(stmt.condition, env):
-            raise EmulatorError(f"host assertion failed: {stmt.condition}")
+            said = "".join(str(part.value) for part in stmt.message_parts)
+            raise EmulatorError(said or f"host assertion failed: {stmt.condition}")
     elif isinstance(stmt, tirx.Evaluate):
         _run_call(stmt.value, kernels, env, out)
     else:

@@ -1,7 +1,7 @@
 """Lower a scheduled module to the form the emulator runs.
 
 The device functions are those CUDA is printed from: after the whole pipeline and the device
-finalisation passes.  The host functions are taken right after SplitHostDevice, before MakePackedAPI
+finalisation passes.  The host functions are taken after SplitHostDevice, before MakePackedAPI
 turns their arguments into packed handles, so that launch dimensions and kernel arguments can be
 read off ``T.call_ffi_kernel``.
 """
@@ -18,6 +18,7 @@ from tvm.target import Target
 from ..errors import EmulatorError
 
 _SPLIT: Final = "SplitHostDevice"
+_CHECKS: Final = "pipeliner.CheckArguments"
 _KERNEL_LAUNCH: Final = 2  # tvm::CallingConv::kDeviceKernelLaunch
 
 
@@ -25,7 +26,8 @@ _KERNEL_LAUNCH: Final = 2  # tvm::CallingConv::kDeviceKernelLaunch
 class Lowering:
     """Keeps what ``emulate`` runs of a compilation that it watches.
 
-    The host functions as SplitHostDevice leaves them, and the kernels after the last pass.
+    The host functions as SplitHostDevice leaves them, with the checks that our pipeline puts there,
+    and the kernels after the last pass.
     """
 
     def __init__(self) -> None:
@@ -33,7 +35,7 @@ class Lowering:
         self._kernels: Any = None
 
     def run_after_pass(self, mod: Any, info: Any) -> None:
-        if str(info.name).endswith(_SPLIT):
+        if str(info.name).endswith((_SPLIT, _CHECKS)):
             self._split = mod
         elif self._split is not None and all(map(is_device_function, mod.functions.values())):
             self._kernels = mod

@@ -30,7 +30,7 @@ DROPPED = {
     "s_tir.MergeSharedMemoryAllocations": "the arena is planned before the barriers",
     "tirx.CommonSubexprElim": "device functions get it behind the last pass that simplifies",
 }
-ADDED = {"pipeliner.ApplyArena"}
+ADDED = {"pipeliner.ApplyArena", "pipeliner.CheckArguments", "pipeliner.TakeAddresses"}
 
 
 @tvm.ir.instrument.pass_instrument

@@ -1,0 +1,211 @@
+"""What the host checks of its arguments at each call, before it launches anything.
+
+    overlap      a written parameter and another, where the function does not promise it
+    alignment    the widest access through a pointer, as a GPU faults on one that is not aligned
+
+The checks are assertions in the host function, between SplitHostDevice and MakePackedAPI: TVM's own
+of shapes and strides come before them, a compiled library has them without pipeliner, and the
+emulator evaluates them. They compare a few addresses; TVM 0.27 has a check of alignment of its own
+and leaves it off.
+
+A view of an array that begins inside it is the usual cause: ``x[1:]`` of torch or numpy.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import tvm
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call, StringImm
+from tvm.script import tirx as T
+from tvm.tirx.buffer import is_buffer_var
+
+from .accesses import data_buffer
+from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, has, seq, substitute, walk
+from .operands import called
+from .overlap import ENCODERS, OVERLAP
+from .pipeline import is_marked
+from .widths import WIDEST, widths
+
+NAME: Final = "pipeliner.CheckArguments"
+"""The pass, behind which host functions are as they are called."""
+
+ADDRESS: Final = "pipeliner_address"
+"""What host code calls the address of, until TVM's last passes have seen it."""
+
+_LAUNCH: Final = "tirx.call_ffi_kernel"
+_DEVICE_KERNEL: Final = 2
+"""TVM's CallingConv of a function that is launched."""
+
+_ERROR: Final = "ValueError"
+
+
+def check_arguments(mod: Any) -> Any:
+    """``mod``, split into host and device functions, with checks in the host functions of ours."""
+    kernels = {str(var.name_hint): func for var, func in mod.functions.items() if _is_kernel(func)}
+    known: dict[str, list[int]] = {}
+    functions = dict(mod.functions.items())
+    for var, func in mod.functions.items():
+        if isinstance(func, tirx.PrimFunc) and is_marked(func) and not _is_kernel(func):
+            for call in _launches(func):
+                kernel = str(call.args[0].value)
+                if kernel in kernels and kernel not in known:
+                    known[kernel] = widths(kernels[kernel])
+            name = str(var.name_hint)
+            checks = [*_overlaps(func, name), *_alignments(func, known, name)]
+            if checks:
+                functions[var] = _checked(func, checks)
+    return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _checked(func: Any, checks: Sequence[Stmt]) -> Any:
+    """``func`` with ``checks`` before all else.
+
+    TVM tells LLVM that arguments are as aligned as their parameters say, to 64 bytes where nobody
+    has said so, and LLVM then knows better than to look. So they say nothing.
+    """
+    params = {param: _as_it_comes(param) for param in func.params if is_buffer_var(param)}
+    body = substitute(seq(*checks, func.body), params)
+    new = [params.get(param, param) for param in func.params]
+    return tirx.PrimFunc(new, body, func.ret_type, func.attrs)
+
+
+def _as_it_comes(param: Buffer) -> Buffer:
+    """``param`` of any alignment."""
+    return tirx.decl_buffer(
+        list(param.shape),
+        param.dtype,
+        str(param.name),
+        None,
+        list(param.strides),
+        param.elem_offset,
+        str(param.scope()),
+        1,
+        param.ty.offset_factor,
+        layout=param.ty.layout,
+    )
+
+
+def _is_kernel(func: Any) -> bool:
+    return int((func.attrs or {}).get("calling_conv", 0)) == _DEVICE_KERNEL
+
+
+def _launches(func: Any) -> list[Any]:
+    found: list[Any] = []
+    walk(func.body, Call, lambda call: found.append(call) if called(call) == _LAUNCH else None)
+    return found
+
+
+def _overlaps(func: Any, name: str) -> list[Stmt]:
+    """Assertions that no other parameter lies in one that is written."""
+    params = list(func.params)
+    checks: list[Stmt] = []
+    for pair in (func.attrs or {}).get(OVERLAP, []):
+        at, beside, may_be_one = (int(number) for number in pair)
+        written, other = params[at], params[beside]
+        (start, end), (first, last) = _span(written), _span(other)
+        apart = tirx.Or(end <= first, last <= start)
+        whole = ", and is not the same array" if may_be_one else ""
+        said = (
+            f"cannot call '{name}': argument #{beside} '{other.name}' overlaps argument #{at} "
+            f"'{written.name}', which it writes{whole}"
+        )
+        checks.append(_asserted(tirx.Or(apart, tirx.EQ(start, first)) if whole else apart, said))
+    return checks
+
+
+def _span(param: Buffer) -> tuple[Expr, Expr]:
+    """The addresses of the first byte of a parameter's array and of the first behind it."""
+    size = dtype_bytes(param.dtype)
+    start = _address(param)
+    if const_int(param.elem_offset) != 0:
+        start = start + tirx.Cast("uint64", param.elem_offset) * _u64(size)
+    return start, start + tirx.Cast("uint64", _elements(param)) * _u64(size)
+
+
+def _elements(param: Buffer) -> Expr:
+    """How many elements lie between the first of an array and the one behind its last."""
+    shape = [tirx.Cast("int64", extent) for extent in param.shape]
+    if not list(param.strides):
+        count: Expr = tirx.const(1, "int64")
+        for extent in shape:
+            count = count * extent
+        return count
+    reach: Expr = tirx.const(1, "int64")
+    empty: Expr = tirx.const(False, "bool")
+    for extent, stride in zip(shape, param.strides):
+        reach = reach + (extent - 1) * tirx.Cast("int64", stride)
+        empty = tirx.Or(empty, extent <= 0)
+    return tirx.Select(empty, tirx.const(0, "int64"), reach)
+
+
+def _alignments(func: Any, needed: Mapping[str, Sequence[int]], name: str) -> list[Stmt]:
+    """Assertions that each parameter is as aligned as the widest access through it."""
+    roots: dict[Any, Any] = {param: param for param in func.params if is_buffer_var(param)}
+
+    def declared(node: Any) -> None:
+        source = data_buffer(node.data)
+        if source in roots:
+            roots[node.buffer] = roots[source]
+
+    walk(func.body, tirx.DeclBuffer, declared)
+    least: dict[Any, int] = {}
+
+    def need(arg: Any, size: int) -> None:
+        param = roots.get(data_buffer(arg))
+        if param is not None:
+            least[param] = max(size, least.get(param, 1))
+
+    for call in _launches(func):
+        for arg, size in zip(call.args[1:], needed.get(str(call.args[0].value), ())):
+            need(arg, size)
+
+    def encode(call: Any) -> None:
+        if str(getattr(call.args[0], "value", "")) in ENCODERS:
+            for arg in call.args[1:]:
+                need(arg, WIDEST)
+
+    walk(func.body, Call, lambda call: encode(call) if len(call.args) else None)
+    checks: list[Stmt] = []
+    for at, param in enumerate(func.params):
+        size = least.get(param, 1)
+        if size > 1:
+            said = (
+                f"cannot call '{name}': argument #{at} '{param.name}' is not aligned to {size} "
+                "bytes, which are read or written at once; a view that begins inside an array may "
+                "be: pass a copy of it"
+            )
+            start, _ = _span(param)
+            checks.append(_asserted(tirx.EQ(tirx.truncmod(start, _u64(size)), _u64(0)), said))
+    return checks
+
+
+def _asserted(condition: Expr, said: str) -> Stmt:
+    return tirx.AssertStmt(condition, StringImm(_ERROR), [StringImm(said)])
+
+
+def _address(param: Buffer) -> Expr:
+    """The address of a parameter's data, by the name that ``take_addresses`` knows."""
+    return T.call_pure_extern("uint64", ADDRESS, param.data)
+
+
+def take_addresses(func: Any) -> Any:
+    """``func`` with addresses as TVM computes them, which its passes for bfloat16 cannot see."""
+
+    def address(call: Any, mutator: Any) -> Any:
+        call = mutator.default_mutate(call)
+        if called(call) != "tirx.call_pure_extern" or str(call.args[0].value) != ADDRESS:
+            return call
+        return T.reinterpret("uint64", call.args[1])
+
+    if not has(func.body, tirx.AssertStmt):
+        return func
+    body = tvm_ffi.structural_mutate(func.body, [(Call, address)])
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _u64(value: int) -> Expr:
+    return tirx.const(value, "uint64")
