@@ -152,6 +152,7 @@ def accesses(node: Any, ranges: sym.Analyzer | None = None) -> list[Access]:
         if type(inner) is ir.Call and call(inner) is WalkResult.SKIP:
             return
         callbacks = [
+            (tirx.DeclBuffer, skip),  # what is done through the view is
             (tirx.BufferStore, store),
             (ir.TensorLoad, load),
             (ir.TensorRegion, skip),

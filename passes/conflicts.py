@@ -7,7 +7,7 @@ they share bytes of the arena, slot by slot.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -26,15 +26,21 @@ class Conflicts:
     """Compares accesses of one kernel.
 
     ``places``: where its buffers lie in the arena, by name. ``threads``: the variables that tell
-    threads apart. ``prover``: knows the bounds of all variables.
+    threads apart. ``prover``: knows the bounds of all variables. ``root``: the memory that a buffer
+    is a view of.
     """
 
     def __init__(
-        self, places: Mapping[str, SmemBuffer], threads: Lanes, prover: sym.Analyzer
+        self,
+        places: Mapping[str, SmemBuffer],
+        threads: Lanes,
+        prover: sym.Analyzer,
+        root: Callable[[Any], Any],
     ) -> None:
         self._places = places
         self._threads = threads
         self._prover = prover
+        self._root = root
         self._differences = Differences(prover)
         self._meeting: dict[tuple[Any, Any], bool] = {}
 
@@ -67,12 +73,12 @@ class Conflicts:
             return self._conflict(a, a_index, b, b_index)
 
     def meet(self, a: Any, b: Any) -> bool:
-        """Whether two buffers are one, or have bytes of the arena in common."""
+        """Whether two buffers are of one memory, or have bytes of the arena in common."""
         if a is b or a.same_as(b):
             return True
         if (a, b) not in self._meeting:
-            x, y = self._places.get(str(a.name)), self._places.get(str(b.name))
-            self._meeting[a, b] = (
+            x, y = self._place(a), self._place(b)
+            self._meeting[a, b] = self._root(a).same_as(self._root(b)) or (
                 x is not None
                 and y is not None
                 and x.offset < y.offset + y.bytes
@@ -81,9 +87,16 @@ class Conflicts:
         return self._meeting[a, b]
 
     def _conflict(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
-        if not a.access.buffer.same_as(b.access.buffer):
-            return self._share_bytes(a, a_index, b, b_index)
-        return self._may_touch(a, a_index, b, b_index)
+        one, other = a.access.buffer, b.access.buffer
+        if one.same_as(other):
+            return self._may_touch(a, a_index, b, b_index)
+        if self._root(one).same_as(self._root(other)):
+            return True
+        return self._share_bytes(a, a_index, b, b_index)
+
+    def _place(self, buffer: Any) -> SmemBuffer | None:
+        """Where the memory of ``buffer`` lies in the arena."""
+        return self._places.get(str(self._root(buffer).name))
 
     def _may_touch(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
         """Whether two threads can touch one element of a buffer."""
@@ -107,9 +120,11 @@ class Conflicts:
 
     def _bytes(self, buffer: Any, index: Index) -> tuple[int, int] | None:
         """The bytes of the arena that an access may touch: of one slot where that is known."""
-        place = self._places.get(str(buffer.name))
+        place = self._place(buffer)
         if place is None:
             return None
+        if not self._root(buffer).same_as(buffer):
+            return place.offset, place.offset + place.bytes
         slots = ir.const_int(buffer.shape[0]) if len(buffer.shape) > 1 else None
         slot = None if index[0] is None else ir.const_int(self._prover.simplify(index[0]))
         if slots is None or slot is None or not 0 <= slot < slots:

@@ -25,6 +25,7 @@ from .affine import ANY, Interval, Linear, intersect, linear, overlap
 from .effects import BOTH, READ, WRITE, Access, Effects, effects
 from .freshness import why_carried
 from .ir import Buffer, are_parts, is_global, is_private
+from .memory import Memories, byte_span
 from .op_form import OpLoop, op_loop
 from .op_kinds import classify, is_global_load
 
@@ -164,13 +165,17 @@ def _add_memory_edges(
         for buf in op.buffers(READ) | writes:
             touched.setdefault(buf, []).append(index)
     fresh, ops = set(rings), form.names
+    views = {buf for op in found for buf in op.viewed}
     for buf, users in touched.items():
         if buf not in written:
             continue
         if buf in fresh:  # no index of it moves with the loop
             forms = {index: _places(found[index], buf) for index in users}
         else:
-            forms = {index: _forms(found[index], buf, form, threads) for index in users}
+            forms = {
+                index: _forms(found[index], buf, form, threads, viewed=buf in views)
+                for index in users
+            }
         walks = any(_walks(access) for access in forms.values())
         having = {
             mode: {at: [pair for pair in forms[at] if mode in pair[0].mode] for at in users}
@@ -202,15 +207,19 @@ def _places(op: Effects, buf: Buffer) -> list[_Form]:
 
 
 def _forms(
-    op: Effects, buf: Buffer, form: OpLoop, threads: Mapping[Var, int] | None
+    op: Effects, buf: Buffer, form: OpLoop, threads: Mapping[Var, int] | None, *, viewed: bool
 ) -> list[_Form]:
-    """The accesses of ``buf`` with each index as a linear form; registers are one thread's own."""
+    """The accesses of ``buf`` with each index as a linear form; registers are one thread's own.
+
+    Where it is ``viewed``, as something of another shape or type, by bytes.
+    """
     private = is_private(buf) and str(buf.scope()) != "warp"
     bounds: dict[Var, tuple[int, int] | None] = dict(op.locals)
     if not private and threads is not None:
         bounds.update({var: (0, extent - 1) for var, extent in threads.items()})
     closed = private or threads is not None
     known: dict[Any, Linear | None] = {}
+    memory = Memories()
 
     def dimension(expr: Any, extent: int) -> Linear | None:
         if expr not in known:
@@ -222,6 +231,9 @@ def _forms(
     for access in op.accesses:
         if access.buffer.same_as(buf):
             box = access.box
+            if viewed:
+                span = access.bytes or byte_span(memory, buf, box)
+                box = None if span is None else (span,)
             forms.append((access, None if box is None else tuple(dimension(*dim) for dim in box)))
     return forms
 

@@ -22,6 +22,7 @@ from tvm.tirx.buffer import is_buffer_var
 
 from .fences import callee, fence_of, polled_by
 from .ir import CONSTANTS, Buffer, Expr, Stmt, walk
+from .memory import Memories, byte_span
 from .operands import BOTH, READ, WRITE, Instruction, called, instruction_of
 
 _OPAQUE_EFFECT: Final = 2
@@ -42,13 +43,15 @@ __all__ = ["BOTH", "READ", "WRITE", "Access", "Effects", "effects"]
 class Access:
     """One access. ``box``: (first index, extent) for each dimension, None for the whole buffer.
 
-    ``guards``: the conditions it stands under.
+    ``guards``: the conditions it stands under. ``bytes``: where it is made through a view of the
+    buffer, its first byte and how many; it has no box then.
     """
 
     buffer: Buffer
     mode: str
     box: tuple[tuple[Expr, int], ...] | None
     guards: tuple[Expr, ...] = ()
+    bytes: tuple[Expr, int] | None = None
 
     @property
     def reads(self) -> bool:
@@ -66,7 +69,7 @@ class Effects:
     """Everything a statement does to memory.
 
     ``locals``: variables that it defines, with their inclusive bounds when constant. ``allocated``:
-    buffers that it allocates itself. ``aliased``: buffers whose pointer it renames. ``fence``: why
+    buffers that it allocates itself. ``viewed``: buffers that it declares views of. ``fence``: why
     nothing moves across it, or empty. ``polled``: the buffers that decide when a While in it ends.
     ``bounds``: those that the trip counts in it are loaded from. ``is_async``: it issues cp.async
     or bulk copies. ``is_mma``: it issues matrix instructions; ``runs_on``: some
@@ -77,7 +80,7 @@ class Effects:
     accesses: list[Access] = field(default_factory=list)
     locals: dict[Var, tuple[int, int] | None] = field(default_factory=dict)
     allocated: set[Buffer] = field(default_factory=set)
-    aliased: set[Buffer] = field(default_factory=set)
+    viewed: set[Buffer] = field(default_factory=set)
     fence: str = ""
     polled: set[Buffer] = field(default_factory=set)
     bounds: set[Buffer] = field(default_factory=set)
@@ -130,6 +133,7 @@ class _Collector:
         self.calls: list[bool] = []
         self.guards: list[Expr] = []
         self.buffers: dict[Buffer, Buffer] = {}
+        self.memories = Memories()
         self.descriptors = False
         self.unused: Any = None
         self.callbacks = [
@@ -262,9 +266,12 @@ class _Collector:
         self.result.allocated.add(node.buffer)
 
     def _declare(self, node: Any, visitor: Any) -> None:
-        for buf in _pointed(node.data):
-            self.result.aliased.add(buf)
-            self._access(buf, BOTH, None)
+        if self.memories.declare(node):
+            self.result.viewed.add(self.memories.place(node.buffer).root)
+        else:
+            for buf in _pointed(node.data):  # nobody knows where in it
+                self.result.viewed.add(buf)
+                self._access(buf, BOTH, None)
         self.result.locals[node.buffer] = None
 
     def _call(self, node: Any, visitor: Any) -> None:
@@ -357,8 +364,12 @@ class _Collector:
         return role or BOTH, None
 
     def _access(self, buf: Buffer, mode: str, box: Any) -> None:
+        span = None
+        if buf in self.memories.places:
+            span, box = byte_span(self.memories, buf, box), None
+            buf = self.memories.place(buf).root
         buf = self.buffers.setdefault(buf, buf)  # one object each: to compare them is then cheap
-        self.result.accesses.append(Access(buf, mode, box, tuple(self.guards)))
+        self.result.accesses.append(Access(buf, mode, box, tuple(self.guards), span))
 
 
 def _is_pure(op: Any) -> bool:

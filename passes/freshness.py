@@ -30,8 +30,8 @@ def why_carried(
     buf: Buffer, form: OpLoop, found: Sequence[Effects], threads: Mapping[Var, int] | None
 ) -> str:
     """Why ``buf`` may carry values between iterations; empty if it does not."""
-    if any(buf in op.aliased for op in found):
-        return "its pointer is renamed"
+    if any(buf in op.viewed for op in found):
+        return "a buffer of another type, or of padded rows, is a view of it"
     written = _Written()
     for op in found:
         mine = [access for access in op.accesses if access.buffer.same_as(buf)]

@@ -24,6 +24,8 @@ from .check_arguments import NAME as CHECK
 from .check_arguments import check_arguments, take_addresses
 from .counters import has_steady_loop, roll_counters
 from .held import hold, release
+from .match_buffers import inline_matches
+from .name_memory import name_memory
 from .narrow import pack_bytes
 from .part_sums import add_parts
 from .pipeline import is_kernel, is_marked, pipeline_function
@@ -46,8 +48,10 @@ def slot_passes(request: Request) -> list[Any]:
 
 
 def preparation() -> list[Any]:
-    """What comes before the slot: TVM's prefix, with rings held out of its way."""
+    """What comes before the slot: views resolved, TVM's prefix, rings held out of its way."""
     return [
+        function_pass("InlineMatches", inline_matches),
+        function_pass("NameMemory", name_memory),
         function_pass("HoldRings", hold),
         *prefix(ours=True),
         function_pass("ReleaseRings", release),

@@ -337,8 +337,8 @@ def _elementwise(body: Stmt) -> tuple[ElementwiseInfo, ...]:
 
 
 def _read(found: Effects) -> frozenset[Buffer]:
-    """The buffers that something with these effects reads, or names by a pointer of its own."""
-    return frozenset({a.buffer for a in found.accesses if a.reads} | found.aliased)
+    """The buffers that something with these effects reads, or declares a view of."""
+    return frozenset({a.buffer for a in found.accesses if a.reads} | found.viewed)
 
 
 def _thread_bytes(buf: Buffer) -> int:

@@ -96,7 +96,7 @@ class _Lifetimes:
     @property
     def lives(self) -> list[_Life]:
         """Every buffer that is used, in the order of first use."""
-        used = [life for life in self._by_buffer.values() if life.start >= 0]
+        used = [life for life in dict.fromkeys(self._by_buffer.values()) if life.start >= 0]
         return sorted(used, key=lambda life: life.start)
 
     def _visit(self, stmt: Any, loops: tuple[Any, ...], vthreads: tuple[Any, ...]) -> None:
@@ -105,6 +105,9 @@ class _Lifetimes:
         start = self._clock
         if type(stmt) is tirx.AllocBuffer:
             return
+        if type(stmt) is tirx.DeclBuffer:  # a view lives and dies with its memory
+            for root in ir.variables(stmt.data) & self._by_buffer.keys():
+                self._by_buffer[stmt.buffer] = self._by_buffer[root]
         inner = bodies(stmt)
         self._use(_own_expressions(stmt) if inner else [stmt])
         repeats = type(stmt) in (tirx.For, tirx.While) and thread_tag(stmt) is None

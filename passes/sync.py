@@ -41,6 +41,7 @@ from .channels import ROLES_ATTR
 from .conflicts import Conflicts
 from .kernels import bodies, map_kernels, thread_extents, thread_tag
 from .ordering import EXACT_ITERATIONS, Item, Kind, Lanes, Node, Path, Pending, State
+from .shared_views import SharedViews
 from .uniform import Uniformity
 
 
@@ -75,17 +76,16 @@ def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]
     )
 
 
-def _roles(stmt: Any, op: str) -> Node:
+def _roles(stmt: Any, op: str, views: SharedViews) -> Node:
     """The branches of roles as one leaf: channels order what passes between them.
 
     No barrier of the CTA may stand in there, so there must be nothing else to order.
     """
     ordered = str(stmt.value.value).split(",")
     for access in accesses(stmt.body):
-        if str(access.buffer.name) not in ordered:
-            raise LoweringError(
-                f"cannot order '{access.buffer.name}' between roles: it has no channel"
-            )
+        buffer = views.root(access.buffer)
+        if str(buffer.name) not in ordered:
+            raise LoweringError(f"cannot order '{buffer.name}' between roles: it has no channel")
     return Node("leaf", stmt, op=op)
 
 
@@ -105,7 +105,8 @@ class _Synchroniser:
         self._writes: dict[Item, Access] = {}
         self._root = Node("seq", kernel)
         ir.walk(kernel, tirx.Bind, lambda bind: self._local_values.add(bind.var))
-        self._conflicts = Conflicts(places, self._threads, self._prover)
+        self._views = SharedViews(kernel, self._prover)
+        self._conflicts = Conflicts(places, self._threads, self._prover, self._views.root)
         for var, extent in self._threads.items():
             if extent is not None:
                 self._bind(var, ir.i32(0), ir.i32(extent))
@@ -149,7 +150,7 @@ class _Synchroniser:
                 return ordering.pruned(self._wrap(stmt, lanes, op))
             return self._guarded("branch", stmt, stmt.predicate, lanes, op)
         if shape is tirx.AttrStmt and stmt.attr_key == ROLES_ATTR:
-            return _roles(stmt, op)
+            return _roles(stmt, op, self._views)
         if shape is tirx.AttrStmt:
             name = ir.op_name(stmt)
             node = ordering.pruned(self._wrap(stmt, lanes, name or op))
@@ -205,6 +206,7 @@ class _Synchroniser:
 
         And of the one object for its buffer: to compare those is then cheap.
         """
+        access = self._views.resolved(access)
         buffer = self._buffers.setdefault(access.buffer, access.buffer)
         index = tuple(x if self._is_fixed(x) else None for x in access.index)
         if access.width > 1 and index[-1] is not None:

@@ -14,6 +14,7 @@ from tvm.ir import prim
 from tvm_ffi.structural import WalkResult
 
 from . import ir
+from .memory import memories
 
 _PURE: Final = 1
 """Largest ``TCallEffectKind`` of an operator whose result depends on its arguments alone."""
@@ -27,6 +28,8 @@ class Uniformity:
         self._divergent: set[Any] = set()
         ir.walk(kernel, tirx.BufferStore, lambda s: self._written.add(s.buffer))
         ir.walk(kernel, ir.Call, self._escape)
+        for view in memories(kernel).places:
+            self._opaque(view)
         before = -1
         while before != len(self._divergent):
             before = len(self._divergent)

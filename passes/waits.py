@@ -88,6 +88,9 @@ def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[_Group]:
         if uses or outlives:
             # What is used after the last stage, or after the loop, is waited for in the last stage.
             firsts.append((min([*uses, last]), op.name))
+        else:  # nobody reads it, but its slot is filled again: it has to land before
+            stage, position = at[op.name]
+            firsts.append(((stage, position + 1), op.name))
     groups: list[_Group] = []
     for (stage, position), name in sorted(firsts):
         if groups and _can_share(graph, ops, groups[-1], stage, position, name):

@@ -11,6 +11,7 @@ from pipeliner.emulator.copies import TIMINGS
 from pipeliner.emulator.scheduler import ORDERS
 from pipeliner.request import Request
 
+from .memory_programs import MemoryProgram
 from .random_programs import (
     BYTES,
     COLUMNS,
@@ -42,7 +43,7 @@ _TRIPS: Final = trip_counts(MAX_TRIPS)
 class Trial:
     """A program, what is asked for it, and the arguments of one run."""
 
-    program: Program | TileProgram
+    program: Program | TileProgram | MemoryProgram
     request: Request
     target: str
     timing: str
@@ -70,7 +71,11 @@ def trials(draw: Any) -> Trial:
 
 @st.composite
 def runs(
-    draw: Any, program: Program | TileProgram, request: Request, target: str, ctas: int
+    draw: Any,
+    program: Program | TileProgram | MemoryProgram,
+    request: Request,
+    target: str,
+    ctas: int,
 ) -> Trial:
     """One run of ``program``, which has ``ctas`` CTAs."""
     return Trial(

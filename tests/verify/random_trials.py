@@ -2,7 +2,8 @@
 
 python -m tests.verify.random_trials --programs 10000 --shard 2/8
 
-Two kinds: programs whose threads are bound, and programs of tiles that nobody gave to threads.
+Three kinds: programs whose threads are bound, among them those about views and tiles filled for
+nobody, and programs of tiles that nobody gave to threads.
 """
 
 from __future__ import annotations
@@ -24,7 +25,8 @@ from pipeliner.api import pipeline_with
 from pipeliner.errors import PipelinerError
 from pipeliner.request import Request
 
-from . import random_programs, random_scripts, tile_requirements, tile_scripts
+from . import memory_programs, random_programs, random_scripts, tile_requirements, tile_scripts
+from .memory_strategies import memory_trials
 from .random_strategies import Trial, trials
 from .runner import add_options, options_of, run
 from .tile_programs import TileProgram
@@ -52,6 +54,12 @@ KINDS: Final = {
         trials(),
         random_scripts.script,
         random_programs.meaning,
+        lambda trial, message: True,
+    ),
+    "memory": Kind(
+        memory_trials(),
+        memory_programs.script,
+        memory_programs.meaning,
         lambda trial, message: True,
     ),
     "tiles": Kind(
@@ -117,7 +125,7 @@ def check_seed(item: tuple[str, int], programs: int = BATCH) -> Counter[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", type=int, default=10_000, help="of each kind")
-    parser.add_argument("--kind", choices=sorted(KINDS), help="of both where none is named")
+    parser.add_argument("--kind", choices=sorted(KINDS), help="of all where none is named")
     add_options(parser)
     args = parser.parse_args()
     options = options_of(args)

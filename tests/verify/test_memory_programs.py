@@ -1,0 +1,97 @@
+"""Programs about memory do what they mean: views, and tiles filled for nobody or in part.
+
+The random ones are of the kind ``memory`` of ``random_trials``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import tvm
+
+import pipeliner
+
+from .memory_programs import (
+    Element,
+    MemoryProgram,
+    Row,
+    Statement,
+    Tile,
+    meaning,
+    script,
+)
+from .random_trials import check_seed
+
+A, B, C = Row("A"), Row("B"), Row("C")
+S, U = Element("S"), Element("U")
+BACKWARDS = Element("S", "63 - tx")
+INSIDE, OUTSIDE = Tile("S"), Tile("S", inside=False)
+REQUESTS: list[dict[str, Any]] = [{}, {"depth": 1}, {"depth": 2}, {"mechanism": "register"}]
+
+
+def out(element: Element, ahead: int = 0) -> Statement:
+    return Statement(Row("C", ahead), element)
+
+
+PROGRAMS = {
+    "refilled for nobody": (
+        (INSIDE, Tile("U")),
+        (Statement(U, A), Statement(S, Element("U", "63 - tx"), grows=True), out(BACKWARDS)),
+        (Statement(S, B),),
+    ),
+    "filled for nobody at all": (
+        (INSIDE, Tile("U")),
+        (Statement(U, A), out(U)),
+        (Statement(S, B),),
+    ),
+    "refilled for the next iteration": ((OUTSIDE,), (out(BACKWARDS),), (Statement(S, B),)),
+    "filled twice": ((INSIDE,), (Statement(S, A), Statement(S, B)), (out(BACKWARDS),)),
+    "refilled in part": (
+        (INSIDE,),
+        (Statement(S, A), Statement(Element("S", "63 - tx"), B, "high")),
+        (out(BACKWARDS), Statement(S, A, "low")),
+    ),
+    "refilled at times": (
+        (OUTSIDE,),
+        (Statement(S, A, guard="{k} % 2 == 0"), out(BACKWARDS)),
+        (Statement(S, B, guard="{k} < m"),),
+    ),
+    "filled by few threads": (
+        (INSIDE,),
+        (Statement(S, A), Statement(S, B, guard="tx < 5")),
+        (out(BACKWARDS), Statement(S, B, guard="tx < 5")),
+    ),
+}
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90"])
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_what_nobody_reads_lands_before_its_bytes_are_used_again(name: str, target: str) -> None:
+    tiles, body, rest = PROGRAMS[name]
+    program = MemoryProgram(tiles, (*body, *rest), trips=6, tail=True)
+    func = tvm.script.from_source(script(program))
+    arrays = program.arrays(6)
+    want = meaning(program, arrays, 6, 3)
+    built = 0
+    for asked in REQUESTS:
+        try:
+            kernel = pipeliner.build(func, target, **asked)
+        except pipeliner.PipelinerError:
+            assert asked  # a depth that its dependences do not allow
+            continue
+        built += 1
+        for timing in ("late", "early", "random"):
+            found = kernel.emulate(*arrays.values(), 6, 3, timing=timing, order="random")
+            assert not found.hazards, found.hazards
+            for output, value in want.items():
+                np.testing.assert_array_equal(found.outputs[output], value)
+    assert built >= 2
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_random_programs_about_memory_do_what_they_mean(number: int) -> None:
+    outcomes = check_seed(("memory", number), 40)
+    assert outcomes.total() >= 40
+    assert outcomes["pipelined"] >= 0.3 * outcomes.total(), outcomes
