@@ -11,6 +11,7 @@ from tvm import sym, tirx
 from tvm_ffi.structural import WalkResult
 
 from . import ir
+from .wide_indices import is_large, widened
 
 Mode = Literal["read", "write", "atomic", "update"]
 Event = Literal["barrier", "wait", "wait_all", "group", "done"]
@@ -388,7 +389,7 @@ def _slot_of(buffer: Any, offset: Any, extent: Any, prover: sym.Analyzer) -> Any
         return None
     slot: Any = ir.i32(1)
     for size in list(buffer.shape)[1:]:
-        slot = slot * size
+        slot = slot * (widened(size) if is_large(buffer) else size)
     slot = prover.simplify(buffer.strides[0] if buffer.strides else slot)
     rest = prover.simplify(tirx.floormod(offset, slot))
     if not prover.can_prove(rest + extent <= slot):

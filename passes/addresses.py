@@ -12,8 +12,9 @@ a register. Constants under the exclusive or of a swizzle come out where the bit
 
 The index of a vector access, sums and products of vectors, becomes a ramp from a scalar.
 
-Global addresses stay 32-bit indices: ptxas gives an asynchronous copy 12 bits of immediate offset,
-less than a row of a tile, and to add a constant costs two instructions in 64 bits as in 32.
+Global addresses stay 32-bit indices where those reach all of a buffer: ptxas gives an asynchronous
+copy 12 bits of immediate offset, less than a row of a tile, and to add a constant costs two
+instructions in 64 bits as in 32.
 
 This runs on device functions behind the last pass that simplifies. Indices are left alone that have
 a negative part and could overflow in another order.
@@ -23,7 +24,7 @@ from __future__ import annotations
 
 import functools
 import operator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 import tvm_ffi
@@ -34,7 +35,11 @@ from . import ir
 from .bits import Bits
 from .kernels import thread_tag
 
-_INT32: Final = range(-(1 << 31), 1 << 31)
+_RANGES: Final = {
+    "int32": range(-(1 << 31), 1 << 31),
+    "int64": range(-(1 << 63), 1 << 63),
+}
+"""What an index of each type can hold."""
 
 
 def split_addresses(func: Any) -> Any:
@@ -44,24 +49,30 @@ def split_addresses(func: Any) -> Any:
 
 @dataclass(frozen=True)
 class Sum:
-    """``sum(coefficient * term) + constant``, 32-bit scalars; terms are no sums themselves."""
+    """``sum(coefficient * term) + constant``, scalars of a type; terms are no sums themselves."""
 
+    dtype: str
     terms: tuple[tuple[int, Any], ...] = ()
     constant: int = 0
 
     def plus(self, other: Sum, sign: int = 1) -> Sum:
         """The sum, or the difference, of two."""
-        return Sum((*self.terms, *other.scaled(sign).terms), self.constant + sign * other.constant)
+        terms = (*self.terms, *other.scaled(sign).terms)
+        return replace(self, terms=terms, constant=self.constant + sign * other.constant)
 
     def scaled(self, factor: int) -> Sum:
         """This sum times a constant."""
         terms = tuple((factor * coefficient, term) for coefficient, term in self.terms)
-        return Sum(terms if factor else (), self.constant * factor)
+        return replace(self, terms=terms if factor else (), constant=self.constant * factor)
 
     def expr(self) -> Any:
         """The expression without the constant; 0 for no terms."""
-        parts = [term if c == 1 else term * ir.i32(c) for c, term in self.terms]
-        return functools.reduce(operator.add, parts) if parts else ir.i32(0)
+        parts = [term if c == 1 else term * self.const(c) for c, term in self.terms]
+        return functools.reduce(operator.add, parts) if parts else self.const(0)
+
+    def const(self, value: int) -> Any:
+        """A constant of its type."""
+        return tirx.const(value, self.dtype)
 
 
 class _Splitter:
@@ -142,17 +153,17 @@ class _Splitter:
             if first is None or first[1] != 1:
                 return None
             index = first[0]
-        if str(index.ty.dtype) != "int32":
+        if str(index.ty.dtype) not in _RANGES:
             return None
         whole = self._sum(index)
-        fixed = Sum(tuple(t for t in whole.terms if not self._varies(t[1])))
-        moving = Sum(tuple(t for t in whole.terms if self._varies(t[1])))
+        fixed = Sum(whole.dtype, tuple(t for t in whole.terms if not self._varies(t[1])))
+        moving = Sum(whole.dtype, tuple(t for t in whole.terms if self._varies(t[1])))
         parts = [part.expr() for part in (moving, fixed) if part.terms]
         if whole.constant < 0 or not self._fits(whole):
             return None
-        parts += [ir.i32(whole.constant)] if whole.constant or not parts else []
+        parts += [whole.const(whole.constant)] if whole.constant or not parts else []
         total = functools.reduce(operator.add, parts)
-        return total if lanes == 1 else tirx.Ramp(total, ir.i32(1), lanes)
+        return total if lanes == 1 else tirx.Ramp(total, whole.const(1), lanes)
 
     def _varies(self, term: Any) -> bool:
         found: list[Any] = []
@@ -162,11 +173,12 @@ class _Splitter:
         return bool(found)
 
     def _fits(self, whole: Sum) -> bool:
-        """Whether no partial sum can leave 32 bits when the whole sum does not."""
+        """Whether no partial sum can leave its type when the whole sum does not."""
         if all(coefficient > 0 and self._is_positive(term) for coefficient, term in whole.terms):
             return True
         bound = self._prover.const_int_bound(whole.expr())
-        return int(bound.min_value) in _INT32 and int(bound.max_value) in _INT32
+        held = _RANGES[whole.dtype]
+        return int(bound.min_value) in held and int(bound.max_value) in held
 
     def _is_positive(self, term: Any) -> bool:
         if self._bits.of(term) is not None:
@@ -176,8 +188,9 @@ class _Splitter:
     # Sums.
 
     def _sum(self, expr: Any) -> Sum:
+        dtype = str(expr.ty.dtype)
         if isinstance(expr, tirx.IntImm):
-            return Sum(constant=int(expr.value))
+            return Sum(dtype, constant=int(expr.value))
         if isinstance(expr, tirx.Add):
             return self._sum(expr.a).plus(self._sum(expr.b))
         if isinstance(expr, tirx.Sub):
@@ -186,7 +199,7 @@ class _Splitter:
             return self._sum(expr.a).scaled(int(expr.b.value))
         if isinstance(expr, tirx.BitwiseXor):
             return self._xor(self._sum(expr.a), self._sum(expr.b))
-        return Sum(((1, expr),))
+        return Sum(dtype, ((1, expr),))
 
     def _xor(self, a: Sum, b: Sum) -> Sum:
         """``a ^ b`` with the constants outside of it that no carry and no flip of a bit reaches."""
@@ -208,14 +221,15 @@ class _Splitter:
             or in_b & bits_y.mask
         ):
             kept = tirx.bitwise_xor(x + in_a if in_a else x, y + in_b if in_b else y)
-            return Sum(((1, kept),), outside)
+            return Sum(a.dtype, ((1, kept),), outside)
         # Without carries the constants meet: bits that neither x nor y has are added, the rest
         # stay under the exclusive or.
         flipped = in_a ^ in_b
         apart = flipped & ~(bits_x.mask | bits_y.mask)
         operands = [part.expr() for part in (a, b) if part.terms]
-        operands += [ir.i32(flipped ^ apart)] if flipped != apart else []
-        return Sum(((1, functools.reduce(tirx.bitwise_xor, operands)),), outside + apart)
+        operands += [a.const(flipped ^ apart)] if flipped != apart else []
+        term = functools.reduce(tirx.bitwise_xor, operands)
+        return Sum(a.dtype, ((1, term),), outside + apart)
 
 
 def scalar(index: Any) -> tuple[Any, int] | None:

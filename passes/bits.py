@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 from tvm import tirx
 
 from .ir import Expr, Var
+from .wide_indices import WIDE
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +42,7 @@ class Bits:
         self._bounds[var] = Known.upto(high)
 
     def of(self, expr: Expr) -> Known | None:
-        """What is known of a 32-bit integer expression; None: it may be negative."""
+        """What is known of an integer expression; None: it may be negative."""
         if isinstance(expr, tirx.IntImm):
             value = int(expr.value)
             return None if value < 0 else Known(value, value)
@@ -51,6 +52,8 @@ class Bits:
             return _xor(self.of(expr.a), self.of(expr.b))
         if isinstance(expr, tirx.Mul | tirx.FloorDiv | tirx.FloorMod):
             return self._by_constant(expr)
+        if isinstance(expr, tirx.Cast):
+            return self.of(expr.value) if str(expr.ty.dtype) == WIDE else None
         if isinstance(expr, tirx.Min):
             return _least(self.of(expr.a), self.of(expr.b))
         if isinstance(expr, tirx.Select):

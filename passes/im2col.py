@@ -34,6 +34,7 @@ from .indexing import Term, affine, conjunction, terms_of, together
 from .ir import Expr, Var, const_int, i32, uses, walk
 from .patterns import Copy, walker
 from .views import inside
+from .wide_indices import ELEMENTS
 
 _MANY: Final = 1 << 30
 
@@ -132,6 +133,9 @@ def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | str:
         if axis is None:
             return f"'{copy.src.name}' is not walked pixel by pixel in {index}"
         axes.append(axis)
+    pixels = math.prod([const_int(copy.src.shape[0]) or 0, *[axis.count for axis in axes]])
+    if pixels > ELEMENTS:
+        return f"it counts up to {ELEMENTS} pixels, '{copy.src.name}' has {pixels}"
     counted: Expr = image
     for axis in axes:
         counted = counted * axis.count + axis.place

@@ -18,6 +18,7 @@ from tvm import sym, tirx
 from tvm.ir import Range, prim
 
 from .ir import Buffer, Expr, Var, const_int, has, i32, simplify, substitute, uses, walk
+from .wide_indices import WIDE, is_large, widened
 
 Numbers: TypeAlias = "npt.NDArray[np.int64]"
 
@@ -53,7 +54,13 @@ class Affine:
 
 def affine(expr: Expr, variables: Sequence[Var]) -> Affine | None:
     """``expr`` as an affine function of ``variables`` with constant coefficients, or None."""
-    found = sym.detect_linear_equation(expr, list(variables))
+    narrow = {} if str(expr.ty.dtype) != WIDE else _in_64_bits(variables)
+    if narrow:
+        expr = _renamed(expr, narrow)
+        if uses(expr, variables):
+            return None
+    names = [narrow.get(var, var) for var in variables]
+    found = sym.detect_linear_equation(expr, names)
     if len(found) != len(variables) + 1:
         return None
     coefficients = {}
@@ -64,6 +71,26 @@ def affine(expr: Expr, variables: Sequence[Var]) -> Affine | None:
         if value:
             coefficients[var] = value
     return Affine(sym.Analyzer().simplify(found[-1]), coefficients)
+
+
+def _in_64_bits(variables: Sequence[Var]) -> dict[Var, Var]:
+    """A 64-bit variable for each of ``variables`` of fewer bits."""
+    narrow = [var for var in variables if str(var.ty.dtype) != WIDE]
+    return {var: Var(str(var.name), WIDE) for var in narrow}
+
+
+def _renamed(expr: Expr, names: Mapping[Var, Var]) -> Expr:
+    """``expr`` with the 64-bit variable in place of each that is widened in it."""
+
+    def visit(cast: Any) -> Any:
+        if str(cast.ty.dtype) != WIDE:
+            return cast
+        if type(cast.value) is Var:
+            return names.get(cast.value, cast)
+        pushed = widened(cast.value)
+        return cast if isinstance(pushed, tirx.Cast) else _renamed(pushed, names)
+
+    return tvm_ffi.structural_map(expr, [(tirx.Cast, visit)], order="post")
 
 
 def terms_of(expr: Expr, factor: int = 1) -> tuple[list[Term], int]:
@@ -84,8 +111,11 @@ def strides(buf: Buffer) -> list[Expr]:
     """Elements between neighbours along each dimension (row-major where nothing is declared)."""
     if len(buf.strides) == len(buf.shape):
         return list(buf.strides)
+    extents = list(buf.shape)[1:]
+    if is_large(buf):
+        extents = [widened(extent) for extent in extents]
     result: list[Expr] = [i32(1)]
-    for extent in reversed(list(buf.shape)[1:]):
+    for extent in reversed(extents):
         result.append(result[-1] * extent)
     return result[::-1]
 
@@ -96,6 +126,8 @@ def offset(buf: Buffer, indices: Sequence[Expr]) -> Expr:
     Quotients and remainders of one position over neighbouring dimensions are put together again.
     """
     total: Expr = i32(0)
+    if is_large(buf):
+        indices = [widened(index) for index in indices]
     for index, stride in zip(indices, strides(buf)):
         total = total + index * stride
     if const_int(buf.elem_offset) != 0:

@@ -33,6 +33,7 @@ from .shared_names import name_shared
 from .signed import keep_signed
 from .steps import function_pass
 from .typed_pointers import type_pointers
+from .wide_indices import check_extents, widen_indices, widen_offsets
 
 PIPELINE: Final = "pipeliner"
 """The name for ``tvm.compile(..., tir_pipeline=...)``."""
@@ -71,6 +72,7 @@ def prefix(*, ours: bool) -> list[Any]:
         transform.PlanAndUpdateBufferAllocationLocation(),
         transform.ConvertBlocksToOpaque(),
         transform.LiftThreadBinding(),
+        *_unless(not ours, lambda: function_pass("WidenIndices", widen_indices)),
         *_unless(ours, transform.ManifestSharedMemoryLocalStage),
         transform.CompactBufferAllocation(),
         transform.LowerAutoCopy(),
@@ -98,6 +100,12 @@ def suffix() -> list[Any]:
     return [
         transform.TransformMmaBufferLayout(),
         transform.LowerOpaqueBlock(),
+        marked(
+            [
+                function_pass("WidenOffsets", widen_offsets),
+                function_pass("CheckExtents", check_extents),
+            ]
+        ),
         tirx.transform.FlattenBuffer(),
         tirx.transform.BF16ComputeLegalize(),
         tirx.transform.NarrowDataType(32),
@@ -220,6 +228,16 @@ def unmarked(passes: Sequence[Any]) -> Any:
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.Unmarked")
     def run(mod: Any, ctx: Any) -> Any:
         return apply_where(mod, lambda func: not is_marked(func), passes)
+
+    return run
+
+
+def marked(passes: Sequence[Any]) -> Any:
+    """``passes``, on the functions that ours handled."""
+
+    @tvm.transform.module_pass(opt_level=0, name="pipeliner.Marked")
+    def run(mod: Any, ctx: Any) -> Any:
+        return apply_where(mod, is_marked, passes)
 
     return run
 

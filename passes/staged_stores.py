@@ -58,6 +58,7 @@ from .patterns import Nest
 from .spread import Threads
 from .tensor_maps import TensorMap, tiled_map
 from .tile_stores import Box
+from .tma import coordinate
 
 STORE: Final = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
 ADD: Final = "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"
@@ -273,7 +274,8 @@ class Staged:
             ]
             source = T.address_of(tirx.BufferLoad(self.stage, [slot + n, i32(0), i32(0)]))
             store = T.ptx[(ADD if self.plan.adds else STORE).format(rank=len(corner))]
-            call = store(T.address_of(self.tensor.var), *reversed(corner), source)
+            coordinates = [coordinate(index) for index in reversed(corner)]
+            call = store(T.address_of(self.tensor.var), *coordinates, source)
             writes.append(tirx.Evaluate(call))
         return seq(*writes, tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]()))
 

@@ -17,9 +17,11 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.script import tirx as T
 
+from ..cost.tma import MAX_EXTENT
 from .driver_call import encode_im2col
 from .im2col import Im2col
-from .ir import Buffer, Expr, Stmt, Var, const_int, dtype_bytes
+from .ir import Buffer, Expr, Stmt, StringImm, Var, const_int, dtype_bytes
+from .wide_indices import WIDE, widened
 
 ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 
@@ -71,7 +73,8 @@ def tiled_map(tensor: Buffer, shape: Sequence[Expr], box: Sequence[int], span: i
         _L2_PROMOTION,
         _FILL_ZERO,
     )
-    return TensorMap(var, (tirx.Bind(var, storage), tirx.Evaluate(call)))
+    reached = _reached(tensor, shape)
+    return TensorMap(var, (*reached, tirx.Bind(var, storage), tirx.Evaluate(call)))
 
 
 def im2col_map(tensor: Buffer, found: Im2col, pixels: int, channels: int, span: int) -> TensorMap:
@@ -102,6 +105,21 @@ def _storage(tensor: Buffer) -> tuple[Var, Expr]:
     return Var(f"{tensor.name}_map", storage.ty), storage
 
 
+def _reached(tensor: Buffer, shape: Sequence[Expr]) -> list[Stmt]:
+    """Checks that coordinates reach the dimensions whose extents are 64-bit variables."""
+    checks: list[Stmt] = []
+    for extent in shape:
+        if const_int(extent) is not None or str(extent.ty.dtype) != WIDE:
+            continue
+        text = (
+            f"cannot copy '{tensor.name}' by the tensor memory accelerator: its coordinates reach "
+            f"{MAX_EXTENT} elements, {extent} is more"
+        )
+        fits = extent <= tirx.const(MAX_EXTENT, WIDE)
+        checks.append(tirx.AssertStmt(fits, StringImm("ValueError"), [StringImm(text)]))
+    return checks
+
+
 def pitches(shape: Sequence[Expr], size: int) -> list[Expr]:
     """Bytes between neighbours of every dimension but the last, inner first."""
     found: list[Expr] = []
@@ -116,4 +134,4 @@ def _number(value: Any) -> Any:
     """A size for the host: 64 bits where 32 may not hold it."""
     if isinstance(value, int):
         return value if value < _INT32_LIMIT else tirx.const(value, "int64")
-    return tirx.Cast("int64", value)
+    return widened(value)

@@ -16,6 +16,7 @@ from typing import Any
 from tvm import sym, tirx
 from tvm.ir import Range
 
+from ..cost.tma import extent_obstacle
 from ..kernel import ADDS, StoreInfo
 from .indexing import affine, conjunction, strides
 from .ir import Buffer, Expr, Stmt, Var, const_int, i32, is_global, substitute, uses
@@ -79,6 +80,9 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
         return f"it writes '{target.name}', which the same block reads"
     if len(target.strides):
         return f"it takes a tensor without gaps, '{target.name}' has strides of its own"
+    unreached = extent_obstacle(str(target.name), [const_int(n) for n in target.shape])
+    if unreached:
+        return unreached
     for var, extent in nest.extent_of.items():
         ranges.bind(var, Range(0, extent))
     declared = View(tuple(target.shape), tuple(nest.store.indices))

@@ -24,7 +24,7 @@ from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
 
-from ..cost.tma import panel_bytes
+from ..cost.tma import extent_obstacle, panel_bytes
 from ..plan import Eviction
 from .caching import cache_hint
 from .clusters import Cluster
@@ -36,6 +36,7 @@ from .patches import Patch, patch_of
 from .patterns import Copy, walker
 from .tensor_maps import TensorMap, im2col_map, tiled_map
 from .views import View, flattened, inside
+from .wide_indices import WIDE
 
 LOAD: Final = (
     "cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
@@ -57,6 +58,9 @@ def source_of(copy: Copy, ranges: Any) -> Source | str:
         return f"it copies whole boxes, '{copy.dst.name}' only where {copy.nest.predicate[0]}"
     if len(copy.src.strides):
         return f"it takes a tensor without gaps, '{copy.src.name}' has strides of its own"
+    unreached = extent_obstacle(str(copy.src.name), [const_int(n) for n in copy.src.shape])
+    if unreached:
+        return unreached
     declared = View(tuple(copy.src.shape), copy.src_indices)
     obstacle = _box_obstacle(copy, declared)
     if not obstacle:
@@ -133,6 +137,11 @@ def copy_map(copy: Copy, source: Source, panels: Panels, parts: int = 1) -> Tens
     return tiled_map(copy.src, source.shape, box, panels.span)
 
 
+def coordinate(index: Expr) -> Expr:
+    """``index`` as a box's coordinate, which has 32 bits."""
+    return tirx.Cast("int32", index) if str(index.ty.dtype) == WIDE else index
+
+
 def load_boxes(
     copy: Copy,
     source: Source,
@@ -159,7 +168,7 @@ def load_boxes(
     corner = [analyzer.simplify(substitute(index, start)) for index in source.indices]
     if source.when is not None:
         outside = source.shape[0] if isinstance(source, View) else copy.src.shape[0]
-        corner[0] = tirx.Select(source.when, corner[0], outside)
+        corner[0] = tirx.Select(source.when, coordinate(corner[0]), coordinate(outside))
     mode, offsets = "", []
     if isinstance(source, Im2col):
         mode = IM2COL
@@ -168,7 +177,8 @@ def load_boxes(
 
     def box(panel: int) -> Stmt:
         *outer, inner = corner
-        coordinates = [*outer, inner + panel * panels.columns if panel else inner]
+        last = inner + panel * panels.columns if panel else inner
+        coordinates = [coordinate(index) for index in (*outer, last)]
         target = T.address_of(tirx.BufferLoad(panels.held, [panel, row, 0]))
         full = T.address_of(tirx.BufferLoad(barrier, [0]))
         there = T.address_of(tensor.var)

@@ -19,6 +19,7 @@ from tvm import tirx
 
 from .indexing import terms_of, together
 from .ir import Expr, Var, const_int, i32, simplify, uses
+from .wide_indices import ELEMENTS
 
 _MANY: Final = 1 << 30
 
@@ -86,16 +87,19 @@ def _undivided(index: Expr) -> tuple[Expr, int]:
 def flattened(view: View, moving: Collection[Var], ranges: Any) -> View | None:
     """``view`` with outer dimensions taken as one, as many as can be; None: there are none.
 
-    Two are one where the inner index provably stays inside its extent. The last dimension, which a
-    box's rows run along, is left alone. ``moving``: the variables that walk the box. ``ranges``: an
-    analyzer that knows the bounds of every variable.
+    Two are one where the inner index provably stays inside its extent, and 32 bits count the
+    elements of both. The last dimension, which a box's rows run along, is left alone. ``moving``:
+    the variables that walk the box. ``ranges``: an analyzer that knows all their bounds.
     """
     *outer, last = zip(view.shape, view.indices)
     if len(outer) < 2:
         return None
     extents = [const_int(extent) for extent, _ in outer]
-    first = len(outer) - 1
+    first, count = len(outer) - 1, extents[-1] or 1
     while first and _stays_inside(outer[first][1], extents[first], ranges):
+        count *= extents[first - 1] or 1
+        if count > ELEMENTS:
+            break
         first -= 1
     if first == len(outer) - 1:
         return None

@@ -39,6 +39,12 @@ LINE: Final = 128
 STRIDE_UNIT: Final = 16
 """Bytes that divide every stride but the innermost, which is one element."""
 
+MAX_STRIDE: Final = (1 << 40) - STRIDE_UNIT
+"""Bytes of a stride (cuTensorMapEncodeTiled, globalStrides)."""
+
+MAX_EXTENT: Final = 1 << 31
+"""Elements of a dimension that coordinates of 32 bits, signed, reach (cp.async.bulk.tensor)."""
+
 TYPES: Final = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
 
 
@@ -76,6 +82,25 @@ def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> s
             return (
                 f"its strides are multiples of {STRIDE_UNIT} bytes, that of dimension {dimension} "
                 f"of '{name}' is {stride * size}"
+            )
+        if stride * size > MAX_STRIDE:
+            return (
+                f"its strides have up to {MAX_STRIDE} bytes, that of dimension {dimension} of "
+                f"'{name}' has {stride * size}"
+            )
+    return ""
+
+
+def extent_obstacle(name: str, extents: Sequence[int | None]) -> str:
+    """Which dimension of tensor ``name`` its coordinates do not reach, or empty.
+
+    None: an extent that is known at run time, when the host checks it.
+    """
+    for dimension, extent in enumerate(extents):
+        if extent is not None and extent > MAX_EXTENT:
+            return (
+                f"its coordinates have 32 bits and reach {MAX_EXTENT} elements, dimension "
+                f"{dimension} of '{name}' has {extent}"
             )
     return ""
 

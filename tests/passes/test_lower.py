@@ -54,7 +54,14 @@ def passes_of(name: str, func: Any, target: Any = TARGET) -> list[str]:
         mod = tvm.IRModule({"main": func.with_attr("global_symbol", "main")})
         mod = tirx.transform.BindTarget(target.with_host("llvm"))(mod)
         tirx.get_tir_pipeline(name)[0](mod)
-    wrappers = ("sequential", "_pipeline", PIPELINE, "pipeliner.Slot", "pipeliner.Unmarked")
+    wrappers = (
+        "sequential",
+        "_pipeline",
+        PIPELINE,
+        "pipeliner.Slot",
+        "pipeliner.Unmarked",
+        "pipeliner.Marked",
+    )
     return [n for n in seen.names if n not in wrappers and n != "tirx.BindTarget"]
 
 
