@@ -12,7 +12,7 @@ import numpy as np
 import tvm
 from tvm import tirx
 
-from . import nvcc
+from . import nvcc, without_driver
 from .cuda_lines import CudaLines, cuda_lines
 from .emulator import Emulation, emulate, lower_for_emulation
 from .emulator.emulate import Programs
@@ -156,17 +156,28 @@ class Kernel:
 
         return emulate(self.lowered, arrays, lines=line, programs=self._programs, **options)
 
-    def export(self, path: str | Path) -> None:
-        """Write a shared library that TVM's runtime loads without pipeliner.
+    def export(self, path: str | Path, *, compiled: bool = True) -> str:
+        """Write a shared library that TVM's runtime loads without pipeliner; what it holds.
 
-        It holds machine code where TVM found a GPU driver when it compiled, CUDA source otherwise:
-        ``tvm.runtime.load_module`` then needs nvcc. ToolError: no C++ compiler to link it with.
+        That is machine code where there is an nvcc, whether or not there is a driver or a GPU.
+        Otherwise, or with ``compiled`` false where there is no driver, it is CUDA source, and
+        ``tvm.runtime.load_module`` needs nvcc. ToolError: nvcc or the linker fails.
         """
+        by_tvm = nvcc.tvm_compiles()
+        by_us = not by_tvm and compiled and nvcc.is_found()
         try:
-            self.executable.export_library(str(path))
+            if by_us:
+                without_driver.export(
+                    self.module, self.target, self.pipeline, self.config, self.cuda, Path(path)
+                )
+            else:
+                self.executable.export_library(str(path))
         except (RuntimeError, OSError) as err:
-            why = _linker_says(str(err))
+            why = without_driver.linker_says(str(err))
             raise ToolError(f"cannot export '{self.name}' to '{path}': {why}") from err
+        if by_tvm or by_us:
+            return f"machine code for {self.arch}, which a GPU of it runs without nvcc"
+        return f"CUDA source, which nvcc compiles for {self.arch} where it is loaded"
 
     def __call__(self, *arrays: Any) -> None:
         """Run it on the GPU; TargetError where there is none."""
@@ -253,13 +264,6 @@ def only_function(mod: Any) -> Any:
 def _arena(buffer: Any) -> int:
     """Bytes of a dynamic shared allocation, 0 for any other."""
     return (buffer_bytes(buffer) or 0) if str(buffer.scope()) == "shared.dyn" else 0
-
-
-def _linker_says(text: str) -> str:
-    """The first line of what TVM reports of a linker, without its own words around it."""
-    lines = [line.strip() for line in text.splitlines() if line.strip()]
-    around = ("Compilation error", "Command line")
-    return next((line for line in lines if not line.startswith(around)), lines[-1])
 
 
 def _check_gpu(name: str, arch: str) -> None:

@@ -3,6 +3,7 @@
 ``PIPELINER_NVCC``: the nvcc to use, before every other place it is looked for. ``CUDA_PATH`` and
 ``CUDA_HOME``: a CUDA toolkit. ``PIPELINER_DB``: the file of records that tuning writes and building
 reads. ``NO_COLOR``: plain output (https://no-color.org).
+``LD_LIBRARY_PATH``: passed on to processes that get further libraries.
 ``TVM_CUDA_NVCC_NO_FAST_MATH``, ``TVM_CUDA_PTXAS_REG_LEVEL``, ``TVM_CUDA_PTXAS_EXTRA_OPTS``: TVM's
 own switches for nvcc, honoured so that what we show is what TVM runs.
 """
@@ -11,7 +12,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -30,6 +31,12 @@ def cuda_roots() -> list[Path]:
     """CUDA toolkits that the environment names, first one first."""
     named = (os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"))
     return [Path(root) for root in dict.fromkeys(named) if root]
+
+
+def library_path(folders: Iterable[Path]) -> str:
+    """What a process is to have as LD_LIBRARY_PATH: ``folders``, and then what this one has."""
+    here = os.environ.get("LD_LIBRARY_PATH", "")
+    return os.pathsep.join([*map(str, folders), *([here] if here else [])])
 
 
 def fast_math() -> bool:

@@ -1,7 +1,7 @@
 """nvcc, ptxas and the disassemblers: found, run, and their reports read.
 
-TVM itself compiles only where a GPU driver is present. PTX, SASS and ptxas's resource report need
-none, so they come from here, with the flags that TVM would give.
+TVM itself compiles only where a GPU driver is present (see ``without_driver``). PTX, SASS and
+ptxas's resource report need none, so they come from here, with the flags that TVM would give.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ from typing import Final, Literal
 
 from . import knobs
 from .errors import ToolError
-from .targets import gpu
 
 TOOLKIT: Final = Path("/usr/local/cuda")
 GET_NVCC: Final = "pip install 'tvm-pipeliner[nvcc]', or install the CUDA toolkit"
@@ -95,9 +94,16 @@ class Compiled:
     log: str
 
 
+def tvm_compiles() -> bool:
+    """Whether TVM compiles CUDA in this process: its CUDA runtime has loaded, and so a driver."""
+    import tvm  # which loads the runtimes that it can
+
+    return tvm.get_global_func("ffi.Module.create.cuda", allow_missing=True) is not None
+
+
 def for_tvm() -> AbstractContextManager[None]:
-    """TVM with our nvcc where there is a driver to compile for; without one it stops at CUDA."""
-    return nullcontext() if gpu() is None else knobs.tvm_uses_nvcc(find_nvcc().parent)
+    """TVM with our nvcc where it compiles; without a driver it stops at CUDA."""
+    return knobs.tvm_uses_nvcc(find_nvcc().parent) if tvm_compiles() else nullcontext()
 
 
 def find_nvcc(explicit: str | None = None) -> Path:
@@ -118,6 +124,15 @@ def find_nvcc(explicit: str | None = None) -> Path:
     if found is None:
         raise ToolError(f"cannot find nvcc; {GET_NVCC}")
     return found
+
+
+def is_found() -> bool:
+    """Whether there is an nvcc."""
+    try:
+        find_nvcc()
+    except ToolError:
+        return False
+    return True
 
 
 def find_tool(name: str) -> Path | None:
@@ -166,6 +181,16 @@ def compile_cuda(source: str, arch: str, kind: Literal["ptx", "cubin", "fatbin"]
         path.write_text(source)
         log = _run(command(nvcc, arch, kind, path, output))
         return Compiled(output.read_bytes(), log)
+
+
+def shared_library(source: str, path: Path) -> None:
+    """The C ``source`` as a shared library at ``path``, by nvcc's host compiler."""
+    with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
+        file = Path(folder) / "library.c"
+        file.write_text(source)
+        options = ["-shared", "-cudart", "none", "-Xcompiler", "-fPIC"]
+        named = ["-Xlinker", f"-soname={path.name}"]
+        _run([str(find_nvcc()), *options, *named, str(file), "-o", str(path)])
 
 
 def disassemble(code: bytes, kind: Literal["cubin", "fatbin"] = "cubin") -> str:

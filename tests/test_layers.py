@@ -35,6 +35,7 @@ LAYERS = [
         "candidate",
         "recorded",
         "measured",
+        "without_driver",
         "compiled",
         "api",
         "refined",

@@ -130,5 +130,5 @@ def _compiler() -> Callable[[Recipe, str], tuple[str, str]]:
 
 def _compile(recipe: Recipe, path: str) -> tuple[str, str]:
     kernel, detail = recipe.kernel()
-    kernel.export(path)
+    kernel.export(path, compiled=False)
     return kernel.name, detail

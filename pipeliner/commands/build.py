@@ -58,8 +58,9 @@ def run(args: argparse.Namespace) -> int:
         why = "no GPU is visible" if work.spec is not None else "it is no workload of the library"
         print(f"not checked and not timed: {why}")
     if args.output and right:
-        made.export(args.output)
-        print(args.output)
+        with console.progress(f"compiling {args.output}"):
+            holds = made.export(args.output)
+        print(f"{args.output}: {holds}")
     return 0 if right else 1
 
 

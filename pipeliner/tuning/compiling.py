@@ -117,7 +117,7 @@ class _Compile:
         path = self._folder / f"{self._made}.so"
         self._made += 1
         with _reports(kernel.arch) as made:
-            kernel.export(path)
+            kernel.export(path, compiled=False)
         return Built(
             spec,
             candidate,
