@@ -23,7 +23,7 @@ from .compiled import Kernel, as_module, only_function, plan_of
 from .cuda_lines import lines_when_asked
 from .emulator import Emulation, Hazard, emulate
 from .emulator.copies import TIMINGS
-from .emulator.host import evaluate
+from .emulator.evaluate import evaluate
 from .emulator.lower import is_device_function
 from .emulator.report import CudaLine
 from .emulator.scheduler import ORDERS
