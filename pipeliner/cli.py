@@ -29,6 +29,7 @@ from .commands import (
     report,
     timeline,
     tune,
+    usage,
     verify,
 )
 from .errors import PipelinerError
@@ -65,39 +66,43 @@ EXIT_INTERRUPTED: Final = 130
 
 def parser() -> argparse.ArgumentParser:
     """The argument parser of the whole command."""
-    top = argparse.ArgumentParser(
+    top = usage.Parser(
         prog="pipeliner",
         description="Software pipelining for TensorIR: the schedule, the reasons and the CUDA.",
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     top.add_argument("--version", action="version", version=f"pipeliner {__version__}")
-    common = argparse.ArgumentParser(add_help=False)
+    common = usage.Parser(add_help=False)
     common.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     common.add_argument("--nvcc", metavar="PATH", help="the nvcc to use (or set PIPELINER_NVCC)")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP, parents=[common])
         module.configure(sub)
-        sub.set_defaults(run=module.run)
+        sub.set_defaults(run=module.run, parser=sub)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
-    args = parser().parse_args(argv)
+    args, unknown = parser().parse_known_args(argv)
+    if unknown:
+        args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if args.nvcc:
         os.environ["PIPELINER_NVCC"] = args.nvcc
     try:
         if args.command != "doctor":
             versions.require()
-        return int(args.run(args))
+        code = int(args.run(args))
+        sys.stdout.flush()
+        return code
     except KeyboardInterrupt:
         print("pipeliner: interrupted", file=sys.stderr)
         return EXIT_INTERRUPTED
-    except BrokenPipeError:  # the reader of our output has gone, as in `pipeliner inspect | head`
+    except BrokenPipeError:  # the reader has what it wanted, as in `pipeliner inspect | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return EXIT_FAILED
+        return 0
     except Exception as err:
         if args.verbose:
             traceback.print_exc()

@@ -72,11 +72,12 @@ class Trace:
     """A TVM instrument that keeps what each pass changes.
 
     Use: ``with tvm.transform.PassContext(instruments=[trace]): ...``, then read ``trace.runs``.
-    A pass made of passes is kept as its parts.
+    A pass made of passes is kept as its parts. ``names``: of every pass that ran.
     """
 
     def __init__(self) -> None:
         self.runs: list[PassRun] = []
+        self.names: dict[str, None] = {}
         self._open: list[tuple[str, int]] = []
 
     def run_before_pass(self, mod: Any, info: Any) -> None:
@@ -84,20 +85,21 @@ class Trace:
 
     def run_after_pass(self, mod: Any, info: Any) -> None:
         before, runs = self._open.pop()
+        self.names[str(info.name)] = None
         after = mod.script()
         parts = len(self.runs) > runs
         if after != before and not parts:
             self.runs.append(PassRun(str(info.name), before, after))
 
 
-def trace(func: Any, target: Any, request: Request) -> list[PassRun]:
-    """Every pass that changes ``func`` on its way to CUDA, TVM's and ours, in order."""
+def trace(func: Any, target: Any, request: Request) -> Trace:
+    """What passes change of ``func`` on its way to CUDA, TVM's and ours, in order."""
     seen = Trace()
     with tvm.transform.PassContext(instruments=[seen]):
         pipelined = pipeline_with(func, target, request)
         with cuda_target(target) as bound:
             tvm.compile(as_module(pipelined), bound, tir_pipeline=PIPELINE)
-    return seen.runs
+    return seen
 
 
 def emit(kernel: Any, kind: str, *, annotate: bool = False) -> str:

@@ -26,7 +26,7 @@ def cuda_target(spec: Any = None) -> Any:
     if isinstance(spec, str) and spec.endswith(SUFFIX):
         return _of_file(Path(spec))
     if not isinstance(spec, str) or spec.startswith(("cuda ", "nvidia/")):
-        return _checked(Target(spec))
+        return _checked(_parsed(spec))
     name = key_of(spec)
     arch = NAMES[name].arch if name in NAMES else name
     if not re.fullmatch(r"sm_\d+[af]?", arch):
@@ -86,6 +86,17 @@ def _checked(target: Any) -> Any:
     if target.kind.name != "cuda":
         raise TargetError(f"cannot pipeline for target '{target.kind.name}': expected cuda")
     return target
+
+
+def _parsed(spec: Any) -> Any:
+    """The target that TVM makes of ``spec``; TargetError, in TVM's words, where it makes none."""
+    from tvm.target import Target
+
+    try:
+        return Target(spec)
+    except (ValueError, TypeError, RuntimeError, KeyError) as err:
+        why = " ".join(str(err).split())
+        raise TargetError(f"cannot make a target of {spec!r}: {why}") from err
 
 
 def _choices() -> str:

@@ -114,7 +114,7 @@ def small():
 
 
 def test_trace_keeps_what_changed_only() -> None:
-    runs = trace(small(), "a100", Request())
+    runs = trace(small(), "a100", Request()).runs
     assert all(run.before != run.after for run in runs)
     names = [run.name for run in runs]
     ours = [name.removeprefix("pipeliner.") for name in names if name.startswith("pipeliner.")]

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import WorkloadError
-from . import console, workload
+from . import console, usage, workload
 
 if TYPE_CHECKING:
     from ..inspect import PassRun
@@ -88,8 +88,14 @@ def _show_passes(work: workload.Workload, wanted: str, output: str | None) -> in
     from ..inspect import trace
 
     with console.progress(f"running the passes on {work.title}"):
-        runs = trace(work.function, work.target, work.request)
-    runs = [found for found in runs if wanted.lower() in found.name.lower()]
+        seen = trace(work.function, work.target, work.request)
+    if not any(wanted.lower() in name.lower() for name in seen.names):
+        short = [name.rpartition(".")[2] for name in seen.names]
+        near = usage.did_you_mean(wanted, short)
+        raise WorkloadError(
+            f"expected --passes to name a pass, not {wanted!r}{near}; there are {', '.join(short)}"
+        )
+    runs = [found for found in seen.runs if wanted.lower() in found.name.lower()]
     folder = _folder(output)
     for at, found in enumerate(runs):
         if folder is not None:

@@ -12,11 +12,15 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import WorkloadError
+from .usage import did_you_mean
 
 if TYPE_CHECKING:
     from ..schedules.workloads import Spec
 
 GEMM: Final = "gemm"
+
+STEPS: Final = ("bias", "residual", "scale", "relu", "gelu", "silu")
+"""Steps of an epilogue, known here before the workloads are loaded."""
 
 GRADIENTS: Final = ("input", "weight")
 
@@ -77,9 +81,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--layout",
         help="gemm: NN, NT (default: both K-major), TN or TT; conv2d: NHWC (default) or NCHW",
     )
-    shape.add_argument(
-        "--fuse", type=_names, help="steps before the store: bias,residual,scale,relu,gelu,silu"
-    )
+    shape.add_argument("--fuse", type=_steps, help=f"steps before the store: {','.join(STEPS)}")
     shape.add_argument("--tile", type=_tile, help="tile of a CTA, MxNxK (default: chosen)")
     shape.add_argument(
         "--splits", type=int, help="parts of the reduction, each with CTAs of its own (split-K)"
@@ -185,8 +187,13 @@ def _numbers(text: str) -> tuple[int, ...]:
         ) from None
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))
+def _steps(text: str) -> tuple[str, ...]:
+    steps = tuple(text.split(","))
+    wrong = next((step for step in steps if step not in STEPS), None)
+    if wrong is not None:
+        near = did_you_mean(wrong, STEPS)
+        raise argparse.ArgumentTypeError(f"expected {', '.join(STEPS)}, not {wrong!r}{near}")
+    return steps
 
 
 def _tile(text: str) -> tuple[int, int, int]:

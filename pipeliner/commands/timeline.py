@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from ..errors import WorkloadError
 from . import console, workload
+from .usage import at_least
 
 if TYPE_CHECKING:
     from ..timeline.terminal import Glyphs, Line
@@ -44,7 +45,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     drawn = parser.add_argument_group("what is drawn (default: in the terminal)")
     drawn.add_argument("--loop", metavar="NAME", help="which loop (default: the outermost)")
     drawn.add_argument(
-        "--iterations", type=int, metavar="N", help="how many (default: 4 more than slots)"
+        "--iterations", type=at_least(1), metavar="N", help="how many (default: 4 more than slots)"
     )
     drawn.add_argument("--ops", action="store_true", help="a row for every op and every fragment")
     drawn.add_argument("--svg", metavar="FILE", help="write an SVG, which browsers open")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import WorkloadError
 from . import console, mutate, workload
+from .usage import at_least
 
 if TYPE_CHECKING:
     from ..verification import Verdict
@@ -24,7 +25,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     workload.configure(parser)
     workload.configure_records(parser)
     runs = parser.add_argument_group("how it is run")
-    runs.add_argument("--seed", type=int, default=0, help="of arguments and random timing (0)")
+    runs.add_argument(
+        "--seed", type=at_least(0), default=0, help="of arguments and random timing (0)"
+    )
     runs.add_argument("--timing", metavar="T[,...]", help="when copies land: late,early,random")
     runs.add_argument(
         "--order", metavar="O[,...]", help="turns of warps: lockstep,round-robin,reversed,random"

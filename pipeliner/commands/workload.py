@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
-import importlib.util
-import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..errors import PipelinerError, PlanError, RecordsError, WorkloadError
+from ..errors import PlanError, RecordsError, WorkloadError
 from ..request import (
     ACCUMULATES,
     CONSUMERS,
@@ -25,6 +22,7 @@ from ..request import (
 from . import specs
 
 if TYPE_CHECKING:
+    from ..machine import Machine
     from ..request import Request
     from ..schedules.tiles import DepthwiseTile, GemmTile
     from ..schedules.workloads import Gemm, Spec
@@ -158,7 +156,9 @@ def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = Tru
     if args.workload not in specs.KINDS:
         if db is not None:
             raise RecordsError("cannot find a function in records: expected gemm, conv2d ...")
-        function, reference = _user_function(args.workload)
+        from .user_file import user_function
+
+        function, reference = user_function(args.workload)
         return Workload(function, target, request, reference=reference)
     made = specs.make(args, size)
     chosen = (args.tile, args.splits, args.ctas)
@@ -237,6 +237,7 @@ def tile_of(
         machine = machine_for(target)
         made = default_tile(spec, machine, request.instruction, splits, request.accumulate)
     else:
+        _check_tile(spec, machine_for(target), tile)
         kind = GemmTile if isinstance(spec, Gemm) else ConvTile
         made = kind(*tile, splits=1 if splits is None else splits)
     if ctas is None:
@@ -244,6 +245,20 @@ def tile_of(
     if not isinstance(made, GemmTile):
         raise WorkloadError(f"cannot give '{spec.name}' {ctas} CTAs: its tile is no matmul's")
     return replace(made, ctas=ctas or None)
+
+
+def _check_tile(spec: Spec, machine: Machine, tile: tuple[int, int, int]) -> None:
+    """WorkloadError: one slot of both operands, which all tiles pass through, is too large."""
+    from ..cost.sizes import element_bytes
+
+    m, n, k = tile
+    size = element_bytes(spec.dtype)
+    held = (m * size + n * (1 if getattr(spec, "weights", "") else size)) * k
+    if held > machine.smem_per_cta:
+        raise WorkloadError(
+            f"cannot use tile {m}x{n}x{k}: a slot of both operands takes {held} bytes of shared "
+            f"memory, a CTA of {machine.name} has {machine.smem_per_cta}"
+        )
 
 
 def requested(args: argparse.Namespace) -> Request:
@@ -282,46 +297,6 @@ def _depth(text: str) -> Any:
         return {name: int(slots) for name, slots in pairs}
     except ValueError as err:
         raise PlanError(f"expected depth to be auto, N or BUFFER=N[,...], not {text!r}") from err
-
-
-def _user_function(spec: str) -> tuple[Any, Any]:
-    """The function that ``file.py:name`` names, and the file's ``reference`` if it has one."""
-    file, colon, name = spec.rpartition(":")
-    path = Path(file)
-    if not colon or not name:
-        raise WorkloadError(f"expected {', '.join(specs.KINDS)} or file.py:name, not {spec!r}")
-    if not path.is_file():
-        raise WorkloadError(f"cannot load '{spec}': there is no file '{path}'")
-    module = _import(path)
-    value = getattr(module, name, None)
-    if value is None:
-        raise WorkloadError(f"cannot load '{spec}': '{path}' does not define '{name}'")
-    if callable(value) and not hasattr(value, "body"):
-        value = value()
-    from ..compiled import as_module, only_function
-
-    return only_function(as_module(value)), getattr(module, "reference", None)
-
-
-def _import(path: Path) -> Any:
-    """The module in ``path``; WorkloadError is one line with the line of the file at fault."""
-    spec = importlib.util.spec_from_file_location(f"pipeliner_user_{path.stem}", path)
-    if spec is None or spec.loader is None:
-        raise WorkloadError(f"cannot load '{path}': expected a Python file")
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # TVMScript and dataclasses look their module up
-    sys.path.insert(0, str(path.resolve().parent))
-    try:
-        with contextlib.redirect_stdout(sys.stderr):  # stdout is the command's, JSON perhaps
-            spec.loader.exec_module(module)
-    except PipelinerError:
-        raise
-    except Exception as err:
-        message = (str(err).strip().splitlines() or [""])[0]
-        raise WorkloadError(f"cannot load '{path}': {type(err).__name__}: {message}") from err
-    finally:
-        sys.path.pop(0)
-    return module
 
 
 def _read(path: Path) -> str:

@@ -170,6 +170,8 @@ def _read(text: str) -> KernelPlan:
         data = json.loads(text)
     except json.JSONDecodeError as err:
         raise PlanError(f"cannot read plan: not JSON ({err})") from err
+    except RecursionError as err:
+        raise PlanError("cannot read plan: its lists or objects nest too deep") from err
     if not isinstance(data, dict) or data.pop("version", None) != PLAN_VERSION:
         raise PlanError(f"cannot read plan: expected an object of version {PLAN_VERSION}")
     plan: KernelPlan = decode(KernelPlan, data, "plan")

@@ -114,6 +114,10 @@ def exact(array: Any) -> Any:
     return array.astype(np.int64 if array.dtype.kind == "i" else np.float64)
 
 
+MAX_EXTENT: Final = (1 << 31) - 1
+"""Elements of a dimension: loops over it count in 32 bits."""
+
+
 def check_extent(name: str, value: object, *, optional: bool = False, least: int = 1) -> None:
     """WorkloadError unless ``value`` is an integer of at least ``least`` (or an allowed None)."""
     if value is None and optional:
@@ -121,6 +125,8 @@ def check_extent(name: str, value: object, *, optional: bool = False, least: int
     if type(value) is not int or value < least:
         kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
         raise WorkloadError(f"expected {name} to be {kind}, not {value!r}")
+    if value > MAX_EXTENT:
+        raise WorkloadError(f"expected {name} of at most {MAX_EXTENT}, not {value}")
 
 
 def listed(names: Iterable[str]) -> str:
