@@ -50,18 +50,29 @@ def worst_error(
     """
     if spec.storage == "int8":
         return 0.0 if bool((got == exact).all()) else float("inf")
-    rounding, summing = allowed(spec, run)
     got = got.astype(np.float64) if isinstance(got, np.ndarray) else got.double()
-    early = added_error(spec.out, parts) * float(abs(exact).max()) if parts else 0.0
-    error = abs(got - exact) / (rounding * abs(exact) + summing * magnitude + early + 1e-300)
+    error = abs(got - exact) / workload_bounds(spec, exact, magnitude, parts, run)
     return float(error.max())
+
+
+def workload_bounds(spec: Spec, exact: Any, magnitude: Any, parts: int = 0, run: int = 0) -> Any:
+    """What each element of a result may differ by; arguments as for ``worst_error``.
+
+    Parts of a sum may be larger than the sum itself, but hardly than all other results, and no
+    larger than its own magnitude.
+    """
+    rounding, summing = allowed(spec, run)
+    bounds = rounding * abs(exact) + summing * magnitude + 1e-300
+    if parts:
+        largest = float(abs(exact).max())
+        bounds = bounds + added_error(spec.out, parts) * magnitude.clip(max=largest)
+    return bounds
 
 
 def added_error(dtype: str, parts: int) -> float:
     """Allowed error of a sum of ``parts`` that are rounded to ``dtype``, as is every sum of some.
 
-    Relative to the largest result of all: what its parts sum up to on the way may be larger than a
-    result itself, but is hardly larger than all others.
+    Relative to the largest of them.
     """
     return 2 * parts * ROUNDOFF.get(dtype, 0.0)
 
@@ -99,24 +110,6 @@ def cut_error(terms: int, run: int) -> tuple[float, float]:
     walk = LARGEST * FP8_UNIT * math.sqrt(terms / 3)
     parts = terms / run
     return walk / math.sqrt(3) / parts, walk * math.pi / 2 * math.sqrt(run) / terms
-
-
-def relative_error(got: Any, want: Any, parts: int = 0) -> float:
-    """The largest error over what another order of the same sums may make of it; numpy arrays.
-
-    ``parts``: as for ``worst_error``.
-    Integers and booleans are equal (0) or not (infinity); NaN where only one of them is NaN.
-    """
-    if got.dtype.kind in "iub":
-        return 0.0 if bool((got == want).all()) else float("inf")
-    wide, exact = got.astype(np.float64), want.astype(np.float64)
-    wrong = ~equal(wide, exact)
-    if not wrong.any():
-        return 0.0
-    finite = exact[np.isfinite(exact)]
-    scale = float(np.abs(finite).max(initial=0.0)) or 1.0
-    unit = (4 * ROUNDOFF[str(got.dtype)] + added_error(str(got.dtype), parts)) * scale
-    return float(np.abs(wide - exact)[wrong].max()) / unit
 
 
 def equal(got: Any, want: Any) -> Any:

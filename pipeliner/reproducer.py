@@ -27,6 +27,8 @@ PLAN = pipeliner.KernelPlan.from_json({plan!r})
 SEED = {seed}
 TIMINGS = {timings!r}
 ORDERS = {orders!r}
+BLOCKS = {blocks!r}
+TOLERANCE = {tolerance!r}
 
 
 {check}
@@ -37,7 +39,7 @@ if __name__ == "__main__":
     for hazard in verdict.hazards:
         print(hazard)
     word = "right" if verdict.ok else "WRONG"
-    print(word, "largest error", verdict.worst, "of what rounding allows")
+    print(word, "largest error", verdict.worst, "of", verdict.tolerance, *verdict.notes)
     sys.exit(0 if verdict.ok else 1)
 '''
 
@@ -47,7 +49,7 @@ def check(kernel):
     from pipeliner.verification import verify_workload
 
     spec = workload_of({key!r})
-    return verify_workload(kernel, spec, SEED, TIMINGS, ORDERS)
+    return verify_workload(kernel, spec, SEED, TIMINGS, ORDERS, TOLERANCE)
 """
 
 _OF_FUNCTION: Final = """\
@@ -58,7 +60,13 @@ import numpy as np
 
 def check(kernel):
     return pipeliner.verify(
-        kernel, reference={name}, seed=SEED, timings=TIMINGS, orders=ORDERS
+        kernel,
+        reference={name},
+        seed=SEED,
+        timings=TIMINGS,
+        orders=ORDERS,
+        blocks=BLOCKS,
+        tolerance=TOLERANCE,
     )
 """
 
@@ -72,6 +80,8 @@ def reproducer(
     orders: Sequence[str],
     spec: Spec | None = None,
     reference: Callable[..., Any] | None = None,
+    blocks: Any = None,
+    tolerance: Any = None,
 ) -> str:
     """The text of a program, to be called ``file``, that verifies ``kernel`` as it was verified.
 
@@ -88,6 +98,8 @@ def reproducer(
         seed=seed,
         timings=tuple(timings),
         orders=tuple(orders),
+        blocks=blocks,
+        tolerance=tolerance,
         check=_OF_WORKLOAD.format(key=workload_key(spec)) if spec else _of_function(reference),
     )
 

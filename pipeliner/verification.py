@@ -1,45 +1,43 @@
 """Whether a kernel is right: run on the CPU under adversarial timing, judged and compared.
 
 The emulator executes the lowered kernel and objects to every access that nothing orders; what it
-computes is compared with a reference. Each run has its own timing of asynchronous copies and its
-own order of warps.
+computes is compared, each element with a tolerance of its own, with a reference. Each run has its
+own timing of asynchronous copies and its own order of warps. Of a large grid whose CTAs provably do
+not meet, some are run.
 """
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-import tvm
 from tvm import ir
-from tvm.tirx.buffer import is_buffer_var
 
-from .accuracy import equal, poisoned, relative_error, worst_error
-from .api import build
-from .compiled import Kernel, as_module, only_function, plan_of
-from .cuda_lines import lines_when_asked
+from .accuracy import poisoned, workload_bounds
+from .compared import Compared, compare
+from .compiled import Kernel
 from .emulator import Emulation, Hazard, emulate
 from .emulator.copies import TIMINGS
-from .emulator.evaluate import evaluate
 from .emulator.lower import is_device_function
-from .emulator.report import CudaLine
 from .emulator.scheduler import ORDERS
 from .errors import WorkloadError
-from .passes.ir import const_int, walk
-from .passes.pipeline import is_marked
+from .magnitudes import magnitude_rule
+from .ownership import Block, Ownership, ownership
+from .passes.ir import walk
+from .sampling import ALL, Sample, sample
+from .subjects import Inputs, Subject, arguments, has_same_sums, subject_of
+from .tolerance import Asked, Bounds, Equal, Rule, asked
 
 if TYPE_CHECKING:
     from .schedules.workloads import Spec
 
-Inputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
-Block: TypeAlias = "tuple[int, int, int]"
 Outputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
 
-LARGEST_INTEGER: Final = 4
-"""Of the integers in random arguments: sums of thousands of their products are exact in float32."""
+Progress: TypeAlias = "Callable[[str, int, int], None]"
+"""Told what runs, how many CTAs of it have, and how many will."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +49,7 @@ class Run:
     worst: float
     hazards: tuple[Hazard, ...]
     seconds: float
+    notes: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -63,23 +62,36 @@ class Verdict:
     """What came of all runs of one kernel.
 
     ``against``: what the outputs were compared with. ``outputs``: of the first run, by parameter.
+    ``tolerance``: what each element may differ by. ``ran``: which CTAs were run. ``between``: what
+    is known of races between CTAs that were not run together, '' where all were.
     """
 
     title: str
     against: str
     runs: tuple[Run, ...]
     outputs: Outputs = field(default_factory=dict, repr=False, compare=False)
+    tolerance: str = ""
+    ran: str = "all CTAs"
+    between: str = ""
 
     @property
     def ok(self) -> bool:
-        """Whether every run is right."""
+        """Whether every run is right: every element that was compared, and no hazard.
+
+        This speaks of the CTAs that ran; whether it holds for others too says ``between``.
+        """
         return all(run.ok for run in self.runs)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What else is to be known of the outputs, such as where they are NaN; each once."""
+        return tuple(dict.fromkeys(note for run in self.runs for note in run.notes))
 
     @property
     def worst(self) -> float:
         """The largest error in units of what is allowed, so right means at most 1.
 
-        NaN where an element was not written.
+        NaN where an element is NaN, as where it was not written.
         """
         return float(np.max([run.worst for run in self.runs]))
 
@@ -95,21 +107,6 @@ class Verdict:
         return tuple(found.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Subject:
-    """Something to run: its host function, how to emulate it, and the same not pipelined.
-
-    ``line``: where a statement of a device function, by their name and number, stands in the CUDA.
-    """
-
-    title: str
-    function: Any
-    lowered: Any
-    emulate: Callable[..., Emulation]
-    plain: Callable[[], Kernel] | None = None
-    line: Callable[[str, int], CudaLine | None] = lambda kernel, number: None
-
-
 def verify(
     func: Any,
     inputs: Inputs | None = None,
@@ -119,9 +116,11 @@ def verify(
     timings: Sequence[str] = TIMINGS,
     orders: Sequence[str] = ORDERS,
     seed: int = 0,
-    blocks: Iterable[Block] | None = None,
+    blocks: str | Iterable[Block] | None = None,
     integers: bool = False,
     extents: Mapping[str, int] | None = None,
+    tolerance: Asked = None,
+    progress: Progress | None = None,
 ) -> Verdict:
     """Run ``func`` on the CPU under adversarial timing; whether it is right, and every hazard.
 
@@ -132,13 +131,15 @@ def verify(
         pipelined yet is pipelined and compiled as by ``pipeliner.build``.
     inputs
         Its arguments as numpy arrays, outputs included, in order or by name; they stay as they are.
-        None: random ones, standard normal, from ``seed``.
+        None: random ones, standard normal, from ``seed``. A second argument of one name is
+        ``NAME_1``.
     target
         As for ``pipeliner.build``.
     reference
         Given the arrays, returns what the last one must become, or a mapping of what several must
-        become by name. None: the same function, not pipelined, run on the same arrays; what was
-        pipelined before it came here has none, and only its runs are compared with each other.
+        become by name. None: the same function, not pipelined but with the same instruction and
+        order of sums, run on the same arrays; what was pipelined before it came here has none, and
+        only its runs are compared with each other.
     timings
         When asynchronous copies land: ``"late"``, ``"early"``, ``"random"``.
     orders
@@ -146,42 +147,55 @@ def verify(
         timing and every order is in a run, as many runs as there are of whichever are more: hazards
         are judged by happens-before, which no order hides.
     seed
-        Of the arguments, random timing and random order: the same seed gives the same verdict.
+        Of the arguments, random timing, random order and CTAs: the same seed gives the same
+        verdict.
     blocks
-        blockIdx (x, y, z) of the CTAs to run, all by default. What they leave as it was is not
-        compared.
+        The CTAs to run: ``"all"``, or blockIdx (x, y, z) of some. None (``"auto"``): of a large
+        grid in which no CTA reads or writes what another one writes, the first, the last, those at
+        ragged edges and some at random; else all. What they do not own must stay as it was.
     integers
         Random arguments are small integers, whose sums are exact: every element must be equal.
     extents
         Values of the symbolic extents in the shapes of random arguments, by name.
+    tolerance
+        What each element may differ by, relative, or (relative, absolute). None: nothing where the
+        same sums are made in the same order, as in the function itself, not pipelined; otherwise
+        what rounding may make of each element, by the magnitudes of what is added up for it.
+        The verdict says which was taken.
+    progress
+        Called with what runs, how many CTAs of it have run, and how many will.
 
     Raises
     ------
     WorkloadError
-        A shape is symbolic and ``extents`` has no value for it.
+        A shape is symbolic and ``extents`` has no value for it; or there is no such CTA.
     EmulatorError
         An operation that the emulator does not know, or arguments that do not fit.
     """
+    modes = paired(timings, orders)
     subject = subject_of(func, target)
     arrays = arguments(subject.function, inputs, seed, integers=integers, extents=extents)
-    chosen = None if blocks is None else list(blocks)
-    options = {"blocks": chosen, "seed": seed}
-    against, wanted = _reference(subject, arrays, reference, options)
+    owned = _owned(subject, arrays, blocks)
+    chosen = sample(blocks, owned, seed, 1 if subject.plan is None else subject.plan.cluster)
+    runner = _Runner(subject, arrays, chosen, seed, progress)
+    against, wanted, rule = _reference(runner, reference, asked(tolerance), integers=integers)
 
-    parts = added_parts(subject.function)
-
-    def judge(outputs: Outputs) -> float:
+    def judge(outcome: Emulation) -> Compared:
         nonlocal wanted
-        wanted = wanted or outputs
-        kept = {} if chosen is None else arrays
-        return max(
-            _error(outputs[name], want, kept.get(name), parts, exact=integers)
-            for name, want in wanted.items()
+        wanted = wanted or outcome.outputs
+        ran = {stats.block for stats in outcome.stats}
+        return compare(
+            rule,
+            arrays,
+            wanted,
+            outcome.outputs,
+            owned,
+            None if chosen.blocks is None else ran,
+            of_all=reference is not None,
         )
 
-    modes = paired(timings, orders)
-    runs, outputs = _run(subject, list(arrays.values()), modes, judge, options)
-    return Verdict(subject.title, against, runs, outputs)
+    runs, outputs = runner.run(modes, judge)
+    return Verdict(subject.title, against, runs, outputs, rule.said, chosen.said, chosen.between)
 
 
 def verify_workload(
@@ -190,21 +204,30 @@ def verify_workload(
     seed: int = 0,
     timings: Sequence[str] = TIMINGS,
     orders: Sequence[str] = ORDERS,
+    tolerance: Asked = None,
+    progress: Progress | None = None,
 ) -> Verdict:
     """``kernel`` on random operands, held against what ``spec`` must compute, in float64."""
     inputs = spec.inputs(seed)
     out = poisoned(spec.shapes()[-1], spec.out)
-    exact, magnitude = spec.reference(*inputs), spec.magnitude(*inputs)
-
+    exact = spec.reference(*inputs)
     subject = subject_of(kernel)
-    parts = added_parts(subject.function)
+    arrays = arguments(subject.function, [*inputs, out])
+    name = list(arrays)[-1]
+    rule = asked(tolerance)
+    if rule is None and spec.storage == "int8":
+        rule = Equal()
+    elif rule is None:
+        bounds = workload_bounds(spec, exact, spec.magnitude(*inputs), added_parts(subject))
+        rule = Bounds("what rounding allows each element", {name: bounds})
+    taken = rule
 
-    def judge(outputs: Outputs) -> float:
-        return worst_error(spec, list(outputs.values())[-1], exact, magnitude, parts)
+    def judge(outcome: Emulation) -> Compared:
+        return compare(taken, arrays, {name: exact}, outcome.outputs, Ownership())
 
-    modes = paired(timings, orders)
-    runs, outputs = _run(subject, [*inputs, out], modes, judge, {"seed": seed})
-    return Verdict(spec.name, "the exact result in float64", runs, outputs)
+    runner = _Runner(subject, arrays, Sample(None, "all CTAs"), seed, progress)
+    runs, outputs = runner.run(paired(timings, orders), judge)
+    return Verdict(spec.name, "the exact result in float64", runs, outputs, rule.said)
 
 
 def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str]]:
@@ -218,157 +241,142 @@ def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str
     return [(timings[at % len(timings)], orders[at % len(orders)]) for at in range(count)]
 
 
-def subject_of(func: Any, target: Any = None) -> Subject:
-    """What ``verify`` runs for ``func``."""
-    if isinstance(func, tvm.IRModule) and any(map(is_device_function, func.functions.values())):
-        host = only_function(tvm.IRModule(
-            {var: f for var, f in func.functions.items() if not is_device_function(f)}
-        ))  # fmt: skip
-        name = str(host.attrs["global_symbol"])
-        lines = lines_when_asked(func)
-
-        def run(*arrays: Any, **options: Any) -> Emulation:
-            return emulate(func, arrays, lines=lines, **options)
-
-        return Subject(name, host, func, run, line=lines)
-    kernel = func if isinstance(func, Kernel) else build(func, target)
-    plain = _unpipelined(func, kernel)
-
-    def line(name: str, number: int) -> CudaLine | None:
-        return kernel.cuda_lines.find(name, number)
-
-    return Subject(kernel.name, kernel.function, kernel.lowered, kernel.emulate, plain, line)
+def added_parts(subject: Subject) -> int:
+    """As how many parts, each rounded, the plan has its results added; 0: none."""
+    return 0 if subject.plan is None else max((s.adds for s in subject.plan.stores), default=0)
 
 
-def arguments(
-    function: Any,
-    inputs: Inputs | None = None,
-    seed: int = 0,
-    *,
-    integers: bool = False,
-    extents: Mapping[str, int] | None = None,
-) -> dict[str, Any]:
-    """Arguments of a PrimFunc by name: ``inputs``, or random ones.
-
-    WorkloadError: ``inputs`` are not as many as it takes.
-    """
-    names = [str(param.name) for param in function.params]
-    if inputs is None:
-        return dict(
-            zip(names, random_arguments(function, seed, integers=integers, extents=extents))
-        )
-    if isinstance(inputs, Mapping):
-        inputs = [inputs[name] for name in names if name in inputs]
-    if len(inputs) != len(names):
-        raise WorkloadError(f"expected arguments {', '.join(names)}, got {len(inputs)} of them")
-    return dict(zip(names, inputs))
+def _owned(subject: Subject, arrays: Mapping[str, Any], blocks: Any) -> Ownership:
+    """Which CTA writes what, where that matters."""
+    if blocks == ALL:
+        return Ownership(unknown="all CTAs are run")
+    if subject.source is None:
+        return Ownership(unknown="the function before it was pipelined is not known")
+    return ownership(subject.source, list(arrays), list(arrays.values()))
 
 
-def random_arguments(
-    func: Any,
-    seed: int = 0,
-    *,
-    integers: bool = False,
-    extents: Mapping[str, int] | None = None,
-) -> list[Any]:
-    """Random arguments for the parameters of a PrimFunc; WorkloadError: a shape is not known."""
-    from .schedules.workloads import numpy_dtype
+class _Runner:
+    """Runs a subject on the chosen CTAs."""
 
-    rng = np.random.default_rng(seed)
-    known = dict(extents or {})
-    found: list[Any] = []
-    for param in func.params:
-        if not is_buffer_var(param):
-            found.append(_known(param, param, known))
-            continue
-        shape = [_known(param, extent, known) for extent in param.shape]
-        kind = numpy_dtype(str(param.dtype))
-        if kind.kind == "b":
-            found.append(rng.integers(0, 2, shape).astype(kind))
-        elif kind.kind in "iu":
-            found.append(rng.integers(0, 8, shape).astype(kind))
-        elif integers:
-            found.append(rng.integers(-LARGEST_INTEGER, LARGEST_INTEGER + 1, shape).astype(kind))
-        else:
-            found.append(rng.standard_normal(shape).astype(kind))
-    return found
+    def __init__(
+        self,
+        subject: Subject,
+        arrays: Mapping[str, Any],
+        chosen: Sample,
+        seed: int,
+        progress: Progress | None,
+    ) -> None:
+        self.subject = subject
+        self.arrays = arrays
+        self._blocks = chosen.blocks
+        self._seed = seed
+        self._progress = progress
 
+    def run(
+        self, modes: Sequence[tuple[str, str]], judge: Callable[[Emulation], Compared]
+    ) -> tuple[tuple[Run, ...], Outputs]:
+        """Every run, and the outputs of the first."""
+        runs: list[Run] = []
+        first: Outputs = {}
+        for number, (timing, order) in enumerate(modes, 1):
+            begun = time.perf_counter()
+            outcome = self.once(
+                self.subject.emulate,
+                f"run {number} of {len(modes)}, copies {timing}, warps {order}",
+                timing=timing,
+                order=order,
+            )
+            first = first or outcome.outputs
+            found = judge(outcome)
+            seconds = time.perf_counter() - begun
+            runs.append(Run(timing, order, found.worst, outcome.hazards, seconds, found.notes))
+        return tuple(runs), first
 
-def _known(param: Any, extent: Any, extents: Mapping[str, int]) -> int:
-    """The value of an extent of ``param``, whose variables have the values ``extents``."""
-    value = const_int(extent)
-    if value is not None:
-        return value
-    variables: set[Any] = set()
-    walk(extent, ir.Var, variables.add)
-    missing = sorted(str(var.name) for var in variables if str(var.name) not in extents)
-    if missing:
-        raise WorkloadError(
-            f"cannot make an argument for '{param.name}': its shape is not static, "
-            f"and extents has no {', '.join(missing)}"
-        )
-    return int(evaluate(extent, {var: extents[str(var.name)] for var in variables}))
-
-
-def _unpipelined(func: Any, kernel: Kernel) -> Callable[[], Kernel] | None:
-    """Makes the kernel of the same function not pipelined; None where that is not known."""
-    source = kernel.original if isinstance(func, Kernel) else only_function(as_module(func))
-    if is_marked(source):
-        return None
-    return lambda: build(source, kernel.target, depth=1)
+    def once(
+        self,
+        run: Callable[..., Emulation],
+        what: str,
+        arrays: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Emulation:
+        """One run of anything on the chosen CTAs; WorkloadError: there is no such CTA."""
+        told = self._progress
+        if told is not None:
+            options["progress"] = lambda done, total: told(what, done, total)
+        values = list(self.arrays.values()) if arrays is None else arrays
+        outcome = run(*values, blocks=self._blocks, seed=self._seed, **options)
+        ran = {stats.block for stats in outcome.stats}
+        missing = [block for block in self._blocks or () if block not in ran]
+        if missing and not outcome.hazards:
+            raise WorkloadError(f"cannot run CTA {missing[0]}: the grid has no such")
+        return outcome
 
 
 def _reference(
-    subject: Subject,
-    arrays: Mapping[str, Any],
-    reference: Callable[..., Any] | None,
-    options: Mapping[str, Any],
-) -> tuple[str, Outputs]:
-    """What the outputs are compared with, in words and as arrays; none: with the first run."""
+    runner: _Runner, reference: Callable[..., Any] | None, rule: Rule | None, *, integers: bool
+) -> tuple[str, Outputs, Rule]:
+    """What the outputs are compared with, in words and as arrays (none: the first run), and how."""
+    subject, arrays = runner.subject, runner.arrays
+    if integers and rule is None:
+        rule = Equal()
     if reference is not None:
         wanted = reference(*arrays.values())
         if not isinstance(wanted, Mapping):
             wanted = {list(arrays)[-1]: wanted}
-        return "the reference", {name: np.asarray(want) for name, want in wanted.items()}
+        found = {name: _shaped(name, want, arrays) for name, want in wanted.items()}
+        return "the reference", found, rule or _bounded(runner, found)
     if subject.plain is None:
-        return "the first run", {}
-    outcome = subject.plain().emulate(*arrays.values(), **options)
-    return "the same function, not pipelined", outcome.outputs
+        exact = not added_parts(subject) and not _has_atomics(subject.lowered)
+        if rule is None and not exact:
+            rule = _bounded(runner, runner.once(subject.emulate, "the first run").outputs)
+        return "the first run", {}, rule or Equal()
+    plain = subject.plain()
+    outcome = runner.once(plain.emulate, "the same function, not pipelined")
+    same = has_same_sums(subject.plan, plain.plan) and not _has_atomics(subject.lowered)
+    if rule is None:
+        rule = Equal() if same else _bounded(runner, outcome.outputs)
+    return "the same function, not pipelined", outcome.outputs, rule
 
 
-def _run(
-    subject: Subject,
-    arrays: Sequence[Any],
-    modes: Sequence[tuple[str, str]],
-    judge: Callable[[Outputs], float],
-    options: Mapping[str, Any],
-) -> tuple[tuple[Run, ...], Outputs]:
-    """Every run, and the outputs of the first."""
-    runs: list[Run] = []
-    first: Outputs = {}
-    for timing, order in modes:
-        begun = time.perf_counter()
-        outcome = subject.emulate(*arrays, timing=timing, order=order, **options)
-        first = first or outcome.outputs
-        worst = judge(outcome.outputs)
-        seconds = time.perf_counter() - begun
-        runs.append(Run(timing, order, worst, outcome.hazards, seconds))
-    return tuple(runs), first
+def _shaped(name: str, want: Any, arrays: Mapping[str, Any]) -> Any:
+    """``want`` as an array; WorkloadError: no such argument, or another shape."""
+    found = np.asarray(want)
+    if name not in arrays:
+        raise WorkloadError(f"expected a reference of {', '.join(arrays)}, not of '{name}'")
+    if found.shape != np.shape(arrays[name]):
+        raise WorkloadError(
+            f"expected a reference of shape {np.shape(arrays[name])}, got {found.shape}"
+        )
+    return found
 
 
-def added_parts(function: Any) -> int:
-    """As how many parts, each rounded, the plan of ``function`` has its results added; 0: none."""
-    if not is_marked(function):
-        return 0
-    return max((store.adds for store in plan_of(function).stores), default=0)
+def _bounded(runner: _Runner, wanted: Outputs) -> Rule:
+    """What rounding may make of each element, by the magnitudes of what is added up for it."""
+    subject = runner.subject
+
+    def run(mod: Any, arrays: Sequence[Any]) -> Outputs:
+        def emulated(*values: Any, **options: Any) -> Emulation:
+            return emulate(mod, values, **options)
+
+        return runner.once(emulated, "the magnitudes of what is added up", arrays).outputs
+
+    source = subject.function if subject.source is None else subject.source
+    instructions = [] if subject.plan is None else [m.instruction for m in subject.plan.matmuls]
+    return magnitude_rule(subject.lowered, source, runner.arrays, wanted, run, instructions)
 
 
-def _error(got: Any, want: Any, kept: Any, parts: int, *, exact: bool) -> float:
-    """The error of one output over what is allowed; ``kept``: elements equal to it do not count."""
-    if got.shape != want.shape:
-        raise WorkloadError(f"expected a reference of shape {got.shape}, got {want.shape}")
-    if kept is not None:
-        want = np.where(equal(got, kept), got, want)
-    if exact:
-        return 0.0 if equal(got, want).all() else float("inf")
-    return relative_error(got, want, parts)
+def _has_atomics(lowered: Any) -> bool:
+    """Whether CTAs or threads add in memory in the order in which they come."""
+    return any("atomic" in name.lower() for name in _calls(lowered))
+
+
+def _calls(lowered: Any) -> Iterator[str]:
+    """Names of what device functions call."""
+    for func in lowered.functions.values():
+        if is_device_function(func):
+            calls: list[Any] = []
+            walk(func.body, ir.Call, calls.append)
+            for call in calls:
+                yield str(getattr(call.op, "name", call.op))
+                if call.args and hasattr(call.args[0], "value"):
+                    yield str(call.args[0].value)

@@ -19,8 +19,9 @@ from pipeliner.compiled import compile_kernel
 from pipeliner.emulator.lower import is_device_function
 from pipeliner.errors import WorkloadError
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.subjects import random_arguments
 from pipeliner.targets import cuda_target
-from pipeliner.verification import random_arguments, verify_workload
+from pipeliner.verification import verify_workload
 
 GEMM = Gemm(32, 32, 128)
 TILE = GemmTile(32, 32, 32)

@@ -105,6 +105,37 @@ def steps(text: str, total: int) -> Iterator[Callable[[], None]]:
         yield lambda: bar.advance(task)
 
 
+@contextmanager
+def counted(text: str) -> Iterator[Callable[[str, int, int], None]]:
+    """A bar on a terminal (stderr), to be told what is done, how much of it, and of how much."""
+    if not fancy(sys.stderr):
+        yield _lines(text) if sys.stderr.isatty() else lambda what, done, total: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn())
+    with Progress(
+        *columns, TimeElapsedColumn(), console=Console(stderr=True), transient=True
+    ) as bar:
+        task = bar.add_task(text, total=None)
+        yield lambda what, done, total: bar.update(
+            task, description=f"{text}: {what}", completed=done, total=total
+        )
+
+
+def _lines(text: str) -> Callable[[str, int, int], None]:
+    """A line on stderr for each thing that begins."""
+    seen: set[str] = set()
+
+    def told(what: str, done: int, total: int) -> None:
+        if what not in seen:
+            seen.add(what)
+            print(f"{text}: {what} ({total} CTAs) ...", file=sys.stderr, flush=True)
+
+    return told
+
+
 def fancy(stream: TextIO) -> bool:
     """Whether ``stream`` is a terminal that rich may draw on."""
     return stream.isatty() and knobs.color() and find_spec("rich") is not None

@@ -33,6 +33,19 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--order", metavar="O[,...]", help="turns of warps: lockstep,round-robin,reversed,random"
     )
     runs.add_argument(
+        "--blocks",
+        metavar="B",
+        default="auto",
+        help="CTAs of a function of your own to run: all, or X[,Y[,Z]][:...] (default: of a large "
+        "grid whose CTAs do not meet the first, the last, ragged ones and some at random)",
+    )
+    runs.add_argument(
+        "--tolerance",
+        metavar="RTOL[,ATOL]",
+        help="what each element may differ by (default: what rounding allows it, or nothing where "
+        "the same sums are made in the same order)",
+    )
+    runs.add_argument(
         "--mutate",
         action="store_true",
         help="plant a defect in every wait, commit, barrier, fence and ring index: each must show",
@@ -51,12 +64,18 @@ def run(args: argparse.Namespace) -> int:
         from ..emulator.copies import TIMINGS
         from ..emulator.scheduler import ORDERS
         from ..reproducer import reproducer
+        from ..sampling import parsed as parsed_blocks
         from ..shrunk import shrunk
+        from ..tolerance import parsed as parsed_tolerance
         from ..verification import verify, verify_workload
 
         timings = _chosen(args.timing, TIMINGS, "--timing")
         orders = _chosen(args.order, ORDERS, "--order")
+        blocks = parsed_blocks(args.blocks)
+        tolerance = parsed_tolerance(args.tolerance)
         work = workload.load(args)
+        if work.spec is not None and args.blocks != "auto":
+            raise WorkloadError("cannot use --blocks with a workload: all CTAs of a small one run")
     with console.progress(f"pipelining {work.title}"):
         kernel = workload.built(work, refine=False)
         small = None if work.spec is None else shrunk(work.spec, work.cut, kernel)
@@ -68,12 +87,21 @@ def run(args: argparse.Namespace) -> int:
         return mutate.run(
             kernel, small, work.reference, timings, orders, args.seed, as_json=args.json
         )
-    with console.progress("running every thread of it on the CPU"):
+    with console.counted("running every thread on the CPU") as told:
         if small is not None:
-            verdict = verify_workload(kernel, small.spec, args.seed, timings, orders)
+            verdict = verify_workload(
+                kernel, small.spec, args.seed, timings, orders, tolerance, told
+            )
         else:
             verdict = verify(
-                kernel, reference=work.reference, seed=args.seed, timings=timings, orders=orders
+                kernel,
+                reference=work.reference,
+                seed=args.seed,
+                timings=timings,
+                orders=orders,
+                blocks=blocks,
+                tolerance=tolerance,
+                progress=told,
             )
     if args.json:
         console.print_json(verified_on=small.title if small else "", **as_json(verdict))
@@ -90,6 +118,8 @@ def run(args: argparse.Namespace) -> int:
         orders=orders,
         spec=small.spec if small else None,
         reference=work.reference,
+        blocks=blocks,
+        tolerance=tolerance,
     )
     try:
         file.write_text(text, encoding="utf-8")
@@ -101,18 +131,35 @@ def run(args: argparse.Namespace) -> int:
 
 def print_verdict(verdict: Verdict) -> None:
     """The verdict in words: each hazard once, then a line for each run."""
+    from ..sampling import ONLY
+
     for hazard in verdict.hazards:
         print(f"hazard: {hazard}\n")
     what = "right" if verdict.ok else "WRONG"
+    if verdict.ok and verdict.between.startswith(ONLY):
+        what = f"right for the CTAs that ran (between CTAs: {ONLY})"
     print(
-        f"{what}: {verdict.title}: largest error {verdict.worst:.2f} of what rounding allows, "
-        f"{len(verdict.hazards)} hazards, against {verdict.against}"
+        f"{what}: {verdict.title}: {_error(verdict)}, {len(verdict.hazards)} hazards, "
+        f"against {verdict.against}"
     )
+    for note in verdict.notes:
+        print(f"  {note}")
+    if verdict.between:
+        print(f"  ran {verdict.ran}; between CTAs: {verdict.between}")
     for ran in verdict.runs:
         print(
             f"  copies {ran.timing}, warps {ran.order}: {'right' if ran.ok else 'WRONG'}, "
             f"error {ran.worst:.2f}, {len(ran.hazards)} hazards, {ran.seconds:.1f} s"
         )
+
+
+def _error(verdict: Verdict) -> str:
+    """How far outputs are off, and which tolerance that is in."""
+    from ..tolerance import EQUAL
+
+    if verdict.tolerance == EQUAL:
+        return EQUAL if verdict.worst == 0 else f"not {EQUAL}"
+    return f"largest error {verdict.worst:.2f} of {verdict.tolerance}"
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
@@ -122,6 +169,10 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "title": verdict.title,
         "worst": verdict.worst,
         "against": verdict.against,
+        "tolerance": verdict.tolerance,
+        "ran": verdict.ran,
+        "between": verdict.between,
+        "notes": list(verdict.notes),
         "hazards": [str(hazard) for hazard in verdict.hazards],
         "runs": [
             {

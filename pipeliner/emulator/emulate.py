@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -13,15 +14,12 @@ from tvm import ir, tirx
 
 from ..errors import EmulatorError
 from ..plan import PLAN_ATTR, KernelPlan, SmemPlan
-from .arguments import bind_arguments
+from .additions import Additions
 from .blame import Blame, Lines, with_arena
 from .buffers import Memory
 from .compiler import CompiledKernel, compile_kernel
 from .copies import TIMINGS
-from .global_memory import Region
-from .global_uses import watch
-from .grid import Grid
-from .host import Launch, run_host
+from .host import Launch, bind_arguments, parameter_names, run_host
 from .lower import is_device_function
 from .machine import WARP, Cluster, Cta, HazardLog, Stopped, Strand
 from .memory import GlobalView
@@ -54,6 +52,7 @@ def emulate(
     lines: Lines | None = None,
     programs: Programs | None = None,
     only_first: bool = False,
+    progress: Callable[[int, int], None] | None = None,
 ) -> Emulation:
     """Run one call of a lowered function, cluster by cluster, and judge it.
 
@@ -89,6 +88,8 @@ def emulate(
     only_first
         Stop at the first hazard: it is the only one reported, the outputs are unfinished and the
         counts of its kernel are missing.
+    progress
+        Called with how many CTAs of a kernel have run, and how many will.
 
     Returns
     -------
@@ -106,7 +107,7 @@ def emulate(
     if isinstance(mod, tirx.PrimFunc):
         raise EmulatorError("expected a lowered IRModule: use lower_for_emulation(func, target)")
     host, kernels = _split(getattr(mod, "lowered", mod), entry)
-    env, outputs = bind_arguments(host, args)
+    env = bind_arguments(host, args)
     launches = run_host(host, kernels, env)
     if not launches:
         raise EmulatorError("cannot emulate: the host function launches no kernel")
@@ -114,7 +115,7 @@ def emulate(
     programs = {} if programs is None else programs
     smem = _smem(host)
     hazards, stats = HazardLog(only_first=only_first), []
-    mode = _Mode(timing, order, np.random.default_rng(seed))
+    mode = _Mode(timing, order, np.random.default_rng(seed), progress)
     chosen = None if blocks is None else {_block(b) for b in blocks}
     with suppress(Stopped):
         for launch in launches:
@@ -124,6 +125,8 @@ def emulate(
                     programs[key] = compile_kernel(kernels[launch.kernel], preemptive=key[1])
                 compiled[launch.kernel] = with_arena(programs[key], smem)
             stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen)
+    names = zip(parameter_names(host.params), host.params)
+    outputs = {name: env[p] for name, p in names if isinstance(env[p], np.ndarray)}
     blames = {name: Blame(kernel, lines) for name, kernel in compiled.items()}
     explained = tuple(blames[h.kernel].explain(h) for h in hazards.found.values())
     return Emulation(outputs, explained, tuple(stats))
@@ -156,6 +159,7 @@ class _Mode:
     timing: str
     order: str
     rng: np.random.Generator
+    progress: Callable[[int, int], None] | None = None
 
 
 def _run_kernel(
@@ -168,15 +172,19 @@ def _run_kernel(
     dims = _dims(launch, "threadIdx")
     threads = dims[0] * dims[1] * dims[2]
     dynamic = launch.extent(_DYNAMIC_TAG) if _DYNAMIC_TAG in launch.dims else 0
-    args = [GlobalView(name.removesuffix("_ptr"), a) if isinstance(a, Region) else a
-            for name, a in zip(kernel.params, launch.args, strict=True)]  # fmt: skip
+    args = [GlobalView(str(i), a) if isinstance(a, np.ndarray) else a
+            for i, a in enumerate(launch.args)]  # fmt: skip
+    for value, name in zip(args, kernel.params, strict=True):
+        if isinstance(value, GlobalView):
+            value.name = name.removesuffix("_ptr")
     stats = []
-    grid = Grid()
-    mixed = watch(args, kernel.uses, grid)
+    additions = Additions() if kernel.adds else None
+    total = math.prod(_dims(launch, "blockIdx"))
+    if mode.progress is not None and chosen is not None:
+        total = sum(map(len, _clusters(kernel, launch, threads, chosen)))
     for members in _clusters(kernel, launch, threads, chosen):
         cluster = Cluster(size=len(members), threads=threads, proxies=kernel.proxies,
-                          timing=mode.timing, rng=mode.rng, grid=grid, mixed=mixed,
-                          blocks=[block for _, block in members])  # fmt: skip
+                          timing=mode.timing, rng=mode.rng, additions=additions)  # fmt: skip
         programs: list[tuple[Cta, Array, Program]] = []
         for place, block in members:
             cta = Cta(
@@ -191,6 +199,8 @@ def _run_kernel(
             if Scheduler(cluster, mode.order, mode.rng).run(programs):
                 cluster.finish()
         stats += [CtaStats(kernel.name, cta.block, dict(cta.counts)) for cta in cluster.ctas]
+        if mode.progress is not None:
+            mode.progress(len(stats), total)
     return stats
 
 

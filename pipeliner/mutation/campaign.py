@@ -19,14 +19,14 @@ import numpy as np
 
 from ..accuracy import equal
 from ..emulator import Emulation, emulate
-from ..emulator.arguments import bind_arguments
 from ..emulator.copies import TIMINGS
 from ..emulator.emulate import Programs
-from ..emulator.host import run_host
+from ..emulator.host import bind_arguments, run_host
 from ..emulator.report import CudaLine
 from ..emulator.scheduler import ORDERS
 from ..errors import WorkloadError
-from ..verification import Inputs, arguments, paired, subject_of, verify
+from ..subjects import Inputs, arguments, subject_of
+from ..verification import paired, verify
 from .equivalence import equivalent
 from .mutants import Mutant, device_functions, is_planned, mutants, mutated
 from .needless import needless
@@ -180,7 +180,7 @@ class Campaign:
         if not verdict.ok:
             raise WorkloadError(
                 f"cannot mutate a kernel that is wrong itself: its error is {verdict.worst:.2f} of "
-                "what rounding allows, against the reference"
+                f"{verdict.tolerance}, against the reference"
             )
 
     def _add(
@@ -300,7 +300,7 @@ def _corners(mod: Any, arrays: Sequence[Any]) -> list[tuple[int, int, int]] | No
     """
     kernels, host = device_functions(mod)
     found: list[tuple[int, int, int]] = [(0, 0, 0)]
-    launches = run_host(host, kernels, bind_arguments(host, arrays)[0])
+    launches = run_host(host, kernels, bind_arguments(host, arrays))
     if len(launches) > 1:
         return None
     for launch in launches:

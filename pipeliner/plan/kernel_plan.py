@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from ..errors import PlanError
 from .decoding import decode
@@ -44,16 +44,12 @@ class SmemPlan:
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """What orders the function: how many barriers stand where, and each async wait count.
-
-    ``by``: who places barriers and shared memory; TVM's own passes where ours cannot.
-    """
+    """What orders the function: how many barriers stand where, and each async wait count."""
 
     barriers: int = 0
     barriers_in_steady: int = 0
     waits: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
-    by: Literal["pipeliner", "tvm"] = "pipeliner"
 
 
 @dataclass(frozen=True, slots=True)

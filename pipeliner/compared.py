@@ -1,0 +1,118 @@
+"""The outputs of a run beside what they must be: the worst element, and what is odd about them.
+
+Of a part of the grid, what its CTAs own is compared, and everything else must be as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from .ownership import Ownership
+from .tolerance import Rule
+
+Array: TypeAlias = "np.ndarray[Any, Any]"
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """``worst``: the largest error over what is allowed; NaN where an element is NaN."""
+
+    worst: float
+    notes: tuple[str, ...] = ()
+
+
+def compare(
+    rule: Rule,
+    arrays: Mapping[str, Any],
+    wanted: Mapping[str, Any],
+    outputs: Mapping[str, Any],
+    owned: Ownership,
+    ran: set[Any] | None = None,
+    *,
+    of_all: bool = False,
+) -> Compared:
+    """``outputs`` of a run on ``arrays`` against ``wanted``.
+
+    ``ran``: blockIdx of the CTAs that ran, None for all. ``of_all``: ``wanted`` is what all CTAs
+    must make, not those that ran alone.
+    """
+    worst, notes = 0.0, list[str]()
+    for name, want in wanted.items():
+        got = outputs[name]
+        was = _like(arrays[name], got)
+        if ran is not None and owned.apart:
+            mine = _mine(owned, name, ran, got)
+            stray = ~mine & ~_same_bits(got, was)
+            if stray.any():
+                worst = float("inf")
+                notes.append(f"{_count(stray)} of {name} changed that no CTA that ran owns")
+        else:
+            mine = np.ones(got.shape, bool)
+            if ran is not None and of_all:  # and whose they are is not known
+                mine = ~_same_bits(got, was)
+        errors = np.where(mine, rule.errors(name, got, want), 0.0)
+        nan = mine & (_is_nan(got) | _is_nan(want))
+        if name not in owned.owners:
+            nan &= ~_untouched(got, want, was)
+        if nan.any():
+            worst = float("nan")
+            notes.append(_of_nan(name, nan, got, want))
+        if errors.size:
+            known = np.where(nan | (_is_nan(got) & _is_nan(want)), 0.0, errors)
+            worst = float(np.maximum(worst, known.max()))
+    return Compared(worst, tuple(notes))
+
+
+def _mine(owned: Ownership, name: str, ran: set[Any], got: Array) -> Array:
+    """Elements that the CTAs that ran own."""
+    if name not in owned.owners:
+        return np.zeros(got.shape, bool)
+    numbers = np.fromiter((owned.number(block) for block in ran), np.int64)
+    return np.isin(owned.owners[name], numbers)
+
+
+def _untouched(got: Array, want: Array, was: Array) -> Array:
+    """Elements of an argument that nobody is to write and that nobody wrote: NaN may stay there."""
+    same = _same_bits(got, was) & _same_bits(_like(want, got), was)
+    return same if bool(same.all()) else np.zeros(got.shape, bool)
+
+
+def _of_nan(name: str, nan: Array, got: Array, want: Array) -> str:
+    both = nan & _is_nan(got) & _is_nan(want)
+    where = "in both" if both.sum() == nan.sum() else "in one of both"
+    if not (nan & _is_nan(got)).any():
+        where = "in what it is compared with"
+    more = "; give inputs for which there is none" if both.any() else ""
+    return f"{_count(nan)} of {name} are NaN {where}, which is never right{more}"
+
+
+def _count(found: Array) -> str:
+    return f"{int(found.sum())} of {found.size} elements"
+
+
+def _is_nan(array: Array) -> Array:
+    if array.dtype.kind in "iub":
+        return np.zeros(array.shape, bool)
+    return np.isnan(array.astype(np.float64))
+
+
+def _like(array: Any, other: Array) -> Array:
+    """``array`` in the type of ``other``; bits that stand for it stay bits."""
+    found = np.asarray(array)
+    if found.dtype == np.uint16 and other.dtype.name == "bfloat16":
+        return found.view(other.dtype)
+    with np.errstate(all="ignore"):
+        return found.astype(other.dtype, copy=False)
+
+
+def _same_bits(one: Array, other: Array) -> Array:
+    """Where two arrays of one type hold the same bits."""
+    if one.dtype.kind == "b" or one.dtype.itemsize not in (1, 2, 4, 8):
+        return np.asarray(one == other)
+    bits = f"u{one.dtype.itemsize}"
+    first, second = (np.ascontiguousarray(array).view(bits) for array in (one, other))
+    return np.asarray(first == second)

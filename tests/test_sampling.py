@@ -1,0 +1,251 @@
+"""Which CTAs of a large grid are run, what is known of the others, and what is compared."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm.script import from_source
+
+import pipeliner
+from pipeliner import cli
+from pipeliner.compared import compare
+from pipeliner.compiled import as_module, only_function
+from pipeliner.errors import WorkloadError
+from pipeliner.ownership import Ownership, ownership
+from pipeliner.sampling import parsed, sample
+from pipeliner.schedules import ConvTile, Gemm, GemmTile, NaiveTile, conv2d
+from pipeliner.schedules.smaller import AnyTile, scheduled
+from pipeliner.schedules.workloads import Spec
+from pipeliner.tolerance import Equal
+
+ONCE: dict[str, Any] = {"timings": ("late",), "orders": ("lockstep",)}
+
+CTAS = 40
+
+
+def grid_of(*lines: str, ctas: int = CTAS, more: str = "") -> Any:
+    """A kernel of ``ctas`` CTAs of 32 threads: ``lines`` for each thread, with i its number."""
+    extent = ctas * 32
+    body = re.sub(r"\bi\b", "(bx * 32 + tx)", "\n                ".join(lines))
+    return from_source(f"""
+@T.prim_func(s_tir=True)
+def grid(A: T.Buffer(({extent},), "float32"), I: T.Buffer(({extent},), "int32"),
+         C: T.Buffer(({extent},), "float32")):
+    T.func_attr({{"global_symbol": "grid", "tirx.noalias": True}}){more}
+    for bx in T.thread_binding({ctas}, thread="blockIdx.x"):
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            with T.sblock("all"):
+                {body}
+""")
+
+
+def owned(func: Any, *shapes: tuple[int, ...]) -> Ownership:
+    arrays = [np.zeros(shape, "f4") for shape in shapes]
+    return ownership(func, [str(param.name) for param in func.params], arrays)
+
+
+def of_grid(*lines: str, **options: Any) -> Ownership:
+    func = grid_of(*lines, **options)
+    return owned(func, *[tuple(map(int, param.shape)) for param in func.params])
+
+
+@pytest.mark.parametrize(
+    ("spec", "tile", "counts"),
+    [
+        (Gemm(100, 72, 40), GemmTile(32, 32, 32), {32 * 32, 32 * 8, 4 * 32, 4 * 8}),
+        (Gemm(100, 72, 40), GemmTile(32, 32, 32, ctas=5), None),
+        (Gemm(100, 72, 40, batch=3), GemmTile(32, 32, 32), {32 * 32, 32 * 8, 4 * 32, 4 * 8}),
+        (Gemm(40, 40, 40), NaiveTile(), {256, 128, 64}),
+        (conv2d(1, 7, 9, 32, 32, 3, 3, pad=1), ConvTile(16, 32, 32), {16 * 32, 15 * 32}),
+    ],
+)
+def test_every_element_has_an_owner(spec: Spec, tile: AnyTile, counts: set[int] | None) -> None:
+    func = only_function(as_module(scheduled(spec, tile)))
+    found = owned(func, *spec.shapes())
+    assert found.apart
+    (owners,) = found.owners.values()
+    assert owners.shape == spec.shapes()[-1]
+    assert owners.min() == 0
+    assert owners.max() == found.ctas - 1
+    assert found.counts().sum() == owners.size
+    assert counts is None or set(found.counts().tolist()) == counts
+
+
+@pytest.mark.parametrize(
+    ("line", "meeting"),
+    [
+        ("C[i] = A[i] * T.float32(2)", ""),
+        ("C[i] = C[i] + A[i]", ""),
+        ("if bx < 7:\n                    C[i] = A[i]", ""),
+        ("if not (bx < 7 and A[i] > T.float32(0)):\n                    C[i] = A[i]", ""),
+        ("C[tx] = A[i]", "CTAs (0, 0, 0) and (39, 0, 0) both write C[0]"),
+        ("C[i // 2] = A[i]", ""),
+        ("C[i // 64] = A[i]", "CTAs (0, 0, 0) and (1, 0, 0) both write C[0]"),
+        (f"C[i] = C[(i + 32) % {CTAS * 32}]", "CTAs (1, 0, 0) and (0, 0, 0) write and read C[32]"),
+    ],
+)
+def test_ctas_that_meet(line: str, meeting: str) -> None:
+    found = of_grid(line)
+    assert (found.unknown, found.meeting) == ("", meeting)
+
+
+@pytest.mark.parametrize(
+    ("lines", "unknown"),
+    [
+        (["C[I[i]] = A[i]"], "an index of 'C' is "),
+        (
+            ['V = T.match_buffer(C[0:1280], (1280,), "float32")', "V[i] = A[i]"],
+            "'V' is a view of an argument",
+        ),
+        (
+            ['T.evaluate(T.call_extern("float32", "atomicAdd", T.address_of(C[0]), A[i]))'],
+            "'C' is reached through a pointer",
+        ),
+    ],
+)
+def test_what_indices_do_not_say(lines: list[str], unknown: str) -> None:
+    found = of_grid(*lines)
+    assert found.unknown.startswith(unknown)
+    assert not found.apart
+
+
+def test_several_kernels_are_all_run() -> None:
+    spec, tile = Gemm(64, 64, 128), GemmTile(32, 32, 32, splits=2)
+    found = owned(only_function(as_module(scheduled(spec, tile))), *spec.shapes())
+    assert found.unknown == "there are 2 kernels, which may read what others wrote"
+    assert sample(None, found, 0).blocks is None
+
+
+def test_the_first_the_last_ragged_ones_and_some_at_random() -> None:
+    spec, tile = Gemm(500, 500, 32), GemmTile(64, 64, 32, group=1)
+    found = owned(only_function(as_module(scheduled(spec, tile))), *spec.shapes())
+    chosen = sample(None, found, seed=3)
+    assert chosen.blocks is not None
+    numbers = [found.number(block) for block in chosen.blocks]
+    counts = found.counts()
+    assert {0, 63} <= set(numbers)
+    assert {int(counts[number]) for number in numbers} == set(counts.tolist())
+    assert {7, 56} <= set(numbers)  # of the right edge, and of the lower one
+    assert chosen.said.startswith("6 of 64 CTAs: (0, 0, 0) first, ")
+    assert chosen.said.count("random") == 2
+    assert "ragged, 3328 of 4096 elements" in chosen.said
+    assert chosen.between == "no two of 64 meet in an element, by their indices"
+    assert sample(None, found, seed=3) == chosen
+    assert sample(None, found, seed=4) != chosen
+    assert "with their clusters of 2" in sample("auto", found, 3, cluster=2).said
+    assert sample("all", found, 3).blocks is None
+
+
+def test_few_ctas_are_all_run() -> None:
+    assert sample(None, of_grid("C[i] = A[i]", ctas=8), 0).blocks is None
+    assert sample(None, of_grid("C[i] = A[i]", ctas=9), 0).blocks is not None
+
+
+def test_part_of_a_grid_is_right_by_what_it_owns() -> None:
+    func = grid_of("C[i] = A[i] * T.float32(2)")
+    seen: list[tuple[str, int, int]] = []
+    verdict = pipeliner.verify(
+        func,
+        target="a100",
+        reference=lambda a, i, c: a * 2,
+        progress=lambda *told: seen.append(told),
+        **ONCE,
+    )
+    assert verdict.ok
+    assert verdict.ran.startswith("4 of 40 CTAs: ")
+    changed = verdict.outputs["C"] == verdict.outputs["A"] * 2
+    assert np.count_nonzero(changed) == 4 * 32
+    assert ("run 1 of 1, copies late, warps lockstep", 4, 4) in seen
+    assert {what for what, _, _ in seen} >= {"the magnitudes of what is added up"}
+    whole = pipeliner.verify(func, target="a100", blocks="all", **ONCE)
+    assert (whole.ran, whole.between) == ("all CTAs", "")
+    assert (whole.outputs["C"] == whole.outputs["A"] * 2).all()
+
+
+def test_a_cta_that_leaves_out_what_it_owns_is_wrong() -> None:
+    func = grid_of("if A[i] < T.float32(1e9):\n                    C[i] = A[i]")
+    arrays = [np.full(CTAS * 32, 1.0, "f4"), np.zeros(CTAS * 32, "i4"), np.zeros(CTAS * 32, "f4")]
+    arrays[0][:32] = 2e9
+    wrong = pipeliner.verify(func, arrays, target="a100", reference=lambda a, i, c: a, **ONCE)
+    assert not wrong.ok
+    arrays[0][:32] = 1.0
+    assert pipeliner.verify(func, arrays, target="a100", reference=lambda a, i, c: a, **ONCE).ok
+
+
+def test_what_no_cta_that_ran_owns_must_stay() -> None:
+    owners = Ownership((2, 1, 1), {"C": np.array([0, 0, 1, 1], np.int32)})
+    arrays = {"C": np.zeros(4, "f4")}
+    wanted = {"C": np.array([1, 2, 3, 4], "f4")}
+    ran = {(0, 0, 0)}
+    right = {"C": np.array([1, 2, 0, 0], "f4")}
+    assert compare(Equal(), arrays, wanted, right, owners, ran, of_all=True).worst == 0
+    stray = {"C": np.array([1, 2, 3, 0], "f4")}
+    found = compare(Equal(), arrays, wanted, stray, owners, ran, of_all=True)
+    assert found.worst == np.inf
+    assert found.notes == ("1 of 4 elements of C changed that no CTA that ran owns",)
+
+
+def test_ctas_that_meet_are_all_run() -> None:
+    verdict = pipeliner.verify(grid_of("C[tx] = A[tx]", ctas=9), target="a100", **ONCE)
+    assert verdict.ran == "all CTAs: CTAs (0, 0, 0) and (8, 0, 0) both write C[0]"
+
+
+def test_between_ctas_only_those_run() -> None:
+    scatter = grid_of("C[I[i]] = A[i]")
+    assert pipeliner.verify(scatter, target="a100", **ONCE).ran.startswith("all CTAs: an index")
+    part = pipeliner.verify(scatter, target="a100", blocks=[(0, 0, 0)], **ONCE)
+    assert part.between.startswith("only those run (an index of 'C'")
+    known = pipeliner.verify(grid_of("C[i] = A[i]"), target="a100", blocks=[(3, 0, 0)], **ONCE)
+    assert known.between == "no two of 40 meet in an element, by their indices"
+    with pytest.raises(WorkloadError, match=r"cannot run CTA \(99, 0, 0\): the grid has no such"):
+        pipeliner.verify(scatter, target="a100", blocks=[(0, 0, 0), (99, 0, 0)], **ONCE)
+
+
+def test_blocks_of_a_command_line() -> None:
+    assert (parsed("auto"), parsed("all")) == ("auto", "all")
+    assert parsed("3:1,2:0,0,4") == [(3, 0, 0), (1, 2, 0), (0, 0, 4)]
+    for text in ("", "a", "1,2,3,4", "-1"):
+        with pytest.raises(WorkloadError, match="expected --blocks to be auto, all or X"):
+            parsed(text)
+
+
+FILE = """
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from tvm.script import tirx as T
+
+
+def product():
+    return schedule_gemm(Gemm(96, 96, 64), GemmTile(32, 32, 32))
+
+
+@T.prim_func(s_tir=True)
+def scatter(A: T.Buffer((64,), "float32"), I: T.Buffer((64,), "int32"),
+            C: T.Buffer((64,), "float32")):
+    for bx in T.thread_binding(2, thread="blockIdx.x"):
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            with T.sblock("all"):
+                C[I[bx * 32 + tx]] = T.float32(1)
+"""
+
+
+def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(FILE)
+    once = ("--target", "a100", "--timing", "late", "--order", "lockstep")
+    assert cli.main(["verify", f"{path}:product", *once]) == 0
+    first, second, _ = capsys.readouterr().out.splitlines()
+    assert first.startswith("right: gemm_96x96x64_float16_nt: equal to the bit, 0 hazards, against")
+    assert second.startswith("  ran 4 of 9 CTAs: (0, 0, 0) first, ")
+    assert second.endswith("; between CTAs: no two of 9 meet in an element, by their indices")
+    assert cli.main(["verify", f"{path}:product", *once, "--blocks", "all", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["ran"] == "all CTAs"
+    assert cli.main(["verify", f"{path}:scatter", *once, "--blocks", "1"]) == 0
+    out = capsys.readouterr().out
+    assert out.startswith("right for the CTAs that ran (between CTAs: only those run): scatter: ")
+    assert cli.main(["verify", "gemm", *once, "--blocks", "all"]) != 0
+    assert "cannot use --blocks with a workload" in capsys.readouterr().err
