@@ -66,6 +66,14 @@ def has_kernel(func: Any) -> bool:
     return bool(kernels_of(func.body))
 
 
+def why_no_kernel(name: str) -> str:
+    """What a function lacks in which nothing is bound to the GPU, and what to do."""
+    return (
+        f"no loop of '{name}' is bound to blockIdx or threadIdx: bind its loops (Schedule.bind), "
+        "or schedule a workload by pipeliner.schedules"
+    )
+
+
 def thread_tag(stmt: Any) -> str | None:
     """The thread axis that ``stmt`` binds, such as ``threadIdx.x``; None when it binds none."""
     kind = type(stmt)

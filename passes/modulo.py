@@ -63,7 +63,8 @@ def schedule_loop(
     reasons = list(plan.reasons)
     depths = _planned_depths(graph, plan, reasons)
     costs = op_costs(graph, plan, machine)
-    if depths and max(depths.values()) == 1:
+    nothing = plan.source == "request" and not plan.rings  # one slot was asked for
+    if nothing or (depths and max(depths.values()) == 1):
         done = sequential(graph, plan, costs)
         verify(graph, done)
         return done
@@ -84,7 +85,7 @@ def schedule_loop(
     _check_requests(graph, result, plan)
     if result.stages == 1 and not any(node["is_async"] for _, node in graph.nodes(data=True)):
         why = f"nothing overlaps: {result.limiter} sets an interval of {result.ii} cycles"
-        return dataclasses.replace(result, pipelined=False, reasons=(*result.reasons, why))
+        return LoopPlan(plan.name, plan.trip, False, reasons=(*result.reasons, why))
     return result
 
 

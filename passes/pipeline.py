@@ -14,13 +14,12 @@ from typing import Any, Final
 from tvm import tirx
 from tvm.support import nvcc
 
+from ..cost.again import is_as_predicted, with_prediction
 from ..cost.choose import (
     AUTOMATIC_CLUSTERS,
     may_gain_from_clusters,
     unpipelined,
 )
-from ..cost.eviction import check_eviction
-from ..cost.launch import check_launch
 from ..cost.mapped import uses_wgmma
 from ..cost.ranked import ranked
 from ..cost.remainder import check_skips
@@ -30,6 +29,7 @@ from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan
 from ..request import Request
 from .annotations import annotated_plan, async_statements, is_annotated, staged_statements
+from .asked import check_asked
 from .copies import lower_copies
 from .dependence import dependence
 from .descriptors import compute_once
@@ -40,7 +40,7 @@ from .kernels import has_kernel
 from .labels import label
 from .launch import early_launches
 from .modulo import schedule_loop
-from .modulo_verify import verify
+from .obeyed import check_given, check_obeyed, is_scheduled, scheduled_as
 from .op_form import op_loops, thread_extents
 from .overlap import note_overlap
 from .recognise import Kernel, recognise, with_sharing
@@ -96,9 +96,13 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     steps = Steps(func)
     if machine is None:
         plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
-        return _finish(steps, plan, target, DEFAULT_BUDGET)
+        return _marked(steps, _placed(steps, plan, target, DEFAULT_BUDGET))
     kernel = _recognised(steps, machine, request)
     accelerated = str(target.arch).endswith("a")
+    if request.plan is not None:
+        plan = check_given(request, kernel.info, machine)
+        made = _lowered(steps, kernel, plan, target, machine, request.plan)
+        return _marked(steps, check_obeyed(request.plan, made, kernel.info, machine))
     recognised = steps.func
     refused: list[PipelinerError] = []
     reasons: list[str] = []
@@ -106,21 +110,33 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         try:
             plan = candidate.make()
             plan = replace(plan, reasons=(*plan.reasons, *reasons))
-            return _lowered(steps, kernel, plan, target, machine)
+            made = _lowered(steps, kernel, plan, target, machine)
+            check_asked(request, made)
         except PipelinerError as err:
             refused.append(err)
             reasons = list(dict.fromkeys([*reasons, f"{candidate.name} is not taken: {err}"]))
             steps.func = recognised
+        else:
+            as_chosen = is_as_predicted(plan, made)
+            return _marked(
+                steps, made if as_chosen else with_prediction(kernel.info, machine, made)
+            )
     raise refused[0]
 
 
-def _lowered(steps: Steps, kernel: Kernel, plan: KernelPlan, target: Any, machine: Machine) -> Any:
-    """The recognised function as ``plan`` says; loops that cannot be scheduled are left alone.
+def _lowered(
+    steps: Steps,
+    kernel: Kernel,
+    plan: KernelPlan,
+    target: Any,
+    machine: Machine,
+    given: KernelPlan | None = None,
+) -> KernelPlan:
+    """Make of the recognised function what ``plan`` says; the plan as it was carried out.
 
-    Raises what the plan cannot have.
+    Loops that cannot be scheduled are left alone, unless ``plan`` is one that was ``given``. Raises
+    what the plan cannot have.
     """
-    check_launch(plan.launch, kernel.info)
-    check_eviction(plan.copies)
     if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
         raise TargetError(
             f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"
@@ -130,11 +146,15 @@ def _lowered(steps: Steps, kernel: Kernel, plan: KernelPlan, target: Any, machin
     recognised = steps.func
     while True:
         try:
-            done = _schedule(steps, kernel, plan, machine)
+            done = _schedule(steps, kernel, plan, machine, given)
             if isinstance(done, KernelPlan):
-                return _finish(steps, done, target, machine.smem_per_cta)
+                return _placed(steps, done, target, machine.smem_per_cta)
+            if given is not None:
+                raise done.error
             plan = _without_pipelining(plan, kernel.info, done.error, done.loop)
         except PlanError as err:
+            if given is not None:
+                raise
             plan = _without_pipelining(plan, kernel.info, err)
         steps.func = recognised
 
@@ -152,7 +172,9 @@ def _recognised(steps: Steps, machine: Machine, request: Request) -> Kernel:
 
 def _clusters(info: KernelInfo, machine: Machine, request: Request) -> tuple[int, ...]:
     """Sizes of clusters that come into question: to prove what their CTAs share takes a while."""
-    if not machine.has_tma or request.plan is not None or request.instruction in ("simt", "mma"):
+    if request.plan is not None:
+        return () if request.plan.cluster == 1 else (request.plan.cluster,)
+    if not machine.has_tma or request.instruction in ("simt", "mma"):
         return ()
     if request.cluster != "auto":
         return () if request.cluster == 1 else (request.cluster,)
@@ -189,14 +211,14 @@ def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
 
 
 def _schedule(
-    steps: Steps, kernel: Kernel, plan: KernelPlan, machine: Machine
+    steps: Steps, kernel: Kernel, plan: KernelPlan, machine: Machine, given: KernelPlan | None
 ) -> KernelPlan | _Failure:
     """Map, copy, schedule and expand; the plan with its loops scheduled."""
     notes: list[str] = []
     steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan, notes))
     steps.rewrite("LowerCopies", lambda func: lower_copies(func, plan))
     plan = replace(plan, reasons=tuple(dict.fromkeys([*plan.reasons, *notes])))
-    done = steps.run("Modulo", lambda func: (func, _scheduled(func, plan, machine)))
+    done = steps.run("Modulo", lambda func: (func, _scheduled(func, plan, machine, given)))
     if isinstance(done, KernelPlan) and done.roles:
         assigned = with_roles(done)
         steps.rewrite("Specialise", lambda func: specialise(func, assigned, machine))
@@ -208,7 +230,9 @@ def _schedule(
     return done
 
 
-def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan | _Failure:
+def _scheduled(
+    func: Any, plan: KernelPlan, machine: Machine, given: KernelPlan | None
+) -> KernelPlan | _Failure:
     forms = {str(form.var.name): form for form in op_loops(func)}
     threads = thread_extents(func)
     for loop in plan.loops:
@@ -219,7 +243,8 @@ def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan | _F
             raise PlanError(f"cannot find loop '{loop.name}': the kernel has {sorted(forms)}")
         graph = dependence(form.node, threads)
         try:
-            scheduled = _scheduled_loop(graph, form.node, loop, plan.matmuls, machine)
+            own = None if given is None else given.loop(loop.name)
+            scheduled = _scheduled_loop(graph, form.node, loop, plan.matmuls, machine, own)
         except PlanError as err:
             return _Failure(loop.name, err)
         plan = replace(
@@ -234,12 +259,18 @@ def _scheduled(func: Any, plan: KernelPlan, machine: Machine) -> KernelPlan | _F
 
 
 def _scheduled_loop(
-    graph: Any, node: Any, loop: LoopPlan, matmuls: Sequence[MatmulPlan], machine: Machine
+    graph: Any,
+    node: Any,
+    loop: LoopPlan,
+    matmuls: Sequence[MatmulPlan],
+    machine: Machine,
+    given: LoopPlan | None,
 ) -> LoopPlan:
-    if loop.source == "edited" or loop.edges:  # a finished plan, handed back: edges come last
-        verify(graph, loop)
-        _check_in_flight(loop, matmuls)
-        return loop
+    """``loop`` with a schedule; ``given``: of a plan that was handed in, perhaps with one."""
+    if given is not None and is_scheduled(given):
+        scheduled = scheduled_as(graph, given, loop, machine)
+        _check_in_flight(scheduled, matmuls)
+        return scheduled
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
     waited = [matmul for matmul in matmuls if f"{matmul.op}.done" in graph]
@@ -269,8 +300,8 @@ def _check_in_flight(loop: LoopPlan, matmuls: Sequence[MatmulPlan]) -> None:
             )
 
 
-def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:
-    """Place shared memory and barriers, say how kernels follow each other, mark.
+def _placed(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> KernelPlan:
+    """Place shared memory and barriers, say how kernels follow each other; the plan with those.
 
     Descriptors are computed once behind that, where no roles have them so: barriers are placed by
     what they are encoded from.
@@ -282,8 +313,12 @@ def _finish(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> Any:
     if uses_wgmma(plan.matmuls) and not plan.roles:
         steps.rewrite("Descriptors", compute_once)
     steps.rewrite("Launch", lambda func: early_launches(func, plan.launch))
-    final = replace(plan, smem=smem, sync=sync)
-    return steps.func.with_attr(PLAN_ATTR, final.to_json())
+    return replace(plan, smem=smem, sync=sync)
+
+
+def _marked(steps: Steps, plan: KernelPlan) -> Any:
+    """The function so far, carrying its plan."""
+    return steps.func.with_attr(PLAN_ATTR, plan.to_json())
 
 
 def _without_pipelining(

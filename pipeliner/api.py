@@ -10,6 +10,7 @@ from .candidate import default_candidate, is_workload
 from .compiled import Kernel, as_module, only_function, plan_of
 from .cost.mapped import uses_wgmma
 from .errors import PlanError, RecordsError
+from .passes.kernels import has_kernel, why_no_kernel
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
 from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
@@ -133,6 +134,8 @@ def pipeline_with(func: Any, target: Any, request: Request) -> Any:
             name = function.attrs["global_symbol"]
             raise PlanError(f"cannot pipeline '{name}' again: it carries a plan; give the original")
         return function
+    if not has_kernel(function):
+        raise PlanError(f"cannot pipeline: {why_no_kernel(str(function.attrs['global_symbol']))}")
     given = cuda_target(function.attrs.get("target") if target is None else target)
     chosen = target_for(given, request)
     bound = "target" in function.attrs

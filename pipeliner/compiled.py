@@ -21,6 +21,7 @@ from .emulator.report import CudaLine
 from .errors import InternalError, PlanError, TargetError, ToolError, WorkloadError
 from .machine_code import LoopCode, longest_loop
 from .passes.ir import buffer_bytes, walk
+from .passes.kernels import has_kernel, why_no_kernel
 from .passes.lower import PIPELINE
 from .passes.overlap import OVERLAP
 from .plan import PLAN_ATTR, KernelPlan
@@ -226,7 +227,10 @@ def plan_of(func: Any) -> KernelPlan:
     prim = func if isinstance(func, tirx.PrimFunc) else only_function(as_module(func))
     text = prim.attrs.get(PLAN_ATTR) if prim.attrs else None
     if text is None:
-        name = prim.attrs.get("global_symbol", "?") if prim.attrs else "?"
+        name = str(prim.attrs.get("global_symbol", "?") if prim.attrs else "?")
+        if not has_kernel(prim):
+            why = why_no_kernel(name)
+            raise PlanError(f"cannot find a plan, the function was left alone: {why}")
         raise PlanError(
             f"cannot find a plan on '{name}': expected what pipeliner.pipeline returned"
         )

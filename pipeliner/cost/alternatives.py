@@ -1,7 +1,8 @@
 """What else could have been chosen for a kernel, and what the model says of it.
 
-Nothing is predicted here: depths come from ``predict`` on the very descriptors that the depth was
-chosen with, instructions and mechanisms from ``choose`` itself with that one thing asked for.
+Nothing is predicted here: what the plan has is what ``predicted`` says of it, other depths come
+from ``predict`` on the same descriptors, instructions and mechanisms from ``choose`` itself with
+that one thing asked for.
 """
 
 from __future__ import annotations
@@ -14,12 +15,14 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..plan import Consumers, KernelPlan, LoopPlan
 from ..request import CONSUMERS, INSTRUCTIONS, MECHANISMS, Request
+from .again import mapped_as, predicted, slots_of
 from .choose import choose
 from .depth import check_depth
-from .loops import most_slots, ring_buffers
+from .descriptor import most
+from .loops import most_slots
 from .mapped import LoopWork, as_chosen, map_kernel, uses_wgmma
 from .mapping import EXACT
-from .predict import predict
+from .predict import Prediction, predict
 
 NEVER_UNASKED: Final = "the statement waits for its load: no slot hides that"
 """Of a copy that is left as it is."""
@@ -78,43 +81,49 @@ class WayOption:
 def depth_options(
     info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request
 ) -> tuple[LoopDepths, ...]:
-    """The depths of every loop of ``plan`` that could have rings."""
-    if plan.matmuls and uses_wgmma(plan.matmuls):
-        request = as_chosen(request, plan)
-    mapped = map_kernel(info, machine, replace(request, cluster=plan.cluster, consumers=_way(plan)))
+    """The depths of every loop of ``plan`` that could have rings.
+
+    All are of the copies and instructions that the plan has; of a loop that is left alone, those
+    that are more than one slot are of what was compared with it.
+    """
+    own = predicted(info, machine, plan).loops
+    asked = as_chosen(request, plan) if uses_wgmma(plan.matmuls) else request
+    free = replace(asked, cluster=plan.cluster, consumers=_way(plan), plan=None)
+    compared = {one.loop.name: one for one in map_kernel(info, machine, free).loops}
     return tuple(
-        LoopDepths(one.loop.name, _depths(one, plan.loop(one.loop.name), machine))
-        for one in mapped.loops
+        LoopDepths(one.loop.name, _depths(one, other, loop, own.get(loop.name), machine))
+        for one in mapped_as(info, machine, plan).loops
+        for loop in [plan.loop(one.loop.name)]
+        for other in [one if loop.pipelined else compared[one.loop.name]]
         if one.work.usage.global_bytes
     )
 
 
-def _depths(one: LoopWork, plan: LoopPlan, machine: Machine) -> tuple[DepthOption, ...]:
-    filled = {name for name, _, _ in ring_buffers(one.loop, one.copies)}
-    chosen = max((ring.depth for ring in plan.rings if ring.buffer in filled), default=1)
-    apart = _apart(one, plan, machine)
+def _depths(
+    one: LoopWork, other: LoopWork, plan: LoopPlan, own: Prediction | None, machine: Machine
+) -> tuple[DepthOption, ...]:
+    """``own``: what the plan itself says of its loop, as it is mapped in ``one``."""
+    slots = slots_of(one, plan)
+    chosen = most(slots)
     options: list[DepthOption] = []
-    for depth in range(1, max(chosen, most_slots(one.loop, one.copies)) + 1):
-        smem = one.work.smem(depth)
-        found = predict(one.work, machine, depth)
+    for depth in range(1, max(chosen, most_slots(other.loop, other.copies)) + 1):
+        taken = slots == depth and own is not None
+        work = one.work if taken else other.work
+        found = own if taken else predict(work, machine, depth)
         if found is None:
-            options.append(DepthOption(depth, smem, why=_obstacle(one, depth, machine)))
+            options.append(
+                DepthOption(depth, work.smem(depth), why=_obstacle(other, depth, machine))
+            )
             break
-        taken = depth == chosen and not apart
-        options.append(DepthOption(depth, smem, found.resident, found.step, found.us, taken))
-    return (*options, *apart)
+        options.append(_shown(found, work.smem(depth), chosen=taken))
+    if isinstance(slots, int) or own is None:
+        return tuple(options)
+    apart = _shown(own, one.work.smem(slots), chosen=True)
+    return (*options, replace(apart, apart=tuple(slots.values())))
 
 
-def _apart(one: LoopWork, plan: LoopPlan, machine: Machine) -> list[DepthOption]:
-    """What the plan takes where its rings differ in depth; else nothing."""
-    slots = {ring.buffer: plan.ring(ring.buffer).depth for ring in one.work.rings if plan.rings}
-    found = predict(one.work, machine, slots) if len(set(slots.values())) > 1 else None
-    if found is None:
-        return []
-    option = DepthOption(
-        found.depth, one.work.smem(slots), found.resident, found.step, found.us, chosen=True
-    )
-    return [replace(option, apart=tuple(slots.values()))]
+def _shown(found: Prediction, smem: int, *, chosen: bool) -> DepthOption:
+    return DepthOption(found.depth, smem, found.resident, found.step, found.us, chosen)
 
 
 def _obstacle(one: LoopWork, depth: int, machine: Machine) -> str:
@@ -138,7 +147,10 @@ def instruction_options(
     taken = {family(matmul.instruction) for matmul in plan.matmuls}
     asked = {name: replace(request, instruction=name) for name in INSTRUCTIONS if name != "auto"}
     asked |= {name: as_chosen(request, plan) for name in asked if {name} == taken}
-    options = [_option(name, info, machine, one, name in taken) for name, one in asked.items()]
+    options = [
+        _option(name, info, machine, one, plan if {name} == taken else None, name in taken)
+        for name, one in asked.items()
+    ]
     return tuple(_with_reason(option, info, plan) for option in options)
 
 
@@ -155,10 +167,11 @@ def mechanism_options(
             continue
         asked = replace(request, mechanism=name)
         if name != "direct" or name in taken:
-            options.append(_option(name, info, machine, asked, name in taken))
+            own = plan if {name} == taken else None
+            options.append(_option(name, info, machine, asked, own, name in taken))
             continue
         # As with one slot, whatever the rings: nothing of it is in flight.
-        option = _option(name, info, machine, replace(asked, depth=1), chosen=False)
+        option = _option(name, info, machine, replace(asked, depth=1))
         options.append(replace(option, why=option.why or NEVER_UNASKED))
     return tuple(options)
 
@@ -173,7 +186,14 @@ def consumer_options(
         request = replace(request, instruction="wgmma")
     request = replace(request, cluster=plan.cluster)
     return tuple(
-        _option(name, info, machine, replace(request, consumers=name), name == _way(plan))
+        _option(
+            name,
+            info,
+            machine,
+            replace(request, consumers=name),
+            plan if name == _way(plan) else None,
+            name == _way(plan),
+        )
         for name in CONSUMERS
         if name != "auto"
     )
@@ -190,10 +210,16 @@ def family(instruction: str) -> str:
 
 
 def _option(
-    name: str, info: KernelInfo, machine: Machine, request: Request, chosen: bool
+    name: str,
+    info: KernelInfo,
+    machine: Machine,
+    request: Request,
+    own: KernelPlan | None = None,
+    chosen: bool = False,
 ) -> WayOption:
+    """What ``request`` would make of the kernel; ``own``: the plan itself, where that is it."""
     try:
-        plan = choose(info, machine, request)
+        plan = choose(info, machine, request) if own is None else own
     except PipelinerError as err:
         return WayOption(name, None, chosen=chosen, why=str(err))
     instruction = plan.matmuls[0].instruction if plan.matmuls else ""

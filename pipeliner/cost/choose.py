@@ -26,8 +26,8 @@ from ..request import Request
 from .depth import TOLERANCE
 from .elementwise import elementwise_us, plan_elementwise
 from .launch import plan_launch
-from .loops import check_buffers, is_asynchronous, plan_loop
-from .mapped import map_kernel, uses_wgmma
+from .loops import check_buffers, is_asynchronous, plan_loop, ring_buffers, why_no_ring
+from .mapped import LoopWork, map_kernel, uses_wgmma
 from .mapping import EXACT, TENSOR
 from .ops import op_cost
 from .predict import Prediction
@@ -229,7 +229,9 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     _check_any_loop(info, request)
     mapped = map_kernel(info, machine, request)
     matmuls, reasons = mapped.matmuls, mapped.reasons
-    fixed = uses_wgmma(matmuls)
+    # Nor is a loop left alone whose copies are asked to land by themselves.
+    fixed = uses_wgmma(matmuls) or request.mechanism == "cp_async"
+    _check_any_ring(mapped.loops, info, request)
     loops: list[LoopPlan] = []
     copies: list[CopyPlan] = []
     predicted: list[Prediction] = []
@@ -252,7 +254,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     roles, channels = plan_roles(
         info, tuple(loops), tuple(copies), matmuls, machine, cluster, request.consumers
     )
-    _check_cluster(info, cluster, bool(roles))
+    check_cluster(info, cluster, bool(roles))
     kernel = KernelPlan(
         kernel=info.name,
         target=f"{machine.arch}a" if uses_wgmma(matmuls) else machine.arch,
@@ -270,19 +272,19 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         cluster=cluster,
         launch=plan_launch(info, machine, request),
         smem=SmemPlan(budget=machine.smem_per_cta),
-        predicted_us=_predicted_us(info, predicted, machine),
-        reasons=(*reasons, *(_summary(prediction, machine) for prediction in predicted)),
+        predicted_us=predicted_us(info, predicted, machine),
+        reasons=(*reasons, *(summary(prediction, machine) for prediction in predicted)),
     )
     return replace(
         kernel,
         loops=tuple(
-            replace(loop, ops=_op_plans(found, info, kernel, machine)) if loop.pipelined else loop
+            replace(loop, ops=op_plans(found, info, kernel, machine)) if loop.pipelined else loop
             for loop, found in zip_longest(kernel.loops, info.loops)
         ),
     )
 
 
-def _predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
+def predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
     """Time of all kernels of the function; 0: nothing is known of its loops."""
     behind = sum(elementwise_us(found, machine) for found in info.elementwise)
     return round(sum(loop.us for loop in loops) + behind, 2) if loops else 0.0
@@ -296,7 +298,16 @@ def _check_any_loop(info: KernelInfo, request: Request) -> None:
     raise PlanError(f"cannot give depth {request.depth} to kernel '{info.name}': {found}")
 
 
-def _check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
+def _check_any_ring(loops: Iterable[LoopWork], info: KernelInfo, request: Request) -> None:
+    """PlanError for a depth above 1 where no loop has a ring that could have it."""
+    if not isinstance(request.depth, int) or request.depth == 1 or not info.loops:
+        return
+    if not any(ring_buffers(one.loop, one.copies) for one in loops):
+        found = "; ".join(f"loop '{loop.name}' has {why_no_ring(loop)}" for loop in info.loops)
+        raise PlanError(f"cannot give depth {request.depth} to kernel '{info.name}': {found}")
+
+
+def check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
     """PlanError for a cluster of CTAs that have nothing to share, or do not fill it."""
     if cluster == 1:
         return
@@ -322,7 +333,7 @@ def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -
     )
 
 
-def _op_plans(
+def op_plans(
     loop: LoopInfo, info: KernelInfo, plan: KernelPlan, machine: Machine
 ) -> tuple[OpPlan, ...]:
     """The ops that mapping makes of a loop's statements, with their costs, in program order."""
@@ -391,7 +402,8 @@ def _through_registers(plan: CopyPlan) -> CopyPlan:
     return replace(plan, mechanism="register", eviction="normal", reason=why)
 
 
-def _summary(prediction: Prediction, machine: Machine) -> str:
+def summary(prediction: Prediction, machine: Machine) -> str:
+    """What a plan says of the prediction of a loop."""
     return (
         f"predicted {prediction.us:.1f} us: {prediction.roofline:.0%} of the compute roofline of "
         f"{machine.name}, limited by {prediction.limiter}"

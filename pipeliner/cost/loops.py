@@ -89,6 +89,13 @@ def plan_loop(
         )
         return plan, predict(work, machine, 1)
     asked = _asked_depths(loop, copies, request)
+    if asked and not ring_buffers(loop, copies):
+        if asked[loop.name] > 1:
+            raise PlanError(
+                f"cannot give depth {asked[loop.name]} to loop '{loop.name}': it has "
+                f"{why_no_ring(loop)}"
+            )
+        return _plan_one_slot(loop, copies, work, machine, request)
     if asked:
         return _plan_asked(loop, copies, work, machine, request, asked)
     if by_tma(copies):
@@ -104,9 +111,30 @@ def plan_loop(
     if isinstance(choice, str):
         return _decline(loop, choice), None
     if choice.depth == 1:
-        return _decline(loop, _not_worth_it(choice)), choice.prediction
+        rings = ring_buffers(loop, copies)
+        nothing = f"nothing can be loaded ahead: {why_no_ring(loop)}"
+        return _decline(loop, _not_worth_it(choice) if rings else nothing), choice.prediction
     choice = choose_apart(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
+
+
+def why_no_ring(loop: LoopInfo) -> str:
+    """Why ``loop`` has nothing that could have slots."""
+    filled = ", ".join(dict.fromkeys(f"'{op.dst}'" for op in loop.ops if isinstance(op, CopyInfo)))
+    return f"no ring: {filled} is not allocated in its body" if filled else "no ring: no load of it"
+
+
+def _plan_one_slot(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    work: Work,
+    machine: Machine,
+    request: Request,
+) -> tuple[LoopPlan, Prediction]:
+    """A loop without rings of which one slot is asked for: nothing overlaps."""
+    alone = check_depth(loop.name, 1, work, machine)
+    choice = DepthChoice(1, alone, ("asked for: nothing overlaps",))
+    return _loop_plan(loop, (), choice, copies, request, "request"), alone
 
 
 def _plan_fixed(
@@ -223,9 +251,14 @@ def _plan_asked(
 
 
 def _asked_depths(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> dict[str, int]:
-    """Depth of each ring that the request or the loop's annotation names."""
+    """Depth of each ring that the request or the loop's annotation names.
+
+    By its own name that of a loop without rings; more than one slot is asked of others then.
+    """
     names = _ring_names(loop, copies) or [loop.name]
     asked = {name: request.depth_of(name) or loop.depth for name in names}
+    if not ring_buffers(loop, copies):
+        asked = {loop.name: loop.depth or (1 if request.depth == 1 else None)}
     return {name: depth for name, depth in asked.items() if depth is not None}
 
 
@@ -358,7 +391,9 @@ def _not_worth_it(choice: DepthChoice) -> str:
 
 
 def most_slots(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
-    """The deepest ring worth considering: no deeper than the loop is long."""
+    """The deepest ring worth considering: no deeper than the loop is long, 1 without a ring."""
     through_registers = all(plan.mechanism == "register" for plan in copies)
+    if not ring_buffers(loop, copies) and not (copies and through_registers):
+        return 1
     most = REGISTER_DEPTH if copies and through_registers else MAX_DEPTH
     return most if loop.trip is None else max(1, min(most, loop.trip))

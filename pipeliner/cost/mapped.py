@@ -13,12 +13,13 @@ from ..errors import PlanError, TargetError
 from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..plan import CopyPlan, KernelPlan, MatmulPlan, StorePlan
-from ..request import Instruction, Request
+from ..request import Request
 from .copies import laid_out, plan_copy
 from .descriptor import Work
 from .eviction import with_eviction
 from .loops import by_tma
 from .mapping import Mapping, map_matmul
+from .pinned import kind, pinned_copy, pinned_matmul
 from .stores import box_waits, plan_stores, staged_bytes, stray_cycles
 from .wgmma import WARPGROUP, lone_registers, teams_of
 from .work import work_of
@@ -130,7 +131,9 @@ def _moved(
 ) -> tuple[CopyPlan, ...]:
     """How each copy of a loop moves: all by another role, or none."""
     copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
-    plans = tuple(plan_copy(op, loop, matmuls, machine, request) for op in copies)
+    plans = tuple(
+        plan_copy(op, loop, matmuls, machine, pinned_copy(request, op.op)) for op in copies
+    )
     others = [plan for plan in plans if plan.mechanism != "tma"]
     if len(others) in (0, len(plans)):
         return plans
@@ -156,7 +159,10 @@ def _map_matmuls(
     for op in matmuls:
         if op.op not in done:
             alike = [other for other in matmuls if other.acc == op.acc]
-            done.update(_map_alike(alike, machine, request, threads))
+            if request.plan is not None:
+                done[op.op] = map_matmul(op, machine, pinned_matmul(request, op.op), threads)
+            else:
+                done.update(_map_alike(alike, machine, request, threads))
         mapped = done[op.op]
         if isinstance(mapped, Mapping):
             plans.append(mapped.plan)
@@ -189,13 +195,6 @@ def _map_alike(
         if simt or request.instruction != "auto":
             raise
         return _map_alike(ops, machine, replace(request, instruction="simt"), threads)
-
-
-def kind(plan: MatmulPlan) -> Instruction:
-    """What to ask for to get the instruction of ``plan``."""
-    if plan.instruction == "simt":
-        return "simt"
-    return "wgmma" if plan.instruction.startswith("wgmma") else "mma"
 
 
 def as_chosen(request: Request, plan: KernelPlan) -> Request:

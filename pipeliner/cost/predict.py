@@ -176,12 +176,16 @@ class Prediction(NamedTuple):
         return self.iterations * self.work.usage.compute / self.cycles
 
 
-def predict(work: Work, machine: Machine, depth: Depth) -> Prediction | None:
+def predict(
+    work: Work, machine: Machine, depth: Depth, in_flight: int | None = None
+) -> Prediction | None:
     """Time of ``work`` with rings of ``depth`` slots; None when one CTA does not fit an SM.
 
     Where rings differ, the one that hides the least of what it waits for sets the step. Where wgmma
-    may stay in flight across steps, it does if that saves time.
+    may stay in flight across steps, it does if that saves time, or as ``in_flight`` says.
     """
+    if in_flight is not None:
+        return _predicted(work, machine, depth, min(in_flight, 1))
     plain = _predicted(work, machine, depth, 0)
     if plain is None or not _may_stay(work, machine, depth):
         return plain

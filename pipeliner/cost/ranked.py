@@ -42,14 +42,7 @@ class Candidate:
 def ranked(
     info: KernelInfo, machine: Machine, request: Request, *, accelerated: bool
 ) -> Iterator[Candidate]:
-    """The plans that ``request`` leaves open, best first; a plan that is asked for is the only one.
-
-    ``accelerated``: as for ``choose``.
-    """
-    if request.plan is not None:
-        plan = request.plan
-        yield Candidate("the plan that was given", lambda: plan)
-        return
+    """The plans that ``request`` leaves open, best first. ``accelerated``: as for ``choose``."""
 
     def chosen(asked: Request) -> Callable[[], KernelPlan]:
         return lambda: choose(info, machine, asked, accelerated=accelerated)

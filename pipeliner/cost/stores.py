@@ -16,6 +16,7 @@ from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..request import Request
 from .copies import SECTOR
+from .pinned import pinned_slots, pinned_store
 from .sizes import element_bytes
 from .tma import MAX_BOX, MAX_RANK, panel_bytes, stride_obstacle
 from .wgmma import ROWS, SPANS, teams_of
@@ -69,7 +70,10 @@ def plan_stores(
         raise PlanError(f"{_cannot_add(info)}: only tma adds, stores are to be direct")
     if request.store == "tma" and not info.stores:
         raise PlanError(f"cannot store '{info.name}' by tma: it stores no accumulator's tile")
-    return tuple(_plan(store, info, matmuls, copies, machine, request) for store in info.stores)
+    return tuple(
+        _plan(store, info, matmuls, copies, machine, pinned_store(request, store.op))
+        for store in info.stores
+    )
 
 
 def stray_cycles(
@@ -185,6 +189,10 @@ def _staged(
     together = filled_together(matmul.swapped, store.dtype)
     one = groups * rows * span
     slots = together * _slots(together * one, boxes // together, info, machine, request)
+    if request.plan is not None:  # its own number, where the boxes can be dealt out to them
+        own = pinned_slots(request, store.op)
+        whole = 0 < own <= together * SLOTS and own % together == 0
+        slots = own if whole and boxes % own == 0 else slots
     if slots == 0:
         return (
             f"a box of {rows}x{span // size} for each of {groups} warpgroups, {one} bytes, leaves "

@@ -129,7 +129,7 @@ class KernelPlan:
                 rings = put(loop.rings, ring, "buffer")
                 # Without edges the loop is scheduled anew.
                 edited = dataclasses.replace(loop, rings=rings, edges=(), source="request")
-                return self.with_loop(edited)
+                return self.with_loop(edited).without_derived()
         known = sorted(ring.buffer for loop in self.loops for ring in loop.rings)
         raise PlanError(f"cannot find ring '{buffer}' in kernel '{self.kernel}': it has {known}")
 
@@ -141,7 +141,15 @@ class KernelPlan:
         old = self.loop(loop)
         op = dataclasses.replace(old.op(name), stage=stage, order=order)
         edited = dataclasses.replace(old, ops=put(old.ops, op, "name"), source="edited")
-        return self.with_loop(edited)
+        return self.with_loop(edited).without_derived()
+
+    def without_derived(self) -> KernelPlan:
+        """This plan without channels, arena and barriers, which are made anew when it is applied.
+
+        They follow from the rest: a plan that is edited otherwise than by ``with_`` has them as
+        they were, and is refused.
+        """
+        return dataclasses.replace(self, channels=(), smem=SmemPlan(), sync=SyncPlan())
 
     def to_json(self, *, indent: int | None = None) -> str:
         """This plan as JSON text; ``from_json`` gives an equal value back."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import Any
 
 from tvm import tirx
@@ -62,8 +61,8 @@ def timeline_with(
     function = pipeline_with(func, target, request)
     plan = plan_of(function)
     name = pipelined_loop(plan, loop or _outermost(function, plan)).name
-    edited = dataclasses.replace(request, plan=_with_single_slots(plan, name))
-    plain = plan_of(pipeline_with(func, target, edited))
+    edited = _with_single_slots(plan, name)
+    plain = plan_of(pipeline_with(func, target, Request(plan=edited)))
     # Not by the plan's name of it, which a machine file may have given.
     machine = machine_for(cuda_target(function.attrs.get("target") if target is None else target))
     return timeline_of(plan, plain, machine, loop=name, iterations=iterations)

@@ -19,7 +19,7 @@ from pipeliner.cost.predict import LAGGING_SLOTS
 from pipeliner.errors import LoweringError, ScheduleRefused
 from pipeliner.explain import explain
 from pipeliner.machine import H100
-from pipeliner.passes import ir, pipeline, sync
+from pipeliner.passes import ir, obeyed, sync
 from pipeliner.passes.dependence import FENCE, dependence
 from pipeliner.passes.descriptors import encode
 from pipeliner.passes.effects import effects
@@ -141,7 +141,7 @@ def test_the_emulator_sees_a_copy_to_a_slot_that_wgmma_reads(
 ) -> None:
     """The same plan, had nothing refused it: barriers do not help against what is in flight."""
     plan = _shallow(pipelined(mechanism="cp_async", depth=3))
-    monkeypatch.setattr(pipeline, "verify", lambda graph, loop: None)
+    monkeypatch.setattr(obeyed, "verify", lambda graph, loop: None)
     with pytest.raises(LoweringError, match=r"WAR on 'A_shared' .* needs a wait for wgmma between"):
         planned(plan)
     monkeypatch.setattr(sync._Synchroniser, "_check_reading", lambda self, node, state: None)
@@ -160,7 +160,8 @@ def _shallow(func: Any) -> KernelPlan:
     plan = pipeliner.plan_of(func)
     (loop,) = plan.loops
     rings = tuple(dataclasses.replace(ring, depth=ring.depth - 1) for ring in loop.rings)
-    return plan.with_loop(dataclasses.replace(loop, rings=rings, source="edited"))
+    edited = plan.with_loop(dataclasses.replace(loop, rings=rings, source="edited"))
+    return edited.without_derived()
 
 
 # One step's wgmma in flight when the next one starts.
@@ -330,7 +331,8 @@ def edited(plan: KernelPlan, in_flight: int, **stages: int) -> KernelPlan:
         for op in loop.ops
     )
     plan = dataclasses.replace(plan, matmuls=(dataclasses.replace(matmul, in_flight=in_flight),))
-    return plan.with_loop(dataclasses.replace(loop, ops=ops, source="edited"))
+    edited = plan.with_loop(dataclasses.replace(loop, ops=ops, source="edited"))
+    return edited.without_derived()
 
 
 def test_an_edited_plan_may_wait_at_once_or_leave_two() -> None:
@@ -371,7 +373,7 @@ def test_the_emulator_sees_copies_a_tile_further_ahead(monkeypatch: pytest.Monke
     """The same plan, had nothing refused it: what is overwritten is still being read."""
     plan = pipeliner.plan_of(pipelined(mechanism="cp_async", depth=4))
     further = edited(plan, 1, matmul_update_o=3, matmul_update_o_done=4, A_shared_wait=3)
-    monkeypatch.setattr(pipeline, "verify", lambda graph, loop: None)
+    monkeypatch.setattr(obeyed, "verify", lambda graph, loop: None)
     with pytest.raises(LoweringError, match=r"WAR on 'A_shared' .* needs a wait for wgmma between"):
         planned(further)
     monkeypatch.setattr(sync._Synchroniser, "_check_reading", lambda self, node, state: None)

@@ -1,0 +1,226 @@
+"""A plan that was handed in: obeyed in every field, or refused in one line.
+
+    check_given        the plan against the function, before anything is transformed
+    scheduled_as       a loop's schedule against its dependence graph; what follows from it anew
+    check_obeyed       the plan that came out against the one that came in
+
+What a plan decides is taken; everything else is made anew from that and from the function, and a
+plan that says otherwise is refused. So no field of it can be wrong and pass, whoever wrote it.
+Left out, by being empty, may be what follows: a loop's edges (it is scheduled anew), channels, the
+arena, the barriers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ..cost.again import remade, with_prediction
+from ..cost.remainder import check_skips
+from ..errors import PlanError, ScheduleRefused
+from ..kernel import KernelInfo
+from ..machine import Machine
+from ..plan import KernelPlan, LoopPlan, OpPlan, RingPlan, SmemPlan, SyncPlan
+from ..plan.comparing import FREE, WORDS, difference
+from ..request import Request
+from .ir import buffer_bytes
+from .modulo import edge_plans, register_unroll
+from .modulo_verify import verify
+from .op_costs import op_costs
+from .waits import WAIT_SUFFIX
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+MOST_STEPS: Final = 256
+"""Stages of a loop, or iterations that register rings unroll it by: more is no kernel any more."""
+
+_SCHEDULE: Final = frozenset({"ops", "edges", "rings", "unroll"})
+"""Fields of a loop that follow from its schedule."""
+
+_FOLLOWS: Final = ("channels", "smem", "sync")
+"""Parts of a plan that may be left out."""
+
+
+def check_given(request: Request, info: KernelInfo, machine: Machine) -> KernelPlan:
+    """The plan of ``request``, made anew from what it decides and not scheduled yet.
+
+    PlanError names the first field that the function cannot have, or must have otherwise.
+    """
+    given = request.plan
+    assert given is not None
+    if replace(request, plan=None) != Request():
+        asked = ", ".join(replace(request, plan=None).as_dict())
+        raise PlanError(
+            f"cannot obey the plan of '{given.kernel}' and ask for {asked} too: the plan decides it"
+        )
+    for loop in given.loops:
+        _check_size(loop)
+    base = remade(info, machine, given)
+    check_skips(given, info)
+    filled = _filled(given, base)
+    _compare(filled, replace(base, smem=filled.smem, sync=filled.sync), FREE | _SCHEDULE)
+    return base
+
+
+def is_scheduled(loop: LoopPlan) -> bool:
+    """Whether a plan that was handed in has a schedule for ``loop``, and not only its depths."""
+    return loop.pipelined and (bool(loop.edges) or loop.source == "edited")
+
+
+def scheduled_as(
+    graph: nx.MultiDiGraph, given: LoopPlan, base: LoopPlan, machine: Machine
+) -> LoopPlan:
+    """The loop with the stages, order and depths of ``given``, and all that follows from them.
+
+    ``base``: the loop made anew without a schedule. ScheduleRefused: the schedule is not legal.
+    """
+    known = {op.name: op for op in op_costs(graph, base, machine)}
+    ops = tuple(_op(op, known.get(op.name)) for op in sorted(given.ops, key=lambda op: op.order))
+    depths = {ring.buffer: ring for ring in given.rings}
+    sizes = {ring.buffer: ring.slot_bytes for ring in base.rings}
+    rings = tuple(
+        RingPlan(
+            buffer=name,
+            scope=str(buf.scope()) or "global",
+            depth=depths[name].depth if name in depths else 1,
+            slot_bytes=sizes[name]
+            if name in sizes and str(buf.scope()).startswith("shared")
+            else buffer_bytes(buf) or 0,
+            producers=tuple(n for n, node in graph.nodes(data=True) if name in node["writes"]),
+            consumers=tuple(n for n, node in graph.nodes(data=True) if name in node["reads"]),
+            live_cycles=depths[name].live_cycles if name in depths else 0,
+            requested=name in depths and depths[name].requested,
+        )
+        for name, buf in graph.graph["rings"].items()
+    )
+    made = replace(given, ops=ops, rings=rings, edges=given.edges, unroll=register_unroll(rings))
+    _check_size(made)
+    verify(graph, replace(made, ii=0, rings=given.rings))
+    made = replace(made, edges=edge_plans(graph, ops))
+    return _in_model_time(made)
+
+
+def check_obeyed(
+    given: KernelPlan, made: KernelPlan, info: KernelInfo, machine: Machine
+) -> KernelPlan:
+    """``made``, with the words of ``given``; PlanError: the first field that came otherwise."""
+    loops = {loop.name: loop for loop in made.loops}
+    anew = [loop for loop in given.loops if loop.pipelined and not is_scheduled(loop)]
+    for loop in anew:
+        if loop.name in loops:
+            _compare_depths(given, loop, loops[loop.name])
+    free = {loop.name for loop in anew}
+    expected = replace(
+        _filled(given, made),
+        loops=tuple(loops.get(one.name, one) if one.name in free else one for one in given.loops),
+        matmuls=tuple(map(_with_flight, given.matmuls, made.matmuls)) if anew else given.matmuls,
+    )
+    _compare(expected, made, FREE)
+    done = _with_words(made, given)
+    return with_prediction(info, machine, done)
+
+
+def _filled(given: KernelPlan, made: KernelPlan) -> KernelPlan:
+    """``given`` with what it leaves out and follows from the rest: channels, arena, barriers."""
+    return replace(
+        given,
+        channels=given.channels or made.channels,
+        smem=given.smem if given.smem != SmemPlan() else made.smem,
+        sync=given.sync if given.sync != SyncPlan() else made.sync,
+    )
+
+
+def _compare(given: KernelPlan, made: KernelPlan, skip: frozenset[str]) -> None:
+    found = difference(given, made, "plan", skip)
+    if found:
+        part = found.removeprefix("plan.").partition(".")[0].partition(" ")[0].partition("[")[0]
+        left = f"; leave '{part}' out to have it made anew" if part in _FOLLOWS else ""
+        raise PlanError(f"cannot obey the plan of '{given.kernel}': {found}{left}")
+
+
+def _compare_depths(given: KernelPlan, loop: LoopPlan, made: LoopPlan) -> None:
+    """PlanError: a loop that was scheduled anew did not come out as ``loop`` of ``given`` asks."""
+    here = f"cannot obey the plan of '{given.kernel}'"
+    if not made.pipelined:
+        why = "; ".join(made.reasons[-1:])
+        raise PlanError(f"{here}: loop '{loop.name}' is not pipelined: {why}")
+    depths = {ring.buffer: ring.depth for ring in made.rings}
+    for ring in loop.rings:
+        found = depths.get(ring.buffer, 1)
+        if found != ring.depth:
+            raise PlanError(
+                f"{here}: ring '{ring.buffer}' of loop '{loop.name}' gets {found} slots, not "
+                f"{ring.depth}"
+            )
+    for name in ("name", "trip", "epilogue", "source"):
+        one, other = getattr(loop, name), getattr(made, name)
+        if one != other:
+            raise PlanError(f"{here}: {name} of loop '{loop.name}' is {one!r}, expected {other!r}")
+
+
+def _with_flight(given: Any, made: Any) -> Any:
+    """A matmul of a loop that is scheduled anew: what stays in flight follows from that."""
+    return replace(given, in_flight=made.in_flight)
+
+
+def _with_words(made: Any, given: Any) -> Any:
+    """``made`` with what ``given`` says of the same parts in words."""
+    if dataclasses.is_dataclass(made) and type(made) is type(given):
+        value: Any = made
+        return replace(
+            value,
+            **{
+                field.name: getattr(given, field.name)
+                if field.name in WORDS
+                else _with_words(getattr(made, field.name), getattr(given, field.name))
+                for field in dataclasses.fields(made)
+            },
+        )
+    if isinstance(made, tuple) and isinstance(given, tuple) and len(made) == len(given):
+        return tuple(map(_with_words, made, given))
+    return made
+
+
+def _op(given: OpPlan, cost: OpPlan | None) -> OpPlan:
+    """``given`` at its place, with what it costs and is; ``cost``: None for a wait."""
+    name = given.name.removesuffix(WAIT_SUFFIX)
+    same = OpPlan(given.name, given.kind, name, "sync", 1, 1) if cost is None else cost
+    return replace(
+        same,
+        cycle=given.cycle,
+        stage=given.stage,
+        order=given.order,
+        skips_last=given.skips_last,
+    )
+
+
+def _in_model_time(loop: LoopPlan) -> LoopPlan:
+    """``loop``; where its stages are no longer those of its cycles, without cycles."""
+    load: dict[str, int] = {}
+    for op in loop.ops:
+        if op.pipe != "sync":
+            load[op.pipe] = load.get(op.pipe, 0) + op.occupancy
+    holds = loop.ii >= max(load.values(), default=0)
+    if loop.ii > 0 and holds and all(op.stage == op.cycle // loop.ii for op in loop.ops):
+        return loop
+    return replace(
+        loop,
+        ops=tuple(replace(op, cycle=0) for op in loop.ops),
+        rings=tuple(replace(ring, live_cycles=0) for ring in loop.rings),
+        ii=0,
+        res_mii=0,
+        rec_mii=0,
+        limiter="",
+    )
+
+
+def _check_size(loop: LoopPlan) -> None:
+    """ScheduleRefused: the code of ``loop`` would be too long to be made at all."""
+    for what, number in (("stages", loop.stages), ("iterations unrolled", loop.unroll)):
+        if number > MOST_STEPS:
+            raise ScheduleRefused(
+                f"cannot pipeline loop '{loop.name}': it has {number} {what}, at most {MOST_STEPS} "
+                "are carried out"
+            )

@@ -1,0 +1,292 @@
+"""A finished plan made again from what it decides, and the time that is predicted of it.
+
+Decided are mechanisms, instructions, warps, slots, clusters, launches and stages. Everything else
+of a plan follows from those and from the function, so that making it anew says whether a plan that
+was handed in fits. The same predictions are what the plan, its alternatives and its timeline say.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..errors import PlanError
+from ..kernel import CopyInfo, KernelInfo, LoopInfo
+from ..machine import Machine
+from ..plan import SCALAR, CopyPlan, KernelPlan, LaunchPlan, LoopPlan, RingPlan, SmemPlan
+from ..request import Request
+from .choose import check_cluster, op_plans, predicted_us, summary
+from .depth import REGISTER_DEPTH
+from .descriptor import Depth
+from .elementwise import plan_elementwise
+from .eviction import check_eviction
+from .launch import check_launch
+from .loops import by_tma, is_asynchronous
+from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
+from .pinned import pinned
+from .predict import Prediction, predict
+from .ranked import shared_out
+from .roles import plan_roles
+
+PREDICTED: Final = "predicted "
+"""How a plan's reason begins that says what is predicted of a loop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Predicted:
+    """What is predicted of the loops of one plan, by their names, and of the kernel."""
+
+    loops: dict[str, Prediction]
+    us: float
+
+
+def mapped_as(info: KernelInfo, machine: Machine, plan: KernelPlan) -> MappedKernel:
+    """The kernel but for its depths, mapped as ``plan`` says; raises what cannot be had."""
+    return map_kernel(info, machine, pinned(plan))
+
+
+def predicted(info: KernelInfo, machine: Machine, plan: KernelPlan) -> Predicted:
+    """The time of ``plan``, as it is: its rings, its mechanisms, its loops left alone.
+
+    Of nests that are shared out over threads nothing is predicted.
+    """
+    if _is_shared_out(plan):
+        return Predicted({}, 0.0)
+    return _predicted(mapped_as(info, machine, plan), info, machine, plan)
+
+
+def with_prediction(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
+    """``plan`` with what is predicted of it in place of what was said before it was built."""
+    found = predicted(info, machine, plan)
+    news = tuple(summary(one, machine) for one in found.loops.values())
+    old = [at for at, reason in enumerate(plan.reasons) if reason.startswith(PREDICTED)]
+    at = old[0] if old else len(plan.reasons)
+    said = [reason for reason in plan.reasons if not reason.startswith(PREDICTED)]
+    return replace(plan, predicted_us=found.us, reasons=(*said[:at], *news, *said[at:]))
+
+
+def is_as_predicted(chosen: KernelPlan, made: KernelPlan) -> bool:
+    """Whether ``made`` has the loops, slots and steps in flight that ``chosen`` was predicted by.
+
+    A loop that is left alone was predicted with copies that it does not have.
+    """
+    loops = {loop.name: loop for loop in made.loops}
+    flying = [(matmul.op, matmul.in_flight) for matmul in chosen.matmuls]
+    return flying == [(matmul.op, matmul.in_flight) for matmul in made.matmuls] and all(
+        _has_depths(loop, loops[loop.name]) for loop in chosen.loops if loop.trip
+    )
+
+
+def _has_depths(chosen: LoopPlan, made: LoopPlan) -> bool:
+    depths = {ring.buffer: ring.depth for ring in made.rings}
+    same = all(depths.get(ring.buffer, 1) == ring.depth for ring in chosen.rings)
+    return chosen.pipelined and made.pipelined and same and chosen.source != "annotation"
+
+
+def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
+    """What ``plan`` must be, going by what it decides; its loops are not scheduled yet.
+
+    PlanError or TargetError: a decision that cannot be had.
+    """
+    if _is_shared_out(plan):
+        return replace(
+            shared_out(info, machine, Request()), launch=_launch(plan.launch, info, machine)
+        )
+    mapped = mapped_as(info, machine, plan)
+    wide = uses_wgmma(mapped.matmuls)
+    loops: list[LoopPlan] = []
+    copies: list[CopyPlan] = []
+    for one in mapped.loops:
+        loop, moved = _loop(one, plan, wide=wide)
+        loops.append(loop)
+        copies.extend(moved)
+    loops.extend(LoopPlan(name, "", pipelined=False, reasons=(why,)) for name, why in info.declined)
+    cluster = plan.cluster
+    consumers = pinned(plan).consumers
+    roles, channels = plan_roles(
+        info, tuple(loops), tuple(copies), mapped.matmuls, machine, cluster, consumers
+    )
+    check_cluster(info, cluster, bool(roles))
+    flying = {matmul.op: matmul.in_flight for matmul in plan.matmuls}
+    made = KernelPlan(
+        kernel=info.name,
+        target=f"{machine.arch}a" if wide else machine.arch,
+        machine=machine.name,
+        threads=sum(role.threads for role in roles) or mapped.threads,
+        loops=tuple(loops),
+        copies=tuple(copies),
+        matmuls=mapped.matmuls
+        if roles
+        else tuple(
+            replace(matmul, in_flight=flying.get(matmul.op, 0) if wide else 0)
+            for matmul in mapped.matmuls
+        ),
+        elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
+        stores=mapped.stores,
+        roles=roles,
+        channels=channels,
+        cluster=cluster,
+        launch=_launch(plan.launch, info, machine),
+        smem=SmemPlan(budget=machine.smem_per_cta),
+        reasons=mapped.reasons,
+    )
+    known = {found.name: found for found in info.loops}
+    costed = tuple(
+        replace(loop, ops=op_plans(known[loop.name], info, made, machine))
+        if loop.pipelined
+        else loop
+        for loop in made.loops
+    )
+    return replace(made, loops=costed)
+
+
+def _is_shared_out(plan: KernelPlan) -> bool:
+    """Whether threads compute elements of a matmul one by one."""
+    return any(matmul.instruction == SCALAR for matmul in plan.matmuls)
+
+
+def _loop(one: LoopWork, plan: KernelPlan, *, wide: bool) -> tuple[LoopPlan, tuple[CopyPlan, ...]]:
+    """The loop as ``plan`` decides it, without its schedule, and the copies of it."""
+    given = plan.loop(one.loop.name)
+    moved = tuple(_as_decided(copy, plan) for copy in one.copies)
+    check_eviction(moved)
+    if not given.pipelined:
+        return _left_alone(one.loop, moved, plan, wide=wide)
+    if one.loop.annotated != (given.source == "annotation"):
+        has = "has" if one.loop.annotated else "lacks"
+        raise PlanError(
+            f"cannot pipeline loop '{given.name}': the plan's source is '{given.source}', the "
+            f"schedule's loop {has} TVM's pipeline annotations"
+        )
+    _check_epilogue(given, moved)
+    _check_moved(given, moved, wide=wide)
+    loop = LoopPlan(
+        given.name,
+        one.loop.trip_text,
+        pipelined=True,
+        rings=tuple(_ring(ring, one.loop) for ring in given.rings),
+        epilogue=given.epilogue,
+        source=given.source,
+        reasons=given.reasons,
+    )
+    return loop, moved
+
+
+def _as_decided(copy: CopyPlan, plan: KernelPlan) -> CopyPlan:
+    """``copy`` with what a plan may decide freely: the cache it stops in, what L2 lets go of."""
+    given = next((one for one in plan.copies if one.op == copy.op), None)
+    if given is None:
+        return copy
+    widest = copy.mechanism == "cp_async" and copy.vector_bytes == 16
+    cache = given.cache if widest else copy.cache
+    return replace(copy, cache=cache, eviction=given.eviction)
+
+
+def _left_alone(
+    loop: LoopInfo, copies: tuple[CopyPlan, ...], plan: KernelPlan, *, wide: bool
+) -> tuple[LoopPlan, tuple[CopyPlan, ...]]:
+    """A loop that is not pipelined, and its copies, none of which may land by itself."""
+    bound = {op.op for op in loop.ops if isinstance(op, CopyInfo) and op.bound}
+    named = {copy.op for copy in plan.copies}
+    kept = tuple(copy for copy in copies if copy.op in named or copy.op not in bound)
+    for copy in kept:
+        if copy.mechanism in ("cp_async", "tma"):
+            raise PlanError(
+                f"cannot copy '{copy.op}' by {copy.mechanism}: the plan does not pipeline its loop "
+                f"'{loop.name}', and nothing waits for it there; expected register or direct"
+            )
+    if wide and copies:
+        raise PlanError(
+            f"cannot leave loop '{loop.name}' alone: wgmma reads what is copied for it "
+            "asynchronously"
+        )
+    return LoopPlan(loop.name, loop.trip_text, pipelined=False), kept
+
+
+def _check_moved(loop: LoopPlan, copies: tuple[CopyPlan, ...], *, wide: bool) -> None:
+    """PlanError: a role makes some of the copies, and not all, or one to what is no ring."""
+    others = [copy for copy in copies if copy.mechanism != "tma"]
+    if wide and others and len(others) < len(copies):
+        raise PlanError(
+            f"cannot copy '{others[0].op}' by {others[0].mechanism}: another role makes the other "
+            f"copies of loop '{loop.name}', by tma"
+        )
+    rings = {ring.buffer for ring in loop.rings}
+    for copy in copies:
+        if copy.mechanism == "tma" and copy.dst not in rings:
+            raise PlanError(
+                f"cannot copy '{copy.op}' by tma: the plan gives '{copy.dst}' no ring in loop "
+                f"'{loop.name}'"
+            )
+
+
+def _check_epilogue(loop: LoopPlan, copies: tuple[CopyPlan, ...]) -> None:
+    """PlanError: an epilogue that the copies of the loop cannot have."""
+    if by_tma(copies) and loop.epilogue != "rolled":
+        raise PlanError(
+            f"cannot give loop '{loop.name}' a {loop.epilogue} epilogue: its producer runs ahead "
+            "by itself, nothing is left to drain"
+        )
+    if loop.epilogue == "clamped" and not is_asynchronous(copies):
+        found = ", ".join(f"'{copy.op}' by {copy.mechanism}" for copy in copies) or "none"
+        raise PlanError(
+            f"cannot clamp the epilogue of loop '{loop.name}': no copy is asynchronous, it has "
+            f"{found}"
+        )
+
+
+def _ring(given: RingPlan, loop: LoopInfo) -> RingPlan:
+    """``given`` with the bytes that a slot of it takes, where the loop says."""
+    if given.depth < 1:
+        raise PlanError(
+            f"cannot give ring '{given.buffer}' {given.depth} slots: expected at least 1"
+        )
+    sizes = {name: size for name, _, size in loop.rings}
+    return replace(given, slot_bytes=sizes.get(given.buffer, given.slot_bytes))
+
+
+def _launch(given: LaunchPlan, info: KernelInfo, machine: Machine) -> LaunchPlan:
+    """``given``, if the machine can launch so; PlanError: it cannot."""
+    check_launch(given, info)
+    if given.early and not machine.has_early_launch:
+        raise PlanError(
+            f"cannot launch '{info.name}' early on {machine.name}: griddepcontrol needs sm_90"
+        )
+    releases = sorted(set(given.releases)) if given.early else []
+    return replace(given, releases=tuple(releases))
+
+
+def _predicted(
+    mapped: MappedKernel, info: KernelInfo, machine: Machine, plan: KernelPlan
+) -> Predicted:
+    found: dict[str, Prediction] = {}
+    for one in mapped.loops:
+        loop = plan.loop(one.loop.name)
+        flying = _in_flight(plan, one.loop) if loop.pipelined else 0
+        prediction = predict(one.work, machine, slots_of(one, loop), flying)
+        runs = one.loop.trip != 0 and one.work.usage.global_bytes > 0
+        if prediction is not None and (loop.pipelined or runs):
+            found[loop.name] = prediction
+    return Predicted(found, predicted_us(info, list(found.values()), machine))
+
+
+def slots_of(one: LoopWork, loop: LoopPlan) -> Depth:
+    """Slots of the rings of ``loop`` that hide loads: a number, or each where they differ."""
+    if not loop.pipelined:
+        return 1
+    depths = {ring.buffer: ring.depth for ring in loop.rings}
+    shared = {ring.buffer: depths.get(ring.buffer, 1) for ring in one.work.rings}
+    loads = [depth for name, depth in depths.items() if name.endswith(".load")]
+    if not shared and not loads:  # a tile may wait in registers for the slot to be free
+        return min(REGISTER_DEPTH, loop.stages) if one.work.by_registers else 1
+    found = list(shared.values()) or loads
+    if len(set(found)) == 1:
+        return found[0]
+    return shared or min(loads)
+
+
+def _in_flight(plan: KernelPlan, loop: LoopInfo) -> int | None:
+    """Steps of wgmma that stay in flight; None: the model's own choice, as where roles wait."""
+    names = {op.op for op in loop.ops}
+    own = [m for m in plan.matmuls if m.op in names and m.instruction.startswith("wgmma")]
+    return None if plan.roles or not own else min(matmul.in_flight for matmul in own)

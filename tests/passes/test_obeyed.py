@@ -1,0 +1,170 @@
+"""A plan that is handed in is obeyed in every field, or refused in one line."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import cache
+from typing import Any
+
+import pytest
+import tvm_ffi
+
+import pipeliner
+from pipeliner import KernelPlan
+from pipeliner.errors import PlanError
+from pipeliner.plan.comparing import ESTIMATES, WORDS, difference
+from pipeliner.schedules import GemmTile, schedule_gemm
+from pipeliner.schedules.workloads import Gemm
+
+from ..verify.edited_plans import ATTR, SUBJECTS, ready
+
+Edit = Callable[[dict[str, Any]], None]
+
+
+@cache
+def scheduled() -> Any:
+    return schedule_gemm(Gemm(64, 64, 256), GemmTile(64, 64, 32))
+
+
+def planned() -> dict[str, Any]:
+    func = pipeliner.pipeline(scheduled(), "a100", depth=3)
+    plan: dict[str, Any] = json.loads(str(func.attrs[ATTR]))
+    return plan
+
+
+def obey(plan: dict[str, Any], **options: Any) -> Any:
+    given = KernelPlan.from_json(json.dumps(plan))
+    return pipeliner.pipeline(scheduled(), "a100", plan=given, **options)
+
+
+def in_loop(**fields: Any) -> Edit:
+    return lambda plan: plan["loops"][0].update(fields)
+
+
+def in_op(**fields: Any) -> Edit:
+    return lambda plan: plan["loops"][0]["ops"][0].update(fields)
+
+
+def in_ring(**fields: Any) -> Edit:
+    return lambda plan: plan["loops"][0]["rings"][0].update(fields)
+
+
+def in_copy(**fields: Any) -> Edit:
+    return lambda plan: plan["copies"][0].update(fields)
+
+
+def in_matmul(**fields: Any) -> Edit:
+    return lambda plan: plan["matmuls"][0].update(fields)
+
+
+def without_waits(plan: dict[str, Any]) -> None:
+    loop = plan["loops"][0]
+    loop["ops"] = [op for op in loop["ops"] if op["kind"] != "wait"]
+
+
+def by_direct_stores(plan: dict[str, Any]) -> None:
+    """With a schedule whose waits would wait for nothing."""
+    for copied in plan["copies"]:
+        copied["mechanism"] = "direct"
+
+
+REFUSED: dict[str, tuple[Edit, str]] = {
+    "stage": (in_op(stage=99), "must run after 'A_shared' of iteration i"),
+    "negative": (in_op(stage=-1), "has stage -1, expected 0 or more"),
+    "steps": (in_op(stage=10**9), "1000000001 stages, at most 256"),
+    "kind": (in_op(kind="store"), r"ops\[0\].kind is 'store', expected 'copy'"),
+    "block": (in_op(block="B_shared"), r"block is 'B_shared', expected 'A_shared'"),
+    "role": (in_op(role="producer"), "role is 'producer', expected 'all'"),
+    "shallow": (in_ring(depth=1), "slots needed, the ring has 1"),
+    "deep": (in_ring(depth=7), r"smem.bytes is \d+, expected \d+; leave 'smem' out"),
+    "nothing": (in_ring(depth=0), "0 slots: expected at least 1"),
+    "slot": (in_ring(slot_bytes=16), "slot_bytes is 16, expected 4096"),
+    "readers": (in_ring(consumers=[]), r"consumers is \(\), expected \('matmul"),
+    "waits": (without_waits, "no wait between it and the copy"),
+    "trip": (in_loop(trip="7"), "trip is '7', expected '8'"),
+    "unroll": (in_loop(unroll=1000), "1000 iterations unrolled, at most 256"),
+    "unrolled": (in_loop(unroll=3), "unroll is 3, expected 1"),
+    "source": (in_loop(source="annotation"), "lacks TVM's pipeline annotations"),
+    "alone": (in_loop(pipelined=False), "nothing waits for it there"),
+    "nameless": (in_loop(name="i"), "cannot find loop 'k_0'"),
+    "register": (in_copy(mechanism="register"), "the plan lacks op 'A_shared.load'"),
+    "direct": (by_direct_stores, "waits for no copy"),
+    "tma": (in_copy(mechanism="tma"), "it needs sm_90, A100 SXM4 is sm_80"),
+    "width": (in_copy(vector_bytes=4), "vector_bytes is 4, expected 16"),
+    "layout": (in_copy(layout=""), "layout is '', expected 'swizzle-64B'"),
+    "parts": (in_copy(parts=2), "parts is 2, expected 1"),
+    "shared": (in_copy(shared=2), "shared is 2, expected 1"),
+    "eviction": (in_copy(eviction="first"), "cp_async takes no cache policy"),
+    "in flight": (in_matmul(in_flight=5), "in_flight is 5, expected 0"),
+    "warps": (in_matmul(warps=[3, 1]), "as 3x1 warps does not split"),
+    "dtype": (in_matmul(dtype="int8"), "dtype is 'int8', expected 'float16'"),
+    "wgmma": (in_matmul(instruction="wgmma.m64n64k16.f16.f32"), "to wgmma"),
+    "threads": (lambda plan: plan.update(threads=7), "threads is 7, expected 128"),
+    "cluster": (lambda plan: plan.update(cluster=2), "only tma copies for several"),
+    "target": (lambda plan: plan.update(target="sm_90"), "'sm_90', expected 'sm_80'"),
+    "kernel": (lambda plan: plan.update(kernel="main"), "kernel is 'main', expected 'gemm"),
+    "launch": (lambda plan: plan["launch"].update(early=True), "griddepcontrol needs sm_90"),
+    "arena": (lambda plan: plan["smem"].update(bytes=5), "smem.bytes is 5, expected 24576"),
+    "barriers": (lambda plan: plan["sync"].update(barriers=0), "leave 'sync' out"),
+    "copies": (lambda plan: plan.update(copies=[]), "plan.copies has 0 entries, expected 2"),
+    "loops": (lambda plan: plan.update(loops=[]), "cannot find loop 'k_0'"),
+}
+
+
+@pytest.mark.parametrize("source", ["auto", "edited"])
+@pytest.mark.parametrize("name", REFUSED)
+def test_a_field_that_is_wrong_is_refused_whoever_wrote_it(name: str, source: str) -> None:
+    edit, why = REFUSED[name]
+    plan = planned()
+    plan["loops"][0]["source"] = source
+    edit(plan)
+    with pytest.raises(pipeliner.PipelinerError, match=why) as err:
+        obey(plan)
+    assert len(str(err.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("name", SUBJECTS)
+def test_a_plan_handed_back_is_the_same_kernel(name: str) -> None:
+    known = ready(name)
+    plan = pipeliner.plan_of(known.done)
+    again = pipeliner.pipeline(known.func, SUBJECTS[name].target, plan=plan)
+    assert tvm_ffi.structural_equal(again.without_attr(ATTR), known.done.without_attr(ATTR))
+    assert difference(plan, pipeliner.plan_of(again), "plan", frozenset()) == ""
+
+
+def test_what_follows_may_be_left_out() -> None:
+    plan = planned()
+    for part in ("smem", "sync", "channels"):
+        del plan[part]
+    made = pipeliner.plan_of(obey(plan))
+    assert made.smem.bytes == 24576
+    assert made.sync.barriers_in_steady == 2
+
+
+def test_a_ring_that_is_deeper_is_had() -> None:
+    plan = planned()
+    in_ring(depth=4)(plan)
+    del plan["smem"]
+    made = pipeliner.plan_of(obey(plan))
+    assert made.loops[0].rings[0].depth == 4
+    assert made.smem.bytes == 28672
+
+
+def test_estimates_and_words_decide_nothing() -> None:
+    plan = planned()
+    said = json.dumps(plan)
+    for part in (plan, plan["loops"][0], *plan["loops"][0]["ops"], *plan["copies"]):
+        part.update(dict.fromkeys(part.keys() & ESTIMATES - {"pipe", "limiter", "machine"}, 77))
+        part.update(dict.fromkeys(part.keys() & WORDS - {"reasons"}, "so I say"))
+    made = pipeliner.plan_of(obey(plan))
+    assert made.predicted_us == json.loads(said)["predicted_us"]
+    assert {op.latency for op in made.loops[0].ops} == {
+        op["latency"] for op in json.loads(said)["loops"][0]["ops"]
+    }
+    assert {copied.reason for copied in made.copies} == {"so I say"}
+
+
+def test_nothing_else_may_be_asked_beside_a_plan() -> None:
+    with pytest.raises(PlanError, match="and ask for depth, mechanism too: the plan decides it"):
+        obey(planned(), depth=2, mechanism="register")

@@ -1,0 +1,15 @@
+"""Plans edited at random are obeyed and right, or refused in one line."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from .edited_plans import check_seed
+
+SEEDS = (0, 1, 2, 3)
+
+
+def test_edited_plans_are_obeyed_or_refused() -> None:
+    counts: Counter[str] = sum(map(check_seed, SEEDS), Counter())
+    assert counts["obeyed"] >= 5, counts
+    assert counts["refused"] >= 40, counts
