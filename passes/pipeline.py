@@ -112,15 +112,13 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
             plan = replace(plan, reasons=(*plan.reasons, *reasons))
             made = _lowered(steps, kernel, plan, target, machine)
             check_asked(request, made)
+            if not is_as_predicted(plan, made):
+                made = with_prediction(kernel.info, machine, made)
+            return _marked(steps, made)
         except PipelinerError as err:
             refused.append(err)
             reasons = list(dict.fromkeys([*reasons, f"{candidate.name} is not taken: {err}"]))
             steps.func = recognised
-        else:
-            as_chosen = is_as_predicted(plan, made)
-            return _marked(
-                steps, made if as_chosen else with_prediction(kernel.info, machine, made)
-            )
     raise refused[0]
 
 

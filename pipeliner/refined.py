@@ -26,7 +26,7 @@ from .cost.predict import Prediction, predict
 from .errors import PlanError
 from .kernel import KernelInfo
 from .machine import Machine, machine_for
-from .passes.lower import preparation
+from .passes.lower import AddParts, preparation
 from .passes.pipeline import recognised_info
 from .plan import KernelPlan, LoopPlan
 from .request import Request
@@ -120,7 +120,8 @@ def recognised(func: Any, target: Any, machine: Machine, request: Request) -> Ke
     chosen = target_for(target, request)
     function = function.with_attr("target", chosen)
     with chosen:
-        prepared = tvm.transform.Sequential(preparation())(as_module(function))
+        passes = [AddParts(request), *preparation()]
+        prepared = tvm.transform.Sequential(passes)(as_module(function))
         info: KernelInfo = recognised_info(only_function(prepared), machine, request)
         return info
 

@@ -19,6 +19,7 @@ from .cost.wgmma import WARPGROUP
 from .errors import PipelinerError, PlanError
 from .machine import machine_for
 from .plan import CONSUMER, KernelPlan
+from .plan.comparing import FREE
 from .refined import recognised
 from .request import Request
 from .schedules import GemmTile
@@ -29,8 +30,8 @@ from .targets import cuda_target
 SMALL: Final = 1 << 22
 """Multiply-adds that are run as they are: a product of 160 cubed, seconds on a CPU."""
 
-_EXTENTS: Final = ("kernel", "trip", "ctas", "predicted_us", "reason", "reasons")
-"""Fields of a plan that say how large the problem is, and words."""
+_EXTENTS: Final = FREE | {"kernel", "trip", "ctas"}
+"""Fields of a plan that say how large the problem is, estimates and words."""
 
 
 @dataclass(frozen=True, slots=True)

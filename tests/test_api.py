@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from pipeliner.accuracy import poisoned
 from pipeliner.compiled import compile_kernel
 from pipeliner.emulator import lower_for_emulation
 from pipeliner.errors import PlanError, TargetError, WorkloadError
+from pipeliner.passes import SoftwarePipeline
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target, gpu
 from pipeliner.verification import verify_workload
@@ -185,8 +187,21 @@ def on_the_cpu(A: T.Buffer((16,), "float32"), B: T.Buffer((16,), "float32")):
             B[vi] = A[vi] + T.float32(1)
 
 
-def test_nothing_bound_to_a_gpu_comes_back_as_it_is() -> None:
-    assert pipeliner.pipeline(on_the_cpu, "a100").same_as(on_the_cpu)
+UNBOUND = "no loop of 'on_the_cpu' is bound to blockIdx or threadIdx: bind its loops"
+
+
+@pytest.mark.parametrize("make", [pipeliner.pipeline, pipeliner.build])
+def test_nothing_bound_to_a_gpu_is_said(make: Any) -> None:
+    with pytest.raises(PlanError, match=f"cannot pipeline: {UNBOUND}"):
+        make(on_the_cpu, "a100")
+
+
+def test_in_a_module_it_comes_back_as_it_is_and_says_so_where_it_is_asked() -> None:
+    with cuda_target("a100"):
+        mod = SoftwarePipeline()(tvm.IRModule({"on_the_cpu": on_the_cpu}))
+    assert mod["on_the_cpu"].same_as(on_the_cpu)
+    with pytest.raises(PlanError, match=f"the function was left alone: {UNBOUND}"):
+        pipeliner.plan_of(mod)
 
 
 @pytest.mark.parametrize(("target", "splits"), [("a100", 1), ("h100", 2)])

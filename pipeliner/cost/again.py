@@ -152,11 +152,10 @@ def _loop(one: LoopWork, plan: KernelPlan, *, wide: bool) -> tuple[LoopPlan, tup
     check_eviction(moved)
     if not given.pipelined:
         return _left_alone(one.loop, moved, plan, wide=wide)
-    if one.loop.annotated != (given.source == "annotation"):
-        has = "has" if one.loop.annotated else "lacks"
+    if given.source == "annotation" and not one.loop.annotated:
         raise PlanError(
-            f"cannot pipeline loop '{given.name}': the plan's source is '{given.source}', the "
-            f"schedule's loop {has} TVM's pipeline annotations"
+            f"cannot pipeline loop '{given.name}': the plan's source is 'annotation', the "
+            "schedule's loop lacks TVM's pipeline annotations"
         )
     _check_epilogue(given, moved)
     _check_moved(given, moved, wide=wide)
