@@ -42,6 +42,7 @@ from .ir import (
     statements,
     substitute,
     uses,
+    walk,
 )
 from .kernels import bodies, kernels_of, thread_extents, thread_tag, with_block, with_bodies
 from .normalise import distribute_condition, hoist_initialisation, inline_bindings
@@ -232,6 +233,7 @@ class _Finder:
         rings += extra
         self.rings.update(rings)
         infos = [self._in_order(self._with_remainder(found, ops, loop)) for _, found in ops]
+        infos = _filled_once(infos, [stmt for stmt, _ in ops])
         info = self._loop_info(loop, infos, rings, context)
         self.loops.append(info)
         new = seq(*[stmt for stmt, _ in ops])
@@ -310,6 +312,24 @@ class _Finder:
             annotated=_is_annotated(loop),
             outer=outer,
         )
+
+
+def _filled_once(infos: Sequence[_Info], stmts: Sequence[Stmt]) -> list[_Info]:
+    """``infos`` of the ops ``stmts``; a tile that two of them fill no role can hand over as one."""
+    fills: dict[str, list[str]] = {}
+    for info, stmt in zip(infos, stmts, strict=True):
+        stored: list[Any] = []
+        walk(stmt, tirx.BufferStore, stored.append)
+        for name in {str(store.buffer.name) for store in stored}:
+            fills.setdefault(name, []).append(info.op)
+
+    def told(info: _Info) -> _Info:
+        if not isinstance(info, CopyInfo) or info.no_tma:
+            return info
+        others = [op for op in fills.get(info.dst, ()) if op != info.op]
+        return replace(info, no_tma=f"'{others[0]}' fills '{info.dst}' too") if others else info
+
+    return [told(info) for info in infos]
 
 
 def _by_tile(loops: Sequence[LoopInfo], body: Stmt) -> tuple[LoopInfo, ...]:
