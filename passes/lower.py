@@ -29,6 +29,7 @@ from .name_memory import name_memory
 from .narrow import pack_bytes
 from .part_sums import add_parts
 from .pipeline import is_kernel, is_marked, pipeline_function
+from .reversed_indices import unreversed
 from .shared_names import name_shared
 from .signed import keep_signed
 from .steps import function_pass
@@ -102,6 +103,7 @@ def suffix() -> list[Any]:
         transform.LowerOpaqueBlock(),
         marked(
             [
+                function_pass("CountUp", unreversed),
                 function_pass("WidenOffsets", widen_offsets),
                 function_pass("CheckExtents", check_extents),
             ]
