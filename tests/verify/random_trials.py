@@ -22,10 +22,19 @@ from hypothesis.strategies import SearchStrategy
 
 import pipeliner
 from pipeliner.api import pipeline_with
-from pipeliner.errors import PipelinerError
+from pipeliner.compiled import Kernel
+from pipeliner.errors import EmulatorError, PipelinerError
 from pipeliner.request import Request
 
-from . import memory_programs, random_programs, random_scripts, tile_requirements, tile_scripts
+from . import (
+    argument_programs,
+    memory_programs,
+    order_programs,
+    random_programs,
+    random_scripts,
+    tile_requirements,
+    tile_scripts,
+)
 from .memory_strategies import memory_trials
 from .random_strategies import Trial, trials
 from .runner import add_options, options_of, run
@@ -40,16 +49,26 @@ BATCH: Final = 50
 class Kind:
     """Programs of one sort: what is drawn, how it is written, and what it means.
 
-    ``expects``: whether a refusal, by its message, is what a trial deserves.
+    ``expects``: whether a refusal, by its message, is what a trial deserves; ``refuses``: whether
+    one of the call is. ``inspects``: objects to a kernel before it runs.
     """
 
     drawn: SearchStrategy[Trial]
     script: Callable[[Any], str]
     meaning: Callable[..., Mapping[str, np.ndarray]]
     expects: Callable[[Trial, str], bool]
+    refuses: Callable[[Trial, str], bool] = lambda trial, message: False
+    inspects: Callable[[Trial, Kernel], None] = lambda trial, kernel: None
 
 
 KINDS: Final = {
+    "arguments": Kind(
+        argument_programs.argument_trials(),
+        argument_programs.script,
+        argument_programs.meaning,
+        lambda trial, message: True,
+        refuses=argument_programs.is_refused,
+    ),
     "bound": Kind(
         trials(),
         random_scripts.script,
@@ -61,6 +80,13 @@ KINDS: Final = {
         memory_programs.script,
         memory_programs.meaning,
         lambda trial, message: True,
+    ),
+    "order": Kind(
+        order_programs.order_trials(),
+        order_programs.script,
+        order_programs.meaning,
+        lambda trial, message: True,
+        inspects=order_programs.check_order,
     ),
     "tiles": Kind(
         tile_trials(),
@@ -74,7 +100,8 @@ KINDS: Final = {
 def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
     """Check ``trial``; ``pipelined``, ``declined`` (its plan says why) or ``refused``.
 
-    What is refused is pipelined once more with every choice left open, which must work.
+    What is refused is pipelined once more with every choice left open, which must work. ``call
+    refused``: by what the host checks of its arguments.
     """
     text = kind.script(trial.program)
     func = tvm.script.from_source(text)
@@ -87,12 +114,17 @@ def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
         assert kind.expects(trial, refusal), f"unexpected: {refusal}\n{trial}\n{text}"
         fast = pipeline_with(func, trial.target, Request())
     kernel = pipeliner.build(fast)
+    kind.inspects(trial, kernel)
     for n in dict.fromkeys((trial.n, 0)):
         arrays = trial.program.arrays(n)
-        result = kernel.emulate(
-            *arrays.values(), n, trial.m, timing=trial.timing, order=trial.order, seed=trial.m
-        )
         about = f"{trial}\n{text}\nn={n}"
+        options: dict[str, Any] = {"timing": trial.timing, "order": trial.order, "seed": trial.m}
+        try:
+            result = kernel.emulate(*arrays.values(), n, trial.m, **options)
+        except EmulatorError as err:
+            if not kind.refuses(trial, str(err)):
+                raise AssertionError(about) from err
+            return "call refused"
         assert not result.hazards, "\n".join([about, *map(str, result.hazards)])
         for name, want in kind.meaning(trial.program, arrays, n, trial.m).items():
             np.testing.assert_array_equal(result.outputs[name], want, err_msg=f"{name}\n{about}")
