@@ -43,6 +43,13 @@ LOCAL_STAGE: Final = "tirx.manifest_shared_memory_local_stage"
 _PHASES: Final = 3
 _STAGED: Final = 2
 
+_HINTS: Final = (
+    "pipeliner.depth",
+    "pipeliner.mma",
+    "pipeliner.warps",
+    "pipeliner.thread_tile",
+)
+"""Annotations by which a schedule asks for something."""
 
 REQUESTS: Final = "pipeliner.requests"
 """Annotation of a function's root block: requests to choose from, as a list in JSON."""
@@ -68,6 +75,17 @@ def annotated_request(func: Any) -> Request:
 def is_annotated(loop: Any) -> bool:
     """Whether a ``For`` carries TVM's pipeline annotations."""
     return STAGE in loop.annotations or ORDER in loop.annotations
+
+
+def is_asked(func: Any) -> bool:
+    """Whether the schedule of ``func`` asks for stages, a depth, an instruction or a mapping."""
+    found: list[tuple[str, str]] = []
+
+    def note(node: Any) -> None:
+        found.extend((str(key), str(value)) for key, value in node.annotations.items())
+
+    walk(func.body, (tirx.For, SBlock), note)
+    return any(key in (STAGE, ORDER) or (key in _HINTS and value != "auto") for key, value in found)
 
 
 def async_statements(loop: Any) -> frozenset[str]:

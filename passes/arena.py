@@ -36,8 +36,10 @@ def apply_arena(func: Any) -> Any:
     """
     if PLAN_ATTR not in (func.attrs or {}):
         return func
-    plan = KernelPlan.from_json(str(func.attrs[PLAN_ATTR])).smem
-    places = {buffer.buffer: buffer for buffer in plan.buffers}
+    plan = KernelPlan.from_json(str(func.attrs[PLAN_ATTR]))
+    if plan.sync.by == "tvm":
+        return func
+    places = {buffer.buffer: buffer for buffer in plan.smem.buffers}
     return map_kernels(func, lambda kernel: _arena(kernel, places))
 
 

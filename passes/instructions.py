@@ -10,7 +10,7 @@ memory are shared out over them; the rest is the user's.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,6 +25,8 @@ from .accesses import event
 from .channels import full_barrier
 from .clusters import Cluster, can_share, check_loops, find_cluster, in_clusters
 from .copies import copy_width
+from .cta_order import ordered
+from .effects import READ, WRITE, effects
 from .fragment_nests import rewrite
 from .fragments import Fragment
 from .independence import shareable
@@ -77,6 +79,7 @@ class _Scope:
     accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
     stages: list[Buffer] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    ordered: frozenset[Buffer] = frozenset()
     repeats: bool = False
 
 
@@ -123,6 +126,7 @@ def _map_kernel(kernel: Stmt, scope: _Scope) -> Stmt:
             f"'{tile.name}' lies in shared memory: no matmul spreads it over threads"
         )
     kernel = in_shared(kernel, unheld)
+    scope.ordered = ordered(kernel)
 
     def bind(stmt: Stmt) -> Stmt:
         inner = _map(stmt, scope)
@@ -166,7 +170,8 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
         return _with_body(stmt, _map(stmt.body, replace(scope, repeats=True)))
     if isinstance(stmt, tirx.IfThenElse):
         other = None if stmt.else_case is None else _map(stmt.else_case, scope)
-        return tirx.IfThenElse(stmt.condition, _map(stmt.then_case, scope), other)
+        made = tirx.IfThenElse(stmt.condition, _map(stmt.then_case, scope), other)
+        return _behind(effects(tirx.Evaluate(stmt.condition)).buffers(READ), made, scope)
     if isinstance(stmt, tirx.AttrStmt):
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _map(stmt.body, scope))
     if isinstance(stmt, SBlockRealize):
@@ -181,7 +186,10 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
 def _by_one(stmt: Any, scope: _Scope) -> Stmt:
     """A call, which nobody may make more often than the function says: one thread makes it."""
     scope.notes.append(f"one thread makes the call {stmt.value}: nothing says that others may")
-    return tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), stmt, None)
+    made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), stmt, None)
+    found = effects(stmt)
+    touched = scope.ordered if found.is_fence else found.buffers(READ) | found.buffers(WRITE)
+    return _behind(touched, made, scope)
 
 
 def _map_block(stmt: Any, scope: _Scope) -> Stmt:
@@ -260,6 +268,22 @@ def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
     """A nest over a register tile runs where the elements are; any other is shared out."""
     loads = [*nest.loads(), *nest.asked()]
     touched = dict.fromkeys([*(load.source for load in loads), nest.store.buffer])
+    return _behind(touched, _shared_out(nest, touched, plan, scope), scope)
+
+
+def _behind(touched: Collection[Buffer], stmt: Stmt, scope: _Scope) -> Stmt:
+    """``stmt``, behind a barrier where others of the CTA have written what it touches."""
+    names = sorted(str(buf.name) for buf in touched if buf in scope.ordered)
+    if not names:
+        return stmt
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        raise LoweringError(f"cannot order '{names[0]}' between the statements of a role")
+    return seq(tirx.Evaluate(T.tvm_storage_sync("shared")), stmt)
+
+
+def _shared_out(
+    nest: Nest, touched: Collection[Buffer], plan: CopyPlan | None, scope: _Scope
+) -> Stmt:
     held = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
     store = next((s for s in scope.plan.stores if s.op == nest.name), None)
     if adds(nest) and (not held or store is None or store.mechanism != "tma" or not store.adds):

@@ -28,7 +28,7 @@ from .match_buffers import inline_matches
 from .name_memory import name_memory
 from .narrow import pack_bytes
 from .part_sums import add_parts
-from .pipeline import is_kernel, is_marked, pipeline_function
+from .pipeline import is_kernel, is_left, is_marked, pipeline_function
 from .reversed_indices import unreversed
 from .shared_names import name_shared
 from .signed import keep_signed
@@ -225,11 +225,11 @@ def apply_where(mod: Any, wanted: Callable[[Any], bool], passes: Sequence[Any]) 
 
 
 def unmarked(passes: Sequence[Any]) -> Any:
-    """TVM's ``passes``, on the functions that ours did not handle."""
+    """TVM's ``passes``, on the functions that ours did not handle, or left to them."""
 
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.Unmarked")
     def run(mod: Any, ctx: Any) -> Any:
-        return apply_where(mod, lambda func: not is_marked(func), passes)
+        return apply_where(mod, lambda func: not is_marked(func) or is_left(func), passes)
 
     return run
 

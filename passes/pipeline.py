@@ -26,9 +26,15 @@ from ..cost.remainder import check_skips
 from ..errors import PipelinerError, PlanError, ScheduleRefused, TargetError
 from ..kernel import CopyInfo, KernelInfo
 from ..machine import Machine, machine_for
-from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan
+from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SyncPlan
 from ..request import Request
-from .annotations import annotated_plan, async_statements, is_annotated, staged_statements
+from .annotations import (
+    annotated_plan,
+    async_statements,
+    is_annotated,
+    is_asked,
+    staged_statements,
+)
 from .asked import check_asked
 from .copies import lower_copies
 from .dependence import dependence
@@ -36,6 +42,7 @@ from .descriptors import compute_once
 from .elementwise import map_elementwise
 from .expand import expand
 from .instructions import map_tiles
+from .ir import SBlockRealize, buffer_bytes, is_global, walk
 from .kernels import has_kernel
 from .labels import label
 from .launch import early_launches
@@ -67,6 +74,11 @@ def is_marked(func: Any) -> bool:
     return isinstance(func, tirx.PrimFunc) and PLAN_ATTR in (func.attrs or {})
 
 
+def is_left(func: Any) -> bool:
+    """Whether the plan of ``func`` leaves its barriers and its shared memory to TVM."""
+    return is_marked(func) and KernelPlan.from_json(str(func.attrs[PLAN_ATTR])).sync.by == "tvm"
+
+
 def is_kernel(func: Any, target: Any) -> bool:
     """Whether ``func`` is one for us: bound to the threads of a CUDA GPU."""
     return (
@@ -81,11 +93,38 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     """``func`` (after the prefix passes) pipelined as ``request`` says, synchronised and marked.
 
     Every function bound to the GPU comes out with its barriers and its shared memory placed, also
-    where no loop is pipelined. Raises what an explicit request cannot have.
+    where no loop is pipelined. Raises what an explicit request cannot have. Where nothing is asked
+    for and no plan lowers, the function is left to TVM's own passes as it is, with the reason.
     """
     if is_marked(func):
         return func
     func = note_overlap(func)
+    if request.plan is not None and request.plan.sync.by == "tvm":
+        return _left(func, request.plan)
+    try:
+        return _pipelined(func, target, request)
+    except PipelinerError as err:
+        if request != Request() or is_asked(func) or not _has_constant_sizes(func.body):
+            raise
+        why = f"left to TVM's own passes, which pipeline nothing: {err}"
+        plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
+        return _left(func, replace(plan, sync=SyncPlan(by="tvm")))
+
+
+def _has_constant_sizes(body: Any) -> bool:
+    """Whether TVM's passes can allocate all that threads and CTAs have for themselves."""
+    allocated: list[Any] = []
+    walk(body, SBlockRealize, lambda realize: allocated.extend(realize.block.alloc_buffers))
+    return all(is_global(buf) or buffer_bytes(buf) is not None for buf in allocated)
+
+
+def _left(func: Any, plan: KernelPlan) -> Any:
+    """``func`` marked with ``plan``, which leaves it as it is."""
+    return func.with_attr(PLAN_ATTR, plan.to_json())
+
+
+def _pipelined(func: Any, target: Any, request: Request) -> Any:
+    """``func`` as the best plan says that lowers; raises what stands in the way of the first."""
     try:
         machine: Machine | None = machine_for(target)
         why = ""

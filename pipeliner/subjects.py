@@ -15,7 +15,8 @@ from .api import build
 from .compiled import Kernel, as_module, only_function
 from .cuda_lines import lines_when_asked
 from .emulator import Emulation, emulate
-from .emulator.host import evaluate, parameter_names
+from .emulator.arguments import parameter_names
+from .emulator.evaluate import evaluate
 from .emulator.lower import is_device_function
 from .emulator.report import CudaLine
 from .errors import PipelinerError, WorkloadError
@@ -140,7 +141,7 @@ def arguments(
 
     WorkloadError: ``inputs`` are not as many as it takes.
     """
-    names = parameter_names(function.params)
+    names = parameter_names(function)
     if inputs is None:
         return dict(
             zip(names, random_arguments(function, seed, integers=integers, extents=extents))

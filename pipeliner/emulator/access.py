@@ -18,6 +18,7 @@ from . import arith, calls
 from .buffers import BufferRef, Memory, Pointer
 from .dtypes import is_float, numpy_dtype
 from .fragments import mma_spec
+from .global_uses import GlobalUse
 from .intervals import Span, combined, within
 from .source import Val, Writer
 
@@ -35,6 +36,7 @@ class Access:
         self.buffers: dict[Any, BufferRef] = {}
         self.wmma_shape: tuple[int, int, int] | None = None
         self.access_sizes: set[int] = set()
+        self.global_uses: dict[str, GlobalUse] = {}  # by the parameter's name in generated code
         self.namespace: dict[str, Any] = {}
         self.matrix_memories: set[Memory] = set()  # registers that wgmma uses asynchronously
         self._views: dict[tuple[Memory, str], str] = {}
@@ -246,10 +248,18 @@ class Access:
                            at.lanes, True, at.known)  # fmt: skip
         return self.scale(self.add(at, ref.offset), ref.lanes), width
 
-    def note_access(self, ref: BufferRef, width: int) -> None:
-        """Shared accesses decide the granule of the shadow state."""
+    def note_access(self, ref: BufferRef, width: int, **use: bool) -> None:
+        """Accesses decide what the shadow state has to tell apart; ``use``: as ``GlobalUse``."""
+        size = numpy_dtype(ref.dtype).itemsize * width
         if ref.memory.space == "shared":
-            self.note_shared(numpy_dtype(ref.dtype).itemsize * width)
+            self.note_shared(size)
+        self.note_global(ref.memory, size, **use)
+
+    def note_global(self, memory: Memory, size: int, **use: bool) -> None:
+        """An access of ``size`` bytes to global memory (0: the call decides)."""
+        if memory.space == "global":
+            known = self.global_uses.setdefault(memory.param, GlobalUse())
+            known.add(GlobalUse(size=size & -size, **use))
 
     def note_shared(self, size: int) -> None:
         self.access_sizes.add(size & -size)
@@ -260,7 +270,7 @@ class Access:
         return self.load(ref, *self.index(ref, node.indices, loading=True))
 
     def load(self, ref: BufferRef, at: Val, width: int) -> Val:
-        self.note_access(ref, width)
+        self.note_access(ref, width, reads=True)
         if ref.memory.space == "wmma":
             raise EmulatorError(f"cannot emulate a load of wmma fragment {ref.name!r}")
         view = self.view(ref.memory, ref.dtype)
@@ -298,7 +308,7 @@ class Access:
         self.store_at(ref, at, width, value)
 
     def store_at(self, ref: BufferRef, at: Val, width: int, value: Val) -> None:
-        self.note_access(ref, width)
+        self.note_access(ref, width, writes=True)
         view = self.view(ref.memory, ref.dtype)
         text = value.text
         if value.lanes > 1 and not value.varying:

@@ -54,7 +54,9 @@ class BulkCopies:
         self._loads: list[_Load] = []
         self._stores: list[_Store] = []
         self._open: dict[int, int] = {}  # number of the bulk group that each thread fills now
-        self._engines: dict[int, int] = {}  # of the stores of each thread
+        self._engines: dict[int, int] = {}  # that read shared memory for each thread's stores
+        self._writers: dict[int, int] = {}  # that write global memory, where it is judged
+        self._unwritten: list[tuple[int, int, int]] = []  # thread, group, event of such stores
 
     # Loads
 
@@ -105,14 +107,25 @@ class BulkCopies:
 
     # Stores
 
-    def store(self, strand: Strand, tid: int, offsets: Array, put: Callable[[Array], None]) -> None:
-        """Copy the bytes at ``offsets`` of the own CTA's window to where ``put`` writes them."""
+    def store(
+        self, strand: Strand, tid: int, offsets: Array, put: Callable[[Array], None],
+        note: Callable[[int], None] | None,
+    ) -> None:  # fmt: skip
+        """Copy the bytes at ``offsets`` of the own CTA's window to where ``put`` writes them.
+
+        ``note`` judges what an engine writes there.
+        """
         cta, clocks = strand.cta, self._cluster.clocks
         if tid not in self._engines:
             self._engines[tid] = clocks.engine()
         who = np.array([tid])
         granules = _granules(cta, offsets)
         cta.shadow.engine_read(self._engines[tid], who, clocks.common(who), granules, strand.event)
+        if note is not None:
+            if tid not in self._writers:
+                self._writers[tid] = clocks.engine()
+            note(self._writers[tid])
+            self._unwritten.append((tid, self._open.get(tid, 0), strand.event))
         store = _Store(cta, tid, strand.event, self._open.get(tid, 0), offsets, put)
         self._stores.append(store)
         timing = self._cluster.timing
@@ -128,10 +141,15 @@ class BulkCopies:
         for tid in map(int, tids):
             self._open[tid] = self._open.get(tid, 0) + 1
 
-    def wait(self, tids: Array, in_flight: int) -> None:
-        """All but the last ``in_flight`` committed groups of the threads have been read."""
+    def wait(self, tids: Array, in_flight: int, *, read: bool) -> None:
+        """All but the last ``in_flight`` committed groups of the threads are complete.
+
+        ``read``: as far as shared memory goes.
+        """
         for tid in map(int, tids):
             limit = self._open.get(tid, 0) - in_flight
+            if not read:
+                self._written(tid, limit)
             done = [s for s in self._stores if s.thread == tid and s.group < limit]
             for store in done:
                 self._perform(store)
@@ -139,6 +157,13 @@ class BulkCopies:
                 engine = self._engines[tid]
                 known = self._cluster.clocks.knows[tid, engine]
                 self._cluster.clocks.knows[tid, engine] = max(known, store.event)
+
+    def _written(self, tid: int, limit: int) -> None:
+        """What ``tid`` stored in groups below ``limit`` is in global memory, as it knows."""
+        for store in [s for s in self._unwritten if s[0] == tid and s[1] < limit]:
+            self._unwritten.remove(store)
+            knows, writer = self._cluster.clocks.knows, self._writers[tid]
+            knows[tid, writer] = max(knows[tid, writer], store[2])
 
     def finish(self) -> None:
         """All threads have exited: nothing may be in flight."""

@@ -109,11 +109,6 @@ def uses_engines(call: Any) -> bool:
     return name in _HOPPER_WAITS or ptx.uses_engines(name)
 
 
-def adds_globally(call: Any) -> bool:
-    """Whether the operation is a bulk copy that adds to global memory."""
-    return ptx.adds_globally(op_name(call))
-
-
 def is_address(node: Any) -> bool:
     """Whether a node is a call that denotes an address."""
     return isinstance(node, ir.Call) and op_name(node) in _ADDRESSES
@@ -222,7 +217,7 @@ def _cuda_atomic(c: Expressions, call: Any) -> Val:
 def _atomic(c: Expressions, target: Any, operand: Any) -> Val:
     value = c.expr(operand)
     ref, at = c.element(c.pointer(target), value.dtype)
-    c.note_access(ref, 1)
+    c.note_access(ref, 1, writes=True, atomic=True)
     view = c.view(ref.memory, ref.dtype)
     found = c.writer.fresh("found")
     c.writer.emit(f"{found} = warp.atomic_add(s, {view}, {at.text}, {value.text}, {c.mask})")

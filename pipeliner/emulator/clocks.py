@@ -27,14 +27,16 @@ _ENGINES: Final = 32  # columns at first
 class Clocks:
     """Vector clocks of all threads of one cluster; ``proxies`` adds fences and engines.
 
+    ``mixed``: with fences of global memory kept apart, which is touched through both proxies.
+
     A clock that is passed around is an array (planes, columns): what is known and, with proxies,
     what is fenced.  It may lack the columns of engines made after it.
     """
 
-    def __init__(self, threads: int, *, proxies: bool) -> None:
+    def __init__(self, threads: int, *, proxies: bool, mixed: bool = False) -> None:
         self.threads = threads
         self.never = threads  # column of "never written": known to nobody
-        self._planes = 2 if proxies else 1
+        self._planes = 1 + proxies + mixed
         self._used = threads + 1
         columns = self._used + (_ENGINES if proxies else 0)
         self._set_state(np.zeros((threads, self._planes, columns), np.int32))
@@ -46,7 +48,13 @@ class Clocks:
         self._state = state
         self.knows = state[:, 0]
         # Without proxies everything counts as fenced.
-        self.fenced = state[:, -1]
+        self.fenced = state[:, self.plane]
+        self.fenced_globally = state[:, -1]
+
+    @property
+    def plane(self) -> int:
+        """Of a clock: what is fenced in shared memory."""
+        return min(1, self._planes - 1)
 
     def _keep_own_past(self, tids: Array) -> None:
         self.knows[tids, tids] = _SELF
@@ -86,22 +94,29 @@ class Clocks:
         self._keep_own_past(tids)
         self.floor[rows] = self.knows[rows, : self.threads].min(axis=1)
 
+    def mark(self, tid: int, column: int) -> None:
+        """``tid`` knows all that an engine stands for, as whoever synchronises with it will."""
+        self._state[tid, :, column] = 1
+
     def join(self, tids: Array, now: int) -> None:
         """A barrier among ``tids``, completing at event ``now``."""
-        if self._planes == 1 and len(tids) == self.threads:
+        if self._used == self.threads + 1 and self._planes == 1 and len(tids) == self.threads:
             self.knows[:, : self.threads] = now
             self._keep_own_past(tids)
             self.floor[:] = now
             return
         self.acquire(tids, self.release(tids, now))
 
-    def fence(self, tids: Array, event: int) -> None:
+    def fence(self, tids: Array, event: int, *, spaces: tuple[str, ...]) -> None:
         """A proxy fence: what the threads know by now may be used through any proxy."""
         if self._planes == 1:
             return
         known = self.knows[tids]
         known[np.arange(len(tids)), tids] = event
-        self.fenced[tids] = np.maximum(self.fenced[tids], known)
+        if "shared" in spaces:
+            self.fenced[tids] = np.maximum(self.fenced[tids], known)
+        if "global" in spaces and self._planes > 2:
+            self.fenced_globally[tids] = np.maximum(self.fenced_globally[tids], known)
 
     def common(self, tids: Array) -> Array:
         """What each of ``tids`` knows: the past of an operation that they make collectively."""

@@ -6,7 +6,7 @@ the signature ``kernel(s, args, block, dynamic_bytes)`` with ``s`` the strand.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +23,7 @@ from . import arith, calls, hopper, mathfn, matrix, ptx, tma, warp, wmma
 from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
 from .dtypes import numpy_dtype, split_lanes
 from .expressions import Expressions
+from .global_uses import GlobalUse
 from .intervals import Span, combined, within
 from .machine import NOBODY, SiteInfo, narrow
 from .memory import GlobalView, LocalView, SharedView
@@ -43,8 +44,8 @@ class CompiledKernel:
     """A device function ready to run.
 
     ``apart``: its warps wait for each other one by one, so that each is a strand of its own.
-    ``proxies``: it uses asynchronous engines besides cp.async. ``adds``: bulk copies add to global
-    memory.
+    ``proxies``: it uses asynchronous engines besides cp.async. ``uses``: what it does to the memory
+    of its parameters, by position.
     """
 
     name: str
@@ -55,9 +56,9 @@ class CompiledKernel:
     arena: int  # window offset of the dynamic arena = bytes of static shared memory before it
     shared: tuple[Memory, ...]
     params: tuple[str, ...]
+    uses: Mapping[int, GlobalUse]
     apart: bool
     proxies: bool
-    adds: bool
 
 
 def compile_kernel(func: Any, *, preemptive: bool = False) -> CompiledKernel:
@@ -93,8 +94,7 @@ class _Compiler(Expressions):
     def compile(self) -> CompiledKernel:
         func, w = self._func, self.writer
         with w.block("def kernel(s, args, block, dynamic_bytes):"):
-            for i, param in enumerate(func.params):
-                self._bind_param(i, param)
+            names = [self._bind_param(i, param) for i, param in enumerate(func.params)]
             self.statement(func.body)
             # A kernel that never blocks is a generator all the same.
             w.emit("if False: yield")
@@ -104,21 +104,22 @@ class _Compiler(Expressions):
         return CompiledKernel(
             self._name, self.namespace["kernel"], source, tuple(self._sites), granule,
             self._arena, tuple(self._places.values()), tuple(p.name for p in func.params),
-            *(any(map(holds, self._calls))
-              for holds in (calls.waits_apart, calls.uses_engines, calls.adds_globally)),
+            {i: self.global_uses[name] for i, name in enumerate(names) if name in self.global_uses},
+            any(map(calls.waits_apart, self._calls)), any(map(calls.uses_engines, self._calls)),
         )  # fmt: skip
 
-    def _bind_param(self, position: int, param: Any) -> None:
+    def _bind_param(self, position: int, param: Any) -> str:
         name = self.writer.fresh(param.name)
         self.writer.scopes[1].head.append(f"{name} = args[{position}]")
         if isinstance(param.ty, ir.PointerType):
             self.pointers[param] = Memory("global", param.name, param=name)
-            return
+            return name
         dtype, _ = split_lanes(param.ty)
         text = name
         if numpy_dtype(dtype).kind == "f" or dtype == "bfloat16":
             text = f"{self.dtype(dtype)}.type({name})"
         self.env[param] = Val(text, dtype, depth=1)
+        return name
 
     # Statements
 

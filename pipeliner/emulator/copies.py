@@ -11,21 +11,62 @@ asynchronously).
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from .global_shadow import Access
 from .mbarrier import Mbarrier
+from .memory import GlobalView
 
 if TYPE_CHECKING:
-    from .machine import Cta
+    from .machine import Cta, Strand
 
 Array = np.ndarray[Any, Any]
 
 TIMINGS: Final = ("late", "early", "random")
 # Chance that a copy in flight has landed by the next issue, commit or barrier ("random").
 _LANDING_CHANCE: Final = 0.25
+
+
+@dataclass
+class Source:
+    """The global memory that copies read, where the kernel also writes it; a row for each."""
+
+    view: GlobalView
+    access: Access
+
+    @classmethod
+    def begin(
+        cls, strand: Strand, view: GlobalView, tids: Array, start: Array, wanted: Array
+    ) -> Source | None:
+        """The copies are issued; ``wanted``: which bytes from each ``start`` on they read."""
+        count = np.asarray(wanted.sum(axis=1))
+        reads = count > 0
+        access = view.access(strand, tids, start, wanted.shape[1])
+        shadow = view.region.memory.shadow
+        if access is None or shadow is None or not reads.any():
+            return None
+        granules = access.granules.reshape(len(tids), -1)
+        last = shadow.granules(view.region.start + start + np.maximum(count, 1) - 1, 1)
+        granules = np.minimum(granules, last[:, None])
+        source = cls(view, replace(access, granules=granules))
+        shadow.read(source.part(reads).access, pending=True)
+        return source
+
+    def part(self, rows: Array) -> Source:
+        """Some of the copies."""
+        access = self.access
+        return Source(self.view, replace(
+            access, tids=access.tids[rows], granules=access.granules[rows]
+        ))  # fmt: skip
+
+    def complete(self, event: int) -> None:
+        """They are complete for their threads from ``event`` on."""
+        shadow = self.view.region.memory.shadow
+        if shadow is not None:
+            shadow.arrived(self.access, event)
 
 
 @dataclass
@@ -39,11 +80,13 @@ class _Batch:
     granules: Array  # (rows, granules)
     landed: Array
     event: int
+    source: Source | None = None
 
     def part(self, rows: Array) -> _Batch:
         """Some of the rows."""
         return _Batch(self.tids[rows], self.group[rows], self.rows[rows], self.data[rows],
-                      self.granules[rows], self.landed[rows], self.event)  # fmt: skip
+                      self.granules[rows], self.landed[rows], self.event,
+                      None if self.source is None else self.source.part(rows))  # fmt: skip
 
 
 @dataclass(eq=False)
@@ -67,7 +110,9 @@ class CopyEngine:
         self._queue: list[_Batch] = []
         self._triggers: list[_Trigger] = []
 
-    def issue(self, tids: Array, dst: Array, data: Array, event: int) -> None:
+    def issue(
+        self, tids: Array, dst: Array, data: Array, event: int, source: Source | None = None
+    ) -> None:
         """Threads ``tids`` copy ``data`` (rows, size) to byte offsets ``dst`` of the window."""
         size = data.shape[1]
         step = self._cta.granule
@@ -75,7 +120,8 @@ class CopyEngine:
         self._cta.shadow.write(tids, granules, event, in_flight=True)
         rows = dst[:, None] + np.arange(size)
         landed = np.zeros(len(tids), np.bool_)
-        batch = _Batch(tids, self._open[tids], rows, data, granules, landed, event)
+        batch = _Batch(tids, self._open[tids], rows, data, granules, landed, event,
+                       source)  # fmt: skip
         self._queue.append(batch)
         if self._timing == "early":
             self._land(batch, ~landed)
@@ -105,6 +151,8 @@ class CopyEngine:
                 continue
             self._land(batch, done & ~batch.landed)
             self._cta.shadow.arrive(batch.tids[done], batch.granules[done], event)
+            if batch.source is not None:
+                batch.source.part(done).complete(event)
             if not done.all():
                 rest.append(batch.part(~done))
         self._queue = rest
@@ -126,6 +174,8 @@ class CopyEngine:
             self._land(batch, mine & ~batch.landed)
             if mine.any():
                 done = batch.part(mine)
+                if done.source is not None:
+                    done.source.complete(trigger.event)
                 trigger.barrier.copies.append((done.tids, done.granules, trigger.event, done.event))
             if not mine.all():
                 rest.append(batch.part(~mine))

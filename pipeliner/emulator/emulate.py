@@ -14,12 +14,15 @@ from tvm import ir, tirx
 
 from ..errors import EmulatorError
 from ..plan import PLAN_ATTR, KernelPlan, SmemPlan
-from .additions import Additions
+from .arguments import bind_arguments
 from .blame import Blame, Lines, with_arena
 from .buffers import Memory
 from .compiler import CompiledKernel, compile_kernel
 from .copies import TIMINGS
-from .host import Launch, bind_arguments, parameter_names, run_host
+from .global_memory import Region
+from .global_uses import watch
+from .grid import Grid
+from .host import Launch, run_host
 from .lower import is_device_function
 from .machine import WARP, Cluster, Cta, HazardLog, Stopped, Strand
 from .memory import GlobalView
@@ -107,7 +110,7 @@ def emulate(
     if isinstance(mod, tirx.PrimFunc):
         raise EmulatorError("expected a lowered IRModule: use lower_for_emulation(func, target)")
     host, kernels = _split(getattr(mod, "lowered", mod), entry)
-    env = bind_arguments(host, args)
+    env, outputs = bind_arguments(host, args)
     launches = run_host(host, kernels, env)
     if not launches:
         raise EmulatorError("cannot emulate: the host function launches no kernel")
@@ -125,8 +128,6 @@ def emulate(
                     programs[key] = compile_kernel(kernels[launch.kernel], preemptive=key[1])
                 compiled[launch.kernel] = with_arena(programs[key], smem)
             stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen)
-    names = zip(parameter_names(host.params), host.params)
-    outputs = {name: env[p] for name, p in names if isinstance(env[p], np.ndarray)}
     blames = {name: Blame(kernel, lines) for name, kernel in compiled.items()}
     explained = tuple(blames[h.kernel].explain(h) for h in hazards.found.values())
     return Emulation(outputs, explained, tuple(stats))
@@ -172,19 +173,18 @@ def _run_kernel(
     dims = _dims(launch, "threadIdx")
     threads = dims[0] * dims[1] * dims[2]
     dynamic = launch.extent(_DYNAMIC_TAG) if _DYNAMIC_TAG in launch.dims else 0
-    args = [GlobalView(str(i), a) if isinstance(a, np.ndarray) else a
-            for i, a in enumerate(launch.args)]  # fmt: skip
-    for value, name in zip(args, kernel.params, strict=True):
-        if isinstance(value, GlobalView):
-            value.name = name.removesuffix("_ptr")
+    args = [GlobalView(name.removesuffix("_ptr"), a) if isinstance(a, Region) else a
+            for name, a in zip(kernel.params, launch.args, strict=True)]  # fmt: skip
     stats = []
-    additions = Additions() if kernel.adds else None
+    grid = Grid()
+    mixed = watch(args, kernel.uses, grid)
     total = math.prod(_dims(launch, "blockIdx"))
     if mode.progress is not None and chosen is not None:
         total = sum(map(len, _clusters(kernel, launch, threads, chosen)))
     for members in _clusters(kernel, launch, threads, chosen):
         cluster = Cluster(size=len(members), threads=threads, proxies=kernel.proxies,
-                          timing=mode.timing, rng=mode.rng, additions=additions)  # fmt: skip
+                          timing=mode.timing, rng=mode.rng, grid=grid, mixed=mixed,
+                          blocks=[block for _, block in members])  # fmt: skip
         programs: list[tuple[Cta, Array, Program]] = []
         for place, block in members:
             cta = Cta(

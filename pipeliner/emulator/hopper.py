@@ -119,11 +119,12 @@ def wait(request: Wait) -> Waiting:
     return (yield request)
 
 
-def proxy_fence(strand: Strand, mask: Mask) -> None:
-    """fence.proxy.async."""
+def proxy_fence(strand: Strand, spaces: tuple[str, ...], mask: Mask) -> None:
+    """fence.proxy.async of these spaces."""
     tids = strand.active(mask)
-    strand.cta.cluster.clocks.fence(tids, strand.event)
-    strand.cta.cluster.mbarriers.fence(tids)
+    strand.cta.cluster.clocks.fence(tids, strand.event, spaces=spaces)
+    if "shared" in spaces:
+        strand.cta.cluster.mbarriers.fence(tids)
 
 
 def mbarrier_fence(strand: Strand, mask: Mask) -> None:

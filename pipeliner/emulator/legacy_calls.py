@@ -102,7 +102,7 @@ def _mma_store(c: Expressions, call: Any) -> None:
     dtype, _ = split_lanes(call.ty)
     target = c.pointer(call.args[2])
     ref, at = c.element(target, target.dtype)
-    c.note_access(ref, 1)
+    c.note_access(ref, 1, writes=True)
     source, _ = _local_pointer(c, call.args[3], call.args[4])
     local, first = c.element(source, source.dtype)
     stride = c.expr(call.args[5])

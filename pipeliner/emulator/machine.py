@@ -19,11 +19,11 @@ from typing import Any, Final
 import numpy as np
 
 from ..origin import Origin
-from .additions import Additions
 from .bulk import BulkCopies
 from .clocks import Clocks
 from .cluster_barrier import ClusterBarrier
 from .copies import CopyEngine
+from .grid import Block, Grid, Scoped
 from .mbarrier import Mbarriers
 from .memory import SharedWindow
 from .report import Hazard, HazardKind, Site
@@ -102,13 +102,17 @@ class Cluster:
         proxies: bool,
         timing: str,
         rng: np.random.Generator,
-        additions: Additions | None = None,
+        grid: Grid | None = None,
+        blocks: Sequence[Block] = ((0, 0, 0),),
+        mixed: bool = False,
     ) -> None:
         self.threads = threads  # of one CTA
         self.timing = timing
         self.rng = rng
-        self.additions = additions  # of the whole launch, where it adds to global memory
-        self.clocks = Clocks(size * threads, proxies=proxies)
+        self.grid = Grid() if grid is None else grid
+        self.index = self.grid.enter(list(blocks), size * threads)  # among its clusters
+        self.clocks = Clocks(size * threads, proxies=proxies, mixed=mixed)
+        self.scoped = Scoped(self)
         self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
         self.changes = 0  # counts what may let a waiting thread go on
         self.ctas: list[Cta] = []
@@ -185,9 +189,8 @@ class Cta:
         """Number of a thread in its own CTA."""
         return thread % self.threads
 
-    def site(self, event: int) -> Site | None:
-        """The statement of an event, None for the launch."""
-        at = self.log[event]
+    def site(self, at: tuple[int, ...]) -> Site | None:
+        """A statement with its loop variables, None for the launch."""
         if not at:
             return None
         info = self._sites[at[0]]
@@ -196,16 +199,19 @@ class Cta:
         return Site(info.statement(), origin, loops, info.number)
 
     def add_hazard(self, kind: HazardKind, event: int, **details: Any) -> None:
-        """Report a hazard of the statement of ``event``; ``other`` is an earlier event or 0."""
-        other = details.pop("other", 0)
-        here, there = self.log[event], self.log[other]
+        """Report a hazard of the statement of ``event``.
+
+        ``other`` is an earlier event of the cluster or 0, ``against`` a statement of any.
+        """
+        here, there = self.log[event], self.log[details.pop("other", 0)]
+        there = details.pop("against", ()) or there
         key = (self.kernel, kind, here[:1], there[:1], details.get("buffer", ""))
 
         def make() -> Hazard:
-            site = self.site(event)
+            site = self.site(here)
             assert site is not None
             return Hazard(
-                kind, site, other=self.site(other), kernel=self.kernel, block=self.block, **details
+                kind, site, other=self.site(there), kernel=self.kernel, block=self.block, **details
             )
 
         self._hazards.add(key, make)

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from .dtypes import POISON_BYTE, poison
+from .global_memory import Region
+from .global_shadow import Access
 
 if TYPE_CHECKING:
     from .machine import Strand
@@ -49,6 +51,7 @@ class _View:
 
     name: str
     array: Array
+    base: int  # address of `array`, as far as alignment goes
     low: int  # first element of the buffer in `array`, and one past its last
     high: int
 
@@ -76,7 +79,7 @@ class _View:
 
     def _check_aligned(self, strand: Strand, at: Any, mask: Mask, size: int) -> None:
         size = min(size, _MAX_VECTOR_BYTES)
-        crooked = np.asarray(at * self.array.itemsize % size != 0)
+        crooked = np.asarray((at * self.array.itemsize + self.base) % size != 0)
         if not crooked.any():
             return
         row = int(np.argmax(crooked.reshape(-1)))
@@ -90,8 +93,19 @@ class _View:
     def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
         """Judge a read."""
 
-    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Judge a write, before it is made."""
+
+    def _equal(self, at: Any, value: Any, width: int) -> Any:
+        """Which rows hold what is to be stored, or has been, to the bit."""
+        stored = self.array[expand(at, width) if width > 1 else np.asarray(at)]
+        wanted = np.asarray(value, self.array.dtype)
+        if wanted.ndim == 1 and stored.ndim == 2:
+            wanted = wanted[:, None]
+        pair = [np.ascontiguousarray(x) for x in np.broadcast_arrays(stored, wanted)]
+        bits = [x.view(f"u{x.itemsize}") for x in pair]  # a NaN equals itself
+        same = bits[0] == bits[1]
+        return same.all(axis=-1) if width > 1 or same.ndim == 2 else same
 
     def _check_clash(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Look for two threads that wrote different values to one place, after the write."""
@@ -117,7 +131,7 @@ class _View:
         if inside is not None:
             self._store_inside(strand, at, value, mask, width, inside)
             return
-        self._note_write(strand, at, mask, width)
+        self._note_write(strand, at, mask, width, value)
         if isinstance(at, int):
             # One place, every thread: the last thread's store stays, as good as any.
             last = value[-1] if isinstance(value, np.ndarray) and value.ndim else value
@@ -135,36 +149,57 @@ class _View:
         active[np.flatnonzero(rows) if mask is None else np.flatnonzero(mask)[rows]] = True
         if isinstance(value, np.ndarray) and value.ndim and value.shape[0] == len(rows):
             value = value[rows]
-        self._note_write(strand, at[rows], active, width)
+        self._note_write(strand, at[rows], active, width, value)
         self.array[expand(at[rows], width) if width > 1 else at[rows]] = value
 
 
 class GlobalView(_View):
-    """One array parameter."""
+    """What a pointer parameter is given for, as elements of one type."""
 
-    def __init__(self, name: str, array: Array) -> None:
+    def __init__(self, name: str, region: Region, dtype: Any = np.uint8) -> None:
         self.name = name
-        self.array = array.reshape(-1)
+        self.region = region
+        self.base = region.shift
+        size = np.dtype(dtype).itemsize
+        self.array = region.bytes[: (region.end - region.start) // size * size].view(dtype)
         self.low, self.high = 0, self.array.size
 
+    def view(self, dtype: np.dtype[Any]) -> GlobalView:
+        """The same memory as elements of another type."""
+        return GlobalView(self.name, self.region, dtype)
+
+    def access(
+        self, strand: Strand, tids: Array, at: Any, width: int = 1, *, agent: int = -1,
+        atomic: bool = False,
+    ) -> Access | None:  # fmt: skip
+        """An access to ``width`` elements from each of ``at`` on; None where none is judged."""
+        shadow = self.region.memory.shadow
+        if shadow is None:
+            return None
+        size = self.array.itemsize
+        first = self.region.start + np.asarray(at, np.int64) * size
+        granules = shadow.granules(first, size * width)
+        return Access(strand, self.name, self.region.start, tids, granules, agent, atomic)
+
     def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
-        self.note(strand, at, mask, width)
-
-    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
-        self.note(strand, at, mask, width)
-
-    def note(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
-        """Judge an access to ``width`` elements from each of ``at`` on."""
         strand.touch_global(self.name, mask)
-        additions = strand.cta.cluster.additions
-        if additions is not None:
-            first = int(strand.active(mask)[0])
-            additions.touch(strand, first, self.name, self.array, at, width)
+        shadow = self.region.memory.shadow
+        access = self.access(strand, strand.active(mask), at, width)
+        if shadow is not None and access is not None:
+            shadow.read(access)
 
-    def view(self, dtype: np.dtype[Any], byte_offset: int = 0) -> GlobalView:
-        data = self.array.view(np.uint8)[byte_offset:]
-        usable = data.size // dtype.itemsize * dtype.itemsize
-        return GlobalView(self.name, data[:usable].view(dtype))
+    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
+        strand.touch_global(self.name, mask)
+        shadow = self.region.memory.shadow
+        access = self.access(strand, strand.active(mask), at, width)
+        if shadow is not None and access is not None:
+            shadow.write(access, lambda: self._equal(at, value, width))
+
+    def _check_clash(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
+        shadow = self.region.memory.shadow
+        access = self.access(strand, strand.active(mask), at, width)
+        if shadow is not None and access is not None:
+            shadow.check_equal(access, lambda: self._equal(at, value, width))
 
 
 class SharedWindow:
@@ -183,6 +218,7 @@ class SharedView(_View):
         self, name: str, window: SharedWindow, dtype: np.dtype[Any], base: int, nbytes: int
     ) -> None:
         self.name = name
+        self.base = 0
         self.window = window
         self.array = window.bytes.view(dtype)
         self.low = base // dtype.itemsize
@@ -205,7 +241,7 @@ class SharedView(_View):
         grains = self._granules(strand, at, width)
         strand.cta.shadow.read(strand.active(mask), grains, strand.event)
 
-    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
         grains = self._granules(strand, at, width)
         strand.cta.shadow.write(strand.active(mask), grains, strand.event)
 
@@ -217,14 +253,7 @@ class SharedView(_View):
         stale = shadow.writer[grains] != who
         if not stale.any():
             return
-        index = expand(at, width) if width > 1 else np.asarray(at)
-        stored = self.array[index]
-        wanted = np.asarray(value, self.array.dtype)
-        if wanted.ndim == 1 and stored.ndim == 2:
-            wanted = wanted[:, None]
-        pair = [np.ascontiguousarray(x) for x in np.broadcast_arrays(stored, wanted)]
-        as_bits = [x.view(f"u{x.itemsize}") for x in pair]  # a NaN equals itself
-        if (as_bits[0] != as_bits[1]).any():
+        if not np.all(self._equal(at, value, width)):
             shadow.clash(who[stale], grains[stale], strand.event)
 
 

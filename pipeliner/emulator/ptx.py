@@ -30,11 +30,6 @@ def blocks(name: str) -> bool:
     return name.removeprefix("tirx.ptx.") in (*_BARRIERS, "bar_arrive", *ptx_hopper.WAITS)
 
 
-def adds_globally(name: str) -> bool:
-    """Whether an operator is a bulk copy that adds to global memory."""
-    return name.startswith("tirx.ptx.cp_reduce_async_bulk")
-
-
 def uses_engines(name: str) -> bool:
     """Whether an instruction involves mbarriers, bulk copies or wgmma."""
     return name.startswith("tirx.ptx.") and ptx_hopper.uses_engines(name)
@@ -86,6 +81,7 @@ def emit_cp_async(
             f"cannot emulate cp.async from {src.memory.space} to {dst.memory.space} memory"
         )
     c.note_shared(size)
+    c.note_global(src.memory, size, reads=True)
     at, start = c.bytes_of(dst), c.units(src, 1)
     source = c.view(src.memory, "uint8")
     tail = "" if src_size is None else f", {src_size.text}"

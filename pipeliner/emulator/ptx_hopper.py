@@ -118,9 +118,10 @@ def _set(c: Expressions, target: Any, value: Val) -> None:
 
 
 def _fence_proxy(c: Expressions, ins: Instruction) -> None:
-    # One for global memory alone orders nothing here: its accesses are not judged.
-    if ins.modifiers["proxykind"] == "async" and ins.modifiers["space"] != "global":
-        c.writer.emit(f"hopper.proxy_fence(s, {c.mask})")
+    if ins.modifiers["proxykind"] == "async":
+        space = ins.modifiers["space"].partition("::")[0]
+        spaces = (space,) if space else ("shared", "global")
+        c.writer.emit(f"hopper.proxy_fence(s, {spaces!r}, {c.mask})")
 
 
 def _fence_init(c: Expressions, ins: Instruction) -> None:
@@ -194,13 +195,15 @@ def _stmatrix(c: Expressions, ins: Instruction) -> None:
 # Bulk copies
 
 
-def _map(c: Expressions, node: Any) -> str:
+def _map(c: Expressions, node: Any, *, store: bool = False, add: bool = False) -> str:
     """Name of the kernel parameter that is a tensor map."""
     while isinstance(node, ir.Call):
         node = node.args[0] if calls.op_name(node) == "tirx.address_of" else node.args[-1]
     memory = c.pointers.get(node)
     if memory is None:
         raise EmulatorError(f"cannot emulate a tensor map that is no kernel parameter: {node}")
+    use = {"writes": store, "reads": not store, "atomic": add}
+    c.note_global(memory, 0, engine=True, **use)
     return memory.param
 
 
@@ -228,15 +231,17 @@ def _tensor_store(c: Expressions, ins: Instruction) -> None:
     _reject(ins, load_mode=("", "tile"), redop=("", "add"))
     name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
     add = "redop" in ins.modifiers
-    c.writer.emit(f"tma.tensor_store(s, {name!r}, {at}, {_map(c, ins.one('tmap'))}, "
+    tmap = _map(c, ins.one("tmap"), store=True, add=add)
+    c.writer.emit(f"tma.tensor_store(s, {name!r}, {at}, {tmap}, "
                   f"{_coords(c, ins)}, {add}, {c.mask})")  # fmt: skip
 
 
-def _global(c: Expressions, node: Any) -> tuple[str, str]:
+def _global(c: Expressions, node: Any, **use: bool) -> tuple[str, str]:
     """View of a global array as bytes, and the text of an offset in it."""
     pointer = c.pointer(node)
     if pointer.memory.space != "global":
         raise EmulatorError(f"cannot emulate a global address in {pointer.memory.space} memory")
+    c.note_global(pointer.memory, _BULK_GRANULE, engine=True, **use)
     return c.view(pointer.memory, "uint8"), c.units(pointer, 1).text
 
 
@@ -244,7 +249,7 @@ def _bulk_load(c: Expressions, ins: Instruction) -> None:
     _reject(ins, ignore_oob=("",))
     name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
-    view, start = _global(c, ins.one("src_mem"))
+    view, start = _global(c, ins.one("src_mem"), reads=True)
     c.writer.emit(f"tma.bulk_load(s, {name!r}, {to}, {view}, {start}, "
                   f"{c.expr(ins.one('size')).text}, {bar}, {_multicast(c, ins)}, "
                   f"{c.mask})")  # fmt: skip
@@ -261,7 +266,7 @@ def _bulk_share(c: Expressions, ins: Instruction) -> None:
 def _bulk_store(c: Expressions, ins: Instruction) -> None:
     _reject(ins, redop=("", "add"), cp_mask=("",))
     name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
-    view, to = _global(c, ins.one("dst_mem"))
+    view, to = _global(c, ins.one("dst_mem"), writes=True, atomic="redop" in ins.modifiers)
     add = "None"
     if "redop" in ins.modifiers:
         kind = ins.modifiers["type"]
@@ -277,7 +282,8 @@ def _bulk_commit(c: Expressions, ins: Instruction) -> None:
 
 
 def _bulk_wait(c: Expressions, ins: Instruction) -> None:
-    c.writer.emit(f"tma.bulk_wait(s, {c.expr(ins.one('group')).text}, {c.mask})")
+    read = bool(ins.modifiers["read"])
+    c.writer.emit(f"tma.bulk_wait(s, {c.expr(ins.one('group')).text}, {read}, {c.mask})")
 
 
 # wgmma

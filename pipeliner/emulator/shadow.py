@@ -169,7 +169,8 @@ class Shadow:
         bad = wrote > clock[0, writer]
         if bad.any():
             self._blame_read(thread, int(granules[bad][0]))
-        unfenced = ~bad & (writer < self.clocks.threads) & (wrote > clock[-1, writer])
+        fenced = clock[self.clocks.plane, writer]
+        unfenced = ~bad & (writer < self.clocks.threads) & (wrote > fenced)
         if unfenced.any():
             place = int(granules[unfenced][0])
             self._report("missing-proxy-fence", place, thread, int(self.writer[place]),

@@ -15,6 +15,7 @@ Reading a page makes it, so do not reduce, compare, print or copy such an array 
 
 from __future__ import annotations
 
+import ctypes
 import mmap
 import os
 import tempfile
@@ -50,11 +51,6 @@ def sparse(shape: tuple[int, ...] | int, dtype: Any) -> Array:
     return np.ndarray(shape, kind, buffer=pages)
 
 
-def is_sparse(array: Array) -> bool:
-    """Whether the memory of ``array`` was made by ``sparse``."""
-    return isinstance(_owner(array), _Pages)
-
-
 def copy_of(source: Array) -> Array:
     """A copy in C order; of a sparse and contiguous array a sparse one, of the pages that exist."""
     pages = _owner(source)
@@ -80,12 +76,26 @@ def _temporary() -> int:
         return os.dup(file.fileno())
 
 
+def outermost(array: Array) -> Array:
+    """The array that ``array`` was cut out of, over one piece of memory."""
+    while isinstance(array.base, np.ndarray):
+        array = array.base
+    return array
+
+
+def memory_at(array: Array, low: int, high: int) -> Array:
+    """The bytes from one address to another, around an array."""
+    pages = _owner(array)
+    if isinstance(pages, _Pages):
+        start = address(np.ndarray(1, np.uint8, buffer=pages))
+        return np.ndarray(high - low, np.uint8, buffer=pages, offset=low - start)
+    return np.ctypeslib.as_array((ctypes.c_uint8 * (high - low)).from_address(low))
+
+
 def _owner(array: Array) -> Any:
     """What the memory of ``array`` belongs to: an array, or what arrays are made over."""
-    owner: Any = array
-    while isinstance(owner, np.ndarray) and owner.base is not None:
-        owner = owner.base
-    return owner.obj if isinstance(owner, memoryview) else owner
+    owner = outermost(array)
+    return owner if owner.base is None else owner.base
 
 
 def _bytes(array: Array) -> Array:

@@ -7,12 +7,15 @@ the rank of their CTA above ``RANK_SHIFT``.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
 from ..errors import EmulatorError
 from . import tensor_map
+from .global_memory import Region
+from .global_shadow import Access, GlobalShadow
 from .im2col_map import Im2colMap, pixel_index
 from .mbarrier import RANK_SHIFT, Mbarrier
 from .memory import GlobalView
@@ -48,9 +51,9 @@ def _destinations(strand: Strand, who: Array, bar: int, cta_mask: int | None) ->
 
 def _load(
     strand: Strand, tid: int, name: str, start: int, alignment: int, offsets: Array, data: Array,
-    bar: int, cta_mask: int | None,
+    bar: int, cta_mask: int | None, note: Callable[[int], None] | None = None,
 ) -> None:  # fmt: skip
-    """Issue one copy of ``data`` (bytes) to byte ``offsets``, checked."""
+    """Issue one copy of ``data`` (bytes) to byte ``offsets``, checked; ``note``: by an engine."""
     cta = strand.cta
     if start % alignment:
         strand.hazard("misaligned", name, start, None, tid,
@@ -60,6 +63,8 @@ def _load(
         strand.hazard("out-of-bounds", name, int(offsets[~inside][0]), None, tid)
         offsets, data = offsets[inside], data[inside]
     for barrier in _destinations(strand, np.array([tid]), bar, cta_mask):
+        if note is not None:
+            note(barrier.engine)
         cta.cluster.bulk.load(strand, tid, barrier, offsets, data)
 
 
@@ -85,12 +90,12 @@ def tensor_load(
     for tid, (to, barrier, *rest) in _each(strand, [dst, bar, *coords, *moved, *multicast], mask):
         at, by, many = rest[:first], rest[first:last], rest[last:]
         values, read = _box(tmap, at, None if offsets is None else by)
-        _note(strand, tid, name, tmap.elements, read, False)
+        note = _reading(strand, tid, tmap.region, read * values.itemsize, values.itemsize)
         places = tensor_map.shared_offsets(tmap.map, _local(to))
         spread = places[:, None] + np.arange(values.itemsize)
         strand.count("bulk_copies")
         _load(strand, tid, name, _local(to), SHARED_ALIGNMENT, spread.reshape(-1),
-              values.view(np.uint8), barrier, many[0] if many else None)  # fmt: skip
+              values.view(np.uint8), barrier, many[0] if many else None, note)  # fmt: skip
 
 
 def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> tuple[Array, Array]:
@@ -119,20 +124,45 @@ def tensor_store(
     for tid, (start, *at) in _each(strand, [src, *coords], mask):
         index, inside = tensor_map.box_index(tmap.map, at)
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]
-        _note(strand, tid, name, tmap.elements, index[inside], add)
+        size = tmap.map.itemsize
+        note = _writing(strand, tid, tmap.region, index[inside] * size, size, add=add)
         _store(strand, tid, name, start, SHARED_ALIGNMENT, offsets,
-               _put(tmap.elements, index[inside], add), tmap.map.itemsize)  # fmt: skip
+               _put(tmap.elements, index[inside], add), size, note)  # fmt: skip
 
 
-def _note(strand: Strand, tid: int, name: str, elements: Array, index: Array, add: bool) -> None:
-    """What a store or an addition does to global memory, for a launch that adds there."""
-    additions = strand.cta.cluster.additions
-    if additions is None:
-        return
-    if add:
-        additions.add(strand, tid, name, elements, index)
-    else:
-        additions.touch(strand, tid, name, elements, index, 1)
+def _access(
+    strand: Strand, tid: int, region: Region, first: Array, size: int
+) -> tuple[GlobalShadow, Access] | None:
+    """An access of ``tid`` to ``size`` bytes from each byte ``first`` on, where it is judged."""
+    shadow = region.memory.shadow
+    if shadow is None or not len(first):
+        return None
+    granules = shadow.granules(region.start + first, size).reshape(-1)
+    # Neighbours share a granule: once is enough.
+    granules = granules[np.flatnonzero(np.diff(granules, prepend=-1))]
+    return shadow, Access(strand, region.name, region.start, np.array([tid]), granules, agent=0)
+
+
+def _reading(
+    strand: Strand, tid: int, region: Region, first: Array, size: int
+) -> Callable[[int], None] | None:
+    """What an engine notes of global memory that it reads; None where nothing is judged."""
+    judged = _access(strand, tid, region, first, size)
+    if judged is None:
+        return None
+    shadow, access = judged
+    return lambda engine: shadow.read(replace(access, agent=engine))
+
+
+def _writing(
+    strand: Strand, tid: int, region: Region, first: Array, size: int, *, add: bool
+) -> Callable[[int], None] | None:
+    """The same of memory that it writes, or adds to."""
+    judged = _access(strand, tid, region, first, size)
+    if judged is None:
+        return None
+    shadow, access = judged
+    return lambda engine: shadow.write(replace(access, agent=engine, atomic=add))
 
 
 def _put(elements: Array, index: Array, add: bool) -> Callable[[Array], None]:
@@ -148,7 +178,7 @@ def _put(elements: Array, index: Array, add: bool) -> Callable[[Array], None]:
 
 def _store(
     strand: Strand, tid: int, name: str, start: int, alignment: int, offsets: Array,
-    put: Callable[[Array], None], itemsize: int,
+    put: Callable[[Array], None], itemsize: int, note: Callable[[int], None] | None,
 ) -> None:  # fmt: skip
     """Issue one copy from elements at byte ``offsets``, checked."""
     cta = strand.cta
@@ -160,7 +190,7 @@ def _store(
         strand.hazard("out-of-bounds", name, int(spread.max()), None, tid)
         return
     strand.count("bulk_copies")
-    cta.cluster.bulk.store(strand, tid, spread, put)
+    cta.cluster.bulk.store(strand, tid, spread, put, note)
 
 
 def bulk_load(
@@ -174,10 +204,10 @@ def bulk_load(
         strand, [dst, start, size, bar, *multicast], mask
     ):
         data = _global_bytes(strand, tid, src, begin, count)
-        _note(strand, tid, src.name, data, np.arange(len(data)), False)
+        note = _reading(strand, tid, src.region, begin + np.arange(len(data)), 1)
         strand.count("bulk_copies")
         _load(strand, tid, name, _local(to), BULK_ALIGNMENT, _local(to) + np.arange(len(data)),
-              data, barrier, many[0] if many else None)  # fmt: skip
+              data, barrier, many[0] if many else None, note)  # fmt: skip
 
 
 def bulk_share(
@@ -204,7 +234,7 @@ def bulk_share(
 
 def _global_bytes(strand: Strand, tid: int, view: GlobalView, begin: int, count: int) -> Array:
     """Checked bytes of a global array, as a view of it."""
-    if begin % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
+    if (begin + view.base) % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
         strand.hazard("misaligned", view.name, begin, None, tid,
                       detail=f"a bulk copy of {count} bytes")  # fmt: skip
     if begin < 0 or begin + count > view.array.size:
@@ -223,9 +253,10 @@ def bulk_store(
     for tid, (to, start, count) in _each(strand, [begin, src, size], mask):
         part = _global_bytes(strand, tid, dst, to, count)
         elements = part if add is None else part.view(add)
-        _note(strand, tid, dst.name, elements, np.arange(len(elements)), add is not None)
+        adds = add is not None
+        note = _writing(strand, tid, dst.region, to + np.arange(len(part)), 1, add=adds)
         _store(strand, tid, name, start, BULK_ALIGNMENT, start + np.arange(len(part)),
-               _put(elements, np.arange(len(elements)), add is not None), 1)  # fmt: skip
+               _put(elements, np.arange(len(elements)), adds), 1, note)  # fmt: skip
 
 
 def bulk_commit(strand: Strand, mask: Mask) -> None:
@@ -233,7 +264,7 @@ def bulk_commit(strand: Strand, mask: Mask) -> None:
     strand.cta.cluster.bulk.commit(strand.active(mask))
 
 
-def bulk_wait(strand: Strand, in_flight: int, mask: Mask) -> None:
-    """Run cp.async.bulk.wait_group, with or without .read."""
+def bulk_wait(strand: Strand, in_flight: int, read: bool, mask: Mask) -> None:
+    """Run cp.async.bulk.wait_group; ``read``: .read, for shared memory to be read alone."""
     strand.count("waits")
-    strand.cta.cluster.bulk.wait(strand.active(mask), in_flight)
+    strand.cta.cluster.bulk.wait(strand.active(mask), in_flight, read=read)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .copies import Source
 from .dtypes import poison
 from .fragments import (
     WARP,
@@ -76,7 +77,7 @@ def cp_async(
     at = shared_rows(strand, dst, size, mask, name)
     start = rows_of(strand, src_offset, mask)
     valid = np.full(len(tids), size) if src_size is None else rows_of(strand, src_size, mask)
-    crooked = (start % size != 0) & (valid > 0)
+    crooked = ((start + src.base) % size != 0) & (valid > 0)
     if crooked.any():
         row = int(np.argmax(crooked))
         strand.hazard("misaligned", src.name, int(start[row]), None, int(tids[row]),
@@ -88,10 +89,13 @@ def cp_async(
         row = int(np.argmax(outside.any(axis=1)))
         strand.hazard("out-of-bounds", src.name, int(start[row]), None, int(tids[row]))
         wanted &= ~outside
-    src.note(strand, index[wanted], mask, 1)
+    strand.touch_global(src.name, mask)
     data = np.where(wanted, src.array[np.where(wanted, index, 0)], 0).astype(np.uint8)
     strand.count("copies", len(tids))
-    strand.cta.copies.issue(tids, at, data, strand.event)
+    source = None
+    if src.region.memory.shadow is not None:
+        source = Source.begin(strand, src, tids, start, wanted)
+    strand.cta.copies.issue(tids, at, data, strand.event, source)
 
 
 def commit_group(strand: Strand, mask: Mask) -> None:
@@ -283,6 +287,10 @@ def atomic_add(
         strand.cta.shadow.update(tids[~outside], grains, strand.event)
     else:
         strand.touch_global(view.name, mask)
+        shadow = view.region.memory.shadow
+        access = view.access(strand, tids[~outside], at[~outside], atomic=True)
+        if shadow is not None and access is not None:
+            shadow.write(access)
     values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(tids),))
     found = np.zeros(strand.n, view.array.dtype)
     rows = np.arange(strand.n) if mask is None else np.flatnonzero(mask)

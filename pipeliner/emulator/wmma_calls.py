@@ -44,10 +44,10 @@ def _wmma_move(c: Expressions, call: Any) -> None:
     tile = _tile(role, _shape(c, call))
     index = c.expr(call.args[4])
     ref, at = c.element(c.pointer(call.args[5]), dtype)
-    c.note_access(ref, 1)
     stride = c.expr(call.args[6])
     row_major = calls.string(call.args[7]) == "row_major"
     move = "load" if "load" in calls.op_name(call) else "store"
+    c.note_access(ref, 1, reads=move == "load", writes=move == "store")
     c.writer.emit(
         f"wmma.{move}(s, {view}, {index.text}, {tile}, {c.view(ref.memory, dtype)}, {at.text}, "
         f"{stride.text}, {row_major}, {c.mask})"

@@ -19,9 +19,10 @@ import numpy as np
 
 from ..accuracy import equal
 from ..emulator import Emulation, emulate
+from ..emulator.arguments import bind_arguments
 from ..emulator.copies import TIMINGS
 from ..emulator.emulate import Programs
-from ..emulator.host import bind_arguments, run_host
+from ..emulator.host import run_host
 from ..emulator.report import CudaLine
 from ..emulator.scheduler import ORDERS
 from ..errors import WorkloadError
@@ -300,7 +301,7 @@ def _corners(mod: Any, arrays: Sequence[Any]) -> list[tuple[int, int, int]] | No
     """
     kernels, host = device_functions(mod)
     found: list[tuple[int, int, int]] = [(0, 0, 0)]
-    launches = run_host(host, kernels, bind_arguments(host, arrays))
+    launches = run_host(host, kernels, bind_arguments(host, arrays)[0])
     if len(launches) > 1:
         return None
     for launch in launches:

@@ -18,7 +18,7 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
 from ..emulator.calls import op_name
-from ..emulator.host import evaluate
+from ..emulator.evaluate import evaluate
 from ..errors import EmulatorError
 from ..origin import Origin
 from ..passes.ir import dtype_bytes, is_private, is_shared, origin_of, walk

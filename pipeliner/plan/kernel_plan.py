@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import json
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from ..errors import PlanError
 from .decoding import decode
@@ -44,12 +44,16 @@ class SmemPlan:
 
 @dataclass(frozen=True, slots=True)
 class SyncPlan:
-    """What orders the function: how many barriers stand where, and each async wait count."""
+    """What orders the function: how many barriers stand where, and each async wait count.
+
+    ``by``: who places barriers and shared memory; TVM's own passes where ours cannot.
+    """
 
     barriers: int = 0
     barriers_in_steady: int = 0
     waits: tuple[str, ...] = ()
     reasons: tuple[str, ...] = ()
+    by: Literal["pipeliner", "tvm"] = "pipeliner"
 
 
 @dataclass(frozen=True, slots=True)

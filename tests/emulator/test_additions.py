@@ -82,8 +82,10 @@ def test_what_all_ctas_add_is_there_in_the_end(dtype: str, timing: str) -> None:
 def test_anything_else_in_the_same_launch_is_a_race_with_it(other: str) -> None:
     result = run(sums(last=other), *output("float32"))
     (hazard,) = result.hazards
-    assert hazard.kind == "race"
-    assert "of the same launch add to it" in hazard.detail
+    assert (hazard.kind, hazard.buffer, hazard.block) == ("race", "C", (CTAS - 1, 0, 0))
+    assert "an asynchronous copy of CTA" in hazard.detail
+    assert hazard.other is not None
+    assert "T.ptx.cp(" in hazard.other.statement
 
 
 def test_what_no_cta_adds_to_may_be_touched() -> None:

@@ -198,7 +198,17 @@ def test_a_request_for_a_gpu_without_a_machine_raises() -> None:
 
 def test_our_errors_cross_tvm_as_themselves() -> None:
     with pytest.raises(LoweringError, match="needs a barrier that some threads miss"):
-        cuda(sync_kernels.divergent_loop)
+        pipeliner.pipeline(sync_kernels.divergent_loop, TARGET, mechanism="direct")
+
+
+def test_what_we_cannot_order_is_left_to_tvm_with_the_reason() -> None:
+    fast = pipeliner.pipeline(sync_kernels.divergent_loop, TARGET)
+    plan = pipeliner.plan_of(fast)
+    assert plan.sync.by == "tvm"
+    assert any("needs a barrier that some threads miss" in reason for reason in plan.reasons)
+    assert cuda(sync_kernels.divergent_loop).count("__syncthreads()") == 2
+    again = pipeliner.pipeline(sync_kernels.divergent_loop, TARGET, plan=plan)
+    assert again.script() == fast.script()
 
 
 def test_a_kernel_without_a_target_is_refused() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.errors import LoweringError
@@ -42,6 +43,47 @@ def test_a_tile_that_no_instruction_holds_is_shared_out_over_threads(kind: str) 
     assert plan.threads >= 128
     assert {matmul.instruction for matmul in plan.matmuls} == {"scalar"}
     assert any(reason.startswith("'acc' lies in shared memory") for reason in plan.reasons)
+
+
+@T.prim_func(s_tir=True)
+def through_global_memory(
+    X: T.Buffer((2, 64, 96), "float32"),
+    W: T.Buffer((2, 9, 96), "float32"),
+    Y: T.Buffer((2, 64, 96), "float32"),
+    Z: T.Buffer((2, 64, 96), "float32"),
+):
+    T.func_attr({"global_symbol": "main", "tirx.noalias": True})
+    for bx in T.thread_binding(2, thread="blockIdx.x"):
+        with T.sblock("cta"):
+            for i, j in T.grid(64, 96):
+                with T.sblock("first"):
+                    Y[bx, i, j] = X[bx, i, j] + T.float32(1)
+            for k in T.serial(8):
+                with T.sblock("step"):
+                    S = T.sblock_alloc_buffer((8, 96), "float32", scope="shared")
+                    for i, j in T.grid(8, 96):
+                        with T.sblock("S"):
+                            S[i, j] = X[bx, k * 8 + i, j]
+                    for i, j in T.grid(8, 96):
+                        with T.sblock("turned"):
+                            Z[bx, k * 8 + i, j] = Y[bx, 63 - k * 8 - i, 95 - j] + S[i, j]
+                    for j in T.serial(96):
+                        with T.sblock("chain"):
+                            W[bx, k + 1, j] = W[bx, k, 95 - j] + S[0, j]
+
+
+@pytest.mark.parametrize("target", ["a100", "h100"])
+def test_global_memory_of_a_cta_is_ordered_between_its_threads(target: str) -> None:
+    rng = np.random.default_rng(0)
+    x, w = (rng.integers(-4, 5, (2, n, 96)).astype("float32") for n in (64, 9))
+    kernel = pipeliner.build(through_global_memory, target)
+    result = kernel.emulate(x, w, np.zeros_like(x), np.zeros_like(x), order="random", timing="late")
+    assert not result.hazards
+    np.testing.assert_array_equal(result.outputs["Z"], (x + 1)[:, ::-1, ::-1] + x)
+    for k in range(8):
+        w[:, k + 1] = w[:, k, ::-1] + x[:, k * 8]
+    np.testing.assert_array_equal(result.outputs["W"], w)
+    assert kernel.cuda.count("__syncthreads()") >= 3
 
 
 def test_the_plan_says_why_the_first_choice_was_not_taken() -> None:

@@ -1,0 +1,87 @@
+"""Global memory that one statement of a CTA writes and another touches: what barriers must order.
+
+In a function without threads statements follow one another. Shared out over threads they do so only
+where nothing passes between two of them, or a barrier stands between:
+
+    for i, j in T.grid(64, 96): Y[bx, i, j] = X[bx, i, j] + 1
+    for i, j in T.grid(64, 96): Z[bx, i, j] = Y[bx, 63 - i, 95 - j]     # of another thread
+
+Shared memory has its barriers from whoever orders all of it (``sync``).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+from .accesses import event
+from .effects import READ, WRITE, effects
+from .ir import Buffer, Stmt, is_global
+from .kernels import bodies, thread_tag
+from .patterns import Nest, as_nest
+
+
+@dataclass(frozen=True)
+class _Leaf:
+    """A statement that is shared out as one, and the loops that all threads walk around it."""
+
+    stmt: Stmt
+    nest: Nest | None
+    loops: tuple[Any, ...]
+
+
+def ordered(kernel: Stmt) -> frozenset[Buffer]:
+    """The global buffers that need an order between the statements of ``kernel``."""
+    touching: dict[Buffer, list[_Leaf]] = defaultdict(list)
+    written: set[Buffer] = set()
+    anywhere = False
+    for leaf in _leaves(kernel, ()):
+        found = effects(leaf.stmt)
+        writes = found.buffers(WRITE)
+        written |= writes
+        anywhere |= found.is_fence and event(leaf.stmt) is None
+        for buf in writes | found.buffers(READ):
+            touching[buf].append(leaf)
+    outer = {buf: leaves for buf, leaves in touching.items() if is_global(buf)}
+    if anywhere:  # a call that may touch any memory
+        return frozenset(outer)
+    return frozenset(
+        buf
+        for buf, leaves in outer.items()
+        if buf in written and (len(leaves) > 1 or _meets_itself(leaves[0]))
+    )
+
+
+def _leaves(stmt: Stmt, loops: tuple[Any, ...]) -> Iterator[_Leaf]:
+    nest = as_nest(stmt)
+    inner = bodies(stmt)
+    if nest is not None or not inner:
+        yield _Leaf(stmt, nest, loops)
+        return
+    if isinstance(stmt, (tirx.For, tirx.While)) and thread_tag(stmt) is None:
+        loops = (*loops, stmt)
+    if isinstance(stmt, (tirx.IfThenElse, tirx.While)):
+        yield _Leaf(tirx.Evaluate(stmt.condition), None, loops)
+    for part in inner:
+        yield from _leaves(part, loops)
+
+
+def _meets_itself(leaf: _Leaf) -> bool:
+    """Whether other threads may read in one iteration of a loop what some store in another.
+
+    What is stored alone is stored once: the tiles of a grid that CTAs walk do not overlap.
+    """
+    return bool(leaf.loops) and (leaf.nest is None or _reads_elsewhere(leaf.nest))
+
+
+def _reads_elsewhere(nest: Nest) -> bool:
+    """Whether ``nest`` reads of what it stores into another place than the one it stores."""
+    own = [load for load in (*nest.loads(), *nest.asked())
+           if load.source.same_as(nest.store.buffer)]  # fmt: skip
+    here = list(nest.store.indices)
+    return any(not tvm_ffi.structural_equal(list(load.indices), here) for load in own)

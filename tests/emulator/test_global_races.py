@@ -1,0 +1,279 @@
+"""Races through global memory: what orders two accesses, and what does not."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from tvm.script import tirx as T
+
+from .judge import ORDERS, THREADS, WARP, blank, kinds, run
+
+CTAS = 3
+SYNC = {
+    "nothing": lambda: T.evaluate(0),
+    "cta": lambda: T.tvm_storage_sync("shared"),
+    "warp": lambda: T.tvm_storage_sync("warp"),
+    "named": lambda: T.ptx.bar.sync(1, THREADS),
+}
+
+
+def exchange(sync: str, threads: int = THREADS) -> Any:
+    between = SYNC[sync]
+
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((threads,), "int32"), Y: T.Buffer((threads,), "int32")):
+        for tx in T.thread_binding(threads, thread="threadIdx.x"):
+            G[tx] = tx
+            between()
+            Y[tx] = G[threads - 1 - tx]
+
+    return main
+
+
+@pytest.mark.parametrize("order", ORDERS)
+def test_threads_of_a_cta_exchange_without_a_barrier(order):
+    result = run(exchange("nothing"), blank(THREADS), blank(THREADS), order=order)
+    assert {h.kind for h in result.hazards} <= {"race", "write-while-read"}
+    hazard = result.hazards[0]
+    assert hazard.buffer == "G"
+    assert {hazard.site.statement[0], hazard.other.statement[0]} == {"Y", "G"}
+    assert sum(hazard.threads) == THREADS - 1
+    assert hazard.offset // 4 in hazard.threads
+
+
+@pytest.mark.parametrize("sync", ["cta", "named"])
+def test_a_barrier_of_the_cta_orders_global_memory(sync):
+    assert kinds(exchange(sync), blank(THREADS), blank(THREADS)) == set()
+
+
+def test_a_warp_is_ordered_by_its_barrier_alone():
+    assert kinds(exchange("warp", WARP), blank(WARP), blank(WARP)) == set()
+    assert kinds(exchange("nothing", WARP), blank(WARP), blank(WARP)) == {"race"}
+    assert kinds(exchange("warp"), blank(THREADS), blank(THREADS)) == {"race"}
+
+
+@pytest.mark.parametrize("sync", ["nothing", "cta"])
+def test_a_write_after_reads_of_others(sync):
+    between = SYNC[sync]
+
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((THREADS,), "int32"), Y: T.Buffer((THREADS,), "int32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            Y[tx] = G[0] + G[1]
+            between()
+            if tx < 2:
+                G[tx] = 5
+
+    expected = set() if sync == "cta" else {"write-while-read"}
+    assert kinds(main, blank(THREADS), blank(THREADS)) == expected
+
+
+def test_a_write_is_compared_with_every_reader_not_the_last_alone():
+    """The writer is the last reader, and ordered with nobody."""
+
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((1,), "int32"), Y: T.Buffer((THREADS,), "int32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            if tx == 3:
+                Y[tx] = G[0]
+            if tx == 40:
+                Y[tx] = G[0]
+                G[0] = 5
+
+    (hazard,) = run(main, blank(1), blank(THREADS)).hazards
+    assert (hazard.kind, hazard.threads) == ("write-while-read", (40, 3))
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_several_threads_may_store_equal_values(same):
+    @T.prim_func(s_tir=True)
+    def main(X: T.Buffer((CTAS, THREADS), "float32"), G: T.Buffer((2,), "float32")):
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                G[0] = X[bx, tx]
+                G[1] = X[bx, 0]
+
+    x = np.full((CTAS, THREADS), np.nan, np.float32)
+    if not same:
+        x[:] = np.arange(CTAS * THREADS).reshape(x.shape)
+    result = run(main, x, np.zeros(2, "float32"))
+    assert {h.kind for h in result.hazards} == (set() if same else {"race"})
+
+
+def test_ctas_accumulate_without_atomics():
+    @T.prim_func(s_tir=True)
+    def main(X: T.Buffer((CTAS, THREADS), "int32"), C: T.Buffer((THREADS,), "int32")):
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                C[tx] = C[tx] + X[bx, tx]
+
+    result = run(main, blank(CTAS, THREADS), blank(THREADS))
+    assert {h.kind for h in result.hazards} == {"race"}
+    assert result.hazards[0].detail == "a thread of CTA (0, 0, 0), and nothing orders the two"
+    assert result.hazards[0].block == (1, 0, 0)
+
+
+def test_a_cta_reads_what_another_writes():
+    @T.prim_func(s_tir=True)
+    def main(X: T.Buffer((CTAS, THREADS), "int32"), G: T.Buffer((CTAS + 1, THREADS), "int32")):
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                G[bx + 1, tx] = G[bx, THREADS - 1 - tx] + X[bx, tx]
+
+    assert kinds(main, blank(CTAS, THREADS), blank(CTAS + 1, THREADS)) == {"race"}
+
+
+def test_each_thread_may_do_as_it_likes_with_its_own():
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((CTAS, THREADS), "int32")):
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                for i in T.serial(3):
+                    C[bx, tx] = C[bx, tx] + i
+
+    result = run(main, blank(CTAS, THREADS))
+    assert result.hazards == ()
+    assert (result.outputs["C"] == 3).all()
+
+
+def test_bytes_beside_each_other_are_not_the_same():
+    """Accesses of several widths to one array: as fine as the finest."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((4 * WARP,), "int8"), D: T.Buffer((WARP,), "int8")):
+        for tx in T.thread_binding(2 * WARP, thread="threadIdx.x"):
+            if tx < WARP:
+                C[tx] = T.int8(1)
+            else:
+                for i in T.vectorized(2):
+                    C[WARP + (tx - WARP) * 2 + i] = T.int8(2)
+            if tx < WARP:
+                D[tx] = C[tx]
+
+    assert kinds(main, np.zeros(4 * WARP, "int8"), np.zeros(WARP, "int8")) == set()
+
+
+def test_kernels_of_a_call_run_one_after_the_other():
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((CTAS, WARP), "int32"), Y: T.Buffer((CTAS, WARP), "int32")):
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                G[bx, tx] = bx
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                Y[bx, tx] = G[CTAS - 1 - bx, WARP - 1 - tx]
+                G[bx, tx] = 7
+
+    result = run(main, blank(CTAS, WARP), blank(CTAS, WARP))
+    assert {h.kernel for h in result.hazards} == {"main_kernel_1"}
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_atomic_additions_do_not_race_with_each_other(read):
+    """But with a plain read they do, though the reader was the last to add."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((WARP,), "int32"), Y: T.Buffer((CTAS, WARP), "int32")):
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                T.evaluate(T.call_extern("int32", "atomicAdd", T.address_of(C[tx]), 1))
+                if read:
+                    Y[bx, tx] = C[tx]
+
+    result = run(main, blank(WARP), blank(CTAS, WARP))
+    assert {h.kind for h in result.hazards} == ({"race"} if read else set())
+    assert (result.outputs["C"] == CTAS).all()
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_a_copy_reads_until_it_is_waited_for(waits):
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((WARP,), "int32"), Y: T.Buffer((WARP,), "int32")):
+        for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+            S = T.alloc_buffer((WARP,), "int32", scope="shared")
+            T.ptx["cp.async.ca.shared.global"](T.address_of(S[tx]), T.address_of(G[tx]), 4)
+            if waits:
+                T.ptx["cp.async.wait_all"]()
+            G[tx] = 5
+            T.ptx["cp.async.wait_all"]()
+            Y[tx] = S[tx]
+
+    assert kinds(main, blank(WARP), blank(WARP)) == (set() if waits else {"write-while-read"})
+
+
+BULK_STORE = "cp.async.bulk.global.shared::cta.bulk_group"
+BULK_LOAD = "cp.async.bulk.shared::cta.global.mbarrier::complete_tx::bytes"
+WAITS = {"all": "cp.async.bulk.wait_group", "read": "cp.async.bulk.wait_group.read"}
+
+
+@pytest.mark.parametrize("wait", list(WAITS))
+def test_what_a_bulk_copy_stores_is_there_when_its_group_is_complete(wait):
+    """``.read`` waits for shared memory alone."""
+
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((WARP,), "int32"), Y: T.Buffer((WARP,), "int32")):
+        for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+            S = T.alloc_buffer((WARP,), "int32", scope="shared")
+            S[tx] = tx
+            T.ptx["fence.proxy.async"]()
+            T.tvm_storage_sync("shared")
+            if tx == 0:
+                T.ptx[BULK_STORE](T.address_of(G[0]), T.address_of(S[0]), 4 * WARP)
+                T.ptx["cp.async.bulk.commit_group"]()
+                T.ptx[WAITS[wait]](0)
+            T.tvm_storage_sync("shared")
+            Y[tx] = G[WARP - 1 - tx]
+
+    found = kinds(main, blank(WARP), blank(WARP))
+    assert found == (set() if wait == "all" else {"read-before-arrival"})
+
+
+@pytest.mark.parametrize(
+    ("fence", "expected"),
+    [
+        ("fence.proxy.async", set()),
+        ("fence.proxy.async.global", set()),
+        ("fence.proxy.async.shared::cta", {"missing-proxy-fence"}),
+    ],
+)
+def test_a_bulk_copy_reads_what_threads_wrote_behind_a_proxy_fence(fence, expected):
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((WARP,), "int32"), Y: T.Buffer((WARP,), "int32")):
+        for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+            S = T.alloc_buffer((WARP,), "int32", scope="shared")
+            bars = T.alloc_buffer((1,), "uint64", scope="shared")
+            if tx == 0:
+                T.ptx.mbarrier.init.shared.b64(T.address_of(bars[0]), T.uint32(1))
+                T.ptx.fence.mbarrier_init.release.cluster()
+            G[tx] = tx
+            T.ptx[fence]()
+            T.tvm_storage_sync("shared")
+            if tx == 0:
+                T.ptx.mbarrier.arrive.expect_tx.shared.b64(
+                    T.address_of(bars[0]), T.uint32(4 * WARP)
+                )
+                T.ptx[BULK_LOAD](
+                    T.address_of(S[0]), T.address_of(G[0]), 4 * WARP, T.address_of(bars[0])
+                )
+            T.cuda.mbarrier_wait(T.address_of(bars[0]), 0)
+            Y[tx] = S[WARP - 1 - tx]
+
+    assert kinds(main, blank(WARP), blank(WARP)) == expected
+
+
+@pytest.mark.parametrize("sync", [True, False])
+def test_a_cluster_barrier_orders_its_ctas(sync):
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((4, WARP), "int32"), Y: T.Buffer((4, WARP), "int32")):
+        for bx in T.thread_binding(4, thread="blockIdx.x"):
+            for cx in T.thread_binding(2, thread="clusterCtaIdx.x"):
+                for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                    G[bx, tx] = bx
+                    if sync:
+                        T.cuda.cluster_sync()
+                    Y[bx, tx] = G[T.bitwise_xor(bx, 1), tx]
+
+    found = kinds(main, blank(4, WARP), blank(4, WARP))
+    assert found == (set() if sync else {"race", "write-while-read"})
