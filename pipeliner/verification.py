@@ -307,7 +307,7 @@ class _Runner:
         outcome = run(*values, blocks=self._blocks, seed=self._seed, **options)
         ran = {stats.block for stats in outcome.stats}
         missing = [block for block in self._blocks or () if block not in ran]
-        if missing and not outcome.hazards:
+        if missing:
             raise WorkloadError(f"cannot run CTA {missing[0]}: the grid has no such")
         return outcome
 
