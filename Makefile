@@ -36,6 +36,7 @@ test: $(DEV)  ## all tests that this machine can run
 verify-all: $(DEV)  ## all options, 10^4 random programs of each kind, records under stress: hours; SHARD=2/8 does a part
 	$(PY) -m tests.verify.product --shard $(SHARD)
 	$(PY) -m tests.verify.random_trials --shard $(SHARD)
+	$(PY) -m tests.verify.edited_plans --shard $(SHARD)
 	$(PY) -m tests.verify.records_stress
 
 gpu: $(DEV)  ## the tests that need an NVIDIA GPU

@@ -176,7 +176,7 @@ def _read(text: str) -> KernelPlan:
     """``from_json``: a plan is read again by each that meets its function, and never changes."""
     try:
         data = json.loads(text)
-    except json.JSONDecodeError as err:
+    except ValueError as err:  # no JSON, or a number longer than Python reads
         raise PlanError(f"cannot read plan: not JSON ({err})") from err
     except RecursionError as err:
         raise PlanError("cannot read plan: its lists or objects nest too deep") from err

@@ -168,3 +168,14 @@ def test_estimates_and_words_decide_nothing() -> None:
 def test_nothing_else_may_be_asked_beside_a_plan() -> None:
     with pytest.raises(PlanError, match="and ask for depth, mechanism too: the plan decides it"):
         obey(planned(), depth=2, mechanism="register")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["{}", "[]", "7", "", '{"version": 1e999}', "1" + "0" * 5000],
+    ids=["object", "list", "number", "nothing", "version", "digits"],
+)
+def test_what_is_no_plan_is_said_to_be_none(text: str) -> None:
+    with pytest.raises(PlanError, match="cannot read plan") as err:
+        KernelPlan.from_json(text)
+    assert len(str(err.value).splitlines()) == 1
