@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm import ir
 
 from ..errors import EmulatorError
-from . import legacy_calls, mathfn, ptx, ptx_hopper, wmma_calls
+from . import legacy_calls, mathfn, ptx, ptx_hopper, ptx_memory, wmma_calls
 from .buffers import Pointer
 from .dtypes import is_int, numpy_dtype, split_lanes
 from .source import Val
@@ -38,6 +38,9 @@ _HOPPER_WAITS: Final = (
     "tirx.cuda.cluster_sync", "tirx.cuda.warpgroup_sync",
 )  # fmt: skip
 _ATOMIC_ADD: Final = ("atomicAdd", "atomic_add")
+_FENCES: Final = {
+    "__threadfence": "gpu", "__threadfence_block": "cta", "__threadfence_system": "sys",
+}  # fmt: skip
 
 
 def _handles(*names: str, pure: bool = False) -> Callable[[Handler], Handler]:
@@ -201,6 +204,9 @@ def _popcount(c: Expressions, call: Any) -> Val:
 @_handles("tirx.call_pure_extern", "tirx.call_extern")
 def _extern(c: Expressions, call: Any) -> Val | None:
     name = string(call.args[0])
+    if name in _FENCES:
+        c.writer.emit(f"atomics.fence(s, {_FENCES[name]!r}, {c.mask})")
+        return None
     if name in _ATOMIC_ADD:
         return _atomic(c, call.args[1], call.args[2])
     function = mathfn.canonical(name)
@@ -214,14 +220,19 @@ def _cuda_atomic(c: Expressions, call: Any) -> Val:
     return _atomic(c, call.args[0], call.args[1])
 
 
+@_handles("tirx.cuda.atomic_cas")
+def _cuda_swap(c: Expressions, call: Any) -> Val:
+    target, compare, value = call.args
+    return ptx_memory.update(c, target, "exch", c.expr(value), compare=c.expr(compare))
+
+
+@_handles("tirx.cuda.thread_fence")
+def _fence(c: Expressions, call: Any) -> None:
+    c.writer.emit(f"atomics.fence(s, 'gpu', {c.mask})")
+
+
 def _atomic(c: Expressions, target: Any, operand: Any) -> Val:
-    value = c.expr(operand)
-    ref, at = c.element(c.pointer(target), value.dtype)
-    c.note_access(ref, 1, writes=True, atomic=True)
-    view = c.view(ref.memory, ref.dtype)
-    found = c.writer.fresh("found")
-    c.writer.emit(f"{found} = warp.atomic_add(s, {view}, {at.text}, {value.text}, {c.mask})")
-    return Val(found, value.dtype, 1, True, c.writer.depth, False)
+    return ptx_memory.update(c, target, "add", c.expr(operand))
 
 
 @_handles(*_SHUFFLES)

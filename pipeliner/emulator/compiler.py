@@ -19,7 +19,7 @@ from tvm.tirx import ForKind
 
 from ..errors import EmulatorError
 from ..origin import ORIGIN_ATTR, Origin
-from . import arith, calls, hopper, mathfn, matrix, ptx, tma, warp, wmma
+from . import arith, atomics, calls, hopper, mathfn, matrix, ptx, tma, warp, wmma
 from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
 from .dtypes import numpy_dtype, split_lanes
 from .expressions import Expressions
@@ -86,9 +86,9 @@ class _Compiler(Expressions):
         self._origin: tuple[int, Origin] | None = None  # (rank of the key, value)
         self._number = -1  # of the statement, in preorder, sequences and attributes not counted
         self.namespace.update(
-            np=np, narrow=narrow, NOBODY=NOBODY, Fork=Fork, arith=arith, mathfn=mathfn, warp=warp,
-            wmma=wmma, hopper=hopper, matrix=matrix, tma=tma, GlobalView=GlobalView,
-            LocalView=LocalView, SharedView=SharedView,
+            np=np, narrow=narrow, NOBODY=NOBODY, Fork=Fork, arith=arith, atomics=atomics,
+            mathfn=mathfn, warp=warp, wmma=wmma, hopper=hopper, matrix=matrix, tma=tma,
+            GlobalView=GlobalView, LocalView=LocalView, SharedView=SharedView,
         )  # fmt: skip
 
     def compile(self) -> CompiledKernel:

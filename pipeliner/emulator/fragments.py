@@ -75,12 +75,20 @@ def mma_spec(shape: str, a_type: str, b_type: str, d_type: str) -> Mma:
                     reg = half * 2 + low
                     a[group + 8 * low, col] = (lane * a_regs + reg) * e + i
                 b[col, group] = (lane * b_regs + half) * e + i
-    return Mma(k, a_dtype, b_dtype, numpy_dtype(PTX_TYPES[d_type]), a, b,
+    return Mma(k, a_dtype, b_dtype, numpy_dtype(PTX_TYPES[_canonical(d_type)]), a, b,
                accumulator_positions(), a_ptx == "tf32")  # fmt: skip
 
 
+_SPELLINGS: Final = {
+    "fp16": "f16", "float16": "f16", "bfloat16": "bf16", "int8": "s8", "uint8": "u8",
+    "fp32": "f32", "float32": "f32", "int32": "s32", "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}  # fmt: skip
+"""What TVM's intrinsics call a type, and PTX."""
+
+
 def _canonical(name: str) -> str:
-    return {"fp16": "f16", "int8": "s8", "uint8": "u8", "fp32": "f32"}.get(name, name)
+    return _SPELLINGS.get(name, name)
 
 
 def accumulator_positions() -> Array:

@@ -352,7 +352,7 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "fence_mbarrier_init": _fence_init,
     "fence_proxy": _fence_proxy,
     **dict.fromkeys(
-        ("fence", "prefetch", "prefetchu", "cp_async_bulk_prefetch",
+        ("prefetch", "prefetchu", "cp_async_bulk_prefetch",
          "cp_async_bulk_tensor_prefetch"), _nothing,
     ),
     "griddepcontrol": _grid_dependency,

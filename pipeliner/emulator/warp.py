@@ -268,34 +268,3 @@ def active_mask(strand: Strand, mask: Mask) -> Array:
     padded[: strand.n] = on
     bits = (padded.reshape(-1, WARP) << np.arange(WARP, dtype=np.uint64)).sum(axis=1)
     return np.repeat(bits.astype(np.uint32), WARP)[: strand.n]
-
-
-def atomic_add(
-    strand: Strand, view: GlobalView | SharedView, index: Any, value: Any, mask: Mask
-) -> Array:
-    """Add atomically in thread order; returns the value each thread found."""
-    tids = strand.active(mask)
-    at = rows_of(strand, index, mask) + view.low
-    outside = (at < view.low) | (at >= view.high)
-    if outside.any():
-        row = int(np.argmax(outside))
-        strand.hazard("out-of-bounds", view.name, int(at[row]) * view.array.itemsize, None,
-                      int(tids[row]))  # fmt: skip
-    if isinstance(view, SharedView):
-        step = strand.cta.granule
-        grains = at[~outside] * view.array.itemsize // step
-        strand.cta.shadow.update(tids[~outside], grains, strand.event)
-    else:
-        strand.touch_global(view.name, mask)
-        shadow = view.region.memory.shadow
-        access = view.access(strand, tids[~outside], at[~outside], atomic=True)
-        if shadow is not None and access is not None:
-            shadow.write(access)
-    values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(tids),))
-    found = np.zeros(strand.n, view.array.dtype)
-    rows = np.arange(strand.n) if mask is None else np.flatnonzero(mask)
-    for own, where, addend, bad in zip(rows, at, values, outside, strict=True):
-        if not bad:
-            found[own] = view.array[where]
-            view.array[where] += addend
-    return found

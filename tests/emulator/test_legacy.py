@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 from tvm.script import tirx as T
 
 from pipeliner.emulator import emulate
@@ -75,6 +76,44 @@ def test_legacy_ldmatrix_mma_fill_and_store():
     exact = a.astype(np.float64) @ b.astype(np.float64)
     np.testing.assert_allclose(result.outputs["C"], exact, rtol=0, atol=1e-5)
     assert (result.total("ldmatrix"), result.total("mmas")) == (2, 2)
+
+
+@pytest.mark.parametrize(
+    "names", [("fp16", "fp32"), ("float16", "float32"), ("float16", "float16")]
+)
+def test_the_smaller_mma_with_types_as_any_intrinsic_spells_them(names):
+    """As ``mma_sync_m16n8k8_f16f16f32`` of TVM's tensor intrinsics: types by their whole names."""
+    operand, total = names
+    dtype = "float16" if total.endswith("16") else "float32"
+
+    @T.prim_func(s_tir=True)
+    def main(
+        A: T.Buffer((16, 8), "float16"),
+        B: T.Buffer((8, 8), "float16"),
+        C: T.Buffer((16, 8), dtype),
+    ):
+        for tx in T.thread_binding(32, thread="threadIdx.x"):
+            fa = T.alloc_buffer((4,), "float16", scope="local")
+            fb = T.alloc_buffer((2,), "float16", scope="local")
+            fc = T.alloc_buffer((4,), dtype, scope="local")
+            for i in T.unroll(4):
+                fa[i] = A[tx // 4 + i // 2 * 8, tx % 4 * 2 + i % 2]
+                fc[i] = T.Cast(dtype, 1)
+            for i in T.unroll(2):
+                fb[i] = B[tx % 4 * 2 + i, tx // 4]
+            T.ptx_legacy.mma(
+                "m16n8k8", "row", "col", operand, operand, total, fa.data, 0, fb.data, 0,
+                fc.data, 0, False, dtype=dtype,
+            )  # fmt: skip
+            for i in T.unroll(4):
+                C[tx // 4 + i // 2 * 8, tx % 4 * 2 + i % 2] = fc[i]
+
+    rng = np.random.default_rng(0)
+    a = rng.integers(-4, 5, (16, 8)).astype(np.float16)
+    b = rng.integers(-4, 5, (8, 8)).astype(np.float16)
+    result = emulate(lower(main), [a, b, np.zeros((16, 8), dtype)])
+    assert result.hazards == ()
+    np.testing.assert_array_equal(result.outputs["C"], a.astype(np.float32) @ b + 1)
 
 
 def test_wmma_fragments_of_every_warp():
