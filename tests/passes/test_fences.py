@@ -192,3 +192,46 @@ def test_an_inner_trip_count_that_others_may_write_is_no_candidate() -> None:
     )
     (reason,) = pipeliner.build(tvm.script.from_source(script), "sm_80").plan.loop("t").reasons
     assert "'FL', which others may write" in reason
+
+
+TILES = """
+@T.prim_func(s_tir=True)
+def main(
+    FL: T.Buffer((8,), "int32"), A: T.Buffer((128, 256), "float16"),
+    B: T.Buffer((128, 256), "float16"), C: T.Buffer((128, 128), "float32"),
+):
+    T.func_attr({{"global_symbol": "main", "tirx.noalias": True}})
+    for bx in T.thread_binding(1, thread="blockIdx.x"):
+        with T.sblock("cta"):
+            acc = T.sblock_alloc_buffer((128, 128), "float32", scope="local")
+            {before}
+            for i, j in T.grid(128, 128):
+                with T.sblock("zero"):
+                    acc[i, j] = T.float32(0)
+            for k in T.serial(4):
+                with T.sblock("it"):
+                    As = T.sblock_alloc_buffer((128, 64), "float16", scope="shared.dyn")
+                    Bs = T.sblock_alloc_buffer((128, 64), "float16", scope="shared.dyn")
+                    for i, j in T.grid(128, 64):
+                        with T.sblock("A"):
+                            As[i, j] = A[i, k * 64 + j]
+                    for i, j in T.grid(128, 64):
+                        with T.sblock("B"):
+                            Bs[i, j] = B[i, k * 64 + j]
+                    for i, j, r in T.grid(128, 128, 64):
+                        with T.sblock("mma"):
+                            acc[i, j] = acc[i, j] + (
+                                T.Cast("float32", As[i, r]) * T.Cast("float32", Bs[j, r])
+                            )
+            for i, j in T.grid(128, 128):
+                with T.sblock("store"):
+                    C[i, j] = acc[i, j]
+"""
+
+
+@pytest.mark.parametrize(("poll", "mechanism"), [(False, "tma"), (True, "cp_async")])
+def test_no_role_of_its_own_copies_ahead_of_a_poll(poll: bool, mechanism: str) -> None:
+    before = "while FL[0] == 0:\n                T.evaluate(0)" if poll else ""
+    script = TILES.format(before=before)
+    plan = pipeliner.build(tvm.script.from_source(script), "h100", instruction="wgmma").plan
+    assert {copy.mechanism for copy in plan.copies} == {mechanism}
