@@ -23,7 +23,7 @@ from tvm.ir import Var
 from ...kernel import TmaView
 from ...passes.ir import block, buffer, i32
 from .blocks import all_of, cast, grid
-from .dtypes import Types
+from .dtypes import Types, check_extent
 from .epilogue import READING, RESIDUAL, apply
 
 MATMUL: Final = "matmul"
@@ -191,6 +191,7 @@ class _Builder:
     def _extent(self, axis: Axis) -> Any:
         name, extent = axis
         if extent is not None:
+            check_extent(f"the extent of axis '{name}'", extent, least=0)
             return i32(extent)
         return self._open.setdefault(name, Var("m", "int32"))
 

@@ -12,7 +12,7 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.emulator import sparse
-from pipeliner.errors import EmulatorError, PlanError
+from pipeliner.errors import EmulatorError, PlanError, WorkloadError
 from pipeliner.passes import wide_indices
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import conv
@@ -293,3 +293,9 @@ def test_nothing_is_widened_without_need() -> None:
     func = tvm.IRModule({"main": flat})["main"]
     assert wide_indices.widen_offsets(divided) is divided
     assert wide_indices.check_extents(func) is func
+
+
+def test_more_pixels_than_32_bits_count_are_one_line() -> None:
+    spec = conv(600_000, (64, 64), 8, 16, (3, 3), pad=1, dtype="float16")
+    with pytest.raises(WorkloadError, match="of at most 2147483647, not 2457600000"):
+        schedule_conv(spec, ConvTile(128, 16, 8))

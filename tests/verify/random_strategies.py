@@ -27,6 +27,7 @@ from .random_programs import (
     Tile,
 )
 from .tile_programs import TileProgram
+from .wide_programs import WideProgram
 
 VECTOR_BYTES: Final = 16
 
@@ -43,7 +44,7 @@ _TRIPS: Final = trip_counts(MAX_TRIPS)
 class Trial:
     """A program, what is asked for it, and the arguments of one run."""
 
-    program: Program | TileProgram | MemoryProgram
+    program: Program | TileProgram | MemoryProgram | WideProgram
     request: Request
     target: str
     timing: str
@@ -72,7 +73,7 @@ def trials(draw: Any) -> Trial:
 @st.composite
 def runs(
     draw: Any,
-    program: Program | TileProgram | MemoryProgram,
+    program: Program | TileProgram | MemoryProgram | WideProgram,
     request: Request,
     target: str,
     ctas: int,

@@ -2,8 +2,8 @@
 
 python -m tests.verify.random_trials --programs 10000 --shard 2/8
 
-Three kinds: programs whose threads are bound, among them those about views and tiles filled for
-nobody, and programs of tiles that nobody gave to threads.
+Programs whose threads are bound, among them those about views and tiles filled for nobody, and
+those with arrays of 2^31 elements and more; and programs of tiles that nobody gave to threads.
 """
 
 from __future__ import annotations
@@ -34,12 +34,15 @@ from . import (
     random_scripts,
     tile_requirements,
     tile_scripts,
+    wide_programs,
 )
 from .memory_strategies import memory_trials
 from .random_strategies import Trial, trials
 from .runner import add_options, options_of, run
 from .tile_programs import TileProgram
 from .tile_strategies import tile_trials
+from .wide_programs import Some
+from .wide_strategies import wide_trials
 
 BATCH: Final = 50
 """Programs that one seed makes."""
@@ -50,15 +53,17 @@ class Kind:
     """Programs of one sort: what is drawn, how it is written, and what it means.
 
     ``expects``: whether a refusal, by its message, is what a trial deserves; ``refuses``: whether
-    one of the call is. ``inspects``: objects to a kernel before it runs.
+    one of the call is. ``inspects``: objects to a kernel before it runs. ``blocks``: the CTAs of a
+    program that run; None: all.
     """
 
     drawn: SearchStrategy[Trial]
     script: Callable[[Any], str]
-    meaning: Callable[..., Mapping[str, np.ndarray]]
+    meaning: Callable[..., Mapping[str, Any]]
     expects: Callable[[Trial, str], bool]
     refuses: Callable[[Trial, str], bool] = lambda trial, message: False
     inspects: Callable[[Trial, Kernel], None] = lambda trial, kernel: None
+    blocks: Callable[[Any], Any] = lambda program: None
 
 
 KINDS: Final = {
@@ -94,6 +99,13 @@ KINDS: Final = {
         TileProgram.meaning,
         tile_requirements.is_expected,
     ),
+    "wide": Kind(
+        wide_trials(),
+        wide_programs.script,
+        wide_programs.meaning,
+        lambda trial, message: True,
+        blocks=lambda program: program.blocks,
+    ),
 }
 
 
@@ -119,6 +131,7 @@ def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
         arrays = trial.program.arrays(n)
         about = f"{trial}\n{text}\nn={n}"
         options: dict[str, Any] = {"timing": trial.timing, "order": trial.order, "seed": trial.m}
+        options["blocks"] = kind.blocks(trial.program)
         try:
             result = kernel.emulate(*arrays.values(), n, trial.m, **options)
         except EmulatorError as err:
@@ -127,7 +140,10 @@ def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
             return "call refused"
         assert not result.hazards, "\n".join([about, *map(str, result.hazards)])
         for name, want in kind.meaning(trial.program, arrays, n, trial.m).items():
-            np.testing.assert_array_equal(result.outputs[name], want, err_msg=f"{name}\n{about}")
+            got = result.outputs[name]
+            if isinstance(want, Some):
+                got, want = got.reshape(-1)[want.places], want.values
+            np.testing.assert_array_equal(got, want, err_msg=f"{name}\n{about}")
     if refusal:
         return "refused"
     return "pipelined" if kernel.plan.pipelined else "declined"
