@@ -41,6 +41,7 @@ _ATOMIC_READ: Final = 2
 _MORE_READS: Final = 4
 _MORE_UPDATES: Final = 8
 _PENDING: Final = 16  # the last read is by a copy that has not been waited for
+_PLAIN_BEFORE: Final = 32  # a plain write lies before the atomic updates
 _LARGE: Final = 1 << 28
 _IN_FLIGHT: Final = ("read-before-arrival", "write-in-flight")
 
@@ -95,6 +96,7 @@ class GlobalShadow:
         self._flags = _zeros(count if whole else 0, np.uint8)
         self._reads: list[_Aside] = []
         self._updates: list[_Aside] = []
+        self._plain: list[_Aside] = []
 
     def granules(self, first: Any, nbytes: int) -> Array:
         """Of ``nbytes`` from each byte ``first`` on."""
@@ -111,11 +113,11 @@ class GlobalShadow:
         """Judge and note a write; ``equal()``: which of its rows store what is there already."""
         who, at = _rows(access)
         if self._writer[at].any():
-            self._against_writes(access, who, at, "write-in-flight", equal)
+            self._against_writes(access, who, at, equal)
         if self._whole:
             self._against_reads(access, who, at)
             self._reader[at] = 0
-            keep = self._flags[at] & _MORE_UPDATES if access.atomic else 0
+            keep = self._flags[at] & (_MORE_UPDATES | _PLAIN_BEFORE) if access.atomic else 0
             self._flags[at] = keep | (_ATOMIC_WRITE if access.atomic else 0)
         if access.agent >= 0:
             self._check_fenced(access, at)
@@ -127,7 +129,7 @@ class GlobalShadow:
         """Judge and note a read; ``pending``: by cp.async, until ``arrived``."""
         who, at = _rows(access)
         if self._writer[at].any():
-            self._against_writes(access, who, at, "read-before-arrival", None)
+            self._against_writes(access, who, at, None, reading=True)
         if access.agent >= 0:
             self._check_fenced(access, at)
         if not self._whole:
@@ -196,10 +198,11 @@ class GlobalShadow:
         return bad
 
     def _against_writes(
-        self, access: Access, who: Array, at: Array, early: HazardKind,
-        equal: Callable[[], Any] | None,
+        self, access: Access, who: Array, at: Array, equal: Callable[[], Any] | None, *,
+        reading: bool = False,
     ) -> None:  # fmt: skip
-        """Judge an access against the writes before it; ``early``: what one in flight makes it."""
+        """Judge an access against the writes before it."""
+        early: HazardKind = "read-before-arrival" if reading else "write-in-flight"
         codes, events = self._writer[at], self._wrote[at]
         bad = self._unordered(access, who, codes, events)
         if bad is None:
@@ -207,17 +210,32 @@ class GlobalShadow:
         if self._whole:
             updated = (self._flags[at] & _ATOMIC_WRITE) != 0
             if access.atomic:
+                self._behind_plain(access, who, at, updated, early, reading)
                 crowd = bad & updated
                 if crowd.any():
                     self._set_aside(self._updates, at[crowd], self._writer, self._wrote)
                     self._flags[at[crowd]] |= _MORE_UPDATES
                 bad = bad & ~updated
             elif ((self._flags[at] & _MORE_UPDATES) != 0).any():
-                self._against_aside(access, who, at, self._updates, early)
+                self._against_aside(access, who, at, self._updates, early, keep=reading)
+            if not access.atomic and ((self._flags[at] & _PLAIN_BEFORE) != 0).any():
+                self._against_aside(access, who, at, self._plain, early, keep=reading)
         if bad.any() and equal is not None:
             bad = bad & ~_by_row(equal(), bad.shape)
         if bad.any():
             self._report(access, early, who, at, bad, codes, events)
+
+    def _behind_plain(
+        self, access: Access, who: Array, at: Array, updated: Array, early: HazardKind,
+        reading: bool,
+    ) -> None:  # fmt: skip
+        """Atomic accesses are compared with the plain write that others may have updated since."""
+        if ((self._flags[at] & _PLAIN_BEFORE) != 0).any():
+            self._against_aside(access, who, at, self._plain, early, keep=True)
+        first = ~updated & (self._writer[at] != 0)
+        if first.any() and not reading:
+            self._set_aside(self._plain, at[first], self._writer, self._wrote)
+            self._flags[at[first]] |= _PLAIN_BEFORE
 
     def _against_reads(self, access: Access, who: Array, at: Array) -> None:
         codes, events, flags = self._reader[at], self._read_at[at], self._flags[at]
@@ -237,9 +255,13 @@ class GlobalShadow:
         into.append(_Aside(agents[at], events[at], at, pending))
 
     def _against_aside(
-        self, access: Access, who: Array, at: Array, kept: list[_Aside], kind: HazardKind
-    ) -> None:
-        """Judge an access against all that were kept of its granules, which it replaces."""
+        self, access: Access, who: Array, at: Array, kept: list[_Aside], kind: HazardKind, *,
+        keep: bool = False,
+    ) -> None:  # fmt: skip
+        """Judge an access against all that were kept of its granules.
+
+        It replaces them unless they are to ``keep``.
+        """
         by = dict(zip(map(int, at.reshape(-1)), map(int, who.reshape(-1)), strict=True))
         for aside in list(kept):
             hit = np.isin(aside.granules, at)
@@ -252,6 +274,8 @@ class GlobalShadow:
             bad |= found.pending
             if bad.any():
                 self._report(access, kind, tids, found.granules, bad, found.codes, found.events)
+            if keep:
+                continue
             kept.remove(aside)
             if not hit.all():
                 kept.append(aside.part(~hit))

@@ -187,6 +187,23 @@ def test_atomic_additions_do_not_race_with_each_other(read):
     assert (result.outputs["C"] == CTAS).all()
 
 
+def test_an_atomic_addition_races_with_the_zero_that_another_cta_stored():
+    """Also where that CTA has added to it since."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((WARP,), "float32")):
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                if bx == 0:
+                    C[tx] = T.float32(0)
+                T.evaluate(T.cuda.atomic_add(T.address_of(C[tx]), T.float32(1)))
+
+    result = run(main, np.zeros(WARP, "float32"))
+    assert {h.kind for h in result.hazards} == {"race"}
+    assert result.hazards[0].other.statement.startswith("C[")
+    assert run(main, np.zeros(WARP, "float32"), blocks=[(0, 0, 0)]).hazards == ()
+
+
 @pytest.mark.parametrize("waits", [True, False])
 def test_a_copy_reads_until_it_is_waited_for(waits):
     @T.prim_func(s_tir=True)
