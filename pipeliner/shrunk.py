@@ -18,7 +18,7 @@ from .compiled import Kernel
 from .cost.wgmma import WARPGROUP
 from .errors import PipelinerError, PlanError
 from .machine import machine_for
-from .plan import CONSUMER, KernelPlan
+from .plan import CONSUMER, KernelPlan, SmemPlan, SyncPlan
 from .plan.comparing import FREE
 from .refined import recognised
 from .request import Request
@@ -117,9 +117,18 @@ def fitted(plan: KernelPlan, function: Any, target: Any) -> KernelPlan:
 
 
 def handed_over(function: Any, target: Any, plan: KernelPlan) -> Kernel:
-    """``function`` by ``plan``, which was made for other extents; raises what ``build`` raises."""
-    options = Request(plan=fitted(plan, function, target))
-    return build_with(function, target, options)
+    """``function`` by ``plan``, which was made for other extents; raises what ``build`` raises.
+
+    Dependences of a loop of one step are not those of a longer one: where the schedule itself
+    cannot be obeyed, loops are scheduled anew with the rings of ``plan``.
+    """
+    fit = fitted(plan, function, target)
+    try:
+        return build_with(function, target, Request(plan=fit))
+    except PipelinerError:
+        loops = tuple(replace(loop, edges=(), source="request") for loop in fit.loops)
+        anew = replace(fit, loops=loops, sync=SyncPlan(), smem=SmemPlan())
+        return build_with(function, target, Request(plan=anew))
 
 
 def differences(plan: KernelPlan, other: KernelPlan) -> tuple[str, ...]:
