@@ -85,7 +85,7 @@ def schedule_loop(
     _check_requests(graph, result, plan)
     if result.stages == 1 and not any(node["is_async"] for _, node in graph.nodes(data=True)):
         why = f"nothing overlaps: {result.limiter} sets an interval of {result.ii} cycles"
-        return LoopPlan(plan.name, plan.trip, False, reasons=(*result.reasons, why))
+        return dataclasses.replace(result, pipelined=False, reasons=(*result.reasons, why))
     return result
 
 

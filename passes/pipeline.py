@@ -284,6 +284,8 @@ def _scheduled(
             scheduled = _scheduled_loop(graph, form.node, loop, plan.matmuls, machine, own)
         except PlanError as err:
             return _Failure(loop.name, err)
+        if not scheduled.pipelined:  # nothing overlaps, so that it has no schedule
+            scheduled = LoopPlan(loop.name, loop.trip, False, reasons=scheduled.reasons)
         plan = replace(
             plan.with_loop(scheduled),
             matmuls=tuple(
