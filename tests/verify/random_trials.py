@@ -40,7 +40,7 @@ from .memory_strategies import memory_trials
 from .random_strategies import Trial, trials
 from .runner import add_options, options_of, run
 from .tile_programs import TileProgram
-from .tile_strategies import tile_trials
+from .tile_strategies import odd_trials, tile_trials
 from .wide_programs import Some
 from .wide_strategies import wide_trials
 
@@ -105,6 +105,12 @@ KINDS: Final = {
         wide_programs.meaning,
         lambda trial, message: True,
         blocks=lambda program: program.blocks,
+    ),
+    "odd": Kind(
+        odd_trials(),
+        tile_scripts.script,
+        TileProgram.meaning,
+        lambda trial, message: False,
     ),
 }
 

@@ -18,6 +18,8 @@ from .random_trials import check_seed, outcome
 EXAMPLES = 200
 TILES = 40
 """Programs of tiles of each seed."""
+ODD = 15
+"""Programs of each seed of which nothing is asked, and of which none may be refused."""
 
 
 def test_random_programs_do_what_they_mean() -> None:
@@ -44,3 +46,10 @@ def test_random_programs_that_bind_no_threads_do_what_they_mean(number: int) -> 
     outcomes = check_seed(("tiles", number), TILES)
     assert outcomes.total() >= TILES
     assert outcomes["pipelined"] >= 0.5 * outcomes.total(), outcomes
+
+
+@pytest.mark.parametrize("number", range(2))
+def test_random_programs_of_odd_statements_are_never_refused(number: int) -> None:
+    outcomes = check_seed(("odd", number), ODD)
+    assert outcomes.total() >= ODD
+    assert not outcomes["refused"], outcomes

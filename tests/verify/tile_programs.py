@@ -30,7 +30,8 @@ class Tile:
     ``k_last``: K is the contiguous dimension of the tile; ``source_k_last``: of the array. The box
     begins ``offset`` columns of K further than the step, perhaps before the array, of whose columns
     there are ``columns``; elements outside the array are zero. ``guard``: the copy happens under it
-    only, and what the tile held stays. ``vector``: one column, the first of the step.
+    only, and what the tile held stays. ``vector``: one column, the first of the step. ``clipped``:
+    not below zero, which is no copy.
     """
 
     name: str
@@ -42,6 +43,7 @@ class Tile:
     columns: int = 1 << 30
     guard: str = ""
     vector: bool = False
+    clipped: bool = False
 
 
 @dataclass(frozen=True)
@@ -109,7 +111,8 @@ class TileLoop:
 class Epilogue:
     """One array of results: ``sign * acc``, plus what it ``adds``; perhaps not below zero.
 
-    ``staged``: by way of shared memory, where each element adds its neighbour along N.
+    ``staged``: by way of shared memory, where each element adds its neighbour along N. ``odd``:
+    first less the largest of its row, or at last in another row, which several may share.
     """
 
     name: str
@@ -119,6 +122,7 @@ class Epilogue:
     adds: Literal["", "row", "column", "residual", "acc"] = ""
     clipped: bool = False
     staged: bool = False
+    odd: Literal["", "largest", "scattered"] = ""
 
 
 @dataclass(frozen=True)
@@ -126,6 +130,7 @@ class TileProgram:
     """CTAs of ``grid`` tiles of ``tile`` (M, N, K); results have ``ragged`` rows and columns fewer.
 
     ``accs``: accumulators, their types, and whether they begin as a row of values or as zero.
+    ``rows_in``: the memory of rows that are kept beside them.
     """
 
     tile: tuple[int, int, int]
@@ -135,6 +140,7 @@ class TileProgram:
     accs: tuple[tuple[str, str, bool], ...]
     loops: tuple[TileLoop, ...]
     epilogues: tuple[Epilogue, ...]
+    rows_in: Literal["shared", "local"] = "shared"
 
     @property
     def ctas(self) -> int:
@@ -203,6 +209,8 @@ class TileProgram:
                 shapes[f"{one.name}_more"] = (columns if one.adds == "row" else rows,), one.dtype
             if one.adds == "residual":
                 shapes[f"{one.name}_more"] = (rows, columns), one.dtype
+            if one.odd == "scattered":
+                shapes[f"{one.name}_to"] = (rows,), "int32"
         shapes["flags"] = ((MAX_TRIPS + 4,), "int32")
         shapes["trips"] = ((self.ctas,), "int32")
         return shapes
@@ -297,10 +305,14 @@ class _Cta:
         columns = step * width + tile.offset + np.arange(width)[None, :]
         inside = (rows < array.shape[0]) & (columns >= 0) & (columns < array.shape[1])
         found = array[rows.clip(0, array.shape[0] - 1), columns.clip(0, array.shape[1] - 1)]
-        return np.where(inside, found, 0).astype(float).reshape(self._shape(tile))
+        box = np.where(inside, found, 0).astype(float).reshape(self._shape(tile))
+        return np.maximum(box, 0) if tile.clipped else box
 
     def _store(self, one: Epilogue, o: int) -> None:
-        value = -self.held[one.acc] if one.negated else self.held[one.acc]
+        held = self.held[one.acc]
+        if one.odd == "largest":
+            held = held - held.max(1)[:, None]
+        value = -held if one.negated else held
         more = self.arrays.get(f"{one.name}_more", np.zeros(1))
         if one.adds == "acc":
             value = value + next(self.held[name] for name, _, _ in self.program.accs[::-1])
@@ -316,6 +328,10 @@ class _Cta:
             value = value + np.roll(value, -1, 1)
         rows, columns = self._first("m"), self._first("n")
         place = self.arrays[one.name][o, rows:, columns:][: value.shape[0], : value.shape[1]]
+        if one.odd == "scattered":
+            for row, to in zip(value, self.arrays[f"{one.name}_to"]):
+                self.arrays[one.name][o, max(to, 0), columns:][: len(row)] = row[: place.shape[1]]
+            return
         place[:] = value[: place.shape[0], : place.shape[1]]
 
     def _first(self, side: Side) -> int:

@@ -47,12 +47,15 @@ class _Writer:
         outlive = [tile for tile in program.tiles if tile.guard]
         yield from map(self._allocation, outlive)
         for name in program.sums:
-            yield _alloc(name, (self.m,), "float32")
+            yield _alloc(name, (self.m,), "float32", program.rows_in)
         for name, dtype, _ in program.accs:
             yield _alloc(name, (self.m, self.n), dtype, "local")
         for one in program.epilogues:
             if one.staged:
                 yield _alloc(f"{one.name}_tile", (self.m, self.n), one.dtype)
+            if one.odd == "largest":
+                kind = self._acc_dtype(one.acc)
+                yield _alloc(f"{one.name}_most", (self.m,), kind, program.rows_in)
         for tile in outlive:
             zero = f"{self._element(tile.name)} = T.{tile.dtype}(0)"
             yield from _nest(f"{tile.name}_zero", self._dims(tile), zero)
@@ -144,6 +147,8 @@ class _Writer:
         checks += [f"{column} >= 0"] * (tile.offset < 0)
         checks += [f"{column} < {tile.columns}"] * (self.program.columns(tile) == tile.columns)
         value = _inside(f"{source(tile)}[{', '.join(indices)}]", tile.dtype, checks)
+        if tile.clipped:
+            value = f"T.max({value}, T.{tile.dtype}(0))"
         return f"{self._element(tile.name)} = {value}"
 
     def _multiplied(self, item: Product) -> str:
@@ -157,7 +162,14 @@ class _Writer:
     def _epilogue(self, one: Epilogue) -> Iterator[str]:
         whole, kind = {"i": self.m, "j": self.n}, self._acc_dtype(one.acc)
         row, column = self._at("m", "i"), self._at("n", "j")
-        value = f"T.{kind}(0) - {one.acc}[i, j]" if one.negated else f"{one.acc}[i, j]"
+        value = f"{one.acc}[i, j]"
+        if one.odd == "largest":
+            most = f"{one.name}_most[i]"
+            lowest = f"{most} = T.min_value({kind!r})"
+            yield from _nest(f"{one.name}_lowest", {"i": self.m}, lowest)
+            yield from _nest(f"{one.name}_most", whole, f"{most} = T.max({most}, {value})")
+            value = f"({value} - {most})"
+        value = f"T.{kind}(0) - {value}" if one.negated else value
         more = {"row": column, "column": row, "residual": f"{row}, {column}"}.get(one.adds)
         if more is not None:
             value = f"{value} + {_cast(kind, one.dtype, f'{one.name}_more[{more}]')}"
@@ -168,7 +180,7 @@ class _Writer:
             value = f"T.max({value}, T.{kind}(0))"
         value = _cast(one.dtype, kind, value)
         place, checks = (
-            f"{one.name}[o, {row}, {column}]",
+            f"{one.name}[o, {self._row_of(one, row)}, {column}]",
             [*self._in("m", "i"), *self._in("n", "j")],
         )
         if one.staged:
@@ -176,6 +188,9 @@ class _Writer:
             yield from _nest(f"{one.name}_stage", whole, f"{tile}[i, j] = {value}")
             value = f"{tile}[i, j] + {tile}[i, (j + 1) % {self.n}]"
         yield from _nest(f"{one.name}_store", whole, f"{place} = {value}", " and ".join(checks))
+
+    def _row_of(self, one: Epilogue, row: str) -> str:
+        return f"T.max({one.name}_to[{row}], 0)" if one.odd == "scattered" else row
 
     def _allocation(self, tile: Tile | Computed) -> str:
         return _alloc(tile.name, tuple(self._dims(tile).values()), tile.dtype)

@@ -55,6 +55,55 @@ def tile_trials(draw: Any) -> Trial:
 
 
 @st.composite
+def odd_trials(draw: Any) -> Trial:
+    """A product with statements beside it that not every instruction has room for; all is free."""
+    of, to = draw(st.sampled_from(KINDS))
+    k = draw(st.sampled_from([16, 32]))
+    tile = (draw(st.sampled_from([64, 64, 24])), draw(st.sampled_from([32, 64, 20])), k)
+    k_last = draw(st.sampled_from([True, True, False]))
+    left = Tile("S0", "m", of, clipped=draw(st.sampled_from([True, False, False])))
+    right = Tile("S1", "n", of, k_last=k_last, source_k_last=k_last)
+    extras = {
+        "second": Product("acc1", "S0", "S1"),
+        "tap": Tap("D3", "S0", draw(st.booleans())),
+        "sum": RowSum("h", "S0"),
+        "update": Update("acc0", guard=draw(st.sampled_from(["", UNIFORM[0]]))),
+    }
+    wanted = draw(st.lists(st.sampled_from([*extras]), max_size=2, unique=True))
+    body = (left, right, Product("acc0", "S0", "S1"), *(extras[name] for name in wanted))
+    names = ["acc0", "acc1"] if "second" in wanted else ["acc0"]
+    loops = [
+        TileLoop("k0", body, trips=draw(st.sampled_from([3, 3, "n", 0])),
+                 guard=draw(st.sampled_from(["", "", *UNIFORM]))),
+    ]  # fmt: skip
+    if draw(st.sampled_from([True, False, False])):
+        again = (Tile("S4", "m", of), Tile("S5", "n", of), Product("acc0", "S4", "S5"))
+        loops.append(TileLoop("k1", again, trips=2))
+    epilogues = tuple(
+        Epilogue(
+            f"C{n}",
+            acc,
+            to,
+            adds="acc" if acc == "acc0" and len(names) > 1 and draw(st.booleans()) else "",
+            odd=draw(st.sampled_from(["", "largest", "scattered"])),
+        )
+        for n, acc in enumerate(names)
+    )
+    program = TileProgram(
+        tile,
+        (1, 1),
+        (0, draw(st.sampled_from([0, 0, 3]))),
+        1,
+        tuple((name, to, False) for name in names),
+        tuple(loops),
+        epilogues,
+        draw(st.sampled_from(["shared", "local"])),
+    )
+    target = draw(st.sampled_from(["sm_80", "sm_90", "sm_90"]))
+    return draw(runs(program, Request(), target, program.ctas))
+
+
+@st.composite
 def tile_programs(draw: Any) -> TileProgram:
     """One or two loops, perhaps in a third, and what becomes of their accumulators."""
     of, to = draw(st.sampled_from(KINDS))
