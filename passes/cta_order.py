@@ -27,7 +27,7 @@ from .patterns import Nest, as_nest
 
 
 @dataclass(frozen=True)
-class _Leaf:
+class Leaf:
     """A statement that is shared out as one, and the loops that all threads walk around it."""
 
     stmt: Stmt
@@ -37,41 +37,42 @@ class _Leaf:
 
 def ordered(kernel: Stmt) -> frozenset[Buffer]:
     """The global buffers that need an order between the statements of ``kernel``."""
-    touching: dict[Buffer, list[_Leaf]] = defaultdict(list)
+    touching: dict[Buffer, list[Leaf]] = defaultdict(list)
     written: set[Buffer] = set()
     anywhere = False
-    for leaf in _leaves(kernel, ()):
+    for leaf in leaves(kernel):
         found = effects(leaf.stmt)
         writes = found.buffers(WRITE)
         written |= writes
         anywhere |= found.is_fence and event(leaf.stmt) is None
         for buf in writes | found.buffers(READ):
             touching[buf].append(leaf)
-    outer = {buf: leaves for buf, leaves in touching.items() if is_global(buf)}
+    outer = {buf: found for buf, found in touching.items() if is_global(buf)}
     if anywhere:  # a call that may touch any memory
         return frozenset(outer)
     return frozenset(
         buf
-        for buf, leaves in outer.items()
-        if buf in written and (len(leaves) > 1 or _meets_itself(leaves[0]))
+        for buf, found in outer.items()
+        if buf in written and (len(found) > 1 or _meets_itself(found[0]))
     )
 
 
-def _leaves(stmt: Stmt, loops: tuple[Any, ...]) -> Iterator[_Leaf]:
+def leaves(stmt: Stmt, loops: tuple[Any, ...] = ()) -> Iterator[Leaf]:
+    """The statements of a kernel that is not bound to threads, in order; ``loops``: around it."""
     nest = as_nest(stmt)
     inner = bodies(stmt)
     if nest is not None or not inner:
-        yield _Leaf(stmt, nest, loops)
+        yield Leaf(stmt, nest, loops)
         return
     if isinstance(stmt, (tirx.For, tirx.While)) and thread_tag(stmt) is None:
         loops = (*loops, stmt)
     if isinstance(stmt, (tirx.IfThenElse, tirx.While)):
-        yield _Leaf(tirx.Evaluate(stmt.condition), None, loops)
+        yield Leaf(tirx.Evaluate(stmt.condition), None, loops)
     for part in inner:
-        yield from _leaves(part, loops)
+        yield from leaves(part, loops)
 
 
-def _meets_itself(leaf: _Leaf) -> bool:
+def _meets_itself(leaf: Leaf) -> bool:
     """Whether other threads may read in one iteration of a loop what some store in another.
 
     What is stored alone is stored once: the tiles of a grid that CTAs walk do not overlap.

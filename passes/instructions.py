@@ -20,6 +20,7 @@ from tvm.ir import Range
 from tvm.script import tirx as T
 
 from ..errors import LoweringError
+from ..machine import WARP
 from ..plan import SCALAR, CopyPlan, KernelPlan, StorePlan
 from .accesses import event
 from .channels import full_barrier
@@ -91,7 +92,8 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None 
     """
     if kernel.info.threads:
         return _map_bound(func, kernel, plan)
-    if not kernel.ops:
+    alone = kernel.info.independent >= WARP and not plan.pipelined
+    if not kernel.ops and not alone:
         return func
     _check_mapped(kernel, plan)
     count = plan.mapped_threads
@@ -106,7 +108,9 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None 
     matmuls = map_matmuls(kernel.ops, plan, scope.threads)
     scope.fragments, scope.layouts = matmuls.fragments, matmuls.layouts
     scope.matmuls, scope.accumulators = matmuls.ops, matmuls.matmuls
-    mapped = map_kernels(func, lambda stmt: _map_kernel(stmt, scope) if _has_ops(stmt) else stmt)
+    mapped = map_kernels(
+        func, lambda stmt: _map_kernel(stmt, scope) if alone or _has_ops(stmt) else stmt
+    )
     if not scope.maps:
         return mapped
     host = [stmt for tensor in scope.maps for stmt in tensor.encode]
@@ -123,7 +127,7 @@ def _map_kernel(kernel: Stmt, scope: _Scope) -> Stmt:
     unheld = [tile for tile in registers_of(kernel) if tile not in scope.fragments]
     for tile in unheld:
         scope.notes.append(
-            f"'{tile.name}' lies in shared memory: no matmul spreads it over threads"
+            f"'{tile.name}' lies in shared memory: no matmul spreads it over registers"
         )
     kernel = in_shared(kernel, unheld)
     scope.ordered = ordered(kernel)
@@ -177,7 +181,10 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
     if isinstance(stmt, SBlockRealize):
         return _map_block(stmt, scope)
     if isinstance(stmt, tirx.While):
-        return tirx.While(stmt.condition, _map(stmt.body, replace(scope, repeats=True)))
+        # All threads ask before any writes what they ask for, and again when all have written.
+        around = tirx.Evaluate(T.tvm_storage_sync("shared"))
+        body = _map(stmt.body, replace(scope, repeats=True))
+        return tirx.While(stmt.condition, seq(around, body, around))
     if isinstance(stmt, tirx.Evaluate) and const_int(stmt.value) is None and event(stmt) is None:
         return _by_one(stmt, scope)
     return stmt  # what every thread does: a barrier, a value that is bound, a claim

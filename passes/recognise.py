@@ -23,9 +23,11 @@ from .candidates import Context, why_not
 from .clusters import shared_by
 from .copies import loop_ranges
 from .costs import WARP
+from .cta_order import leaves
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
 from .effects import WRITE, Effects, effects
 from .elementwise import elementwise_info
+from .independence import shareable
 from .ir import (
     Buffer,
     ForKind,
@@ -96,6 +98,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
         elementwise=_elementwise(body) if found.ops and not threads else (),
         stores=store_infos(body, found.ops, found.ranges),
         kernels=len(kernels_of(body)),
+        independent=0 if found.ops or threads else _independent(body),
     )
     only = next(iter(threads)) if len(threads) == 1 and axes == ["threadIdx.x"] else None
     new = func
@@ -359,6 +362,17 @@ def _elementwise(body: Stmt) -> tuple[ElementwiseInfo, ...]:
 def _read(found: Effects) -> frozenset[Buffer]:
     """The buffers that something with these effects reads, or declares a view of."""
     return frozenset({a.buffer for a in found.accesses if a.reads} | found.viewed)
+
+
+def _independent(body: Stmt) -> int:
+    """The most iterations of a nest in the kernels of ``body`` that different threads may make."""
+    nests = (leaf.nest for kernel in kernels_of(body) for leaf in leaves(kernel))
+    return max((_shared(nest) for nest in nests if nest is not None), default=0)
+
+
+def _shared(nest: Nest) -> int:
+    variables, _ = shareable(nest)
+    return math.prod(nest.extent_of[var] for var in variables)
 
 
 def _thread_bytes(buf: Buffer) -> int:

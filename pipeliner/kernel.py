@@ -197,7 +197,8 @@ class KernelInfo:
     """One function. ``threads``: of a CTA, 0 when nothing is bound to threadIdx (a tile function).
 
     ``grid``: of the kernel that holds the loops. ``elementwise``: kernels of a tile function beside
-    it. ``kernels``: all that it launches.
+    it. ``kernels``: all that it launches. ``independent``: of a tile function without copies and
+    matmuls the iterations of a nest that different threads may make.
     """
 
     name: str
@@ -210,3 +211,4 @@ class KernelInfo:
     elementwise: tuple[ElementwiseInfo, ...] = ()
     stores: tuple[StoreInfo, ...] = ()
     kernels: int = 1
+    independent: int = 0

@@ -50,13 +50,16 @@ def ranked(
     def without_wgmma(asked: Request) -> Callable[[], KernelPlan]:
         return lambda: planned(info, machine, asked)
 
+    alone = info.independent >= WARP and is_free(info, request)
+    if alone:
+        yield Candidate("nests shared out", lambda: shared_out(info, machine, request))
     yield Candidate("the plan of least predicted time", chosen(request))
     if _may_copy_for_wgmma(info, machine, request):
         asked = replace(request, instruction="wgmma", mechanism="cp_async")
         yield Candidate("wgmma with copies by cp_async", chosen(asked))
     for name, asked in _plain(info, request):
         yield Candidate(name, without_wgmma(asked))
-    if is_free(info, request):
+    if is_free(info, request) and not alone:
         yield Candidate("no instruction", lambda: shared_out(info, machine, request))
 
 
@@ -118,6 +121,8 @@ def shared_out(info: KernelInfo, machine: Machine, request: Request) -> KernelPl
     if info.threads:
         raise PlanError(f"cannot share out '{info.name}': it binds its threads itself")
     why = "not pipelined: no instruction holds what the loop computes"
+    if info.independent:
+        why = "not pipelined: its nests are shared out over threads, each as a whole"
     threads = max(_FEWEST_THREADS, DEFAULT_THREADS)
     return KernelPlan(
         kernel=info.name,

@@ -252,11 +252,11 @@ def test_threads_show_what_they_copied_to_wgmma_before_the_barrier() -> None:
 
 
 def test_a_kernel_that_writes_what_it_copies_has_no_tma() -> None:
-    with pytest.raises(LoweringError, match="by tma: the kernel writes 'A'"):
+    with pytest.raises(LoweringError, match="cannot order 'A' between the statements of a role"):
         pipeliner.pipeline(_in_place(), "sm_90a", instruction="wgmma", mechanism="tma")
     plan = pipeliner.plan_of(pipeliner.pipeline(_in_place(), "sm_90a", instruction="wgmma"))
     assert "tma" not in {copy.mechanism for copy in plan.copies}
-    assert any("by tma: the kernel writes 'A'" in reason for reason in plan.reasons)
+    assert any("cannot order 'A' between the statements" in reason for reason in plan.reasons)
 
 
 @pytest.mark.nvcc
