@@ -34,27 +34,46 @@ class Leaf:
     nest: Nest | None
     loops: tuple[Any, ...]
 
+    @property
+    def mark(self) -> Any:
+        """The node by which the statement is known again: its store, or itself."""
+        return self.stmt if self.nest is None else self.nest.store
 
-def ordered(kernel: Stmt) -> frozenset[Buffer]:
-    """The global buffers that need an order between the statements of ``kernel``."""
-    touching: dict[Buffer, list[Leaf]] = defaultdict(list)
-    written: set[Buffer] = set()
+    def follows(self, other: Leaf, later: bool) -> bool:
+        """Whether it may run behind ``other``; ``later``: it stands behind it."""
+        return later or any(a.same_as(b) for a in self.loops for b in other.loops)
+
+
+def ordered(kernel: Stmt) -> dict[Buffer, list[Any]]:
+    """The marks of statements of ``kernel`` that need a barrier before them, by global buffer."""
+    touching: dict[Buffer, list[tuple[Leaf, bool]]] = defaultdict(list)
     anywhere = False
     for leaf in leaves(kernel):
         found = effects(leaf.stmt)
         writes = found.buffers(WRITE)
-        written |= writes
         anywhere |= found.is_fence and event(leaf.stmt) is None
         for buf in writes | found.buffers(READ):
-            touching[buf].append(leaf)
-    outer = {buf: found for buf, found in touching.items() if is_global(buf)}
-    if anywhere:  # a call that may touch any memory
-        return frozenset(outer)
-    return frozenset(
-        buf
-        for buf, found in outer.items()
-        if buf in written and (len(found) > 1 or _meets_itself(found[0]))
-    )
+            touching[buf].append((leaf, buf in writes))
+    # Of a call that may touch any memory nothing is known.
+    return {
+        buf: [leaf.mark for leaf, _ in found] if anywhere else _behind_others(found)
+        for buf, found in touching.items()
+        if is_global(buf)
+    }
+
+
+def _behind_others(found: list[tuple[Leaf, bool]]) -> list[Any]:
+    """Marks of those of ``found``, each with whether it writes, that may follow a conflict."""
+    return [
+        leaf.mark
+        for n, (leaf, writes) in enumerate(found)
+        if (writes and _meets_itself(leaf))
+        or any(
+            (writes or other_writes) and leaf.follows(other, later=m < n)
+            for m, (other, other_writes) in enumerate(found)
+            if m != n
+        )
+    ]
 
 
 def leaves(stmt: Stmt, loops: tuple[Any, ...] = ()) -> Iterator[Leaf]:
@@ -67,7 +86,7 @@ def leaves(stmt: Stmt, loops: tuple[Any, ...] = ()) -> Iterator[Leaf]:
     if isinstance(stmt, (tirx.For, tirx.While)) and thread_tag(stmt) is None:
         loops = (*loops, stmt)
     if isinstance(stmt, (tirx.IfThenElse, tirx.While)):
-        yield Leaf(tirx.Evaluate(stmt.condition), None, loops)
+        yield Leaf(stmt.condition, None, loops)
     for part in inner:
         yield from leaves(part, loops)
 

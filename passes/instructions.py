@@ -27,7 +27,7 @@ from .channels import full_barrier
 from .clusters import Cluster, can_share, check_loops, find_cluster, in_clusters
 from .copies import copy_width
 from .cta_order import ordered
-from .effects import READ, WRITE, effects
+from .effects import effects
 from .fragment_nests import rewrite
 from .fragments import Fragment
 from .independence import shareable
@@ -80,7 +80,7 @@ class _Scope:
     accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
     stages: list[Buffer] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
-    ordered: frozenset[Buffer] = frozenset()
+    ordered: dict[Buffer, list[Any]] = field(default_factory=dict)
     repeats: bool = False
 
 
@@ -175,7 +175,7 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
     if isinstance(stmt, tirx.IfThenElse):
         other = None if stmt.else_case is None else _map(stmt.else_case, scope)
         made = tirx.IfThenElse(stmt.condition, _map(stmt.then_case, scope), other)
-        return _behind(effects(tirx.Evaluate(stmt.condition)).buffers(READ), made, scope)
+        return _behind(stmt.condition, made, scope)
     if isinstance(stmt, tirx.AttrStmt):
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _map(stmt.body, scope))
     if isinstance(stmt, SBlockRealize):
@@ -194,9 +194,7 @@ def _by_one(stmt: Any, scope: _Scope) -> Stmt:
     """A call, which nobody may make more often than the function says: one thread makes it."""
     scope.notes.append(f"one thread makes the call {stmt.value}: nothing says that others may")
     made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), stmt, None)
-    found = effects(stmt)
-    touched = scope.ordered if found.is_fence else found.buffers(READ) | found.buffers(WRITE)
-    return _behind(touched, made, scope)
+    return _behind(stmt, made, scope, always=effects(stmt).is_fence)
 
 
 def _map_block(stmt: Any, scope: _Scope) -> Stmt:
@@ -275,12 +273,16 @@ def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
     """A nest over a register tile runs where the elements are; any other is shared out."""
     loads = [*nest.loads(), *nest.asked()]
     touched = dict.fromkeys([*(load.source for load in loads), nest.store.buffer])
-    return _behind(touched, _shared_out(nest, touched, plan, scope), scope)
+    return _behind(nest.store, _shared_out(nest, touched, plan, scope), scope)
 
 
-def _behind(touched: Collection[Buffer], stmt: Stmt, scope: _Scope) -> Stmt:
-    """``stmt``, behind a barrier where others of the CTA have written what it touches."""
-    names = sorted(str(buf.name) for buf in touched if buf in scope.ordered)
+def _behind(mark: Any, stmt: Stmt, scope: _Scope, *, always: bool = False) -> Stmt:
+    """``stmt``, behind a barrier where others of the CTA have written what ``mark`` touches."""
+    names = sorted(
+        str(buf.name)
+        for buf, marks in scope.ordered.items()
+        if always or any(mark.same_as(other) for other in marks)
+    )
     if not names:
         return stmt
     if scope.plan.roles:  # which no barrier of the CTA may stand in

@@ -3,7 +3,8 @@
 python -m tests.verify.random_trials --programs 10000 --shard 2/8
 
 Programs whose threads are bound, among them those about views and tiles filled for nobody, and
-those with arrays of 2^31 elements and more; and programs of tiles that nobody gave to threads.
+those with arrays of 2^31 elements and more; and programs of tiles that nobody gave to threads, the
+odd of which ask for nothing and may never be refused.
 """
 
 from __future__ import annotations
