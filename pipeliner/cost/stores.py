@@ -146,6 +146,11 @@ def _plan(
     direct = StorePlan(
         op=store.op, acc=store.acc, dst=store.dst, mechanism="direct", adds=store.adds
     )
+    if request.store == "direct" and store.adds:
+        raise PlanError(
+            f"{_cannot_add(info)}: only tma adds to what others add to at the same time, "
+            f"'{store.op}' is to be direct"
+        )
     if request.store == "direct":
         return replace(direct, reason="asked for")
     found = _staged(direct, store, info, matmuls, copies, machine, request)
