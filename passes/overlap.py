@@ -56,6 +56,13 @@ def note_overlap(func: Any) -> Any:
     return func.with_attr(OVERLAP, pairs) if pairs else func
 
 
+def used_in_place(func: Any) -> dict[str, str]:
+    """By the names of parameters that ``func`` reads, those that it writes and may be given for."""
+    names = [str(getattr(param, "name", "")) for param in func.params]
+    pairs = (func.attrs or {}).get(OVERLAP, [])
+    return {names[int(other)]: names[int(one)] for one, other, both in pairs if int(both)}
+
+
 def _used(body: Stmt, params: Sequence[Buffer]) -> tuple[set[Buffer], set[Buffer]]:
     """The parameters that kernels touch, and those that they write, by tensor maps too."""
     touched: set[Buffer] = set()

@@ -178,7 +178,8 @@ class LoopInfo:
     ``trip``: iterations when constant. ``rings``: buffers of the body that may be versioned, with
     scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``:
     how often the loop is entered per CTA at most (persistent tiles), when known. ``by_tile``: all
-    that a CTA does is one loop over tiles, each of which runs this loop once.
+    that a CTA does is one loop over tiles, each of which runs this loop once. ``in_place``: what
+    its copies read and what the kernel writes, where a call may give one array for both.
     """
 
     name: str
@@ -190,6 +191,7 @@ class LoopInfo:
     annotated: bool = False
     outer: int | None = 1
     by_tile: bool = False
+    in_place: tuple[str, str] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -83,7 +83,7 @@ def plan_loop(
             loop.name,
             loop.trip_text,
             pipelined=True,
-            epilogue=_asked_epilogue(copies, request),
+            epilogue=_asked_epilogue(loop, copies, request),
             source="annotation",
             reasons=(why,),
         )
@@ -120,8 +120,11 @@ def plan_loop(
 
 def why_no_ring(loop: LoopInfo) -> str:
     """Why ``loop`` has nothing that could have slots."""
-    filled = ", ".join(dict.fromkeys(f"'{op.dst}'" for op in loop.ops if isinstance(op, CopyInfo)))
-    return f"no ring: {filled} is not allocated in its body" if filled else "no ring: no load of it"
+    filled = list(dict.fromkeys(f"'{op.dst}'" for op in loop.ops if isinstance(op, CopyInfo)))
+    if not filled:
+        return "no ring: no load of it"
+    verb = "is" if len(filled) == 1 else "are"
+    return f"no ring: {', '.join(filled)} {verb} not allocated in its body"
 
 
 def _plan_one_slot(
@@ -333,12 +336,13 @@ def _loop_plan(
     request: Request,
     source: Literal["auto", "request"],
 ) -> LoopPlan:
-    epilogue = _asked_epilogue(copies, request)
+    epilogue = _asked_epilogue(loop, copies, request)
     reasons = choice.reasons
     if request.epilogue == "auto" and is_asynchronous(copies):
-        clamps = _clamps(loop, copies, choice)
+        clamps = loop.in_place is None and _clamps(loop, copies, choice)
         epilogue = "clamped" if clamps else epilogue
-        reasons = (*reasons, CLAMP_REASON) if clamps else (GUARD_REASON, *reasons)
+        guard = GUARD_REASON if loop.in_place is None else _guarded_in_place(*loop.in_place)
+        reasons = (*reasons, CLAMP_REASON) if clamps else (guard, *reasons)
     return LoopPlan(
         name=loop.name,
         trip=loop.trip_text,
@@ -350,12 +354,26 @@ def _loop_plan(
     )
 
 
-def _asked_epilogue(copies: tuple[CopyPlan, ...], request: Request) -> Epilogue:
+def _guarded_in_place(read: str, written: str) -> str:
+    return (
+        f"copies past the end are guarded: a call may give one array as '{read}' and '{written}', "
+        "whose last tile is written when they would read it again"
+    )
+
+
+def _asked_epilogue(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> Epilogue:
     """What is asked for; rolled where that is open, or there is nothing to clamp in this loop."""
     if by_tma(copies) and request.epilogue not in ("auto", "rolled"):
         raise PlanError(
             f"cannot give a loop of roles a {request.epilogue} epilogue: its producer runs ahead "
             "by itself, nothing is left to drain"
+        )
+    if request.epilogue == "clamped" and is_asynchronous(copies) and loop.in_place is not None:
+        read, written = loop.in_place
+        raise PlanError(
+            f"cannot clamp the epilogue of loop '{loop.name}': a call may give one array as "
+            f"'{read}' and '{written}', and past the end it would read what it writes; promise "
+            "tirx.noalias, or ask for a rolled epilogue"
         )
     nothing = request.epilogue == "clamped" and not is_asynchronous(copies)
     return "rolled" if request.epilogue == "auto" or nothing else request.epilogue

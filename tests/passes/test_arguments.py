@@ -10,7 +10,7 @@ import pytest
 import tvm
 
 import pipeliner
-from pipeliner.errors import EmulatorError
+from pipeliner.errors import EmulatorError, PlanError
 from pipeliner.passes.overlap import OVERLAP
 from pipeliner.schedules import Gemm
 
@@ -119,6 +119,22 @@ def test_a_function_that_is_used_in_place_on_purpose_may_be(name: str) -> None:
     np.testing.assert_array_equal(one.outputs["C"][:20], apart.outputs["C"][:20])
     with pytest.raises(EmulatorError, match=r"'A' overlaps argument #1 'C'.*not the same"):
         kernel.emulate(*overlapping())
+
+
+@pytest.mark.parametrize("noalias", [False, True])
+def test_a_loop_that_may_run_in_place_reads_no_tile_again(noalias: bool) -> None:
+    """Copies past the end would repeat the last tile, which is written by then."""
+    func = function(IN_PLACE["staged"], ROWS, noalias)
+    kernel = pipeliner.build(func, "sm_80", depth=2)
+    (loop,) = kernel.plan.loops
+    assert loop.epilogue == ("clamped" if noalias else "rolled")
+    assert any("'A' and 'C'" in reason for reason in loop.reasons) is not noalias
+    (first, _) = rows()
+    if not noalias:
+        assert not kernel.emulate(first, first).hazards
+        message = r"cannot clamp the epilogue of loop 't': .*'A' and 'C'"
+        with pytest.raises(PlanError, match=message):
+            pipeliner.build(func, "sm_80", depth=2, epilogue="clamped")
 
 
 @pytest.mark.parametrize("name", APART)

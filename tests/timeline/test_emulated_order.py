@@ -39,7 +39,7 @@ def executed(built, gemm, last, monkeypatch):
     def noted(self, at):
         step(self, at)
         if self.tids[0] == 0:
-            origins.append(self.cta.site(self.event).origin)
+            origins.append(self.cta.site(at).origin)
 
     monkeypatch.setattr(emulated.Strand, "step", noted)
     shapes = (gemm.m, gemm.k), (gemm.n, gemm.k), (gemm.m, gemm.n)

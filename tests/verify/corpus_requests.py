@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from pipeliner import plan_of
 from pipeliner.api import pipeline_with
 from pipeliner.errors import PipelinerError
 from pipeliner.request import Request
@@ -72,6 +73,13 @@ def outcome(asked: Asked, inputs: Mapping[str, Any] | None = None) -> str:
     emulation = run(fast, inputs, truth, arch=asked.target, timing=asked.timing)
     assert_right(emulation, truth, function.tolerance)
     return "right"
+
+
+def annotated_depths(name: str) -> set[int]:
+    """Depths of the rings that the schedule's own annotations give; none without annotations."""
+    plan = plan_of(pipeline_with(FUNCTIONS[name].build(), "sm_80", Request()))
+    loops = [loop for loop in plan.loops if loop.pipelined and loop.source == "annotation"]
+    return {ring.depth for loop in loops for ring in loop.rings}
 
 
 def of_trips(function: Function, trips: int) -> dict[str, Any] | None:

@@ -121,6 +121,12 @@ def _outlives(trial: Trial, found: re.Match[str]) -> bool:
     return isinstance(tile, Tile) and bool(tile.guard)
 
 
+def _all_outlive(trial: Trial, found: re.Match[str]) -> bool:
+    """Whether some iterations leave in each of the tiles what another one copied."""
+    tiles = [trial.program.named(name.strip("' ")) for name in found["tiles"].split(",")]
+    return all(isinstance(tile, Tile) and bool(tile.guard) for tile in tiles)
+
+
 def _asks_memory(trial: Trial, found: re.Match[str]) -> bool:
     """Whether memory decides which iterations copy the tile; it may change before they read it."""
     loop = next(loop for loop in trial.program.loops if loop.var == found["loop"])
@@ -168,6 +174,13 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
         _peels_unknown,
     ),
     (r"cannot copy '\w+' by cp_async: nothing reads '\w+'", _is_read_by_nothing),
+    (
+        (
+            r"cannot give depth \d+ to kernel 'main': loop '\w+' has no ring: (?P<tiles>'\w+'(, '\w+')*)"
+            r" (is|are) not allocated in its body"
+        ),
+        _all_outlive,
+    ),
     (
         r"cannot give depth \d+ to kernel 'main': .*: nothing to overlap",
         _has_one_iteration,
