@@ -215,7 +215,7 @@ def _plan(
     for name in task.graph.graph["rings"]:
         depth = max(placed.versions[name], task.depths.get(name, 1) if name in caps else 1)
         rings.append(_ring(task.graph, name, depth, plan, placed, task))
-    return dataclasses.replace(
+    result = dataclasses.replace(
         plan,
         pipelined=True,
         ops=tuple(ordered),
@@ -226,8 +226,20 @@ def _plan(
         rec_mii=recurrence,
         limiter=_limiter(task, pipe, resource, recurrence),
         unroll=register_unroll(rings),
-        reasons=tuple(reasons),
     )
+    return dataclasses.replace(result, reasons=(*reasons, *_guarded(task.graph, result)))
+
+
+def _guarded(graph: nx.MultiDiGraph, plan: LoopPlan) -> list[str]:
+    """Why copies of a clamped loop do not repeat its last tile."""
+    if plan.epilogue != "clamped":
+        return []
+    late = [op.name for op in plan.ops if op.name in graph and op.stage < plan.ahead]
+    return [
+        f"'{name}' is guarded past the end: the loop overwrites what it reads"
+        for name in late
+        if graph.nodes[name]["is_async"] and plan.overwrites_input(name)
+    ]
 
 
 def _limiter(task: Task, pipe: str, resource: int, recurrence: int) -> str:

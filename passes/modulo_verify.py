@@ -165,7 +165,7 @@ def _check_done(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan
 
 
 def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
-    """Before every use of an async copy's place stands a wait for the copy."""
+    """Before every use of an async copy's place, and every write to its source, stands a wait."""
     waits = [op for op in plan.ops if op.kind == "wait"]
     served = _served(plan, waits)
     for name, node in graph.nodes(data=True):
@@ -179,8 +179,6 @@ def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
                 f"'{outer[0]}' land"
             )
         for _, dst, edge in graph.out_edges(name, data=True):
-            if edge["kind"] == "WAR":
-                continue
             distance = edge["distance"]
             if any(_comes_after(wait, ops[dst], distance) for wait in mine):
                 continue

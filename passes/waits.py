@@ -68,9 +68,11 @@ def wait_edges(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan,
 
 
 def _uses(graph: nx.MultiDiGraph, copy: str) -> list[tuple[str, str, Any]]:
-    """Edges to what needs the copy to have landed: what reads it, and what writes there next."""
-    out = graph.out_edges(copy, data=True)
-    return [edge for edge in out if edge[2]["kind"] in ("RAW", "WAW")]
+    """Edges to what needs the copy to have landed.
+
+    What reads it, what writes there next, and what overwrites its source: it reads until then.
+    """
+    return list(graph.out_edges(copy, data=True))
 
 
 def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[_Group]:

@@ -130,8 +130,8 @@ def _lands_everything(loop: LoopPlan, ops: Sequence[OpPlan], late: Sequence[str]
 def _repeats(loop: LoopPlan, op: OpPlan) -> bool:
     """Whether ``op`` runs past the last iteration: what the expansion leaves without a guard.
 
-    Waits; in a clamped epilogue asynchronous copies into slots that nobody reads any more; loads
-    from shared memory into registers.
+    Waits; in a clamped epilogue asynchronous copies into slots that nobody reads any more, of what
+    the loop does not write; loads from shared memory into registers.
     """
     ahead = loop.ahead - op.stage
     if ahead <= 0:
@@ -141,7 +141,8 @@ def _repeats(loop: LoopPlan, op: OpPlan) -> bool:
     written = [ring for ring in loop.rings if op.name in ring.producers]
     read = [ring for ring in loop.rings if op.name in ring.consumers]
     if any(op.name in copies for copies in awaited(loop).values()):
-        return loop.epilogue == "clamped" and all(ahead < ring.depth for ring in written)
+        clamped = loop.epilogue == "clamped" and not loop.overwrites_input(op.name)
+        return clamped and all(ahead < ring.depth for ring in written)
     return (
         op.kind == "load"
         and op.pipe == "lsu"

@@ -298,6 +298,22 @@ def test_verifier_names_what_breaks(change: tuple[str, dict[str, int]], message:
         verify(graph, edited)
 
 
+def test_what_a_copy_reads_is_not_overwritten_before_it_has_landed() -> None:
+    ops = [
+        Op("A_shared", "copy", ("A",), ("As",), "l2", 600, 50, is_async=True),
+        Op("C", "compute", (), ("A",), "lsu", 30, 10),
+        Op("D", "compute", ("As",), ("acc",), "fma", 30, 10),
+    ]
+    graph, plan = scheduled(ops, {"As": "shared"}, {"As": 1})
+    wait = plan.op("A_shared.wait")
+    assert (wait.stage, wait.order) < (plan.op("C").stage, plan.op("C").order)
+    last = max(op.order for op in plan.ops) + 1
+    late = tuple(dataclasses.replace(op, order=last) if op is wait else op for op in plan.ops)
+    message = "op 'C' of iteration i overwrites 'A' with no wait between it and the copy 'A_shared'"
+    with pytest.raises(ScheduleRefused, match=re.escape(message)):
+        verify(graph, dataclasses.replace(plan, ops=late))
+
+
 def test_verifier_recounts_slots_and_pipes() -> None:
     ops = [*copies(), Op("C", "compute", ("As", "Bs", "acc"), ("acc",), "fma", 1004, 1000)]
     graph, plan = scheduled(ops, {"As": "shared", "Bs": "shared"}, {"As": 3, "Bs": 3})

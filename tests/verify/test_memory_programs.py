@@ -90,6 +90,68 @@ def test_what_nobody_reads_lands_before_its_bytes_are_used_again(name: str, targ
     assert built >= 2
 
 
+SOURCES = {
+    "before anybody reads it": (
+        "sm_90",
+        (INSIDE, Tile("U", inside=False)),
+        (
+            Statement(S, Row("G", 1)),
+            out(S),
+            Statement(S, Row("B", view="int32")),
+            Statement(Row("G", 1), U),
+        ),
+        7,
+    ),
+    "and nobody reads it": (
+        "sm_80",
+        (INSIDE, Tile("U")),
+        (
+            Statement(Element("S", view="int32"), Row("G", 2)),
+            Statement(U, Row("G", 1)),
+            Statement(Element("U", view="int32"), Row("G", 3)),
+            Statement(S, Row("G", 4)),
+            Statement(S, A),
+            Statement(Row("G", 1), S),
+        ),
+        7,
+    ),
+    "while the last tile would be repeated": (
+        "sm_90",
+        (INSIDE,),
+        (
+            Statement(S, A),
+            Statement(S, Row("G", 4, "matched")),
+            Statement(Row("G", 4), S),
+            out(S),
+        ),
+        "n",
+    ),
+}
+"""What a loop's copies read, overwritten in the loop."""
+
+
+@pytest.mark.parametrize("name", SOURCES)
+def test_what_a_copy_reads_is_overwritten_when_it_has_landed(name: str) -> None:
+    target, tiles, body, trips = SOURCES[name]
+    program = MemoryProgram(tiles, body, trips)
+    arrays = program.arrays(7)
+    want = meaning(program, arrays, 7, 3)
+    asynchronous = 0
+    for asked in ({}, {"depth": 1}, {"depth": 3}, {"epilogue": "clamped"}):
+        try:
+            kernel = pipeliner.build(tvm.script.from_source(script(program)), target, **asked)
+        except pipeliner.PipelinerError:
+            assert asked
+            continue
+        asynchronous += "cp.async" in kernel.cuda
+        for timing in ("late", "early"):
+            found = kernel.emulate(*arrays.values(), 7, 3, timing=timing)
+            assert not found.hazards, found.hazards
+            for output, value in want.items():
+                np.testing.assert_array_equal(found.outputs[output], value)
+    assert asynchronous
+
+
 @pytest.mark.parametrize("number", range(2))
 def test_random_programs_about_memory_do_what_they_mean(number: int) -> None:
     outcomes = check_seed(("memory", number), 40)
