@@ -83,11 +83,12 @@ def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[_Group]:
     for op in ops:
         if not graph.nodes[op.name]["is_async"]:
             continue
-        uses = [
-            (at[dst][0] + edge["distance"], at[dst][1]) for _, dst, edge in _uses(graph, op.name)
-        ]
+        found = _uses(graph, op.name)
+        uses = [(at[dst][0] + edge["distance"], at[dst][1]) for _, dst, edge in found]
+        # Who overwrites its source does not use what it has copied.
+        used = any(edge["kind"] != "WAR" for _, _, edge in found)
         outlives = any(name not in graph.graph["rings"] for name in graph.nodes[op.name]["writes"])
-        if uses or outlives:
+        if used or outlives:
             # What is used after the last stage, or after the loop, is waited for in the last stage.
             firsts.append((min([*uses, last]), op.name))
         else:  # nobody reads it, but its slot is filled again: it has to land before

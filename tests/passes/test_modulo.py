@@ -314,6 +314,17 @@ def test_what_a_copy_reads_is_not_overwritten_before_it_has_landed() -> None:
         verify(graph, dataclasses.replace(plan, ops=late))
 
 
+def test_who_overwrites_the_source_of_a_copy_for_nobody_does_not_put_off_its_wait() -> None:
+    ops = [
+        Op("A_shared", "copy", ("A",), ("As",), "l2", 600, 50, is_async=True),
+        Op("C", "compute", ("As",), ("G",), "lsu", 30, 10),
+        Op("refill", "copy", ("G",), ("As",), "l2", 600, 50, is_async=True),
+    ]
+    _, plan = scheduled(ops, {"As": "shared"}, {"As": 2})
+    refill, wait = plan.op("refill"), plan.op("refill.wait")
+    assert (wait.stage, wait.order) == (refill.stage, refill.order + 1)
+
+
 def test_verifier_recounts_slots_and_pipes() -> None:
     ops = [*copies(), Op("C", "compute", ("As", "Bs", "acc"), ("acc",), "fma", 1004, 1000)]
     graph, plan = scheduled(ops, {"As": "shared", "Bs": "shared"}, {"As": 3, "Bs": 3})
