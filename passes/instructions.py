@@ -146,7 +146,9 @@ def _check_mapped(kernel: Any, plan: KernelPlan) -> None:
     planned = {matmul.op for matmul in plan.matmuls}
     for name, op in kernel.ops.items():
         if isinstance(op, Matmul) and name not in planned:
-            why = next((reason for reason in plan.reasons if name in reason), "the plan omits it")
+            why = next(
+                (reason for reason in map(str, plan.reasons) if name in reason), "the plan omits it"
+            )
             raise LoweringError(f"cannot map block '{name}': {why}")
 
 

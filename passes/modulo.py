@@ -28,6 +28,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
+from ..diagnostics import Why
 from ..errors import InternalError, ScheduleRefused
 from ..machine import Machine
 from ..plan import EdgePlan, LoopPlan, OpPlan, RingPlan
@@ -109,7 +110,7 @@ def sequential(graph: nx.MultiDiGraph, plan: LoopPlan, costs: Sequence[OpPlan]) 
     )
 
 
-def _planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[str]) -> dict[str, int]:
+def _planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[Why]) -> dict[str, int]:
     """Depth by ring of the plan; a ring that the loop does not allow is refused or dropped."""
     depths: dict[str, int] = {}
     for ring in plan.rings:
@@ -125,7 +126,7 @@ def _planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[str]) 
     return depths
 
 
-def _narrow(task: Task, machine: Machine, reasons: list[str]) -> dict[str, int]:
+def _narrow(task: Task, machine: Machine, reasons: list[Why]) -> dict[str, int]:
     """Versions allowed to each ring: planned depths, and for free rings as few as II permits."""
     free = [name for name in task.graph.graph["rings"] if name not in task.depths]
     caps = {**task.depths, **_register_limits(task, free, reasons)}
@@ -162,7 +163,7 @@ def _narrow(task: Task, machine: Machine, reasons: list[str]) -> dict[str, int]:
     return caps
 
 
-def _register_limits(task: Task, free: Sequence[str], reasons: list[str]) -> dict[str, int]:
+def _register_limits(task: Task, free: Sequence[str], reasons: list[Why]) -> dict[str, int]:
     """The most versions that free rings in registers may have: each one unrolls the loop further.
 
     A tile on its way from global to shared memory stays for one step: going deeper is for slots of
@@ -204,7 +205,7 @@ def _fits(task: Task, name: str, depth: int, machine: Machine) -> bool:
 
 
 def _plan(
-    task: Task, plan: LoopPlan, placed: Placed, caps: Mapping[str, int], reasons: list[str]
+    task: Task, plan: LoopPlan, placed: Placed, caps: Mapping[str, int], reasons: list[Why]
 ) -> LoopPlan:
     ops = numbered(task, placed.cycles, placed.stages, placed.order)
     ordered = insert_waits(task.graph, ops)
@@ -302,7 +303,7 @@ def edge_plans(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan,
 
 
 def _explain_interval(
-    task: Task, caps: Mapping[str, int], placed: Placed, reasons: list[str]
+    task: Task, caps: Mapping[str, int], placed: Placed, reasons: list[Why]
 ) -> None:
     problem = task.problem(caps)
     bound = rec_mii(problem, res_mii(problem)[0])
@@ -313,7 +314,7 @@ def _explain_interval(
         )
 
 
-def _explain_running(task: Task, placed: Placed, reasons: list[str]) -> None:
+def _explain_running(task: Task, placed: Placed, reasons: list[Why]) -> None:
     """Where copies stand in a step whose matrix operations run on."""
     mmas = [mma for running in task.running().values() for mma in running]
     copies = [i for i, op in enumerate(task.costs) if task.is_producer(i) and op.kind != "store"]

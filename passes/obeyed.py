@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..cost.again import remade, with_prediction
 from ..cost.remainder import check_skips
+from ..diagnostics import joined
 from ..errors import PlanError, ScheduleRefused
 from ..kernel import KernelInfo
 from ..machine import Machine
@@ -144,7 +145,7 @@ def _compare_depths(given: KernelPlan, loop: LoopPlan, made: LoopPlan) -> None:
     """PlanError: a loop that was scheduled anew did not come out as ``loop`` of ``given`` asks."""
     here = f"cannot obey the plan of '{given.kernel}'"
     if not made.pipelined:
-        why = "; ".join(made.reasons[-1:])
+        why = joined(made.reasons[-1:])
         raise PlanError(f"{here}: loop '{loop.name}' is not pipelined: {why}")
     depths = {ring.buffer: ring.depth for ring in made.rings}
     for ring in loop.rings:

@@ -6,9 +6,41 @@ with code 1. A ``PipelinerError`` is the caller's to fix, an ``InternalError`` i
 
 from __future__ import annotations
 
+from typing import Any, Final
+
+from .diagnostics import SENTENCES, Reason, Value
+
 
 class PipelinerError(Exception):
-    """Root of the errors that a caller can fix."""
+    """Root of the errors that a caller can fix: ``PlanError("ring.unknown", buffer="A_shared")``.
+
+    ``reason``: the code and its arguments, of which the message is the sentence. An error that
+    crosses TVM's C++ comes back as its message alone, and finds its reason again by that.
+    """
+
+    def __init__(self, reason: Reason | str, /, **args: Value) -> None:
+        self.reason = _reason(reason, args)
+        super().__init__(str(self.reason))
+        _RECENT[str(self.reason)] = self.reason
+        while len(_RECENT) > _KEPT:
+            del _RECENT[next(iter(_RECENT))]
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self.reason,)
+
+
+def _reason(reason: Reason | str, args: dict[str, Value]) -> Reason:
+    if isinstance(reason, Reason):
+        return reason
+    if args or reason in SENTENCES:
+        return Reason(reason, **args)
+    return _RECENT.get(reason) or Reason.text(reason)
+
+
+_KEPT: Final = 64
+
+_RECENT: Final[dict[str, Reason]] = {}
+"""The latest errors' reasons by their sentence."""
 
 
 class WorkloadError(PipelinerError, ValueError):

@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
+from .diagnostics import Why, joined
 from .plan import (
     CopyPlan,
     KernelPlan,
@@ -178,8 +179,8 @@ def _ring(ring: RingPlan, loop: LoopPlan) -> list[str]:
     if ring.live_cycles:
         lines.append(f"      a slot is in use for {ring.live_cycles} cycles")
     # The rings of a loop usually share the loop's reasons, which stand above already.
-    own = tuple(text for text in ring.reason.split("; ") if text and text not in loop.reasons)
-    shown = tuple(text for text in own if not any(text in reason for reason in loop.reasons))
+    above = joined(loop.reasons)
+    shown = tuple(text for text in str(ring.reason).split("; ") if text and text not in above)
     return [*lines, *_reasons(shown, indent=6)]
 
 
@@ -265,9 +266,9 @@ def _sync(sync: SyncPlan) -> list[str]:
     return [*lines, *_reasons(_each(sync.reasons))]
 
 
-def _each(texts: Iterable[str]) -> list[str]:
+def _each(texts: Iterable[Why]) -> list[str]:
     """The different texts, each with how often it stands there."""
-    counted = Counter(texts)
+    counted = Counter(map(str, texts))
     return [text if times == 1 else f"{text}, {times} times" for text, times in counted.items()]
 
 
@@ -276,7 +277,7 @@ def _left_alone(loops: list[LoopPlan]) -> list[str]:
         return []
     lines = ["loops left alone"]
     for loop in loops:
-        lines.extend(_wrapped(f"{loop.name}: {'; '.join(loop.reasons)}", indent=2))
+        lines.extend(_wrapped(f"{loop.name}: {joined(loop.reasons)}", indent=2))
     return lines
 
 
@@ -288,8 +289,8 @@ _SOURCES: Final = {
 }
 
 
-def _reasons(reasons: Iterable[str], indent: int = 2) -> list[str]:
-    return [line for text in reasons if text for line in _wrapped(f"- {text}", indent)]
+def _reasons(reasons: Iterable[Why], indent: int = 2) -> list[str]:
+    return [line for text in map(str, reasons) if text for line in _wrapped(f"- {text}", indent)]
 
 
 def _wrapped(text: str, indent: int) -> list[str]:

@@ -188,7 +188,7 @@ def _slots(depth: int) -> str:
 def _chosen(loop: LoopPlan) -> LoopPlan:
     """``loop`` as one whose depth nobody asked for."""
     rings = tuple(
-        replace(ring, requested=False, reason=ring.reason.removeprefix(_ASKED))
+        replace(ring, requested=False, reason=str(ring.reason).removeprefix(_ASKED))
         for ring in loop.rings
     )
     return replace(loop, rings=rings, source="auto")

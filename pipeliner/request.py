@@ -107,7 +107,7 @@ class Request:
     def as_dict(self) -> dict[str, Any]:
         """What is asked for, of types that JSON has; PlanError: a whole plan is."""
         if self.plan is not None:
-            raise PlanError("cannot write a request that has a plan as JSON: write the plan")
+            raise PlanError("request.plan_as_json")
         return {
             field.name: value
             for field in fields(self)
@@ -140,28 +140,27 @@ def _check_depth(depth: object) -> None:
 
 def _check_slots(what: str, slots: object) -> None:
     if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
-        raise PlanError(f"expected {what} to be 'auto' or an integer of at least 1, not {slots!r}")
+        raise PlanError("request.slots", option=what, value=repr(slots))
 
 
 def _check_choice(what: str, value: object, choices: tuple[str, ...]) -> None:
     if value not in choices:
-        raise PlanError(f"expected {what} to be one of {', '.join(choices)}, not {value!r}")
+        raise PlanError("request.choice", option=what, choices=choices, value=repr(value))
 
 
 def _check_roles(roles: object) -> None:
     if roles != "auto" and (isinstance(roles, bool) or not isinstance(roles, int) or roles < 0):
-        raise PlanError(f"expected roles to be 'auto' or a number of warpgroups, not {roles!r}")
+        raise PlanError("request.roles", value=repr(roles))
 
 
 def _check_cluster(cluster: object) -> None:
     if cluster != "auto" and (type(cluster) is not int or cluster not in CLUSTERS):
-        sizes = ", ".join(map(str, CLUSTERS))
-        raise PlanError(f"expected cluster to be 'auto' or one of {sizes}, not {cluster!r}")
+        raise PlanError("request.cluster", choices=CLUSTERS, value=repr(cluster))
 
 
 def _check_early(pdl: object) -> None:
     if pdl != "auto" and not isinstance(pdl, bool):
-        raise PlanError(f"expected pdl to be 'auto', True or False, not {pdl!r}")
+        raise PlanError("request.pdl", value=repr(pdl))
 
 
 def _check_pair(what: str, pair: object) -> None:
@@ -169,4 +168,4 @@ def _check_pair(what: str, pair: object) -> None:
         return
     sizes = pair if isinstance(pair, tuple) else ()
     if len(sizes) != 2 or any(type(size) is not int or size < 1 for size in sizes):
-        raise PlanError(f"expected {what} to be two positive integers, not {pair!r}")
+        raise PlanError("request.pair", option=what, value=repr(pair))

@@ -17,6 +17,7 @@ from .cost.alternatives import (
     instruction_options,
     mechanism_options,
 )
+from .diagnostics import joined
 from .errors import PipelinerError, PlanError
 from .machine import Machine, machine_for
 from .measured import Measured, measured
@@ -115,7 +116,7 @@ def alternatives(
         mechanisms=mechanism_options(info, plan, machine, request),
         consumers=consumer_options(info, plan, machine, request),
         declined=tuple(
-            (loop.name, "; ".join(loop.reasons)) for loop in plan.loops if not loop.pipelined
+            (loop.name, joined(loop.reasons)) for loop in plan.loops if not loop.pipelined
         ),
     )
     if spec is None or tile is None:

@@ -13,6 +13,7 @@ ROOT = Path(__file__).parents[1]
 # From the bottom up; a name stands for a module or a package of pipeliner.
 LAYERS = [
     {
+        "diagnostics",
         "errors",
         "reason",
         "knobs",

@@ -59,9 +59,9 @@ def with_prediction(info: KernelInfo, machine: Machine, plan: KernelPlan) -> Ker
     """``plan`` with what is predicted of it in place of what was said before it was built."""
     found = predicted(info, machine, plan)
     news = tuple(summary(one, machine) for one in found.loops.values())
-    old = [at for at, reason in enumerate(plan.reasons) if reason.startswith(PREDICTED)]
+    old = [at for at, reason in enumerate(plan.reasons) if str(reason).startswith(PREDICTED)]
     at = old[0] if old else len(plan.reasons)
-    said = [reason for reason in plan.reasons if not reason.startswith(PREDICTED)]
+    said = [reason for reason in plan.reasons if not str(reason).startswith(PREDICTED)]
     return replace(plan, predicted_us=found.us, reasons=(*said[:at], *news, *said[at:]))
 
 

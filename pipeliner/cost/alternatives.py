@@ -225,7 +225,9 @@ def _option(
     instruction = plan.matmuls[0].instruction if plan.matmuls else ""
     if plan.predicted_us:
         return WayOption(name, plan.predicted_us, instruction, chosen)
-    why = next((loop.reasons[0] for loop in plan.loops if loop.reasons), "no loop has a prediction")
+    why = next(
+        (str(loop.reasons[0]) for loop in plan.loops if loop.reasons), "no loop has a prediction"
+    )
     return WayOption(name, None, instruction, chosen, why)
 
 
@@ -234,7 +236,9 @@ def _with_reason(option: WayOption, info: KernelInfo, plan: KernelPlan) -> WayOp
     if option.chosen or option.why:
         return option
     if option.name == "wgmma":
-        said = (text.removeprefix(_NOT_TAKEN) for text in plan.reasons if _NOT_TAKEN in text)
+        said = (
+            text.removeprefix(_NOT_TAKEN) for text in map(str, plan.reasons) if _NOT_TAKEN in text
+        )
         return replace(option, why=next(said, ""))
     matmuls = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
     exact = option.name == "mma" and any(op.a_dtype == "float32" for op in matmuls)

@@ -141,7 +141,9 @@ def _moved(
     again = tuple(plan_copy(op, loop, matmuls, machine, by_threads) for op in copies)
     why = f"as '{others[0].op}', which is no box for tma"
     return tuple(
-        old if old.mechanism != "tma" else replace(new, reason=new.reason.replace("asked for", why))
+        old
+        if old.mechanism != "tma"
+        else replace(new, reason=str(new.reason).replace("asked for", why))
         for old, new in zip(plans, again)
     )
 

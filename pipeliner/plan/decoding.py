@@ -7,6 +7,7 @@ import functools
 import typing
 from typing import Any, Literal
 
+from ..diagnostics import Reason, Why
 from ..errors import PlanError
 
 
@@ -15,6 +16,8 @@ def decode(kind: Any, data: Any, where: str) -> Any:
 
     ``where``: the place in the plan that the error names, such as ``plan.loops[0].ops``.
     """
+    if kind == Why:
+        return _why(data, where)
     if dataclasses.is_dataclass(kind):
         return _object(typing.cast(Any, kind), data, where)
     origin, args = typing.get_origin(kind), typing.get_args(kind)
@@ -43,6 +46,18 @@ def _object(kind: Any, data: Any, where: str) -> Any:
         return kind(**values)
     except TypeError as err:
         raise PlanError(f"cannot read plan: {err} at {where}") from err
+
+
+def _why(data: Any, where: str) -> Why:
+    """A reason, or words that somebody wrote in its place."""
+    if isinstance(data, str):
+        return data
+    if not isinstance(data, dict) or not isinstance(data.get("args", {}), dict):
+        raise PlanError(f"cannot read plan: expected a reason at {where}, not {data!r}")
+    try:
+        return Reason.from_dict(data)
+    except (LookupError, TypeError) as err:
+        raise PlanError(f"cannot read plan: expected a reason at {where}: {err}") from err
 
 
 def _tuple(kinds: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:

@@ -8,6 +8,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
+from ..diagnostics import Reason, Why
 from ..errors import PlanError
 from .decoding import decode
 from .lookup import named, put
@@ -30,7 +31,7 @@ class SmemBuffer:
     bytes: int
     alignment: int
     shares_with: tuple[str, ...] = ()
-    reason: str = ""
+    reason: Why = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +53,7 @@ class SyncPlan:
     barriers: int = 0
     barriers_in_steady: int = 0
     waits: tuple[str, ...] = ()
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Why, ...] = ()
     by: Literal["pipeliner", "tvm"] = "pipeliner"
 
 
@@ -68,7 +69,7 @@ class LaunchPlan:
 
     early: bool = False
     releases: tuple[int, ...] = ()
-    reason: str = ""
+    reason: Why = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +92,7 @@ class KernelPlan:
     smem: SmemPlan = field(default_factory=SmemPlan)
     sync: SyncPlan = field(default_factory=SyncPlan)
     predicted_us: float = 0.0
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Why, ...] = ()
 
     @property
     def pipelined(self) -> bool:
@@ -187,5 +188,7 @@ def _read(text: str) -> KernelPlan:
 
 
 def _own(value: Any) -> dict[str, Any]:
-    """The fields of a dataclass; json asks for those inside it (``asdict`` would copy them all)."""
+    """What json asks for: a reason, or the fields of a dataclass (``asdict`` would copy all)."""
+    if isinstance(value, Reason):
+        return value.as_dict()
     return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from ..diagnostics import Why
 from .lookup import named
 
 Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
@@ -37,7 +38,7 @@ class OpPlan:
     stage: int = 0
     order: int = 0
     role: str = "all"
-    reason: str = ""
+    reason: Why = ""
     skips_last: bool = False
 
 
@@ -68,7 +69,7 @@ class RingPlan:
     consumers: tuple[str, ...]
     live_cycles: int = 0
     requested: bool = False
-    reason: str = ""
+    reason: Why = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ class LoopPlan:
     unroll: int = 1
     epilogue: Epilogue = "rolled"
     source: Literal["auto", "request", "annotation", "edited"] = "auto"
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Why, ...] = ()
 
     @property
     def stages(self) -> int:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ..diagnostics import Why
+
 Consumers = Literal["cooperative", "ping-pong"]
 
 PRODUCER: Final = "producer"
@@ -29,7 +31,7 @@ class RolePlan:
     threads: int
     registers: int
     ops: tuple[str, ...]
-    reason: str = ""
+    reason: Why = ""
     teams: int = 1
 
 
@@ -52,4 +54,4 @@ class ChannelPlan:
     producer: str
     consumer: str
     releases: int
-    reason: str = ""
+    reason: Why = ""

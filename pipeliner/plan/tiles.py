@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final, Literal
 
+from ..diagnostics import Why
 from ..kernel import PIXEL_VIEWS, TmaView
 
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
@@ -43,7 +44,7 @@ class CopyPlan:
     mechanism: Mechanism
     vector_bytes: int
     layout: str
-    reason: str = ""
+    reason: Why = ""
     parts: int = 1
     cache: Cache = "L2"
     shared: int = 1
@@ -86,7 +87,7 @@ class MatmulPlan:
     thread_tile: tuple[int, int]
     k_step: int
     steps: int
-    reason: str = ""
+    reason: Why = ""
     in_flight: int = 0
     swapped: bool = False
     operand: Source = "shared"
@@ -112,7 +113,7 @@ class StorePlan:
     slots: int = 0
     bytes: int = 0
     layout: str = ""
-    reason: str = ""
+    reason: Why = ""
     adds: int = 0
 
 
@@ -129,4 +130,4 @@ class ElementwisePlan:
     elements: int
     threads: int
     vector: int
-    reason: str = ""
+    reason: Why = ""

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
+from ..diagnostics import joined
 from ..errors import PlanError
 from ..machine import Machine
 from ..plan import KernelPlan, LoopPlan
@@ -129,13 +130,13 @@ def pipelined_loop(plan: KernelPlan, name: str | None) -> LoopPlan:
     if name is not None:
         loop = plan.loop(name)
         if not loop.pipelined:
-            why = "; ".join(loop.reasons) or "nothing says why"
+            why = joined(loop.reasons) or "nothing says why"
             raise PlanError(f"cannot draw loop '{name}': it is not pipelined: {why}")
         return loop
     found = next((loop for loop in plan.loops if loop.pipelined), None)
     if found is None:
-        reasons = [f"{loop.name}: {'; '.join(loop.reasons)}" for loop in plan.loops]
-        why = " | ".join([*reasons, *plan.reasons]) or "it has no loop"
+        reasons = [f"{loop.name}: {joined(loop.reasons)}" for loop in plan.loops]
+        why = " | ".join([*reasons, *map(str, plan.reasons)]) or "it has no loop"
         raise PlanError(f"cannot draw '{plan.kernel}': none of its loops is pipelined: {why}")
     return found
 

@@ -1,0 +1,26 @@
+"""The table of all sentences, put together from those of the subjects; each code stands once."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from . import requests
+
+TEXT: Final = "text"
+"""The code of a reason of which only words are known."""
+
+
+def _together(*tables: Mapping[str, str]) -> dict[str, str]:
+    """All ``tables`` as one; ValueError: two have the same code."""
+    found: dict[str, str] = {TEXT: "{text}"}
+    for table in tables:
+        twice = sorted(found.keys() & table.keys())
+        if twice:
+            raise ValueError(f"two sentences have the code {twice[0]!r}")
+        found.update(table)
+    return found
+
+
+SENTENCES: Final[Mapping[str, str]] = _together(requests.SENTENCES)
+"""Template by code, as ``formatting.sentence`` fills in."""

@@ -1,0 +1,124 @@
+"""Reasons are codes with arguments: each code has one sentence, and each sentence a use."""
+
+from __future__ import annotations
+
+import ast
+import json
+import pickle
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+from pipeliner.diagnostics import SENTENCES, Reason
+from pipeliner.diagnostics.formatting import fields
+from pipeliner.errors import PlanError
+from pipeliner.plan import KernelPlan
+
+from .refusals import refused, says, the
+from .test_layers import MODULES, ROOT
+
+ERRORS: Final = frozenset(
+    {
+        "EmulatorError",
+        "LoweringError",
+        "PlanError",
+        "RecordsError",
+        "ScheduleRefused",
+        "TargetError",
+        "ToolError",
+        "WorkloadError",
+    }
+)
+
+IN_WORDS: Final = frozenset((Path(__file__).parent / "in_words.txt").read_text().split())
+"""Files whose errors are words still; none may be added."""
+
+
+def calls(path: Path, names: frozenset[str]) -> list[ast.Call]:
+    """Calls of ``names`` in the file at ``path``."""
+    nodes = ast.walk(ast.parse(path.read_text()))
+    found = [node for node in nodes if isinstance(node, ast.Call)]
+    return [call for call in found if getattr(call.func, "id", "") in names and call.args]
+
+
+def code_of(call: ast.Call) -> str | None:
+    """The code that ``call`` names; None: its first argument is no literal."""
+    first = call.args[0]
+    value = first.value if isinstance(first, ast.Constant) else None
+    return value if isinstance(value, str) else None
+
+
+CALLS: Final = [(path, call) for path in MODULES for call in calls(path, ERRORS | {"Reason"})]
+
+
+def test_every_code_has_a_sentence_and_gives_what_it_names() -> None:
+    for path, call in CALLS:
+        code = code_of(call)
+        given = {keyword.arg for keyword in call.keywords}
+        where = f"{path.relative_to(ROOT)}:{call.lineno}"
+        if code is not None and (code in SENTENCES or given):
+            assert code in SENTENCES, f"{where}: no sentence has the code {code!r}"
+            assert None in given or given == fields(SENTENCES[code]), f"{where}: {code}"
+
+
+def test_every_sentence_is_used() -> None:
+    literals = {
+        node.value
+        for path in MODULES
+        if path.parent.name != "diagnostics"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    assert sorted(SENTENCES.keys() - literals - {"text"}) == []
+
+
+def test_errors_are_codes() -> None:
+    worded = {
+        path.relative_to(ROOT).as_posix()
+        for path, call in CALLS
+        if isinstance(call.args[0], ast.JoinedStr | ast.BinOp)
+        or (" " in (code_of(call) or "") and getattr(call.func, "id", "") in ERRORS)
+    }
+    assert sorted(worded - IN_WORDS) == []
+    assert sorted(IN_WORDS - worded) == [], "these raise codes now: take them off the list"
+
+
+def test_sentences() -> None:
+    reason = Reason("request.cluster", choices=(1, 2, 4), value="3")
+    assert str(reason) == "expected cluster to be 'auto' or one of 1, 2, 4, not 3"
+    assert reason == Reason("request.cluster", choices=(1, 2, 4), value="3")
+    assert reason != Reason("request.cluster", choices=(1, 2, 4), value="5")
+    assert hash(reason) == hash(pickle.loads(pickle.dumps(reason)))
+    with pytest.raises(LookupError, match=r"no\.such"):
+        Reason("no.such")
+    with pytest.raises(AttributeError):
+        reason.code = "text"
+
+
+def test_a_reason_within_a_reason_goes_through_json() -> None:
+    inner = Reason("request.roles", value="-1")
+    outer = Reason("request.choice", option="a", choices=(inner, "b"), value="c")
+    data = json.loads(json.dumps(outer.as_dict()))
+    assert Reason.from_dict(data) == outer
+    assert data["text"] == str(outer)
+    assert says("request.roles", [outer])
+    assert the("request.roles", ["words", outer]) == inner
+
+
+def test_a_plan_keeps_codes() -> None:
+    reason = Reason("request.roles", value="-1")
+    plan = KernelPlan("f", "sm_90", "H100", reasons=(reason, "a person's words"))
+    assert KernelPlan.from_json(plan.to_json()) == plan
+    for wrong in ({"code": "no.such", "args": {}}, {"args": {}}, {"code": "text", "args": []}, 3):
+        data = {**json.loads(plan.to_json()), "reasons": [wrong]}
+        with pytest.raises(PlanError, match=r"expected a reason at plan\.reasons\[0\]"):
+            KernelPlan.from_json(json.dumps(data))
+
+
+def test_an_error_keeps_its_code_in_another_process_and_through_tvm() -> None:
+    error = PlanError("request.roles", value="-1")
+    assert pickle.loads(pickle.dumps(error)).reason == error.reason
+    assert PlanError(str(error)).reason == error.reason
+    with refused("request.roles", PlanError, value="-1"):
+        raise error
