@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from .agents import WIDE
 from .grid import SCOPES
 from .memory import GlobalView, SharedView, select
 from .warp import rows_of
@@ -41,18 +42,14 @@ def update(
 
     ``compare``: of a compare-and-swap, None for others.
     """
-    tids = strand.active(mask)
     at, outside = _places(strand, view, index, mask)
+    tids = strand.active(mask)
     if isinstance(view, SharedView):
         step = strand.cta.granule
         grains = at[~outside] * view.array.itemsize // step
         strand.cta.shadow.update(tids[~outside], grains, strand.event)
     else:
-        strand.touch_global(view.name, mask)
-        shadow = view.region.memory.shadow
-        access = view.access(strand, tids[~outside], at[~outside], atomic=True)
-        if shadow is not None and access is not None:
-            shadow.write(access)
+        _judge(strand, view, at[~outside], tids[~outside], order[1], mask, writes=True)
     values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(tids),))
     swapped = None if compare is None else np.broadcast_to(
         select(np.asarray(compare), mask, strand.n), (len(tids),)
@@ -85,19 +82,31 @@ def _places(
     return at, outside
 
 
-def load(strand: Strand, view: GlobalView, index: Any, order: tuple[str, str], mask: Mask) -> Array:
-    """A strong load: relaxed, volatile or acquire."""
-    tids = strand.active(mask)
-    at, outside = _places(strand, view, index, mask)
+def _judge(
+    strand: Strand, view: GlobalView, at: Array, tids: Array, scope: str, mask: Mask, *,
+    writes: bool,
+) -> None:  # fmt: skip
+    """Judge a strong access to elements ``at``, one by each of ``tids``."""
     strand.touch_global(view.name, mask)
     shadow = view.region.memory.shadow
-    access = view.access(strand, tids[~outside], at[~outside], atomic=True)
-    if shadow is not None and access is not None:
+    access = view.access(strand, tids, at, reach=min(SCOPES.index(scope), WIDE))
+    if shadow is None or access is None or not len(at):
+        return
+    if writes:
+        shadow.write(access)
+    else:
         shadow.read(access)
+
+
+def load(strand: Strand, view: GlobalView, index: Any, order: tuple[str, str], mask: Mask) -> Array:
+    """A strong load: relaxed, volatile or acquire."""
+    at, outside = _places(strand, view, index, mask)
+    inside, tids = at[~outside], strand.active(mask)[~outside]
+    _judge(strand, view, inside, tids, order[1], mask, writes=False)
     found = np.zeros(strand.n, view.array.dtype)
     rows = np.arange(strand.n) if mask is None else np.flatnonzero(mask)
-    found[rows[~outside]] = view.array[at[~outside]]
-    for tid, where in zip(tids[~outside], at[~outside], strict=True):
+    found[rows[~outside]] = view.array[inside]
+    for tid, where in zip(tids, inside, strict=True):
         _order(strand, view, int(tid), int(where), order, reads=True, writes=False)
     return found
 
@@ -106,16 +115,12 @@ def store(
     strand: Strand, view: GlobalView, index: Any, value: Any, order: tuple[str, str], mask: Mask
 ) -> None:
     """A strong store: relaxed, volatile or release."""
-    tids = strand.active(mask)
     at, outside = _places(strand, view, index, mask)
-    strand.touch_global(view.name, mask)
-    shadow = view.region.memory.shadow
-    access = view.access(strand, tids[~outside], at[~outside], atomic=True)
-    if shadow is not None and access is not None:
-        shadow.write(access)
-    values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(tids),))
-    view.array[at[~outside]] = values[~outside]
-    for tid, where in zip(tids[~outside], at[~outside], strict=True):
+    inside, tids = at[~outside], strand.active(mask)[~outside]
+    _judge(strand, view, inside, tids, order[1], mask, writes=True)
+    values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(at),))
+    view.array[inside] = values[~outside]
+    for tid, where in zip(tids, inside, strict=True):
         _order(strand, view, int(tid), int(where), order, reads=False, writes=True)
 
 

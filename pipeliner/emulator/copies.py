@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .global_shadow import Access
+from .agents import Access
 from .mbarrier import Mbarrier
 from .memory import GlobalView
 

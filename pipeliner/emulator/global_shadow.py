@@ -5,12 +5,14 @@ write (its agent and event) and, where the kernel also reads that memory, the la
 within a cluster is that of ``Clocks``, between clusters that of ``grid``: nothing but releases and
 acquires at the scope of the GPU, and the end of the kernel. What a later access must still be
 compared with is kept aside where it is more than one access: reads, or atomic updates, that are
-not ordered among themselves.
+not ordered among themselves (``aside``). Several threads that touch one granule in one statement
+are one agent (``agents``).
 
     two writes, a write and a read   a race where neither happens before the other
-    two writes of equal values       no hazard, whichever is last
-    atomic or strong accesses        do not race with each other and order nothing by themselves;
-                                     with plain accesses they race as these do
+    two writes of equal values       no hazard, whichever is last; nor a read between them
+    atomic or strong accesses        do not race with each other, where the scope of each has the
+                                     other, and order nothing by themselves; with plain accesses
+                                     they race as these do
     bulk copies                      write and read by the async proxy until a wait for their
                                      group (without ``.read``) or their mbarrier; generic accesses
                                      before them need a proxy fence
@@ -22,63 +24,27 @@ PTX ISA, memory consistency model: data races, morally strong operations, proxie
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from .agents import WIDE, Access, Agents
+from .aside import Aside
 from .report import HazardKind
 from .sparse import sparse
 
 if TYPE_CHECKING:
     from .grid import Grid
-    from .machine import Cluster, Strand
 
 Array = np.ndarray[Any, Any]
+Equal = Callable[[], Any] | None
 
-_ATOMIC_WRITE: Final = 1
-_ATOMIC_READ: Final = 2
-_MORE_READS: Final = 4
-_MORE_UPDATES: Final = 8
+_REACH: Final = 3  # of the last write, plus 1: two bits
+_READ_REACH: Final = 2  # the bit where that of the last read begins
 _PENDING: Final = 16  # the last read is by a copy that has not been waited for
-_PLAIN_BEFORE: Final = 32  # a plain write lies before the atomic updates
+_MORE: Final = 32  # others are kept aside
 _LARGE: Final = 1 << 28
 _IN_FLIGHT: Final = ("read-before-arrival", "write-in-flight")
-
-
-@dataclass(frozen=True)
-class Access:
-    """What a statement does to a buffer: who, which granules of its memory, by which agent.
-
-    ``agent``: the engine that does it for thread ``tids[0]``; -1: the threads themselves.
-    """
-
-    strand: Strand
-    name: str
-    start: int  # of the buffer in its memory
-    tids: Array
-    granules: Array
-    agent: int = -1
-    atomic: bool = False
-
-    @property
-    def cluster(self) -> Cluster:
-        """Of the threads."""
-        return self.strand.cta.cluster
-
-
-@dataclass
-class _Aside:
-    """Accesses that are not ordered among themselves, beside the last one."""
-
-    codes: Array
-    events: Array
-    granules: Array
-    pending: Array
-
-    def part(self, rows: Array) -> _Aside:
-        """Some of them."""
-        return _Aside(self.codes[rows], self.events[rows], self.granules[rows], self.pending[rows])
 
 
 class GlobalShadow:
@@ -87,16 +53,15 @@ class GlobalShadow:
     def __init__(self, nbytes: int, granule: int, grid: Grid, *, whole: bool) -> None:
         self.granule = granule
         self._grid = grid
+        self._agents = Agents(grid)
         count = -(-nbytes // granule)
         self._writer = _zeros(count, np.int32)
         self._wrote = _zeros(count, np.int32)
         self._whole = whole
         self._reader = _zeros(count if whole else 0, np.int32)
         self._read_at = _zeros(count if whole else 0, np.int32)
-        self._flags = _zeros(count if whole else 0, np.uint8)
-        self._reads: list[_Aside] = []
-        self._updates: list[_Aside] = []
-        self._plain: list[_Aside] = []
+        self._flags = _zeros(count, np.uint8)
+        self._aside = Aside()
 
     def granules(self, first: Any, nbytes: int) -> Array:
         """Of ``nbytes`` from each byte ``first`` on."""
@@ -109,188 +74,215 @@ class GlobalShadow:
 
     # Accesses
 
-    def write(self, access: Access, equal: Callable[[], Any] | None = None) -> None:
+    def write(self, access: Access, equal: Equal = None) -> None:
         """Judge and note a write; ``equal()``: which of its rows store what is there already."""
-        who, at = _rows(access)
+        who, at = access.rows()
+        if self._aside:
+            self._against_aside(access, who, at, equal)
         if self._writer[at].any():
             self._against_writes(access, who, at, equal)
         if self._whole:
-            self._against_reads(access, who, at)
-            self._reader[at] = 0
-            keep = self._flags[at] & (_MORE_UPDATES | _PLAIN_BEFORE) if access.atomic else 0
-            self._flags[at] = keep | (_ATOMIC_WRITE if access.atomic else 0)
+            stays = self._against_reads(access, who, at, equal)
+            self._reader[at] = np.where(stays, self._reader[at], 0)
         if access.agent >= 0:
             self._check_fenced(access, at)
-        self._writer[at] = self._codes(access, who)
-        self._wrote[at] = access.strand.event
-        self._grid.sites[access.cluster.index, access.strand.event] = access.strand.at
+        if self._whole or self._aside:
+            self._flags[at] = self._flags[at] & np.uint8(~_REACH & 0xFF) | np.uint8(
+                access.reach + 1
+            )
+        self._enter(access, who, at, self._writer, self._wrote)
+        self._agents.gather(access, who, at, self._writer)
 
     def read(self, access: Access, *, pending: bool = False) -> None:
         """Judge and note a read; ``pending``: by cp.async, until ``arrived``."""
-        who, at = _rows(access)
+        who, at = access.rows()
+        if self._aside:
+            self._against_aside(access, who, at, None, reading=True)
         if self._writer[at].any():
             self._against_writes(access, who, at, None, reading=True)
         if access.agent >= 0:
             self._check_fenced(access, at)
         if not self._whole:
             return
-        earlier = self._unordered(access, who, self._reader[at], self._read_at[at])
-        if earlier is not None:
-            earlier |= (self._flags[at] & _PENDING) != 0
-            earlier &= self._reader[at] != self._codes(access, who)
-            if earlier.any():
-                self._set_aside(self._reads, at[earlier], self._reader, self._read_at)
-                self._flags[at[earlier]] |= _MORE_READS
-        self._reader[at] = self._codes(access, who)
-        self._read_at[at] = access.strand.event
-        marks = (_ATOMIC_READ if access.atomic else 0) | (_PENDING if pending else 0)
-        self._flags[at] = self._flags[at] & ~np.uint8(_ATOMIC_READ | _PENDING) | np.uint8(marks)
-        self._grid.sites[access.cluster.index, access.strand.event] = access.strand.at
+        before, then = self._reader[at], self._read_at[at]
+        self._enter(access, who, at, self._reader, self._read_at)
+        if not pending:
+            self._agents.gather(access, who, at, self._reader)
+        self._keep_readers(access, who, at, before, then)
+        marks = access.reach + 1 << _READ_REACH | (_PENDING if pending else 0)
+        others = self._flags[at] & np.uint8(~(_REACH << _READ_REACH | _PENDING) & 0xFF)
+        self._flags[at] = others | np.uint8(marks)
+        if pending:
+            codes = self._agents.codes(access, who)
+            lost = self._reader[at] != codes
+            if lost.any():
+                self._set_aside(at, lost, codes, self._read_at[at], reads=True)
 
     def arrived(self, access: Access, now: int) -> None:
         """The copies that read by ``access`` are complete for their threads."""
         if not self._whole:
             return
-        index = access.cluster.index
-        who, at = (rows.reshape(-1) for rows in _rows(access))
-        codes = self._coded(index, who)
+        who, at = (rows.reshape(-1) for rows in access.rows())
+        codes = self._agents.codes(access, who)
         mine = (self._reader[at] == codes) & ((self._flags[at] & _PENDING) != 0)
         self._read_at[at[mine]] = now
         self._flags[at[mine]] &= ~np.uint8(_PENDING)
-        for aside in self._reads:
-            done = aside.pending & np.isin(aside.codes, codes) & np.isin(aside.granules, at)
-            aside.events[done] = now
-            aside.pending[done] = False
-        self._grid.sites[index, now] = access.strand.at
+        self._aside.arrived(codes, at, now)
+        self._grid.sites[access.cluster.index, now] = access.strand.at
 
     def check_equal(self, access: Access, equal: Callable[[], Any]) -> None:
         """After a write: threads of one statement that stored different values to one place."""
-        who, at = _rows(access)
-        other = self._writer[at] != self._codes(access, who)
-        if not other.any():
+        who, at = access.rows()
+        codes = self._writer[at]
+        if (codes == self._agents.codes(access, who)).all():
             return
-        clash = other & ~_by_row(equal(), other.shape)
+        clash = (codes < 0) & ~_by_row(equal(), codes.shape)
         if clash.any():
-            self._report(access, "race", who, at, clash, self._writer[at], self._wrote[at])
+            row = int(np.argmax(clash.reshape(-1)))
+            mine, code = int(who.reshape(-1)[row]), int(codes.reshape(-1)[row])
+            others = self._agents.singles(code)[1]
+            rival = int(others[others != mine][0])
+            self._complain(access, "race", mine, int(at.reshape(-1)[row]), access.cluster.index,
+                           rival, access.strand.event)  # fmt: skip
+
+    def _enter(self, access: Access, who: Array, at: Array, agent: Array, event: Array) -> None:
+        """The threads of ``access`` are the last that did this to the granules ``at``."""
+        agent[at] = self._agents.codes(access, who)
+        event[at] = access.strand.event
+        self._grid.sites[access.cluster.index, access.strand.event] = access.strand.at
 
     # Judgement
 
-    def _coded(self, cluster: int, agents: Any) -> Any:
-        return cluster * self._grid.agents + agents + 1
-
-    def _codes(self, access: Access, who: Array) -> Any:
-        """The agents of an access, as numbers in the grid."""
-        return self._coded(access.cluster.index, access.agent if access.agent >= 0 else who)
-
-    def _unordered(self, access: Access, who: Array, codes: Array, events: Array) -> Array | None:
-        """Which accesses are not ordered before the present of ``who``; None: there are none."""
-        if not codes.any():
-            return None
-        index, agent = np.divmod(codes - 1, self._grid.agents)
-        own = index == access.cluster.index
-        known = access.cluster.clocks.knows[who, np.where(own, agent, 0)]
-        bad: Array = own & (events > known)
-        foreign = (codes != 0) & ~own
-        if foreign.any():
-            bad[foreign] = access.cluster.scoped.unordered(
-                who[foreign], index[foreign], agent[foreign], events[foreign]
-            )
-        return bad
-
     def _against_writes(
-        self, access: Access, who: Array, at: Array, equal: Callable[[], Any] | None, *,
-        reading: bool = False,
-    ) -> None:  # fmt: skip
-        """Judge an access against the writes before it."""
+        self, access: Access, who: Array, at: Array, equal: Equal, *, reading: bool = False
+    ) -> None:
+        """Judge an access against the last writes; a write keeps those that it does not end."""
         early: HazardKind = "read-before-arrival" if reading else "write-in-flight"
         codes, events = self._writer[at], self._wrote[at]
-        bad = self._unordered(access, who, codes, events)
-        if bad is None:
-            return
-        if self._whole:
-            updated = (self._flags[at] & _ATOMIC_WRITE) != 0
-            if access.atomic:
-                self._behind_plain(access, who, at, updated, early, reading)
-                crowd = bad & updated
-                if crowd.any():
-                    self._set_aside(self._updates, at[crowd], self._writer, self._wrote)
-                    self._flags[at[crowd]] |= _MORE_UPDATES
-                bad = bad & ~updated
-            elif ((self._flags[at] & _MORE_UPDATES) != 0).any():
-                self._against_aside(access, who, at, self._updates, early, keep=reading)
-            if not access.atomic and ((self._flags[at] & _PLAIN_BEFORE) != 0).any():
-                self._against_aside(access, who, at, self._plain, early, keep=reading)
-        if bad.any() and equal is not None:
-            bad = bad & ~_by_row(equal(), bad.shape)
+        bad = self._agents.unordered(access, who, codes, events)
+        reach = (self._flags[at] & _REACH).astype(np.int8) - 1
+        if access.reach >= 0 and bad.any():
+            bad = bad & ~self._agents.is_strong(access, who, codes, reach)
+        same = np.zeros(bad.shape, np.bool_)
+        if equal is not None and bad.any():
+            same = bad & (reach < 0) & _by_row(equal(), bad.shape)
+            bad = bad & ~same
         if bad.any():
             self._report(access, early, who, at, bad, codes, events)
-
-    def _behind_plain(
-        self, access: Access, who: Array, at: Array, updated: Array, early: HazardKind,
-        reading: bool,
-    ) -> None:  # fmt: skip
-        """Atomic accesses are compared with the plain write that others may have updated since."""
-        if ((self._flags[at] & _PLAIN_BEFORE) != 0).any():
-            self._against_aside(access, who, at, self._plain, early, keep=True)
-        first = ~updated & (self._writer[at] != 0)
-        if first.any() and not reading:
-            self._set_aside(self._plain, at[first], self._writer, self._wrote)
-            self._flags[at[first]] |= _PLAIN_BEFORE
-
-    def _against_reads(self, access: Access, who: Array, at: Array) -> None:
-        codes, events, flags = self._reader[at], self._read_at[at], self._flags[at]
-        bad = self._unordered(access, who, codes, events)
-        if bad is None:
+        if reading:
             return
-        bad |= (flags & _PENDING) != 0
-        if access.atomic:
-            bad &= (flags & _ATOMIC_READ) == 0
+        stays = same | self._outlives(access, who, codes, events, reach) & ~bad
+        if stays.any():
+            self._set_aside(at, stays, codes, events, reads=False, equal=same)
+
+    def _outlives(
+        self, access: Access, who: Array, codes: Array, events: Array, reach: Array
+    ) -> Array:
+        """Which earlier accesses a write leaves to be compared with what follows.
+
+        A strong one those that are not ordered before it, and those that are weak or reach less:
+        others may be strong with it, and not with them.
+        """
+        if access.reach < 0:
+            return np.zeros(codes.shape, np.bool_)
+        apart = self._agents.unordered(access, who, codes, events)
+        apart &= codes != self._agents.codes(access, who)
+        return np.asarray((codes != 0) & (apart | (reach < access.reach)))
+
+    def _against_reads(self, access: Access, who: Array, at: Array, equal: Equal) -> Array:
+        """Judge a write against the last reads; which of them stay."""
+        codes, events, flags = self._reader[at], self._read_at[at], self._flags[at]
+        if not codes.any():
+            return np.zeros(codes.shape, np.bool_)
+        bad = self._agents.unordered(access, who, codes, events)
+        bad |= ((flags & _PENDING) != 0) & (codes != 0)
+        reach = (flags >> _READ_REACH & _REACH).astype(np.int8) - 1
+        stays = self._outlives(access, who, codes, events, reach)
+        if access.reach >= 0 and bad.any():
+            bad = bad & ~self._agents.is_strong(access, who, codes, reach)
+        if equal is not None and bad.any():
+            same = bad & (reach < 0) & (self._writer[at] != 0) & _by_row(equal(), bad.shape)
+            same &= (flags & _PENDING) == 0
+            bad, stays = bad & ~same, stays | same
         if bad.any():
             self._report(access, "write-while-read", who, at, bad, codes, events)
-        elif ((flags & _MORE_READS) != 0).any():
-            self._against_aside(access, who, at, self._reads, "write-while-read")
+        return np.asarray(stays & ~bad)
 
-    def _set_aside(self, into: list[_Aside], at: Array, agents: Array, events: Array) -> None:
-        pending = (self._flags[at] & _PENDING) != 0 if into is self._reads else at < 0
-        into.append(_Aside(agents[at], events[at], at, pending))
+    def _keep_readers(
+        self, access: Access, who: Array, at: Array, codes: Array, events: Array
+    ) -> None:
+        """Put aside the last reads before ``access`` that it is not ordered after, or may hide."""
+        others = (codes != 0) & (codes != self._reader[at])
+        flags = self._flags[at]
+        weaker = (flags >> _READ_REACH & _REACH).astype(np.int8) <= access.reach
+        if not others.any() and not weaker.any():
+            return
+        stays = self._agents.unordered(access, who, codes, events) | ((flags & _PENDING) != 0)
+        stays = others & stays | (codes != 0) & weaker
+        if stays.any():
+            self._set_aside(at, stays, codes, events, reads=True)
+
+    def _set_aside(
+        self, at: Array, which: Array, codes: Array, events: Array, *, reads: bool,
+        equal: Array | None = None,
+    ) -> None:  # fmt: skip
+        granules, flags = at[which], self._flags[at[which]]
+        reach = (flags >> _READ_REACH if reads else flags) & _REACH
+        same = np.zeros(len(granules), np.bool_) if equal is None else equal[which]
+        pending = (flags & _PENDING) != 0 if reads else np.zeros(len(granules), np.bool_)
+        self._aside.add(codes[which], events[which], granules, reach.astype(np.int8) - 1,
+                        writes=not reads, equal=same, pending=pending)  # fmt: skip
+        self._flags[granules] |= np.uint8(_MORE)
 
     def _against_aside(
-        self, access: Access, who: Array, at: Array, kept: list[_Aside], kind: HazardKind, *,
-        keep: bool = False,
-    ) -> None:  # fmt: skip
-        """Judge an access against all that were kept of its granules.
-
-        It replaces them unless they are to ``keep``.
-        """
-        by = dict(zip(map(int, at.reshape(-1)), map(int, who.reshape(-1)), strict=True))
-        for aside in list(kept):
-            hit = np.isin(aside.granules, at)
-            if not hit.any():
+        self, access: Access, who: Array, at: Array, equal: Equal, *, reading: bool = False
+    ) -> None:
+        """Judge an access against all that were kept of its granules; a write ends some."""
+        shape, who, at = at.shape, who.reshape(-1), at.reshape(-1)
+        some = (self._flags[at] & _MORE) != 0
+        if not some.any():
+            return
+        kind: HazardKind = "read-before-arrival" if reading else "write-in-flight"
+        same = None
+        gone: dict[int, Array] = {}
+        for part, every, meets in self._aside.touching(at):
+            relevant = part.writes & ~part.equal if reading else np.ones(len(part.codes), np.bool_)
+            if access.reach == WIDE:
+                relevant &= part.reach < WIDE
+            if not relevant[every].any():
                 continue
-            found = aside.part(hit)
-            tids = np.array([by[int(granule)] for granule in found.granules])
-            bad = self._unordered(access, tids, found.codes, found.events)
-            assert bad is not None
+            kept, rows = every[relevant[every]], meets[relevant[every]]
+            found = part.rows(kept)
+            bad = self._agents.unordered(access, who[rows], found.codes, found.events)
+            ordered = ~bad & ~found.pending
             bad |= found.pending
+            if access.reach >= 0:
+                bad &= ~self._agents.is_strong(access, who[rows], found.codes, found.reach)
+            elif equal is not None and bad.any():
+                if same is None:
+                    same = _by_row(equal(), shape).reshape(-1)
+                written = self._writer[at[rows]] != 0
+                bad &= ~(same[rows] & (found.reach < 0) & (found.equal | ~found.writes) & written
+                         & ~found.pending)  # fmt: skip
             if bad.any():
-                self._report(access, kind, tids, found.granules, bad, found.codes, found.events)
-            if keep:
-                continue
-            kept.remove(aside)
-            if not hit.all():
-                kept.append(aside.part(~hit))
+                hit = at[rows]
+                self._report(access, kind if found.writes[np.argmax(bad)] else "write-while-read",
+                             who[rows], hit, bad, found.codes, found.events)  # fmt: skip
+            if not reading:
+                ends = ordered if access.reach < 0 else ordered & (found.reach >= access.reach)
+                over = np.zeros(len(part.codes), np.bool_)
+                over[kept] = True
+                over[kept[~(ends | bad)]] = False
+                gone[id(part)] = over
+        if gone:
+            self._aside.drop(gone)
 
     def _check_fenced(self, access: Access, at: Array) -> None:
         """Generic writes that the thread of an engine knows of, and no proxy fence after them."""
-        clocks, thread = access.cluster.clocks, int(access.tids[0])
         codes, events = self._writer[at], self._wrote[at]
-        index, agent = np.divmod(codes - 1, self._grid.agents)
-        generic = (index == access.cluster.index) & (agent < clocks.threads)
-        agent = np.where(generic, agent, 0)
-        bad = generic & (events > clocks.fenced_globally[thread, agent])
-        bad &= events <= clocks.knows[thread, agent]
+        bad = self._agents.unfenced(access, codes, events)
         if bad.any():
-            who = np.full(at.shape, thread)
+            who = np.full(at.shape, int(access.tids[0]))
             self._report(access, "missing-proxy-fence", who, at, bad, codes, events)
 
     def _report(
@@ -298,13 +290,20 @@ class GlobalShadow:
         events: Array,
     ) -> None:  # fmt: skip
         """A hazard of the first bad row, against the access ``codes`` at ``events``."""
-        cluster, cta = access.cluster, access.strand.cta
         row = int(np.argmax(bad.reshape(-1)))
-        code, event = int(codes.reshape(-1)[row]), int(events.reshape(-1)[row])
-        index, agent = divmod(code - 1, self._grid.agents)
+        code, event, mine = (int(each.reshape(-1)[row]) for each in (codes, events, who))
+        index, agent = self._agents.rival(access, mine, code, event)
+        self._complain(access, kind, mine, int(at.reshape(-1)[row]), index, agent, event)
+
+    def _complain(
+        self, access: Access, kind: HazardKind, mine: int, granule: int, index: int, agent: int,
+        event: int,
+    ) -> None:  # fmt: skip
+        """A hazard of thread ``mine`` against an agent of cluster ``index``."""
+        cluster, cta = access.cluster, access.strand.cta
         rank, rival = divmod(agent, cluster.threads)
         blocks = self._grid.blocks[index]
-        threads = [cta.local(int(who.reshape(-1)[row]))]
+        threads = [cta.local(mine)]
         detail = ""
         if rank < len(blocks):
             threads.append(rival)
@@ -314,18 +313,9 @@ class GlobalShadow:
         elif index != cluster.index:
             detail = f"an asynchronous copy of CTA {blocks[0]}, and nothing orders the two"
         kind = "race" if index != cluster.index else kind
-        offset = int(at.reshape(-1)[row]) * self.granule - access.start
-        cta.add_hazard(kind, access.strand.event, buffer=access.name, offset=offset,
-                       threads=tuple(threads), detail=detail,
-                       against=self._grid.sites.get((index, event), ()))  # fmt: skip
-
-
-def _rows(access: Access) -> tuple[Array, Array]:
-    tids = access.tids[:, None] if access.granules.ndim == 2 else access.tids
-    if access.agent >= 0:
-        return np.full(access.granules.shape, access.tids[0]), access.granules
-    who, at = np.broadcast_arrays(tids, access.granules)
-    return who, at
+        cta.add_hazard(kind, access.strand.event, buffer=access.name,
+                       offset=granule * self.granule - access.start, threads=tuple(threads),
+                       detail=detail, against=self._grid.sites.get((index, event), ()))  # fmt: skip
 
 
 def _by_row(rows: Any, shape: tuple[int, ...]) -> Array:

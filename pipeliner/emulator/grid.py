@@ -46,14 +46,34 @@ class Release:
         return any(release.covers(cluster, agent, event) for release in self.known)
 
 
+@dataclass(frozen=True, eq=False)
+class Value:
+    """What a strong write left at an address: by whom, at which scope, and what it released."""
+
+    cluster: int
+    thread: int
+    scope: int
+    releases: tuple[Release, ...]
+
+
 @dataclass(eq=False)
 class Grid:
     """One launch: its clusters by number, and where each judged access was made."""
 
     blocks: list[list[Block]] = field(default_factory=list)
     sites: dict[tuple[int, int], At] = field(default_factory=dict)
-    releases: dict[tuple[int, int], list[Release]] = field(default_factory=dict)
+    values: dict[tuple[int, int], Value] = field(default_factory=dict)
     agents: int = _ENGINES  # of one cluster, at most
+    crowds: list[tuple[int, Array]] = field(default_factory=list)  # cluster and threads of each
+    _numbers: dict[tuple[int, bytes], int] = field(default_factory=dict)
+
+    def crowd(self, cluster: int, threads: Array) -> int:
+        """The agent that stands for some threads of a cluster."""
+        key = cluster, threads.tobytes()
+        if key not in self._numbers:
+            self.crowds.append((cluster, threads))
+            self._numbers[key] = -len(self.crowds)
+        return self._numbers[key]
 
     def enter(self, blocks: list[Block], threads: int) -> int:
         """The number of the next cluster, of so many threads."""
@@ -70,10 +90,10 @@ class Scoped:
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
         self._columns: dict[Release, int] = {}
-        self._fenced: dict[
-            int, tuple[int, Array, tuple[Release, ...]]
-        ] = {}  # thread -> scope, clock, known
-        self._observed: dict[int, list[Release]] = {}  # read, and no fence since
+        # By thread: fences, of falling scope, with the clock and what was known at each;
+        self._fenced: dict[int, list[tuple[int, Array, tuple[Release, ...]]]] = {}
+        # and what was read, with the scope of the read, and no fence has acquired.
+        self._observed: dict[int, list[tuple[Release, int]]] = {}
 
     # What happens before what
 
@@ -92,25 +112,31 @@ class Scoped:
         columns = self._columns.items()
         return tuple(r for r, c in columns if c < clock.shape[1] and clock[0, c])
 
-    def _acquire(self, tid: int, releases: list[Release], scope: int) -> None:
-        clocks, mine = self._cluster.clocks, self._cluster.index
-        who = np.array([tid])
-        for release in releases:
-            if min(scope, release.scope) < self._needed(tid, release):
-                continue
-            if release.cluster == mine:
-                clocks.acquire(who, release.clock)
-                continue
-            if release not in self._columns:
-                self._columns[release] = clocks.engine()
-            clocks.mark(tid, self._columns[release])
+    def _acquire(self, tid: int, release: Release, scope: int) -> bool:
+        """Whether ``tid`` acquires a release at a scope."""
+        if min(scope, release.scope) < self._apart(tid, release.cluster, release.thread):
+            return False
+        clocks = self._cluster.clocks
+        if release.cluster == self._cluster.index:
+            clocks.acquire(np.array([tid]), release.clock)
+            return True
+        if release not in self._columns:
+            self._columns[release] = clocks.engine()
+        clocks.mark(tid, self._columns[release])
+        return True
 
-    def _needed(self, tid: int, release: Release) -> int:
+    def _apart(self, tid: int, cluster: int, thread: int) -> int:
         """The least scope that holds both threads."""
-        if release.cluster != self._cluster.index:
+        if cluster != self._cluster.index:
             return SCOPES.index("gpu")
         threads = self._cluster.threads
-        return int(release.thread // threads != tid // threads)
+        return int(thread // threads != tid // threads)
+
+    def _sees(self, tid: int, value: Value | None, scope: int) -> tuple[Release, ...]:
+        """What a strong operation that reads ``value`` observes: a write morally strong with it."""
+        if value is None or min(scope, value.scope) < self._apart(tid, value.cluster, value.thread):
+            return ()
+        return value.releases
 
     # Operations
 
@@ -118,39 +144,42 @@ class Scoped:
         """A fence: what was read before is acquired, what follows may release."""
         clocks = self._cluster.clocks
         for tid in map(int, tids):
-            self._acquire(tid, self._observed.pop(tid, []), scope)
+            observed = self._observed.pop(tid, [])
+            left = [(r, s) for r, s in observed if not self._acquire(tid, r, scope)]
+            if left:
+                self._observed[tid] = left
             clock = clocks.release(np.array([tid]), event)
-            self._fenced[tid] = scope, clock, self._known(clock)
+            wider = [fenced for fenced in self._fenced.get(tid, []) if fenced[0] > scope]
+            self._fenced[tid] = [*wider, (scope, clock, self._known(clock))]
 
     def read(self, tid: int, key: tuple[int, int], scope: int, *, acquire: bool) -> None:
         """A strong read of what others may have released by it."""
-        releases = self._cluster.grid.releases.get(key)
-        if not releases:
-            return
-        if acquire:
-            self._acquire(tid, releases, scope)
-        else:
-            self._observed.setdefault(tid, []).extend(releases)
+        for release in self._sees(tid, self._cluster.grid.values.get(key), scope):
+            if not (acquire and self._acquire(tid, release, scope)):
+                kept = self._observed.setdefault(tid, [])
+                if (release, scope) not in kept:
+                    kept.append((release, scope))
 
     def write(
         self, tid: int, event: int, key: tuple[int, int], scope: int, *, release: bool, update: bool
     ) -> None:
         """A strong write; an ``update``, which has read what it replaces, passes that on."""
-        grid = self._cluster.grid
-        known: tuple[Release, ...] = ()
-        clock: Array | None = None
+        grid, mine = self._cluster.grid, self._cluster.index
+        given: list[Release] = []
         if release:
             clock = self._cluster.clocks.release(np.array([tid]), event)
-            known = self._known(clock)
-        elif tid in self._fenced:
-            fenced, clock, known = self._fenced[tid]
-            scope = min(scope, fenced)
-        earlier = grid.releases.get(key, []) if update else []
-        if clock is not None:
-            mine = self._cluster.index
-            earlier = [r for r in earlier if (r.cluster, r.thread) != (mine, tid)]
-            earlier.append(Release(mine, tid, scope, clock, known))
-        if earlier:
-            grid.releases[key] = earlier
-        else:
-            grid.releases.pop(key, None)
+            given = [Release(mine, tid, scope, clock, self._known(clock))]
+        for fenced, clock, known in self._fenced.get(tid, []):
+            if not release or fenced > scope:
+                given.append(Release(mine, tid, fenced, clock, known))
+        earlier = self._sees(tid, grid.values.get(key), scope) if update else ()
+        grid.values[key] = Value(mine, tid, scope, (*_not_renewed(earlier, given), *given))
+
+
+def _not_renewed(earlier: tuple[Release, ...], given: list[Release]) -> list[Release]:
+    """Those of which the same thread gives none that is as wide."""
+    return [
+        old for old in earlier
+        if not any((new.cluster, new.thread) == (old.cluster, old.thread)
+                   and new.scope >= old.scope for new in given)
+    ]  # fmt: skip

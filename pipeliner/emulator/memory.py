@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from .agents import Access
 from .dtypes import POISON_BYTE, poison
 from .global_memory import Region
-from .global_shadow import Access
 
 if TYPE_CHECKING:
     from .machine import Strand
@@ -169,8 +169,7 @@ class GlobalView(_View):
         return GlobalView(self.name, self.region, dtype)
 
     def access(
-        self, strand: Strand, tids: Array, at: Any, width: int = 1, *, agent: int = -1,
-        atomic: bool = False,
+        self, strand: Strand, tids: Array, at: Any, width: int = 1, *, reach: int = -1,
     ) -> Access | None:  # fmt: skip
         """An access to ``width`` elements from each of ``at`` on; None where none is judged."""
         shadow = self.region.memory.shadow
@@ -179,7 +178,7 @@ class GlobalView(_View):
         size = self.array.itemsize
         first = self.region.start + np.asarray(at, np.int64) * size
         granules = shadow.granules(first, size * width)
-        return Access(strand, self.name, self.region.start, tids, granules, agent, atomic)
+        return Access(strand, self.name, self.region.start, tids, granules, reach=reach)
 
     def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
         strand.touch_global(self.name, mask)

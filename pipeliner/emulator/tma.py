@@ -14,8 +14,9 @@ import numpy as np
 
 from ..errors import EmulatorError
 from . import tensor_map
+from .agents import WIDE, Access
 from .global_memory import Region
-from .global_shadow import Access, GlobalShadow
+from .global_shadow import GlobalShadow
 from .im2col_map import Im2colMap, pixel_index
 from .mbarrier import RANK_SHIFT, Mbarrier
 from .memory import GlobalView
@@ -162,7 +163,7 @@ def _writing(
     if judged is None:
         return None
     shadow, access = judged
-    return lambda engine: shadow.write(replace(access, agent=engine, atomic=add))
+    return lambda engine: shadow.write(replace(access, agent=engine, reach=WIDE if add else -1))
 
 
 def _put(elements: Array, index: Array, add: bool) -> Callable[[Array], None]:

@@ -86,6 +86,102 @@ def test_a_write_is_compared_with_every_reader_not_the_last_alone():
     assert (hazard.kind, hazard.threads) == ("write-while-read", (40, 3))
 
 
+@pytest.mark.parametrize("writer", [0, 31, THREADS - 1])
+def test_all_threads_of_a_statement_are_its_readers(writer):
+    """Whichever of them comes to write."""
+
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((1,), "int32"), Y: T.Buffer((THREADS,), "int32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            Y[tx] = G[0]
+            if tx == writer:
+                G[0] = 5
+
+    (hazard,) = run(main, blank(1), blank(THREADS)).hazards
+    assert hazard.kind == "write-while-read"
+    assert hazard.threads[0] == writer != hazard.threads[1]
+
+
+def test_all_threads_that_store_one_value_are_its_writers():
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((1,), "int32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            G[0] = 5
+            if tx == THREADS - 1:
+                G[0] = 6
+
+    assert kinds(main, blank(1)) == {"race"}
+
+
+def test_who_stores_the_same_value_is_a_writer_beside_the_last():
+    """CTA 1 stores what CTA 0 has stored, and then another value."""
+
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((1,), "int32")):
+        for bx in T.thread_binding(2, thread="blockIdx.x"):
+            for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                if tx == 0:
+                    G[0] = 5
+                    if bx == 1:
+                        G[0] = 6
+
+    assert kinds(main, blank(1)) == {"race"}
+
+
+@pytest.mark.parametrize("reads", [True, False])
+def test_ctas_may_store_and_read_back_what_both_store(reads):
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((WARP,), "int32"), Y: T.Buffer((2, WARP), "int32")):
+        for bx in T.thread_binding(2, thread="blockIdx.x"):
+            for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                G[tx] = tx + 7
+                T.tvm_storage_sync("shared")
+                if reads:
+                    Y[bx, tx] = G[WARP - 1 - tx]
+
+    assert kinds(main, blank(WARP), blank(2, WARP)) == set()
+
+
+def test_a_plain_read_races_with_the_atomic_additions_of_others():
+    """Though the reader has added since, which hides the read."""
+
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((1,), "int32"), Y: T.Buffer((1,), "int32")):
+        for bx in T.thread_binding(2, thread="blockIdx.x"):
+            for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                if tx == 0:
+                    if bx == 0:
+                        Y[0] = C[0]
+                    T.evaluate(T.cuda.atomic_add(T.address_of(C[0]), 1))
+
+    (hazard,) = run(main, blank(1), blank(1)).hazards
+    assert (hazard.kind, hazard.block) == ("race", (1, 0, 0))
+
+
+@pytest.mark.parametrize(("scope", "expected"), [("gpu", set()), ("cta", {"race"})])
+def test_atomic_additions_do_not_race_within_their_scope(scope, expected):
+    @T.prim_func(s_tir=True)
+    def main(C: T.Buffer((1,), "int32")):
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                T.ptx[f"red.relaxed.{scope}.global.add.s32"](T.address_of(C[0]), 1)
+
+    assert kinds(main, blank(1)) == expected
+
+
+def test_flags_that_many_threads_have_read_may_be_set():
+    """Strong reads do not race with a strong write."""
+
+    @T.prim_func(s_tir=True)
+    def main(F: T.Buffer((1,), "int32")):
+        for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+            seen = T.alloc_buffer((1,), "int32", scope="local")
+            T.ptx["ld.relaxed.gpu.global.s32"](seen[0], T.address_of(F[0]))
+            T.ptx["st.relaxed.gpu.global.s32"](T.address_of(F[0]), 1)
+
+    assert kinds(main, blank(1)) == set()
+
+
 @pytest.mark.parametrize("same", [True, False])
 def test_several_threads_may_store_equal_values(same):
     @T.prim_func(s_tir=True)

@@ -119,6 +119,36 @@ def test_a_release_goes_on_through_others():
 
 
 @pytest.mark.parametrize(
+    ("fences", "expected"),
+    [(("gpu", "cta"), set()), (("cta", "gpu"), set()), (("cta", "cta"), {"race"})],
+)
+@pytest.mark.parametrize("side", ["release", "acquire"])
+def test_the_widest_of_several_fences_counts(side, fences, expected):
+    both = {"release": ("gpu",), "acquire": ("gpu",), side: fences}
+    release = [f"fence.acq_rel.{scope}" for scope in (*both["release"], *both["release"])[-2:]]
+    acquire = [f"fence.acq_rel.{scope}" for scope in (*both["acquire"], *both["acquire"])[-2:]]
+
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((1,), "int32"), F: T.Buffer((1,), "int32"), Y: T.Buffer((1,), "int32")):
+        for bx in T.thread_binding(2, thread="blockIdx.x"):
+            for tx in T.thread_binding(WARP, thread="threadIdx.x"):
+                flag = T.alloc_buffer((1,), "int32", scope="local")
+                if tx == 0:
+                    if bx == 0:
+                        G[0] = 1
+                        T.ptx[release[0]]()
+                        T.ptx[release[1]]()
+                        T.ptx["st.relaxed.gpu.global.s32"](T.address_of(F[0]), 1)
+                    else:
+                        T.ptx["ld.relaxed.gpu.global.s32"](flag[0], T.address_of(F[0]))
+                        T.ptx[acquire[0]]()
+                        T.ptx[acquire[1]]()
+                        Y[0] = G[0]
+
+    assert {h.kind for h in run(main, blank(1), blank(1), blank(1)).hazards} == expected
+
+
+@pytest.mark.parametrize(
     ("name", "expected"),
     [("add", 10 + 3 * WARP), ("max", 31), ("exch", 31), ("inc", 10), ("cas", 3)],
 )

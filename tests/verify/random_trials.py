@@ -4,7 +4,8 @@ python -m tests.verify.random_trials --programs 10000 --shard 2/8
 
 Programs whose threads are bound, among them those about views and tiles filled for nobody, and
 those with arrays of 2^31 elements and more; and programs of tiles that nobody gave to threads, the
-odd of which ask for nothing and may never be refused.
+odd of which ask for nothing and may never be refused. Programs that race, or do not, are judged as
+they are.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -31,6 +33,8 @@ from . import (
     argument_programs,
     memory_programs,
     order_programs,
+    race_oracle,
+    race_programs,
     random_programs,
     random_scripts,
     tile_requirements,
@@ -116,6 +120,12 @@ KINDS: Final = {
 }
 
 
+RACES: Final = "races"
+"""The kind of programs that are judged, not pipelined."""
+
+NAMES: Final = sorted([*KINDS, RACES])
+
+
 def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
     """Check ``trial``; ``pipelined``, ``declined`` (its plan says why) or ``refused``.
 
@@ -160,6 +170,7 @@ def check_seed(item: tuple[str, int], programs: int = BATCH) -> Counter[str]:
     """Outcomes of ``programs`` of one kind and seed; the simplest that fails is in the error."""
     name, number = item
     outcomes: Counter[str] = Counter()
+    drawn = race_programs.race_programs() if name == RACES else KINDS[name].drawn
 
     @seed(number)
     @settings(
@@ -169,9 +180,10 @@ def check_seed(item: tuple[str, int], programs: int = BATCH) -> Counter[str]:
         suppress_health_check=list(HealthCheck),
         phases=[Phase.generate, Phase.shrink],
     )
-    @given(KINDS[name].drawn)
-    def check(trial: Trial) -> None:
-        outcomes[outcome(trial, KINDS[name])] += 1
+    @given(drawn)
+    def check(trial: Any) -> None:
+        judged = race_oracle.judged if name == RACES else partial(outcome, kind=KINDS[name])
+        outcomes[judged(trial)] += 1
 
     check()
     return outcomes
@@ -180,12 +192,12 @@ def check_seed(item: tuple[str, int], programs: int = BATCH) -> Counter[str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--programs", type=int, default=10_000, help="of each kind")
-    parser.add_argument("--kind", choices=sorted(KINDS), help="of all where none is named")
+    parser.add_argument("--kind", choices=NAMES, help="of all where none is named")
     add_options(parser)
     args = parser.parse_args()
     options = options_of(args)
     passed = []
-    for name in [args.kind] if args.kind else sorted(KINDS):
+    for name in [args.kind] if args.kind else NAMES:
         seeds = options.part([(name, n) for n in range(-(-args.programs // BATCH))])
         passed.append(run(f"random programs, {name}", check_seed, seeds, options.jobs))
     return 0 if all(passed) else 1
