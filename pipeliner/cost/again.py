@@ -274,10 +274,10 @@ def slots_of(one: LoopWork, loop: LoopPlan) -> Depth:
     if not loop.pipelined:
         return 1
     depths = {ring.buffer: ring.depth for ring in loop.rings}
-    shared = {ring.buffer: depths.get(ring.buffer, 1) for ring in one.work.rings}
+    shared = {ring.buffer: depths.get(ring.buffer, 1) for ring in one.work.shared.rings}
     loads = [depth for name, depth in depths.items() if name.endswith(".load")]
     if not shared and not loads:  # a tile may wait in registers for the slot to be free
-        return min(REGISTER_DEPTH, loop.stages) if one.work.by_registers else 1
+        return min(REGISTER_DEPTH, loop.stages) if one.work.loads.register_staged else 1
     found = list(shared.values()) or loads
     if len(set(found)) == 1:
         return found[0]

@@ -27,7 +27,7 @@ def choose_apart(choice: DepthChoice, work: Work, machine: Machine, limit: int) 
     ``limit``: the most slots of any. Compared are the neighbours of the depth that all have in
     common. Where latencies differ, what is waited for is said of each ring in any case.
     """
-    if work.lead == 0 or len(work.rings) < 2:
+    if work.shared.skew == 0 or len(work.shared.rings) < 2:
         return choice
     best: tuple[Prediction, Slots] | None = None
     fastest = choice.prediction.us * (1 - TOLERANCE)
@@ -37,7 +37,7 @@ def choose_apart(choice: DepthChoice, work: Work, machine: Machine, limit: int) 
             best, fastest = (found, slots), found.us
     if best is not None:
         return _apart(choice, *best, work, machine)
-    if len({ring.latency for ring in work.rings}) > 1:
+    if len({ring.latency for ring in work.shared.rings}) > 1:
         return replace(choice, why=ring_laws(choice.prediction, work, machine))
     return choice
 
@@ -46,8 +46,8 @@ def _neighbours(depth: int, work: Work, limit: int) -> Iterator[Slots]:
     """One ring with a slot more than the others, which have ``depth`` or one less; none has 1."""
     for least in (depth - 1, depth):
         if 2 <= least < limit:
-            for one in work.rings:
-                yield {ring.buffer: least + (ring is one) for ring in work.rings}
+            for one in work.shared.rings:
+                yield {ring.buffer: least + (ring is one) for ring in work.shared.rings}
 
 
 def _apart(
@@ -79,14 +79,14 @@ def asked_apart(prediction: Prediction, slots: Slots, work: Work) -> tuple[str, 
     if not slots:
         return ()
     shown = _shown(slots, prediction)
-    if work.lead is None:
+    if work.shared.skew is None:
         return (shown,)
-    most = min(slots.values()) + work.lead
+    most = min(slots.values()) + work.shared.skew
     idle = [name for name, number in slots.items() if number > most]
     if not idle:
         return (shown,)
     why = "copies land in the order in which they were issued"
-    if work.lead == 0:
+    if work.shared.skew == 0:
         why = "one tile waits in registers"
     return shown, f"of {' and '.join(idle)} no more than {most} slots are in flight: {why}"
 
@@ -95,8 +95,8 @@ def ring_laws(prediction: Prediction, work: Work, machine: Machine) -> dict[str,
     """Little's law for each ring, from the latency that is its own."""
     laws: dict[str, str] = {}
     cycles = prediction.resident * prediction.ii
-    for ring in work.rings:
-        wait = ring.wait(prediction.latency, work.passing, machine)
+    for ring in work.shared.rings:
+        wait = ring.wait(prediction.latency, work.loads.handshake, machine)
         response = prediction.response - prediction.latency + wait
         where = "L2, where all CTAs find it" if ring.latency < machine.global_latency else "memory"
         law = math.ceil(response / cycles) if cycles else 1

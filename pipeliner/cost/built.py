@@ -18,7 +18,7 @@ from ..machine import WARP, Machine
 from ..machine_code import BANKED, LoopCode
 from ..plan import MatmulPlan
 from .depth import TOLERANCE, taken
-from .descriptor import Work
+from .descriptor import Threads, Work
 from .predict import Prediction
 from .sizes import element_bytes
 from .wgmma import WARPGROUP
@@ -75,16 +75,17 @@ def as_built(work: Work, found: AsBuilt, machine: Machine) -> Work:
 
     For loops without roles: those set their registers themselves, and copy in a loop of their own.
     """
-    work = replace(work, registers=found.registers, slot_registers=0, spared_registers=0)
+    work = replace(work, threads=Threads(work.threads.count, found.registers))
     if not found.instructions:
         return work
-    each = work.threads / WARP / machine.issue_per_cycle
+    each = work.threads.count / WARP / machine.issue_per_cycle
     conflicts = found.conflicts if machine.capability >= BANKED else 0.0
     usage = replace(work.usage, issue=(found.instructions + conflicts) * each)
     if usage.fma:
         usage = replace(usage, fma=usage.fma + conflicts * each)
     # What was spilled is in L1, as far as shared memory is.
-    return replace(work, usage=usage, first=work.first + found.spills * machine.shared_latency)
+    first = work.fragments.first + found.spills * machine.shared_latency
+    return replace(work, usage=usage, fragments=replace(work.fragments, first=first))
 
 
 def worth_building(options: Iterable[Prediction]) -> tuple[Prediction, ...]:

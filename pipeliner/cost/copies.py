@@ -23,15 +23,12 @@ from ..kernel import PIXEL_VIEWS, CopyInfo, LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
 from ..plan import Cache, CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
-from .sizes import element_bytes
-from .tma import LINE, box_reason, tma_obstacle
+from .sizes import LINE_BYTES, SECTOR_BYTES, element_bytes
+from .tma import box_reason, tma_obstacle
 from .wgmma import SPANS
 
 CHUNK: Final = 16
 """Bytes of the widest access of a thread, of ldmatrix's rows and of a swizzle's unit."""
-
-SECTOR: Final = 32
-"""Bytes that L2 delivers at least (NVIDIA Nsight Compute, memory tables)."""
 
 BF16_CAPABILITY: Final = 80
 """Before it TVM computes and stores bfloat16 as float32, and prints vectors of at most four."""
@@ -123,9 +120,10 @@ def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism, layout: str) -> tu
     4000x4104x4040 8 % less time.
     """
     aligned = copy.aligned * element_bytes(copy.dtype)
-    if mechanism != "cp_async" or vector != CHUNK or aligned % SECTOR == 0 or layout == TURNED:
+    whole = aligned % SECTOR_BYTES == 0 or layout == TURNED
+    if mechanism != "cp_async" or vector != CHUNK or whole:
         return "L2", ""
-    return "L1", f"through L1: rows start every {aligned} bytes, inside sectors of {SECTOR}"
+    return "L1", f"through L1: rows start every {aligned} bytes, inside sectors of {SECTOR_BYTES}"
 
 
 def _reader(
@@ -232,11 +230,11 @@ def _layout(
     if len(readers) > 1 and (len(patterns) > 1 or layout[0] == PADDED):
         return "row-major", f"{len(readers)} matmuls read it, each in a pattern of its own"
     rows = _row_stride(copy)
-    if mechanism == "cp_async" and rows % SECTOR == CHUNK and _may_turn(copy, plan, k_major):
+    if mechanism == "cp_async" and rows % SECTOR_BYTES == CHUNK and _may_turn(copy, plan, k_major):
         return TURNED, (
             f"odd rows turned by a chunk: rows lie {rows} bytes apart, every other one begins "
-            f"inside a sector of {SECTOR}, whose halves are one read where they stay together; "
-            "ldmatrix reads 8 rows of 16 bytes without bank conflicts"
+            f"inside a sector of {SECTOR_BYTES}, whose halves are one read where they stay "
+            "together; ldmatrix reads 8 rows of 16 bytes without bank conflicts"
         )
     return layout
 
@@ -245,7 +243,7 @@ def _may_turn(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
     """Whether ldmatrix reads the tile, and its rows are whole lines of shared memory."""
     size = element_bytes(copy.dtype)
     by_ldmatrix = plan.instruction.startswith("mma.") and (k_major or size == HALF)
-    whole = copy.aligned * size % CHUNK == 0 and copy.shape[-1] * size % LINE == 0
+    whole = copy.aligned * size % CHUNK == 0 and copy.shape[-1] * size % LINE_BYTES == 0
     return by_ldmatrix and whole
 
 

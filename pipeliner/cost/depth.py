@@ -72,8 +72,9 @@ def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthC
     ]
     if not options:
         return (
-            f"one slot of its tiles needs {work.smem(1)} bytes of shared memory and {work.threads} "
-            f"threads of {work.registers_at(1)} registers, more than {machine.name} gives a CTA"
+            f"one slot of its tiles needs {work.smem(1)} bytes of shared memory and "
+            f"{work.threads.count} threads of {work.registers_at(1)} registers, more than "
+            f"{machine.name} gives a CTA"
         )
     best, spare = _best(options)
     if spare is None:
@@ -103,8 +104,8 @@ def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
     It costs no CTA, unless that leaves two CTAs a third slot, see ``FIRST_SPARE``.
     """
     work = best.work
-    if work.by_registers:
-        lasts = work.trip is None or work.trip >= LONG_LOOP * REGISTER_DEPTH
+    if work.loads.register_staged:
+        lasts = work.grid.trip is None or work.grid.trip >= LONG_LOOP * REGISTER_DEPTH
         return equal[-1] if lasts and len(equal) > 1 else None
     if work.smem(1) == 0 or best.depth < 2:
         return None
@@ -115,7 +116,7 @@ def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
         for option in equal
         if best.depth < option.depth <= most
         and (option.resident == best.resident or (best.depth == 2 and option.resident > 1))
-        and (work.trip is None or work.trip > long * option.depth)
+        and (work.grid.trip is None or work.grid.trip > long * option.depth)
     ]
     return found[-1] if found else None
 
@@ -136,7 +137,7 @@ def check_depth(buffers: str, depth: Depth, work: Work, machine: Machine) -> Pre
     prediction = predict(work, machine, depth)
     if prediction is None:
         raise PlanError(
-            f"cannot give {given}: {work.threads} threads of about "
+            f"cannot give {given}: {work.threads.count} threads of about "
             f"{work.registers_at(most)} registers do not fit an SM of {machine.name}"
         )
     return prediction
@@ -166,8 +167,8 @@ def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> 
 
 def _one_more(best: Prediction, work: Work, machine: Machine, most: int) -> str:
     depth = best.depth + 1
-    if work.trip is not None and depth > work.trip:
-        return f"one more: the loop has only {work.trip} iterations"
+    if work.grid.trip is not None and depth > work.grid.trip:
+        return f"one more: the loop has only {work.grid.trip} iterations"
     if depth > most:
         return f"one more: {most} is the most that is considered"
     if work.smem(depth) > machine.smem_per_cta:

@@ -1,4 +1,8 @@
-"""One loop of a kernel as numbers: what the model's formulas are about."""
+"""One loop of a kernel as numbers: what the formulas of the cost model are about.
+
+``Work`` is made by ``work_of`` from a kernel and its mapping, and read by ``predict``. A value
+without a unit in its comment is a plain number. An *iteration* is one step along K of one CTA.
+"""
 
 from __future__ import annotations
 
@@ -10,106 +14,195 @@ from ..machine import Machine
 from .usage import Usage
 
 Depth: TypeAlias = "int | Mapping[str, int]"
-"""Slots of every ring, or of each one of ``Work.rings`` by its buffer."""
+"""Slots of every ring, or of each ring of ``Work.shared`` by its buffer."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """CTAs of a kernel and the iterations of one of them."""
+
+    ctas: int | None
+    """CTAs of the launch; None: known at run time only."""
+    trip: int | None
+    """Iterations of one CTA, those of all its tiles; None: known at run time only."""
+    tiles: int = 1
+    """Output tiles that one CTA computes one after the other (persistent kernel: more than one)."""
+    fills: int = 1
+    """Times that the loop fills and drains its rings: 1 where a producer warp runs ahead across
+    tiles, else once a tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class Threads:
+    """Threads of a CTA and the registers of each."""
+
+    count: int
+    """Threads of a CTA, the producer warpgroup included."""
+    registers: int
+    """Registers of a thread, without those of ``slot_registers``."""
+    slot_registers: int = 0
+    """Registers of a thread for each slot of a ring that lies in registers."""
+    saved_registers: int = 0
+    """Registers of a thread that a ring of one slot saves: no fragments are read ahead, and no
+    register-staged copy waits."""
+
+    def registers_at(self, depth: int) -> int:
+        """Registers of a thread with rings of ``depth`` slots."""
+        saved = self.saved_registers if depth == 1 else 0
+        return self.registers - saved + depth * self.slot_registers
 
 
 @dataclass(frozen=True, slots=True)
 class RingWork:
-    """A ring of shared memory: bytes of a slot, and cycles until what one is to hold is there.
-
-    ``latency``: of memory, or of L2 where every CTA reads the same again.
-    """
+    """A ring of shared memory."""
 
     buffer: str
     slot_bytes: int
+    """Bytes of one slot."""
     latency: int
+    """Cycles until the first bytes of a load arrive: of memory, or of L2 where every CTA reads the
+    same tiles again."""
 
-    def wait(self, latency: float, passing: int, machine: Machine) -> float:
-        """Cycles until its bytes arrive; ``latency``, with ``passing``, where from memory."""
-        return latency if self.latency == machine.global_latency else self.latency + passing
+    def wait(self, latency: float, handshake: int, machine: Machine) -> float:
+        """Cycles until the ring's first bytes arrive.
+
+        ``latency``: cycles of a load from memory, ``handshake`` included; a ring that L2 serves
+        adds ``handshake`` to its own latency.
+        """
+        return latency if self.latency == machine.global_latency else self.latency + handshake
+
+
+@dataclass(frozen=True, slots=True)
+class SharedMemory:
+    """Shared memory of a CTA."""
+
+    slot_bytes: int
+    """Bytes of one slot of every ring together."""
+    fixed_bytes: int = 0
+    """Bytes beside the rings: accumulators kept there and boxes that results are staged in."""
+    rings: tuple[RingWork, ...] = ()
+    """The rings that copies fill."""
+    skew: int | None = 0
+    """Slots by which one ring may usefully exceed the shallowest: copies by cp.async complete in
+    order (1), register-staged ones hold one tile (0), TMA's complete on their own (None: any)."""
+
+    def bytes_at(self, depth: Depth) -> int:
+        """Bytes of a CTA with rings of ``depth`` slots."""
+        if isinstance(depth, int):
+            return self.fixed_bytes + depth * self.slot_bytes
+        common = least(depth)
+        more = sum((depth[ring.buffer] - common) * ring.slot_bytes for ring in self.rings)
+        return self.fixed_bytes + common * self.slot_bytes + more
+
+    def useful(self, ring: RingWork, depth: Mapping[str, int]) -> int:
+        """Slots of ``ring`` that let its copies stay in flight."""
+        limit = most(depth) if self.skew is None else least(depth) + self.skew
+        return min(depth[ring.buffer], limit)
+
+
+@dataclass(frozen=True, slots=True)
+class Traffic:
+    """Bytes that move between an SM and what lies outside it."""
+
+    rate: float
+    """Bytes a cycle that reach one SM from L2, or from memory where nothing is read again."""
+    read_bytes: int = 0
+    """Bytes of global memory that all CTAs together read, each counted once (compulsory)."""
+    memory_us: float = 0.0
+    """Microseconds in which memory moves the compulsory traffic; 0: it is not known."""
+    from_memory: bool = False
+    """Every step loads from memory: no other CTA reads the same."""
+    stationary_bytes: int = 0
+    """Bytes of the stationary operand that a CTA loads before the loop."""
+    l1_lines: float = 0.0
+    """Lines of L1 that the copies of one iteration occupy on their way to shared memory."""
+    implicit_gemm: bool = False
+    """TMA gathers operand A of an implicit GEMM: each tile begins with pixels that no tile before
+    it has read."""
+
+
+@dataclass(frozen=True, slots=True)
+class LoadTiming:
+    """How the loop waits for its loads."""
+
+    synchronised: bool = True
+    """An iteration has a CTA barrier; without one, mbarriers say what has landed."""
+    handshake: int = 0
+    """Cycles that a load takes longer than its latency: the full/empty mbarrier pair of a producer
+    warp, or the computation of im2col addresses."""
+    blocking: bool = False
+    """A copy is waited for where it is issued, whatever the depth."""
+    register_staged: bool = False
+    """Copies go through registers: one tile is in flight, whatever the depth."""
+    hoisted: float = 0.0
+    """Fraction of the loads that nvcc issues one step early where the ring has one slot."""
+    spread: float = 0.0
+    """Fraction of an iteration after which the last of its copies is issued."""
+
+
+@dataclass(frozen=True, slots=True)
+class FragmentTiming:
+    """How operands get from shared memory to registers; all zero where wgmma reads them itself."""
+
+    ahead: float = 0.0
+    """Fraction of an iteration by which the next tile's first fragments are read early."""
+    first: float = 0.0
+    """Cycles of reading a tile's first fragments, exposed where they are not read early."""
+
+
+@dataclass(frozen=True, slots=True)
+class WgmmaTiming:
+    """The tensor cores' part of an iteration where warpgroups multiply; all zero elsewhere."""
+
+    cycles: float = 0.0
+    """Cycles of an iteration that wgmma keeps the tensor cores busy."""
+    serial: float = 0.0
+    """Cycles of an iteration in which math warps issue copies, then multiply and wait; 0 where a
+    producer warp copies and nothing is converted in registers."""
+    overlapped: float = 0.0
+    """The same where copies have two steps to land, and are issued while wgmma runs."""
+    crosses_steps: bool = False
+    """A wgmma may still be in flight when the next step starts."""
+    consumer_groups: int = 1
+    """Groups of consumer warpgroups with tiles of their own: 2 with ping-pong."""
+
+
+@dataclass(frozen=True, slots=True)
+class ResultStores:
+    """How a CTA stores the results of a tile."""
+
+    tile_bytes: int = 0
+    """Bytes of a tile of results in global memory."""
+    by_tma: bool = False
+    """Results are staged in shared memory and written by TMA."""
+    slot_waits: int = 0
+    """Staged boxes of a tile that wait until TMA has read the box before from their slot."""
+    uncoalesced_cycles: float = 0.0
+    """Cycles that an SM takes longer for the uncoalesced stores of one tile."""
 
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """What one kernel does, as numbers. All but ``ctas`` are of one CTA.
-
-    ``usage``: pipes of one iteration. ``rate``: bytes a cycle from outside the SM. ``trip`` and
-    ``ctas``: None where symbolic. ``slot_bytes``: shared memory of one slot of every ring;
-    ``fixed_smem``: the rest. ``slot_registers``: registers of a thread for one slot of what waits
-    in registers. ``store_bytes``: written after the loop, ``held_bytes``: read before it.
-    ``tiles``: that the CTA computes one after the other, all of their iterations being in ``trip``;
-    ``entries``: how often the loop starts anew. ``synchronised``: an iteration has a barrier.
-    ``ahead``, ``first``, ``late``: see ``predict``. ``read_bytes``: of what all CTAs together read,
-    once; ``delivered``: microseconds in which memory delivers that; 0: not known. ``by_registers``:
-    what is in flight waits in registers, one tile. ``staged``: results are written by
-    another engine; ``waits``: boxes of a tile for which one before must have left. ``stray``:
-    cycles that an SM takes to store a tile whose neighbours lie apart. ``gathers``: each tile reads
-    pixels that none before it has read.
-    ``serial``: cycles of an iteration under which nothing else of the CTA runs, where warps copy
-    and then wait for the tensor cores; ``beside``: the same where copies have two steps to land,
-    and are issued while those work; ``runs_on``: those may still work when the next step starts.
-    ``rings``: of what copies fill, apart; ``lead``: slots more
-    than the shallowest of them has that let a copy stay longer in flight, None for any number.
-    ``passing``: cycles that a slot's way to another role and back adds to a load.
-    ``spared_registers``: fewer registers of a thread with one slot, where nothing is read ahead and
-    nothing waits in registers. ``streams``: what is read comes from memory in every step.
-    ``tensor``: cycles of an iteration in which warpgroups multiply. ``lines``: of L1, that an
-    iteration's copies take on their way.
-    ``stalls``: a copy is waited for where it is made, whatever the depth. ``teams``: of warpgroups
-    that take whole tiles by turns. ``foreseen``: of the loads with one slot, those that nvcc makes
-    a step ahead.
-    """
+    """What one loop of a kernel does, as numbers."""
 
     usage: Usage
-    rate: float
-    trip: int | None
-    ctas: int | None
-    threads: int
-    registers: int
-    slot_bytes: int
-    fixed_smem: int = 0
-    slot_registers: int = 0
-    store_bytes: int = 0
-    held_bytes: int = 0
-    entries: int = 1
-    synchronised: bool = True
-    ahead: float = 0.0
-    first: float = 0.0
-    late: float = 0.0
-    read_bytes: int = 0
-    tiles: int = 1
-    staged: bool = False
-    waits: int = 0
-    gathers: bool = False
-    stray: float = 0.0
-    serial: float = 0.0
-    beside: float = 0.0
-    rings: tuple[RingWork, ...] = ()
-    lead: int | None = 0
-    passing: int = 0
-    spared_registers: int = 0
-    streams: bool = False
-    stalls: bool = False
-    teams: int = 1
-    foreseen: float = 0.0
-    delivered: float = 0.0
-    by_registers: bool = False
-    tensor: float = 0.0
-    lines: float = 0.0
-    runs_on: bool = False
+    """Cycles that one iteration of one CTA keeps each pipe of an SM busy."""
+    grid: Grid
+    threads: Threads
+    shared: SharedMemory
+    traffic: Traffic
+    loads: LoadTiming = LoadTiming()
+    fragments: FragmentTiming = FragmentTiming()
+    wgmma: WgmmaTiming = WgmmaTiming()
+    stores: ResultStores = ResultStores()
 
     def smem(self, depth: Depth) -> int:
-        """Shared memory of a CTA with rings of ``depth`` slots, in bytes."""
-        if isinstance(depth, int):
-            return self.fixed_smem + depth * self.slot_bytes
-        common = least(depth)
-        more = sum((depth[ring.buffer] - common) * ring.slot_bytes for ring in self.rings)
-        return self.fixed_smem + common * self.slot_bytes + more
+        """Bytes of shared memory of a CTA with rings of ``depth`` slots."""
+        return self.shared.bytes_at(depth)
 
     def registers_at(self, depth: int) -> int:
-        """Registers of a thread with ``depth`` slots of what waits in registers."""
-        spared = self.spared_registers if depth == 1 else 0
-        return self.registers - spared + depth * self.slot_registers
+        """Registers of a thread with rings of ``depth`` slots."""
+        return self.threads.registers_at(depth)
 
 
 def least(depth: Depth) -> int:
@@ -120,9 +213,3 @@ def least(depth: Depth) -> int:
 def most(depth: Depth) -> int:
     """Slots of the deepest ring."""
     return depth if isinstance(depth, int) else max(depth.values())
-
-
-def useful(work: Work, ring: RingWork, depth: Mapping[str, int]) -> int:
-    """Slots of ``ring`` that let its copies stay in flight."""
-    limit = most(depth) if work.lead is None else least(depth) + work.lead
-    return min(depth[ring.buffer], limit)

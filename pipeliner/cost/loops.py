@@ -201,9 +201,9 @@ def _read_in_step(loop: LoopInfo, work: Work, machine: Machine) -> float:
     CTAs of one wave walk along K together. Of what they copy in a step memory has each byte in
     flight once, however many wait for it.
     """
-    once = loop.outer == 1 and work.ctas is not None and work.ctas <= machine.sms
+    once = loop.outer == 1 and work.grid.ctas is not None and work.grid.ctas <= machine.sms
     read = sum({op.src: op.src_bytes for op in loop.ops if isinstance(op, CopyInfo)}.values())
-    return read / work.trip if once and work.trip else 0.0
+    return read / work.grid.trip if once and work.grid.trip else 0.0
 
 
 def _with_slots(
@@ -245,7 +245,7 @@ def _plan_asked(
         prediction = check_depth(names, most, work, machine)
         reasons = depth_reasons(prediction, work, machine, MAX_DEPTH)
     else:
-        of_shared = {ring.buffer: depths[ring.buffer] for ring in work.rings}
+        of_shared = {ring.buffer: depths[ring.buffer] for ring in work.shared.rings}
         prediction = check_depth(names, of_shared or min(depths.values()), work, machine)
         reasons = asked_apart(prediction, of_shared, work)
     laws = ring_laws(prediction, work, machine) if len(set(depths.values())) > 1 else {}
@@ -390,9 +390,9 @@ def _clamps(loop: LoopInfo, copies: tuple[CopyPlan, ...], choice: DepthChoice) -
         return False
     pixels = any(of_pixels(op) for op in loop.ops if isinstance(op, CopyInfo))
     work = choice.prediction.work
-    if pixels and work.usage.tensor and not work.tensor:
+    if pixels and work.usage.tensor and not work.wgmma.cycles:
         return False
-    cost = PIXEL_CLAMP_COST if pixels and work.tensor else CLAMP_COST
+    cost = PIXEL_CLAMP_COST if pixels and work.wgmma.cycles else CLAMP_COST
     return loop.trip is None or loop.trip >= cost * (choice.depth - 1)
 
 

@@ -20,7 +20,7 @@ from .eviction import with_eviction
 from .loops import by_tma
 from .mapping import Mapping, map_matmul
 from .pinned import kind, pinned_copy, pinned_matmul
-from .stores import box_waits, plan_stores, staged_bytes, stray_cycles
+from .stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
 from .wgmma import WARPGROUP, lone_registers, teams_of
 from .work import work_of
 
@@ -78,7 +78,7 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     copies = tuple(copy for plans in moved for copy in plans)
     stores = plan_stores(info, matmuls, copies, machine, request)
     staged = staged_bytes(stores)
-    stray = stray_cycles(info, matmuls, stores)
+    uncoalesced = uncoalesced_cycles(info, matmuls, stores)
     most = machine.max_registers_per_thread
     loops: list[LoopWork] = []
     for found, plans in zip(info.loops, moved, strict=True):
@@ -90,11 +90,17 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
         work = work_of(info, loop, plans, matmuls, threads + copying, held, machine)
         work = replace(
             work,
-            fixed_smem=work.fixed_smem + staged,
-            staged=staged > 0,
-            stray=stray,
-            waits=box_waits(stores, matmuls),
-            teams=teams_of(request.consumers) if by_tma(plans) else 1,
+            shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),
+            stores=replace(
+                work.stores,
+                by_tma=staged > 0,
+                uncoalesced_cycles=uncoalesced,
+                slot_waits=slot_waits(stores, matmuls),
+            ),
+            wgmma=replace(
+                work.wgmma,
+                consumer_groups=teams_of(request.consumers) if by_tma(plans) else 1,
+            ),
         )
         loops.append(LoopWork(loop, plans, work))
     return MappedKernel(matmuls, stores, tuple(loops), threads, reasons)

@@ -1,15 +1,16 @@
-"""How long memory takes beside what an SM does: its rate, and Little's law for what is in flight.
+"""Time that memory takes beside the SMs: its rate, and Little's law for what is in flight.
 
-    delivered = (read + driven out of L2) / rate
-    waited    = loaded latency * iterations of all CTAs / iterations in flight
-    time      = hypot(delivered, waited) + the first load + the last store
+    compulsory = (read + driven_out) / dram_bytes_per_second
+    driven_out = DIRTY_LINES * first + (moved - first) * written / moved
+    waited     = loaded_latency * iterations of all CTAs / iterations in flight
+    memory     = hypot(compulsory, waited) + EXPOSED_LATENCIES * global_latency
 
-What an iteration copies is in flight together, whatever part of it L2 already has: 64 CTAs of 128 x
-128 and 256 of 64 x 64 read the same matrix in the same time, at each depth (``decode128`` of the
-log of an H100: 119.9, 82.8 and 73.8 us with 2, 3 and 4 slots; 110.9, 77.8 and 68.1).
-
-What waits in registers is one tile, which a step waits for whatever the depth: how late it comes is
-part of what SMs take (``loading``), and nothing is ``waited`` for beside that.
+with ``moved = read + written`` and ``first = min(moved, l2_bytes)``. All bytes that an iteration
+copies are in flight together, whatever part of them L2 already has: 64 CTAs of 128x128 and 256 of
+64x64 read the same matrix in the same time at each depth (``decode128`` of the H100 log: 119.9,
+82.8 and 73.8 us with 2, 3 and 4 slots; 110.9, 77.8 and 68.1). A register-staged copy has one tile
+in flight whatever the depth: its later arrival is part of the SMs' time (``loading``), and nothing
+is waited for beside that.
 """
 
 from __future__ import annotations
@@ -18,68 +19,110 @@ import math
 from typing import Final
 
 from ..machine import Machine
-from .descriptor import Depth, Work, useful
+from ..machine.constant import constant, derived, fitted
+from .descriptor import Depth, Work
 
-LOADED_LATENCY_US: Final = 1.0
-"""Of memory that delivers all it can; with little in flight it takes what one load takes. Fitted
-with ``DIRTY`` to the 98 candidates of ``decode128`` in the log of an H100, on tensor cores and not
-by way of registers: they are predicted within 9 % (root of the mean square)."""
+LOADED_LATENCY_US: Final = constant(
+    "LOADED_LATENCY_US",
+    1.0,
+    "us",
+    "latency of memory that delivers all it can",
+    formula="loaded_latency = global_latency + (LOADED_LATENCY_US - global_latency) * min(1, "
+    "compulsory / us)",
+    source=fitted(
+        "98 candidates of decode128 in the H100 log, on tensor cores and not register-staged, "
+        "together with DIRTY_LINES",
+        "9 % rms",
+    ),
+    date="2026-11-22",
+)
 
-DIRTY: Final = 0.65
-"""Of the lines of L2, those that another kernel wrote and that are not yet written back: what comes
-in drives them out. Fitted as ``LOADED_LATENCY_US``: 134 MB take 64 us, which is 2.1 TB/s of the 3.0
-that memory delivers where L2 is clean."""
+DIRTY_LINES: Final = constant(
+    "DIRTY_LINES",
+    0.65,
+    "1",
+    "fraction of L2's lines that another kernel wrote and that are not written back yet: what "
+    "comes in drives them out",
+    formula="driven_out = DIRTY_LINES * first + (moved - first) * written / moved",
+    source=fitted(
+        "as LOADED_LATENCY_US",
+        "134 MB take 64 us, 2.1 TB/s of the 3.0 that memory delivers where L2 is clean",
+    ),
+    date="2026-11-22",
+)
 
-UNCOVERED: Final = 2
-"""Latencies under which nothing else is in flight: of the first load and of the last store."""
+EXPOSED_LATENCIES: Final = constant(
+    "EXPOSED_LATENCIES",
+    2,
+    "1",
+    "latencies under which nothing else is in flight: of the first load and of the last store",
+    formula="memory = hypot(compulsory, waited) + EXPOSED_LATENCIES * global_latency",
+    source=derived("a kernel begins with a load and ends with a store"),
+    date="2026-11-22",
+)
 
-BUSY_SLOT: Final = 0.5
-"""Of a step, while the slot that it reads is not being filled."""
+SLOT_IN_USE: Final = constant(
+    "SLOT_IN_USE",
+    0.5,
+    "slots",
+    "part of a step in which the slot that it reads is not being filled",
+    formula="iterations in flight of a CTA = depth - SLOT_IN_USE",
+    source=fitted("as LOADED_LATENCY_US"),
+    date="2026-11-22",
+)
 
 
-def delivered_us(read: int, written: int, machine: Machine) -> float:
-    """Microseconds of memory for what a kernel reads and writes, each byte once.
+def compulsory_us(read: int, written: int, machine: Machine) -> float:
+    """Microseconds in which memory moves ``read`` and ``written`` bytes, each once.
 
-    What is written stays in L2, and drives out as much: first what another kernel left there to be
-    written, then its own.
+    Written bytes stay in L2 and drive out as many: first what another kernel left there dirty, then
+    the kernel's own. 0 where nothing is known of what is read.
     """
     moved = read + written
     if not read:
         return 0.0
     first = min(moved, machine.l2_bytes)
-    driven_out = DIRTY * first + (moved - first) * written / moved
+    driven_out = DIRTY_LINES * first + (moved - first) * written / moved
     return (read + driven_out) / machine.dram_bytes_per_second * 1e6
 
 
 def memory_us(work: Work, machine: Machine, running: int, depth: Depth, us: float) -> float:
-    """Microseconds that memory takes for ``running`` CTAs at once with rings of ``depth`` slots.
+    """Microseconds that memory takes; 0 where the compulsory traffic is not known.
 
-    ``us``: what their SMs take. The busier memory is meanwhile, the later a load comes.
+    ``running``: CTAs of all SMs at once. ``us``: time of the SMs; the busier memory is meanwhile,
+    the later a load comes.
     """
-    delivered, ahead = work.delivered, machine.global_latency / (machine.clock_ghz * 1e3)
-    if not delivered:
+    compulsory, latency = work.traffic.memory_us, machine.global_latency / (machine.clock_ghz * 1e3)
+    grid = work.grid
+    if not compulsory:
         return 0.0
-    if work.ctas is None or work.trip is None or work.by_registers:
-        return delivered + UNCOVERED * ahead
-    latency = ahead + loading(work, machine, us) / (machine.clock_ghz * 1e3)
-    waited = latency * work.ctas * work.trip / (running * _in_flight(work, depth))
-    return math.hypot(delivered, waited) + UNCOVERED * ahead
+    if grid.ctas is None or grid.trip is None or work.loads.register_staged:
+        return compulsory + EXPOSED_LATENCIES * latency
+    loaded = latency + loading(work, machine, us) / (machine.clock_ghz * 1e3)
+    waited = loaded * grid.ctas * grid.trip / (running * _in_flight(work, depth))
+    return math.hypot(compulsory, waited) + EXPOSED_LATENCIES * latency
 
 
 def loading(work: Work, machine: Machine, us: float) -> float:
-    """Cycles that a load takes longer for what else memory delivers to a kernel of ``us``."""
+    """Cycles that a load takes longer for what else memory delivers to a kernel of ``us``.
+
+    ``max(0, LOADED_LATENCY_US * clock - global_latency) * min(1, compulsory / us)``.
+    """
     loaded = LOADED_LATENCY_US * machine.clock_ghz * 1e3 - machine.global_latency
-    return max(0.0, loaded) * min(1.0, work.delivered / us)
+    return max(0.0, loaded) * min(1.0, work.traffic.memory_us / us)
 
 
 def _in_flight(work: Work, depth: Depth) -> float:
-    """Iterations of a CTA whose loads are under way: all slots but what is read meanwhile.
+    """Iterations of a CTA whose loads are in flight: all slots but the one that is read.
 
-    A lone slot is being filled all the time where memory is what bounds a step.
+    A lone slot is being filled all the time where memory bounds a step.
     """
     if depth == 1:
         return 1.0
     if isinstance(depth, int):
-        return depth - BUSY_SLOT
-    loading = sum((useful(work, ring, depth) - BUSY_SLOT) * ring.slot_bytes for ring in work.rings)
-    return loading / work.slot_bytes
+        return depth - SLOT_IN_USE
+    loading = sum(
+        (work.shared.useful(ring, depth) - SLOT_IN_USE) * ring.slot_bytes
+        for ring in work.shared.rings
+    )
+    return loading / work.shared.slot_bytes

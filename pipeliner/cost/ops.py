@@ -14,16 +14,8 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, KernelPlan, MatmulPlan, Pipe
 from .copies import shared_bytes
-from .usage import (
-    Usage,
-    copy_rate,
-    cta_count,
-    memory_rate,
-    of_arithmetic,
-    of_copy,
-    of_fragments,
-    of_statement,
-)
+from .rates import copy_rate, cta_count, memory_rate
+from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
 
 _STEP: Final = re.compile(r"(?P<matmul>.+)\.k\d+(?:\.(?P<operand>[ab]))?")
 

@@ -1,157 +1,140 @@
 """Time of a pipelined loop in closed form: the one model behind every choice and every number.
 
-    T     = latency of a tile's load + its arrival, from issue to the last byte
-    alone = T + busy + first + bubble                                              depth 1
-    alone = max(busy + bubble,  (T + (late + ahead) * busy + bubble) / (depth - 1))  reading ahead
-    alone = max(busy + bubble + first,  (T + late * busy + bubble) / (depth - 1))    not doing so
-    alone = max(alone, serial + bubble)            wgmma by the warps that copy, with two slots
-    alone = max(alone, beside + bubble)                                        and with more
-    depth - 2, bubble - hidden, 1.5 T   for depth - 1, bubble and T: a wgmma stays in flight
-    step  = norm(busy, alone / CTAs)                           several CTAs that take turns
-    time  = rounds * ((trip - 1) * step + a step that waits for nothing + tiles * stray)
-            + (1 + (waves - 1) / CTAs) * (held + entries * (first load + drain)
-                                          + (tiles - entries) * between)
+README.md of this folder explains it from the roofline up, with an example to follow by hand. In
+short, for one kernel:
 
-A step is one iteration of one CTA; ``alone``, of a CTA that has the SM for itself. Its copy is
-issued when the slot is free and waited for ``depth - 1`` iterations later; it stalls once in each,
-so that what it does of an iteration behind the wait or before the issue adds to T. With one slot,
-everything takes turns. Several CTAs fill each other's stalls as far as pipes allow: a step is
-neither shorter than the pipes' cycles nor than what one CTA's own ring needs for it, shared by all
-of them. So warps that the hardware switches to and slots of a ring hide the same T together, and
-neither counts in full beside the other.
+    cycles = iterations of an SM at ``step`` cycles each + prologues, epilogues and stores (steps)
+    step   = norm(busy, alone / CTAs)          several CTAs interleave on an SM (steps, busy)
+    alone  = max(busy + bubble, (T + ...) / (depth - 1))      a ring of ``depth`` slots (steps)
+    T      = latency + l2                      from the issue of a load to its last byte
+    us     = norm(cycles / clock, memory)      memory works beside the SMs (memory, power)
 
-``II`` is the busiest pipe's cycles for an iteration; ``busy`` is a little more, for pipes that are
-nearly as busy get in each other's way, and so do warps. ``ahead`` is the part of an iteration by
-which fragments of the next tile are read early, so that its load must have landed early; without
-it, ``first``, the reading of a tile's first fragments, is exposed. ``late`` is the part of an
-iteration after which the last of its copies is issued, where they are spread. ``bubble`` is what a
-barrier and its restart cost that no other CTA fills; with one slot there are two barriers;
-``hidden`` is as much of it as passes while tensor cores still work on the step before.
-``held`` is the arrival of what is copied before the loop and stays; ``entries``: a loop that fills
-and drains its rings for each tile of a persistent grid does so as often; one that does not has the
-results of a tile ``between`` it and the next, and what the next has to wait for; where teams take
-tiles by turns, that runs under the steps of the others. CTAs of one SM fall out of step: after the
-first wave one's filling and draining runs under the steps of the others. Loads that wait in
-registers are of one tile, whatever the depth, and their T grows with what else memory delivers
-meanwhile. A lone warp fetches the instructions of a long step
-anew each time (``LONG_BODY``). What is copied by way of L1 waits for lines of it, see ``l1``. A
-small last wave may find CTAs of an SM ended together, and share it (``PACKED``). What memory takes
-beside all that, see ``memory``; it idles between CTAs that an SM has one by one (``REFILLING``).
-
-``R = T + (1 + ahead + late) * CTAs * II`` is how long a slot is in use, and
-``depth = ceil(R / (CTAs * II))`` the least depth at which no step waits for its load: Little's law
-for a ring's slots.
+``R = T + (1 + ahead + spread) * CTAs * II`` is how long a slot is in use, and ``ceil(R / (CTAs *
+II))`` the least depth at which no step waits for its load: Little's law for a ring's slots.
 """
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Final, NamedTuple
 
-from ..machine import WARP, Machine
+from ..machine import Machine
+from ..machine.constant import chosen, constant, fitted, measured
+from .busy import busy_and_bubble, hidden_bubble
 from .descriptor import Depth, Work, least, most
-from .l1 import waiting
+from .l1 import l1_wait_cycles
 from .memory import loading, memory_us
-from .occupancy import PARTITIONS, Occupancy, occupancy
-from .steps import BESIDE_SLOTS, Shares, on_sms
+from .occupancy import Occupancy, occupancy
+from .power import power_limited_us
+from .steps import OVERLAP_DEPTH, Shares, on_sms
 from .usage import PIPE_WORDS
 
-UNKNOWN_TRIP: Final = 64
-"""Iterations assumed where the trip count is symbolic: enough for the steady state to count."""
+ASSUMED_TRIP: Final = constant(
+    "ASSUMED_TRIP",
+    64,
+    "1",
+    "iterations assumed where the trip count is symbolic",
+    formula="trip = ASSUMED_TRIP",
+    source=chosen("long enough for the steady state to count, as K = 4096 in steps of 64"),
+    date="2026-11-21",
+)
 
-RESTART: Final = 100
-"""Cycles behind a barrier in which warps issue copies and addresses and do no arithmetic, and as
-many in which other CTAs do. Fitted to nine workloads of the log of an H100, with what an SM gets
-from L2; 75 to 130 choose as well among 111 tiles of 11 layers measured apart."""
+LATER_WAVE_MISSES: Final = constant(
+    "LATER_WAVE_MISSES",
+    0.4,
+    "1",
+    "fraction of the steps of all waves but the first that wait for memory: the first wave reads "
+    "what nobody has read, later ones find most of it in L2",
+    formula="cold = LATER_WAVE_MISSES + (1 - LATER_WAVE_MISSES) / waves",
+    source=fitted(
+        "H100 log, nine workloads", "loads take 450 cycles, and 670 in a kernel of one wave"
+    ),
+    date="2026-11-21",
+)
 
-LONE_WARP: Final = 100
-"""Cycles of a step that a scheduler with a single warp idles: nothing else issues while that waits
-for its operands. Measured on an H100 with one CTA of 128 threads an SM and fp32 products (1024
-along K, three slots): 129 cycles beyond what this model says otherwise with 64 x 64 x 8, 127 with
-128 x 128 x 8, 49 with 128 x 64 x 8; none with two CTAs."""
+MEMORY_NORM: Final = constant(
+    "MEMORY_NORM",
+    4.5,
+    "1",
+    "exponent of the norm of what SMs take and what memory takes beside them",
+    formula="us = (sm_us ^ MEMORY_NORM + memory_us ^ MEMORY_NORM) ^ (1 / MEMORY_NORM)",
+    source=fitted(
+        "147 register-staged kernels of 20 products and layers that no log has (H100)",
+        "13 % rms with 4, 15 % with 5; converted weights 16 and 14 % too slow at most; the nine "
+        "fitted workloads do not tell 4 and 5 apart",
+    ),
+    date="2026-11-22",
+)
 
-LONG_BODY: Final = 32 * 1024
-"""Bytes of instructions of a step that a lone warp finds again an iteration later. Measured on an
-H100 as ``LONE_WARP``, 128 x 128: steps of 8 and 12 along K, 18 and 27 KB, take 1.4 times what their
-instructions do, of 16 and 24, 35 and 53 KB, 2.0 and 2.6 times."""
+CROSS_STEP_DEPTH: Final = constant(
+    "CROSS_STEP_DEPTH",
+    4,
+    "slots",
+    "depth from which on a wgmma may stay in flight across steps: copies run one slot less "
+    "ahead and still have two steps to land",
+    formula="depth >= CROSS_STEP_DEPTH",
+    source=measured(
+        "H100, four slots, without and with: 4096 cubed 201.2 and 193.5 us by 128x256x64, 210.7 "
+        "and 195.7 by 256x128x64, 260.8 and 247.9 by 192x128x64; 4096x14336x4096 713 and 679; a "
+        "3x3 convolution by 256x128x64 124.7 and 118.4"
+    ),
+    date="2026-11-22",
+)
 
-FETCHED: Final = 8
-"""Bytes of instructions that it gets in a cycle otherwise: half of one."""
+CROSS_STEP_LOAD: Final = constant(
+    "CROSS_STEP_LOAD",
+    1.5,
+    "1",
+    "time until the last bytes of the last load have landed, over T, where wgmma stays in flight",
+    formula="alone = (CROSS_STEP_LOAD * T + ...) / (depth - 2)",
+    source=fitted("H100 log, the half that may be fitted to, recorded both ways"),
+    date="2026-11-22",
+)
 
-INSTRUCTION_BYTES: Final = 16
-"""Of an instruction, since Volta (NVIDIA, CUDA binary utilities)."""
-
-FIRST_TOUCH: Final = 0.4
-"""Of the steps of all waves but the first, those that wait for memory: the first wave reads what
-nobody has read, later ones find most of it in L2. Measured on an H100 as ``TURNS``: loads take 450
-cycles, and 670 in a kernel of one wave."""
-
-LONG_US: Final = 300
-"""From which on warpgroups multiply at the clock that their power leaves: 700 W of an H100 are not
-reached at once. 8192 x 8192 x 1024 takes 183 us and what cycles say; 4096 cubed, 178."""
-
-POWERED: Final = 0.71
-"""Of the tensor cores' rate, what 700 W of an H100 sustain with normal numbers: 8192 cubed in 1570
-us, 700 TFLOP/s of 989, by turns at 1346 MHz and shared at 1224. The SMs need 9 % fewer cycles where
-warpgroups share each tile, at a clock that is as much lower: it is power that takes the time."""
-
-SPARED: Final = 0.97
-"""Of that power, what teams need that take turns. Measured on an H100, kernels apart, time by turns
-over that of the best tile that is shared: 0.965 to 0.985 at 8192 cubed, 0.966 at 4096 x 14336 x
-4096, 0.96 at 8192 x 8192 x 2048, 1.03 at 4096 x 4096 x 14336; predicted are 0.97, 0.97, 0.96 and
-1.11. Kernels behind one another for 0.6 s took as long either way at 8192 cubed."""
-
-CONTENTION: Final = 8.0
-"""Exponent of the norm that combines pipes: 8 gives what two tiles of an mma.sync GEMM took on an
-H100, 128x256x64 (474 thousand cycles at 4096 cubed) and 128x128x64 (495 thousand)."""
-
-BESIDE: Final = 4.5
-"""Exponent of the norm of what SMs take and what memory takes, which runs beside it. The nine
-workloads that are fitted do not tell 4 and 5 apart; 147 kernels by way of registers, of 20 products
-and layers that no log has, are predicted within 13 % (root of the mean square) with 4 and 15 % with
-5, weights that are converted 16 and 14 % too slow at most."""
-
-LAGGING_SLOTS: Final = 4
-"""From which on one wgmma may stay in flight across steps: copies run a slot less ahead, have two
-steps to land still, and tensor cores do not wait for barriers. Measured on an H100 with
-four slots, without and with: 4096 cubed 201.2 and 193.5 us by 128 x 256 x 64, 210.7 and 195.7 by
-256 x 128 x 64, 260.8 and 247.9 by 192 x 128 x 64; 4096 x 14336 x 4096 713 and 679; a 3 x 3
-convolution by 256 x 128 x 64 124.7 and 118.4."""
-
-LAGGING: Final = 1.5
-"""Of T, when the last bytes of the last of loads have landed: beside copies that are waited for a
-slot earlier. Fitted to the half of the log of an H100 that may be fitted to, recorded both ways."""
-
-REFILLING: Final = 0.5
-"""Of the time in which memory takes a tile, that in which its SM asks for nothing, between
-two CTAs that it has one by one. Measured on an H100, rn50_1x1_56, all of which memory bounds: 392
-CTAs of 256 x 64, one an SM, take 32.1 us and walked by 132 of them 30.5; 523 of 192 x 64 take 33.6
-us one by one and 31.4 two by two."""
+MEMORY_IDLE: Final = constant(
+    "MEMORY_IDLE",
+    0.5,
+    "1",
+    "fraction of the time in which memory takes a tile that its SM asks for nothing, between two "
+    "CTAs that it has one by one",
+    formula="memory_us += MEMORY_IDLE * (waves - 1) / CTAs * tile_bytes / bandwidth",
+    source=measured(
+        "H100, rn50_1x1_56: 392 CTAs of 256x64, one an SM, 32.1 us, as 132 persistent ones 30.5; "
+        "523 of 192x64 33.6 us one by one, 31.4 two by two"
+    ),
+    date="2026-11-22",
+)
 
 
 class Prediction(NamedTuple):
-    """What ``predict`` computed, in cycles unless named otherwise. See the module's formulas.
-
-    ``load``: T, of which ``latency`` passes before the first bytes arrive. ``iterations``: of one
-    SM, on average. ``in_flight``: steps whose arithmetic may still run when the next one's starts.
-    """
+    """What ``predict`` computed; cycles unless a comment says otherwise."""
 
     depth: int
+    """Slots of the deepest ring."""
     resident: int
+    """CTAs of an SM at once."""
     occupancy: Occupancy
+    """CTAs that would fit, and what stops one more."""
     latency: float
+    """Until the first bytes of a load arrive."""
     load: float
+    """T: until the last bytes do."""
     step: float
+    """Of an SM for one iteration of one CTA."""
     us: float
+    """Microseconds of the kernel."""
     cycles: float
+    """Of the SMs for the whole kernel."""
     iterations: float
+    """Iterations of one SM, as a mean over all."""
     work: Work
+    """What was predicted."""
     in_flight: int = 0
+    """Steps whose wgmma may still be in flight when the next step starts."""
 
     @property
     def ii(self) -> float:
-        """Cycles of the busiest pipe for an iteration."""
+        """II: cycles of the busiest pipe for an iteration."""
         return self.work.usage.busiest()[1]
 
     @property
@@ -161,9 +144,10 @@ class Prediction(NamedTuple):
 
     @property
     def response(self) -> float:
-        """R, how long a slot is in use."""
+        """R, cycles that a slot is in use: T + ((1 + in_flight) * CTAs + ahead + spread) * II."""
         turns = (1 + self.in_flight) * self.resident
-        return self.load + (turns + self.work.ahead + self.work.late) * self.ii
+        early = turns + self.work.fragments.ahead + self.work.loads.spread
+        return self.load + early * self.ii
 
     @property
     def law(self) -> int:
@@ -172,46 +156,48 @@ class Prediction(NamedTuple):
 
     @property
     def roofline(self) -> float:
-        """Share of the time that arithmetic alone would take."""
+        """Fraction of the predicted cycles that arithmetic alone would take."""
         return self.iterations * self.work.usage.compute / self.cycles
 
 
 def predict(
     work: Work, machine: Machine, depth: Depth, in_flight: int | None = None
 ) -> Prediction | None:
-    """Time of ``work`` with rings of ``depth`` slots; None when one CTA does not fit an SM.
+    """Time of ``work`` with rings of ``depth`` slots; None: one CTA does not fit an SM.
 
-    Where rings differ, the one that hides the least of what it waits for sets the step. Where wgmma
-    may stay in flight across steps, it does if that saves time, or as ``in_flight`` says.
+    Where rings differ, the one that hides the least of its latency sets the step. Where a wgmma may
+    stay in flight across steps it does if that saves time, or as ``in_flight`` says.
     """
     if in_flight is not None:
         return _predicted(work, machine, depth, min(in_flight, 1))
     plain = _predicted(work, machine, depth, 0)
     if plain is None or not _may_stay(work, machine, depth):
         return plain
-    lagging = _predicted(work, machine, depth, 1)
-    return lagging if lagging is not None and lagging.us < plain.us else plain
+    crossing = _predicted(work, machine, depth, 1)
+    return crossing if crossing is not None and crossing.us < plain.us else plain
 
 
 def _may_stay(work: Work, machine: Machine, depth: Depth) -> bool:
-    """Whether one wgmma may stay in flight: an SM has one CTA, with fewer slots too.
+    """Whether a wgmma may stay in flight across steps: only where an SM has one CTA.
 
-    Where it has two, tensor cores do not wait for the barriers of one.
+    With two CTAs the tensor cores do not wait for the barriers of one. One CTA is meant with
+    ``OVERLAP_DEPTH`` slots too: more slots shall not be what drives the second away.
     """
-    if not work.runs_on or least(depth) < LAGGING_SLOTS:
+    if not work.wgmma.crosses_steps or least(depth) < CROSS_STEP_DEPTH:
         return False
-    registers, smem = work.registers_at(most(depth)), work.smem(BESIDE_SLOTS)
-    return occupancy(machine, work.threads, registers, smem).ctas == 1
+    registers, smem = work.registers_at(most(depth)), work.smem(OVERLAP_DEPTH)
+    return occupancy(machine, work.threads.count, registers, smem).ctas == 1
 
 
 def why_in_flight(found: Prediction, machine: Machine) -> str:
     """Why wgmma stays in flight across steps or does not; empty where that is no question."""
     work, depth = found.work, found.depth
-    if not work.runs_on or depth < LAGGING_SLOTS:
+    if not work.wgmma.crosses_steps or depth < CROSS_STEP_DEPTH:
         return ""
     if not _may_stay(work, machine, depth):
         return (
-            f"each step waits for its wgmma: with {BESIDE_SLOTS} slots an SM has more CTAs than one"
+            "each step waits for its wgmma: with "
+            f"{OVERLAP_DEPTH} slots an SM has more CTAs than one"
         )
     other = _predicted(work, machine, depth, 1 - found.in_flight)
     us = f"{found.us:.1f} us, {found.us if other is None else other.us:.1f}"
@@ -221,88 +207,76 @@ def why_in_flight(found: Prediction, machine: Machine) -> str:
 
 
 def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Prediction | None:
-    """The same where wgmma of ``in_flight`` steps stays in flight when the next one starts."""
+    """``predict`` where wgmma of ``in_flight`` steps (0 or 1) stays in flight."""
     deepest = most(depth)
     smem, registers = work.smem(depth), work.registers_at(deepest)
     if smem > machine.smem_per_cta or registers > machine.max_registers_per_thread:
         return None
-    fit = occupancy(machine, work.threads, registers, smem)
+    fit = occupancy(machine, work.threads.count, registers, smem)
     if fit.ctas == 0:
         return None
-    rounds = fit.ctas if work.ctas is None else math.ceil(work.ctas / machine.sms)
+    ctas = work.grid.ctas
+    rounds = fit.ctas if ctas is None else math.ceil(ctas / machine.sms)
     resident = min(fit.ctas, rounds)
     waves = math.ceil(rounds / resident)
-    trip = UNKNOWN_TRIP if work.trip is None else work.trip
+    trip = ASSUMED_TRIP if work.grid.trip is None else work.grid.trip
 
-    usage = work.usage
-    lined = waiting(machine, work.lines, resident * (smem + machine.smem_reserved))
-    busy = usage.norm(CONTENTION) + lined
-    bubble = 0.0
-    if work.synchronised:
-        busy += RESTART
-        bubble = machine.barrier_cycles + machine.shared_latency + RESTART
-        if work.by_registers:  # what has arrived is stored before the barrier
-            bubble += work.slot_bytes / machine.smem_bytes_per_cycle + machine.shared_latency
-        if usage.fma and resident * work.threads <= PARTITIONS * WARP:
-            busy = max(busy + LONE_WARP, _fetching(work, machine))
+    l1_wait = l1_wait_cycles(
+        machine, work.traffic.l1_lines, resident * (smem + machine.smem_reserved)
+    )
+    busy, bubble = busy_and_bubble(work, machine, resident, l1_wait)
     latency = _latency(work, machine, waves)
-    hidden, late = (_hidden(work, busy, bubble, lined), LAGGING) if in_flight else (0.0, 1.0)
-    shares = Shares(resident, rounds, trip, busy, bubble, lined, hidden, late)
-    slots = _nearer(depth, in_flight)
+    hidden, arrival = 0.0, 1.0
+    if in_flight:
+        hidden, arrival = hidden_bubble(work, busy, bubble, l1_wait), CROSS_STEP_LOAD
+    shares = Shares(resident, rounds, trip, busy, bubble, l1_wait, hidden, arrival)
+    slots = _free_slots(depth, in_flight)
     cycles, step = on_sms(work, machine, slots, shares, latency)
-    if work.by_registers and work.delivered:
-        # Loads that wait in registers are few: the later memory answers, the longer each step.
+    if work.loads.register_staged and work.traffic.memory_us:
+        # One tile is in flight: the later memory answers, the longer each step.
         latency += loading(work, machine, cycles / (machine.clock_ghz * 1e3))
         cycles, step = on_sms(work, machine, slots, shares, latency)
-    us = cycles / (machine.clock_ghz * 1e3)
-    if work.tensor and us > LONG_US:
-        power = rounds * trip * work.tensor / POWERED / (machine.clock_ghz * 1e3)
-        power *= SPARED if work.teams > 1 else 1.0
-        us = (us**CONTENTION + power**CONTENTION) ** (1.0 / CONTENTION)
+    us = power_limited_us(work, machine, cycles / (machine.clock_ghz * 1e3), rounds * trip)
     running = machine.sms * resident
-    if work.ctas is not None and work.ctas < running:
-        running = work.ctas
+    if ctas is not None and ctas < running:
+        running = ctas
     memory = memory_us(work, machine, running, slots, us)
     if memory:
-        stored = work.store_bytes / machine.dram_bytes_per_cycle / (machine.clock_ghz * 1e3)
-        memory += REFILLING * (waves - 1) / resident * stored
+        stored = work.stores.tile_bytes / machine.dram_bytes_per_cycle / (machine.clock_ghz * 1e3)
+        memory += MEMORY_IDLE * (waves - 1) / resident * stored
+        us = (us**MEMORY_NORM + memory**MEMORY_NORM) ** (1.0 / MEMORY_NORM)
     return Prediction(
         deepest,
         resident,
         fit,
         latency,
-        latency + usage.l2,
+        latency + work.usage.l2,
         step,
-        (us**BESIDE + memory**BESIDE) ** (1.0 / BESIDE) if memory else us,
+        us,
         cycles,
-        (rounds if work.ctas is None else work.ctas / machine.sms) * trip,
+        (rounds if ctas is None else ctas / machine.sms) * trip,
         work,
         in_flight,
     )
 
 
-def _nearer(depth: Depth, in_flight: int) -> Depth:
-    """Slots that copies run ahead by: those that wgmma in flight still reads are not free."""
+def _free_slots(depth: Depth, in_flight: int) -> Depth:
+    """Slots by which copies run ahead: those that a wgmma in flight still reads are not free."""
     if isinstance(depth, int):
         return depth - in_flight
     return {name: slots - in_flight for name, slots in depth.items()}
 
 
-def _hidden(work: Work, busy: float, bubble: float, lined: float) -> float:
-    """Of ``bubble``, what passes while tensor cores work on and would wait for nothing else."""
-    other = replace(work.usage, tensor=0.0).norm(CONTENTION) + lined + RESTART
-    return min(bubble, max(0.0, busy - other))
-
-
-def _fetching(work: Work, machine: Machine) -> float:
-    """Cycles in which a lone warp gets the instructions of a step; 0 where it has them still."""
-    instructions = work.usage.issue * machine.issue_per_cycle * WARP / work.threads
-    body = instructions * INSTRUCTION_BYTES
-    return body / FETCHED if body > LONG_BODY else 0.0
-
-
 def _latency(work: Work, machine: Machine, waves: int) -> float:
-    """Cycles until the first bytes of a load arrive, as a mean over all steps of all waves."""
-    cold = 1.0 if work.streams else FIRST_TOUCH + (1 - FIRST_TOUCH) / waves
+    """Cycles until the first bytes of a load arrive, as a mean over the steps of all waves.
+
+        cold    = LATER_WAVE_MISSES + (1 - LATER_WAVE_MISSES) / waves
+        latency = l2_latency + cold * (global_latency - l2_latency) + handshake
+
+    What no other CTA reads is always cold.
+    """
+    cold = 1.0
+    if not work.traffic.from_memory:
+        cold = LATER_WAVE_MISSES + (1 - LATER_WAVE_MISSES) / waves
     near, far = machine.l2_latency, machine.global_latency
-    return (near + cold * (far - near) if near < far else far) + work.passing
+    return (near + cold * (far - near) if near < far else far) + work.loads.handshake

@@ -1,6 +1,35 @@
-"""What SMs take of a pipelined loop: its steps, by turns, and what stands around them.
+"""Cycles that the SMs take for a pipelined loop: its steps, and what stands around them.
 
-The formulas are in ``predict``.
+    T     = (latency + l2) * arrival
+    alone = T + bubble - hoisted * T + busy + first + barrier_cycles               depth 1
+    alone = min(max(shared, (T + bubble + (spread + ahead) * busy) / (depth - 1)),
+                max(shared + first, (T + bubble + spread * busy) / (depth - 1)))   depth > 1
+    alone = max(alone, serial or overlapped + L1 wait + bubble - hidden)           math warps copy
+    step  = (busy ^ INTERLEAVE_NORM + (alone / CTAs) ^ INTERLEAVE_NORM) ^ (1 / INTERLEAVE_NORM)
+
+with ``shared = busy + bubble - hidden``; ``step = alone`` with one CTA an SM. ``alone`` is a step
+of a CTA that has the SM for itself: it stalls once in each step, so that whatever it does behind
+the wait or before the issue of its copy adds to T. Fragments of the next tile are read early where
+that is faster. Several CTAs fill each other's stalls as far as pipes allow.
+
+    cycles = full * CTAs * ((trip - fills) * step + fills * last)      waves of all CTAs
+           + crowd * ((trip - fills) * step' + fills * last')          the last wave, if smaller
+           + rounds * tiles * uncoalesced
+           + (1 + (waves - 1) / CTAs) * once
+
+``last`` is a step that waits for no load, ``step'`` one with ``crowd`` CTAs; ``rounds`` CTAs of an
+SM in all are ``waves`` of ``CTAs`` at once. ``once`` is what a CTA takes beside its steps:
+
+    once = fills * (latency + CTAs * l2 + drain) + CTAs * stationary_bytes / rate
+         + (tiles - fills) * between
+    drain   = slot_waits * STORE_SLOT_CYCLES + global_latency
+            + CTAs * tile_bytes / dram_bytes_per_cycle * (SECTOR_WRITES where uncoalesced)
+    between = STAGED_STORE_PASSES * tile_bytes * (1 by TMA, else DIRECT_STORE_COST)
+              / smem_bytes_per_cycle + slot_waits * STORE_SLOT_CYCLES
+              - (groups - 1) * steps of a tile (ping-pong, at least 0) + COLD_TILE_CYCLES (im2col)
+
+CTAs of an SM fall out of step: after the first wave one's prologue and epilogue run under the steps
+of the others, hence ``(waves - 1) / CTAs``.
 """
 
 from __future__ import annotations
@@ -9,112 +38,186 @@ import math
 from typing import Final, NamedTuple
 
 from ..machine import Machine
-from .descriptor import Depth, Work, least, useful
+from ..machine.constant import constant, derived, documented, fitted, measured
+from .descriptor import Depth, Work, least
 
-PASSES: Final = 2
-"""What goes by way of shared memory is written there and read."""
+STAGED_STORE_PASSES: Final = constant(
+    "STAGED_STORE_PASSES",
+    2,
+    "1",
+    "times that results staged in shared memory cross it: they are written and read",
+    formula="between = STAGED_STORE_PASSES * tile_bytes / smem_bytes_per_cycle",
+    source=documented("PTX ISA, stmatrix and cp.async.bulk.tensor"),
+    date="2026-11-21",
+)
 
-STORE_COST: Final = 2
-"""Of results that go from registers to memory, between two tiles of a CTA, beside what go by way of
-shared memory. Measured on an H100 at 4096 cubed: 190.4 and 188.4 us, four tiles a CTA."""
+DIRECT_STORE_COST: Final = constant(
+    "DIRECT_STORE_COST",
+    2,
+    "1",
+    "cost of stores from registers between two tiles of a CTA, over that of staged ones",
+    formula="between = STAGED_STORE_PASSES * tile_bytes * DIRECT_STORE_COST / ...",
+    source=measured("H100, 4096 cubed, four tiles a CTA: 190.4 and 188.4 us"),
+    date="2026-11-21",
+)
 
-HALVES: Final = 2
-"""Writes of a sector where lanes' elements lie apart: eight of them, 16 bytes, go at once. Measured
-on an H100, convolutions of 3 x 3: at 32 x 14 x 14 x 256 96 x 128 swapped takes 19.5 us, 192 x 64,
-which reads more, 17.2; at 32 x 7 x 7 x 512 112 x 64 swapped takes 27.6, 64 x 112 23.7."""
+SECTOR_WRITES: Final = constant(
+    "SECTOR_WRITES",
+    2,
+    "1",
+    "writes of a sector by uncoalesced stores: eight lanes' elements, 16 bytes, go at once",
+    formula="drain = CTAs * tile_bytes / dram_bytes_per_cycle * SECTOR_WRITES",
+    source=measured(
+        "H100, 3x3 filters: 32x14x14x256 takes 19.5 us by 96x128 with A and B swapped, 17.2 by "
+        "192x64, which reads more; 32x7x7x512 27.6 by 112x64 swapped, 23.7 by 64x112"
+    ),
+    date="2026-11-21",
+)
 
-BOX_WAIT: Final = 300
-"""Cycles until a slot can be filled whose box is being written: it is read, between two barriers.
-Measured on an H100, at 32 x 7 x 7 x 512: 64 x 112, stored in 7 boxes through one slot, took 23.7
-us, 64 x 128, in 2 boxes through two, 19.8; any of 200 to 500 tells them apart."""
+STORE_SLOT_CYCLES: Final = constant(
+    "STORE_SLOT_CYCLES",
+    300,
+    "cycles",
+    "time until a staging slot can be filled again: TMA reads it, between two barriers",
+    formula="drain, between = ... + slot_waits * STORE_SLOT_CYCLES",
+    source=measured(
+        "H100, 32x7x7x512: 64x112 in 7 boxes through one slot 23.7 us, 64x128 in 2 boxes through "
+        "two 19.8",
+        "200 to 500 tell them apart",
+    ),
+    date="2026-11-21",
+)
 
-COLD_TILE: Final = 500
-"""Cycles that the next tile's first pixels come late, from memory and for all CTAs at once, behind
-the last tile's, which were in L2 by then. Measured on an H100, 224 x 224 x 64: 48 tiles of 256 x 64
-an SM took 2900 cycles each beyond their steps, 64 of 192 x 64 2200, ``PIXEL_CYCLES`` among them;
-500 to 1000 choose among the candidates of that layer in its log as measured, 2000 does not; of
-rn50_1x1_s2 tiles of 128 x 256 take 19.2 us and of 192 x 256, one less for an SM, 20.8."""
+COLD_TILE_CYCLES: Final = constant(
+    "COLD_TILE_CYCLES",
+    500,
+    "cycles",
+    "time that the first pixels of a CTA's next tile come late: from memory and for all CTAs at "
+    "once, where the tile before read from L2",
+    formula="between = ... + COLD_TILE_CYCLES, implicit GEMM by TMA",
+    source=measured(
+        "H100, 224x224x64: 48 tiles of 256x64 an SM took 2900 cycles each beyond their steps, 64 "
+        "of 192x64 2200, IM2COL_LINE_CYCLES among them; rn50_1x1_s2: 19.2 us by 128x256, 20.8 by "
+        "192x256, one tile fewer an SM",
+        "500 to 1000 choose among the candidates as measured, 2000 does not",
+    ),
+    date="2026-11-22",
+)
 
-TURNS: Final = 3.0
-"""Exponent of the norm of what pipes and what loads take of a step where CTAs take turns. Infinite,
-if each stalled just when another has work; 3 chooses the depths of nine workloads of the log of an
-H100 best, of 2 to 6."""
+INTERLEAVE_NORM: Final = constant(
+    "INTERLEAVE_NORM",
+    3.0,
+    "1",
+    "exponent of the norm of what pipes and what loads take of a step where CTAs interleave; "
+    "infinite if each stalled just when another has work",
+    formula="step = (busy ^ INTERLEAVE_NORM + (alone / CTAs) ^ INTERLEAVE_NORM) ^ (1 / "
+    "INTERLEAVE_NORM)",
+    source=fitted("H100 log, depths of nine workloads", "the best of 2 to 6"),
+    date="2026-11-22",
+)
 
-PACKED: Final = 0.5
-"""Of the CTAs of a last wave that is smaller than the GPU, those that find no SM to themselves:
-where warps copy for wgmma, CTAs of an SM end together, and the next ones go where several have.
-Measured on an H100, 320 CTAs of 128 x 128 x 64 (3 x 3 filters, 32 x 32 x 640): 145 us two by two,
-129 one by one, where 56 left alone would take 81; nine kernels of three layers are within 16 %."""
+TAIL_SHARING: Final = constant(
+    "TAIL_SHARING",
+    0.5,
+    "1",
+    "fraction of the CTAs of a small last wave that find no SM to themselves: CTAs of an SM whose "
+    "math warps copy end together, and the next ones go where several ended",
+    formula="crowd = rest + TAIL_SHARING * (min(CTAs, left) - rest)",
+    source=measured(
+        "H100, 320 CTAs of 128x128x64 (3x3 filters, 32x32x640): 145 us two by two, 129 one by "
+        "one, where 56 left alone would take 81",
+        "nine kernels of three layers within 16 %",
+    ),
+    date="2026-11-22",
+)
 
-BESIDE_SLOTS: Final = 3
-"""From which on copies have two steps to land, and are issued while wgmma runs."""
+OVERLAP_DEPTH: Final = constant(
+    "OVERLAP_DEPTH",
+    3,
+    "slots",
+    "depth from which on copies have two steps to land, and are issued while wgmma runs",
+    formula="alone >= serial + bubble where depth < OVERLAP_DEPTH, else overlapped + bubble",
+    source=derived("one slot is read, one has landed by the next step, one is being filled"),
+    date="2026-11-22",
+)
 
 
 class Shares(NamedTuple):
-    """Of one SM: CTAs at once and in all, steps of each, and cycles of a step on its pipes.
-
-    ``late``: what loads take until they have landed, over T.
-    """
+    """One SM's CTAs, their steps, and the cycles of a step that no depth changes."""
 
     resident: int
+    """CTAs at once."""
     rounds: int
+    """CTAs one after the other, all waves together."""
     trip: int
+    """Iterations of a CTA."""
     busy: float
+    """Cycles of a step that keep the pipes busy."""
     bubble: float
-    lined: float
+    """Cycles of a barrier and its restart that no pipe works in."""
+    l1_wait: float
+    """Cycles of ``busy`` that copies wait for lines of L1."""
     hidden: float
-    late: float
+    """Cycles of ``bubble`` that a wgmma in flight covers."""
+    arrival: float
+    """Time until loads have landed, over T."""
 
 
 def on_sms(
     work: Work, machine: Machine, depth: Depth, shares: Shares, latency: float
 ) -> tuple[float, float]:
-    """Cycles that SMs take where loads take ``latency``, and those of a step of one CTA."""
+    """Cycles of the SMs for the kernel, and cycles of an SM for one step of one CTA.
+
+    ``latency``: cycles until the first bytes of a load arrive.
+    """
     resident, rounds, trip, busy, bubble, *_ = shares
-    entries, waves = work.entries, math.ceil(rounds / resident)
+    fills, waves = work.grid.fills, math.ceil(rounds / resident)
     alone = _alone(work, machine, depth, shares, latency)
-    last = busy + bubble + work.first  # of each entry: it waits for no load
-    step = _in_turns(busy, alone, resident)
+    last = busy + bubble + work.fragments.first
+    step = _interleaved(busy, alone, resident)
     full, rest = divmod(rounds, resident)
-    steps = trip - entries
-    cycles = full * resident * (steps * step + entries * _in_turns(busy, last, resident))
-    if rest:  # the last wave leaves an SM fewer CTAs to take turns
+    steps = trip - fills
+    cycles = full * resident * (steps * step + fills * _interleaved(busy, last, resident))
+    if rest:
         crowd = _crowd(work, machine, full * resident, resident, rest)
-        fewer = steps * _in_turns(busy, alone, crowd) + entries * _in_turns(busy, last, crowd)
+        fewer = steps * _interleaved(busy, alone, crowd) + fills * _interleaved(busy, last, crowd)
         cycles += crowd * fewer
-    cycles += rounds * work.tiles * work.stray
+    cycles += rounds * work.grid.tiles * work.stores.uncoalesced_cycles
     cycles += (1 + (waves - 1) / resident) * _once(work, machine, resident, latency, step * trip)
     return cycles, step
 
 
 def _crowd(work: Work, machine: Machine, done: int, resident: int, rest: int) -> float:
-    """CTAs of the last wave on the SM that has most, where ``rest`` would be an even share.
+    """CTAs of the last wave on the SM that has most.
 
-    ``done``: CTAs of an SM in the waves before. See ``PACKED``.
+    ``rest``: an even share. ``done``: CTAs of an SM in the waves before.
     """
-    left = 0 if work.ctas is None else work.ctas - done * machine.sms
-    copying = work.serial and work.synchronised  # not by a role of its own
-    if not copying or not done or not 0 < left < machine.sms:
+    left = 0 if work.grid.ctas is None else work.grid.ctas - done * machine.sms
+    math_warps_copy = work.wgmma.serial and work.loads.synchronised
+    if not math_warps_copy or not done or not 0 < left < machine.sms:
         return rest
-    return rest + PACKED * (min(resident, left) - rest)
+    return rest + TAIL_SHARING * (min(resident, left) - rest)
 
 
 def _once(work: Work, machine: Machine, resident: int, latency: float, steps: float) -> float:
-    """Cycles of a CTA beside its ``steps``: it fills and drains its rings, and stores tiles."""
-    waits = work.waits * BOX_WAIT
-    stored = resident * work.store_bytes / machine.dram_bytes_per_cycle
-    drain = waits + machine.global_latency + stored * (HALVES if work.stray else 1)
-    once = work.entries * (latency + resident * work.usage.l2 + drain)
-    if work.held_bytes:
-        once += resident * work.held_bytes / work.rate
-    if work.tiles > work.entries:
-        bytes_ = PASSES * work.store_bytes * (1 if work.staged else STORE_COST)
+    """Cycles of a CTA beside its ``steps`` (cycles): prologue, epilogue, and between two tiles."""
+    grid, stores = work.grid, work.stores
+    waits = stores.slot_waits * STORE_SLOT_CYCLES
+    stored = resident * stores.tile_bytes / machine.dram_bytes_per_cycle
+    writes = SECTOR_WRITES if stores.uncoalesced_cycles else 1
+    drain = waits + machine.global_latency + stored * writes
+    once = grid.fills * (latency + resident * work.usage.l2 + drain)
+    if work.traffic.stationary_bytes:
+        once += resident * work.traffic.stationary_bytes / work.traffic.rate
+    if grid.tiles > grid.fills:
+        bytes_ = STAGED_STORE_PASSES * stores.tile_bytes
+        bytes_ *= 1 if stores.by_tma else DIRECT_STORE_COST
         between = bytes_ / machine.smem_bytes_per_cycle + waits
-        if work.teams > 1:
-            # It runs under the steps of the other teams; all wait for a load.
-            between = max(0.0, between - (work.teams - 1) * steps / work.tiles)
-        between += COLD_TILE if work.gathers else 0
-        once += (work.tiles - work.entries) * between
+        groups = work.wgmma.consumer_groups
+        if groups > 1:  # it runs under the steps of the other groups
+            between = max(0.0, between - (groups - 1) * steps / grid.tiles)
+        between += COLD_TILE_CYCLES if work.traffic.implicit_gemm else 0
+        once += (grid.tiles - grid.fills) * between
     return once
 
 
@@ -124,35 +227,39 @@ def _alone(work: Work, machine: Machine, depth: Depth, shares: Shares, latency: 
         alone = _waiting(work, machine, depth, shares, latency)
     else:
         alone = max(
-            _waiting(work, machine, useful(work, ring, depth), shares, wait)
-            for ring in work.rings
-            for wait in [ring.wait(latency, work.passing, machine)]
+            _waiting(work, machine, work.shared.useful(ring, depth), shares, wait)
+            for ring in work.shared.rings
+            for wait in [ring.wait(latency, work.loads.handshake, machine)]
         )
-    if not work.serial:
+    if not work.wgmma.serial:
         return alone
-    wgmma = work.serial if least(depth) < BESIDE_SLOTS else work.beside
-    return max(alone, wgmma + shares.lined + shares.bubble - shares.hidden)
+    wgmma = work.wgmma.serial if least(depth) < OVERLAP_DEPTH else work.wgmma.overlapped
+    return max(alone, wgmma + shares.l1_wait + shares.bubble - shares.hidden)
 
 
 def _waiting(work: Work, machine: Machine, slots: int, shares: Shares, latency: float) -> float:
-    """The same, where it waits for one ring of so many slots."""
-    busy, bubble = shares.busy, shares.bubble
-    load = (latency + work.usage.l2) * shares.late
-    late = load + bubble
-    if slots == 1 or work.stalls:
-        unseen = late - work.foreseen * load
-        return unseen + busy + work.first + (machine.barrier_cycles if work.synchronised else 0)
-    late += work.late * busy
-    behind = 1 if work.by_registers else slots - 1
-    early, shared = (late + work.ahead * busy) / behind, busy + bubble - shares.hidden
-    lately, exposed = late / behind, shared + work.first
-    ahead = early if early > shared else shared
-    not_ahead = lately if lately > exposed else exposed
-    return ahead if ahead < not_ahead else not_ahead
+    """Cycles of the same where it waits for one ring of ``slots`` slots."""
+    busy, bubble, loads = shares.busy, shares.bubble, work.loads
+    load = (latency + work.usage.l2) * shares.arrival
+    landed = load + bubble
+    first = work.fragments.first
+    if slots == 1 or loads.blocking:
+        unseen = landed - loads.hoisted * load
+        return unseen + busy + first + (machine.barrier_cycles if loads.synchronised else 0)
+    landed += loads.spread * busy
+    behind = 1 if loads.register_staged else slots - 1
+    shared = busy + bubble - shares.hidden
+    reading_early = max(shared, (landed + work.fragments.ahead * busy) / behind)
+    reading_late = max(shared + first, landed / behind)
+    return min(reading_early, reading_late)
 
 
-def _in_turns(busy: float, alone: float, together: float) -> float:
-    """A step of one of ``together`` CTAs, which is ``busy`` and would take ``alone`` by itself."""
-    if together <= 1:
+def _interleaved(busy: float, alone: float, ctas: float) -> float:
+    """Cycles of an SM for a step of one of ``ctas`` CTAs that interleave on it.
+
+    ``(busy ^ INTERLEAVE_NORM + (alone / ctas) ^ INTERLEAVE_NORM) ^ (1 / INTERLEAVE_NORM)``.
+    """
+    if ctas <= 1:
         return alone
-    return float((busy**TURNS + (alone / together) ** TURNS) ** (1 / TURNS))
+    norm = INTERLEAVE_NORM
+    return float((busy**norm + (alone / ctas) ** norm) ** (1 / norm))

@@ -15,9 +15,8 @@ from ..kernel import CopyInfo, KernelInfo, MatmulInfo, StoreInfo
 from ..machine import WARP, Machine
 from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..request import Request
-from .copies import SECTOR
 from .pinned import pinned_slots, pinned_store
-from .sizes import element_bytes
+from .sizes import SECTOR_BYTES, element_bytes
 from .tma import MAX_BOX, MAX_RANK, panel_bytes, stride_obstacle
 from .wgmma import ROWS, SPANS, teams_of
 
@@ -76,7 +75,7 @@ def plan_stores(
     )
 
 
-def stray_cycles(
+def uncoalesced_cycles(
     info: KernelInfo, matmuls: tuple[MatmulPlan, ...], stores: tuple[StorePlan, ...]
 ) -> float:
     """Cycles that an SM takes for those stores of one tile whose lanes' elements lie apart.
@@ -92,7 +91,7 @@ def stray_cycles(
 
 
 def _strays(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> float:
-    """What ``stray_cycles`` counts of one store from registers."""
+    """What ``uncoalesced_cycles`` counts of one store from registers."""
     if not store.by_rows:
         return 0.0
     return sum(
@@ -106,7 +105,7 @@ def _strays(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...])
 
 def _is_partial(dtype: str, paired: bool) -> bool:
     """Whether what the eight lanes of a column of fragments store is less than a sector."""
-    return _COLUMN_LANES * (2 if paired else 1) * element_bytes(dtype) < SECTOR
+    return _COLUMN_LANES * (2 if paired else 1) * element_bytes(dtype) < SECTOR_BYTES
 
 
 def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
@@ -114,7 +113,7 @@ def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
     return sum(store.bytes for store in stores)
 
 
-def box_waits(stores: tuple[StorePlan, ...], matmuls: tuple[MatmulPlan, ...]) -> int:
+def slot_waits(stores: tuple[StorePlan, ...], matmuls: tuple[MatmulPlan, ...]) -> int:
     """Boxes of a warpgroup's tile whose slot holds an earlier one of it, which must have left."""
     wide = max((_extent(plan)[1] for plan in matmuls), default=0)
     return sum(wide // store.box[1] - store.slots for store in stores if store.mechanism == "tma")

@@ -14,7 +14,7 @@ from typing import Final
 
 from ..kernel import PIXEL_VIEWS, CopyInfo
 from ..machine import Machine
-from .sizes import element_bytes
+from .sizes import LINE_BYTES, element_bytes
 from .wgmma import SPANS
 
 MAX_RANK: Final = 5
@@ -32,9 +32,6 @@ OFFSETS: Final = {1: 65535, 2: 255, 3: 31}
 
 MAX_STEP: Final = 8
 """Greatest step of an im2col map through a dimension."""
-
-LINE: Final = 128
-"""Bytes of a line of L2."""
 
 STRIDE_UNIT: Final = 16
 """Bytes that divide every stride but the innermost, which is one element."""
@@ -171,10 +168,10 @@ def lines_of_row(copy: CopyInfo) -> float:
     """
     size = element_bytes(copy.dtype)
     strides = [stride * size for stride in copy.src_strides[:-1] if stride is not None]
-    step = math.gcd(LINE, *strides)
-    row = min(LINE, copy.shape[-1] * size)
-    inside = (LINE - row) // step + 1
-    return 2 - inside / (LINE // step)
+    step = math.gcd(LINE_BYTES, *strides)
+    row = min(LINE_BYTES, copy.shape[-1] * size)
+    inside = (LINE_BYTES - row) // step + 1
+    return 2 - inside / (LINE_BYTES // step)
 
 
 def panel_bytes(row: int) -> int:

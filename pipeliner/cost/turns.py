@@ -10,8 +10,8 @@ from typing import Final
 
 from ..kernel import KernelInfo, MatmulInfo
 from ..plan import CopyPlan, MatmulPlan
+from .rates import gathers
 from .sizes import element_bytes
-from .usage import gathers
 from .wgmma import CUT, team_accumulators
 
 LEAST_ACCUMULATORS: Final = 160

@@ -1,8 +1,13 @@
-"""What one statement of a loop's body asks of an SM's pipes in one iteration, in cycles.
+"""Cycles that one statement of a loop's body keeps each pipe of an SM busy, in one iteration.
 
-The pipes: ``tensor``, ``fma`` and ``sfu`` compute; ``lsu`` moves shared memory (128 bytes a cycle);
-``l2`` is the SM's share of what comes from outside it; ``issue`` is the instruction slots of the
-four warp schedulers, which every instruction takes from whatever pipe it uses.
+    tensor   2 * m * n * k / ops_per_cycle                        mma.sync and wgmma
+    fma      m * n * k / fp32_per_cycle                           multiply-adds by threads
+    sfu      transcendental functions / sfu_per_cycle
+    lsu      bytes through shared memory / smem_bytes_per_cycle   or accesses to global memory
+    l2       bytes from outside the SM / rate
+    issue    warp instructions / issue_per_cycle                  of whatever pipe
+
+An iteration takes at least the cycles of the busiest pipe: the roofline of the SM.
 """
 
 from __future__ import annotations
@@ -11,12 +16,13 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..kernel import PIXEL_VIEWS, CopyInfo, MatmulInfo, StatementInfo
 from ..machine import WARP, Machine
+from ..machine.constant import constant, counted, documented, measured
 from ..plan import CopyPlan, MatmulPlan
 from .copies import shared_bytes
 from .mapping import simt_shared_cycles
-from .sizes import element_bytes
+from .sizes import LINE_BYTES, element_bytes
 from .tma import lines_of_row
 from .wgmma import ROWS
 
@@ -31,45 +37,116 @@ PIPE_WORDS: Final = {
     "issue": "instruction issue",
 }
 
+BANKED_REGISTERS: Final = constant(
+    "BANKED_REGISTERS",
+    176,
+    "registers",
+    "a thread's accumulators and two sets of operands up to which ptxas keeps the three registers "
+    "that a multiply-add reads out of one of the two banks",
+    formula="issue * (1 + BANK_STALLS) where accumulators + operands > BANKED_REGISTERS",
+    source=counted(
+        "SASS for an H100: multiply-adds that read one bank, of 20 thread tiles (banks: Jia et "
+        "al., arXiv 1804.06826, 3.5)",
+        "up to 4 % with eight shapes of up to 8x16 a thread, 9 to 15 % with eight of twelve larger",
+    ),
+    date="2026-11-21",
+)
 
-LINE: Final = 128
-"""Bytes of a line. The load and store units take a line a cycle, or a part of one: of 27 pairs of
-convolution tiles on an H100, 26 took 2 to 32 % longer with rows of 64 bytes than with 128."""
+BANK_STALLS: Final = constant(
+    "BANK_STALLS",
+    0.1,
+    "1",
+    "issue slots that a multiply-add loses to bank conflicts beyond BANKED_REGISTERS",
+    formula="issue * (1 + BANK_STALLS)",
+    source=measured(
+        "H100, ncu: an instruction takes 1.29 issue slots with 10x16 a thread, 1.19 with 8x16"
+    ),
+    date="2026-11-21",
+)
 
-BANKED_REGISTERS: Final = 176
-"""Of a thread's sums and two sets of operands, up to which ptxas keeps the three registers that a
-multiply-add reads out of one of the two banks (Jia et al., Dissecting the NVIDIA Volta GPU
-Architecture via Microbenchmarking, 3.5). In the SASS for an H100 up to 4 % of multiply-adds read
-one bank with eight shapes of up to 8 x 16 for a thread, 9 to 15 % with eight of twelve larger ones.
-"""
+ACCESS_WORDS: Final = constant(
+    "ACCESS_WORDS",
+    4,
+    "elements",
+    "the most of a thread's fragment that one load brings, where K is one element a step",
+    formula="loads = thread_tile / gcd(thread_tile, ACCESS_WORDS)",
+    source=documented("PTX ISA, ld.shared.v4"),
+    date="2026-11-22",
+)
 
-BANK_STALLS: Final = 0.1
-"""Issue slots that a multiply-add loses beyond. Counted on an H100 (ncu): with 10 x 16 of a thread
-an instruction takes 1.29 slots and waits for dispatch twice as long as with 8 x 16, 1.19 slots."""
+IM2COL_LINE_CYCLES: Final = constant(
+    "IM2COL_LINE_CYCLES",
+    1.0,
+    "cycles",
+    "what a line of im2col's operand A, or a part of one, takes longer than a line of filters",
+    formula="l2 = lines / rate + rows * IM2COL_LINE_CYCLES",
+    source=measured(
+        "H100, 32x7x7x512: 64 pixels by 128 channels 21.8 us, 128x64, which copies as much, 24.9 "
+        "and, swapped, 25.9",
+        "0.7 to 1.6 rank 36 pairs of tiles of ten layers best, with COLD_TILE_CYCLES",
+    ),
+    date="2026-11-22",
+)
 
-ACCESS_WORDS: Final = 4
-"""Elements of a thread's share that one load of its fragments brings at most."""
+ZERO_FILL_LINE_CYCLES: Final = constant(
+    "ZERO_FILL_LINE_CYCLES",
+    12.0,
+    "cycles",
+    "what a line of a TMA box takes that lies past the tensor's end and is filled with zeros",
+    formula="l2 = ... + rows * outside * ZERO_FILL_LINE_CYCLES",
+    source=measured(
+        "H100, 3x3 filters, 8x64x64x320: by 128x256 512 filters take 134 us, 384 and 320, which "
+        "copy less, 174 and 201; by 128x128 384 take 120 and 320 153",
+        "12 to 16 cycles",
+    ),
+    date="2026-11-22",
+)
 
-TMA_RATE: Final = 1.15
-"""What the tensor memory accelerator gets from L2, of what threads do. Measured on an H100: 62
-bytes a cycle and SM, from boxes of 4000 x 4104 x 4040, whose rows each lie in two lines."""
+MASK_INSTRUCTIONS: Final = constant(
+    "MASK_INSTRUCTIONS",
+    5,
+    "instructions",
+    "address and mask of an im2col element that is copied by threads",
+    formula="issue = accesses * (2 or 3 + MASK_INSTRUCTIONS) / issue_per_cycle",
+    source=counted(
+        "SASS of 3x3 filters in fp32 for an H100",
+        "4.9 to 5.8 by cp.async, 5.1 register-staged; 0 with 1x1 filters",
+    ),
+    date="2026-11-22",
+)
 
+CONVERT_INSTRUCTIONS: Final = constant(
+    "CONVERT_INSTRUCTIONS",
+    6,
+    "instructions",
+    "warp instructions for two values of each lane that are dequantised in registers: a load, four "
+    "to widen them (to float16 a shift, two LOP3 and HADD2; to bfloat16 two PRMT, two I2F and a "
+    "PRMT), and a share of an address",
+    formula="issue = pairs * CONVERT_INSTRUCTIONS / issue_per_cycle",
+    source=counted("SASS for sm_90a by nvcc 13.0, tile 64x16x128"),
+    date="2026-11-22",
+)
 
-PIXEL_CYCLES: Final = 1.0
-"""What a line of pixels, or a part of one, takes more than one of filters. Measured on an H100, 32
-x 7 x 7 x 512: 64 pixels by 128 channels took 21.8 us, 128 x 64, which copies as much, 24.9 and,
-swapped, 25.9; of 0.7 to 1.6 it ranks 36 pairs of tiles of ten layers best, with ``COLD_TILE``."""
+CONVERT_LOAD_INSTRUCTIONS: Final = constant(
+    "CONVERT_LOAD_INSTRUCTIONS",
+    2,
+    "instructions",
+    "those of CONVERT_INSTRUCTIONS for the load and its address, which ldmatrix shares among four "
+    "pairs where K is outermost",
+    formula="issue = pairs * (CONVERT_INSTRUCTIONS - CONVERT_LOAD_INSTRUCTIONS) / issue_per_cycle",
+    source=counted("SASS for sm_90a by nvcc 13.0, tile 64x16x128"),
+    date="2026-11-22",
+)
 
-OUTSIDE_CYCLES: Final = 12.0
-"""What a line of a box takes that lies past the end of the tensor and is filled with zeros: on an
-H100, with 3 x 3 filters on 8 x 64 x 64 x 320, by tiles of 128 x 256, 512 filters take 134 us,
-384 and 320, which copy less, 174 and 201; by 128 x 128, 384 take 120 and 320 153: 12 to 16 cycles.
-"""
-
-MASKING: Final = 5
-"""Instructions of a masked element that is gathered, for its address and its mask, beside those of
-an element of a matrix. Counted in the SASS of 3 x 3 filters in fp32 for an H100: 4.9 to 5.8 by
-cp.async, 5.1 by way of registers; 1 x 1 filters take as many as a matrix does."""
+PAIR: Final = constant(
+    "PAIR",
+    2,
+    "elements",
+    "values of a lane that are converted at once",
+    formula="pairs = elements / (PAIR * 32)",
+    source=documented("PTX ISA, packed half-precision instructions"),
+    date="2026-11-22",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,12 +154,19 @@ class Usage:
     """Cycles of each pipe, and bytes from outside the SM. Sums of usages are usages."""
 
     tensor: float = 0.0
+    """Cycles of the tensor cores."""
     fma: float = 0.0
+    """Cycles of the FMA pipe."""
     sfu: float = 0.0
+    """Cycles of the special function units."""
     lsu: float = 0.0
+    """Cycles of the load and store units and of shared memory."""
     l2: float = 0.0
+    """Cycles until what comes from outside the SM has arrived at its rate."""
     issue: float = 0.0
+    """Cycles of the four warp schedulers together."""
     global_bytes: int = 0
+    """Bytes from outside the SM."""
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(
@@ -97,7 +181,7 @@ class Usage:
 
     @property
     def cycles(self) -> tuple[float, ...]:
-        """Those of each pipe, in the order of ``PIPES``."""
+        """Cycles of each pipe, in the order of ``PIPES``."""
         return (self.tensor, self.fma, self.sfu, self.lsu, self.l2, self.issue)
 
     @property
@@ -106,13 +190,13 @@ class Usage:
         return max(self.tensor, self.fma, self.sfu)
 
     def busiest(self) -> tuple[str, float]:
-        """The pipe that bounds an iteration from below, and its cycles."""
+        """The pipe that bounds an iteration from below, and its cycles (II)."""
         cycles = self.cycles
         most = max(cycles)
         return PIPES[cycles.index(most)], most
 
     def norm(self, exponent: float) -> float:
-        """All pipes' cycles as one number: the busiest one's, and more as others are busy."""
+        """``(sum over the pipes of cycles ^ exponent) ^ (1 / exponent)``: at least ``II``."""
         total = (
             self.tensor**exponent
             + self.fma**exponent
@@ -127,30 +211,38 @@ class Usage:
 def of_copy(
     copy: CopyInfo, plan: CopyPlan, machine: Machine, rate: float, outside: float = 0.0
 ) -> Usage:
-    """A tile copy from global memory that arrives at ``rate`` bytes a cycle, see ``copy_rate``.
+    """Cycles of a tile copy from global memory.
 
-    ``outside``: of the rows of its boxes, those that lie past the end of the tensor.
+    ``rate``: bytes a cycle that arrive, see ``copy_rate``. ``outside``: fraction of the rows of its
+    boxes past the tensor's end.
+
+        TMA           l2 = bytes * lines_of_row / rate + rows * (outside and im2col lines)
+        cp.async      lsu = max(bytes / 128, accesses, lines);  issue = 2 * accesses / 4
+        by registers  lsu = max(bytes / 128, 2 * accesses);     issue = 3 * accesses / 4
     """
     moved = shared_bytes(copy)
     if plan.mechanism == "tma":
         own = moved // plan.shared
-        rows = own / min(LINE, copy.shape[-1] * element_bytes(copy.dtype))
-        extra = outside * OUTSIDE_CYCLES + (PIXEL_CYCLES if plan.view in PIXEL_VIEWS else 0.0)
+        rows = own / min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype))
+        gathered = IM2COL_LINE_CYCLES if plan.view in PIXEL_VIEWS else 0.0
+        extra = outside * ZERO_FILL_LINE_CYCLES + gathered
         return Usage(
             lsu=moved / machine.smem_bytes_per_cycle,
             l2=own * lines_of_row(copy) / rate + rows * extra,
             global_bytes=own,
         )
     accesses = moved / plan.vector_bytes / WARP
-    # The load and store units take a warp's access in a cycle, however narrow it is.
+    # The load and store units take one access of a warp in a cycle, however narrow it is, and a
+    # line, or a part of one, in a cycle: of 27 pairs of convolution tiles on an H100, 26 took 2 to
+    # 32 % longer with rows of 64 bytes than with 128.
     served = accesses * (1 if plan.mechanism == "cp_async" else 2) / machine.accesses_per_cycle
     if plan.mechanism == "cp_async":
-        served = max(served, _lines(copy) * moved / min(LINE, _run_bytes(copy)))
+        served = max(served, _lines(copy) * moved / min(LINE_BYTES, _run_bytes(copy)))
     # cp.async is one instruction; through registers it is a load and a store. Either needs about
     # one more to step its address.
     each = 2 if plan.mechanism == "cp_async" else 3
     if copy.no_tma and copy.masked:
-        each += MASKING
+        each += MASK_INSTRUCTIONS
     to_shared = moved / machine.smem_bytes_per_cycle if copy.dst_scope != "local" else 0.0
     return Usage(
         lsu=max(to_shared, served),
@@ -161,7 +253,7 @@ def of_copy(
 
 
 def _lines(copy: CopyInfo) -> float:
-    """Lines in which a row lies, a cycle each; 1 where neighbouring rows may share them.
+    """Lines in which a row of the tile lies, a cycle each; 1 where neighbouring rows share lines.
 
     Measured on an H100, 72 kernels of three products by cp.async, rows of 2064, 4112 and 8208
     bytes: 3 % more time than predicted so as a mean, 19 % with a line for each row.
@@ -172,39 +264,35 @@ def _lines(copy: CopyInfo) -> float:
 
 
 def _run_bytes(copy: CopyInfo) -> int:
-    """Of the tile, those that lie together in memory; a row of it where nothing is known."""
+    """Bytes of the tile that are contiguous in memory; a row of it where nothing is known."""
     walker = copy.src_dims[-1]
     return copy.shape[-1 if walker is None else walker] * element_bytes(copy.dtype)
 
 
-CONVERTING: Final = 6
-"""Instructions of a warp for two values of each lane that are converted on their way to registers:
-to load them, four to widen them (into float16 a shift, two LOP3 and HADD2; into bfloat16 two PRMT,
-two I2F and a PRMT), and its share of an address. Counted in what nvcc 13.0 makes of a tile of 64 x
-16 x 128 on sm_90a."""
-
-LOADING: Final = 2
-"""Of those, what a load and its address take, which ldmatrix shares among four pairs where K is
-outermost."""
-
-_PAIR: Final = 2
-
-
 def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: str) -> Usage:
-    """Shared memory to registers, or tensor cores: all k-steps of operand ``a`` or ``b``."""
+    """Cycles of reading operand ``a`` or ``b`` from shared memory, all k-steps of an iteration.
+
+        wgmma      lsu = times * extent * k * size / 128    read by the tensor cores
+        mma.sync   lsu = warps * warp_extent * k * size / 128;  issue = lsu_bytes / 512 / 4
+        simt       lsu = warps * k * size / 4 * simt_shared_cycles
+
+    ``times``: for the first operand, warpgroups along the other dimension; for the second, blocks
+    of 64 rows of the first.
+    """
     warps = plan.warps[0] * plan.warps[1]
     at = 0 if operand == "a" else 1
     size = element_bytes(info.a_dtype if operand == "a" else info.b_dtype)
     if plan.instruction.startswith("wgmma"):
-        # The tensor cores read the first operand, A unless the tile is swapped, for every warpgroup
-        # along the other dimension, and the second for every 64 rows of the first.
+        # The first operand is A unless A and B are swapped.
         first = (operand == "a") != plan.swapped
         extent, other = (info.m, info.n) if operand == "a" else (info.n, info.m)
         times = plan.warps[1 - at] if first else other // ROWS
         cycles = times * extent * info.k * size / machine.smem_bytes_per_cycle
         if first and info.a_dtype != info.b_dtype:
-            words = times * extent * info.k / (_PAIR * WARP)
-            each = CONVERTING - LOADING if plan.turned else CONVERTING
+            words = times * extent * info.k / (PAIR * WARP)
+            each = CONVERT_INSTRUCTIONS
+            if plan.turned:
+                each -= CONVERT_LOAD_INSTRUCTIONS
             read = cycles if plan.turned else words
             return Usage(lsu=read, issue=words * each / machine.issue_per_cycle)
         return Usage(lsu=cycles)
@@ -222,7 +310,13 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
 
 
 def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage:
-    """The multiply-adds of all k-steps of a mapped matmul."""
+    """Cycles of the multiply-adds of all k-steps of a mapped matmul.
+
+        tensor cores  tensor = 2 * m * n * k / ops_per_cycle;  issue = instructions / 4
+        threads       fma = m * n * k / fp32_per_cycle;        issue = m * n * k / 32 / 4
+
+    Promoted sums are added by threads; operands of another type than the sums are converted.
+    """
     macs = info.m * info.n * info.k
     if plan.instruction == "simt":
         instructions = macs / WARP
@@ -247,7 +341,7 @@ def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage
 
 
 def _operand_registers(info: MatmulInfo, plan: MatmulPlan) -> int:
-    """Registers of a thread that multiplies: sums, and operands of this k-step and the next."""
+    """Registers of a thread that multiplies: accumulators, operands of this k-step and the next."""
     rows, columns = plan.thread_tile
     steps = 2 if plan.steps > 1 else 1
     operands = steps * (rows + columns) * plan.k_step
@@ -257,7 +351,7 @@ def _operand_registers(info: MatmulInfo, plan: MatmulPlan) -> int:
 
 
 def of_statement(info: StatementInfo, machine: Machine, rate: float) -> Usage:
-    """Any other statement, from what recognition counted in it."""
+    """Cycles of any other statement, from the bytes and operations that were counted in it."""
     rates = [mma.ops_per_cycle for mma in machine.mmas if mma.dtype == "float16"]
     words = (info.global_bytes + info.shared_bytes) / 4
     operations = info.flops / 2 + info.transcendentals + words
@@ -270,51 +364,3 @@ def of_statement(info: StatementInfo, machine: Machine, rate: float) -> Usage:
         issue=operations / WARP / machine.issue_per_cycle,
         global_bytes=info.global_bytes,
     )
-
-
-def cta_count(info: KernelInfo) -> int | None:
-    """CTAs of the kernel; None: known at run time only."""
-    ctas = 1
-    for extent in info.grid:
-        ctas = 0 if extent is None else ctas * extent
-    return ctas or None
-
-
-def gathers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> bool:
-    """Whether the tensor memory accelerator copies a convolution's pixels in ``loop``."""
-    used = {op.op for op in loop.ops if isinstance(op, CopyInfo)}
-    return any(plan.op in used and plan.view != "tensor" for plan in copies)
-
-
-def copy_rate(
-    machine: Machine, loop: LoopInfo, copies: tuple[CopyPlan, ...], ctas: int | None
-) -> float:
-    """Bytes a cycle that ``copies`` bring one SM in ``loop``, of ``ctas`` CTAs (None: not known).
-
-    SMs that gather pixels share what L2 gives in all: ``TMA_RATE`` is for fewer than there are.
-    Measured on an H100, 32 x 7 x 7 x 512 pixels with 512 filters of 3 x 3: 100 CTAs of 64 x 128 got
-    60 bytes a cycle each and took 19.8 us; 125 of 64 x 112, each of which reads less, 23.7.
-    """
-    rate = memory_rate(machine, loop)
-    used = {op.op for op in loop.ops if isinstance(op, CopyInfo)}
-    if not any(plan.op in used and plan.mechanism == "tma" for plan in copies):
-        return rate
-    if not gathers(loop, copies):
-        return rate * TMA_RATE
-    busy = min(ctas or machine.sms, machine.sms)
-    return rate * min(TMA_RATE, machine.sms / busy)
-
-
-def memory_rate(machine: Machine, loop: LoopInfo) -> float:
-    """Bytes a cycle that reach one SM from outside it in ``loop``.
-
-    Tiles that a matmul reads are shared by neighbouring CTAs and come from L2; what streams through
-    once comes from memory. A loop that the schedule bound to threads multiplies tiles when it does
-    many operations with each byte it copies.
-    """
-    if any(isinstance(op, MatmulInfo) for op in loop.ops):
-        return machine.l2_bytes_per_cycle
-    flops = sum(op.flops + op.tensor_flops for op in loop.ops if isinstance(op, StatementInfo))
-    copied = sum(shared_bytes(op) for op in loop.ops if isinstance(op, CopyInfo))
-    reused = copied > 0 and flops > 8 * copied
-    return machine.l2_bytes_per_cycle if reused else machine.dram_bytes_per_cycle

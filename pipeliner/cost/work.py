@@ -1,4 +1,4 @@
-"""One loop of a kernel as the numbers that the model works with."""
+"""The descriptor of one loop: ``Work``, from the loop's statements and how they are mapped."""
 
 from __future__ import annotations
 
@@ -8,62 +8,61 @@ from typing import Final
 
 from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
+from ..machine.constant import chosen, constant, documented, measured
 from ..plan import CopyPlan, MatmulPlan
-from .copies import of_pixels, shared_bytes
-from .descriptor import RingWork, Work
+from .copies import shared_bytes
+from .descriptor import Grid, ResultStores, RingWork, SharedMemory, Threads, Traffic, Work
 from .l1 import lines
 from .mapping import second_fragments
-from .memory import delivered_us
+from .memory import compulsory_us
+from .rates import copy_rate, cta_count, gathers, memory_rate
 from .sizes import element_bytes
-from .usage import (
-    Usage,
-    copy_rate,
-    cta_count,
-    gathers,
-    memory_rate,
-    of_arithmetic,
-    of_copy,
-    of_fragments,
-    of_statement,
+from .timing import copies_of, fragment_timing, load_timing, matmuls_of, wgmma_timing
+from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
+
+PRODUCER_CYCLES: Final = constant(
+    "PRODUCER_CYCLES",
+    40,
+    "cycles",
+    "what a step costs a producer warp beside its bytes",
+    formula="l2 = copied_bytes / rate + PRODUCER_CYCLES, with a producer warp",
+    source=measured(
+        "H100: 512x768x3072 and 1024x1024x1024 with steps of 64 and 128 along K",
+        "between the two: twice the bytes a step is 10 % faster for the one, 10 % slower for the "
+        "other",
+    ),
+    date="2026-11-21",
 )
 
-CHANNEL_CYCLES: Final = 40
-"""What a step costs the role that copies, beside its bytes. Between two measurements on an H100: at
-512 x 768 x 3072 steps of twice the bytes are 10 % faster, at 1024 cubed 10 % slower."""
+L2_RESIDENT_SHARE: Final = constant(
+    "L2_RESIDENT_SHARE",
+    4,
+    "1",
+    "a tensor of at most this part of L2 stays there while others stream through",
+    formula="a ring waits for L2 alone where tensor_bytes <= l2_bytes / L2_RESIDENT_SHARE",
+    source=chosen("room for the other operands and the results"),
+    date="2026-11-21",
+)
 
-L2_SHARE: Final = 4
-"""A tensor of at most that part of L2 stays there while others stream through."""
+L2_REUSES: Final = constant(
+    "L2_REUSES",
+    64,
+    "1",
+    "reads of each byte by all CTAs from which on a tensor counts as resident in L2",
+    formula="and where ctas * trip * slot_bytes >= L2_REUSES * tensor_bytes",
+    source=chosen("one access in 64 goes to memory: the mean latency is that of L2"),
+    date="2026-11-21",
+)
 
-REUSES: Final = 64
-"""Of a tensor by all CTAs, from which on they wait for L2: one access in as many goes on."""
-
-CHANNEL_LATENCY: Final = 480
-"""Cycles that a slot's way to the role that copies and back adds to a load: two mbarriers of 75
-each, the issue of boxes, 55 more than cp.async's, and a slot that is given back one step late.
-Fitted to nine workloads of the log of an H100."""
-
-PIXEL_LATENCY: Final = 200
-"""Cycles that pixels come later than a matrix: which they are is worked out from the step, where
-they lie and whether they are padding. Fitted to the half of the log of an H100 that may be fitted
-to, of 0, 100, 200, 300 and 450: its depths are within 0.9 % of the best with 200, 1.1 % with 0.
-"""
-
-SHORT_STEPS: Final = 2
-"""K-steps of a tile up to which nvcc unrolls the loop over tiles that has no ring."""
-
-UNROLLED: Final = 0.25
-"""Of the loads of a loop that is unrolled by two, those that land while a step before them runs:
-half of them are made a step ahead. Fitted to nine workloads of the log of an H100."""
-
-CONVERTED: Final = 70
-"""Cycles in which a warpgroup loads the operand of a k-step and converts it, beside what issuing
-that takes; half of its wgmma runs under it. Measured on an H100 with weights of int8, 128 x 4096 x
-4096: k-steps take 120 and 127 cycles with 64 x 64 and 128 x 64 of tile, 153 and 171 with 64 x 128
-and 128 x 128, which two warpgroups share; 128 x 8192 x 8192: 136 with 128 x 64, 160 with 64 x 128.
-"""
-
-REGISTER_BYTES: Final = 4
-"""A narrower element takes a register too between its load and its store."""
+REGISTER_BYTES: Final = constant(
+    "REGISTER_BYTES",
+    4,
+    "bytes",
+    "a register; a narrower element takes one of its own between its load and its store",
+    formula="registers = staged_bytes * max(1, REGISTER_BYTES / vector_bytes) / 4 / threads",
+    source=documented("PTX ISA, register types"),
+    date="2026-11-21",
+)
 
 
 def work_of(
@@ -75,229 +74,159 @@ def work_of(
     registers: int,
     machine: Machine,
 ) -> Work:
-    """The descriptor of one loop of a kernel, from its statements and how they are mapped."""
+    """The descriptor of ``loop``.
+
+    ``threads``: of a CTA; ``registers``: of a thread, without what the loop's copies keep there.
+    """
     rate = memory_rate(machine, loop)
     ctas = cta_count(info)
     moved = copy_rate(machine, loop, copies, ctas)
     usage = sum(_usages(info, loop, copies, matmuls, machine, rate, moved), Usage())
-    by_role = any(plan.mechanism == "tma" for plan in copies)
-    if by_role:
-        usage = usage + Usage(l2=CHANNEL_CYCLES)
-    shared = sum(size for _, scope, size in loop.rings if scope.startswith("shared"))
+    by_producer = any(plan.mechanism == "tma" for plan in copies)
+    if by_producer:
+        usage = usage + Usage(l2=PRODUCER_CYCLES)
+    shared = _shared(info, loop, copies, ctas or 0, machine)
+    outer = loop.outer or 1
+    return Work(
+        usage=usage,
+        grid=Grid(
+            ctas=ctas,
+            trip=None if loop.trip is None else loop.trip * outer,
+            tiles=outer,
+            fills=1 if by_producer else outer,
+        ),
+        threads=_threads(
+            loop, copies, matmuls, threads, registers, 0 if copies else usage.global_bytes
+        ),
+        shared=shared,
+        traffic=_traffic(info, loop, copies, matmuls, rate, ctas or 0, machine),
+        loads=load_timing(
+            loop, copies, matmuls, synchronised=shared.slot_bytes > 0 and not by_producer
+        ),
+        fragments=fragment_timing(loop, matmuls, machine),
+        wgmma=wgmma_timing(loop, copies, matmuls, machine, rate),
+        stores=ResultStores(tile_bytes=_written(info, loop) or _accumulated(info)),
+    )
+
+
+def _threads(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    threads: int,
+    registers: int,
+    streamed: int,
+) -> Threads:
+    """Registers of a thread; ``streamed``: bytes that statements, not copies, load a step."""
     staged, kept = (
         sum(
             shared_bytes(op) * max(1, REGISTER_BYTES // plan.vector_bytes)
-            for op, plan in _copies(loop, copies)
+            for op, plan in copies_of(loop, copies)
             if (op.dst_scope == "local" if local else plan.mechanism == "register")
         )
         for local in (False, True)
     )
-    read = sum({op.src: op.src_bytes for op, _ in _copies(loop, copies)}.values())
-    streamed = 0 if copies else usage.global_bytes
-    outer = loop.outer or 1
-    mapped = list(_mapped(loop, matmuls))
-    serial, beside = _serial(loop, copies, matmuls, machine, rate)
-    # Tensor cores that read shared memory by themselves leave no fragments to wait for.
-    loaded = [(op, plan) for op, plan in mapped if not plan.instruction.startswith("wgmma")]
-    return Work(
-        usage=usage,
-        rate=rate,
-        trip=None if loop.trip is None else loop.trip * outer,
-        ctas=ctas,
-        threads=threads,
+    fragments = (second_fragments(op, plan) for op, plan in matmuls_of(loop, matmuls))
+    return Threads(
+        count=threads,
         registers=registers + -(-(staged + kept) // (4 * threads)),
-        slot_bytes=shared,
-        fixed_smem=sum(size for _, scope, size in info.accumulators if scope.startswith("shared")),
         slot_registers=-(-streamed // (4 * threads)),
-        store_bytes=_written(info, loop) or _accumulated(info),
-        held_bytes=sum(_held(info, op) for op, _ in mapped),
-        entries=1 if by_role else outer,
-        synchronised=shared > 0 and not by_role,
-        ahead=max((1 / plan.steps for _, plan in loaded if plan.steps > 1), default=0.0),
-        first=max(
-            (
-                sum(of_fragments(op, plan, machine, side).lsu for side in "ab") / plan.steps
-                for op, plan in loaded
-            ),
-            default=0.0,
-        ),
-        late=max((_late(copies, plan) for _, plan in loaded), default=0.0),
-        tiles=outer,
-        gathers=gathers(loop, copies),
-        serial=serial,
-        beside=beside,
-        rings=_rings(loop, copies, ctas or 0, machine),
-        lead=_lead(copies),
+        saved_registers=-(-staged // (4 * threads)) + max(fragments, default=0),
+    )
+
+
+def _shared(
+    info: KernelInfo, loop: LoopInfo, copies: tuple[CopyPlan, ...], ctas: int, machine: Machine
+) -> SharedMemory:
+    """Rings of the loop, and what the kernel keeps in shared memory beside them."""
+    return SharedMemory(
+        slot_bytes=sum(size for _, scope, size in loop.rings if scope.startswith("shared")),
+        fixed_bytes=sum(size for _, scope, size in info.accumulators if scope.startswith("shared")),
+        rings=_rings(loop, copies, ctas, machine),
+        skew=_skew(copies),
+    )
+
+
+def _traffic(
+    info: KernelInfo,
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    rate: float,
+    ctas: int,
+    machine: Machine,
+) -> Traffic:
+    copied = list(copies_of(loop, copies))
+    read = sum({op.src: op.src_bytes for op, _ in copied}.values())
+    written = ctas * (loop.outer or 1) * _written(info, loop)
+    return Traffic(
+        rate=rate,
         read_bytes=read,
-        passing=CHANNEL_LATENCY if by_role else _looking_up(loop, copies, matmuls),
-        spared_registers=-(-staged // (4 * threads))
-        + max((second_fragments(op, plan) for op, plan in mapped), default=0),
-        streams=rate <= machine.dram_bytes_per_cycle,
-        foreseen=_foreseen(copies, [plan.steps for _, plan in loaded]),
-        stalls=any(
-            plan.mechanism == "direct" and op.dst_scope != "local"
-            for op, plan in _copies(loop, copies)
-        ),
-        by_registers=_by_registers(loop, copies),
-        tensor=sum(
-            of_arithmetic(op, plan, machine).tensor
-            for op, plan in mapped
-            if plan.instruction.startswith("wgmma")
-        ),
-        lines=sum(lines(op, plan) for op, plan in _copies(loop, copies)),
-        runs_on=_runs_on(loop, copies, matmuls),
-        delivered=delivered_us(read, (ctas or 0) * outer * _written(info, loop), machine),
+        memory_us=compulsory_us(read, written, machine),
+        from_memory=rate <= machine.dram_bytes_per_cycle,
+        stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
+        l1_lines=sum(lines(op, plan) for op, plan in copied),
+        implicit_gemm=gathers(loop, copies),
     )
-
-
-def _by_registers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> bool:
-    """Whether all that is in flight to shared memory waits in registers."""
-    shared = [plan for op, plan in _copies(loop, copies) if op.dst_scope != "local"]
-    return bool(shared) and all(plan.mechanism == "register" for plan in shared)
-
-
-def _looking_up(
-    loop: LoopInfo, copies: tuple[CopyPlan, ...], matmuls: tuple[MatmulPlan, ...]
-) -> int:
-    """Cycles until addresses of pixels are known that cp.async copies for tensor cores."""
-    tensor = any(plan.instruction != "simt" for plan in matmuls)
-    pixels = any(
-        of_pixels(op) and plan.mechanism == "cp_async" for op, plan in _copies(loop, copies)
-    )
-    return PIXEL_LATENCY if pixels and tensor else 0
-
-
-def _foreseen(copies: Iterable[CopyPlan], steps: list[int]) -> float:
-    """Of the loads to registers with one slot, those that nvcc makes a step ahead.
-
-    It unrolls such a loop by two or four where a step is short, and moves loads that nothing may
-    write over the barriers before them. Seen in the SASS for sm_90a: tiles of 16 x 64 x 32 and 128
-    x 64 x 32, two k-steps, are unrolled, 64 x 64 x 64 is not.
-    """
-    by_threads = all(plan.mechanism == "register" for plan in copies)
-    return UNROLLED if steps and by_threads and max(steps) <= SHORT_STEPS else 0.0
 
 
 def _written(info: KernelInfo, loop: LoopInfo) -> int:
-    """Bytes of memory that a tile of the results takes, once it is stored."""
-    held = {op.acc: element_bytes(op.acc_dtype) for op in loop.ops if isinstance(op, MatmulInfo)}
+    """Bytes of a tile of results in global memory; 0: nothing of the loop is stored."""
+    summed = {op.acc: element_bytes(op.acc_dtype) for op in loop.ops if isinstance(op, MatmulInfo)}
     stored = {store.acc: element_bytes(store.dtype) for store in info.stores}
     return sum(
-        size // held[name] * stored[name]
+        size // summed[name] * stored[name]
         for name, _, size in info.accumulators
-        if name in held and name in stored
+        if name in summed and name in stored
     )
 
 
 def _accumulated(info: KernelInfo) -> int:
-    """Bytes of a CTA's sums, where nothing says what becomes of them."""
+    """Bytes of a CTA's accumulators in registers, where no store of them is known."""
     kept = sum(size for _, scope, size in info.accumulators if scope == "local")
     return kept * (info.threads or 1)
 
 
-def _held(info: KernelInfo, op: MatmulInfo) -> int:
-    """Bytes of the operands of ``op`` that are copied before the loop."""
+def _stationary(info: KernelInfo, op: MatmulInfo) -> int:
+    """Bytes of the stationary operands of ``op``, which are copied before the loop."""
     return sum(size for name, _, size in info.accumulators if name in op.held)
 
 
 def _rings(
     loop: LoopInfo, copies: tuple[CopyPlan, ...], ctas: int, machine: Machine
 ) -> tuple[RingWork, ...]:
-    """The rings of shared memory.
+    """The rings of shared memory, each with the latency of where its tiles come from.
 
-    Those whose tensor L2 holds, and is asked for again and again, wait for L2 alone, provided that
-    others do not: where all are small they come from memory together, at the start.
+    A ring waits for L2 where its tensor fits there and is read again and again, provided that
+    another ring streams: where all tensors are small they come from memory together at the start.
     """
     sizes = {name: size for name, scope, size in loop.rings if scope.startswith("shared")}
     steps = (loop.trip or 0) * (loop.outer or 1)
-    near = {
-        op.dst: 0 < op.src_bytes <= machine.l2_bytes / L2_SHARE
-        and ctas * steps * shared_bytes(op) >= REUSES * op.src_bytes
-        for op, _ in _copies(loop, copies)
+    resident = {
+        op.dst: 0 < op.src_bytes <= machine.l2_bytes / L2_RESIDENT_SHARE
+        and ctas * steps * shared_bytes(op) >= L2_REUSES * op.src_bytes
+        for op, _ in copies_of(loop, copies)
         if op.dst in sizes
     }
-    some = not all(near.values())
+    some = not all(resident.values())
     return tuple(
         RingWork(name, sizes[name], machine.l2_latency if hit and some else machine.global_latency)
         for name in sizes
-        for hit in [near.get(name, False)]
+        for hit in [resident.get(name, False)]
     )
 
 
-def _lead(copies: tuple[CopyPlan, ...]) -> int | None:
-    """Slots by which one ring may usefully exceed another.
+def _skew(copies: tuple[CopyPlan, ...]) -> int | None:
+    """Slots by which one ring may usefully exceed the shallowest; None: any number.
 
     cp.async completes in order: what was issued with the tile that is waited for has landed too,
-    whatever its ring holds. Boxes complete each by itself. What waits in registers has one tile.
+    whatever its ring holds. TMA's copies complete one by one. A register-staged ring has one tile
+    in flight.
     """
     mechanisms = {plan.mechanism for plan in copies}
     if mechanisms == {"tma"}:
         return None
     return 1 if mechanisms == {"cp_async"} else 0
-
-
-def _serial(
-    loop: LoopInfo,
-    copies: tuple[CopyPlan, ...],
-    matmuls: tuple[MatmulPlan, ...],
-    machine: Machine,
-    rate: float,
-) -> tuple[float, float]:
-    """What warps that use wgmma do in a step, one after the other and side by side; else 0.
-
-    Where copies are due in the next step, warps issue them as fast as the load and store units take
-    them, then the instruction, and wait for it: on an H100 one CTA an SM with tiles of 192x160x64
-    took 1530 cycles a step so, of which 960 are the tensor cores'. Where they have two steps to
-    land, the instruction comes first. Those that convert an operand, see ``CONVERTED``.
-    """
-    wide = [
-        (op, plan) for op, plan in _mapped(loop, matmuls) if plan.instruction.startswith("wgmma")
-    ]
-    converted = sum(_converting(op, plan, machine) for op, plan in wide)
-    copied = list(_copies(loop, copies))
-    if not wide or any(plan.mechanism == "tma" for _, plan in copied):
-        return converted, converted
-    issued = sum(of_copy(op, plan, machine, rate).lsu for op, plan in copied)
-    multiplied = max(converted, sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide))
-    # What is promoted is waited for, part by part, before anything else is issued.
-    together = any(plan.promoted for _, plan in wide)
-    return issued + multiplied, issued + multiplied if together else max(issued, multiplied)
-
-
-def _runs_on(loop: LoopInfo, copies: tuple[CopyPlan, ...], matmuls: tuple[MatmulPlan, ...]) -> bool:
-    """Whether wgmma of one step may still run in the next: nothing but its slot waits for it.
-
-    What is promoted is added up in every step, and an operand in registers is waited for part by
-    part. Loads that wait in registers are of one tile, whatever the depth.
-    """
-    wide = list(_mapped(loop, matmuls))
-    copied = list(_copies(loop, copies))
-    return (
-        len(wide) == 1
-        and len(loop.ops) == len(wide) + len(copied)
-        and wide[0][1].instruction.startswith("wgmma")
-        and wide[0][1].operand == "shared"
-        and not wide[0][1].promoted
-        and all(plan.mechanism == "cp_async" for _, plan in copied)
-    )
-
-
-def _converting(op: MatmulInfo, plan: MatmulPlan, machine: Machine) -> float:
-    """Cycles of an iteration of a warpgroup that converts an operand; 0 where none is converted."""
-    if op.a_dtype == op.b_dtype:
-        return 0.0
-    issued = sum(of_fragments(op, plan, machine, side).issue for side in "ab")
-    return CONVERTED * plan.steps + issued + of_arithmetic(op, plan, machine).tensor / 2
-
-
-def _late(copies: tuple[CopyPlan, ...], matmul: MatmulPlan) -> float:
-    """When the last copy of an iteration is issued: one behind another over all k-steps but two.
-
-    Copies by cp.async are spread so. What goes through registers does not wait for that: 64 x 64 x
-    8 in fp32 took 923 cycles a step on an H100, alone on an SM, as long as a load and its arrival.
-    """
-    issued = sum(plan.parts for plan in copies if plan.mechanism == "cp_async")
-    return max(0, min(issued, matmul.steps - 2) - 1) / matmul.steps
 
 
 def _usages(
@@ -309,25 +238,26 @@ def _usages(
     rate: float,
     moved: float,
 ) -> Iterator[Usage]:
-    for copy, plan in _copies(loop, copies):
+    """What each statement asks of the pipes in one iteration."""
+    for copy, plan in copies_of(loop, copies):
         yield of_copy(copy, plan, machine, moved, _outside(info, loop, copy))
     for op in loop.ops:
         if isinstance(op, StatementInfo):
             yield of_statement(op, machine, rate)
-    for matmul, mapping in _mapped(loop, matmuls):
+    for matmul, mapping in matmuls_of(loop, matmuls):
         yield of_arithmetic(matmul, mapping, machine)
         yield of_fragments(matmul, mapping, machine, "a")
         yield of_fragments(matmul, mapping, machine, "b")
 
 
 def _outside(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> float:
-    """Of the rows of a copy's boxes, those past the operand's last: a mean over all CTAs."""
+    """Fraction of the rows of a copy's boxes past the operand's end, as a mean over all CTAs."""
     rows, tile = _rows(info, loop, copy), copy.shape[0]
     return 1 - rows / (math.ceil(rows / tile) * tile) if rows else 0.0
 
 
 def _rows(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> int:
-    """Rows of an operand that K walks along; 0 where they are not known.
+    """Rows of an operand that is read along K; 0 where they are not known.
 
     Filters have as many as there are columns of results.
     """
@@ -337,21 +267,7 @@ def _rows(info: KernelInfo, loop: LoopInfo, copy: CopyInfo) -> int:
         return copy.src_bytes // element_bytes(copy.dtype) // copy.src_strides[0]
     if not any(isinstance(op, MatmulInfo) and op.b == copy.dst for op in loop.ops):
         return 0
-    stored = (store.dst_strides for store in info.stores if store.by_rows)
+    stored: Iterable[tuple[int | None, ...]] = (
+        store.dst_strides for store in info.stores if store.by_rows
+    )
     return next((strides[-2] or 0 for strides in stored if len(strides) > 1), 0)
-
-
-def _mapped(
-    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
-) -> Iterator[tuple[MatmulInfo, MatmulPlan]]:
-    by_name = {plan.op: plan for plan in matmuls}
-    for op in loop.ops:
-        if isinstance(op, MatmulInfo) and op.op in by_name:
-            yield op, by_name[op.op]
-
-
-def _copies(loop: LoopInfo, plans: tuple[CopyPlan, ...]) -> Iterator[tuple[CopyInfo, CopyPlan]]:
-    by_name = {plan.op: plan for plan in plans}
-    for op in loop.ops:
-        if isinstance(op, CopyInfo):
-            yield op, by_name[op.op]

@@ -66,7 +66,8 @@ class Case:
     def resident(self) -> int:
         """CTAs that an SM holds at once, at least one."""
         work, depth = self.loop.work, self.candidate.depth
-        fit = occupancy(self.machine, work.threads, work.registers_at(depth), work.smem(depth))
+        registers, smem = work.registers_at(depth), work.smem(depth)
+        fit = occupancy(self.machine, work.threads.count, registers, smem)
         return max(1, fit.ctas)
 
 

@@ -165,16 +165,16 @@ def deep_gemm(case: Case) -> float:
 def alcop(case: Case) -> float:
     """ALCOP's two-level model as reconstructed, in cycles: fragments' pipeline in that of tiles."""
     machine, work, resident = case.machine, case.loop.work, case.resident
-    depth, trip = case.candidate.depth, work.trip or 1
-    ctas = work.ctas or 1
+    depth, trip = case.candidate.depth, work.grid.trip or 1
+    ctas = work.grid.ctas or 1
     used, first = _tile_use(case)
-    from_memory = work.read_bytes / (ctas * trip) / machine.dram_bytes_per_cycle
+    from_memory = work.traffic.read_bytes / (ctas * trip) / machine.dram_bytes_per_cycle
     from_l2 = work.usage.global_bytes / machine.l2_bytes_per_cycle
     load = machine.global_latency + resident * max(from_memory, from_l2)
-    steps = trip / work.tiles
-    stored = resident * work.store_bytes / machine.dram_bytes_per_cycle
+    steps = trip / work.grid.tiles
+    stored = resident * work.stores.tile_bytes / machine.dram_bytes_per_cycle
     tile = load + first + _pipe(load, used, steps, depth, resident) + stored
-    return work.tiles * tile * math.ceil(ctas / (resident * machine.sms))
+    return work.grid.tiles * tile * math.ceil(ctas / (resident * machine.sms))
 
 
 def _tile_use(case: Case) -> tuple[float, float]:

@@ -8,7 +8,7 @@ import pytest
 
 from pipeliner.cost import choose
 from pipeliner.cost.alternatives import depth_options
-from pipeliner.cost.descriptor import RingWork, Work
+from pipeliner.cost.descriptor import Grid, RingWork, SharedMemory, Threads, Traffic, Work
 from pipeliner.cost.predict import predict
 from pipeliner.cost.usage import Usage
 from pipeliner.errors import PlanError
@@ -29,15 +29,11 @@ def rings(near=H100.l2_latency, far=H100.global_latency):
 
 
 WORK = Work(
-    usage=Usage(tensor=256, l2=100, global_bytes=20480),
-    rate=200.0,
-    trip=64,
-    ctas=132,
-    threads=256,
-    registers=128,
-    slot_bytes=20480,
-    rings=rings(),
-    lead=None,
+    Usage(tensor=256, l2=100, global_bytes=20480),
+    Grid(ctas=132, trip=64),
+    Threads(256, registers=128),
+    SharedMemory(20480, rings=rings(), skew=None),
+    Traffic(200.0),
 )
 
 
@@ -91,7 +87,9 @@ def test_what_all_ctas_read_again_comes_from_l2_unless_everything_does():
 
 
 def test_equal_slots_are_predicted_as_one_depth_where_all_comes_from_memory():
-    same = replace(WORK, rings=rings(near=H100.global_latency))
+    same = replace(
+        WORK, shared=SharedMemory(20480, rings=rings(near=H100.global_latency), skew=None)
+    )
     for depth in (1, 2, 3, 5):
         assert predict(same, H100, {"A": depth, "B": depth}) == predict(same, H100, depth)
 
@@ -105,11 +103,14 @@ def test_the_ring_that_waits_longest_sets_the_step():
 
 def test_slots_that_cannot_be_in_flight_gain_nothing():
     """cp.async completes in order, so only one slot more than the shallowest ring has counts."""
-    for lead, useful in ((0, 2), (1, 3), (None, 6)):
+    for skew, useful in ((0, 2), (1, 3), (None, 6)):
         limited = replace(
             WORK,
-            rings=(RingWork("A", 16384, 3000), RingWork("B", 4096, H100.l2_latency)),
-            lead=lead,
+            shared=SharedMemory(
+                20480,
+                rings=(RingWork("A", 16384, 3000), RingWork("B", 4096, H100.l2_latency)),
+                skew=skew,
+            ),
         )
         steps = [predict(limited, H100, {"A": a, "B": 2}).step for a in range(2, 7)]
         assert steps == sorted(steps, reverse=True)

@@ -68,12 +68,12 @@ def test_a_conflict_takes_a_slot_of_its_scheduler_and_of_its_pipe() -> None:
     work = loop.work
     none = as_built(work, AsBuilt(128, instructions=2500), H100)
     some = as_built(work, AsBuilt(128, instructions=2500, conflicts=250), H100)
-    each = work.threads / WARP / 4
+    each = work.threads.count / WARP / 4
     assert none.usage.issue == 2500 * each
     assert none.usage.fma == work.usage.fma
     assert some.usage.issue == 2750 * each
     assert some.usage.fma == work.usage.fma + 250 * each
-    assert as_built(work, AsBuilt(128, 2500, spills=4), H100).first > none.first
+    assert as_built(work, AsBuilt(128, 2500, spills=4), H100).fragments.first > none.fragments.first
     early = as_built(work, AsBuilt(128, instructions=2500, conflicts=250), GTX_1080_TI)
     assert early.usage.fma == work.usage.fma  # four banks, of which nothing is counted
 

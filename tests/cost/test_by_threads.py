@@ -7,9 +7,10 @@ from dataclasses import replace
 import pytest
 
 from pipeliner.cost.alternatives import depth_options, instruction_options
+from pipeliner.cost.busy import RESTART_CYCLES
 from pipeliner.cost.choose import BY_THREADS, choose
 from pipeliner.cost.mapped import as_chosen, map_kernel
-from pipeliner.cost.predict import LAGGING_SLOTS, RESTART, predict, why_in_flight
+from pipeliner.cost.predict import CROSS_STEP_DEPTH, predict, why_in_flight
 from pipeliner.machine import H100
 from pipeliner.request import Request
 from pipeliner.schedules import ConvTile
@@ -124,13 +125,13 @@ def by_threads():
 
 def test_with_four_slots_tensor_cores_do_not_wait_for_barriers():
     work = by_threads()
-    waiting = replace(work, runs_on=False)
-    assert work.runs_on
+    waiting = replace(work, wgmma=replace(work.wgmma, crosses_steps=False))
+    assert work.wgmma.crosses_steps
     for depth in (1, 2, 3, {"A_shared": 3, "B_shared": 4}):
         assert predict(work, H100, depth) == predict(waiting, H100, depth)._replace(work=work)
-    one, none = (predict(each, H100, LAGGING_SLOTS) for each in (work, waiting))
+    one, none = (predict(each, H100, CROSS_STEP_DEPTH) for each in (work, waiting))
     assert (one.in_flight, none.in_flight) == (1, 0)
-    bubble = H100.barrier_cycles + H100.shared_latency + RESTART
+    bubble = H100.barrier_cycles + H100.shared_latency + RESTART_CYCLES
     assert 0 < none.step - one.step <= bubble
     assert one.step >= work.usage.tensor
     # A slot is in use for a step more.
@@ -140,7 +141,8 @@ def test_with_four_slots_tensor_cores_do_not_wait_for_barriers():
 
 def test_what_would_wait_for_loads_waits_for_its_wgmma():
     """Copies run a slot less ahead of what stays in flight: loads that land late forbid it."""
-    work = replace(by_threads(), passing=3000)
+    work = by_threads()
+    work = replace(work, loads=replace(work.loads, handshake=3000))
     found = predict(work, H100, 4)
     assert found.in_flight == 0
     said = f"each step waits for its wgmma: {found.us:.1f} us, "
@@ -165,7 +167,7 @@ def test_the_plan_says_whether_wgmma_stays_in_flight(tile, depth, said):
 def test_where_an_sm_has_two_ctas_each_waits_for_its_wgmma():
     asked = Request(instruction="wgmma", mechanism="cp_async")
     work = map_kernel(gemm(128, 128, 64), H100, asked).loops[0].work
-    assert work.runs_on
+    assert work.wgmma.crosses_steps
     assert predict(work, H100, 3).occupancy.ctas == 2
     assert {predict(work, H100, depth).in_flight for depth in (4, 5, 6)} == {0}
 
@@ -175,4 +177,4 @@ def test_where_an_sm_has_two_ctas_each_waits_for_its_wgmma():
 )
 def test_what_does_not_run_on_into_the_next_step(changes):
     asked = replace(Request(instruction="wgmma", mechanism="cp_async"), **changes)
-    assert not map_kernel(gemm(128, 256, 64), H100, asked).loops[0].work.runs_on
+    assert not map_kernel(gemm(128, 256, 64), H100, asked).loops[0].work.wgmma.crosses_steps

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from pipeliner.cost import choose, predict
 from pipeliner.cost.depth import LATE_SLOTS, MAX_DEPTH, TOLERANCE, choose_depth
-from pipeliner.cost.descriptor import Work
+from pipeliner.cost.descriptor import FragmentTiming, Grid, SharedMemory, Threads, Traffic, Work
 from pipeliner.cost.usage import Usage
 from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100, T4
@@ -188,19 +188,22 @@ def test_shared_buffers_outside_the_loop_count_against_the_budget():
 
 
 WORK = Work(
-    usage=Usage(tensor=400, lsu=200, global_bytes=16384, l2=350),
-    rate=46.6,
-    trip=64,
-    ctas=1024,
-    threads=128,
-    registers=128,
-    slot_bytes=16384,
-    ahead=0.5,
+    Usage(tensor=400, lsu=200, global_bytes=16384, l2=350),
+    Grid(ctas=1024, trip=64),
+    Threads(128, registers=128),
+    SharedMemory(16384),
+    Traffic(46.6),
+    fragments=FragmentTiming(ahead=0.5),
 )
 
 
+def work(usage, trip, slot_bytes, ctas=1024):
+    """As ``WORK``, but for these."""
+    return replace(WORK, usage=usage, grid=Grid(ctas, trip), shared=SharedMemory(slot_bytes))
+
+
 def test_a_third_slot_may_cost_one_of_three_ctas():
-    described = replace(WORK, usage=Usage(tensor=13, global_bytes=1), trip=None, slot_bytes=8193)
+    described = work(Usage(tensor=13, global_bytes=1), trip=None, slot_bytes=8193)
     two, three = (predict(described, T4, depth) for depth in (2, 3))
     assert (two.resident, three.resident) == (3, 2)
     assert three.us == pytest.approx(two.us, rel=TOLERANCE)
@@ -215,17 +218,15 @@ def test_a_third_slot_may_cost_one_of_three_ctas():
     slot=st.integers(128, 1 << 16),
 )
 def test_more_work_never_takes_less_time(tensor, bytes_, trip, ctas, slot):
-    base = replace(
-        WORK, usage=Usage(tensor=tensor, global_bytes=bytes_), trip=trip, ctas=ctas, slot_bytes=slot
-    )
+    base = work(Usage(tensor=tensor, global_bytes=bytes_), trip, slot, ctas)
     first = predict(base, H100, 2)
     if first is None:
         return
     for change in (
         {"usage": Usage(tensor=2 * tensor, global_bytes=bytes_)},
         {"usage": Usage(tensor=tensor, global_bytes=2 * bytes_)},
-        {"trip": trip + 1},
-        {"ctas": ctas + H100.sms},
+        {"grid": Grid(ctas, trip + 1)},
+        {"grid": Grid(ctas + H100.sms, trip)},
     ):
         more = predict(replace(base, **change), H100, 2)
         assert more is not None
@@ -250,8 +251,7 @@ def test_the_law_is_the_depth_at_which_no_step_waits(depth):
     machine=st.sampled_from([A100, H100, T4]),
 )
 def test_a_chosen_depth_fits_and_is_the_least_of_the_fastest(tensor, bytes_, trip, slot, machine):
-    usage = Usage(tensor=tensor, global_bytes=bytes_)
-    described = replace(WORK, usage=usage, trip=trip, slot_bytes=slot)
+    described = work(Usage(tensor=tensor, global_bytes=bytes_), trip, slot)
     choice = choose_depth(described, machine)
     if isinstance(choice, str):
         assert slot > machine.smem_per_cta

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeliner.cost.mapped import map_kernel
-from pipeliner.cost.memory import DIRTY, delivered_us, memory_us
+from pipeliner.cost.memory import DIRTY_LINES, compulsory_us, memory_us
 from pipeliner.logs import SHIPPED, candidate, read_log
 from pipeliner.logs.cases import cases
 from pipeliner.machine import H100
@@ -18,27 +18,27 @@ from pipeliner.schedules import Gemm, conv2d
 from pipeliner.schedules.closed_form import kernel_info
 
 RATE = H100.dram_bytes_per_second / 1e6
-LEFT = DIRTY * H100.l2_bytes
+LEFT = DIRTY_LINES * H100.l2_bytes
 """Bytes that another kernel left in L2 to be written."""
 
 
 def test_a_byte_that_comes_in_drives_one_out_while_there_are_some():
     small, large = 1 << 20, 1 << 30
-    assert delivered_us(small, 0, H100) * RATE == pytest.approx((1 + DIRTY) * small)
-    assert delivered_us(large, 0, H100) * RATE == pytest.approx(large + LEFT)
-    assert delivered_us(0, small, H100) == 0.0  # nothing is known of what is read
+    assert compulsory_us(small, 0, H100) * RATE == pytest.approx((1 + DIRTY_LINES) * small)
+    assert compulsory_us(large, 0, H100) * RATE == pytest.approx(large + LEFT)
+    assert compulsory_us(0, small, H100) == 0.0  # nothing is known of what is read
 
 
 def test_what_a_kernel_writes_is_driven_out_by_itself_in_the_end():
     read, written = 1 << 30, 1 << 30
     moved = read + written
     driven_out = LEFT + (moved - H100.l2_bytes) / 2
-    assert delivered_us(read, written, H100) * RATE == pytest.approx(read + driven_out)
+    assert compulsory_us(read, written, H100) * RATE == pytest.approx(read + driven_out)
 
 
 @given(read=st.integers(1, 1 << 32), written=st.integers(0, 1 << 32))
 def test_memory_moves_at_least_what_is_read_and_at_most_twice_what_enters(read, written):
-    moved = delivered_us(read, written, H100) * RATE
+    moved = compulsory_us(read, written, H100) * RATE
     assert read <= moved * (1 + 1e-9)
     assert moved <= (2 * read + written) * (1 + 1e-9)
 
@@ -71,7 +71,7 @@ def test_pixels_between_the_windows_are_not_read():
         for stride in (1, 2)
     )
     filters = 256 * 512 * 2
-    assert whole.read_bytes - filters == 4 * (quarter.read_bytes - filters)
+    assert whole.traffic.read_bytes - filters == 4 * (quarter.traffic.read_bytes - filters)
 
 
 @pytest.mark.parametrize("workload", ["decode16", "decode128", "longk", "rn50_1x1_56"])

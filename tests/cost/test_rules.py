@@ -15,7 +15,15 @@ from hypothesis import strategies as st
 
 from pipeliner.cost import choose, predict
 from pipeliner.cost.depth import choose_depth
-from pipeliner.cost.descriptor import Work
+from pipeliner.cost.descriptor import (
+    FragmentTiming,
+    Grid,
+    LoadTiming,
+    SharedMemory,
+    Threads,
+    Traffic,
+    Work,
+)
 from pipeliner.cost.usage import Usage
 from pipeliner.machine import H100
 from pipeliner.request import Request
@@ -32,16 +40,21 @@ def work(load, compute, trip=LONG, **changes):
     """One CTA an SM, whose tile takes ``load`` cycles to arrive and ``compute`` to multiply."""
     transfer = load - H100.global_latency
     values = {
-        "usage": Usage(tensor=compute, l2=transfer, global_bytes=int(transfer * RATE)),
-        "rate": RATE,
-        "trip": trip,
         "ctas": H100.sms,
-        "threads": 256,
         "registers": 128,
         "slot_bytes": 16384,
         "synchronised": False,
-    }
-    return Work(**{**values, **changes})
+        "first": 0.0,
+    } | changes
+    return Work(
+        Usage(tensor=compute, l2=transfer, global_bytes=int(transfer * RATE)),
+        Grid(values["ctas"], trip),
+        Threads(256, values["registers"]),
+        SharedMemory(values["slot_bytes"]),
+        Traffic(RATE),
+        LoadTiming(synchronised=values["synchronised"]),
+        FragmentTiming(first=values["first"]),
+    )
 
 
 def cycles(one, depth):

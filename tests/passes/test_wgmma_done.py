@@ -15,7 +15,7 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.cost.descriptor import least
-from pipeliner.cost.predict import LAGGING_SLOTS
+from pipeliner.cost.predict import CROSS_STEP_DEPTH
 from pipeliner.errors import LoweringError, ScheduleRefused
 from pipeliner.explain import explain
 from pipeliner.machine import H100
@@ -63,7 +63,7 @@ def running_on(monkeypatch: pytest.MonkeyPatch) -> None:
         return found and found._replace(us=found.us / (1 + in_flight))
 
     def may_stay(work: Any, machine: Any, depth: Any) -> bool:
-        return work.runs_on and least(depth) >= LAGGING_SLOTS
+        return work.wgmma.crosses_steps and least(depth) >= CROSS_STEP_DEPTH
 
     monkeypatch.setattr(predict_module, "_predicted", liked)
     monkeypatch.setattr(predict_module, "_may_stay", may_stay)

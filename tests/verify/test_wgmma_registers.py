@@ -12,7 +12,7 @@ import pytest
 
 import pipeliner
 from pipeliner.compiled import Kernel
-from pipeliner.cost.usage import CONVERTING, LOADING
+from pipeliner.cost.usage import CONVERT_INSTRUCTIONS, CONVERT_LOAD_INSTRUCTIONS
 from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.mutation import MutationReport
 from pipeliner.plan import KernelPlan
@@ -387,7 +387,10 @@ def test_other_weights_are_refused(dtype: str, weights: str) -> None:
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("layout", "loads", "each"),
-    [("NT", ("LDS.U16", 4), CONVERTING), ("NN", ("LDSM", 1), CONVERTING - LOADING)],
+    [
+        ("NT", ("LDS.U16", 4), CONVERT_INSTRUCTIONS),
+        ("NN", ("LDSM", 1), CONVERT_INSTRUCTIONS - CONVERT_LOAD_INSTRUCTIONS),
+    ],
 )
 @pytest.mark.parametrize(("dtype", "widest"), [("float16", "HADD2"), ("bfloat16", "I2F")])
 def test_what_the_model_charges_for_a_conversion_is_what_is_compiled(

@@ -1,0 +1,131 @@
+"""Cycles that a step keeps an SM busy: pipes together, a barrier's restart, instruction fetch.
+
+    II     = max over the pipes of their cycles
+    norm   = (sum over the pipes of cycles ^ PIPE_NORM) ^ (1 / PIPE_NORM)
+    busy   = norm + L1 wait                                          without a CTA barrier
+    busy   = norm + L1 wait + RESTART_CYCLES                         with one
+    bubble = barrier_cycles + shared_latency + RESTART_CYCLES        with one, else 0
+    bubble = ... + slot_bytes / smem_bytes_per_cycle + shared_latency     register-staged copies
+
+``busy`` is at least ``II``: pipes that are nearly as busy as the busiest contend for issue slots.
+``bubble`` passes with nothing issued unless another CTA of the SM has work.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ..machine import WARP, Machine
+from ..machine.constant import constant, documented, fitted, measured
+from .descriptor import Work
+from .occupancy import PARTITIONS
+
+PIPE_NORM: Final = constant(
+    "PIPE_NORM",
+    8.0,
+    "1",
+    "exponent of the norm that combines the pipes of an SM",
+    formula="norm = (sum of pipe ^ PIPE_NORM) ^ (1 / PIPE_NORM)",
+    source=fitted(
+        "H100, 4096x4096x4096 fp16 by mma.sync",
+        "474 and 495 thousand cycles with 128x256x64 and 128x128x64 are met",
+    ),
+    date="2026-11-22",
+)
+
+RESTART_CYCLES: Final = constant(
+    "RESTART_CYCLES",
+    100,
+    "cycles",
+    "time behind a CTA barrier in which warps issue copies and addresses and no arithmetic, and "
+    "as long in which other CTAs do",
+    formula="busy = norm + RESTART_CYCLES; bubble = ... + RESTART_CYCLES",
+    source=fitted(
+        "H100 log, nine workloads, together with l2_bytes_per_cycle",
+        "75 to 130 choose as well among 111 tiles of 11 layers measured apart",
+    ),
+    date="2026-11-21",
+)
+
+LONE_WARP_CYCLES: Final = constant(
+    "LONE_WARP_CYCLES",
+    100,
+    "cycles",
+    "time of a step in which a scheduler with a single warp issues nothing: that warp waits for "
+    "its operands",
+    formula="busy + LONE_WARP_CYCLES, for fp32 by FMA with at most a warp for each scheduler",
+    source=measured(
+        "H100, fp32 products, 1024 along K, one CTA of 128 threads an SM, three slots",
+        "129, 127 and 49 cycles with 64x64x8, 128x128x8 and 128x64x8; 0 with two CTAs",
+    ),
+    date="2026-11-22",
+)
+
+INSTRUCTION_CACHE_BYTES: Final = constant(
+    "INSTRUCTION_CACHE_BYTES",
+    32 * 1024,
+    "bytes",
+    "instructions of a step that a lone warp still finds an iteration later",
+    formula="busy >= body / FETCH_BYTES_PER_CYCLE where body > INSTRUCTION_CACHE_BYTES",
+    source=measured(
+        "H100, fp32, 128x128 as for LONE_WARP_CYCLES: steps of 8, 12, 16 and 24 along K",
+        "18 and 27 KB take 1.4 times their issue slots, 35 and 53 KB 2.0 and 2.6 times",
+    ),
+    date="2026-11-22",
+)
+
+FETCH_BYTES_PER_CYCLE: Final = constant(
+    "FETCH_BYTES_PER_CYCLE",
+    8,
+    "bytes/cycle",
+    "instructions that a lone warp gets beyond that: half of one a cycle",
+    formula="busy >= body / FETCH_BYTES_PER_CYCLE",
+    source=measured("H100, as INSTRUCTION_CACHE_BYTES"),
+    date="2026-11-22",
+)
+
+INSTRUCTION_BYTES: Final = constant(
+    "INSTRUCTION_BYTES",
+    16,
+    "bytes",
+    "an instruction, since Volta",
+    formula="body = instructions of a warp * INSTRUCTION_BYTES",
+    source=documented("NVIDIA, CUDA binary utilities"),
+    date="2026-11-22",
+)
+
+
+def busy_and_bubble(
+    work: Work, machine: Machine, resident: int, l1_wait: float
+) -> tuple[float, float]:
+    """Cycles of a step that keep the pipes busy, and cycles of its barrier that do not.
+
+    ``resident``: CTAs of an SM at once. ``l1_wait``: cycles that copies wait for lines of L1.
+    """
+    busy = work.usage.norm(PIPE_NORM) + l1_wait
+    if not work.loads.synchronised:
+        return busy, 0.0
+    busy += RESTART_CYCLES
+    bubble: float = machine.barrier_cycles + machine.shared_latency + RESTART_CYCLES
+    if work.loads.register_staged:  # what has arrived is stored before the barrier
+        bubble += work.shared.slot_bytes / machine.smem_bytes_per_cycle + machine.shared_latency
+    if work.usage.fma and resident * work.threads.count <= PARTITIONS * WARP:
+        busy = max(busy + LONE_WARP_CYCLES, _fetch_cycles(work, machine))
+    return busy, bubble
+
+
+def hidden_bubble(work: Work, busy: float, bubble: float, l1_wait: float) -> float:
+    """Cycles of ``bubble`` that pass while a wgmma of the step before is still in flight.
+
+    ``min(bubble, max(0, busy - (norm without tensor + L1 wait + RESTART_CYCLES)))``.
+    """
+    other = replace(work.usage, tensor=0.0).norm(PIPE_NORM) + l1_wait + RESTART_CYCLES
+    return min(bubble, max(0.0, busy - other))
+
+
+def _fetch_cycles(work: Work, machine: Machine) -> float:
+    """Cycles in which a lone warp fetches the instructions of a step; 0 where they are cached."""
+    instructions = work.usage.issue * machine.issue_per_cycle * WARP / work.threads.count
+    body = instructions * INSTRUCTION_BYTES
+    return body / FETCH_BYTES_PER_CYCLE if body > INSTRUCTION_CACHE_BYTES else 0.0

@@ -1,0 +1,256 @@
+"""How an iteration waits: for its loads, for its fragments, and for the tensor cores."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from ..kernel import CopyInfo, LoopInfo, MatmulInfo
+from ..machine import Machine
+from ..machine.constant import constant, counted, fitted, measured
+from ..plan import CopyPlan, MatmulPlan
+from .copies import of_pixels
+from .descriptor import FragmentTiming, LoadTiming, WgmmaTiming
+from .usage import of_arithmetic, of_copy, of_fragments
+
+HANDSHAKE_CYCLES: Final = constant(
+    "HANDSHAKE_CYCLES",
+    480,
+    "cycles",
+    "what the full/empty mbarrier pair adds to a load: two mbarriers of 75 each, the issue of "
+    "the boxes (55 more than cp.async's), and a slot that is released one step late",
+    formula="latency = l2_latency + cold * (global_latency - l2_latency) + HANDSHAKE_CYCLES",
+    source=fitted("H100 log, nine workloads"),
+    date="2026-11-21",
+)
+
+IM2COL_ADDRESS_CYCLES: Final = constant(
+    "IM2COL_ADDRESS_CYCLES",
+    200,
+    "cycles",
+    "what the addresses and masks of im2col add to a load by cp.async for tensor cores",
+    formula="latency = ... + IM2COL_ADDRESS_CYCLES in place of HANDSHAKE_CYCLES",
+    source=fitted(
+        "H100 log, the half that may be fitted to; of 0, 100, 200, 300 and 450",
+        "depths within 0.9 % of the best, 1.1 % with 0",
+    ),
+    date="2026-11-22",
+)
+
+UNROLL_K_STEPS: Final = constant(
+    "UNROLL_K_STEPS",
+    2,
+    "1",
+    "k-steps of a tile up to which nvcc unrolls a loop that has no ring",
+    formula="hoisted = HOISTED_LOADS where k_steps <= UNROLL_K_STEPS",
+    source=counted(
+        "SASS for sm_90a: 16x64x32 and 128x64x32 (two k-steps) are unrolled, 64x64x64 is not"
+    ),
+    date="2026-11-22",
+)
+
+HOISTED_LOADS: Final = constant(
+    "HOISTED_LOADS",
+    0.25,
+    "1",
+    "loads of a loop unrolled by two that land while the step before runs: half of them are "
+    "issued a step ahead",
+    formula="alone = T + bubble - hoisted * T + busy + first, with one slot",
+    source=fitted("H100 log, nine workloads"),
+    date="2026-11-22",
+)
+
+CONVERT_CYCLES: Final = constant(
+    "CONVERT_CYCLES",
+    70,
+    "cycles",
+    "time in which a warpgroup loads and converts the operand of a k-step, beside its issue "
+    "slots; half of its wgmma runs meanwhile",
+    formula="serial = CONVERT_CYCLES * k_steps + issue + tensor / 2",
+    source=measured(
+        "H100, int8 weights: 128x4096x4096 takes 120, 127, 153 and 171 cycles a k-step with tiles "
+        "of 64x64, 128x64, 64x128 and 128x128; 128x8192x8192 136 and 160 with 128x64 and 64x128"
+    ),
+    date="2026-11-22",
+)
+
+
+def load_timing(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    *,
+    synchronised: bool,
+) -> LoadTiming:
+    """How the loop waits for its loads; ``synchronised``: by a CTA barrier in each iteration."""
+    by_producer = any(plan.mechanism == "tma" for plan in copies)
+    by_warp = [plan for _, plan in matmuls_of(loop, matmuls) if not _is_wgmma(plan)]
+    return LoadTiming(
+        synchronised=synchronised,
+        handshake=HANDSHAKE_CYCLES if by_producer else _address_cycles(loop, copies, matmuls),
+        blocking=any(
+            plan.mechanism == "direct" and op.dst_scope != "local"
+            for op, plan in copies_of(loop, copies)
+        ),
+        register_staged=_is_register_staged(loop, copies),
+        hoisted=_hoisted(copies, [plan.steps for plan in by_warp]),
+        spread=max((_spread(copies, plan) for plan in by_warp), default=0.0),
+    )
+
+
+def fragment_timing(
+    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], machine: Machine
+) -> FragmentTiming:
+    """How fragments are read; zero for wgmma, whose tensor cores read shared memory themselves."""
+    by_warp = [(op, plan) for op, plan in matmuls_of(loop, matmuls) if not _is_wgmma(plan)]
+    return FragmentTiming(
+        ahead=max((1 / plan.steps for _, plan in by_warp if plan.steps > 1), default=0.0),
+        first=max(
+            (
+                sum(of_fragments(op, plan, machine, side).lsu for side in "ab") / plan.steps
+                for op, plan in by_warp
+            ),
+            default=0.0,
+        ),
+    )
+
+
+def wgmma_timing(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    machine: Machine,
+    rate: float,
+) -> WgmmaTiming:
+    """The tensor cores' part of an iteration; ``rate``: bytes a cycle that reach the SM."""
+    serial, overlapped = _serial(loop, copies, matmuls, machine, rate)
+    return WgmmaTiming(
+        cycles=sum(
+            of_arithmetic(op, plan, machine).tensor
+            for op, plan in matmuls_of(loop, matmuls)
+            if _is_wgmma(plan)
+        ),
+        serial=serial,
+        overlapped=overlapped,
+        crosses_steps=_crosses_steps(loop, copies, matmuls),
+    )
+
+
+def _is_wgmma(plan: MatmulPlan) -> bool:
+    return plan.instruction.startswith("wgmma")
+
+
+def _is_register_staged(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> bool:
+    """Whether every copy to shared memory goes through registers."""
+    shared = [plan for op, plan in copies_of(loop, copies) if op.dst_scope != "local"]
+    return bool(shared) and all(plan.mechanism == "register" for plan in shared)
+
+
+def _address_cycles(
+    loop: LoopInfo, copies: tuple[CopyPlan, ...], matmuls: tuple[MatmulPlan, ...]
+) -> int:
+    """Cycles until the im2col addresses of cp.async are known, where tensor cores multiply."""
+    tensor = any(plan.instruction != "simt" for plan in matmuls)
+    pixels = any(
+        of_pixels(op) and plan.mechanism == "cp_async" for op, plan in copies_of(loop, copies)
+    )
+    return IM2COL_ADDRESS_CYCLES if pixels and tensor else 0
+
+
+def _hoisted(copies: Iterable[CopyPlan], steps: list[int]) -> float:
+    """Fraction of register-staged loads that nvcc issues a step early with one slot.
+
+    ``steps``: k-steps of each matmul. nvcc unrolls a short loop by two or four and moves loads that
+    nothing may write over the barriers before them.
+    """
+    staged = all(plan.mechanism == "register" for plan in copies)
+    return HOISTED_LOADS if steps and staged and max(steps) <= UNROLL_K_STEPS else 0.0
+
+
+def _spread(copies: tuple[CopyPlan, ...], matmul: MatmulPlan) -> float:
+    """Fraction of an iteration after which the last copy is issued.
+
+    Chunks by cp.async are issued one behind each k-step but the last two:
+    ``(min(chunks, k_steps - 2) - 1) / k_steps``. Register-staged copies are issued at once: 64 x 64
+    x 8 in fp32 took 923 cycles a step on an H100, alone on an SM, as long as a load and its
+    arrival.
+    """
+    chunks = sum(plan.parts for plan in copies if plan.mechanism == "cp_async")
+    return max(0, min(chunks, matmul.steps - 2) - 1) / matmul.steps
+
+
+def _serial(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    machine: Machine,
+    rate: float,
+) -> tuple[float, float]:
+    """Cycles of the math warps' copies and wgmma, one after the other and overlapped; else zeros.
+
+        serial     = lsu of the copies + max(conversion, tensor)
+        overlapped = max(lsu of the copies, max(conversion, tensor))
+
+    With two slots, copies are due in the next step: warps issue them as fast as the load and store
+    units take them, then wgmma, and wait for it. On an H100 one CTA an SM with 192x160x64 took 1530
+    cycles a step so, 960 of them the tensor cores'. With more slots wgmma is issued first. Sums
+    that are promoted are waited for before anything else is issued.
+    """
+    wide = [(op, plan) for op, plan in matmuls_of(loop, matmuls) if _is_wgmma(plan)]
+    converted = sum(_converting(op, plan, machine) for op, plan in wide)
+    copied = list(copies_of(loop, copies))
+    if not wide or any(plan.mechanism == "tma" for _, plan in copied):
+        return converted, converted
+    issued = sum(of_copy(op, plan, machine, rate).lsu for op, plan in copied)
+    multiplied = max(converted, sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide))
+    together = any(plan.promoted for _, plan in wide)
+    return issued + multiplied, issued + multiplied if together else max(issued, multiplied)
+
+
+def _crosses_steps(
+    loop: LoopInfo, copies: tuple[CopyPlan, ...], matmuls: tuple[MatmulPlan, ...]
+) -> bool:
+    """Whether wgmma of one step may be in flight in the next: only its slot waits for it.
+
+    Promoted sums are added in every step, an operand in registers is waited for in parts, and
+    register-staged loads are of one tile whatever the depth: none of them may.
+    """
+    wide = list(matmuls_of(loop, matmuls))
+    copied = list(copies_of(loop, copies))
+    return (
+        len(wide) == 1
+        and len(loop.ops) == len(wide) + len(copied)
+        and _is_wgmma(wide[0][1])
+        and wide[0][1].operand == "shared"
+        and not wide[0][1].promoted
+        and all(plan.mechanism == "cp_async" for _, plan in copied)
+    )
+
+
+def _converting(op: MatmulInfo, plan: MatmulPlan, machine: Machine) -> float:
+    """Cycles of an iteration of a warpgroup that converts an operand; 0 where none is converted.
+
+    ``CONVERT_CYCLES * k_steps + issue slots of the fragments + tensor / 2``.
+    """
+    if op.a_dtype == op.b_dtype:
+        return 0.0
+    issued = sum(of_fragments(op, plan, machine, side).issue for side in "ab")
+    return CONVERT_CYCLES * plan.steps + issued + of_arithmetic(op, plan, machine).tensor / 2
+
+
+def matmuls_of(
+    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
+) -> Iterator[tuple[MatmulInfo, MatmulPlan]]:
+    """The matmuls of ``loop`` that are mapped, with their plans."""
+    by_name = {plan.op: plan for plan in matmuls}
+    for op in loop.ops:
+        if isinstance(op, MatmulInfo) and op.op in by_name:
+            yield op, by_name[op.op]
+
+
+def copies_of(loop: LoopInfo, plans: tuple[CopyPlan, ...]) -> Iterator[tuple[CopyInfo, CopyPlan]]:
+    """The copies of ``loop``, with their plans."""
+    by_name = {plan.op: plan for plan in plans}
+    for op in loop.ops:
+        if isinstance(op, CopyInfo):
+            yield op, by_name[op.op]
