@@ -109,13 +109,26 @@ class Access:
         if value.varying:
             # A row of registers is a view that a later store would change.
             self.writer.emit(f"{name} = np.array({name})")
-        return Val(name, value.dtype, value.lanes, value.varying, self.writer.depth, False,
-                   known=value.known, wraps=value.wraps)  # fmt: skip
+        return Val(
+            name,
+            value.dtype,
+            value.lanes,
+            value.varying,
+            self.writer.depth,
+            False,
+            known=value.known,
+            wraps=value.wraps,
+        )
 
     def make(
-        self, text: str, dtype: str, operands: list[Val], lanes: int = 1,
-        varying: bool | None = None, known: Span | None = None,
-    ) -> Val:  # fmt: skip
+        self,
+        text: str,
+        dtype: str,
+        operands: list[Val],
+        lanes: int = 1,
+        varying: bool | None = None,
+        known: Span | None = None,
+    ) -> Val:
         """The result of an operation on ``operands``, hoisted if it is pure."""
         varies = any(v.varying for v in operands) if varying is None else varying
         wraps = frozenset[str]().union(*(v.wraps for v in operands))
@@ -181,10 +194,12 @@ class Access:
         uniform = not (a.varying or b.varying) and lanes == 1
         text = f"({a.text} {symbol} {b.text})"
         if not (a.pure and b.pure) and not self._addressing:
-            return self.make(f"arith.wrap({text}, 32, True)" if uniform else text, a.dtype,
-                             [a, b], lanes)  # fmt: skip
-        result = self.make(f"arith.checked(s, {text!r}, {symbol!r}, {a.text}, {b.text})", a.dtype,
-                           [a, b], lanes)  # fmt: skip
+            return self.make(
+                f"arith.wrap({text}, 32, True)" if uniform else text, a.dtype, [a, b], lanes
+            )
+        result = self.make(
+            f"arith.checked(s, {text!r}, {symbol!r}, {a.text}, {b.text})", a.dtype, [a, b], lanes
+        )
         return replace(self.settle(result, "index"), wraps=result.wraps | {text})
 
     def use(self, value: Val) -> None:
@@ -244,8 +259,14 @@ class Access:
             at = self.expr(node)
         self.use(at)
         if at.lanes > 1 and not at.varying:
-            at = self.make(f"np.broadcast_to({at.text}, (s.n, {at.lanes}))", at.dtype, [at],
-                           at.lanes, True, at.known)  # fmt: skip
+            at = self.make(
+                f"np.broadcast_to({at.text}, (s.n, {at.lanes}))",
+                at.dtype,
+                [at],
+                at.lanes,
+                True,
+                at.known,
+            )
         return self.scale(self.add(at, ref.offset), ref.lanes), width
 
     def note_access(self, ref: BufferRef, width: int, **use: bool) -> None:
@@ -382,8 +403,9 @@ class Access:
     def advanced(self, pointer: Pointer, elements: Val, size: int) -> Pointer:
         """A pointer moved by elements of ``size`` bytes."""
         self.use(elements)
-        return Pointer(pointer.memory, self.add(self.units(pointer, size), elements), size,
-                       pointer.dtype)  # fmt: skip
+        return Pointer(
+            pointer.memory, self.add(self.units(pointer, size), elements), size, pointer.dtype
+        )
 
 
 def _divisible(base: Any, lanes: int) -> bool:

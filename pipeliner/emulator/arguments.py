@@ -47,8 +47,11 @@ class _Given:
     @property
     def as_it_is(self) -> bool:
         """Whether the array is laid out as the parameter wants."""
-        apart = [(s, t) for s, t, size in zip(self.strides, _strides(self.array), self.array.shape,
-                                              strict=True) if size > 1]  # fmt: skip
+        apart = [
+            (s, t)
+            for s, t, size in zip(self.strides, _strides(self.array), self.array.shape, strict=True)
+            if size > 1
+        ]
         return all(wanted == found for wanted, found in apart)
 
     @property

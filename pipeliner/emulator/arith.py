@@ -55,9 +55,11 @@ def wrap(value: int, bits: int, signed: bool) -> int:
 
 
 _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "+": operator.add, "-": operator.sub, "*": operator.mul,
+    "+": operator.add,
+    "-": operator.sub,
+    "*": operator.mul,
     "<<": lambda a, b: a << np.minimum(np.maximum(b, 0), 31),
-}  # fmt: skip
+}
 
 
 def checked(strand: Strand, key: str, symbol: str, a: Value, b: Value) -> Value:

@@ -108,9 +108,13 @@ class BulkCopies:
     # Stores
 
     def store(
-        self, strand: Strand, tid: int, offsets: Array, put: Callable[[Array], None],
+        self,
+        strand: Strand,
+        tid: int,
+        offsets: Array,
+        put: Callable[[Array], None],
         note: Callable[[int], None] | None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """Copy the bytes at ``offsets`` of the own CTA's window to where ``put`` writes them.
 
         ``note`` judges what an engine writes there.
@@ -169,16 +173,22 @@ class BulkCopies:
         """All threads have exited: nothing may be in flight."""
         for load in list(self._loads):
             cta = load.barrier.cta
-            cta.add_hazard("never-waited", load.event, buffer=load.barrier.name,
-                           detail=f"in flight at exit, counted by {load.barrier}")  # fmt: skip
+            cta.add_hazard(
+                "never-waited",
+                load.event,
+                buffer=load.barrier.name,
+                detail=f"in flight at exit, counted by {load.barrier}",
+            )
             self._land(load)
         for store in self._stores:
             committed = store.group < self._open.get(store.thread, 0)
             store.cta.add_hazard(
-                "never-waited", store.event, threads=(store.cta.local(store.thread),),
+                "never-waited",
+                store.event,
+                threads=(store.cta.local(store.thread),),
                 detail="a bulk store still reads shared memory at exit: its group is never "
                 + ("waited for" if committed else "committed"),
-            )  # fmt: skip
+            )
             self._perform(store)
 
 

@@ -24,23 +24,36 @@ _HANDLERS: Final[dict[str, Handler]] = {**legacy_calls.HANDLERS, **wmma_calls.HA
 _PURE: Final[set[str]] = set()
 _CTA_SYNC_SCOPES: Final = ("shared", "shared.dyn")
 _ADDRESSES: Final = {
-    "tirx.address_of", "tirx.tvm_access_ptr", "tirx.buffer_data", "tirx.handle_add_byte_offset",
-    "tirx.ptr_byte_offset", "tirx.cuda.cvta_generic_to_shared", "tirx.ptx.addr",
-}  # fmt: skip
+    "tirx.address_of",
+    "tirx.tvm_access_ptr",
+    "tirx.buffer_data",
+    "tirx.handle_add_byte_offset",
+    "tirx.ptr_byte_offset",
+    "tirx.cuda.cvta_generic_to_shared",
+    "tirx.ptx.addr",
+}
 _SHUFFLES: Final = {
-    "tirx.cuda.__shfl_sync": "idx", "tirx.cuda.__shfl_up_sync": "up",
-    "tirx.cuda.__shfl_down_sync": "down", "tirx.cuda.__shfl_xor_sync": "xor",
-    "tirx.tvm_warp_shuffle": "idx", "tirx.tvm_warp_shuffle_up": "up",
-    "tirx.tvm_warp_shuffle_down": "down", "tirx.tvm_warp_shuffle_xor": "xor",
-}  # fmt: skip
+    "tirx.cuda.__shfl_sync": "idx",
+    "tirx.cuda.__shfl_up_sync": "up",
+    "tirx.cuda.__shfl_down_sync": "down",
+    "tirx.cuda.__shfl_xor_sync": "xor",
+    "tirx.tvm_warp_shuffle": "idx",
+    "tirx.tvm_warp_shuffle_up": "up",
+    "tirx.tvm_warp_shuffle_down": "down",
+    "tirx.tvm_warp_shuffle_xor": "xor",
+}
 _HOPPER_WAITS: Final = (
-    "tirx.cuda.mbarrier_wait", "tirx.cuda.mbarrier_wait_acquire_cluster",
-    "tirx.cuda.cluster_sync", "tirx.cuda.warpgroup_sync",
-)  # fmt: skip
+    "tirx.cuda.mbarrier_wait",
+    "tirx.cuda.mbarrier_wait_acquire_cluster",
+    "tirx.cuda.cluster_sync",
+    "tirx.cuda.warpgroup_sync",
+)
 _ATOMIC_ADD: Final = ("atomicAdd", "atomic_add")
 _FENCES: Final = {
-    "__threadfence": "gpu", "__threadfence_block": "cta", "__threadfence_system": "sys",
-}  # fmt: skip
+    "__threadfence": "gpu",
+    "__threadfence_block": "cta",
+    "__threadfence_system": "sys",
+}
 
 
 def _handles(*names: str, pure: bool = False) -> Callable[[Handler], Handler]:

@@ -28,8 +28,14 @@ class ClusterBarrier:
         """barrier.cluster.arrive."""
         again = tids[self._of[tids] >= 0]
         if len(again):
-            strand.hazard("barrier-divergence", "", -1, None, int(again[0]),
-                          detail="arrives at the cluster barrier twice without a wait")  # fmt: skip
+            strand.hazard(
+                "barrier-divergence",
+                "",
+                -1,
+                None,
+                int(again[0]),
+                detail="arrives at the cluster barrier twice without a wait",
+            )
         if release:
             clock = self._cluster.clocks.release(tids, strand.event)
             self._building = self._cluster.clocks.merged(self._building, clock)
@@ -55,8 +61,14 @@ class ClusterBarrier:
         """Whether a wait of ``tids`` returns; if so they acquire what the others released."""
         stray = tids[self._of[tids] < 0]
         if len(stray):
-            strand.hazard("barrier-divergence", "", -1, None, int(stray[0]),
-                          detail="waits at the cluster barrier without an arrival")  # fmt: skip
+            strand.hazard(
+                "barrier-divergence",
+                "",
+                -1,
+                None,
+                int(stray[0]),
+                detail="waits at the cluster barrier without an arrival",
+            )
             return True
         if (self._of[tids] >= self._phase).any():
             return False

@@ -86,10 +86,22 @@ class _Compiler(Expressions):
         self._origin: tuple[int, Origin] | None = None  # (rank of the key, value)
         self._number = -1  # of the statement, in preorder, sequences and attributes not counted
         self.namespace.update(
-            np=np, narrow=narrow, NOBODY=NOBODY, Fork=Fork, arith=arith, atomics=atomics,
-            mathfn=mathfn, warp=warp, wmma=wmma, hopper=hopper, matrix=matrix, tma=tma,
-            GlobalView=GlobalView, LocalView=LocalView, SharedView=SharedView,
-        )  # fmt: skip
+            np=np,
+            narrow=narrow,
+            NOBODY=NOBODY,
+            Fork=Fork,
+            arith=arith,
+            atomics=atomics,
+            mathfn=mathfn,
+            warp=warp,
+            wmma=wmma,
+            hopper=hopper,
+            matrix=matrix,
+            tma=tma,
+            GlobalView=GlobalView,
+            LocalView=LocalView,
+            SharedView=SharedView,
+        )
 
     def compile(self) -> CompiledKernel:
         func, w = self._func, self.writer
@@ -102,11 +114,18 @@ class _Compiler(Expressions):
         exec(compile(source, f"<emulated {self._name}>", "exec"), self.namespace)
         granule = min([_MAX_GRANULE, *self.access_sizes])
         return CompiledKernel(
-            self._name, self.namespace["kernel"], source, tuple(self._sites), granule,
-            self._arena, tuple(self._places.values()), tuple(p.name for p in func.params),
+            self._name,
+            self.namespace["kernel"],
+            source,
+            tuple(self._sites),
+            granule,
+            self._arena,
+            tuple(self._places.values()),
+            tuple(p.name for p in func.params),
             {i: self.global_uses[name] for i, name in enumerate(names) if name in self.global_uses},
-            any(map(calls.waits_apart, self._calls)), any(map(calls.uses_engines, self._calls)),
-        )  # fmt: skip
+            any(map(calls.waits_apart, self._calls)),
+            any(map(calls.uses_engines, self._calls)),
+        )
 
     def _bind_param(self, position: int, param: Any) -> str:
         name = self.writer.fresh(param.name)
@@ -359,8 +378,11 @@ class _Compiler(Expressions):
         w = self.writer
         dtype, _ = split_lanes(stmt.loop_var.ty)
         mask = w.fresh("mask")
-        w.emit(f"{name} = s.full({low.text}, {self.dtype(dtype)})" if not low.varying
-               else f"{name} = {low.text}.copy()")  # fmt: skip
+        w.emit(
+            f"{name} = s.full({low.text}, {self.dtype(dtype)})"
+            if not low.varying
+            else f"{name} = {low.text}.copy()"
+        )
         enter = f"{mask} = narrow({self.mask}, {name} < {high.text})"
         w.emit(enter)
         outer, self.mask = self.mask, mask

@@ -58,9 +58,9 @@ class Source:
     def part(self, rows: Array) -> Source:
         """Some of the copies."""
         access = self.access
-        return Source(self.view, replace(
-            access, tids=access.tids[rows], granules=access.granules[rows]
-        ))  # fmt: skip
+        return Source(
+            self.view, replace(access, tids=access.tids[rows], granules=access.granules[rows])
+        )
 
     def complete(self, event: int) -> None:
         """They are complete for their threads from ``event`` on."""
@@ -84,9 +84,16 @@ class _Batch:
 
     def part(self, rows: Array) -> _Batch:
         """Some of the rows."""
-        return _Batch(self.tids[rows], self.group[rows], self.rows[rows], self.data[rows],
-                      self.granules[rows], self.landed[rows], self.event,
-                      None if self.source is None else self.source.part(rows))  # fmt: skip
+        return _Batch(
+            self.tids[rows],
+            self.group[rows],
+            self.rows[rows],
+            self.data[rows],
+            self.granules[rows],
+            self.landed[rows],
+            self.event,
+            None if self.source is None else self.source.part(rows),
+        )
 
 
 @dataclass(eq=False)
@@ -120,8 +127,7 @@ class CopyEngine:
         self._cta.shadow.write(tids, granules, event, in_flight=True)
         rows = dst[:, None] + np.arange(size)
         landed = np.zeros(len(tids), np.bool_)
-        batch = _Batch(tids, self._open[tids], rows, data, granules, landed, event,
-                       source)  # fmt: skip
+        batch = _Batch(tids, self._open[tids], rows, data, granules, landed, event, source)
         self._queue.append(batch)
         if self._timing == "early":
             self._land(batch, ~landed)
@@ -211,11 +217,14 @@ class CopyEngine:
             row = int(np.argmin(committed))
             offset = int(batch.rows[row, 0])
             self._cta.add_hazard(
-                "never-waited", batch.event, buffer=self._cta.buffer_at(offset), offset=offset,
+                "never-waited",
+                batch.event,
+                buffer=self._cta.buffer_at(offset),
+                offset=offset,
                 threads=(self._cta.local(int(batch.tids[row])),),
                 detail="a copy is in flight at exit: its group is never "
                 + ("waited for" if committed.all() else "committed"),
-            )  # fmt: skip
+            )
 
     def _land(self, batch: _Batch, rows: Array) -> None:
         if rows.any():

@@ -25,11 +25,21 @@ _LANES: Final = re.compile(r"(?P<base>.+?)(x(?P<lanes>\d+))?")
 
 # Short names of PTX instruction modifiers.
 PTX_TYPES: Final = {
-    "f16": "float16", "fp16": "float16", "bf16": "bfloat16", "tf32": "float32",
-    "f32": "float32", "fp32": "float32", "s8": "int8", "u8": "uint8", "int8": "int8",
-    "uint8": "uint8", "s32": "int32", "int32": "int32", "e4m3": "float8_e4m3fn",
+    "f16": "float16",
+    "fp16": "float16",
+    "bf16": "bfloat16",
+    "tf32": "float32",
+    "f32": "float32",
+    "fp32": "float32",
+    "s8": "int8",
+    "u8": "uint8",
+    "int8": "int8",
+    "uint8": "uint8",
+    "s32": "int32",
+    "int32": "int32",
+    "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",
-}  # fmt: skip
+}
 
 
 @cache

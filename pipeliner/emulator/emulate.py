@@ -40,7 +40,7 @@ _DYNAMIC_TAG = "tirx.use_dyn_shared_memory"
 _KNOWN_TAGS = {
     *(f"{axis}.{d}" for axis in ("blockIdx", "clusterCtaIdx", "threadIdx") for d in "xyz"),
     _DYNAMIC_TAG,
-}  # fmt: skip
+}
 
 
 def emulate(
@@ -164,17 +164,22 @@ class _Mode:
 
 
 def _run_kernel(
-    kernel: CompiledKernel, launch: Launch, hazards: HazardLog, mode: _Mode,
+    kernel: CompiledKernel,
+    launch: Launch,
+    hazards: HazardLog,
+    mode: _Mode,
     chosen: set[Block] | None,
-) -> list[CtaStats]:  # fmt: skip
+) -> list[CtaStats]:
     unknown = sorted(set(launch.dims) - _KNOWN_TAGS)
     if unknown:
         raise EmulatorError(f"cannot emulate {kernel.name!r}: unknown launch dimensions {unknown}")
     dims = _dims(launch, "threadIdx")
     threads = dims[0] * dims[1] * dims[2]
     dynamic = launch.extent(_DYNAMIC_TAG) if _DYNAMIC_TAG in launch.dims else 0
-    args = [GlobalView(name.removesuffix("_ptr"), a) if isinstance(a, Region) else a
-            for name, a in zip(kernel.params, launch.args, strict=True)]  # fmt: skip
+    args = [
+        GlobalView(name.removesuffix("_ptr"), a) if isinstance(a, Region) else a
+        for name, a in zip(kernel.params, launch.args, strict=True)
+    ]
     stats = []
     grid = Grid()
     mixed = watch(args, kernel.uses, grid)
@@ -182,17 +187,30 @@ def _run_kernel(
     if mode.progress is not None and chosen is not None:
         total = sum(map(len, _clusters(kernel, launch, threads, chosen)))
     for members in _clusters(kernel, launch, threads, chosen):
-        cluster = Cluster(size=len(members), threads=threads, proxies=kernel.proxies,
-                          timing=mode.timing, rng=mode.rng, grid=grid, mixed=mixed,
-                          blocks=[block for _, block in members])  # fmt: skip
+        cluster = Cluster(
+            size=len(members),
+            threads=threads,
+            proxies=kernel.proxies,
+            timing=mode.timing,
+            rng=mode.rng,
+            grid=grid,
+            mixed=mixed,
+            blocks=[block for _, block in members],
+        )
         programs: list[tuple[Cta, Array, Program]] = []
         for place, block in members:
             cta = Cta(
-                cluster, kernel=kernel.name, block=block, place=place,
-                window_bytes=kernel.arena + dynamic, granule=kernel.granule, sites=kernel.sites,
-                hazards=hazards, early=launch.early,
+                cluster,
+                kernel=kernel.name,
+                block=block,
+                place=place,
+                window_bytes=kernel.arena + dynamic,
+                granule=kernel.granule,
+                sites=kernel.sites,
+                hazards=hazards,
+                early=launch.early,
                 buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
-            )  # fmt: skip
+            )
             for strand in _strands(cta, dims, whole=mode.order == "lockstep" and not kernel.apart):
                 programs.append((cta, strand.tids, kernel.entry(strand, args, block, dynamic)))
         with np.errstate(all="ignore"):
@@ -241,8 +259,10 @@ def _around(chosen: set[Block], grid: Block, shape: Block) -> list[Block]:
 def _strands(cta: Cta, dims: Block, *, whole: bool) -> list[Strand]:
     """The CTA as one strand, or a strand for each warp."""
     size = cta.threads if whole else WARP
-    return [Strand(cta, dims, first, min(size, cta.threads - first))
-            for first in range(0, cta.threads, size)]  # fmt: skip
+    return [
+        Strand(cta, dims, first, min(size, cta.threads - first))
+        for first in range(0, cta.threads, size)
+    ]
 
 
 def _block(block: Sequence[int]) -> Block:

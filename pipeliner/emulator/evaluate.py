@@ -14,15 +14,29 @@ from .dtypes import is_int, split_lanes
 from .global_memory import Region
 
 _BINARY: dict[type, Callable[[Any, Any], Any]] = {
-    prim.Add: lambda a, b: a + b, prim.Sub: lambda a, b: a - b, prim.Mul: lambda a, b: a * b,
-    prim.Div: trunc_div, prim.Mod: trunc_mod, prim.FloorDiv: floor_div, prim.FloorMod: floor_mod,
-    prim.Min: min, prim.Max: max, prim.LShift: lambda a, b: a << b,
-    prim.RShift: lambda a, b: a >> b, prim.BitwiseAnd: lambda a, b: a & b,
-    prim.BitwiseOr: lambda a, b: a | b, prim.BitwiseXor: lambda a, b: a ^ b,
-    prim.EQ: lambda a, b: a == b, prim.NE: lambda a, b: a != b, prim.LT: lambda a, b: a < b,
-    prim.LE: lambda a, b: a <= b, prim.GT: lambda a, b: a > b, prim.GE: lambda a, b: a >= b,
-    prim.And: lambda a, b: a and b, prim.Or: lambda a, b: a or b,
-}  # fmt: skip
+    prim.Add: lambda a, b: a + b,
+    prim.Sub: lambda a, b: a - b,
+    prim.Mul: lambda a, b: a * b,
+    prim.Div: trunc_div,
+    prim.Mod: trunc_mod,
+    prim.FloorDiv: floor_div,
+    prim.FloorMod: floor_mod,
+    prim.Min: min,
+    prim.Max: max,
+    prim.LShift: lambda a, b: a << b,
+    prim.RShift: lambda a, b: a >> b,
+    prim.BitwiseAnd: lambda a, b: a & b,
+    prim.BitwiseOr: lambda a, b: a | b,
+    prim.BitwiseXor: lambda a, b: a ^ b,
+    prim.EQ: lambda a, b: a == b,
+    prim.NE: lambda a, b: a != b,
+    prim.LT: lambda a, b: a < b,
+    prim.LE: lambda a, b: a <= b,
+    prim.GT: lambda a, b: a > b,
+    prim.GE: lambda a, b: a >= b,
+    prim.And: lambda a, b: a and b,
+    prim.Or: lambda a, b: a or b,
+}
 
 
 _ADDRESS: Final = "pipeliner_address"

@@ -16,16 +16,29 @@ from .intervals import combined, union, within
 from .source import Val
 
 _ARITHMETIC: Final = {
-    prim.Add: "+", prim.Sub: "-", prim.Mul: "*", prim.LShift: "<<", prim.RShift: ">>",
-    prim.BitwiseAnd: "&", prim.BitwiseOr: "|", prim.BitwiseXor: "^",
-}  # fmt: skip
+    prim.Add: "+",
+    prim.Sub: "-",
+    prim.Mul: "*",
+    prim.LShift: "<<",
+    prim.RShift: ">>",
+    prim.BitwiseAnd: "&",
+    prim.BitwiseOr: "|",
+    prim.BitwiseXor: "^",
+}
 _COMPARISONS: Final = {
-    prim.EQ: "==", prim.NE: "!=", prim.LT: "<", prim.LE: "<=", prim.GT: ">", prim.GE: ">=",
-}  # fmt: skip
+    prim.EQ: "==",
+    prim.NE: "!=",
+    prim.LT: "<",
+    prim.LE: "<=",
+    prim.GT: ">",
+    prim.GE: ">=",
+}
 _DIVISIONS: Final = {
-    prim.Div: "trunc_div", prim.Mod: "trunc_mod", prim.FloorDiv: "floor_div",
+    prim.Div: "trunc_div",
+    prim.Mod: "trunc_mod",
+    prim.FloorDiv: "floor_div",
     prim.FloorMod: "floor_mod",
-}  # fmt: skip
+}
 
 
 class Expressions(Access):
@@ -56,8 +69,7 @@ class Expressions(Access):
             return self.make(f"({a.text} / {b.text})", a.dtype, [a, b], lanes)
         name = _DIVISIONS[type(node)]
         span = combined(name, a.span, b.span)
-        return self.make(f"arith.{name}({a.text}, {b.text})", a.dtype, [a, b], lanes,
-                         known=span)  # fmt: skip
+        return self.make(f"arith.{name}({a.text}, {b.text})", a.dtype, [a, b], lanes, known=span)
 
     def _extremum(self, node: Any) -> Val:
         a, b = self.expr(node.a), self.expr(node.b)
@@ -117,11 +129,21 @@ class Expressions(Access):
             a, b = self.expr(yes), self.expr(no)
             known = union(a.span, b.span)
             if cond.python_int and a.varying == b.varying and a.lanes == b.lanes:
-                return self.make(f"({a.text} if {cond.text} else {b.text})", dtype,
-                                 [cond, a, b], lanes, known=known)  # fmt: skip
+                return self.make(
+                    f"({a.text} if {cond.text} else {b.text})",
+                    dtype,
+                    [cond, a, b],
+                    lanes,
+                    known=known,
+                )
             test = f"{cond.text}[:, None]" if lanes > cond.lanes and cond.varying else cond.text
-            return self.make(f"arith.where({test}, {a.text}, {b.text}, {d})", dtype,
-                             [cond, a, b], lanes, known=known)  # fmt: skip
+            return self.make(
+                f"arith.where({test}, {a.text}, {b.text}, {d})",
+                dtype,
+                [cond, a, b],
+                lanes,
+                known=known,
+            )
         self.use(cond)
         return self._choose_lazily(self.settle(cond, "cond"), yes, no, dtype, lanes)
 
@@ -196,8 +218,17 @@ class Expressions(Access):
         lanes = int(node.lanes.value)
         if not value.varying:
             # numpy broadcasts the scalar itself.
-            return Val(value.text, value.dtype, lanes, False, value.depth, value.pure, None,
-                       value.known, value.wraps)  # fmt: skip
+            return Val(
+                value.text,
+                value.dtype,
+                lanes,
+                False,
+                value.depth,
+                value.pure,
+                None,
+                value.known,
+                value.wraps,
+            )
         return self.make(f"{value.text}[:, None]", value.dtype, [value], lanes, known=value.known)
 
     def whole(self, value: Val) -> str:

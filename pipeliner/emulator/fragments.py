@@ -25,9 +25,14 @@ _T: Final = _LANE % 4
 
 # (shape, multiplicand type) that the tables below describe.
 _K_OF_TYPE: Final = {
-    "f16": (8, 16), "bf16": (8, 16), "tf32": (4, 8), "s8": (16, 32), "u8": (16, 32),
-    "e4m3": (16, 32), "e5m2": (16, 32),
-}  # fmt: skip
+    "f16": (8, 16),
+    "bf16": (8, 16),
+    "tf32": (4, 8),
+    "s8": (16, 32),
+    "u8": (16, 32),
+    "e4m3": (16, 32),
+    "e5m2": (16, 32),
+}
 
 
 @dataclass(frozen=True)
@@ -75,15 +80,30 @@ def mma_spec(shape: str, a_type: str, b_type: str, d_type: str) -> Mma:
                     reg = half * 2 + low
                     a[group + 8 * low, col] = (lane * a_regs + reg) * e + i
                 b[col, group] = (lane * b_regs + half) * e + i
-    return Mma(k, a_dtype, b_dtype, numpy_dtype(PTX_TYPES[_canonical(d_type)]), a, b,
-               accumulator_positions(), a_ptx == "tf32")  # fmt: skip
+    return Mma(
+        k,
+        a_dtype,
+        b_dtype,
+        numpy_dtype(PTX_TYPES[_canonical(d_type)]),
+        a,
+        b,
+        accumulator_positions(),
+        a_ptx == "tf32",
+    )
 
 
 _SPELLINGS: Final = {
-    "fp16": "f16", "float16": "f16", "bfloat16": "bf16", "int8": "s8", "uint8": "u8",
-    "fp32": "f32", "float32": "f32", "int32": "s32", "float8_e4m3fn": "e4m3",
+    "fp16": "f16",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "s8",
+    "uint8": "u8",
+    "fp32": "f32",
+    "float32": "f32",
+    "int32": "s32",
+    "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
-}  # fmt: skip
+}
 """What TVM's intrinsics call a type, and PTX."""
 
 

@@ -147,8 +147,14 @@ def map_address(strand: Strand, addr: Any, rank: Any, mask: Mask) -> Array:
     wrong = stray if mask is None else stray & mask
     if wrong.any():
         row = int(np.argmax(wrong))
-        strand.hazard("out-of-bounds", "", -1, None, int(strand.tids[row]),
-                      detail=f"rank {ranks[row]} in a cluster of {size}")  # fmt: skip
+        strand.hazard(
+            "out-of-bounds",
+            "",
+            -1,
+            None,
+            int(strand.tids[row]),
+            detail=f"rank {ranks[row]} in a cluster of {size}",
+        )
     offsets = rows_of(strand, addr, None) & ((1 << RANK_SHIFT) - 1)
     return (offsets + (np.where(stray, strand.cta.rank, ranks) + 1 << RANK_SHIFT)).astype(np.uint32)
 
@@ -168,9 +174,11 @@ def cluster_wait(strand: Strand, mask: Mask) -> Waiting:
     """Run barrier.cluster.wait."""
     barrier, tids = strand.cta.cluster.barrier, strand.active(mask)
     strand.count("cluster_waits")
-    return (yield from wait(
-        Wait(tids, strand.event, lambda: barrier.passed(strand, tids), barrier.state)
-    ))  # fmt: skip
+    return (
+        yield from wait(
+            Wait(tids, strand.event, lambda: barrier.passed(strand, tids), barrier.state)
+        )
+    )
 
 
 # Warps

@@ -124,8 +124,9 @@ def _run_call(
 def _encode_map(args: Sequence[Any], env: dict[Any, Any]) -> None:
     """runtime.cuTensorMapEncodeTiled(map, dtype, rank, data, *shape, *strides, ...)."""
     target, dtype, rank, data, *rest = args
-    tmap = from_encode_args(str(dtype.value), int(evaluate(rank, env)),
-                            [int(evaluate(arg, env)) for arg in rest])  # fmt: skip
+    tmap = from_encode_args(
+        str(dtype.value), int(evaluate(rank, env)), [int(evaluate(arg, env)) for arg in rest]
+    )
     env[target] = _over(tmap, evaluate(data, env))
 
 

@@ -82,9 +82,16 @@ def from_driver(
     if not 0 <= swizzle < len(SWIZZLE_SPANS) or not 0 <= promotion <= 3:
         raise _refused(f"expected a swizzle and an L2 promotion of 0 to 3: {swizzle=} {promotion=}")
     return Im2colMap(
-        _DTYPES[kind], tuple(shape[:rank]), tuple(strides[: rank - 1]), tuple(lower[: rank - 2]),
-        tuple(upper[: rank - 2]), tuple(steps[:rank]), channels, pixels, SWIZZLE_SPANS[swizzle],
-    )  # fmt: skip
+        _DTYPES[kind],
+        tuple(shape[:rank]),
+        tuple(strides[: rank - 1]),
+        tuple(lower[: rank - 2]),
+        tuple(upper[: rank - 2]),
+        tuple(steps[:rank]),
+        channels,
+        pixels,
+        SWIZZLE_SPANS[swizzle],
+    )
 
 
 def _check(tmap: Im2colMap) -> None:

@@ -93,10 +93,18 @@ def _joined(a: Span, b: Span) -> Span | None:
 
 
 _RULES: Final[dict[str, Callable[[Span, Span], Span | None]]] = {
-    "+": _corners(lambda x, y: x + y), "-": _corners(lambda x, y: x - y),
-    "*": _corners(lambda x, y: x * y), "<<": _shifted(lambda x, y: x << y),
-    ">>": _shifted(lambda x, y: x >> y), "&": _masked, "|": _joined, "^": _joined,
-    "floor_div": _divided, "trunc_div": _truncated, "floor_mod": _remainder,
-    "trunc_mod": _signed_remainder, "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
+    "+": _corners(lambda x, y: x + y),
+    "-": _corners(lambda x, y: x - y),
+    "*": _corners(lambda x, y: x * y),
+    "<<": _shifted(lambda x, y: x << y),
+    ">>": _shifted(lambda x, y: x >> y),
+    "&": _masked,
+    "|": _joined,
+    "^": _joined,
+    "floor_div": _divided,
+    "trunc_div": _truncated,
+    "floor_mod": _remainder,
+    "trunc_mod": _signed_remainder,
+    "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
-}  # fmt: skip
+}

@@ -75,8 +75,10 @@ def _ldmatrix_legacy(c: Expressions, call: Any) -> None:
         at = c.bytes_of(base)
         view = c.view(dst.memory, "uint8")
         target = f"({view}, {c.units(dst, 1).text})"
-        c.writer.emit(f"warp.ldmatrix_legacy_int8_trans(s, {target}, {at.text}, {offset.text}, "
-                      f"{c.dtype(base.dtype)}, {c.mask})")  # fmt: skip
+        c.writer.emit(
+            f"warp.ldmatrix_legacy_int8_trans(s, {target}, {at.text}, {offset.text}, "
+            f"{c.dtype(base.dtype)}, {c.mask})"
+        )
         return
     c.note_shared(16)
     at = c.bytes_of(c.advanced(base, offset, size))

@@ -225,9 +225,15 @@ class Cta:
         detail = ""
         if foreign:
             detail = f"a thread of CTA {self.cluster.cta_of(foreign[0]).block} of the cluster"
-        self.add_hazard(kind, len(self.log) - 1, buffer=self.buffer_at(offset), offset=offset,
-                        threads=tuple(map(self.local, threads)), other=event,
-                        detail=detail)  # fmt: skip
+        self.add_hazard(
+            kind,
+            len(self.log) - 1,
+            buffer=self.buffer_at(offset),
+            offset=offset,
+            threads=tuple(map(self.local, threads)),
+            other=event,
+            detail=detail,
+        )
 
     def finish(self) -> None:
         """All threads have exited: judge what they left behind."""
@@ -278,13 +284,25 @@ class Strand:
         return np.full(self.n, value, dtype)
 
     def hazard(
-        self, kind: HazardKind, buffer: str, offset: int, mask: Mask, thread: int | None = None,
-        *, detail: str = "",
-    ) -> None:  # fmt: skip
+        self,
+        kind: HazardKind,
+        buffer: str,
+        offset: int,
+        mask: Mask,
+        thread: int | None = None,
+        *,
+        detail: str = "",
+    ) -> None:
         """A hazard of the statement being executed, by ``thread`` (or the first active one)."""
         who = int(self.active(mask)[0]) if thread is None else thread
-        self.cta.add_hazard(kind, self.event, buffer=buffer, offset=int(offset),
-                            threads=(self.cta.local(who),), detail=detail)  # fmt: skip
+        self.cta.add_hazard(
+            kind,
+            self.event,
+            buffer=buffer,
+            offset=int(offset),
+            threads=(self.cta.local(who),),
+            detail=detail,
+        )
 
     def note_wrap(self, key: str, where: Any, exact: Any) -> None:
         """The arithmetic ``key`` wraps ``where``; its ``exact`` results."""
@@ -307,8 +325,14 @@ class Strand:
             values = np.asarray(exact)
             values = values[row] if values.shape[:1] == (self.n,) else values
             worst = int(values.flat[int(np.argmax(np.abs(values)))])
-            self.hazard("index-overflow", "", -1, None, int(self.tids[row]),
-                        detail=f"an index of 32 bits wraps at {worst}")  # fmt: skip
+            self.hazard(
+                "index-overflow",
+                "",
+                -1,
+                None,
+                int(self.tids[row]),
+                detail=f"an index of 32 bits wraps at {worst}",
+            )
 
     def touch_global(self, buffer: str, mask: Mask) -> None:
         """The active threads are about to access global memory: they have waited if they must."""
@@ -317,13 +341,24 @@ class Strand:
         rash = self.active(mask)
         rash = rash[self.cta.early[rash - self.cta.first]]
         if len(rash):
-            self.hazard("before-predecessor", buffer, -1, None, int(rash[0]),
-                        detail="the kernel before it may still run")  # fmt: skip
+            self.hazard(
+                "before-predecessor",
+                buffer,
+                -1,
+                None,
+                int(rash[0]),
+                detail="the kernel before it may still run",
+            )
 
     def barrier(
-        self, mask: Mask, number: int = 0, count: int | None = None, *, aligned: bool = True,
+        self,
+        mask: Mask,
+        number: int = 0,
+        count: int | None = None,
+        *,
+        aligned: bool = True,
         wait: bool = True,
-    ) -> Barrier:  # fmt: skip
+    ) -> Barrier:
         """The request to yield for a CTA-level barrier."""
         return Barrier(self.active(mask), self.at, number, count, aligned, wait)
 

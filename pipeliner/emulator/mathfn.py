@@ -12,29 +12,50 @@ Array = np.ndarray[Any, Any]
 
 _erf = np.vectorize(math.erf, otypes=[np.float64])
 
+_SAME_NAME: Final = (
+    "exp exp2 log log2 log10 log1p sqrt sin cos tan sinh cosh tanh abs fabs floor ceil trunc rint"
+)
+"""Functions of one argument that numpy calls what CUDA calls them."""
+
 _UNARY: Final[dict[str, Callable[[Any], Any]]] = {
-    "exp": np.exp, "exp2": np.exp2, "exp10": lambda x: np.power(10.0, x), "log": np.log,
-    "log2": np.log2, "log10": np.log10, "log1p": np.log1p, "sqrt": np.sqrt,
-    "rsqrt": lambda x: 1.0 / np.sqrt(x), "sin": np.sin, "cos": np.cos, "tan": np.tan,
-    "asin": np.arcsin, "acos": np.arccos, "atan": np.arctan, "sinh": np.sinh, "cosh": np.cosh,
-    "tanh": np.tanh, "asinh": np.arcsinh, "acosh": np.arccosh, "atanh": np.arctanh,
-    "erf": _erf, "fabs": np.abs, "abs": np.abs, "floor": np.floor, "ceil": np.ceil,
-    "trunc": np.trunc, "nearbyint": np.rint, "rint": np.rint, "rcp": lambda x: 1.0 / x,
+    **{name: getattr(np, name) for name in _SAME_NAME.split()},
+    "exp10": lambda x: np.power(10.0, x),
+    "rsqrt": lambda x: 1.0 / np.sqrt(x),
+    "rcp": lambda x: 1.0 / x,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
+    "erf": _erf,
+    "nearbyint": np.rint,
     "round": lambda x: np.copysign(np.floor(np.abs(x) + 0.5), x),
     "sigmoid": lambda x: 1.0 / (1.0 + np.exp(-x)),
-}  # fmt: skip
+}
 
 _BINARY: Final[dict[str, Callable[[Any, Any], Any]]] = {
-    "pow": np.power, "fmod": np.fmod, "atan2": np.arctan2, "hypot": np.hypot,
-    "copysign": np.copysign, "fdividef": np.divide, "max": np.fmax, "min": np.fmin,
-    "fmax": np.fmax, "fmin": np.fmin, "nextafter": np.nextafter, "ldexp": np.ldexp,
-}  # fmt: skip
+    "pow": np.power,
+    "fmod": np.fmod,
+    "atan2": np.arctan2,
+    "hypot": np.hypot,
+    "copysign": np.copysign,
+    "fdividef": np.divide,
+    "max": np.fmax,
+    "min": np.fmin,
+    "fmax": np.fmax,
+    "fmin": np.fmin,
+    "nextafter": np.nextafter,
+    "ldexp": np.ldexp,
+}
 
 _TERNARY: Final[dict[str, Callable[[Any, Any, Any], Any]]] = {"fma": lambda a, b, c: a * b + c}
 
 ARITY: Final = {
-    **dict.fromkeys(_UNARY, 1), **dict.fromkeys(_BINARY, 2), **dict.fromkeys(_TERNARY, 3),
-}  # fmt: skip
+    **dict.fromkeys(_UNARY, 1),
+    **dict.fromkeys(_BINARY, 2),
+    **dict.fromkeys(_TERNARY, 3),
+}
 
 _PREDICATES: Final = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfinite}
 

@@ -45,8 +45,14 @@ def _same(strand: Strand, value: Any, rows: slice, what: str) -> int:
         return int(value)
     values = value[rows]
     if (values != values[0]).any():
-        strand.hazard("divergent-warp", "", -1, None, int(strand.tids[rows.start]),
-                      detail=f"{what} varies within a warp")  # fmt: skip
+        strand.hazard(
+            "divergent-warp",
+            "",
+            -1,
+            None,
+            int(strand.tids[rows.start]),
+            detail=f"{what} varies within a warp",
+        )
     return int(values[0])
 
 
@@ -57,10 +63,18 @@ def wgmma_fence(strand: Strand, mask: Mask) -> None:
 
 
 def wgmma_mma(
-    strand: Strand, spec: Wgmma, a_type: str, d: tuple[LocalView, tuple[int, ...]],
-    a: Any, b: Any, scale_d: Any, scales: tuple[int, int], majors: tuple[Any, Any],
-    saturate: bool, mask: Mask,
-) -> None:  # fmt: skip
+    strand: Strand,
+    spec: Wgmma,
+    a_type: str,
+    d: tuple[LocalView, tuple[int, ...]],
+    a: Any,
+    b: Any,
+    scale_d: Any,
+    scales: tuple[int, int],
+    majors: tuple[Any, Any],
+    saturate: bool,
+    mask: Mask,
+) -> None:
     """Run wgmma.mma_async; ``a`` is a descriptor, or (view, columns) of registers."""
     mask = strand.warps(mask, "wgmma.mma_async")
     in_registers = isinstance(a, tuple)
@@ -68,10 +82,15 @@ def wgmma_mma(
         target = Registers(d[0], d[1], rows)
         source = Registers(a[0], a[1], rows) if in_registers else None
         operation = Operation(
-            spec, a_type, None if in_registers else _same(strand, a, rows, "a descriptor"),
-            _same(strand, b, rows, "a descriptor"), *majors,
-            bool(_same(strand, scale_d, rows, "scale-d")), *scales, saturate,
-        )  # fmt: skip
+            spec,
+            a_type,
+            None if in_registers else _same(strand, a, rows, "a descriptor"),
+            _same(strand, b, rows, "a descriptor"),
+            *majors,
+            bool(_same(strand, scale_d, rows, "scale-d")),
+            *scales,
+            saturate,
+        )
         for registers in (target, source):
             if registers is not None:
                 _hold(strand, registers)
@@ -86,9 +105,13 @@ def _hold(strand: Strand, registers: Registers) -> None:
     fenced = int(strand.registers_fenced[rows].min())
     if not fenced or (touched[rows, columns] > fenced).any():
         latest = int(touched[rows, columns].max())
-        strand.cta.add_hazard("missing-wgmma-fence", strand.event, buffer=registers.view.name,
-                              threads=(strand.cta.local(int(strand.tids[rows.start])),),
-                              other=latest)  # fmt: skip
+        strand.cta.add_hazard(
+            "missing-wgmma-fence",
+            strand.event,
+            buffer=registers.view.name,
+            threads=(strand.cta.local(int(strand.tids[rows.start])),),
+            other=latest,
+        )
     held[rows, columns] = strand.event
 
 
@@ -106,11 +129,14 @@ def touch(strand: Strand, view: LocalView, index: Any, width: int, mask: Mask) -
         row, column = np.argwhere(busy)[0]
         place = np.broadcast_to(columns, busy.shape)[row, column]
         strand.cta.add_hazard(
-            "register-in-flight", strand.event, buffer=view.name,
+            "register-in-flight",
+            strand.event,
+            buffer=view.name,
             threads=(strand.cta.local(int(strand.tids[rows[row]])),),
-            offset=int(place) * REGISTER_BYTES, other=int(held[rows[row], place]),
+            offset=int(place) * REGISTER_BYTES,
+            other=int(held[rows[row], place]),
             detail="a wgmma uses this register until its group is waited for",
-        )  # fmt: skip
+        )
     touched[rows[:, None], columns] = strand.event
 
 
@@ -126,7 +152,13 @@ def wgmma_wait(strand: Strand, in_flight: int, mask: Mask) -> Waiting:
     mask = strand.warps(mask, "wgmma.wait_group")
     units, warps = strand.cta.cluster.matrix_units, _warps(strand, mask)
     strand.count("waits")
-    return (yield from wait(Wait(
-        strand.active(mask), strand.event, lambda: units.complete(strand, warps, in_flight),
-        lambda: "a wgmma group that not all warps of the warpgroup have issued",
-    )))  # fmt: skip
+    return (
+        yield from wait(
+            Wait(
+                strand.active(mask),
+                strand.event,
+                lambda: units.complete(strand, warps, in_flight),
+                lambda: "a wgmma group that not all warps of the warpgroup have issued",
+            )
+        )
+    )

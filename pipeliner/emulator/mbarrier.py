@@ -84,18 +84,39 @@ class Mbarriers:
         """mbarrier.init by one thread."""
         cta, cluster = strand.cta, self._cluster
         if not 1 <= count <= _MAX_COUNT:
-            strand.hazard("mbarrier-arrivals", name, offset, None, tid,
-                          detail=f"an mbarrier for {count} arrivals")  # fmt: skip
+            strand.hazard(
+                "mbarrier-arrivals",
+                name,
+                offset,
+                None,
+                tid,
+                detail=f"an mbarrier for {count} arrivals",
+            )
         if (cta.rank, offset) in self._live:
-            strand.hazard("mbarrier-overwritten", name, offset, None, tid,
-                          detail="initialised again without mbarrier.inval")  # fmt: skip
+            strand.hazard(
+                "mbarrier-overwritten",
+                name,
+                offset,
+                None,
+                tid,
+                detail="initialised again without mbarrier.inval",
+            )
         self._guard(cta, offset, live=False)
         cta.shadow.write(np.array([tid]), cta.granules(offset, SIZE)[None], strand.event)
         clock = cluster.clocks.blank()
         self._live[cta.rank, offset] = Mbarrier(
-            cta, offset, name, count, cluster.clocks.engine(), tid, strand.event, clock,
-            clock.copy(), count, last=strand.event,
-        )  # fmt: skip
+            cta,
+            offset,
+            name,
+            count,
+            cluster.clocks.engine(),
+            tid,
+            strand.event,
+            clock,
+            clock.copy(),
+            count,
+            last=strand.event,
+        )
         self._guard(cta, offset, live=True)
 
     def invalidate(self, strand: Strand, tid: int, offset: int) -> None:
@@ -117,9 +138,9 @@ class Mbarriers:
 
     # Use
 
-    def use(self, strand: Strand, tids: Array, address: int, *, engine: bool = False) -> (
-        Mbarrier | None
-    ):  # fmt: skip
+    def use(
+        self, strand: Strand, tids: Array, address: int, *, engine: bool = False
+    ) -> Mbarrier | None:
         """The mbarrier at a shared::cluster address, checked to be initialised for ``tids``.
 
         ``engine``: used through the async proxy.
@@ -129,8 +150,14 @@ class Mbarriers:
         barrier = self._live.get((rank, offset))
         name = strand.cta.buffer_at(offset)
         if barrier is None:
-            strand.hazard("mbarrier-uninitialised", name, offset, None, int(tids[0]),
-                          detail="no mbarrier is initialised there")  # fmt: skip
+            strand.hazard(
+                "mbarrier-uninitialised",
+                name,
+                offset,
+                None,
+                int(tids[0]),
+                detail="no mbarrier is initialised there",
+            )
             return None
         ordered = self._cluster.clocks.knows[tids, barrier.thread] >= barrier.event
         detail = ""
@@ -140,9 +167,15 @@ class Mbarriers:
             detail = "no fence.mbarrier_init follows its initialisation"
         if detail:
             who = int(tids[int(np.argmin(ordered))])
-            strand.cta.add_hazard("mbarrier-uninitialised", strand.event, buffer=barrier.name,
-                                  offset=offset, threads=(strand.cta.local(who),),
-                                  detail=detail, other=barrier.event)  # fmt: skip
+            strand.cta.add_hazard(
+                "mbarrier-uninitialised",
+                strand.event,
+                buffer=barrier.name,
+                offset=offset,
+                threads=(strand.cta.local(who),),
+                detail=detail,
+                other=barrier.event,
+            )
         barrier.last = strand.event
         return barrier
 
@@ -158,8 +191,14 @@ class Mbarriers:
             fitting = max(1, barrier.pending // count)
             now, left = left[:fitting], left[fitting:]
             if count * len(now) > barrier.pending:
-                strand.hazard("mbarrier-arrivals", barrier.name, barrier.offset, None, int(now[0]),
-                              detail=f"{count} more: {barrier.state()}")  # fmt: skip
+                strand.hazard(
+                    "mbarrier-arrivals",
+                    barrier.name,
+                    barrier.offset,
+                    None,
+                    int(now[0]),
+                    detail=f"{count} more: {barrier.state()}",
+                )
                 return
             if release:
                 clock = self._cluster.clocks.release(now, strand.event)
@@ -171,9 +210,14 @@ class Mbarriers:
         """``tids`` arrive, as they asked at ``event``, since their cp.async are complete."""
         if len(tids) > barrier.pending:
             thread = barrier.cta.local(int(tids[0]))
-            barrier.cta.add_hazard("mbarrier-arrivals", event, buffer=barrier.name,
-                                   offset=barrier.offset, threads=(thread,),
-                                   detail=f"{len(tids)} more: {barrier.state()}")  # fmt: skip
+            barrier.cta.add_hazard(
+                "mbarrier-arrivals",
+                event,
+                buffer=barrier.name,
+                offset=barrier.offset,
+                threads=(thread,),
+                detail=f"{len(tids)} more: {barrier.state()}",
+            )
             return
         np.maximum.at(barrier.building[0], tids, event)
         barrier.pending -= len(tids)
@@ -220,11 +264,15 @@ class Mbarriers:
             if late:
                 cta = self._cluster.cta_of(int(late[0]))
                 cta.add_hazard(
-                    "phase-aliasing", event, buffer=barrier.name, offset=barrier.offset,
-                    threads=(cta.local(int(late[0])),), other=len(self._cluster.log) - 1,
+                    "phase-aliasing",
+                    event,
+                    buffer=barrier.name,
+                    offset=barrier.offset,
+                    threads=(cta.local(int(late[0])),),
+                    other=len(self._cluster.log) - 1,
                     detail=f"phase {barrier.phase - 1} completes without this wait on phase "
                     f"{barrier.phase - 2}, which may find its parity gone",
-                )  # fmt: skip
+                )
         barrier.waits = []
 
     def observe(self, barrier: Mbarrier, tids: Array, event: int) -> None:
@@ -241,11 +289,13 @@ class Mbarriers:
             mine = clocks.knows[self._threads(barrier.cta)]
             where = {"buffer": barrier.name, "offset": barrier.offset}
             if barrier.pending != barrier.count and barrier.last:
-                barrier.cta.add_hazard("mbarrier-arrivals", barrier.last, **where,
-                                       detail=f"at exit {barrier.state()}")  # fmt: skip
+                barrier.cta.add_hazard(
+                    "mbarrier-arrivals", barrier.last, **where, detail=f"at exit {barrier.state()}"
+                )
             elif barrier.bytes:
-                barrier.cta.add_hazard("mbarrier-bytes", barrier.last, **where,
-                                       detail=f"at exit {barrier.state()}")  # fmt: skip
+                barrier.cta.add_hazard(
+                    "mbarrier-bytes", barrier.last, **where, detail=f"at exit {barrier.state()}"
+                )
             completed, site = barrier.copied
             unfinished = [site for _, site in barrier.landed]
             unfinished += [site for *_, site in barrier.copies]
@@ -257,8 +307,12 @@ class Mbarriers:
             peer = self._cluster.ctas[rank]
             if clocks.knows[self._threads(peer), tid].max() < event:
                 cta = self._cluster.cta_of(tid)
-                cta.add_hazard("exit-before-peer", event, threads=(cta.local(tid),),
-                               detail=f"CTA {peer.block} may have exited by then")  # fmt: skip
+                cta.add_hazard(
+                    "exit-before-peer",
+                    event,
+                    threads=(cta.local(tid),),
+                    detail=f"CTA {peer.block} may have exited by then",
+                )
 
     def _threads(self, cta: Cta) -> slice:
         return slice(cta.first, cta.first + cta.threads)

@@ -169,8 +169,14 @@ class GlobalView(_View):
         return GlobalView(self.name, self.region, dtype)
 
     def access(
-        self, strand: Strand, tids: Array, at: Any, width: int = 1, *, reach: int = -1,
-    ) -> Access | None:  # fmt: skip
+        self,
+        strand: Strand,
+        tids: Array,
+        at: Any,
+        width: int = 1,
+        *,
+        reach: int = -1,
+    ) -> Access | None:
         """An access to ``width`` elements from each of ``at`` on; None where none is judged."""
         shadow = self.region.memory.shadow
         if shadow is None:

@@ -19,9 +19,13 @@ if TYPE_CHECKING:
 
 _BARRIERS: Final = ("bar_sync", "bar_sync_count", "barrier_sync", "barrier_sync_count")
 _COPIES: Final = (
-    "cp_async_ca", "cp_async_cg", "cp_async_ca_src_size", "cp_async_cg_src_size",
-    "cp_async_ca_ignore_src", "cp_async_cg_ignore_src",
-)  # fmt: skip
+    "cp_async_ca",
+    "cp_async_cg",
+    "cp_async_ca_src_size",
+    "cp_async_cg_src_size",
+    "cp_async_ca_ignore_src",
+    "cp_async_cg_ignore_src",
+)
 _COPY_BYTES: Final = {"ca": (4, 8, 16), "cg": (16,)}
 
 

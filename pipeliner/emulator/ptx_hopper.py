@@ -23,8 +23,10 @@ _BULK_GRANULE: Final = 16
 _WGMMA_KINDS: Final = ("f16", "bf16", "tf32", "fp8", "int", "f16_f16acc", "fp8_f16acc")
 _WGMMA: Final = tuple(f"wgmma_{kind}_{form}" for kind in _WGMMA_KINDS for form in ("ss", "rs"))
 _TRY_WAITS: Final = (
-    "mbarrier_test_wait_parity", "mbarrier_try_wait_parity", "mbarrier_try_wait_parity_no_hint",
-)  # fmt: skip
+    "mbarrier_test_wait_parity",
+    "mbarrier_try_wait_parity",
+    "mbarrier_try_wait_parity_no_hint",
+)
 WAITS: Final = (*_TRY_WAITS, "barrier_cluster_wait", "wgmma_wait_group")
 _ENGINE_WORDS: Final = ("mbarrier", "bulk", "wgmma", "barrier_cluster", "fence_proxy")
 _ADD_TYPES: Final = {**PTX_TYPES, "u32": "uint32", "s64": "int64", "u64": "uint64"}
@@ -222,9 +224,11 @@ def _tensor_load(c: Expressions, ins: Instruction) -> None:
     offsets = "None"
     if ins.modifiers.get("load_mode") == "im2col":
         offsets = "[" + ", ".join(c.expr(node).text for node in ins.operands["im2col_info"]) + "]"
-    c.writer.emit(f"tma.tensor_load(s, {name!r}, {to}, {_map(c, ins.one('tmap'))}, "
-                  f"{_coords(c, ins)}, {bar}, {offsets}, {_multicast(c, ins)}, "
-                  f"{c.mask})")  # fmt: skip
+    c.writer.emit(
+        f"tma.tensor_load(s, {name!r}, {to}, {_map(c, ins.one('tmap'))}, "
+        f"{_coords(c, ins)}, {bar}, {offsets}, {_multicast(c, ins)}, "
+        f"{c.mask})"
+    )
 
 
 def _tensor_store(c: Expressions, ins: Instruction) -> None:
@@ -232,8 +236,9 @@ def _tensor_store(c: Expressions, ins: Instruction) -> None:
     name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
     add = "redop" in ins.modifiers
     tmap = _map(c, ins.one("tmap"), store=True, add=add)
-    c.writer.emit(f"tma.tensor_store(s, {name!r}, {at}, {tmap}, "
-                  f"{_coords(c, ins)}, {add}, {c.mask})")  # fmt: skip
+    c.writer.emit(
+        f"tma.tensor_store(s, {name!r}, {at}, {tmap}, {_coords(c, ins)}, {add}, {c.mask})"
+    )
 
 
 def _global(c: Expressions, node: Any, **use: bool) -> tuple[str, str]:
@@ -250,9 +255,11 @@ def _bulk_load(c: Expressions, ins: Instruction) -> None:
     name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
     view, start = _global(c, ins.one("src_mem"), reads=True)
-    c.writer.emit(f"tma.bulk_load(s, {name!r}, {to}, {view}, {start}, "
-                  f"{c.expr(ins.one('size')).text}, {bar}, {_multicast(c, ins)}, "
-                  f"{c.mask})")  # fmt: skip
+    c.writer.emit(
+        f"tma.bulk_load(s, {name!r}, {to}, {view}, {start}, "
+        f"{c.expr(ins.one('size')).text}, {bar}, {_multicast(c, ins)}, "
+        f"{c.mask})"
+    )
 
 
 def _bulk_share(c: Expressions, ins: Instruction) -> None:
@@ -273,8 +280,10 @@ def _bulk_store(c: Expressions, ins: Instruction) -> None:
         if kind not in _ADD_TYPES:
             raise EmulatorError(f"cannot emulate ptx {ins.name!r} with .{kind}")
         add = c.dtype(_ADD_TYPES[kind])
-    c.writer.emit(f"tma.bulk_store(s, {name!r}, {view}, {to}, {at}, "
-                  f"{c.expr(ins.one('size')).text}, {add}, {c.mask})")  # fmt: skip
+    c.writer.emit(
+        f"tma.bulk_store(s, {name!r}, {view}, {to}, {at}, "
+        f"{c.expr(ins.one('size')).text}, {add}, {c.mask})"
+    )
 
 
 def _bulk_commit(c: Expressions, ins: Instruction) -> None:
@@ -328,8 +337,10 @@ def _wgmma(c: Expressions, ins: Instruction) -> None:
     majors = tuple("mn" if immediate(f"trans_{x}", 0) else "k" for x in "ab")
     saturate = bool(m.get("satfinite", ""))
     d = _registers(c, ins.operands["d"])
-    c.writer.emit(f"matrix.wgmma_mma(s, {spec}, {m['atype']!r}, {d}, {a}, {b}, {scale_d}, "
-                  f"{scales}, {majors}, {saturate}, {c.mask})")  # fmt: skip
+    c.writer.emit(
+        f"matrix.wgmma_mma(s, {spec}, {m['atype']!r}, {d}, {a}, {b}, {scale_d}, "
+        f"{scales}, {majors}, {saturate}, {c.mask})"
+    )
 
 
 def matrix_registers(ins: Instruction) -> list[Any]:
@@ -343,8 +354,13 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "mbarrier_init": _init,
     "mbarrier_inval": _inval,
     **dict.fromkeys(
-        ("mbarrier_arrive", "mbarrier_arrive_nocount", "mbarrier_arrive_expect_tx",
-         "mbarrier_expect_tx"), _arrive,
+        (
+            "mbarrier_arrive",
+            "mbarrier_arrive_nocount",
+            "mbarrier_arrive_expect_tx",
+            "mbarrier_expect_tx",
+        ),
+        _arrive,
     ),
     "mbarrier_complete_tx": _complete_tx,
     "cp_async_mbarrier_arrive": _cp_async_arrive,
@@ -352,8 +368,8 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "fence_mbarrier_init": _fence_init,
     "fence_proxy": _fence_proxy,
     **dict.fromkeys(
-        ("prefetch", "prefetchu", "cp_async_bulk_prefetch",
-         "cp_async_bulk_tensor_prefetch"), _nothing,
+        ("prefetch", "prefetchu", "cp_async_bulk_prefetch", "cp_async_bulk_tensor_prefetch"),
+        _nothing,
     ),
     "griddepcontrol": _grid_dependency,
     "setmaxnreg": _warpgroup_aligned,
@@ -366,15 +382,24 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "elect_sync": _elect,
     "stmatrix": _stmatrix,
     **dict.fromkeys(
-        ("cp_async_bulk_tensor_g2s_cluster", "cp_async_bulk_tensor_g2s_cta",
-         "cp_async_bulk_tensor_g2s_cluster_im2col", "cp_async_bulk_tensor_g2s_cta_im2col",
-         "cp_async_bulk_tensor_g2s_cluster_multicast16"), _tensor_load,
+        (
+            "cp_async_bulk_tensor_g2s_cluster",
+            "cp_async_bulk_tensor_g2s_cta",
+            "cp_async_bulk_tensor_g2s_cluster_im2col",
+            "cp_async_bulk_tensor_g2s_cta_im2col",
+            "cp_async_bulk_tensor_g2s_cluster_multicast16",
+        ),
+        _tensor_load,
     ),
     "cp_async_bulk_tensor_s2g": _tensor_store,
     "cp_reduce_async_bulk_tensor": _tensor_store,
     **dict.fromkeys(
-        ("cp_async_bulk_g2s_cluster", "cp_async_bulk_g2s_cta",
-         "cp_async_bulk_g2s_cluster_multicast16"), _bulk_load,
+        (
+            "cp_async_bulk_g2s_cluster",
+            "cp_async_bulk_g2s_cta",
+            "cp_async_bulk_g2s_cluster_multicast16",
+        ),
+        _bulk_load,
     ),
     "cp_async_bulk_s2c": _bulk_share,
     "cp_async_bulk_s2g": _bulk_store,
@@ -385,4 +410,4 @@ HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
     "wgmma_commit_group": _wgmma_commit,
     "wgmma_wait_group": _wgmma_wait,
     **dict.fromkeys(_WGMMA, _wgmma),
-}  # fmt: skip
+}

@@ -14,26 +14,44 @@ if TYPE_CHECKING:
     from .instruction import Instruction
 
 _TYPES: Final = {
-    "u8": "uint8", "s8": "int8", "u16": "uint16", "s16": "int16", "u32": "uint32", "s32": "int32",
-    "u64": "uint64", "s64": "int64", "f32": "float32", "f64": "float64", "b8": "uint8",
-    "b16": "uint16", "b32": "uint32", "b64": "uint64",
-}  # fmt: skip
+    "u8": "uint8",
+    "s8": "int8",
+    "u16": "uint16",
+    "s16": "int16",
+    "u32": "uint32",
+    "s32": "int32",
+    "u64": "uint64",
+    "s64": "int64",
+    "f32": "float32",
+    "f64": "float64",
+    "b8": "uint8",
+    "b16": "uint16",
+    "b32": "uint32",
+    "b64": "uint64",
+}
 _DEFAULT: Final = ("relaxed", "gpu")
 """Semantics and scope of an atomic operation that states none, as of CUDA's atomicAdd."""
 
 
 def update(
-    c: Expressions, target: Any, operation: str, value: Val, *, compare: Val | None = None,
+    c: Expressions,
+    target: Any,
+    operation: str,
+    value: Val,
+    *,
+    compare: Val | None = None,
     order: tuple[str, str] = _DEFAULT,
-) -> Val:  # fmt: skip
+) -> Val:
     """A read-modify-write of the element at an address; the value found there."""
     ref, at = c.element(c.pointer(target), value.dtype)
     c.note_access(ref, 1, writes=True, atomic=True)
     view = c.view(ref.memory, ref.dtype)
     found = c.writer.fresh("found")
     swapped = "None" if compare is None else compare.text
-    c.writer.emit(f"{found} = atomics.update(s, {view}, {at.text}, {operation!r}, {value.text}, "
-                  f"{swapped}, {order!r}, {c.mask})")  # fmt: skip
+    c.writer.emit(
+        f"{found} = atomics.update(s, {view}, {at.text}, {operation!r}, {value.text}, "
+        f"{swapped}, {order!r}, {c.mask})"
+    )
     return Val(found, value.dtype, 1, True, c.writer.depth, False)
 
 
@@ -55,8 +73,14 @@ def _atom(c: Expressions, ins: Instruction) -> None:
     operation = ins.modifiers["op"]
     compare = c.cast(c.expr(ins.one("compare")), _dtype(ins)) if operation == "cas" else None
     value = c.cast(c.expr(ins.one("value")), _dtype(ins))
-    found = update(c, ins.one("addr"), "exch" if operation == "cas" else operation, value,
-                   compare=compare, order=_order(ins, "relaxed"))  # fmt: skip
+    found = update(
+        c,
+        ins.one("addr"),
+        "exch" if operation == "cas" else operation,
+        value,
+        compare=compare,
+        order=_order(ins, "relaxed"),
+    )
     if "d" in ins.operands:
         ptx.assign(c, ins.one("d"), found)
 
@@ -74,8 +98,11 @@ def _load(c: Expressions, ins: Instruction) -> None:
     order = _order(ins, "weak")
     weak = order[0] == "weak"
     view, at = _global(c, ins, reads=True, atomic=not weak)
-    text = (f"np.broadcast_to({view}.load(s, {at}, {c.mask}, 1), s.n)" if weak
-            else f"atomics.load(s, {view}, {at}, {order!r}, {c.mask})")  # fmt: skip
+    text = (
+        f"np.broadcast_to({view}.load(s, {at}, {c.mask}, 1), s.n)"
+        if weak
+        else f"atomics.load(s, {view}, {at}, {order!r}, {c.mask})"
+    )
     name = c.writer.fresh("loaded")
     c.writer.emit(f"{name} = {text}")
     ptx.assign(c, ins.one("d"), Val(name, _dtype(ins), 1, True, c.writer.depth, False))
@@ -86,8 +113,11 @@ def _store(c: Expressions, ins: Instruction) -> None:
     weak = order[0] == "weak"
     value = c.cast(c.expr(ins.one("value")), _dtype(ins))
     view, at = _global(c, ins, writes=True, atomic=not weak)
-    c.writer.emit(f"{view}.store(s, {at}, {value.text}, {c.mask}, 1)" if weak else
-                  f"atomics.store(s, {view}, {at}, {value.text}, {order!r}, {c.mask})")  # fmt: skip
+    c.writer.emit(
+        f"{view}.store(s, {at}, {value.text}, {c.mask}, 1)"
+        if weak
+        else f"atomics.store(s, {view}, {at}, {value.text}, {order!r}, {c.mask})"
+    )
 
 
 def _fence(c: Expressions, ins: Instruction) -> None:

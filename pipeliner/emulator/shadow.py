@@ -173,8 +173,9 @@ class Shadow:
         unfenced = ~bad & (writer < self.clocks.threads) & (wrote > fenced)
         if unfenced.any():
             place = int(granules[unfenced][0])
-            self._report("missing-proxy-fence", place, thread, int(self.writer[place]),
-                         int(self.site[place]))  # fmt: skip
+            self._report(
+                "missing-proxy-fence", place, thread, int(self.writer[place]), int(self.site[place])
+            )
         if engine not in self.engine_seen:
             self.engine_seen[engine] = np.zeros(len(self.writer), np.int32)
         self.engine_seen[engine][granules] = now
@@ -194,16 +195,18 @@ class Shadow:
         bad = (writer < threads) & (wrote > fenced[writer]) & (wrote <= knows[writer])
         if bad.any():
             place = int(granules[bad][0])
-            self._report("missing-proxy-fence", place, thread, int(self.writer[place]),
-                         int(self.site[place]))  # fmt: skip
+            self._report(
+                "missing-proxy-fence", place, thread, int(self.writer[place]), int(self.site[place])
+            )
             return
         read = granules[self.last_seen[granules] > fenced[:threads].min()]
         seen = self.seen[read]
         unfenced = (seen > fenced[:threads]) & (seen <= knows[:threads])
         for row in np.flatnonzero(unfenced.any(axis=1))[:1]:
             reader = int(np.argmax(unfenced[row]))
-            self._report("missing-proxy-fence", int(read[row]), thread, reader,
-                         int(seen[row, reader]))  # fmt: skip
+            self._report(
+                "missing-proxy-fence", int(read[row]), thread, reader, int(seen[row, reader])
+            )
 
     def landed(self, engine: int, granules: Array, site: int, now: int) -> None:
         """The write issued at ``site`` is complete at ``now`` for those who wait for the engine."""

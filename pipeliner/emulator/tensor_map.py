@@ -133,9 +133,15 @@ def from_encode_args(dtype: str, rank: int, args: Sequence[int], base: int = 0) 
     if not 0 <= promotion <= 3:
         raise EmulatorError(f"cannot encode a tensor map: unknown L2 promotion {promotion}")
     return TensorMap(
-        dtype, tuple(shape), tuple(strides), tuple(box), tuple(steps),
-        interleave, SWIZZLE_SPANS[swizzle], fill,
-    )  # fmt: skip
+        dtype,
+        tuple(shape),
+        tuple(strides),
+        tuple(box),
+        tuple(steps),
+        interleave,
+        SWIZZLE_SPANS[swizzle],
+        fill,
+    )
 
 
 def _split(values: list[int], sizes: tuple[int, ...]) -> list[list[int]]:

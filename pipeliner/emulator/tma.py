@@ -43,22 +43,42 @@ def _destinations(strand: Strand, who: Array, bar: int, cta_mask: int | None) ->
         ranks = [r for r in range(16) if cta_mask >> r & 1]
         stray = [r for r in ranks if r >= len(cluster.ctas)]
         if stray:
-            strand.hazard("out-of-bounds", "", -1, None, int(who[0]),
-                          detail=f"multicast to CTA {stray[0]} of {len(cluster.ctas)}")  # fmt: skip
+            strand.hazard(
+                "out-of-bounds",
+                "",
+                -1,
+                None,
+                int(who[0]),
+                detail=f"multicast to CTA {stray[0]} of {len(cluster.ctas)}",
+            )
         addresses = [offset + (r + 1 << RANK_SHIFT) for r in ranks if r < len(cluster.ctas)]
     found = [cluster.mbarriers.use(strand, who, address, engine=True) for address in addresses]
     return [barrier for barrier in found if barrier is not None]
 
 
 def _load(
-    strand: Strand, tid: int, name: str, start: int, alignment: int, offsets: Array, data: Array,
-    bar: int, cta_mask: int | None, note: Callable[[int], None] | None = None,
-) -> None:  # fmt: skip
+    strand: Strand,
+    tid: int,
+    name: str,
+    start: int,
+    alignment: int,
+    offsets: Array,
+    data: Array,
+    bar: int,
+    cta_mask: int | None,
+    note: Callable[[int], None] | None = None,
+) -> None:
     """Issue one copy of ``data`` (bytes) to byte ``offsets``, checked; ``note``: by an engine."""
     cta = strand.cta
     if start % alignment:
-        strand.hazard("misaligned", name, start, None, tid,
-                      detail=f"the shared side of a bulk copy needs {alignment} bytes")  # fmt: skip
+        strand.hazard(
+            "misaligned",
+            name,
+            start,
+            None,
+            tid,
+            detail=f"the shared side of a bulk copy needs {alignment} bytes",
+        )
     inside = (offsets >= 0) & (offsets < cta.window.nbytes)
     if not inside.all():
         strand.hazard("out-of-bounds", name, int(offsets[~inside][0]), None, tid)
@@ -80,9 +100,16 @@ def _local(address: int) -> int:
 
 
 def tensor_load(
-    strand: Strand, name: str, dst: Any, tmap: GlobalMap, coords: list[Any], bar: Any,
-    offsets: list[Any] | None, cta_mask: Any, mask: Mask,
-) -> None:  # fmt: skip
+    strand: Strand,
+    name: str,
+    dst: Any,
+    tmap: GlobalMap,
+    coords: list[Any],
+    bar: Any,
+    offsets: list[Any] | None,
+    cta_mask: Any,
+    mask: Mask,
+) -> None:
     """cp.async.bulk.tensor from global to shared memory; ``offsets``: of im2col mode."""
     strand.touch_global(name, mask)
     moved = offsets or []
@@ -95,8 +122,18 @@ def tensor_load(
         places = tensor_map.shared_offsets(tmap.map, _local(to))
         spread = places[:, None] + np.arange(values.itemsize)
         strand.count("bulk_copies")
-        _load(strand, tid, name, _local(to), SHARED_ALIGNMENT, spread.reshape(-1),
-              values.view(np.uint8), barrier, many[0] if many else None, note)  # fmt: skip
+        _load(
+            strand,
+            tid,
+            name,
+            _local(to),
+            SHARED_ALIGNMENT,
+            spread.reshape(-1),
+            values.view(np.uint8),
+            barrier,
+            many[0] if many else None,
+            note,
+        )
 
 
 def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> tuple[Array, Array]:
@@ -127,8 +164,17 @@ def tensor_store(
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]
         size = tmap.map.itemsize
         note = _writing(strand, tid, tmap.region, index[inside] * size, size, add=add)
-        _store(strand, tid, name, start, SHARED_ALIGNMENT, offsets,
-               _put(tmap.elements, index[inside], add), size, note)  # fmt: skip
+        _store(
+            strand,
+            tid,
+            name,
+            start,
+            SHARED_ALIGNMENT,
+            offsets,
+            _put(tmap.elements, index[inside], add),
+            size,
+            note,
+        )
 
 
 def _access(
@@ -178,14 +224,27 @@ def _put(elements: Array, index: Array, add: bool) -> Callable[[Array], None]:
 
 
 def _store(
-    strand: Strand, tid: int, name: str, start: int, alignment: int, offsets: Array,
-    put: Callable[[Array], None], itemsize: int, note: Callable[[int], None] | None,
-) -> None:  # fmt: skip
+    strand: Strand,
+    tid: int,
+    name: str,
+    start: int,
+    alignment: int,
+    offsets: Array,
+    put: Callable[[Array], None],
+    itemsize: int,
+    note: Callable[[int], None] | None,
+) -> None:
     """Issue one copy from elements at byte ``offsets``, checked."""
     cta = strand.cta
     if start % alignment:
-        strand.hazard("misaligned", name, start, None, tid,
-                      detail=f"the shared side of a bulk copy needs {alignment} bytes")  # fmt: skip
+        strand.hazard(
+            "misaligned",
+            name,
+            start,
+            None,
+            tid,
+            detail=f"the shared side of a bulk copy needs {alignment} bytes",
+        )
     spread = (offsets[:, None] + np.arange(itemsize)).reshape(-1)
     if len(spread) and (spread.min() < 0 or spread.max() >= cta.window.nbytes):
         strand.hazard("out-of-bounds", name, int(spread.max()), None, tid)
@@ -195,9 +254,16 @@ def _store(
 
 
 def bulk_load(
-    strand: Strand, name: str, dst: Any, src: GlobalView, start: Any, size: Any, bar: Any,
-    cta_mask: Any, mask: Mask,
-) -> None:  # fmt: skip
+    strand: Strand,
+    name: str,
+    dst: Any,
+    src: GlobalView,
+    start: Any,
+    size: Any,
+    bar: Any,
+    cta_mask: Any,
+    mask: Mask,
+) -> None:
     """cp.async.bulk from global to shared memory; ``src`` is a view of bytes."""
     strand.touch_global(src.name, mask)
     multicast = [] if cta_mask is None else [cta_mask]
@@ -207,8 +273,18 @@ def bulk_load(
         data = _global_bytes(strand, tid, src, begin, count)
         note = _reading(strand, tid, src.region, begin + np.arange(len(data)), 1)
         strand.count("bulk_copies")
-        _load(strand, tid, name, _local(to), BULK_ALIGNMENT, _local(to) + np.arange(len(data)),
-              data, barrier, many[0] if many else None, note)  # fmt: skip
+        _load(
+            strand,
+            tid,
+            name,
+            _local(to),
+            BULK_ALIGNMENT,
+            _local(to) + np.arange(len(data)),
+            data,
+            barrier,
+            many[0] if many else None,
+            note,
+        )
 
 
 def bulk_share(
@@ -218,26 +294,43 @@ def bulk_share(
     cta = strand.cta
     for tid, (to, start, count, address) in _each(strand, [dst, src, size, bar], mask):
         if to >> RANK_SHIFT != address >> RANK_SHIFT:
-            strand.hazard("out-of-bounds", name, _local(to), None, tid,
-                          detail="the mbarrier is in another CTA than the destination")  # fmt: skip
+            strand.hazard(
+                "out-of-bounds",
+                name,
+                _local(to),
+                None,
+                tid,
+                detail="the mbarrier is in another CTA than the destination",
+            )
         if start % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
-            strand.hazard("misaligned", name, start, None, tid,
-                          detail=f"a bulk copy of {count} bytes")  # fmt: skip
+            strand.hazard(
+                "misaligned", name, start, None, tid, detail=f"a bulk copy of {count} bytes"
+            )
         if start < 0 or start + count > cta.window.nbytes:
             strand.hazard("out-of-bounds", name, start, None, tid)
             continue
         strand.count("bulk_copies")
         for barrier in _destinations(strand, np.array([tid]), address, None):
             data = cta.cluster.bulk.read(strand, tid, barrier, start + np.arange(count))
-            _load(strand, tid, name, _local(to), BULK_ALIGNMENT, _local(to) + np.arange(count),
-                  data, address, None)  # fmt: skip
+            _load(
+                strand,
+                tid,
+                name,
+                _local(to),
+                BULK_ALIGNMENT,
+                _local(to) + np.arange(count),
+                data,
+                address,
+                None,
+            )
 
 
 def _global_bytes(strand: Strand, tid: int, view: GlobalView, begin: int, count: int) -> Array:
     """Checked bytes of a global array, as a view of it."""
     if (begin + view.base) % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
-        strand.hazard("misaligned", view.name, begin, None, tid,
-                      detail=f"a bulk copy of {count} bytes")  # fmt: skip
+        strand.hazard(
+            "misaligned", view.name, begin, None, tid, detail=f"a bulk copy of {count} bytes"
+        )
     if begin < 0 or begin + count > view.array.size:
         strand.hazard("out-of-bounds", view.name, begin, None, tid)
         begin = max(0, begin)
@@ -246,9 +339,15 @@ def _global_bytes(strand: Strand, tid: int, view: GlobalView, begin: int, count:
 
 
 def bulk_store(
-    strand: Strand, name: str, dst: GlobalView, begin: Any, src: Any, size: Any,
-    add: np.dtype[Any] | None, mask: Mask,
-) -> None:  # fmt: skip
+    strand: Strand,
+    name: str,
+    dst: GlobalView,
+    begin: Any,
+    src: Any,
+    size: Any,
+    add: np.dtype[Any] | None,
+    mask: Mask,
+) -> None:
     """cp.async.bulk, or cp.reduce.async.bulk.add of a type, from shared to global memory."""
     strand.touch_global(dst.name, mask)
     for tid, (to, start, count) in _each(strand, [begin, src, size], mask):
@@ -256,8 +355,17 @@ def bulk_store(
         elements = part if add is None else part.view(add)
         adds = add is not None
         note = _writing(strand, tid, dst.region, to + np.arange(len(part)), 1, add=adds)
-        _store(strand, tid, name, start, BULK_ALIGNMENT, start + np.arange(len(part)),
-               _put(elements, np.arange(len(elements)), adds), 1, note)  # fmt: skip
+        _store(
+            strand,
+            tid,
+            name,
+            start,
+            BULK_ALIGNMENT,
+            start + np.arange(len(part)),
+            _put(elements, np.arange(len(elements)), adds),
+            1,
+            note,
+        )
 
 
 def bulk_commit(strand: Strand, mask: Mask) -> None:

@@ -52,8 +52,14 @@ def shared_rows(strand: Strand, addr: Any, size: int, mask: Mask, what: str) -> 
     crooked = at % size != 0
     if crooked.any():
         row = int(np.argmax(crooked))
-        strand.hazard("misaligned", what, int(at[row]), None, int(tids[row]),
-                      detail=f"the shared address needs a multiple of {size} bytes")  # fmt: skip
+        strand.hazard(
+            "misaligned",
+            what,
+            int(at[row]),
+            None,
+            int(tids[row]),
+            detail=f"the shared address needs a multiple of {size} bytes",
+        )
     outside = (at < 0) | (at > strand.cta.window.nbytes - size)
     if outside.any():
         row = int(np.argmax(outside))
@@ -80,8 +86,14 @@ def cp_async(
     crooked = ((start + src.base) % size != 0) & (valid > 0)
     if crooked.any():
         row = int(np.argmax(crooked))
-        strand.hazard("misaligned", src.name, int(start[row]), None, int(tids[row]),
-                      detail=f"the source of a {size}-byte cp.async")  # fmt: skip
+        strand.hazard(
+            "misaligned",
+            src.name,
+            int(start[row]),
+            None,
+            int(tids[row]),
+            detail=f"the source of a {size}-byte cp.async",
+        )
     index = start[:, None] + np.arange(size)
     wanted = np.arange(size) < valid[:, None]
     outside = wanted & ((index < 0) | (index >= src.array.size))
@@ -196,9 +208,15 @@ def mma_legacy(
     a_regs = spec.a.size * spec.a_type.itemsize // (WARP * 4)
     b_regs = spec.b.size * spec.b_type.itemsize // (WARP * 4)
     c_regs = 128 * spec.d_type.itemsize // (WARP * 4)
-    out = mma(strand, spec, local_registers(strand, a, a_regs),
-              local_registers(strand, b, b_regs),
-              [r.copy() for r in local_registers(strand, c, c_regs)], saturate, mask)  # fmt: skip
+    out = mma(
+        strand,
+        spec,
+        local_registers(strand, a, a_regs),
+        local_registers(strand, b, b_regs),
+        [r.copy() for r in local_registers(strand, c, c_regs)],
+        saturate,
+        mask,
+    )
     store_registers(strand, c, out, mask)
 
 
@@ -256,8 +274,9 @@ def shuffle(strand: Strand, kind: str, value: Any, operand: Any, width: int, mas
         out = out.copy()
         out[relevant] = poison(out.dtype, (1,))[0]
         thread = int(strand.tids[int(np.argmax(relevant))])
-        strand.hazard("divergent-warp", "", -1, None, thread,
-                      detail="shuffle from an inactive lane")  # fmt: skip
+        strand.hazard(
+            "divergent-warp", "", -1, None, thread, detail="shuffle from an inactive lane"
+        )
     return out
 
 

@@ -109,8 +109,16 @@ class _Unit:
             words = np.concatenate([p.a.get() for p in parts if p.a is not None])
             a = words.view(spec.a_type).reshape(-1)[wgmma.a_register_positions(op.a_type)]
         d = np.concatenate([p.d.get() for p in parts]).view(spec.d_type)
-        out = wgmma.multiply(spec, a, b, d, scale_d=op.scale_d, scale_a=op.scale_a,
-                             scale_b=op.scale_b, saturate=op.saturate)  # fmt: skip
+        out = wgmma.multiply(
+            spec,
+            a,
+            b,
+            d,
+            scale_d=op.scale_d,
+            scale_a=op.scale_a,
+            scale_b=op.scale_b,
+            saturate=op.saturate,
+        )
         out = np.ascontiguousarray(out)
         for warp, part in enumerate(parts):
             part.d.put(out[warp * WARP : (warp + 1) * WARP])
@@ -145,16 +153,28 @@ class MatrixUnits:
         cta, tids = strand.cta, strand.tids[rows]
         unit, warp = self._unit(cta, int(tids[0]))
         if cta.threads - cta.local(unit.first) < WARPGROUP:
-            strand.hazard("divergent-warp", "", -1, None, int(tids[0]),
-                          detail="wgmma in an incomplete warpgroup")  # fmt: skip
+            strand.hazard(
+                "divergent-warp",
+                "",
+                -1,
+                None,
+                int(tids[0]),
+                detail="wgmma in an incomplete warpgroup",
+            )
             return
         index = len(unit.events[warp])
         if index == len(unit.queue):
             unit.queue.append(_Issued(operation))
         issued = unit.queue[index]
         if issued.operation != operation:
-            strand.hazard("divergent-warp", "", -1, None, int(tids[0]),
-                          detail="the warps of a warpgroup issue different wgmma")  # fmt: skip
+            strand.hazard(
+                "divergent-warp",
+                "",
+                -1,
+                None,
+                int(tids[0]),
+                detail="the warps of a warpgroup issue different wgmma",
+            )
         self._read_shared(strand, unit, warp, tids, operation)
         issued.parts[warp] = _Part(d, a, strand.event)
         unit.events[warp].append(strand.event)
@@ -238,18 +258,29 @@ class MatrixUnits:
                 if len(events) > unit.waited[warp]:
                     thread = unit.cta.local(unit.first) + warp * WARP
                     unit.cta.add_hazard(
-                        "never-waited", events[unit.waited[warp]], threads=(thread,),
+                        "never-waited",
+                        events[unit.waited[warp]],
+                        threads=(thread,),
                         detail="a wgmma is in flight at exit: its group is never "
-                        + ("waited for" if unit.commits[warp][-1] > unit.waited[warp]
-                           else "committed"),
-                    )  # fmt: skip
+                        + (
+                            "waited for"
+                            if unit.commits[warp][-1] > unit.waited[warp]
+                            else "committed"
+                        ),
+                    )
 
 
 @lru_cache(maxsize=1024)
 def _granules(
-    desc: Descriptor, total: int, k: int, itemsize: int, major: Major,
-    start: int, stop: int, granule: int,
-) -> Array:  # fmt: skip
+    desc: Descriptor,
+    total: int,
+    k: int,
+    itemsize: int,
+    major: Major,
+    start: int,
+    stop: int,
+    granule: int,
+) -> Array:
     """Shadow granules of some rows of an operand."""
     at = wgmma.operand_offsets(desc, total, k, itemsize, major)[start:stop]
     return np.unique(at // granule)

@@ -222,9 +222,16 @@ def a_register_positions(a_type: str) -> Array:
 
 
 def multiply(
-    spec: Wgmma, a: Array, b: Array, d: Array, *,
-    scale_d: bool, scale_a: int = 1, scale_b: int = 1, saturate: bool = False,
-) -> Array:  # fmt: skip
+    spec: Wgmma,
+    a: Array,
+    b: Array,
+    d: Array,
+    *,
+    scale_d: bool,
+    scale_a: int = 1,
+    scale_b: int = 1,
+    saturate: bool = False,
+) -> Array:
     """D = scale_a A * scale_b B + D, or without D where ``scale_d`` is false.
 
     ``a``: (..., 64, k), ``b``: (..., n, k), of the operand types; ``d``: (..., 128, n / 2) of the

@@ -89,9 +89,16 @@ def _accesses(
 
 
 def load(
-    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], view: Any, base: Any,
-    stride: Any, row_major: bool, mask: Mask,
-) -> None:  # fmt: skip
+    strand: Strand,
+    frag: Wmma,
+    index: Any,
+    shape: tuple[int, int],
+    view: Any,
+    base: Any,
+    stride: Any,
+    row_major: bool,
+    mask: Mask,
+) -> None:
     """Run load_matrix_sync; which lane reads what is unspecified: an even split here."""
     positions, accesses = _accesses(strand, base, stride, shape, row_major)
     warps = strand.n // WARP
@@ -102,9 +109,16 @@ def load(
 
 
 def store(
-    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], view: Any, base: Any,
-    stride: Any, row_major: bool, mask: Mask,
-) -> None:  # fmt: skip
+    strand: Strand,
+    frag: Wmma,
+    index: Any,
+    shape: tuple[int, int],
+    view: Any,
+    base: Any,
+    stride: Any,
+    row_major: bool,
+    mask: Mask,
+) -> None:
     """Run store_matrix_sync."""
     mask = strand.warps(mask, "wmma")
     positions, accesses = _accesses(strand, base, stride, shape, row_major)
@@ -114,9 +128,14 @@ def store(
 
 
 def mma(
-    strand: Strand, d: tuple[Wmma, Any], a: tuple[Wmma, Any], b: tuple[Wmma, Any],
-    c: tuple[Wmma, Any], shape: tuple[int, int, int], mask: Mask,
-) -> None:  # fmt: skip
+    strand: Strand,
+    d: tuple[Wmma, Any],
+    a: tuple[Wmma, Any],
+    b: tuple[Wmma, Any],
+    c: tuple[Wmma, Any],
+    shape: tuple[int, int, int],
+    mask: Mask,
+) -> None:
     """Run mma_sync: exact products and sums, rounded once."""
     m, n, k = shape
     ta = a[0].tile(strand, _uniform(a[1]), (m, k))

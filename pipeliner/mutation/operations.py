@@ -127,8 +127,13 @@ def numbered(body: Any) -> Iterator[tuple[Any, Origin | None, int]]:
 
 def weaken(func: Any, number: int) -> Any:
     """The device function with its ``number``-th synchronising operation deleted or weakened."""
-    return replace_nth(func, (tirx.Evaluate, tirx.AttrStmt), is_synchronising, number,
-                       lambda stmt: _weakened(stmt)[0])  # fmt: skip
+    return replace_nth(
+        func,
+        (tirx.Evaluate, tirx.AttrStmt),
+        is_synchronising,
+        number,
+        lambda stmt: _weakened(stmt)[0],
+    )
 
 
 def replace_nth(
