@@ -10,8 +10,8 @@ memory are shared out over them; the rest is the user's.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import tvm_ffi
@@ -20,26 +20,21 @@ from tvm.ir import Range
 from tvm.script import tirx as T
 
 from ..errors import LoweringError
-from ..machine import WARP
-from ..plan import SCALAR, CopyPlan, KernelPlan, StorePlan
+from ..plan import CopyPlan, KernelPlan
 from .accesses import event
 from .channels import full_barrier
 from .clusters import Cluster, can_share, check_loops, find_cluster, in_clusters
-from .copies import copy_width
-from .cta_order import ordered
+from .cta_order import leaves, ordered
 from .effects import effects
-from .fragment_nests import rewrite
-from .fragments import Fragment
-from .independence import shareable
 from .ir import (
     Buffer,
     ForKind,
     SBlock,
     SBlockRealize,
     Stmt,
-    TensorLoad,
     Var,
     block,
+    buffer_bytes,
     const_int,
     i32,
     is_shared,
@@ -51,37 +46,18 @@ from .ir import (
     walk,
 )
 from .kernels import inside_grid, map_kernels, map_statement, on_host
-from .layouts import ROW_MAJOR, Panels, Swizzle
+from .layouts import ROW_MAJOR, Panels
+from .mapped_nests import behind, map_nest
 from .matmuls import map_matmuls
 from .op_form import op_loops
 from .patches import Patch
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
-from .spread import Threads, spread
-from .staged_stores import Staged
-from .tensor_maps import TensorMap
-from .through_shared import in_shared, registers_of, through_shared
-from .tile_stores import added, adds, box_of
+from .scope import Scope
+from .serial import is_serial, why_serial
+from .spread import Threads
+from .through_shared import in_shared, registers_of
 from .tma import copy_map, load_boxes, source_of
-
-
-@dataclass
-class _Scope:
-    """What one function's mapping has decided."""
-
-    plan: KernelPlan
-    threads: Threads
-    fragments: dict[Buffer, Fragment] = field(default_factory=dict)
-    layouts: dict[Buffer, Swizzle | Panels] = field(default_factory=dict)
-    cluster: Cluster | None = None
-    shared: list[str] = field(default_factory=list)
-    maps: list[TensorMap] = field(default_factory=list)
-    barriers: dict[str, Buffer] = field(default_factory=dict)
-    matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
-    accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
-    stages: list[Buffer] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
-    ordered: dict[Buffer, list[Any]] = field(default_factory=dict)
-    repeats: bool = False
+from .workspace import allocating, beyond, in_workspace
 
 
 def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None = None) -> Any:
@@ -92,7 +68,7 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None 
     """
     if kernel.info.threads:
         return _map_bound(func, kernel, plan)
-    alone = kernel.info.independent >= WARP and not plan.pipelined
+    alone = kernel.info.independent > 1 and not plan.pipelined
     if not kernel.ops and not alone:
         return func
     _check_mapped(kernel, plan)
@@ -100,7 +76,7 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None 
     var = Var("threadIdx_x", "int32")
     analyzer = sym.Analyzer()
     analyzer.bind(var, Range(0, count * plan.teams))
-    scope = _Scope(plan, Threads(var, count, analyzer, plan.teams))
+    scope = Scope(plan, Threads(var, count, analyzer, plan.teams))
     scope.notes = [] if notes is None else notes
     scope.barriers = {channel.full: full_barrier(channel) for channel in plan.channels}
     _bind_ranges(func.body, analyzer)
@@ -111,25 +87,21 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None 
     mapped = map_kernels(
         func, lambda stmt: _map_kernel(stmt, scope) if alone or _has_ops(stmt) else stmt
     )
-    if not scope.maps:
+    if not scope.maps and not scope.workspaces:
         return mapped
     host = [stmt for tensor in scope.maps for stmt in tensor.encode]
-    return tirx.PrimFunc(func.params, on_host(host, mapped.body), func.ret_type, func.attrs)
+    body = allocating(on_host(host, mapped.body), scope.workspaces)
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
 def _has_ops(stmt: Stmt) -> bool:
     return next(op_loops(stmt), None) is not None
 
 
-def _map_kernel(kernel: Stmt, scope: _Scope) -> Stmt:
+def _map_kernel(kernel: Stmt, scope: Scope) -> Stmt:
     """The kernel that holds the loops, with the thread loop inside its grid."""
     scope.cluster = find_cluster(kernel, scope.plan.cluster)
-    unheld = [tile for tile in registers_of(kernel) if tile not in scope.fragments]
-    for tile in unheld:
-        scope.notes.append(
-            f"'{tile.name}' lies in shared memory: no matmul spreads it over registers"
-        )
-    kernel = in_shared(kernel, unheld)
+    kernel = in_shared(*_in_workspace(kernel, scope))
     scope.ordered = ordered(kernel)
 
     def bind(stmt: Stmt) -> Stmt:
@@ -140,6 +112,26 @@ def _map_kernel(kernel: Stmt, scope: _Scope) -> Stmt:
 
     mapped = inside_grid(kernel, bind)
     return mapped if scope.cluster is None else _clustered(mapped, scope.cluster, scope.shared)
+
+
+def _in_workspace(kernel: Stmt, scope: Scope) -> tuple[Stmt, list[Buffer]]:
+    """``kernel`` without the tiles that shared memory has no room for; those that go there."""
+    unheld = [tile for tile in registers_of(kernel) if tile not in scope.fragments]
+    if not scope.plan.pipelined and not scope.fragments:
+        large = beyond(kernel, unheld, scope.plan)
+        for tile in large:
+            scope.notes.append(
+                f"'{tile.name}' lies in global memory, a part for each CTA: it has "
+                f"{buffer_bytes(tile)} bytes, of {scope.plan.smem.budget} of shared memory"
+            )
+        kernel, added = in_workspace(kernel, large)
+        scope.workspaces.extend(added)
+        unheld = [tile for tile in unheld if tile not in large]
+    for tile in unheld:
+        scope.notes.append(
+            f"'{tile.name}' lies in shared memory: no matmul spreads it over registers"
+        )
+    return kernel, unheld
 
 
 def _check_mapped(kernel: Any, plan: KernelPlan) -> None:
@@ -162,7 +154,7 @@ def _bind_ranges(body: Stmt, analyzer: Any) -> None:
     walk(body, tirx.For, visit)
 
 
-def _map(stmt: Stmt, scope: _Scope) -> Stmt:
+def _map(stmt: Stmt, scope: Scope) -> Stmt:
     """``stmt`` of the tile function as what one thread does."""
     name = op_name(stmt)
     if name is not None:
@@ -171,13 +163,15 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
         return seq(*[_map(part, scope) for part in stmt.seq])
     nest = as_nest(stmt)
     if nest is not None:
-        return _map_nest(nest, None, scope)
+        return map_nest(nest, None, scope)
+    if is_serial(stmt, scope.fragments):
+        return _one_runs(stmt, scope)
     if isinstance(stmt, tirx.For):
         return _with_body(stmt, _map(stmt.body, replace(scope, repeats=True)))
     if isinstance(stmt, tirx.IfThenElse):
         other = None if stmt.else_case is None else _map(stmt.else_case, scope)
         made = tirx.IfThenElse(stmt.condition, _map(stmt.then_case, scope), other)
-        return _behind(stmt.condition, made, scope)
+        return behind([stmt.condition], made, scope)
     if isinstance(stmt, tirx.AttrStmt):
         return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _map(stmt.body, scope))
     if isinstance(stmt, SBlockRealize):
@@ -192,14 +186,23 @@ def _map(stmt: Stmt, scope: _Scope) -> Stmt:
     return stmt  # what every thread does: a barrier, a value that is bound, a claim
 
 
-def _by_one(stmt: Any, scope: _Scope) -> Stmt:
+def _by_one(stmt: Any, scope: Scope) -> Stmt:
     """A call, which nobody may make more often than the function says: one thread makes it."""
     scope.notes.append(f"one thread makes the call {stmt.value}: nothing says that others may")
     made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), stmt, None)
-    return _behind(stmt, made, scope, always=effects(stmt).is_fence)
+    return behind([stmt], made, scope, always=effects(stmt).is_fence)
 
 
-def _map_block(stmt: Any, scope: _Scope) -> Stmt:
+def _one_runs(loop: Any, scope: Scope) -> Stmt:
+    """A loop of statements that one thread makes: it runs all of them, without barriers between."""
+    inside = list(leaves(loop))
+    over = f"the loop over '{loop.loop_var.name}'" if isinstance(loop, tirx.For) else "a loop"
+    scope.notes.append(f"one thread runs {over}: {why_serial(inside)}")
+    made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), loop, None)
+    return behind([leaf.mark for leaf in inside], made, scope)
+
+
+def _map_block(stmt: Any, scope: Scope) -> Stmt:
     """An opaque block: tile buffers in registers become each thread's, new registers are added."""
     inner = _map(stmt.block.body, scope)
     allocs: list[Buffer] = []
@@ -212,7 +215,7 @@ def _map_block(stmt: Any, scope: _Scope) -> Stmt:
     return _with_block(stmt, inner, allocs)
 
 
-def _map_op(name: str, stmt: Stmt, scope: _Scope) -> Stmt:
+def _map_op(name: str, stmt: Stmt, scope: Scope) -> Stmt:
     """One op of a pipelined loop; a matmul becomes the ops of its fragment steps."""
     if name in scope.matmuls:
         return _guarded(stmt, scope.matmuls[name][0])
@@ -222,10 +225,10 @@ def _map_op(name: str, stmt: Stmt, scope: _Scope) -> Stmt:
     copy_plan = next((copy for copy in scope.plan.copies if copy.op == name), None)
     if copy_plan is not None and copy_plan.mechanism == "tma":
         return op_stmt(name, _boxes(nest, copy_plan, scope))
-    return op_stmt(name, _map_nest(nest, copy_plan, scope))
+    return op_stmt(name, map_nest(nest, copy_plan, scope))
 
 
-def _boxes(nest: Nest, plan: CopyPlan, scope: _Scope) -> Stmt:
+def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
     """A copy by the tensor memory accelerator, as its one thread issues it."""
     copy = as_copy(nest)
     panels = scope.layouts.get(nest.store.buffer)
@@ -271,126 +274,6 @@ def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:
     return seq(*[op_stmt(str(op_name(op)), tirx.IfThenElse(guard, op.body, None)) for op in ops])
 
 
-def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
-    """A nest over a register tile runs where the elements are; any other is shared out."""
-    loads = [*nest.loads(), *nest.asked()]
-    touched = dict.fromkeys([*(load.source for load in loads), nest.store.buffer])
-    return _behind(nest.store, _shared_out(nest, touched, plan, scope), scope)
-
-
-def _behind(mark: Any, stmt: Stmt, scope: _Scope, *, always: bool = False) -> Stmt:
-    """``stmt``, behind a barrier where others of the CTA have written what ``mark`` touches."""
-    names = sorted(
-        str(buf.name)
-        for buf, marks in scope.ordered.items()
-        if always or any(mark.same_as(other) for other in marks)
-    )
-    if not names:
-        return stmt
-    if scope.plan.roles:  # which no barrier of the CTA may stand in
-        raise LoweringError(f"cannot order '{names[0]}' between the statements of a role")
-    return seq(tirx.Evaluate(T.tvm_storage_sync("shared")), stmt)
-
-
-def _shared_out(
-    nest: Nest, touched: Collection[Buffer], plan: CopyPlan | None, scope: _Scope
-) -> Stmt:
-    held = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
-    store = next((s for s in scope.plan.stores if s.op == nest.name), None)
-    if adds(nest) and (not held or store is None or store.mechanism != "tma" or not store.adds):
-        raise LoweringError(
-            f"cannot add to '{nest.store.buffer.name}' in '{nest.name}': others do so at the same "
-            "time, and the plan does not have it added by tma"
-        )
-    if held and store is not None and store.mechanism == "tma":
-        return _staged(nest, store, held[0], scope)
-    if held:
-        return _place(_on_fragments(nest, held, scope), scope)
-    copy = as_copy(nest)
-    width = None if copy is None else copy_width(copy, plan)
-    _note_alone(nest, scope)
-    scalar = any(matmul.instruction == SCALAR for matmul in scope.plan.matmuls)
-    made = spread(nest, scope.threads, width, hold=scalar)
-    return _shown(nest, _place(made, scope), scope)
-
-
-def _on_fragments(nest: Nest, held: Sequence[Fragment], scope: _Scope) -> Stmt:
-    """``nest``, which touches ``held``, in registers, or on copies of them in shared memory."""
-    why = f"it combines the register tiles {sorted(str(part.tile.name) for part in held)}"
-    if len(held) == 1:
-        try:
-            return rewrite(nest, held[0], scope.threads.analyzer)
-        except LoweringError as err:
-            why = str(err).partition(": ")[2]
-    if scope.plan.roles:  # which no barrier of the CTA may stand in
-        raise LoweringError(f"cannot map block '{nest.name}' to the threads of a role: {why}")
-    scope.notes.append(f"'{nest.name}' reads register tiles through shared memory: {why}")
-    _note_alone(nest, scope)
-    made, copies = through_shared(nest, held, scope.threads)
-    scope.stages.extend(copies)
-    return made
-
-
-def _note_alone(nest: Nest, scope: _Scope) -> None:
-    """Say that a nest is not shared out whole over the threads."""
-    shared, why = shareable(nest)
-    if why:
-        along = ", ".join(f"'{var.name}'" for var in shared)
-        done = f"is shared out along {along} alone" if along else "is one thread's"
-        scope.notes.append(f"'{nest.name}' {done}: {why}")
-
-
-def _shown(nest: Nest, stmt: Stmt, scope: _Scope) -> Stmt:
-    """``stmt``, and a fence where it computes what wgmma reads (PTX ISA, async proxy)."""
-    panels = isinstance(scope.layouts.get(nest.store.buffer), Panels)
-    if not panels or as_copy(nest) is not None:
-        return stmt
-    return seq(stmt, tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]()))
-
-
-def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: _Scope) -> Stmt:
-    """A nest that stores an accumulator by way of shared memory."""
-    if plan.adds and not adds(nest):
-        raise LoweringError(f"cannot add '{plan.op}' to '{plan.dst}': it is stored there")
-    box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
-    if isinstance(box, str):
-        raise LoweringError(f"cannot store '{plan.op}' by tma: {box}")
-    staged = Staged.of(added(nest), box, fragment, plan, scope.threads)
-    scope.stages.append(staged.stage)
-    scope.maps.append(staged.tensor)
-    return staged.stmt(repeats=scope.repeats)
-
-
-def _place(stmt: Stmt, scope: _Scope) -> Stmt:
-    """``stmt`` with every access to a shared tile where the tile's layout puts it."""
-    if not any(layout.moves for layout in scope.layouts.values()):
-        return stmt
-    analyzer = scope.threads.analyzer
-
-    def bind(loop: Any) -> None:
-        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
-
-    walk(stmt, tirx.For, bind)
-
-    def load(node: Any) -> Any:
-        layout = scope.layouts.get(node.source)
-        if layout is None:
-            return node
-        where = layout.place(node.source, node.indices, analyzer)
-        return tirx.BufferLoad(layout.held_in(node.source), where)
-
-    def store(node: Any) -> Any:
-        layout = scope.layouts.get(node.buffer)
-        if layout is None:
-            return node
-        where = layout.place(node.buffer, node.indices, analyzer)
-        return tirx.BufferStore(layout.held_in(node.buffer), node.value, where)
-
-    return tvm_ffi.structural_map(
-        stmt, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
-    )
-
-
 def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:
     """A function with its own threads: unbound copies to shared memory are shared out over them.
 
@@ -403,7 +286,7 @@ def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:
     analyzer = sym.Analyzer()
     analyzer.bind(var, Range(0, kernel.info.threads))
     _bind_ranges(func.body, analyzer)
-    scope = _Scope(plan, Threads(var, kernel.info.threads, analyzer))
+    scope = Scope(plan, Threads(var, kernel.info.threads, analyzer))
 
     def visit(stmt: Any) -> Any:
         name = op_name(stmt)

@@ -143,13 +143,23 @@ def with_bodies(stmt: Any, new: Sequence[Any]) -> Any:
     return with_block(stmt, body=new[0])
 
 
-def with_block(realize: Any, *, body: Any = None, allocs: Sequence[Any] | None = None) -> Any:
-    """An SBlockRealize whose block has another body or other allocations."""
+def with_block(
+    realize: Any,
+    *,
+    body: Any = None,
+    allocs: Sequence[Any] | None = None,
+    regions: tuple[Sequence[Any], Sequence[Any]] | None = None,
+) -> Any:
+    """An SBlockRealize whose block has another body, other allocations or ``regions``.
+
+    Those are what it reads and what it writes.
+    """
     block = realize.block
+    reads, writes = (block.reads, block.writes) if regions is None else regions
     new = ir.SBlock(
         block.iter_vars,
-        block.reads,
-        block.writes,
+        list(reads),
+        list(writes),
         block.name_hint,
         block.body if body is None else body,
         block.init,

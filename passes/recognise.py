@@ -27,7 +27,6 @@ from .cta_order import leaves
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
 from .effects import WRITE, Effects, effects
 from .elementwise import elementwise_info
-from .independence import shareable
 from .ir import (
     Buffer,
     ForKind,
@@ -52,6 +51,7 @@ from .op_form import op_loops
 from .overlap import used_in_place
 from .patterns import Copy, Matmul, Nest, as_copy, as_matmul, as_nest
 from .remainder import k_in_last
+from .serial import sharing, why_serial
 from .tile_loops import trim_tile_loops
 from .tile_stores import store_infos
 from .turns import runs_by_tile
@@ -100,6 +100,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
         stores=store_infos(body, found.ops, found.ranges),
         kernels=len(kernels_of(body)),
         independent=0 if found.ops or threads else _independent(body),
+        alone=_alone(body, mapped=bool(found.ops) and not threads),
     )
     only = next(iter(threads)) if len(threads) == 1 and axes == ["threadIdx.x"] else None
     new = func
@@ -377,14 +378,27 @@ def _read(found: Effects) -> frozenset[Buffer]:
 
 
 def _independent(body: Stmt) -> int:
-    """The most iterations of a nest in the kernels of ``body`` that different threads may make."""
+    """The most threads of a CTA that may make a nest in the kernels of ``body`` together."""
     nests = (leaf.nest for kernel in kernels_of(body) for leaf in leaves(kernel))
-    return max((_shared(nest) for nest in nests if nest is not None), default=0)
+    return max((sharing(nest) for nest in nests if nest is not None), default=0)
 
 
-def _shared(nest: Nest) -> int:
-    variables, _ = shareable(nest)
-    return math.prod(nest.extent_of[var] for var in variables)
+def _alone(body: Stmt, *, mapped: bool) -> str:
+    """Why one thread makes all of a kernel in ``body``; empty: it does so of none.
+
+    ``mapped``: tiles of the function are given to threads.
+    """
+    kernels = kernels_of(body)
+    for kernel in kernels:
+        if thread_extents(kernel) or mapped:
+            continue
+        inside = [leaf for leaf in leaves(kernel) if leaf.nest is not None]
+        if any(thread_extents(other) for other in kernels):
+            names = ", ".join(f"'{leaf.nest.name}'" for leaf in inside if leaf.nest is not None)
+            return f"one thread runs {names}: it binds none, as other kernels of the function do"
+        if inside and all(leaf.nest is None or sharing(leaf.nest) <= 1 for leaf in inside):
+            return f"one thread runs all: {why_serial(inside)}"
+    return ""
 
 
 def _thread_bytes(buf: Buffer) -> int:

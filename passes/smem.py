@@ -85,6 +85,15 @@ def place(
     )
 
 
+def least_bytes(kernel: Any, *, native_bf16: bool = True) -> int:
+    """Bytes that the shared buffers of ``kernel`` need; ``native_bf16``: as for ``place``."""
+    lives = _Lifetimes(kernel).lives
+    taken: set[str] = set()
+    for life in lives:
+        _measure(life, kernel, taken, native_bf16)
+    return _pack(lives, inside_loops=True)
+
+
 class _Lifetimes:
     """Numbers the statements of a kernel and finds the span of each shared buffer."""
 

@@ -200,7 +200,7 @@ class KernelInfo:
 
     ``grid``: of the kernel that holds the loops. ``elementwise``: kernels of a tile function beside
     it. ``kernels``: all that it launches. ``independent``: of a tile function without copies and
-    matmuls the iterations of a nest that different threads may make.
+    matmuls how many threads may make a nest together. ``alone``: why one makes all of a kernel.
     """
 
     name: str
@@ -214,3 +214,12 @@ class KernelInfo:
     stores: tuple[StoreInfo, ...] = ()
     kernels: int = 1
     independent: int = 0
+    alone: str = ""
+
+    @property
+    def unmapped(self) -> bool:
+        """Whether it neither binds threads nor holds tiles that are mapped to some."""
+        ops = [op for loop in self.loops for op in loop.ops]
+        tiles = any(isinstance(op, MatmulInfo) for op in ops)
+        tiles |= any(isinstance(op, CopyInfo) and not op.bound for op in ops)
+        return not self.threads and not tiles

@@ -52,6 +52,7 @@ _RUN_ON: Final = (
     "copies on from one to the next"
 )
 
+_NOT_SHARED: Final = "one thread runs all: none is bound, and its nests are not shared out"
 _NOT_ACCELERATED: Final = "it needs sm_90a, which the same GPU runs; the target is sm_90"
 
 
@@ -250,6 +251,8 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     )
     if not info.loops and not info.declined:
         reasons = (*reasons, "the kernel has no serial loop: nothing repeats that could overlap")
+    if info.alone or info.unmapped:
+        reasons = (*reasons, info.alone or _NOT_SHARED)
     cluster = 1 if request.cluster == "auto" else request.cluster
     roles, channels = plan_roles(
         info, tuple(loops), tuple(copies), matmuls, machine, cluster, request.consumers

@@ -177,7 +177,12 @@ def _map_matmuls(
             threads, registers = mapped.threads, max(registers, mapped.registers)
         else:
             reasons.append(f"'{op.op}' is not mapped: {mapped}")
-    return tuple(plans), threads or DEFAULT_THREADS, registers, tuple(reasons)
+    return (
+        tuple(plans),
+        threads or (1 if info.unmapped else DEFAULT_THREADS),
+        registers,
+        tuple(reasons),
+    )
 
 
 def _map_alike(

@@ -50,7 +50,7 @@ def ranked(
     def without_wgmma(asked: Request) -> Callable[[], KernelPlan]:
         return lambda: planned(info, machine, asked)
 
-    alone = info.independent >= WARP and is_free(info, request)
+    alone = info.independent > 1 and is_free(info, request)
     if alone:
         yield Candidate("nests shared out", lambda: shared_out(info, machine, request))
     yield Candidate("the plan of least predicted time", chosen(request))

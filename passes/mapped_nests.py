@@ -1,0 +1,171 @@
+"""What threads do of the nests of a tile function: vector moves, register tiles, staged stores.
+
+A nest over a register tile runs on the elements that a thread holds, or (row sums, softmax, a
+scatter) on a copy of it in shared memory; a reduction to few elements is made in parts; any other
+is shared out. What follows another statement on global memory does so behind a barrier.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range
+from tvm.script import tirx as T
+
+from ..errors import LoweringError
+from ..plan import SCALAR, CopyPlan, StorePlan
+from .copies import copy_width
+from .fragment_nests import rewrite
+from .fragments import Fragment
+from .independence import shareable
+from .ir import Buffer, Stmt, TensorLoad, seq, walk
+from .layouts import Panels
+from .patterns import Nest, as_copy
+from .reductions import parted, why_alone
+from .scope import Scope
+from .spread import spread
+from .staged_stores import Staged
+from .through_shared import through_shared
+from .tile_stores import added, adds, box_of
+
+
+def map_nest(nest: Nest, plan: CopyPlan | None, scope: Scope) -> Stmt:
+    """A nest over a register tile runs where the elements are; any other is shared out."""
+    loads = [*nest.loads(), *nest.asked()]
+    touched = dict.fromkeys([*(load.source for load in loads), nest.store.buffer])
+    return behind([nest.store], _shared_out(nest, touched, plan, scope), scope)
+
+
+def behind(marks: Sequence[Any], stmt: Stmt, scope: Scope, *, always: bool = False) -> Stmt:
+    """``stmt``, behind a barrier where others of the CTA have written what ``marks`` touch."""
+    names = sorted(
+        str(buf.name)
+        for buf, known in scope.ordered.items()
+        if always or any(mark.same_as(other) for mark in marks for other in known)
+    )
+    if not names:
+        return stmt
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        raise LoweringError(f"cannot order '{names[0]}' between the statements of a role")
+    return seq(tirx.Evaluate(T.tvm_storage_sync("shared")), stmt)
+
+
+def _shared_out(
+    nest: Nest, touched: Collection[Buffer], plan: CopyPlan | None, scope: Scope
+) -> Stmt:
+    held = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
+    store = next((s for s in scope.plan.stores if s.op == nest.name), None)
+    if adds(nest) and (not held or store is None or store.mechanism != "tma" or not store.adds):
+        raise LoweringError(
+            f"cannot add to '{nest.store.buffer.name}' in '{nest.name}': others do so at the same "
+            "time, and the plan does not have it added by tma"
+        )
+    if held and store is not None and store.mechanism == "tma":
+        return _staged(nest, store, held[0], scope)
+    if held:
+        return place(_on_fragments(nest, held, scope), scope)
+    copy = as_copy(nest)
+    width = None if copy is None else copy_width(copy, plan)
+    made = _in_parts(nest, scope)
+    if made is None:
+        _note_alone(nest, scope)
+        scalar = any(matmul.instruction == SCALAR for matmul in scope.plan.matmuls)
+        made = spread(nest, scope.threads, width, hold=scalar)
+    return _shown(nest, place(made, scope), scope)
+
+
+def _in_parts(nest: Nest, scope: Scope) -> Stmt | None:
+    """``nest`` as parts that different threads make of each element; None where one makes it."""
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        return None
+    found = parted(nest, scope.threads.count, scope.threads.analyzer)
+    if found is None:
+        return None
+    scope.notes.append(
+        f"{found.parts} threads make a part of each element of '{nest.store.buffer.name}' in "
+        f"'{nest.name}': it stores {found.elements}"
+    )
+    scope.stages.extend(found.buffers)
+    return seq(*[spread(part, scope.threads, 1, hold=True) for part in found.nests])
+
+
+def _on_fragments(nest: Nest, held: Sequence[Fragment], scope: Scope) -> Stmt:
+    """``nest``, which touches ``held``, in registers, or on copies of them in shared memory."""
+    why = f"it combines the register tiles {sorted(str(part.tile.name) for part in held)}"
+    if len(held) == 1:
+        try:
+            return rewrite(nest, held[0], scope.threads.analyzer)
+        except LoweringError as err:
+            why = str(err).partition(": ")[2]
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        raise LoweringError(f"cannot map block '{nest.name}' to the threads of a role: {why}")
+    scope.notes.append(f"'{nest.name}' reads register tiles through shared memory: {why}")
+    _note_alone(nest, scope)
+    made, copies = through_shared(nest, held, scope.threads)
+    scope.stages.extend(copies)
+    return made
+
+
+def _note_alone(nest: Nest, scope: Scope) -> None:
+    """Say that a nest is not shared out whole over the threads."""
+    shared, why = shareable(nest)
+    along = ", ".join(f"'{var.name}'" for var in shared)
+    if why and along:
+        scope.notes.append(f"'{nest.name}' is shared out along {along} alone: {why}")
+    elif why or (not along and math.prod(nest.extents) > 1):
+        scope.notes.append(f"'{nest.name}' is one thread's: {why or why_alone(nest)}")
+
+
+def _shown(nest: Nest, stmt: Stmt, scope: Scope) -> Stmt:
+    """``stmt``, and a fence where it computes what wgmma reads (PTX ISA, async proxy)."""
+    panels = isinstance(scope.layouts.get(nest.store.buffer), Panels)
+    if not panels or as_copy(nest) is not None:
+        return stmt
+    return seq(stmt, tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]()))
+
+
+def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: Scope) -> Stmt:
+    """A nest that stores an accumulator by way of shared memory."""
+    if plan.adds and not adds(nest):
+        raise LoweringError(f"cannot add '{plan.op}' to '{plan.dst}': it is stored there")
+    box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
+    if isinstance(box, str):
+        raise LoweringError(f"cannot store '{plan.op}' by tma: {box}")
+    staged = Staged.of(added(nest), box, fragment, plan, scope.threads)
+    scope.stages.append(staged.stage)
+    scope.maps.append(staged.tensor)
+    return staged.stmt(repeats=scope.repeats)
+
+
+def place(stmt: Stmt, scope: Scope) -> Stmt:
+    """``stmt`` with every access to a shared tile where the tile's layout puts it."""
+    if not any(layout.moves for layout in scope.layouts.values()):
+        return stmt
+    analyzer = scope.threads.analyzer
+
+    def bind(loop: Any) -> None:
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+
+    walk(stmt, tirx.For, bind)
+
+    def load(node: Any) -> Any:
+        layout = scope.layouts.get(node.source)
+        if layout is None:
+            return node
+        where = layout.place(node.source, node.indices, analyzer)
+        return tirx.BufferLoad(layout.held_in(node.source), where)
+
+    def store(node: Any) -> Any:
+        layout = scope.layouts.get(node.buffer)
+        if layout is None:
+            return node
+        where = layout.place(node.buffer, node.indices, analyzer)
+        return tirx.BufferStore(layout.held_in(node.buffer), node.value, where)
+
+    return tvm_ffi.structural_map(
+        stmt, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
+    )

@@ -1,0 +1,42 @@
+"""What the mapping of one function to threads has decided so far, for all who map a part of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from ..plan import KernelPlan
+from .clusters import Cluster
+from .fragments import Fragment
+from .ir import Buffer, Stmt
+from .layouts import Panels, Swizzle
+from .patterns import Matmul
+from .spread import Threads
+from .tensor_maps import TensorMap
+
+
+@dataclass
+class Scope:
+    """One function.
+
+    ``stages``: buffers that the mapping adds to each CTA; ``workspaces``: to the function.
+    ``notes``: what could not stay in registers, or not be shared out whole. ``ordered``: the
+    statements that need a barrier before them, by global buffer. ``repeats``: what is mapped now
+    stands in a loop.
+    """
+
+    plan: KernelPlan
+    threads: Threads
+    fragments: dict[Buffer, Fragment] = field(default_factory=dict)
+    layouts: dict[Buffer, Swizzle | Panels] = field(default_factory=dict)
+    cluster: Cluster | None = None
+    shared: list[str] = field(default_factory=list)
+    maps: list[TensorMap] = field(default_factory=list)
+    barriers: dict[str, Buffer] = field(default_factory=dict)
+    matmuls: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
+    accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
+    stages: list[Buffer] = field(default_factory=list)
+    workspaces: list[Buffer] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    ordered: dict[Buffer, list[Any]] = field(default_factory=dict)
+    repeats: bool = False

@@ -1,0 +1,75 @@
+"""Loops of statements none of which has work for a second thread: one runs them all.
+
+    for i in range(96):                    if threadIdx.x == 0:
+      if m[0] < X[i]:                        for i in range(96):
+        m[0] = X[i]                  =>        if m[0] < X[i]:
+        at[0] = i                                m[0] = X[i]
+                                                 at[0] = i
+
+Shared out one by one they would stand between barriers, in every iteration.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from typing import Any
+
+from tvm import tirx
+
+from .accesses import event
+from .cta_order import Leaf, leaves
+from .independence import shareable
+from .ir import Buffer, SBlockRealize, Stmt, const_int, has, op_name, uses
+from .patterns import Nest
+from .reductions import parts_of, why_alone
+
+_MANY = 1024
+"""Threads, as many as a CTA may have."""
+
+
+def sharing(nest: Nest) -> int:
+    """How many threads may make iterations of ``nest`` at the same time."""
+    count = parts_of(nest, _MANY)
+    for var in shareable(nest)[0]:
+        count *= nest.extent_of[var]
+    return count
+
+
+def is_serial(stmt: Stmt, fragments: Collection[Buffer]) -> bool:
+    """Whether ``stmt`` is a loop that one thread may run, and no second has work in.
+
+    ``fragments``: the tiles that threads hold parts of.
+    """
+    if not isinstance(stmt, (tirx.For, tirx.While)) or _has_own_parts(stmt):
+        return False
+    inside = list(leaves(stmt))
+    if not any(leaf.nest is not None for leaf in inside):
+        return False
+    return not uses(stmt, fragments) and all(map(_is_one_threads, inside))
+
+
+def why_serial(inside: Iterable[Leaf]) -> str:
+    """Why no second thread has work in a loop of the statements ``inside``."""
+    nests = [leaf.nest for leaf in inside if leaf.nest is not None]
+    whole = next((nest for nest in nests if nest.vars), nests[0])
+    why = why_alone(whole) if whole.vars else "each of its statements stores one element"
+    return f"'{whole.name}': {shareable(whole)[1] or why}"
+
+
+def _has_own_parts(stmt: Stmt) -> bool:
+    """Whether ``stmt`` has ops of a pipelined loop, or buffers of its own."""
+    if has(stmt, tirx.AttrStmt, lambda node: op_name(node) is not None):
+        return True
+    if has(stmt, tirx.AllocBuffer):
+        return True
+    return has(stmt, SBlockRealize, lambda node: bool(node.block.alloc_buffers))
+
+
+def _is_one_threads(leaf: Leaf) -> bool:
+    """Whether one thread alone makes ``leaf`` anyway; a condition it may ask by itself."""
+    if leaf.nest is not None:
+        return sharing(leaf.nest) == 1
+    stmt: Any = leaf.stmt
+    if isinstance(stmt, tirx.Evaluate):
+        return const_int(stmt.value) is not None
+    return not isinstance(stmt, tirx.Stmt) and event(stmt) is None
