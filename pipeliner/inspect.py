@@ -14,6 +14,7 @@ import tvm
 
 from .api import pipeline_with
 from .compiled import as_module
+from .condensed import condensed
 from .passes.lower import PIPELINE
 from .request import Request
 from .targets import cuda_target
@@ -59,11 +60,11 @@ class PassRun:
     before: str
     after: str
 
-    def diff(self) -> str:
-        """A unified diff of the two."""
-        lines = difflib.unified_diff(
-            self.before.splitlines(), self.after.splitlines(), "before", "after", lineterm="", n=2
-        )
+    def diff(self, *, condense: bool = False) -> str:
+        """A unified diff of the two; ``condense``: as ``condensed`` prints them, empty if alike."""
+        texts = [condensed(text) if condense else text for text in (self.before, self.after)]
+        before, after = (text.splitlines() for text in texts)
+        lines = difflib.unified_diff(before, after, "before", "after", lineterm="", n=2)
         return "\n".join(lines)
 
 

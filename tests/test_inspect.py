@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 
 import pipeliner
+from pipeliner.condensed import condensed
 from pipeliner.inspect import (
     Trace,
     condense,
@@ -122,6 +123,48 @@ def test_trace_keeps_what_changed_only() -> None:
     assert "tirx.SplitHostDevice" in names
     expand = next(run for run in runs if run.name == "pipeliner.Expand")
     assert "+++ after" in expand.diff()
+
+
+SCRIPT = """\
+# from tvm.script import tirx as T
+
+@T.prim_func
+def main(A: T.Buffer((8,), "float32")):
+    T.func_attr({"target": T.target("cuda")})
+    # with T.sblock("root"):
+    for k in T.serial(4, annotations={"pipeliner.phase": "steady"}):
+        with T.attr("A.wait", "pipeliner.origin", "op=A.wait|kind=wait|stage=3"):
+            T.attr("A.wait", "pipeliner.op", "A.wait")
+            T.ptx.cp(2, "async", "wait_group", "")
+        if k < 2:
+            with T.sblock("A"):
+                T.reads(A[k])
+                with T.attr("A", "pipeliner.op", "A"):
+                    T.ptx.cp(T.cuda.cvta_generic_to_shared(T.address_of(S[k, f(1, 2)])), T.address_of(A["a, (b"]), 4, "async", "")
+            T.tvm_storage_sync("shared", T.bool(False), -1)
+    T.evaluate(0)
+"""
+
+
+def test_condensed_script() -> None:
+    assert (
+        condensed(SCRIPT)
+        == """\
+def main(A: T.Buffer((8,), "float32")):
+    for k in range(4):
+        cp.async.wait_group(2)  # A.wait, stage 3
+        if k < 2:
+            cp.async(S[k, f(1, 2)], A["a, (b"], 4)  # A
+            barrier()
+    T.evaluate(0)"""
+    )
+
+
+def test_every_function_and_every_stage_of_it_condenses() -> None:
+    for run in trace(small(), "a100", Request()).runs:
+        text = condensed(run.after)
+        assert len(text) <= len(run.after) + run.after.count('"pipeliner.op"') * 40
+        assert not [line for line in text.splitlines() if "T.reads(" in line or ".origin" in line]
 
 
 def test_trace_among_the_users_own_instruments() -> None:

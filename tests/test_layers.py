@@ -26,6 +26,7 @@ LAYERS = [
         "nvcc",
         "machine_code",
         "origin",
+        "condensed",
         "records",
         "workers",
     },

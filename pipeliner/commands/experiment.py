@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import sys
+import textwrap
 from typing import TYPE_CHECKING, Any, Final
 
 from .. import knobs
 from ..errors import WorkloadError
+from ..request import Request
 from . import console, workload
 from .tune import DB, EXIT_INTERRUPTED
 
@@ -17,13 +20,51 @@ if TYPE_CHECKING:
 
 HELP: Final = "measure workloads times variants as a file lists them; resumes (needs a GPU)"
 
+EXAMPLE: Final = """\
+# small.toml
+title = "How many slots"
+machines = ["h100"]                  # GPUs that it is for; default: any
+
+[[workload]]
+kind = "gemm"                        # gemm, conv1d, conv2d or conv3d, with the fields of that kind
+square = [1024, 4096]                # m = n = k; a list makes as many workloads
+
+[[workload]]
+suite = "conv"                       # gemm, conv or other: the workloads that bench times
+only = "3x3_56"                      # those with this in their name; dtype = ... of the suite
+
+[[variant]]
+name = "depth {depth}"               # braces name an option of this variant
+depth = [2, 4]                       # options of pipeliner.pipeline; a list makes as many variants
+tile = { m = 128, n = 128, k = 64 }  # kind = "gemm", "conv", "depthwise", "naive"; default: chosen
+for = "gemm"                         # of products only; "conv": of convolutions only
+
+[[variant]]
+name = "chosen by the model"
+
+[[variant]]
+name = "cuBLAS, bf16"
+workload = { dtype = "bf16" }        # fields of the workload that differ
+peer = "cublas"                      # another library's kernel: cublas, cudnn or triton
+for = "gemm"
+"""
+"""A file with every kind of key; the README of ``pipeliner/experiments`` explains each."""
+
+WIDTH: Final = 79
+
+OPTIONS: Final = tuple(field.name for field in dataclasses.fields(Request) if field.name != "plan")
+
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
-    parser.description = (
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(
         f"{HELP}. What is recorded already is not measured again. Two come with the library: "
-        "'ladder', the rungs of the tutorials, and 'depths', one to eight slots on both suites."
+        "'ladder', the rungs of the tutorials, and 'depths', one to eight slots on both suites.",
+        WIDTH,
     )
+    options = textwrap.fill(f"options of a variant: {', '.join(OPTIONS)}", WIDTH)
+    parser.epilog = f"a file, in TOML:\n\n{textwrap.indent(EXAMPLE, '  ')}\n{options}"
     parser.add_argument("file", metavar="FILE", help="a TOML file; or ladder, or depths")
     parser.add_argument("--target", help="the GPU (default: this one; with --dry-run, any: h100)")
     parser.add_argument("--db", metavar="FILE", help=f"records (default: PIPELINER_DB, or {DB})")

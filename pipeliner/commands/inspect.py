@@ -37,6 +37,11 @@ def configure(parser: argparse.ArgumentParser) -> None:
         help="the passes that changed the IR, as diffs; only those with NAME in their name",
     )
     parser.add_argument(
+        "--condense",
+        action="store_true",
+        help="--passes for reading: no blocks, regions and attributes; PTX by name",
+    )
+    parser.add_argument(
         "--annotate",
         action="store_true",
         help="CUDA with the op, stage, phase, iteration and slots of each line behind it",
@@ -54,12 +59,14 @@ def run(args: argparse.Namespace) -> int:
         raise WorkloadError(f"expected --emit to be of {', '.join(_KINDS)}, not {unknown[0]!r}")
     if args.annotate and "cuda" not in kinds:
         raise WorkloadError("cannot annotate: expected cuda among what --emit names")
+    if args.condense and args.passes is None:
+        raise WorkloadError("cannot condense: expected --passes, whose diffs it shortens")
     with console.progress("loading TVM"):
         from ..inspect import SUFFIXES, emit
 
         work = workload.load(args)
     if args.passes is not None:
-        return _show_passes(work, args.passes, args.output)
+        return _show_passes(work, args.passes, args.output, condense=args.condense)
     kernel = _build(work)
     file = _file(args.output, kinds)
     folder = None if file is not None else _folder(args.output)
@@ -84,7 +91,9 @@ def _build(work: workload.Workload) -> Any:
         return build(workload.pipelined(work), work.target)
 
 
-def _show_passes(work: workload.Workload, wanted: str, output: str | None) -> int:
+def _show_passes(
+    work: workload.Workload, wanted: str, output: str | None, *, condense: bool
+) -> int:
     from ..inspect import trace
 
     with console.progress(f"running the passes on {work.title}"):
@@ -98,21 +107,22 @@ def _show_passes(work: workload.Workload, wanted: str, output: str | None) -> in
     runs = [found for found in seen.runs if wanted.lower() in found.name.lower()]
     folder = _folder(output)
     for at, found in enumerate(runs):
+        diff = found.diff(condense=condense)
         if folder is not None:
-            _write_pass(folder, at, found)
-        else:
+            _write_pass(folder, at, found, diff)
+        elif diff:
             console.heading(found.name)
-            console.print_code(found.diff(), "diff")
+            console.print_code(diff, "diff")
     passes = "1 pass" if len(runs) == 1 else f"{len(runs)} passes"
     print(f"{passes} changed the IR", file=sys.stderr)
     return 0
 
 
-def _write_pass(folder: Path, at: int, found: PassRun) -> None:
+def _write_pass(folder: Path, at: int, found: PassRun, diff: str) -> None:
     name = f"{at:02d}-{found.name}"
     _write(folder / f"{name}.before.py", found.before)
     _write(folder / f"{name}.after.py", found.after)
-    _write(folder / f"{name}.diff", found.diff())
+    _write(folder / f"{name}.diff", diff)
 
 
 def _file(output: str | None, kinds: list[str]) -> Path | None:

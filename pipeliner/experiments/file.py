@@ -1,23 +1,6 @@
 """An experiment as a TOML file: workloads times variants, on the machines it is for.
 
-title = "..."
-machines = ["h100"]                # names of GPUs; default: any
-
-[[workload]]
-kind = "gemm"                      # gemm, conv1d, conv2d or conv3d, with its own fields
-square = [1024, 4096]              # m = n = k; a list of values makes as many workloads
-[[workload]]
-suite = "conv"                     # gemm, conv or other; dtype, and only = a part of a name
-
-[[variant]]
-name = "depth {depth}"             # the options of pipeliner.pipeline by their names
-depth = [2, 4]                     # a list makes as many variants
-tile = { m = 128, n = 128, k = 64 }  # default: the model's choice
-workload = { dtype = "bf16" }      # other fields of the workload
-[[variant]]
-name = "cuBLAS"
-peer = "cublas"                    # or cudnn, triton
-for = "gemm"                       # of products only, or of convolutions ("conv")
+``pipeliner experiment --help`` prints a file with every kind of key; the README explains each.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
@@ -11,9 +12,9 @@ import pipeliner
 from pipeliner import cli
 from pipeliner.bench.suites import NAMES
 from pipeliner.candidate import workload_key
-from pipeliner.commands.experiment import as_dict
+from pipeliner.commands.experiment import EXAMPLE, as_dict
 from pipeliner.errors import WorkloadError
-from pipeliner.experiments import SHIPPED, read_experiment, run_experiment, steps_of
+from pipeliner.experiments import SHIPPED, file, read_experiment, run_experiment, steps_of
 from pipeliner.records import OURS, Records
 from pipeliner.schedules import Conv, Gemm
 from pipeliner.targets import accelerated, cuda_target, gpu
@@ -21,6 +22,7 @@ from pipeliner.tuning import Built, Measurement, Measurer
 
 from ..tuning.fakes import Compiler
 
+README = Path(file.__file__).with_name("README.md")
 H100 = accelerated(cuda_target("h100"))
 
 SMALL = """
@@ -365,3 +367,17 @@ def test_without_a_gpu_one_line_says_so(capsys):
     for name in SHIPPED:
         assert cli.main(["experiment", name, "--target", "h100"]) == 1
         assert capsys.readouterr().err == "pipeliner: cannot time kernels: no GPU is visible\n"
+
+
+def test_help_and_readme_name_every_key(capsys):
+    """The file that they show has every key of a kind, and both list the options."""
+    with pytest.raises(SystemExit):
+        cli.main(["experiment", "--help"])
+    text, readme = capsys.readouterr().out, README.read_text()
+    for line in EXAMPLE.splitlines():
+        assert line in text
+        assert line in readme
+    for key in (*file._TOP[:2], "kind", "square", "suite", "only", *file._VARIANT):
+        assert f"`{key}`" in readme or f"[[{key}]]" in readme, key
+    for key in (*file._TOP, "suite", "only", *file._VARIANT):
+        assert key in text, key

@@ -6,6 +6,7 @@ Half of the suites' workloads, by a seeded draw, are never fitted to; others wer
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -50,6 +51,7 @@ COMPILED = dict.fromkeys(("fitted", "held_out", "other"), 1.06)
 LOW = {"vit_proj float32": 0.84}  # 125 and 129 registers for one tile: four or three CTAs an SM
 """Rank correlations below 0.85."""
 
+README = Path(__file__).parents[2] / "pipeliner" / "logs" / "README.md"
 PARTS = ("fitted", "held_out", "other")
 OTHERS = ("CUTLASS", "TVM", "Triton", "ALCOP")
 
@@ -81,6 +83,25 @@ def test_predictions_rank_the_candidates_of_a_workload_as_their_times_do(judged)
     found = judged["rules"]["pipeliner"]["workloads"]
     ranks = {f"{one['workload']} {one['dtype']}": one["correlation"] for one in found}
     assert {name: rank for name, rank in ranks.items() if rank < LOW.get(name, 0.85)} == {}
+
+
+def test_the_readme_shows_these(judged):
+    """The table is that of the command, rounded."""
+    rules = {name: judged["rules"][name] for name in ("pipeliner", "pipeliner, once compiled")}
+    (ours, compiled), shown = rules.values(), README.read_text()
+    assert f"{judged['candidates']} kernels of 46 workloads" in shown
+    for title, rule, name in (
+        ("depth, the tile being given", ours, "depth"),
+        ("the same, after post-compile correction", compiled, "depth"),
+        ("top-1: tile, instruction, mechanism and depth", ours, "first"),
+        ("best of the top 8", ours, "top"),
+    ):
+        cells = [f"{rule[p][name]:.3f} ({rule[p]['worst_' + name]:.2f})" for p in PARTS[1:]]
+        assert f"| {title} | {' | '.join(cells)} |" in shown
+    cells = [
+        f"{ours[p]['correlation']:.2f} ({ours[p]['worst_correlation']:.2f})" for p in PARTS[1:]
+    ]
+    assert f"| rank correlation with measured time | {' | '.join(cells)} |" in shown
 
 
 @pytest.mark.parametrize("part", PARTS)

@@ -308,10 +308,3 @@ def test_a_terminal_without_blocks_gets_ascii():
     )
     assert done.stdout.isascii()
     assert b"::::" in done.stdout
-
-
-def test_the_readme_shows_what_is_drawn(capsys, monkeypatch):
-    shown = (ROOT / "README.md").read_text().split("## What runs when")[1].split("```")[1]
-    monkeypatch.setenv("COLUMNS", str(max(map(len, shown.splitlines()))))
-    _, out, _ = run(capsys, "gemm", "--m", "512", "--instruction", "mma", "--target", "h100")
-    assert out == shown.removeprefix("text\n")
