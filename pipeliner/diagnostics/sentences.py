@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from . import requests
+from . import emulator, ptx, requests, tensor_maps
 
 TEXT: Final = "text"
 """The code of a reason of which only words are known."""
@@ -22,5 +22,10 @@ def _together(*tables: Mapping[str, str]) -> dict[str, str]:
     return found
 
 
-SENTENCES: Final[Mapping[str, str]] = _together(requests.SENTENCES)
+SENTENCES: Final[Mapping[str, str]] = _together(
+    emulator.SENTENCES,
+    ptx.SENTENCES,
+    requests.SENTENCES,
+    tensor_maps.SENTENCES,
+)
 """Template by code, as ``formatting.sentence`` fills in."""

@@ -242,13 +242,13 @@ class Access:
     def buffer(self, var: Any) -> BufferRef:
         ref = self.buffers.get(var)
         if ref is None:
-            raise EmulatorError(f"cannot emulate buffer {var.name!r}: it is not declared")
+            raise EmulatorError("emulator.undeclared", buffer=var.name)
         return ref
 
     def index(self, ref: BufferRef, indices: Any, *, loading: bool = False) -> tuple[Val, int]:
         """Element index and width of an access: contiguous vectors give their first element."""
         if len(indices) != 1:
-            raise EmulatorError(f"cannot emulate buffer {ref.name!r}: expected one flat index")
+            raise EmulatorError("emulator.indices", buffer=ref.name, count=len(indices))
         node, width = indices[0], ref.lanes
         if isinstance(node, prim.Ramp) and getattr(node.stride, "value", None) == 1:
             lanes = int(node.lanes.value)
@@ -293,7 +293,7 @@ class Access:
     def load(self, ref: BufferRef, at: Val, width: int) -> Val:
         self.note_access(ref, width, reads=True)
         if ref.memory.space == "wmma":
-            raise EmulatorError(f"cannot emulate a load of wmma fragment {ref.name!r}")
+            raise EmulatorError("emulator.wmma_load", buffer=ref.name)
         view = self.view(ref.memory, ref.dtype)
         lanes = max(width, at.lanes)
         d = self.writer.depth
@@ -320,7 +320,7 @@ class Access:
         assert ref.memory.nbytes is not None
         count = ref.memory.nbytes // itemsize
         if not 0 <= at < count:
-            raise EmulatorError(f"cannot emulate {ref.name!r}[{at}]: it has {count} elements")
+            raise EmulatorError("emulator.register", buffer=ref.name, index=at, size=count)
         return f"{self.view(ref.memory, ref.dtype)}_a[:, {at}]"
 
     def store(self, buffer: Any, indices: Any, value: Val) -> None:
@@ -379,7 +379,7 @@ class Access:
             first = calls.is_address(node.a) or isinstance(self.env.get(node.a), Pointer)
             base, offset = (node.a, node.b) if first else (node.b, node.a)
             return self.shifted(self.pointer(base), self.expr(offset))
-        raise EmulatorError(f"cannot emulate address {type(node).__name__}: {node}")
+        raise EmulatorError("emulator.address", kind=type(node).__name__, expression=str(node))
 
     def _pointer_var(self, var: Any) -> Pointer:
         zero = self.const(0, "int32")
@@ -392,7 +392,7 @@ class Access:
             ref = self.buffer(var)
             size = numpy_dtype(ref.dtype).itemsize * ref.lanes
             return Pointer(ref.memory, ref.offset, size, ref.dtype)
-        raise EmulatorError(f"cannot emulate pointer {var.name!r}: it denotes no known memory")
+        raise EmulatorError("emulator.pointer", name=var.name)
 
     def shifted(self, pointer: Pointer, offset: Val) -> Pointer:
         """A pointer moved by bytes."""

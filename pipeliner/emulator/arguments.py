@@ -88,10 +88,15 @@ def bind_arguments(
         unknown = sorted(set(args) - set(names))
         missing = [n for n in names if n not in args]
         if unknown or missing:
-            raise EmulatorError(f"expected arguments {names}: missing {missing}, {unknown=}")
+            raise EmulatorError(
+                "emulator.argument_names",
+                expected=tuple(names),
+                missing=tuple(missing),
+                unknown=tuple(unknown),
+            )
         args = [args[n] for n in names]
     if len(args) != len(params):
-        raise EmulatorError(f"expected {len(params)} arguments, got {len(args)}")
+        raise EmulatorError("emulator.argument_count", expected=len(params), count=len(args))
     env: dict[Any, Any] = {}
     arrays: dict[Any, Array] = {}
     for param, value in zip(params, args, strict=True):
@@ -112,7 +117,7 @@ def bind_arguments(
 
 def _as_scalar(param: Any, value: Any) -> Any:
     if isinstance(value, np.ndarray) and value.ndim:
-        raise EmulatorError(f"expected a scalar for parameter {param.name!r}, got an array")
+        raise EmulatorError("emulator.argument_scalar", name=param.name, shape=value.shape)
     return int(value) if is_int(split_lanes(param.ty)[0]) else float(value)
 
 
@@ -123,7 +128,9 @@ def _as_array(param: Any, value: Any) -> Array:
     if array.dtype == np.uint16 and dtype.name == "bfloat16":
         array = array.view(dtype)
     if array.dtype != dtype:
-        raise EmulatorError(f"expected {dtype} for parameter {param.name!r}, got {array.dtype}")
+        raise EmulatorError(
+            "emulator.argument_dtype", name=param.name, expected=str(dtype), dtype=str(array.dtype)
+        )
     return array
 
 
@@ -131,7 +138,7 @@ def _bind_shape(param: Any, array: Array, env: dict[Any, Any]) -> None:
     shape = list(param.shape)
     if len(shape) != array.ndim:
         raise EmulatorError(
-            f"expected rank {len(shape)} for parameter {param.name!r}, got {array.ndim}"
+            "emulator.argument_rank", name=param.name, expected=len(shape), rank=array.ndim
         )
     for axis, (dim, extent) in enumerate(zip(shape, array.shape, strict=True)):
         if isinstance(dim, ir.Var) and dim not in env:
@@ -140,8 +147,11 @@ def _bind_shape(param: Any, array: Array, env: dict[Any, Any]) -> None:
         expected = evaluate(dim, env)
         if expected != extent:
             raise EmulatorError(
-                f"expected extent {expected} in axis {axis} of parameter {param.name!r}, "
-                f"got {extent}"
+                "emulator.argument_extent",
+                name=param.name,
+                axis=axis,
+                expected=int(expected),
+                extent=extent,
             )
 
 
@@ -157,7 +167,9 @@ def _compact(shape: tuple[int, ...]) -> tuple[int, ...]:
 def _given(param: Any, array: Array, env: dict[Any, Any]) -> _Given:
     """How a parameter wants its array; binds the variables of strides and offset."""
     if any(stride % array.itemsize for stride in array.strides):
-        raise EmulatorError(f"expected strides of whole elements for parameter {param.name!r}")
+        raise EmulatorError(
+            "emulator.argument_whole_strides", name=param.name, strides=array.strides
+        )
     start = getattr(param, "elem_offset", None)
     if isinstance(start, ir.Var):
         # A tensor that is passed on by its data pointer begins there.
@@ -173,7 +185,10 @@ def _given(param: Any, array: Array, env: dict[Any, Any]) -> _Given:
     fits = given.as_it_is or array.flags.c_contiguous
     if not fits or any(stride < 0 for stride in given.strides):
         raise EmulatorError(
-            f"expected strides {given.strides} for parameter {param.name!r}, got {_strides(array)}"
+            "emulator.argument_strides",
+            name=param.name,
+            expected=given.strides,
+            strides=_strides(array),
         )
     return given
 
@@ -200,8 +215,10 @@ def _copied(group: list[_Given]) -> list[tuple[Array, Region]]:
     for one in group:
         if not one.as_it_is:
             raise EmulatorError(
-                f"expected strides {one.strides} for parameter {one.param.name!r}, which shares "
-                f"memory with another, got {_strides(one.array)}"
+                "emulator.argument_shared_strides",
+                name=one.param.name,
+                expected=one.strides,
+                strides=_strides(one.array),
             )
     low = min(address(one.array) for one in group)
     high = max(address(one.array) + one.reach * one.array.itemsize for one in group)

@@ -67,7 +67,7 @@ def constant_extent(extent: Any) -> int:
     """Value of an extent that must be a constant; EmulatorError: it is none."""
     value = getattr(extent, "value", None)
     if value is None:
-        raise EmulatorError(f"cannot emulate an allocation of extent {extent}: not a constant")
+        raise EmulatorError("emulator.extent", extent=str(extent))
     return int(value)
 
 

@@ -88,7 +88,7 @@ def translate(c: Expressions, call: Any) -> Val | None:
     function = mathfn.canonical(name.rpartition(".")[2])
     if function is not None and name.startswith(("tirx.", "prim.")):
         return math(c, function, call.args, call.ty)
-    raise EmulatorError(f"cannot emulate operation {name!r}: {call}")
+    raise EmulatorError("emulator.operation", name=name, call=str(call))
 
 
 def is_pure(call: Any) -> bool:
@@ -148,7 +148,7 @@ def address(c: Access, call: Any) -> Pointer:
         return c.pointer(args[0])
     if name in _ADDRESSES:
         return c.shifted(c.pointer(args[0]), c.expr(args[1]))
-    raise EmulatorError(f"cannot emulate address {name!r}: {call}")
+    raise EmulatorError("emulator.address", kind=name, expression=str(call))
 
 
 def address_name(c: Access, node: Any) -> str:
@@ -165,7 +165,7 @@ def math(c: Expressions, function: str, args: Any, ty: Any) -> Val:
     dtype, lanes = split_lanes(ty)
     values = [c.expr(a) for a in args]
     if len(values) != mathfn.ARITY[function]:
-        raise EmulatorError(f"cannot emulate {function!r} of {len(values)} arguments")
+        raise EmulatorError("emulator.math", function=function, count=len(values))
     listed = ", ".join(v.text for v in values)
     text = f"mathfn.call({function!r}, {c.dtype(dtype)}, {listed})"
     if is_int(dtype) and lanes == 1 and not any(v.varying for v in values):
@@ -224,7 +224,7 @@ def _extern(c: Expressions, call: Any) -> Val | None:
         return _atomic(c, call.args[1], call.args[2])
     function = mathfn.canonical(name)
     if function is None:
-        raise EmulatorError(f"cannot emulate external function {name!r}: {call}")
+        raise EmulatorError("emulator.external", name=name, call=str(call))
     return math(c, function, call.args[1:], call.ty)
 
 
@@ -276,7 +276,7 @@ def _storage_sync(c: Expressions, call: Any) -> None:
     elif scope == "warp":
         c.writer.emit(f"s.sync_warp({c.mask})")
     else:
-        raise EmulatorError(f"cannot emulate a storage sync of scope {scope!r}")
+        raise EmulatorError("emulator.sync", scope=scope)
 
 
 @_handles("tirx.cuda.cta_sync")
@@ -304,7 +304,7 @@ def _cluster_sync(c: Expressions, call: Any) -> None:
 def _warpgroup_sync(c: Expressions, call: Any) -> None:
     number = c.expr(call.args[0])
     if number.varying:
-        raise EmulatorError("cannot emulate a named barrier whose number varies")
+        raise EmulatorError("emulator.named_barrier", varies="number")
     c.writer.emit(f"yield s.barrier({c.mask}, {number.text}, {WARPGROUP}, aligned=False)")
 
 

@@ -145,7 +145,7 @@ class _Compiler(Expressions):
     def statement(self, stmt: Any) -> None:
         handler = _STATEMENTS.get(type(stmt))
         if handler is None:
-            raise EmulatorError(f"cannot emulate statement {type(stmt).__name__}: {stmt}")
+            raise EmulatorError("emulator.statement", kind=type(stmt).__name__, statement=str(stmt))
         if not isinstance(stmt, tirx.SeqStmt | tirx.AttrStmt):
             self._number += 1
         handler(self, stmt)
@@ -235,14 +235,14 @@ class _Compiler(Expressions):
         elif tag in _BLOCK_AXES:
             value = Val(_BLOCK_AXES[tag], dtype, depth=1, known=known)
         else:
-            raise EmulatorError(f"cannot emulate thread axis {tag!r}")
+            raise EmulatorError("emulator.thread_axis", axis=tag)
         self.env[iter_var.var] = value
         self.statement(stmt.body)
 
     def _async_wait(self, stmt: Any) -> None:
         inner = stmt.body
         if not isinstance(inner, tirx.AttrStmt) or inner.attr_key != "async_wait_inflight_count":
-            raise EmulatorError(f"cannot emulate {stmt.attr_key}: no inflight count inside")
+            raise EmulatorError("emulator.no_count", attribute=str(stmt.attr_key))
         self.step(stmt)
         count = self.expr(inner.value)
         self.writer.emit(f"warp.wait_group(s, {count.text}, {self.mask})")
@@ -264,7 +264,7 @@ class _Compiler(Expressions):
         elif scope.startswith("wmma."):
             memory = Memory("wmma", buffer.name, nbytes=element_count(buffer, constant_extent))
         else:
-            raise EmulatorError(f"cannot emulate buffer {buffer.name!r} of scope {scope!r}")
+            raise EmulatorError("emulator.scope", buffer=buffer.name, scope=scope)
         self._own(buffer, BufferRef(memory, buffer.name, dtype, lanes, self.const(0, "int32")))
 
     def _declare(self, stmt: Any) -> None:
@@ -290,7 +290,7 @@ class _Compiler(Expressions):
         if isinstance(stmt.value, prim.IntImm):
             return
         if not isinstance(stmt.value, ir.Call):
-            raise EmulatorError(f"cannot emulate expression statement {stmt.value}")
+            raise EmulatorError("emulator.evaluate", expression=str(stmt.value))
         self.step(stmt)
         result = calls.translate(self, stmt.value)
         # The call may be kept for its effect alone, but it must be made.
@@ -353,7 +353,7 @@ class _Compiler(Expressions):
     def _for(self, stmt: Any) -> None:
         if stmt.kind in (ForKind.THREAD_BINDING, ForKind.PARALLEL):
             name = stmt.loop_var.name
-            raise EmulatorError(f"cannot emulate loop {name!r}: {stmt.kind} in a kernel")
+            raise EmulatorError("emulator.loop", name=name, kind=ForKind(stmt.kind).name)
         low = self.settle(self.expr(stmt.min), "low")
         extent = self.settle(self.expr(stmt.extent), "extent")
         stride = getattr(stmt, "step", None)
@@ -411,7 +411,7 @@ class _Compiler(Expressions):
         self.mask = outer
 
     def _assert(self, stmt: Any) -> None:
-        raise EmulatorError(f"cannot emulate a device assertion: {stmt.condition}")
+        raise EmulatorError("emulator.assertion", condition=str(stmt.condition))
 
 
 def _positions(low: Val, extent: Val) -> Span | None:

@@ -50,7 +50,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
         return extended
     if _PLAIN.fullmatch(name):
         return np.dtype(name)
-    raise EmulatorError(f"cannot emulate dtype {name!r}: it has no numpy counterpart")
+    raise EmulatorError("emulator.dtype", dtype=name)
 
 
 def split_lanes(ty: object) -> tuple[str, int]:

@@ -104,16 +104,16 @@ def emulate(
         For an operation that the emulator does not know, or arguments that do not fit.
     """
     if timing not in TIMINGS:
-        raise EmulatorError(f"expected timing to be one of {TIMINGS}, got {timing!r}")
+        raise EmulatorError("request.choice", option="timing", choices=TIMINGS, value=timing)
     if order not in ORDERS:
-        raise EmulatorError(f"expected order to be one of {ORDERS}, got {order!r}")
+        raise EmulatorError("request.choice", option="order", choices=ORDERS, value=order)
     if isinstance(mod, tirx.PrimFunc):
-        raise EmulatorError("expected a lowered IRModule: use lower_for_emulation(func, target)")
+        raise EmulatorError("emulator.not_lowered")
     host, kernels = _split(getattr(mod, "lowered", mod), entry)
     env, outputs = bind_arguments(host, args)
     launches = run_host(host, kernels, env)
     if not launches:
-        raise EmulatorError("cannot emulate: the host function launches no kernel")
+        raise EmulatorError("emulator.no_kernel")
     compiled: dict[str, CompiledKernel] = {}
     programs = {} if programs is None else programs
     smem = _smem(host)
@@ -142,14 +142,16 @@ def _smem(host: Any) -> SmemPlan:
 def _split(mod: Any, entry: str | None) -> tuple[Any, dict[str, Any]]:
     """The host function and the kernels by name."""
     if not isinstance(mod, ir.IRModule):
-        raise EmulatorError(f"expected an IRModule, got {type(mod).__name__}")
+        raise EmulatorError("emulator.not_module", kind=type(mod).__name__)
     functions = {gv.name_hint: f for gv, f in mod.functions.items()}
     kernels = {name: f for name, f in functions.items() if is_device_function(f)}
     hosts = {name: f for name, f in functions.items() if name not in kernels}
     if entry is None and len(hosts) == 1:
         entry = next(iter(hosts))
     if entry not in hosts:
-        raise EmulatorError(f"expected entry to be one of {sorted(hosts)}, got {entry!r}")
+        raise EmulatorError(
+            "request.choice", option="entry", choices=tuple(sorted(hosts)), value=str(entry)
+        )
     return hosts[entry], kernels
 
 
@@ -172,7 +174,7 @@ def _run_kernel(
 ) -> list[CtaStats]:
     unknown = sorted(set(launch.dims) - _KNOWN_TAGS)
     if unknown:
-        raise EmulatorError(f"cannot emulate {kernel.name!r}: unknown launch dimensions {unknown}")
+        raise EmulatorError("emulator.launch_tags", kernel=kernel.name, tags=tuple(unknown))
     dims = _dims(launch, "threadIdx")
     threads = dims[0] * dims[1] * dims[2]
     dynamic = launch.extent(_DYNAMIC_TAG) if _DYNAMIC_TAG in launch.dims else 0
@@ -229,12 +231,10 @@ def _clusters(
     grid, shape = _dims(launch, "blockIdx"), _dims(launch, "clusterCtaIdx")
     if any(g % c for g, c in zip(grid, shape, strict=True)):
         raise EmulatorError(
-            f"cannot launch {kernel.name!r}: a grid of {grid} is no multiple of clusters of {shape}"
+            "emulator.clusters_of_grid", kernel=kernel.name, grid=grid, cluster=shape
         )
     if shape != (1, 1, 1) and threads % WARP:
-        raise EmulatorError(
-            f"cannot emulate a cluster of CTAs of {threads} threads: not whole warps"
-        )
+        raise EmulatorError("emulator.cluster_threads", threads=threads)
     for first in _positions(grid, shape) if chosen is None else _around(chosen, grid, shape):
         yield [
             (place, (first[0] + place[0], first[1] + place[1], first[2] + place[2]))

@@ -54,7 +54,7 @@ def evaluate(expr: Any, env: Mapping[Any, Any]) -> Any:
         return expr.value
     if isinstance(expr, ir.Var):
         if expr not in env:
-            raise EmulatorError(f"cannot evaluate host variable {expr.name!r}: it has no value")
+            raise EmulatorError("emulator.host_variable", name=expr.name)
         return env[expr]
     binary = _BINARY.get(type(expr))
     if binary is not None:
@@ -71,7 +71,7 @@ def evaluate(expr: Any, env: Mapping[Any, Any]) -> Any:
         return evaluate(taken, env)
     if isinstance(expr, ir.Call):
         return _evaluate_call(expr, env)
-    raise EmulatorError(f"cannot evaluate host expression {type(expr).__name__}: {expr}")
+    raise EmulatorError("emulator.host_expression", kind=type(expr).__name__, expression=str(expr))
 
 
 def _evaluate_call(call: Any, env: Mapping[Any, Any]) -> Any:
@@ -86,10 +86,10 @@ def _evaluate_call(call: Any, env: Mapping[Any, Any]) -> Any:
         return _address(evaluate(call.args[1], env))
     if name == "tirx.tvm_stack_alloca" and str(call.args[0].value) == "tensormap":
         return None  # until it is encoded
-    raise EmulatorError(f"cannot evaluate host call {name!r}")
+    raise EmulatorError("emulator.host_call", name=name)
 
 
 def _address(value: Any) -> int:
     if not isinstance(value, Region):
-        raise EmulatorError(f"cannot evaluate the address of {value}")
+        raise EmulatorError("emulator.host_address", value=str(value))
     return value.address

@@ -47,13 +47,15 @@ class Expressions(Access):
     def expr(self, node: Any) -> Val:
         handler = _EXPRESSIONS.get(type(node))
         if handler is None:
-            raise EmulatorError(f"cannot emulate expression {type(node).__name__}: {node}")
+            raise EmulatorError(
+                "emulator.expression", kind=type(node).__name__, expression=str(node)
+            )
         return handler(self, node)
 
     def _var(self, node: Any) -> Val:
         value = self.env.get(node)
         if not isinstance(value, Val):
-            raise EmulatorError(f"cannot emulate variable {node.name!r}: it has no scalar value")
+            raise EmulatorError("emulator.variable", name=node.name)
         return value
 
     def _imm(self, node: Any) -> Val:
@@ -205,7 +207,7 @@ class Expressions(Access):
         base, stride = self.expr(node.base), self.expr(node.stride)
         lanes = int(node.lanes.value)
         if stride.varying:
-            raise EmulatorError(f"cannot emulate a ramp whose stride varies: {node}")
+            raise EmulatorError("emulator.ramp", expression=str(node))
         column = base
         if base.varying:
             column = self.make(f"{base.text}[:, None]", base.dtype, [base], known=base.known)
@@ -263,7 +265,7 @@ class Expressions(Access):
     def _call(self, node: Any) -> Val:
         result = calls.translate(self, node)
         if result is None:
-            raise EmulatorError(f"cannot emulate call {node.op.name!r} as a value")
+            raise EmulatorError("emulator.no_value", name=calls.op_name(node))
         return result
 
 

@@ -63,7 +63,7 @@ def mma_spec(shape: str, a_type: str, b_type: str, d_type: str) -> Mma:
     k = int(shape.rpartition("k")[2])
     a_ptx, b_ptx = _canonical(a_type), _canonical(b_type)
     if not shape.startswith("m16n8k") or k not in _K_OF_TYPE.get(a_ptx, ()):
-        raise EmulatorError(f"cannot emulate mma {shape} of {a_type}, {b_type}: unknown shape")
+        raise EmulatorError("ptx.mma", shape=shape, a_type=a_type, b_type=b_type)
     a_dtype, b_dtype = numpy_dtype(PTX_TYPES[a_ptx]), numpy_dtype(PTX_TYPES[b_ptx])
     e = 4 // a_dtype.itemsize
     step = 4 * e  # columns of A covered by one register across t = 0..3

@@ -80,7 +80,7 @@ class Grid:
         self.agents = 4 * threads + _ENGINES
         self.blocks.append(blocks)
         if len(self.blocks) * self.agents >= 2**31:
-            raise EmulatorError(f"cannot emulate more than {len(self.blocks)} clusters in one call")
+            raise EmulatorError("emulator.clusters", most=len(self.blocks) - 1)
         return len(self.blocks) - 1
 
 

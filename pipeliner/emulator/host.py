@@ -16,14 +16,13 @@ from .dtypes import numpy_dtype, poison, split_lanes
 from .evaluate import evaluate
 from .global_memory import GlobalMemory, Region
 from .im2col_map import ARRAYS, Im2colMap, from_driver
-from .tensor_map import TensorMap, from_encode_args
+from .tensor_map import ALIGNMENT, TensorMap, from_encode_args
 
 Array = np.ndarray[Any, Any]
 
 _ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 _EARLY: Final = "tirx.use_programtic_dependent_launch"
 _ENCODE_IM2COL: Final = "pipeliner_encode_im2col"
-_MAP_ALIGNMENT: Final = 16
 
 
 @dataclass(frozen=True)
@@ -90,11 +89,13 @@ def _run(stmt: Any, kernels: Mapping[str, Any], env: dict[Any, Any], out: list[L
     elif isinstance(stmt, tirx.AssertStmt):
         if not evaluate(stmt.condition, env):
             said = "".join(str(part.value) for part in stmt.message_parts)
-            raise EmulatorError(said or f"host assertion failed: {stmt.condition}")
+            raise EmulatorError("emulator.host_check", says=said or str(stmt.condition))
     elif isinstance(stmt, tirx.Evaluate):
         _run_call(stmt.value, kernels, env, out)
     else:
-        raise EmulatorError(f"cannot emulate host statement {type(stmt).__name__}: {stmt}")
+        raise EmulatorError(
+            "emulator.host_statement", kind=type(stmt).__name__, statement=str(stmt)
+        )
 
 
 def _run_call(
@@ -107,10 +108,10 @@ def _run_call(
         _encode_map(call.args[1:], env)
         return
     if name != "tirx.call_ffi_kernel":
-        raise EmulatorError(f"cannot emulate host call {name!r}")
+        raise EmulatorError("emulator.host_call", name=name)
     kernel = str(call.args[0].value)
     if kernel not in kernels:
-        raise EmulatorError(f"cannot launch {kernel!r}: the module has no such device function")
+        raise EmulatorError("emulator.unknown_kernel", kernel=kernel)
     func = kernels[kernel]
     values = tuple(evaluate(arg, env) for arg in call.args[1:])
     split = len(func.params)
@@ -150,10 +151,9 @@ def _encode_im2col(args: Sequence[Any], env: dict[Any, Any]) -> int:
 
 def _over(tmap: TensorMap | Im2colMap, region: Region) -> GlobalMap:
     """``tmap`` over the elements of ``region``, which it must not reach beyond."""
-    if region.shift % _MAP_ALIGNMENT:
+    if region.shift % ALIGNMENT:
         raise EmulatorError(
-            f"cannot encode a tensor map: expected an address in multiples of {_MAP_ALIGNMENT} "
-            f"bytes, got one {region.shift % _MAP_ALIGNMENT} bytes beyond"
+            "tensor_map.address", multiple=ALIGNMENT, remainder=region.shift % ALIGNMENT
         )
     dtype = numpy_dtype(tmap.dtype)
     elements = region.bytes[: (region.end - region.start) // dtype.itemsize * dtype.itemsize]
@@ -163,7 +163,5 @@ def _over(tmap: TensorMap | Im2colMap, region: Region) -> GlobalMap:
         for size, stride in zip(tmap.shape, (tmap.itemsize, *tmap.strides), strict=True)
     )
     if reach > elements.size:
-        raise EmulatorError(
-            f"cannot encode a tensor map of {reach} elements over an array of {elements.size}"
-        )
+        raise EmulatorError("tensor_map.reach", elements=int(reach), size=elements.size)
     return GlobalMap(tmap, region, elements)

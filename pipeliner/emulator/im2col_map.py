@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import EmulatorError
-from .tensor_map import SWIZZLE_SPANS, MappedTensor
+from .tensor_map import ALIGNMENT, SWIZZLE_SPANS, MappedTensor, check_modes, check_stride
 
 Array = np.ndarray[Any, Any]
 
@@ -34,7 +34,6 @@ _CORNERS: Final = {3: 32768, 4: 128, 5: 16}
 _OFFSETS: Final = {3: 65536, 4: 256, 5: 32}
 """Exclusive limits of corners and of the instruction's offsets, by rank."""
 
-_ALIGNMENT: Final = 16
 _MAX_CHANNELS: Final = 256
 _MAX_PIXELS: Final = 1024
 _MAX_STEP: Final = 8
@@ -74,13 +73,12 @@ def from_driver(
     EmulatorError: what the driver refuses, or what is not modelled.
     """
     if rank not in _CORNERS:
-        raise _refused(f"expected rank 3 to 5, got {rank}")
+        raise EmulatorError("tensor_map.rank", low=min(_CORNERS), high=max(_CORNERS), rank=rank)
     if kind not in _DTYPES:
-        raise EmulatorError(f"cannot emulate an im2col tensor map of driver data type {kind}")
+        raise EmulatorError("tensor_map.driver_dtype", dtype=kind)
     shape, strides, lower, upper, steps = arrays
     channels, pixels, swizzle, promotion = scalars
-    if not 0 <= swizzle < len(SWIZZLE_SPANS) or not 0 <= promotion <= 3:
-        raise _refused(f"expected a swizzle and an L2 promotion of 0 to 3: {swizzle=} {promotion=}")
+    check_modes(swizzle, promotion)
     return Im2colMap(
         _DTYPES[kind],
         tuple(shape[:rank]),
@@ -107,25 +105,17 @@ def _check(tmap: Im2colMap) -> None:
     ):
         for value in values:
             if not low <= value <= high:
-                raise _refused(f"expected {name} of {low} to {high}, got {value}")
-    for stride in tmap.strides:
-        if not 0 <= stride < 2**40 or stride % _ALIGNMENT:
-            raise _refused(f"expected strides in multiples of {_ALIGNMENT} bytes, got {stride}")
+                raise EmulatorError("tensor_map.range", field=name, low=low, high=high, value=value)
+    for dim, stride in enumerate(tmap.strides, start=1):
+        check_stride(dim, stride)
     for size, low, high in zip(tmap.shape[1:-1], tmap.lower, tmap.upper, strict=True):
         if low > size - 1 + high:
-            raise _refused(f"the bounding box from {low} to {size - 1 + high} is empty")
+            raise EmulatorError("tensor_map.empty_box", low=low, high=size - 1 + high)
     inner = tmap.channels * tmap.itemsize
-    if inner % _ALIGNMENT or (tmap.swizzle and inner > tmap.swizzle):
-        raise _refused(f"{inner} bytes a pixel do not suit a swizzle of {tmap.swizzle}")
+    if inner % ALIGNMENT or (tmap.swizzle and inner > tmap.swizzle):
+        raise EmulatorError("tensor_map.pixel", nbytes=inner, swizzle=tmap.swizzle)
     if inner < tmap.swizzle:
-        raise EmulatorError(
-            f"cannot emulate {inner} bytes a pixel below a swizzle of {tmap.swizzle}: the shared "
-            "layout is not specified"
-        )
-
-
-def _refused(why: str) -> EmulatorError:
-    return EmulatorError(f"cannot encode an im2col tensor map: {why}")
+        raise EmulatorError("tensor_map.narrow", nbytes=inner, swizzle=tmap.swizzle)
 
 
 @lru_cache(maxsize=4096)
@@ -140,13 +130,13 @@ def pixel_index(
     """
     if len(coords) != tmap.rank or len(offsets) != tmap.rank - 2:
         raise EmulatorError(
-            f"cannot gather by an im2col map of rank {tmap.rank}: got {len(coords)} coordinates "
-            f"and {len(offsets)} offsets"
+            "tensor_map.pixel_coordinates",
+            rank=tmap.rank,
+            coordinates=len(coords),
+            offsets=len(offsets),
         )
     if not all(0 <= offset < _OFFSETS[tmap.rank] for offset in offsets):
-        raise EmulatorError(
-            f"cannot gather by offsets {offsets}: expected 0 to {_OFFSETS[tmap.rank] - 1}"
-        )
+        raise EmulatorError("tensor_map.offsets", offsets=offsets, most=_OFFSETS[tmap.rank] - 1)
     visited = np.array(list(_walk(tmap, coords)), np.int64)
     visited[:, :-1] += offsets
     strides = np.array(tmap.strides, np.int64) // tmap.itemsize
@@ -165,8 +155,7 @@ def _walk(tmap: Im2colMap, coords: tuple[int, ...]) -> Iterator[tuple[int, ...]]
     for place, low, high in zip(at, tmap.lower, last):
         if not low <= place <= high:
             raise EmulatorError(
-                f"cannot gather pixels from {tuple(at)}: the bounding box is {tmap.lower} to "
-                f"{tuple(last)}"
+                "tensor_map.pixel_outside", pixel=tuple(at), lower=tmap.lower, upper=tuple(last)
             )
     for _ in range(tmap.pixels):
         yield tuple(at)

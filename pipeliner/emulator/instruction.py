@@ -21,7 +21,15 @@ class Instruction:
     predicate: Any
 
     def one(self, operand: str) -> Any:
+        """The first value of an operand."""
         return self.operands[operand][0]
+
+    def expect(self, **known: tuple[str, ...]) -> None:
+        """EmulatorError where a modifier is none of those that are emulated, by its name."""
+        for slot, tokens in known.items():
+            token = self.modifiers.get(slot, "")
+            if token not in tokens:
+                raise EmulatorError("ptx.modifier", instruction=self.name, modifier=token)
 
 
 def decode(call: Any) -> Instruction:
@@ -38,7 +46,7 @@ def decode(call: Any) -> Instruction:
     values = args[: len(args) - count - 1]
     by_name = mods(entry, tokens)
     if any(f.startswith("s") and f[1:].isdigit() for f in flags):
-        raise EmulatorError(f"cannot emulate ptx {name!r} with sunk destinations")
+        raise EmulatorError("ptx.sunk", instruction=name)
     predicate = values.pop() if "pred" in flags else None
     operands = {slot.name: values[i : i + n] for slot, i, n in operand_layout(entry, by_name) if n}
     modifiers = {slot.name: token for slot, token in zip(entry.slots, tokens, strict=True)}

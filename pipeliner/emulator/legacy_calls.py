@@ -50,14 +50,14 @@ def _local_pointer(c: Expressions, node: Any, offset: Any) -> tuple[Pointer, str
     size = numpy_dtype(base.dtype).itemsize
     pointer = c.advanced(base, c.expr(offset), size)
     if pointer.memory.space != "local":
-        raise EmulatorError(f"cannot emulate a fragment in {pointer.memory.space} memory")
+        raise EmulatorError("emulator.fragment_space", space=pointer.memory.space)
     return pointer, f"({c.view(pointer.memory, 'uint8')}, {c.units(pointer, 1).text})"
 
 
 def _mma_legacy(c: Expressions, call: Any) -> None:
     shape, a_layout, b_layout, a_type, b_type, c_type = (calls.string(a) for a in call.args[:6])
     if (a_layout, b_layout) != ("row", "col"):
-        raise EmulatorError(f"cannot emulate mma with layouts {a_layout}, {b_layout}")
+        raise EmulatorError("ptx.mma_layouts", a_layout=a_layout, b_layout=b_layout)
     spec = c.mma(shape, a_type, b_type, c_type)
     places = [_local_pointer(c, call.args[i], call.args[i + 1])[1] for i in (6, 8, 10)]
     saturate = bool(call.args[12].value)
@@ -100,7 +100,7 @@ def _mma_fill(c: Expressions, call: Any) -> None:
 def _mma_store(c: Expressions, call: Any) -> None:
     m, n = int(call.args[0].value), int(call.args[1].value)
     if (m, n) != (16, 16):
-        raise EmulatorError(f"cannot emulate mma_store of {m}x{n}")
+        raise EmulatorError("emulator.mma_store", m=m, n=n)
     dtype, _ = split_lanes(call.ty)
     target = c.pointer(call.args[2])
     ref, at = c.element(target, target.dtype)

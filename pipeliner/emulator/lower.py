@@ -44,7 +44,7 @@ class Lowering:
     def module(self) -> Any:
         """An IRModule for ``emulate``; EmulatorError where the pipeline has no SplitHostDevice."""
         if self._split is None:
-            raise EmulatorError(f"cannot lower for emulation: the pipeline has no {_SPLIT} pass")
+            raise EmulatorError("emulator.pipeline", missing=_SPLIT)
         host = {gv: f for gv, f in self._split.functions.items() if not is_device_function(f)}
         return tvm.IRModule({**host, **dict(self._kernels.functions.items())})
 

@@ -51,7 +51,7 @@ def translate(c: Expressions, call: Any) -> None:
     name = str(call.op.name).removeprefix("tirx.ptx.")
     handler = _HANDLERS.get(name)
     if handler is None:
-        raise EmulatorError(f"cannot emulate ptx instruction {name!r}: {call}")
+        raise EmulatorError("ptx.unknown", instruction=name, call=str(call))
     instruction = decode(call)
     guard: Any = nullcontext()
     if instruction.predicate is not None:
@@ -66,7 +66,7 @@ def _cp_async(c: Expressions, ins: Instruction) -> None:
     size = int(size_node.value)
     cache = ins.name.split("_")[2]
     if size not in _COPY_BYTES[cache]:
-        raise EmulatorError(f"cannot emulate cp.async.{cache} of {size} bytes")
+        raise EmulatorError("ptx.cp_async", cache=cache, nbytes=size)
     src_size: Val | None = None
     if ins.name.endswith("src_size"):
         src_size = c.expr(rest[0])
@@ -82,7 +82,7 @@ def emit_cp_async(
     """One cp.async of ``size`` bytes; EmulatorError: not from global to shared memory."""
     if dst.memory.space != "shared" or src.memory.space != "global":
         raise EmulatorError(
-            f"cannot emulate cp.async from {src.memory.space} to {dst.memory.space} memory"
+            "ptx.cp_async_spaces", source=src.memory.space, destination=dst.memory.space
         )
     c.note_shared(size)
     c.note_global(src.memory, size, reads=True)
@@ -124,7 +124,7 @@ def _ldmatrix(c: Expressions, ins: Instruction) -> None:
 def assign(c: Expressions, target: Any, value: Val) -> None:
     """Write a destination register; 32-bit values keep their bits whatever its type."""
     if not isinstance(target, TensorLoad):
-        raise EmulatorError(f"cannot emulate a destination that is no register: {target}")
+        raise EmulatorError("ptx.destination", expression=str(target))
     dtype = str(target.ty)
     if dtype != value.dtype:
         text = f"{value.text}.view({c.dtype(dtype)})"
@@ -135,7 +135,7 @@ def assign(c: Expressions, target: Any, value: Val) -> None:
 def _mma(c: Expressions, ins: Instruction) -> None:
     m = ins.modifiers
     if (m["alayout"], m["blayout"]) != ("row", "col"):
-        raise EmulatorError(f"cannot emulate mma with layouts {m['alayout']}, {m['blayout']}")
+        raise EmulatorError("ptx.mma_layouts", a_layout=m["alayout"], b_layout=m["blayout"])
     spec = c.mma(m["shape"], m["atype"], m["btype"], m["dtype"])
     groups = []
     for name in ("a", "b", "c"):
@@ -161,7 +161,7 @@ def _mma(c: Expressions, ins: Instruction) -> None:
 def _bar_sync(c: Expressions, ins: Instruction) -> None:
     number, *count = [c.expr(values[0]) for values in ins.operands.values()]
     if any(v.varying for v in count):
-        raise EmulatorError("cannot emulate a named barrier whose count varies")
+        raise EmulatorError("emulator.named_barrier", varies="count")
     listed = ", ".join(v.text for v in (number, *count))
     if number.varying:
         c.writer.emit(f"yield hopper.named_barriers(s, {c.mask}, {listed})")
@@ -174,8 +174,7 @@ def _warp_sync(c: Expressions, ins: Instruction) -> None:
 
 
 def _cvt_tf32(c: Expressions, ins: Instruction) -> None:
-    if ins.modifiers["rnd"] != "rna" or ins.modifiers["satfinite"] or ins.modifiers["relu"]:
-        raise EmulatorError(f"cannot emulate cvt.{ins.modifiers['rnd']}.tf32.f32")
+    ins.expect(rnd=("rna",), satfinite=("",), relu=("",))
     value = c.expr(ins.one("a"))
     text = value.text if value.varying else f"s.full({value.text}, {c.dtype('float32')})"
     rounded = Val(f"warp.nearest_tf32({text})", "float32", 1, True, c.writer.depth, False)
@@ -183,8 +182,7 @@ def _cvt_tf32(c: Expressions, ins: Instruction) -> None:
 
 
 def _permute(c: Expressions, ins: Instruction) -> None:
-    if ins.modifiers["mode"]:
-        raise EmulatorError(f"cannot emulate prmt.b32.{ins.modifiers['mode']}")
+    ins.expect(mode=("",))
     words = []
     for name in ("a", "b", "c"):
         value = c.cast(c.expr(ins.one(name)), "uint32")
@@ -194,10 +192,8 @@ def _permute(c: Expressions, ins: Instruction) -> None:
 
 
 def _cvt_pair(c: Expressions, ins: Instruction) -> None:
-    m = ins.modifiers
     kind = {"cvt_f16x2_f32": "float16", "cvt_bf16x2_f32": "bfloat16"}[ins.name]
-    if m["rnd"] != "rn" or any(m.get(name) for name in ("relu", "satfinite")):
-        raise EmulatorError(f"cannot emulate {ins.name} but as cvt.rn")
+    ins.expect(rnd=("rn",), satfinite=("",), relu=("",))
     texts = []
     for name in ("b", "a"):
         value = c.expr(ins.one(name))

@@ -44,17 +44,9 @@ def address(c: Expressions, node: Any, size: int) -> tuple[str, str]:
         return "shared::cluster", c.expr(node).text
     pointer = c.pointer(node)
     if pointer.memory.space != "shared":
-        raise EmulatorError(f"cannot emulate a shared address in {pointer.memory.space} memory")
+        raise EmulatorError("ptx.address_space", expected="shared", space=pointer.memory.space)
     c.note_shared(size)
     return calls.address_name(c, node), c.bytes_of(pointer).text
-
-
-def _reject(ins: Instruction, **expected: tuple[str, ...]) -> None:
-    """Refuse modifiers that are not modelled."""
-    for slot, tokens in expected.items():
-        token = ins.modifiers.get(slot, "")
-        if token not in tokens:
-            raise EmulatorError(f"cannot emulate ptx {ins.name!r} with .{token}")
 
 
 # mbarrier
@@ -100,7 +92,7 @@ def wait(c: Expressions, addr: Any, parity: Any) -> None:
 
 
 def _try_wait(c: Expressions, ins: Instruction) -> None:
-    _reject(ins, phase_type=("", "phase_type::primary"), sem=("", "acquire"))
+    ins.expect(phase_type=("", "phase_type::primary"), sem=("", "acquire"))
     _, at = address(c, ins.one("addr"), SIZE)
     done, parity = c.writer.fresh("done"), c.expr(ins.one("phase"))
     c.writer.emit(
@@ -112,7 +104,7 @@ def _try_wait(c: Expressions, ins: Instruction) -> None:
 def _set(c: Expressions, target: Any, value: Val) -> None:
     """Write a destination register, converted to its type."""
     if not isinstance(target, TensorLoad):
-        raise EmulatorError(f"cannot emulate a destination that is no register: {target}")
+        raise EmulatorError("ptx.destination", expression=str(target))
     c.store(target.source, target.indices, c.cast(value, str(target.ty)))
 
 
@@ -171,7 +163,7 @@ def _rank(c: Expressions, ins: Instruction) -> None:
 def _bar_arrive(c: Expressions, ins: Instruction) -> None:
     number, count = c.expr(ins.one("a")), c.expr(ins.one("b"))
     if number.varying or count.varying:
-        raise EmulatorError("cannot emulate a named barrier whose number or count varies")
+        raise EmulatorError("emulator.named_barrier", varies="number or count")
     listed = f"{number.text}, {count.text}"
     c.writer.emit(f"yield s.barrier({c.mask}, {listed}, aligned=False, wait=False)")
 
@@ -203,7 +195,7 @@ def _map(c: Expressions, node: Any, *, store: bool = False, add: bool = False) -
         node = node.args[0] if calls.op_name(node) == "tirx.address_of" else node.args[-1]
     memory = c.pointers.get(node)
     if memory is None:
-        raise EmulatorError(f"cannot emulate a tensor map that is no kernel parameter: {node}")
+        raise EmulatorError("ptx.tensor_map", expression=str(node))
     use = {"writes": store, "reads": not store, "atomic": add}
     c.note_global(memory, 0, engine=True, **use)
     return memory.param
@@ -218,7 +210,7 @@ def _multicast(c: Expressions, ins: Instruction) -> str:
 
 
 def _tensor_load(c: Expressions, ins: Instruction) -> None:
-    _reject(ins, load_mode=("", "tile", "im2col"), cta_group=("",))
+    ins.expect(load_mode=("", "tile", "im2col"), cta_group=("",))
     name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
     offsets = "None"
@@ -232,7 +224,7 @@ def _tensor_load(c: Expressions, ins: Instruction) -> None:
 
 
 def _tensor_store(c: Expressions, ins: Instruction) -> None:
-    _reject(ins, load_mode=("", "tile"), redop=("", "add"))
+    ins.expect(load_mode=("", "tile"), redop=("", "add"))
     name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
     add = "redop" in ins.modifiers
     tmap = _map(c, ins.one("tmap"), store=True, add=add)
@@ -245,13 +237,13 @@ def _global(c: Expressions, node: Any, **use: bool) -> tuple[str, str]:
     """View of a global array as bytes, and the text of an offset in it."""
     pointer = c.pointer(node)
     if pointer.memory.space != "global":
-        raise EmulatorError(f"cannot emulate a global address in {pointer.memory.space} memory")
+        raise EmulatorError("ptx.address_space", expected="global", space=pointer.memory.space)
     c.note_global(pointer.memory, _BULK_GRANULE, engine=True, **use)
     return c.view(pointer.memory, "uint8"), c.units(pointer, 1).text
 
 
 def _bulk_load(c: Expressions, ins: Instruction) -> None:
-    _reject(ins, ignore_oob=("",))
+    ins.expect(ignore_oob=("",))
     name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
     view, start = _global(c, ins.one("src_mem"), reads=True)
@@ -271,15 +263,13 @@ def _bulk_share(c: Expressions, ins: Instruction) -> None:
 
 
 def _bulk_store(c: Expressions, ins: Instruction) -> None:
-    _reject(ins, redop=("", "add"), cp_mask=("",))
+    ins.expect(redop=("", "add"), cp_mask=("",))
     name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
     view, to = _global(c, ins.one("dst_mem"), writes=True, atomic="redop" in ins.modifiers)
     add = "None"
     if "redop" in ins.modifiers:
-        kind = ins.modifiers["type"]
-        if kind not in _ADD_TYPES:
-            raise EmulatorError(f"cannot emulate ptx {ins.name!r} with .{kind}")
-        add = c.dtype(_ADD_TYPES[kind])
+        ins.expect(type=tuple(_ADD_TYPES))
+        add = c.dtype(_ADD_TYPES[ins.modifiers["type"]])
     c.writer.emit(
         f"tma.bulk_store(s, {name!r}, {view}, {to}, {at}, "
         f"{c.expr(ins.one('size')).text}, {add}, {c.mask})"
@@ -314,10 +304,10 @@ def _registers(c: Expressions, nodes: list[Any]) -> str:
     """Text of (view, columns) of registers, all of one array."""
     refs = [c.buffer(node.source) for node in nodes]
     if len({(ref.memory, ref.dtype) for ref in refs}) > 1:
-        raise EmulatorError(f"cannot emulate a wgmma fragment in several arrays: {nodes[0]}")
+        raise EmulatorError("ptx.wgmma_arrays", expression=str(nodes[0]))
     columns = [c.index(ref, node.indices)[0] for ref, node in zip(refs, nodes, strict=True)]
     if any(column.varying for column in columns):
-        raise EmulatorError(f"cannot emulate a wgmma fragment whose index varies: {nodes[0]}")
+        raise EmulatorError("ptx.wgmma_index", expression=str(nodes[0]))
     listed = ", ".join(column.text for column in columns)
     return f"({c.view(refs[0].memory, refs[0].dtype)}, ({listed},))"
 

@@ -56,10 +56,8 @@ def update(
 
 
 def _dtype(ins: Instruction) -> str:
-    kind = ins.modifiers["type"]
-    if kind not in _TYPES:
-        raise EmulatorError(f"cannot emulate ptx {ins.name!r} with .{kind}")
-    return _TYPES[kind]
+    ins.expect(type=tuple(_TYPES))
+    return _TYPES[ins.modifiers["type"]]
 
 
 def _order(ins: Instruction, default: str) -> tuple[str, str]:
@@ -89,7 +87,7 @@ def _global(c: Expressions, ins: Instruction, **use: bool) -> tuple[str, str]:
     """View and index of an access, which must be to global memory."""
     ref, at = c.element(c.pointer(ins.one("addr")), _dtype(ins))
     if ref.memory.space != "global":
-        raise EmulatorError(f"cannot emulate ptx {ins.name!r} of {ref.memory.space} memory")
+        raise EmulatorError("ptx.space", instruction=ins.name, space=ref.memory.space)
     c.note_access(ref, 1, **use)
     return c.view(ref.memory, ref.dtype), at.text
 

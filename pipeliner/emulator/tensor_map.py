@@ -25,18 +25,25 @@ from .dtypes import numpy_dtype
 
 Array = np.ndarray[Any, Any]
 
-# Swizzle span in bytes of each CUtensorMapSwizzle value; TVM's descriptor encoder counts alike.
 SWIZZLE_SPANS: Final = (0, 32, 64, 128)
-# Bytes to which the shared side of a bulk tensor copy is aligned (PTX ISA, cp.async.bulk.tensor).
+"""Swizzle span in bytes of each CUtensorMapSwizzle value; TVM's descriptor encoder counts alike."""
+
 SHARED_ALIGNMENT: Final = 128
+"""Bytes to which the shared side of a bulk tensor copy is aligned (PTX, cp.async.bulk.tensor)."""
+
+ALIGNMENT: Final = 16
+"""Bytes that the base, every stride and the inner box are multiples of."""
+
+_CHUNK: Final = 16
+"""Bytes that a swizzle moves as one."""
 
 _MAX_RANK: Final = 5
 _MAX_BOX: Final = 256
 _MAX_ELEMENT_STRIDE: Final = 8
 _MAX_SHAPE: Final = 2**32
-_MAX_STRIDE: Final = 2**40  # bytes, exclusive
-_ALIGNMENT: Final = 16  # bytes, of the base, of every stride and of the inner box
-_CHUNK: Final = 16  # bytes that a swizzle moves as one
+_MAX_STRIDE: Final = 2**40
+_MAX_PROMOTION: Final = 3
+"""The driver's limits; that of strides is in bytes, and exclusive."""
 
 
 def swizzled(address: Array, span: int) -> Array:
@@ -111,27 +118,21 @@ def from_encode_args(dtype: str, rank: int, args: Sequence[int], base: int = 0) 
     EmulatorError: what the driver refuses, or what is not modelled.
     """
     if not 1 <= rank <= _MAX_RANK:
-        raise EmulatorError(f"cannot encode a tensor map: expected rank 1 to 5, got {rank}")
+        raise EmulatorError("tensor_map.rank", low=1, high=_MAX_RANK, rank=rank)
     expected = 4 * rank + 3
     if len(args) not in (expected, expected + 1):
         raise EmulatorError(
-            f"cannot encode a tensor map of rank {rank}: expected {expected} or {expected + 1} "
-            f"arguments after the pointer, got {len(args)}"
+            "tensor_map.arguments", rank=rank, fewest=expected, most=expected + 1, count=len(args)
         )
-    if base % _ALIGNMENT:
-        raise EmulatorError(
-            f"cannot encode a tensor map: expected a base aligned to {_ALIGNMENT} bytes, got {base}"
-        )
+    if base % ALIGNMENT:
+        raise EmulatorError("tensor_map.address", multiple=ALIGNMENT, remainder=base % ALIGNMENT)
     values = [int(arg) for arg in args]
     shape, strides, box, steps, (interleave, swizzle, promotion, fill, *forced) = _split(
         values, (rank, rank - 1, rank, rank)
     )
     if forced not in ([], [-1]):
-        raise EmulatorError(f"cannot emulate a tensor map of driver data type {forced[0]}")
-    if not 0 <= swizzle < len(SWIZZLE_SPANS):
-        raise EmulatorError(f"cannot emulate tensor map swizzle {swizzle}: expected 0 to 3")
-    if not 0 <= promotion <= 3:
-        raise EmulatorError(f"cannot encode a tensor map: unknown L2 promotion {promotion}")
+        raise EmulatorError("tensor_map.driver_dtype", dtype=forced[0])
+    check_modes(swizzle, promotion)
     return TensorMap(
         dtype,
         tuple(shape),
@@ -157,12 +158,15 @@ def _check(tmap: TensorMap) -> None:
     """Raise EmulatorError at the first broken requirement of the driver."""
     rank, dtype = tmap.rank, numpy_dtype(tmap.dtype)
     if not 1 <= rank <= _MAX_RANK:
-        raise _refused(f"expected rank 1 to 5, got {rank}")
+        raise EmulatorError("tensor_map.rank", low=1, high=_MAX_RANK, rank=rank)
     lengths = (len(tmap.strides) + 1, len(tmap.box), len(tmap.element_strides))
     if lengths != (rank, rank, rank):
-        raise _refused(
-            f"expected {rank - 1} strides, {rank} box sizes and {rank} element strides, "
-            f"got {lengths[0] - 1}, {lengths[1]} and {lengths[2]}"
+        raise EmulatorError(
+            "tensor_map.lengths",
+            rank=rank,
+            strides=len(tmap.strides),
+            box=len(tmap.box),
+            element_strides=len(tmap.element_strides),
         )
     for name, values, most in (
         ("dimension", tmap.shape, _MAX_SHAPE),
@@ -171,39 +175,51 @@ def _check(tmap: TensorMap) -> None:
     ):
         for i, value in enumerate(values):
             if not 1 <= value <= most:
-                raise _refused(f"expected {name} {i} of 1 to {most}, got {value}")
+                raise EmulatorError(
+                    "tensor_map.range", field=f"{name} {i}", low=1, high=most, value=value
+                )
     for i, stride in enumerate(tmap.strides, start=1):
-        if not 0 <= stride < _MAX_STRIDE or stride % _ALIGNMENT:
-            raise _refused(
-                f"expected stride {i} to be a multiple of {_ALIGNMENT} bytes below 2^40, "
-                f"got {stride}"
-            )
+        check_stride(i, stride)
     if tmap.interleave:
-        raise EmulatorError(f"cannot emulate an interleaved tensor map: mode {tmap.interleave}")
+        raise EmulatorError("tensor_map.interleave", mode=tmap.interleave)
     inner = tmap.box[0] * dtype.itemsize
-    if inner % _ALIGNMENT:
-        raise _refused(
-            f"expected an inner box of a multiple of {_ALIGNMENT} bytes, got {tmap.box[0]} "
-            f"elements of {tmap.dtype} = {inner}"
+    if inner % ALIGNMENT:
+        raise EmulatorError(
+            "tensor_map.inner_box",
+            multiple=ALIGNMENT,
+            elements=tmap.box[0],
+            dtype=tmap.dtype,
+            nbytes=inner,
         )
     if tmap.swizzle not in SWIZZLE_SPANS:
-        raise _refused(f"expected a swizzle of 0, 32, 64 or 128 bytes, got {tmap.swizzle}")
+        raise EmulatorError("tensor_map.swizzle", known=SWIZZLE_SPANS, swizzle=tmap.swizzle)
     if tmap.swizzle and inner > tmap.swizzle:
-        raise _refused(f"the inner box of {inner} bytes exceeds the swizzle of {tmap.swizzle}")
+        raise EmulatorError("tensor_map.wide", nbytes=inner, swizzle=tmap.swizzle)
     if inner < tmap.swizzle:
-        raise EmulatorError(
-            f"cannot emulate a tensor map with an inner box of {inner} bytes below its swizzle "
-            f"of {tmap.swizzle}: the shared layout is not specified"
-        )
+        raise EmulatorError("tensor_map.narrow", nbytes=inner, swizzle=tmap.swizzle)
     if tmap.oob_fill not in (0, 1):
-        raise _refused(f"expected an out-of-bounds fill of 0 or 1, got {tmap.oob_fill}")
+        raise EmulatorError("tensor_map.fill", value=tmap.oob_fill)
     # The driver knows the 8-bit floats as bytes.
     if tmap.oob_fill and (dtype.itemsize == 1 or dtype.kind in "iub"):
-        raise _refused(f"cannot fill {tmap.dtype} with NaN")
+        raise EmulatorError("tensor_map.fill_dtype", dtype=tmap.dtype)
 
 
-def _refused(why: str) -> EmulatorError:
-    return EmulatorError(f"cannot encode a tensor map: {why}")
+def check_modes(swizzle: int, promotion: int) -> None:
+    """EmulatorError where the driver knows no such swizzle, or no such L2 promotion."""
+    if not 0 <= swizzle < len(SWIZZLE_SPANS):
+        raise EmulatorError("tensor_map.range", field="swizzle", low=0, high=3, value=swizzle)
+    if not 0 <= promotion <= _MAX_PROMOTION:
+        raise EmulatorError(
+            "tensor_map.range", field="L2 promotion", low=0, high=_MAX_PROMOTION, value=promotion
+        )
+
+
+def check_stride(dimension: int, stride: int) -> None:
+    """EmulatorError where the driver takes no such stride, in bytes."""
+    if not 0 <= stride < _MAX_STRIDE or stride % ALIGNMENT:
+        raise EmulatorError(
+            "tensor_map.stride", dimension=dimension, multiple=ALIGNMENT, stride=stride
+        )
 
 
 def fill_value(tmap: TensorMap) -> Any:
@@ -219,9 +235,7 @@ def box_index(tmap: TensorMap, coords: Sequence[int]) -> tuple[Array, Array]:
     EmulatorError: coordinates of another rank.
     """
     if len(coords) != tmap.rank:
-        raise EmulatorError(
-            f"cannot copy by a tensor map of rank {tmap.rank}: got {len(coords)} coordinates"
-        )
+        raise EmulatorError("tensor_map.coordinates", rank=tmap.rank, coordinates=len(coords))
     strides = (1, *(stride // tmap.itemsize for stride in tmap.strides))
     steps = (1, *tmap.element_strides[1:])
     index = np.zeros((), np.int64)

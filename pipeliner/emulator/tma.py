@@ -140,12 +140,12 @@ def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> tuple
     """Elements of a box or of pixels, filled where they are outside; and which those inside are."""
     if isinstance(tmap.map, Im2colMap):
         if offsets is None:
-            raise EmulatorError("cannot copy boxes by an im2col tensor map: the load is tiled")
+            raise EmulatorError("tensor_map.tiled_load")
         index, inside = pixel_index(tmap.map, tuple(coords), tuple(offsets))
         zero = np.zeros((), tmap.elements.dtype)
         return np.where(inside, tmap.elements[index], zero), index[inside]
     if offsets is not None:
-        raise EmulatorError("cannot gather pixels by a tiled tensor map: the load is im2col")
+        raise EmulatorError("tensor_map.im2col_load")
     index, inside = tensor_map.box_index(tmap.map, coords)
     values = tmap.elements[np.where(inside, index, 0)]
     values[~inside] = tensor_map.fill_value(tmap.map)
@@ -158,7 +158,7 @@ def tensor_store(
     """cp.async.bulk.tensor, or cp.reduce.async.bulk.tensor.add, from shared to global memory."""
     strand.touch_global(name, mask)
     if isinstance(tmap.map, Im2colMap):
-        raise EmulatorError("cannot store boxes by an im2col tensor map")
+        raise EmulatorError("tensor_map.tiled_store")
     for tid, (start, *at) in _each(strand, [src, *coords], mask):
         index, inside = tensor_map.box_index(tmap.map, at)
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]

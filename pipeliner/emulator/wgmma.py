@@ -83,16 +83,17 @@ def encode_descriptor(address: int, leading: int, stride: int, swizzle: int) -> 
     the bit fields would cut.
     """
     if not 0 <= swizzle < len(SWIZZLE_SPANS):
-        raise EmulatorError(f"cannot encode wgmma swizzle {swizzle}: expected 0 to 3")
+        raise EmulatorError(
+            "ptx.descriptor_field", field="swizzle", high=len(SWIZZLE_SPANS) - 1, value=swizzle
+        )
     if address % _CHUNK or not 0 <= address // _CHUNK <= _FIELD:
         raise EmulatorError(
-            f"cannot encode wgmma operand address {address}: expected a multiple of 16 below 2^18"
+            "ptx.descriptor_address", address=address, multiple=_CHUNK, most=_FIELD * _CHUNK
         )
     for name, value in (("leading", leading), ("stride", stride)):
         if not 0 <= value <= _FIELD:
             raise EmulatorError(
-                f"cannot encode wgmma {name} offset {value}: "
-                f"expected 0 to {_FIELD} units of 16 bytes"
+                "ptx.descriptor_field", field=f"{name} offset", high=_FIELD, value=value
             )
     layout = _LAYOUT_SPANS.index(SWIZZLE_SPANS[swizzle])
     return address // _CHUNK | leading << 16 | stride << 32 | layout << 62
@@ -118,16 +119,11 @@ def operand_offsets(
     MN-major elements of other than 2 bytes.
     """
     if desc.base_offset:
-        raise EmulatorError(
-            f"cannot emulate a wgmma descriptor with base offset {desc.base_offset}"
-        )
+        raise EmulatorError("ptx.descriptor_base", offset=desc.base_offset)
     if k * itemsize != K_BYTES:
-        raise EmulatorError(
-            f"cannot emulate a wgmma operand of k = {k} elements of {itemsize} bytes: "
-            f"expected {K_BYTES} bytes"
-        )
+        raise EmulatorError("ptx.wgmma_k", k=k, itemsize=itemsize, expected=K_BYTES)
     if major == "mn" and itemsize != 2:
-        raise EmulatorError(f"cannot emulate an mn-major wgmma operand of {itemsize}-byte elements")
+        raise EmulatorError("ptx.wgmma_major", itemsize=itemsize)
     row, col = np.arange(rows, dtype=np.int64)[:, None], np.arange(k, dtype=np.int64)[None, :]
     if major == "k":
         dense = _k_major(desc, row, col * itemsize)
@@ -180,14 +176,13 @@ def wgmma_spec(shape: str, d_type: str, a_type: str, b_type: str) -> Wgmma:
 
     Raises EmulatorError for one that the ISA does not have.
     """
-    name = f"wgmma {shape}.{d_type}.{a_type}.{b_type}"
     if d_type not in LEGAL_TYPES.get((a_type, b_type), ()):
-        raise EmulatorError(f"cannot emulate {name}: unknown types")
+        raise EmulatorError("ptx.wgmma_types", d_type=d_type, a_type=a_type, b_type=b_type)
     a, b, d = (numpy_dtype(PTX_TYPES[ty]) for ty in (a_type, b_type, d_type))
     match = _SHAPE.fullmatch(shape)
     legal_n = _INTEGER_N if d_type == "s32" else _FLOAT_N
     if match is None or int(match["n"]) not in legal_n or int(match["k"]) * a.itemsize != K_BYTES:
-        raise EmulatorError(f"cannot emulate {name}: unknown shape")
+        raise EmulatorError("ptx.wgmma_shape", shape=shape, d_type=d_type, a_type=a_type)
     return Wgmma(int(match["n"]), int(match["k"]), a, b, d, a_type == "tf32")
 
 
@@ -239,7 +234,7 @@ def multiply(
     """
     for name, scale in (("a", scale_a), ("b", scale_b)):
         if scale not in (-1, 1):
-            raise EmulatorError(f"cannot emulate wgmma imm-scale-{name} {scale}: expected -1 or 1")
+            raise EmulatorError("ptx.wgmma_scale", operand=name, scale=scale)
     wide = np.int64 if spec.integer else np.float64
     if spec.tf32:
         a, b = fragments.round_to_tf32(a), fragments.round_to_tf32(b)

@@ -28,7 +28,7 @@ class Wmma:
 
     def __init__(self, strand: Strand, name: str, elements: int, dtype: np.dtype[Any]) -> None:
         if strand.n % WARP:
-            raise EmulatorError(f"cannot emulate wmma in a CTA of {strand.n} threads")
+            raise EmulatorError("emulator.wmma_threads", threads=strand.n)
         self.name = name
         self.dtype = dtype
         self.elements = elements
@@ -52,7 +52,7 @@ def _uniform(index: Any) -> int:
     """A fragment index, which must be the same in every thread."""
     values = np.unique(np.asarray(index))
     if len(values) != 1:
-        raise EmulatorError(f"cannot emulate a wmma fragment index that varies: {values}")
+        raise EmulatorError("emulator.wmma_index", indices=tuple(map(int, values)))
     return int(values[0])
 
 

@@ -17,7 +17,7 @@ def _fragment(c: Expressions, node: Any) -> tuple[str, str, str]:
     pointer = c.pointer(node)
     role = str(node.ty.storage_scope).removeprefix("wmma.")
     if pointer.memory.space != "wmma":
-        raise EmulatorError(f"cannot emulate a wmma fragment in {pointer.memory.space} memory")
+        raise EmulatorError("emulator.fragment_space", space=pointer.memory.space)
     return c.view(pointer.memory, pointer.dtype), pointer.dtype, role
 
 
@@ -56,7 +56,7 @@ def _wmma_move(c: Expressions, call: Any) -> None:
 
 def _wmma_mma(c: Expressions, call: Any) -> None:
     if c.wmma_shape is None:
-        raise EmulatorError("cannot emulate tvm_mma_sync: no fragment of known shape before it")
+        raise EmulatorError("emulator.wmma_shape")
     parts = []
     for i in range(0, 8, 2):
         view, _, _ = _fragment(c, call.args[i])

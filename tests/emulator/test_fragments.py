@@ -18,6 +18,8 @@ from pipeliner.emulator.fragments import (
 )
 from pipeliner.errors import EmulatorError
 
+from ..refusals import refused
+
 # PTX ISA 9.7.14.5, "Matrix Fragments for mma.m16n8k..": row and column of element i of lane's
 # fragment, written out per shape as the ISA prints them.
 A_FORMULA = {
@@ -108,7 +110,7 @@ def test_saturated_integer_mma_stays_in_range():
 
 
 def test_an_unknown_mma_shape_is_refused_by_name():
-    with pytest.raises(EmulatorError, match="cannot emulate mma m8n8k4 of f16"):
+    with refused("ptx.mma", EmulatorError, shape="m8n8k4", a_type="f16"):
         mma_spec("m8n8k4", "f16", "f16", "f32")
 
 

@@ -12,6 +12,7 @@ from tvm.script import tirx as T
 from pipeliner.emulator import emulate
 from pipeliner.errors import EmulatorError
 
+from ..refusals import refused
 from .raw import lower
 
 
@@ -218,7 +219,7 @@ def test_an_unknown_operation_is_an_error_that_names_it():
         for tx in T.thread_binding(32, thread="threadIdx.x"):
             C[tx] = T.call_extern("float32", "frobnicate", T.float32(1))
 
-    with pytest.raises(EmulatorError, match="cannot emulate external function 'frobnicate'"):
+    with refused("emulator.external", EmulatorError, name="frobnicate"):
         emulate(lower(main), [np.zeros(32, np.float32)])
 
 
@@ -229,5 +230,5 @@ def test_an_unknown_ptx_instruction_is_an_error_that_names_it():
             T.ptx["tcgen05.fence::before_thread_sync"]()
             C[tx] = T.float32(0)
 
-    with pytest.raises(EmulatorError, match="cannot emulate ptx instruction 'tcgen05_fence'"):
+    with refused("ptx.unknown", EmulatorError, instruction="tcgen05_fence"):
         emulate(lower(main), [np.zeros(32, np.float32)])
