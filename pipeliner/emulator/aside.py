@@ -54,9 +54,16 @@ class Aside:
         return bool(self._parts)
 
     def add(
-        self, codes: Array, events: Array, granules: Array, reach: Array, *, writes: bool,
-        equal: Array, pending: Array,
-    ) -> None:  # fmt: skip
+        self,
+        codes: Array,
+        events: Array,
+        granules: Array,
+        reach: Array,
+        *,
+        writes: bool,
+        equal: Array,
+        pending: Array,
+    ) -> None:
         """Keep accesses; of one agent's to one granule the last."""
         kind = np.full(codes.shape, writes)
         new = Part(codes, events, granules, reach, kind, equal, pending)

@@ -35,9 +35,15 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def update(
-    strand: Strand, view: GlobalView | SharedView, index: Any, operation: str, value: Any,
-    compare: Any, order: tuple[str, str], mask: Mask,
-) -> Array:  # fmt: skip
+    strand: Strand,
+    view: GlobalView | SharedView,
+    index: Any,
+    operation: str,
+    value: Any,
+    compare: Any,
+    order: tuple[str, str],
+    mask: Mask,
+) -> Array:
     """A read-modify-write; the value each thread found. ``order``: semantics and scope.
 
     ``compare``: of a compare-and-swap, None for others.
@@ -51,20 +57,23 @@ def update(
     else:
         _judge(strand, view, at[~outside], tids[~outside], order[1], mask, writes=True)
     values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(tids),))
-    swapped = None if compare is None else np.broadcast_to(
-        select(np.asarray(compare), mask, strand.n), (len(tids),)
-    )  # fmt: skip
+    swapped = (
+        None
+        if compare is None
+        else np.broadcast_to(select(np.asarray(compare), mask, strand.n), (len(tids),))
+    )
     found = np.zeros(strand.n, view.array.dtype)
     rows = np.arange(strand.n) if mask is None else np.flatnonzero(mask)
     apply = _OPERATIONS[operation]
     for i in np.flatnonzero(~outside):
         where, own = at[i], rows[i]
-        found[own] = view.array[where]
+        found[own] = before = view.array[where]
         if swapped is None:
             view.array[where] = apply(view.array[where], values[i])
         elif view.array[where] == swapped[i]:
             view.array[where] = values[i]
         if isinstance(view, GlobalView):
+            strand.cta.cluster.grid.changes += bool(view.array[where] != before)
             _order(strand, view, int(tids[i]), int(where), order, reads=True, writes=True)
     return found
 
@@ -77,15 +86,26 @@ def _places(
     outside = (at < view.low) | (at >= view.high)
     if outside.any():
         row = int(np.argmax(outside))
-        strand.hazard("out-of-bounds", view.name, int(at[row]) * view.array.itemsize, None,
-                      int(strand.active(mask)[row]))  # fmt: skip
+        strand.hazard(
+            "out-of-bounds",
+            view.name,
+            int(at[row]) * view.array.itemsize,
+            None,
+            int(strand.active(mask)[row]),
+        )
     return at, outside
 
 
 def _judge(
-    strand: Strand, view: GlobalView, at: Array, tids: Array, scope: str, mask: Mask, *,
+    strand: Strand,
+    view: GlobalView,
+    at: Array,
+    tids: Array,
+    scope: str,
+    mask: Mask,
+    *,
     writes: bool,
-) -> None:  # fmt: skip
+) -> None:
     """Judge a strong access to elements ``at``, one by each of ``tids``."""
     strand.touch_global(view.name, mask)
     shadow = view.region.memory.shadow
@@ -119,15 +139,22 @@ def store(
     inside, tids = at[~outside], strand.active(mask)[~outside]
     _judge(strand, view, inside, tids, order[1], mask, writes=True)
     values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(at),))
+    strand.cta.cluster.grid.changes += bool((view.array[inside] != values[~outside]).any())
     view.array[inside] = values[~outside]
     for tid, where in zip(tids, inside, strict=True):
         _order(strand, view, int(tid), int(where), order, reads=False, writes=True)
 
 
 def _order(
-    strand: Strand, view: GlobalView, tid: int, where: int, order: tuple[str, str], *,
-    reads: bool, writes: bool,
-) -> None:  # fmt: skip
+    strand: Strand,
+    view: GlobalView,
+    tid: int,
+    where: int,
+    order: tuple[str, str],
+    *,
+    reads: bool,
+    writes: bool,
+) -> None:
     """What a strong access by one thread orders."""
     semantics, scope = order[0], SCOPES.index(order[1])
     scoped = strand.cta.cluster.scoped

@@ -140,6 +140,7 @@ class BulkCopies:
         if store.put is not None:
             store.put(store.cta.window.bytes[store.offsets])
             store.put = None
+            self._cluster.grid.changes += 1
 
     def commit(self, tids: Array) -> None:
         for tid in map(int, tids):

@@ -108,13 +108,17 @@ def blocks(call: Any) -> bool:
     name = op_name(call)
     if name == "tirx.tvm_storage_sync":
         return str(call.args[0].value) in _CTA_SYNC_SCOPES
-    return name == "tirx.cuda.cta_sync" or name in _HOPPER_WAITS or ptx.blocks(name)
+    return (
+        name in ("tirx.cuda.cta_sync", "tirx.cuda.grid_sync")
+        or name in _HOPPER_WAITS
+        or ptx.blocks(name)
+    )
 
 
 def waits_apart(call: Any) -> bool:
     """Whether warps wait here one by one, so that lock step could make them wait for ever."""
     name = op_name(call)
-    if name in ("tirx.tvm_storage_sync", "tirx.cuda.cta_sync"):
+    if name in ("tirx.tvm_storage_sync", "tirx.cuda.cta_sync", "tirx.cuda.grid_sync"):
         return False
     return blocks(call) or name in _HOPPER_WAITS
 
@@ -282,6 +286,17 @@ def _storage_sync(c: Expressions, call: Any) -> None:
 @_handles("tirx.cuda.cta_sync")
 def _cta_sync(c: Expressions, call: Any) -> None:
     c.writer.emit(f"yield s.barrier({c.mask})")
+
+
+@_handles("tirx.cuda.grid_sync")
+def _grid_sync(c: Expressions, call: Any) -> None:
+    c.writer.emit(f"yield s.barrier({c.mask})")
+    c.writer.emit(f"yield from grid_barrier.sync(s, {c.mask})")
+
+
+@_handles("tirx.cuda.nano_sleep")
+def _sleep(c: Expressions, call: Any) -> None:
+    c.writer.emit("yield")
 
 
 @_handles("tirx.cuda.warp_sync")

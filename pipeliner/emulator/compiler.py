@@ -19,7 +19,7 @@ from tvm.tirx import ForKind
 
 from ..errors import EmulatorError
 from ..origin import ORIGIN_ATTR, Origin
-from . import arith, atomics, calls, hopper, mathfn, matrix, ptx, tma, warp, wmma
+from . import arith, atomics, calls, grid_barrier, hopper, mathfn, matrix, ptx, tma, warp, wmma
 from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
 from .dtypes import numpy_dtype, split_lanes
 from .expressions import Expressions
@@ -84,6 +84,7 @@ class _Compiler(Expressions):
         self._sites: list[SiteInfo] = []
         self._loops: list[tuple[str, str]] = []  # (printed name, text of the current value)
         self._origin: tuple[int, Origin] | None = None  # (rank of the key, value)
+        self._polled: set[str] = set()  # parameters that while loops read, '' for what is not known
         self._number = -1  # of the statement, in preorder, sequences and attributes not counted
         self.namespace.update(
             np=np,
@@ -98,6 +99,7 @@ class _Compiler(Expressions):
             hopper=hopper,
             matrix=matrix,
             tma=tma,
+            grid_barrier=grid_barrier,
             GlobalView=GlobalView,
             LocalView=LocalView,
             SharedView=SharedView,
@@ -123,9 +125,14 @@ class _Compiler(Expressions):
             tuple(self._places.values()),
             tuple(p.name for p in func.params),
             {i: self.global_uses[name] for i, name in enumerate(names) if name in self.global_uses},
-            any(map(calls.waits_apart, self._calls)),
+            any(map(calls.waits_apart, self._calls)) or self._polls(),
             any(map(calls.uses_engines, self._calls)),
         )
+
+    def _polls(self) -> bool:
+        """Whether a loop may wait for what other threads of the kernel write."""
+        written = {name for name, use in self.global_uses.items() if use.writes}
+        return not written.isdisjoint(self._polled) or "" in self._polled
 
     def _bind_param(self, position: int, param: Any) -> str:
         name = self.writer.fresh(param.name)
@@ -408,7 +415,17 @@ class _Compiler(Expressions):
             w.emit(f"{mask} = narrow({mask}, {cond.text})")
             w.emit(f"if {mask} is NOBODY: break")
             self.statement(stmt.body)
+            if _spins(stmt):
+                self._polled |= self._read_in(stmt)
+                w.emit(f"yield s.spin({mask})")
         self.mask = outer
+
+    def _read_in(self, stmt: Any) -> set[str]:
+        """The parameters that a statement loads from, '' where it may be any other memory."""
+        if any(not calls.is_pure(call) for call in _calls(stmt)):
+            return {""}
+        refs = (self.buffers.get(buffer) for buffer in _loaded(stmt))
+        return {ref.memory.param or "" for ref in refs if ref and ref.memory.space != "local"}
 
     def _assert(self, stmt: Any) -> None:
         raise EmulatorError("emulator.assertion", condition=str(stmt.condition))
@@ -435,7 +452,25 @@ def _printed(stmt: Any) -> str:
 
 def _may_block(stmt: Any) -> bool:
     """Whether a statement contains an operation at which threads wait for each other."""
-    return any(map(calls.blocks, _calls(stmt)))
+    found: list[Any] = []
+    tvm_ffi.structural_walk(stmt, (tirx.While, found.append))
+    return any(map(calls.blocks, _calls(stmt))) or any(map(_spins, found))
+
+
+def _spins(loop: Any) -> bool:
+    """Whether a loop may wait for others: it reads memory, and has no wait of its own."""
+    inside = _calls(loop)
+    if any(map(calls.waits_apart, inside)):
+        return False
+    outside = (not is_local_scope(buffer.scope()) for buffer in _loaded(loop))
+    return any(outside) or not all(map(calls.is_pure, inside))
+
+
+def _loaded(stmt: Any) -> list[Any]:
+    """The buffers that a statement loads from."""
+    found: list[Any] = []
+    tvm_ffi.structural_walk(stmt, (ir.TensorLoad, lambda load: found.append(load.source)))
+    return found
 
 
 def _calls(stmt: Any) -> list[Any]:

@@ -22,12 +22,14 @@ from .copies import TIMINGS
 from .global_memory import Region
 from .global_uses import watch
 from .grid import Grid
+from .grid_barrier import GridBarrier
 from .host import Launch, run_host
 from .lower import is_device_function
 from .machine import WARP, Cluster, Cta, HazardLog, Stopped, Strand
 from .memory import GlobalView
 from .report import CtaStats, Emulation
 from .requests import Program
+from .residents import Resident, room_for, run_together
 from .scheduler import ORDERS, Scheduler
 
 Arguments = Sequence[Any] | Mapping[str, Any]
@@ -127,7 +129,8 @@ def emulate(
                 if key not in programs:
                     programs[key] = compile_kernel(kernels[launch.kernel], preemptive=key[1])
                 compiled[launch.kernel] = with_arena(programs[key], smem)
-            stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen)
+            target = kernels[launch.kernel].attrs.get("target")
+            stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen, target)
     blames = {name: Blame(kernel, lines) for name, kernel in compiled.items()}
     explained = tuple(blames[h.kernel].explain(h) for h in hazards.found.values())
     return Emulation(outputs, explained, tuple(stats))
@@ -171,6 +174,7 @@ def _run_kernel(
     hazards: HazardLog,
     mode: _Mode,
     chosen: set[Block] | None,
+    target: Any,
 ) -> list[CtaStats]:
     unknown = sorted(set(launch.dims) - _KNOWN_TAGS)
     if unknown:
@@ -182,46 +186,63 @@ def _run_kernel(
         GlobalView(name.removesuffix("_ptr"), a) if isinstance(a, Region) else a
         for name, a in zip(kernel.params, launch.args, strict=True)
     ]
-    stats = []
     grid = Grid()
     mixed = watch(args, kernel.uses, grid)
-    total = math.prod(_dims(launch, "blockIdx"))
-    if mode.progress is not None and chosen is not None:
-        total = sum(map(len, _clusters(kernel, launch, threads, chosen)))
-    for members in _clusters(kernel, launch, threads, chosen):
-        cluster = Cluster(
-            size=len(members),
-            threads=threads,
-            proxies=kernel.proxies,
-            timing=mode.timing,
-            rng=mode.rng,
-            grid=grid,
-            mixed=mixed,
-            blocks=[block for _, block in members],
-        )
-        programs: list[tuple[Cta, Array, Program]] = []
-        for place, block in members:
-            cta = Cta(
-                cluster,
-                kernel=kernel.name,
-                block=block,
-                place=place,
-                window_bytes=kernel.arena + dynamic,
-                granule=kernel.granule,
-                sites=kernel.sites,
-                hazards=hazards,
-                early=launch.early,
-                buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
+    clusters = list(_clusters(kernel, launch, threads, chosen))
+    count = sum(map(len, clusters))
+    grid.barrier = GridBarrier(count * threads, cooperative=launch.cooperative)
+
+    def started() -> Iterator[Resident]:
+        for members in clusters:
+            cluster = Cluster(
+                size=len(members),
+                threads=threads,
+                proxies=kernel.proxies,
+                timing=mode.timing,
+                rng=mode.rng,
+                grid=grid,
+                mixed=mixed,
+                blocks=[block for _, block in members],
             )
-            for strand in _strands(cta, dims, whole=mode.order == "lockstep" and not kernel.apart):
-                programs.append((cta, strand.tids, kernel.entry(strand, args, block, dynamic)))
-        with np.errstate(all="ignore"):
-            if Scheduler(cluster, mode.order, mode.rng).run(programs):
-                cluster.finish()
-        stats += [CtaStats(kernel.name, cta.block, dict(cta.counts)) for cta in cluster.ctas]
-        if mode.progress is not None:
-            mode.progress(len(stats), total)
-    return stats
+            programs: list[tuple[Cta, Array, Program]] = []
+            for place, block in members:
+                cta = Cta(
+                    cluster,
+                    kernel=kernel.name,
+                    block=block,
+                    place=place,
+                    window_bytes=kernel.arena + dynamic,
+                    granule=kernel.granule,
+                    sites=kernel.sites,
+                    hazards=hazards,
+                    early=launch.early,
+                    buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
+                )
+                whole = mode.order == "lockstep" and not kernel.apart
+                for strand in _strands(cta, dims, whole=whole):
+                    programs.append((cta, strand.tids, kernel.entry(strand, args, block, dynamic)))
+            yield Resident(cluster, Scheduler(cluster, mode.order, mode.rng, programs))
+
+    total = math.prod(_dims(launch, "blockIdx"))
+    others = f"{count} of {total} CTAs are run" if count < total else ""
+    stats: dict[int, list[CtaStats]] = {}
+    done = 0
+    working: Cta | None = None  # one that has run a statement
+    with np.errstate(all="ignore"):
+        for cluster in run_together(
+            started(), room_for(target, threads, kernel.arena + dynamic), others
+        ):
+            done += len(cluster.ctas)
+            working = cluster.ctas[-1] if len(cluster.log) > 1 else working
+            stats[cluster.index] = [
+                CtaStats(kernel.name, cta.block, dict(cta.counts)) for cta in cluster.ctas
+            ]
+            if mode.progress is not None:
+                mode.progress(done, count)
+    if launch.early and not grid.waited and working is not None:
+        detail = "the kernel before it: what waits for this one may start before that has ended"
+        working.add_hazard("never-waited", len(working.log) - 1, detail=detail)
+    return [one for index in sorted(stats) for one in stats[index]]
 
 
 def _clusters(

@@ -142,8 +142,15 @@ class GlobalShadow:
             mine, code = int(who.reshape(-1)[row]), int(codes.reshape(-1)[row])
             others = self._agents.singles(code)[1]
             rival = int(others[others != mine][0])
-            self._complain(access, "race", mine, int(at.reshape(-1)[row]), access.cluster.index,
-                           rival, access.strand.event)  # fmt: skip
+            self._complain(
+                access,
+                "race",
+                mine,
+                int(at.reshape(-1)[row]),
+                access.cluster.index,
+                rival,
+                access.strand.event,
+            )
 
     def _enter(self, access: Access, who: Array, at: Array, agent: Array, event: Array) -> None:
         """The threads of ``access`` are the last that did this to the granules ``at``."""
@@ -223,15 +230,28 @@ class GlobalShadow:
             self._set_aside(at, stays, codes, events, reads=True)
 
     def _set_aside(
-        self, at: Array, which: Array, codes: Array, events: Array, *, reads: bool,
+        self,
+        at: Array,
+        which: Array,
+        codes: Array,
+        events: Array,
+        *,
+        reads: bool,
         equal: Array | None = None,
-    ) -> None:  # fmt: skip
+    ) -> None:
         granules, flags = at[which], self._flags[at[which]]
         reach = (flags >> _READ_REACH if reads else flags) & _REACH
         same = np.zeros(len(granules), np.bool_) if equal is None else equal[which]
         pending = (flags & _PENDING) != 0 if reads else np.zeros(len(granules), np.bool_)
-        self._aside.add(codes[which], events[which], granules, reach.astype(np.int8) - 1,
-                        writes=not reads, equal=same, pending=pending)  # fmt: skip
+        self._aside.add(
+            codes[which],
+            events[which],
+            granules,
+            reach.astype(np.int8) - 1,
+            writes=not reads,
+            equal=same,
+            pending=pending,
+        )
         self._flags[granules] |= np.uint8(_MORE)
 
     def _against_aside(
@@ -262,12 +282,24 @@ class GlobalShadow:
                 if same is None:
                     same = _by_row(equal(), shape).reshape(-1)
                 written = self._writer[at[rows]] != 0
-                bad &= ~(same[rows] & (found.reach < 0) & (found.equal | ~found.writes) & written
-                         & ~found.pending)  # fmt: skip
+                bad &= ~(
+                    same[rows]
+                    & (found.reach < 0)
+                    & (found.equal | ~found.writes)
+                    & written
+                    & ~found.pending
+                )
             if bad.any():
                 hit = at[rows]
-                self._report(access, kind if found.writes[np.argmax(bad)] else "write-while-read",
-                             who[rows], hit, bad, found.codes, found.events)  # fmt: skip
+                self._report(
+                    access,
+                    kind if found.writes[np.argmax(bad)] else "write-while-read",
+                    who[rows],
+                    hit,
+                    bad,
+                    found.codes,
+                    found.events,
+                )
             if not reading:
                 ends = ordered if access.reach < 0 else ordered & (found.reach >= access.reach)
                 over = np.zeros(len(part.codes), np.bool_)
@@ -286,9 +318,15 @@ class GlobalShadow:
             self._report(access, "missing-proxy-fence", who, at, bad, codes, events)
 
     def _report(
-        self, access: Access, kind: HazardKind, who: Array, at: Array, bad: Array, codes: Array,
+        self,
+        access: Access,
+        kind: HazardKind,
+        who: Array,
+        at: Array,
+        bad: Array,
+        codes: Array,
         events: Array,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A hazard of the first bad row, against the access ``codes`` at ``events``."""
         row = int(np.argmax(bad.reshape(-1)))
         code, event, mine = (int(each.reshape(-1)[row]) for each in (codes, events, who))
@@ -296,9 +334,15 @@ class GlobalShadow:
         self._complain(access, kind, mine, int(at.reshape(-1)[row]), index, agent, event)
 
     def _complain(
-        self, access: Access, kind: HazardKind, mine: int, granule: int, index: int, agent: int,
+        self,
+        access: Access,
+        kind: HazardKind,
+        mine: int,
+        granule: int,
+        index: int,
+        agent: int,
         event: int,
-    ) -> None:  # fmt: skip
+    ) -> None:
         """A hazard of thread ``mine`` against an agent of cluster ``index``."""
         cluster, cta = access.cluster, access.strand.cta
         rank, rival = divmod(agent, cluster.threads)
@@ -313,9 +357,15 @@ class GlobalShadow:
         elif index != cluster.index:
             detail = f"an asynchronous copy of CTA {blocks[0]}, and nothing orders the two"
         kind = "race" if index != cluster.index else kind
-        cta.add_hazard(kind, access.strand.event, buffer=access.name,
-                       offset=granule * self.granule - access.start, threads=tuple(threads),
-                       detail=detail, against=self._grid.sites.get((index, event), ()))  # fmt: skip
+        cta.add_hazard(
+            kind,
+            access.strand.event,
+            buffer=access.name,
+            offset=granule * self.granule - access.start,
+            threads=tuple(threads),
+            detail=detail,
+            against=self._grid.sites.get((index, event), ()),
+        )
 
 
 def _by_row(rows: Any, shape: tuple[int, ...]) -> Array:

@@ -18,6 +18,7 @@ import numpy as np
 from ..errors import EmulatorError
 
 if TYPE_CHECKING:
+    from .grid_barrier import GridBarrier
     from .machine import Cluster
 
 Array = np.ndarray[Any, Any]
@@ -64,6 +65,9 @@ class Grid:
     sites: dict[tuple[int, int], At] = field(default_factory=dict)
     values: dict[tuple[int, int], Value] = field(default_factory=dict)
     agents: int = _ENGINES  # of one cluster, at most
+    changes: int = 0  # of memory, that a thread of another cluster may wait for
+    barrier: GridBarrier | None = None
+    waited: bool = False  # a thread has, for the kernel before
     crowds: list[tuple[int, Array]] = field(default_factory=list)  # cluster and threads of each
     _numbers: dict[tuple[int, bytes], int] = field(default_factory=dict)
 
@@ -102,11 +106,16 @@ class Scoped:
         if not self._columns:
             return np.ones(who.shape, np.bool_)
         knows = self._cluster.clocks.knows
-        return np.array([
-            not any(knows[t, column] and release.covers(int(c), int(a), int(e))
-                    for release, column in self._columns.items())
-            for t, c, a, e in zip(who, cluster, agent, event, strict=True)
-        ], np.bool_)  # fmt: skip
+        return np.array(
+            [
+                not any(
+                    knows[t, column] and release.covers(int(c), int(a), int(e))
+                    for release, column in self._columns.items()
+                )
+                for t, c, a, e in zip(who, cluster, agent, event, strict=True)
+            ],
+            np.bool_,
+        )
 
     def _known(self, clock: Array) -> tuple[Release, ...]:
         columns = self._columns.items()
@@ -137,6 +146,15 @@ class Scoped:
         if value is None or min(scope, value.scope) < self._apart(tid, value.cluster, value.thread):
             return ()
         return value.releases
+
+    def meet(self, tids: Array, release: Release, clock: Array) -> None:
+        """Threads know a ``release`` of the whole grid, their own cluster's part by its clock."""
+        clocks = self._cluster.clocks
+        clocks.acquire(tids, clock)
+        if release not in self._columns:
+            self._columns[release] = clocks.engine()
+        for tid in map(int, tids):
+            clocks.mark(tid, self._columns[release])
 
     # Operations
 
@@ -179,7 +197,10 @@ class Scoped:
 def _not_renewed(earlier: tuple[Release, ...], given: list[Release]) -> list[Release]:
     """Those of which the same thread gives none that is as wide."""
     return [
-        old for old in earlier
-        if not any((new.cluster, new.thread) == (old.cluster, old.thread)
-                   and new.scope >= old.scope for new in given)
-    ]  # fmt: skip
+        old
+        for old in earlier
+        if not any(
+            (new.cluster, new.thread) == (old.cluster, old.thread) and new.scope >= old.scope
+            for new in given
+        )
+    ]

@@ -22,6 +22,7 @@ Array = np.ndarray[Any, Any]
 
 _ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 _EARLY: Final = "tirx.use_programtic_dependent_launch"
+_COOPERATIVE: Final = "tirx.use_cooperative_launch"
 _ENCODE_IM2COL: Final = "pipeliner_encode_im2col"
 
 
@@ -30,12 +31,14 @@ class Launch:
     """One kernel launch: arguments by device parameter, dimensions by launch tag.
 
     ``early``: it may start while the kernel before it still runs (programmatic dependent launch).
+    ``cooperative``: its CTAs are resident together, or it is refused.
     """
 
     kernel: str
     args: tuple[Any, ...]
     dims: Mapping[str, int]
     early: bool = False
+    cooperative: bool = False
 
     def extent(self, tag: str) -> int:
         return self.dims.get(tag, 1)
@@ -117,9 +120,11 @@ def _run_call(
     split = len(func.params)
     tags = [str(tag) for tag in func.attrs["tirx.kernel_launch_params"]]
     early = _EARLY in tags
-    named = [tag for tag in tags if tag != _EARLY]  # a flag: no argument says how much
+    cooperative = _COOPERATIVE in tags
+    # Flags: no argument says how much.
+    named = [tag for tag in tags if tag not in (_EARLY, _COOPERATIVE)]
     dims = {tag: int(v) for tag, v in zip(named, values[split:], strict=True)}
-    out.append(Launch(kernel, values[:split], dims, early))
+    out.append(Launch(kernel, values[:split], dims, early, cooperative))
 
 
 def _encode_map(args: Sequence[Any], env: dict[Any, Any]) -> None:

@@ -27,7 +27,7 @@ from .grid import Block, Grid, Scoped
 from .mbarrier import Mbarriers
 from .memory import SharedWindow
 from .report import Hazard, HazardKind, Site
-from .requests import Barrier
+from .requests import Barrier, Spin
 from .shadow import Shadow
 from .warpgroup import MatrixUnits
 
@@ -116,6 +116,8 @@ class Cluster:
         self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
         self.changes = 0  # counts what may let a waiting thread go on
         self.ctas: list[Cta] = []
+        # Of each wait for the kernel before: a thread and the event, in order.
+        self.waited: list[tuple[int, int]] = []
         self.mbarriers = Mbarriers(self)
         self.bulk = BulkCopies(self)
         self.matrix_units = MatrixUnits(self)
@@ -238,9 +240,6 @@ class Cta:
     def finish(self) -> None:
         """All threads have exited: judge what they left behind."""
         self.copies.finish()
-        if self.early.all():
-            detail = "the kernel before it: what waits for this one may start before that has ended"
-            self.add_hazard("never-waited", len(self.log) - 1, detail=detail)
 
     def buffer_at(self, offset: int) -> str:
         """Name of the allocation that holds a byte of the window."""
@@ -263,6 +262,7 @@ class Strand:
         self.ty = lin // np.int32(dims[0]) % np.int32(dims[1])
         self.tz = lin // np.int32(dims[0] * dims[1])
         self.event = 0
+        self.registers: list[Array] = []  # bytes of each local buffer
         self.at: tuple[int, ...] = ()
         # Arithmetic that has left its type: in which rows (or all), and the exact values.
         self.wrapped: dict[str, tuple[Any, Any]] = {}
@@ -335,11 +335,22 @@ class Strand:
             )
 
     def touch_global(self, buffer: str, mask: Mask) -> None:
-        """The active threads are about to access global memory: they have waited if they must."""
-        if not self.cta.early.any():
+        """The active threads are about to access global memory: they have waited if they must.
+
+        A launch that may be early must wait before any access, since what the kernel before reads
+        and writes is not known here. It is enough that another thread has waited whose wait happens
+        before: what that grid wrote is visible to the whole grid (PTX ISA, griddepcontrol).
+        """
+        cta = self.cta
+        if not cta.early.any():
             return
         rash = self.active(mask)
-        rash = rash[self.cta.early[rash - self.cta.first]]
+        rash = rash[cta.early[rash - cta.first]]
+        if len(rash) and cta.cluster.waited:
+            who, events = np.array(cta.cluster.waited).T
+            told = (cta.cluster.clocks.knows[rash[:, None], who] >= events).any(axis=1)
+            cta.early[rash[told] - cta.first] = False
+            rash = rash[~told]
         if len(rash):
             self.hazard(
                 "before-predecessor",
@@ -361,6 +372,17 @@ class Strand:
     ) -> Barrier:
         """The request to yield for a CTA-level barrier."""
         return Barrier(self.active(mask), self.at, number, count, aligned, wait)
+
+    def spin(self, mask: Mask) -> Spin:
+        """The request to yield where a loop that reads memory comes round."""
+        tids = self.active(mask)
+
+        def state() -> int:
+            windows = (cta.window.bytes.tobytes() for cta in self.cta.cluster.ctas)
+            registers = (data.tobytes() for data in self.registers)
+            return hash((tids.tobytes(), *windows, *registers))
+
+        return Spin(tids, self.event, state)
 
     def sync_warp(self, mask: Mask) -> None:
         """__syncwarp: orders memory among the active threads of each warp."""

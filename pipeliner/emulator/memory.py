@@ -96,6 +96,9 @@ class _View:
     def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Judge a write, before it is made."""
 
+    def _changes(self, strand: Strand) -> None:
+        """Memory that threads of other clusters may poll is written."""
+
     def _equal(self, at: Any, value: Any, width: int) -> Any:
         """Which rows hold what is to be stored, or has been, to the bit."""
         stored = self.array[expand(at, width) if width > 1 else np.asarray(at)]
@@ -128,6 +131,7 @@ class _View:
         if inside is False:
             return
         value = select(value, mask, strand.n)
+        self._changes(strand)
         if inside is not None:
             self._store_inside(strand, at, value, mask, width, inside)
             return
@@ -185,6 +189,9 @@ class GlobalView(_View):
         first = self.region.start + np.asarray(at, np.int64) * size
         granules = shadow.granules(first, size * width)
         return Access(strand, self.name, self.region.start, tids, granules, reach=reach)
+
+    def _changes(self, strand: Strand) -> None:
+        strand.cta.cluster.grid.changes += 1
 
     def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
         strand.touch_global(self.name, mask)
@@ -276,6 +283,7 @@ class LocalView:
     @classmethod
     def allocate(cls, name: str, strand: Strand, nbytes: int, dtype: np.dtype[Any]) -> LocalView:
         data = poison(np.dtype(np.uint8), (strand.n, -(-nbytes // 16) * 16))
+        strand.registers.append(data)
         return cls(name, data, nbytes, dtype)
 
     def view(self, dtype: np.dtype[Any]) -> LocalView:

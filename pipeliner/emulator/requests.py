@@ -32,6 +32,7 @@ class Wait:
 
     ``describe()`` says for what, ``key`` names what asynchronous copies must complete for it.
     ``patient`` ones never give up; the others (try_wait) do when nothing else can move.
+    ``outside``: threads of other clusters may end it.
     """
 
     tids: Array
@@ -40,6 +41,19 @@ class Wait:
     describe: Callable[[], str]
     keys: tuple[Hashable, ...] = ()
     patient: bool = True
+    outside: bool = False
+
+
+@dataclass(frozen=True)
+class Spin:
+    """A loop that reads memory comes round: it may wait for others to write that.
+
+    It goes on at once unless others can. ``state()``: what else it goes by.
+    """
+
+    tids: Array
+    event: int
+    state: Callable[[], int]
 
 
 @dataclass(frozen=True)
@@ -50,5 +64,5 @@ class Fork:
 
 
 # A program that yields None may be preempted there.
-Program = Generator[Barrier | Wait | Fork | None, Any, None]
+Program = Generator[Barrier | Wait | Spin | Fork | None, Any, None]
 Waiting = Generator[Wait, bool, bool]

@@ -9,12 +9,14 @@ from typing import Any, Final
 import numpy as np
 
 from .machine import WARP, Cluster, Cta
-from .requests import Barrier, Fork, Program, Wait
+from .requests import Barrier, Fork, Program, Spin, Wait
 
 Array = np.ndarray[Any, Any]
 
 ORDERS: Final = ("lockstep", "round-robin", "reversed", "random")
 _LISTED_WAITS: Final = 6
+_PATIENCE: Final = 4096
+"""Rounds of loops that wait for memory, after which other clusters are let on."""
 
 
 @dataclass
@@ -27,6 +29,7 @@ class _Task:
     pending: int = 0
     answer: bool | None = None
     gave_up: int = -1  # the state of the cluster when it last did
+    seen: tuple[int, ...] = ()  # what a loop went by when it last came round
 
 
 @dataclass
@@ -59,36 +62,49 @@ class _Gathering:
 class Scheduler:
     """The tasks of a cluster: ready, gathered at barriers, or waiting for a condition."""
 
-    def __init__(self, cluster: Cluster, order: str, rng: np.random.Generator) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        order: str,
+        rng: np.random.Generator,
+        programs: Sequence[tuple[Cta, Array, Program]],
+    ) -> None:
         self._cluster = cluster
+        self._ready: list[_Task] = [
+            _Task(p, cta, i, tids) for i, (cta, tids, p) in enumerate(programs)
+        ]
         self._pick: Callable[[], int] = {
             "lockstep": lambda: 0,
             "round-robin": lambda: 0,
             "reversed": lambda: max(range(len(self._ready)), key=lambda i: self._ready[i].strand),
             "random": lambda: int(rng.integers(len(self._ready))),
         }[order]
-        self._ready: list[_Task] = []
+        self._spinning: list[tuple[_Task, Spin]] = []
         self._gathered: dict[tuple[int, int], _Gathering] = {}
         self._blocked: list[tuple[_Task, Wait]] = []
         self._seen_changes = 0
+        self._rounds = 0
 
-    def run(self, programs: Sequence[tuple[Cta, Array, Program]]) -> bool:
-        """Run to the end, or to a deadlock, which is reported; whether the end was reached."""
-        self._ready = [_Task(p, cta, i, tids) for i, (cta, tids, p) in enumerate(programs)]
-        while self._ready or self._unblock():
+    def run(self) -> bool:
+        """Run as far as this cluster can on its own; whether the end was reached."""
+        self._rounds = 0
+        self._wake()
+        while self._ready or self._unblock() or self._come_round():
             self._advance(self._ready.pop(self._pick()))
             if self._cluster.changes != self._seen_changes:
                 self._wake()
-        if self._gathered or self._blocked:
-            self._deadlock()
-            return False
-        return True
+        return not (self._gathered or self._blocked or self._spinning)
+
+    @property
+    def awaits_others(self) -> bool:
+        """Whether threads of other clusters may let it go on."""
+        return bool(self._spinning) or any(wait.outside for _, wait in self._blocked)
 
     def _advance(self, task: _Task) -> None:
         try:
-            request = task.program.send(task.answer) if task.answer is not None else next(
-                task.program
-            )  # fmt: skip
+            request = (
+                task.program.send(task.answer) if task.answer is not None else next(task.program)
+            )
         except StopIteration:
             self._end(task)
             return
@@ -102,6 +118,8 @@ class Scheduler:
             )
         elif isinstance(request, Barrier):
             self._arrive(task, request)
+        elif isinstance(request, Spin):
+            self._spinning.append((task, request))
         else:
             self._blocked.append((task, request))
             self._wake()
@@ -151,6 +169,22 @@ class Scheduler:
             pair[0].gave_up = changes
             self._answer(pair[0], False)
 
+    def _come_round(self) -> bool:
+        """Nothing else can move: let loops go on that have seen a change, or made one."""
+        if not self._spinning or self._rounds == _PATIENCE:
+            return False
+        self._rounds += 1
+        left = []
+        for task, spin in self._spinning:
+            now = (self._cluster.grid.changes, self._cluster.changes, spin.state())
+            if task.seen == now:
+                left.append((task, spin))
+            else:
+                task.seen = now
+                self._ready.append(task)
+        self._spinning = left
+        return bool(self._ready)
+
     # Barriers of a CTA
 
     def _arrive(self, task: _Task, barrier: Barrier) -> None:
@@ -196,7 +230,13 @@ class Scheduler:
 
     # Nothing can move
 
-    def _deadlock(self) -> None:
+    def report_deadlock(self, why: str = "") -> None:
+        """Say who waits for what; ``why`` nobody else can help."""
+        spinning = [
+            (task, Wait(spin.tids, spin.event, bool, lambda: "what a loop reads to change"))
+            for task, spin in self._spinning
+        ]
+        self._blocked += spinning
         gathered = [(self._cluster.ctas[rank], g) for (rank, _), g in self._gathered.items()]
         if not self._blocked and len(gathered) == 1:
             # Nobody waits for anything else: the other threads have passed the barrier by.
@@ -220,12 +260,13 @@ class Scheduler:
         more = len(waits) - _LISTED_WAITS
         listed = "; ".join(waits[:_LISTED_WAITS]) + (f"; and {more} more" if more > 0 else "")
         if blocked:
-            task, wait = blocked[0]
+            task, wait = (spinning or blocked)[0]
             cta, event, tid = task.cta, wait.event, int(wait.tids[0])
         else:
             cta, arrival = gathered[0][0], gathered[0][1].arrivals[0]
             event, tid = self._event(arrival.barrier), int(arrival.barrier.tids[0])
-        cta.add_hazard("deadlock", event, threads=(cta.local(tid),), detail=listed)
+        detail = listed + (f"; {why}" if why else "")
+        cta.add_hazard("deadlock", event, threads=(cta.local(tid),), detail=detail)
 
     def _event(self, barrier: Barrier) -> int:
         """The last time that a barrier's statement began."""

@@ -1,0 +1,90 @@
+"""The barrier of a grid: every thread of a cooperative launch arrives, and waits for all others."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from .grid import SCOPES, Release
+from .requests import Wait, Waiting
+
+if TYPE_CHECKING:
+    from .machine import Cluster, Strand
+
+Array = np.ndarray[Any, Any]
+Mask = Array | None
+
+
+class Meeting(Release):
+    """What all threads of a grid knew when they met: the clock of each cluster."""
+
+    def __init__(self, clocks: dict[int, Array]) -> None:
+        nobody = np.zeros((1, 0), np.int32)
+        super().__init__(-1, -1, SCOPES.index("gpu"), nobody, ())
+        self.clocks = clocks
+
+    def covers(self, cluster: int, agent: int, event: int) -> bool:
+        """Whether an event of a cluster happens before they met."""
+        clock = self.clocks.get(cluster)
+        return clock is not None and agent < clock.shape[1] and bool(clock[0, agent] >= event)
+
+
+class GridBarrier:
+    """Phase by phase, for so many ``threads``: those of the CTAs that are run."""
+
+    def __init__(self, threads: int, *, cooperative: bool) -> None:
+        self.cooperative = cooperative
+        self._threads = threads
+        self._arrived = 0
+        self._building: dict[int, Array] = {}
+        self._met: list[Meeting] = []
+
+    def arrive(self, cluster: Cluster, tids: Array, event: int) -> int:
+        """The phase that ``tids`` wait for."""
+        clock = cluster.clocks.release(tids, event)
+        known = self._building.get(cluster.index)
+        self._building[cluster.index] = (
+            clock if known is None else cluster.clocks.merged(known, clock)
+        )
+        self._arrived += len(tids)
+        phase = len(self._met)
+        if self._arrived >= self._threads:
+            self._met.append(Meeting(self._building))
+            self._building, self._arrived = {}, 0
+            cluster.grid.changes += 1
+            cluster.changes += 1
+        return phase
+
+    def passed(self, cluster: Cluster, tids: Array, phase: int) -> bool:
+        """Whether a wait of ``tids`` returns; if so they know what all did before."""
+        if len(self._met) <= phase:
+            return False
+        cluster.scoped.meet(tids, self._met[phase], self._met[phase].clocks[cluster.index])
+        return True
+
+    def state(self) -> str:
+        """What it waits for."""
+        return f"the barrier of the grid ({self._arrived} of {self._threads} threads)"
+
+
+def sync(strand: Strand, mask: Mask) -> Waiting:
+    """Run grid.sync() of cooperative groups, behind a barrier of the CTA."""
+    cluster, tids = strand.cta.cluster, strand.active(mask)
+    barrier = cluster.grid.barrier
+    assert barrier is not None
+    if not barrier.cooperative:
+        strand.hazard(
+            "barrier-divergence", "", -1, mask, detail="grid.sync() needs a cooperative launch"
+        )
+    strand.count("grid_waits")
+    phase = barrier.arrive(cluster, tids, strand.event)
+    return (
+        yield Wait(
+            tids,
+            strand.event,
+            lambda: barrier.passed(cluster, tids, phase),
+            barrier.state,
+            outside=True,
+        )
+    )
