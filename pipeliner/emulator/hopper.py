@@ -134,7 +134,10 @@ def mbarrier_fence(strand: Strand, mask: Mask) -> None:
 
 def grid_wait(strand: Strand, mask: Mask) -> None:
     """griddepcontrol.wait: the kernel before has ended, and its writes are visible."""
-    strand.cta.early[strand.active(mask) - strand.cta.first] = False
+    tids, cta = strand.active(mask), strand.cta
+    cta.early[tids - cta.first] = False
+    cta.cluster.grid.waited = True
+    cta.cluster.waited.append((int(tids[0]), strand.event))
 
 
 # Clusters
