@@ -145,6 +145,16 @@ def written(word: str, file: Path, folder: Path) -> str:
     return word
 
 
+@pytest.mark.parametrize("file", FILES, ids=name)
+def test_commands_in_sentences_are_commands(file: Path) -> None:
+    outside = re.sub(r"```.*?```", "", file.read_text(), flags=re.S)
+    for line in re.findall(r"`pipeliner ([^`]+)`", outside):
+        asked = [word for word in shlex.split(line) if word != "--help"]
+        assert asked[0] in cli.COMMANDS
+        if len(asked) > 1:
+            cli.parser().parse_args(asked)
+
+
 def test_other_commands_are_those_of_the_makefile() -> None:
     lines = [line for block in SHELL for line in block.commands]
     others = [shlex.split(line) for line in lines if not line.startswith("pipeliner ")]
