@@ -34,7 +34,7 @@ from pipeliner.schedules.workloads import Gemm
 from pipeliner.subjects import random_arguments
 
 from ..corpus import annotated, loops
-from .runner import add_options, options_of, run
+from .runner import add_options, doing, options_of, run
 
 BATCH: Final = 25
 """Edits of one seed."""
@@ -285,6 +285,7 @@ def outcome(name: str, rng: random.Random) -> str:
     known = ready(name)
     plan, what = edited(known.plan, rng)
     about = f"{name}: {'; '.join(what)}"
+    doing(about)
     try:
         given = KernelPlan.from_json(json.dumps(plan))
         done = pipeliner.pipeline(known.func, SUBJECTS[name].target, plan=given)

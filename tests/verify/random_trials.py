@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import traceback
 from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ from . import (
 )
 from .memory_strategies import memory_trials
 from .random_strategies import Trial, trials
-from .runner import add_options, options_of, run
+from .runner import add_options, found, options_of, run
 from .tile_programs import TileProgram
 from .tile_strategies import odd_trials, tile_trials
 from .wide_programs import Some
@@ -183,7 +184,11 @@ def check_seed(item: tuple[str, int], programs: int = BATCH) -> Counter[str]:
     @given(drawn)
     def check(trial: Any) -> None:
         judged = race_oracle.judged if name == RACES else partial(outcome, kind=KINDS[name])
-        outcomes[judged(trial)] += 1
+        try:
+            outcomes[judged(trial)] += 1
+        except Exception:
+            found(traceback.format_exc())  # to shrink it may take minutes
+            raise
 
     check()
     return outcomes
