@@ -19,12 +19,13 @@ from typing import TYPE_CHECKING, Any, Final
 from ..cost.again import remade, with_prediction
 from ..cost.remainder import check_skips
 from ..diagnostics import joined
-from ..errors import PlanError, ScheduleRefused
+from ..errors import PlanError
 from ..kernel import KernelInfo
 from ..machine import Machine
 from ..plan import KernelPlan, LoopPlan, OpPlan, RingPlan, SmemPlan, SyncPlan
 from ..plan.comparing import FREE, WORDS, difference
 from ..request import Request
+from .code_size import check_size, check_slots
 from .ir import buffer_bytes
 from .modulo import edge_plans, register_unroll
 from .modulo_verify import verify
@@ -33,9 +34,6 @@ from .waits import WAIT_SUFFIX
 
 if TYPE_CHECKING:
     import networkx as nx
-
-MOST_STEPS: Final = 256
-"""Stages of a loop, or iterations that register rings unroll it by: more is no kernel any more."""
 
 _SCHEDULE: Final = frozenset({"ops", "edges", "rings", "unroll"})
 """Fields of a loop that follow from its schedule."""
@@ -57,11 +55,12 @@ def check_given(request: Request, info: KernelInfo, machine: Machine) -> KernelP
             f"cannot obey the plan of '{given.kernel}' and ask for {asked} too: the plan decides it"
         )
     for loop in given.loops:
-        _check_size(loop)
+        check_slots(loop)
+        check_size(loop)
     base = remade(info, machine, given)
-    check_skips(given, info)
     filled = _filled(given, base)
     _compare(filled, replace(base, smem=filled.smem, sync=filled.sync), FREE | _SCHEDULE)
+    check_skips(given, info)
     return base
 
 
@@ -97,7 +96,7 @@ def scheduled_as(
         for name, buf in graph.graph["rings"].items()
     )
     made = replace(given, ops=ops, rings=rings, edges=given.edges, unroll=register_unroll(rings))
-    _check_size(made)
+    check_size(made)
     verify(graph, replace(made, ii=0, rings=given.rings))
     made = replace(made, edges=edge_plans(graph, ops))
     return _in_model_time(made)
@@ -215,13 +214,3 @@ def _in_model_time(loop: LoopPlan) -> LoopPlan:
         rec_mii=0,
         limiter="",
     )
-
-
-def _check_size(loop: LoopPlan) -> None:
-    """ScheduleRefused: the code of ``loop`` would be too long to be made at all."""
-    for what, number in (("stages", loop.stages), ("iterations unrolled", loop.unroll)):
-        if number > MOST_STEPS:
-            raise ScheduleRefused(
-                f"cannot pipeline loop '{loop.name}': it has {number} {what}, at most {MOST_STEPS} "
-                "are carried out"
-            )

@@ -23,6 +23,7 @@ from ..kernel import PIXEL_VIEWS, CopyInfo, LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
 from ..plan import Cache, CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
+from .pinned import pinned_width
 from .sizes import LINE_BYTES, SECTOR_BYTES, element_bytes
 from .tma import box_reason, tma_obstacle
 from .wgmma import SPANS
@@ -53,7 +54,7 @@ def plan_copy(
     request: Request,
 ) -> CopyPlan:
     """The plan of one copy; TargetError or PlanError when the mechanism asked for cannot be had."""
-    vector, width_reason = _vector_bytes(copy, machine)
+    vector, width_reason = _width(copy, machine, request)
     mechanism, reason = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
     shared, shared_reason = 1, ""
     if mechanism == "tma":
@@ -90,6 +91,19 @@ def plan_copy(
         shared=shared,
         view=copy.view if mechanism == "tma" else "tensor",
     )
+
+
+def _width(copy: CopyInfo, machine: Machine, request: Request) -> tuple[int, str]:
+    """Bytes that one thread moves at once: as many as it can, or fewer as a plan says.
+
+    A copy that the schedule binds to threads has its own vectors, and a box has none.
+    """
+    widest, reason = _vector_bytes(copy, machine)
+    given = pinned_width(request, copy.op)
+    narrower = element_bytes(copy.dtype) <= given < widest and given & (given - 1) == 0
+    if narrower and not copy.bound and request.mechanism != "tma":
+        return given, f"{given} bytes at once, as the plan says"
+    return widest, reason
 
 
 def _vector_bytes(copy: CopyInfo, machine: Machine) -> tuple[int, str]:

@@ -50,6 +50,12 @@ def pinned_copy(request: Request, op: str) -> Request:
     return replace(request, mechanism="direct" if plan is None else plan.mechanism)
 
 
+def pinned_width(request: Request, op: str) -> int:
+    """Bytes at once that the plan of ``request`` gives copy ``op``; 0: it has no such copy."""
+    plan: CopyPlan | None = _of(request, "copies", op)
+    return 0 if plan is None else plan.vector_bytes
+
+
 def pinned_store(request: Request, op: str) -> Request:
     """``request``, asking for what its plan, where it has one, says of store ``op``."""
     plan: StorePlan | None = _of(request, "stores", op)

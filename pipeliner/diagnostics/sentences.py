@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from . import emulator, ptx, requests, tensor_maps
+from . import code_size, emulator, ptx, requests, tensor_maps
 
 TEXT: Final = "text"
 """The code of a reason of which only words are known."""
@@ -23,6 +23,7 @@ def _together(*tables: Mapping[str, str]) -> dict[str, str]:
 
 
 SENTENCES: Final[Mapping[str, str]] = _together(
+    code_size.SENTENCES,
     emulator.SENTENCES,
     ptx.SENTENCES,
     requests.SENTENCES,

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import tvm_ffi
 
@@ -91,7 +92,9 @@ REFUSED: dict[str, tuple[Edit, str]] = {
     "register": (in_copy(mechanism="register"), "the plan lacks op 'A_shared.load'"),
     "direct": (by_direct_stores, "waits for no copy"),
     "tma": (in_copy(mechanism="tma"), "it needs sm_90, A100 SXM4 is sm_80"),
-    "width": (in_copy(vector_bytes=4), "vector_bytes is 4, expected 16"),
+    "width": (in_copy(vector_bytes=32), "vector_bytes is 32, expected 16"),
+    "no power of two": (in_copy(vector_bytes=12), "vector_bytes is 12, expected 16"),
+    "less than an element": (in_copy(vector_bytes=1), "vector_bytes is 1, expected 16"),
     "layout": (in_copy(layout=""), "layout is '', expected 'swizzle-64B'"),
     "parts": (in_copy(parts=2), "parts is 2, expected 1"),
     "shared": (in_copy(shared=2), "shared is 2, expected 1"),
@@ -179,3 +182,30 @@ def test_what_is_no_plan_is_said_to_be_none(text: str) -> None:
     with pytest.raises(PlanError, match="cannot read plan") as err:
         KernelPlan.from_json(text)
     assert len(str(err.value).splitlines()) == 1
+
+
+@pytest.mark.parametrize("width", [8, 4, 2])
+@pytest.mark.parametrize("name", ["mma.sync", "through registers", "wgmma, cp.async"])
+def test_fewer_bytes_at_once_are_had(name: str, width: int) -> None:
+    known = ready(name)
+    plan = json.loads(json.dumps(known.plan))
+    for part in ("smem", "sync", "channels"):
+        del plan[part]
+    for copied in plan["copies"]:
+        copied["vector_bytes"] = width
+    if width == 2 and name != "through registers":
+        with pytest.raises(PlanError, match="moves 4, 8 or 16 bytes"):
+            pipeliner.pipeline(
+                known.func, SUBJECTS[name].target, plan=KernelPlan.from_json(json.dumps(plan))
+            )
+        return
+    given = KernelPlan.from_json(json.dumps(plan))
+    kernel = pipeliner.build(known.func, SUBJECTS[name].target, plan=given)
+    assert {copied.vector_bytes for copied in kernel.plan.copies} == {width}
+    if name != "through registers":
+        assert "cp.async.ca.shared.global" in kernel.cuda
+        assert "cp.async.cg.shared.global" not in kernel.cuda
+    result = kernel.emulate(*known.arguments)
+    assert not result.hazards
+    for output, want in known.outputs.items():
+        np.testing.assert_array_equal(result.outputs[output], want)
