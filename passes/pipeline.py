@@ -2,7 +2,8 @@
 
 What was decided is left on the function as attribute ``pipeliner.plan``; a function that carries it
 comes back unchanged. An automatic choice that turns out impossible becomes a declined loop with
-its reason; an explicit request that is impossible raises.
+its reason; an explicit request that is impossible raises. So it is with a bug of ours in one
+way to make a kernel: another is taken, the plan says where the bug is, and a warning does.
 """
 
 from __future__ import annotations
@@ -23,10 +24,11 @@ from ..cost.choose import (
 from ..cost.mapped import uses_wgmma
 from ..cost.ranked import ranked
 from ..cost.remainder import check_skips
-from ..errors import PipelinerError, PlanError, ScheduleRefused, TargetError
+from ..errors import PlanError, ScheduleRefused, TargetError
 from ..kernel import CopyInfo, KernelInfo
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SyncPlan
+from ..reason import refusal
 from ..request import Request
 from .annotations import (
     annotated_plan,
@@ -36,6 +38,7 @@ from .annotations import (
     staged_statements,
 )
 from .asked import check_asked
+from .code_size import check_size
 from .copies import lower_copies
 from .dependence import dependence
 from .descriptors import compute_once
@@ -103,10 +106,10 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
         return _left(func, request.plan)
     try:
         return _pipelined(func, target, request)
-    except PipelinerError as err:
+    except Exception as err:
         if request != Request() or is_asked(func) or not _has_constant_sizes(func.body):
             raise
-        why = f"left to TVM's own passes, which pipeline nothing: {err}"
+        why = f"left to TVM's own passes, which pipeline nothing: {refusal(err)}"
         plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
         return _left(func, replace(plan, sync=SyncPlan(by="tvm")))
 
@@ -143,7 +146,7 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
         made = _lowered(steps, kernel, plan, target, machine, request.plan)
         return _marked(steps, check_obeyed(request.plan, made, kernel.info, machine))
     recognised = steps.func
-    refused: list[PipelinerError] = []
+    refused: list[Exception] = []
     reasons: list[str] = []
     for candidate in ranked(kernel.info, machine, request, accelerated=accelerated):
         try:
@@ -154,9 +157,10 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
             if not is_as_predicted(plan, made):
                 made = with_prediction(kernel.info, machine, made)
             return _marked(steps, made)
-        except PipelinerError as err:
+        except Exception as err:  # a bug in one candidate, too, leaves the others
             refused.append(err)
-            reasons = list(dict.fromkeys([*reasons, f"{candidate.name} is not taken: {err}"]))
+            why = f"{candidate.name} is not taken: {refusal(err)}"
+            reasons = list(dict.fromkeys([*reasons, why]))
             steps.func = recognised
     raise refused[0]
 
@@ -282,6 +286,7 @@ def _scheduled(
         try:
             own = None if given is None else given.loop(loop.name)
             scheduled = _scheduled_loop(graph, form.node, loop, plan.matmuls, machine, own)
+            check_size(scheduled)
         except PlanError as err:
             return _Failure(loop.name, err)
         if not scheduled.pipelined:  # nothing overlaps, so that it has no schedule

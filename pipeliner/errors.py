@@ -75,6 +75,10 @@ class RecordsError(PipelinerError, ValueError):
     """A file of records that is something else, damaged, or cannot be read or written."""
 
 
+class BugWarning(UserWarning):
+    """A bug in pipeliner that an automatic choice went round; the plan says where it is."""
+
+
 class InternalError(RuntimeError):
     """A broken invariant of ours: a bug in pipeliner, never the caller's fault."""
 

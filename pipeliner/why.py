@@ -65,7 +65,8 @@ class Alternatives:
     reason. ``best_tiles``: for each instruction that is
     possible, the best of its own tiles. ``tiles``: the best ones, the fastest first, and the chosen
     one. ``splits``: the best tile of each number of parts. The last three are empty for a function
-    of the user's own. ``measured``: of what records the measured times are, or empty.
+    of the user's own. ``measured``: of what records the measured times are, or empty. ``reasons``:
+    what the plan says of itself, with what was passed over.
     """
 
     kernel: str
@@ -80,6 +81,7 @@ class Alternatives:
     tiles: tuple[TileOption, ...] = ()
     splits: tuple[TileOption, ...] = ()
     measured: str = ""
+    reasons: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -118,6 +120,7 @@ def alternatives(
         declined=tuple(
             (loop.name, joined(loop.reasons)) for loop in plan.loops if not loop.pipelined
         ),
+        reasons=tuple(map(str, plan.reasons)),
     )
     if spec is None or tile is None:
         return found

@@ -41,6 +41,9 @@ def show(found: Alternatives) -> None:
     if len(found.splits) > 1:
         console.heading("parts of the reduction, each with its best tile")
         _tiles(found.splits)
+    if found.reasons:
+        console.heading("the choice")
+        _reasons(("", text) for text in found.reasons)
 
 
 def _depths(loop: LoopDepths) -> None:
@@ -158,7 +161,8 @@ def _tiles(options: tuple[TileOption, ...]) -> None:
 def _reasons(named: Iterable[tuple[str, str]]) -> None:
     for name, why in named:
         if why:
-            lines = textwrap.wrap(f"{name}: {why}", _WIDTH - 4, break_on_hyphens=False)
+            said = f"{name}: {why}" if name else why
+            lines = textwrap.wrap(said, _WIDTH - 4, break_on_hyphens=False)
             print("  - " + "\n    ".join(lines))
 
 

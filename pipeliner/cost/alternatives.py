@@ -10,10 +10,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..errors import PipelinerError, PlanError
+from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..plan import Consumers, KernelPlan, LoopPlan
+from ..reason import refusal
 from ..request import CONSUMERS, INSTRUCTIONS, MECHANISMS, Request
 from .again import mapped_as, predicted, slots_of
 from .choose import choose
@@ -220,8 +221,8 @@ def _option(
     """What ``request`` would make of the kernel; ``own``: the plan itself, where that is it."""
     try:
         plan = choose(info, machine, request) if own is None else own
-    except PipelinerError as err:
-        return WayOption(name, None, chosen=chosen, why=str(err))
+    except Exception as err:  # a bug in one of them, too, leaves the others
+        return WayOption(name, None, chosen=chosen, why=refusal(err))
     instruction = plan.matmuls[0].instruction if plan.matmuls else ""
     if plan.predicted_us:
         return WayOption(name, plan.predicted_us, instruction, chosen)

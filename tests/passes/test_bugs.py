@@ -1,0 +1,77 @@
+"""A bug of ours in one candidate: another one is taken, and the plan and a warning say where."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+import pipeliner
+from pipeliner.commands.why import show
+from pipeliner.cost.mapped import uses_wgmma
+from pipeliner.errors import BugWarning, InternalError
+from pipeliner.passes import pipeline
+from pipeliner.plan import KernelPlan
+from pipeliner.request import Request
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.why import alternatives
+
+
+def product() -> Any:
+    return schedule_gemm(Gemm(64, 64, 128), GemmTile(64, 64, 32))
+
+
+def breaks(monkeypatch: pytest.MonkeyPatch, err: Exception, *, only_wgmma: bool) -> None:
+    """Have ``map_tiles`` raise ``err``."""
+    whole = pipeline.map_tiles
+
+    def broken(func: Any, kernel: Any, plan: KernelPlan, notes: list[str]) -> Any:
+        if uses_wgmma(plan.matmuls) or not only_wgmma:
+            raise err
+        return whole(func, kernel, plan, notes)
+
+    monkeypatch.setattr(pipeline, "map_tiles", broken)
+
+
+@pytest.mark.parametrize(
+    ("err", "told"),
+    [
+        (KeyError("A_shared"), r"KeyError: .*A_shared"),
+        (IndexError("tuple index out of range"), "IndexError: tuple index out of range"),
+        (AssertionError(), "AssertionError"),
+        (InternalError("ops of one step wait for each other"), "InternalError: ops of one step"),
+        (RuntimeError("InternalError: Check failed: (a == b) is false"), "InternalError: Check"),
+    ],
+    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
+)
+def test_a_bug_in_one_candidate_leaves_the_others(
+    err: Exception, told: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    breaks(monkeypatch, err, only_wgmma=True)
+    with pytest.warns(BugWarning, match=told):
+        plan = pipeliner.plan_of(pipeliner.pipeline(product(), "h100"))
+    assert [matmul.instruction for matmul in plan.matmuls] == ["mma.m16n8k16.f16.f32"]
+    (why,) = [text for text in plan.reasons if text.startswith("the plan of least predicted time")]
+    assert why.startswith("the plan of least predicted time is not taken: bug in pipeliner: ")
+    assert re.search(told, why)
+    assert "(pipeline.py:" in why
+    with pytest.warns(BugWarning, match=told):
+        show(alternatives(product(), "h100", Request()))
+    assert "bug in pipeliner" in capsys.readouterr().out
+
+
+def test_a_bug_in_every_candidate_leaves_the_function_to_tvm(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    breaks(monkeypatch, KeyError("A_shared"), only_wgmma=False)
+    with pytest.warns(BugWarning):
+        plan = pipeliner.plan_of(pipeliner.pipeline(product(), "a100"))
+    assert plan.sync.by == "tvm"
+    assert any("bug in pipeliner: KeyError" in text for text in plan.reasons)
+
+
+def test_a_bug_on_the_way_to_what_is_asked_for_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:
+    breaks(monkeypatch, KeyError("A_shared"), only_wgmma=False)
+    with pytest.warns(BugWarning), pytest.raises(KeyError, match="A_shared"):
+        pipeliner.pipeline(product(), "a100", depth=2)
