@@ -232,11 +232,9 @@ class Instances:
         used, called = set(filter(is_buffer_var, inside)), operators(body)
         is_async = any(name.startswith(COPIES) for name in called)
         if is_async:
-            # Into slots that nobody reads: not the last iteration's, which the loads repeat. From
-            # what nobody writes: it may be overwritten while a copy for nobody reads it.
+            # Into slots that nobody reads: not the last iteration's, which the loads repeat.
             ahead = self._last - op.stage
-            clamped = self._plan.epilogue == "clamped"
-            repeats = (clamped and not self._plan.overwrites_input(op.name)) and all(
+            repeats = self._plan.epilogue == "clamped" and all(
                 is_global(b) or (is_shared(b) and b in self.rings and ahead < self.rings[b].depth)
                 for b in used
             )

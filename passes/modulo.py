@@ -228,19 +228,7 @@ def _plan(
         limiter=_limiter(task, pipe, resource, recurrence),
         unroll=register_unroll(rings),
     )
-    return dataclasses.replace(result, reasons=(*reasons, *_guarded(task.graph, result)))
-
-
-def _guarded(graph: nx.MultiDiGraph, plan: LoopPlan) -> list[str]:
-    """Why copies of a clamped loop do not repeat its last tile."""
-    if plan.epilogue != "clamped":
-        return []
-    late = [op.name for op in plan.ops if op.name in graph and op.stage < plan.ahead]
-    return [
-        f"'{name}' is guarded past the end: the loop overwrites what it reads"
-        for name in late
-        if graph.nodes[name]["is_async"] and plan.overwrites_input(name)
-    ]
+    return dataclasses.replace(result, reasons=tuple(reasons))
 
 
 def _limiter(task: Task, pipe: str, resource: int, recurrence: int) -> str:

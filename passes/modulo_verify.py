@@ -16,6 +16,8 @@ from ..plan import LoopPlan, OpPlan
 if TYPE_CHECKING:
     import networkx as nx
 
+_FENCE: Final = "<fence>"
+
 _WHY: Final = {
     "RAW": "reads what it writes to",
     "WAR": "overwrites what it reads from",
@@ -37,6 +39,7 @@ def verify(graph: nx.MultiDiGraph, plan: LoopPlan) -> None:
     _check_rings(graph, plan, ops)
     _check_done(graph, plan, ops)
     _check_waits(graph, plan, ops)
+    _check_clamped(graph, plan, ops)
     _check_pipes(plan)
 
 
@@ -90,7 +93,7 @@ def _check_edge(
     late = f"{gap} step{'s' if gap != 1 else ''} earlier" if gap > 0 else "earlier in the same step"
     why = _WHY[kind]
     what = f"the barrier '{src.name if src.kind == 'opaque' else dst.name}' orders them"
-    reason = what if buffer == "<fence>" else f"it {why} '{buffer}'"
+    reason = what if buffer == _FENCE else f"it {why} '{buffer}'"
     raise ScheduleRefused(
         f"cannot pipeline loop '{plan.name}': op '{dst.name}' of iteration {_i(distance)} must run "
         f"after '{src.name}' of iteration i, {reason} ({kind}), but stage {dst.stage}, order "
@@ -186,6 +189,26 @@ def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
             raise ScheduleRefused(
                 f"cannot pipeline loop '{plan.name}': op '{dst}' of iteration {_i(distance)} "
                 f"{verb} '{edge['buffer']}' with no wait between it and the copy '{name}'"
+            )
+
+
+def _check_clamped(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
+    """Copies that read the last tile once more read nothing that some op writes."""
+    if plan.epilogue != "clamped":
+        return
+    late = {
+        name
+        for name, node in graph.nodes(data=True)
+        if node["is_async"] and ops[name].stage < plan.ahead
+    }
+    for src, dst, edge in graph.edges(data=True):
+        copy, writer = (src, dst) if edge["kind"] == "WAR" else (dst, src)
+        if copy not in late or edge["kind"] == "WAW" or edge["buffer"] in graph.graph["rings"]:
+            continue
+        if edge["buffer"] in (_FENCE, *graph.nodes[copy]["reads"]):
+            raise ScheduleRefused(
+                f"cannot clamp the epilogue of loop '{plan.name}': '{writer}' writes "
+                f"'{edge['buffer']}', which '{copy}' would read once more"
             )
 
 

@@ -48,7 +48,7 @@ from .ir import (
 from .kernels import bodies, kernels_of, thread_extents, thread_tag, with_block, with_bodies
 from .normalise import distribute_condition, hoist_initialisation, inline_bindings
 from .op_form import op_loops
-from .overlap import used_in_place
+from .overwritten import overwritten
 from .patterns import Copy, Matmul, Nest, as_copy, as_matmul, as_nest
 from .remainder import k_in_last
 from .serial import sharing, why_serial
@@ -92,7 +92,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
         name=str((func.attrs or {}).get("global_symbol", "main")),
         grid=found.launched,
         threads=math.prod(threads.values()) if threads else 0,
-        loops=_in_place(_by_tile(found.loops, body), func),
+        loops=overwritten(_by_tile(found.loops, body), func, body),
         declined=tuple(found.declined),
         registers_hint=found.registers(),
         accumulators=found.outer_buffers(),
@@ -317,17 +317,6 @@ class _Finder:
             annotated=_is_annotated(loop),
             outer=outer,
         )
-
-
-def _in_place(loops: Sequence[LoopInfo], func: Any) -> tuple[LoopInfo, ...]:
-    """``loops``, told which of their copies read what a call may have them write, too."""
-    given = used_in_place(func)
-
-    def told(loop: LoopInfo) -> LoopInfo:
-        read = [op.src for op in loop.ops if isinstance(op, CopyInfo) and op.src in given]
-        return replace(loop, in_place=(read[0], given[read[0]])) if read else loop
-
-    return tuple(map(told, loops)) if given else tuple(loops)
 
 
 def _filled_once(infos: Sequence[_Info], stmts: Sequence[Stmt]) -> list[_Info]:

@@ -178,8 +178,8 @@ class LoopInfo:
     ``trip``: iterations when constant. ``rings``: buffers of the body that may be versioned, with
     scope and bytes of one version. ``depth``: what the schedule's annotation asks for. ``outer``:
     how often the loop is entered per CTA at most (persistent tiles), when known. ``by_tile``: all
-    that a CTA does is one loop over tiles, each of which runs this loop once. ``in_place``: what
-    its copies read and what the kernel writes, where a call may give one array for both.
+    that a CTA does is one loop over tiles, each of which runs this loop once. ``overwritten``: why
+    its copies may not read the last tile once more, empty where they may.
     """
 
     name: str
@@ -191,7 +191,7 @@ class LoopInfo:
     annotated: bool = False
     outer: int | None = 1
     by_tile: bool = False
-    in_place: tuple[str, str] | None = None
+    overwritten: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from .descriptor import Depth
 from .elementwise import plan_elementwise
 from .eviction import check_eviction
 from .launch import check_launch
-from .loops import by_tma, is_asynchronous
+from .loops import by_tma, check_clamped, is_asynchronous
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
 from .pinned import pinned
 from .predict import Prediction, predict
@@ -158,6 +158,7 @@ def _loop(one: LoopWork, plan: KernelPlan, *, wide: bool) -> tuple[LoopPlan, tup
             "schedule's loop lacks TVM's pipeline annotations"
         )
     _check_epilogue(given, moved)
+    check_clamped(one.loop, given.epilogue)
     _check_moved(given, moved, wide=wide)
     loop = LoopPlan(
         given.name,

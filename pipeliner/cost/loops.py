@@ -48,7 +48,7 @@ CLAMP_REASON: Final = "copies past the end repeat the last tile, without a branc
 """Measured on an H100 with fp16 tiles of 128 x 256 x 64: 6 % less time on 4096 cubed, 9 % on ragged
 sizes, where a branch also keeps masks from being computed early."""
 
-GUARD_REASON: Final = "copies past the end are guarded: repeating the last tile would cost more"
+GUARDED: Final = "copies past the end are guarded"
 """See ``CLAMP_COST`` and ``PIXEL_CLAMP_COST``."""
 
 CLAMP_COST: Final = 8
@@ -339,9 +339,9 @@ def _loop_plan(
     epilogue = _asked_epilogue(loop, copies, request)
     reasons = choice.reasons
     if request.epilogue == "auto" and is_asynchronous(copies):
-        clamps = loop.in_place is None and _clamps(loop, copies, choice)
+        clamps = not loop.overwritten and _clamps(loop, copies, choice)
         epilogue = "clamped" if clamps else epilogue
-        guard = GUARD_REASON if loop.in_place is None else _guarded_in_place(*loop.in_place)
+        guard = f"{GUARDED}: {loop.overwritten or 'repeating the last tile would cost more'}"
         reasons = (*reasons, CLAMP_REASON) if clamps else (guard, *reasons)
     return LoopPlan(
         name=loop.name,
@@ -354,13 +354,6 @@ def _loop_plan(
     )
 
 
-def _guarded_in_place(read: str, written: str) -> str:
-    return (
-        f"copies past the end are guarded: a call may give one array as '{read}' and '{written}', "
-        "whose last tile is written when they would read it again"
-    )
-
-
 def _asked_epilogue(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> Epilogue:
     """What is asked for; rolled where that is open, or there is nothing to clamp in this loop."""
     if by_tma(copies) and request.epilogue not in ("auto", "rolled"):
@@ -368,15 +361,19 @@ def _asked_epilogue(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Reque
             f"cannot give a loop of roles a {request.epilogue} epilogue: its producer runs ahead "
             "by itself, nothing is left to drain"
         )
-    if request.epilogue == "clamped" and is_asynchronous(copies) and loop.in_place is not None:
-        read, written = loop.in_place
-        raise PlanError(
-            f"cannot clamp the epilogue of loop '{loop.name}': a call may give one array as "
-            f"'{read}' and '{written}', and past the end it would read what it writes; promise "
-            "tirx.noalias, or ask for a rolled epilogue"
-        )
+    if is_asynchronous(copies):
+        check_clamped(loop, request.epilogue)
     nothing = request.epilogue == "clamped" and not is_asynchronous(copies)
     return "rolled" if request.epilogue == "auto" or nothing else request.epilogue
+
+
+def check_clamped(loop: LoopInfo, epilogue: str) -> None:
+    """PlanError: asynchronous copies of ``loop`` cannot repeat its last tile, as ``epilogue``."""
+    if epilogue == "clamped" and loop.overwritten:
+        raise PlanError(
+            f"cannot clamp the epilogue of loop '{loop.name}': {loop.overwritten}; copies past the "
+            "end would read the last tile again when it is written; expected a rolled epilogue"
+        )
 
 
 def is_asynchronous(copies: Iterable[CopyPlan]) -> bool:

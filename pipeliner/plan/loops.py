@@ -81,8 +81,7 @@ class LoopPlan:
     recurrence that sets it. ``unroll``: steady iterations unrolled so that register rings have
     constant indices (modulo variable expansion). ``epilogue``: ``rolled`` keeps one copy of the
     compute and guards the loads; ``clamped`` too, but its asynchronous copies past the end repeat
-    the last tile instead, where the loop leaves that as it is; ``peeled`` copies the compute for
-    each drain step.
+    the last tile instead; ``peeled`` copies the compute for each drain step.
     """
 
     name: str
@@ -112,13 +111,6 @@ class LoopPlan:
         What only waits for arithmetic in flight may come later; it is of no iteration of its own.
         """
         return max((op.stage for op in self.ops if op.kind != "done"), default=0)
-
-    def overwrites_input(self, name: str) -> bool:
-        """Whether some op writes what the op called ``name`` reads: it cannot read it again."""
-        return any(
-            (edge.kind == "WAR" and edge.src == name) or (edge.kind == "RAW" and edge.dst == name)
-            for edge in self.edges
-        )
 
     def op(self, name: str) -> OpPlan:
         """The op called ``name``; PlanError names what exists."""

@@ -141,8 +141,7 @@ def _repeats(loop: LoopPlan, op: OpPlan) -> bool:
     written = [ring for ring in loop.rings if op.name in ring.producers]
     read = [ring for ring in loop.rings if op.name in ring.consumers]
     if any(op.name in copies for copies in awaited(loop).values()):
-        clamped = loop.epilogue == "clamped" and not loop.overwrites_input(op.name)
-        return clamped and all(ahead < ring.depth for ring in written)
+        return loop.epilogue == "clamped" and all(ahead < ring.depth for ring in written)
     return (
         op.kind == "load"
         and op.pipe == "lsu"

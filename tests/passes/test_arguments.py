@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -121,20 +122,52 @@ def test_a_function_that_is_used_in_place_on_purpose_may_be(name: str) -> None:
         kernel.emulate(*overlapping())
 
 
-@pytest.mark.parametrize("noalias", [False, True])
-def test_a_loop_that_may_run_in_place_reads_no_tile_again(noalias: bool) -> None:
-    """Copies past the end would repeat the last tile, which is written by then."""
-    func = function(IN_PLACE["staged"], ROWS, noalias)
+OWN = """
+for t in T.serial(12):
+    with T.sblock("ld"):
+        Xs[tx] = A[{row}, tx]
+    with T.sblock("st"):
+        A[bx * 20 + t, tx] = Xs[63 - tx] + C[bx * 12 + t, tx]
+"""
+
+AGAIN = {
+    "a call may give one array": (IN_PLACE["staged"], False, "one array as 'A' and 'C'"),
+    "no call may": (IN_PLACE["staged"], True, ""),
+    "the loop writes it": (
+        OWN.format(row="bx * 20 + t"),
+        True,
+        "'st' writes 'A', which 'ld' reads",
+    ),
+    "the loop writes the row before": (
+        OWN.format(row="bx * 20 + t + 1"),
+        True,
+        "'st' writes 'A', which 'ld' reads",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", AGAIN)
+def test_a_last_tile_that_is_written_is_not_read_again(name: str) -> None:
+    """Copies past the end would repeat it: asked for, that is refused, whoever asks."""
+    body, noalias, why = AGAIN[name]
+    func = function(body, ROWS, noalias)
     kernel = pipeliner.build(func, "sm_80", depth=2)
     (loop,) = kernel.plan.loops
-    assert loop.epilogue == ("clamped" if noalias else "rolled")
-    assert any("'A' and 'C'" in reason for reason in loop.reasons) is not noalias
-    (first, _) = rows()
-    if not noalias:
-        assert not kernel.emulate(first, first).hazards
-        message = r"cannot clamp the epilogue of loop 't': .*'A' and 'C'"
-        with pytest.raises(PlanError, match=message):
-            pipeliner.build(func, "sm_80", depth=2, epilogue="clamped")
+    assert "cp.async" in kernel.cuda
+    assert loop.epilogue == ("rolled" if why else "clamped")
+    assert any(
+        reason.startswith("copies past the end are guarded: ") for reason in loop.reasons
+    ) is bool(why)
+    (first, second) = rows()
+    assert not kernel.emulate(first, second if noalias else first).hazards
+    if not why:
+        return
+    message = f"cannot clamp the epilogue of loop 't': .*{why}"
+    with pytest.raises(PlanError, match=message):
+        pipeliner.build(func, "sm_80", depth=2, epilogue="clamped")
+    edited = kernel.plan.with_loop(replace(loop, epilogue="clamped"))
+    with pytest.raises(PlanError, match=message):
+        pipeliner.build(func, "sm_80", plan=edited)
 
 
 @pytest.mark.parametrize("name", APART)
