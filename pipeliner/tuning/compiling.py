@@ -63,8 +63,8 @@ class Built:
 class Compiler:
     """Compiles candidates, ``jobs`` at a time.
 
-    As many threads may call ``compile``. ``verify``: the emulator runs a small instance of each
-    candidate first, and one that is wrong fails. ``disassemble``: their loops are read in machine
+    As many threads may call ``compile``. ``verify``: the emulator runs each kernel on
+    smaller extents first, and one that is wrong fails. ``disassemble``: loops are read in machine
     code.
     """
 
@@ -110,9 +110,9 @@ class _Compile:
         self._made = 0
 
     def __call__(self, spec: Spec, candidate: Candidate) -> Built:
-        if self._verify:
-            vet(spec, candidate, self._target)
         kernel = build_with(candidate.function(spec), self._target, candidate.request)
+        if self._verify:
+            vet(spec, candidate, kernel)
         plan = kernel.plan
         path = self._folder / f"{self._made}.so"
         self._made += 1
