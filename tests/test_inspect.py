@@ -5,6 +5,7 @@ from __future__ import annotations
 import tvm
 
 import pipeliner
+from pipeliner import cli
 from pipeliner.condensed import condensed
 from pipeliner.inspect import (
     Trace,
@@ -179,3 +180,10 @@ def test_emit() -> None:
     assert "pipeliner.origin" in emit(kernel, "tir")
     assert emit(kernel, "plan") == kernel.plan.explain()
     assert "__global__" in emit(kernel, "cuda")
+
+
+def test_only_passes_condense(capsys) -> None:
+    assert cli.main(["inspect", "gemm", "--condense"]) == 1
+    assert capsys.readouterr().err == (
+        "pipeliner: cannot condense: expected --passes, whose diffs it shortens\n"
+    )
