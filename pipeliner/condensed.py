@@ -7,10 +7,11 @@
             T.ptx.cp(T.cuda.cvta_generic_to_shared(T.address_of(S[0, tx])),
                      T.address_of(X[bx, 0, tx]), 4, "async", "ca", "shared", "global", "", "")
     =>
-    cp.async.ca.shared.global(S[0, tx], X[bx, 0, tx], 4)  # load, stage 0
+    cp.async.ca.shared.global(&S[0, tx], &X[bx, 0, tx], 4)  # load, stage 0
 
-Blocks, regions and attributes are left out, PTX instructions have their names, and the op of a
-statement stands behind its first line. It is no TVMScript any more.
+Blocks, regions and attributes are left out, PTX instructions have their names, neighbouring
+registers are one range, and the op of a statement stands behind its first line. It is no TVMScript
+any more.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ _NOTHING: Final = re.compile(
 )
 _ORIGIN: Final = re.compile(r'T\.attr\(.*, "pipeliner\.(origin|op)", ("(?:[^"\\]|\\.)*")\):?$')
 _CALL: Final = re.compile(r"\bT\.(ptx\.\w+|cuda\.cvta_generic_to_shared|address_of)\(")
+_ELEMENT: Final = re.compile(r"(\w+)\[(\d+)\]")
 _PLAIN: Final = (
     (re.compile(r"T\.serial\((.*), annotations=\{.*\}\):$"), r"range(\1):"),
     (re.compile(r', thread="[\w.]+"\):$'), "):"),
@@ -75,7 +77,7 @@ def _op(text: str) -> str:
 
 
 def _called(text: str) -> str:
-    """``text`` with PTX by name, and addresses as what lies there."""
+    """``text`` with PTX by name, and ``&`` for addresses."""
     found = _CALL.search(text)
     if found is None:
         return text
@@ -84,10 +86,26 @@ def _called(text: str) -> str:
         names = [one[1:-1] for one in arguments if one.startswith('"')]
         operands = [one for one in arguments if not one.startswith('"')]
         name = ".".join(filter(None, [found[1].removeprefix("ptx."), *names]))
-        inner = f"{name}({', '.join(operands)})"
+        inner = f"{name}({', '.join(_ranges(operands))})"
+    elif found[1] == "address_of":
+        inner = f"&{', '.join(arguments)}"
     else:
         inner = ", ".join(arguments)
     return _called(f"{text[: found.start()]}{inner}{text[end:]}")
+
+
+def _ranges(operands: list[str]) -> Iterator[str]:
+    """``operands`` with neighbouring elements ``R[4], R[5], ..., R[8]`` as ``R[4:9]``."""
+    at = 0
+    while at < len(operands):
+        element = _ELEMENT.fullmatch(operands[at])
+        end = at + 1
+        if element is not None:
+            name, first = element[1], int(element[2])
+            while operands[end : end + 1] == [f"{name}[{first + end - at}]"]:
+                end += 1
+        yield operands[at] if end == at + 1 else f"{name}[{first}:{first + end - at}]"
+        at = end
 
 
 def _arguments(text: str, start: int) -> tuple[list[str], int]:

@@ -142,6 +142,7 @@ def main(A: T.Buffer((8,), "float32")):
                 T.reads(A[k])
                 with T.attr("A", "pipeliner.op", "A"):
                     T.ptx.cp(T.cuda.cvta_generic_to_shared(T.address_of(S[k, f(1, 2)])), T.address_of(A["a, (b"]), 4, "async", "")
+            T.ptx.wgmma(C[3], C[4], C[5], C[7], D, E[0], E[1], 1)
             T.tvm_storage_sync("shared", T.bool(False), -1)
     T.evaluate(0)
 """
@@ -155,7 +156,8 @@ def main(A: T.Buffer((8,), "float32")):
     for k in range(4):
         cp.async.wait_group(2)  # A.wait, stage 3
         if k < 2:
-            cp.async(S[k, f(1, 2)], A["a, (b"], 4)  # A
+            cp.async(&S[k, f(1, 2)], &A["a, (b"], 4)  # A
+            wgmma(C[3:6], C[7], D, E[0:2], 1)
             barrier()
     T.evaluate(0)"""
     )
