@@ -19,6 +19,7 @@ from tvm import ir
 from .accuracy import poisoned, workload_bounds
 from .compared import Compared, compare
 from .compiled import Kernel
+from .diagnostics import Reason
 from .emulator import Emulation, Hazard, emulate
 from .emulator.copies import TIMINGS
 from .emulator.lower import is_device_function
@@ -67,7 +68,7 @@ class Verdict:
     """
 
     title: str
-    against: str
+    against: Reason
     runs: tuple[Run, ...]
     outputs: Outputs = field(default_factory=dict, repr=False, compare=False)
     tolerance: str = ""
@@ -227,7 +228,7 @@ def verify_workload(
 
     runner = _Runner(subject, arrays, Sample(None, "all CTAs"), seed, progress)
     runs, outputs = runner.run(paired(timings, orders), judge)
-    return Verdict(spec.name, "the exact result in float64", runs, outputs, rule.said)
+    return Verdict(spec.name, Reason("verification.exact"), runs, outputs, rule.said)
 
 
 def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str]]:
@@ -236,7 +237,7 @@ def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str
     WorkloadError: there are none of one of them.
     """
     if not timings or not orders:
-        raise WorkloadError("expected at least one timing and one order")
+        raise WorkloadError("verification.modes")
     count = max(len(timings), len(orders))
     return [(timings[at % len(timings)], orders[at % len(orders)]) for at in range(count)]
 
@@ -308,14 +309,14 @@ class _Runner:
         ran = {stats.block for stats in outcome.stats}
         missing = [block for block in self._blocks or () if block not in ran]
         if missing:
-            raise WorkloadError(f"cannot run CTA {missing[0]}: the grid has no such")
+            raise WorkloadError("verification.no_cta", block=tuple(missing[0]))
         return outcome
 
 
 def _reference(
     runner: _Runner, reference: Callable[..., Any] | None, rule: Rule | None, *, integers: bool
-) -> tuple[str, Outputs, Rule]:
-    """What the outputs are compared with, in words and as arrays (none: the first run), and how."""
+) -> tuple[Reason, Outputs, Rule]:
+    """What the outputs are compared with, also as arrays (none: the first run), and how."""
     subject, arrays = runner.subject, runner.arrays
     if integers and rule is None:
         rule = Equal()
@@ -324,28 +325,28 @@ def _reference(
         if not isinstance(wanted, Mapping):
             wanted = {list(arrays)[-1]: wanted}
         found = {name: _shaped(name, want, arrays) for name, want in wanted.items()}
-        return "the reference", found, rule or _bounded(runner, found)
+        return Reason("verification.reference"), found, rule or _bounded(runner, found)
     if subject.plain is None:
         exact = not added_parts(subject) and not _has_atomics(subject.lowered)
         if rule is None and not exact:
             rule = _bounded(runner, runner.once(subject.emulate, "the first run").outputs)
-        return "the first run", {}, rule or Equal()
+        return Reason("verification.first_run"), {}, rule or Equal()
     plain = subject.plain()
     outcome = runner.once(plain.emulate, "the same function, not pipelined")
     same = has_same_sums(subject.plan, plain.plan) and not _has_atomics(subject.lowered)
     if rule is None:
         rule = Equal() if same else _bounded(runner, outcome.outputs)
-    return "the same function, not pipelined", outcome.outputs, rule
+    return Reason("verification.plain"), outcome.outputs, rule
 
 
 def _shaped(name: str, want: Any, arrays: Mapping[str, Any]) -> Any:
     """``want`` as an array; WorkloadError: no such argument, or another shape."""
     found = np.asarray(want)
     if name not in arrays:
-        raise WorkloadError(f"expected a reference of {', '.join(arrays)}, not of '{name}'")
+        raise WorkloadError("verification.reference_name", expected=tuple(arrays), name=str(name))
     if found.shape != np.shape(arrays[name]):
         raise WorkloadError(
-            f"expected a reference of shape {np.shape(arrays[name])}, got {found.shape}"
+            "verification.reference_shape", expected=np.shape(arrays[name]), shape=found.shape
         )
     return found
 

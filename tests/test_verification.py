@@ -16,6 +16,7 @@ from tvm.script import tirx as T
 import pipeliner
 from pipeliner import cli
 from pipeliner.compiled import compile_kernel
+from pipeliner.diagnostics import Reason
 from pipeliner.emulator.lower import is_device_function
 from pipeliner.errors import WorkloadError
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
@@ -23,8 +24,11 @@ from pipeliner.subjects import random_arguments
 from pipeliner.targets import cuda_target
 from pipeliner.verification import verify_workload
 
+from .refusals import refused
+
 GEMM = Gemm(32, 32, 128)
 TILE = GemmTile(32, 32, 32)
+PLAIN = Reason("verification.plain")
 
 
 def schedule() -> Any:
@@ -74,14 +78,14 @@ def test_everything_that_stands_for_a_kernel(kernel: Any) -> None:
             ("late", "random"),
         ]
         known = form not in (function, kernel.lowered)
-        assert verdict.against == ("the same function, not pipelined" if known else "the first run")
+        assert verdict.against == (PLAIN if known else Reason("verification.first_run"))
 
 
 def test_a_kernel_of_another_lowering_is_compared_with_ours() -> None:
     sch = tvm.s_tir.Schedule(vector_add)
     verdict = pipeliner.verify(compile_kernel(sch, cuda_target("a100"), "s_tir"))
     assert verdict.ok
-    assert verdict.against == "the same function, not pipelined"
+    assert verdict.against == PLAIN
 
 
 def test_outputs_are_those_of_numpy(kernel: Any) -> None:
@@ -89,7 +93,7 @@ def test_outputs_are_those_of_numpy(kernel: Any) -> None:
     c = np.zeros((32, 32), np.float16)
     verdict = pipeliner.verify(kernel, [a, b, c], reference=lambda a, b, c: GEMM.reference(a, b))
     assert verdict.ok
-    assert verdict.against == "the reference"
+    assert verdict.against == Reason("verification.reference")
     want = a.astype(np.float64) @ b.astype(np.float64).T
     np.testing.assert_allclose(verdict.outputs["C"], want, atol=0.05)
     by_name = pipeliner.verify(kernel, {"C": c, "A": a, "B": b})
@@ -189,9 +193,9 @@ def test_symbolic_extents() -> None:
 def test_wrong_arguments() -> None:
     with pytest.raises(WorkloadError, match="expected arguments A, B, got 1 of them"):
         pipeliner.verify(vector_add, [np.zeros(256, np.float32)], target="a100")
-    with pytest.raises(WorkloadError, match=r"expected a reference of shape \(256,\), got \(2,\)"):
+    with refused("verification.reference_shape", WorkloadError, expected=(256,), shape=(2,)):
         pipeliner.verify(vector_add, target="a100", reference=lambda a, b: np.zeros(2))
-    with pytest.raises(WorkloadError, match="expected at least one timing and one order"):
+    with refused("verification.modes", WorkloadError):
         pipeliner.verify(vector_add, target="a100", timings=[])
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
+from ..diagnostics import Reason, Why
 from . import console
 
 if TYPE_CHECKING:
@@ -156,8 +157,12 @@ def _origin(fate: Fate) -> str:
 
 def _outcome(fate: Fate) -> str:
     if fate.killed:
-        return shorten(fate.killed_by, WIDTH, placeholder=" ...")
+        return shorten(str(fate.killed_by), WIDTH, placeholder=" ...")
     return f"equivalent: {fate.reason}" if fate.reason else "SURVIVES"
+
+
+def _plain(why: Why) -> Any:
+    return why.as_dict() if isinstance(why, Reason) else why
 
 
 def _as_json(report: MutationReport, campaign: Campaign) -> dict[str, Any]:
@@ -174,9 +179,9 @@ def _as_json(report: MutationReport, campaign: Campaign) -> dict[str, Any]:
                 "change": fate.mutant.change,
                 "origin": str(fate.mutant.origin or ""),
                 "line": _line(campaign, fate),
-                "killed_by": fate.killed_by,
+                "killed_by": _plain(fate.killed_by),
                 "run": fate.run,
-                "reason": fate.reason,
+                "reason": _plain(fate.reason),
                 "runs": fate.runs,
                 "seconds": round(fate.seconds, 3),
             }

@@ -168,7 +168,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "ok": verdict.ok,
         "title": verdict.title,
         "worst": verdict.worst,
-        "against": verdict.against,
+        "against": verdict.against.as_dict(),
         "tolerance": verdict.tolerance,
         "ran": verdict.ran,
         "between": verdict.between,

@@ -7,7 +7,7 @@ from typing import Final
 SENTENCES: Final = {
     # The call
     "emulator.argument_names": (
-        "expected arguments {expected:list}: missing {missing:list}, unknown {unknown:list}"
+        "expected arguments {expected:list}: missing ({missing:list}), unknown ({unknown:list})"
     ),
     "emulator.argument_count": "expected {expected:count argument}, got {count}",
     "emulator.argument_scalar": (

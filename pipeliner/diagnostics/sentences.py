@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from . import code_size, emulator, ptx, requests, tensor_maps
+from . import (
+    code_size,
+    emulator,
+    hazards,
+    mutation,
+    ptx,
+    requests,
+    tensor_maps,
+    verification,
+)
 
 TEXT: Final = "text"
 """The code of a reason of which only words are known."""
@@ -25,8 +34,11 @@ def _together(*tables: Mapping[str, str]) -> dict[str, str]:
 SENTENCES: Final[Mapping[str, str]] = _together(
     code_size.SENTENCES,
     emulator.SENTENCES,
+    hazards.SENTENCES,
+    mutation.SENTENCES,
     ptx.SENTENCES,
     requests.SENTENCES,
     tensor_maps.SENTENCES,
+    verification.SENTENCES,
 )
 """Template by code, as ``formatting.sentence`` fills in."""

@@ -90,8 +90,7 @@ def _places(
             "out-of-bounds",
             view.name,
             int(at[row]) * view.array.itemsize,
-            None,
-            int(strand.active(mask)[row]),
+            thread=int(strand.active(mask)[row]),
         )
     return at, outside
 

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
+from ..diagnostics import Reason
 from ..plan import SmemPlan
 from .buffers import Memory
 from .compiler import CompiledKernel
@@ -74,7 +75,7 @@ class Blame:
         return replace(hazard, buffer=name, offset=hazard.offset - start)
 
     def _aliased(self, hazard: Hazard, here: str, there: str) -> Hazard:
-        detail = f"{here} and {there} share these bytes, and nothing orders their uses"
+        detail = Reason("hazard.aliased", buffers=(here, there))
         lives = (self._life(here), self._life(there))
         return replace(self._about(hazard, here), kind="aliasing", detail=detail, lives=lives)
 

@@ -13,7 +13,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..diagnostics import Reason
 from .mbarrier import Mbarrier
+from .report import in_flight
 
 if TYPE_CHECKING:
     from .machine import Cluster, Cta, Strand
@@ -178,7 +180,7 @@ class BulkCopies:
                 "never-waited",
                 load.event,
                 buffer=load.barrier.name,
-                detail=f"in flight at exit, counted by {load.barrier}",
+                detail=Reason("hazard.load_unwaited", mbarrier=load.barrier.named()),
             )
             self._land(load)
         for store in self._stores:
@@ -187,8 +189,7 @@ class BulkCopies:
                 "never-waited",
                 store.event,
                 threads=(store.cta.local(store.thread),),
-                detail="a bulk store still reads shared memory at exit: its group is never "
-                + ("waited for" if committed else "committed"),
+                detail=in_flight("bulk store", committed=committed),
             )
             self._perform(store)
 

@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..diagnostics import Reason
+
 if TYPE_CHECKING:
     from .machine import Cluster, Strand
 
@@ -30,11 +32,8 @@ class ClusterBarrier:
         if len(again):
             strand.hazard(
                 "barrier-divergence",
-                "",
-                -1,
-                None,
-                int(again[0]),
-                detail="arrives at the cluster barrier twice without a wait",
+                thread=int(again[0]),
+                detail=Reason("hazard.cluster_arrives_twice"),
             )
         if release:
             clock = self._cluster.clocks.release(tids, strand.event)
@@ -63,11 +62,8 @@ class ClusterBarrier:
         if len(stray):
             strand.hazard(
                 "barrier-divergence",
-                "",
-                -1,
-                None,
-                int(stray[0]),
-                detail="waits at the cluster barrier without an arrival",
+                thread=int(stray[0]),
+                detail=Reason("hazard.cluster_waits_first"),
             )
             return True
         if (self._of[tids] >= self._phase).any():
@@ -76,6 +72,7 @@ class ClusterBarrier:
         self._of[tids] = -1
         return True
 
-    def state(self) -> str:
+    def state(self) -> Reason:
         """What it waits for."""
-        return f"the cluster barrier ({int(self._arrived.sum())} of {len(self._of)} threads)"
+        arrived = int(self._arrived.sum())
+        return Reason("hazard.cluster_barrier", arrived=arrived, expected=len(self._of))

@@ -19,6 +19,7 @@ import numpy as np
 from .agents import Access
 from .mbarrier import Mbarrier
 from .memory import GlobalView
+from .report import in_flight
 
 if TYPE_CHECKING:
     from .machine import Cta, Strand
@@ -222,8 +223,7 @@ class CopyEngine:
                 buffer=self._cta.buffer_at(offset),
                 offset=offset,
                 threads=(self._cta.local(int(batch.tids[row])),),
-                detail="a copy is in flight at exit: its group is never "
-                + ("waited for" if committed.all() else "committed"),
+                detail=in_flight("cp.async", committed=bool(committed.all())),
             )
 
     def _land(self, batch: _Batch, rows: Array) -> None:

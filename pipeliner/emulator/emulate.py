@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from tvm import ir, tirx
 
+from ..diagnostics import Reason
 from ..errors import EmulatorError
 from ..plan import PLAN_ATTR, KernelPlan, SmemPlan
 from .arguments import bind_arguments
@@ -224,7 +225,7 @@ def _run_kernel(
             yield Resident(cluster, Scheduler(cluster, mode.order, mode.rng, programs))
 
     total = math.prod(_dims(launch, "blockIdx"))
-    others = f"{count} of {total} CTAs are run" if count < total else ""
+    others = Reason("hazard.ctas_run", ran=count, ctas=total) if count < total else None
     stats: dict[int, list[CtaStats]] = {}
     done = 0
     working: Cta | None = None  # one that has run a statement
@@ -240,7 +241,7 @@ def _run_kernel(
             if mode.progress is not None:
                 mode.progress(done, count)
     if launch.early and not grid.waited and working is not None:
-        detail = "the kernel before it: what waits for this one may start before that has ended"
+        detail = Reason("hazard.kernel_before_unwaited")
         working.add_hazard("never-waited", len(working.log) - 1, detail=detail)
     return [one for index in sorted(stats) for one in stats[index]]
 

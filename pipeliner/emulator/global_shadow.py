@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..diagnostics import Reason, Why
 from .agents import WIDE, Access, Agents
 from .aside import Aside
 from .report import HazardKind
@@ -348,14 +349,14 @@ class GlobalShadow:
         rank, rival = divmod(agent, cluster.threads)
         blocks = self._grid.blocks[index]
         threads = [cta.local(mine)]
-        detail = ""
+        detail: Why = ""
         if rank < len(blocks):
             threads.append(rival)
             if blocks[rank] != cta.block:
-                detail = f"a thread of CTA {blocks[rank]}, and nothing orders the two"
+                detail = Reason("hazard.unordered_cta", block=blocks[rank])
             kind = "race" if kind in _IN_FLIGHT else kind
         elif index != cluster.index:
-            detail = f"an asynchronous copy of CTA {blocks[0]}, and nothing orders the two"
+            detail = Reason("hazard.unordered_copy", block=blocks[0])
         kind = "race" if index != cluster.index else kind
         cta.add_hazard(
             kind,

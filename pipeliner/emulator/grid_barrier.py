@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..diagnostics import Reason
 from .grid import SCOPES, Release
 from .requests import Wait, Waiting
 
@@ -63,9 +64,9 @@ class GridBarrier:
         cluster.scoped.meet(tids, self._met[phase], self._met[phase].clocks[cluster.index])
         return True
 
-    def state(self) -> str:
+    def state(self) -> Reason:
         """What it waits for."""
-        return f"the barrier of the grid ({self._arrived} of {self._threads} threads)"
+        return Reason("hazard.grid_barrier", arrived=self._arrived, expected=self._threads)
 
 
 def sync(strand: Strand, mask: Mask) -> Waiting:
@@ -74,9 +75,8 @@ def sync(strand: Strand, mask: Mask) -> Waiting:
     barrier = cluster.grid.barrier
     assert barrier is not None
     if not barrier.cooperative:
-        strand.hazard(
-            "barrier-divergence", "", -1, mask, detail="grid.sync() needs a cooperative launch"
-        )
+        detail = Reason("hazard.not_cooperative")
+        strand.hazard("barrier-divergence", mask=mask, detail=detail)
     strand.count("grid_waits")
     phase = barrier.arrive(cluster, tids, strand.event)
     return (

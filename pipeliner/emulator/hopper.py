@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..diagnostics import Reason
 from .fragments import WARP, stmatrix_rows
 from .mbarrier import RANK_SHIFT, SIZE, Mbarrier, by_address
 from .requests import Barrier, Fork, Program, Wait, Waiting
@@ -103,9 +104,12 @@ def mbarrier_wait(
             mbarriers.observe(barrier, who, event)
         return True
 
-    def describe() -> str:
+    def describe() -> Reason:
         late = [(b, p) for b, _, p in targets if not b.passed(p)]
-        return ", ".join(f"parity {p} of {b}: {b.state()}" for b, p in late)
+        waits = [
+            Reason("hazard.parity", parity=p, mbarrier=b.named(), state=b.state()) for b, p in late
+        ]
+        return waits[0] if len(waits) == 1 else Reason("hazard.all_of", waits=tuple(waits))
 
     strand.count("waits")
     keys = tuple(barrier for barrier, _, _ in targets)
@@ -152,11 +156,8 @@ def map_address(strand: Strand, addr: Any, rank: Any, mask: Mask) -> Array:
         row = int(np.argmax(wrong))
         strand.hazard(
             "out-of-bounds",
-            "",
-            -1,
-            None,
-            int(strand.tids[row]),
-            detail=f"rank {ranks[row]} in a cluster of {size}",
+            thread=int(strand.tids[row]),
+            detail=Reason("hazard.rank", rank=int(ranks[row]), ctas=size),
         )
     offsets = rows_of(strand, addr, None) & ((1 << RANK_SHIFT) - 1)
     return (offsets + (np.where(stray, strand.cta.rank, ranks) + 1 << RANK_SHIFT)).astype(np.uint32)

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..diagnostics import Reason, Why
 from ..origin import Origin
 from .bulk import BulkCopies
 from .clocks import Clocks
@@ -224,9 +225,9 @@ class Cta:
         threads = (thread,) if rival < 0 else (thread, rival)
         offset = granule * self.granule
         foreign = [t for t in threads if t // self.threads != self.rank]
-        detail = ""
+        detail: Why = ""
         if foreign:
-            detail = f"a thread of CTA {self.cluster.cta_of(foreign[0]).block} of the cluster"
+            detail = Reason("hazard.other_cta", block=self.cluster.cta_of(foreign[0]).block)
         self.add_hazard(
             kind,
             len(self.log) - 1,
@@ -286,14 +287,14 @@ class Strand:
     def hazard(
         self,
         kind: HazardKind,
-        buffer: str,
-        offset: int,
-        mask: Mask,
-        thread: int | None = None,
+        buffer: str = "",
+        offset: int = -1,
+        mask: Mask = None,
         *,
-        detail: str = "",
+        thread: int | None = None,
+        detail: Why = "",
     ) -> None:
-        """A hazard of the statement being executed, by ``thread`` (or the first active one)."""
+        """Report a hazard of the present statement, by ``thread`` or the first active one."""
         who = int(self.active(mask)[0]) if thread is None else thread
         self.cta.add_hazard(
             kind,
@@ -327,11 +328,8 @@ class Strand:
             worst = int(values.flat[int(np.argmax(np.abs(values)))])
             self.hazard(
                 "index-overflow",
-                "",
-                -1,
-                None,
-                int(self.tids[row]),
-                detail=f"an index of 32 bits wraps at {worst}",
+                thread=int(self.tids[row]),
+                detail=Reason("hazard.index_wraps", bits=32, value=worst),
             )
 
     def touch_global(self, buffer: str, mask: Mask) -> None:
@@ -356,9 +354,8 @@ class Strand:
                 "before-predecessor",
                 buffer,
                 -1,
-                None,
-                int(rash[0]),
-                detail="the kernel before it may still run",
+                thread=int(rash[0]),
+                detail=Reason("hazard.kernel_before"),
             )
 
     def barrier(
@@ -393,15 +390,17 @@ class Strand:
     def warps(self, mask: Mask, what: str) -> Mask:
         """Active warps of a warp-collective instruction as a mask of threads, whole warps only."""
         if self.n % WARP:
-            detail = f"{what} in a CTA of {self.cta.threads} threads"
-            self.hazard("divergent-warp", "", -1, mask, detail=detail)
+            detail = Reason("hazard.partial_warp", operation=what, threads=self.cta.threads)
+            self.hazard("divergent-warp", mask=mask, detail=detail)
             return mask
         if mask is None:
             return None
         lanes = mask.reshape(-1, WARP)
         whole = lanes.all(axis=1)
         if (lanes.any(axis=1) & ~whole).any():
-            self.hazard("divergent-warp", "", -1, mask, detail=f"{what} under divergence")
+            self.hazard(
+                "divergent-warp", mask=mask, detail=Reason("hazard.divergence", operation=what)
+            )
         return mask
 
     def count(self, name: str, amount: int = 1) -> None:

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..diagnostics import Reason
 from .fragments import WARP
 from .hopper import wait
 from .memory import REGISTER_BYTES, LocalView, select
@@ -47,11 +48,8 @@ def _same(strand: Strand, value: Any, rows: slice, what: str) -> int:
     if (values != values[0]).any():
         strand.hazard(
             "divergent-warp",
-            "",
-            -1,
-            None,
-            int(strand.tids[rows.start]),
-            detail=f"{what} varies within a warp",
+            thread=int(strand.tids[rows.start]),
+            detail=Reason("hazard.varies", operand=what),
         )
     return int(values[0])
 
@@ -135,7 +133,7 @@ def touch(strand: Strand, view: LocalView, index: Any, width: int, mask: Mask) -
             threads=(strand.cta.local(int(strand.tids[rows[row]])),),
             offset=int(place) * REGISTER_BYTES,
             other=int(held[rows[row], place]),
-            detail="a wgmma uses this register until its group is waited for",
+            detail=Reason("hazard.register_in_use"),
         )
     touched[rows[:, None], columns] = strand.event
 
@@ -158,7 +156,7 @@ def wgmma_wait(strand: Strand, in_flight: int, mask: Mask) -> Waiting:
                 strand.active(mask),
                 strand.event,
                 lambda: units.complete(strand, warps, in_flight),
-                lambda: "a wgmma group that not all warps of the warpgroup have issued",
+                lambda: Reason("hazard.wgmma_unissued"),
             )
         )
     )

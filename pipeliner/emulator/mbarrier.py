@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..diagnostics import Reason, Why
+
 if TYPE_CHECKING:
     from .machine import Cluster, Cta, Strand
 
@@ -55,18 +57,22 @@ class Mbarrier:
         """Whether a wait by ``parity`` returns."""
         return self.phase % 2 != parity
 
-    def state(self) -> str:
+    def state(self) -> Reason:
         """What the current phase has and lacks."""
-        arrived = f"{self.count - self.pending} of {self.count} arrivals"
+        arrived = self.count - self.pending
+        has = Reason("hazard.phase", phase=self.phase, arrived=arrived, expected=self.count)
         if self.bytes > 0:
-            arrived += f", {self.bytes} bytes missing"
-        elif self.bytes < 0:
-            arrived += f", {-self.bytes} bytes more than expected"
-        return f"phase {self.phase} has {arrived}"
+            return Reason("hazard.phase_lacks", phase=has, nbytes=self.bytes)
+        if self.bytes < 0:
+            return Reason("hazard.phase_exceeds", phase=has, nbytes=-self.bytes)
+        return has
 
-    def __str__(self) -> str:
-        where = "" if self.cta.alone else f" of CTA {self.cta.block}"
-        return f"mbarrier {self.name} at byte {self.offset}{where}"
+    def named(self) -> Reason:
+        """The buffer and byte where it lies, and its CTA among several."""
+        place = Reason("hazard.mbarrier", buffer=self.name, offset=self.offset)
+        if self.cta.alone:
+            return place
+        return Reason("hazard.of_cta", what=place, block=self.cta.block)
 
 
 class Mbarriers:
@@ -88,18 +94,16 @@ class Mbarriers:
                 "mbarrier-arrivals",
                 name,
                 offset,
-                None,
-                tid,
-                detail=f"an mbarrier for {count} arrivals",
+                thread=tid,
+                detail=Reason("hazard.mbarrier_count", arrivals=count, most=_MAX_COUNT),
             )
         if (cta.rank, offset) in self._live:
             strand.hazard(
                 "mbarrier-overwritten",
                 name,
                 offset,
-                None,
-                tid,
-                detail="initialised again without mbarrier.inval",
+                thread=tid,
+                detail=Reason("hazard.mbarrier_again"),
             )
         self._guard(cta, offset, live=False)
         cta.shadow.write(np.array([tid]), cta.granules(offset, SIZE)[None], strand.event)
@@ -154,17 +158,16 @@ class Mbarriers:
                 "mbarrier-uninitialised",
                 name,
                 offset,
-                None,
-                int(tids[0]),
-                detail="no mbarrier is initialised there",
+                thread=int(tids[0]),
+                detail=Reason("hazard.mbarrier_none"),
             )
             return None
         ordered = self._cluster.clocks.knows[tids, barrier.thread] >= barrier.event
-        detail = ""
+        detail: Why = ""
         if not ordered.all():
-            detail = "its initialisation is not ordered before this use"
+            detail = Reason("hazard.mbarrier_unordered")
         elif not barrier.visible and (engine or rank != strand.cta.rank):
-            detail = "no fence.mbarrier_init follows its initialisation"
+            detail = Reason("hazard.mbarrier_unfenced")
         if detail:
             who = int(tids[int(np.argmin(ordered))])
             strand.cta.add_hazard(
@@ -195,9 +198,8 @@ class Mbarriers:
                     "mbarrier-arrivals",
                     barrier.name,
                     barrier.offset,
-                    None,
-                    int(now[0]),
-                    detail=f"{count} more: {barrier.state()}",
+                    thread=int(now[0]),
+                    detail=Reason("hazard.surplus_arrivals", count=count, state=barrier.state()),
                 )
                 return
             if release:
@@ -216,7 +218,7 @@ class Mbarriers:
                 buffer=barrier.name,
                 offset=barrier.offset,
                 threads=(thread,),
-                detail=f"{len(tids)} more: {barrier.state()}",
+                detail=Reason("hazard.surplus_arrivals", count=len(tids), state=barrier.state()),
             )
             return
         np.maximum.at(barrier.building[0], tids, event)
@@ -270,8 +272,9 @@ class Mbarriers:
                     offset=barrier.offset,
                     threads=(cta.local(int(late[0])),),
                     other=len(self._cluster.log) - 1,
-                    detail=f"phase {barrier.phase - 1} completes without this wait on phase "
-                    f"{barrier.phase - 2}, which may find its parity gone",
+                    detail=Reason(
+                        "hazard.parity_gone", phase=barrier.phase - 1, waited=barrier.phase - 2
+                    ),
                 )
         barrier.waits = []
 
@@ -288,20 +291,17 @@ class Mbarriers:
         for barrier in self._live.values():
             mine = clocks.knows[self._threads(barrier.cta)]
             where = {"buffer": barrier.name, "offset": barrier.offset}
+            left = Reason("hazard.at_exit", state=barrier.state())
             if barrier.pending != barrier.count and barrier.last:
-                barrier.cta.add_hazard(
-                    "mbarrier-arrivals", barrier.last, **where, detail=f"at exit {barrier.state()}"
-                )
+                barrier.cta.add_hazard("mbarrier-arrivals", barrier.last, **where, detail=left)
             elif barrier.bytes:
-                barrier.cta.add_hazard(
-                    "mbarrier-bytes", barrier.last, **where, detail=f"at exit {barrier.state()}"
-                )
+                barrier.cta.add_hazard("mbarrier-bytes", barrier.last, **where, detail=left)
             completed, site = barrier.copied
             unfinished = [site for _, site in barrier.landed]
             unfinished += [site for *_, site in barrier.copies]
             if unfinished or mine[:, barrier.engine].max() < completed:
                 site = unfinished[0] if unfinished else site
-                detail = f"no thread waits for its bytes on {barrier}"
+                detail = Reason("hazard.bytes_unwaited", mbarrier=barrier.named())
                 barrier.cta.add_hazard("never-waited", site, **where, detail=detail)
         for (tid, rank), event in self._remote.items():
             peer = self._cluster.ctas[rank]
@@ -311,7 +311,7 @@ class Mbarriers:
                     "exit-before-peer",
                     event,
                     threads=(cta.local(tid),),
-                    detail=f"CTA {peer.block} may have exited by then",
+                    detail=Reason("hazard.peer_exited", block=peer.block),
                 )
 
     def _threads(self, cta: Cta) -> slice:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..diagnostics import Reason
 from .agents import Access
 from .dtypes import POISON_BYTE, poison
 from .global_memory import Region
@@ -66,7 +67,7 @@ class _View:
         if isinstance(at, int):
             if self.low <= at <= end:
                 return at, None
-            strand.hazard("out-of-bounds", self.name, at * self.array.itemsize, mask)
+            strand.hazard("out-of-bounds", self.name, at * self.array.itemsize, mask=mask)
             return self.low, False
         if at.size == 0 or (at.min() >= self.low and at.max() <= end):
             return at, None
@@ -74,7 +75,7 @@ class _View:
         worst = np.argwhere(~inside)[0]
         thread = strand.active(mask)[worst[0] % len(strand.active(mask))]
         offset = int(at[tuple(worst)]) * self.array.itemsize
-        strand.hazard("out-of-bounds", self.name, offset, None, int(thread))
+        strand.hazard("out-of-bounds", self.name, offset, thread=int(thread))
         return np.where(inside, at, self.low), inside
 
     def _check_aligned(self, strand: Strand, at: Any, mask: Mask, size: int) -> None:
@@ -85,9 +86,9 @@ class _View:
         row = int(np.argmax(crooked.reshape(-1)))
         tids = strand.active(mask)
         offset = int(np.asarray(at).reshape(-1)[row]) * self.array.itemsize
-        detail = f"a {size}-byte access needs an address that is a multiple of {size}"
+        detail = Reason("hazard.alignment", nbytes=size)
         strand.hazard(
-            "misaligned", self.name, offset, None, int(tids[row % len(tids)]), detail=detail
+            "misaligned", self.name, offset, thread=int(tids[row % len(tids)]), detail=detail
         )
 
     def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
@@ -305,7 +306,7 @@ class LocalView:
     def load(self, strand: Strand, index: Any, mask: Mask, width: int = 1) -> Any:
         if isinstance(index, int):
             if not 0 <= index <= self.size - width:
-                strand.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask)
+                strand.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask=mask)
                 index = 0
             return self.array[:, index] if width == 1 else self.array[:, index : index + width]
         at = self._clamp(strand, index, mask, width)
@@ -318,7 +319,7 @@ class LocalView:
         value = select(value, mask, strand.n)
         if isinstance(index, int):
             if not 0 <= index <= self.size - width:
-                strand.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask)
+                strand.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask=mask)
                 return
             where = slice(None) if mask is None else mask
             columns: Any = index if width == 1 else slice(index, index + width)
@@ -338,5 +339,5 @@ class LocalView:
             outside &= mask if index.ndim == 1 else mask[:, None]
         if outside.any():
             offset = int(index[outside].flat[0]) * self.array.itemsize
-            strand.hazard("out-of-bounds", self.name, offset, mask)
+            strand.hazard("out-of-bounds", self.name, offset, mask=mask)
         return np.clip(index, 0, self.size - width)

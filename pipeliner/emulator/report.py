@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
+from ..diagnostics import Reason, Why
 from ..origin import Origin
 
 HazardKind: TypeAlias = Literal[
@@ -130,7 +131,7 @@ class Hazard:
 
     kind: HazardKind
     site: Site
-    detail: str = ""
+    detail: Why = ""
     other: Site | None = None
     buffer: str = ""
     offset: int = -1
@@ -159,7 +160,8 @@ class Hazard:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold, with ``slot`` and ``text``."""
-        return {**asdict(self), "slot": self.slot, "text": str(self)}
+        detail = self.detail.as_dict() if isinstance(self.detail, Reason) else self.detail
+        return {**asdict(self), "detail": detail, "slot": self.slot, "text": str(self)}
 
     def __str__(self) -> str:
         """Several lines: kind and place, both statements with their CUDA, the example."""
@@ -172,6 +174,13 @@ class Hazard:
         times = f", {self.count} times" if self.count > 1 else ""
         kernel = f" of {self.kernel}" if self.kernel else ""
         return "\n".join([*lines, f"  {who}CTA {self.block}{kernel}{times}"])
+
+
+def in_flight(operation: str, *, committed: bool) -> Reason:
+    """Why an asynchronous operation has never been waited for by the exit of its CTA."""
+    if committed:
+        return Reason("hazard.group_unwaited", operation=operation)
+    return Reason("hazard.group_uncommitted", operation=operation)
 
 
 def _labelled(label: str, site: Site) -> list[str]:

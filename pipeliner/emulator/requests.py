@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from ..diagnostics import Reason
+
 Array = np.ndarray[Any, Any]
 
 
@@ -38,7 +40,7 @@ class Wait:
     tids: Array
     event: int
     attempt: Callable[[], bool]
-    describe: Callable[[], str]
+    describe: Callable[[], Reason]
     keys: tuple[Hashable, ...] = ()
     patient: bool = True
     outside: bool = False

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..diagnostics import Reason
 from ..errors import TargetError
 from ..machine import machine_for
 from .machine import Cluster
@@ -40,10 +41,10 @@ class Resident:
 
 @dataclass(frozen=True)
 class Room:
-    """How many CTAs of a kernel a GPU holds, None where nothing is known, and why."""
+    """How many CTAs of a kernel a GPU holds and why; None where nothing is known."""
 
     ctas: int | None
-    said: str = ""
+    why: Reason | None = None
 
 
 def room_for(target: Any, threads: int, smem: int) -> Room:
@@ -56,12 +57,19 @@ def room_for(target: Any, threads: int, smem: int) -> Room:
     each = min(machine.max_threads_per_sm // threads, machine.max_ctas_per_sm, by_smem)
     return Room(
         max(each, 1) * machine.sms,
-        f"{machine.name} holds at most {max(each, 1) * machine.sms} CTAs of {threads} threads and "
-        f"{smem} bytes of shared memory",
+        Reason(
+            "hazard.room",
+            machine=machine.name,
+            ctas=max(each, 1) * machine.sms,
+            threads=threads,
+            nbytes=smem,
+        ),
     )
 
 
-def run_together(started: Iterable[Resident], room: Room, others: str) -> Iterator[Cluster]:
+def run_together(
+    started: Iterable[Resident], room: Room, others: Reason | None
+) -> Iterator[Cluster]:
     """Run clusters; yields each when it has ended, or can go on no more, which is reported.
 
     ``others``: what is to be said of CTAs that are not run.
@@ -77,7 +85,7 @@ def run_together(started: Iterable[Resident], room: Room, others: str) -> Iterat
             yield resident.cluster
         yield from _go_on(waiting)
         if room.ctas is not None and sum(len(r.cluster.ctas) for r in waiting) > room.ctas:
-            others = f"the CTA that writes it may not be resident: {room.said}"
+            others = Reason("hazard.not_resident", why=room.why)
             break
     for resident in waiting:
         resident.scheduler.report_deadlock(others)

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from ..diagnostics import Reason
 from .machine import WARP, Cluster, Cta
 from .requests import Barrier, Fork, Program, Spin, Wait
 
@@ -198,20 +199,20 @@ class Scheduler:
             self._ready.append(task)
         needed = barrier.count or cta.threads
         if barrier.aligned and _splits_warp(barrier.tids - cta.first, cta.threads):
-            self._diverged(cta, barrier, "part of a warp arrives")
+            self._diverged(cta, barrier, Reason("hazard.part_of_warp"))
         counts = {a.barrier.count for a in gathering.arrivals}
         if len(counts) > 1:
-            self._diverged(
-                cta, barrier, f"threads expect different counts: {sorted(map(str, counts))}"
-            )
+            expected = tuple(sorted(int(count or cta.threads) for count in counts))
+            self._diverged(cta, barrier, Reason("hazard.different_counts", expected=expected))
         if gathering.total < needed:
             return
         del self._gathered[key]
         if gathering.total > needed:
-            self._diverged(cta, barrier, f"{gathering.total} threads arrive, {needed} are expected")
+            surplus = Reason("hazard.surplus_threads", arrived=gathering.total, expected=needed)
+            self._diverged(cta, barrier, surplus)
         sites = {a.barrier.at[0] for a in gathering.arrivals if a.barrier.aligned}
         if len(sites) > 1:
-            self._diverged(cta, barrier, f"threads meet from {len(sites)} different statements")
+            self._diverged(cta, barrier, Reason("hazard.different_statements", count=len(sites)))
         self._complete(cta, gathering)
 
     def _complete(self, cta: Cta, gathering: _Gathering) -> None:
@@ -230,10 +231,10 @@ class Scheduler:
 
     # Nothing can move
 
-    def report_deadlock(self, why: str = "") -> None:
+    def report_deadlock(self, why: Reason | None = None) -> None:
         """Say who waits for what; ``why`` nobody else can help."""
         spinning = [
-            (task, Wait(spin.tids, spin.event, bool, lambda: "what a loop reads to change"))
+            (task, Wait(spin.tids, spin.event, bool, lambda: Reason("hazard.poll")))
             for task, spin in self._spinning
         ]
         self._blocked += spinning
@@ -241,31 +242,39 @@ class Scheduler:
         if not self._blocked and len(gathered) == 1:
             # Nobody waits for anything else: the other threads have passed the barrier by.
             ((cta, gathering),) = gathered
-            who = _who(cta, gathering.tids)
-            detail = f"{_progress(cta, gathering)} arrive ({who}), the CTA stops here"
+            arrived = _progress(cta, gathering)
+            detail = Reason("hazard.passed_by", who=_who(cta, gathering.tids), **arrived)
             self._diverged(cta, gathering.arrivals[0].barrier, detail)
             return
         # Those that wait for an mbarrier first: the others mostly wait for them.
         blocked = sorted(self._blocked, key=lambda pair: not pair[1].keys)
-        together: dict[tuple[int, str], list[Array]] = {}
+        together: dict[tuple[int, Reason], list[Array]] = {}
         for task, wait in blocked:
             together.setdefault((task.cta.rank, wait.describe()), []).append(wait.tids)
         waits = [
-            f"{_who(self._cluster.ctas[rank], np.concatenate(tids))} wait for {what}"
+            Reason(
+                "hazard.waits_for",
+                who=_who(self._cluster.ctas[rank], np.concatenate(tids)),
+                what=what,
+            )
             for (rank, what), tids in together.items()
         ]
         waits += [
-            f"{_who(c, g.tids)} wait at barrier {g.number}: {_progress(c, g)}" for c, g in gathered
+            Reason("hazard.waits_at", who=_who(c, g.tids), barrier=g.number, **_progress(c, g))
+            for c, g in gathered
         ]
         more = len(waits) - _LISTED_WAITS
-        listed = "; ".join(waits[:_LISTED_WAITS]) + (f"; and {more} more" if more > 0 else "")
+        if more > 0:
+            waits = [*waits[:_LISTED_WAITS], Reason("hazard.more_waits", count=more)]
         if blocked:
             task, wait = (spinning or blocked)[0]
             cta, event, tid = task.cta, wait.event, int(wait.tids[0])
         else:
             cta, arrival = gathered[0][0], gathered[0][1].arrivals[0]
             event, tid = self._event(arrival.barrier), int(arrival.barrier.tids[0])
-        detail = listed + (f"; {why}" if why else "")
+        if why:
+            waits.append(why)
+        detail = Reason("hazard.deadlock", waits=tuple(waits))
         cta.add_hazard("deadlock", event, threads=(cta.local(tid),), detail=detail)
 
     def _event(self, barrier: Barrier) -> int:
@@ -273,14 +282,15 @@ class Scheduler:
         log = self._cluster.log
         return next(e for e in range(len(log) - 1, -1, -1) if log[e] == barrier.at)
 
-    def _diverged(self, cta: Cta, barrier: Barrier, detail: str) -> None:
+    def _diverged(self, cta: Cta, barrier: Barrier, detail: Reason) -> None:
         thread = cta.local(int(barrier.tids[0]))
         cta.add_hazard("barrier-divergence", self._event(barrier), threads=(thread,), detail=detail)
 
 
-def _progress(cta: Cta, gathering: _Gathering) -> str:
+def _progress(cta: Cta, gathering: _Gathering) -> dict[str, int]:
+    """How many threads are at a barrier, and how many it is for."""
     needed = gathering.arrivals[0].barrier.count or cta.threads
-    return f"{gathering.total} of {needed} threads"
+    return {"arrived": gathering.total, "expected": needed}
 
 
 def _who(cta: Cta, tids: Array) -> str:

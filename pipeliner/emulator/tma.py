@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..diagnostics import Reason
 from ..errors import EmulatorError
 from . import tensor_map
 from .agents import WIDE, Access
@@ -45,11 +46,8 @@ def _destinations(strand: Strand, who: Array, bar: int, cta_mask: int | None) ->
         if stray:
             strand.hazard(
                 "out-of-bounds",
-                "",
-                -1,
-                None,
-                int(who[0]),
-                detail=f"multicast to CTA {stray[0]} of {len(cluster.ctas)}",
+                thread=int(who[0]),
+                detail=Reason("hazard.multicast", rank=stray[0], ctas=len(cluster.ctas)),
             )
         addresses = [offset + (r + 1 << RANK_SHIFT) for r in ranks if r < len(cluster.ctas)]
     found = [cluster.mbarriers.use(strand, who, address, engine=True) for address in addresses]
@@ -75,13 +73,12 @@ def _load(
             "misaligned",
             name,
             start,
-            None,
-            tid,
-            detail=f"the shared side of a bulk copy needs {alignment} bytes",
+            thread=tid,
+            detail=Reason("hazard.shared_alignment", multiple=alignment),
         )
     inside = (offsets >= 0) & (offsets < cta.window.nbytes)
     if not inside.all():
-        strand.hazard("out-of-bounds", name, int(offsets[~inside][0]), None, tid)
+        strand.hazard("out-of-bounds", name, int(offsets[~inside][0]), thread=tid)
         offsets, data = offsets[inside], data[inside]
     for barrier in _destinations(strand, np.array([tid]), bar, cta_mask):
         if note is not None:
@@ -241,13 +238,12 @@ def _store(
             "misaligned",
             name,
             start,
-            None,
-            tid,
-            detail=f"the shared side of a bulk copy needs {alignment} bytes",
+            thread=tid,
+            detail=Reason("hazard.shared_alignment", multiple=alignment),
         )
     spread = (offsets[:, None] + np.arange(itemsize)).reshape(-1)
     if len(spread) and (spread.min() < 0 or spread.max() >= cta.window.nbytes):
-        strand.hazard("out-of-bounds", name, int(spread.max()), None, tid)
+        strand.hazard("out-of-bounds", name, int(spread.max()), thread=tid)
         return
     strand.count("bulk_copies")
     cta.cluster.bulk.store(strand, tid, spread, put, note)
@@ -298,16 +294,13 @@ def bulk_share(
                 "out-of-bounds",
                 name,
                 _local(to),
-                None,
-                tid,
-                detail="the mbarrier is in another CTA than the destination",
+                thread=tid,
+                detail=Reason("hazard.foreign_mbarrier"),
             )
         if start % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
-            strand.hazard(
-                "misaligned", name, start, None, tid, detail=f"a bulk copy of {count} bytes"
-            )
+            strand.hazard("misaligned", name, start, thread=tid, detail=_bulk_alignment(count))
         if start < 0 or start + count > cta.window.nbytes:
-            strand.hazard("out-of-bounds", name, start, None, tid)
+            strand.hazard("out-of-bounds", name, start, thread=tid)
             continue
         strand.count("bulk_copies")
         for barrier in _destinations(strand, np.array([tid]), address, None):
@@ -325,14 +318,16 @@ def bulk_share(
             )
 
 
+def _bulk_alignment(nbytes: int) -> Reason:
+    return Reason("hazard.bulk_alignment", nbytes=nbytes, multiple=BULK_ALIGNMENT)
+
+
 def _global_bytes(strand: Strand, tid: int, view: GlobalView, begin: int, count: int) -> Array:
     """Checked bytes of a global array, as a view of it."""
     if (begin + view.base) % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
-        strand.hazard(
-            "misaligned", view.name, begin, None, tid, detail=f"a bulk copy of {count} bytes"
-        )
+        strand.hazard("misaligned", view.name, begin, thread=tid, detail=_bulk_alignment(count))
     if begin < 0 or begin + count > view.array.size:
-        strand.hazard("out-of-bounds", view.name, begin, None, tid)
+        strand.hazard("out-of-bounds", view.name, begin, thread=tid)
         begin = max(0, begin)
     part: Array = view.array[begin : begin + count]
     return part

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from ..diagnostics import Reason
 from .copies import Source
 from .dtypes import poison
 from .fragments import (
@@ -56,14 +57,13 @@ def shared_rows(strand: Strand, addr: Any, size: int, mask: Mask, what: str) -> 
             "misaligned",
             what,
             int(at[row]),
-            None,
-            int(tids[row]),
-            detail=f"the shared address needs a multiple of {size} bytes",
+            thread=int(tids[row]),
+            detail=Reason("hazard.shared_alignment", multiple=size),
         )
     outside = (at < 0) | (at > strand.cta.window.nbytes - size)
     if outside.any():
         row = int(np.argmax(outside))
-        strand.hazard("out-of-bounds", what, int(at[row]), None, int(tids[row]))
+        strand.hazard("out-of-bounds", what, int(at[row]), thread=int(tids[row]))
         at = np.clip(at, 0, len(strand.cta.window.bytes) - size)
     return at
 
@@ -90,16 +90,15 @@ def cp_async(
             "misaligned",
             src.name,
             int(start[row]),
-            None,
-            int(tids[row]),
-            detail=f"the source of a {size}-byte cp.async",
+            thread=int(tids[row]),
+            detail=Reason("hazard.source_alignment", nbytes=size),
         )
     index = start[:, None] + np.arange(size)
     wanted = np.arange(size) < valid[:, None]
     outside = wanted & ((index < 0) | (index >= src.array.size))
     if outside.any():
         row = int(np.argmax(outside.any(axis=1)))
-        strand.hazard("out-of-bounds", src.name, int(start[row]), None, int(tids[row]))
+        strand.hazard("out-of-bounds", src.name, int(start[row]), thread=int(tids[row]))
         wanted &= ~outside
     strand.touch_global(src.name, mask)
     data = np.where(wanted, src.array[np.where(wanted, index, 0)], 0).astype(np.uint8)
@@ -274,9 +273,7 @@ def shuffle(strand: Strand, kind: str, value: Any, operand: Any, width: int, mas
         out = out.copy()
         out[relevant] = poison(out.dtype, (1,))[0]
         thread = int(strand.tids[int(np.argmax(relevant))])
-        strand.hazard(
-            "divergent-warp", "", -1, None, thread, detail="shuffle from an inactive lane"
-        )
+        strand.hazard("divergent-warp", thread=thread, detail=Reason("hazard.inactive_lane"))
     return out
 
 

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
+from ..diagnostics import Reason
 from . import wgmma
 from .fragments import WARP
+from .report import in_flight
 from .wgmma import WARPGROUP, Descriptor, Major, Wgmma
 
 if TYPE_CHECKING:
@@ -154,12 +156,7 @@ class MatrixUnits:
         unit, warp = self._unit(cta, int(tids[0]))
         if cta.threads - cta.local(unit.first) < WARPGROUP:
             strand.hazard(
-                "divergent-warp",
-                "",
-                -1,
-                None,
-                int(tids[0]),
-                detail="wgmma in an incomplete warpgroup",
+                "divergent-warp", thread=int(tids[0]), detail=Reason("hazard.partial_warpgroup")
             )
             return
         index = len(unit.events[warp])
@@ -169,11 +166,8 @@ class MatrixUnits:
         if issued.operation != operation:
             strand.hazard(
                 "divergent-warp",
-                "",
-                -1,
-                None,
-                int(tids[0]),
-                detail="the warps of a warpgroup issue different wgmma",
+                thread=int(tids[0]),
+                detail=Reason("hazard.different_wgmma"),
             )
         self._read_shared(strand, unit, warp, tids, operation)
         issued.parts[warp] = _Part(d, a, strand.event)
@@ -211,7 +205,7 @@ class MatrixUnits:
             at = (wgmma.decode_descriptor(desc), total, spec.k, dtype.itemsize, major)
             low, high = _extent(*at)
             if low < 0 or high > cta.window.nbytes:
-                strand.hazard("out-of-bounds", "wgmma", high, None, int(tids[0]))
+                strand.hazard("out-of-bounds", "wgmma", high, thread=int(tids[0]))
                 continue
             granules = _granules(*at, rows.start, rows.stop, cta.granule)
             cta.shadow.engine_read(unit.engine, tids, clock, granules, strand.event)
@@ -261,11 +255,8 @@ class MatrixUnits:
                         "never-waited",
                         events[unit.waited[warp]],
                         threads=(thread,),
-                        detail="a wgmma is in flight at exit: its group is never "
-                        + (
-                            "waited for"
-                            if unit.commits[warp][-1] > unit.waited[warp]
-                            else "committed"
+                        detail=in_flight(
+                            "wgmma", committed=unit.commits[warp][-1] > unit.waited[warp]
                         ),
                     )
 

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 import numpy as np
 
 from ..accuracy import equal
+from ..diagnostics import Reason, Why
 from ..emulator import Emulation, emulate
 from ..emulator.arguments import bind_arguments
 from ..emulator.copies import TIMINGS
@@ -51,9 +52,9 @@ class Fate:
     """
 
     mutant: Mutant
-    killed_by: str
+    killed_by: Why
     run: str
-    reason: str
+    reason: Why
     runs: int
     seconds: float
 
@@ -180,8 +181,7 @@ class Campaign:
         )
         if not verdict.ok:
             raise WorkloadError(
-                f"cannot mutate a kernel that is wrong itself: its error is {verdict.worst:.2f} of "
-                f"{verdict.tolerance}, against the reference"
+                "mutation.wrong_sums", error=verdict.worst, tolerance=verdict.tolerance
             )
 
     def _add(
@@ -259,14 +259,14 @@ class _Host:
             self.outputs = self.outputs or outcome.outputs
             cause = self._cause(outcome)
             if cause:
-                raise WorkloadError(f"cannot mutate a kernel that is wrong itself: {cause}")
+                raise WorkloadError("mutation.wrong_kernel", cause=cause)
 
     def twin(self, mutant: Mutant) -> Mutant | None:
         """The mutant of this kernel that does what ``mutant`` does to another."""
         alike = [m for m in mutants(self.lowered) if m.twin.is_like(mutant.twin)]
         return alike[0] if alike else None
 
-    def objection(self, broken: Any, mode: tuple[str, str], programs: Programs) -> str:
+    def objection(self, broken: Any, mode: tuple[str, str], programs: Programs) -> Why:
         """What shows that ``broken`` is not this kernel, '' where nothing does."""
         return self._cause(self._emulate(broken, mode, programs))
 
@@ -283,13 +283,14 @@ class _Host:
             only_first=True,
         )
 
-    def _cause(self, outcome: Emulation) -> str:
+    def _cause(self, outcome: Emulation) -> Why:
         if outcome.hazards:
-            return outcome.hazards[0].title
+            kind, title = outcome.hazards[0].kind, outcome.hazards[0].title
+            return Reason("mutation.hazard", hazard=kind, where=title.removeprefix(kind))
         for name, want in self.outputs.items():
             wrong = int(np.count_nonzero(~equal(outcome.outputs[name], want)))
             if wrong:
-                return f"{wrong} of {want.size} elements of {name} differ"
+                return Reason("mutation.differs", wrong=wrong, size=want.size, output=name)
         return ""
 
 

@@ -9,6 +9,7 @@ from typing import Any, Final
 from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
+from ..diagnostics import Reason, Why
 from ..emulator.calls import op_name
 from ..passes.async_groups import GroupEvent, InFlight
 from ..passes.ir import walk
@@ -18,12 +19,9 @@ from .operations import group_count, is_synchronising, name_of
 
 _CTA_BARRIERS: Final = ("tvm_storage_sync", "cuda.cta_sync")
 _POINTER: Final = "tirx.tvm_access_ptr"
-_NOTHING_FOLLOWS: Final = "no access to memory follows it that it could order"
-_NO_WAIT: Final = "no wait follows it, so that nothing depends on its group"
-_SAME_WAIT: Final = "its copies join the next group, and the first wait completes both"
 
 
-def equivalent(mod: Any, mutant: Mutant) -> str:
+def equivalent(mod: Any, mutant: Mutant) -> Why:
     """Why no execution tells ``mutant`` from the kernel; '' where that is not shown.
 
     A barrier of the CTA orders what is before it and what is after it. Where no access to shared or
@@ -36,21 +34,21 @@ def equivalent(mod: Any, mutant: Mutant) -> str:
     body = kernels[mutant.kernel].body
     if mutant.what in _CTA_BARRIERS:
         after = _after(body, mutant.number)
-        return "" if any(map(_uses_memory, after)) else _NOTHING_FOLLOWS
+        return "" if any(map(_uses_memory, after)) else Reason("mutation.nothing_follows")
     if mutant.what.endswith("_wait_group"):
         return _never_waits(body, mutant)
     return _joined(body, mutant) if mutant.what.endswith("_commit_group") else ""
 
 
-def _never_waits(body: Any, mutant: Mutant) -> str:
-    """Whether no more groups can be in flight at a wait than it leaves, in words."""
+def _never_waits(body: Any, mutant: Mutant) -> Why:
+    """That no more groups can be in flight at a wait than it leaves; '' where more can."""
     family = mutant.what.removesuffix("_wait_group")
     bounds = InFlight(lambda stmt: _group_event(stmt, family))
     bounds.run(body, 0)
     most, left = bounds.before[mutant.number]
     if most > left:
         return ""
-    return f"at most {most} groups can be in flight where it stands, so it never waits"
+    return Reason("mutation.never_waits", most=most)
 
 
 def _group_event(stmt: Any, family: str) -> GroupEvent | None:
@@ -65,14 +63,14 @@ def _group_event(stmt: Any, family: str) -> GroupEvent | None:
     return ("wait", 0) if name == f"{family}_wait_all" else ("other", 0)
 
 
-def _joined(body: Any, mutant: Mutant) -> str:
-    """Whether no wait is behind a commit, or the first completes the next group too, in words.
+def _joined(body: Any, mutant: Mutant) -> Why:
+    """That no wait is behind a commit, or the first one completes the next group too.
 
     The second in straight code only.
     """
     family = mutant.what.removesuffix("_commit_group")
     if not any(_waits(stmt, family) for stmt in _after(body, mutant.number)):
-        return _NO_WAIT
+        return Reason("mutation.no_wait")
     later = [
         (name_of(stmt), nested, stmt)
         for number, (stmt, nested) in enumerate(_in_order(body, nested=False))
@@ -83,7 +81,7 @@ def _joined(body: Any, mutant: Mutant) -> str:
         return ""
     name, _, wait = later[len(commits)]
     left = group_count(wait) if name.endswith("_wait_group") else 0
-    return _SAME_WAIT if len(commits) - 2 >= left else ""
+    return Reason("mutation.joined") if len(commits) - 2 >= left else ""
 
 
 def _waits(stmt: Any, family: str) -> bool:

@@ -16,19 +16,17 @@ from typing import Any, Final
 from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
+from ..diagnostics import Reason, Why
 from ..emulator.calls import op_name
 from ..passes.ir import walk
 from .mutants import Mutant, device_functions
 from .operations import numbered, operations
 
-_NOT_OURS: Final = "the function had it, or TVM added it"
-_UNROLLED: Final = "TVM unrolled the loop that needs it"
-_PROVED: Final = "no data decides what is accessed, and a run without it has no unordered accesses"
 _POINTER: Final = "tirx.tvm_access_ptr"
 _IF: Final = "tirx.if_then_else"
 
 
-def needless(mod: Any, survivor: Mutant) -> str:
+def needless(mod: Any, survivor: Mutant) -> Why:
     """Why a barrier that no run without it missed is not the pipeliner's; '' where it may be.
 
     ``mod``: with a plan, so that what has no origin is not of the pipeliner.
@@ -39,8 +37,11 @@ def needless(mod: Any, survivor: Mutant) -> str:
     alike = [op for op in operations(func) if op.origin == survivor.origin and op.kind == "barrier"]
     if survivor.origin is not None and len(alike) == 1:
         return ""
-    why = _NOT_OURS if survivor.origin is None else _UNROLLED
-    return "" if _data_decides(func.body) else f"{why}; {_PROVED}"
+    if _data_decides(func.body):
+        return ""
+    ours = survivor.origin is not None
+    why = Reason("mutation.unrolled") if ours else Reason("mutation.not_ours")
+    return Reason("mutation.unneeded", why=why)
 
 
 def _data_decides(body: Any) -> bool:

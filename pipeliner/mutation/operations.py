@@ -105,9 +105,7 @@ def operations(func: Any) -> tuple[Operation, ...]:
     walk(func.body, ir.Call, lambda call: calls.append(call) if _orders(call) else None)
     inside = len(calls) - sum(operation.name not in _QUEUE_KINDS for operation in found)
     if inside:
-        raise EmulatorError(
-            f"cannot mutate: {inside} synchronising operations are parts of expressions"
-        )
+        raise EmulatorError("mutation.in_expressions", count=inside)
     return found
 
 
@@ -158,7 +156,7 @@ def replace_nth(
 
     body = tvm_ffi.structural_mutate(func.body, [(kind, visit) for kind in types])
     if seen <= number:
-        raise EmulatorError(f"cannot mutate operation {number}: the kernel has {seen}")
+        raise EmulatorError("mutation.no_operation", number=number, count=seen)
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 

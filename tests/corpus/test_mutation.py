@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 import pipeliner
+from pipeliner.diagnostics import Reason
 from pipeliner.mutation import MutationReport, mutants, mutate
 
 from .case import Case, Pipelined
@@ -37,16 +38,16 @@ LONG = {
 }
 """Functions that take more than a few seconds."""
 
-ONE_TO_SPARE = "no data decides what is accessed, and a run without it has no unordered accesses"
+NOT_OURS = Reason("mutation.unneeded", why=Reason("mutation.not_ours"))
 PROVED = {
     # The last barrier of TVM's reduction over threads has thread 0 alone on both sides.
-    "dlight_reduction": [f"the function had it, or TVM added it; {ONE_TO_SPARE}"],
-    "dlight_softmax": [f"the function had it, or TVM added it; {ONE_TO_SPARE}"] * 2,
+    "dlight_reduction": [NOT_OURS],
+    "dlight_softmax": [NOT_OURS] * 2,
     # TVM unrolls these loops: the last step commits, and the first one meets, for nothing.
-    "ms_batched_matmul_async": ["no wait follows it, so that nothing depends on its group"],
+    "ms_batched_matmul_async": [Reason("mutation.no_wait")],
     "ms_tensorcore_matmul": [
-        "no wait follows it, so that nothing depends on its group",
-        f"TVM unrolled the loop that needs it; {ONE_TO_SPARE}",
+        Reason("mutation.no_wait"),
+        Reason("mutation.unneeded", why=Reason("mutation.unrolled")),
     ],
 }
 """What the proofs of the mutants that survive say; of other functions none does."""

@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
+from pipeliner.diagnostics import Reason
+
 from .judge import ORDERS, THREADS, WARP, blank, kinds, run
 
 CTAS = 3
@@ -207,7 +209,7 @@ def test_ctas_accumulate_without_atomics():
 
     result = run(main, blank(CTAS, THREADS), blank(THREADS))
     assert {h.kind for h in result.hazards} == {"race"}
-    assert result.hazards[0].detail == "a thread of CTA (0, 0, 0), and nothing orders the two"
+    assert result.hazards[0].detail == Reason("hazard.unordered_cta", block=(0, 0, 0))
     assert result.hazards[0].block == (1, 0, 0)
 
 

@@ -9,8 +9,10 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
+from pipeliner.diagnostics import Reason
 from pipeliner.emulator import Hazard, emulate
 
+from ..refusals import says, the
 from .raw import lower
 
 THREADS = 64
@@ -229,7 +231,8 @@ def test_a_barrier_that_some_threads_miss_stops_the_cta():
     result = emulate(lower(barrier_under(32, otherwise=False)), [blank(THREADS)])
     (hazard,) = result.hazards
     assert hazard.kind == "barrier-divergence"
-    assert "32 of 64 threads arrive" in hazard.detail
+    detail = the("hazard.passed_by", [hazard.detail])
+    assert (detail["arrived"], detail["expected"], detail["who"]) == (32, 64, "threads 0-31")
     assert not result.outputs["C"].any()
 
 
@@ -237,12 +240,12 @@ def test_threads_that_meet_from_two_barriers_are_reported():
     result = emulate(lower(barrier_under(32, otherwise=True)), [blank(THREADS)])
     (hazard,) = result.hazards
     assert hazard.kind == "barrier-divergence"
-    assert "2 different statements" in hazard.detail
+    assert hazard.detail == Reason("hazard.different_statements", count=2)
 
 
 def test_a_barrier_for_part_of_a_warp_is_reported():
-    details = {h.detail for h in hazards(barrier_under(16, otherwise=True), blank(THREADS))}
-    assert "part of a warp arrives" in details
+    details = [h.detail for h in hazards(barrier_under(16, otherwise=True), blank(THREADS))]
+    assert says("hazard.part_of_warp", details)
 
 
 def test_named_barriers_order_the_warps_that_share_them():

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
+from pipeliner.diagnostics import Reason
+
+from ..refusals import the
 from .judge import ORDERS, THREADS, TIMINGS, WARP, blank, kinds, run
 
 
@@ -45,8 +48,12 @@ def test_named_barriers_between_a_producer_and_a_consumer(order):
 def test_threads_at_two_named_barriers_wait_for_ever():
     (hazard,) = run(producer_consumer(arrives=False), blank(2, WARP)).hazards
     assert hazard.kind == "deadlock"
-    assert "threads 0-31 wait at barrier 2: 32 of 64 threads" in hazard.detail
-    assert "threads 32-63 wait at barrier 1: 32 of 64 threads" in hazard.detail
+    waits = the("hazard.deadlock", [hazard.detail])["waits"]
+    assert {(wait["who"], wait["barrier"]) for wait in waits} == {
+        ("threads 0-31", 2),
+        ("threads 32-63", 1),
+    }
+    assert {(wait["arrived"], wait["expected"]) for wait in waits} == {(32, 64)}
 
 
 def cluster_exchange(sync: bool = True, wait: bool = True, peer: int = 1) -> Any:
@@ -90,7 +97,7 @@ def test_a_peer_must_have_begun_and_not_ended():
     assert "mbarrier-uninitialised" in kinds(cluster_exchange(sync=False), blank(4, WARP))
     assert kinds(cluster_exchange(wait=False), blank(4, WARP)) == {"exit-before-peer"}
     found = run(cluster_exchange(peer=2), blank(4, WARP)).hazards
-    assert any("rank 2 in a cluster of 2" in hazard.detail for hazard in found)
+    assert Reason("hazard.rank", rank=2, ctas=2) in {hazard.detail for hazard in found}
 
 
 def shared_row(fence: bool = True, wait: bool = True, reuse: bool = False) -> Any:
@@ -264,8 +271,8 @@ def test_a_cp_async_that_nobody_waits_for():
 
         return main
 
-    for commit, text in ((True, "never waited for"), (False, "never committed")):
+    for commit, code in ((True, "hazard.group_unwaited"), (False, "hazard.group_uncommitted")):
         a = np.ones(WARP, np.float32)
         (hazard,) = run(func(commit), a, np.zeros_like(a)).hazards
         assert hazard.kind == "never-waited"
-        assert text in hazard.detail
+        assert hazard.detail == Reason(code, operation="cp.async")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
+from ..refusals import the
 from .judge import ORDERS, THREADS, TIMINGS, WARP, blank, kinds, run
 
 ROWS, COLUMNS = 8, 32
@@ -61,10 +62,10 @@ def test_a_swizzled_box_exchanges_16_byte_chunks_by_row():
 
 def test_bytes_must_be_expected_exactly():
     a, c = np.ones((50, 100), np.float32), blank(ROWS * COLUMNS, dtype="float32")
-    for wrong, text in ((1008, "16 bytes more than expected"), (1040, "16 bytes missing")):
+    for wrong, code in ((1008, "hazard.phase_exceeds"), (1040, "hazard.phase_lacks")):
         (hazard,) = run(box(0, 0, 0, nbytes=wrong), a, c).hazards
         assert hazard.kind == "deadlock"
-        assert text in hazard.detail
+        assert the(code, [hazard.detail])["nbytes"] == 16
 
 
 def stores(

@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
+from pipeliner.diagnostics import Reason
+
+from ..refusals import the
 from .judge import ORDERS, THREADS, TIMINGS, WARP, blank, kinds, run
 
 
@@ -61,7 +64,7 @@ def test_a_count_of_arrivals_must_be_right():
     c = blank(3, WARP)
     (hazard,) = run(handoff(count=WARP + 1), c).hazards
     assert hazard.kind == "deadlock"
-    assert "phase 0 has 32 of 33 arrivals" in hazard.detail
+    assert Reason("hazard.phase", phase=0, arrived=32, expected=33) in hazard.detail.walk()
     assert kinds(handoff(count=WARP - 1), c) >= {"race", "mbarrier-arrivals"}
 
 
@@ -132,10 +135,10 @@ def counting(expected: int, completed: int) -> Any:
 
 def test_bytes_left_over_at_exit_are_counted():
     assert kinds(counting(64, 64), blank(WARP)) == set()
-    for completed, text in ((48, "16 bytes missing"), (80, "16 bytes more than expected")):
+    for completed, code in ((48, "hazard.phase_lacks"), (80, "hazard.phase_exceeds")):
         (hazard,) = run(counting(64, completed), blank(WARP)).hazards
         assert hazard.kind == "mbarrier-bytes"
-        assert text in hazard.detail
+        assert the(code, [hazard.detail])["nbytes"] == 16
 
 
 def polling(parity: int, spin: bool) -> Any:
@@ -206,7 +209,7 @@ def test_a_spin_that_cannot_end_is_a_deadlock():
 
     (hazard,) = run(main, blank(WARP)).hazards
     assert hazard.kind == "deadlock"
-    assert "phase 0 has 31 of 32 arrivals" in hazard.detail
+    assert Reason("hazard.phase", phase=0, arrived=31, expected=32) in hazard.detail.walk()
 
 
 def copied(noinc: bool = True, wait: bool = True, arrive: bool = True, count: int = WARP) -> Any:

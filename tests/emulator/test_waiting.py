@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
+from pipeliner.diagnostics import Reason
+
+from ..refusals import the
 from .judge import ORDERS, WARP, blank, kinds, run
 
 CTAS = 3
@@ -43,7 +46,7 @@ def test_a_barrier_of_the_grid_orders_its_ctas(order):
 
 def test_a_barrier_of_the_grid_needs_a_cooperative_launch():
     result = run(exchange(), blank(CTAS, THREADS), blank(2, CTAS, THREADS))
-    assert result.hazards[0].detail == "grid.sync() needs a cooperative launch"
+    assert result.hazards[0].detail == Reason("hazard.not_cooperative")
 
 
 def test_a_cta_that_leaves_before_the_barrier_of_the_grid():
@@ -58,7 +61,7 @@ def test_a_cta_that_leaves_before_the_barrier_of_the_grid():
 
     hazards = run(main.with_attr(*COOPERATIVE), blank(CTAS)).hazards
     assert {h.kind for h in hazards} == {"deadlock"}
-    assert "the barrier of the grid (64 of 96 threads)" in hazards[0].detail
+    assert Reason("hazard.grid_barrier", arrived=64, expected=96) in hazards[0].detail.walk()
 
 
 def counted(arrive: str, look: str) -> Any:
@@ -137,7 +140,9 @@ def test_a_cta_may_wait_for_another_before_or_after_it(backwards, sleeps):
 def test_a_poll_for_a_cta_that_is_not_run():
     (hazard,) = run(chain(True), blank(CTAS), blank(CTAS), blocks=[(0, 0, 0)]).hazards
     assert hazard.kind == "deadlock"
-    assert hazard.detail.endswith("wait for what a loop reads to change; 1 of 3 CTAs are run")
+    *_, polls, ran = hazard.detail["waits"]
+    assert polls["what"] == Reason("hazard.poll")
+    assert ran == Reason("hazard.ctas_run", ran=1, ctas=3)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -196,8 +201,9 @@ def test_as_many_ctas_wait_as_a_gpu_holds():
     assert run(waits_for(108), blank(1), blank(108)).hazards == ()
     hazard = run(waits_for(110), blank(1), blank(110)).hazards[0]
     assert hazard.kind == "deadlock"
-    assert "the CTA that writes it may not be resident: A100" in hazard.detail
-    assert "holds at most 108 CTAs of 32 threads" in hazard.detail
+    room = the("hazard.room", [the("hazard.not_resident", [hazard.detail])])
+    assert room["machine"].startswith("A100")
+    assert (room["ctas"], room["threads"]) == (108, 32)
 
 
 def test_loops_that_wait_for_nobody_run_one_cta_after_the_other():

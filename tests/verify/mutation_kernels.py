@@ -8,6 +8,8 @@ from typing import Any
 
 from pipeliner.api import build_with
 from pipeliner.compiled import Kernel
+from pipeliner.diagnostics import Reason
+from pipeliner.mutation import Fate
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
@@ -21,6 +23,12 @@ def gemm(trips: int, depth: int, **how: Any) -> Kernel:
     shape = Gemm(m, n, trips * k, dtype="float32" if simt else "float16")
     request = Request(depth=depth, **how)
     return build_with(schedule_gemm(shape, GemmTile(m, n, k)), "a100", request)
+
+
+def killer(fate: Fate) -> str:
+    """The kind of hazard that killed a mutant, '' where an output differs or it survived."""
+    by = fate.killed_by
+    return by["hazard"] if isinstance(by, Reason) and by.code == "mutation.hazard" else ""
 
 
 def family(depth: int, **how: Any) -> Mapping[str, Callable[[], Kernel]]:

@@ -13,6 +13,7 @@ from tvm.script import tirx as T
 
 from pipeliner.api import build, pipeline_with
 from pipeliner.compiled import Kernel
+from pipeliner.diagnostics import Reason
 from pipeliner.emulator import Hazard
 from pipeliner.emulator.lower import is_device_function
 from pipeliner.origin import Origin
@@ -147,7 +148,7 @@ def test_a_copy_to_a_misaligned_address() -> None:
     hazard = find(case, "misaligned", "A_shared")
     assert_told(hazard, case)
     assert "iteration 3, A_shared[0]" in str(hazard)
-    assert "16-byte cp.async" in str(hazard)
+    assert hazard.detail == Reason("hazard.source_alignment", nbytes=16)
 
 
 def test_a_barrier_that_some_threads_miss() -> None:

@@ -21,6 +21,7 @@ from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv,
 from pipeliner.schedules.workloads import numpy_dtype
 from pipeliner.verification import verify_workload
 
+from .mutation_kernels import killer
 from .test_hopper import ORDERS, TIMINGS
 
 
@@ -224,7 +225,7 @@ def report_of(kernel: Kernel) -> MutationReport:
     """The fates of all mutants of a kernel, none of which survives."""
     report = pipeliner.mutate(kernel)
     assert report.ok, "\n".join(str(fate.mutant) for fate in report.unexplained)
-    found = {fate.killed_by.split(" ")[0] for fate in report.fates}
+    found = {killer(fate) for fate in report.fates}
     assert {"register-in-flight", "missing-wgmma-fence"} <= found
     return report
 
@@ -241,7 +242,7 @@ def test_lanes_that_read_a_slot_say_so_for_their_warp_behind_a_fence() -> None:
     assert channel.releases == 8
     assert "its lanes read the slot" in channel.reason
     report = report_of(kernel)
-    dead = {(fate.mutant.what.split(" ")[0], fate.killed_by.split(" ")[0]) for fate in report.fates}
+    dead = {(fate.mutant.what.split(" ")[0], killer(fate)) for fate in report.fates}
     assert ("fence_proxy", "missing-proxy-fence") in dead
     assert ("cuda.warp_sync", "write-while-read") in dead
 
