@@ -15,6 +15,7 @@ from typing import Final
 
 from ..kernel import LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
+from ..machine.constant import chosen, constant, documented, measured
 from ..machine_code import BANKED, LoopCode
 from ..plan import MatmulPlan
 from .depth import TOLERANCE, taken
@@ -23,17 +24,41 @@ from .predict import Prediction
 from .sizes import element_bytes
 from .wgmma import WARPGROUP
 
-REACH: Final = 0.35
-"""Relative time by which a depth may be predicted to be slower than the best, and is compiled all
-the same. With 128 registers where 152 are estimated, a tile of 64 x 128 x 64 with two slots has
-four CTAs an SM instead of three, and 18 % less time."""
+COMPILE_MARGIN: Final = constant(
+    "COMPILE_MARGIN",
+    0.35,
+    "1",
+    "relative time by which a depth may be predicted to be slower than the best and is compiled "
+    "all the same",
+    formula="compiled where us <= best * (1 + COMPILE_MARGIN)",
+    source=measured(
+        "H100, 64x128x64 with two slots: 128 registers where 152 are estimated, four CTAs an SM "
+        "instead of three",
+        "18 % less time",
+    ),
+    date="2026-11-22",
+)
 
-ALIKE: Final = 0.1
-"""Relative difference up to which a loop's multiplications are those of whole iterations."""
+WHOLE_ITERATIONS: Final = constant(
+    "WHOLE_ITERATIONS",
+    0.1,
+    "1",
+    "relative difference up to which a loop's multiplications are those of whole iterations",
+    formula="abs(counted / each / whole - 1) <= WHOLE_ITERATIONS",
+    source=chosen("a count between two whole numbers of iterations is that of another loop"),
+    date="2026-11-22",
+)
 
 _SHAPE: Final = re.compile(r"\.m(\d+)n(\d+)k(\d+)\.")
-_PACKED: Final = 2
-"""Multiply-adds of one instruction that adds in 16 bits."""
+PACKED_MACS: Final = constant(
+    "PACKED_MACS",
+    2,
+    "1",
+    "multiply-adds of one instruction that adds in 16 bits",
+    formula="instructions = m * n * k / (threads * PACKED_MACS)",
+    source=documented("PTX ISA, fma.rn.f16x2"),
+    date="2026-11-22",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +88,7 @@ def read_loop(
         return AsBuilt(registers)
     times = (code.tensor or code.multiplies) / each
     whole = round(times)
-    if whole < 1 or abs(times / whole - 1) > ALIKE:
+    if whole < 1 or abs(times / whole - 1) > WHOLE_ITERATIONS:
         return AsBuilt(registers)
     return AsBuilt(
         registers, code.instructions / whole, code.conflicts / whole, code.spills / whole
@@ -92,7 +117,7 @@ def worth_building(options: Iterable[Prediction]) -> tuple[Prediction, ...]:
     """Of the depths of one loop, those that may turn out to be the best once they are built."""
     found = tuple(options)
     best = min((option.us for option in found), default=0.0)
-    return tuple(option for option in found if option.us <= best * (1 + REACH))
+    return tuple(option for option in found if option.us <= best * (1 + COMPILE_MARGIN))
 
 
 def best_built(before: Iterable[Prediction], after: Iterable[Prediction]) -> Prediction | None:
@@ -118,7 +143,7 @@ def _of_matmul(op: MatmulInfo, plan: MatmulPlan) -> float:
     warps = plan.warps[0] * plan.warps[1]
     shape = _SHAPE.search(plan.instruction)
     if shape is None:
-        packed = _PACKED if element_bytes(op.acc_dtype) == 2 else 1
+        packed = PACKED_MACS if element_bytes(op.acc_dtype) == 2 else 1
         return macs / (warps * WARP * packed)
     m, n, k = map(int, shape.groups())
     groups = warps * WARP // WARPGROUP if plan.instruction.startswith("wgmma") else warps

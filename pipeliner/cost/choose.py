@@ -14,6 +14,7 @@ from typing import Final, cast
 from ..errors import PipelinerError, PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
+from ..machine.constant import chosen, constant, fitted
 from ..plan import (
     CopyPlan,
     KernelPlan,
@@ -36,14 +37,30 @@ from .roles import plan_roles
 from .tma import is_off_lines
 from .turns import waits_alone, why_shared
 
-AUTOMATIC_CLUSTERS: Final = (2,)
-"""Sizes of clusters that are taken unasked: larger ones leave SMs without a whole cluster idle."""
+AUTOMATIC_CLUSTERS: Final = constant(
+    "AUTOMATIC_CLUSTERS",
+    (2,),
+    "CTAs",
+    "sizes of clusters that are compared by default: larger ones leave SMs without a whole "
+    "cluster idle",
+    formula="cluster in AUTOMATIC_CLUSTERS",
+    source=chosen("larger ones leave SMs without a whole cluster idle"),
+    date="2026-11-21",
+)
 
-BY_THREADS: Final = 0.05
-"""Relative time by which copies of those who multiply must be predicted to be faster than boxes, to
-be taken unasked: how far the two are told apart. Of the 88 tiles that the log of an H100 has with
-both, 14 are so chosen, which take 0.88 of the time with boxes as a mean, 1.19 at most; with no
-margin 24, which take 0.91."""
+CP_ASYNC_MARGIN: Final = constant(
+    "CP_ASYNC_MARGIN",
+    0.05,
+    "1",
+    "relative time by which cp.async by the math warps must be predicted to be faster than TMA",
+    formula="cp.async where us < us by TMA * (1 - CP_ASYNC_MARGIN)",
+    source=fitted(
+        "H100 log, 88 tiles measured both ways",
+        "14 are so chosen and take 0.88 of the time by TMA as a mean, 1.19 at most; with no "
+        "margin 24, which take 0.91",
+    ),
+    date="2026-11-22",
+)
 
 _NOTHING_ELSE: Final = "wgmma is taken: nothing else does what is asked"
 
@@ -134,7 +151,7 @@ def _or_by_threads(
         lambda: planned(info, machine, replace(request, mechanism="cp_async")),
         "copies by cp_async are",
         "a role of its own copies by tma",
-        BY_THREADS,
+        CP_ASYNC_MARGIN,
     )
 
 

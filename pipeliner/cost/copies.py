@@ -21,6 +21,7 @@ from typing import Final
 from ..errors import PlanError, TargetError
 from ..kernel import PIXEL_VIEWS, CopyInfo, LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
+from ..machine.constant import constant, documented
 from ..plan import Cache, CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
 from .pinned import pinned_width
@@ -28,22 +29,52 @@ from .sizes import LINE_BYTES, SECTOR_BYTES, element_bytes
 from .tma import box_reason, tma_obstacle
 from .wgmma import SPANS
 
-CHUNK: Final = 16
-"""Bytes of the widest access of a thread, of ldmatrix's rows and of a swizzle's unit."""
+CHUNK: Final = constant(
+    "CHUNK",
+    16,
+    "bytes",
+    "the widest access of a thread, a row of ldmatrix and a swizzle's unit",
+    formula="vector_bytes <= CHUNK",
+    source=documented("PTX ISA, ld.v4, ldmatrix, tensor swizzle modes"),
+    date="2026-11-21",
+)
 
-BF16_CAPABILITY: Final = 80
-"""Before it TVM computes and stores bfloat16 as float32, and prints vectors of at most four."""
+BF16_CAPABILITY: Final = constant(
+    "BF16_CAPABILITY",
+    80,
+    "1",
+    "compute capability before which TVM computes and stores bfloat16 as float32, in vectors of "
+    "four",
+    formula="slot_bytes * 2 where capability < BF16_CAPABILITY",
+    source=documented("TVM 0.27, codegen of bfloat16"),
+    date="2026-11-21",
+)
 
 PADDED: Final = "padded-16B"
 """A layout whose rows each end in one unused chunk."""
 
-HALF: Final = 2
-"""Bytes of an element that ldmatrix can transpose."""
+LDMATRIX_BYTES: Final = constant(
+    "LDMATRIX_BYTES",
+    2,
+    "bytes",
+    "an element that ldmatrix can transpose",
+    formula="rotated swizzle where K is outermost and element_bytes = LDMATRIX_BYTES",
+    source=documented("PTX ISA, ldmatrix: .trans, .b16"),
+    date="2026-11-21",
+)
 
 TURNED: Final = "turned-128B"
 """A layout that keeps the halves of a sector together where every other row begins inside one."""
 
-CP_ASYNC_BYTES: Final = (16, 8, 4)  # PTX ISA, cp.async: cp-size
+CP_ASYNC_BYTES: Final = constant(
+    "CP_ASYNC_BYTES",
+    (16, 8, 4),
+    "bytes",
+    "what one cp.async moves",
+    formula="vector_bytes in CP_ASYNC_BYTES",
+    source=documented("PTX ISA, cp.async: cp-size"),
+    date="2026-11-21",
+)
 
 
 def plan_copy(
@@ -256,7 +287,7 @@ def _layout(
 def _may_turn(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
     """Whether ldmatrix reads the tile, and its rows are whole lines of shared memory."""
     size = element_bytes(copy.dtype)
-    by_ldmatrix = plan.instruction.startswith("mma.") and (k_major or size == HALF)
+    by_ldmatrix = plan.instruction.startswith("mma.") and (k_major or size == LDMATRIX_BYTES)
     whole = copy.aligned * size % CHUNK == 0 and copy.shape[-1] * size % LINE_BYTES == 0
     return by_ldmatrix and whole
 

@@ -13,35 +13,82 @@ from typing import Final
 
 from ..errors import PlanError
 from ..machine import Machine
+from ..machine.constant import chosen, constant, derived, fitted, measured
 from .descriptor import Depth, Work
 from .predict import Prediction, predict, why_in_flight
 
-TOLERANCE: Final = 0.01
-"""Relative time below which two depths count as equal: the noise of a good measurement."""
+TOLERANCE: Final = constant(
+    "TOLERANCE",
+    0.01,
+    "1",
+    "relative time below which two choices count as equal",
+    formula="equal where us <= fastest * (1 + TOLERANCE)",
+    source=chosen("the noise of a good measurement"),
+    date="2026-11-21",
+)
 
-LATE_SLOTS: Final = 2
-"""Slots to spare of a CTA that has an SM for itself: when a load is late, nobody has work. By the
-log of an H100, two to spare cost 0.9 % of the best time instead of 1.1 (nine workloads), and 0.8
-instead of 1.3 (the ten others); one or three, more."""
+SPARE_SLOTS: Final = constant(
+    "SPARE_SLOTS",
+    2,
+    "slots",
+    "slots to spare of a CTA that has an SM for itself: no other CTA has work when a load is late",
+    formula="depth <= least of the fastest + SPARE_SLOTS",
+    source=fitted(
+        "H100 log",
+        "0.9 % over the best time instead of 1.1 with none (nine workloads), 0.8 instead of 1.3 "
+        "(ten others); one or three cost more",
+    ),
+    date="2026-11-21",
+)
 
-FIRST_SPARE: Final = 3
-"""Slots where CTAs take turns and two would do: with one tile in flight, one that lands late keeps
-its CTA waiting. Three instead of two took 9 to 11 % less of products and 8 to 19 % less of
-convolutions on an H100 with two or three CTAs an SM, and 1 to 3 % less of fp32 products; 2 to 8 %
-less of products of 2048 to 8192 by 64 x 128 x 64, three CTAs an SM instead of four."""
+SPARE_DEPTH: Final = constant(
+    "SPARE_DEPTH",
+    3,
+    "slots",
+    "slots where CTAs interleave and two would do: with one tile in flight, one that lands late "
+    "keeps its CTA waiting",
+    formula="depth <= SPARE_DEPTH with several CTAs an SM",
+    source=measured(
+        "H100, three slots instead of two with two or three CTAs an SM",
+        "9 to 11 % less of products, 8 to 19 % less of convolutions, 1 to 3 % less of fp32 "
+        "products; 2 to 8 % less of products of 2048 to 8192 by 64x128x64, three CTAs an SM "
+        "instead of four",
+    ),
+    date="2026-11-21",
+)
 
-LONG_LOOP: Final = 5
-"""A loop is that many times as long as its ring with slots to spare, or filling them shows."""
+SPARE_TRIPS: Final = constant(
+    "SPARE_TRIPS",
+    5,
+    "1",
+    "iterations over slots from which on filling spare slots does not show",
+    formula="spare slots where trip > SPARE_TRIPS * depth",
+    source=chosen("a shorter loop shows the time in which spare slots are filled"),
+    date="2026-11-22",
+)
 
-REGISTER_DEPTH: Final = 2
-"""Slots of a shared ring filled through registers: its loads wait in registers, so shared memory
-only has to hold the tile being read and the one being written. One slot is as fast only where other
-CTAs compute just while a load is waited for, so that two are taken where both are predicted alike:
-of eight such tiles for mma.sync on an H100 two took 4 to 11 % less time in five, 3 % more in one.
-"""
+REGISTER_DEPTH: Final = constant(
+    "REGISTER_DEPTH",
+    2,
+    "slots",
+    "slots of a shared ring that register-staged copies fill: one tile is read, one is written",
+    formula="depth <= REGISTER_DEPTH",
+    source=measured(
+        "H100, eight such tiles for mma.sync that are predicted alike with one and two slots",
+        "two took 4 to 11 % less in five, 3 % more in one",
+    ),
+    date="2026-11-21",
+)
 
-MAX_DEPTH: Final = 16
-"""The search ends here: by Little's law a deeper ring only pays for steps under 50 cycles."""
+MAX_DEPTH: Final = constant(
+    "MAX_DEPTH",
+    16,
+    "slots",
+    "the deepest ring that is considered",
+    formula="depth <= MAX_DEPTH",
+    source=derived("Little's law: a deeper ring pays only for steps under 50 cycles"),
+    date="2026-11-21",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,16 +148,16 @@ def _best(options: Sequence[Prediction]) -> tuple[Prediction, Prediction | None]
 def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
     """A deeper ring that costs no time and is worth having; None: there is none.
 
-    It costs no CTA, unless that leaves two CTAs a third slot, see ``FIRST_SPARE``.
+    It costs no CTA, unless that leaves two CTAs a third slot, see ``SPARE_DEPTH``.
     """
     work = best.work
     if work.loads.register_staged:
-        lasts = work.grid.trip is None or work.grid.trip >= LONG_LOOP * REGISTER_DEPTH
+        lasts = work.grid.trip is None or work.grid.trip >= SPARE_TRIPS * REGISTER_DEPTH
         return equal[-1] if lasts and len(equal) > 1 else None
     if work.smem(1) == 0 or best.depth < 2:
         return None
-    most = best.depth + LATE_SLOTS if best.resident == 1 else FIRST_SPARE
-    long = LONG_LOOP if best.resident == 1 else 1
+    most = best.depth + SPARE_SLOTS if best.resident == 1 else SPARE_DEPTH
+    long = SPARE_TRIPS if best.resident == 1 else 1
     found = [
         option
         for option in equal

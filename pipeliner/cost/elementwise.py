@@ -10,16 +10,36 @@ from typing import Final
 
 from ..kernel import ElementwiseInfo
 from ..machine import WARP, Machine
+from ..machine.constant import chosen, constant, fitted
 from ..plan import ElementwisePlan
 
-MAX_THREADS: Final = 256
-"""Eight warps: small enough for the CTAs of an SM to come and go one by one."""
+ELEMENTWISE_THREADS: Final = constant(
+    "ELEMENTWISE_THREADS",
+    256,
+    "threads",
+    "threads of a CTA of an elementwise kernel: eight warps, so that CTAs of an SM come and go "
+    "one by one",
+    formula="threads = min(ELEMENTWISE_THREADS, elements / vector)",
+    source=chosen("eight CTAs fill an SM"),
+    date="2026-11-21",
+)
 
 
-PASSES: Final = 1.3
-"""Times that a byte crosses to memory for each that is moved: what was just written is read from
-the L2 cache, what is written drives out as much. Fitted to 77 candidates of six workloads of the
-log of an H100 on tensor cores, beside what the parts themselves drive out."""
+ELEMENTWISE_TRAFFIC: Final = constant(
+    "ELEMENTWISE_TRAFFIC",
+    1.3,
+    "1",
+    "bytes that cross to memory for each that an elementwise kernel moves: what was just written "
+    "is read from L2, what is written drives out as much",
+    formula="cycles = 2 * global_latency + ELEMENTWISE_TRAFFIC * bytes / sms / "
+    "dram_bytes_per_cycle",
+    source=fitted(
+        "77 candidates of six workloads of the H100 log on tensor cores with split-K, beside what "
+        "the partial sums drive out",
+        "residual not recorded",
+    ),
+    date="2026-11-22",
+)
 
 
 def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan:
@@ -31,7 +51,7 @@ def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan
         op=info.op,
         ctas="symbolic" if info.ctas is None else str(info.ctas),
         elements=info.elements,
-        threads=min(MAX_THREADS, math.ceil(vectors / WARP) * WARP),
+        threads=min(ELEMENTWISE_THREADS, math.ceil(vectors / WARP) * WARP),
         vector=info.vector,
         reason=f"{info.note}; {reason}" if info.note else reason,
     )
@@ -40,6 +60,6 @@ def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan
 def elementwise_us(info: ElementwiseInfo, machine: Machine) -> float:
     """Microseconds that the kernel takes behind the one before; one CTA where that is open."""
     moved = (info.ctas or 1) * info.global_bytes
-    passing = PASSES * moved / machine.sms / machine.dram_bytes_per_cycle
+    passing = ELEMENTWISE_TRAFFIC * moved / machine.sms / machine.dram_bytes_per_cycle
     cycles = 2 * machine.global_latency + passing
     return machine.launch_us + machine.cycles_to_us(cycles)

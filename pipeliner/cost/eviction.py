@@ -15,17 +15,34 @@ from typing import Final
 from ..errors import PlanError
 from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo
 from ..machine import Machine
+from ..machine.constant import chosen, constant, measured
 from ..plan import CopyPlan
 from .copies import shared_bytes
 
-LARGE: Final = 4
-"""An operand is large beyond this part of L2: a smaller one may be there from the last kernel, or
-wait there for the next, beside what else that works on."""
+EVICT_FIRST_SHARE: Final = constant(
+    "EVICT_FIRST_SHARE",
+    4,
+    "1",
+    "an operand is large beyond this part of L2: a smaller one may be there from the last kernel, "
+    "or wait there for the next",
+    formula="evict-first where operand_bytes * EVICT_FIRST_SHARE > l2_bytes",
+    source=chosen("what else a kernel works on needs the rest"),
+    date="2026-11-21",
+)
 
-READERS: Final = 4
-"""CTAs of one wave that may read the same tile, at about the same time. Measured on an H100 whose
-L2 was full of another's writes: 9 to 12 % less time with one reader (16x4096x4096), 7 % with two
-(128x8192x8192), 5 % with four (256x256x65536)."""
+EVICT_FIRST_READERS: Final = constant(
+    "EVICT_FIRST_READERS",
+    4,
+    "CTAs",
+    "CTAs of one wave that may read the same tile, at about the same time",
+    formula="evict-first where readers <= EVICT_FIRST_READERS in one wave, or < 2",
+    source=measured(
+        "H100 whose L2 was full of another kernel's writes",
+        "9 to 12 % less time with one reader (16x4096x4096), 7 % with two (128x8192x8192), 5 % "
+        "with four (256x256x65536)",
+    ),
+    date="2026-11-21",
+)
 
 HINTED: Final = "tma"
 """The mechanism that says so. cp.async could, but ptxas 13.0.88 then takes the base and the
@@ -49,8 +66,10 @@ def _told(
     if (
         plan.mechanism != HINTED
         or readers is None
-        or copy.src_bytes * LARGE <= machine.l2_bytes
-        or not (readers < 2 or (readers <= READERS and _is_one_wave(info, loop, machine)))
+        or copy.src_bytes * EVICT_FIRST_SHARE <= machine.l2_bytes
+        or not (
+            readers < 2 or (readers <= EVICT_FIRST_READERS and _is_one_wave(info, loop, machine))
+        )
     ):
         return plan
     times = "once" if readers < 2 else f"{readers:.0f} times in one wave"

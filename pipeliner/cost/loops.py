@@ -26,42 +26,20 @@ from .depth import (
 from .descriptor import Work
 from .memory import LOADED_LATENCY_US
 from .predict import Prediction, predict
-
-CHANNEL_DEPTH: Final = 5
-"""Most slots that a channel gets unasked: by then a producer is 2000 cycles and more ahead. With
-tiles of 128 x 128 on an H100 six took 1 to 6 % longer than five of 4096 cubed and larger products,
-and 1 to 2 % less of smaller ones.
-
-A grid of one wave gets more, see ``_read_in_step``. Measured on an H100, bf16, with five slots and
-as many as fit: 1024 cubed 10.2 and 9.2 us, 512 x 3072 x 768 11.7 and 10.1, 512 x 768 x 3072 13.1
-and 11.7, 1024 x 1000 x 2048 13.6 and 12.0; 3 x 3 of 32 x 7 x 7 x 512 fp16 21.6 and 19.5."""
-
-LEAST_RING: Final = 3
-"""Slots that a channel gets whatever is in flight: one is read, one lands and one is asked for."""
-
-ENOUGH_IN_FLIGHT: Final = 7.5e6
-"""Bytes from memory, each once, beyond which a deeper ring is not compared. Measured on an H100:
-256 x 256 x 65536 in 16 parts took 35.6, 35.1 and 40.6 us with 5, 7 and 9 MB, 128 x 8192 x 8192
-58.3, 56.4 and 57.8 with 5, 7 and 8."""
+from .ring_limits import (
+    CLAMP_TRIPS,
+    ENOUGH_IN_FLIGHT_BYTES,
+    IM2COL_CLAMP_TRIPS,
+    LEAST_TMA_DEPTH,
+    TMA_DEPTH,
+)
 
 CLAMP_REASON: Final = "copies past the end repeat the last tile, without a branch in every step"
 """Measured on an H100 with fp16 tiles of 128 x 256 x 64: 6 % less time on 4096 cubed, 9 % on ragged
 sizes, where a branch also keeps masks from being computed early."""
 
 GUARDED: Final = "copies past the end are guarded"
-"""See ``CLAMP_COST`` and ``PIXEL_CLAMP_COST``."""
-
-CLAMP_COST: Final = 8
-"""A loop is that many times as long as what it copies for nobody, or its copies are guarded.
-Measured on an H100, 33 products by cp.async with 2 to 4 slots that are as long: a guard costs 2 %
-as a mean, 13 % at most, and saves 3 % at most."""
-
-PIXEL_CLAMP_COST: Final = 12
-"""The same where warpgroups multiply pixels. Measured as ``CLAMP_COST``, 3 x 3 filters: with 64 of
-them what is copied for nobody costs 3 to 19 % of loops of nine steps, 4 % at most of 18 steps; a
-guard costs 1 to 7 % of 36 and more. By mma.sync pixels are guarded however long the loop is: 1 to
-11 % less time with 3 and 4 slots, 2 and 8 % more where channels are no power of two. Where threads
-multiply in fp32, a guard costs 3 % as a mean of 108 kernels, 21 % at most, and saves 6 %."""
+"""See ``CLAMP_TRIPS`` and ``IM2COL_CLAMP_TRIPS``."""
 
 
 def plan_loop(
@@ -177,11 +155,11 @@ def _plan_channelled(
     read = _read_in_step(loop, work, machine)
     wanted = LOADED_LATENCY_US * 1e-6 * machine.dram_bytes_per_second
     together = math.ceil(wanted / read) if read else 0
-    enough = max(LEAST_RING, int(ENOUGH_IN_FLIGHT / read)) if read else len(fitting)
-    most = min(max(CHANNEL_DEPTH, together), most_slots(loop, copies), enough)
+    enough = max(LEAST_TMA_DEPTH, int(ENOUGH_IN_FLIGHT_BYTES / read)) if read else len(fitting)
+    most = min(max(TMA_DEPTH, together), most_slots(loop, copies), enough)
     best = fitting[:most][-1]
     why = f"the deepest ring up to {most} that fits, one CTA an SM"
-    if best.depth > CHANNEL_DEPTH:
+    if best.depth > TMA_DEPTH:
         why += ": all CTAs read the same steps, memory has no more in flight than those of a ring"
     for deeper in fitting[most:enough]:  # memory, not the loop, asks for more in flight
         if deeper.us < best.us * (1 - TOLERANCE):
@@ -389,7 +367,7 @@ def _clamps(loop: LoopInfo, copies: tuple[CopyPlan, ...], choice: DepthChoice) -
     work = choice.prediction.work
     if pixels and work.usage.tensor and not work.wgmma.cycles:
         return False
-    cost = PIXEL_CLAMP_COST if pixels and work.wgmma.cycles else CLAMP_COST
+    cost = IM2COL_CLAMP_TRIPS if pixels and work.wgmma.cycles else CLAMP_TRIPS
     return loop.trip is None or loop.trip >= cost * (choice.depth - 1)
 
 

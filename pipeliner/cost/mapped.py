@@ -12,6 +12,7 @@ from typing import Final
 from ..errors import PlanError, TargetError
 from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
+from ..machine.constant import chosen, constant
 from ..plan import CopyPlan, KernelPlan, MatmulPlan, StorePlan
 from ..request import Request
 from .copies import laid_out, plan_copy
@@ -20,15 +21,20 @@ from .eviction import with_eviction
 from .loops import by_tma
 from .mapping import Mapping, map_matmul
 from .pinned import kind, pinned_copy, pinned_matmul
+from .registers import BASE_REGISTERS, IM2COL_REGISTERS, STAGED_COPY_SAVING
 from .stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
 from .wgmma import WARPGROUP, lone_registers, teams_of
 from .work import work_of
 
-BASE_REGISTERS: Final = 32
-"""Addresses, counters and temporaries of a thread, beside the buffers it keeps in registers."""
-
-DEFAULT_THREADS: Final = 256
-"""Of a tile function without a matmul: eight warps keep every scheduler busy."""
+DEFAULT_THREADS: Final = constant(
+    "DEFAULT_THREADS",
+    256,
+    "threads",
+    "threads of a tile function without a matmul: eight warps keep every scheduler busy",
+    formula="threads = DEFAULT_THREADS",
+    source=chosen("two warps for each of four schedulers"),
+    date="2026-11-21",
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,17 +58,6 @@ class MappedKernel:
     loops: tuple[LoopWork, ...]
     threads: int
     reasons: tuple[str, ...]
-
-
-GATHERING: Final = 8
-"""Registers of a thread that multiplies by itself and gathers what it multiplies: 74 instead of 64
-and 96 instead of 77 to 91 with 8 x 4 for a thread, 146 to 156 instead of 128 to 149 with 8 x 8
-(ptxas, tiles of a convolution of 3 x 3 and of 1536 x 1920 x 1280 in fp32 for sm_90a)."""
-
-BY_REGISTERS: Final = 12
-"""Registers less, beside sums, operands and what waits, of a thread that copies by way of registers
-for mma.sync: 151 in all with 128 x 64 x 32 and two slots, 128 with 64 x 64 x 64 (ptxas, products of
-fp16 for sm_90a); none less where it gathers, 156 to 205 and 126 to 205."""
 
 
 def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKernel:
@@ -125,10 +120,12 @@ def _lone_registers(
     gathered = any(bool(op.no_tma) for op in loop.ops if isinstance(op, CopyInfo))
     if not uses_wgmma(matmuls):
         if any(plan.instruction == "simt" for plan in matmuls):
-            return min(registers + GATHERING * gathered, most)
+            return min(registers + IM2COL_REGISTERS * gathered, most)
         pixels = any(op.view in PIXEL_VIEWS for op in loop.ops if isinstance(op, CopyInfo))
         staged = any(plan.mechanism == "register" for plan in copies)
-        return registers - BY_REGISTERS * (bool(matmuls) and staged and not gathered and not pixels)
+        return registers - STAGED_COPY_SAVING * (
+            bool(matmuls) and staged and not gathered and not pixels
+        )
     return max(lone_registers(plan, gathered) for plan in matmuls)
 
 

@@ -16,30 +16,27 @@ from typing import Final
 from ..errors import PlanError, TargetError
 from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
+from ..machine.constant import constant, documented
 from ..plan import MatmulPlan
 from ..request import Request
+from .registers import FEW_ACCUMULATORS, FEW_OVERHEAD, MANY_ACCUMULATORS, OVERHEAD_REGISTERS
 from .sizes import element_bytes
 from .wgmma import CUT, map_wgmma, nothing_to_promote, teams_of
-
-OVERHEAD_REGISTERS: Final = 40
-"""Addresses, loop counters and predicates of a tiled loop; 30 to 50 in the kernels compiled."""
-
-FEW_SUMS: Final = (16, 32)
-"""Of a thread, with which ptxas takes fewer registers beside them: 56 to 62 in all with 4 x 4, 77
-and 80 with 8 x 4, but 128 to 142 with 8 x 8 (tiles of 1536 x 1920 x 1280 in fp32 for sm_90a)."""
-
-MANY_SUMS: Final = 128
-"""Registers of a thread for sums of tensor cores from which on it keeps two sets of fragments."""
-
-FEW_OVERHEAD: Final = 24
-"""Registers beside sums and fragments of a thread with few sums."""
 
 TENSOR: Final = "tensor"
 """What a schedule annotates where tensor cores must multiply, by whichever instruction."""
 
 EXACT: Final = "float32 stays exact: tf32 keeps 10 bits of mantissa and must be asked for"
 
-MAX_WARPS: Final = 32  # 1024 threads, the most of a CTA on every GPU described
+MAX_WARPS: Final = constant(
+    "MAX_WARPS",
+    32,
+    "warps",
+    "the most of a CTA on every GPU described: 1024 threads",
+    formula="warps_m * warps_n <= MAX_WARPS",
+    source=documented("CUDA C++ Programming Guide, technical specifications"),
+    date="2026-11-21",
+)
 
 PTX_TYPES: Final = {
     "float16": "f16",
@@ -239,7 +236,7 @@ def _keeps_second(steps: int, sums: int) -> bool:
     Of two steps ptxas keeps both only beside many sums. Seen for sm_90a: 124 to 128 registers with
     128 x 64 x 32 of four warps, where both sets would be 152, but 238 to 246 with 128 x 128 x 32.
     """
-    return steps > 2 or (steps == 2 and sums >= MANY_SUMS)
+    return steps > 2 or (steps == 2 and sums >= MANY_ACCUMULATORS)
 
 
 def second_fragments(info: MatmulInfo, plan: MatmulPlan) -> int:
@@ -375,7 +372,7 @@ def _simt_registers(info: MatmulInfo, tile: tuple[int, int]) -> int:
 
 
 def _are_few(sums: int) -> bool:
-    return FEW_SUMS[0] <= sums <= FEW_SUMS[1]
+    return FEW_ACCUMULATORS[0] <= sums <= FEW_ACCUMULATORS[1]
 
 
 def _warp_layouts(

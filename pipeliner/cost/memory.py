@@ -67,7 +67,7 @@ SLOT_IN_USE: Final = constant(
     "slots",
     "part of a step in which the slot that it reads is not being filled",
     formula="iterations in flight of a CTA = depth - SLOT_IN_USE",
-    source=fitted("as LOADED_LATENCY_US"),
+    source=fitted("as LOADED_LATENCY_US", "9 % rms, with those"),
     date="2026-11-22",
 )
 

@@ -10,9 +10,17 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from ..machine import WARP, Machine
+from ..machine.constant import constant, documented
 
-PARTITIONS: Final = 4
-"""Of an SM, each with registers of its own: a warp takes them from one (6.1 and later; not 6.0)."""
+PARTITIONS: Final = constant(
+    "PARTITIONS",
+    4,
+    "1",
+    "partitions of an SM, each with registers of its own: a warp takes them from one",
+    formula="ctas = registers_per_sm / PARTITIONS / warp_registers * PARTITIONS / warps",
+    source=documented("cuda_occupancy.h of the CUDA toolkit 13.0: 6.1 and later, not 6.0"),
+    date="2026-11-22",
+)
 
 
 class Occupancy(NamedTuple):

@@ -87,7 +87,9 @@ CROSS_STEP_LOAD: Final = constant(
     "1",
     "time until the last bytes of the last load have landed, over T, where wgmma stays in flight",
     formula="alone = (CROSS_STEP_LOAD * T + ...) / (depth - 2)",
-    source=fitted("H100 log, the half that may be fitted to, recorded both ways"),
+    source=fitted(
+        "H100 log, the half that may be fitted to, recorded both ways", "residual not recorded"
+    ),
     date="2026-11-22",
 )
 

@@ -15,6 +15,7 @@ from typing import Final
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, MatmulInfo
 from ..machine import WARP, Machine
+from ..machine.constant import constant, derived
 from ..plan import SCALAR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SmemPlan
 from ..request import Request
 from .choose import choose, planned, unpipelined
@@ -23,8 +24,15 @@ from .elementwise import plan_elementwise
 from .launch import plan_launch
 from .mapped import DEFAULT_THREADS
 
-_FEWEST_THREADS: Final = 128
-"""Of a CTA whose nests are shared out: a warp for each scheduler of an SM."""
+SHARED_OUT_THREADS: Final = constant(
+    "SHARED_OUT_THREADS",
+    128,
+    "threads",
+    "the least of a CTA whose nests are shared out: a warp for each scheduler of an SM",
+    formula="threads >= SHARED_OUT_THREADS",
+    source=derived("four schedulers of an SM, 32 threads a warp"),
+    date="2026-11-22",
+)
 
 
 _NAMES: Final = {"auto": "another instruction than wgmma"}
@@ -123,7 +131,7 @@ def shared_out(info: KernelInfo, machine: Machine, request: Request) -> KernelPl
     why = "not pipelined: no instruction holds what the loop computes"
     if info.independent:
         why = "not pipelined: its nests are shared out over threads, each as a whole"
-    threads = max(_FEWEST_THREADS, DEFAULT_THREADS)
+    threads = max(SHARED_OUT_THREADS, DEFAULT_THREADS)
     return KernelPlan(
         kernel=info.name,
         target=machine.arch,

@@ -23,9 +23,9 @@ from ..plan import (
     RolePlan,
 )
 from .copies import shared_bytes
+from .registers import PRODUCER_REGISTERS
 from .turns import turns_obstacle, why_shared
 from .wgmma import (
-    PRODUCER_REGISTERS,
     WARPGROUP,
     consumer_registers,
     launch_registers,

@@ -38,7 +38,7 @@ import math
 from typing import Final, NamedTuple
 
 from ..machine import Machine
-from ..machine.constant import constant, derived, documented, fitted, measured
+from ..machine.constant import constant, derived, fitted, measured
 from .descriptor import Depth, Work, least
 
 STAGED_STORE_PASSES: Final = constant(
@@ -47,7 +47,7 @@ STAGED_STORE_PASSES: Final = constant(
     "1",
     "times that results staged in shared memory cross it: they are written and read",
     formula="between = STAGED_STORE_PASSES * tile_bytes / smem_bytes_per_cycle",
-    source=documented("PTX ISA, stmatrix and cp.async.bulk.tensor"),
+    source=derived("stmatrix writes them, TMA reads them"),
     date="2026-11-21",
 )
 

@@ -13,6 +13,7 @@ from typing import Final
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, MatmulInfo, StoreInfo
 from ..machine import WARP, Machine
+from ..machine.constant import chosen, constant, derived, documented, measured
 from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..request import Request
 from .pinned import pinned_slots, pinned_store
@@ -20,40 +21,115 @@ from .sizes import SECTOR_BYTES, element_bytes
 from .tma import MAX_BOX, MAX_RANK, panel_bytes, stride_obstacle
 from .wgmma import ROWS, SPANS, teams_of
 
-SLOTS: Final = 2
-"""Boxes of a warpgroup in shared memory: one is filled while the other is written."""
+STORE_SLOTS: Final = constant(
+    "STORE_SLOTS",
+    2,
+    "slots",
+    "boxes of a warpgroup staged in shared memory: one is filled while the other is written",
+    formula="slots <= STORE_SLOTS",
+    source=derived("one is filled, one is written"),
+    date="2026-11-21",
+)
 
-LEAST_DEPTH: Final = 3
-"""Slots that the loop's rings keep: fewer would cost more than plain stores do."""
+LEAST_RING_DEPTH: Final = constant(
+    "LEAST_RING_DEPTH",
+    3,
+    "slots",
+    "slots that rings keep beside staged boxes",
+    formula="LEAST_RING_DEPTH * slot_bytes + boxes <= shared memory",
+    source=chosen("fewer would cost more than direct stores do"),
+    date="2026-11-21",
+)
 
-GOOD_DEPTH: Final = 4
-"""Slots that rings keep rather than that there is a second box."""
+GOOD_RING_DEPTH: Final = constant(
+    "GOOD_RING_DEPTH",
+    4,
+    "slots",
+    "slots that rings keep rather than that there is a second box",
+    formula="GOOD_RING_DEPTH * slot_bytes + boxes <= shared memory, first",
+    source=chosen("a fourth slot is worth more than a second box"),
+    date="2026-11-21",
+)
 
-BARRIER_BYTES: Final = 1024
-"""More than the barriers of every channel take."""
+BARRIER_BYTES: Final = constant(
+    "BARRIER_BYTES",
+    1024,
+    "bytes",
+    "more than the mbarriers of a kernel take",
+    formula="room = smem_per_cta - BARRIER_BYTES",
+    source=derived("8 bytes a mbarrier, two a slot, at most MAX_DEPTH slots a ring"),
+    date="2026-11-21",
+)
 
-STRAY_STORE: Final = 10
-"""Cycles of an SM for one store of a warp, of one 16-bit element a lane. Measured on an H100 with
-32 images of 224 x 224 x 64: of tiles of 176, 208, 224 and 240 pixels by 64 channels, swapped, each
-of these stores took 9.6 to 11 cycles more than tiles as large that store 16 bytes a lane."""
+UNCOALESCED_STORE_CYCLES: Final = constant(
+    "UNCOALESCED_STORE_CYCLES",
+    10,
+    "cycles",
+    "time of an SM for one uncoalesced store of a warp, of one 16-bit element a lane",
+    formula="uncoalesced = m * n / 32 * UNCOALESCED_STORE_CYCLES, A and B swapped",
+    source=measured(
+        "H100, 32 images of 224x224x64, tiles of 176, 208, 224 and 240 pixels by 64 channels, "
+        "swapped, and as large ones that store 16 bytes a lane",
+        "9.6 to 11 cycles",
+    ),
+    date="2026-11-21",
+)
 
-FEW_STRAYS: Final = 1000
-"""Cycles of those stores of a tile up to which they cost less than its boxes. Measured on an H100:
-16 x 64 x 4096 (320 cycles) 18.0 us from registers, 18.3 by boxes; 128 x 64 x 8192 with weights of 8
-bits (2560) 51.5 and 36.5, of 256 x 128 (10240) at 4096 cubed 220 and 180, pixels and channels of
-240 x 64 (4800) 392 and 361."""
+FEW_UNCOALESCED_CYCLES: Final = constant(
+    "FEW_UNCOALESCED_CYCLES",
+    1000,
+    "cycles",
+    "uncoalesced cycles of a tile up to which direct stores cost less than staged boxes",
+    formula="direct where uncoalesced <= FEW_UNCOALESCED_CYCLES",
+    source=measured(
+        "H100, direct and staged: 16x64x4096 (320 cycles) 18.0 and 18.3 us; 128x64x8192 with int8 "
+        "weights (2560) 51.5 and 36.5; 256x128 at 4096 cubed (10240) 220 and 180; im2col 240x64 "
+        "(4800) 392 and 361",
+    ),
+    date="2026-11-22",
+)
 
-_COLUMN_LANES: Final = 8
-"""Lanes of a warp whose accumulators are neighbours in a column (PTX ISA, wgmma: layout of D)."""
+_RING_DEPTHS: Final = (GOOD_RING_DEPTH, LEAST_RING_DEPTH)
 
-_WORD: Final = 2
-"""Bytes of an element that stmatrix stores (PTX ISA, stmatrix: .b16)."""
+COLUMN_LANES: Final = constant(
+    "COLUMN_LANES",
+    8,
+    "lanes",
+    "lanes of a warp whose accumulators are neighbours in a column",
+    formula="uncoalesced where COLUMN_LANES * element_bytes < SECTOR_BYTES",
+    source=documented("PTX ISA, wgmma: layout of D"),
+    date="2026-11-21",
+)
 
-_SQUARE: Final = 16
-"""Rows and columns of an accumulator that a warp puts into a box at once."""
+STMATRIX_BYTES: Final = constant(
+    "STMATRIX_BYTES",
+    2,
+    "bytes",
+    "an element that stmatrix stores",
+    formula="staged where element_bytes = STMATRIX_BYTES",
+    source=documented("PTX ISA, stmatrix: .b16"),
+    date="2026-11-21",
+)
 
-_WARPS: Final = 4
-"""Of a warpgroup."""
+STMATRIX_SQUARE: Final = constant(
+    "STMATRIX_SQUARE",
+    16,
+    "rows",
+    "rows and columns of an accumulator that a warp puts into a box at once",
+    formula="columns % STMATRIX_SQUARE = 0",
+    source=documented("PTX ISA, stmatrix: .x4"),
+    date="2026-11-21",
+)
+
+WARPGROUP_WARPS: Final = constant(
+    "WARPGROUP_WARPS",
+    4,
+    "warps",
+    "warps of a warpgroup",
+    formula="groups = warps / WARPGROUP_WARPS",
+    source=documented("PTX ISA, warpgroup"),
+    date="2026-11-21",
+)
 
 
 def plan_stores(
@@ -95,7 +171,7 @@ def _strays(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...])
     if not store.by_rows:
         return 0.0
     return sum(
-        op.m * op.n / WARP * STRAY_STORE
+        op.m * op.n / WARP * UNCOALESCED_STORE_CYCLES
         for op in _matmuls(info)
         for plan in matmuls
         if op.acc == store.acc and plan.op == op.op and plan.swapped
@@ -105,7 +181,7 @@ def _strays(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...])
 
 def _is_partial(dtype: str, paired: bool) -> bool:
     """Whether what the eight lanes of a column of fragments store is less than a sector."""
-    return _COLUMN_LANES * (2 if paired else 1) * element_bytes(dtype) < SECTOR_BYTES
+    return COLUMN_LANES * (2 if paired else 1) * element_bytes(dtype) < SECTOR_BYTES
 
 
 def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
@@ -127,7 +203,9 @@ def filled_together(swapped: bool, dtype: str) -> int:
 def _extent(matmul: MatmulPlan) -> tuple[int, int]:
     """Rows and columns of a warpgroup's part of the tile."""
     rows, columns = matmul.warp_tile
-    return (rows, columns * _WARPS) if matmul.swapped else (rows * _WARPS, columns)
+    return (
+        (rows, columns * WARPGROUP_WARPS) if matmul.swapped else (rows * WARPGROUP_WARPS, columns)
+    )
 
 
 def _cannot_add(info: KernelInfo) -> str:
@@ -180,14 +258,14 @@ def _staged(
         return "stmatrix does not transpose rows that lie in pairs"
     if matmul.swapped and request.store != "tma" and not store.adds:
         strays = _strays(store, info, matmuls)
-        if strays <= FEW_STRAYS:
+        if strays <= FEW_UNCOALESCED_CYCLES:
             return f"{strays:.0f} cycles for what lies apart in a tile are fewer than boxes take"
     obstacle = _obstacle(store, matmul, info)
     if obstacle:
         return obstacle
     rows, columns = _extent(matmul)
     size = element_bytes(store.dtype)
-    groups = matmul.warps[0] * matmul.warps[1] // _WARPS * teams_of(request.consumers)
+    groups = matmul.warps[0] * matmul.warps[1] // WARPGROUP_WARPS * teams_of(request.consumers)
     span = panel_bytes(columns * size)
     boxes = columns * size // span
     together = filled_together(matmul.swapped, store.dtype)
@@ -195,14 +273,14 @@ def _staged(
     slots = together * _slots(together * one, boxes // together, info, machine, request)
     if request.plan is not None:  # its own number, where the boxes can be dealt out to them
         own = pinned_slots(request, store.op)
-        whole = 0 < own <= together * SLOTS and own % together == 0
+        whole = 0 < own <= together * STORE_SLOTS and own % together == 0
         slots = own if whole and boxes % own == 0 else slots
     if slots == 0:
         return (
             f"a box of {rows}x{span // size} for each of {groups} warpgroups, {one} bytes, leaves "
-            f"too little shared memory for {LEAST_DEPTH} slots"
+            f"too little shared memory for {LEAST_RING_DEPTH} slots"
         )
-    filled = "stmatrix fills 8 rows without bank conflicts" if size == _WORD else ""
+    filled = "stmatrix fills 8 rows without bank conflicts" if size == STMATRIX_BYTES else ""
     done = "added" if store.adds else "written"
     counted = f"{boxes} box{'es' * (boxes > 1)} a warpgroup, {done} while it computes on"
     return replace(
@@ -239,8 +317,10 @@ def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
     read = {op.src for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)}
     if store.dst in read:
         return f"'{store.dst}' is copied from too"
-    if element_bytes(store.dtype) != _WORD and not store.adds:
-        return f"stmatrix stores elements of {_WORD} bytes, '{store.dst}' has {store.dtype}"
+    if element_bytes(store.dtype) != STMATRIX_BYTES and not store.adds:
+        return (
+            f"stmatrix stores elements of {STMATRIX_BYTES} bytes, '{store.dst}' has {store.dtype}"
+        )
     if matmul.accumulator == "float16":
         return "the accumulator lies in registers in pairs of halves"
     if not 2 <= len(store.dst_strides) <= MAX_RANK:
@@ -248,10 +328,11 @@ def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
         return f"it takes tensors of 2 to {MAX_RANK} dimensions, '{store.dst}' has {rank}"
     rows, columns = _extent(matmul)
     size = element_bytes(store.dtype)
-    if columns % _SQUARE:
-        return f"a row of {columns * size} bytes is no multiple of {_SQUARE * size}"
-    if rows > MAX_BOX or rows % (_SQUARE if matmul.swapped else ROWS):
-        return f"a box has at most {MAX_BOX} rows, whole squares of {_SQUARE}, a warpgroup {rows}"
+    if columns % STMATRIX_SQUARE:
+        return f"a row of {columns * size} bytes is no multiple of {STMATRIX_SQUARE * size}"
+    if rows > MAX_BOX or rows % (STMATRIX_SQUARE if matmul.swapped else ROWS):
+        squares = f"whole squares of {STMATRIX_SQUARE}"
+        return f"a box has at most {MAX_BOX} rows, {squares}, a warpgroup {rows}"
     return stride_obstacle(store.dst, store.dtype, store.dst_strides)
 
 
@@ -259,12 +340,14 @@ def _slots(one: int, boxes: int, info: KernelInfo, machine: Machine, request: Re
     """Boxes that fit beside the rings; ``one`` box of all warpgroups has so many bytes."""
     tiles = [sum(size for _, _, size in loop.rings) for loop in info.loops]
     trips = [loop.trip for loop in info.loops if loop.trip is not None]
-    longest = max(trips, default=GOOD_DEPTH)
+    longest = max(trips, default=GOOD_RING_DEPTH)
     asked = [d for loop in info.loops for name, _, _ in loop.rings if (d := request.depth_of(name))]
-    depths = [max(asked)] if asked else [min(GOOD_DEPTH, longest), min(LEAST_DEPTH, longest)]
+    depths = (
+        [max(asked)] if asked else [min(GOOD_RING_DEPTH, longest), min(LEAST_RING_DEPTH, longest)]
+    )
     room = machine.smem_per_cta - BARRIER_BYTES
     for depth in depths:
-        for slots in range(min(SLOTS, boxes), 0, -1):
+        for slots in range(min(STORE_SLOTS, boxes), 0, -1):
             if boxes % slots == 0 and depth * sum(tiles) + slots * one <= room:
                 return slots
     return 0

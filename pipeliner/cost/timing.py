@@ -20,7 +20,7 @@ HANDSHAKE_CYCLES: Final = constant(
     "what the full/empty mbarrier pair adds to a load: two mbarriers of 75 each, the issue of "
     "the boxes (55 more than cp.async's), and a slot that is released one step late",
     formula="latency = l2_latency + cold * (global_latency - l2_latency) + HANDSHAKE_CYCLES",
-    source=fitted("H100 log, nine workloads"),
+    source=fitted("H100 log, nine workloads", "residual not recorded"),
     date="2026-11-21",
 )
 
@@ -55,8 +55,8 @@ HOISTED_LOADS: Final = constant(
     "1",
     "loads of a loop unrolled by two that land while the step before runs: half of them are "
     "issued a step ahead",
-    formula="alone = T + bubble - hoisted * T + busy + first, with one slot",
-    source=fitted("H100 log, nine workloads"),
+    formula="hoisted = HOISTED_LOADS; alone = T + bubble - hoisted * T + ..., with one slot",
+    source=fitted("H100 log, nine workloads", "residual not recorded"),
     date="2026-11-22",
 )
 

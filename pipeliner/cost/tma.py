@@ -14,33 +14,98 @@ from typing import Final
 
 from ..kernel import PIXEL_VIEWS, CopyInfo
 from ..machine import Machine
+from ..machine.constant import constant, documented
 from .sizes import LINE_BYTES, element_bytes
 from .wgmma import SPANS
 
-MAX_RANK: Final = 5
-MAX_BOX: Final = 256
-"""Elements of a box along one dimension."""
+MAX_RANK: Final = constant(
+    "MAX_RANK",
+    5,
+    "dimensions",
+    "the most dimensions of a tensor map",
+    formula="rank <= MAX_RANK",
+    source=documented("CUDA driver API, cuTensorMapEncodeTiled"),
+    date="2026-11-21",
+)
+MAX_BOX: Final = constant(
+    "MAX_BOX",
+    256,
+    "elements",
+    "the most elements of a box along one dimension",
+    formula="extent <= MAX_BOX",
+    source=documented("CUDA driver API, cuTensorMapEncodeTiled, boxDim"),
+    date="2026-11-21",
+)
 
-MAX_PIXELS: Final = 1024
-"""Pixels that one instruction gathers (cuTensorMapEncodeIm2col, pixelsPerColumn)."""
+MAX_PIXELS: Final = constant(
+    "MAX_PIXELS",
+    1024,
+    "pixels",
+    "the most pixels that one im2col load gathers",
+    formula="pixels <= MAX_PIXELS",
+    source=documented("CUDA driver API, cuTensorMapEncodeIm2col, pixelsPerColumn"),
+    date="2026-11-21",
+)
 
-CORNERS: Final = {1: (-32768, 32767), 2: (-128, 127), 3: (-16, 15)}
-"""Least and greatest offset of an im2col map's corner, by the number of spatial dimensions."""
+CORNERS: Final = constant(
+    "CORNERS",
+    {1: (-32768, 32767), 2: (-128, 127), 3: (-16, 15)},
+    "pixels",
+    "least and greatest offset of an im2col map's corner, by the number of spatial dimensions",
+    formula="CORNERS[d][0] <= corner <= CORNERS[d][1]",
+    source=documented("CUDA driver API, cuTensorMapEncodeIm2col"),
+    date="2026-11-21",
+)
 
-OFFSETS: Final = {1: 65535, 2: 255, 3: 31}
-"""Greatest offset of an im2col load, by the number of spatial dimensions (PTX ISA)."""
+OFFSETS: Final = constant(
+    "OFFSETS",
+    {1: 65535, 2: 255, 3: 31},
+    "pixels",
+    "greatest offset of an im2col load, by the number of spatial dimensions",
+    formula="offset <= OFFSETS[d]",
+    source=documented("PTX ISA, cp.async.bulk.tensor, im2col offsets"),
+    date="2026-11-21",
+)
 
-MAX_STEP: Final = 8
-"""Greatest step of an im2col map through a dimension."""
+MAX_STEP: Final = constant(
+    "MAX_STEP",
+    8,
+    "pixels",
+    "greatest step of an im2col map through a dimension",
+    formula="step <= MAX_STEP",
+    source=documented("CUDA driver API, cuTensorMapEncodeIm2col, elementStrides"),
+    date="2026-11-21",
+)
 
-STRIDE_UNIT: Final = 16
-"""Bytes that divide every stride but the innermost, which is one element."""
+STRIDE_UNIT: Final = constant(
+    "STRIDE_UNIT",
+    16,
+    "bytes",
+    "what divides every stride but the innermost, which is one element",
+    formula="stride % STRIDE_UNIT = 0",
+    source=documented("CUDA driver API, cuTensorMapEncodeTiled, globalStrides"),
+    date="2026-11-21",
+)
 
-MAX_STRIDE: Final = (1 << 40) - STRIDE_UNIT
-"""Bytes of a stride (cuTensorMapEncodeTiled, globalStrides)."""
+MAX_STRIDE: Final = constant(
+    "MAX_STRIDE",
+    (1 << 40) - STRIDE_UNIT,
+    "bytes",
+    "greatest stride",
+    formula="stride <= MAX_STRIDE",
+    source=documented("CUDA driver API, cuTensorMapEncodeTiled, globalStrides"),
+    date="2026-11-22",
+)
 
-MAX_EXTENT: Final = 1 << 31
-"""Elements of a dimension that coordinates of 32 bits, signed, reach (cp.async.bulk.tensor)."""
+MAX_EXTENT: Final = constant(
+    "MAX_EXTENT",
+    1 << 31,
+    "elements",
+    "extent of a dimension that coordinates of 32 bits, signed, reach",
+    formula="extent <= MAX_EXTENT",
+    source=documented("PTX ISA, cp.async.bulk.tensor, tensorCoords"),
+    date="2026-11-22",
+)
 
 TYPES: Final = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
 

@@ -9,27 +9,61 @@ from __future__ import annotations
 from typing import Final
 
 from ..kernel import KernelInfo, MatmulInfo
+from ..machine.constant import constant, measured
 from ..plan import CopyPlan, MatmulPlan
 from .rates import gathers
 from .sizes import element_bytes
 from .wgmma import CUT, team_accumulators
 
-LEAST_ACCUMULATORS: Final = 160
-"""Of a thread of a team, from which on turns are compared unasked. Measured on an H100 at 4096 and
-8192 cubed: teams with a tile of 128 x 192 took 1.5 % less than warpgroups that share it, with
-128 x 128 as much or 2 % more."""
+PING_PONG_ACCUMULATORS: Final = constant(
+    "PING_PONG_ACCUMULATORS",
+    160,
+    "registers",
+    "accumulators of a thread of a group from which on ping-pong is compared by default",
+    formula="compared where accumulators >= PING_PONG_ACCUMULATORS",
+    source=measured(
+        "H100, 4096 and 8192 cubed, against cooperative warpgroups with the same tile",
+        "128x192 1.5 % less, 128x128 as much or 2 % more",
+    ),
+    date="2026-11-22",
+)
 
-LEAST_FP8_COLUMNS: Final = 192
-LEAST_FP8_STEP: Final = 128
-"""Columns of an instruction and K of a step, as that, for operands of fp8, which shared memory
-hardly delivers. Measured on an H100, turns with a tile of 128 x 192 x 128 beside 128 x 256 x 128
-that is shared: 2.3 to 2.9 % less at 8192 cubed, 5 at 8192 x 8192 x 2048, 16384 x 8192 x 1024 and
-8192 x 14336 x 4096, 2 at 6144 cubed. At 8192 cubed 192 x 128 x 128 took 6 % more, 128 x 192 x 64
-5 %."""
+PING_PONG_FP8_COLUMNS: Final = constant(
+    "PING_PONG_FP8_COLUMNS",
+    192,
+    "columns",
+    "columns of a wgmma from which on the same for operands of fp8, which shared memory hardly "
+    "delivers",
+    formula="compared where columns >= PING_PONG_FP8_COLUMNS",
+    source=measured(
+        "H100, ping-pong 128x192x128 against cooperative 128x256x128",
+        "2.3 to 2.9 % less at 8192 cubed, 5 at 8192x8192x2048, 16384x8192x1024 and "
+        "8192x14336x4096, 2 at 6144 cubed; 192x128x128 6 % more",
+    ),
+    date="2026-11-22",
+)
+PING_PONG_FP8_STEP: Final = constant(
+    "PING_PONG_FP8_STEP",
+    128,
+    "elements",
+    "K of a step from which on the same",
+    formula="compared where k >= PING_PONG_FP8_STEP",
+    source=measured("H100, 8192 cubed, 128x192x64 against 128x256x128", "5 % more"),
+    date="2026-11-22",
+)
 
-LEAST_STEPS: Final = 8
-"""Of a tile, as that. At 8192 x 8192 x 256, of four steps, turns took 3 % longer than the best tile
-that is shared, which waits for memory to be written; at 8192 x 8192 x 1024, of 16, 5 % less."""
+PING_PONG_STEPS: Final = constant(
+    "PING_PONG_STEPS",
+    8,
+    "1",
+    "steps of a tile from which on ping-pong is compared by default",
+    formula="compared where trip >= PING_PONG_STEPS",
+    source=measured(
+        "H100: 8192x8192x256, four steps, 3 % more than the best cooperative tile, which waits "
+        "for memory to be written; 8192x8192x1024, 16 steps, 5 % less",
+    ),
+    date="2026-11-22",
+)
 
 _PIXELS: Final = {
     "im2col": "which are gathered",
@@ -70,12 +104,14 @@ def why_shared(
     why = _why_by_type(info, matmuls)
     if why:
         return why
-    steps = min(LEAST_STEPS if loop.trip is None else loop.trip for loop in info.loops)
-    if steps < LEAST_STEPS:
-        return f"a tile has {steps} steps, turns gain from {LEAST_STEPS} on"
+    steps = min(PING_PONG_STEPS if loop.trip is None else loop.trip for loop in info.loops)
+    if steps < PING_PONG_STEPS:
+        return f"a tile has {steps} steps, turns gain from {PING_PONG_STEPS} on"
     most = max(map(team_accumulators, matmuls))
-    if most < LEAST_ACCUMULATORS:
-        return f"{most} accumulators a thread of a team, turns gain from {LEAST_ACCUMULATORS} on"
+    if most < PING_PONG_ACCUMULATORS:
+        return (
+            f"{most} accumulators a thread of a team, turns gain from {PING_PONG_ACCUMULATORS} on"
+        )
     return ""
 
 
@@ -100,9 +136,11 @@ def _why_by_type(info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> str:
     if alone := waits_alone(matmuls):
         return alone
     columns = min(plan.warp_tile[0 if plan.swapped else 1] for plan in matmuls)
-    if columns < LEAST_FP8_COLUMNS:
-        return f"instructions of {columns} columns, turns of fp8 gain from {LEAST_FP8_COLUMNS} on"
+    if columns < PING_PONG_FP8_COLUMNS:
+        return (
+            f"instructions of {columns} columns, turns of fp8 gain from {PING_PONG_FP8_COLUMNS} on"
+        )
     step = min(op.k for op in ops)
-    if step < LEAST_FP8_STEP:
-        return f"steps of {step} of K, turns of fp8 gain from {LEAST_FP8_STEP} on"
+    if step < PING_PONG_FP8_STEP:
+        return f"steps of {step} of K, turns of fp8 gain from {PING_PONG_FP8_STEP} on"
     return ""

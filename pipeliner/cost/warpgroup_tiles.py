@@ -14,28 +14,73 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from ..machine import Machine
+from ..machine.constant import chosen, constant, derived, documented, measured
 from ..request import Instruction, Request
 from .wgmma import ROWS
 
 ASKED: Final = Request(instruction="wgmma")
 """What is asked of such a tile."""
 
-COLUMNS: Final = tuple(range(16, 257, 16))
-"""Of a tile: whole rows of the narrowest swizzle, for 16-bit results."""
+COLUMNS: Final = constant(
+    "COLUMNS",
+    tuple(range(16, 257, 16)),
+    "columns",
+    "columns of a tile to compare: whole rows of the narrowest swizzle, for 16-bit results",
+    formula="n of a tile in COLUMNS",
+    source=derived("32 bytes of the narrowest swizzle; 256 columns of the widest wgmma"),
+    date="2026-11-21",
+)
 
-BLOCKS: Final = (1, 2, 3, 4)
-"""Of 64 rows; swapped, of 64 columns."""
+BLOCKS: Final = constant(
+    "BLOCKS",
+    (1, 2, 3, 4),
+    "64 rows",
+    "rows of a tile to compare; columns, with A and B swapped",
+    formula="m of a tile in 64 * BLOCKS",
+    source=derived("one to four consumer warpgroups"),
+    date="2026-11-21",
+)
 
-K_BYTES: Final = (128, 256)
-"""Of K in a step: one swizzled row, or two, which halves what a step costs beside arithmetic."""
+K_BYTES: Final = constant(
+    "K_BYTES",
+    (128, 256),
+    "bytes",
+    "K of a step to compare: one swizzled row or two, which halve what a step costs beside "
+    "arithmetic",
+    formula="k of a tile = K_BYTES / element_bytes",
+    source=derived("128 bytes of the widest swizzle"),
+    date="2026-11-21",
+)
 
-GATHERED_K_BYTES: Final = (64, 128)
-"""Of K in a step where threads copy: half a row where that leaves an SM to more CTAs."""
+GATHERED_K_BYTES: Final = constant(
+    "GATHERED_K_BYTES",
+    (64, 128),
+    "bytes",
+    "the same where the math warps copy: half a row where that leaves an SM to more CTAs",
+    formula="k of a tile = GATHERED_K_BYTES / element_bytes",
+    source=chosen("shallower slots leave room for a second CTA"),
+    date="2026-11-21",
+)
 
-FEW_ROWS: Final = 128
-"""Up to which a tile of all rows, swapped, is worth a comparison."""
+FEW_ROWS: Final = constant(
+    "FEW_ROWS",
+    128,
+    "rows",
+    "rows of a problem up to which one tile of them all, A and B swapped, is compared",
+    formula="m <= FEW_ROWS",
+    source=chosen("more rows fill instructions of 64 without swapping"),
+    date="2026-11-21",
+)
 
-_COLUMN_UNIT: Final = 8
+COLUMN_UNIT: Final = constant(
+    "COLUMN_UNIT",
+    8,
+    "columns",
+    "what divides the columns of a wgmma",
+    formula="n % COLUMN_UNIT = 0",
+    source=documented("PTX ISA, wgmma.mma_async: n8"),
+    date="2026-11-21",
+)
 
 
 def are_compared(machine: Machine, instruction: Instruction) -> bool:
@@ -49,13 +94,20 @@ def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]
     blocks = [ROWS * count for count in BLOCKS]
     yield from itertools.product(up_to(blocks, m), up_to(COLUMNS, n), steps)
     if m <= FEW_ROWS and m % ROWS:
-        all_rows = math.ceil(m / _COLUMN_UNIT) * _COLUMN_UNIT
+        all_rows = math.ceil(m / COLUMN_UNIT) * COLUMN_UNIT
         yield from itertools.product([all_rows], up_to(blocks, n), steps)
 
 
-SHORT_BOX_BYTES: Final = 64
-"""A step of boxes where channels are multiples of it and of no longer step, which would be in part
-beyond them: with 160 and 96 channels a tenth faster than any other tile on an H100."""
+SHORT_BOX_BYTES: Final = constant(
+    "SHORT_BOX_BYTES",
+    64,
+    "bytes",
+    "K of a step of TMA boxes where channels are multiples of it and of no longer step, part of "
+    "which would lie past them",
+    formula="k of a tile = SHORT_BOX_BYTES / element_bytes",
+    source=measured("H100, 160 and 96 channels", "a tenth faster than any other tile"),
+    date="2026-11-22",
+)
 
 
 def image_extents(

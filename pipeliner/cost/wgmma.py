@@ -12,46 +12,79 @@ from typing import Final, Literal
 
 from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
+from ..machine.constant import chosen, constant, documented
 from ..plan import Consumers, MatmulPlan
 from ..request import AccumulateAsked, OperandAsked, Roles
+from .registers import (
+    CONSUMER_OVERHEAD,
+    IM2COL_MATH_WARP_OVERHEAD,
+    INSTRUCTION_OVERHEAD,
+    MATH_WARP_OVERHEAD,
+    MAX_CONSUMER_REGISTERS,
+    PRODUCER_REGISTERS,
+    REGISTER_UNIT,
+)
 from .sizes import element_bytes
 
-WARPGROUP: Final = 128
-"""Threads."""
+WARPGROUP: Final = constant(
+    "WARPGROUP",
+    128,
+    "threads",
+    "a warpgroup: four warps that multiply with one instruction",
+    formula="groups = threads / WARPGROUP",
+    source=documented("PTX ISA, warpgroup"),
+    date="2026-11-21",
+)
 
-ROWS: Final = 64
-"""Of one instruction (PTX ISA, wgmma.mma_async: m64)."""
+ROWS: Final = constant(
+    "ROWS",
+    64,
+    "rows",
+    "rows of the result of one wgmma",
+    formula="wgmma = m * n * k / (ROWS * columns * k_step)",
+    source=documented("PTX ISA, wgmma.mma_async: m64"),
+    date="2026-11-21",
+)
 
-MAX_COLUMNS: Final = 256
+MAX_COLUMNS: Final = constant(
+    "MAX_COLUMNS",
+    256,
+    "columns",
+    "the most columns of one wgmma",
+    formula="n / groups along N <= MAX_COLUMNS",
+    source=documented("PTX ISA, wgmma.mma_async: n256"),
+    date="2026-11-21",
+)
 
-SPANS: Final = (128, 64, 32)
-"""Bytes of a row of an operand that a swizzle covers, widest first (PTX ISA, matrix descriptor)."""
+SPANS: Final = constant(
+    "SPANS",
+    (128, 64, 32),
+    "bytes",
+    "bytes of a row of an operand that a swizzle covers, widest first",
+    formula="swizzle = the first of SPANS that divides a row",
+    source=documented("PTX ISA, wgmma matrix descriptor"),
+    date="2026-11-21",
+)
 
-CONSUMERS: Final = (2, 3, 1, 4)
-"""Warpgroups that compute, best first: two, of which one multiplies while the other starts."""
+CONSUMERS: Final = constant(
+    "CONSUMERS",
+    (2, 3, 1, 4),
+    "warpgroups",
+    "consumer warpgroups to try, best first: with two, one multiplies while the other starts",
+    formula="groups = the first of CONSUMERS that the tile and its registers allow",
+    source=chosen("two cover each other; more divide the registers"),
+    date="2026-11-21",
+)
 
-TEAMS: Final = 2
-"""Of ping-pong: while one runs its main loop the other does the rest of its tile."""
-
-PRODUCER_REGISTERS: Final = 32
-"""Of a thread that copies: coordinates, a slot and a phase. CUTLASS's sm90 kernels keep 24 to 40;
-32 leave 160 to each of three computing warpgroups."""
-
-MAX_CONSUMER_REGISTERS: Final = 240
-"""As in CUTLASS's sm90 kernels, below the 255 that an instruction can name."""
-
-CONSUMER_OVERHEAD: Final = 32
-"""Beside the accumulators: descriptors, slot and phase, addresses of the result."""
-
-LONE_OVERHEAD: Final = 28
-"""Beside the accumulators where threads copy too: ptxas took 26 to 32 of most of 282 products."""
-
-GATHER_OVERHEAD: Final = 40
-"""As that, where the addresses of what they copy are no box's: 30 to 50 of 13 convolutions."""
-
-INSTRUCTION_OVERHEAD: Final = 26
-"""Registers that ptxas wants beside the accumulators of one instruction, within those of the
-launch: it refuses m64n256 below 154 (nvcc 13.0, error C7602)."""
+PING_PONG_GROUPS: Final = constant(
+    "PING_PONG_GROUPS",
+    2,
+    "groups",
+    "consumer groups with tiles of their own with ping-pong: one multiplies, the other stores",
+    formula="groups = PING_PONG_GROUPS",
+    source=chosen("while one runs its main loop the other does the rest of its tile"),
+    date="2026-11-21",
+)
 
 TYPES: Final = {
     "float16": "f16",
@@ -83,20 +116,39 @@ CONVERTED: Final = {"int8": ("float16", "bfloat16")}
 """Types of a first operand that is converted in registers, and what to: types that hold all of
 theirs."""
 
-LEFT_REGISTERS: Final = 4
-"""Of a thread, for 64 rows and one step of K of the first operand (PTX ISA, wgmma: fragments)."""
+LEFT_REGISTERS: Final = constant(
+    "LEFT_REGISTERS",
+    4,
+    "registers",
+    "registers of a thread for 64 rows and one k-step of the first operand",
+    formula="operand = m / 64 * k_steps * LEFT_REGISTERS",
+    source=documented("PTX ISA, wgmma: fragments of A"),
+    date="2026-11-22",
+)
 
-_INTEGER_COLUMNS: Final = 16
-"""What divides N of an integer instruction, but for 8 and 24 (PTX ISA)."""
-_MAX_INTEGER_COLUMNS: Final = 224
-"""Of those, the most that TVM 0.27 prints."""
-
-_REGISTER_UNIT: Final = 8  # PTX ISA, setmaxnreg: a multiple of 8
+INTEGER_COLUMNS: Final = constant(
+    "INTEGER_COLUMNS",
+    16,
+    "columns",
+    "what divides the columns of an integer wgmma, but for 8 and 24",
+    formula="columns % INTEGER_COLUMNS = 0",
+    source=documented("PTX ISA, wgmma.mma_async: .u8, .s8"),
+    date="2026-11-21",
+)
+MAX_INTEGER_COLUMNS: Final = constant(
+    "MAX_INTEGER_COLUMNS",
+    224,
+    "columns",
+    "the most columns of an integer wgmma that TVM prints",
+    formula="columns <= MAX_INTEGER_COLUMNS",
+    source=documented("TVM 0.27, codegen of wgmma"),
+    date="2026-11-21",
+)
 
 
 def teams_of(consumers: Literal["auto"] | Consumers) -> int:
     """Parts of the computing warpgroups that have tiles of their own."""
-    return TEAMS if consumers == "ping-pong" else 1
+    return PING_PONG_GROUPS if consumers == "ping-pong" else 1
 
 
 def map_wgmma(
@@ -283,13 +335,13 @@ def _multiplied(info: MatmulInfo) -> str:
 
 
 def _is_integer_width(columns: int) -> bool:
-    return columns % _INTEGER_COLUMNS == 0 and columns <= _MAX_INTEGER_COLUMNS
+    return columns % INTEGER_COLUMNS == 0 and columns <= MAX_INTEGER_COLUMNS
 
 
 def launch_registers(machine: Machine, groups: int) -> int:
     """Registers of a thread at launch, with ``groups`` warpgroups and one that copies."""
     share = machine.registers_per_sm // ((groups + 1) * WARPGROUP)
-    return min(share, machine.max_registers_per_thread) // _REGISTER_UNIT * _REGISTER_UNIT
+    return min(share, machine.max_registers_per_thread) // REGISTER_UNIT * REGISTER_UNIT
 
 
 def consumer_registers(machine: Machine, groups: int) -> int:
@@ -300,13 +352,13 @@ def consumer_registers(machine: Machine, groups: int) -> int:
     run together, and keeps slots and descriptors in uniform registers.
     """
     spare = launch_registers(machine, groups) * (groups + 1) - PRODUCER_REGISTERS
-    return min(MAX_CONSUMER_REGISTERS, spare // groups) // _REGISTER_UNIT * _REGISTER_UNIT
+    return min(MAX_CONSUMER_REGISTERS, spare // groups) // REGISTER_UNIT * REGISTER_UNIT
 
 
 def lone_registers(plan: MatmulPlan, gathered: bool) -> int:
     """Registers of a thread where no warpgroup copies for the others: they are as compiled."""
     threads = plan.warps[0] * plan.warps[1] * WARP
-    overhead = GATHER_OVERHEAD if gathered else LONE_OVERHEAD
+    overhead = IM2COL_MATH_WARP_OVERHEAD if gathered else MATH_WARP_OVERHEAD
     return plan.m * plan.n // threads // _per_register(plan.accumulator) + overhead
 
 
@@ -360,8 +412,8 @@ def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> str:
     k = rate.shape[2]
     if info.m % ROWS or info.n % 8 or info.k % k:
         return f"tile {info.m}x{info.n}x{info.k} is not a multiple of m{ROWS}n8k{k}"
-    if _multiplied(info) == "int8" and info.n % _INTEGER_COLUMNS:
-        return f"{info.n} columns are no multiple of {_INTEGER_COLUMNS}"
+    if _multiplied(info) == "int8" and info.n % INTEGER_COLUMNS:
+        return f"{info.n} columns are no multiple of {INTEGER_COLUMNS}"
     sides = [(info.a, info.a_dtype, info.a_k_major), (info.b, info.b_dtype, info.b_k_major)]
     rest = ""
     if by_lane and _turns_rows(info):

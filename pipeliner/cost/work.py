@@ -40,7 +40,7 @@ L2_RESIDENT_SHARE: Final = constant(
     "1",
     "a tensor of at most this part of L2 stays there while others stream through",
     formula="a ring waits for L2 alone where tensor_bytes <= l2_bytes / L2_RESIDENT_SHARE",
-    source=chosen("room for the other operands and the results"),
+    source=chosen("others stream through the rest"),
     date="2026-11-21",
 )
 

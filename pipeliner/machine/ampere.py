@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
-from .values import Machine, MmaRate
+from .constant import derived, documented, measured
+from .described import described, sister
+from .values import MmaRate
 
 
 def tensor_cores(fp16_ops: int, latency: int, int8_ops: int = 0) -> tuple[MmaRate, ...]:
@@ -21,88 +22,108 @@ def tensor_cores(fp16_ops: int, latency: int, int8_ops: int = 0) -> tuple[MmaRat
     )
 
 
-A100: Final = Machine(
-    name="A100 SXM4",
-    arch="sm_80",
-    sms=108,  # [A100] table 4
-    clock_ghz=1.41,  # [A100] table 4, boost
-    smem_per_sm=164 * 1024,  # [CC]
-    smem_per_cta=163 * 1024,  # [CC]
-    smem_reserved=1024,  # [OCC] kept by the system for each CTA
-    smem_granularity=128,  # [OCC]
-    max_threads_per_sm=2048,  # [CC]
-    max_ctas_per_sm=32,  # [CC]
-    l2_bytes=40 * 1024 * 1024,  # [A100] table 4
-    dram_bytes_per_second=1555e9,  # [A100] table 4, the 40 GB part
-    l2_bytes_per_cycle=5120 / 108,  # [A100] 5120 bytes a cycle, shared by all SMs
-    accesses_per_cycle=1,  # [A100] 32 load and store units
-    fp32_per_cycle=64,  # [A100] table 4
-    sfu_per_cycle=16,  # [CC] arithmetic instructions table
-    fp32_latency=4,  # [Jia] unchanged since Volta
-    shared_latency=29,  # [Luo] table IV
-    l2_latency=262,  # [Luo] table IV
-    global_latency=466,  # [Luo] table IV
-    mmas=tensor_cores(2048, 33),  # 312 TFLOP/s [A100] over SMs and clock; latency [Sun]
+A100: Final = described(
+    "A100 SXM4",
+    "sm_80",
+    "2026-11-21",
+    sms=(108, documented("[A100] table 4")),
+    clock_ghz=(1.41, documented("[A100] table 4, boost")),
+    smem_per_sm=(164 * 1024, documented("[CC]")),
+    smem_per_cta=(163 * 1024, documented("[CC]")),
+    smem_reserved=(1024, documented("[OCC] kept by the system for each CTA")),
+    smem_granularity=(128, documented("[OCC]")),
+    max_threads_per_sm=(2048, documented("[CC]")),
+    max_ctas_per_sm=(32, documented("[CC]")),
+    l2_bytes=(40 * 1024 * 1024, documented("[A100] table 4")),
+    dram_bytes_per_second=(1555e9, documented("[A100] table 4, the 40 GB part")),
+    l2_bytes_per_cycle=(5120 / 108, documented("[A100] 5120 bytes a cycle, shared by all SMs")),
+    accesses_per_cycle=(1, documented("[A100] 32 load and store units")),
+    fp32_per_cycle=(64, documented("[A100] table 4")),
+    sfu_per_cycle=(16, documented("[CC] arithmetic instructions table")),
+    fp32_latency=(4, measured("[Jia] unchanged since Volta")),
+    shared_latency=(29, measured("[Luo] table IV")),
+    l2_latency=(262, measured("[Luo] table IV")),
+    global_latency=(466, measured("[Luo] table IV")),
+    mmas=(
+        tensor_cores(2048, 33),
+        documented("312 TFLOP/s [A100] over SMs and clock; latency [Sun]"),
+    ),
 )
 
-RTX_3090: Final = Machine(
-    name="RTX 3090",
-    arch="sm_86",
-    sms=82,  # [3090]
-    clock_ghz=1.695,  # [3090] boost
-    smem_per_sm=100 * 1024,  # [CC]
-    smem_per_cta=99 * 1024,  # [CC]
-    smem_reserved=1024,  # [OCC]
-    smem_granularity=128,  # [OCC]
-    max_threads_per_sm=1536,  # [CC]
-    max_ctas_per_sm=16,  # [CC]
-    l2_bytes=6144 * 1024,  # [3090]
-    dram_bytes_per_second=936e9,  # [3090]
-    l2_bytes_per_cycle=1622 / 128,  # derived: an SM's share on an RTX 4090
-    accesses_per_cycle=1,  # derived: a warp's access of 4 bytes a lane is those 128 bytes
-    fp32_per_cycle=128,  # [3090]
-    sfu_per_cycle=16,  # [CC]
-    fp32_latency=4,  # [Jia] unchanged since Volta
-    shared_latency=29,  # derived: as A100
-    l2_latency=262,  # derived: as A100
-    global_latency=466,  # derived: as A100
-    # [3090] 71 TFLOP/s of fp16 into fp32 and 284 of int8, over SMs and clock. Latency derived: as
-    # A100, and no less than the 32 cycles for which m16n8k16 keeps a quarter of the SM's busy.
-    mmas=tensor_cores(512, 33, int8_ops=2048),
+RTX_3090: Final = described(
+    "RTX 3090",
+    "sm_86",
+    "2026-11-21",
+    sms=(82, documented("[3090]")),
+    clock_ghz=(1.695, documented("[3090] boost")),
+    smem_per_sm=(100 * 1024, documented("[CC]")),
+    smem_per_cta=(99 * 1024, documented("[CC]")),
+    smem_reserved=(1024, documented("[OCC]")),
+    smem_granularity=(128, documented("[OCC]")),
+    max_threads_per_sm=(1536, documented("[CC]")),
+    max_ctas_per_sm=(16, documented("[CC]")),
+    l2_bytes=(6144 * 1024, documented("[3090]")),
+    dram_bytes_per_second=(936e9, documented("[3090]")),
+    l2_bytes_per_cycle=(1622 / 128, derived("an SM's share on an RTX 4090")),
+    accesses_per_cycle=(1, derived("a warp's access of 4 bytes a lane is those 128 bytes")),
+    fp32_per_cycle=(128, documented("[3090]")),
+    sfu_per_cycle=(16, documented("[CC]")),
+    fp32_latency=(4, measured("[Jia] unchanged since Volta")),
+    shared_latency=(29, derived("as A100")),
+    l2_latency=(262, derived("as A100")),
+    global_latency=(466, derived("as A100")),
+    mmas=(
+        tensor_cores(512, 33, int8_ops=2048),
+        documented(
+            "[3090] 71 TFLOP/s of fp16 into fp32 and 284 of int8, over SMs and clock. Latency "
+            "derived: as A100, and no less than the 32 cycles for which m16n8k16 keeps a quarter "
+            "of the SM's busy"
+        ),
+    ),
 )
 
-RTX_4090: Final = Machine(
-    name="RTX 4090",
-    arch="sm_89",
-    sms=128,  # [4090]
-    clock_ghz=2.52,  # [4090] boost
-    smem_per_sm=100 * 1024,  # [CC]
-    smem_per_cta=99 * 1024,  # [CC]
-    smem_reserved=1024,  # [OCC]
-    smem_granularity=128,  # [OCC]
-    max_threads_per_sm=1536,  # [CC]
-    max_ctas_per_sm=24,  # [CC]
-    l2_bytes=72 * 1024 * 1024,  # [4090]
-    dram_bytes_per_second=1008e9,  # [4090]
-    l2_bytes_per_cycle=1622 / 128,  # [Luo] table V, 1622 bytes a cycle for all SMs
-    accesses_per_cycle=1,  # derived: as RTX 3090
-    fp32_per_cycle=128,  # [4090]
-    sfu_per_cycle=16,  # [CC]
-    fp32_latency=4,  # [Jia] unchanged since Volta
-    shared_latency=30,  # [Luo] table IV
-    l2_latency=273,  # [Luo] table IV
-    global_latency=541,  # [Luo] table IV
-    # [4090] 165.2 TFLOP/s of fp16 into fp32 and 660.6 of int8, over SMs and clock; latency as
-    # derived for the RTX 3090.
-    mmas=tensor_cores(512, 33, int8_ops=2048),
+RTX_4090: Final = described(
+    "RTX 4090",
+    "sm_89",
+    "2026-11-21",
+    sms=(128, documented("[4090]")),
+    clock_ghz=(2.52, documented("[4090] boost")),
+    smem_per_sm=(100 * 1024, documented("[CC]")),
+    smem_per_cta=(99 * 1024, documented("[CC]")),
+    smem_reserved=(1024, documented("[OCC]")),
+    smem_granularity=(128, documented("[OCC]")),
+    max_threads_per_sm=(1536, documented("[CC]")),
+    max_ctas_per_sm=(24, documented("[CC]")),
+    l2_bytes=(72 * 1024 * 1024, documented("[4090]")),
+    dram_bytes_per_second=(1008e9, documented("[4090]")),
+    l2_bytes_per_cycle=(1622 / 128, measured("[Luo] table V, 1622 bytes a cycle for all SMs")),
+    accesses_per_cycle=(1, derived("as RTX 3090")),
+    fp32_per_cycle=(128, documented("[4090]")),
+    sfu_per_cycle=(16, documented("[CC]")),
+    fp32_latency=(4, measured("[Jia] unchanged since Volta")),
+    shared_latency=(30, measured("[Luo] table IV")),
+    l2_latency=(273, measured("[Luo] table IV")),
+    global_latency=(541, measured("[Luo] table IV")),
+    mmas=(
+        tensor_cores(512, 33, int8_ops=2048),
+        documented(
+            "[4090] 165.2 TFLOP/s of fp16 into fp32 and 660.6 of int8, over SMs and clock; "
+            "latency as derived for the RTX 3090"
+        ),
+    ),
 )
 
-L40S: Final = replace(  # [L40S] the architecture of the RTX 4090, of which it has the latencies
+L40S: Final = sister(  # the architecture of the RTX 4090
     RTX_4090,
-    name="L40S",
-    sms=142,  # [L40S]
-    l2_bytes=96 * 1024 * 1024,  # [L40S]
-    dram_bytes_per_second=864e9,  # [L40S]
-    # [L40S] 362 TFLOP/s of fp16, also into fp32, and 733 of int8, over SMs and clock.
-    mmas=tensor_cores(1024, 33),
+    "L40S",
+    "2026-11-21",
+    sms=(142, documented("[L40S]")),
+    l2_bytes=(96 * 1024 * 1024, documented("[L40S]")),
+    dram_bytes_per_second=(864e9, documented("[L40S]")),
+    mmas=(
+        tensor_cores(1024, 33),
+        documented(
+            "[L40S] 362 TFLOP/s of fp16, also into fp32, and 733 of int8, over SMs and clock"
+        ),
+    ),
 )

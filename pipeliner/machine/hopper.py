@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from .ampere import tensor_cores
-from .values import Machine, MmaRate
+from .constant import documented, measured
+from .described import described, sister
+from .values import MmaRate
 
 
 def _warpgroup_cores(fp16_ops: int) -> tuple[MmaRate, ...]:
@@ -25,37 +26,55 @@ def _warpgroup_cores(fp16_ops: int) -> tuple[MmaRate, ...]:
     )
 
 
-H100: Final = Machine(
-    name="H100 SXM5",
-    arch="sm_90",
-    sms=132,  # [H100]
-    clock_ghz=1.83,  # [H100] 989 TFLOP/s dense fp16 over 132 SMs x 4096; fp32 runs up to 1.98
-    smem_per_sm=228 * 1024,  # [CC]
-    smem_per_cta=227 * 1024,  # [CC]
-    smem_reserved=1024,  # [OCC]
-    smem_granularity=128,  # [OCC]
-    max_threads_per_sm=2048,  # [CC]
-    max_ctas_per_sm=32,  # [CC]
-    l2_bytes=50 * 1024 * 1024,  # [H100]
-    dram_bytes_per_second=3026e9,  # `pipeliner calibrate`: of 3352 [H100]
-    # Measured: 64x160x64 of a convolution takes 48 bytes a cycle with all that a step does beside;
-    # of 46 (DeepGEMM's sm90 heuristic) to 62 (what boxes get), 54 ranks 150 such tiles best.
-    l2_bytes_per_cycle=54,
-    accesses_per_cycle=1,  # [H100] 32 load and store units
-    fp32_per_cycle=128,  # [H100]
-    sfu_per_cycle=16,  # [CC]
-    fp32_latency=4,  # [Jia]
-    # `pipeliner calibrate`: 29; it reads 127 of 128 bytes a cycle, 128 by ldmatrix. [Luo] table IV
-    shared_latency=29,
-    l2_latency=279,  # `pipeliner calibrate`, 279 and 284 in two runs; [Luo] 263
-    global_latency=680,  # `pipeliner calibrate`, 680 of 1 GB, 687 of 64 MB; [Luo] 479
-    # mma.sync reaches 63 % of the 4096 operations a cycle that wgmma reaches [Luo].
-    mmas=tensor_cores(2580, 33),
-    wgmmas=_warpgroup_cores(4096),  # [H100] 989 TFLOP/s over SMs and clock
+H100: Final = described(
+    "H100 SXM5",
+    "sm_90",
+    "2026-11-21",
+    later={"dram_bytes_per_second": "2026-11-22"},
+    sms=(132, documented("[H100]")),
+    clock_ghz=(
+        1.83,
+        documented("[H100] 989 TFLOP/s dense fp16 over 132 SMs x 4096; fp32 runs up to 1.98"),
+    ),
+    smem_per_sm=(228 * 1024, documented("[CC]")),
+    smem_per_cta=(227 * 1024, documented("[CC]")),
+    smem_reserved=(1024, documented("[OCC]")),
+    smem_granularity=(128, documented("[OCC]")),
+    max_threads_per_sm=(2048, documented("[CC]")),
+    max_ctas_per_sm=(32, documented("[CC]")),
+    l2_bytes=(50 * 1024 * 1024, documented("[H100]")),
+    dram_bytes_per_second=(3026e9, measured("`pipeliner calibrate`: of 3352 [H100]")),
+    l2_bytes_per_cycle=(
+        54,
+        measured(
+            "64x160x64 of a convolution takes 48 bytes a cycle with all that a step does beside; "
+            "of 46 (DeepGEMM's sm90 heuristic) to 62 (what boxes get), 54 ranks 150 such tiles "
+            "best"
+        ),
+    ),
+    accesses_per_cycle=(1, documented("[H100] 32 load and store units")),
+    fp32_per_cycle=(128, documented("[H100]")),
+    sfu_per_cycle=(16, documented("[CC]")),
+    fp32_latency=(4, measured("[Jia]")),
+    shared_latency=(
+        29,
+        measured(
+            "`pipeliner calibrate`: 29; it reads 127 of 128 bytes a cycle, 128 by ldmatrix. [Luo] "
+            "table IV"
+        ),
+    ),
+    l2_latency=(279, measured("`pipeliner calibrate`, 279 and 284 in two runs; [Luo] 263")),
+    global_latency=(680, measured("`pipeliner calibrate`, 680 of 1 GB, 687 of 64 MB; [Luo] 479")),
+    mmas=(
+        tensor_cores(2580, 33),
+        measured("[Luo]: mma.sync reaches 63 % of the 4096 operations a cycle that wgmma reaches"),
+    ),
+    wgmmas=(_warpgroup_cores(4096), documented("[H100] 989 TFLOP/s over SMs and clock")),
 )
 
-H200: Final = replace(  # [H200] the chip of the H100 with other memory
+H200: Final = sister(  # the chip of the H100 with other memory
     H100,
-    name="H200 SXM5",
-    dram_bytes_per_second=4800e9,  # [H200]
+    "H200 SXM5",
+    "2026-11-21",
+    dram_bytes_per_second=(4800e9, documented("[H200]")),
 )

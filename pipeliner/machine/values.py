@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from dataclasses import dataclass, field
+from typing import Any, Final
 
 from ..errors import TargetError
+from .constant import Source, documented, measured
 
 WARP: Final = 32
 
@@ -16,16 +17,16 @@ MEASURED: Final = " as measured"
 
 @dataclass(frozen=True, slots=True)
 class MmaRate:
-    """One ``mma.sync`` or ``wgmma`` instruction: its shape and what it costs.
-
-    ``dtype``: type of the operands. ``ops_per_cycle``: multiplications and additions that one SM
-    sustains in a cycle. ``latency``: cycles until a dependent mma may start.
-    """
+    """One ``mma.sync`` or ``wgmma`` instruction: its shape and what it costs."""
 
     dtype: str
+    """Type of the operands."""
     shape: tuple[int, int, int]
+    """M, N and K of one instruction."""
     ops_per_cycle: int
+    """Multiplications and additions that one SM sustains in a cycle."""
     latency: int
+    """Cycles until a dependent instruction may start."""
 
     @property
     def k(self) -> int:
@@ -33,49 +34,175 @@ class MmaRate:
         return self.shape[2]
 
 
+def _of(unit: str, meaning: str, formula: str, source: Source | None = None) -> dict[str, Any]:
+    """What a field of Machine is; ``source``: of its default, the same for every GPU."""
+    return {"unit": unit, "meaning": meaning, "formula": formula, "source": source}
+
+
+_CC: Final = documented("[CC]")
+
+
 @dataclass(frozen=True, slots=True)
 class Machine:
-    """One GPU: capacities in bytes, counts and cycles; rates in bytes or operations a cycle.
+    """One GPU: capacities, latencies, and the rates that one SM gets with every SM busy.
 
-    Rates are what one SM gets with every SM busy, but for ``dram_bytes_per_second``, the whole
-    GPU's. ``fp32_per_cycle`` counts fused multiply-adds. ``issue_per_cycle``: warp instructions
-    that are started. ``accesses_per_cycle``: those to memory that its load and store units take.
-    ``barrier_cycles``: a CTA barrier whose warps arrive together. ``launch_us``: from the end of
-    one kernel to the start of the next of its stream. What has a default is the same, as far as is
-    known, on every GPU described here.
+    What has a default is the same, as far as is known, on every GPU described here. ``records_of``
+    lists values with their sources.
     """
 
     name: str
     arch: str
-    sms: int
-    clock_ghz: float
-    smem_per_sm: int
-    smem_per_cta: int
-    smem_reserved: int
-    smem_granularity: int
-    max_threads_per_sm: int
-    max_ctas_per_sm: int
-    l2_bytes: int
-    dram_bytes_per_second: float
-    l2_bytes_per_cycle: float
-    accesses_per_cycle: float
-    fp32_per_cycle: int
-    sfu_per_cycle: int
-    fp32_latency: int
-    shared_latency: int
-    l2_latency: int
-    global_latency: int
-    registers_per_sm: int = 65536  # [CC]
-    register_granularity: int = 256  # [OCC] for each warp
-    max_registers_per_thread: int = 255  # [CC]
-    max_threads_per_cta: int = 1024  # [CC]
-    smem_bytes_per_cycle: int = 128  # [CC] 32 banks of 4 bytes
-    issue_per_cycle: int = 4  # [CC] four warp schedulers
-    sfu_latency: int = 18  # [Jia] of a T4; others derived from it
-    barrier_cycles: int = 30  # upper end of the 20 to 30 that fbtriton's modulo scheduler documents
-    launch_us: float = 0.9  # [Graphs]
+    sms: int = field(metadata=_of("SMs", "of the GPU", "rounds = ceil(ctas / sms)"))
+    clock_ghz: float = field(metadata=_of("GHz", "clock of the SMs", "us = cycles / clock / 1000"))
+    smem_per_sm: int = field(
+        metadata=_of("bytes", "shared memory of an SM", "CTAs = smem_per_sm / bytes of a CTA")
+    )
+    smem_per_cta: int = field(
+        metadata=_of("bytes", "the most shared memory of a CTA", "bytes of a CTA <= smem_per_cta")
+    )
+    smem_reserved: int = field(
+        metadata=_of(
+            "bytes",
+            "shared memory that the system keeps for each CTA",
+            "bytes of a CTA = rounded + smem_reserved",
+        )
+    )
+    smem_granularity: int = field(
+        metadata=_of(
+            "bytes", "unit in which shared memory is given", "rounded up to smem_granularity"
+        )
+    )
+    max_threads_per_sm: int = field(
+        metadata=_of("threads", "resident on an SM", "CTAs <= max_threads_per_sm / threads")
+    )
+    max_ctas_per_sm: int = field(
+        metadata=_of("CTAs", "resident on an SM", "CTAs <= max_ctas_per_sm")
+    )
+    l2_bytes: int = field(metadata=_of("bytes", "L2 cache", "first = min(moved, l2_bytes)"))
+    dram_bytes_per_second: float = field(
+        metadata=_of(
+            "bytes/s",
+            "bandwidth of memory, of the whole GPU",
+            "compulsory = bytes / dram_bytes_per_second",
+        )
+    )
+    l2_bytes_per_cycle: float = field(
+        metadata=_of(
+            "bytes/cycle", "what one SM gets from L2", "l2 = tile_bytes / l2_bytes_per_cycle"
+        )
+    )
+    accesses_per_cycle: float = field(
+        metadata=_of(
+            "accesses/cycle",
+            "accesses of a warp that an SM's load and store units take",
+            "lsu = accesses / accesses_per_cycle",
+        )
+    )
+    fp32_per_cycle: int = field(
+        metadata=_of(
+            "FMA/cycle", "fused multiply-adds of one SM", "fma = m * n * k / fp32_per_cycle"
+        )
+    )
+    sfu_per_cycle: int = field(
+        metadata=_of(
+            "operations/cycle",
+            "transcendental functions of one SM",
+            "sfu = functions / sfu_per_cycle",
+        )
+    )
+    fp32_latency: int = field(
+        metadata=_of("cycles", "until a dependent FMA may start", "latency of an FMA op")
+    )
+    shared_latency: int = field(
+        metadata=_of(
+            "cycles",
+            "from a load of shared memory to its value",
+            "bubble = barrier_cycles + shared_latency + RESTART_CYCLES",
+        )
+    )
+    l2_latency: int = field(
+        metadata=_of(
+            "cycles",
+            "from a load to its value where L2 has it",
+            "latency = l2_latency + cold * (global_latency - l2_latency) + handshake",
+        )
+    )
+    global_latency: int = field(
+        metadata=_of(
+            "cycles",
+            "from a load to its value where memory has it",
+            "latency = l2_latency + cold * (global_latency - l2_latency) + handshake",
+        )
+    )
+    registers_per_sm: int = field(
+        default=65536,
+        metadata=_of("registers", "of an SM", "CTAs = registers_per_sm / registers of a CTA", _CC),
+    )
+    register_granularity: int = field(
+        default=256,
+        metadata=_of(
+            "registers",
+            "unit in which a warp gets registers",
+            "rounded up to register_granularity",
+            documented("[OCC]"),
+        ),
+    )
+    max_registers_per_thread: int = field(
+        default=255,
+        metadata=_of("registers", "the most of a thread", "registers <= this", _CC),
+    )
+    max_threads_per_cta: int = field(
+        default=1024, metadata=_of("threads", "the most of a CTA", "threads <= this", _CC)
+    )
+    smem_bytes_per_cycle: int = field(
+        default=128,
+        metadata=_of(
+            "bytes/cycle",
+            "what shared memory moves: 32 banks of 4 bytes",
+            "lsu = bytes / smem_bytes_per_cycle",
+            _CC,
+        ),
+    )
+    issue_per_cycle: int = field(
+        default=4,
+        metadata=_of(
+            "instructions/cycle",
+            "warp instructions that the four schedulers of an SM start",
+            "issue = instructions / issue_per_cycle",
+            _CC,
+        ),
+    )
+    sfu_latency: int = field(
+        default=18,
+        metadata=_of(
+            "cycles",
+            "until a dependent transcendental function may start",
+            "latency of an op on the SFU",
+            measured("[Jia] of a T4; others derived from it"),
+        ),
+    )
+    barrier_cycles: int = field(
+        default=30,
+        metadata=_of(
+            "cycles",
+            "a CTA barrier whose warps arrive together",
+            "bubble = barrier_cycles + shared_latency + RESTART_CYCLES",
+            documented("upper end of the 20 to 30 that fbtriton's modulo scheduler documents"),
+        ),
+    )
+    launch_us: float = field(
+        default=0.9,
+        metadata=_of(
+            "us",
+            "from the end of one kernel to the start of the next of its stream",
+            "us = launch_us + cycles / clock, elementwise kernels",
+            measured("[Graphs]"),
+        ),
+    )
     mmas: tuple[MmaRate, ...] = ()
+    """Rates of mma.sync, by type of the operands."""
     wgmmas: tuple[MmaRate, ...] = ()
+    """Rates of wgmma, by type of the operands."""
 
     @property
     def key(self) -> str:

@@ -8,7 +8,7 @@ import pytest
 
 from pipeliner.cost.alternatives import depth_options, instruction_options
 from pipeliner.cost.busy import RESTART_CYCLES
-from pipeliner.cost.choose import BY_THREADS, choose
+from pipeliner.cost.choose import CP_ASYNC_MARGIN, choose
 from pipeliner.cost.mapped import as_chosen, map_kernel
 from pipeliner.cost.predict import CROSS_STEP_DEPTH, predict, why_in_flight
 from pipeliner.machine import H100
@@ -40,7 +40,7 @@ def test_threads_copy_unasked_where_that_is_predicted_to_be_faster():
     boxes = choose(info, H100, Request(mechanism="tma", instruction="wgmma")).predicted_us
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
     assert plan.roles == plan.channels == ()
-    assert plan.predicted_us < boxes * (1 - BY_THREADS)
+    assert plan.predicted_us < boxes * (1 - CP_ASYNC_MARGIN)
     said = (
         f"copies by cp_async are taken: {plan.predicted_us:.1f} us predicted, {boxes:.1f} us where "
         "a role of its own copies by tma"

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeliner.cost import choose, predict
-from pipeliner.cost.depth import LATE_SLOTS, MAX_DEPTH, TOLERANCE, choose_depth
+from pipeliner.cost.depth import MAX_DEPTH, SPARE_SLOTS, TOLERANCE, choose_depth
 from pipeliner.cost.descriptor import FragmentTiming, Grid, SharedMemory, Threads, Traffic, Work
 from pipeliner.cost.usage import Usage
 from pipeliner.errors import PlanError
@@ -266,7 +266,7 @@ def test_a_chosen_depth_fits_and_is_the_least_of_the_fastest(tensor, bytes_, tri
         for shallower in times[: choice.depth - 1]
     ]
     spare = slower.count(False)
-    assert spare <= (LATE_SLOTS if choice.prediction.resident == 1 else 1)
+    assert spare <= (SPARE_SLOTS if choice.prediction.resident == 1 else 1)
     assert all(slower[: len(slower) - spare])
     if spare:  # beside at least one tile in flight, and of as many CTAs or a third slot
         lean = times[choice.depth - 1 - spare]

@@ -8,7 +8,7 @@ import pytest
 
 from pipeliner.cost.choose import choose
 from pipeliner.cost.depth import MAX_DEPTH
-from pipeliner.cost.loops import CHANNEL_DEPTH
+from pipeliner.cost.ring_limits import TMA_DEPTH
 from pipeliner.cost.tma import tma_obstacle
 from pipeliner.errors import PlanError, TargetError
 from pipeliner.kernel import StoreInfo
@@ -150,7 +150,7 @@ def test_a_ring_is_as_deep_as_memory_wants_it_and_as_fits_where_tiles_do_not_fol
     several = replace(once, grid=(132,), loops=(replace(loop, outer=2, by_tile=True),))
     plans = [choose(with_copies(info, src_bytes=1 << 26), H100, WGMMA) for info in (several, once)]
     depths = [plan.channels[0].depth for plan in plans]
-    assert depths[0] > CHANNEL_DEPTH
+    assert depths[0] > TMA_DEPTH
     # A step of all CTAs reads a part of A and B, 64 MiB each, once, however many wait for it.
     assert depths[1] == max(3, int(7.5e6 * loop.trip / (2 << 26))) < MAX_DEPTH
     assert "more in flight, for memory to deliver at its rate" in plans[0].loops[0].reasons[-1]
