@@ -1,4 +1,7 @@
-"""The cost model: from what a kernel does to a plan, with the numbers behind each choice."""
+"""The cost model: from what a kernel does to a plan, with the numbers behind each choice.
+
+README.md of this folder explains it and lists its constants.
+"""
 
 from .choose import choose
 from .descriptor import Work

@@ -1,8 +1,8 @@
-"""A finished plan made again from what it decides, and the time that is predicted of it.
+"""Rebuild a plan from its decisions, and predict its time.
 
 Decided are mechanisms, instructions, warps, slots, clusters, launches and stages. Everything else
-of a plan follows from those and from the function, so that making it anew says whether a plan that
-was handed in fits. The same predictions are what the plan, its alternatives and its timeline say.
+of a plan follows from those and from the function, so that rebuilding it says whether a plan that
+was handed in fits. The plan, its alternatives and its timeline show the same predictions.
 """
 
 from __future__ import annotations
@@ -29,26 +29,26 @@ from .ranked import shared_out
 from .roles import plan_roles
 
 PREDICTED: Final = "predicted "
-"""How a plan's reason begins that says what is predicted of a loop."""
+"""The first word of a plan's reason that states the predicted time of a loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Predicted:
-    """What is predicted of the loops of one plan, by their names, and of the kernel."""
+    """The predictions of a plan's loops, by name, and the microseconds of the kernel."""
 
     loops: dict[str, Prediction]
     us: float
 
 
 def mapped_as(info: KernelInfo, machine: Machine, plan: KernelPlan) -> MappedKernel:
-    """The kernel but for its depths, mapped as ``plan`` says; raises what cannot be had."""
+    """The kernel without its depths, mapped as ``plan`` says; raises what cannot be had."""
     return map_kernel(info, machine, pinned(plan))
 
 
 def predicted(info: KernelInfo, machine: Machine, plan: KernelPlan) -> Predicted:
-    """The time of ``plan``, as it is: its rings, its mechanisms, its loops left alone.
+    """The time of ``plan`` as it is: its rings, its mechanisms, its loops left alone.
 
-    Of nests that are shared out over threads nothing is predicted.
+    Nothing is predicted of a kernel whose nests are shared out over threads.
     """
     if _is_shared_out(plan):
         return Predicted({}, 0.0)
@@ -56,7 +56,7 @@ def predicted(info: KernelInfo, machine: Machine, plan: KernelPlan) -> Predicted
 
 
 def with_prediction(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
-    """``plan`` with what is predicted of it in place of what was said before it was built."""
+    """``plan`` with its predicted time in place of what was predicted before it was built."""
     found = predicted(info, machine, plan)
     news = tuple(summary(one, machine) for one in found.loops.values())
     old = [at for at, reason in enumerate(plan.reasons) if str(reason).startswith(PREDICTED)]
@@ -66,9 +66,9 @@ def with_prediction(info: KernelInfo, machine: Machine, plan: KernelPlan) -> Ker
 
 
 def is_as_predicted(chosen: KernelPlan, made: KernelPlan) -> bool:
-    """Whether ``made`` has the loops, slots and steps in flight that ``chosen`` was predicted by.
+    """Whether ``made`` has the loops, slots and wgmma in flight that ``chosen`` was predicted with.
 
-    A loop that is left alone was predicted with copies that it does not have.
+    A loop that is not pipelined was predicted with copies that it does not have.
     """
     loops = {loop.name: loop for loop in made.loops}
     flying = [(matmul.op, matmul.in_flight) for matmul in chosen.matmuls]
@@ -84,9 +84,9 @@ def _has_depths(chosen: LoopPlan, made: LoopPlan) -> bool:
 
 
 def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
-    """What ``plan`` must be, going by what it decides; its loops are not scheduled yet.
+    """The plan that the decisions of ``plan`` lead to; its loops are not scheduled yet.
 
-    PlanError or TargetError: a decision that cannot be had.
+    Raises PlanError or TargetError for a decision that cannot be had.
     """
     if _is_shared_out(plan):
         return replace(
@@ -141,12 +141,12 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
 
 
 def _is_shared_out(plan: KernelPlan) -> bool:
-    """Whether threads compute elements of a matmul one by one."""
+    """Whether threads compute the elements of a matmul one by one."""
     return any(matmul.instruction == SCALAR for matmul in plan.matmuls)
 
 
 def _loop(one: LoopWork, plan: KernelPlan, *, wide: bool) -> tuple[LoopPlan, tuple[CopyPlan, ...]]:
-    """The loop as ``plan`` decides it, without its schedule, and the copies of it."""
+    """The loop and its copies as ``plan`` decides them, without the loop's schedule."""
     given = plan.loop(one.loop.name)
     moved = tuple(_as_decided(copy, plan) for copy in one.copies)
     check_eviction(moved)
@@ -173,7 +173,7 @@ def _loop(one: LoopWork, plan: KernelPlan, *, wide: bool) -> tuple[LoopPlan, tup
 
 
 def _as_decided(copy: CopyPlan, plan: KernelPlan) -> CopyPlan:
-    """``copy`` with what a plan may decide freely: the cache it stops in, what L2 lets go of."""
+    """``copy`` with what a plan may decide freely: its cache and its L2 eviction priority."""
     given = next((one for one in plan.copies if one.op == copy.op), None)
     if given is None:
         return copy
@@ -185,7 +185,7 @@ def _as_decided(copy: CopyPlan, plan: KernelPlan) -> CopyPlan:
 def _left_alone(
     loop: LoopInfo, copies: tuple[CopyPlan, ...], plan: KernelPlan, *, wide: bool
 ) -> tuple[LoopPlan, tuple[CopyPlan, ...]]:
-    """A loop that is not pipelined, and its copies, none of which may land by itself."""
+    """A loop that is not pipelined, and its copies, none of which may be asynchronous."""
     bound = {op.op for op in loop.ops if isinstance(op, CopyInfo) and op.bound}
     named = {copy.op for copy in plan.copies}
     kept = tuple(copy for copy in copies if copy.op in named or copy.op not in bound)
@@ -204,7 +204,7 @@ def _left_alone(
 
 
 def _check_moved(loop: LoopPlan, copies: tuple[CopyPlan, ...], *, wide: bool) -> None:
-    """PlanError: a role makes some of the copies, and not all, or one to what is no ring."""
+    """Raise PlanError where TMA makes only some of the copies, or fills what is no ring."""
     others = [copy for copy in copies if copy.mechanism != "tma"]
     if wide and others and len(others) < len(copies):
         raise PlanError(
@@ -221,7 +221,7 @@ def _check_moved(loop: LoopPlan, copies: tuple[CopyPlan, ...], *, wide: bool) ->
 
 
 def _check_epilogue(loop: LoopPlan, copies: tuple[CopyPlan, ...]) -> None:
-    """PlanError: an epilogue that the copies of the loop cannot have."""
+    """Raise PlanError for an epilogue that the copies of the loop cannot have."""
     if by_tma(copies) and loop.epilogue != "rolled":
         raise PlanError(
             f"cannot give loop '{loop.name}' a {loop.epilogue} epilogue: its producer runs ahead "
@@ -236,7 +236,7 @@ def _check_epilogue(loop: LoopPlan, copies: tuple[CopyPlan, ...]) -> None:
 
 
 def _ring(given: RingPlan, loop: LoopInfo) -> RingPlan:
-    """``given`` with the bytes that a slot of it takes, where the loop says."""
+    """``given`` with the bytes of a slot, where the loop states them."""
     if given.depth < 1:
         raise PlanError(
             f"cannot give ring '{given.buffer}' {given.depth} slots: expected at least 1"
@@ -246,7 +246,7 @@ def _ring(given: RingPlan, loop: LoopInfo) -> RingPlan:
 
 
 def _launch(given: LaunchPlan, info: KernelInfo, machine: Machine) -> LaunchPlan:
-    """``given``, if the machine can launch so; PlanError: it cannot."""
+    """``given``; raises PlanError where the machine cannot launch so."""
     check_launch(given, info)
     if given.early and not machine.has_early_launch:
         raise PlanError(
@@ -271,7 +271,7 @@ def _predicted(
 
 
 def slots_of(one: LoopWork, loop: LoopPlan) -> Depth:
-    """Slots of the rings of ``loop`` that hide loads: a number, or each where they differ."""
+    """Slots of the rings of ``loop`` that hide loads: one number, or one for each ring."""
     if not loop.pipelined:
         return 1
     depths = {ring.buffer: ring.depth for ring in loop.rings}
@@ -286,7 +286,7 @@ def slots_of(one: LoopWork, loop: LoopPlan) -> Depth:
 
 
 def _in_flight(plan: KernelPlan, loop: LoopInfo) -> int | None:
-    """Steps of wgmma that stay in flight; None: the model's own choice, as where roles wait."""
+    """Steps of wgmma that stay in flight; None: the model chooses, as with a producer warp."""
     names = {op.op for op in loop.ops}
     own = [m for m in plan.matmuls if m.op in names and m.instruction.startswith("wgmma")]
     return None if plan.roles or not own else min(matmul.in_flight for matmul in own)

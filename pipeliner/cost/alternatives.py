@@ -1,8 +1,7 @@
-"""What else could have been chosen for a kernel, and what the model says of it.
+"""The alternatives to a plan: other depths, instructions and mechanisms with their predicted times.
 
-Nothing is predicted here: what the plan has is what ``predicted`` says of it, other depths come
-from ``predict`` on the same descriptors, instructions and mechanisms from ``choose`` itself with
-that one thing asked for.
+The plan's own numbers are those of ``predicted``; other depths come from ``predict`` on the same
+descriptors, other instructions and mechanisms from ``choose`` with that one thing asked for.
 """
 
 from __future__ import annotations
@@ -26,39 +25,43 @@ from .mapping import EXACT
 from .predict import Prediction, predict
 
 NEVER_UNASKED: Final = "the statement waits for its load: no slot hides that"
-"""Of a copy that is left as it is."""
+"""Why a copy that stays in its statement is never taken by default."""
 
 _NOT_TAKEN: Final = "wgmma is not taken: "
 
 
 @dataclass(frozen=True, slots=True)
 class DepthOption:
-    """Rings of ``depth`` slots: shared memory of a CTA in bytes, CTAs of an SM, time of the loop.
-
-    ``step``: cycles of one iteration of one CTA. ``why``: what makes it impossible; then there is
-    no time. ``apart``: slots of each ring where they differ; ``depth`` is then the most.
-    ``measured_us``: of the kernel, where records have it.
-    """
+    """One depth of a loop's rings and what it leads to."""
 
     depth: int
+    """Slots of the deepest ring."""
     smem: int
+    """Bytes of shared memory of a CTA."""
     ctas: int = 0
+    """CTAs of an SM at once."""
     step: float = 0.0
+    """Cycles of an SM for one iteration of one CTA."""
     us: float | None = None
+    """Microseconds of the kernel; None: the depth is impossible."""
     chosen: bool = False
+    """The plan has it."""
     why: str = ""
+    """Why it is impossible; empty where it is not."""
     apart: tuple[int, ...] = ()
+    """Slots of each ring where they differ."""
     measured_us: float | None = None
+    """Microseconds of the kernel, where records have them."""
 
     @property
     def slots(self) -> str:
-        """``3``, or ``3+2`` where rings differ."""
+        """``3``, or ``3+2`` where rings have different depths."""
         return "+".join(map(str, self.apart or (self.depth,)))
 
 
 @dataclass(frozen=True, slots=True)
 class LoopDepths:
-    """The depths of one loop that were compared, and the first that does not fit."""
+    """The depths of one loop that were compared, up to the first that does not fit."""
 
     loop: str
     depths: tuple[DepthOption, ...]
@@ -66,17 +69,17 @@ class LoopDepths:
 
 @dataclass(frozen=True, slots=True)
 class WayOption:
-    """An instruction, a mechanism or a way to share tiles, with the time of the kernel by it.
-
-    ``us``: None where it is impossible or cannot be predicted, for the reason ``why``, which may
-    also say why it is not taken. ``instruction``: what multiplies then, in full.
-    """
+    """An instruction, a mechanism or a sharing of tiles, and what it leads to."""
 
     name: str
     us: float | None
+    """Microseconds of the kernel; None: impossible, or without a prediction."""
     instruction: str = ""
+    """The instruction that multiplies, in full."""
     chosen: bool = False
+    """The plan has it."""
     why: str = ""
+    """Why it is impossible or is not taken, where its time does not tell."""
 
 
 def depth_options(
@@ -84,8 +87,8 @@ def depth_options(
 ) -> tuple[LoopDepths, ...]:
     """The depths of every loop of ``plan`` that could have rings.
 
-    All are of the copies and instructions that the plan has; of a loop that is left alone, those
-    that are more than one slot are of what was compared with it.
+    All have the copies and instructions of the plan. Of a loop that is not pipelined, depths above
+    1 have those that it would have had.
     """
     own = predicted(info, machine, plan).loops
     asked = as_chosen(request, plan) if uses_wgmma(plan.matmuls) else request
@@ -103,7 +106,7 @@ def depth_options(
 def _depths(
     one: LoopWork, other: LoopWork, plan: LoopPlan, own: Prediction | None, machine: Machine
 ) -> tuple[DepthOption, ...]:
-    """``own``: what the plan itself says of its loop, as it is mapped in ``one``."""
+    """The depths of one loop; ``own``: the plan's own prediction, with ``one`` as its mapping."""
     slots = slots_of(one, plan)
     chosen = most(slots)
     options: list[DepthOption] = []
@@ -142,7 +145,7 @@ def _rings(loop: LoopInfo) -> str:
 def instruction_options(
     info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request
 ) -> tuple[WayOption, ...]:
-    """What each instruction would make of the same tiles; nothing where nothing is a matmul."""
+    """The kernel with each instruction on the same tiles; empty where nothing is a matmul."""
     if not any(isinstance(op, MatmulInfo) for loop in info.loops for op in loop.ops):
         return ()
     taken = {family(matmul.instruction) for matmul in plan.matmuls}
@@ -158,7 +161,7 @@ def instruction_options(
 def mechanism_options(
     info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request
 ) -> tuple[WayOption, ...]:
-    """What each mechanism would make of the same tiles; nothing where nothing is copied."""
+    """The kernel with each copy mechanism on the same tiles; empty where nothing is copied."""
     if not any(isinstance(op, CopyInfo) for loop in info.loops for op in loop.ops):
         return ()
     taken = {copy.mechanism for copy in plan.copies}
@@ -180,7 +183,7 @@ def mechanism_options(
 def consumer_options(
     info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request
 ) -> tuple[WayOption, ...]:
-    """How those who compute could share tiles; nothing where they have no role of their own."""
+    """The kernel cooperative and with ping-pong; empty without a producer warp."""
     if not plan.roles:
         return ()
     if plan.matmuls and uses_wgmma(plan.matmuls):
@@ -201,12 +204,12 @@ def consumer_options(
 
 
 def _way(plan: KernelPlan) -> Consumers:
-    """How those who compute share the tiles of ``plan``."""
+    """Whether consumers of ``plan`` are cooperative or ping-pong."""
     return "ping-pong" if plan.teams > 1 else "cooperative"
 
 
 def family(instruction: str) -> str:
-    """``wgmma`` of ``wgmma.m64n256k16.f16.f32``."""
+    """The first word of an instruction: ``wgmma`` of ``wgmma.m64n256k16.f16.f32``."""
     return instruction.split(".", 1)[0]
 
 
@@ -218,7 +221,7 @@ def _option(
     own: KernelPlan | None = None,
     chosen: bool = False,
 ) -> WayOption:
-    """What ``request`` would make of the kernel; ``own``: the plan itself, where that is it."""
+    """The kernel that ``request`` leads to; ``own``: the plan itself, where that is it."""
     try:
         plan = choose(info, machine, request) if own is None else own
     except Exception as err:  # a bug in one of them, too, leaves the others
@@ -233,7 +236,7 @@ def _option(
 
 
 def _with_reason(option: WayOption, info: KernelInfo, plan: KernelPlan) -> WayOption:
-    """``option`` with what the choice itself said of it, where its time does not."""
+    """``option`` with the reason that the choice gave, where its time does not tell."""
     if option.chosen or option.why:
         return option
     if option.name == "wgmma":

@@ -1,8 +1,8 @@
-"""Rings of one loop with slots of their own: where one deserves more of them than the others.
+"""Depth per ring: one ring of a loop with a slot more than the others, where that is faster.
 
 Copies of a step wait for different things: weights that every CTA reads again lie in L2, what
-streams through comes from memory. And slots have different sizes: where one more of each does not
-fit, or takes an SM its second CTA, one more of some may.
+streams through comes from memory. Slots also have different sizes: where one more of each does not
+fit, or costs an SM its second CTA, one more of some may.
 """
 
 from __future__ import annotations
@@ -18,14 +18,16 @@ from .descriptor import Work
 from .predict import Prediction, predict
 
 Slots: TypeAlias = "Mapping[str, int]"
-"""Of each ring, by its buffer."""
+"""Slots of each ring, by its buffer."""
 
 
-def choose_apart(choice: DepthChoice, work: Work, machine: Machine, limit: int) -> DepthChoice:
-    """``choice``, or a slot more for one ring than for the others where that is faster.
+def choose_ring_depths(
+    choice: DepthChoice, work: Work, machine: Machine, limit: int
+) -> DepthChoice:
+    """``choice``, or a slot more for one ring where that is faster than ``TOLERANCE`` tells apart.
 
-    ``limit``: the most slots of any. Compared are the neighbours of the depth that all have in
-    common. Where latencies differ, what is waited for is said of each ring in any case.
+    ``limit``: the most slots of any ring. Compared are the neighbours of the common depth. Where
+    the latencies of rings differ, each ring's own law is stated in any case.
     """
     if work.shared.skew == 0 or len(work.shared.rings) < 2:
         return choice
@@ -36,24 +38,24 @@ def choose_apart(choice: DepthChoice, work: Work, machine: Machine, limit: int) 
         if found is not None and found.us < fastest:
             best, fastest = (found, slots), found.us
     if best is not None:
-        return _apart(choice, *best, work, machine)
+        return _with_ring_depths(choice, *best, work, machine)
     if len({ring.latency for ring in work.shared.rings}) > 1:
         return replace(choice, why=ring_laws(choice.prediction, work, machine))
     return choice
 
 
 def _neighbours(depth: int, work: Work, limit: int) -> Iterator[Slots]:
-    """One ring with a slot more than the others, which have ``depth`` or one less; none has 1."""
+    """The common depth, or one less, with a slot more for one ring; no ring has one slot."""
     for least in (depth - 1, depth):
         if 2 <= least < limit:
             for one in work.shared.rings:
                 yield {ring.buffer: least + (ring is one) for ring in work.shared.rings}
 
 
-def _apart(
+def _with_ring_depths(
     equal: DepthChoice, prediction: Prediction, slots: Slots, work: Work, machine: Machine
 ) -> DepthChoice:
-    """``slots`` instead of ``equal``, with the reasons of both."""
+    """The choice of ``slots`` in place of ``equal``, with the reasons of both."""
     reason = (
         f"{_shown(slots, prediction)}; {equal.depth} of each: {equal.prediction.step:.0f} cycles, "
         f"{change(equal.prediction, prediction)}, {count(equal.prediction.resident, 'CTA')} an SM"
@@ -63,7 +65,7 @@ def _apart(
         depth=max(slots.values()),
         prediction=prediction,
         reasons=(*equal.reasons, reason),
-        apart=slots,
+        per_ring=slots,
         why=ring_laws(prediction, work, machine),
     )
 
@@ -74,8 +76,8 @@ def _shown(slots: Slots, prediction: Prediction) -> str:
     return f"slots of their own, {each}: {prediction.step:.0f} cycles a step with {ctas} an SM"
 
 
-def asked_apart(prediction: Prediction, slots: Slots, work: Work) -> tuple[str, ...]:
-    """What the model says of rings of different depths that are asked for."""
+def asked_ring_depths(prediction: Prediction, slots: Slots, work: Work) -> tuple[str, ...]:
+    """Reasons of rings whose different depths were asked for."""
     if not slots:
         return ()
     shown = _shown(slots, prediction)
@@ -92,7 +94,7 @@ def asked_apart(prediction: Prediction, slots: Slots, work: Work) -> tuple[str, 
 
 
 def ring_laws(prediction: Prediction, work: Work, machine: Machine) -> dict[str, str]:
-    """Little's law for each ring, from the latency that is its own."""
+    """Little's law of each ring, in words: ``ceil(R / II)`` with the ring's own latency."""
     laws: dict[str, str] = {}
     cycles = prediction.resident * prediction.ii
     for ring in work.shared.rings:

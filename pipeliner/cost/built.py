@@ -1,9 +1,8 @@
-"""A loop's descriptor corrected by what nvcc made of the kernel, once that is compiled.
+"""Post-compile correction: the descriptor with the registers and instructions that ptxas made.
 
-The model estimates registers and instructions. How many of them ptxas takes, and how many
-multiply-adds then wait for a register bank, no formula tells: of one tile with three slots it took
-220 registers and 148 of 1024 multiply-adds wait, with four 255 and 37 (3 x 3 filters in fp32, 128 x
-128 x 8 for an H100: 243 and 215 us).
+The model estimates both. How many registers ptxas takes, and how many multiply-adds then wait for a
+register bank, no formula tells: with three slots one tile took 220 registers and 148 of 1024
+multiply-adds wait, with four 255 and 37 (3x3 filters in fp32, 128x128x8, H100: 243 and 215 us).
 """
 
 from __future__ import annotations
@@ -63,25 +62,25 @@ PACKED_MACS: Final = constant(
 
 @dataclass(frozen=True, slots=True)
 class AsBuilt:
-    """What ptxas made of a kernel: ``registers`` of a thread, and what a warp runs in an iteration.
-
-    ``instructions`` in all, 0 where its loop is not known in machine code; ``conflicts``: those
-    that wait for a register bank; ``spills``: those that move what did not fit the registers.
-    """
+    """What ptxas made of a kernel; numbers but the first are of one warp and one iteration."""
 
     registers: int
+    """Registers of a thread."""
     instructions: float = 0.0
+    """Instructions; 0 where the loop was not found in machine code."""
     conflicts: float = 0.0
+    """Instructions that wait for a register bank."""
     spills: float = 0.0
+    """Instructions that move what did not fit the registers."""
 
 
 def read_loop(
     registers: int, code: LoopCode | None, loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]
 ) -> AsBuilt:
-    """``code``, one iteration of ``loop`` or several, as what one of them takes.
+    """What one iteration of ``loop`` takes of ``code``, which has one iteration or several.
 
-    The multiplications tell how many: where they are not those of whole iterations, nothing is said
-    but of registers.
+    The multiplications tell how many. Where they are not those of whole iterations, only registers
+    are known.
     """
     each = _multiplies(loop, matmuls)
     if code is None or not each:
@@ -96,9 +95,9 @@ def read_loop(
 
 
 def as_built(work: Work, found: AsBuilt, machine: Machine) -> Work:
-    """``work`` with what ``found`` says in place of what was estimated, at the depth it was built.
+    """``work`` with what ``found`` says in place of the estimates, at the depth that was compiled.
 
-    For loops without roles: those set their registers themselves, and copy in a loop of their own.
+    For kernels without a producer warp: that one's roles set their registers themselves.
     """
     work = replace(work, threads=Threads(work.threads.count, found.registers))
     if not found.instructions:
@@ -114,16 +113,16 @@ def as_built(work: Work, found: AsBuilt, machine: Machine) -> Work:
 
 
 def worth_building(options: Iterable[Prediction]) -> tuple[Prediction, ...]:
-    """Of the depths of one loop, those that may turn out to be the best once they are built."""
+    """The depths of one loop that may turn out to be the best once they are compiled."""
     found = tuple(options)
     best = min((option.us for option in found), default=0.0)
     return tuple(option for option in found if option.us <= best * (1 + COMPILE_MARGIN))
 
 
 def best_built(before: Iterable[Prediction], after: Iterable[Prediction]) -> Prediction | None:
-    """The depth to take of those that were built, predicted ``before`` that and ``after``.
+    """The depth to take of those that were compiled, predicted ``before`` and ``after``.
 
-    None: what was built corrects no prediction, and the choice that was made without it stands.
+    None: compiling corrects no prediction by more than ``TOLERANCE``, and the choice stands.
     """
     estimates = {option.depth: option.us for option in before}
     options = sorted(after, key=lambda option: option.depth)
@@ -132,7 +131,7 @@ def best_built(before: Iterable[Prediction], after: Iterable[Prediction]) -> Pre
 
 
 def _multiplies(loop: LoopInfo, matmuls: tuple[MatmulPlan, ...]) -> float:
-    """Instructions of a warp, or of a warpgroup, that multiply in one iteration of ``loop``."""
+    """Multiply instructions of a warp, or of a warpgroup, in one iteration of ``loop``."""
     plans = {plan.op: plan for plan in matmuls}
     found = [op for op in loop.ops if isinstance(op, MatmulInfo) and op.op in plans]
     return sum(_of_matmul(op, plans[op.op]) for op in found)

@@ -1,7 +1,7 @@
-"""Fix instruction, mechanism, layout and depth of everything in a kernel, with the reason for each.
+"""Choose instruction, mechanism, layout and depth of everything in a kernel, each with a reason.
 
-A request is honoured or raises; a free choice is made by predicted time, and a loop that gains
-nothing is left alone with the number that says so.
+A request is honoured or raises. A free choice is made by predicted time. A loop that gains nothing
+is not pipelined, and its plan has the number that says so.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from .predict import Prediction
 from .remainder import leave_out, marked
 from .roles import plan_roles
 from .tma import is_off_lines
-from .turns import waits_alone, why_shared
+from .turns import promotion_stalls, why_cooperative
 
 AUTOMATIC_CLUSTERS: Final = constant(
     "AUTOMATIC_CLUSTERS",
@@ -64,7 +64,7 @@ CP_ASYNC_MARGIN: Final = constant(
 
 _NOTHING_ELSE: Final = "wgmma is taken: nothing else does what is asked"
 
-_RUN_ON: Final = (
+_PERSISTENT: Final = (
     "copies by cp_async are not compared: a CTA walks several tiles, and only a role of its own "
     "copies on from one to the next"
 )
@@ -76,12 +76,11 @@ _NOT_ACCELERATED: Final = "it needs sm_90a, which the same GPU runs; the target 
 def choose(
     info: KernelInfo, machine: Machine, request: Request, *, accelerated: bool = True
 ) -> KernelPlan:
-    """The plan of one kernel, up to its schedule: cycles, stages and barriers come from the passes.
+    """The plan of one kernel without its schedule: stages and barriers come from the passes.
 
-    Where no instruction is asked for, warpgroups multiply (wgmma; a role copies by tma, or they do
-    by cp.async) if that is possible and predicted to be no slower; ``accelerated``: the code may
-    use what only sm_90a has. Raises PlanError or TargetError for a request that this kernel or GPU
-    cannot meet.
+    Where no instruction is asked for, wgmma multiplies (copied for by TMA, or by cp.async of the
+    math warps) if that is possible and predicted to be no slower. ``accelerated``: the code may use
+    what only sm_90a has. Raises PlanError or TargetError for a request that cannot be met.
     """
     if not _may_use_warpgroups(info, machine, request):
         return planned(info, machine, request)
@@ -114,7 +113,7 @@ def _tile_of(plan: KernelPlan) -> str:
 
 
 def _may_use_warpgroups(info: KernelInfo, machine: Machine, request: Request) -> bool:
-    """Whether the instruction is open, and one of a GPU that has wgmma."""
+    """Whether the instruction is open and the GPU has wgmma."""
     hints = {op.instruction for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)}
     return (
         request.instruction == "auto"
@@ -125,7 +124,7 @@ def _may_use_warpgroups(info: KernelInfo, machine: Machine, request: Request) ->
 
 
 def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan | str:
-    """The plan with wgmma, or why it is not one to take unasked."""
+    """The plan with wgmma, or why it is not taken by default."""
     matmuls = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
     if any(op.a_dtype == "float32" and op.instruction != TENSOR for op in matmuls):
         return EXACT
@@ -133,19 +132,19 @@ def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> Kerne
         return "a mapping to warps or threads is asked for, which is mma.sync's or simt's"
     asked = replace(request, instruction="wgmma")
     try:
-        return _or_by_threads(info, machine, asked, planned(info, machine, asked))
+        return _or_by_math_warps(info, machine, asked, planned(info, machine, asked))
     except PipelinerError as err:
         return str(err)
 
 
-def _or_by_threads(
+def _or_by_math_warps(
     info: KernelInfo, machine: Machine, request: Request, plan: KernelPlan
 ) -> KernelPlan:
-    """``plan``, of wgmma, or one whose warpgroups copy for themselves where that saves time."""
-    if not _may_copy_by_threads(plan, request):
+    """``plan``, with wgmma, or one whose math warps issue cp.async where that saves time."""
+    if not _may_copy_by_math_warps(plan, request):
         return plan
     if any(loop.outer != 1 for loop in info.loops):
-        return replace(plan, reasons=(*plan.reasons, _RUN_ON))
+        return replace(plan, reasons=(*plan.reasons, _PERSISTENT))
     return _faster(
         plan,
         lambda: planned(info, machine, replace(request, mechanism="cp_async")),
@@ -158,7 +157,7 @@ def _or_by_threads(
 def _faster(
     plan: KernelPlan, other: Callable[[], KernelPlan], name: str, otherwise: str, margin: float
 ) -> KernelPlan:
-    """``plan``, or the one that ``other`` makes where it is possible and faster by ``margin``."""
+    """``plan``, or the one that ``other`` makes where that is faster by ``margin``."""
     try:
         found = other()
     except PlanError as err:
@@ -169,10 +168,10 @@ def _faster(
     return replace(plan, reasons=(*plan.reasons, f"{name} not taken: {times}"))
 
 
-def _may_copy_by_threads(plan: KernelPlan, request: Request) -> bool:
-    """Whether ``plan`` copies by tma, and nothing that is asked for needs that.
+def _may_copy_by_math_warps(plan: KernelPlan, request: Request) -> bool:
+    """Whether ``plan`` copies by TMA, and nothing that is asked for needs that.
 
-    A depth that is asked for is compared with others by the same mechanism.
+    A depth that is asked for is compared with other depths by the same mechanism.
     """
     asked = (
         request.depth,
@@ -187,17 +186,17 @@ def _may_copy_by_threads(plan: KernelPlan, request: Request) -> bool:
 
 
 def planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
-    """The plan with the instruction that is asked for, or else without wgmma.
+    """The plan with the instruction that is asked for, or without wgmma.
 
-    Consumers take whole tiles by turns unasked where that saves time.
+    Consumers ping-pong by default where that saves time.
     """
     plan = _in_clusters(info, machine, request)
-    alone = waits_alone(plan.matmuls)
+    alone = promotion_stalls(plan.matmuls)
     if request.consumers == "ping-pong" and alone:
         return replace(plan, reasons=(*plan.reasons, f"ping-pong as asked for: {alone}"))
     if request.consumers != "auto" or not plan.roles:
         return plan
-    why = why_shared(info, plan.matmuls, plan.copies)
+    why = why_cooperative(info, plan.matmuls, plan.copies)
     if why:
         return replace(plan, reasons=(f"ping-pong is not compared: {why}", *plan.reasons))
     return _faster(
@@ -210,9 +209,9 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
 
 
 def _in_clusters(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
-    """The plan with the consumers that are asked for, or else cooperative ones.
+    """The plan with the consumers that are asked for, or cooperative ones.
 
-    CTAs form clusters unasked where what they copy for each other saves time.
+    CTAs form clusters by default where multicast saves time.
     """
     plan = _of_cluster(info, machine, request)
     if request.cluster != "auto" or not plan.roles:
@@ -233,16 +232,16 @@ def _in_clusters(info: KernelInfo, machine: Machine, request: Request) -> Kernel
 
 
 def may_gain_from_clusters(copies: Iterable[CopyInfo]) -> bool:
-    """Whether it is worth while to compare clusters that make ``copies`` for each other.
+    """Whether clusters that multicast ``copies`` are worth a comparison.
 
-    Measured on an H100: CTAs that wait for each other are slower wherever L2 keeps up, as it does
-    with rows of whole lines; 17 % faster at 4000 x 4104 x 4040, whose rows are not.
+    On an H100 CTAs that wait for each other are slower wherever L2 keeps up, as it does with rows
+    of whole lines; 17 % faster at 4000x4104x4040, whose rows are not.
     """
     return any(map(is_off_lines, copies))
 
 
 def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
-    """The plan with the cluster that is asked for, or else without one."""
+    """The plan with the cluster that is asked for, or without one."""
     check_buffers(info, request)
     _check_any_loop(info, request)
     mapped = map_kernel(info, machine, request)
@@ -305,13 +304,13 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
 
 
 def predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
-    """Time of all kernels of the function; 0: nothing is known of its loops."""
+    """Microseconds of all kernels of the function; 0: no loop has a prediction."""
     behind = sum(elementwise_us(found, machine) for found in info.elementwise)
     return round(sum(loop.us for loop in loops) + behind, 2) if loops else 0.0
 
 
 def _check_any_loop(info: KernelInfo, request: Request) -> None:
-    """PlanError for a depth above 1 where no loop could have it."""
+    """Raise PlanError for a depth above 1 where no loop could have it."""
     if info.loops or not isinstance(request.depth, int) or request.depth == 1:
         return
     found = "; ".join(f"'{name}': {why}" for name, why in info.declined) or "it has no serial loop"
@@ -319,7 +318,7 @@ def _check_any_loop(info: KernelInfo, request: Request) -> None:
 
 
 def _check_any_ring(loops: Iterable[LoopWork], info: KernelInfo, request: Request) -> None:
-    """PlanError for a depth above 1 where no loop has a ring that could have it."""
+    """Raise PlanError for a depth above 1 where no loop has a ring."""
     if not isinstance(request.depth, int) or request.depth == 1 or not info.loops:
         return
     if not any(ring_buffers(one.loop, one.copies) for one in loops):
@@ -328,7 +327,7 @@ def _check_any_ring(loops: Iterable[LoopWork], info: KernelInfo, request: Reques
 
 
 def check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
-    """PlanError for a cluster of CTAs that have nothing to share, or do not fill it."""
+    """Raise PlanError for a cluster of CTAs that share nothing, or that the grid does not fill."""
     if cluster == 1:
         return
     if not has_roles:
@@ -344,7 +343,7 @@ def check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
 
 
 def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -> None:
-    """PlanError for an epilogue that clamps asynchronous copies where there are none."""
+    """Raise PlanError for a clamped epilogue where no copy is asynchronous."""
     if request.epilogue != "clamped" or is_asynchronous(copies):
         return
     found = ", ".join(f"'{copy.op}' by {copy.mechanism}" for copy in copies) or "none"
@@ -356,7 +355,7 @@ def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -
 def op_plans(
     loop: LoopInfo, info: KernelInfo, plan: KernelPlan, machine: Machine
 ) -> tuple[OpPlan, ...]:
-    """The ops that mapping makes of a loop's statements, with their costs, in program order."""
+    """The ops that a loop's statements become, with their costs, in program order."""
     split = tuple(part for op in loop.ops for part in _streamed(op, plan.loop(loop.name)))
     known = replace(
         info,
@@ -373,7 +372,7 @@ def op_plans(
 def _streamed(
     op: CopyInfo | MatmulInfo | StatementInfo, plan: LoopPlan
 ) -> Iterator[CopyInfo | MatmulInfo | StatementInfo]:
-    """``op``, or what is left of it behind its load where that has slots of its own."""
+    """``op``, or its load and the rest of it where the load has slots of its own."""
     load = f"{op.op}.load"
     if isinstance(op, StatementInfo) and any(ring.buffer == load for ring in plan.rings):
         yield StatementInfo(load, "load", global_bytes=op.global_bytes, bound=op.bound)
@@ -408,7 +407,7 @@ def _op_names(
 
 
 def unpipelined(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> Iterator[CopyPlan]:
-    """Copies of a loop that is left alone: nothing waits for an asynchronous one there."""
+    """Copies of a loop that is not pipelined: none is asynchronous there."""
     bound = {op.op for op in loop.ops if isinstance(op, CopyInfo) and op.bound}
     for plan in copies:
         if plan.op not in bound:
@@ -423,7 +422,7 @@ def _through_registers(plan: CopyPlan) -> CopyPlan:
 
 
 def summary(prediction: Prediction, machine: Machine) -> str:
-    """What a plan says of the prediction of a loop."""
+    """The sentence of a plan that states the predicted time of a loop."""
     return (
         f"predicted {prediction.us:.1f} us: {prediction.roofline:.0%} of the compute roofline of "
         f"{machine.name}, limited by {prediction.limiter}"

@@ -1,16 +1,16 @@
-"""How each tile copy moves: by which mechanism, how many bytes at once, in which shared layout.
+"""How each tile copy moves: its mechanism, the bytes at once, its shared layout.
 
 Layouts of a shared tile, by name. A row is the tile's last dimension; chunks are of 16 bytes.
 
 - ``row-major``: as declared.
 - ``padded-16B``: every row is followed by one unused chunk.
-- ``swizzle-128B``, ``swizzle-64B``, ``swizzle-32B``: a row is cut into panels of that many bytes
-  and chunk ``c`` of row ``r`` of a panel is stored at ``c ^ (r % 8)``, ``c ^ (r // 2 % 4)`` and
-  ``c ^ (r // 4 % 2)``: the swizzles of the tensor memory accelerator (PTX ISA, tensor swizzle
-  modes). Eight neighbouring rows' chunks of one column then lie in different banks.
-- ``turned-128B``: of the ``n`` chunks of row ``r``, chunk ``c`` is stored at
-  ``(c + r % 2) % n ^ (r // 2 % 4 * 2)``. For rows of the source that begin in the middle of a
-  sector by turns: the two halves of a sector then lie side by side in the tile too, one read.
+- ``swizzle-128B``, ``swizzle-64B``, ``swizzle-32B``: a row is cut into column blocks of that many
+  bytes, and chunk ``c`` of row ``r`` of a block is stored at ``c ^ (r % 8)``, ``c ^ (r // 2 % 4)``
+  and ``c ^ (r // 4 % 2)``: TMA's swizzles (PTX ISA, tensor swizzle modes). The chunks of one column
+  of eight neighbouring rows then lie in different banks.
+- ``turned-128B``, a rotated swizzle: of the ``n`` chunks of row ``r``, chunk ``c`` is stored at
+  ``(c + r % 2) % n ^ (r // 2 % 4 * 2)``. Where every other row of the source begins in the middle
+  of a sector, the two halves of a sector lie side by side in the tile too, and are one read.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ BF16_CAPABILITY: Final = constant(
 )
 
 PADDED: Final = "padded-16B"
-"""A layout whose rows each end in one unused chunk."""
+"""The layout whose rows each end in one unused chunk."""
 
 LDMATRIX_BYTES: Final = constant(
     "LDMATRIX_BYTES",
@@ -64,7 +64,7 @@ LDMATRIX_BYTES: Final = constant(
 )
 
 TURNED: Final = "turned-128B"
-"""A layout that keeps the halves of a sector together where every other row begins inside one."""
+"""The rotated swizzle: it keeps halves of a sector together where rows begin inside one."""
 
 CP_ASYNC_BYTES: Final = constant(
     "CP_ASYNC_BYTES",
@@ -84,7 +84,7 @@ def plan_copy(
     machine: Machine,
     request: Request,
 ) -> CopyPlan:
-    """The plan of one copy; TargetError or PlanError when the mechanism asked for cannot be had."""
+    """The plan of one copy; raises TargetError or PlanError for a mechanism that cannot be had."""
     vector, width_reason = _width(copy, machine, request)
     mechanism, reason = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
     shared, shared_reason = 1, ""
@@ -158,10 +158,10 @@ def _vector_bytes(copy: CopyInfo, machine: Machine) -> tuple[int, str]:
 
 
 def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism, layout: str) -> tuple[Cache, str]:
-    """The cache that 16-byte copies stop in, and why it is not L2.
+    """The cache that 16-byte copies go through, and why it is not L2 alone.
 
     Past L1 each half of a sector is a read of the whole sector from L2. On an H100, rows of 8080
-    bytes so took 1.76 times the traffic of aligned ones; through L1, 1.23 times, and the GEMM of
+    bytes took 1.76 times the traffic of aligned ones so, through L1 1.23 times, and the GEMM of
     4000x4104x4040 8 % less time.
     """
     aligned = copy.aligned * element_bytes(copy.dtype)
@@ -219,7 +219,7 @@ def _mechanism(
 def _warpgroup_mechanism(
     copy: CopyInfo, vector: int, machine: Machine, request: Request
 ) -> tuple[Mechanism, str]:
-    """What fills a tile that wgmma reads: boxes, or cp.async where the copy is none."""
+    """The mechanism for a tile that wgmma reads: TMA, or cp.async where no box fits."""
     asked = request.mechanism
     if asked not in ("auto", "tma", "cp_async"):
         raise PlanError(f"cannot copy '{copy.op}' by {asked}: wgmma reads what is copied for it")
@@ -242,7 +242,7 @@ def _warpgroup_mechanism(
 
 
 def _fill(copy: CopyInfo) -> str:
-    """What the plan says of a copy that is masked."""
+    """The words of a plan for a copy that is masked."""
     return ", zero-filled past the source's end" if copy.masked else ""
 
 
@@ -262,7 +262,7 @@ def _layout(
     matmuls: tuple[MatmulPlan, ...],
     mechanism: Mechanism,
 ) -> tuple[str, str]:
-    """The shared layout that the tile's consumer reads without bank conflicts."""
+    """The shared layout that the tile's reader reads without bank conflicts, and the reason."""
     readers = _readers(copy, loop, matmuls)
     if not readers:
         return "row-major", ""
@@ -275,7 +275,11 @@ def _layout(
     if len(readers) > 1 and (len(patterns) > 1 or layout[0] == PADDED):
         return "row-major", f"{len(readers)} matmuls read it, each in a pattern of its own"
     rows = _row_stride(copy)
-    if mechanism == "cp_async" and rows % SECTOR_BYTES == CHUNK and _may_turn(copy, plan, k_major):
+    if (
+        mechanism == "cp_async"
+        and rows % SECTOR_BYTES == CHUNK
+        and _may_rotate(copy, plan, k_major)
+    ):
         return TURNED, (
             f"odd rows turned by a chunk: rows lie {rows} bytes apart, every other one begins "
             f"inside a sector of {SECTOR_BYTES}, whose halves are one read where they stay "
@@ -284,8 +288,8 @@ def _layout(
     return layout
 
 
-def _may_turn(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
-    """Whether ldmatrix reads the tile, and its rows are whole lines of shared memory."""
+def _may_rotate(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
+    """Whether ldmatrix reads the tile and its rows are whole lines of shared memory."""
     size = element_bytes(copy.dtype)
     by_ldmatrix = plan.instruction.startswith("mma.") and (k_major or size == LDMATRIX_BYTES)
     whole = copy.aligned * size % CHUNK == 0 and copy.shape[-1] * size % LINE_BYTES == 0
@@ -293,7 +297,7 @@ def _may_turn(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
 
 
 def _row_stride(copy: CopyInfo) -> int:
-    """Bytes between rows of the tile in the source; 0 where they are not known or not even."""
+    """Bytes between rows of the tile in the source; 0 where they are not known or not equal."""
     if len(copy.shape) != 2 or 0 not in copy.src_dims:
         return 0
     return (copy.src_strides[copy.src_dims.index(0)] or 0) * element_bytes(copy.dtype)
@@ -313,10 +317,10 @@ def _parts(
     loop: LoopInfo,
     matmuls: tuple[MatmulPlan, ...],
 ) -> tuple[int, str]:
-    """Ops that the copy is split into: one for each instruction where those are narrow.
+    """Chunks that the copy is split into, with the reason: several where accesses are narrow.
 
-    Many of them at once keep the warp's other instructions from issuing; a few behind the loads of
-    each k-step fit in the gaps between multiply-adds.
+    Many copies at once keep the warp's other instructions from issuing; a few behind the fragments
+    of each k-step fit in the gaps between multiply-adds.
     """
     used = {op.op for op in loop.ops if isinstance(op, MatmulInfo)}
     plan = next((p for p in matmuls if p.op in used and p.instruction == "simt"), None)
@@ -356,7 +360,7 @@ def shared_bytes(copy: CopyInfo) -> int:
 
 
 def laid_out(loop: LoopInfo, plans: tuple[CopyPlan, ...], machine: Machine) -> LoopInfo:
-    """``loop`` with the bytes that a slot of each ring takes in its layout, rows' padding included.
+    """``loop`` with the bytes of a slot of each ring in its layout, padding included.
 
     TVM holds bfloat16 as float32 on GPUs without it.
     """
@@ -379,5 +383,5 @@ def _extra_bytes(copy: CopyInfo, plan: CopyPlan, machine: Machine) -> int:
 
 
 def of_pixels(copy: CopyInfo) -> bool:
-    """Whether each step looks elsewhere for what it copies: where a filter's element falls."""
+    """Whether the copy reads an implicit-GEMM operand A: other addresses in each step."""
     return copy.view in PIXEL_VIEWS or (copy.view == "tensor" and copy.src_dims[0] is None)

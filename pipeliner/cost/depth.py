@@ -1,4 +1,4 @@
-"""How many slots a loop's rings get.
+"""Choose how many slots a loop's rings get.
 
 The smallest depth whose predicted time is within ``TOLERANCE`` of the best: a slot that hides
 nothing costs shared memory, a longer prologue and sometimes a resident CTA. Where it costs none of
@@ -93,25 +93,24 @@ MAX_DEPTH: Final = constant(
 
 @dataclass(frozen=True, slots=True)
 class DepthChoice:
-    """A depth, what is predicted of it, and why.
-
-    ``apart``: slots of the rings where they differ; ``depth`` is then the most. ``why``: what is to
-    be said of one ring.
-    """
+    """A depth, its prediction, and the reasons."""
 
     depth: int
+    """Slots of the deepest ring."""
     prediction: Prediction
     reasons: tuple[str, ...]
-    apart: Mapping[str, int] = field(default_factory=dict)
+    per_ring: Mapping[str, int] = field(default_factory=dict)
+    """Slots of each ring, by its buffer, where they differ."""
     why: Mapping[str, str] = field(default_factory=dict)
+    """What is said of one ring alone, by its buffer."""
 
     def of(self, buffer: str) -> int:
         """Slots of the ring of ``buffer``."""
-        return self.apart.get(buffer, self.depth)
+        return self.per_ring.get(buffer, self.depth)
 
 
 def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthChoice | str:
-    """The depth of the rings of ``work``, at most ``limit``; a reason when not even 1 fits."""
+    """The depth of the rings of ``work``, at most ``limit``; a reason where not even 1 fits."""
     options = [
         prediction
         for depth in range(1, limit + 1)
@@ -133,13 +132,13 @@ def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthC
 
 
 def taken(options: Sequence[Prediction]) -> Prediction:
-    """The depth to take of ``options``, shallowest first, slots to spare included."""
+    """The depth to take of ``options``, shallowest first, spare slots included."""
     best, spare = _best(options)
     return best if spare is None else spare
 
 
 def _best(options: Sequence[Prediction]) -> tuple[Prediction, Prediction | None]:
-    """The smallest depth that is as fast as any, and the deeper one to take instead, if one is."""
+    """The smallest depth within ``TOLERANCE`` of the fastest, and the one to take instead."""
     fastest = min(option.us for option in options)
     equal = [option for option in options if option.us <= fastest * (1 + TOLERANCE)]
     return equal[0], _to_spare(equal[0], equal)
@@ -148,7 +147,7 @@ def _best(options: Sequence[Prediction]) -> tuple[Prediction, Prediction | None]
 def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
     """A deeper ring that costs no time and is worth having; None: there is none.
 
-    It costs no CTA, unless that leaves two CTAs a third slot, see ``SPARE_DEPTH``.
+    It costs no CTA, but for a third slot of two or more CTAs, see ``SPARE_DEPTH``.
     """
     work = best.work
     if work.loads.register_staged:
@@ -169,7 +168,7 @@ def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
 
 
 def check_depth(buffers: str, depth: Depth, work: Work, machine: Machine) -> Prediction:
-    """The prediction for depths that were asked for; PlanError with numbers when they cannot be."""
+    """The prediction for depths that were asked for; raises PlanError where they do not fit."""
     if isinstance(depth, int):
         given, needed, most = f"depth {depth} to {buffers}", "it needs", depth
     else:

@@ -1,6 +1,8 @@
-"""Kernels beside the one with the loops, whose outputs are each made on its own: threads and time.
+"""Elementwise kernels behind the one with the loops: their threads and their time.
 
-Time is the launch, a load and a store behind one another, and all bytes at the rate of memory.
+    us = launch_us + (2 * global_latency + ELEMENTWISE_TRAFFIC * bytes / bandwidth) / clock
+
+A load and a store stand behind one another; all bytes move at the rate of memory.
 """
 
 from __future__ import annotations
@@ -43,7 +45,7 @@ ELEMENTWISE_TRAFFIC: Final = constant(
 
 
 def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan:
-    """One vector for each thread, as far as a CTA goes."""
+    """The plan of an elementwise kernel: one vector for each thread, as far as a CTA goes."""
     vectors = math.ceil(info.elements / info.vector)
     us = elementwise_us(info, machine)
     reason = f"predicted {us:.1f} us, {machine.launch_us:.1f} of them its launch"
@@ -58,7 +60,7 @@ def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan
 
 
 def elementwise_us(info: ElementwiseInfo, machine: Machine) -> float:
-    """Microseconds that the kernel takes behind the one before; one CTA where that is open."""
+    """Microseconds from the end of the kernel before to its own; one CTA where that is symbolic."""
     moved = (info.ctas or 1) * info.global_bytes
     passing = ELEMENTWISE_TRAFFIC * moved / machine.sms / machine.dram_bytes_per_cycle
     cycles = 2 * machine.global_latency + passing

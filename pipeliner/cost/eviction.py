@@ -1,8 +1,8 @@
-"""What L2 lets go of first: tiles of a large operand that nothing will read again.
+"""Which copies ask L2 to evict their lines first: tiles of a large operand that are read once.
 
-L2 keeps what was used last. Operands that stream through once push out what others still want, and
-what they push out may have to be written back first. Copies can say so: their lines are then the
-first to go (PTX ISA, Cache Eviction Priority Hints: evict_first).
+L2 keeps what was used last. Operands that stream through push out what others still want, and what
+they push out may have to be written back first. TMA's copies can say so (PTX ISA, Cache Eviction
+Priority Hints: evict_first).
 """
 
 from __future__ import annotations
@@ -45,21 +45,22 @@ EVICT_FIRST_READERS: Final = constant(
 )
 
 HINTED: Final = "tma"
-"""The mechanism that says so. cp.async could, but ptxas 13.0.88 then takes the base and the
-descriptor of some from uniform registers that it never set: ``LDGSTS [R50+UR0], desc[UR1]`` for
-tiles of 16 x 64 x 64 with 4 slots, by mma.sync, and of 128 x 128 x 64 with 2 and 4, by wgmma; an
-illegal instruction on an H100."""
+"""The mechanism that takes an eviction hint.
+
+cp.async does too, but ptxas 13.0.88 then takes the base and the descriptor of some copies from
+uniform registers that it never set: ``LDGSTS [R50+UR0], desc[UR1]`` for 16x64x64 with 4 slots by
+mma.sync, and for 128x128x64 with 2 and 4 by wgmma; an illegal instruction on an H100."""
 
 
 def with_eviction(
     info: KernelInfo, loop: LoopInfo, plans: tuple[CopyPlan, ...], machine: Machine
 ) -> tuple[CopyPlan, ...]:
-    """``plans`` of the copies of ``loop``, with those told whose source is not read again."""
+    """``plans`` of the copies of ``loop``, with evict-first on those that nobody reads again."""
     copies = {op.op: op for op in loop.ops if isinstance(op, CopyInfo)}
-    return tuple(_told(info, loop, copies[plan.op], plan, machine) for plan in plans)
+    return tuple(_with_hint(info, loop, copies[plan.op], plan, machine) for plan in plans)
 
 
-def _told(
+def _with_hint(
     info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan, machine: Machine
 ) -> CopyPlan:
     readers = _readers(info, loop, copy, plan)
@@ -78,10 +79,10 @@ def _told(
 
 
 def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -> float | None:
-    """How often the grid reads the source, whose bytes its boxes all cover; None: unknown.
+    """Times that the grid reads the source, all of whose bytes the boxes cover; None: not known.
 
-    Boxes that reach beyond the source's ends add less than one to it. Of pixels, windows may see
-    some more often than others.
+    Boxes that reach past the source's ends add less than one. Windows may read some pixels more
+    often than others: not known.
     """
     if copy.bound or copy.no_tma or not copy.src_bytes or None in (*info.grid, loop.trip):
         return None
@@ -93,12 +94,12 @@ def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -
 
 
 def _is_one_wave(info: KernelInfo, loop: LoopInfo, machine: Machine) -> bool:
-    """Whether all CTAs run at once, one tile each: those that read the same do it together."""
+    """Whether all CTAs run at once, one tile each: those that read the same do so together."""
     return loop.outer == 1 and math.prod(extent or 0 for extent in info.grid) <= machine.sms
 
 
 def check_eviction(plans: Iterable[CopyPlan]) -> None:
-    """PlanError: the plan, perhaps an edited one, tells L2 what its mechanism has no words for."""
+    """Raise PlanError for an eviction hint on a mechanism that takes none."""
     for plan in plans:
         if plan.eviction != "normal" and plan.mechanism != HINTED:
             raise PlanError(

@@ -1,4 +1,4 @@
-"""Whether the kernels of a function start while the one before them still runs."""
+"""Programmatic dependent launch: whether kernels of a function start while the one before runs."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from ..request import Request
 
 
 def plan_launch(info: KernelInfo, machine: Machine, request: Request) -> LaunchPlan:
-    """How the kernels of a function follow each other; PlanError for what the GPU cannot do.
+    """How the kernels of a function follow each other; raises PlanError for what the GPU cannot do.
 
-    Unasked, only kernels of one function overlap: what is launched behind them is not ours to know.
+    By default only kernels of one function overlap: what is launched behind them is not ours to
+    know.
     """
     if request.pdl is True and not machine.has_early_launch:
         raise PlanError(
@@ -27,7 +28,7 @@ def plan_launch(info: KernelInfo, machine: Machine, request: Request) -> LaunchP
 
 
 def check_launch(plan: LaunchPlan, info: KernelInfo) -> None:
-    """PlanError: the plan, perhaps an edited one, names a kernel that the function has not got."""
+    """Raise PlanError for a kernel that the function does not have."""
     missing = [number for number in plan.releases if not 0 <= number < info.kernels]
     if missing:
         raise PlanError(

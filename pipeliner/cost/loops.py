@@ -1,4 +1,4 @@
-"""Which loops are pipelined, and how many slots each of their rings gets."""
+"""Choose which loops are pipelined, and the depth of each ring."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, Epilogue, LoopPlan, RingPlan
 from ..request import Request
-from .apart import asked_apart, choose_apart, ring_laws
+from .apart import asked_ring_depths, choose_ring_depths, ring_laws
 from .copies import of_pixels
 from .depth import (
     MAX_DEPTH,
@@ -35,11 +35,13 @@ from .ring_limits import (
 )
 
 CLAMP_REASON: Final = "copies past the end repeat the last tile, without a branch in every step"
-"""Measured on an H100 with fp16 tiles of 128 x 256 x 64: 6 % less time on 4096 cubed, 9 % on ragged
-sizes, where a branch also keeps masks from being computed early."""
+"""Why overrunning loads are clamped to the last tile.
+
+H100, fp16, 128x256x64: 6 % less time at 4096 cubed, 9 % on ragged sizes, where a branch also keeps
+masks from being computed early."""
 
 GUARDED: Final = "copies past the end are guarded"
-"""See ``CLAMP_TRIPS`` and ``IM2COL_CLAMP_TRIPS``."""
+"""Why overrunning loads are guarded; see ``CLAMP_TRIPS`` and ``IM2COL_CLAMP_TRIPS``."""
 
 
 def plan_loop(
@@ -51,9 +53,9 @@ def plan_loop(
     *,
     fixed: bool = False,
 ) -> tuple[LoopPlan, Prediction | None]:
-    """The plan of one candidate loop, and its predicted time; raises what cannot be honoured.
+    """The plan of one candidate loop and its prediction; raises what cannot be honoured.
 
-    ``fixed``: it is pipelined whatever that gains, because its copies can be made no other way.
+    ``fixed``: the loop is pipelined whatever that gains, as its copies can be made no other way.
     """
     if loop.annotated:
         why = "stages and order are the schedule's own annotation"
@@ -77,7 +79,7 @@ def plan_loop(
     if asked:
         return _plan_asked(loop, copies, work, machine, request, asked)
     if by_tma(copies):
-        return _plan_channelled(loop, copies, work, machine, request)
+        return _plan_produced(loop, copies, work, machine, request)
     if fixed:
         return _plan_fixed(loop, copies, work, machine, request)
     if loop.trip is not None and loop.trip <= 1:
@@ -92,7 +94,7 @@ def plan_loop(
         rings = ring_buffers(loop, copies)
         nothing = f"nothing can be loaded ahead: {why_no_ring(loop)}"
         return _decline(loop, _not_worth_it(choice) if rings else nothing), choice.prediction
-    choice = choose_apart(choice, work, machine, most_slots(loop, copies))
+    choice = choose_ring_depths(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
 
 
@@ -112,7 +114,7 @@ def _plan_one_slot(
     machine: Machine,
     request: Request,
 ) -> tuple[LoopPlan, Prediction]:
-    """A loop without rings of which one slot is asked for: nothing overlaps."""
+    """The plan of a loop without rings for which one slot is asked: nothing overlaps."""
     alone = check_depth(loop.name, 1, work, machine)
     choice = DepthChoice(1, alone, ("asked for: nothing overlaps",))
     return _loop_plan(loop, (), choice, copies, request, "request"), alone
@@ -125,25 +127,25 @@ def _plan_fixed(
     machine: Machine,
     request: Request,
 ) -> tuple[LoopPlan, Prediction]:
-    """A loop that keeps its asynchronous copies whatever its trip count."""
+    """The plan of a loop that keeps its asynchronous copies whatever its trip count."""
     choice = choose_depth(work, machine, most_slots(loop, copies))
     if isinstance(choice, str):
         raise PlanError(f"cannot pipeline loop '{loop.name}': {choice}")
-    choice = choose_apart(choice, work, machine, most_slots(loop, copies))
+    choice = choose_ring_depths(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
 
 
-def _plan_channelled(
+def _plan_produced(
     loop: LoopInfo,
     copies: tuple[CopyPlan, ...],
     work: Work,
     machine: Machine,
     request: Request,
 ) -> tuple[LoopPlan, Prediction]:
-    """A loop whose copies another role makes: it has channels whatever its trip count.
+    """The plan of a loop that a producer warp copies for, by TMA and full/empty mbarriers.
 
-    Its CTA has an SM for itself, so slots that fit cost nothing; they run ahead of a loaded memory
-    system. Measured on an H100 at 8192 cubed: 4 slots of 48 KB 2 % faster than 3.
+    Its CTA has an SM for itself, so slots that fit cost nothing, and they run ahead of a loaded
+    memory system: at 8192 cubed on an H100, 4 slots of 48 KB are 2 % faster than 3.
     """
     fitting = [
         prediction
@@ -169,15 +171,15 @@ def _plan_channelled(
         f"{count(best.depth, 'slot')}: {why}",
     )
     choice = DepthChoice(best.depth, best, reasons)
-    choice = choose_apart(choice, work, machine, most_slots(loop, copies))
+    choice = choose_ring_depths(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
 
 
 def _read_in_step(loop: LoopInfo, work: Work, machine: Machine) -> float:
-    """Bytes that all CTAs together read from memory in a step; 0: they are not in step.
+    """Bytes that all CTAs together read from memory in a step; 0 where CTAs are not in step.
 
-    CTAs of one wave walk along K together. Of what they copy in a step memory has each byte in
-    flight once, however many wait for it.
+    CTAs of one wave walk along K together: memory has each byte of a step in flight once, however
+    many CTAs wait for it.
     """
     once = loop.outer == 1 and work.grid.ctas is not None and work.grid.ctas <= machine.sms
     read = sum({op.src: op.src_bytes for op in loop.ops if isinstance(op, CopyInfo)}.values())
@@ -191,7 +193,7 @@ def _with_slots(
     request: Request,
     asked: Container[str] = (),
 ) -> LoopPlan:
-    """``loop`` with as many slots of every ring as were chosen; ``asked``: rings asked for."""
+    """The plan of ``loop`` with the rings of ``choice``; ``asked``: rings that were asked for."""
     rings = tuple(
         _ring(loop, buffer, scope, size, choice, requested=buffer in asked)
         for buffer, scope, size in ring_buffers(loop, copies)
@@ -200,7 +202,7 @@ def _with_slots(
 
 
 def by_tma(copies: Iterable[CopyPlan]) -> bool:
-    """Whether another role makes the copies."""
+    """Whether a producer warp makes the copies."""
     return any(plan.mechanism == "tma" for plan in copies)
 
 
@@ -212,7 +214,7 @@ def _plan_asked(
     request: Request,
     asked: dict[str, int],
 ) -> tuple[LoopPlan, Prediction]:
-    """A loop some of whose depths are given; the others take what the model gives the loop."""
+    """The plan of a loop some of whose depths are given; other rings take the model's choice."""
     buffers = ring_buffers(loop, copies)
     free = choose_depth(work, machine, most_slots(loop, copies))
     default = max(asked.values()) if isinstance(free, str) else free.depth
@@ -225,16 +227,16 @@ def _plan_asked(
     else:
         of_shared = {ring.buffer: depths[ring.buffer] for ring in work.shared.rings}
         prediction = check_depth(names, of_shared or min(depths.values()), work, machine)
-        reasons = asked_apart(prediction, of_shared, work)
+        reasons = asked_ring_depths(prediction, of_shared, work)
     laws = ring_laws(prediction, work, machine) if len(set(depths.values())) > 1 else {}
     choice = DepthChoice(most, prediction, reasons, depths, laws)
     return _with_slots(loop, choice, copies, request, asked), prediction
 
 
 def _asked_depths(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> dict[str, int]:
-    """Depth of each ring that the request or the loop's annotation names.
+    """The depth of each ring that the request or the loop's annotation names.
 
-    By its own name that of a loop without rings; more than one slot is asked of others then.
+    A loop without rings has its own name here; more than one slot is not asked of it but of others.
     """
     names = _ring_names(loop, copies) or [loop.name]
     asked = {name: request.depth_of(name) or loop.depth for name in names}
@@ -244,13 +246,13 @@ def _asked_depths(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request
 
 
 def _ring_names(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[str]:
-    """What a depth can be asked for: buffers, and in a loop without tiles its loads."""
+    """The names that a depth can be asked for: buffers, or loads of a loop without tiles."""
     rings = (*loop.rings, *ring_buffers(loop, copies))
     return list(dict.fromkeys(name for name, _, _ in rings))
 
 
 def check_buffers(info: KernelInfo, request: Request) -> None:
-    """PlanError for a depth that names a buffer which is no ring of the kernel."""
+    """Raise PlanError for a depth of a buffer that is no ring of the kernel."""
     if not isinstance(request.depth, Mapping):
         return
     known = [name for loop in info.loops for name in _ring_names(loop, ())]
@@ -260,10 +262,10 @@ def check_buffers(info: KernelInfo, request: Request) -> None:
 
 
 def ring_buffers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[tuple[str, str, int]]:
-    """Name, scope and slot bytes of what gets slots: the tiles that the loop's copies fill.
+    """Name, scope and slot bytes of each ring: the tiles that the loop's copies fill.
 
-    A loop without any gets a register ring for each of its loads, named after the load: the buffer
-    itself is made when the load is split off its statement.
+    A loop without tiles gets a register ring for each of its loads, named after the load: the
+    buffer itself is made when the load is split off its statement.
     """
     filled = {plan.dst for plan in copies}
     rings = [ring for ring in loop.rings if ring[0] in filled or ring[1].startswith("shared")]
@@ -333,7 +335,7 @@ def _loop_plan(
 
 
 def _asked_epilogue(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> Epilogue:
-    """What is asked for; rolled where that is open, or there is nothing to clamp in this loop."""
+    """The epilogue that is asked for; rolled where that is open or nothing can be clamped."""
     if by_tma(copies) and request.epilogue not in ("auto", "rolled"):
         raise PlanError(
             f"cannot give a loop of roles a {request.epilogue} epilogue: its producer runs ahead "
@@ -355,12 +357,15 @@ def check_clamped(loop: LoopInfo, epilogue: str) -> None:
 
 
 def is_asynchronous(copies: Iterable[CopyPlan]) -> bool:
-    """Whether any of the copies lands by itself: those alone can be clamped."""
+    """Whether any copy is by cp.async: only those can be clamped."""
     return any(plan.mechanism == "cp_async" for plan in copies)
 
 
 def _clamps(loop: LoopInfo, copies: tuple[CopyPlan, ...], choice: DepthChoice) -> bool:
-    """Whether asynchronous copies past the end cost less than keeping them out."""
+    """Whether clamping overrunning loads costs less than guarding them.
+
+    ``trip >= CLAMP_TRIPS * (depth - 1)``, ``IM2COL_CLAMP_TRIPS`` for implicit GEMM by wgmma.
+    """
     if not is_asynchronous(copies):
         return False
     pixels = any(of_pixels(op) for op in loop.ops if isinstance(op, CopyInfo))
@@ -384,7 +389,7 @@ def _not_worth_it(choice: DepthChoice) -> str:
 
 
 def most_slots(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> int:
-    """The deepest ring worth considering: no deeper than the loop is long, 1 without a ring."""
+    """The deepest ring worth considering: no deeper than the trip count, 1 without a ring."""
     through_registers = all(plan.mechanism == "register" for plan in copies)
     if not ring_buffers(loop, copies) and not (copies and through_registers):
         return 1

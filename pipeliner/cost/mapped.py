@@ -1,6 +1,6 @@
-"""What is fixed of a kernel before any depth: instructions, mechanisms, layouts, and its work.
+"""Map a kernel without its depths: instructions, copy mechanisms, layouts, and ``Work``.
 
-The depth is chosen from it, and the depths that were not chosen are compared by it.
+The depth is chosen from that, and the depths that were not chosen are compared by it.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from .mapping import Mapping, map_matmul
 from .pinned import kind, pinned_copy, pinned_matmul
 from .registers import BASE_REGISTERS, IM2COL_REGISTERS, STAGED_COPY_SAVING
 from .stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
-from .wgmma import WARPGROUP, lone_registers, teams_of
+from .wgmma import WARPGROUP, math_warp_registers, teams_of
 from .work import work_of
 
 DEFAULT_THREADS: Final = constant(
@@ -39,7 +39,7 @@ DEFAULT_THREADS: Final = constant(
 
 @dataclass(frozen=True, slots=True)
 class LoopWork:
-    """A candidate loop as it is laid out, how its copies move, and its descriptor."""
+    """A candidate loop in its layout, the plans of its copies, and its descriptor."""
 
     loop: LoopInfo
     copies: tuple[CopyPlan, ...]
@@ -48,9 +48,9 @@ class LoopWork:
 
 @dataclass(frozen=True, slots=True)
 class MappedKernel:
-    """A kernel but for its depths.
+    """A kernel without its depths.
 
-    ``threads``: that tiles are mapped to. ``reasons``: why something could not be mapped.
+    ``threads``: of a CTA, without a producer warp. ``reasons``: why something could not be mapped.
     """
 
     matmuls: tuple[MatmulPlan, ...]
@@ -63,7 +63,7 @@ class MappedKernel:
 def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKernel:
     """Everything of ``info`` that ``request`` and ``machine`` decide before the depth.
 
-    PlanError or TargetError for an instruction or a mechanism that cannot be had.
+    Raises PlanError or TargetError for an instruction or a mechanism that cannot be had.
     """
     matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
     moved = [
@@ -79,10 +79,10 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     for found, plans in zip(info.loops, moved, strict=True):
         loop = laid_out(found, plans, machine)
         copying = WARPGROUP if by_tma(plans) else 0
-        held = (
-            registers if by_tma(plans) else _lone_registers(found, plans, matmuls, registers, most)
-        )
-        work = work_of(info, loop, plans, matmuls, threads + copying, held, machine)
+        kept = registers
+        if not by_tma(plans):
+            kept = _math_warp_registers(found, plans, matmuls, registers, most)
+        work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine)
         work = replace(
             work,
             shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),
@@ -102,18 +102,18 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
 
 
 def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
-    """Whether warpgroups multiply: what they read must be copied for them."""
+    """Whether warpgroups multiply, by wgmma."""
     return any(plan.instruction.startswith("wgmma") for plan in matmuls)
 
 
-def _lone_registers(
+def _math_warp_registers(
     loop: LoopInfo,
     copies: tuple[CopyPlan, ...],
     matmuls: tuple[MatmulPlan, ...],
     registers: int,
     most: int,
 ) -> int:
-    """Registers of a thread that copies and multiplies, ``registers`` with what wgmma launches.
+    """Registers of a math warp's thread that copies too; ``registers``: as mapped.
 
     ``most``: what there are; ptxas gets by with them where a little more would be wanted.
     """
@@ -126,13 +126,13 @@ def _lone_registers(
         return registers - STAGED_COPY_SAVING * (
             bool(matmuls) and staged and not gathered and not pixels
         )
-    return max(lone_registers(plan, gathered) for plan in matmuls)
+    return max(math_warp_registers(plan, gathered) for plan in matmuls)
 
 
 def _moved(
     loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], machine: Machine, request: Request
 ) -> tuple[CopyPlan, ...]:
-    """How each copy of a loop moves: all by another role, or none."""
+    """The plans of a loop's copies: a producer warp makes all of them, or none."""
     copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
     plans = tuple(
         plan_copy(op, loop, matmuls, machine, pinned_copy(request, op.op)) for op in copies
@@ -154,7 +154,7 @@ def _moved(
 def _map_matmuls(
     info: KernelInfo, machine: Machine, request: Request
 ) -> tuple[tuple[MatmulPlan, ...], int, int, tuple[str, ...]]:
-    """Mapped matmuls, threads of a CTA, registers of a thread, and what could not be mapped."""
+    """Plans of matmuls, threads of a CTA, registers of a thread, and what was not mapped."""
     plans: list[MatmulPlan] = []
     reasons: list[str] = []
     threads = info.threads or None
@@ -185,7 +185,7 @@ def _map_matmuls(
 def _map_alike(
     ops: Sequence[MatmulInfo], machine: Machine, request: Request, threads: int | None
 ) -> dict[str, Mapping | str]:
-    """How matmuls on one accumulator map: to one instruction, which spreads it in one way."""
+    """Mappings of matmuls on one accumulator: one instruction, which spreads it in one way."""
     first, *others = ops
     mapped = map_matmul(first, machine, request, threads)
     done: dict[str, Mapping | str] = {first.op: mapped}
@@ -208,7 +208,7 @@ def _map_alike(
 
 
 def as_chosen(request: Request, plan: KernelPlan) -> Request:
-    """``request``, asking for the instruction of ``plan``, and for threads that copy for wgmma."""
+    """``request``, asking for the instruction of ``plan``, and cp.async without a producer warp."""
     if not plan.matmuls:
         return request
     instruction = kind(plan.matmuls[0])

@@ -1,7 +1,7 @@
-"""Which instruction an unbound matmul tile becomes, and which warp and thread owns which part.
+"""Choose the instruction of a matmul tile, and the part of each warp and thread.
 
-A larger warp tile reads each operand from shared memory less often; registers bound it: a warp
-holds its accumulators, and two sets of fragments so that the next k-step's load runs under this
+A larger warp tile reads each operand from shared memory less often. Registers bound it: a warp
+holds its accumulators, and two sets of fragments so that the next k-step's loads run under this
 one's arithmetic.
 """
 
@@ -21,10 +21,10 @@ from ..plan import MatmulPlan
 from ..request import Request
 from .registers import FEW_ACCUMULATORS, FEW_OVERHEAD, MANY_ACCUMULATORS, OVERHEAD_REGISTERS
 from .sizes import element_bytes
-from .wgmma import CUT, map_wgmma, nothing_to_promote, teams_of
+from .wgmma import LOW_PRECISION_SUMS, map_wgmma, nothing_to_promote, teams_of
 
 TENSOR: Final = "tensor"
-"""What a schedule annotates where tensor cores must multiply, by whichever instruction."""
+"""The annotation of a schedule that wants tensor cores, by whichever instruction."""
 
 EXACT: Final = "float32 stays exact: tf32 keeps 10 bits of mantissa and must be asked for"
 
@@ -105,7 +105,7 @@ def map_matmul(
 def _refuse_without_wgmma(info: MatmulInfo, machine: Machine, request: Request) -> None:
     """Raise for what is asked of another instruction that only wgmma can do.
 
-    PlanError where it would, were it asked for; TargetError: the machine does not have it.
+    PlanError where the machine has wgmma, TargetError where it does not.
     """
     if request.roles not in ("auto", 0):
         refused = (
@@ -116,7 +116,7 @@ def _refuse_without_wgmma(info: MatmulInfo, machine: Machine, request: Request) 
         refused = f"cannot load an operand of '{info.op}' to registers for wgmma:"
     elif request.accumulate == "promoted":
         refused = f"cannot promote sums of '{info.op}': only wgmma cuts them,"
-        if info.b_dtype not in CUT:
+        if info.b_dtype not in LOW_PRECISION_SUMS:
             raise PlanError(f"cannot promote sums of '{info.op}': {nothing_to_promote(info)}")
     else:
         return
@@ -220,7 +220,7 @@ def _map_mma(
 
 
 def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> int:
-    """Registers of a thread: accumulators, two sets of fragments, and the rest."""
+    """Registers of a thread: accumulators + one or two sets of fragments + OVERHEAD_REGISTERS."""
     bits = {"float16": 16, "bfloat16": 16, "tfloat32": 32, "int8": 8}[rate.dtype]
     accumulator_bits = 16 if info.acc_dtype == "float16" else 32
     lanes = 32 * WARP
@@ -231,19 +231,18 @@ def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> 
 
 
 def _keeps_second(steps: int, sums: int) -> bool:
-    """Whether a thread holds fragments of two k-steps at once; ``sums``: its registers of them.
+    """Whether a thread holds fragments of two k-steps; ``sums``: registers of its accumulators.
 
-    Of two steps ptxas keeps both only beside many sums. Seen for sm_90a: 124 to 128 registers with
-    128 x 64 x 32 of four warps, where both sets would be 152, but 238 to 246 with 128 x 128 x 32.
+    With more than two k-steps; of two ptxas keeps both only beside ``MANY_ACCUMULATORS``.
     """
     return steps > 2 or (steps == 2 and sums >= MANY_ACCUMULATORS)
 
 
 def second_fragments(info: MatmulInfo, plan: MatmulPlan) -> int:
-    """Registers of a thread for the fragments of a k-step that is read ahead of its turn.
+    """Registers of a thread for the fragments of a k-step that is read ahead.
 
-    Where threads multiply ptxas reads ahead by itself: it took as many with one slot for 8 x 8 and
-    8 x 16 of a thread, and one set less (64 and 48 registers) for 8 x 4 and 4 x 4.
+    Where threads multiply ptxas reads ahead by itself: it took as many with one slot for 8x8 and
+    8x16 a thread, and one set less (64 and 48 registers) for 8x4 and 4x4.
     """
     if plan.steps == 1 or plan.instruction.startswith("wgmma"):
         return 0
@@ -323,11 +322,11 @@ def _map_simt(
 def simt_shared_cycles(
     warp_tile: tuple[int, int], thread_tile: tuple[int, int], k_step: int, at: int
 ) -> float:
-    """Shared memory cycles of one warp for one k of A (``at`` 0) or B, of words of four bytes.
+    """Cycles of shared memory of one warp for one k of A (``at`` 0) or B, in words of 4 bytes.
 
-    A load of 16 bytes a lane takes four cycles, and two where each two neighbouring lanes read the
-    same; of 8 bytes half of that; of 4 one. Measured on an H100, with 1 to 32 different addresses.
-    Lanes walk the columns of a warp's tile first, so neighbours share rows of A.
+    A load of 16 bytes a lane takes four cycles, two where each two neighbouring lanes read the
+    same; of 8 bytes half of that; of 4 bytes one (measured on an H100 with 1 to 32 different
+    addresses). Lanes walk the columns of a warp's tile first, so neighbours share rows of A.
     """
     own = thread_tile[at]
     wide = k_step > 1 or own % 2 == 0
@@ -343,21 +342,21 @@ def _simt_bound(
     thread_tile: tuple[int, int],
     warps: int,
 ) -> float:
-    """Cycles of an SM for one k: of shared memory, if that is what multiply-adds wait for."""
+    """Cycles of an SM for one k: ``max(m * n / fp32_per_cycle, shared memory)``."""
     step, words = simt_k_step(info), element_bytes(info.a_dtype) / 4
     read = sum(simt_shared_cycles(warp_tile, thread_tile, step, at) for at in (0, 1))
     return max(info.m * info.n / machine.fp32_per_cycle, read * warps * words)
 
 
 def _simt_chunks(warp_tile: tuple[int, int], thread_tile: tuple[int, int]) -> float:
-    """Words that the lanes of a warp read for one k, each once, over 32, or loads of four words."""
+    """Words that a warp reads for one k, each once, over 32, or loads of four words."""
     return float(
         sum(max(wide / WARP, own / 4) for wide, own in zip(warp_tile, thread_tile, strict=True))
     )
 
 
 def simt_k_step(info: MatmulInfo) -> int:
-    """K depth of one fragment step: an operand contiguous along K is read four elements at once."""
+    """K of one fragment step: 4 where an operand is contiguous along K, else 1."""
     if (info.a_k_major or info.b_k_major) and info.k % 4 == 0:
         return 4
     return 1
@@ -378,7 +377,7 @@ def _are_few(sums: int) -> bool:
 def _warp_layouts(
     info: MatmulInfo, warps: tuple[int, int] | None, threads: int | None
 ) -> Iterator[tuple[int, int]]:
-    """Warps along M and N to consider; those asked for are the only ones."""
+    """Warps along M and N to consider; those that are asked for are the only ones."""
     if warps is not None:
         yield warps
         return
@@ -391,7 +390,7 @@ def _warp_layouts(
 def _thread_tiles(
     warp_tile: tuple[int, int], asked: tuple[int, int] | None
 ) -> Iterable[tuple[int, int]]:
-    """Tiles of a thread that 32 of fill the warp tile."""
+    """The tiles of a thread of which 32 fill the warp tile."""
     for rows in _powers(WARP):
         columns = WARP // rows
         if warp_tile[0] % rows or warp_tile[1] % columns:

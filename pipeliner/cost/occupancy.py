@@ -1,8 +1,12 @@
-"""How many CTAs of a kernel one SM holds, and what stops one more.
+"""CTAs of a kernel that one SM holds, and what stops one more.
 
-The rules are those of ``cuda_occupancy.h`` in the CUDA toolkit: registers are charged for each warp
-in units, to one partition of the SM; shared memory for each CTA, in units plus what the system
-keeps.
+    warp_registers = registers * 32, rounded up to register_granularity
+    cta_smem       = smem, rounded up to smem_granularity, + smem_reserved
+    CTAs           = min(max_ctas_per_sm, max_threads_per_sm / threads,
+                         registers_per_sm / PARTITIONS / warp_registers * PARTITIONS / warps,
+                         smem_per_sm / cta_smem)
+
+These are the rules of ``cuda_occupancy.h`` in the CUDA toolkit; each quotient is rounded down.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ _STEP: Final = re.compile(r"(?P<matmul>.+)\.k\d+(?:\.(?P<operand>[ab]))?")
 class OpCost(NamedTuple):
     """Cycles of one op.
 
-    ``latency``: from issue until a consumer may start. ``occupancy``: of ``pipe``, by one iteration
-    of one CTA on one SM.
+    ``latency``: from issue until a consumer may start. ``occupancy``: that one iteration of one CTA
+    keeps ``pipe`` of an SM busy.
     """
 
     pipe: Pipe
@@ -33,7 +33,7 @@ class OpCost(NamedTuple):
 
 
 def op_cost(name: str, info: KernelInfo, plan: KernelPlan, machine: Machine) -> OpCost:
-    """What op ``name`` costs; an op that nothing is known about costs one cycle of the ALU."""
+    """The cost of op ``name``; one cycle of the ALU where nothing is known about it."""
     step = _STEP.fullmatch(name)
     if step:
         matmul = _matmul(step["matmul"], info, plan)
@@ -95,7 +95,7 @@ def _whole_cost(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> OpCost:
 
 
 def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, parts: int) -> OpCost:
-    """One k-step, of ``parts``.
+    """The cost of one k-step, of ``parts``: ``latency = max(cycles, latency of the instruction)``.
 
     A warp's accumulators are independent: the next step may start when the pipe is free, or when
     the first accumulator is ready if that is later.

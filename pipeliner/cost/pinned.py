@@ -1,8 +1,7 @@
-"""What to ask for of each part of a kernel, to get what a finished plan says of it.
+"""Requests that leave nothing open that a finished plan decides.
 
-A request that has a plan leaves nothing open that the plan decides: instruction, warps and operand
-of a matmul, mechanism of a copy, way of a store. Whatever follows from those is made anew, and what
-the plan says of it can be compared.
+Instruction, warps and operand of a matmul, mechanism of a copy, way of a store. Whatever follows
+from those is made anew, and what the plan says of it can be compared.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from ..request import Instruction, Request
 
 
 def pinned(plan: KernelPlan) -> Request:
-    """The request that leaves nothing open that ``plan`` decides, but depths and launch."""
+    """The request that asks for all that ``plan`` decides, but for depths and launch."""
     return Request(
         plan=plan,
         consumers="ping-pong" if plan.teams > 1 else "cooperative",
@@ -24,7 +23,7 @@ def pinned(plan: KernelPlan) -> Request:
 
 
 def pinned_matmul(request: Request, op: str) -> Request:
-    """``request``, asking for what its plan, where it has one, says of matmul ``op``."""
+    """``request``, asking for the plan's mapping of matmul ``op``, where it has a plan."""
     plan: MatmulPlan | None = _of(request, "matmuls", op)
     if plan is None:
         return request
@@ -40,7 +39,7 @@ def pinned_matmul(request: Request, op: str) -> Request:
 
 
 def pinned_copy(request: Request, op: str) -> Request:
-    """``request``, asking for what its plan, where it has one, says of copy ``op``.
+    """``request``, asking for the plan's mechanism of copy ``op``, where it has a plan.
 
     A copy that the plan does not name stays as it is written.
     """
@@ -57,19 +56,19 @@ def pinned_width(request: Request, op: str) -> int:
 
 
 def pinned_store(request: Request, op: str) -> Request:
-    """``request``, asking for what its plan, where it has one, says of store ``op``."""
+    """``request``, asking for the plan's way of store ``op``, where it has a plan."""
     plan: StorePlan | None = _of(request, "stores", op)
     return request if plan is None else replace(request, store=plan.mechanism)
 
 
 def pinned_slots(request: Request, op: str) -> int:
-    """Boxes that the plan of ``request`` gives store ``op``; 0: it has no such store."""
+    """Slots of store ``op`` in the plan of ``request``; 0: it has no such store."""
     plan: StorePlan | None = _of(request, "stores", op)
     return 0 if plan is None else plan.slots
 
 
 def kind(plan: MatmulPlan) -> Instruction:
-    """What to ask for to get the instruction of ``plan``."""
+    """The instruction to ask for to get that of ``plan``: simt, mma or wgmma."""
     if plan.instruction == "simt":
         return "simt"
     return "wgmma" if plan.instruction.startswith("wgmma") else "mma"

@@ -1,8 +1,8 @@
 """The plans of one kernel in the order in which they are tried: the model's choice, then others.
 
-Passes may find that they cannot keep what a plan says. That is a refusal like any other, and the
-next plan is made only then. Every plan honours all that is asked for; where nothing is, the last
-one holds any tile function: it asks for no instruction and for no register tile.
+A plan that the passes cannot keep is refused, and the next one is made only then. Every plan
+honours all that is asked for. Where nothing is, the last one holds any tile function: it needs no
+instruction and no register tile.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ SHARED_OUT_THREADS: Final = constant(
 
 
 _NAMES: Final = {"auto": "another instruction than wgmma"}
-"""How an instruction that is asked for is called, where that is not its name."""
+"""The names of instructions that are asked for, where they differ from the request."""
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One way to make a kernel. ``make``: its plan; raises where the way is ruled out."""
+    """One way to make a kernel; ``make`` returns its plan, or raises where it is ruled out."""
 
     name: str
     make: Callable[[], KernelPlan]
@@ -72,7 +72,7 @@ def ranked(
 
 
 def is_free(info: KernelInfo, request: Request) -> bool:
-    """Whether nothing is asked for that a kernel without instructions and rings lacks."""
+    """Whether a kernel without instructions and rings has all that is asked for."""
     loops = any(loop.annotated or (loop.depth or 1) > 1 for loop in info.loops)
     hints = any(op.instruction != "auto" or op.warps or op.thread_tile for op in _matmuls(info))
     depth = "auto" if request.depth == 1 else request.depth
@@ -80,14 +80,14 @@ def is_free(info: KernelInfo, request: Request) -> bool:
 
 
 def _may_copy_for_wgmma(info: KernelInfo, machine: Machine, request: Request) -> bool:
-    """Whether warpgroups that copy for themselves come into question."""
+    """Whether wgmma whose math warps issue cp.async is possible."""
     asked = (request.mechanism, request.roles, request.cluster, request.consumers, request.store)
     wgmma = bool(machine.wgmmas) and request.instruction in ("auto", "wgmma")
     return wgmma and bool(_matmuls(info)) and asked == ("auto",) * len(asked)
 
 
 def _plain(info: KernelInfo, request: Request) -> Iterator[tuple[str, Request]]:
-    """What may be asked for beside wgmma: instructions of a warp or a thread, then no ring."""
+    """The requests to try beside wgmma: instructions of a warp or a thread, then no ring."""
     if _needs_wgmma(request):
         return
     ways = [request]
@@ -122,7 +122,7 @@ def _matmuls(info: KernelInfo) -> list[MatmulInfo]:
 
 
 def shared_out(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
-    """The plan that any function without threads can have: its nests are shared out over threads.
+    """The plan of any function without threads: its nests are shared out over threads.
 
     Nothing is copied ahead, and a tile that no instruction holds lies in shared memory.
     """
@@ -150,7 +150,7 @@ def shared_out(info: KernelInfo, machine: Machine, request: Request) -> KernelPl
 
 
 def _plain_copies(info: KernelInfo, machine: Machine, request: Request) -> Iterator[CopyPlan]:
-    """Every tile copy, made where it stands."""
+    """The plans of tile copies that are made where they stand."""
     asked = replace(request, mechanism="direct")
     for loop in info.loops:
         copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
@@ -160,7 +160,7 @@ def _plain_copies(info: KernelInfo, machine: Machine, request: Request) -> Itera
 
 
 def _scalar(op: MatmulInfo, threads: int) -> MatmulPlan:
-    """A matmul whose elements threads compute one by one, from shared memory."""
+    """The plan of a matmul whose elements threads compute one by one, from shared memory."""
     return MatmulPlan(
         op=op.op,
         m=op.m,

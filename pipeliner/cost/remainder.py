@@ -1,7 +1,7 @@
-"""Loops whose last tile is mostly padding: its steps of zeros are left out.
+"""The K tail: k-steps of the last iteration that multiply only padding are left out.
 
-A tile of 64 of K has four steps of mma.m16n8k16. Where K is 4040 the last tile has 8 elements, and
-three of its steps multiply zeros. In an epilogue of straight code they need not be there.
+A tile of 64 along K has four k-steps of mma.m16n8k16. Where K is 4040 the last tile has 8 elements,
+and three of its k-steps multiply zeros. A peeled epilogue need not have them.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from .loops import CLAMP_REASON
 
 
 def idle_steps(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> dict[str, int]:
-    """For each matmul of ``loop`` on mma.sync, how many of its steps are padding at the end."""
+    """K-steps that are padding in the last iteration, for each matmul on mma.sync."""
     plans = {plan.op: plan for plan in matmuls if plan.instruction.startswith("mma.")}
     return {
         op.op: plans[op.op].steps - math.ceil((op.k_last or op.k) / plans[op.op].k_step)
@@ -31,10 +31,10 @@ def idle_steps(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> dict[str, int]:
 def leave_out(
     plan: LoopPlan, loop: LoopInfo, matmuls: Sequence[MatmulPlan], request: Request
 ) -> LoopPlan:
-    """``plan`` with a peeled epilogue where leaving steps of zeros out gains more than it costs.
+    """``plan`` with a peeled epilogue where leaving padding out saves more than it costs.
 
-    Straight code is as fast as a clamped loop within the noise, but larger: it has to save
-    ``TOLERANCE`` of the loop's steps.
+    Straight code is as fast as a clamped loop within the noise, but larger: the padding has to be
+    ``TOLERANCE`` of the loop's k-steps.
     """
     idle, steps = sum(idle_steps(loop, matmuls).values()), sum(plan.steps for plan in matmuls)
     if request.epilogue != "auto" or plan.epilogue != "clamped" or loop.trip is None or not idle:
@@ -52,13 +52,13 @@ def leave_out(
 def marked(
     ops: Sequence[OpPlan], loop: LoopInfo, matmuls: Sequence[MatmulPlan]
 ) -> tuple[OpPlan, ...]:
-    """``ops`` of ``loop``, those of steps that are padding at the end marked as skipping it."""
+    """``ops`` of ``loop``; those that only work on padding at the end are marked to skip it."""
     skipped = _skipped(loop, matmuls)
     return tuple(replace(op, skips_last=True) if op.name in skipped else op for op in ops)
 
 
 def check_skips(plan: KernelPlan, info: KernelInfo) -> None:
-    """PlanError for an op of ``plan`` that skips an iteration in which it has something to do."""
+    """Raise PlanError for an op that skips an iteration in which it has something to do."""
     loops = {loop.name: loop for loop in info.loops}
     for loop in plan.loops:
         allowed = _skipped(loops[loop.name], plan.matmuls) if loop.name in loops else frozenset()
@@ -71,7 +71,7 @@ def check_skips(plan: KernelPlan, info: KernelInfo) -> None:
 
 
 def _skipped(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> frozenset[str]:
-    """The names of the ops that only work on padding in the last iteration of ``loop``."""
+    """The ops that only work on padding in the last iteration of ``loop``."""
     steps = {plan.op: plan.steps for plan in matmuls}
     return frozenset(
         f"{name}.k{step}{part}"

@@ -1,8 +1,8 @@
-"""Which warps copy and which compute, and the channels by which they pass slots to and fro.
+"""Warp specialisation: the producer warp, the consumer warpgroups, and their mbarriers.
 
-One warp of a warpgroup issues every copy of the tensor memory accelerator; the other warpgroups
-compute. The two run at their own pace: a slot's ``full`` barrier holds the one up until the bytes
-are there, its ``empty`` barrier the other until they have been used.
+One warp of a warpgroup issues every TMA copy; the other warpgroups compute. Each slot has a full
+and an empty mbarrier: consumers wait on ``full`` until the bytes are there, the producer on
+``empty`` until they have been used.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from ..plan import (
 )
 from .copies import shared_bytes
 from .registers import PRODUCER_REGISTERS
-from .turns import turns_obstacle, why_shared
+from .turns import ping_pong_obstacle, why_cooperative
 from .wgmma import (
     WARPGROUP,
     consumer_registers,
@@ -35,17 +35,17 @@ from .wgmma import (
 FULL: Final = "full"
 EMPTY: Final = "empty"
 
-GIVEN_BACK: Final = (
+TOGETHER: Final = (
     "its slots are given back with those of the shallowest ring, which are waited for first: that "
     "they are free is known by then"
 )
-"""Of rings that are filled further ahead by as many steps as they have more slots."""
+"""Why a deeper ring has no empty mbarrier of its own."""
 
 _WARPS: Final = WARPGROUP // WARP
 
 
 def reads_by_lane(matmuls: tuple[MatmulPlan, ...]) -> bool:
-    """Whether lanes load operands from the slots too: each warp says for itself that it is done."""
+    """Whether lanes load operands from the slots: each warp then releases a slot by itself."""
     return any(plan.operand == "registers" for plan in matmuls)
 
 
@@ -58,19 +58,19 @@ def plan_roles(
     cluster: int = 1,
     consumers: Literal["auto"] | Consumers = "auto",
 ) -> tuple[tuple[RolePlan, ...], tuple[ChannelPlan, ...]]:
-    """The roles and channels of a kernel whose tiles are copied by tma; none for any other.
+    """The roles and mbarrier pairs of a kernel that TMA copies for; empty for any other.
 
-    ``cluster``: CTAs that fill each other's slots, and so give them back to each other. PlanError:
-    ``consumers`` cannot take tiles by turns.
+    ``cluster``: CTAs that fill each other's slots and release them to each other. Raises PlanError
+    where ``consumers`` cannot ping-pong.
     """
     by_tma = tuple(copy.op for copy in copies if copy.mechanism == "tma")
-    obstacle = turns_obstacle(info, by_role=bool(by_tma))
+    obstacle = ping_pong_obstacle(info, by_role=bool(by_tma))
     if consumers == "ping-pong" and obstacle:
         raise PlanError(f"cannot have consumers of '{info.name}' take turns: {obstacle}")
     if not by_tma:
         return (), ()
     teams = teams_of(consumers)
-    why = why_shared(info, matmuls, copies) if consumers == "auto" else ""
+    why = why_cooperative(info, matmuls, copies) if consumers == "auto" else ""
     each = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
     groups = each * teams
     computed = tuple(
@@ -111,7 +111,7 @@ def plan_roles(
 
 
 def _sharing(teams: int, each: int, why: str) -> str:
-    """Who has which tiles, and why nobody has one alone."""
+    """Which consumers have which tiles, in words; ``why``: why they do not ping-pong."""
     if teams > 1:
         return (
             f"ping-pong: {teams} teams of {each} take whole tiles by turns, one stores while the "
@@ -128,9 +128,9 @@ def _channels(
     several: bool,
     by_warp: bool,
 ) -> list[ChannelPlan]:
-    """A channel for each depth among the rings of a loop: slots that move together share one.
+    """A full/empty mbarrier pair for each depth among the rings: slots of one depth share it.
 
-    ``by_warp``: each warp gives slots back, not each warpgroup.
+    ``by_warp``: each warp releases slots, not each warpgroup.
     """
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
@@ -150,7 +150,7 @@ def _channels(
                 producer=PRODUCER,
                 consumer=CONSUMER,
                 releases=releases if depth == least else 0,
-                reason=_release_reason(loop, depth, by_warp) if depth == least else GIVEN_BACK,
+                reason=_release_reason(loop, depth, by_warp) if depth == least else TOGETHER,
             )
         )
     return channels

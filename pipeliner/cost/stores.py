@@ -1,8 +1,8 @@
-"""How the tile of an accumulator reaches global memory.
+"""How the results of a tile reach global memory: directly from registers, or staged for TMA.
 
-Where another role copies, warpgroups can have their results stored too: a warpgroup puts a box of
-them into shared memory, the tensor memory accelerator writes it, and the next tile's arithmetic
-starts meanwhile. Whole lines are written, and nothing is computed for each element's address.
+With a producer warp, warpgroups can stage results: they put a box of them into shared memory, TMA
+writes it, and the next tile's arithmetic starts meanwhile. Whole lines are written, and no thread
+computes addresses of elements.
 """
 
 from __future__ import annotations
@@ -139,7 +139,7 @@ def plan_stores(
     machine: Machine,
     request: Request,
 ) -> tuple[StorePlan, ...]:
-    """The plan of every store of an accumulator; PlanError for a request that cannot be had."""
+    """The plan of every store of an accumulator; raises PlanError for what cannot be had."""
     adds = any(store.adds for store in info.stores)
     if adds and request.store == "direct":
         raise PlanError(f"{_cannot_add(info)}: only tma adds, stores are to be direct")
@@ -154,20 +154,20 @@ def plan_stores(
 def uncoalesced_cycles(
     info: KernelInfo, matmuls: tuple[MatmulPlan, ...], stores: tuple[StorePlan, ...]
 ) -> float:
-    """Cycles that an SM takes for those stores of one tile whose lanes' elements lie apart.
+    """Cycles that an SM takes for the uncoalesced stores of one tile.
 
-    A swapped tile has the rows of the result in the columns of the instruction: a lane's two
+    With A and B swapped the rows of the result lie in the columns of the instruction: a lane's two
     elements belong to different rows, and each is a store of its own.
     """
     return sum(
-        _strays(found, info, matmuls)
+        _uncoalesced(found, info, matmuls)
         for found, plan in zip(info.stores, stores, strict=True)
         if plan.mechanism == "direct"
     )
 
 
-def _strays(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> float:
-    """What ``uncoalesced_cycles`` counts of one store from registers."""
+def _uncoalesced(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> float:
+    """Cycles of one uncoalesced store: ``m * n / 32 * UNCOALESCED_STORE_CYCLES``."""
     if not store.by_rows:
         return 0.0
     return sum(
@@ -180,23 +180,23 @@ def _strays(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...])
 
 
 def _is_partial(dtype: str, paired: bool) -> bool:
-    """Whether what the eight lanes of a column of fragments store is less than a sector."""
+    """Whether the eight lanes of a column of accumulators store less than a sector."""
     return COLUMN_LANES * (2 if paired else 1) * element_bytes(dtype) < SECTOR_BYTES
 
 
 def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
-    """Shared memory that stores take, in bytes."""
+    """Bytes of shared memory that stores are staged in."""
     return sum(store.bytes for store in stores)
 
 
 def slot_waits(stores: tuple[StorePlan, ...], matmuls: tuple[MatmulPlan, ...]) -> int:
-    """Boxes of a warpgroup's tile whose slot holds an earlier one of it, which must have left."""
+    """Boxes of a warpgroup's tile that wait until an earlier one has left their slot."""
     wide = max((_extent(plan)[1] for plan in matmuls), default=0)
     return sum(wide // store.box[1] - store.slots for store in stores if store.mechanism == "tma")
 
 
 def filled_together(swapped: bool, dtype: str) -> int:
-    """Boxes that the rows of one instruction fill: swapped, they lie side by side in a row."""
+    """Boxes that the rows of one instruction fill: with A and B swapped several, side by side."""
     return ROWS * element_bytes(dtype) // max(SPANS) if swapped else 1
 
 
@@ -249,7 +249,7 @@ def _staged(
     machine: Machine,
     request: Request,
 ) -> StorePlan | str:
-    """``store`` by way of shared memory, or the requirement that it misses."""
+    """The plan of ``store`` staged for TMA, or the requirement that it misses."""
     by_op = {op.op: op.acc for op in _matmuls(info)}
     matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
     if matmul is None or not any(copy.mechanism == "tma" for copy in copies):
@@ -257,9 +257,11 @@ def _staged(
     if matmul.swapped and matmul.turned:
         return "stmatrix does not transpose rows that lie in pairs"
     if matmul.swapped and request.store != "tma" and not store.adds:
-        strays = _strays(store, info, matmuls)
-        if strays <= FEW_UNCOALESCED_CYCLES:
-            return f"{strays:.0f} cycles for what lies apart in a tile are fewer than boxes take"
+        uncoalesced = _uncoalesced(store, info, matmuls)
+        if uncoalesced <= FEW_UNCOALESCED_CYCLES:
+            return (
+                f"{uncoalesced:.0f} cycles for what lies apart in a tile are fewer than boxes take"
+            )
     obstacle = _obstacle(store, matmul, info)
     if obstacle:
         return obstacle
@@ -299,7 +301,7 @@ def _matmuls(info: KernelInfo) -> list[MatmulInfo]:
 
 
 def _order(store: StoreInfo) -> str:
-    """What it does to a sum that its parts are added as they come."""
+    """What the order of atomic accumulation does to a sum of split-K."""
     if not store.adds:
         return ""
     if store.dtype.startswith("int"):
@@ -311,7 +313,7 @@ def _order(store: StoreInfo) -> str:
 
 
 def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
-    """What about the store, apart from room, speaks against boxes; empty when nothing does."""
+    """Why the store cannot be staged, apart from room; empty where it can."""
     if store.no_tma:
         return store.no_tma
     read = {op.src for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)}
@@ -337,7 +339,7 @@ def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
 
 
 def _slots(one: int, boxes: int, info: KernelInfo, machine: Machine, request: Request) -> int:
-    """Boxes that fit beside the rings; ``one`` box of all warpgroups has so many bytes."""
+    """Slots that fit beside the rings; ``one``: bytes of a box of every warpgroup."""
     tiles = [sum(size for _, _, size in loop.rings) for loop in info.loops]
     trips = [loop.trip for loop in info.loops if loop.trip is not None]
     longest = max(trips, default=GOOD_RING_DEPTH)

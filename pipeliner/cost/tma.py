@@ -1,9 +1,8 @@
-"""What the tensor memory accelerator asks of a tile copy.
+"""What TMA requires of a tile copy.
 
-One thread names a box of a tensor by the coordinates of its corner; the accelerator moves it to
-shared memory, swizzled, zero where it lies outside, and counts its bytes at an mbarrier. Source of
-the limits: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA, tensor
-swizzle modes.
+One thread names a box of a tensor by the coordinates of its corner; TMA moves it to shared memory,
+swizzled, zero where it lies outside, and counts its bytes at an mbarrier. Source of the limits:
+CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA, tensor swizzle modes.
 """
 
 from __future__ import annotations
@@ -111,7 +110,7 @@ TYPES: Final = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3f
 
 
 def tma_obstacle(copy: CopyInfo, machine: Machine) -> str:
-    """The requirement that ``copy`` misses, with its numbers; empty when there is none."""
+    """The requirement of TMA that ``copy`` misses, with its numbers; empty: none."""
     if not machine.has_tma:
         return f"it needs sm_90, {machine.name} is {machine.arch}"
     if copy.bound:
@@ -129,7 +128,7 @@ def tma_obstacle(copy: CopyInfo, machine: Machine) -> str:
 
 
 def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> str:
-    """What about the strides of tensor ``name`` it does not take, or empty."""
+    """The requirement that the strides of tensor ``name`` miss; empty: none."""
     size = element_bytes(dtype)
     *outer, inner = strides
     if inner != 1:
@@ -154,7 +153,7 @@ def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> s
 
 
 def extent_obstacle(name: str, extents: Sequence[int | None]) -> str:
-    """Which dimension of tensor ``name`` its coordinates do not reach, or empty.
+    """The dimension of tensor ``name`` that coordinates do not reach, in words; empty: none.
 
     None: an extent that is known at run time, when the host checks it.
     """
@@ -168,7 +167,7 @@ def extent_obstacle(name: str, extents: Sequence[int | None]) -> str:
 
 
 def im2col_obstacle(axes: Sequence[tuple[int, int, int, int]]) -> str:
-    """Which number of an im2col map or load would be too large, or empty.
+    """The number of an im2col map or load that is too large, in words; empty: none.
 
     ``axes``: of each spatial dimension the lower and the upper corner, the greatest offset and the
     step.
@@ -187,11 +186,11 @@ def im2col_obstacle(axes: Sequence[tuple[int, int, int, int]]) -> str:
 
 
 def patch_extents(pixels: int, counts: Sequence[int]) -> tuple[int, ...] | None:
-    """Extents of the box that ``pixels`` are, one behind another, of so many in each dimension.
+    """Extents of the tiled-mode window of ``pixels`` consecutive outputs; None: they are no box.
 
-    Outer dimensions come first, images before all. The pixels are so many images, rows that divide
-    an image, or a part that divides a row, from a multiple of their number on; images beyond the
-    last are outside of the tensor. None: they are no box, or a larger one than there is.
+    ``counts``: outputs in each dimension, outer ones first, images before all. The outputs are so
+    many images, rows that divide an image, or a part that divides a row, from a multiple of their
+    number on; images beyond the last are outside of the tensor.
     """
     images, *inner = counts
     found: list[int] = []
@@ -222,14 +221,15 @@ def _box_obstacle(copy: CopyInfo) -> str:
 
 
 def is_off_lines(copy: CopyInfo) -> bool:
-    """Whether rows of its boxes, at most a line of L2 long, begin inside lines: some lie in two."""
+    """Whether some rows of the boxes, at most a line of L2 long, lie in two lines."""
     return lines_of_row(copy) > 1
 
 
 def lines_of_row(copy: CopyInfo) -> float:
-    """Lines of L2 in which a row of its boxes lies, at most a line long, as a mean over all rows.
+    """Lines of L2 in which a row of the boxes lies, at most a line long, as a mean over all rows.
 
-    Rows begin wherever multiples of what their strides have in common with a line do.
+    ``2 - inside / starts``: rows begin at the ``starts`` multiples, within a line, of what their
+    strides have in common with it; from ``inside`` of those a row ends in the same line.
     """
     size = element_bytes(copy.dtype)
     strides = [stride * size for stride in copy.src_strides[:-1] if stride is not None]
@@ -245,7 +245,7 @@ def panel_bytes(row: int) -> int:
 
 
 def box_reason(copy: CopyInfo) -> str:
-    """How the boxes of a copy look, in words."""
+    """The boxes of a copy, in words."""
     row = copy.shape[-1] * element_bytes(copy.dtype)
     panels = row // panel_bytes(row)
     fill = ", zero-filled past the source's end" if copy.masked else ""

@@ -1,7 +1,7 @@
-"""Consumers that take whole tiles by turns (ping-pong): what that needs, and when it comes unasked.
+"""Ping-pong: what consumer groups with tiles of their own need, and when they come by default.
 
-Of two teams one runs its main loop while the other stores its tile. A team holds all accumulators
-of its tile, so that tiles are smaller than where both share them, and more is copied.
+Of two groups one runs its main loop while the other stores its tile. A group holds all accumulators
+of its tile, so that tiles are smaller than cooperative ones, and more is copied.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from ..machine.constant import constant, measured
 from ..plan import CopyPlan, MatmulPlan
 from .rates import gathers
 from .sizes import element_bytes
-from .wgmma import CUT, team_accumulators
+from .wgmma import LOW_PRECISION_SUMS, group_accumulators
 
 PING_PONG_ACCUMULATORS: Final = constant(
     "PING_PONG_ACCUMULATORS",
@@ -70,11 +70,11 @@ _PIXELS: Final = {
     "patch": "which come as boxes",
     "rows": "which come as rows of a matrix",
 }
-"""What is said of a convolution's pixels, by what they are to the tensor memory accelerator."""
+"""What a reason says of an implicit GEMM's operand A, by how TMA sees it."""
 
 
-def turns_obstacle(info: KernelInfo, *, by_role: bool) -> str:
-    """Why consumers cannot take whole tiles by turns; empty when they can."""
+def ping_pong_obstacle(info: KernelInfo, *, by_role: bool) -> str:
+    """Why consumers cannot ping-pong; empty where they can."""
     if not by_role:
         return "no role of its own copies for them, as by tma"
     if any(loop.outer == 1 for loop in info.loops):
@@ -85,16 +85,16 @@ def turns_obstacle(info: KernelInfo, *, by_role: bool) -> str:
     return ""
 
 
-def why_shared(
+def why_cooperative(
     info: KernelInfo, matmuls: tuple[MatmulPlan, ...], copies: tuple[CopyPlan, ...]
 ) -> str:
-    """Why turns are not even compared unasked; empty when they are.
+    """Why ping-pong is not compared by default; empty where it is.
 
-    Of pixels, seven convolutions on an H100 took 1 to 12 % longer by turns, but for
-    one (0.5 % less): the next tile's loads are what both teams wait for. What turns gain is
-    measured for operands of 16 bits and fp8.
+    Seven implicit GEMMs on an H100 took 1 to 12 % longer with it, but for one (0.5 % less): both
+    groups wait for the next tile's loads. What it gains is measured for operands of 16 bits and
+    fp8.
     """
-    obstacle = turns_obstacle(info, by_role=any(copy.mechanism == "tma" for copy in copies))
+    obstacle = ping_pong_obstacle(info, by_role=any(copy.mechanism == "tma" for copy in copies))
     if obstacle:
         return obstacle
     if any(gathers(loop, copies) for loop in info.loops):
@@ -107,7 +107,7 @@ def why_shared(
     steps = min(PING_PONG_STEPS if loop.trip is None else loop.trip for loop in info.loops)
     if steps < PING_PONG_STEPS:
         return f"a tile has {steps} steps, turns gain from {PING_PONG_STEPS} on"
-    most = max(map(team_accumulators, matmuls))
+    most = max(map(group_accumulators, matmuls))
     if most < PING_PONG_ACCUMULATORS:
         return (
             f"{most} accumulators a thread of a team, turns gain from {PING_PONG_ACCUMULATORS} on"
@@ -115,8 +115,8 @@ def why_shared(
     return ""
 
 
-def waits_alone(matmuls: tuple[MatmulPlan, ...]) -> str:
-    """Why a team that takes turns leaves tensor cores idle in each step, or empty."""
+def promotion_stalls(matmuls: tuple[MatmulPlan, ...]) -> str:
+    """Why ping-pong leaves tensor cores idle in each step, or empty."""
     if not any(plan.promoted for plan in matmuls):
         return ""
     return (
@@ -126,14 +126,14 @@ def waits_alone(matmuls: tuple[MatmulPlan, ...]) -> str:
 
 
 def _why_by_type(info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> str:
-    """What about the operands' types speaks against a comparison, or empty."""
+    """What about the types of the operands speaks against a comparison, or empty."""
     ops = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
     others = {kind for op in ops for kind in (op.a_dtype, op.b_dtype) if element_bytes(kind) != 2}
     if not others:
         return ""
-    if others - set(CUT):
+    if others - set(LOW_PRECISION_SUMS):
         return "what turns gain is measured for operands of 16 bits and fp8"
-    if alone := waits_alone(matmuls):
+    if alone := promotion_stalls(matmuls):
         return alone
     columns = min(plan.warp_tile[0 if plan.swapped else 1] for plan in matmuls)
     if columns < PING_PONG_FP8_COLUMNS:

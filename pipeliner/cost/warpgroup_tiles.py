@@ -1,9 +1,9 @@
-"""The tiles to compare where warpgroups multiply.
+"""The tiles to compare where wgmma multiplies.
 
 A warpgroup multiplies 64 rows by any multiple of 8 columns, so tiles need not be powers of two: the
-one whose number is just below a multiple of the SMs' leaves the fewest idle. A problem of few rows
-is swapped, its rows being the instruction's columns. Where there are more tiles than SMs, a grid
-that walks them all loads the next tile while the one before is stored.
+one whose number is just below a multiple of the SMs leaves the fewest idle. A problem of few rows
+swaps A and B: its rows are the instruction's columns. Where there are more tiles than SMs, a
+persistent kernel loads the next tile while the one before is stored.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..request import Instruction, Request
 from .wgmma import ROWS
 
 ASKED: Final = Request(instruction="wgmma")
-"""What is asked of such a tile."""
+"""The request that such a tile is planned with."""
 
 COLUMNS: Final = constant(
     "COLUMNS",
@@ -84,12 +84,12 @@ COLUMN_UNIT: Final = constant(
 
 
 def are_compared(machine: Machine, instruction: Instruction) -> bool:
-    """Whether tiles for warpgroups come into question where ``instruction`` is asked for."""
+    """Whether tiles for wgmma are compared where ``instruction`` is asked for."""
     return bool(machine.wgmmas) and instruction in ("auto", "wgmma")
 
 
 def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]:
-    """M, N and K of tiles of a product of these extents; ``size``: bytes of an element."""
+    """M, N and K of the tiles of a product of these extents; ``size``: bytes of an element."""
     steps = up_to([bytes_ // size for bytes_ in K_BYTES], k)
     blocks = [ROWS * count for count in BLOCKS]
     yield from itertools.product(up_to(blocks, m), up_to(COLUMNS, n), steps)
@@ -113,10 +113,10 @@ SHORT_BOX_BYTES: Final = constant(
 def image_extents(
     m: int, n: int, k: int, size: int, *, boxes: bool
 ) -> Iterator[tuple[int, int, int]]:
-    """M, N and K of tiles of a convolution, either way round, as ``extents`` has them.
+    """M, N and K of the tiles of an implicit GEMM, as ``extents``.
 
-    Any may be swapped: its few pixels, or channels, are then the instruction's columns. ``boxes``:
-    operands are boxes; else threads gather them.
+    Any may swap A and B: its few outputs, or channels, are then the instruction's columns.
+    ``boxes``: TMA copies the operands; else the math warps do.
     """
     blocks = [ROWS * count for count in BLOCKS]
     steps = up_to([bytes_ // size for bytes_ in (K_BYTES if boxes else GATHERED_K_BYTES)], k)
@@ -130,7 +130,7 @@ def image_extents(
 
 
 def grids(tiles: int, machine: Machine) -> list[int | None]:
-    """CTAs to compare for ``tiles``: one for each, or as many as there are SMs."""
+    """CTAs to compare for ``tiles`` tiles: one for each, or one for each SM (persistent)."""
     return [None] if tiles <= machine.sms else [None, machine.sms]
 
 

@@ -1,7 +1,8 @@
-"""Which warpgroups own which part of a matmul tile on wgmma, and how many registers that takes.
+"""Map a matmul tile to wgmma: which warpgroup owns which part, and the registers of a thread.
 
 A warpgroup (four warps) multiplies 64 rows by up to 256 columns with one instruction, both operands
-in shared memory. Its accumulators lie in its registers, so a tile of 128 x 256 needs two.
+in shared memory, or the first in registers. Its accumulators lie in its registers, so a tile of
+128x256 needs two warpgroups.
 """
 
 from __future__ import annotations
@@ -94,7 +95,7 @@ TYPES: Final = {
     "float8_e4m3fn": "e4m3",
     "float8_e5m2": "e5m2",
 }
-"""Operands by the names that PTX has for them."""
+"""PTX's names of the types of operands."""
 
 ACCUMULATORS: Final = {
     "float16": {"float32": "f32", "float16": "f16"},
@@ -105,16 +106,15 @@ ACCUMULATORS: Final = {
     "float8_e5m2": {"float32": "f32"},
 }
 
-CUT: Final = ("float8_e4m3fn", "float8_e5m2")
-"""Operands of whose products tensor cores keep some 14 bits as they add them (DeepSeek-V3 Technical
-Report, arXiv 2412.19437, section 3.3.2)."""
+LOW_PRECISION_SUMS: Final = ("float8_e4m3fn", "float8_e5m2")
+"""Operands whose products tensor cores accumulate in some 14 bits (DeepSeek-V3 Technical Report,
+arXiv 2412.19437, section 3.3.2)."""
 
 TRANSPOSED: Final = ("float16", "bfloat16")
 """Operands that may lie in shared memory with K outermost (PTX ISA, wgmma: imm-trans)."""
 
 CONVERTED: Final = {"int8": ("float16", "bfloat16")}
-"""Types of a first operand that is converted in registers, and what to: types that hold all of
-theirs."""
+"""Types of a mixed-input GEMM that are dequantised in registers, and what to."""
 
 LEFT_REGISTERS: Final = constant(
     "LEFT_REGISTERS",
@@ -147,7 +147,7 @@ MAX_INTEGER_COLUMNS: Final = constant(
 
 
 def teams_of(consumers: Literal["auto"] | Consumers) -> int:
-    """Parts of the computing warpgroups that have tiles of their own."""
+    """Consumer groups with tiles of their own: 2 with ping-pong, else 1."""
     return PING_PONG_GROUPS if consumers == "ping-pong" else 1
 
 
@@ -160,12 +160,12 @@ def map_wgmma(
     operand: OperandAsked = "auto",
     accumulate: AccumulateAsked = "auto",
 ) -> tuple[MatmulPlan, int, int] | str:
-    """The plan of ``info`` on wgmma, threads that compute and registers of each, or why not.
+    """The plan of ``info`` on wgmma, consumer threads and registers of each, or why there is none.
 
-    ``warps``: those asked for along (M, N). ``roles``: warpgroups asked for, ``auto``, or 0 where
-    none has a role of its own. ``teams``: equal parts of those, each of which has a tile for
-    itself. ``operand``: where the first operand is read from; shared memory, unless registers are
-    asked for. ``accumulate``: what adds up products of fp8. A tile of few rows is swapped: the
+    ``warps``: those asked for along (M, N). ``roles``: consumer warpgroups asked for, ``auto``, or
+    0 without a producer warp. ``teams``: groups of those with tiles of their own. ``operand``:
+    where the first operand is read from; shared memory unless registers are asked for.
+    ``accumulate``: what adds up products of fp8. A tile of few rows swaps A and B: the
     instruction's 64 rows run along N, its columns, 8 at least, along M.
     """
     if info.held:
@@ -175,7 +175,7 @@ def map_wgmma(
     if operand == "shared" and info.a_dtype != info.b_dtype:
         return f"operands of {info.a_dtype} and {info.b_dtype} are not multiplied in shared memory"
     promotes = accumulate == "promoted"
-    if promotes and info.b_dtype not in CUT:
+    if promotes and info.b_dtype not in LOW_PRECISION_SUMS:
         return nothing_to_promote(info)
     why = _why_swapped(info, warps, operand)
     if not why:
@@ -198,12 +198,12 @@ def map_wgmma(
 
 
 def nothing_to_promote(info: MatmulInfo) -> str:
-    """Why no sums of ``info`` are promoted: its products are of no type in ``CUT``."""
+    """Why no sums of ``info`` are promoted: tensor cores keep all bits of their type."""
     return f"sums of products of {info.b_dtype} are not cut, there is nothing to promote"
 
 
 def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None, operand: OperandAsked) -> str:
-    """Why the instruction computes the transposed tile; empty where it does not."""
+    """Why A and B are swapped; empty where they are not."""
     if warps is not None:
         turned = warps[0] % 4 != 0 and warps[1] % 4 == 0
         return f"{warps[0]}x{warps[1]} warps are asked for" if turned else ""
@@ -211,20 +211,20 @@ def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None, operand: Opera
         return f"'{info.b}' is converted in registers, which hold the first operand alone"
     if info.m % ROWS and info.n % ROWS == 0:
         return f"{info.m} rows are no multiple of {ROWS}"
-    if operand != "shared" and _turns_rows(info.transposed()) and not _turns_rows(info):
+    if operand != "shared" and _is_transposed(info.transposed()) and not _is_transposed(info):
         return f"'{info.b}' lies with K outermost and registers hold the first operand alone"
     return ""
 
 
-def _turns_rows(info: MatmulInfo) -> bool:
-    """Whether the first operand has to be turned round on its way to registers."""
+def _is_transposed(info: MatmulInfo) -> bool:
+    """Whether the first operand is transposed on its way to registers."""
     return must_turn(info.a_dtype, info.a_k_major)
 
 
 def must_turn(dtype: str, k_major: bool) -> bool:
-    """Whether an operand of wgmma is turned round on its way to registers, two rows to a lane.
+    """Whether an operand of wgmma is transposed on its way to registers, two rows to a lane.
 
-    It lies with K outermost, which wgmma reads of 16-bit types alone, as ldmatrix turns them.
+    It lies with K outermost, which wgmma reads of 16-bit types alone, as ldmatrix transposes them.
     """
     return dtype not in TRANSPOSED and not k_major
 
@@ -242,7 +242,7 @@ def _map(
     if isinstance(rate, str):
         return rate
     by_lane = operand == "registers" or info.a_dtype != info.b_dtype
-    by_lane = by_lane or (operand == "auto" and _turns_rows(info))
+    by_lane = by_lane or (operand == "auto" and _is_transposed(info))
     obstacle = _shape_obstacle(info, rate, by_lane)
     if obstacle:
         return obstacle
@@ -307,19 +307,19 @@ def _map(
         in_flight=0 if promotes else 1,
         operand="registers" if left else "shared",
         promoted=info.k if promotes else 0,
-        turned=by_lane and _turns_rows(info),
+        turned=by_lane and _is_transposed(info),
     )
     return plan, groups * teams * WARPGROUP, launch_registers(machine, groups * teams)
 
 
 def _read_from(left: int, info: MatmulInfo) -> str:
-    """Where operands are read from; ``left``: registers that hold the first one."""
+    """Where operands are read from, in words; ``left``: registers that hold the first one."""
     if not left:
         return "operands straight from shared memory"
     why = "as asked for"
     if info.a_dtype != info.b_dtype:
         why = f"converted on its way from {info.a_dtype} to {info.b_dtype}"
-    if _turns_rows(info):
+    if _is_transposed(info):
         also = f"{why}, and " if info.a_dtype != info.b_dtype else ""
         why = f"{also}turned round on its way, as '{info.a}' lies with K outermost"
     return f"the first operand from {left} registers a thread, {why}, each step's own"
@@ -339,13 +339,15 @@ def _is_integer_width(columns: int) -> bool:
 
 
 def launch_registers(machine: Machine, groups: int) -> int:
-    """Registers of a thread at launch, with ``groups`` warpgroups and one that copies."""
+    """Registers of a thread at launch, with ``groups`` consumer warpgroups and one producer."""
     share = machine.registers_per_sm // ((groups + 1) * WARPGROUP)
     return min(share, machine.max_registers_per_thread) // REGISTER_UNIT * REGISTER_UNIT
 
 
 def consumer_registers(machine: Machine, groups: int) -> int:
-    """Registers of a computing thread once the copying warpgroup has given up most of its own.
+    """Registers of a consumer thread once the producer has given up most of its own.
+
+        (launch * (groups + 1) - PRODUCER_REGISTERS) / groups, at most MAX_CONSUMER_REGISTERS
 
     Warpgroups exchange what the CTA got at launch (PTX ISA, setmaxnreg). One that computes alone
     has enough, and changes its number all the same: behind that instruction ptxas knows that warps
@@ -355,14 +357,14 @@ def consumer_registers(machine: Machine, groups: int) -> int:
     return min(MAX_CONSUMER_REGISTERS, spare // groups) // REGISTER_UNIT * REGISTER_UNIT
 
 
-def lone_registers(plan: MatmulPlan, gathered: bool) -> int:
-    """Registers of a thread where no warpgroup copies for the others: they are as compiled."""
+def math_warp_registers(plan: MatmulPlan, gathered: bool) -> int:
+    """Registers of a math warp's thread that copies too: ``accumulators + MATH_WARP_OVERHEAD``."""
     threads = plan.warps[0] * plan.warps[1] * WARP
     overhead = IM2COL_MATH_WARP_OVERHEAD if gathered else MATH_WARP_OVERHEAD
     return plan.m * plan.n // threads // _per_register(plan.accumulator) + overhead
 
 
-def team_accumulators(plan: MatmulPlan) -> int:
+def group_accumulators(plan: MatmulPlan) -> int:
     """Registers of a thread for the accumulators of a tile that one warpgroup has for itself."""
     return plan.m * plan.n // WARPGROUP // _per_register(plan.accumulator)
 
@@ -405,7 +407,7 @@ def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | str:
 
 
 def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> str:
-    """What about the tile the instruction does not take, or empty.
+    """Why the instruction does not take the tile, or empty.
 
     ``by_lane``: lanes read the first operand.
     """
@@ -416,7 +418,7 @@ def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> str:
         return f"{info.n} columns are no multiple of {INTEGER_COLUMNS}"
     sides = [(info.a, info.a_dtype, info.a_k_major), (info.b, info.b_dtype, info.b_k_major)]
     rest = ""
-    if by_lane and _turns_rows(info):
+    if by_lane and _is_transposed(info):
         sides, rest = sides[1:], f", only '{info.a}' goes through registers"
     for name, kind, k_major in sides:
         if kind not in TRANSPOSED and not k_major:
