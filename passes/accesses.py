@@ -14,7 +14,7 @@ from . import ir
 from .wide_indices import is_large, widened
 
 Mode = Literal["read", "write", "atomic", "update"]
-Event = Literal["barrier", "wait", "wait_all", "group", "done"]
+Event = Literal["barrier", "wait", "wait_all", "group", "mma_wait"]
 """A barrier; a wait for some copies, or for all; the same for what wgmma reads."""
 
 BARRIERS: Final = (
@@ -112,7 +112,7 @@ def event(stmt: Any) -> Event | None:
     if name == _WGMMA_COMMIT:
         return "group"
     if name == _WGMMA_WAIT:
-        return "done"
+        return "mma_wait"
     return None
 
 

@@ -50,13 +50,13 @@ def _differences(request: Request, plan: KernelPlan) -> Iterator[tuple[str, obje
         groups = plan.role(CONSUMER).threads // WARPGROUP if plan.roles else 0
         if groups != request.roles and uses_wgmma(plan.matmuls):
             yield "warpgroups with a role of their own:", request.roles, groups
-    way = "ping-pong" if plan.teams > 1 else "cooperative"
+    way = "ping-pong" if plan.ping_pong_groups > 1 else "cooperative"
     if request.consumers not in ("auto", way):
         yield "consumers", request.consumers, way
     if request.cluster not in ("auto", plan.cluster):
         yield "clusters of", request.cluster, plan.cluster
-    if request.pdl not in ("auto", plan.launch.early):
-        yield "programmatic dependent launch", request.pdl, plan.launch.early
+    if request.pdl not in ("auto", plan.launch.pdl):
+        yield "programmatic dependent launch", request.pdl, plan.launch.pdl
     for loop in plan.loops:
         copied = loop.pipelined and any(op.kind == "copy" for op in loop.ops)
         # Clamped are those loops alone whose copies land by themselves.

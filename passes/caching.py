@@ -20,4 +20,4 @@ _EVICT_FIRST: Final = 0x12F0000000000000
 
 def cache_hint(eviction: Eviction) -> tuple[str, list[Any]]:
     """The modifier and the last operand of a copy's instruction, both empty for the default."""
-    return ("", []) if eviction == "normal" else (_HINT, [T.uint64(_EVICT_FIRST)])
+    return ("", []) if eviction == "evict_normal" else (_HINT, [T.uint64(_EVICT_FIRST)])

@@ -23,7 +23,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ..errors import InternalError
-from ..plan import ChannelPlan
+from ..plan import MbarrierPair
 from .ir import Buffer, Expr, Stmt, buffer, i32, seq, unrolled
 
 ROLES_ATTR: Final = "pipeliner.roles"
@@ -36,7 +36,7 @@ ROLE_ATTR: Final = "pipeliner.role"
 BARRIER_BYTES: Final = 8
 
 
-def full_barrier(channel: ChannelPlan) -> Buffer:
+def full_barrier(channel: MbarrierPair) -> Buffer:
     """The ``full`` barrier of one slot, as copies refer to it before they have slots."""
     return buffer([1], "uint64", channel.full, "shared", BARRIER_BYTES)
 
@@ -48,12 +48,12 @@ class Barriers:
     ``empty``: None where another channel's tell when slots are free.
     """
 
-    plan: ChannelPlan
+    plan: MbarrierPair
     full: Buffer
     empty: Buffer | None
 
     @staticmethod
-    def of(plan: ChannelPlan) -> Barriers:
+    def of(plan: MbarrierPair) -> Barriers:
         """New barriers for ``plan``."""
         shape = [plan.depth, 1]
 
@@ -80,7 +80,7 @@ class Barriers:
 
         def slot(s: Expr) -> Stmt:
             init = T.ptx.mbarrier.init.shared.b64
-            arrivals = (1, self.plan.releases)
+            arrivals = (1, self.plan.arrivals)
             return seq(
                 *[
                     tirx.Evaluate(init(_at(barriers, s), T.uint32(count)))
@@ -139,7 +139,7 @@ class Position:
     before: Buffer | None = None
 
     @staticmethod
-    def of(role: str, plan: ChannelPlan, *, late: bool = False) -> Position:
+    def of(role: str, plan: MbarrierPair, *, late: bool = False) -> Position:
         """The start of ``role`` in ``plan``."""
         name = role + plan.full.removeprefix("full")
 

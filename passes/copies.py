@@ -138,7 +138,7 @@ def _lower(
 ) -> tuple[list[Stmt], list[Buffer]]:
     if plan.mechanism == "cp_async":
         copied = as_cp_async(name, stmt, analyzer, [step], plan.cache)
-        return _in_parts(name, copied, plan.parts), []
+        return _in_parts(name, copied, plan.chunks), []
     halves = split_loads(name, stmt, written)
     if halves is None:
         raise LoweringError(f"cannot move copy '{name}' through registers: {NO_SHARE}")

@@ -81,12 +81,12 @@ def _view(copy: Copy, source: Source | str) -> TmaView:
     if isinstance(source, Im2col):
         return "im2col"
     if isinstance(source, Patch):
-        return "patch"
+        return "window"
     if isinstance(source, str):
         return "tensor"
     if len(source.shape) != len(copy.src.shape):
-        return "rows"
-    return "patch" if _slides(copy) else "tensor"
+        return "flattened"
+    return "window" if _slides(copy) else "tensor"
 
 
 def _slides(copy: Copy) -> bool:
@@ -133,7 +133,7 @@ def matmul_info(name: str, matmul: Matmul) -> MatmulInfo:
         instruction=str(hints.get("pipeliner.mma", "auto")),
         warps=_pair(hints.get("pipeliner.warps")),
         thread_tile=_pair(hints.get("pipeliner.thread_tile")),
-        held=tuple(
+        stationary=tuple(
             str(side.buffer.name)
             for side, rows in ((matmul.a, matmul.m), (matmul.b, matmul.n))
             if _holds_more(side.buffer, matmul.extent(rows) * matmul.extent(matmul.k))

@@ -127,7 +127,7 @@ class Instances:
             return not any(step(other.stage - 1) for other in self._ops if other.stage < self._last)
         trip = self._form.trip
         last = at.base is None and trip is not None and at.offset == trip - 1
-        return last and op.plan.skips_last and self._plan.epilogue == "peeled"
+        return last and op.plan.skips_k_tail and self._plan.epilogue == "peeled"
 
     def drain(self) -> list[Stmt]:
         """The wait for copies that the last steps issued for nobody.
@@ -159,7 +159,7 @@ class Instances:
     def _issues(self) -> dict[str, list[str]]:
         """By the op that waits for wgmma, all ops that come before it in the program and commit."""
         committed = {op.name: op.groups for op in self._ops if op.groups}
-        waits = {op.name for op in self._ops if op.plan.kind == "done"}
+        waits = {op.name for op in self._ops if op.plan.kind == "mma_wait"}
         found: dict[str, list[str]] = {}
         before: list[str] = []
         for name in self._form.names:

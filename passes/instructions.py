@@ -75,10 +75,10 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None 
     count = plan.mapped_threads
     var = Var("threadIdx_x", "int32")
     analyzer = sym.Analyzer()
-    analyzer.bind(var, Range(0, count * plan.teams))
-    scope = Scope(plan, Threads(var, count, analyzer, plan.teams))
+    analyzer.bind(var, Range(0, count * plan.ping_pong_groups))
+    scope = Scope(plan, Threads(var, count, analyzer, plan.ping_pong_groups))
     scope.notes = [] if notes is None else notes
-    scope.barriers = {channel.full: full_barrier(channel) for channel in plan.channels}
+    scope.barriers = {channel.full: full_barrier(channel) for channel in plan.mbarriers}
     _bind_ranges(func.body, analyzer)
     # They come first: they decide what the tiles around them look like.
     matmuls = map_matmuls(kernel.ops, plan, scope.threads)
@@ -232,7 +232,7 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
     """A copy by the tensor memory accelerator, as its one thread issues it."""
     copy = as_copy(nest)
     panels = scope.layouts.get(nest.store.buffer)
-    channel = next((c for c in scope.plan.channels if plan.dst in c.rings), None)
+    channel = next((c for c in scope.plan.mbarriers if plan.dst in c.rings), None)
     source = source_of(copy, scope.threads.analyzer) if copy else "it is no copy of a box"
     why = "no wgmma reads it" if not isinstance(panels, Panels) else ""
     if copy is None or channel is None or isinstance(source, str) or why:
@@ -272,6 +272,128 @@ def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:
     for part in nest.predicate[1:]:
         guard = tirx.And(guard, part)
     return seq(*[op_stmt(str(op_name(op)), tirx.IfThenElse(guard, op.body, None)) for op in ops])
+
+
+def _map_nest(nest: Nest, plan: CopyPlan | None, scope: _Scope) -> Stmt:
+    """A nest over a register tile runs where the elements are; any other is shared out."""
+    loads = [*nest.loads(), *nest.asked()]
+    touched = dict.fromkeys([*(load.source for load in loads), nest.store.buffer])
+    return _behind(nest.store, _shared_out(nest, touched, plan, scope), scope)
+
+
+def _behind(mark: Any, stmt: Stmt, scope: _Scope, *, always: bool = False) -> Stmt:
+    """``stmt``, behind a barrier where others of the CTA have written what ``mark`` touches."""
+    names = sorted(
+        str(buf.name)
+        for buf, marks in scope.ordered.items()
+        if always or any(mark.same_as(other) for other in marks)
+    )
+    if not names:
+        return stmt
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        raise LoweringError(f"cannot order '{names[0]}' between the statements of a role")
+    return seq(tirx.Evaluate(T.tvm_storage_sync("shared")), stmt)
+
+
+def _shared_out(
+    nest: Nest, touched: Collection[Buffer], plan: CopyPlan | None, scope: _Scope
+) -> Stmt:
+    held = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
+    store = next((s for s in scope.plan.stores if s.op == nest.name), None)
+    if adds(nest) and (
+        not held or store is None or store.mechanism != "tma" or not store.partial_sums
+    ):
+        raise LoweringError(
+            f"cannot add to '{nest.store.buffer.name}' in '{nest.name}': others do so at the same "
+            "time, and the plan does not have it added by tma"
+        )
+    if held and store is not None and store.mechanism == "tma":
+        return _staged(nest, store, held[0], scope)
+    if held:
+        return _place(_on_fragments(nest, held, scope), scope)
+    copy = as_copy(nest)
+    width = None if copy is None else copy_width(copy, plan)
+    _note_alone(nest, scope)
+    scalar = any(matmul.instruction == SCALAR for matmul in scope.plan.matmuls)
+    made = spread(nest, scope.threads, width, hold=scalar)
+    return _shown(nest, _place(made, scope), scope)
+
+
+def _on_fragments(nest: Nest, held: Sequence[Fragment], scope: _Scope) -> Stmt:
+    """``nest``, which touches ``held``, in registers, or on copies of them in shared memory."""
+    why = f"it combines the register tiles {sorted(str(part.tile.name) for part in held)}"
+    if len(held) == 1:
+        try:
+            return rewrite(nest, held[0], scope.threads.analyzer)
+        except LoweringError as err:
+            why = str(err).partition(": ")[2]
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        raise LoweringError(f"cannot map block '{nest.name}' to the threads of a role: {why}")
+    scope.notes.append(f"'{nest.name}' reads register tiles through shared memory: {why}")
+    _note_alone(nest, scope)
+    made, copies = through_shared(nest, held, scope.threads)
+    scope.stages.extend(copies)
+    return made
+
+
+def _note_alone(nest: Nest, scope: _Scope) -> None:
+    """Say that a nest is not shared out whole over the threads."""
+    shared, why = shareable(nest)
+    if why:
+        along = ", ".join(f"'{var.name}'" for var in shared)
+        done = f"is shared out along {along} alone" if along else "is one thread's"
+        scope.notes.append(f"'{nest.name}' {done}: {why}")
+
+
+def _shown(nest: Nest, stmt: Stmt, scope: _Scope) -> Stmt:
+    """``stmt``, and a fence where it computes what wgmma reads (PTX ISA, async proxy)."""
+    panels = isinstance(scope.layouts.get(nest.store.buffer), Panels)
+    if not panels or as_copy(nest) is not None:
+        return stmt
+    return seq(stmt, tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]()))
+
+
+def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: _Scope) -> Stmt:
+    """A nest that stores an accumulator by way of shared memory."""
+    if plan.partial_sums and not adds(nest):
+        raise LoweringError(f"cannot add '{plan.op}' to '{plan.dst}': it is stored there")
+    box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
+    if isinstance(box, str):
+        raise LoweringError(f"cannot store '{plan.op}' by tma: {box}")
+    staged = Staged.of(added(nest), box, fragment, plan, scope.threads)
+    scope.stages.append(staged.stage)
+    scope.maps.append(staged.tensor)
+    return staged.stmt(repeats=scope.repeats)
+
+
+def _place(stmt: Stmt, scope: _Scope) -> Stmt:
+    """``stmt`` with every access to a shared tile where the tile's layout puts it."""
+    if not any(layout.moves for layout in scope.layouts.values()):
+        return stmt
+    analyzer = scope.threads.analyzer
+
+    def bind(loop: Any) -> None:
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+
+    walk(stmt, tirx.For, bind)
+
+    def load(node: Any) -> Any:
+        layout = scope.layouts.get(node.source)
+        if layout is None:
+            return node
+        where = layout.place(node.source, node.indices, analyzer)
+        return tirx.BufferLoad(layout.held_in(node.source), where)
+
+    def store(node: Any) -> Any:
+        layout = scope.layouts.get(node.buffer)
+        if layout is None:
+            return node
+        where = layout.place(node.buffer, node.indices, analyzer)
+        return tirx.BufferStore(layout.held_in(node.buffer), node.value, where)
+
+    return tvm_ffi.structural_map(
+        stmt, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
+    )
 
 
 def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:

@@ -40,12 +40,12 @@ _TENSOR_MAP: Final = T.tvm_stack_alloca("tensormap", 1).ty
 
 def early_launches(func: Any, plan: LaunchPlan) -> Any:
     """``func`` with its kernels launched as ``plan`` says; itself where each awaits the last."""
-    if not plan.early:
+    if not plan.pdl:
         return func
     numbers = itertools.count()
 
     def launched(kernel: Any) -> Any:
-        return _waiting(_releasing(kernel) if next(numbers) in plan.releases else kernel)
+        return _waiting(_releasing(kernel) if next(numbers) in plan.triggers else kernel)
 
     return map_kernels(func, launched).with_attr(LAUNCH_PARAMS, [EARLY])
 

@@ -190,7 +190,7 @@ def AddParts(request: Request) -> Any:
     """``add_parts`` as a pass, for scheduled functions; nothing where it is not asked for."""
 
     def run(func: Any) -> Any:
-        return add_parts(func) if _asked(func, request).adds_parts else func
+        return add_parts(func) if _asked(func, request).atomic_reduction else func
 
     return function_pass("AddParts", run)
 

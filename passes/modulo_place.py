@@ -51,7 +51,7 @@ class Task:
         Only RAW waits for results. An accumulator is passed on element by element: the next op on
         it starts when the previous one has issued. A wait for what runs on may begin at once.
         """
-        if self.nodes[dst]["kind"] == "done":
+        if self.nodes[dst]["kind"] == "mma_wait":
             return 0
         op, buffer = self.costs[self.index[src]], edge["buffer"]
         nodes = (self.nodes[src], self.nodes[dst])
@@ -74,7 +74,7 @@ class Task:
         """What runs on behind its issue, by the op that waits for it in the same iteration."""
         found: dict[int, list[int]] = {}
         for src, dst, edge in self.graph.edges(data=True):
-            waits = self.nodes[dst]["kind"] == "done" and self.nodes[src]["kind"] == "mma"
+            waits = self.nodes[dst]["kind"] == "mma_wait" and self.nodes[src]["kind"] == "mma"
             if waits and edge["kind"] == "RAW" and edge["distance"] == 0:
                 found.setdefault(self.index[dst], []).append(self.index[src])
         return found

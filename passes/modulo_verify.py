@@ -150,13 +150,13 @@ def _no_ring(graph: nx.MultiDiGraph, plan: LoopPlan, name: str, depth: int) -> s
 def _check_done(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
     """A wait leaves in flight what every step issues: else no one number of groups is younger."""
     for name, node in graph.nodes(data=True):
-        if (ops[name].kind == "done") != (node["kind"] == "done"):
+        if (ops[name].kind == "mma_wait") != (node["kind"] == "mma_wait"):
             raise ScheduleRefused(
                 f"cannot pipeline loop '{plan.name}': op '{name}' is of kind {node['kind']}, "
                 f"the plan says {ops[name].kind}"
             )
     for src, dst, edge in graph.edges(data=True):
-        awaited = graph.nodes[dst]["kind"] == "done" and graph.nodes[src]["kind"] == "mma"
+        awaited = graph.nodes[dst]["kind"] == "mma_wait" and graph.nodes[src]["kind"] == "mma"
         if not awaited or edge["kind"] != "RAW" or edge["distance"]:
             continue
         if ops[dst].stage > ops[src].stage != plan.ahead:

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _SCHEDULE: Final = frozenset({"ops", "edges", "rings", "unroll"})
 """Fields of a loop that follow from its schedule."""
 
-_FOLLOWS: Final = ("channels", "smem", "sync")
+_FOLLOWS: Final = ("mbarriers", "smem", "sync")
 """Parts of a plan that may be left out."""
 
 
@@ -126,7 +126,7 @@ def _filled(given: KernelPlan, made: KernelPlan) -> KernelPlan:
     """``given`` with what it leaves out and follows from the rest: channels, arena, barriers."""
     return replace(
         given,
-        channels=given.channels or made.channels,
+        mbarriers=given.mbarriers or made.mbarriers,
         smem=given.smem if given.smem != SmemPlan() else made.smem,
         sync=given.sync if given.sync != SyncPlan() else made.sync,
     )
@@ -192,7 +192,7 @@ def _op(given: OpPlan, cost: OpPlan | None) -> OpPlan:
         cycle=given.cycle,
         stage=given.stage,
         order=given.order,
-        skips_last=given.skips_last,
+        skips_k_tail=given.skips_k_tail,
     )
 
 

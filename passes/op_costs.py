@@ -58,7 +58,7 @@ def _derived(
     name: str, node: Any, base: OpPlan | None, share: int, graph: nx.MultiDiGraph, machine: Machine
 ) -> OpPlan:
     kind = node["kind"]
-    if kind == "done":  # what it waits for has been counted
+    if kind == "mma_wait":  # what it waits for has been counted
         return OpPlan(name, kind, base_name(name), "sync", 1, 1)
     pipe = base.pipe if base is not None and kind in ("mma", "compute") else _PIPES[kind]
     if node["is_global_load"] and kind in ("copy", "load"):

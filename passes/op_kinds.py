@@ -17,7 +17,7 @@ def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
     if found.is_mma:
         return "mma"
     if found.is_done:
-        return "done"
+        return "mma_wait"
     if found.is_async:
         return "copy"
     if found.is_fence or found.is_opaque:

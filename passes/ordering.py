@@ -29,7 +29,7 @@ _MERGE_OVER: Final = 8
 _MOST_GROUPS: Final = 8
 """Groups of wgmma that are counted; a thread never has as many in flight here."""
 
-_EVENTS: Final = ("barrier", "wait", "wait_all", "group", "done")
+_EVENTS: Final = ("barrier", "wait", "wait_all", "group", "mma_wait")
 _OWN_ORDER: Final = (
     "tirx.tvm_storage_sync",
     "tirx.ptx.mbarrier",
@@ -185,7 +185,7 @@ def pruned(node: Node) -> Node:
 
 def ended(node: Node, items: Sequence[Item]) -> list[Item]:
     """``items``, all that ``node`` accesses: reads of wgmma have ended where it waits for all."""
-    last = [found for found in nodes(node) if found.kind in ("group", "done")][-1:]
+    last = [found for found in nodes(node) if found.kind in ("group", "mma_wait")][-1:]
     if not last or left_in_flight(last[0]) != 0:
         return list(items)
     return [
@@ -196,7 +196,7 @@ def ended(node: Node, items: Sequence[Item]) -> list[Item]:
 
 def left_in_flight(node: Node) -> int | None:
     """Groups of wgmma that ``node`` leaves in flight where it waits for others; None: all."""
-    return ir.const_int(node.stmt.value.args[0]) if node.kind == "done" else None
+    return ir.const_int(node.stmt.value.args[0]) if node.kind == "mma_wait" else None
 
 
 def parts(node: Node) -> list[list[Item]]:

@@ -317,7 +317,7 @@ def _scheduled_loop(
         return scheduled
     if loop.source == "annotation":
         return annotated_plan(graph, node, loop, machine)
-    waited = [matmul for matmul in matmuls if f"{matmul.op}.done" in graph]
+    waited = [matmul for matmul in matmuls if f"{matmul.op}.mma_wait" in graph]
     in_flight = min((matmul.in_flight for matmul in waited), default=0)
     return schedule_loop(graph, loop, machine, in_flight=in_flight)
 
@@ -328,7 +328,7 @@ def _left_in_flight(matmul: MatmulPlan, loop: LoopPlan) -> int | None:
     Where another role copies it waits by itself.
     """
     stages = {op.name: op.stage for op in loop.ops}
-    done = stages.get(f"{matmul.op}.done")
+    done = stages.get(f"{matmul.op}.mma_wait")
     return None if done is None else done - stages[matmul.op]
 
 
@@ -339,7 +339,7 @@ def _check_in_flight(loop: LoopPlan, matmuls: Sequence[MatmulPlan]) -> None:
         if left not in (None, matmul.in_flight):
             raise ScheduleRefused(
                 f"cannot pipeline loop '{loop.name}': the plan says that {matmul.in_flight} steps "
-                f"of '{matmul.op}' stay in flight, the stages of it and of '{matmul.op}.done' "
+                f"of '{matmul.op}' stay in flight, the stages of it and of '{matmul.op}.mma_wait' "
                 f"leave {left}"
             )
 

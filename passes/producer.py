@@ -130,10 +130,10 @@ def _check_given_back(loop: RoleLoop, late: dict[int, int]) -> None:
     must be given back in the iteration that last used the others', or in a later one.
     """
     plans = {channel: loop.barriers[channel].plan for channel in late}
-    least = next(channel for channel, plan in plans.items() if plan.releases)
+    least = next(channel for channel, plan in plans.items() if plan.arrivals)
     for channel, plan in plans.items():
         behind = late[least] - late[channel]
-        if behind > plan.depth - plans[least].depth or (not plan.releases and behind < 0):
+        if behind > plan.depth - plans[least].depth or (not plan.arrivals and behind < 0):
             raise LoweringError(
                 f"cannot slice loop '{loop.plan.name}' by role: {plan.depth} slots of "
                 f"{', '.join(plan.rings)} are filled {behind} steps before {plans[least].depth} of "

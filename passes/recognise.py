@@ -118,7 +118,7 @@ def with_sharing(func: Any, kernel: Kernel, clusters: Sequence[int]) -> Kernel:
 
     def told(loop: LoopInfo) -> LoopInfo:
         ops = (
-            replace(op, shared=shared.get(op.op, ())) if isinstance(op, CopyInfo) else op
+            replace(op, multicast=shared.get(op.op, ())) if isinstance(op, CopyInfo) else op
             for op in loop.ops
         )
         return replace(loop, ops=tuple(ops))

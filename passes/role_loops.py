@@ -113,7 +113,7 @@ class SlicedKernel:
 
 def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, Buffer]) -> RoleLoop:
     """``loop`` in op form with new rings and barriers; ``fulls``: what its copies arrive at."""
-    channels = [c for c in plan.channels if c.loop == loop.name]
+    channels = [c for c in plan.mbarriers if c.loop == loop.name]
     if not channels:
         raise LoweringError(f"cannot slice loop '{loop.name}' by role: it has no channel")
     barriers = tuple(Barriers.of(channel) for channel in channels)
@@ -131,7 +131,7 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
     late = in_flight > 0 and min(depths.values()) > 1
     positions = {
         role: tuple(
-            Position.of(role, channel, late=late and role == CONSUMER and channel.releases > 0)
+            Position.of(role, channel, late=late and role == CONSUMER and channel.arrivals > 0)
             for channel in channels
         )
         for role in (PRODUCER, CONSUMER)

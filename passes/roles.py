@@ -189,7 +189,7 @@ class _Slicer:
 
     def _placeholders(self, body: Stmt) -> dict[str, Buffer]:
         """The ``full`` barriers that copies refer to, by name."""
-        names = {channel.full for channel in self.plan.channels}
+        names = {channel.full for channel in self.plan.mbarriers}
         if not isinstance(body, SBlockRealize):
             return {}
         found = {str(buf.name): buf for buf in body.block.alloc_buffers}

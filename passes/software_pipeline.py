@@ -11,6 +11,7 @@ from typing import Any
 import tvm
 
 from ..errors import TargetError
+from ..released import options as todays
 from ..request import Request
 from .kernels import has_kernel
 from .lower import apply_where, is_fresh_kernel, slot_passes, target_of
@@ -35,7 +36,7 @@ def SoftwarePipeline(depth: Any = "auto", **options: Any) -> Any:
     PipelinerError
         A request that a kernel cannot have.
     """
-    request = Request(depth=depth, **options)
+    request = Request(depth=depth, **todays(options))
 
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.SoftwarePipeline")
     def run(mod: Any, ctx: Any) -> Any:

@@ -273,7 +273,7 @@ class Staged:
                 for index in self.box.view.indices
             ]
             source = T.address_of(tirx.BufferLoad(self.stage, [slot + n, i32(0), i32(0)]))
-            store = T.ptx[(ADD if self.plan.adds else STORE).format(rank=len(corner))]
+            store = T.ptx[(ADD if self.plan.partial_sums else STORE).format(rank=len(corner))]
             coordinates = [coordinate(index) for index in reversed(corner)]
             call = store(T.address_of(self.tensor.var), *coordinates, source)
             writes.append(tirx.Evaluate(call))

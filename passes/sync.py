@@ -285,7 +285,7 @@ class _Synchroniser:
             return replace(state, pending={})
         if node.kind in ("wait", "wait_all"):
             return self._land(node, state)
-        if node.kind == "done":
+        if node.kind == "mma_wait":
             return self._finish(node, state)
         if node.kind == "group":
             older = map(ordering.committed, state.reading.values())

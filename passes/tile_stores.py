@@ -130,7 +130,7 @@ def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
         dst_strides=tuple(const_int(stride) for stride in strides(target)),
         by_rows=_walks_last(nest, matmul),
         no_tma=found if isinstance(found, str) else "",
-        adds=adds(nest),
+        partial_sums=adds(nest),
     )
 
 

@@ -150,7 +150,7 @@ def load_boxes(
     barrier: Buffer,
     analyzer: Any,
     cluster: Cluster | None = None,
-    eviction: Eviction = "normal",
+    eviction: Eviction = "evict_normal",
 ) -> Stmt:
     """What one thread does to fill the tile; ``barrier`` counts the bytes.
 

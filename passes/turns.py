@@ -68,9 +68,9 @@ class Turns:
     @staticmethod
     def of(role: RolePlan, thread: Var) -> Turns | None:
         """New barriers for the teams of ``role``; None where there is only one."""
-        if role.teams == 1:
+        if role.ping_pong_groups == 1:
             return None
-        barriers = buffer([role.teams, 1], "uint64", TURN, "shared", BARRIER_BYTES)
+        barriers = buffer([role.ping_pong_groups, 1], "uint64", TURN, "shared", BARRIER_BYTES)
         team, phase = (buffer([1], "int32", n, "local") for n in ("team", f"{TURN}_phase"))
         return Turns(role, thread, barriers, team, phase)
 
@@ -87,7 +87,7 @@ class Turns:
     @property
     def _each(self) -> int:
         """Threads of a team."""
-        return self.role.threads // self.role.teams
+        return self.role.threads // self.role.ping_pong_groups
 
     @property
     def _team(self) -> Expr:
@@ -100,7 +100,7 @@ class Turns:
         def team(n: Expr) -> Stmt:
             return tirx.Evaluate(init(self._barrier(n), T.uint32(self._each)))
 
-        return unrolled("t", self.role.teams, team)
+        return unrolled("t", self.role.ping_pong_groups, team)
 
     def start(self) -> Stmt:
         """Before the first tile: it is the first team's turn."""
@@ -121,14 +121,14 @@ class Turns:
 
     def pass_on(self, loop: str) -> Stmt:
         """The team is through with ``loop``, but for arithmetic in flight: the next one's turn."""
-        following = tirx.floormod(self._team + 1, self.role.teams)
+        following = tirx.floormod(self._team + 1, self.role.ping_pong_groups)
         arrive = tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(self._barrier(following)))
         return _told("release", loop, arrive)
 
     def taken(self, tiles: Any, mine: Stmt, skipped: Stmt) -> Stmt:
         """The body of the loop ``tiles``: ``mine`` in each team's own, else ``skipped``."""
         tile = tiles.loop_var - tiles.min
-        own = tirx.EQ(tirx.floormod(tile, self.role.teams), self._team)
+        own = tirx.EQ(tirx.floormod(tile, self.role.ping_pong_groups), self._team)
         return tirx.IfThenElse(own, mine, skipped)
 
     def _barrier(self, team: Expr) -> Expr:

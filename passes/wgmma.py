@@ -9,7 +9,7 @@ the loop is one op, a group of asynchronous instructions:
     wgmma.commit_group
 
 Who waits for the group, and when, is the business of the loop around it. In a loop without roles
-an op of its own does, ``C_update.done``: what is scheduled between the two, the copies of later
+an op of its own does, ``C_update.mma_wait``: what is scheduled between the two, the copies of later
 steps, is issued while tensor cores work.
 
 A descriptor names a swizzled tile by address, swizzle and strides (PTX ISA, wgmma matrix
@@ -70,7 +70,7 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
 
     ``waits``: behind the op comes one that ends when its arithmetic does.
     """
-    if plan.swapped:
+    if plan.swap_ab:
         matmul, plan = matmul.transposed(), _transposed(plan)
     tile = _Warpgroup(matmul, plan, threads)
     left = tile.left() if plan.operand == "registers" else None
@@ -83,7 +83,7 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
     ops = [op_stmt(plan.op, multiplied)]
     if waits:
         done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
-        ops.append(op_stmt(f"{plan.op}.done", done))
+        ops.append(op_stmt(f"{plan.op}.mma_wait", done))
     return Mapped(tile.fragment(), tile.panels, tuple(ops), held)
 
 
@@ -111,7 +111,7 @@ class _Warpgroup:
             )
         self.n, self.k, self.type, self.acc_type = int(found[1]), int(found[2]), found[3], found[4]
         self.matmul, self.plan, self.threads = matmul, plan, threads
-        self.swapped = plan.swapped
+        self.swapped = plan.swap_ab
         self._check()
         self.blocks = plan.warp_tile[0] // (ROWS // 4)
         groups = plan.warps[0] // 4
@@ -120,7 +120,7 @@ class _Warpgroup:
         self.row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
         self.col0 = simplify(tirx.floordiv(group, groups) * self.n)
         self.panels = {side.buffer: panels_of(side.buffer) for side in (matmul.a, matmul.b)}
-        self.paired = plan.turned
+        self.paired = plan.transposed
         self.packed = self.acc_type == "f16"
         self.each = self.n // (4 if self.packed else 2)
         name, kind = f"{matmul.acc.name}_frag", _REGISTERS.get(self.acc_type, "float32")
@@ -167,10 +167,10 @@ class _Warpgroup:
         """PlanError: rows of the first operand lie otherwise than the plan has it."""
         plan, side = self.plan, self.matmul.a
         turns = must_turn(str(side.buffer.dtype), side.k_major) and plan.operand == "registers"
-        if plan.turned == turns:
+        if plan.transposed == turns:
             return
         lies = "innermost" if side.k_major else "outermost"
-        words = "turns" if plan.turned else "does not turn"
+        words = "turns" if plan.transposed else "does not turn"
         raise PlanError(
             f"cannot map op '{plan.op}' to {plan.instruction}: the plan {words} rows of "
             f"'{side.buffer.name}' round, {side.buffer.dtype} with K {lies} read from "

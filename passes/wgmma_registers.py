@@ -89,10 +89,10 @@ class Left:
         frag = buffer([plan.steps * each], "uint32", f"{name}_frag", "local")
         raw, held = None, min(2, plan.steps) * blocks
         if str(matmul.a.buffer.dtype) != str(matmul.b.buffer.dtype):
-            size, kind = (_WORDS, "uint32") if plan.turned else (LEFT_REGISTERS, "uint16")
+            size, kind = (_WORDS, "uint32") if plan.transposed else (LEFT_REGISTERS, "uint16")
             raw = buffer([held * size], kind, f"{name}_raw", "local")
         steps, k = plan.steps, plan.k_step
-        return Left(matmul, panels, threads, first, blocks, steps, k, plan.turned, frag, raw)
+        return Left(matmul, panels, threads, first, blocks, steps, k, plan.transposed, frag, raw)
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:

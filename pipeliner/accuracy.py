@@ -87,7 +87,7 @@ def allowed(spec: Spec, run: int = 0) -> tuple[float, float]:
     if not spec.dtype.startswith("float8"):
         return value, total
     what = spec.contraction()
-    terms = math.prod(extent or 1 for _, extent in (*what.steps, what.k))
+    terms = math.prod(extent or 1 for _, extent in (*what.reduction_axes, what.k))
     of_value, of_total = cut_error(terms, run or terms)
     return value + of_value, total + of_total
 

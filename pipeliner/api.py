@@ -13,8 +13,9 @@ from .errors import PlanError, RecordsError
 from .passes.kernels import has_kernel, why_no_kernel
 from .passes.pipeline import is_marked
 from .passes.software_pipeline import SoftwarePipeline
-from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Parts, StoreMechanism
+from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Reduction, StoreMechanism
 from .recorded import recorded, with_reason
+from .released import options as todays
 from .request import (
     AccumulateAsked,
     Cluster,
@@ -45,10 +46,11 @@ def pipeline(
     cluster: Cluster = "auto",
     store: Literal["auto"] | StoreMechanism = "auto",
     pdl: Early = "auto",
-    parts: Literal["auto"] | Parts = "auto",
+    reduction: Literal["auto"] | Reduction = "auto",
     operand: OperandAsked = "auto",
     accumulate: AccumulateAsked = "auto",
     plan: KernelPlan | None = None,
+    **old: Any,
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
 
@@ -86,9 +88,9 @@ def pipeline(
         Programmatic dependent launch. True: the function may start while the kernel before it in
         the stream still runs, and lets the next one start as early, where that is launched so too.
         ``"auto"``: only its own kernels overlap, where it has several.
-    parts
-        Where the parts of a split reduction are added. ``workspace`` (the default): each is stored,
-        and a second kernel adds them in their order. ``reduce_add``: by TMA in the output itself,
+    reduction
+        Where the partial sums of split-K are added. ``workspace`` (the default): each is stored,
+        and a second kernel adds them in their order. ``atomic``: by TMA in the output itself,
         in the order in which they are done: not the same bits in every run, but of integers.
     operand
         Where wgmma reads its first operand: ``shared`` memory, or ``registers``, to which each warp
@@ -99,6 +101,8 @@ def pipeline(
         step of the loop is added in float32 by threads.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
+    **old
+        Options by their names in the release before, with a FutureWarning.
 
     Raises
     ------
@@ -106,6 +110,11 @@ def pipeline(
         A request that cannot be honoured. What is left ``"auto"`` never raises: where it declines,
         the plan has the reason.
     """
+    if old:
+        named = todays(old)
+        reduction = named.pop("reduction", reduction)
+        if named:
+            raise TypeError(f"pipeline() has no option {next(iter(named))!r}")
     request = Request(
         depth=depth,
         mechanism=mechanism,
@@ -118,7 +127,7 @@ def pipeline(
         cluster=cluster,
         store=store,
         pdl=pdl,
-        parts=parts,
+        reduction=reduction,
         operand=operand,
         accumulate=accumulate,
         plan=plan,
@@ -169,9 +178,9 @@ def build(
     where a depth is asked for; what ``pipeline`` raises.
     """
     if refine:
-        return _refined(func, target, db, Request(**options))
+        return _refined(func, target, db, Request(**todays(options)))
     if is_workload(func):
-        return _build_workload(func, target, Request(**options), db)
+        return _build_workload(func, target, Request(**todays(options)), db)
     if db is not None:
         raise RecordsError("cannot find a function in records: expected a workload, such as Gemm")
     original = function = only_function(as_module(func))

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from . import __version__, nvcc, versions
 from .errors import RecordsError, ToolError, WorkloadError
 from .machine import machine_for
+from .released import recorded_request, recorded_tile
 from .request import Request
 from .schedules import (
     Conv,
@@ -64,8 +65,9 @@ class Candidate:
         """The candidate of a record; RecordsError: it is none."""
         try:
             data = json.loads(text)
-            tile = _of_dict(_TILES, data["tile"])
-            return Candidate(tile, Request.from_dict(data["request"]))
+            tile = _of_dict(_TILES, recorded_tile(data["tile"]))
+            asked = recorded_request(data["request"])
+            return Candidate(tile, Request.from_dict(asked))
         except (ValueError, LookupError, TypeError, AttributeError) as err:
             raise RecordsError(f"cannot read candidate {text!r}: {err}") from err
 

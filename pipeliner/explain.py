@@ -85,7 +85,7 @@ def _stores(plan: KernelPlan) -> list[str]:
         return []
     lines = ["stores"]
     for store in plan.stores:
-        how = f"{store.mechanism}, added" if store.adds else store.mechanism
+        how = f"{store.mechanism}, added" if store.partial_sums else store.mechanism
         row = [store.op, f"{store.acc} -> {store.dst}", how]
         if store.slots:
             row += [f"boxes of {_times(store.box)}", _count(store.slots, "slot"), store.layout]
@@ -107,12 +107,12 @@ def _roles(plan: KernelPlan) -> list[str]:
         lines += _reasons((role.reason,), indent=6)
     if plan.cluster > 1:
         lines.append(f"  clusters of {plan.cluster} CTAs: each copies a part of what all need")
-    for channel in plan.channels:
+    for channel in plan.mbarriers:
         slots = f"{_count(channel.depth, 'slot')} of {', '.join(channel.rings)}"
         lines += _wrapped(
             f"channel {'/'.join(filter(None, (channel.full, channel.empty)))}: "
             f"{channel.producer} -> {channel.consumer}, {slots}; {channel.bytes} bytes fill one, "
-            f"{_count(channel.releases, 'arrival')} give it back",
+            f"{_count(channel.arrivals, 'arrival')} give it back",
             indent=2,
         )
         lines += _reasons((channel.reason,), indent=6)
@@ -122,7 +122,7 @@ def _roles(plan: KernelPlan) -> list[str]:
 def _elementwise(plan: KernelPlan) -> list[str]:
     """What is launched beside the kernel that the rest is about."""
     kernels = plan.elementwise
-    first = any(store.adds for store in plan.stores)
+    first = any(store.partial_sums for store in plan.stores)
     where = "kernels before it" if first else "kernels behind it"
     lines = [where] if kernels else []
     for kernel in kernels:
@@ -137,7 +137,7 @@ def _elementwise(plan: KernelPlan) -> list[str]:
 
 def _launch(launch: LaunchPlan) -> list[str]:
     """How kernels follow each other, where that is not one behind the other's end."""
-    if not launch.early:
+    if not launch.pdl:
         return []
     lines = ["launch"]
     lines += _wrapped(
@@ -145,7 +145,7 @@ def _launch(launch: LaunchPlan) -> list[str]:
         "global memory",
         indent=2,
     )
-    for number in launch.releases:
+    for number in launch.triggers:
         text = f"kernel {number}: the next one may start when the last loads are issued"
         lines += _wrapped(text, indent=2)
     return [*lines, *_reasons((launch.reason,), indent=6)]

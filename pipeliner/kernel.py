@@ -10,10 +10,10 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
-TmaView: TypeAlias = Literal["tensor", "rows", "patch", "im2col"]
+TmaView: TypeAlias = Literal["tensor", "flattened", "window", "im2col"]
 """How the tensor memory accelerator sees the source of a copy."""
 
-PIXEL_VIEWS: Final = ("patch", "im2col")
+PIXEL_VIEWS: Final = ("window", "im2col")
 """Of those, the ones of pixels that a convolution's outputs see, a box of the image or not."""
 
 NOTE: Final = "pipeliner.note"
@@ -39,7 +39,7 @@ class CopyInfo:
     fields tell, or empty. ``view``: what its rows are to the accelerator: of the tensor as
     ``src_dims`` says, ``rows`` of all outer dimensions taken as one, or the pixels that a
     convolution's outputs see, a box of them (``patch``) or not (``im2col``). ``note``: what the
-    schedule says of it. ``shared``: sizes of clusters whose CTAs copy the same box in the same
+    schedule says of it. ``multicast``: sizes of clusters whose CTAs copy the same box in the same
     step. ``src_bytes``: of what is read of ``src`` by all CTAs in all iterations, once; 0 where
     that is not known.
     """
@@ -60,7 +60,7 @@ class CopyInfo:
     no_tma: str = ""
     view: TmaView = "tensor"
     note: str = ""
-    shared: tuple[int, ...] = ()
+    multicast: tuple[int, ...] = ()
     src_bytes: int = 0
 
     @property
@@ -77,7 +77,7 @@ class MatmulInfo:
     of B's tile is K (else N). ``k_last``: elements of K that are not padding in the last iteration
     of the loop, all of the tile's (or 0) where that is not known. ``instruction``, ``warps``,
     ``thread_tile``: hints annotated by the schedule (``auto`` and None: free). ``a`` and ``b`` name
-    the tiles' buffers; ``held``: those of them that hold the tiles of other iterations too.
+    the tiles' buffers; ``stationary``: those of them that hold the tiles of other iterations too.
     """
 
     op: str
@@ -95,7 +95,7 @@ class MatmulInfo:
     instruction: str = "auto"
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
-    held: tuple[str, ...] = ()
+    stationary: tuple[str, ...] = ()
     k_last: int = 0
 
     def transposed(self) -> MatmulInfo:
@@ -121,7 +121,7 @@ class StoreInfo:
 
     ``dtype``: of ``dst``; ``dst_strides``: elements between neighbours along its dimensions (None:
     symbolic). ``by_rows``: neighbours along a row of the tile are neighbours in ``dst``.
-    ``no_tma``: why the tile is no box of ``dst``, or empty. ``adds``: as how many
+    ``no_tma``: why the tile is no box of ``dst``, or empty. ``partial_sums``: as how many
     parts of each sum it is added to what is there; 0: it is stored.
     """
 
@@ -132,7 +132,7 @@ class StoreInfo:
     dst_strides: tuple[int | None, ...]
     by_rows: bool = True
     no_tma: str = ""
-    adds: int = 0
+    partial_sums: int = 0
 
 
 @dataclass(frozen=True, slots=True)

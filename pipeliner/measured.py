@@ -81,7 +81,7 @@ def _apart_from_depth(plan: KernelPlan) -> Hashable:
         tuple((one.instruction, one.warps) for one in plan.matmuls),
         tuple((one.op, one.mechanism) for one in plan.copies),
         plan.cluster,
-        plan.teams,
+        plan.ping_pong_groups,
     )
 
 

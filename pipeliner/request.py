@@ -17,7 +17,7 @@ from .plan import (
     Epilogue,
     KernelPlan,
     Mechanism,
-    Parts,
+    Reduction,
     Source,
     StoreMechanism,
 )
@@ -38,7 +38,7 @@ STORES: Final = ("auto", "direct", "tma")
 CONSUMERS: Final = ("auto", "cooperative", "ping-pong")
 OPERANDS: Final = ("auto", "shared", "registers")
 ACCUMULATES: Final = ("auto", "fast", "promoted")
-PARTS: Final = ("auto", "workspace", "reduce_add")
+REDUCTIONS: Final = ("auto", "workspace", "atomic")
 EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 
 
@@ -46,22 +46,22 @@ EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 class Request:
     """Options of one pipelining run.
 
-    ``depth``: slots of every ring, or slots by buffer name. ``mechanism``: how tile copies move.
-    ``instruction``: what unbound matmul tiles become. ``epilogue``: one guarded copy of the compute
-    (``rolled``; ``clamped``: repeating the last tile instead of a guard) or one copy for each drain
-    step (``peeled``). ``warps``: warps along (M, N);
-    ``thread_tile``: rows and columns that a SIMT thread owns. ``roles``: warpgroups that compute
-    beside one warp that copies; 0: every warp does the same. ``consumers``: whether those share
-    each tile (``cooperative``) or two teams of them take whole tiles of a persistent grid by turns
-    (``ping-pong``). ``cluster``: neighbouring CTAs, each
-    of which copies a part of what all need. ``store``: how the tile of an accumulator reaches
-    global memory. ``pdl``: whether kernels may start before the one before them ends. ``parts``:
-    where those of a split reduction are added, in a ``workspace`` and in their order, or
-    (``reduce_add``) in the output as they come, which is another order in every run.
-    ``operand``: where wgmma reads its first operand. ``accumulate``: whether tensor cores add up
-    all products of fp8 (``fast``, what ``auto`` takes), cutting off what is below some 14 bits, or
-    those of a step of the loop alone, whose sums threads add in float32 (``promoted``). ``plan``: a
-    finished plan to obey; it is verified like any other.
+    ``depth``: slots of every ring, or slots by buffer name (elsewhere called ``num_stages``).
+    ``mechanism``: how tile copies move. ``instruction``: what unbound matmul tiles become.
+    ``epilogue``: ``rolled`` keeps one guarded copy of the compute; ``clamped`` too, but overrunning
+    loads are clamped to the last tile, not guarded; ``peeled`` copies it for each drain step.
+    ``warps``: warps along (M, N). ``thread_tile``: rows and columns that a SIMT thread owns.
+    ``roles``: consumer warpgroups of a warp-specialised kernel, beside one producer warp; 0: not
+    warp-specialised. ``consumers``: consumer warpgroups share each tile (``cooperative``), or two
+    groups of them alternate on the tiles of a persistent kernel (``ping-pong``). ``cluster``: CTAs
+    of a cluster, of which each multicasts a part of what all need. ``store``: how the tile of an
+    accumulator reaches global memory. ``pdl``: whether kernels start before the one before them
+    ends (programmatic dependent launch). ``reduction``: where the partial sums of split-K are
+    added: in a ``workspace``, in their order, or (``atomic``) in the output as they come, which is
+    another order in every run. ``operand``: where wgmma reads its first operand. ``accumulate``:
+    tensor cores add up all products of fp8 (``fast``, what ``auto`` takes), cutting off what is
+    below some 14 bits, or those of one step alone, whose sums threads add in float32
+    (``promoted``). ``plan``: a finished plan to obey; it is verified like any other.
     """
 
     depth: Depth = "auto"
@@ -75,7 +75,7 @@ class Request:
     cluster: Cluster = "auto"
     store: Literal["auto"] | StoreMechanism = "auto"
     pdl: Early = "auto"
-    parts: Literal["auto"] | Parts = "auto"
+    reduction: Literal["auto"] | Reduction = "auto"
     operand: OperandAsked = "auto"
     accumulate: AccumulateAsked = "auto"
     plan: KernelPlan | None = None
@@ -88,7 +88,7 @@ class Request:
         _check_choice("epilogue", self.epilogue, EPILOGUES)
         _check_choice("store", self.store, STORES)
         _check_choice("consumers", self.consumers, CONSUMERS)
-        _check_choice("parts", self.parts, PARTS)
+        _check_choice("reduction", self.reduction, REDUCTIONS)
         _check_choice("operand", self.operand, OPERANDS)
         _check_choice("accumulate", self.accumulate, ACCUMULATES)
         _check_pair("warps", self.warps)
@@ -98,11 +98,11 @@ class Request:
         _check_early(self.pdl)
 
     @property
-    def adds_parts(self) -> bool:
-        """Whether parts of a reduction are to be added in the output."""
+    def atomic_reduction(self) -> bool:
+        """Whether partial sums are to be added in the output."""
         if self.plan is not None:
-            return any(store.adds for store in self.plan.stores)
-        return self.parts == "reduce_add"
+            return any(store.partial_sums for store in self.plan.stores)
+        return self.reduction == "atomic"
 
     def as_dict(self) -> dict[str, Any]:
         """What is asked for, of types that JSON has; PlanError: a whole plan is."""

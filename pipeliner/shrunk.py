@@ -92,10 +92,10 @@ def needs_of(plan: KernelPlan) -> Needs:
         (ring.depth for loop in plan.loops for ring in loop.rings if ring.scope != "local"),
         default=1,
     )
-    once = not plan.channels or plan.elementwise  # many parts are many CTAs
+    once = not plan.mbarriers or plan.elementwise  # many parts are many CTAs
     wraps = depth + 1 if once else 2 * depth
     turns = [loop.ahead + loop.unroll for loop in plan.loops if loop.pipelined]
-    return Needs(1 + max([wraps, *turns]), plan.cluster, plan.teams)
+    return Needs(1 + max([wraps, *turns]), plan.cluster, plan.ping_pong_groups)
 
 
 def fitted(plan: KernelPlan, function: Any, target: Any) -> KernelPlan:
@@ -163,7 +163,7 @@ def _what_stays(tile: AnyTile, plan: KernelPlan) -> str:
     parts += dict.fromkeys(matmul.instruction for matmul in plan.matmuls)
     parts += dict.fromkeys(copy.way for copy in plan.copies)
     if plan.roles:
-        kind = "ping-pong" if plan.teams > 1 else "cooperative"
+        kind = "ping-pong" if plan.ping_pong_groups > 1 else "cooperative"
         consumer = plan.role(CONSUMER)
         parts.append(f"a producer and {consumer.threads // WARPGROUP} {kind} consumer warpgroups")
     if plan.cluster > 1:

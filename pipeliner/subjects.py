@@ -102,11 +102,11 @@ def has_same_sums(plan: KernelPlan | None, other: KernelPlan) -> bool:
 
     def sums(one: KernelPlan) -> list[Any]:
         return [
-            (m.op, m.m, m.n, m.k, m.instruction, m.k_step, m.swapped, m.promoted)
+            (m.op, m.m, m.n, m.k, m.instruction, m.k_step, m.swap_ab, m.promoted)
             for m in one.matmuls
         ]
 
-    adds = any(store.adds for store in (*plan.stores, *other.stores))
+    adds = any(store.partial_sums for store in (*plan.stores, *other.stores))
     return sums(plan) == sums(other) and not adds
 
 
@@ -124,8 +124,8 @@ def _same_sums(plan: KernelPlan) -> dict[str, Any]:
             options["warps"] = matmul.warps
     if any(matmul.promoted for matmul in plan.matmuls):
         options["accumulate"] = "promoted"
-    if any(store.adds for store in plan.stores):
-        options["parts"] = "reduce_add"
+    if any(store.partial_sums for store in plan.stores):
+        options["reduction"] = "atomic"
     return options
 
 

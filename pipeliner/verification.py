@@ -244,7 +244,9 @@ def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str
 
 def added_parts(subject: Subject) -> int:
     """As how many parts, each rounded, the plan has its results added; 0: none."""
-    return 0 if subject.plan is None else max((s.adds for s in subject.plan.stores), default=0)
+    return (
+        0 if subject.plan is None else max((s.partial_sums for s in subject.plan.stores), default=0)
+    )
 
 
 def _owned(subject: Subject, arrays: Mapping[str, Any], blocks: Any) -> Ownership:

@@ -191,7 +191,7 @@ def _ranked(compared: list[ComparedTile], tile: GemmTile) -> list[TileOption]:
 
 
 def _option(one: ComparedTile, tile: GemmTile) -> TileOption:
-    same = replace(one.tile, group=tile.group) == tile
+    same = replace(one.tile, raster_group=tile.raster_group) == tile
     return replace(_tile_option(one.tile, one.us), chosen=same)
 
 
@@ -200,4 +200,4 @@ def _tile_option(tile: GemmTile, us: float) -> TileOption:
     if isinstance(tile, ConvTile):
         folded = f"runs folded, {tile.phases} phases" if tile.phases > 1 else "runs folded"
         form = ", ".join([folded] * tile.fold + ["by image"] * tile.by_image)
-    return TileOption(tile.m, tile.n, tile.k, tile.ctas, tile.splits, form, us)
+    return TileOption(tile.m, tile.n, tile.k, tile.persistent, tile.splits, form, us)

@@ -120,7 +120,7 @@ def default_tile(
         best = replace(best, tile=replace(best.tile, why=_why_split(best, whole, machine)))
     if best.depth:  # its neighbours were part of the comparison
         return best.tile
-    return replace(best.tile, group=walked_together(best.tile, machine))
+    return replace(best.tile, raster_group=walked_together(best.tile, machine))
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +186,7 @@ def _planned(
     plan = choose(contraction_info(what, tile), machine, request, accelerated=False)
     if not plan.matmuls or plan.predicted_us <= 0.0:
         return []
-    depth = min((channel.depth for channel in plan.channels), default=0)
+    depth = min((channel.depth for channel in plan.mbarriers), default=0)
     box = max((store.box[1] for store in plan.stores), default=0)
     return [ComparedTile(tile, plan.predicted_us, depth, tiles_of(what, tile), box)]
 
@@ -202,7 +202,7 @@ def _best(found: list[ComparedTile], machine: Machine) -> ComparedTile:
     best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
     if best.depth == 0:
         return best
-    if best.ctas <= machine.sms and best.tile.ctas is None:
+    if best.ctas <= machine.sms and best.tile.persistent is None:
         wave = [one for one in found if one.depth and one.ctas <= machine.sms]
         alike = [one for one in wave if one.us <= best.us * (1 + SAME_WAVE)]
         least = min(one.computed for one in alike) * (1 + SAME_WAVE)
@@ -222,7 +222,7 @@ def _thrift(one: ComparedTile) -> tuple[int, float]:
 def tiles_of(what: Contraction, tile: GemmTile) -> int:
     """Tiles of all outputs."""
     m, n, _ = typical(what)
-    lead = math.prod(extent or 1 for _, extent in what.lead)
+    lead = math.prod(extent or 1 for _, extent in what.batch_axes)
     return lead * math.ceil(m / tile.m) * math.ceil(n / tile.n)
 
 
@@ -231,7 +231,7 @@ def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> li
     most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // PART_STEPS)
     tiles = tiles_of(what, tile)
     filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
-    return sorted(splits for splits in filling if splits > 1 and tile.ctas is None)
+    return sorted(splits for splits in filling if splits > 1 and tile.persistent is None)
 
 
 def _why_split(best: ComparedTile, whole: ComparedTile, machine: Machine) -> str:
@@ -268,11 +268,14 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
     copies = [copy_info(side, what, GemmTile(64, 64, 64), False) for side in (0, 1)]
     lone = [1] if may_gain_from_clusters(copies) else []
     for tile_m, tile_n, tile_k in warpgroup_tiles.extents(m, n, k, storage_bytes(what)):
-        tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+        tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
         for ctas in warpgroup_tiles.grids(tiles, machine):
-            tile = GemmTile(tile_m, tile_n, tile_k, ctas=ctas)
-            for group in (walked_together(tile, machine, None if what.lead else tiles), *lone):
-                yield what, replace(tile, group=group)
+            tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas)
+            for group in (
+                walked_together(tile, machine, None if what.batch_axes else tiles),
+                *lone,
+            ):
+                yield what, replace(tile, raster_group=group)
 
 
 def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contraction, GemmTile]]:
@@ -291,12 +294,12 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
             tile = replace(form, m=tile_m, n=tile_n, k=tile_k)
             if not _is_worth_it(workload, tile):
                 continue
-            tiles = 1 if what.lead else math.ceil(m / tile_m) * math.ceil(n / tile_n)
+            tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
             for ctas in warpgroup_tiles.grids(tiles, machine) if boxes else [None]:
-                walked = replace(tile, ctas=ctas)
+                walked = replace(tile, persistent=ctas)
                 yield (
                     what,
-                    replace(walked, group=walked_together(walked, machine, tiles))
+                    replace(walked, raster_group=walked_together(walked, machine, tiles))
                     if boxes
                     else walked,
                 )

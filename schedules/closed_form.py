@@ -60,11 +60,11 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
     b = copy_info(1, what, tile, ragged_n or ragged_k)
     acc = "acc_pad_local" if ragged_m or ragged_n else "acc_local"
     tiles = math.ceil(m / tile.m) * math.ceil(n / tile.n)
-    ctas = min(tiles, tile.ctas or tiles)
+    ctas = min(tiles, tile.persistent or tiles)
     steps = reduction_tiles(what, tile.k)
-    copied = (a,) if tile.held else (a, b)
+    copied = (a,) if tile.stationary else (a, b)
     matmul = MatmulInfo(
-        op="matmul_update_o" if tile.ctas is None else "matmul_o_update",
+        op="matmul_update_o" if tile.persistent is None else "matmul_o_update",
         acc=acc,
         a=a.dst,
         b=b.dst,
@@ -79,12 +79,12 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         instruction=what.types.instruction,
         warps=tile.warps,
         thread_tile=tile.thread_tile,
-        held=(b.dst,) if tile.held and steps > 1 else (),
+        stationary=(b.dst,) if tile.stationary and steps > 1 else (),
         k_last=_k_last(what, tile, steps),
     )
-    names = [*(name for name, _ in what.steps), f"{what.k[0]}_0"]
+    names = [*(name for name, _ in what.reduction_axes), f"{what.k[0]}_0"]
     loop = LoopInfo(
-        name=f"{'_'.join(names)}_fused" if what.steps else names[0],
+        name=f"{'_'.join(names)}_fused" if what.reduction_axes else names[0],
         trip=steps,
         trip_text=str(steps),
         ops=(*copied, matmul),
@@ -92,19 +92,19 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
             (copy.dst, "shared", copy.elements * element_bytes(copy.dtype)) for copy in copied
         ),
         outer=math.ceil(tiles / ctas),
-        by_tile=tiles > ctas and not tile.held,
+        by_tile=tiles > ctas and not tile.stationary,
     )
-    lead = math.prod(extent or 1 for _, extent in what.lead)
+    lead = math.prod(extent or 1 for _, extent in what.batch_axes)
     return KernelInfo(
         name=what.name,
-        grid=(lead, ctas) if what.lead else (ctas,),
+        grid=(lead, ctas) if what.batch_axes else (ctas,),
         threads=0,
         loops=(loop,),
         accumulators=(
             (acc, "local", tile.m * tile.n * element_bytes(what.types.accumulator)),
             *(
                 [(b.dst, "shared", steps * b.elements * element_bytes(b.dtype))]
-                if tile.held
+                if tile.stationary
                 else []
             ),
         ),
@@ -117,7 +117,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
 def _k_last(what: Contraction, tile: GemmTile, steps: int) -> int:
     """Elements of K that the last step has, where one loop walks all of K."""
     extent = what.k[1]
-    if extent is None or what.steps or what.whole is not None or tile.held:
+    if extent is None or what.reduction_axes or what.whole is not None or tile.stationary:
         return tile.k
     return extent - (steps - 1) * tile.k
 
@@ -125,13 +125,13 @@ def _k_last(what: Contraction, tile: GemmTile, steps: int) -> int:
 def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
     """The store of the accumulator behind all loops."""
     if what.whole is not None:
-        extents = [extent for _, extent in (*what.lead, what.m, what.n)]
+        extents = [extent for _, extent in (*what.batch_axes, what.m, what.n)]
         strides = _row_major(tuple(extents))
         return StoreInfo(PARTIAL, acc, PARTS, what.types.accumulator, strides)
     name, shape = what.out
     gathered = what.a.tile is not None or what.b.tile is not None
     rows = what.rows and not _cuts_groups(what, tile)
-    scattered = not rows and (gathered or len(shape) != len(what.lead) + 2)
+    scattered = not rows and (gathered or len(shape) != len(what.batch_axes) + 2)
     return StoreInfo(
         op="store",
         acc=acc,
@@ -145,7 +145,7 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
 
 def _stores_by_rows(what: Contraction) -> bool:
     """Whether N alone walks the last dimension of where elements are stored."""
-    axes = [name for name, _ in (*what.lead, what.m, what.n)]
+    axes = [name for name, _ in (*what.batch_axes, what.m, what.n)]
     at = {name: Var(name, "int32") for name in axes}
     last = affine(what.place(at)[-1], [at[what.m[0]], at[what.n[0]]])
     return last is not None and last.coefficients == {at[what.n[0]]: 1}
@@ -182,7 +182,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         no_tma=GATHERED if gathered else "",
         view=view,
         note=side.note,
-        shared=() if gathered or side.view != "tensor" else _shared(which, what, tile, row),
+        multicast=() if gathered or side.view != "tensor" else _shared(which, what, tile, row),
         src_bytes=(side.seen or math.prod(extent or 0 for extent in side.shape))
         * element_bytes(what.storage(which)),
     )
@@ -191,16 +191,16 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
 def _view(side: Operand, pixels: int) -> TmaView:
     """What so many rows of a tile are to the tensor memory accelerator."""
     if side.view == "tensor":
-        return "patch" if side.slides and pixels <= MAX_BOX else "tensor"
+        return "window" if side.slides and pixels <= MAX_BOX else "tensor"
     # What does not leave a row walks one dimension, as other boxes do.
     several = bool(side.counts) and pixels > side.counts[-1]
-    return "patch" if several and patch_extents(pixels, side.counts) is not None else side.view
+    return "window" if several and patch_extents(pixels, side.counts) is not None else side.view
 
 
 def _cuts_groups(what: Contraction, tile: GemmTile) -> bool:
     """Whether tiles reach beyond the channels of a group: what lies there is the next one's."""
     ragged = zip((what.m, what.n, what.k), is_ragged(what, tile))
-    return any(name == GROUP for name, _ in what.lead) and any(
+    return any(name == GROUP for name, _ in what.batch_axes) and any(
         beyond for (name, _), beyond in ragged if name != PIXELS
     )
 
@@ -215,8 +215,8 @@ def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[i
     if m is None or n is None:
         return ()
     down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
-    ctas = min(down * across, tile.ctas or down * across)
-    walked = down if across == 1 else divisor(down, tile.group)
+    ctas = min(down * across, tile.persistent or down * across)
+    walked = down if across == 1 else divisor(down, tile.raster_group)
     own = 1 if walked > 1 else 0
     return tuple(
         size

@@ -53,7 +53,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
         inline_between(sch, matmul, store)
 
     loops = sch.get_loops(matmul)
-    lead, (i, j), (*outer, k) = _cut(loops, len(what.lead), len(what.lead) + 2)
+    lead, (i, j), (*outer, k) = _cut(loops, len(what.batch_axes), len(what.batch_axes) + 2)
     i_tile, i_in = sch.split(i, [None, tile.m])
     j_tile, j_in = sch.split(j, [None, tile.n])
     k_tile, k_in = sch.split(k, [None, tile.k])
@@ -61,29 +61,33 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     step = sch.fuse(*outer, k_tile) if outer else k_tile
     # Tiles of a persistent grid become blocks before they are numbered, which hides from TVM that
     # they do not overlap.
-    whole = matmul if tile.ctas is None else sch.blockize(i_in)
+    whole = matmul if tile.persistent is None else sch.blockize(i_in)
     if lead:
         sch.bind(sch.fuse(*lead) if len(lead) > 1 else lead[0], "blockIdx.z")
     symbolic = what.m[1] is None
-    group = tile.group if tile.ctas is None or not symbolic else what.n[1] or tile.group
+    group = (
+        tile.raster_group
+        if tile.persistent is None or not symbolic
+        else what.n[1] or tile.raster_group
+    )
     each = _rasterise(sch, i_tile, j_tile, group)
-    if tile.ctas is None:
+    if tile.persistent is None:
         sch.bind(each, "blockIdx.x")
     elif symbolic:
-        cta, each = _walk_tiles(sch, each, tile.ctas)
+        cta, each = _walk_tiles(sch, each, tile.persistent)
 
     sch.reverse_compute_at(store, each)
     sch.set_scope(whole, 0, "local")
     a, b = operands
     sch.compute_at(a, step)
-    if not tile.held:
+    if not tile.stationary:
         sch.compute_at(b, step)
-    if tile.ctas is not None and not symbolic:
-        cta, each = _walk_tiles(sch, each, tile.ctas)
-    if tile.held:
-        sch.compute_at(b, each if tile.ctas is None else cta)
+    if tile.persistent is not None and not symbolic:
+        cta, each = _walk_tiles(sch, each, tile.persistent)
+    if tile.stationary:
+        sch.compute_at(b, each if tile.persistent is None else cta)
     sch.decompose_reduction(whole, step)
-    update = sch.blockize(i_in) if tile.ctas is None else whole
+    update = sch.blockize(i_in) if tile.persistent is None else whole
     sch.annotate(update, INSTRUCTION, what.types.instruction)
     if tile.warps is not None:
         sch.annotate(update, "pipeliner.warps", list(tile.warps))
@@ -93,7 +97,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
 
 
 def _check_lead(what: Contraction) -> None:
-    count = math.prod(extent or 1 for _, extent in what.lead)
+    count = math.prod(extent or 1 for _, extent in what.batch_axes)
     if count > MAX_GRID_Z:
         raise WorkloadError(
             f"cannot launch {count} independent matmuls: blockIdx.z ends at {MAX_GRID_Z}"
@@ -109,7 +113,7 @@ def _cut(items: list[Any], *places: int) -> list[list[Any]]:
 def _stage_operands(sch: Any, matmul: Any, what: Contraction, tile: GemmTile) -> list[Any]:
     """The copies of A and B to shared memory: what they gather and pad is part of them."""
     if any(is_ragged(what, tile)):
-        ones = [1] * len(what.lead), [1] * len(what.steps)
+        ones = [1] * len(what.batch_axes), [1] * len(what.reduction_axes)
         sch.pad_einsum(matmul, [*ones[0], tile.m, tile.n, *ones[1], tile.k])
     copies = []
     for operand in (0, 1):

@@ -143,7 +143,7 @@ class _Cut:
 
     @property
     def lead(self) -> int:
-        return math.prod(extent or 1 for _, extent in self.what.lead)
+        return math.prod(extent or 1 for _, extent in self.what.batch_axes)
 
     @property
     def tiles(self) -> int:
@@ -153,7 +153,7 @@ class _Cut:
     @property
     def group(self) -> int:
         """Rows of tiles that neighbours walk before the next column."""
-        return divisor(self.rows, self.tile.group)
+        return divisor(self.rows, self.tile.raster_group)
 
     @property
     def each(self) -> int:
@@ -189,7 +189,7 @@ def _tiles_alike(small: _Cut, whole: _Cut, needs: Needs) -> bool:
             return False
         if small.columns % needs.cluster != whole.columns % needs.cluster:
             return False
-    if whole.tile.ctas is None or whole.tiles <= whole.tile.ctas:
+    if whole.tile.persistent is None or whole.tiles <= whole.tile.persistent:
         return True
     return _walkers(small, whole, needs) is not None
 
@@ -201,7 +201,7 @@ def _together(small: _Cut, whole: _Cut) -> int:
 
 def _walkers(small: _Cut, whole: _Cut, needs: Needs) -> int | None:
     """CTAs of a persistent grid of which some walk one round more, as in ``whole``; None: none."""
-    asked = whole.tile.ctas or whole.tiles
+    asked = whole.tile.persistent or whole.tiles
     for times in (2, 3, 4, 5, 6, 7, 1):
         ctas = times * needs.cluster
         enough = small.tiles > ctas * needs.teams
@@ -215,10 +215,10 @@ def _tile_for(small: Spec, spec: Spec, tile: AnyTile, needs: Needs) -> AnyTile:
     if not isinstance(tile, GemmTile) or small == spec:
         return tile
     cut, whole = _Cut.of(small, tile), _Cut.of(spec, tile)
-    made = replace(tile, group=_together(cut, whole)) if whole.group == 1 else tile
-    if tile.ctas is None or whole.tiles <= tile.ctas:
+    made = replace(tile, raster_group=_together(cut, whole)) if whole.group == 1 else tile
+    if tile.persistent is None or whole.tiles <= tile.persistent:
         return made
-    return replace(made, ctas=_walkers(cut, whole, needs) or tile.ctas)
+    return replace(made, persistent=_walkers(cut, whole, needs) or tile.persistent)
 
 
 def _threads_alike(small: Spec, spec: Spec, tile: DepthwiseTile) -> bool:

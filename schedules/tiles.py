@@ -13,29 +13,32 @@ from .workloads import Contraction, Conv, Convolution
 class GemmTile:
     """Parameters of a GEMM schedule.
 
-    ``m``, ``n``, ``k``: the tile of one CTA and one step. ``group``: tile rows that neighbouring
-    CTAs walk before they move to the next tile column. ``warps``, ``thread_tile``: optional hints
-    to the mapping of the matmul tile, see MatmulPlan. ``ctas``: of a grid that walks all tiles, one
-    after the other; None: a CTA for each. ``splits``: parts of the reduction, each with CTAs of its
-    own; a second kernel adds them in a fixed order. ``held``: B's tiles of all steps are copied
-    before the loop and stay, for all tiles of a persistent grid. ``why``: what the plan is to say
-    of ``splits``.
+    ``m``, ``n``, ``k``: the tile of one CTA and one step. ``raster_group``: tile rows that
+    neighbouring CTAs take before the next tile column (rasterisation, or threadblock swizzle).
+    ``warps``, ``thread_tile``: optional hints to the mapping of the matmul tile, see MatmulPlan.
+    ``persistent``: CTAs of a persistent kernel, which take all tiles one after the other; None: a
+    CTA for each tile. ``splits``: partial sums of the reduction, each with CTAs of its own
+    (split-K); a second kernel adds them in a fixed order. ``stationary``: B's tiles of all steps
+    are copied before the loop and stay, for all tiles of a persistent kernel. ``why``: what the
+    plan is to say of ``splits``.
     """
 
     m: int
     n: int
     k: int
-    group: int = 8
+    raster_group: int = 8
     warps: tuple[int, int] | None = None
     thread_tile: tuple[int, int] | None = None
-    ctas: int | None = None
+    persistent: int | None = None
     splits: int = 1
-    held: bool = False
+    stationary: bool = False
     why: str = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """WorkloadError names a size that is no number of at least 1."""
-        _check_sizes(self, "m", "n", "k", "group", "splits", *["ctas"] * (self.ctas is not None))
+        _check_sizes(self, "m", "n", "k", "raster_group", "splits")
+        if self.persistent is not None:
+            _check_sizes(self, "persistent")
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def _note(what: Contraction, why: str) -> str:
 
 
 def _parts(what: Contraction) -> int:
-    return dict(what.lead)[PART] or 1
+    return dict(what.batch_axes)[PART] or 1
 
 
 def _piece(what: Contraction) -> tuple[int, int]:

@@ -131,13 +131,13 @@ def test_a_walk_is_of_gemms(capsys):
 
 def test_what_hopper_has_can_be_asked_for(capsys):
     small = ("gemm", "--m", "256", "--n", "128", "--k", "128", "--target", "h100")
-    code, out, _ = run(capsys, "plan", *small, "--tile", "128x64x64", "--ctas", "2", "--json")
+    code, out, _ = run(capsys, "plan", *small, "--tile", "128x64x64", "--persistent", "2", "--json")
     assert code == 0
     plan = KernelPlan.from_json(out)
     assert plan.matmuls[0].instruction == "wgmma.m64n64k16.f16.f32"
     assert plan.reasons[-1].startswith("wgmma is taken: ")
     assert ([store.mechanism for store in plan.stores], plan.cluster) == (["tma"], 1)
-    asked = ("--tile", "128x64x64", "--ctas", "0", "--store", "direct", "--cluster", "2")
+    asked = ("--tile", "128x64x64", "--persistent", "0", "--store", "direct", "--cluster", "2")
     _, out, _ = run(capsys, "plan", *small, *asked, "--json")
     plan = KernelPlan.from_json(out)
     assert ([store.mechanism for store in plan.stores], plan.cluster) == (["direct"], 2)
@@ -166,9 +166,9 @@ def test_a_convolution_says_whether_warpgroups_multiply_it(capsys):
 
 
 def test_a_grid_that_walks_tiles_is_a_matmuls(capsys):
-    code, _, _ = run(capsys, "plan", "conv2d", *SMALL, "--ctas", "3", "--target", "sm_80")
+    code, _, _ = run(capsys, "plan", "conv2d", *SMALL, "--persistent", "3", "--target", "sm_80")
     assert code == 0
     depthwise = ("conv2d", *SMALL[:4], "--c", "8", "--k", "8", "--groups", "8")
-    code, _, err = run(capsys, "plan", *depthwise, "--ctas", "3", "--target", "sm_80")
+    code, _, err = run(capsys, "plan", *depthwise, "--persistent", "3", "--target", "sm_80")
     assert code == 1
     assert "3 CTAs: its tile is no matmul's" in err

@@ -20,6 +20,7 @@ LAYERS = [
         "versions",
         "plan",
         "kernel",
+        "released",
         "request",
         "machine",
         "targets",

@@ -58,7 +58,7 @@ def of_grid(*lines: str, **options: Any) -> Ownership:
     ("spec", "tile", "counts"),
     [
         (Gemm(100, 72, 40), GemmTile(32, 32, 32), {32 * 32, 32 * 8, 4 * 32, 4 * 8}),
-        (Gemm(100, 72, 40), GemmTile(32, 32, 32, ctas=5), None),
+        (Gemm(100, 72, 40), GemmTile(32, 32, 32, persistent=5), None),
         (Gemm(100, 72, 40, batch=3), GemmTile(32, 32, 32), {32 * 32, 32 * 8, 4 * 32, 4 * 8}),
         (Gemm(40, 40, 40), NaiveTile(), {256, 128, 64}),
         (conv2d(1, 7, 9, 32, 32, 3, 3, pad=1), ConvTile(16, 32, 32), {16 * 32, 15 * 32}),
@@ -122,7 +122,7 @@ def test_several_kernels_are_all_run() -> None:
 
 
 def test_the_first_the_last_ragged_ones_and_some_at_random() -> None:
-    spec, tile = Gemm(500, 500, 32), GemmTile(64, 64, 32, group=1)
+    spec, tile = Gemm(500, 500, 32), GemmTile(64, 64, 32, raster_group=1)
     found = owned(only_function(as_module(scheduled(spec, tile))), *spec.shapes())
     chosen = sample(None, found, seed=3)
     assert chosen.blocks is not None

@@ -81,10 +81,10 @@ def test_a_persistent_grid_still_walks_and_ends_as_it_did(name: str) -> None:
     assert isinstance(spec, Gemm)
     assert isinstance(small.spec, Gemm)
     assert isinstance(tile, GemmTile)
-    assert tile.ctas is not None
+    assert tile.persistent is not None
     rows, columns = -(-(small.spec.m or 0) // tile.m), -(-small.spec.n // tile.n)
-    assert rows * columns > tile.ctas * plan.teams
-    assert tile.ctas % plan.cluster == 0
+    assert rows * columns > tile.persistent * plan.ping_pong_groups
+    assert tile.persistent % plan.cluster == 0
     assert small.spec.k > tile.k * (needs_of(plan).steps - 1)
     for side in "mnk":
         size, extents = getattr(tile, side), [getattr(one, side) for one in (small.spec, spec)]
@@ -102,7 +102,7 @@ def test_what_is_small_stays() -> None:
 def test_a_stationary_operand_keeps_its_reduction() -> None:
     conv = replace(LAYER, n=8)
     assert isinstance(conv, Conv)
-    tile = ConvTile(128, 64, 64, ctas=132, held=True)
+    tile = ConvTile(128, 64, 64, persistent=132, stationary=True)
     _, small = made(conv, "h100", tile)
     assert small.differences == ()
     assert small.spec.flops() < conv.flops() / 8
@@ -127,7 +127,7 @@ def test_the_command_says_what_it_runs(capsys: pytest.CaptureFixture[str]) -> No
     assert cli.main(["plan", *asked, "--json"]) == 0
     plan = json.loads(capsys.readouterr().out)
     (instruction,) = (matmul["instruction"] for matmul in plan["matmuls"])
-    depth = plan["channels"][0]["depth"]
+    depth = plan["mbarriers"][0]["depth"]
     once = ("--timing", "late", "--order", "lockstep")
     assert cli.main(["verify", *asked, *once]) == 0
     first, second, _ = capsys.readouterr().out.splitlines()

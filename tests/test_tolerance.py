@@ -216,7 +216,7 @@ def test_against_itself_not_pipelined_every_bit_is_equal(
 
 def test_parts_that_are_added_as_they_come_have_a_bound() -> None:
     gemm, tile = Gemm(64, 64, 512), GemmTile(64, 64, 64, splits=2)
-    kernel = pipeliner.build(schedule_gemm(gemm, tile), "h100", parts="reduce_add")
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), "h100", reduction="atomic")
     verdict = pipeliner.verify(kernel, timings=("late",), orders=("lockstep",))
     assert verdict.ok
     assert verdict.tolerance != EQUAL

@@ -60,7 +60,7 @@ def test_depths_instructions_and_mechanisms_mark_what_the_plan_has():
     ways = {option.name for option in found.mechanisms if option.chosen}
     assert ways == {copy.mechanism for copy in plan.copies}
     assert [option.name for option in found.consumers if option.chosen] == ["cooperative"]
-    assert plan.teams == 1
+    assert plan.ping_pong_groups == 1
 
 
 def test_parts_of_the_reduction_are_compared():

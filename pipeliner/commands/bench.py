@@ -25,7 +25,15 @@ FEWEST_ROUNDS: Final = 2
 CONV: Final = "conv"
 """The suite of convolutions."""
 
-_ONE: Final = (*specs.KINDS[specs.GEMM].options, "layout", "out", "fuse", "tile", "splits", "ctas")
+_ONE: Final = (
+    *specs.KINDS[specs.GEMM].options,
+    "layout",
+    "out",
+    "fuse",
+    "tile",
+    "splits",
+    "persistent",
+)
 """Options that make one workload of ``gemm`` instead of the suite."""
 
 
@@ -159,7 +167,7 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
     args.dtype = args.dtype or "float16"
     spec = specs.make(args, None)
     target, request = cuda_target(workload.target_of(args)), workload.requested(args)
-    asked = (args.tile, args.splits, args.ctas)
+    asked = (args.tile, args.splits, args.persistent)
     given = any(option is not None for option in asked)
     tile = workload.tile_of(spec, target, request, *asked) if given else None
     return [bench.contenders(spec, target, request, tile, peers=args.peers)]

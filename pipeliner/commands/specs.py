@@ -84,10 +84,12 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument("--fuse", type=_steps, help=f"steps before the store: {','.join(STEPS)}")
     shape.add_argument("--tile", type=_tile, help="tile of a CTA, MxNxK (default: chosen)")
     shape.add_argument(
-        "--splits", type=int, help="parts of the reduction, each with CTAs of its own (split-K)"
+        "--splits",
+        type=int,
+        help="split-K: partial sums, each with CTAs of its own",
     )
     shape.add_argument(
-        "--ctas", type=int, help="of a grid that walks all tiles; 0: one for each tile"
+        "--persistent", type=int, help="CTAs of a persistent kernel; 0: a CTA for each tile"
     )
 
 

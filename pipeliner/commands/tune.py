@@ -21,7 +21,7 @@ DB: Final = "tuned.sqlite"
 SHOWN: Final = 20
 EXIT_INTERRUPTED: Final = 130
 
-_CHOSEN: Final = ("tile", "splits", "ctas")
+_CHOSEN: Final = ("tile", "splits", "persistent")
 
 
 def configure(parser: argparse.ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from ..request import (
     INSTRUCTIONS,
     MECHANISMS,
     OPERANDS,
-    PARTS,
+    REDUCTIONS,
     STORES,
 )
 from . import specs
@@ -92,12 +92,14 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     _one_of(asked, "--epilogue", EPILOGUES, "how the pipeline drains")
     asked.add_argument("--warps", type=_pair, help="warps along M and N, such as 2x4")
     asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
-    asked.add_argument("--roles", default="auto", help="warpgroups that compute beside one to copy")
-    _one_of(asked, "--consumers", CONSUMERS, "whether those share tiles or take turns")
+    asked.add_argument(
+        "--roles", default="auto", help="consumer warpgroups; 0: no warp specialisation"
+    )
+    _one_of(asked, "--consumers", CONSUMERS, "they share each tile, or alternate on tiles")
     asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
     _one_of(asked, "--store", STORES, "how accumulators reach memory")
     _one_of(asked, "--pdl", _EARLY, "kernels start before the one before them ends")
-    _one_of(asked, "--parts", PARTS, "where the parts of a split reduction are added")
+    _one_of(asked, "--reduction", REDUCTIONS, "where the partial sums of split-K are added")
     _one_of(asked, "--operand", OPERANDS, "where wgmma reads its first operand")
     _one_of(asked, "--accumulate", ACCUMULATES, "whether tensor cores sum all of fp8 themselves")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
@@ -161,7 +163,7 @@ def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = Tru
         function, reference = user_function(args.workload)
         return Workload(function, target, request, reference=reference)
     made = specs.make(args, size)
-    chosen = (args.tile, args.splits, args.ctas)
+    chosen = (args.tile, args.splits, args.persistent)
     if not tuned or not hasattr(args, "db") or any(one is not None for one in chosen):
         return scheduled(made, target, request, *chosen)
     return _recorded(made, target, request, db)
@@ -244,7 +246,7 @@ def tile_of(
         return made
     if not isinstance(made, GemmTile):
         raise WorkloadError(f"cannot give '{spec.name}' {ctas} CTAs: its tile is no matmul's")
-    return replace(made, ctas=ctas or None)
+    return replace(made, persistent=ctas or None)
 
 
 def _check_tile(spec: Spec, machine: Machine, tile: tuple[int, int, int]) -> None:
@@ -279,7 +281,7 @@ def requested(args: argparse.Namespace) -> Request:
         cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
         store=args.store,
         pdl=_EARLY.get(args.pdl, args.pdl),
-        parts=args.parts,
+        reduction=args.reduction,
         operand=args.operand,
         accumulate=args.accumulate,
         plan=plan,

@@ -124,7 +124,7 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
         elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
         stores=mapped.stores,
         roles=roles,
-        channels=channels,
+        mbarriers=channels,
         cluster=cluster,
         launch=_launch(plan.launch, info, machine),
         smem=SmemPlan(budget=machine.smem_per_cta),
@@ -248,12 +248,12 @@ def _ring(given: RingPlan, loop: LoopInfo) -> RingPlan:
 def _launch(given: LaunchPlan, info: KernelInfo, machine: Machine) -> LaunchPlan:
     """``given``; raises PlanError where the machine cannot launch so."""
     check_launch(given, info)
-    if given.early and not machine.has_early_launch:
+    if given.pdl and not machine.has_early_launch:
         raise PlanError(
             f"cannot launch '{info.name}' early on {machine.name}: griddepcontrol needs sm_90"
         )
-    releases = sorted(set(given.releases)) if given.early else []
-    return replace(given, releases=tuple(releases))
+    releases = sorted(set(given.triggers)) if given.pdl else []
+    return replace(given, triggers=tuple(releases))
 
 
 def _predicted(

@@ -87,7 +87,7 @@ def choose(
     if request.consumers == "ping-pong":
         plan = planned(info, machine, replace(request, instruction="wgmma"))
         return replace(plan, reasons=(*plan.reasons, _NOTHING_ELSE))
-    if any(store.adds for store in info.stores):  # by tma, which stores what wgmma computes
+    if any(store.partial_sums for store in info.stores):  # by tma, which stores what wgmma computes
         return planned(info, machine, replace(request, instruction="wgmma"))
     wide = _by_warpgroup(info, machine, request) if accelerated else _NOT_ACCELERATED
     try:
@@ -218,7 +218,7 @@ def _in_clusters(info: KernelInfo, machine: Machine, request: Request) -> Kernel
         return plan
     copies = [op for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)]
     for size in AUTOMATIC_CLUSTERS:
-        names = [op.op for op in copies if size in op.shared]
+        names = [op.op for op in copies if size in op.multicast]
         if not names or not may_gain_from_clusters(copies):
             continue
         other = _of_cluster(info, machine, replace(request, cluster=size))
@@ -287,7 +287,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         else tuple(replace(plan, in_flight=in_flight.get(plan.op, 0)) for plan in matmuls),
         stores=mapped.stores,
         roles=roles,
-        channels=channels,
+        mbarriers=channels,
         cluster=cluster,
         launch=plan_launch(info, machine, request),
         smem=SmemPlan(budget=machine.smem_per_cta),
@@ -418,7 +418,7 @@ def _through_registers(plan: CopyPlan) -> CopyPlan:
     if plan.mechanism != "cp_async":
         return plan
     why = "through registers: its loop is not pipelined"
-    return replace(plan, mechanism="register", eviction="normal", reason=why)
+    return replace(plan, mechanism="register", eviction="evict_normal", reason=why)
 
 
 def summary(prediction: Prediction, machine: Machine) -> str:

@@ -75,7 +75,7 @@ def _with_hint(
         return plan
     times = "once" if readers < 2 else f"{readers:.0f} times in one wave"
     why = f"L2 lets go of it first: the grid reads its {copy.src_bytes / 1e6:.0f} MB {times}"
-    return replace(plan, eviction="first", reason=f"{plan.reason}; {why}")
+    return replace(plan, eviction="evict_first", reason=f"{plan.reason}; {why}")
 
 
 def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -> float | None:
@@ -89,7 +89,7 @@ def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -
     if copy.view in PIXEL_VIEWS:
         return None
     entered = math.prod(extent or 0 for extent in info.grid) * (loop.outer or 0)
-    copied = entered * (loop.trip or 0) * shared_bytes(copy) / plan.shared
+    copied = entered * (loop.trip or 0) * shared_bytes(copy) / plan.multicast
     return copied / copy.src_bytes or None
 
 
@@ -101,7 +101,7 @@ def _is_one_wave(info: KernelInfo, loop: LoopInfo, machine: Machine) -> bool:
 def check_eviction(plans: Iterable[CopyPlan]) -> None:
     """Raise PlanError for an eviction hint on a mechanism that takes none."""
     for plan in plans:
-        if plan.eviction != "normal" and plan.mechanism != HINTED:
+        if plan.eviction != "evict_normal" and plan.mechanism != HINTED:
             raise PlanError(
                 f"cannot evict first what '{plan.op}' copies: {plan.mechanism} takes no cache "
                 f"policy, {HINTED} does"

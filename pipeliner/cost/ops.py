@@ -42,7 +42,7 @@ def op_cost(name: str, info: KernelInfo, plan: KernelPlan, machine: Machine) -> 
     stem, _, half = name.rpartition(".")
     if half == "wait" and stem:
         return OpCost("sync", machine.barrier_cycles, 1)
-    if half == "done" and stem:
+    if half == "mma_wait" and stem:
         return OpCost("sync", 1, 1)
     copy = _copy(stem if half in ("load", "store") and stem else name, info, plan)
     if copy is not None:

@@ -17,7 +17,7 @@ def pinned(plan: KernelPlan) -> Request:
     """The request that asks for all that ``plan`` decides, but for depths and launch."""
     return Request(
         plan=plan,
-        consumers="ping-pong" if plan.teams > 1 else "cooperative",
+        consumers="ping-pong" if plan.ping_pong_groups > 1 else "cooperative",
         cluster=plan.cluster,
     )
 

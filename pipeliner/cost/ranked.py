@@ -113,7 +113,7 @@ def _needs_wgmma(request: Request) -> bool:
         or request.consumers != "auto"
         or request.operand == "registers"
         or request.accumulate == "promoted"
-        or request.adds_parts
+        or request.atomic_reduction
     )
 
 

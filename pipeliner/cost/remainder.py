@@ -54,7 +54,7 @@ def marked(
 ) -> tuple[OpPlan, ...]:
     """``ops`` of ``loop``; those that only work on padding at the end are marked to skip it."""
     skipped = _skipped(loop, matmuls)
-    return tuple(replace(op, skips_last=True) if op.name in skipped else op for op in ops)
+    return tuple(replace(op, skips_k_tail=True) if op.name in skipped else op for op in ops)
 
 
 def check_skips(plan: KernelPlan, info: KernelInfo) -> None:
@@ -62,7 +62,7 @@ def check_skips(plan: KernelPlan, info: KernelInfo) -> None:
     loops = {loop.name: loop for loop in info.loops}
     for loop in plan.loops:
         allowed = _skipped(loops[loop.name], plan.matmuls) if loop.name in loops else frozenset()
-        wrong = [op.name for op in loop.ops if op.skips_last and op.name not in allowed]
+        wrong = [op.name for op in loop.ops if op.skips_k_tail and op.name not in allowed]
         if wrong:
             raise PlanError(
                 f"cannot leave '{wrong[0]}' out of the last iteration of loop '{loop.name}': "

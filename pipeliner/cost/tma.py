@@ -257,7 +257,7 @@ def box_reason(copy: CopyInfo) -> str:
 
 _VIEWS: Final = {
     "tensor": "",
-    "rows": " of rows that lie one behind the other",
-    "patch": " of pixels in all their dimensions",
+    "flattened": " of rows that lie one behind the other",
+    "window": " of pixels in all their dimensions",
     "im2col": " of pixels in im2col mode",
 }

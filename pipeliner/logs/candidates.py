@@ -171,8 +171,8 @@ class Candidate:
         if not isinstance(spec, Gemm):
             folded = self.phases > 0
             tile = ConvTile(self.m, self.n, self.k, fold=folded, phases=max(1, self.phases))
-        tile = replace(tile, splits=self.splits, ctas=self.ctas or None)
-        return replace(tile, group=walked_together(tile, machine))
+        tile = replace(tile, splits=self.splits, persistent=self.ctas or None)
+        return replace(tile, raster_group=walked_together(tile, machine))
 
     def contraction(self, spec: Spec, machine: Machine) -> Contraction:
         """``spec`` as the matmul that its tile cuts."""

@@ -212,7 +212,7 @@ def _operations(case: Case) -> float:
 def _lead(case: Case) -> int:
     """Matmuls that the workload is cut into, as images of a batch."""
     what = case.candidate.contraction(case.spec, case.machine)
-    return math.prod(extent or 1 for _, extent in what.lead)
+    return math.prod(extent or 1 for _, extent in what.batch_axes)
 
 
 def _by_roles(case: Case) -> bool:

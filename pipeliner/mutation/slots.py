@@ -86,7 +86,7 @@ def rings_of(plan: KernelPlan, fragments: Mapping[str, int]) -> dict[str, Ring]:
             elif ring.buffer in fragments:
                 each = ring.slot_bytes // fragments[ring.buffer]
                 found[ring.buffer] = Ring(0, ring.depth, ring.slot_bytes, ring.buffer, each)
-    for channel in plan.channels:
+    for channel in plan.mbarriers:
         for name in filter(None, (channel.full, channel.empty)):
             place = places.get(name)
             if place is not None and channel.depth > 1:

@@ -19,7 +19,7 @@ from .kernel_plan import (
     SyncPlan,
 )
 from .loops import EdgeKind, EdgePlan, Epilogue, LoopPlan, OpKind, OpPlan, Pipe, RingPlan
-from .roles import CONSUMER, PRODUCER, ChannelPlan, Consumers, RolePlan
+from .roles import CONSUMER, PRODUCER, Consumers, MbarrierPair, RolePlan
 from .tiles import (
     ADDABLE,
     SCALAR,
@@ -30,7 +30,7 @@ from .tiles import (
     Eviction,
     MatmulPlan,
     Mechanism,
-    Parts,
+    Reduction,
     Source,
     StoreMechanism,
     StorePlan,
@@ -45,7 +45,6 @@ __all__ = [
     "SCALAR",
     "Accumulate",
     "Cache",
-    "ChannelPlan",
     "Consumers",
     "CopyPlan",
     "EdgeKind",
@@ -57,11 +56,12 @@ __all__ = [
     "LaunchPlan",
     "LoopPlan",
     "MatmulPlan",
+    "MbarrierPair",
     "Mechanism",
     "OpKind",
     "OpPlan",
-    "Parts",
     "Pipe",
+    "Reduction",
     "RingPlan",
     "RolePlan",
     "SmemBuffer",

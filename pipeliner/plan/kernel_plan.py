@@ -10,16 +10,17 @@ from typing import Any, Final, Literal
 
 from ..diagnostics import Reason, Why
 from ..errors import PlanError
+from ..released import plan as translated
 from .decoding import decode
 from .lookup import named, put
 from .loops import LoopPlan
-from .roles import CONSUMER, ChannelPlan, RolePlan
+from .roles import CONSUMER, MbarrierPair, RolePlan
 from .tiles import CopyPlan, ElementwisePlan, MatmulPlan, StorePlan
 
 PLAN_ATTR: Final = "pipeliner.plan"
 """The attribute by which a function carries its plan, as JSON."""
 
-PLAN_VERSION: Final = 1
+PLAN_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +62,14 @@ class SyncPlan:
 class LaunchPlan:
     """How the kernels of a function follow each other, and what ran before them in their stream.
 
-    ``early``: each may start while the one before it still runs (programmatic dependent launch),
-    and waits for that one's end before it touches global memory. ``releases``: numbers of the
-    kernels that let the next one start as soon as their last loads are issued; behind the others
-    it starts when they end.
+    ``pdl``: each may start while the one before it still runs (programmatic dependent launch), and
+    waits for that one's end before it touches global memory. ``triggers``: numbers of the kernels
+    that let the next one start as soon as their last loads are issued (launch_dependents); behind
+    the others it starts when they end.
     """
 
-    early: bool = False
-    releases: tuple[int, ...] = ()
+    pdl: bool = False
+    triggers: tuple[int, ...] = ()
     reason: Why = ""
 
 
@@ -86,7 +87,7 @@ class KernelPlan:
     elementwise: tuple[ElementwisePlan, ...] = ()
     stores: tuple[StorePlan, ...] = ()
     roles: tuple[RolePlan, ...] = ()
-    channels: tuple[ChannelPlan, ...] = ()
+    mbarriers: tuple[MbarrierPair, ...] = ()
     cluster: int = 1
     launch: LaunchPlan = field(default_factory=LaunchPlan)
     smem: SmemPlan = field(default_factory=SmemPlan)
@@ -102,12 +103,12 @@ class KernelPlan:
     @property
     def mapped_threads(self) -> int:
         """Threads that tiles are mapped to: those of a team of consumers where there are roles."""
-        return self.role(CONSUMER).threads // self.teams if self.roles else self.threads
+        return self.role(CONSUMER).threads // self.ping_pong_groups if self.roles else self.threads
 
     @property
-    def teams(self) -> int:
+    def ping_pong_groups(self) -> int:
         """Teams that take tiles by turns; 1: there is only one, or there are no roles."""
-        return self.role(CONSUMER).teams if self.roles else 1
+        return self.role(CONSUMER).ping_pong_groups if self.roles else 1
 
     def role(self, name: str) -> RolePlan:
         """The role called ``name``; PlanError names what exists."""
@@ -154,7 +155,7 @@ class KernelPlan:
         They follow from the rest: a plan that is edited otherwise than by ``with_`` has them as
         they were, and is refused.
         """
-        return dataclasses.replace(self, channels=(), smem=SmemPlan(), sync=SyncPlan())
+        return dataclasses.replace(self, mbarriers=(), smem=SmemPlan(), sync=SyncPlan())
 
     def to_json(self, *, indent: int | None = None) -> str:
         """This plan as JSON text; ``from_json`` gives an equal value back."""
@@ -181,8 +182,10 @@ def _read(text: str) -> KernelPlan:
         raise PlanError(f"cannot read plan: not JSON ({err})") from err
     except RecursionError as err:
         raise PlanError("cannot read plan: its lists or objects nest too deep") from err
-    if not isinstance(data, dict) or data.pop("version", None) != PLAN_VERSION:
+    version = data.pop("version", None) if isinstance(data, dict) else None
+    if version not in (1, PLAN_VERSION):
         raise PlanError(f"cannot read plan: expected an object of version {PLAN_VERSION}")
+    data = translated(data) if version == 1 else data
     plan: KernelPlan = decode(KernelPlan, data, "plan")
     return plan
 

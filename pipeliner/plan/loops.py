@@ -9,7 +9,7 @@ from ..diagnostics import Why
 from .lookup import named
 
 Pipe = Literal["lsu", "l2", "tma", "tensor", "fma", "alu", "sfu", "sync"]
-OpKind = Literal["copy", "load", "store", "wait", "mma", "done", "compute", "opaque"]
+OpKind = Literal["copy", "load", "store", "wait", "mma", "mma_wait", "compute", "opaque"]
 EdgeKind = Literal["RAW", "WAR", "WAW"]
 Epilogue = Literal["rolled", "clamped", "peeled"]
 
@@ -18,14 +18,14 @@ Epilogue = Literal["rolled", "clamped", "peeled"]
 class OpPlan:
     """One statement of the body: where it runs in the modulo schedule, and what it costs.
 
-    A ``wait`` is for copies; ``done`` waits for an ``mma`` that runs on behind its issue, and uses
-    all that it does until then. One of a later stage than its ``mma`` leaves those of the steps
-    between in flight.
+    A ``wait`` waits for copies. An ``mma_wait`` waits for an ``mma`` that is in flight after its
+    issue, and uses all that the ``mma`` uses until then; one of a later stage than its ``mma``
+    leaves the steps between in flight.
 
     ``latency``: cycles from issue until a consumer may start. ``occupancy``: cycles of its pipe
     that one iteration takes on one SM. ``cycle``: issue time in the flat schedule of one iteration;
-    ``stage == cycle // II`` after the frame has been rotated. ``skips_last``: all that it works on
-    in the last iteration is padding; straight code for that iteration leaves it out.
+    ``stage == cycle // II`` after the frame has been rotated. ``skips_k_tail``: in the last
+    iteration it works on padding alone; straight code for that iteration leaves it out.
     """
 
     name: str
@@ -39,7 +39,7 @@ class OpPlan:
     order: int = 0
     role: str = "all"
     reason: Why = ""
-    skips_last: bool = False
+    skips_k_tail: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +110,7 @@ class LoopPlan:
 
         What only waits for arithmetic in flight may come later; it is of no iteration of its own.
         """
-        return max((op.stage for op in self.ops if op.kind != "done"), default=0)
+        return max((op.stage for op in self.ops if op.kind != "mma_wait"), default=0)
 
     def op(self, name: str) -> OpPlan:
         """The op called ``name``; PlanError names what exists."""

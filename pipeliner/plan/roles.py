@@ -18,12 +18,12 @@ CONSUMER: Final = "consumer"
 
 @dataclass(frozen=True, slots=True)
 class RolePlan:
-    """What some of a CTA's threads do while others do something else.
+    """What some of a CTA's threads do while others do something else (warp specialisation).
 
     ``first`` and ``threads``: the threads, whole warpgroups. ``registers``: of each thread, set by
-    setmaxnreg; 0: as compiled. ``ops``: what it carries out of the pipelined loops. ``teams``:
-    equal parts of its threads, which take the tiles of a persistent grid by turns, each whole ones
-    (ping-pong); 1: all of them share every tile (cooperative).
+    setmaxnreg; 0: as compiled. ``ops``: what it carries out of the pipelined loops.
+    ``ping_pong_groups``: groups of its warpgroups that alternate on the tiles of a persistent
+    kernel (ping-pong); 1: all of them share every tile (cooperative).
     """
 
     name: str
@@ -32,17 +32,18 @@ class RolePlan:
     registers: int
     ops: tuple[str, ...]
     reason: Why = ""
-    teams: int = 1
+    ping_pong_groups: int = 1
 
 
 @dataclass(frozen=True, slots=True)
-class ChannelPlan:
-    """How two roles pass the slots of rings to and fro: a pair of mbarriers for each slot.
+class MbarrierPair:
+    """A full and an empty mbarrier for each slot, by which two roles pass the slots of rings.
 
-    ``full`` completes a phase when ``bytes`` have been copied into the slot, ``empty`` when
-    ``releases`` arrivals have given it back; 0: there is no ``empty``, slots are given back with
-    those of a shallower ring, which the producer has waited for by then. ``rings``: the buffers
-    that it covers; iteration ``i`` of the loop uses slot ``i % depth``, counted across tiles.
+    ``full`` completes a phase when ``bytes`` have been copied into the slot. ``empty`` completes
+    one when ``arrivals`` consumers have released the slot; 0: there is no ``empty``, because slots
+    are released with those of a shallower ring, which the producer has waited for by then.
+    ``rings``: the buffers that the pair covers; iteration ``i`` of the loop uses slot
+    ``i % depth``, counted across tiles.
     """
 
     loop: str
@@ -53,5 +54,5 @@ class ChannelPlan:
     bytes: int
     producer: str
     consumer: str
-    releases: int
+    arrivals: int
     reason: Why = ""

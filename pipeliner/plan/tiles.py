@@ -12,9 +12,9 @@ Mechanism = Literal["direct", "register", "cp_async", "tma"]
 StoreMechanism = Literal["direct", "tma"]
 Source = Literal["shared", "registers"]
 Accumulate = Literal["fast", "promoted"]
-Parts = Literal["workspace", "reduce_add"]
+Reduction = Literal["workspace", "atomic"]
 Cache = Literal["L1", "L2"]
-Eviction = Literal["normal", "first"]
+Eviction = Literal["evict_normal", "evict_first"]
 
 
 ADDABLE: Final = ("float16", "bfloat16", "float32", "int32")
@@ -30,11 +30,12 @@ SCALAR: Final = "scalar"
 class CopyPlan:
     """How one tile copy from global memory moves: mechanism, bytes moved at once, layout.
 
-    ``parts``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
+    ``chunks``: ops that it is split into, ``X.0``, ``X.1``, ..., for the schedule to spread over a
     step. ``cache``: the nearest cache that a cp.async of 16 bytes leaves what it reads in; narrower
-    ones always go through L1. ``shared``: CTAs of a cluster of which each copies a part for all.
-    ``eviction``: when L2 lets go of what it read, ``first``: before everything else.
-    ``view``: what the tensor memory accelerator sees in the source.
+    ones always go through L1. ``multicast``: CTAs of a cluster of which each copies a part for all.
+    ``eviction``: priority in L2 of what it read. ``view``: how the tensor memory accelerator sees
+    the source: the ``tensor`` itself, pixels ``flattened`` into a matrix, a ``window`` of an image
+    in tiled mode, or ``im2col`` mode.
     """
 
     op: str
@@ -45,10 +46,10 @@ class CopyPlan:
     vector_bytes: int
     layout: str
     reason: Why = ""
-    parts: int = 1
+    chunks: int = 1
     cache: Cache = "L2"
-    shared: int = 1
-    eviction: Eviction = "normal"
+    multicast: int = 1
+    eviction: Eviction = "evict_normal"
     view: TmaView = "tensor"
 
     @property
@@ -66,13 +67,13 @@ class MatmulPlan:
     ``wgmma.m64n256k16.f16.f32``. ``warps``: warps along (M, N); for wgmma four along M are a
     warpgroup. ``warp_tile``: rows and columns of C that one warp owns. ``thread_tile``: rows and
     columns a SIMT thread owns ((0, 0) for others). ``k_step``: K depth of one fragment step;
-    ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose arithmetic may
-    still run when the next one's starts (wgmma groups). ``swapped``: the instruction computes the
+    ``steps``: how many make up the tile. ``in_flight``: steps of the loop whose wgmma groups may
+    still be in flight when the next one's start. ``swap_ab``: the instruction computes the
     transposed tile, so that its M (and the four warps of a warpgroup) runs along N. ``operand``:
-    where wgmma reads its first operand (A; swapped: B), the second always lies in shared memory;
-    ``turned``: K of it lies outermost there, its rows are turned round on the way to registers.
-    ``promoted``: products that tensor cores add up by themselves before threads add that sum to
-    the accumulator; 0: all.
+    where wgmma reads its first operand (A; with ``swap_ab`` B); the second always lies in shared
+    memory. ``transposed``: K lies outermost there in the first operand, which is transposed on the
+    way to registers. ``promoted``: products that tensor cores add up by themselves before threads
+    add that sum to the accumulator; 0: all.
     """
 
     op: str
@@ -89,10 +90,10 @@ class MatmulPlan:
     steps: int
     reason: Why = ""
     in_flight: int = 0
-    swapped: bool = False
+    swap_ab: bool = False
     operand: Source = "shared"
     promoted: int = 0
-    turned: bool = False
+    transposed: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,8 +102,8 @@ class StorePlan:
 
     ``direct``: from registers. ``tma``: by way of shared memory, from where boxes are written.
     ``box``: rows and columns of one, in layout ``layout``; ``slots``: boxes of a warpgroup that
-    shared memory holds at once, ``bytes`` for all warpgroups. ``adds``: parts of each sum that CTAs
-    add to what is there, in the order in which they come; 0: it is stored.
+    shared memory holds at once, ``bytes`` for all warpgroups. ``partial_sums``: how many of them
+    CTAs add to each output, in the order in which they come (split-K); 0: it is stored.
     """
 
     op: str
@@ -114,7 +115,7 @@ class StorePlan:
     bytes: int = 0
     layout: str = ""
     reason: Why = ""
-    adds: int = 0
+    partial_sums: int = 0
 
 
 @dataclass(frozen=True, slots=True)

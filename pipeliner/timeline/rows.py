@@ -47,7 +47,7 @@ def op_rows(run: Run, *, each: bool) -> list[OpRow]:
     """The rows of a run's ops, in program order; ``each``: one for every op."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for op in sorted(run.loop.ops, key=lambda op: (op.stage, op.order)):
-        if op.kind not in ("wait", "done"):
+        if op.kind not in ("wait", "mma_wait"):
             name = op.name if each else op.name.split(".", 1)[0]
             groups.setdefault((op.pipe, name, op.kind), []).append(op.name)
     return [

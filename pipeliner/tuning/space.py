@@ -107,11 +107,11 @@ def variants(
         [("store", name) for name in (("direct", "tma") if plan.stores else ())],
         [("cluster", size) for size in (_clusters(spec, tile) if plan.roles else ())],
         [("roles", 0)] if plan.roles else [],
-        [("consumers", name) for name in (_consumers(plan) if tile.ctas is not None else ())],
+        [("consumers", name) for name in (_consumers(plan) if tile.persistent is not None else ())],
         [("warps", warps) for warps in _warps(spec, plan)],
-        [("group", group) for group in GROUPS],
-        [("splits", parts) for parts in (SPLITS if tile.ctas is None else ())],
-        [("ctas", ctas) for ctas in ((None, machine.sms) if tile.splits == 1 else ())],
+        [("raster_group", group) for group in GROUPS],
+        [("splits", parts) for parts in (SPLITS if tile.persistent is None else ())],
+        [("persistent", ctas) for ctas in ((None, machine.sms) if tile.splits == 1 else ())],
     ]
     for count in range(1, at_once + 1):
         for some in itertools.combinations(choices, count):
@@ -177,20 +177,24 @@ def _walked(spec: Spec, tile: GemmTile) -> GemmTile:
         what = tile.contraction(spec)
     m, n, _ = typical(what)
     down, across = math.ceil(m / tile.m), math.ceil(n / tile.n)
-    group = divisor(down, tile.group) if across > 1 else 1
-    ctas = tile.ctas if tile.ctas is not None and tile.ctas < tiles_of(what, tile) else None
-    return replace(tile, group=group, ctas=ctas, why="")
+    group = divisor(down, tile.raster_group) if across > 1 else 1
+    ctas = (
+        tile.persistent
+        if tile.persistent is not None and tile.persistent < tiles_of(what, tile)
+        else None
+    )
+    return replace(tile, raster_group=group, persistent=ctas, why="")
 
 
 def _outcome(tile: Any, plan: KernelPlan) -> Any:
     """What two candidates that come to the same kernel have in common."""
     return (
         tile,
-        tuple((one.instruction, one.warps, one.swapped) for one in plan.matmuls),
-        tuple((one.mechanism, one.shared) for one in plan.copies),
+        tuple((one.instruction, one.warps, one.swap_ab) for one in plan.matmuls),
+        tuple((one.mechanism, one.multicast) for one in plan.copies),
         tuple(ring.depth for loop in plan.loops for ring in loop.rings),
         tuple(one.mechanism for one in plan.stores),
-        tuple((one.threads, one.teams) for one in plan.roles),
+        tuple((one.threads, one.ping_pong_groups) for one in plan.roles),
         plan.cluster,
     )
 
@@ -218,14 +222,14 @@ def _mechanisms(plan: KernelPlan, machine: Machine) -> Iterable[str]:
 def _clusters(spec: Spec, tile: GemmTile) -> Iterable[int]:
     """Sizes of clusters whose CTAs are known to have something to share."""
     ops = [op for loop in kernel_info(spec, tile).loops for op in loop.ops]
-    return sorted({1, *(size for op in ops if isinstance(op, CopyInfo) for size in op.shared)})
+    return sorted({1, *(size for op in ops if isinstance(op, CopyInfo) for size in op.multicast)})
 
 
 def _consumers(plan: KernelPlan) -> Iterable[str]:
     """The other way to share tiles, where those who compute have a role of their own."""
     if not plan.roles:
         return ()
-    return ("cooperative",) if plan.teams > 1 else ("ping-pong",)
+    return ("cooperative",) if plan.ping_pong_groups > 1 else ("ping-pong",)
 
 
 def _warps(spec: Spec, plan: KernelPlan) -> Iterable[tuple[int, int]]:
@@ -245,11 +249,11 @@ def _warps(spec: Spec, plan: KernelPlan) -> Iterable[tuple[int, int]]:
 
 def _turned(plan: MatmulPlan) -> tuple[int, int] | None:
     """Warps of a wgmma tile whose rows run along its other dimension; None: it is no multiple."""
-    extent = plan.m if plan.swapped else plan.n
+    extent = plan.m if plan.swap_ab else plan.n
     groups, rest = divmod(extent, ROWS)
     if rest or groups > max(CONSUMERS):
         return None
-    return (groups * _WARPS, 1) if plan.swapped else (1, groups * _WARPS)
+    return (groups * _WARPS, 1) if plan.swap_ab else (1, groups * _WARPS)
 
 
 def _changed(candidate: Candidate, made: dict[str, Any]) -> Candidate:
@@ -266,14 +270,14 @@ def _features(tile: Any, plan: KernelPlan) -> Features:
     return (
         *(math.log2(extent) for extent in (tile.m, tile.n, tile.k)),
         math.log2(tile.splits),
-        math.log2(tile.group) / 2,
-        FAR * (tile.ctas is not None),
+        math.log2(tile.raster_group) / 2,
+        FAR * (tile.persistent is not None),
         FAR * getattr(tile, "fold", False),
         FAR * ("wgmma" in kinds),
         FAR * ("simt" in kinds),
         FAR * any(copy.mechanism == "tma" for copy in plan.copies),
         FAR * any(copy.mechanism == "register" for copy in plan.copies),
-        FAR * (plan.teams if plan.roles else 0),
+        FAR * (plan.ping_pong_groups if plan.roles else 0),
         0.5 * any(store.mechanism == "tma" for store in plan.stores),
         math.log2(plan.cluster),
         math.log2(_depth(plan)),

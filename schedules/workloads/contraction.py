@@ -118,10 +118,10 @@ class Contraction:
 
     name: str
     types: Types
-    lead: tuple[Axis, ...]
+    batch_axes: tuple[Axis, ...]
     m: Axis
     n: Axis
-    steps: tuple[Axis, ...]
+    reduction_axes: tuple[Axis, ...]
     k: Axis
     a: Operand
     b: Operand
@@ -138,7 +138,7 @@ class Contraction:
     def results(self) -> tuple[Axis, ...]:
         """The dimensions of what is stored in the end."""
         whole = self.whole or self
-        return (*whole.lead, whole.m, whole.n)
+        return (*whole.batch_axes, whole.m, whole.n)
 
     def exchanged(self) -> Contraction:
         """The transposed matmul: M and N change places, and so do the operands."""
@@ -154,7 +154,7 @@ class Contraction:
         """Dimensions of A (0) or B (1) as the matmul reads it."""
         side, row = (self.a, self.m) if operand == 0 else (self.b, self.n)
         matrix = (row, self.k) if side.k_major else (self.k, row)
-        return (*self.lead, *self.steps, *matrix)
+        return (*self.batch_axes, *self.reduction_axes, *matrix)
 
     def function(self) -> Any:
         """The PrimFunc: gathered operands, block ``matmul``, the epilogue's blocks, ``store``.
@@ -239,8 +239,8 @@ class _Builder:
     def _matmul(self, reads: Sequence[Callable[[Coordinates], Any]]) -> Any:
         what = self._what
         accumulator = what.types.accumulator
-        results = (*what.lead, what.m, what.n)
-        axes = (*results, *what.steps, what.k)
+        results = (*what.batch_axes, what.m, what.n)
+        axes = (*results, *what.reduction_axes, what.k)
         sums = self._between("acc", results, accumulator)
 
         def multiply(values: Sequence[Any]) -> tuple[Any, Any]:
@@ -252,13 +252,13 @@ class _Builder:
 
         hint = what.types.instruction
         annotations = {} if hint == "auto" else {INSTRUCTION: hint}
-        reduced = len(what.steps) + 1
+        reduced = len(what.reduction_axes) + 1
         self._grid(MATMUL, axes, reduced, multiply, annotations=annotations)
         return sums
 
     def _stored(self, sums: Any) -> Any:
         """The workspace that every part writes its sums to."""
-        axes = (*self._what.lead, self._what.m, self._what.n)
+        axes = (*self._what.batch_axes, self._what.m, self._what.n)
         parts = self._between(PARTS, axes, self._what.types.accumulator)
         self._grid(
             PARTIAL,
@@ -272,7 +272,7 @@ class _Builder:
         """The tensor of the sums of all parts, added in their order."""
         what = self._what
         made = self._between("sums", what.results, what.types.accumulator)
-        (_, count), *_ = what.lead
+        (_, count), *_ = what.batch_axes
 
         def body(values: Sequence[Any]) -> tuple[Any, None]:
             first, *others = (

@@ -78,10 +78,10 @@ def contraction_of(
     what = Contraction(
         name=conv.name,
         types=conv.types,
-        lead=lead,
+        batch_axes=lead,
         m=("i", pixels),
         n=("j", each),
-        steps=steps,
+        reduction_axes=steps,
         k=k,
         a=operands[0],
         b=operands[1],
@@ -152,10 +152,10 @@ def by_channel(conv: Conv) -> Contraction:
     return Contraction(
         name=conv.name,
         types=conv.types,
-        lead=(),
+        batch_axes=(),
         m=("i", conv.pixels),
         n=("j", conv.k),
-        steps=kernel_axes(conv),
+        reduction_axes=kernel_axes(conv),
         k=("c", 1),
         a=Operand("X", x, True, pixel, masked=is_masked(conv)),
         b=Operand(

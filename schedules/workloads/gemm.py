@@ -150,10 +150,10 @@ class Gemm:
         return Contraction(
             name=self.name,
             types=self.types,
-            lead=lead,
+            batch_axes=lead,
             m=("i", self.m),
             n=("j", self.n),
-            steps=(),
+            reduction_axes=(),
             k=("k", self.k),
             a=matrix("A", "i", self.m, self.layout[0] == "N"),
             b=matrix("B", "j", self.n, self.layout[1] == "T", self.weights),

@@ -108,10 +108,10 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
         Contraction(
             name=name,
             types=conv.types,
-            lead=group_axis(conv),
+            batch_axes=group_axis(conv),
             m=("i", conv.n * math.prod(conv.size)),
             n=("j", each_in),
-            steps=kernel_axes(conv),
+            reduction_axes=kernel_axes(conv),
             k=("k", each_out),
             a=within_images(conv, gradients, conv.size, *_gradient_runs(conv)),
             b=Operand(

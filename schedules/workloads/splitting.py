@@ -53,8 +53,8 @@ def split(what: Contraction, splits: int, tile_k: int) -> Contraction:
         raise WorkloadError(f"cannot split the reduction of '{what.name}' in {splits}: {why}")
     return replace(
         what,
-        lead=((PART, splits), *what.lead),
-        steps=((STEP, tiles.each),),
+        batch_axes=((PART, splits), *what.batch_axes),
+        reduction_axes=((STEP, tiles.each),),
         k=(what.k[0], tile_k),
         a=_part_of(what.a, tiles),
         b=_part_of(what.b, tiles),
@@ -76,7 +76,7 @@ class _Tiles:
     @staticmethod
     def of(what: Contraction, splits: int, size: int) -> _Tiles:
         pieces = -(-(what.k[1] or 1) // size)
-        count = pieces * math.prod(extent or 1 for _, extent in what.steps)
+        count = pieces * math.prod(extent or 1 for _, extent in what.reduction_axes)
         return _Tiles(what, size, pieces, count, -(-count // splits), splits)
 
     @property
@@ -92,18 +92,18 @@ class _Tiles:
     @property
     def ends_early(self) -> bool:
         """Whether the last parts must be kept from tiles that are not beyond K."""
-        return self.is_uneven and bool(self.what.steps)
+        return self.is_uneven and bool(self.what.reduction_axes)
 
     @property
     def passes_k(self) -> bool:
         """Whether tiles reach beyond K: the last piece, or without steps those beyond the last."""
-        return self.is_ragged or (self.is_uneven and not self.what.steps)
+        return self.is_ragged or (self.is_uneven and not self.what.reduction_axes)
 
     def coordinates(self, at: Coordinates) -> tuple[Coordinates, list[Any]]:
         """Steps and k of the whole at a place of a part; what holds where there is such a place."""
         name, extent = self.what.k
         tile = at[PART] * self.each + at[STEP]
-        found, piece = _digits(tile, [*self.what.steps, (name, self.pieces)])
+        found, piece = _digits(tile, [*self.what.reduction_axes, (name, self.pieces)])
         k = piece * self.size + at[name]
         conditions = [k < i32(extent or 1)] if self.passes_k else []
         if self.ends_early:

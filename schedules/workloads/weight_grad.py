@@ -131,10 +131,10 @@ def _weight_grad(conv: Conv, name: str, rows: bool) -> Contraction:
     return Contraction(
         name=name,
         types=conv.types,
-        lead=(*group_axis(conv), *kernel_axes(conv)),
+        batch_axes=(*group_axis(conv), *kernel_axes(conv)),
         m=("m", each_out),
         n=("j", each_in),
-        steps=steps,
+        reduction_axes=steps,
         k=k,
         a=gradients,
         b=pixels,
@@ -151,7 +151,7 @@ def _outputs_by_boxes(conv: Conv, rows: bool) -> dict[str, Any]:
     if not conv.channels_last:
         return {"sliced": rows}
     dimensions = sum(extent > 1 for extent in (conv.n, *conv.out_size))
-    return {"sliced": True, "view": "tensor" if rows or dimensions <= 1 else "rows"}
+    return {"sliced": True, "view": "tensor" if rows or dimensions <= 1 else "flattened"}
 
 
 def _within_rows(conv: Conv, pixels: Operand) -> Operand:

@@ -199,7 +199,7 @@ def seen_by_boxes(
         if not ends and lone > 0:
             return found
     if set(conv.kernel) == set(steps) == {1} and tuple(places) == tuple(size) and not any(first):
-        return {"sliced": True, "view": "rows"}
+        return {"sliced": True, "view": "flattened"}
     axes = [
         (low, low + (count - 1) * step - (extent - 1), dilation * (kernel - 1), step)
         for extent, count, low, step, dilation, kernel in zip(

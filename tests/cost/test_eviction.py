@@ -43,12 +43,12 @@ CASES: list[tuple[Gemm, GemmTile | None, Machine, str]] = [
     # read again later, by the CTAs of another wave
     (Gemm(32, 16384, 4096), SMALL, H100, ""),
     (Gemm(128, 8192, 8192), GemmTile(64, 64, 64), H100, ""),
-    (Gemm(128, 8192, 8192), GemmTile(64, 64, 64, ctas=128), H100, ""),
+    (Gemm(128, 8192, 8192), GemmTile(64, 64, 64, persistent=128), H100, ""),
     # read by too many at once
     (Gemm(128, 2048, 8192), GemmTile(16, 128, 64), H100, ""),
     # a tile of it each, in as many waves as it takes
     (Gemm(16, 16384, 4096), SMALL, H100, "B"),
-    (Gemm(16, 16384, 4096), GemmTile(16, 64, 64, ctas=132), H100, "B"),
+    (Gemm(16, 16384, 4096), GemmTile(16, 64, 64, persistent=132), H100, "B"),
     # as large as what L2 keeps
     (Gemm(16, 1600, 4096), SMALL, H100, ""),
     (Gemm(16, 1664, 4096), SMALL, H100, "B"),
@@ -63,7 +63,7 @@ CASES: list[tuple[Gemm, GemmTile | None, Machine, str]] = [
 
 
 def evicted(copies: tuple[CopyPlan, ...]) -> str:
-    return "".join(sorted(copy.src for copy in copies if copy.eviction == "first"))
+    return "".join(sorted(copy.src for copy in copies if copy.eviction == "evict_first"))
 
 
 @pytest.mark.parametrize(("gemm", "tile", "machine", "wanted"), CASES, ids=str)
@@ -73,7 +73,7 @@ def test_what_is_read_once_is_let_go_of(
     plan = choose(kernel_info(gemm, tile or default_tile(gemm, machine)), machine, Request())
     assert evicted(plan.copies) == wanted
     for copy in plan.copies:
-        assert ("L2 lets go of it first" in copy.reason) == (copy.eviction == "first")
+        assert ("L2 lets go of it first" in copy.reason) == (copy.eviction == "evict_first")
 
 
 def found_in(gemm: Gemm, tile: GemmTile, machine: Machine) -> KernelInfo:
@@ -128,7 +128,7 @@ def test_an_edited_plan_is_checked() -> None:
 
     schedule = schedule_gemm(Gemm(16, 64, 64), SMALL)
     plan = choose(kernel_info(Gemm(16, 64, 64), SMALL), T4, Request())
-    edited = replace(plan, copies=tuple(replace(c, eviction="first") for c in plan.copies))
+    edited = replace(plan, copies=tuple(replace(c, eviction="evict_first") for c in plan.copies))
     with pytest.raises(
         PlanError,
         match=r"^cannot evict first what 'A_shared' copies: register takes no cache policy, tma d",
@@ -147,7 +147,11 @@ def test_pixels_that_windows_see_unevenly_stay(stride: int) -> None:
 
 @pytest.mark.parametrize(
     ("instruction", "mechanism", "eviction"),
-    [("wgmma", "cp_async", "normal"), ("wgmma", "tma", "first"), ("mma", "cp_async", "normal")],
+    [
+        ("wgmma", "cp_async", "evict_normal"),
+        ("wgmma", "tma", "evict_first"),
+        ("mma", "cp_async", "evict_normal"),
+    ],
 )
 def test_cp_async_is_told_nothing(instruction, mechanism, eviction):
     request = Request(instruction=instruction, mechanism=mechanism, depth=4)

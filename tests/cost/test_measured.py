@@ -96,7 +96,9 @@ def test_registers_hold_a_second_set_of_fragments_where_there_are_steps_or_sums(
     ],
 )
 def test_long_products_take_what_power_leaves(sizes, tile, consumers, least, most):
-    plan = predicted(Gemm(*sizes), GemmTile(*tile, 64, ctas=132, group=16), consumers=consumers)
+    plan = predicted(
+        Gemm(*sizes), GemmTile(*tile, 64, persistent=132, raster_group=16), consumers=consumers
+    )
     assert 0.93 * least < plan.predicted_us < 1.07 * most
 
 
@@ -114,7 +116,7 @@ def test_long_products_take_what_power_leaves(sizes, tile, consumers, least, mos
     ids=str,
 )
 def test_slots_of_ctas_in_step_are_as_many_as_memory_gains_from(gemm, tile, depth):
-    (ring, *_) = predicted(gemm, tile).channels
+    (ring, *_) = predicted(gemm, tile).mbarriers
     assert ring.depth == depth
 
 

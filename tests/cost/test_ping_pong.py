@@ -48,13 +48,13 @@ def test_a_tile_is_one_warpgroups(m: int, n: int, accumulators: int) -> None:
     (matmul,) = plan.matmuls
     assert (matmul.instruction, matmul.warps) == (f"wgmma.m64n{n}k16.f16.f32", (4, 1))
     assert f"{accumulators} accumulator registers a thread" in matmul.reason
-    assert [(role.teams, role.threads, role.registers) for role in plan.roles] == [
+    assert [(role.ping_pong_groups, role.threads, role.registers) for role in plan.roles] == [
         (2, 256, 232),
         (1, 128, 32),
     ]
-    assert (plan.threads, plan.mapped_threads, plan.teams) == (384, 128, 2)
-    (channel,) = plan.channels
-    assert channel.releases == 1  # by the team that had the slot
+    assert (plan.threads, plan.mapped_threads, plan.ping_pong_groups) == (384, 128, 2)
+    (channel,) = plan.mbarriers
+    assert channel.arrivals == 1  # by the team that had the slot
     assert plan.reasons[-1] == "wgmma is taken: nothing else does what is asked"
     assert KernelPlan.from_json(plan.to_json()) == plan
 
@@ -101,8 +101,12 @@ def test_what_it_needs(info: KernelInfo, machine: Machine, request_: Request, me
         (persistent(128, 128), Request(), "128 accumulators a thread of a team, turns gain from"),
         (persistent(128, 192, trip=7), Request(), "a tile has 7 steps, turns gain from 8 on"),
         (gathered(128, 192), Request(), "for the next tile's pixels, which are gathered"),
-        (gathered(128, 192, "patch"), Request(), "for the next tile's pixels, which come as boxes"),
-        (gathered(128, 192, "rows"), Request(), "which come as rows of a matrix"),
+        (
+            gathered(128, 192, "window"),
+            Request(),
+            "for the next tile's pixels, which come as boxes",
+        ),
+        (gathered(128, 192, "flattened"), Request(), "which come as rows of a matrix"),
         (persistent(128, 256), Request(), "ping-pong is not taken: cannot map 'C_update' to wgmma"),
         (persistent(128, 192), Request(consumers="cooperative"), "cooperative, all share each"),
         (persistent(128, 128), PING_PONG, "ping-pong: 2 teams of 1 take whole tiles by turns"),
@@ -111,7 +115,7 @@ def test_what_it_needs(info: KernelInfo, machine: Machine, request_: Request, me
 def test_the_plan_says_who_has_which_tiles(info: KernelInfo, request_: Request, said: str) -> None:
     plan = choose(info, H100, request_)
     assert said in " ".join(explain(plan).split())
-    assert plan.teams == 1 + (request_ == PING_PONG)
+    assert plan.ping_pong_groups == 1 + (request_ == PING_PONG)
 
 
 @pytest.mark.parametrize(
@@ -134,7 +138,7 @@ def test_turns_are_taken_where_they_were_faster(
     chosen = default_tile(spec, H100)
     assert (chosen.m, chosen.n) == tile
     plan = choose(kernel_info(spec, chosen), H100, Request())
-    assert plan.teams == teams
+    assert plan.ping_pong_groups == teams
     if teams > 1:
         shared = choose(kernel_info(spec, chosen), H100, Request(consumers="cooperative"))
         times = f"{plan.predicted_us:.1f} us predicted, {shared.predicted_us:.1f} us where all"
@@ -160,7 +164,7 @@ def test_fp8_takes_turns_where_they_were_faster(
     spec = Gemm(*sizes, dtype="e4m3")
     chosen = default_tile(spec, H100, accumulate=request_.accumulate)
     assert (chosen.m, chosen.n, chosen.k) == (*tile, 128)
-    assert choose(kernel_info(spec, chosen), H100, request_).teams == teams
+    assert choose(kernel_info(spec, chosen), H100, request_).ping_pong_groups == teams
 
 
 @pytest.mark.parametrize(
@@ -187,9 +191,9 @@ def test_why_operands_of_8_bits_take_no_turns(
     dtype: str, tile: tuple[int, int, int], request_: Request, said: str
 ) -> None:
     spec = Gemm(8192, 8192, 8192, dtype=dtype)
-    plan = choose(kernel_info(spec, GemmTile(*tile, ctas=132)), H100, request_)
+    plan = choose(kernel_info(spec, GemmTile(*tile, persistent=132)), H100, request_)
     assert any(said in reason for reason in plan.reasons)
-    assert plan.teams == (2 if request_.consumers == "ping-pong" else 1)
+    assert plan.ping_pong_groups == (2 if request_.consumers == "ping-pong" else 1)
 
 
 def test_every_way_to_share_tiles_is_compared() -> None:

@@ -94,7 +94,7 @@ def boxed():
         for row in csv.DictReader(rows):
             sizes = [int(row[name]) for name in ("m", "n", "k")]
             ctas = int(row["ctas"]) if row["ctas"] else None
-            tile = ConvTile(*sizes, splits=int(row["splits"]), ctas=ctas)
+            tile = ConvTile(*sizes, splits=int(row["splits"]), persistent=ctas)
             spec = suite("conv")[row["layer"]]
             request = Request(instruction="wgmma", mechanism="tma")
             plan = choose(kernel_info(spec, tile), H100, request)

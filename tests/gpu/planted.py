@@ -44,7 +44,7 @@ CROSSING: Final = {
     ),
     "store": (
         Gemm(512, 256, 256, dtype="float16"),
-        GemmTile(128, 128, 64, ctas=2),
+        GemmTile(128, 128, 64, persistent=2),
         {"instruction": "wgmma", "store": "tma"},
     ),
 }

@@ -25,7 +25,10 @@ LARGER: dict[str, tuple[Convolution, ConvTile]] = {
     ),
     "three warpgroups": (conv2d(2, 140, 30, 64, 64, 3, 3, pad=1), ConvTile(192, 64, 64)),
     "small images": (conv2d(32, 7, 7, 128, 256, 3, 3, pad=1), ConvTile(64, 128, 64)),
-    "many tiles an SM": (conv2d(2, 112, 112, 64, 64, 3, 3, pad=1), ConvTile(256, 64, 64, ctas=8)),
+    "many tiles an SM": (
+        conv2d(2, 112, 112, 64, 64, 3, 3, pad=1),
+        ConvTile(256, 64, 64, persistent=8),
+    ),
 }
 FORMS = {
     **CASES,

@@ -57,13 +57,13 @@ def test_every_type(dtype: str, k: int) -> None:
     ("gemm", "tile", "options"),
     [
         (Gemm(384, 256, 640, dtype="e4m3"), GemmTile(128, 128, 128), {}),
-        (Gemm(512, 384, 1024, dtype="e5m2"), GemmTile(128, 192, 128, ctas=4), {"cluster": 2}),
+        (Gemm(512, 384, 1024, dtype="e5m2"), GemmTile(128, 192, 128, persistent=4), {"cluster": 2}),
         (Gemm(512, 256, 1024, dtype="e4m3"), GemmTile(256, 128, 128), {"warps": (8, 1)}),
-        (Gemm(512, 512, 1024, dtype="e4m3"), GemmTile(128, 256, 128, ctas=3), {}),
+        (Gemm(512, 512, 1024, dtype="e4m3"), GemmTile(128, 256, 128, persistent=3), {}),
         (Gemm(256, 256, 512, dtype="e4m3"), GemmTile(128, 128, 128), {"operand": "registers"}),
         (
             Gemm(1024, 768, 512, dtype="e4m3"),
-            GemmTile(128, 128, 128, ctas=6),
+            GemmTile(128, 128, 128, persistent=6),
             {"consumers": "ping-pong"},
         ),
     ],
@@ -93,11 +93,15 @@ def test_every_depth_and_trip_count(steps: int, depth: int) -> None:
 @pytest.mark.parametrize(
     ("gemm", "tile", "options"),
     [
-        (Gemm(1024, 1024, 256), GemmTile(128, 256, 64, ctas=12), {}),
-        (Gemm(1024, 1000, 256), GemmTile(128, 128, 64, ctas=30), {"store": "tma"}),
+        (Gemm(1024, 1024, 256), GemmTile(128, 256, 64, persistent=12), {}),
+        (Gemm(1024, 1000, 256), GemmTile(128, 128, 64, persistent=30), {"store": "tma"}),
         (Gemm(1024, 1024, 512), GemmTile(128, 256, 64), {"cluster": 2}),
-        (Gemm(1024, 1024, 512), GemmTile(128, 128, 64, ctas=16), {"cluster": 2, "store": "tma"}),
-        (Gemm(1000, 904, 520), GemmTile(256, 128, 64, ctas=8), {"cluster": 2}),
+        (
+            Gemm(1024, 1024, 512),
+            GemmTile(128, 128, 64, persistent=16),
+            {"cluster": 2, "store": "tma"},
+        ),
+        (Gemm(1000, 904, 520), GemmTile(256, 128, 64, persistent=8), {"cluster": 2}),
         (Gemm(16, 512, 1024), GemmTile(16, 64, 64), {}),
         (Gemm(256, 256, 8192), GemmTile(64, 128, 64, splits=8), {}),
         (Gemm(130, 72, 136, batch=3, layout="NN"), GemmTile(128, 64, 64), {}),
@@ -105,7 +109,11 @@ def test_every_depth_and_trip_count(steps: int, depth: int) -> None:
         (Gemm(256, 256, 256), GemmTile(128, 128, 64), {"store": "direct"}),
         (Gemm(300, 264, 200, dtype="bfloat16"), GemmTile(128, 64, 64), {"store": "tma"}),
         (Gemm(256, 128, 192, batch=2), GemmTile(128, 128, 64), {"store": "tma"}),
-        (Gemm(256, 256, 512, dtype="e4m3"), GemmTile(128, 128, 128, ctas=2), {"store": "tma"}),
+        (
+            Gemm(256, 256, 512, dtype="e4m3"),
+            GemmTile(128, 128, 128, persistent=2),
+            {"store": "tma"},
+        ),
     ],
     ids=str,
 )
@@ -117,7 +125,7 @@ def test_every_form(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None
     ("gemm", "tile", "options"),
     [
         (Gemm(512, 384, 320), GemmTile(128, 128, 64), {"operand": "registers"}),
-        (Gemm(1024, 1000, 512), GemmTile(128, 256, 64, ctas=8), {"operand": "registers"}),
+        (Gemm(1024, 1000, 512), GemmTile(128, 256, 64, persistent=8), {"operand": "registers"}),
         (Gemm(512, 384, 320, layout="TN"), GemmTile(128, 128, 64), {"operand": "registers"}),
         (Gemm(16, 512, 1024), GemmTile(16, 64, 64), {"operand": "registers"}),
         (Gemm(256, 256, 512, dtype="int8"), GemmTile(128, 128, 128), {"operand": "registers"}),
@@ -125,10 +133,10 @@ def test_every_form(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None
         (Gemm(256, 256, 256, dtype="tf32"), GemmTile(128, 128, 32), {"operand": "registers"}),
         (Gemm(512, 128, 512), GemmTile(128, 128, 64), {"operand": "registers", "cluster": 2}),
         (Gemm(512, 256, 1024, dtype="e4m3", layout="TT"), GemmTile(128, 256, 128), {}),
-        (Gemm(200, 264, 528, dtype="e5m2", layout="NN"), GemmTile(64, 128, 128, ctas=3), {}),
+        (Gemm(200, 264, 528, dtype="e5m2", layout="NN"), GemmTile(64, 128, 128, persistent=3), {}),
         (Gemm(256, 256, 512, dtype="int8", layout="TT"), GemmTile(128, 128, 128), {}),
         (Gemm(256, 256, 512, dtype="int8", layout="NN"), GemmTile(128, 128, 64), {"cluster": 2}),
-        (Gemm(256, 256, 256, dtype="tf32", layout="TT"), GemmTile(128, 128, 32, ctas=3), {}),
+        (Gemm(256, 256, 256, dtype="tf32", layout="TT"), GemmTile(128, 128, 32, persistent=3), {}),
         (Gemm(200, 264, 300, dtype="tf32", layout="NN"), GemmTile(128, 128, 32), {}),
         (
             Gemm(512, 256, 1024, dtype="e4m3", layout="TT"),
@@ -142,7 +150,7 @@ def test_every_form(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None
             GemmTile(128, 128, 64),
             {},
         ),
-        (Gemm(256, 512, 1024, weights="int8"), GemmTile(128, 256, 64, ctas=3), {}),
+        (Gemm(256, 512, 1024, weights="int8"), GemmTile(128, 256, 64, persistent=3), {}),
         (Gemm(200, 520, 1040, dtype="bf16", weights="int8"), GemmTile(64, 128, 64), {}),
     ],
     ids=str,
@@ -157,8 +165,8 @@ def test_the_first_operand_in_registers(
     ("gemm", "tile"),
     [
         (Gemm(16, 512, 1024), GemmTile(16, 64, 64)),
-        (Gemm(47, 520, 1024, dtype="bfloat16"), GemmTile(48, 128, 64, ctas=2)),
-        (Gemm(256, 512, 1024, weights="int8"), GemmTile(128, 256, 64, ctas=3)),
+        (Gemm(47, 520, 1024, dtype="bfloat16"), GemmTile(48, 128, 64, persistent=2)),
+        (Gemm(256, 512, 1024, weights="int8"), GemmTile(128, 256, 64, persistent=3)),
     ],
     ids=str,
 )
@@ -169,12 +177,12 @@ def test_swapped_tiles_leave_transposed(gemm: Gemm, tile: GemmTile) -> None:
 @pytest.mark.parametrize(
     ("gemm", "tile", "options"),
     [
-        (Gemm(576, 128, 320), GemmTile(64, 64, 64, ctas=2), {}),
-        (Gemm(1000, 904, 520), GemmTile(128, 128, 64, ctas=12), {"depth": 3}),
-        (Gemm(1024, 1024, 64), GemmTile(64, 256, 64, ctas=7), {}),  # one step a tile
-        (Gemm(1024, 768, 512), GemmTile(128, 128, 64, ctas=6), {"cluster": 2}),
-        (Gemm(1024, 1152, 448, dtype="bfloat16"), GemmTile(128, 192, 64, ctas=5), {}),
-        (Gemm(1152, 1024, 448), GemmTile(192, 128, 64, ctas=5), {"store": "direct"}),
+        (Gemm(576, 128, 320), GemmTile(64, 64, 64, persistent=2), {}),
+        (Gemm(1000, 904, 520), GemmTile(128, 128, 64, persistent=12), {"depth": 3}),
+        (Gemm(1024, 1024, 64), GemmTile(64, 256, 64, persistent=7), {}),  # one step a tile
+        (Gemm(1024, 768, 512), GemmTile(128, 128, 64, persistent=6), {"cluster": 2}),
+        (Gemm(1024, 1152, 448, dtype="bfloat16"), GemmTile(128, 192, 64, persistent=5), {}),
+        (Gemm(1152, 1024, 448), GemmTile(192, 128, 64, persistent=5), {"store": "direct"}),
     ],
     ids=str,
 )
@@ -190,13 +198,13 @@ def test_rows_known_at_run_time(rows: int) -> None:
 UNDER_THE_SANITIZER = """
 from tests.gpu.test_hopper import Gemm, GemmTile, run
 run(Gemm(256, 256, 320), GemmTile(128, 128, 64))
-run(Gemm(200, 136, 168), GemmTile(128, 128, 64, ctas=2), store="tma")
-run(Gemm(512, 256, 256), GemmTile(128, 128, 64, ctas=4), cluster=2)
+run(Gemm(200, 136, 168), GemmTile(128, 128, 64, persistent=2), store="tma")
+run(Gemm(512, 256, 256), GemmTile(128, 128, 64, persistent=4), cluster=2)
 run(Gemm(256, 256, 320), GemmTile(128, 128, 64), operand="registers")
 run(Gemm(16, 256, 512, weights="int8"), GemmTile(16, 64, 128))
 run(Gemm(200, 136, 400, dtype="e4m3", layout="TT"), GemmTile(64, 64, 128), accumulate="promoted")
-run(Gemm(200, 136, 168, dtype="tf32", layout="NN"), GemmTile(128, 64, 32, ctas=2))
-run(Gemm(576, 128, 320), GemmTile(64, 64, 64, ctas=2), consumers="ping-pong")
+run(Gemm(200, 136, 168, dtype="tf32", layout="NN"), GemmTile(128, 64, 32, persistent=2))
+run(Gemm(576, 128, 320), GemmTile(64, 64, 64, persistent=2), consumers="ping-pong")
 """
 
 

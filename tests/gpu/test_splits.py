@@ -34,8 +34,8 @@ CONV = conv2d(2, 14, 14, 64, 64, 3, 3, pad=1, epilogue=("bias", "residual", "rel
         (Gemm(128, 128, 1024, dtype="fp32"), GemmTile(64, 64, 8, splits=5)),
         (Gemm(128, 128, 1024, dtype="int8"), GemmTile(64, 64, 64, splits=4)),
         (CONV, ConvTile(64, 64, 32, splits=4)),
-        (CONV, ConvTile(64, 64, 32, held=True)),
-        (CONV, ConvTile(64, 64, 32, held=True, ctas=3)),
+        (CONV, ConvTile(64, 64, 32, stationary=True)),
+        (CONV, ConvTile(64, 64, 32, stationary=True, persistent=3)),
         (ConvWeightGrad(conv2d(4, 14, 14, 64, 64, 3, 3, pad=1)), ConvTile(64, 64, 32, splits=8)),
         (conv2d(4, 12, 12, 64, 64, 1, 1, layout="NCHW"), ConvTile(64, 64, 32, by_image=True)),
     ],
@@ -60,7 +60,7 @@ def test_kernels_are_right_and_deterministic(spec: Any, tile: Any) -> None:
         (Gemm(16, 512, 2048), GemmTile(16, 128, 64, splits=4)),
         (Gemm(16, 512, 2048, dtype="bfloat16", out="float32"), GemmTile(16, 128, 64, splits=4)),
         (Gemm(200, 136, 1024, epilogue=("bias", "residual")), GemmTile(128, 64, 64, splits=7)),
-        (Gemm(256, 256, 1024, out="float32"), GemmTile(128, 64, 64, splits=4, ctas=3)),
+        (Gemm(256, 256, 1024, out="float32"), GemmTile(128, 64, 64, splits=4, persistent=3)),
         (Gemm(128, 128, 1024, dtype="int8"), GemmTile(64, 64, 64, splits=4)),
         (conv2d(2, 14, 14, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64, splits=3)),
     ],
@@ -68,7 +68,7 @@ def test_kernels_are_right_and_deterministic(spec: Any, tile: Any) -> None:
 )
 def test_parts_that_memory_adds_are_all_there(spec: Any, tile: Any) -> None:
     schedule = schedule_gemm if isinstance(spec, Gemm) else schedule_conv
-    kernel = pipeliner.build(schedule(spec, tile), parts="reduce_add")
+    kernel = pipeliner.build(schedule(spec, tile), reduction="atomic")
     inputs = spec.inputs(1)
     exact, magnitude = spec.reference(*inputs), spec.magnitude(*inputs)
     for _ in range(3):
@@ -85,7 +85,7 @@ for gemm, tile in (
     (Gemm(256, 256, 1024), GemmTile(128, 128, 64, splits=4)),
     (Gemm(16, 256, 1024, out="float32"), GemmTile(16, 128, 64, splits=4)),
 ):
-    kernel = pipeliner.build(schedule_gemm(gemm, tile), parts="reduce_add")
+    kernel = pipeliner.build(schedule_gemm(gemm, tile), reduction="atomic")
     kernel(*gemm.inputs(1), poisoned(gemm.shapes()[-1], gemm.out))
 """
 

@@ -37,9 +37,10 @@ def both(gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]) -> tu
     """The kernel as it is chosen, and with a plan by which L2 lets go of B first."""
     schedule = schedule_gemm(gemm, tile)
     plain = pipeliner.build(schedule, target, **options)
-    assert {copy.eviction for copy in plain.plan.copies} == {"normal"}
+    assert {copy.eviction for copy in plain.plan.copies} == {"evict_normal"}
     copies = tuple(
-        replace(copy, eviction="first") if copy.src == "B" else copy for copy in plain.plan.copies
+        replace(copy, eviction="evict_first") if copy.src == "B" else copy
+        for copy in plain.plan.copies
     )
     return plain, pipeliner.build(schedule, target, plan=replace(plain.plan, copies=copies))
 
@@ -62,7 +63,7 @@ def test_same_kernel_but_for_the_hint(
 
 def test_the_plan_travels_with_it() -> None:
     _, hinted = both(*SMALL, "h100", {})
-    assert [copy.eviction for copy in hinted.plan.copies] == ["normal", "first"]
+    assert [copy.eviction for copy in hinted.plan.copies] == ["evict_normal", "evict_first"]
     assert type(hinted.plan).from_json(hinted.plan.to_json()) == hinted.plan
 
 

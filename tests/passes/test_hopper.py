@@ -370,6 +370,6 @@ def _in_place() -> Any:
 @pytest.mark.parametrize("cluster", [2, 4])
 def test_a_cluster_shares_what_a_persistent_group_of_tiles_reads(cluster: int) -> None:
     # Of 132 CTAs, whose number is no multiple of the 8 rows of tiles that are walked together.
-    schedule = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(256, 128, 64, ctas=132))
+    schedule = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(256, 128, 64, persistent=132))
     func = pipeliner.pipeline(schedule, "sm_90a", instruction="wgmma", cluster=cluster)
     assert func.script().count("multicast::cluster") == 1

@@ -25,7 +25,7 @@ CASES: list[tuple[Gemm, GemmTile, dict[str, Any]]] = [
     (*SPLIT, {"instruction": "wgmma"}),
     (*SPLIT, {"instruction": "wgmma", "pdl": True}),
     (Gemm(64, 64, 256), GemmTile(64, 64, 32, splits=2), {"instruction": "mma"}),
-    (Gemm(128, 128, 256), GemmTile(64, 64, 64, ctas=2), {"store": "tma", "pdl": True}),
+    (Gemm(128, 128, 256), GemmTile(64, 64, 64, persistent=2), {"store": "tma", "pdl": True}),
     (Gemm(128, 128, 256), GemmTile(64, 64, 64), {"cluster": 2, "pdl": True}),
     (Gemm(60, 56, 64), GemmTile(64, 64, 32), {"instruction": "mma", "pdl": True}),
     (Gemm(64, 64, 64, dtype="fp32"), GemmTile(32, 32, 8), {"instruction": "simt", "pdl": True}),

@@ -98,7 +98,7 @@ REFUSED: dict[str, tuple[Edit, str]] = {
     "layout": (in_copy(layout=""), "layout is '', expected 'swizzle-64B'"),
     "parts": (in_copy(parts=2), "parts is 2, expected 1"),
     "shared": (in_copy(shared=2), "shared is 2, expected 1"),
-    "eviction": (in_copy(eviction="first"), "cp_async takes no cache policy"),
+    "eviction": (in_copy(eviction="evict_first"), "cp_async takes no cache policy"),
     "in flight": (in_matmul(in_flight=5), "in_flight is 5, expected 0"),
     "warps": (in_matmul(warps=[3, 1]), "as 3x1 warps does not split"),
     "dtype": (in_matmul(dtype="int8"), "dtype is 'int8', expected 'float16'"),
@@ -138,7 +138,7 @@ def test_a_plan_handed_back_is_the_same_kernel(name: str) -> None:
 
 def test_what_follows_may_be_left_out() -> None:
     plan = planned()
-    for part in ("smem", "sync", "channels"):
+    for part in ("smem", "sync", "mbarriers"):
         del plan[part]
     made = pipeliner.plan_of(obey(plan))
     assert made.smem.bytes == 24576

@@ -74,12 +74,12 @@ def test_a_plan_that_leaves_out_more_is_refused() -> None:
     func = scheduled(Gemm(64, 64, 64 * 40 + 32), TILE)
     plan = pipeliner.plan_of(pipeliner.pipeline(func, "a100", instruction="mma", epilogue="peeled"))
     (loop,) = plan.loops
-    assert [op.name for op in loop.ops if op.skips_last and op.kind == "mma"] == [
+    assert [op.name for op in loop.ops if op.skips_k_tail and op.kind == "mma"] == [
         "matmul_update_o.k2",
         "matmul_update_o.k3",
     ]
     ops = tuple(
-        replace(op, skips_last=True) if op.name == "matmul_update_o.k1" else op for op in loop.ops
+        replace(op, skips_k_tail=True) if op.name == "matmul_update_o.k1" else op for op in loop.ops
     )
     edited = plan.with_loop(replace(loop, ops=ops))
     with pytest.raises(PlanError, match=r"cannot leave 'matmul_update_o.k1' out"):

@@ -126,9 +126,9 @@ def test_a_thread_tile_that_does_not_fill_the_warp_is_refused() -> None:
 def test_narrow_copies_are_parts_of_the_step() -> None:
     func, plan = mapped(Gemm(128, 128, 64, dtype="fp32", layout="NT"), GemmTile(128, 128, 8))
     (a, _) = plan.copies
-    assert a.parts > 1
+    assert a.chunks > 1
     assert [name for name in ops(func) if name.startswith("A_shared")] == [
-        f"A_shared.{part}" for part in range(a.parts)
+        f"A_shared.{part}" for part in range(a.chunks)
     ]
 
 
@@ -137,6 +137,6 @@ def test_parts_that_do_not_divide_the_rounds_are_refused() -> None:
         prepared(scheduled(Gemm(128, 128, 64, dtype="fp32"), GemmTile(128, 128, 8)))
     )
     _, plan = mapped(Gemm(128, 128, 64, dtype="fp32"), GemmTile(128, 128, 8))
-    wrong = replace(plan, copies=tuple(replace(copy, parts=7) for copy in plan.copies))
+    wrong = replace(plan, copies=tuple(replace(copy, chunks=7) for copy in plan.copies))
     with pytest.raises(LoweringError, match="cannot split copy 'A_shared' into 7 parts"):
         lower_copies(map_tiles(func, kernel, wrong), wrong)

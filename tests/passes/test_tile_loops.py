@@ -26,7 +26,7 @@ def loops(body: Any) -> dict[str, Any]:
 
 
 def trimmed(gemm: Gemm, ctas: int) -> tuple[Any, Any]:
-    (func,) = schedule_gemm(gemm, GemmTile(128, 64, 64, ctas=ctas)).mod.functions.values()
+    (func,) = schedule_gemm(gemm, GemmTile(128, 64, 64, persistent=ctas)).mod.functions.values()
     before = prepared(func).body
     return before, trim_tile_loops(before)
 
@@ -81,8 +81,8 @@ def test_a_loop_that_writes_without_the_guard_is_left_alone() -> None:
 
 @pytest.mark.parametrize("ctas", [1, 2, 3, 5])
 def test_persistent_kernels_are_right_on_older_gpus_too(ctas: int) -> None:
-    run(Gemm(128, 192, 128), GemmTile(64, 64, 32, ctas=ctas))
-    run(Gemm(100, 136, 72), GemmTile(64, 64, 32, ctas=ctas))
+    run(Gemm(128, 192, 128), GemmTile(64, 64, 32, persistent=ctas))
+    run(Gemm(100, 136, 72), GemmTile(64, 64, 32, persistent=ctas))
 
 
 def least(extent: Any, values: dict[Any, int]) -> int:

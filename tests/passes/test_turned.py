@@ -45,14 +45,14 @@ def test_eight_rows_hit_eight_chunks() -> None:
 @pytest.mark.parametrize(
     ("gemm", "layouts"),
     [
-        (Gemm(200, 136, 1000), ("turned-128B", "turned-128B")),
+        (Gemm(200, 136, 1000), ("rotated-128B", "rotated-128B")),
         (Gemm(200, 136, 992), ("swizzle-128B", "swizzle-128B")),
         (Gemm(200, 136, 1004), ("swizzle-128B", "swizzle-128B")),  # 8 bytes at once
-        (Gemm(200, 136, 1000, layout="NN"), ("turned-128B", "turned-128B")),
-        (Gemm(200, 128, 1000, layout="NN"), ("turned-128B", "swizzle-128B")),
+        (Gemm(200, 136, 1000, layout="NN"), ("rotated-128B", "rotated-128B")),
+        (Gemm(200, 128, 1000, layout="NN"), ("rotated-128B", "swizzle-128B")),
         (Gemm(200, 136, 1000, dtype="int8"), ("swizzle-128B", "swizzle-128B")),
-        (Gemm(200, 136, 1008, dtype="int8"), ("turned-128B", "turned-128B")),
-        (Gemm(200, 136, 1008, dtype="int8", layout="NN"), ("turned-128B", "swizzle-64B")),
+        (Gemm(200, 136, 1008, dtype="int8"), ("rotated-128B", "rotated-128B")),
+        (Gemm(200, 136, 1008, dtype="int8", layout="NN"), ("rotated-128B", "swizzle-64B")),
     ],
 )
 def test_only_where_every_other_row_begins_inside_a_sector(
@@ -61,7 +61,7 @@ def test_only_where_every_other_row_begins_inside_a_sector(
     step = 128 if gemm.dtype == "int8" else 64
     _, plan = mapped(gemm, GemmTile(64, 64, step))
     assert tuple(copy.layout for copy in plan.copies) == layouts
-    assert all("one read" in copy.reason for copy in plan.copies if copy.layout == "turned-128B")
+    assert all("one read" in copy.reason for copy in plan.copies if copy.layout == "rotated-128B")
     assert all(copy.cache == "L2" for copy in plan.copies if copy.vector_bytes == 16)
 
 
@@ -69,7 +69,7 @@ def test_only_where_every_other_row_begins_inside_a_sector(
 @pytest.mark.parametrize("k", [64, 128])
 def test_neither_ldmatrix_nor_copies_have_bank_conflicts(layout: str, k: int) -> None:
     func, plan = mapped(Gemm(136, 136, 1000, layout=layout), GemmTile(128, 128, k))
-    assert {copy.layout for copy in plan.copies} == {"turned-128B"}
+    assert {copy.layout for copy in plan.copies} == {"rotated-128B"}
     for operand in "ab":
         for call in calls(ops(func)[f"{MATMUL}.k0.{operand}"], "ldmatrix"):
             assert conflicts(byte_addresses(func, shared_load(call)), 16) == 0

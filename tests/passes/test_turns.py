@@ -28,7 +28,7 @@ def ping_pong(gemm: Gemm, tile: GemmTile, **options: Any) -> Any:
 
 
 def test_both_teams_run_one_body() -> None:
-    parts = roles(ping_pong(Gemm(512, 128, 256), GemmTile(64, 128, 64, ctas=2)))
+    parts = roles(ping_pong(Gemm(512, 128, 256), GemmTile(64, 128, 64, persistent=2)))
     assert set(parts) == {"consumer", "producer"}
     assert len(calls(parts["consumer"], "wgmma_f16_ss")) == 4
     waits = {name: len(calls(body, "mbarrier_wait")) for name, body in parts.items()}
@@ -36,7 +36,9 @@ def test_both_teams_run_one_body() -> None:
 
 
 def test_a_turn_is_passed_on_with_arithmetic_in_flight() -> None:
-    consumer = roles(ping_pong(Gemm(512, 128, 256), GemmTile(64, 128, 64, ctas=2)))["consumer"]
+    consumer = roles(ping_pong(Gemm(512, 128, 256), GemmTile(64, 128, 64, persistent=2)))[
+        "consumer"
+    ]
     (mine,) = _branches(consumer)
     known = re.compile(r"mbarrier_wait|wgmma_wait_group|mbarrier_arrive")
     found = [known.search(str(call.op.name)) for call in calls(mine.then_case, "")]
@@ -71,7 +73,7 @@ def test_machine_code_keeps_loops_rolled_and_spills_nothing(
     tile: tuple[int, int, int], options: dict[str, Any], hgmma: int
 ) -> None:
     gemm = Gemm(6144, 3072, 4096, dtype="bfloat16")
-    kernel = pipeliner.build(ping_pong(gemm, GemmTile(*tile, ctas=132), **options))
+    kernel = pipeliner.build(ping_pong(gemm, GemmTile(*tile, persistent=132), **options))
     assert kernel.resources.spills == 0
     counts = Counter(re.findall(r"\b(HGMMA|UTMALDG|USETMAXREG|STL|LDL)\b", kernel.sass))
     assert counts == {"HGMMA": hgmma, "UTMALDG": 2, "USETMAXREG": 2}
@@ -87,8 +89,10 @@ def test_what_each_team_would_do_again_is_refused() -> None:
     with pytest.raises(PlanError, match="not one loop over tiles, each of which runs 'k' once"):
         pipeliner.pipeline(_beside(), "h100", consumers="ping-pong")
     plan = pipeliner.plan_of(pipeliner.pipeline(_beside(), "h100", instruction="wgmma"))
-    assert plan.teams == 1
-    edited = replace(plan, roles=(replace(plan.roles[0], threads=256, teams=2), plan.roles[1]))
+    assert plan.ping_pong_groups == 1
+    edited = replace(
+        plan, roles=(replace(plan.roles[0], threads=256, ping_pong_groups=2), plan.roles[1])
+    )
     with pytest.raises(PlanError, match="not one loop over tiles, each of which runs 'k' once"):
         pipeliner.pipeline(_beside(), "h100", plan=edited)
 

@@ -41,14 +41,14 @@ from .tiles import calls
 predict_module = importlib.import_module("pipeliner.cost.predict")
 GEMM = Gemm(128, 64, 384)
 COPIES = ["A_shared", "B_shared"]
-MMA, DONE = "matmul_update_o", "matmul_update_o.done"
+MMA, DONE = "matmul_update_o", "matmul_update_o.mma_wait"
 KNOWN = {
     "cp_async_wait_group": "wait",
     "fence_proxy": "fence",
     "storage_sync": "barrier",
     "wgmma_commit_group": "wgmma",
     "cp_async_c": "copy",
-    "wgmma_wait_group": "done",
+    "wgmma_wait_group": "mma_wait",
 }
 """What orders or moves anything in a step, by what the names of operators hold."""
 
@@ -102,14 +102,14 @@ def test_copies_are_issued_while_wgmma_runs(depth: int, operand: str, epilogue: 
     assert why in plan.loops[0].reasons
     if operand == "shared":  # registers are waited for one by one
         assert step_of(func)[:5] == ["wait", "fence", "barrier", "wgmma", "copy"]
-    assert step_of(func)[-1] == "done"
+    assert step_of(func)[-1] == "mma_wait"
     assert step_of(func).count("barrier") == 1
 
 
 def test_copies_that_the_next_step_waits_for_come_first() -> None:
     func = pipelined(mechanism="cp_async", depth=2)
     assert order_of(pipeliner.plan_of(func)) == [*COPIES, MMA, DONE]
-    assert step_of(func) == ["wait", "fence", "barrier", "copy", "wgmma", "done"]
+    assert step_of(func) == ["wait", "fence", "barrier", "copy", "wgmma", "mma_wait"]
     (loop,) = pipeliner.plan_of(func).loops
     assert "copies are issued before wgmma: the next step waits for them" in loop.reasons
     func = pipelined(mechanism="cp_async", depth={"A_shared": 2, "B_shared": 3})
@@ -201,7 +201,7 @@ def test_with_four_slots_one_stays_in_flight(depth: int, epilogue: str) -> None:
     stages = {op.name: op.stage for op in loop.ops}
     assert (stages["A_shared"], stages[MMA], stages[DONE]) == (0, depth - 2, depth - 1)
     assert (loop.ahead, loop.stages) == (depth - 2, depth)
-    assert step_of(func) == ["wait", "fence", "barrier", "wgmma", "copy", "done"]
+    assert step_of(func) == ["wait", "fence", "barrier", "wgmma", "copy", "mma_wait"]
     assert waits_of(func) == ([1], [0])
     assert plan.sync.barriers_in_steady == 1
 
@@ -445,7 +445,7 @@ def barrier() -> Any:
         (multiplied(), "mma", True),
         (ir.seq(multiplied(), waited()), "mma", False),
         (ir.seq(multiplied(), waited(1)), "mma", True),
-        (waited(), "done", False),
+        (waited(), "mma_wait", False),
         (waited(1), "mma", False),
     ],
 )
@@ -461,42 +461,49 @@ def loop_of(*ops: tuple[str, Any]) -> Any:
 
 def test_what_runs_on_is_used_until_its_wait() -> None:
     graph = dependence(
-        loop_of(("copy", overwritten()), ("mma", multiplied()), ("mma.done", waited())), {TX: 128}
+        loop_of(("copy", overwritten()), ("mma", multiplied()), ("mma.mma_wait", waited())),
+        {TX: 128},
     )
-    assert graph.nodes["mma.done"]["kind"] == "done"
-    assert graph.nodes["mma.done"]["reads"] == graph.nodes["mma"]["reads"]
+    assert graph.nodes["mma.mma_wait"]["kind"] == "mma_wait"
+    assert graph.nodes["mma.mma_wait"]["reads"] == graph.nodes["mma"]["reads"]
     edges = edges_of(graph)
-    assert {("mma", "mma.done", "RAW", "ACC", 0), ("copy", "mma.done", "RAW", "S", 0)} <= edges
+    assert {
+        ("mma", "mma.mma_wait", "RAW", "ACC", 0),
+        ("copy", "mma.mma_wait", "RAW", "S", 0),
+    } <= edges
 
 
 def test_only_the_next_one_of_itself_may_add_to_what_is_in_flight() -> None:
-    parts = [("mma", multiplied()), ("mma.done", waited())]
+    parts = [("mma", multiplied()), ("mma.mma_wait", waited())]
     edges = edges_of(dependence(loop_of(("copy", overwritten()), *parts), {TX: 128}))
-    behind = {edge for edge in edges if edge[0] == "mma.done" and edge[3] == "ACC"}
-    assert {edge[1] for edge in behind} == {"mma.done"}
+    behind = {edge for edge in edges if edge[0] == "mma.mma_wait" and edge[3] == "ACC"}
+    assert {edge[1] for edge in behind} == {"mma.mma_wait"}
     # Who reads the sums, or sets them anew, comes behind the wait.
     read = tirx.BufferStore(S, tirx.Cast("float16", tirx.BufferLoad(ACC, [0])), [0, TX, 0])
     reset = tirx.BufferStore(ACC, tirx.const(0, "float32"), [0])
     edges = edges_of(dependence(loop_of(*parts, ("read", read), ("reset", reset)), {TX: 128}))
-    assert {("mma.done", "read", "RAW", "ACC", 0), ("mma.done", "reset", "WAR", "ACC", 0)} <= edges
+    assert {
+        ("mma.mma_wait", "read", "RAW", "ACC", 0),
+        ("mma.mma_wait", "reset", "WAR", "ACC", 0),
+    } <= edges
     assert ("reset", "mma", "RAW", "ACC", 1) in edges
     # Nor may another one, of which nobody knows that it has the same shape.
-    both = loop_of(*parts, ("other", multiplied()), ("other.done", waited()))
+    both = loop_of(*parts, ("other", multiplied()), ("other.mma_wait", waited()))
     edges = edges_of(dependence(both, {TX: 128}))
-    assert ("mma.done", "other", "RAW", "ACC", 0) in edges
-    assert not any(edge[:2] == ("other.done", "other") for edge in edges)
+    assert ("mma.mma_wait", "other", "RAW", "ACC", 0) in edges
+    assert not any(edge[:2] == ("other.mma_wait", "other") for edge in edges)
     # What else the op does to its registers is not tensor cores' business.
     touched = ir.seq(reset, multiplied())
-    edges = edges_of(dependence(loop_of(("mma", touched), ("mma.done", waited())), {TX: 128}))
-    assert ("mma.done", "mma", "WAW", "ACC", 1) in edges
+    edges = edges_of(dependence(loop_of(("mma", touched), ("mma.mma_wait", waited())), {TX: 128}))
+    assert ("mma.mma_wait", "mma", "WAW", "ACC", 1) in edges
 
 
 def test_none_stays_in_flight_where_a_step_needs_the_sums() -> None:
     used = tirx.BufferStore(G, tirx.Cast("float16", tirx.BufferLoad(ACC, [0])), [TX])
-    loop = loop_of(("mma", multiplied()), ("mma.done", waited()), ("g", used))
+    loop = loop_of(("mma", multiplied()), ("mma.mma_wait", waited()), ("g", used))
     graph = dependence(loop, {TX: 128})
     found = schedule_loop(graph, LoopPlan("k", "8", pipelined=True), H100, in_flight=1)
-    assert found.op("mma.done").stage == found.op("mma").stage
+    assert found.op("mma.mma_wait").stage == found.op("mma").stage
     why = "no wgmma stays in flight across steps: cannot pipeline loop 'k': op 'g' of iteration i"
     assert any(reason.startswith(why) for reason in found.reasons)
 
@@ -504,14 +511,18 @@ def test_none_stays_in_flight_where_a_step_needs_the_sums() -> None:
 def test_what_stays_in_flight_is_issued_in_every_step() -> None:
     """Else no one number says how many groups are younger."""
     used = tirx.BufferStore(G, tirx.const(0, "float16"), [TX])
-    loop = loop_of(("mma", multiplied()), ("mma.done", waited()), ("g", used))
+    loop = loop_of(("mma", multiplied()), ("mma.mma_wait", waited()), ("g", used))
     graph = dependence(loop, {TX: 128})
     verify(graph, manual_plan(graph, [2, 3, 2], [0, 1, 2]))
-    why = r"'mma.done' of stage 3 leaves 'mma' of stage 2 in flight, which must then be of .*, 4"
+    why = (
+        r"'mma.mma_wait' of stage 3 leaves 'mma' of stage 2 in flight, which must then be of .*, 4"
+    )
     with pytest.raises(ScheduleRefused, match=why):
         verify(graph, manual_plan(graph, [2, 3, 4], [0, 1, 2]))
     draft = manual_plan(graph, [2, 3, 2], [0, 1, 2])
-    ops = tuple(dataclasses.replace(op, kind="done") if op.name == "g" else op for op in draft.ops)
+    ops = tuple(
+        dataclasses.replace(op, kind="mma_wait") if op.name == "g" else op for op in draft.ops
+    )
     with pytest.raises(ScheduleRefused, match="op 'g' is of kind compute, the plan says done"):
         verify(graph, dataclasses.replace(draft, ops=ops))
 

@@ -56,7 +56,7 @@ CASES: dict[str, tuple[Convolution, ConvTile]] = {
         ConvWeightGrad(conv2d(2, 32, 32, 64, 64, 2, 2, stride=2, pad=1)),
         ConvTile(64, 64, 16, fold=True),
     ),
-    "persistent": (conv2d(5, 6, 7, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, ctas=3)),
+    "persistent": (conv2d(5, 6, 7, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, persistent=3)),
     "split": (SAME, ConvTile(64, 32, 64, splits=3)),
     "one dimension": (conv1d(3, 33, 64, 64, 3, pad=1), TILE),
     "three dimensions": (conv3d(2, 3, 4, 5, 64, 64, 3, 3, 3, pad=1), TILE),
@@ -77,7 +77,7 @@ PATCHES: dict[str, tuple[Convolution, ConvTile]] = {
     "larger than the image": (conv2d(2, 6, 14, 64, 64, 3, 3, pad=2), ConvTile(64, 32, 64)),
     "two panels": (conv2d(2, 8, 16, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
     "three dimensions": (conv3d(2, 2, 4, 8, 64, 64, 3, 3, 3, pad=1), ConvTile(64, 32, 64)),
-    "persistent": (conv2d(5, 8, 16, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, ctas=3)),
+    "persistent": (conv2d(5, 8, 16, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, persistent=3)),
     "input gradient": (
         ConvInputGrad(conv2d(3, 8, 8, 64, 64, 3, 3, pad=1)),
         ConvTile(64, 64, 64),

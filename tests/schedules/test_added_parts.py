@@ -29,7 +29,7 @@ def schedule(spec: Spec, tile: Any) -> Any:
 
 
 def added(spec: Spec, tile: Any, **options: Any) -> Any:
-    return pipeliner.build(schedule(spec, tile), "h100", parts="reduce_add", **options)
+    return pipeliner.build(schedule(spec, tile), "h100", reduction="atomic", **options)
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def added(spec: Spec, tile: Any, **options: Any) -> Any:
         (Gemm(64, 128, 512, dtype="int8"), GemmTile(64, 64, 64, splits=2)),
         (Gemm(16, 128, 512, dtype="int8"), GemmTile(16, 64, 64, splits=2)),
         (Gemm(64, 128, 512, batch=2, layout="NN"), GemmTile(64, 64, 64, splits=2)),
-        (Gemm(256, 256, 256, layout="TN"), GemmTile(128, 128, 64, splits=2, ctas=2)),
+        (Gemm(256, 256, 256, layout="TN"), GemmTile(128, 128, 64, splits=2, persistent=2)),
         (Gemm(130, 136, 256, out="float32"), GemmTile(128, 128, 64, splits=2)),
         (conv2d(1, 8, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64, splits=3)),
         (conv2d(2, 7, 7, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64, splits=3)),
@@ -102,7 +102,7 @@ def test_the_plan_says_that_it_is_not_the_same_every_time_and_is_obeyed_again() 
 def test_parts_are_not_added_so_unless_that_is_asked_for(parts: Any) -> None:
     schedule_ = schedule(Gemm(128, 128, 512), GemmTile(128, 64, 64, splits=4))
     kernel = pipeliner.build(schedule_, "h100", parts=parts)
-    assert [store.adds for store in kernel.plan.stores] == [0]
+    assert [store.partial_sums for store in kernel.plan.stores] == [0]
     assert ADDED not in kernel.cuda
     assert "kernels behind it" in kernel.plan.explain()
 
@@ -114,7 +114,7 @@ def test_what_is_not_pipelined_is_what_parts_are_held_against() -> None:
 
 
 def test_no_mutant_of_parts_that_are_added_survives() -> None:
-    kernel = added(Gemm(128, 128, 768), GemmTile(128, 64, 64, splits=2, ctas=1), depth=3)
+    kernel = added(Gemm(128, 128, 768), GemmTile(128, 64, 64, splits=2, persistent=1), depth=3)
     report = pipeliner.mutate(kernel)
     assert report.ok, "\n".join(str(fate.mutant) for fate in report.survivors)
     assert {"commit", "fence", "wait", "barrier"} <= {fate.mutant.kind for fate in report.fates}
@@ -184,7 +184,7 @@ def test_a_gpu_without_the_accelerator_adds_nothing() -> None:
         pipeliner.pipeline(
             schedule(Gemm(128, 128, 512), GemmTile(64, 64, 32, splits=2)),
             "a100",
-            parts="reduce_add",
+            reduction="atomic",
         )
 
 
@@ -199,7 +199,7 @@ def test_a_plan_that_would_lose_what_others_add_is_refused() -> None:
 
 def test_a_wrong_word_is_refused() -> None:
     with pytest.raises(PlanError) as error:
-        Request(parts="atomic")
+        Request(reduction="atomic")
     assert str(error.value) == (
         "expected parts to be one of auto, workspace, reduce_add, not 'atomic'"
     )

@@ -153,7 +153,7 @@ def test_the_closed_form_knows_what_clusters_share(tile):
 
 
 def shares(info):
-    return {op.dst: op.shared for op in info.loops[0].ops if isinstance(op, CopyInfo)}
+    return {op.dst: op.multicast for op in info.loops[0].ops if isinstance(op, CopyInfo)}
 
 
 def test_no_operation_of_a_schedule_names_threads():
@@ -241,7 +241,7 @@ def test_what_is_not_depthwise_is_refused(make, message):
 @pytest.mark.parametrize("ctas", [None, 1, 2, 3])
 def test_held_filters_are_copied_once_for_all_tiles_of_a_cta(ctas):
     conv = conv2d(2, 6, 7, 16, 24, 3, 3, pad=1)
-    tile = ConvTile(32, 24, 16, held=True, ctas=ctas)
+    tile = ConvTile(32, 24, 16, stationary=True, persistent=ctas)
     func = prefix(schedule_conv(conv, tile).mod)
     inside = []
     loops = []
@@ -261,4 +261,6 @@ def test_held_filters_are_no_warpgroups_operand():
     """Its descriptors would name the first tile in every step."""
     conv = conv2d(1, 8, 8, 64, 64, 3, 3, pad=1)
     with pytest.raises(PlanError, match="'filters_shared' holds tiles of other iterations too"):
-        build(schedule_conv(conv, ConvTile(64, 64, 32, held=True)), "h100", instruction="wgmma")
+        build(
+            schedule_conv(conv, ConvTile(64, 64, 32, stationary=True)), "h100", instruction="wgmma"
+        )

@@ -123,8 +123,8 @@ sizes = st.one_of(st.integers(6, 12), st.sampled_from([16, 18, 32]))
         m=rows,
         n=rows,
         k=st.sampled_from([16, 32, 64]),
-        group=st.sampled_from([1, 8]),
-        ctas=st.sampled_from([None, 4]),
+        raster_group=st.sampled_from([1, 8]),
+        persistent=st.sampled_from([None, 4]),
         splits=st.sampled_from([1, 2]),
     ),
 )
@@ -132,7 +132,7 @@ def test_of_any_product(extents, aligned, dtype, layout, batch, tile):
     m, n, k = (-(-extent // 16) * 16 if aligned else extent for extent in extents)
     spec = Gemm(m, n, k, batch=batch, dtype=dtype, layout=layout)
     tile = replace(tile, splits=1) if k <= tile.k else tile  # a lone step has no parts
-    tile = replace(tile, ctas=None) if tile.splits > 1 or batch else tile
+    tile = replace(tile, persistent=None) if tile.splits > 1 or batch else tile
     check(spec, tile)
 
 
@@ -173,10 +173,10 @@ def test_of_any_convolution(data):
 @pytest.mark.parametrize(
     ("kernel", "pixels", "view"),
     [
-        (3, 128, "patch"),  # boxes overlap
+        (3, 128, "window"),  # boxes overlap
         (1, 128, "tensor"),
-        (3, 64, "patch"),
-        (3, 512, "patch"),  # four rows
+        (3, 64, "window"),
+        (3, 512, "window"),  # four rows
         (3, 96, "im2col"),
     ],
 )

@@ -149,7 +149,7 @@ def test_an_fp32_operand_contiguous_along_k_is_staged_transposed():
 
 def test_neighbouring_ctas_walk_groups_of_rows():
     gemm = Gemm(512, 512, 32)
-    func = schedule_gemm(gemm, GemmTile(64, 64, 32, group=4)).mod["main"]
+    func = schedule_gemm(gemm, GemmTile(64, 64, 32, raster_group=4)).mod["main"]
     text = func.script()
     # 8 x 8 tiles in two groups of 4 rows: row = group * 4 + index % 4, column = index % 32 // 4
     for piece in ("// 32", "% 4"):

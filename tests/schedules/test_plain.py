@@ -24,7 +24,7 @@ SOURCES = sorted(
 )
 
 MECHANISMS = re.compile(
-    r"cp[._]?async|wait_group|commit_group|mbarrier|storage_sync|syncthreads|setmaxnreg|wgmma"
+    r"cp[._]?async|wait_group|commit_group|mbarrier(?!s\b)|storage_sync|syncthreads|setmaxnreg|wgmma"
     r"|ldmatrix|ptx|tensorize|software_pipeline|threadIdx|vthread|\bslot\b|access_ptr",
     re.IGNORECASE,
 )

@@ -99,7 +99,9 @@ def test_warpgroups_multiply_parts_too(spec, tile):
 
 def test_a_persistent_grid_walks_the_tiles_of_each_part():
     conv = conv2d(2, 6, 7, 16, 24, 3, 3, pad=1)
-    kernel = pipeliner.build(schedule_conv(conv, ConvTile(32, 16, 16, splits=3, ctas=2)), "a100")
+    kernel = pipeliner.build(
+        schedule_conv(conv, ConvTile(32, 16, 16, splits=3, persistent=2)), "a100"
+    )
     verdict = verify_workload(kernel, conv, seed=4)
     assert verdict.ok, (verdict.worst, verdict.hazards)
 

@@ -71,7 +71,7 @@ def test_no_tile_is_wider_than_the_padded_problem():
 
 
 def test_a_square_of_tiles_is_walked_together():
-    assert default_tile(Gemm(4096, 4096, 4096), H100).group in (8, 16)
+    assert default_tile(Gemm(4096, 4096, 4096), H100).raster_group in (8, 16)
 
 
 @pytest.mark.parametrize("case", CASES)
@@ -109,8 +109,8 @@ def comparable(info):
             return op
         aligned = min(op.aligned, 16 // element_bytes(op.dtype))
         if op.src in "AB":
-            return replace(op, aligned=aligned, shared=())
-        return replace(op, src_dims=op.src_dims[-1:], aligned=aligned, no_tma="", shared=())
+            return replace(op, aligned=aligned, multicast=())
+        return replace(op, src_dims=op.src_dims[-1:], aligned=aligned, no_tma="", multicast=())
 
     loops = tuple(replace(loop, ops=tuple(map(capped, loop.ops))) for loop in info.loops)
     stores = tuple(replace(store, no_tma="") for store in info.stores)
@@ -122,13 +122,13 @@ def comparable(info):
     ("gemm", "tile"),
     [
         (Gemm(512, 256, 64), GemmTile(128, 64, 64)),
-        (Gemm(512, 256, 64), GemmTile(128, 64, 64, group=1)),
-        (Gemm(512, 192, 64, layout="NN"), GemmTile(128, 64, 64, group=2)),
+        (Gemm(512, 256, 64), GemmTile(128, 64, 64, raster_group=1)),
+        (Gemm(512, 192, 64, layout="NN"), GemmTile(128, 64, 64, raster_group=2)),
         (Gemm(384, 256, 64), GemmTile(128, 64, 64)),  # three rows of tiles
-        (Gemm(384, 256, 64), GemmTile(128, 64, 64, group=1, ctas=4)),
-        (Gemm(500, 200, 64), GemmTile(128, 64, 64, ctas=6)),
-        (Gemm(512, 256, 64), GemmTile(128, 64, 64, ctas=3)),
-        (Gemm(128, 128, 64), GemmTile(64, 24, 64, group=1)),
+        (Gemm(384, 256, 64), GemmTile(128, 64, 64, raster_group=1, persistent=4)),
+        (Gemm(500, 200, 64), GemmTile(128, 64, 64, persistent=6)),
+        (Gemm(512, 256, 64), GemmTile(128, 64, 64, persistent=3)),
+        (Gemm(128, 128, 64), GemmTile(64, 24, 64, raster_group=1)),
         (Gemm(None, 256, 64), GemmTile(128, 64, 64)),
         (Gemm(512, 256, 64, batch=2), GemmTile(128, 64, 64)),
     ],
@@ -138,6 +138,6 @@ def test_the_closed_form_knows_what_clusters_share(gemm, tile):
     kernel = with_sharing(*recognise(prefix(schedule_gemm(gemm, tile).mod)), (2,))
 
     def sharing(info):
-        return {op.op: op.shared for op in info.loops[0].ops if isinstance(op, CopyInfo)}
+        return {op.op: op.multicast for op in info.loops[0].ops if isinstance(op, CopyInfo)}
 
     assert sharing(kernel.info) == sharing(kernel_info(gemm, tile))

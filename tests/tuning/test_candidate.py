@@ -65,7 +65,7 @@ def test_a_key_names_no_field_at_its_default():
     [
         Candidate(GemmTile(128, 256, 64)),
         Candidate(
-            GemmTile(128, 256, 64, ctas=132, why="a reason"), Request(cluster=2, store="tma")
+            GemmTile(128, 256, 64, persistent=132, why="a reason"), Request(cluster=2, store="tma")
         ),
         Candidate(ConvTile(64, 64, 32, fold=True, phases=4), Request(depth=3, warps=(2, 4))),
         Candidate(GemmTile(64, 64, 32), Request(depth={"A_shared": 3, "B_shared": 2})),

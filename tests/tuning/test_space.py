@@ -79,7 +79,7 @@ def test_every_choice_of_the_plan_is_varied(case):
 def test_ping_pong_is_a_point_beside_the_same_tile_that_all_share():
     """Both come to as many threads, slots and stores."""
     spec, machine = Gemm(4096, 4096, 4096), machine_for("h100")
-    base = Candidate(GemmTile(128, 128, 64, ctas=132), Request(instruction="wgmma"))
+    base = Candidate(GemmTile(128, 128, 64, persistent=132), Request(instruction="wgmma"))
     made = list(variants(spec, machine, base))
     (other,) = [one for one in made if one.request.consumers != "auto"]
     assert other.request.consumers == "ping-pong"
@@ -87,7 +87,7 @@ def test_ping_pong_is_a_point_beside_the_same_tile_that_all_share():
     assert points[base].features != points[other].features
     back = [one.request.consumers for one in variants(spec, machine, other)]
     assert "cooperative" in back
-    wide = replace(base, tile=GemmTile(128, 192, 64, ctas=132))
+    wide = replace(base, tile=GemmTile(128, 192, 64, persistent=132))
     taken = Gemm(8192, 8192, 8192)  # there turns are taken unasked
     assert (
         point_of(taken, machine, wide).features
@@ -125,9 +125,9 @@ def test_what_cannot_be_tiled_is_refused():
 @pytest.mark.parametrize(
     ("spec", "tile", "others"),
     [
-        (Gemm(384, 1024, 256), GemmTile(128, 128, 64, group=4), [8, 16, 32]),
-        (Gemm(1024, 128, 256), GemmTile(128, 128, 64, group=1), [2, 4, 8, 32]),
-        (conv2d(4, 20, 20, 64, 64, 3, 3), ConvTile(64, 64, 64, group=1), [4, 8]),
+        (Gemm(384, 1024, 256), GemmTile(128, 128, 64, raster_group=4), [8, 16, 32]),
+        (Gemm(1024, 128, 256), GemmTile(128, 128, 64, raster_group=1), [2, 4, 8, 32]),
+        (conv2d(4, 20, 20, 64, 64, 3, 3), ConvTile(64, 64, 64, raster_group=1), [4, 8]),
     ],
     ids=["three rows", "one column of tiles", "one column of a convolution"],
 )
@@ -144,6 +144,6 @@ def test_groups_that_come_to_one_kernel_are_one_point(spec, tile, others):
         found = point.candidate
         rows = math.ceil((spec.pixels if isinstance(spec, Conv) else spec.m) / found.tile.m)
         plain = replace(found.tile, group=1)
-        groups[plain, found.request, rows].add(found.tile.group)
+        groups[plain, found.request, rows].add(found.tile.raster_group)
     for (_, _, rows), asked in groups.items():
         assert len(asked) <= sum(rows % size == 0 for size in range(1, rows + 1))

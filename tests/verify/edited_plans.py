@@ -46,12 +46,12 @@ WORDS: Final = {
     "epilogue": ("rolled", "clamped", "peeled"),
     "mechanism": ("direct", "register", "cp_async", "tma"),
     "cache": ("L1", "L2"),
-    "eviction": ("normal", "first"),
-    "view": ("tensor", "rows", "patch", "im2col"),
+    "eviction": ("evict_normal", "evict_first"),
+    "view": ("tensor", "flattened", "window", "im2col"),
     "operand": ("shared", "registers"),
-    "layout": ("row-major", "padded-16B", "swizzle-128B", "swizzle-64B", "turned-128B", ""),
+    "layout": ("row-major", "padded-16B", "swizzle-128B", "swizzle-64B", "rotated-128B", ""),
     "instruction": ("simt", "mma.m16n8k16.f16.f32", "wgmma.m64n64k16.f16.f32", "wgmma", ""),
-    "kind": ("copy", "load", "store", "wait", "mma", "done", "compute", "opaque"),
+    "kind": ("copy", "load", "store", "wait", "mma", "mma_wait", "compute", "opaque"),
     "sync": ("none", "cp_async", "mbarrier"),
     "scope": ("shared", "shared.dyn", "local", "global"),
     "role": ("all", "producer", "consumer"),
@@ -109,7 +109,7 @@ SUBJECTS: Final = {
         _gemm(64, 16, 96, GemmTile(64, 16, 32)), "h100", _WIDE | {"mechanism": "tma", "depth": 2}
     ),
     "ping-pong": Subject(
-        _gemm(128, 64, 64, GemmTile(64, 64, 32, ctas=1)), "h100", {"consumers": "ping-pong"}
+        _gemm(128, 64, 64, GemmTile(64, 64, 32, persistent=1)), "h100", {"consumers": "ping-pong"}
     ),
     "cluster": Subject(_gemm(128, 32, 64, GemmTile(64, 32, 32)), "h100", _WIDE | {"cluster": 2}),
     "swapped": Subject(_gemm(8, 64, 64, GemmTile(8, 64, 32)), "h100", dict(_WIDE)),
@@ -117,7 +117,7 @@ SUBJECTS: Final = {
         _gemm(64, 64, 64, GemmTile(64, 64, 32)), "h100", _WIDE | {"store": "tma"}
     ),
     "added": Subject(
-        _gemm(64, 64, 128, GemmTile(64, 64, 32, splits=2)), "h100", {"parts": "reduce_add"}
+        _gemm(64, 64, 128, GemmTile(64, 64, 32, splits=2)), "h100", {"reduction": "atomic"}
     ),
     "split, launched early": Subject(
         _gemm(64, 64, 128, GemmTile(64, 64, 32, splits=2)), "h100", {}
@@ -167,12 +167,12 @@ def edited(plan: dict[str, Any], rng: random.Random) -> tuple[dict[str, Any], li
     plan = copy.deepcopy(plan)
     if rng.random() < 0.4:
         done = [_decide(plan, rng) for _ in range(rng.choice((1, 1, 2)))]
-        for part in ("smem", "sync", "channels"):
+        for part in ("smem", "sync", "mbarriers"):
             plan.pop(part, None)
         return plan, done
     done = [_edit(plan, rng) for _ in range(rng.choice((1, 1, 1, 2, 3)))]
     if rng.random() < 0.5:  # as the refusal advises
-        for part in ("smem", "sync", "channels"):
+        for part in ("smem", "sync", "mbarriers"):
             plan.pop(part, None)
         done.append("without what follows")
     if rng.random() < 0.15:
@@ -227,7 +227,7 @@ def _decide(plan: dict[str, Any], rng: random.Random) -> str:
         one["stage"] += rng.choice((0, 0, 0, 1, -1))
         if rng.random() < 0.5:
             for op in loop["ops"]:
-                if op["kind"] == "done":
+                if op["kind"] == "mma_wait":
                     op["stage"] += rng.choice((0, 1, -1))
         return f"{one['name']} in place of {other['name']}, in stage {one['stage']}"
     if wanted == "copies":

@@ -36,7 +36,7 @@ KERNELS: dict[str, tuple[Spec, Any, str, dict[str, Any]]] = {
     "gemm, tma": (TALL, GemmTile(128, 64, 64), "h100", {"instruction": "wgmma"}),
     "gemm, tma, persistent": (
         Gemm(128, 128, 320),
-        GemmTile(64, 64, 64, ctas=2),
+        GemmTile(64, 64, 64, persistent=2),
         "h100",
         {"instruction": "wgmma"},
     ),
@@ -98,10 +98,10 @@ def test_a_wait_leaves_the_deeper_ring_in_flight(depths: tuple[int, int]) -> Non
 def test_a_producer_runs_as_far_ahead_as_each_ring_allows(depths: tuple[int, int]) -> None:
     """Its steps are as many more as the deeper ring is ahead of the other."""
     _, kernel = kernel_of("gemm, tma", *depths)
-    shallow, deep = kernel.plan.channels
+    shallow, deep = kernel.plan.mbarriers
     assert (shallow.depth, deep.depth) == (2, 4)
-    assert shallow.releases == 2
-    assert (deep.empty, deep.releases) == ("", 0)  # given back together: one wait tells of both
+    assert shallow.arrivals == 2
+    assert (deep.empty, deep.arrivals) == ("", 0)  # given back together: one wait tells of both
     assert "k_0_1 < 7" in kernel.cuda  # 5 iterations, one ring two ahead of the other
     _, equal = kernel_of("gemm, tma", 3, 3)
     assert "k_0_1 < 5" in equal.cuda

@@ -165,7 +165,7 @@ def test_layers_keep_everything_in_registers(name, target):
     assert len(tiles) == 2
     rings = sum(ring.depth * ring.slot_bytes for ring in tiles)
     staged = sum(store.bytes for store in kernel.plan.stores)
-    barriers = 256 if kernel.plan.channels else 0  # two of 8 bytes for each slot, 128 apart
+    barriers = 256 if kernel.plan.mbarriers else 0  # two of 8 bytes for each slot, 128 apart
     assert 0 <= used.dynamic_shared - rings - staged <= barriers
 
 

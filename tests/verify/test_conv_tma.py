@@ -44,7 +44,7 @@ def test_pixels_that_lie_one_behind_the_other_are_rows_of_a_box(case: str) -> No
     kernel = kernel_of(spec, tile, mechanism="tma")
     pixels, filters = kernel.plan.copies
     assert [(pixels.way, pixels.view), (filters.way, filters.view)] == [
-        ("tma", "rows"),
+        ("tma", "flattened"),
         ("tma", "tensor"),
     ]
     verdict = verify_workload(kernel, spec, seed=4)
@@ -61,8 +61,8 @@ def test_outputs_are_stored_as_boxes_of_rows(case: str) -> None:
 @pytest.mark.parametrize(
     ("forward", "view"),
     [
-        (conv2d(2, 9, 6, 64, 64, 2, 2, pad=1), "patch"),  # what lies behind 7 outputs is no pixel
-        (conv2d(2, 5, 64, 64, 64, 3, 3, pad=1), "patch"),
+        (conv2d(2, 9, 6, 64, 64, 2, 2, pad=1), "window"),  # what lies behind 7 outputs is no pixel
+        (conv2d(2, 5, 64, 64, 64, 3, 3, pad=1), "window"),
         (conv2d(2, 5, 64, 64, 64, 3, 1, pad=(1, 1, 0, 0)), "tensor"),  # no windows along the row
     ],
     ids=["to the image's end", "within a row", "column"],

@@ -27,7 +27,7 @@ ORDERS = ("lockstep", "round-robin", "reversed", "random")
 def kernel_of(
     gemm: Gemm, tile: tuple[int, int, int], ctas: int | None = None, **options: Any
 ) -> Kernel:
-    schedule = schedule_gemm(gemm, GemmTile(*tile, ctas=ctas))
+    schedule = schedule_gemm(gemm, GemmTile(*tile, persistent=ctas))
     return pipeliner.build(schedule, "h100", instruction="wgmma", **options)
 
 
@@ -52,7 +52,7 @@ def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
     number = steps * 4 + depth
     gemm = Gemm(128, 64, 64 * steps, dtype="bfloat16", out="float32")
     kernel = kernel_of(gemm, (128, 64, 64), depth=depth)
-    assert [channel.depth for channel in kernel.plan.channels] == [depth]
+    assert [channel.depth for channel in kernel.plan.mbarriers] == [depth]
     options = {"timing": TIMINGS[number % 3], "order": ORDERS[number % 4], "seed": number}
     assert_right(gemm, kernel, **options)
 
@@ -106,7 +106,7 @@ def test_a_tile_of_few_rows_is_swapped(
     timing: str,
 ) -> None:
     kernel = kernel_of(gemm, tile, ctas, warps=warps)
-    assert kernel.plan.matmuls[0].swapped
+    assert kernel.plan.matmuls[0].swap_ab
     assert_right(gemm, kernel, timing=timing, order=ORDERS[TIMINGS.index(timing)])
 
 
@@ -392,7 +392,7 @@ def test_no_mutant_of_threads_that_copy_for_wgmma_survives() -> None:
 def test_rings_of_different_depths_have_channels_of_their_own() -> None:
     gemm = Gemm(128, 64, 320, dtype="bfloat16")
     kernel = kernel_of(gemm, (128, 64, 64), depth={"A_shared": 2, "B_shared": 3})
-    assert {(c.rings, c.depth) for c in kernel.plan.channels} == {
+    assert {(c.rings, c.depth) for c in kernel.plan.mbarriers} == {
         (("A_shared",), 2),
         (("B_shared",), 3),
     }

@@ -57,7 +57,7 @@ def test_other_pixels_are_gathered(spec: Convolution, tile: ConvTile) -> None:
 
 
 def test_every_defect_of_a_patch_shows() -> None:
-    spec, tile = conv2d(2, 4, 16, 64, 16, 3, 3, pad=1), ConvTile(64, 16, 64, ctas=1)
+    spec, tile = conv2d(2, 4, 16, 64, 16, 3, 3, pad=1), ConvTile(64, 16, 64, persistent=1)
     report = mutate(kernel_of(spec, tile, depth=3))
     assert report.mutants >= 20
     assert report.ok, [str(fate.mutant) for fate in report.unexplained]

@@ -24,7 +24,7 @@ TILE = (64, 64, 64)
 
 
 def kernel_of(gemm: Gemm, ctas: int = 1, tile: Any = TILE, **options: Any) -> Kernel:
-    schedule = schedule_gemm(gemm, GemmTile(*tile, ctas=ctas))
+    schedule = schedule_gemm(gemm, GemmTile(*tile, persistent=ctas))
     return pipeliner.build(schedule, "h100", instruction="wgmma", consumers="ping-pong", **options)
 
 
@@ -38,8 +38,8 @@ def in_some_mode(number: int) -> dict[str, Any]:
 def test_every_trip_count_and_depth(tiles: int, steps: int, depth: int) -> None:
     gemm = Gemm(64 * tiles, 64, 64 * steps, dtype="bfloat16")
     kernel = kernel_of(gemm, depth=depth)
-    assert [role.teams for role in kernel.plan.roles] == [2, 1]
-    assert [channel.depth for channel in kernel.plan.channels] == [depth]
+    assert [role.ping_pong_groups for role in kernel.plan.roles] == [2, 1]
+    assert [channel.depth for channel in kernel.plan.mbarriers] == [depth]
     assert_right(gemm, kernel, **in_some_mode(tiles * 16 + steps * 4 + depth))
 
 
@@ -79,7 +79,7 @@ def test_every_form(gemm: Gemm, ctas: int, tile: Any, options: dict[str, Any], t
 def test_clusters_share_what_teams_of_both_use(gemm: Gemm, ctas: int, cluster: int) -> None:
     kernel = kernel_of(gemm, ctas, cluster=cluster, depth=2)
     assert kernel.cuda.count("multicast__cluster(") == 2  # defined and called, for B
-    assert [channel.releases for channel in kernel.plan.channels] == [cluster]
+    assert [channel.arrivals for channel in kernel.plan.mbarriers] == [cluster]
     for number in range(3):
         assert_right(gemm, kernel, **in_some_mode(number))
 
@@ -93,12 +93,12 @@ def test_a_symbolic_number_of_rows(m: int) -> None:
 def test_a_convolution_takes_turns() -> None:
     conv = conv2d(1, 8, 16, 64, 64, 3, 3, pad=1)
     kernel = pipeliner.build(
-        schedule_conv(conv, ConvTile(64, 64, 64, ctas=1)),
+        schedule_conv(conv, ConvTile(64, 64, 64, persistent=1)),
         "h100",
         instruction="wgmma",
         consumers="ping-pong",
     )
-    assert kernel.plan.teams == 2
+    assert kernel.plan.ping_pong_groups == 2
     assert verify_workload(kernel, conv, timings=("random",), orders=("random",)).ok
 
 

@@ -35,14 +35,14 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
         (Gemm(128, 64, 128, dtype="e5m2"), GemmTile(128, 64, 128), {}),  # one step
         (Gemm(256, 64, 256, dtype="e4m3"), GemmTile(256, 64, 64), {"warps": (4, 1)}),  # four blocks
         (Gemm(128, 256, 256, dtype="e4m3"), GemmTile(128, 256, 128), {}),
-        (Gemm(100, 72, 272, dtype="e5m2", out="float16"), GemmTile(64, 64, 128, ctas=2), {}),
+        (Gemm(100, 72, 272, dtype="e5m2", out="float16"), GemmTile(64, 64, 128, persistent=2), {}),
         (Gemm(256, 64, 384, dtype="e4m3"), GemmTile(128, 64, 128), {"cluster": 2, "depth": 2}),
         (Gemm(16, 128, 256, dtype="e4m3"), GemmTile(16, 64, 128), {}),  # swapped
         (Gemm(200, 136, 256, dtype="e4m3"), GemmTile(128, 64, 128), {"mechanism": "cp_async"}),
         (Gemm(256, 64, 256, dtype="e4m3"), GemmTile(128, 64, 128), {"operand": "registers"}),
         (
             Gemm(256, 128, 256, dtype="e4m3"),
-            GemmTile(64, 64, 128, ctas=3),
+            GemmTile(64, 64, 128, persistent=3),
             {"consumers": "ping-pong"},
         ),
     ],
@@ -148,7 +148,7 @@ def test_a_step_and_its_sums_want_registers() -> None:
 def test_a_step_is_multiplied_waited_for_and_added() -> None:
     """Four instructions, of which the first one writes, then an addition for each accumulator."""
     gemm = Gemm(256, 192, 1024, dtype="e4m3")
-    kernel = kernel_of(gemm, GemmTile(128, 192, 128, ctas=1))
+    kernel = kernel_of(gemm, GemmTile(128, 192, 128, persistent=1))
     assert kernel.resources.spills == 0
     lines = [line.split("*/")[-1].split(";")[0].split() for line in kernel.sass.splitlines()
              if "*/" in line]  # fmt: skip

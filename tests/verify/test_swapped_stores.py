@@ -23,9 +23,9 @@ def kernel_of(spec: Any, tile: Any, store: Any = "tma", **options: Any) -> Kerne
     ("spec", "tile"),
     [
         (Gemm(16, 128, 256), GemmTile(16, 64, 64)),
-        (Gemm(48, 256, 192, dtype="bfloat16"), GemmTile(48, 128, 64, ctas=1)),
+        (Gemm(48, 256, 192, dtype="bfloat16"), GemmTile(48, 128, 64, persistent=1)),
         # One row of the tile lies outside, and half of the last columns' tile.
-        (Gemm(47, 200, 192, dtype="bfloat16"), GemmTile(48, 128, 64, ctas=1)),
+        (Gemm(47, 200, 192, dtype="bfloat16"), GemmTile(48, 128, 64, persistent=1)),
         # Half a pair of rows lies outside.
         (Gemm(31, 136, 256, epilogue=("bias", "residual", "relu")), GemmTile(16, 64, 64)),
         (Gemm(100, 136, 256, weights="int8", epilogue=("scale",)), GemmTile(64, 64, 64)),
@@ -35,7 +35,7 @@ def kernel_of(spec: Any, tile: Any, store: Any = "tma", **options: Any) -> Kerne
 )
 def test_a_swapped_tile_is_transposed_on_its_way(spec: Any, tile: Any) -> None:
     kernel = kernel_of(spec, tile)
-    assert kernel.plan.matmuls[0].swapped
+    assert kernel.plan.matmuls[0].swap_ab
     assert [store.mechanism for store in kernel.plan.stores] == ["tma"]
     assert "x4_trans_shared_b16" in kernel.cuda
     verdict = verify_workload(kernel, spec, seed=4)
@@ -50,6 +50,6 @@ def test_a_small_one_leaves_from_registers_unless_boxes_are_asked_for() -> None:
 
 
 def test_no_mutant_survives() -> None:
-    kernel = kernel_of(Gemm(16, 128, 384), GemmTile(16, 64, 64, ctas=1), depth=3)
+    kernel = kernel_of(Gemm(16, 128, 384), GemmTile(16, 64, 64, persistent=1), depth=3)
     report = pipeliner.mutate(kernel)
     assert report.ok, "\n".join(str(fate.mutant) for fate in report.unexplained)

@@ -47,8 +47,8 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
         (Gemm(128, 256, 256), GemmTile(64, 256, 64), {"warps": (4, 2)}),
         (Gemm(256, 64, 384), GemmTile(128, 64, 64), {"cluster": 2}),
         (Gemm(128, 64, 384), GemmTile(128, 64, 64), {"mechanism": "cp_async"}),
-        (Gemm(200, 136, 328), GemmTile(128, 64, 64, ctas=2), {"depth": 2}),
-        (Gemm(128, 128, 512), GemmTile(128, 64, 64, splits=2), {"parts": "reduce_add"}),
+        (Gemm(200, 136, 328), GemmTile(128, 64, 64, persistent=2), {"depth": 2}),
+        (Gemm(128, 128, 512), GemmTile(128, 64, 64, splits=2), {"reduction": "atomic"}),
     ],
     ids=str,
 )
@@ -69,7 +69,7 @@ TURNED = [
     (Gemm(128, 64, 256, dtype="int8", layout="TT"), GemmTile(64, 64, 64), {}),
     (Gemm(128, 64, 192, dtype="tf32", layout="TT"), GemmTile(128, 64, 32), {}),
     (Gemm(256, 64, 256, dtype="e4m3", layout="TT"), GemmTile(128, 64, 64), {"warps": (4, 1)}),
-    (Gemm(112, 136, 272, dtype="e4m3", layout="TT"), GemmTile(64, 64, 128, ctas=2), {}),
+    (Gemm(112, 136, 272, dtype="e4m3", layout="TT"), GemmTile(64, 64, 128, persistent=2), {}),
     (Gemm(200, 72, 100, dtype="tf32", layout="TT"), GemmTile(128, 64, 32), {"depth": 2}),
     (Gemm(256, 64, 384, dtype="e4m3", layout="TT"), GemmTile(128, 64, 128), {"cluster": 2}),
     (
@@ -84,12 +84,12 @@ TURNED = [
     ),
     (
         Gemm(256, 128, 256, dtype="e4m3", layout="TT"),
-        GemmTile(64, 128, 128, ctas=2),
+        GemmTile(64, 128, 128, persistent=2),
         {"consumers": "ping-pong"},
     ),
     # B, and the tile swapped.
     (Gemm(64, 128, 256, dtype="e4m3", layout="NN"), GemmTile(64, 64, 128), {}),
-    (Gemm(100, 144, 256, dtype="int8", layout="NN"), GemmTile(64, 64, 64, ctas=2), {}),
+    (Gemm(100, 144, 256, dtype="int8", layout="NN"), GemmTile(64, 64, 64, persistent=2), {}),
     (Gemm(64, 128, 192, dtype="tf32", layout="NN"), GemmTile(64, 128, 32), {}),
     (
         Gemm(48, 128, 256, dtype="e4m3", layout="NN", epilogue=("bias", "relu")),
@@ -105,8 +105,8 @@ def test_an_operand_with_k_outermost_is_turned_round(
 ) -> None:
     kernel = kernel_of(gemm, tile, **{"operand": "auto", **options})
     (matmul,) = kernel.plan.matmuls
-    assert (matmul.operand, matmul.swapped) == ("registers", gemm.layout == "NN")
-    name = "B_" if matmul.swapped else "A_"
+    assert (matmul.operand, matmul.swap_ab) == ("registers", gemm.layout == "NN")
+    name = "B_" if matmul.swap_ab else "A_"
     assert f"turned round on its way, as '{name}" in matmul.reason
     verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
     assert verdict.ok, (verdict.worst, verdict.hazards)
@@ -199,7 +199,7 @@ def test_a_turned_step_takes_few_instructions(gemm: Gemm, k: int, wanted: dict[s
 def test_wgmmas_do_not_wait_for_what_is_converted_behind_the_loop(dtype: str) -> None:
     """ptxas has each wait for the one before where it makes conversions between them (C7514)."""
     gemm = Gemm(256, 512, 1024, dtype=dtype, weights="int8")
-    kernel = kernel_of(gemm, GemmTile(128, 256, 64, ctas=3), operand="auto")
+    kernel = kernel_of(gemm, GemmTile(128, 256, 64, persistent=3), operand="auto")
     assert _waits(kernel) == {"0x0": 1, "0x3": 4}
 
 
@@ -238,8 +238,8 @@ def test_no_mutant_survives(options: dict[str, Any]) -> None:
 
 def test_lanes_that_read_a_slot_say_so_for_their_warp_behind_a_fence() -> None:
     kernel = kernel_of(Gemm(128, 64, 384), GemmTile(128, 64, 64), depth=3)
-    (channel,) = kernel.plan.channels
-    assert channel.releases == 8
+    (channel,) = kernel.plan.mbarriers
+    assert channel.arrivals == 8
     assert "its lanes read the slot" in channel.reason
     report = report_of(kernel)
     dead = {(fate.mutant.what.split(" ")[0], killer(fate)) for fate in report.fates}
@@ -283,15 +283,15 @@ WEIGHTS = [
     (Gemm(16, 128, 256, weights="int8"), GemmTile(16, 64, 64), {}),
     (Gemm(16, 128, 256, dtype="bfloat16", weights="int8"), GemmTile(16, 64, 128), {}),
     (Gemm(128, 128, 256, weights="int8", epilogue=("scale", "bias")), GemmTile(128, 128, 64), {}),
-    (Gemm(128, 256, 512, layout="TT", weights="int8"), GemmTile(128, 128, 128, ctas=1), {}),
+    (Gemm(128, 256, 512, layout="TT", weights="int8"), GemmTile(128, 128, 128, persistent=1), {}),
     (Gemm(100, 136, 272, out="float32", weights="int8"), GemmTile(64, 64, 64), {}),
     (Gemm(64, 64, 240, weights="int8"), GemmTile(64, 64, 32), {"mechanism": "cp_async"}),
-    (Gemm(16, 128, 512, weights="int8"), GemmTile(16, 64, 64, splits=2), {"parts": "reduce_add"}),
+    (Gemm(16, 128, 512, weights="int8"), GemmTile(16, 64, 64, splits=2), {"reduction": "atomic"}),
     (Gemm(64, 128, 256, weights="int8"), GemmTile(64, 128, 64), {"warps": (1, 4)}),
     # With K outermost.
     (Gemm(16, 128, 256, layout="NN", weights="int8"), GemmTile(16, 64, 64), {}),
     (Gemm(47, 144, 256, dtype="bf16", layout="NN", weights="int8"), GemmTile(48, 64, 64), {}),
-    (Gemm(128, 256, 512, layout="TN", weights="int8"), GemmTile(128, 128, 128, ctas=1), {}),
+    (Gemm(128, 256, 512, layout="TN", weights="int8"), GemmTile(128, 128, 128, persistent=1), {}),
     (Gemm(64, 128, 240, layout="NN", weights="int8"), GemmTile(64, 64, 16), {"depth": 2}),
     (
         Gemm(64, 64, 256, layout="NN", weights="int8", epilogue=("scale",)),
@@ -307,7 +307,7 @@ def test_weights_are_converted_on_their_way(
 ) -> None:
     kernel = kernel_of(gemm, tile, **{"operand": "auto", **options})
     (matmul,) = kernel.plan.matmuls
-    assert (matmul.operand, matmul.swapped) == ("registers", True)
+    assert (matmul.operand, matmul.swap_ab) == ("registers", True)
     text = " ".join(kernel.plan.explain().split())
     assert f"converted on its way from int8 to {gemm.dtype}" in text
     verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
@@ -417,8 +417,10 @@ def test_a_plan_that_turns_other_rows_is_refused(dtype: str) -> None:
     gemm, tile = Gemm(128, 128, 256, dtype=dtype, layout="TT"), GemmTile(64, 64, 64)
     plan = kernel_of(gemm, tile).plan
     (matmul,) = plan.matmuls
-    assert matmul.turned is (dtype == "int8")
-    wrong = replace(plan, matmuls=(replace(matmul, turned=not matmul.turned),))
-    field = re.escape(f"plan.matmuls[0].turned is {not matmul.turned}, expected {matmul.turned}")
+    assert matmul.transposed is (dtype == "int8")
+    wrong = replace(plan, matmuls=(replace(matmul, transposed=not matmul.transposed),))
+    field = re.escape(
+        f"plan.matmuls[0].turned is {not matmul.transposed}, expected {matmul.transposed}"
+    )
     with pytest.raises(PlanError, match=field):
         pipeliner.build(schedule_gemm(gemm, tile), "h100", plan=wrong)
