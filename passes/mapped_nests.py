@@ -59,7 +59,9 @@ def _shared_out(
 ) -> Stmt:
     held = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
     store = next((s for s in scope.plan.stores if s.op == nest.name), None)
-    if adds(nest) and (not held or store is None or store.mechanism != "tma" or not store.adds):
+    if adds(nest) and (
+        not held or store is None or store.mechanism != "tma" or not store.partial_sums
+    ):
         raise LoweringError(
             f"cannot add to '{nest.store.buffer.name}' in '{nest.name}': others do so at the same "
             "time, and the plan does not have it added by tma"
@@ -130,7 +132,7 @@ def _shown(nest: Nest, stmt: Stmt, scope: Scope) -> Stmt:
 
 def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: Scope) -> Stmt:
     """A nest that stores an accumulator by way of shared memory."""
-    if plan.adds and not adds(nest):
+    if plan.partial_sums and not adds(nest):
         raise LoweringError(f"cannot add '{plan.op}' to '{plan.dst}': it is stored there")
     box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
     if isinstance(box, str):

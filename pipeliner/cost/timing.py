@@ -175,7 +175,7 @@ def _spread(copies: tuple[CopyPlan, ...], matmul: MatmulPlan) -> float:
     x 8 in fp32 took 923 cycles a step on an H100, alone on an SM, as long as a load and its
     arrival.
     """
-    chunks = sum(plan.parts for plan in copies if plan.mechanism == "cp_async")
+    chunks = sum(plan.chunks for plan in copies if plan.mechanism == "cp_async")
     return max(0, min(chunks, matmul.steps - 2) - 1) / matmul.steps
 
 

@@ -222,7 +222,7 @@ def of_copy(
     """
     moved = shared_bytes(copy)
     if plan.mechanism == "tma":
-        own = moved // plan.shared
+        own = moved // plan.multicast
         rows = own / min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype))
         gathered = IM2COL_LINE_CYCLES if plan.view in PIXEL_VIEWS else 0.0
         extra = outside * ZERO_FILL_LINE_CYCLES + gathered
@@ -284,16 +284,16 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
     size = element_bytes(info.a_dtype if operand == "a" else info.b_dtype)
     if plan.instruction.startswith("wgmma"):
         # The first operand is A unless A and B are swapped.
-        first = (operand == "a") != plan.swapped
+        first = (operand == "a") != plan.swap_ab
         extent, other = (info.m, info.n) if operand == "a" else (info.n, info.m)
         times = plan.warps[1 - at] if first else other // ROWS
         cycles = times * extent * info.k * size / machine.smem_bytes_per_cycle
         if first and info.a_dtype != info.b_dtype:
             words = times * extent * info.k / (PAIR * WARP)
             each = CONVERT_INSTRUCTIONS
-            if plan.turned:
+            if plan.transposed:
                 each -= CONVERT_LOAD_INSTRUCTIONS
-            read = cycles if plan.turned else words
+            read = cycles if plan.transposed else words
             return Usage(lsu=read, issue=words * each / machine.issue_per_cycle)
         return Usage(lsu=cycles)
     if plan.instruction == "simt":

@@ -189,7 +189,7 @@ def _accumulated(info: KernelInfo) -> int:
 
 def _stationary(info: KernelInfo, op: MatmulInfo) -> int:
     """Bytes of the stationary operands of ``op``, which are copied before the loop."""
-    return sum(size for name, _, size in info.accumulators if name in op.held)
+    return sum(size for name, _, size in info.accumulators if name in op.stationary)
 
 
 def _rings(
