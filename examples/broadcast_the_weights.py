@@ -15,7 +15,7 @@ asked = {"instruction": "wgmma", "mechanism": "tma", "depth": 2, "cluster": 2}
 fast = pipeliner.pipeline(schedule_conv(conv, ConvTile(128, 64, 32)), "h100", **asked)
 plan = pipeliner.plan_of(fast)
 
-(loop,), (channel,) = plan.loops, plan.channels
+(loop,), (channel,) = plan.loops, plan.mbarriers
 weights = next(ring for ring in loop.rings if ring.buffer == "filters_shared")
 broadcast = loop.op("filters_shared")
 multiply = next(op for op in loop.ops if op.kind == "mma")

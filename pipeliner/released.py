@@ -52,6 +52,11 @@ def options(given: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
+def option(name: str, value: Any) -> Any:
+    """The value of the option that is called ``name`` today."""
+    return _value(_VALUES.get(name, {}), value)
+
+
 def recorded_request(data: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a record by today's names."""
     return _translated(data, OPTIONS)
@@ -80,7 +85,10 @@ def _op(name: str) -> str:
 
 def _translated(data: Mapping[str, Any], names: Renamed) -> dict[str, Any]:
     found = {names.get(name, name): value for name, value in data.items()}
-    return {
-        name: _VALUES.get(name, {}).get(value, value) if isinstance(value, str) else value
-        for name, value in found.items()
-    }
+    return {name: _value(_VALUES.get(name, {}), value) for name, value in found.items()}
+
+
+def _value(words: Renamed, value: Any) -> Any:
+    if isinstance(value, list):
+        return [_value(words, each) for each in value]
+    return words.get(value, value) if isinstance(value, str) else value

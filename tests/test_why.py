@@ -40,7 +40,7 @@ def of_gemm(gemm, target, machine, tile=None, **options):
 def test_the_chosen_tile_is_the_default_one_and_among_the_fastest(target, machine):
     tile, found = of_gemm(Gemm(1024, 1024, 1024), target, machine)
     (chosen,) = [option for option in found.tiles if option.chosen]
-    assert (chosen.m, chosen.n, chosen.k, chosen.ctas) == (tile.m, tile.n, tile.k, tile.ctas)
+    assert (chosen.m, chosen.n, chosen.k, chosen.ctas) == (tile.m, tile.n, tile.k, tile.persistent)
     assert chosen.us == pytest.approx(found.predicted_us, rel=0.01)
     times = [option.us for option in found.tiles]
     assert times == sorted(times)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ..errors import WorkloadError
-from .usage import did_you_mean
+from .usage import Renamed, did_you_mean
 
 if TYPE_CHECKING:
     from ..schedules.workloads import Spec
@@ -90,6 +90,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     shape.add_argument(
         "--persistent", type=int, help="CTAs of a persistent kernel; 0: a CTA for each tile"
+    )
+    shape.add_argument(
+        "--ctas", type=int, dest="persistent", action=Renamed, help=argparse.SUPPRESS
     )
 
 

@@ -6,7 +6,9 @@ import argparse
 import re
 import sys
 from collections.abc import Callable, Iterable
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
+
+from ..released import option
 
 EXIT_USAGE: Final = 2
 
@@ -31,6 +33,21 @@ class Parser(argparse.ArgumentParser):
         known = [name for action in self._actions for name in action.option_strings]
         wrong = [word.split("=")[0] for word in message.split() if word.startswith("--")]
         return next(filter(None, (did_you_mean(word, known) for word in wrong)), "")
+
+
+class Renamed(argparse.Action):
+    """An option by its name in the release before; its ``dest`` is called as it is now."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value, with a note."""
+        print(f"{parser.prog}: note: {option_string} is called --{self.dest} now", file=sys.stderr)
+        setattr(namespace, self.dest, option(self.dest, values))
 
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:

@@ -20,6 +20,7 @@ from ..request import (
     STORES,
 )
 from . import specs
+from .usage import Renamed
 
 if TYPE_CHECKING:
     from ..machine import Machine
@@ -100,6 +101,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     _one_of(asked, "--store", STORES, "how accumulators reach memory")
     _one_of(asked, "--pdl", _EARLY, "kernels start before the one before them ends")
     _one_of(asked, "--reduction", REDUCTIONS, "where the partial sums of split-K are added")
+    asked.add_argument("--parts", dest="reduction", action=Renamed, help=argparse.SUPPRESS)
     _one_of(asked, "--operand", OPERANDS, "where wgmma reads its first operand")
     _one_of(asked, "--accumulate", ACCUMULATES, "whether tensor cores sum all of fp8 themselves")
     asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")

@@ -17,6 +17,8 @@ from ..bench.suites import NAMES, suite
 from ..candidate import NOTHING_ASKED, Tile
 from ..errors import PipelinerError, ToolError, WorkloadError
 from ..machine import key_of
+from ..released import options as todays
+from ..released import recorded_tile
 from ..request import Request
 from ..schedules import (
     Conv,
@@ -197,6 +199,7 @@ def _family(spec: Spec) -> str:
 
 
 def _variants(table: dict[str, Any]) -> Iterator[Variant]:
+    table = todays(table)
     _check_names(table, _VARIANT, "a variant")
     if "name" not in table:
         raise WorkloadError("expected each [[variant]] to have a name")
@@ -217,7 +220,8 @@ def _variants(table: dict[str, Any]) -> Iterator[Variant]:
 
 def _tile(table: Mapping[str, Any]) -> Tile:
     kind = _one_of("a tile's kind", table.get("kind", "gemm"), _TILES)
-    values = {name: _pair(value) for name, value in table.items() if name != "kind"}
+    named = recorded_tile(table)
+    values = {name: _pair(value) for name, value in named.items() if name != "kind"}
     tile: Tile = _made(_TILES[kind], values, f"a tile of {kind}")
     return tile
 

@@ -112,7 +112,7 @@ def test_of_boxes_of_pixels_the_chosen_tile_is_as_fast_as_any_measured():
 
 
 def _shape(tile):
-    return tile.m, tile.n, tile.k, tile.splits, tile.ctas
+    return tile.m, tile.n, tile.k, tile.splits, tile.persistent
 
 
 def test_boxes_of_pixels_are_ranked_as_measured():

@@ -244,11 +244,11 @@ def test_every_option_may_be_a_list_and_reaches_the_candidates(tmp_path):
         layout = ["NT", "NN"]
         batch = [1, 4]
         [[variant]]
-        name = "{accumulate} {operand} {pdl} {parts} {warps}"
+        name = "{accumulate} {operand} {pdl} {reduction} {warps}"
         accumulate = ["fast", "promoted"]
         operand = ["shared", "registers"]
         pdl = [true, false]
-        parts = "workspace"
+        reduction = "workspace"
         warps = [2, 2]
         workload = { epilogue = ["bias", "relu"] }
         """
@@ -260,7 +260,7 @@ def test_every_option_may_be_a_list_and_reaches_the_candidates(tmp_path):
     assert len(experiment.variants) == 8
     first = experiment.variants[0]
     assert first.name == "fast shared True workspace (2, 2)"
-    asked = {"accumulate": "fast", "operand": "shared", "pdl": True, "parts": "workspace"}
+    asked = {"accumulate": "fast", "operand": "shared", "pdl": True, "reduction": "workspace"}
     assert first.request.as_dict() == {**asked, "warps": (2, 2)}
     assert {one.request.accumulate for one in experiment.variants} == {"fast", "promoted"}
     assert first.spec(experiment.workloads[0]).epilogue == ("bias", "relu")

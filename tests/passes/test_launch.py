@@ -63,11 +63,11 @@ def test_where_they_stand(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -
         assert body.count(WAIT) == 1
         before = body[: body.index(WAIT)]
         assert not re.search(r"\b([ABC]|parts)_ptr\b|&\([ABC]\w*_map\)", before)
-        assert body.count(RELEASE) == (number in kernel.plan.launch.releases)
+        assert body.count(RELEASE) == (number in kernel.plan.launch.triggers)
         if RELEASE in body:
             behind = body[body.index(RELEASE) :]
             assert not re.search(r"&\([AB]\w*_map\)|cp_async_c[ag]|= [^;]*\b[AB]_ptr", behind)
-    assert kernel.plan.launch.releases == tuple(range(len(found) - ("pdl" not in options)))
+    assert kernel.plan.launch.triggers == tuple(range(len(found) - ("pdl" not in options)))
 
 
 def test_one_thread_of_the_producer_lets_the_next_one_in() -> None:

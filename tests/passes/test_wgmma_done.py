@@ -337,9 +337,9 @@ def edited(plan: KernelPlan, in_flight: int, **stages: int) -> KernelPlan:
 
 def test_an_edited_plan_may_wait_at_once_or_leave_two() -> None:
     plan = pipeliner.plan_of(pipelined(mechanism="cp_async", depth=4))
-    assert waits_of(planned(edited(plan, 0, matmul_update_o_done=2))) == ([0], [])
+    assert waits_of(planned(edited(plan, 0, matmul_update_o_mma_wait=2))) == ([0], [])
     plan = pipeliner.plan_of(pipelined(mechanism="cp_async", depth=5))
-    nearer = edited(plan, 2, A_shared=1, B_shared=1, matmul_update_o_done=5)
+    nearer = edited(plan, 2, A_shared=1, B_shared=1, matmul_update_o_mma_wait=5)
     func = planned(nearer)
     assert waits_of(func) == ([2], [0])
     verdict = verify_workload(pipeliner.build(func), GEMM, timings=TILES[0], orders=("random",))
@@ -349,13 +349,13 @@ def test_an_edited_plan_may_wait_at_once_or_leave_two() -> None:
 @pytest.mark.parametrize(
     ("in_flight", "stages", "why"),
     [
-        (1, {"matmul_update_o_done": 2}, "says that 1 steps of .* stay in flight, .* leave 0"),
+        (1, {"matmul_update_o_mma_wait": 2}, "says that 1 steps of .* stay in flight, .* leave 0"),
         (0, {}, "says that 0 steps of .* stay in flight, .* leave 1"),
-        (2, {"matmul_update_o_done": 4}, f"'{DONE}' of iteration i used it: 5 slots needed"),
+        (2, {"matmul_update_o_mma_wait": 4}, f"'{DONE}' of iteration i used it: 5 slots needed"),
         # Copies a tile further ahead.
         (
             1,
-            {"matmul_update_o": 3, "matmul_update_o_done": 4, "A_shared_wait": 3},
+            {"matmul_update_o": 3, "matmul_update_o_mma_wait": 4, "A_shared_wait": 3},
             f"'{DONE}' of iteration i used it: 5 slots needed, the ring has 4",
         ),
     ],
@@ -372,7 +372,7 @@ def test_an_edited_plan_that_is_illegal_is_refused(
 def test_the_emulator_sees_copies_a_tile_further_ahead(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same plan, had nothing refused it: what is overwritten is still being read."""
     plan = pipeliner.plan_of(pipelined(mechanism="cp_async", depth=4))
-    further = edited(plan, 1, matmul_update_o=3, matmul_update_o_done=4, A_shared_wait=3)
+    further = edited(plan, 1, matmul_update_o=3, matmul_update_o_mma_wait=4, A_shared_wait=3)
     monkeypatch.setattr(obeyed, "verify", lambda graph, loop: None)
     with pytest.raises(LoweringError, match=r"WAR on 'A_shared' .* needs a wait for wgmma between"):
         planned(further)
@@ -523,7 +523,7 @@ def test_what_stays_in_flight_is_issued_in_every_step() -> None:
     ops = tuple(
         dataclasses.replace(op, kind="mma_wait") if op.name == "g" else op for op in draft.ops
     )
-    with pytest.raises(ScheduleRefused, match="op 'g' is of kind compute, the plan says done"):
+    with pytest.raises(ScheduleRefused, match="op 'g' is of kind compute, the plan says mma_wait"):
         verify(graph, dataclasses.replace(draft, ops=ops))
 
 

@@ -53,7 +53,7 @@ def added(spec: Spec, tile: Any, **options: Any) -> Any:
 def test_parts_are_added_right(spec: Spec, tile: Any) -> None:
     kernel = added(spec, tile)
     (store,) = kernel.plan.stores
-    assert (store.mechanism, store.adds) == ("tma", tile.splits)
+    assert (store.mechanism, store.partial_sums) == ("tma", tile.splits)
     assert kernel.cuda.count(ADDED) >= 2  # defined and called
     verdict = verify_workload(kernel, spec, seed=4)
     assert verdict.ok, (verdict.worst, verdict.hazards)
@@ -98,10 +98,10 @@ def test_the_plan_says_that_it_is_not_the_same_every_time_and_is_obeyed_again() 
     assert again.cuda == kernel.cuda
 
 
-@pytest.mark.parametrize("parts", ["auto", "workspace"])
-def test_parts_are_not_added_so_unless_that_is_asked_for(parts: Any) -> None:
+@pytest.mark.parametrize("reduction", ["auto", "workspace"])
+def test_parts_are_not_added_so_unless_that_is_asked_for(reduction: Any) -> None:
     schedule_ = schedule(Gemm(128, 128, 512), GemmTile(128, 64, 64, splits=4))
-    kernel = pipeliner.build(schedule_, "h100", parts=parts)
+    kernel = pipeliner.build(schedule_, "h100", reduction=reduction)
     assert [store.partial_sums for store in kernel.plan.stores] == [0]
     assert ADDED not in kernel.cuda
     assert "kernels behind it" in kernel.plan.explain()
@@ -199,7 +199,7 @@ def test_a_plan_that_would_lose_what_others_add_is_refused() -> None:
 
 def test_a_wrong_word_is_refused() -> None:
     with pytest.raises(PlanError) as error:
-        Request(reduction="atomic")
+        Request(reduction="reduce_add")
     assert str(error.value) == (
-        "expected parts to be one of auto, workspace, reduce_add, not 'atomic'"
+        "expected reduction to be one of auto, workspace, atomic, not 'reduce_add'"
     )

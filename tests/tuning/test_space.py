@@ -50,7 +50,9 @@ def test_the_models_choice_is_in_it(case):
 
 def test_every_choice_of_the_plan_is_varied(case):
     spec, target, points = case
-    tiles = {name: {getattr(p.candidate.tile, name) for p in points} for name in ("m", "group")}
+    tiles = {
+        name: {getattr(p.candidate.tile, name) for p in points} for name in ("m", "raster_group")
+    }
     assert all(len(values) > 2 for values in tiles.values())
     asked = {
         name: {getattr(p.candidate.request, name) for p in points}

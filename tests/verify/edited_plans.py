@@ -309,7 +309,7 @@ def outcome(name: str, rng: random.Random) -> str:
 
 def _check_same(given: KernelPlan, done: KernelPlan, about: str) -> None:
     """What was decided came out as it went in, and so did all that was not left out."""
-    for part, empty in (("channels", ()), ("smem", SmemPlan()), ("sync", SyncPlan())):
+    for part, empty in (("mbarriers", ()), ("smem", SmemPlan()), ("sync", SyncPlan())):
         if getattr(given, part) != empty:
             found = difference(getattr(given, part), getattr(done, part), part)
             assert not found, f"{about}\n{found}"

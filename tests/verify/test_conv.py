@@ -98,7 +98,7 @@ def test_layers_move_vectors_past_one_barrier(name, target, instruction):
     assert plan.sync.barriers_in_steady == 1
 
 
-WAYS = {"rn50 1x1": "tma", "unet": "tma (patch)"}
+WAYS = {"rn50 1x1": "tma", "unet": "tma (window)"}
 """How pixels come that are a box: of the matrix that they are, or of the image."""
 
 

@@ -128,7 +128,7 @@ UNEVEN = [
 def test_steps_beyond_the_last_are_gathered_from_outside(spec: Convolution, tile: ConvTile) -> None:
     kernel = kernel_of(spec, tile, mechanism="tma")
     assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}
-    assert {copy.way for copy in kernel.plan.copies} & {"tma (patch)", "tma (im2col)"}
+    assert {copy.way for copy in kernel.plan.copies} & {"tma (window)", "tma (im2col)"}
     verdict = verify_workload(kernel, spec, seed=4)
     assert verdict.ok, (verdict.worst, verdict.hazards)
 

@@ -18,7 +18,7 @@ from .test_conv_tma import kernel_of
 def test_pixels_of_whole_rows_are_a_box(case: str) -> None:
     spec, tile = PATCHES[case]
     kernel = kernel_of(spec, tile, mechanism="tma")
-    assert "tma (patch)" in {copy.way for copy in kernel.plan.copies}
+    assert "tma (window)" in {copy.way for copy in kernel.plan.copies}
     assert "im2col" not in kernel.cuda
     verdict = verify_workload(kernel, spec, seed=3)
     assert verdict.ok, (verdict.worst, verdict.hazards)

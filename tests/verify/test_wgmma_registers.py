@@ -420,7 +420,7 @@ def test_a_plan_that_turns_other_rows_is_refused(dtype: str) -> None:
     assert matmul.transposed is (dtype == "int8")
     wrong = replace(plan, matmuls=(replace(matmul, transposed=not matmul.transposed),))
     field = re.escape(
-        f"plan.matmuls[0].turned is {not matmul.transposed}, expected {matmul.transposed}"
+        f"plan.matmuls[0].transposed is {not matmul.transposed}, expected {matmul.transposed}"
     )
     with pytest.raises(PlanError, match=field):
         pipeliner.build(schedule_gemm(gemm, tile), "h100", plan=wrong)

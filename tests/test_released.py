@@ -1,0 +1,71 @@
+"""What the released version wrote, and its names of options, mean the same today."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+from typing import Any, Final
+
+import pytest
+
+import pipeliner
+from pipeliner.candidate import Candidate
+from pipeliner.plan import KernelPlan
+from pipeliner.plan.comparing import difference
+from pipeliner.request import Request
+from pipeliner.schedules import ConvTile, GemmTile, conv2d, schedule_conv, schedule_gemm
+from pipeliner.schedules.workloads import Gemm
+
+SAVED: Final = json.loads(
+    gzip.decompress((Path(__file__).parent / "released" / "version_1.json.gz").read_bytes())
+)
+"""Plans and candidates as version 1 wrote them; most plans without the edges of their loops."""
+
+KERNELS: Final = {
+    "ping-pong": lambda: schedule_gemm(Gemm(512, 256, 256), GemmTile(64, 128, 64, persistent=4)),
+    "split-K added": lambda: schedule_gemm(Gemm(128, 128, 512), GemmTile(128, 64, 64, splits=2)),
+    "in flight": lambda: schedule_gemm(Gemm(128, 64, 512), GemmTile(128, 64, 64)),
+    "pixels": lambda: schedule_conv(conv2d(1, 8, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64)),
+    "tf32 turned": lambda: schedule_gemm(
+        Gemm(128, 64, 192, dtype="tf32", layout="TT"), GemmTile(128, 64, 32)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SAVED["plans"])
+def test_its_plans_are_obeyed(name: str) -> None:
+    given = KernelPlan.from_json(json.dumps(SAVED["plans"][name]))
+    made = pipeliner.plan_of(pipeliner.pipeline(KERNELS[name](), "h100", plan=given))
+    again = difference(made, given, "plan", frozenset({"edges", "reason", "reasons"}))
+    assert again == ""
+
+
+def test_its_records_are_read() -> None:
+    split = Candidate(GemmTile(128, 64, 64, splits=2), Request(reduction="atomic"))
+    assert Candidate.from_json(SAVED["candidate"]) == split
+    tile = GemmTile(128, 64, 64, persistent=132, stationary=True, raster_group=4)
+    assert Candidate.from_json(SAVED["persistent"]) == Candidate(tile)
+
+
+def test_old_options_work_with_a_note() -> None:
+    func = KERNELS["split-K added"]()
+    with pytest.warns(FutureWarning, match="'parts' is called 'reduction' now"):
+        old = pipeliner.pipeline(func, "h100", parts="reduce_add")
+    new = pipeliner.pipeline(func, "h100", reduction="atomic")
+    assert pipeliner.plan_of(old) == pipeliner.plan_of(new)
+    with pytest.raises(TypeError, match="no option 'part'"):
+        pipeliner.pipeline(func, "h100", part="reduce_add")
+
+
+def test_old_options_of_the_command_work_with_a_note(capsys: Any) -> None:
+    from pipeliner.cli import main
+
+    asked = ["plan", "gemm", "--m", "512", "--n", "256", "--k", "256", "--target", "h100"]
+    told = []
+    for name in ("--ctas", "--persistent"):
+        assert main([*asked, "--tile", "64x128x64", name, "4", "--json"]) == 0
+        told.append(capsys.readouterr())
+    assert told[0].out == told[1].out
+    assert "note: --ctas is called --persistent now" in told[0].err
+    assert told[1].err == ""
