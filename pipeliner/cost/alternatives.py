@@ -205,7 +205,7 @@ def consumer_options(
 
 def _way(plan: KernelPlan) -> Consumers:
     """Whether consumers of ``plan`` are cooperative or ping-pong."""
-    return "ping-pong" if plan.teams > 1 else "cooperative"
+    return "ping-pong" if plan.ping_pong_groups > 1 else "cooperative"
 
 
 def family(instruction: str) -> str:

@@ -8,7 +8,7 @@ Layouts of a shared tile, by name. A row is the tile's last dimension; chunks ar
   bytes, and chunk ``c`` of row ``r`` of a block is stored at ``c ^ (r % 8)``, ``c ^ (r // 2 % 4)``
   and ``c ^ (r // 4 % 2)``: TMA's swizzles (PTX ISA, tensor swizzle modes). The chunks of one column
   of eight neighbouring rows then lie in different banks.
-- ``turned-128B``, a rotated swizzle: of the ``n`` chunks of row ``r``, chunk ``c`` is stored at
+- ``rotated-128B``, a rotated swizzle: of the ``n`` chunks of row ``r``, chunk ``c`` is stored at
   ``(c + r % 2) % n ^ (r // 2 % 4 * 2)``. Where every other row of the source begins in the middle
   of a sector, the two halves of a sector lie side by side in the tile too, and are one read.
 """
@@ -63,7 +63,7 @@ LDMATRIX_BYTES: Final = constant(
     date="2026-11-21",
 )
 
-TURNED: Final = "turned-128B"
+TURNED: Final = "rotated-128B"
 """The rotated swizzle: it keeps halves of a sector together where rows begin inside one."""
 
 CP_ASYNC_BYTES: Final = constant(
@@ -90,7 +90,7 @@ def plan_copy(
     shared, shared_reason = 1, ""
     if mechanism == "tma":
         width_reason = ""
-        if request.cluster in copy.shared:
+        if request.cluster in copy.multicast:
             shared = request.cluster
             shared_reason = f"each of {shared} CTAs copies a part for all"
     layout, layout_reason = _layout(copy, loop, matmuls, mechanism)
@@ -117,9 +117,9 @@ def plan_copy(
             )
             if text
         ),
-        parts=parts,
+        chunks=parts,
         cache=cache,
-        shared=shared,
+        multicast=shared,
         view=copy.view if mechanism == "tma" else "tensor",
     )
 

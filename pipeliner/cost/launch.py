@@ -29,7 +29,7 @@ def plan_launch(info: KernelInfo, machine: Machine, request: Request) -> LaunchP
 
 def check_launch(plan: LaunchPlan, info: KernelInfo) -> None:
     """Raise PlanError for a kernel that the function does not have."""
-    missing = [number for number in plan.releases if not 0 <= number < info.kernels]
+    missing = [number for number in plan.triggers if not 0 <= number < info.kernels]
     if missing:
         raise PlanError(
             f"cannot let a kernel start early behind kernel {missing[0]} of '{info.name}': it "

@@ -15,11 +15,11 @@ from ..machine import WARP, Machine
 from ..plan import (
     CONSUMER,
     PRODUCER,
-    ChannelPlan,
     Consumers,
     CopyPlan,
     LoopPlan,
     MatmulPlan,
+    MbarrierPair,
     RolePlan,
 )
 from .copies import shared_bytes
@@ -57,7 +57,7 @@ def plan_roles(
     machine: Machine,
     cluster: int = 1,
     consumers: Literal["auto"] | Consumers = "auto",
-) -> tuple[tuple[RolePlan, ...], tuple[ChannelPlan, ...]]:
+) -> tuple[tuple[RolePlan, ...], tuple[MbarrierPair, ...]]:
     """The roles and mbarrier pairs of a kernel that TMA copies for; empty for any other.
 
     ``cluster``: CTAs that fill each other's slots and release them to each other. Raises PlanError
@@ -90,7 +90,7 @@ def plan_roles(
             f"{kept} registers a thread after {launched} at launch, with what the producer gives "
             f"up; {_sharing(teams, each, why)}"
         ),
-        teams=teams,
+        ping_pong_groups=teams,
     )
     producer = RolePlan(
         name=PRODUCER,
@@ -127,20 +127,20 @@ def _channels(
     releases: int,
     several: bool,
     by_warp: bool,
-) -> list[ChannelPlan]:
+) -> list[MbarrierPair]:
     """A full/empty mbarrier pair for each depth among the rings: slots of one depth share it.
 
     ``by_warp``: each warp releases slots, not each warpgroup.
     """
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
-    channels: list[ChannelPlan] = []
+    channels: list[MbarrierPair] = []
     least = min((depths[op.dst] for op in moved), default=0)
     for depth in sorted({depths[op.dst] for op in moved}):
         own = [op for op in moved if depths[op.dst] == depth]
         name = f"_{own[0].dst}" if several or len(own) < len(moved) else ""
         channels.append(
-            ChannelPlan(
+            MbarrierPair(
                 loop=loop.name,
                 full=FULL + name,
                 empty=EMPTY + name if depth == least else "",
@@ -149,7 +149,7 @@ def _channels(
                 bytes=sum(shared_bytes(op) for op in own),
                 producer=PRODUCER,
                 consumer=CONSUMER,
-                releases=releases if depth == least else 0,
+                arrivals=releases if depth == least else 0,
                 reason=_release_reason(loop, depth, by_warp) if depth == least else TOGETHER,
             )
         )

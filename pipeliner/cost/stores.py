@@ -140,7 +140,7 @@ def plan_stores(
     request: Request,
 ) -> tuple[StorePlan, ...]:
     """The plan of every store of an accumulator; raises PlanError for what cannot be had."""
-    adds = any(store.adds for store in info.stores)
+    adds = any(store.partial_sums for store in info.stores)
     if adds and request.store == "direct":
         raise PlanError(f"{_cannot_add(info)}: only tma adds, stores are to be direct")
     if request.store == "tma" and not info.stores:
@@ -174,8 +174,8 @@ def _uncoalesced(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, 
         op.m * op.n / WARP * UNCOALESCED_STORE_CYCLES
         for op in _matmuls(info)
         for plan in matmuls
-        if op.acc == store.acc and plan.op == op.op and plan.swapped
-        if _is_partial(store.dtype, plan.turned)
+        if op.acc == store.acc and plan.op == op.op and plan.swap_ab
+        if _is_partial(store.dtype, plan.transposed)
     )
 
 
@@ -204,7 +204,7 @@ def _extent(matmul: MatmulPlan) -> tuple[int, int]:
     """Rows and columns of a warpgroup's part of the tile."""
     rows, columns = matmul.warp_tile
     return (
-        (rows, columns * WARPGROUP_WARPS) if matmul.swapped else (rows * WARPGROUP_WARPS, columns)
+        (rows, columns * WARPGROUP_WARPS) if matmul.swap_ab else (rows * WARPGROUP_WARPS, columns)
     )
 
 
@@ -221,9 +221,13 @@ def _plan(
     request: Request,
 ) -> StorePlan:
     direct = StorePlan(
-        op=store.op, acc=store.acc, dst=store.dst, mechanism="direct", adds=store.adds
+        op=store.op,
+        acc=store.acc,
+        dst=store.dst,
+        mechanism="direct",
+        partial_sums=store.partial_sums,
     )
-    if request.store == "direct" and store.adds:
+    if request.store == "direct" and store.partial_sums:
         raise PlanError(
             f"{_cannot_add(info)}: only tma adds to what others add to at the same time, "
             f"'{store.op}' is to be direct"
@@ -233,7 +237,7 @@ def _plan(
     found = _staged(direct, store, info, matmuls, copies, machine, request)
     if not isinstance(found, str):
         return found
-    if store.adds:
+    if store.partial_sums:
         raise PlanError(f"{_cannot_add(info)}: {found}")
     if request.store == "tma":
         raise PlanError(f"cannot store '{store.op}' by tma: {found}")
@@ -254,9 +258,9 @@ def _staged(
     matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
     if matmul is None or not any(copy.mechanism == "tma" for copy in copies):
         return "no role of its own copies for what computes it"
-    if matmul.swapped and matmul.turned:
+    if matmul.swap_ab and matmul.transposed:
         return "stmatrix does not transpose rows that lie in pairs"
-    if matmul.swapped and request.store != "tma" and not store.adds:
+    if matmul.swap_ab and request.store != "tma" and not store.partial_sums:
         uncoalesced = _uncoalesced(store, info, matmuls)
         if uncoalesced <= FEW_UNCOALESCED_CYCLES:
             return (
@@ -270,7 +274,7 @@ def _staged(
     groups = matmul.warps[0] * matmul.warps[1] // WARPGROUP_WARPS * teams_of(request.consumers)
     span = panel_bytes(columns * size)
     boxes = columns * size // span
-    together = filled_together(matmul.swapped, store.dtype)
+    together = filled_together(matmul.swap_ab, store.dtype)
     one = groups * rows * span
     slots = together * _slots(together * one, boxes // together, info, machine, request)
     if request.plan is not None:  # its own number, where the boxes can be dealt out to them
@@ -283,7 +287,7 @@ def _staged(
             f"too little shared memory for {LEAST_RING_DEPTH} slots"
         )
     filled = "stmatrix fills 8 rows without bank conflicts" if size == STMATRIX_BYTES else ""
-    done = "added" if store.adds else "written"
+    done = "added" if store.partial_sums else "written"
     counted = f"{boxes} box{'es' * (boxes > 1)} a warpgroup, {done} while it computes on"
     return replace(
         direct,
@@ -302,13 +306,13 @@ def _matmuls(info: KernelInfo) -> list[MatmulInfo]:
 
 def _order(store: StoreInfo) -> str:
     """What the order of atomic accumulation does to a sum of split-K."""
-    if not store.adds:
+    if not store.partial_sums:
         return ""
     if store.dtype.startswith("int"):
         return "parts are added as they come, which changes no sum of integers"
     return (
-        f"{store.adds} parts are rounded to {store.dtype} and added as they come: the last bits "
-        "differ from run to run"
+        f"{store.partial_sums} parts are rounded to {store.dtype} and added as they come: "
+        "the last bits differ from run to run"
     )
 
 
@@ -319,7 +323,7 @@ def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
     read = {op.src for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)}
     if store.dst in read:
         return f"'{store.dst}' is copied from too"
-    if element_bytes(store.dtype) != STMATRIX_BYTES and not store.adds:
+    if element_bytes(store.dtype) != STMATRIX_BYTES and not store.partial_sums:
         return (
             f"stmatrix stores elements of {STMATRIX_BYTES} bytes, '{store.dst}' has {store.dtype}"
         )
@@ -332,7 +336,7 @@ def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
     size = element_bytes(store.dtype)
     if columns % STMATRIX_SQUARE:
         return f"a row of {columns * size} bytes is no multiple of {STMATRIX_SQUARE * size}"
-    if rows > MAX_BOX or rows % (STMATRIX_SQUARE if matmul.swapped else ROWS):
+    if rows > MAX_BOX or rows % (STMATRIX_SQUARE if matmul.swap_ab else ROWS):
         squares = f"whole squares of {STMATRIX_SQUARE}"
         return f"a box has at most {MAX_BOX} rows, {squares}, a warpgroup {rows}"
     return stride_obstacle(store.dst, store.dtype, store.dst_strides)

@@ -67,8 +67,8 @@ PING_PONG_STEPS: Final = constant(
 
 _PIXELS: Final = {
     "im2col": "which are gathered",
-    "patch": "which come as boxes",
-    "rows": "which come as rows of a matrix",
+    "window": "which come as boxes",
+    "flattened": "which come as rows of a matrix",
 }
 """What a reason says of an implicit GEMM's operand A, by how TMA sees it."""
 
@@ -135,7 +135,7 @@ def _why_by_type(info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> str:
         return "what turns gain is measured for operands of 16 bits and fp8"
     if alone := promotion_stalls(matmuls):
         return alone
-    columns = min(plan.warp_tile[0 if plan.swapped else 1] for plan in matmuls)
+    columns = min(plan.warp_tile[0 if plan.swap_ab else 1] for plan in matmuls)
     if columns < PING_PONG_FP8_COLUMNS:
         return (
             f"instructions of {columns} columns, turns of fp8 gain from {PING_PONG_FP8_COLUMNS} on"

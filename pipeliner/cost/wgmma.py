@@ -168,8 +168,10 @@ def map_wgmma(
     ``accumulate``: what adds up products of fp8. A tile of few rows swaps A and B: the
     instruction's 64 rows run along N, its columns, 8 at least, along M.
     """
-    if info.held:
-        return f"'{info.held[0]}' holds tiles of other iterations too, its descriptors know one"
+    if info.stationary:
+        return (
+            f"'{info.stationary[0]}' holds tiles of other iterations too, but descriptors know one"
+        )
     if info.a == info.b:
         return f"both its sides are '{info.a}', which its descriptors would want in two layouts"
     if operand == "shared" and info.a_dtype != info.b_dtype:
@@ -192,7 +194,7 @@ def map_wgmma(
         warps=plan.warps[::-1],
         warp_tile=plan.warp_tile[::-1],
         reason=f"{plan.reason}; its rows run along N, as {why}",
-        swapped=True,
+        swap_ab=True,
     )
     return swapped, threads, registers
 
@@ -307,7 +309,7 @@ def _map(
         in_flight=0 if promotes else 1,
         operand="registers" if left else "shared",
         promoted=info.k if promotes else 0,
-        turned=by_lane and _is_transposed(info),
+        transposed=by_lane and _is_transposed(info),
     )
     return plan, groups * teams * WARPGROUP, launch_registers(machine, groups * teams)
 

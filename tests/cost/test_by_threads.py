@@ -39,7 +39,7 @@ def test_threads_copy_unasked_where_that_is_predicted_to_be_faster():
     plan = choose(info, H100, Request())
     boxes = choose(info, H100, Request(mechanism="tma", instruction="wgmma")).predicted_us
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
-    assert plan.roles == plan.channels == ()
+    assert plan.roles == plan.mbarriers == ()
     assert plan.predicted_us < boxes * (1 - CP_ASYNC_MARGIN)
     said = (
         f"copies by cp_async are taken: {plan.predicted_us:.1f} us predicted, {boxes:.1f} us where "
@@ -81,7 +81,7 @@ def test_nothing_is_compared_where_more_is_asked_for(asked):
 
 
 def test_a_grid_that_walks_all_tiles_copies_by_tma():
-    plan = choose(kernel_info(LAYER, replace(GATHERED, ctas=132)), H100, Request())
+    plan = choose(kernel_info(LAYER, replace(GATHERED, persistent=132)), H100, Request())
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
     assert any(text.startswith("copies by cp_async are not compared: ") for text in plan.reasons)
 

@@ -30,7 +30,7 @@ def test_a_tile_of_128_by_256_takes_two_warpgroups_and_one_to_copy():
     ]
     assert plan.threads == 384
     assert {c.mechanism for c in plan.copies} == {"tma"}
-    (channel,) = plan.channels
+    (channel,) = plan.mbarriers
     assert (channel.bytes, channel.releases) == ((128 + 256) * 64 * 2, 2)
     assert channel.depth == 4  # 4 of 49152 bytes fit in 227 KiB, 5 do not
     assert plan.target == "sm_90a"
@@ -70,7 +70,7 @@ def test_registers_are_those_of_the_launch(m, n, groups, registers):
 def test_a_tile_of_few_rows_is_swapped(m, n, warps, instruction, mapped, why):
     plan = planned(m, n, request=Request(instruction="wgmma", warps=warps))
     (matmul,) = plan.matmuls
-    assert matmul.swapped
+    assert matmul.swap_ab
     assert (matmul.m, matmul.n) == (m, n)
     assert (matmul.instruction, matmul.warps) == (instruction, mapped)
     assert matmul.warps[0] * matmul.warp_tile[0] == m
@@ -112,7 +112,7 @@ def test_without_a_request_it_is_taken_where_it_is_predicted_to_be_faster():
 def test_where_it_is_not_taken_the_plan_says_why(changes, request_, why):
     plan = planned(request=Request(**request_), **changes)
     assert not plan.matmuls[0].instruction.startswith("wgmma")
-    assert (plan.roles, plan.channels, plan.target) == ((), (), "sm_90")
+    assert (plan.roles, plan.mbarriers, plan.target) == ((), (), "sm_90")
     assert plan.reasons[-1].startswith("wgmma is not taken: ")
     assert why in plan.reasons[-1]
 
@@ -123,9 +123,9 @@ def test_clusters_are_taken_where_rows_lie_in_two_lines_and_that_limits():
     halves = with_copies(gemm(256, 128, 64), multicast=(2,), src_strides=(4040, 1))
     plan = choose(halves, H100, WGMMA)
     assert plan.cluster == 2
-    assert {copy.shared for copy in plan.copies} == {2}
+    assert {copy.multicast for copy in plan.copies} == {2}
     alone = choose(halves, H100, replace(WGMMA, cluster=1))
-    assert {copy.shared for copy in alone.copies} == {1}
+    assert {copy.multicast for copy in alone.copies} == {1}
     said = (
         f"clusters of 2 CTAs share 'A_shared, B_shared': {plan.predicted_us:.1f} us predicted, "
         f"{alone.predicted_us:.1f} us without"
@@ -149,7 +149,7 @@ def test_a_ring_is_as_deep_as_memory_wants_it_and_as_fits_where_tiles_do_not_fol
     (loop,) = once.loops
     several = replace(once, grid=(132,), loops=(replace(loop, outer=2, by_tile=True),))
     plans = [choose(with_copies(info, src_bytes=1 << 26), H100, WGMMA) for info in (several, once)]
-    depths = [plan.channels[0].depth for plan in plans]
+    depths = [plan.mbarriers[0].depth for plan in plans]
     assert depths[0] > TMA_DEPTH
     # A step of all CTAs reads a part of A and B, 64 MiB each, once, however many wait for it.
     assert depths[1] == max(3, int(7.5e6 * loop.trip / (2 << 26))) < MAX_DEPTH
@@ -182,7 +182,7 @@ def test_it_is_taken_where_only_it_does_what_is_asked(request_):
 def test_a_short_loop_has_a_channel_too():
     plan = planned(trip=1)
     assert plan.loops[0].pipelined
-    assert plan.channels[0].depth == 1
+    assert plan.mbarriers[0].depth == 1
 
 
 @pytest.mark.parametrize(
@@ -252,7 +252,7 @@ def test_where_a_copy_is_no_box_threads_make_all_of_them():
     assert [copy.mechanism for copy in plan.copies] == ["cp_async", "cp_async"]
     assert "no box for tma: it is crooked" in plan.copies[0].reason
     assert "as 'A_shared', which is no box for tma" in plan.copies[1].reason
-    assert (plan.roles, plan.channels, plan.threads) == ((), (), 256)
+    assert (plan.roles, plan.mbarriers, plan.threads) == ((), (), 256)
     assert {ring.depth for ring in plan.loops[0].rings} == {4}
     assert plan.matmuls[0].in_flight == 1
     with pytest.raises(PlanError, match="cannot copy 'A_shared' by tma: it is crooked"):
@@ -290,8 +290,8 @@ def test_boxes_of_results_share_the_memory_with_rings(m, n, k, box, slots, depth
     assert (store.mechanism, store.box, store.slots) == ("tma", box, slots)
     groups = plan.role("consumer").threads // 128
     assert store.bytes == groups * slots * box[0] * box[1] * 2
-    assert plan.channels[0].depth == depth
-    assert plan.channels[0].bytes * depth + store.bytes < H100.smem_per_cta
+    assert plan.mbarriers[0].depth == depth
+    assert plan.mbarriers[0].bytes * depth + store.bytes < H100.smem_per_cta
 
 
 @pytest.mark.parametrize(
@@ -334,9 +334,9 @@ def test_results_leave_from_registers_where_nothing_else_copies():
 def test_a_depth_asked_for_is_kept_by_fewer_boxes():
     for depth, mechanism in ((4, "tma"), (3, "tma")):
         plan = storing(request=Request(instruction="wgmma", depth=depth))
-        assert (plan.stores[0].mechanism, plan.channels[0].depth) == (mechanism, depth)
+        assert (plan.stores[0].mechanism, plan.mbarriers[0].depth) == (mechanism, depth)
     plan = storing(128, 128, 64, request=Request(instruction="wgmma", depth=7))
-    assert (plan.stores[0].mechanism, plan.channels[0].depth) == ("direct", 7)
+    assert (plan.stores[0].mechanism, plan.mbarriers[0].depth) == ("direct", 7)
 
 
 def test_another_gpu_has_neither():
