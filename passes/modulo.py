@@ -322,20 +322,28 @@ def _explain_running(task: Task, placed: Placed, reasons: list[Why]) -> None:
         )
 
 
+def slots_used(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str) -> int | None:
+    """How many slots of ring ``buffer`` the schedule puts to use; None: no copy fills it.
+
+    Copies behind the reads of their step could reuse the slot just read. With one slot more they do
+    without a barrier between the two: that puts it to use, too.
+    """
+    placed = [(node, plan.op(name).stage) for name, node in graph.nodes(data=True)]
+    writers = [(node, stage) for node, stage in placed if buffer in node["writes"]]
+    readers = [stage for node, stage in placed if buffer in node["reads"]]
+    if not any(node["kind"] == "copy" for node, _ in writers):
+        return None
+    ahead = max(readers, default=0) - min(stage for _, stage in writers) + 1
+    return max(versions_needed(graph, plan, buffer), ahead)
+
+
 def _check_requests(graph: nx.MultiDiGraph, result: LoopPlan, plan: LoopPlan) -> None:
     """A requested depth of a copied ring must put that many slots to use."""
     for ring in plan.rings:
         if not ring.requested or ring.depth == 1 or ring.buffer not in graph.graph["rings"]:
             continue
-        placed = [(node, result.op(name).stage) for name, node in graph.nodes(data=True)]
-        writers = [(node, stage) for node, stage in placed if ring.buffer in node["writes"]]
-        readers = [stage for node, stage in placed if ring.buffer in node["reads"]]
-        copied = any(node["kind"] == "copy" for node, _ in writers)
-        # Copies behind the reads of their step could reuse the slot just read. With one slot more
-        # they do without a barrier between the two: that puts it to use, too.
-        ahead = max(readers, default=0) - min((stage for _, stage in writers), default=0) + 1
-        needed = max(versions_needed(graph, result, ring.buffer), ahead)
-        if copied and needed < ring.depth:
+        needed = slots_used(graph, result, ring.buffer)
+        if needed is not None and needed < ring.depth:
             raise ScheduleRefused(
                 f"cannot give '{ring.buffer}' {ring.depth} slots in loop '{plan.name}': its "
                 f"dependences let at most {needed} be in use"

@@ -58,6 +58,7 @@ from .roles import specialise, with_roles
 from .smem import DEFAULT_BUDGET, place
 from .steps import Steps
 from .sync import synchronise
+from .used_slots import why_no_overlap, with_slots_used
 from .vthreads import private_buffers
 
 _GIVEN: Final = ("request", "annotation", "edited")
@@ -152,7 +153,7 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
         try:
             plan = candidate.make()
             plan = replace(plan, reasons=(*plan.reasons, *reasons))
-            made = _lowered(steps, kernel, plan, target, machine)
+            made = _lowered(steps, kernel, plan, target, machine, asked=request.mechanism != "auto")
             check_asked(request, made)
             if not is_as_predicted(plan, made):
                 made = with_prediction(kernel.info, machine, made)
@@ -172,11 +173,14 @@ def _lowered(
     target: Any,
     machine: Machine,
     given: KernelPlan | None = None,
+    *,
+    asked: bool = False,
 ) -> KernelPlan:
     """Make of the recognised function what ``plan`` says; the plan as it was carried out.
 
-    Loops that cannot be scheduled are left alone, unless ``plan`` is one that was ``given``. Raises
-    what the plan cannot have.
+    Loops that cannot be scheduled, or overlap nothing, are left alone, unless ``plan`` is one that
+    was ``given``; ``asked``: how copies are made was asked for, so that they stay. Raises what the
+    plan cannot have.
     """
     if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
         raise TargetError(
@@ -187,7 +191,7 @@ def _lowered(
     recognised = steps.func
     while True:
         try:
-            done = _schedule(steps, kernel, plan, machine, given)
+            done = _schedule(steps, kernel, plan, machine, given, asked=asked)
             if isinstance(done, KernelPlan):
                 return _placed(steps, done, target, machine.smem_per_cta)
             if given is not None:
@@ -252,14 +256,22 @@ def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
 
 
 def _schedule(
-    steps: Steps, kernel: Kernel, plan: KernelPlan, machine: Machine, given: KernelPlan | None
+    steps: Steps,
+    kernel: Kernel,
+    plan: KernelPlan,
+    machine: Machine,
+    given: KernelPlan | None,
+    *,
+    asked: bool,
 ) -> KernelPlan | _Failure:
     """Map, copy, schedule and expand; the plan with its loops scheduled."""
     notes: list[str] = []
     steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan, notes))
     steps.rewrite("LowerCopies", lambda func: lower_copies(func, plan))
     plan = replace(plan, reasons=tuple(dict.fromkeys([*plan.reasons, *notes])))
-    done = steps.run("Modulo", lambda func: (func, _scheduled(func, plan, machine, given)))
+    done = steps.run(
+        "Modulo", lambda func: (func, _scheduled(func, plan, machine, given, asked=asked))
+    )
     if isinstance(done, KernelPlan) and done.roles:
         assigned = with_roles(done)
         steps.rewrite("Specialise", lambda func: specialise(func, assigned, machine))
@@ -272,7 +284,7 @@ def _schedule(
 
 
 def _scheduled(
-    func: Any, plan: KernelPlan, machine: Machine, given: KernelPlan | None
+    func: Any, plan: KernelPlan, machine: Machine, given: KernelPlan | None, *, asked: bool
 ) -> KernelPlan | _Failure:
     forms = {str(form.var.name): form for form in op_loops(func)}
     threads = thread_extents(func)
@@ -287,6 +299,10 @@ def _scheduled(
             own = None if given is None else given.loop(loop.name)
             scheduled = _scheduled_loop(graph, form.node, loop, plan.matmuls, machine, own)
             check_size(scheduled)
+            why = "" if given is not None else why_no_overlap(graph, scheduled, form.node)
+            if why and not asked and not uses_wgmma(plan.matmuls) and loop.source not in _GIVEN:
+                raise ScheduleRefused(why)
+            scheduled = replace(scheduled, reasons=(*scheduled.reasons, *filter(None, [why])))
         except PlanError as err:
             return _Failure(loop.name, err)
         if not scheduled.pipelined:  # nothing overlaps, so that it has no schedule
@@ -319,7 +335,8 @@ def _scheduled_loop(
         return annotated_plan(graph, node, loop, machine)
     waited = [matmul for matmul in matmuls if f"{matmul.op}.mma_wait" in graph]
     in_flight = min((matmul.in_flight for matmul in waited), default=0)
-    return schedule_loop(graph, loop, machine, in_flight=in_flight)
+    scheduled = schedule_loop(graph, loop, machine, in_flight=in_flight)
+    return with_slots_used(graph, scheduled, node)
 
 
 def _left_in_flight(matmul: MatmulPlan, loop: LoopPlan) -> int | None:

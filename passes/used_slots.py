@@ -1,0 +1,78 @@
+"""Slots that a schedule cannot put to use are not allocated, and the plan does not speak of them.
+
+    for k: poll(k), copy(k), multiply(k)        three slots pay, and two are ever in use
+
+How many pay is known before the loop is scheduled; how far copies may go ahead is known behind it:
+none goes above what the loop polls.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from ..plan import LoopPlan
+from .dependence import FENCE
+from .effects import effects
+from .ir import is_shared
+from .modulo import slots_used
+from .modulo_verify import verify
+
+if TYPE_CHECKING:
+    import networkx as nx
+
+FEWEST: Final = 2
+"""Slots of a ring: one is filled while the other is read."""
+
+
+def with_slots_used(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> LoopPlan:
+    """``plan`` of loop ``node`` without slots of shared memory that no tile is ever in.
+
+    Two stay where there were as many: copies go to one while the other is read, and no barrier
+    stands between. Those that were asked for stay, as ``schedule_loop`` refuses what has no use.
+    """
+    fewer: dict[str, int] = {}
+    for ring in plan.rings:
+        if plan.pipelined and not ring.requested and is_shared(graph.graph["rings"][ring.buffer]):
+            used = slots_used(graph, plan, ring.buffer)
+            if used is not None and max(used, FEWEST) < ring.depth:
+                fewer[ring.buffer] = max(used, FEWEST)
+    if not fewer:
+        return plan
+    said = ", ".join(
+        f"'{ring.buffer}' has {fewer[ring.buffer]} slots instead of {ring.depth}"
+        for ring in plan.rings
+        if ring.buffer in fewer
+    )
+    rings = (replace(ring, depth=fewer.get(ring.buffer, ring.depth)) for ring in plan.rings)
+    made = replace(plan, rings=tuple(rings), reasons=(*plan.reasons, f"{said}: {_why(node)}"))
+    verify(graph, made)
+    return made
+
+
+def why_no_overlap(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> str:
+    """Why every value of loop ``node`` is used in the step that makes it; empty: some is later.
+
+    A schedule may then still move what makes none: a wait for others to the step before.
+    """
+    if not plan.pipelined or not any(ring.depth > 1 for ring in plan.rings):
+        return ""
+    stages = {op.name: op.stage for op in plan.ops}
+    steps = [
+        stages[user] - stages[source]
+        for source, user, edge in graph.edges(data=True)
+        if edge["kind"] == "RAW" and edge["distance"] == 0 and edge["buffer"] != FENCE
+    ]
+    if not steps or any(steps):
+        return ""
+    return f"nothing of loop '{plan.name}' overlaps: {_why(node)}"
+
+
+def _why(node: Any) -> str:
+    """Why copies of loop ``node`` go no further ahead."""
+    found = effects(node.body)
+    polled = sorted(str(buf.name) for buf in found.polled.difference(found.allocated))
+    if polled:
+        return f"no copy goes above the wait for '{polled[0]}'"
+    fence = found.why_fence()
+    return f"the body {fence}, and no copy goes above that" if fence else "no more are ever in use"
