@@ -1,5 +1,6 @@
 """What the host checks of its arguments at each call, before it launches anything.
 
+    extents      what a 32-bit variable of a shape or a stride must hold, and TVM would cut off
     overlap      a written parameter and another, where the function does not promise it
     alignment    the widest access through a pointer, as a GPU faults on one that is not aligned
 
@@ -19,7 +20,7 @@ from typing import Any, Final
 import tvm
 import tvm_ffi
 from tvm import tirx
-from tvm.ir import Call, StringImm
+from tvm.ir import Call, StringImm, Var
 from tvm.script import tirx as T
 from tvm.tirx.buffer import is_buffer_var
 
@@ -28,6 +29,7 @@ from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, has, seq, substitute
 from .operands import called
 from .overlap import ENCODERS, OVERLAP
 from .pipeline import is_marked
+from .wide_indices import GREATEST
 from .widths import WIDEST, widths
 
 NAME: Final = "pipeliner.CheckArguments"
@@ -55,10 +57,51 @@ def check_arguments(mod: Any) -> Any:
                 if kernel in kernels and kernel not in known:
                     known[kernel] = widths(kernels[kernel])
             name = str(var.name_hint)
-            checks = [*_overlaps(func, name), *_alignments(func, known, name)]
-            if checks:
-                functions[var] = _checked(func, checks)
+            host = _with_whole_extents(func, name)
+            checks = [*_overlaps(host, name), *_alignments(host, known, name)]
+            functions[var] = _checked(host, checks) if checks else host
     return tvm.IRModule(functions, attrs=mod.attrs)
+
+
+def _with_whole_extents(func: Any, name: str) -> Any:
+    """``func`` with its 32-bit extents and strides read as they come, and checked to be so small.
+
+    An array's are 64 bits wide. TVM gives a variable of 32 the lower half: of 2^32 + 7 rows, 7.
+    """
+    whole: dict[Any, Any] = {}
+    checks: list[Stmt] = []
+    for at, param in enumerate(func.params):
+        if not is_buffer_var(param):
+            continue
+        for extent in (*param.shape, *param.strides):
+            if type(extent) is not Var or str(extent.ty.dtype) != "int32" or extent in whole:
+                continue
+            if any(extent.same_as(given) for given in func.params):  # which the caller has as 32
+                continue
+            whole[extent] = Var(str(extent.name), "int64")
+            said = (
+                f"cannot call '{name}': '{extent.name}' of argument #{at} '{param.name}' is beyond "
+                f"{GREATEST}, all that its type int32 holds: expected type int64"
+            )
+            checks.append(_asserted(whole[extent] <= tirx.const(GREATEST, "int64"), said))
+    if not whole:
+        return func
+    cut = {var: tirx.Cast("int32", wide) for var, wide in whole.items()}
+
+    def read(extents: Sequence[Expr]) -> list[Expr]:
+        return [
+            whole[extent] if type(extent) is Var and extent in whole else substitute(extent, cut)
+            for extent in extents
+        ]
+
+    params = {
+        param: _declared(param, read(param.shape), read(param.strides), param.data_alignment)
+        for param in func.params
+        if is_buffer_var(param)
+    }
+    body = seq(*checks, substitute(func.body, {**cut, **params}))
+    new = [params.get(param, param) for param in func.params]
+    return tirx.PrimFunc(new, body, func.ret_type, func.attrs)
 
 
 def _checked(func: Any, checks: Sequence[Stmt]) -> Any:
@@ -75,15 +118,22 @@ def _checked(func: Any, checks: Sequence[Stmt]) -> Any:
 
 def _as_it_comes(param: Buffer) -> Buffer:
     """``param`` of any alignment."""
+    return _declared(param, list(param.shape), list(param.strides), 1)
+
+
+def _declared(
+    param: Buffer, shape: Sequence[Expr], strides: Sequence[Expr], alignment: int
+) -> Buffer:
+    """``param`` with another shape, strides or alignment."""
     return tirx.decl_buffer(
-        list(param.shape),
+        list(shape),
         param.dtype,
         str(param.name),
         None,
-        list(param.strides),
+        list(strides),
         param.elem_offset,
         str(param.scope()),
-        1,
+        alignment,
         param.ty.offset_factor,
         layout=param.ty.layout,
     )

@@ -17,6 +17,8 @@ from pipeliner.passes import wide_indices
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import conv
 
+from .gpu_tensors import Launched, call
+
 WARP = 32
 ROWS, COLUMNS = 2**16 + 8, 2**16
 
@@ -277,6 +279,39 @@ def test_32_bit_extents_are_checked_at_each_call() -> None:
     large = sparse((2**15, COLUMNS), "int8")
     with pytest.raises(EmulatorError, match="expected at most 2147483647 of them"):
         kernel.emulate(large, large, blocks=[(0, 0, 0)])
+
+
+def remainder(kind: str) -> Any:
+    """A row as long as is known at run time, of which no offset depends on how long it is."""
+    n = tirx.Var("n", kind)
+
+    @T.prim_func(s_tir=True)
+    def main(a: T.handle, c: T.handle):
+        T.func_attr({"global_symbol": "main"})
+        A = T.match_buffer(a, (n,), "int8")
+        C = T.match_buffer(c, (64,), "int8")
+        for bx in T.thread_binding(2, thread="blockIdx.x"):
+            for tx in T.thread_binding(32, thread="threadIdx.x"):
+                with T.sblock("c"):
+                    C[bx * 32 + tx] = A[(bx * 32 + tx) % n] + T.int8(1)
+
+    return main
+
+
+@pytest.mark.parametrize("rows", [2**31, 2**32 + 7])
+def test_a_dimension_that_32_bits_do_not_hold_is_refused(rows: int) -> None:
+    """Neither as it is, nor as the lower half of it that TVM's own host code reads."""
+    short = pipeliner.build(remainder("int32"), "a100")
+    a, c = np.broadcast_to(np.zeros(1, "int8"), (rows,)), np.zeros(64, "int8")
+    said = "'n' of argument #0 'A' is beyond 2147483647, all that its type int32 holds"
+    with pytest.raises(ValueError, match=said):
+        call(short, a, c)
+    with pytest.raises(EmulatorError, match=said):
+        short.emulate(sparse((rows,), "int8"), c)
+    with pytest.raises(Launched):
+        call(short, np.zeros(100, "int8"), c)
+    with pytest.raises(Launched):
+        call(pipeliner.build(remainder("int64"), "a100"), a, c)
 
 
 def test_64_bit_extents_make_64_bit_offsets() -> None:
