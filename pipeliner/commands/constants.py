@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 from dataclasses import asdict
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
+from ..errors import WorkloadError
 from . import console
+
+if TYPE_CHECKING:
+    from ..machine.constant import Constant
 
 HELP: Final = "list the cost model's constants with value, unit, formula, source and date"
 
@@ -19,8 +23,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "pipeliner/cost/README.md. Needs no GPU."
     )
     parser.add_argument("name", nargs="*", help="only constants whose name has one of these in it")
-    parser.add_argument("--target", metavar="GPU", help="list what is known of this GPU instead")
-    parser.add_argument("--machine", metavar="FILE", help="list this machine file instead")
+    gpu = parser.add_mutually_exclusive_group()
+    gpu.add_argument("--target", metavar="GPU", help="list what is known of this GPU instead")
+    gpu.add_argument("--machine", metavar="FILE", help="list this machine file instead")
     form = parser.add_mutually_exclusive_group()
     form.add_argument("--json", action="store_true", help="machine-readable, on stdout")
     form.add_argument("--markdown", action="store_true", help="as the table of README.md")
@@ -39,10 +44,7 @@ def run(args: argparse.Namespace) -> int:
             found = records_of(machine_for(args.target))
         else:
             found = constants()
-    wanted = [name.lower() for name in args.name]
-    found = tuple(
-        one for one in found if not wanted or any(part in one.name.lower() for part in wanted)
-    )
+    found = _named(found, args.name)
     if args.json:
         console.print_json(constants=[asdict(one) for one in found])
         return 0
@@ -61,3 +63,13 @@ def run(args: argparse.Namespace) -> int:
         for key in used:
             print(f"[{key}] {REFERENCES[key]}")
     return 0
+
+
+def _named(found: tuple[Constant, ...], parts: list[str]) -> tuple[Constant, ...]:
+    """Those whose names have one of ``parts`` in them; all where no part is given."""
+    for part in parts:
+        if not any(part.lower() in one.name.lower() for one in found):
+            raise WorkloadError("constant.unknown", part=part)
+    return tuple(
+        one for one in found if not parts or any(part.lower() in one.name.lower() for part in parts)
+    )

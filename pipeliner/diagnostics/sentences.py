@@ -7,6 +7,7 @@ from typing import Final
 
 from . import (
     code_size,
+    constants,
     emulator,
     hazards,
     mutation,
@@ -33,6 +34,7 @@ def _together(*tables: Mapping[str, str]) -> dict[str, str]:
 
 SENTENCES: Final[Mapping[str, str]] = _together(
     code_size.SENTENCES,
+    constants.SENTENCES,
     emulator.SENTENCES,
     hazards.SENTENCES,
     mutation.SENTENCES,

@@ -16,6 +16,8 @@ from pipeliner import cli
 from pipeliner.cost.constants import constants, markdown
 from pipeliner.cost.mapped import map_kernel
 from pipeliner.cost.predict import predict
+from pipeliner.diagnostics import Reason
+from pipeliner.errors import WorkloadError
 from pipeliner.machine import H100, MACHINES, MEASURED, REFERENCES, Machine, records_of
 from pipeliner.machine.constant import Constant, constant, documented
 from pipeliner.machine.file import Measurement
@@ -144,6 +146,13 @@ def test_the_command_lists_some_all_or_a_gpu_s(capsys: pytest.CaptureFixture[str
     assert "[Luo] Luo et al." in capsys.readouterr().out
 
 
+def test_a_name_that_no_constant_has_is_refused() -> None:
+    args = cli.parser().parse_args(["constants", "pipe", "vatmin"])
+    with pytest.raises(WorkloadError) as caught:
+        args.run(args)
+    assert caught.value.reason == Reason("constant.unknown", part="vatmin")
+
+
 EXAMPLE = [
     re.fullmatch(r"(\w+) += (.+?) += ([\d.]+)( [\w/]+)?", line)
     for line in re.search(r"```example\n(.*?)```", README, re.DOTALL)[1].splitlines()
@@ -183,7 +192,8 @@ def test_the_example_is_what_the_model_predicts() -> None:
     assert (value["ctas"], value["trip"]) == (work.grid.ctas, work.grid.trip)
     assert (value["tile_in"], value["tile_out"]) == (usage.global_bytes, work.stores.tile_bytes)
     assert (value["smem"], value["CTAs"]) == (work.smem(4), found.resident)
-    assert (work.threads.count, work.registers_at(4)) == (384, 168)
+    assert (value["threads"], value["registers"]) == (work.threads.count, work.registers_at(4))
+    assert value["slot_waits"] == work.stores.slot_waits
     assert value["compulsory"] == pytest.approx(work.traffic.memory_us, rel=1e-12)
     for name, code in (
         ("II", found.ii),
