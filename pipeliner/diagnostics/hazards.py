@@ -37,10 +37,10 @@ SENTENCES: Final = {
     ),
     "hazard.load_unwaited": "a bulk load is in flight at exit: {mbarrier} counts it",
     "hazard.bytes_unwaited": "no thread waits for its bytes at {mbarrier}",
-    # The kernel before
-    "hazard.kernel_before": "the kernel before it may still run",
-    "hazard.kernel_before_unwaited": (
-        "the kernel before it: what waits for this one may start before that has ended"
+    # Dependent launches
+    "hazard.preceding_kernel": "the preceding kernel may still run",
+    "hazard.preceding_unwaited": (
+        "no wait for the preceding kernel: what waits for this one may start before that has ended"
     ),
     # Threads that an instruction needs together
     "hazard.partial_warp": "{operation} in a CTA of {threads:count thread}",

@@ -25,7 +25,7 @@ from .source import Val, Writer
 _WRAPPING: Final = ("+", "-", "*", "<<")
 
 
-class Access:
+class Translation:
     """State shared by the translators: environment, views, mask; and all access to memory."""
 
     def __init__(self, writer: Writer) -> None:

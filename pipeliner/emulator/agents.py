@@ -1,7 +1,7 @@
 """Who makes an access to global memory, as a number in the grid, and whether it is ordered.
 
-An agent is a thread, an engine of its cluster, or a *crowd*: the threads of one strand whose rows
-touch one place in one statement. Zero is nobody, crowds are below it.
+An agent is a thread, an engine of its cluster, or a *crowd*: the threads of one thread group whose
+rows touch one place in one statement. Zero is nobody, crowds are below it.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .grid import Grid
-    from .machine import Cluster, Strand
+    from .machine import Cluster, ThreadGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -22,14 +22,14 @@ WIDE: Final = 2
 
 
 @dataclass(frozen=True)
-class Access:
+class GlobalAccess:
     """What a statement does to a buffer: who, which granules of its memory, by which agent.
 
     ``agent``: the engine that does it for thread ``tids[0]``; -1: the threads themselves.
     ``reach``: for which threads it is a strong operation, -1 for a weak one.
     """
 
-    strand: Strand
+    group: ThreadGroup
     name: str
     start: int  # of the buffer in its memory
     tids: Array
@@ -40,7 +40,7 @@ class Access:
     @property
     def cluster(self) -> Cluster:
         """Of the threads."""
-        return self.strand.cta.cluster
+        return self.group.cta.cluster
 
     def rows(self) -> tuple[Array, Array]:
         """The thread of each granule, and the granules."""
@@ -57,12 +57,12 @@ class Agents:
     def __init__(self, grid: Grid) -> None:
         self._grid = grid
 
-    def codes(self, access: Access, who: Array) -> Any:
+    def codes(self, access: GlobalAccess, who: Array) -> Any:
         """The agents of an access."""
         agents = access.agent if access.agent >= 0 else who
         return access.cluster.index * self._grid.agents + agents + 1
 
-    def gather(self, access: Access, who: Array, at: Array, into: Array) -> None:
+    def gather(self, access: GlobalAccess, who: Array, at: Array, into: Array) -> None:
         """Where several threads of ``access`` touch one granule, they are its crowd.
 
         ``into``: agent by granule, where they were entered one by one.
@@ -85,7 +85,7 @@ class Agents:
         index, agent = divmod(code - 1, self._grid.agents)
         return index, np.array([agent])
 
-    def unordered(self, access: Access, who: Array, codes: Array, events: Array) -> Array:
+    def unordered(self, access: GlobalAccess, who: Array, codes: Array, events: Array) -> Array:
         """Which accesses of agents are not ordered before the present of ``who``."""
         cluster = access.cluster
         index, agent = np.divmod(codes - 1, self._grid.agents)
@@ -103,7 +103,7 @@ class Agents:
                 bad[here] = self._after_crowd(access, code, who[here], events[here])
         return bad
 
-    def _after_crowd(self, access: Access, code: int, who: Array, events: Array) -> Array:
+    def _after_crowd(self, access: GlobalAccess, code: int, who: Array, events: Array) -> Array:
         cluster = access.cluster
         index, members = self._grid.crowds[-code - 1]
         if index == cluster.index:
@@ -116,7 +116,7 @@ class Agents:
             late |= cluster.scoped.unordered(who, np.full(who.shape, index), each, events)
         return late
 
-    def rival(self, access: Access, who: int, code: int, event: int) -> tuple[int, int]:
+    def rival(self, access: GlobalAccess, who: int, code: int, event: int) -> tuple[int, int]:
         """Cluster and agent of ``code``: of a crowd one that is not ordered before ``who``."""
         index, members = self.singles(code)
         for member in members if code < 0 else ():
@@ -125,7 +125,7 @@ class Agents:
                 return index, int(member)
         return index, int(members[0])
 
-    def is_strong(self, access: Access, who: Array, codes: Array, reach: Array) -> Array:
+    def is_strong(self, access: GlobalAccess, who: Array, codes: Array, reach: Array) -> Array:
         """Which accesses are morally strong with ``access``; ``reach``: theirs, -1 for weak."""
         both = np.minimum(reach, access.reach)
         if access.reach < 0 or both.min() == WIDE:
@@ -138,7 +138,7 @@ class Agents:
         distance = np.where(index != access.cluster.index, 2, (ctas != who // threads).astype(int))
         return np.asarray(both >= distance)
 
-    def unfenced(self, access: Access, codes: Array, events: Array) -> Array:
+    def unfenced(self, access: GlobalAccess, codes: Array, events: Array) -> Array:
         """Which generic writes the thread of an engine knows of, with no proxy fence since."""
         clocks, thread = access.cluster.clocks, int(access.tids[0])
         bad = np.zeros(codes.shape, np.bool_)

@@ -11,7 +11,7 @@ import numpy as np
 from .dtypes import is_float
 
 if TYPE_CHECKING:
-    from .machine import Strand
+    from .machine import ThreadGroup
 
 Value = Any  # Python int, numpy scalar or array
 
@@ -62,8 +62,8 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 }
 
 
-def checked(strand: Strand, key: str, symbol: str, a: Value, b: Value) -> Value:
-    """``a symbol b`` in 32 bits, signed; where it wraps is noted on the strand under ``key``.
+def checked(group: ThreadGroup, key: str, symbol: str, a: Value, b: Value) -> Value:
+    """Return ``a symbol b`` in 32 bits, signed; the group notes under ``key`` where it wraps.
 
     Nothing is reported yet: a value that no active thread uses does no harm.
     """
@@ -71,11 +71,11 @@ def checked(strand: Strand, key: str, symbol: str, a: Value, b: Value) -> Value:
     if not isinstance(a, np.ndarray) and not isinstance(b, np.ndarray):
         number = int(apply(int(a), int(b)))
         wrapped = wrap(number, 32, True)
-        strand.note_wrap(key, number != wrapped, number)
+        group.note_wrap(key, number != wrapped, number)
         return wrapped
     exact = np.asarray(apply(np.asarray(a, np.int64), np.asarray(b, np.int64)))
     narrow = exact.astype(np.int32)
-    strand.note_wrap(key, exact != narrow, exact)
+    group.note_wrap(key, exact != narrow, exact)
     return narrow
 
 

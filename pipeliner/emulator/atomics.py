@@ -16,7 +16,7 @@ from .memory import GlobalView, SharedView, select
 from .warp import rows_of
 
 if TYPE_CHECKING:
-    from .machine import Strand
+    from .machine import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -35,7 +35,7 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def update(
-    strand: Strand,
+    group: ThreadGroup,
     view: GlobalView | SharedView,
     index: Any,
     operation: str,
@@ -48,22 +48,22 @@ def update(
 
     ``compare``: of a compare-and-swap, None for others.
     """
-    at, outside = _places(strand, view, index, mask)
-    tids = strand.active(mask)
+    at, outside = _places(group, view, index, mask)
+    tids = group.active(mask)
     if isinstance(view, SharedView):
-        step = strand.cta.granule
+        step = group.cta.granule
         grains = at[~outside] * view.array.itemsize // step
-        strand.cta.shadow.update(tids[~outside], grains, strand.event)
+        group.cta.shadow.update(tids[~outside], grains, group.event)
     else:
-        _judge(strand, view, at[~outside], tids[~outside], order[1], mask, writes=True)
-    values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(tids),))
+        _judge(group, view, at[~outside], tids[~outside], order[1], mask, writes=True)
+    values = np.broadcast_to(select(np.asarray(value), mask, group.n), (len(tids),))
     swapped = (
         None
         if compare is None
-        else np.broadcast_to(select(np.asarray(compare), mask, strand.n), (len(tids),))
+        else np.broadcast_to(select(np.asarray(compare), mask, group.n), (len(tids),))
     )
-    found = np.zeros(strand.n, view.array.dtype)
-    rows = np.arange(strand.n) if mask is None else np.flatnonzero(mask)
+    found = np.zeros(group.n, view.array.dtype)
+    rows = np.arange(group.n) if mask is None else np.flatnonzero(mask)
     apply = _OPERATIONS[operation]
     for i in np.flatnonzero(~outside):
         where, own = at[i], rows[i]
@@ -73,30 +73,30 @@ def update(
         elif view.array[where] == swapped[i]:
             view.array[where] = values[i]
         if isinstance(view, GlobalView):
-            strand.cta.cluster.grid.changes += bool(view.array[where] != before)
-            _order(strand, view, int(tids[i]), int(where), order, reads=True, writes=True)
+            group.cta.cluster.grid.changes += bool(view.array[where] != before)
+            _order(group, view, int(tids[i]), int(where), order, reads=True, writes=True)
     return found
 
 
 def _places(
-    strand: Strand, view: GlobalView | SharedView, index: Any, mask: Mask
+    group: ThreadGroup, view: GlobalView | SharedView, index: Any, mask: Mask
 ) -> tuple[Array, Array]:
     """The element of each active thread, and whether it is out of bounds, which is reported."""
-    at = rows_of(strand, index, mask) + view.low
+    at = rows_of(group, index, mask) + view.low
     outside = (at < view.low) | (at >= view.high)
     if outside.any():
         row = int(np.argmax(outside))
-        strand.hazard(
+        group.hazard(
             "out-of-bounds",
             view.name,
             int(at[row]) * view.array.itemsize,
-            thread=int(strand.active(mask)[row]),
+            thread=int(group.active(mask)[row]),
         )
     return at, outside
 
 
 def _judge(
-    strand: Strand,
+    group: ThreadGroup,
     view: GlobalView,
     at: Array,
     tids: Array,
@@ -106,9 +106,9 @@ def _judge(
     writes: bool,
 ) -> None:
     """Judge a strong access to elements ``at``, one by each of ``tids``."""
-    strand.touch_global(view.name, mask)
+    group.touch_global(view.name, mask)
     shadow = view.region.memory.shadow
-    access = view.access(strand, tids, at, reach=min(SCOPES.index(scope), WIDE))
+    access = view.access(group, tids, at, reach=min(SCOPES.index(scope), WIDE))
     if shadow is None or access is None or not len(at):
         return
     if writes:
@@ -117,35 +117,37 @@ def _judge(
         shadow.read(access)
 
 
-def load(strand: Strand, view: GlobalView, index: Any, order: tuple[str, str], mask: Mask) -> Array:
+def load(
+    group: ThreadGroup, view: GlobalView, index: Any, order: tuple[str, str], mask: Mask
+) -> Array:
     """A strong load: relaxed, volatile or acquire."""
-    at, outside = _places(strand, view, index, mask)
-    inside, tids = at[~outside], strand.active(mask)[~outside]
-    _judge(strand, view, inside, tids, order[1], mask, writes=False)
-    found = np.zeros(strand.n, view.array.dtype)
-    rows = np.arange(strand.n) if mask is None else np.flatnonzero(mask)
+    at, outside = _places(group, view, index, mask)
+    inside, tids = at[~outside], group.active(mask)[~outside]
+    _judge(group, view, inside, tids, order[1], mask, writes=False)
+    found = np.zeros(group.n, view.array.dtype)
+    rows = np.arange(group.n) if mask is None else np.flatnonzero(mask)
     found[rows[~outside]] = view.array[inside]
     for tid, where in zip(tids, inside, strict=True):
-        _order(strand, view, int(tid), int(where), order, reads=True, writes=False)
+        _order(group, view, int(tid), int(where), order, reads=True, writes=False)
     return found
 
 
 def store(
-    strand: Strand, view: GlobalView, index: Any, value: Any, order: tuple[str, str], mask: Mask
+    group: ThreadGroup, view: GlobalView, index: Any, value: Any, order: tuple[str, str], mask: Mask
 ) -> None:
     """A strong store: relaxed, volatile or release."""
-    at, outside = _places(strand, view, index, mask)
-    inside, tids = at[~outside], strand.active(mask)[~outside]
-    _judge(strand, view, inside, tids, order[1], mask, writes=True)
-    values = np.broadcast_to(select(np.asarray(value), mask, strand.n), (len(at),))
-    strand.cta.cluster.grid.changes += bool((view.array[inside] != values[~outside]).any())
+    at, outside = _places(group, view, index, mask)
+    inside, tids = at[~outside], group.active(mask)[~outside]
+    _judge(group, view, inside, tids, order[1], mask, writes=True)
+    values = np.broadcast_to(select(np.asarray(value), mask, group.n), (len(at),))
+    group.cta.cluster.grid.changes += bool((view.array[inside] != values[~outside]).any())
     view.array[inside] = values[~outside]
     for tid, where in zip(tids, inside, strict=True):
-        _order(strand, view, int(tid), int(where), order, reads=False, writes=True)
+        _order(group, view, int(tid), int(where), order, reads=False, writes=True)
 
 
 def _order(
-    strand: Strand,
+    group: ThreadGroup,
     view: GlobalView,
     tid: int,
     where: int,
@@ -156,16 +158,16 @@ def _order(
 ) -> None:
     """What a strong access by one thread orders."""
     semantics, scope = order[0], SCOPES.index(order[1])
-    scoped = strand.cta.cluster.scoped
+    scoped = group.cta.cluster.scoped
     key = view.region.memory.number, view.region.start + where * view.array.itemsize
     if reads:
         scoped.read(tid, key, scope, acquire=semantics in ("acquire", "acq_rel"))
     if writes:
         release = semantics in ("release", "acq_rel")
-        scoped.write(tid, strand.event, key, scope, release=release, update=reads)
+        scoped.write(tid, group.event, key, scope, release=release, update=reads)
 
 
-def fence(strand: Strand, scope: str, mask: Mask) -> None:
+def fence(group: ThreadGroup, scope: str, mask: Mask) -> None:
     """fence.acq_rel or fence.sc, __threadfence."""
-    cluster = strand.cta.cluster
-    cluster.scoped.fence(strand.active(mask), strand.event, SCOPES.index(scope))
+    cluster = group.cta.cluster
+    cluster.scoped.fence(group.active(mask), group.event, SCOPES.index(scope))

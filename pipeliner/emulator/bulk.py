@@ -18,7 +18,7 @@ from .mbarrier import Mbarrier
 from .report import in_flight
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Cta, Strand
+    from .machine import Cluster, Cta, ThreadGroup
 
 Array = np.ndarray[Any, Any]
 # Chance that a copy in flight has landed by the next step of time ("random").
@@ -63,24 +63,24 @@ class BulkCopies:
     # Loads
 
     def load(
-        self, strand: Strand, tid: int, barrier: Mbarrier, offsets: Array, data: Array
+        self, group: ThreadGroup, tid: int, barrier: Mbarrier, offsets: Array, data: Array
     ) -> None:
         """Copy ``data`` (bytes) to byte ``offsets`` of the window of the mbarrier's CTA."""
         cta = barrier.cta
         granules = _granules(cta, offsets)
-        cta.shadow.engine_write(barrier.engine, tid, granules, strand.event)
-        load = _Load(barrier, strand.event, offsets, data, granules)
+        cta.shadow.engine_write(barrier.engine, tid, granules, group.event)
+        load = _Load(barrier, group.event, offsets, data, granules)
         self._loads.append(load)
         if self._cluster.timing == "early":
             self._land(load)
         self.tick()
 
-    def read(self, strand: Strand, tid: int, barrier: Mbarrier, offsets: Array) -> Array:
+    def read(self, group: ThreadGroup, tid: int, barrier: Mbarrier, offsets: Array) -> Array:
         """Bytes of the own CTA that an engine reads until a wait on ``barrier`` covers the copy."""
-        cta, who = strand.cta, np.array([tid])
+        cta, who = group.cta, np.array([tid])
         clock = self._cluster.clocks.common(who)
         granules = _granules(cta, offsets)
-        cta.shadow.engine_read(barrier.engine, who, clock, granules, strand.event)
+        cta.shadow.engine_read(barrier.engine, who, clock, granules, group.event)
         data: Array = cta.window.bytes[offsets]
         return data
 
@@ -111,7 +111,7 @@ class BulkCopies:
 
     def store(
         self,
-        strand: Strand,
+        group: ThreadGroup,
         tid: int,
         offsets: Array,
         put: Callable[[Array], None],
@@ -121,18 +121,18 @@ class BulkCopies:
 
         ``note`` judges what an engine writes there.
         """
-        cta, clocks = strand.cta, self._cluster.clocks
+        cta, clocks = group.cta, self._cluster.clocks
         if tid not in self._engines:
             self._engines[tid] = clocks.engine()
         who = np.array([tid])
         granules = _granules(cta, offsets)
-        cta.shadow.engine_read(self._engines[tid], who, clocks.common(who), granules, strand.event)
+        cta.shadow.engine_read(self._engines[tid], who, clocks.common(who), granules, group.event)
         if note is not None:
             if tid not in self._writers:
                 self._writers[tid] = clocks.engine()
             note(self._writers[tid])
-            self._unwritten.append((tid, self._open.get(tid, 0), strand.event))
-        store = _Store(cta, tid, strand.event, self._open.get(tid, 0), offsets, put)
+            self._unwritten.append((tid, self._open.get(tid, 0), group.event))
+        store = _Store(cta, tid, group.event, self._open.get(tid, 0), offsets, put)
         self._stores.append(store)
         timing = self._cluster.timing
         if timing == "early" or (timing == "random" and self._cluster.rng.random() < 0.5):

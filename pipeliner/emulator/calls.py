@@ -15,7 +15,7 @@ from .source import Val
 from .wgmma import WARPGROUP
 
 if TYPE_CHECKING:
-    from .access import Access
+    from .access import Translation
     from .expressions import Expressions
 
 Handler = Callable[["Expressions", Any], "Val | None"]
@@ -115,7 +115,7 @@ def blocks(call: Any) -> bool:
     )
 
 
-def waits_apart(call: Any) -> bool:
+def waits_by_warp(call: Any) -> bool:
     """Whether warps wait here one by one, so that lock step could make them wait for ever."""
     name = op_name(call)
     if name in ("tirx.tvm_storage_sync", "tirx.cuda.cta_sync", "tirx.cuda.grid_sync"):
@@ -134,7 +134,7 @@ def is_address(node: Any) -> bool:
     return isinstance(node, ir.Call) and op_name(node) in _ADDRESSES
 
 
-def address(c: Access, call: Any) -> Pointer:
+def address(c: Translation, call: Any) -> Pointer:
     """Translate an address expression."""
     name, args = op_name(call), call.args
     if name == "tirx.address_of":
@@ -155,7 +155,7 @@ def address(c: Access, call: Any) -> Pointer:
     raise EmulatorError("emulator.address", kind=name, expression=str(call))
 
 
-def address_name(c: Access, node: Any) -> str:
+def address_name(c: Translation, node: Any) -> str:
     """Name of the buffer that an address expression points into, as the kernel declares it."""
     while isinstance(node, ir.Call) and op_name(node) != "tirx.address_of":
         node = node.args[1] if op_name(node) == "tirx.tvm_access_ptr" else node.args[0]

@@ -9,7 +9,7 @@ import numpy as np
 from ..diagnostics import Reason
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Strand
+    from .machine import Cluster, ThreadGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -26,17 +26,17 @@ class ClusterBarrier:
         self._building = cluster.clocks.blank()
         self._completed = self._building
 
-    def arrive(self, strand: Strand, tids: Array, *, release: bool = True) -> None:
+    def arrive(self, group: ThreadGroup, tids: Array, *, release: bool = True) -> None:
         """barrier.cluster.arrive."""
         again = tids[self._of[tids] >= 0]
         if len(again):
-            strand.hazard(
+            group.hazard(
                 "barrier-divergence",
                 thread=int(again[0]),
                 detail=Reason("hazard.cluster_arrives_twice"),
             )
         if release:
-            clock = self._cluster.clocks.release(tids, strand.event)
+            clock = self._cluster.clocks.release(tids, group.event)
             self._building = self._cluster.clocks.merged(self._building, clock)
         self._of[tids] = self._phase
         self._arrived[tids] = True
@@ -56,13 +56,13 @@ class ClusterBarrier:
         self._phase += 1
         self._cluster.changes += 1
 
-    def passed(self, strand: Strand, tids: Array) -> bool:
+    def passed(self, group: ThreadGroup, tids: Array) -> bool:
         """Whether a wait of ``tids`` returns; if so they acquire what the others released."""
-        stray = tids[self._of[tids] < 0]
-        if len(stray):
-            strand.hazard(
+        absent = tids[self._of[tids] < 0]
+        if len(absent):
+            group.hazard(
                 "barrier-divergence",
-                thread=int(stray[0]),
+                thread=int(absent[0]),
                 detail=Reason("hazard.cluster_waits_first"),
             )
             return True

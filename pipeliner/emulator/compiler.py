@@ -1,7 +1,7 @@
 """Compile a device PrimFunc to one Python generator function over numpy rows of threads.
 
 This file translates statements; ``expressions`` and ``calls`` the rest.  The generated function has
-the signature ``kernel(s, args, block, dynamic_bytes)`` with ``s`` the strand.
+the signature ``kernel(s, args, block, dynamic_bytes)`` with ``s`` the thread group.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ORIGIN_KEYS: Final = (ORIGIN_ATTR, "pipeliner.op")
 class CompiledKernel:
     """A device function ready to run.
 
-    ``apart``: its warps wait for each other one by one, so that each is a strand of its own.
+    ``by_warp``: its warps wait for each other one by one, so that each is a thread group.
     ``proxies``: it uses asynchronous engines besides cp.async. ``uses``: what it does to the memory
     of its parameters, by position.
     """
@@ -57,7 +57,7 @@ class CompiledKernel:
     shared: tuple[Memory, ...]
     params: tuple[str, ...]
     uses: Mapping[int, GlobalUse]
-    apart: bool
+    by_warp: bool
     proxies: bool
 
 
@@ -125,7 +125,7 @@ class _Compiler(Expressions):
             tuple(self._places.values()),
             tuple(p.name for p in func.params),
             {i: self.global_uses[name] for i, name in enumerate(names) if name in self.global_uses},
-            any(map(calls.waits_apart, self._calls)) or self._polls(),
+            any(map(calls.waits_by_warp, self._calls)) or self._polls(),
             any(map(calls.uses_engines, self._calls)),
         )
 
@@ -318,13 +318,13 @@ class _Compiler(Expressions):
                 with self.writer.block("else:"):
                     self.statement(stmt.else_case)
             return
-        parts = [(cond.text, stmt.then_case)]
+        branches = [(cond.text, stmt.then_case)]
         if stmt.else_case is not None:
-            parts.append((f"~{cond.text}", stmt.else_case))
-        if any(_may_block(body) for _, body in parts):
-            self._fork(parts)
+            branches.append((f"~{cond.text}", stmt.else_case))
+        if any(_may_block(body) for _, body in branches):
+            self._fork(branches)
             return
-        for text, body in parts:
+        for text, body in branches:
             with self.under(text):
                 self.statement(body)
 
@@ -334,10 +334,10 @@ class _Compiler(Expressions):
             self.step(stmt)
             self.use(value)
 
-    def _fork(self, parts: list[tuple[str, Any]]) -> None:
-        """Divided branches that may block run as strands of their own, joined at the end."""
+    def _fork(self, branches: list[tuple[str, Any]]) -> None:
+        """Run divided branches that may block as thread groups of their own, joined at the end."""
         programs = []
-        for text, body in parts:
+        for text, body in branches:
             mask = self.writer.fresh("mask")
             self.writer.emit(f"{mask} = narrow({self.mask}, {text})")
             part = self.writer.fresh("part")
@@ -347,7 +347,7 @@ class _Compiler(Expressions):
                 self.writer.emit("if False: yield")
             self.mask = outer
             programs.append(f"*(({part}(),) if {mask} is not NOBODY else ())")
-        name = self.writer.fresh("parts")
+        name = self.writer.fresh("branches")
         self.writer.emit(f"{name} = ({', '.join(programs)},)")
         self.writer.emit(f"if {name}: yield Fork({name})")
 
@@ -460,7 +460,7 @@ def _may_block(stmt: Any) -> bool:
 def _spins(loop: Any) -> bool:
     """Whether a loop may wait for others: it reads memory, and has no wait of its own."""
     inside = _calls(loop)
-    if any(map(calls.waits_apart, inside)):
+    if any(map(calls.waits_by_warp, inside)):
         return False
     outside = (not is_local_scope(buffer.scope()) for buffer in _loaded(loop))
     return any(outside) or not all(map(calls.is_pure, inside))

@@ -16,13 +16,13 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from .agents import Access
+from .agents import GlobalAccess
 from .mbarrier import Mbarrier
 from .memory import GlobalView
 from .report import in_flight
 
 if TYPE_CHECKING:
-    from .machine import Cta, Strand
+    from .machine import Cta, ThreadGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -36,16 +36,16 @@ class Source:
     """The global memory that copies read, where the kernel also writes it; a row for each."""
 
     view: GlobalView
-    access: Access
+    access: GlobalAccess
 
     @classmethod
     def begin(
-        cls, strand: Strand, view: GlobalView, tids: Array, start: Array, wanted: Array
+        cls, group: ThreadGroup, view: GlobalView, tids: Array, start: Array, wanted: Array
     ) -> Source | None:
         """The copies are issued; ``wanted``: which bytes from each ``start`` on they read."""
         count = np.asarray(wanted.sum(axis=1))
         reads = count > 0
-        access = view.access(strand, tids, start, wanted.shape[1])
+        access = view.access(group, tids, start, wanted.shape[1])
         shadow = view.region.memory.shadow
         if access is None or shadow is None or not reads.any():
             return None

@@ -26,7 +26,7 @@ from .grid import Grid
 from .grid_barrier import GridBarrier
 from .host import Launch, run_host
 from .lower import is_device_function
-from .machine import WARP, Cluster, Cta, HazardLog, Stopped, Strand
+from .machine import WARP, Cluster, Cta, HazardLog, Stopped, ThreadGroup
 from .memory import GlobalView
 from .report import CtaStats, Emulation
 from .requests import Program
@@ -37,7 +37,7 @@ Arguments = Sequence[Any] | Mapping[str, Any]
 Array = np.ndarray[Any, Any]
 Block = tuple[int, int, int]
 Programs = dict[tuple[str, bool], CompiledKernel]
-"""Compiled kernels by name, and whether their warps take turns."""
+"""Compiled kernels by name, and whether their warps are interleaved."""
 
 _DYNAMIC_TAG = "tirx.use_dyn_shared_memory"
 _KNOWN_TAGS = {
@@ -216,12 +216,12 @@ def _run_kernel(
                     granule=kernel.granule,
                     sites=kernel.sites,
                     hazards=hazards,
-                    early=launch.early,
+                    dependent=launch.dependent,
                     buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
                 )
-                whole = mode.order == "lockstep" and not kernel.apart
-                for strand in _strands(cta, dims, whole=whole):
-                    programs.append((cta, strand.tids, kernel.entry(strand, args, block, dynamic)))
+                whole = mode.order == "lockstep" and not kernel.by_warp
+                for group in _thread_groups(cta, dims, whole=whole):
+                    programs.append((cta, group.tids, kernel.entry(group, args, block, dynamic)))
             yield Resident(cluster, Scheduler(cluster, mode.order, mode.rng, programs))
 
     total = math.prod(_dims(launch, "blockIdx"))
@@ -240,8 +240,8 @@ def _run_kernel(
             ]
             if mode.progress is not None:
                 mode.progress(done, count)
-    if launch.early and not grid.waited and working is not None:
-        detail = Reason("hazard.kernel_before_unwaited")
+    if launch.dependent and not grid.waited and working is not None:
+        detail = Reason("hazard.preceding_unwaited")
         working.add_hazard("never-waited", len(working.log) - 1, detail=detail)
     return [one for index in sorted(stats) for one in stats[index]]
 
@@ -278,11 +278,11 @@ def _around(chosen: set[Block], grid: Block, shape: Block) -> list[Block]:
     return [_block(first) for first in sorted(firsts, key=lambda b: b[::-1])]
 
 
-def _strands(cta: Cta, dims: Block, *, whole: bool) -> list[Strand]:
-    """The CTA as one strand, or a strand for each warp."""
+def _thread_groups(cta: Cta, dims: Block, *, whole: bool) -> list[ThreadGroup]:
+    """Return the CTA as one thread group, or one for each warp."""
     size = cta.threads if whole else WARP
     return [
-        Strand(cta, dims, first, min(size, cta.threads - first))
+        ThreadGroup(cta, dims, first, min(size, cta.threads - first))
         for first in range(0, cta.threads, size)
     ]
 

@@ -10,7 +10,7 @@ from tvm.ir import prim
 
 from ..errors import EmulatorError
 from . import arith, calls
-from .access import Access
+from .access import Translation
 from .dtypes import is_float, is_int, numpy_dtype, split_lanes
 from .intervals import combined, union, within
 from .source import Val
@@ -41,7 +41,7 @@ _DIVISIONS: Final = {
 }
 
 
-class Expressions(Access):
+class Expressions(Translation):
     """Translation of expressions."""
 
     def expr(self, node: Any) -> Val:

@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..diagnostics import Reason, Why
-from .agents import WIDE, Access, Agents
+from .agents import WIDE, Agents, GlobalAccess
 from .aside import Aside
 from .report import HazardKind
 from .sparse import sparse
@@ -75,7 +75,7 @@ class GlobalShadow:
 
     # Accesses
 
-    def write(self, access: Access, equal: Equal = None) -> None:
+    def write(self, access: GlobalAccess, equal: Equal = None) -> None:
         """Judge and note a write; ``equal()``: which of its rows store what is there already."""
         who, at = access.rows()
         if self._aside:
@@ -94,7 +94,7 @@ class GlobalShadow:
         self._enter(access, who, at, self._writer, self._wrote)
         self._agents.gather(access, who, at, self._writer)
 
-    def read(self, access: Access, *, pending: bool = False) -> None:
+    def read(self, access: GlobalAccess, *, pending: bool = False) -> None:
         """Judge and note a read; ``pending``: by cp.async, until ``arrived``."""
         who, at = access.rows()
         if self._aside:
@@ -119,7 +119,7 @@ class GlobalShadow:
             if lost.any():
                 self._set_aside(at, lost, codes, self._read_at[at], reads=True)
 
-    def arrived(self, access: Access, now: int) -> None:
+    def arrived(self, access: GlobalAccess, now: int) -> None:
         """The copies that read by ``access`` are complete for their threads."""
         if not self._whole:
             return
@@ -129,9 +129,9 @@ class GlobalShadow:
         self._read_at[at[mine]] = now
         self._flags[at[mine]] &= ~np.uint8(_PENDING)
         self._aside.arrived(codes, at, now)
-        self._grid.sites[access.cluster.index, now] = access.strand.at
+        self._grid.sites[access.cluster.index, now] = access.group.at
 
-    def check_equal(self, access: Access, equal: Callable[[], Any]) -> None:
+    def check_equal(self, access: GlobalAccess, equal: Callable[[], Any]) -> None:
         """After a write: threads of one statement that stored different values to one place."""
         who, at = access.rows()
         codes = self._writer[at]
@@ -150,19 +150,21 @@ class GlobalShadow:
                 int(at.reshape(-1)[row]),
                 access.cluster.index,
                 rival,
-                access.strand.event,
+                access.group.event,
             )
 
-    def _enter(self, access: Access, who: Array, at: Array, agent: Array, event: Array) -> None:
+    def _enter(
+        self, access: GlobalAccess, who: Array, at: Array, agent: Array, event: Array
+    ) -> None:
         """The threads of ``access`` are the last that did this to the granules ``at``."""
         agent[at] = self._agents.codes(access, who)
-        event[at] = access.strand.event
-        self._grid.sites[access.cluster.index, access.strand.event] = access.strand.at
+        event[at] = access.group.event
+        self._grid.sites[access.cluster.index, access.group.event] = access.group.at
 
     # Judgement
 
     def _against_writes(
-        self, access: Access, who: Array, at: Array, equal: Equal, *, reading: bool = False
+        self, access: GlobalAccess, who: Array, at: Array, equal: Equal, *, reading: bool = False
     ) -> None:
         """Judge an access against the last writes; a write keeps those that it does not end."""
         early: HazardKind = "read-before-arrival" if reading else "write-in-flight"
@@ -184,7 +186,7 @@ class GlobalShadow:
             self._set_aside(at, stays, codes, events, reads=False, equal=same)
 
     def _outlives(
-        self, access: Access, who: Array, codes: Array, events: Array, reach: Array
+        self, access: GlobalAccess, who: Array, codes: Array, events: Array, reach: Array
     ) -> Array:
         """Which earlier accesses a write leaves to be compared with what follows.
 
@@ -197,7 +199,7 @@ class GlobalShadow:
         apart &= codes != self._agents.codes(access, who)
         return np.asarray((codes != 0) & (apart | (reach < access.reach)))
 
-    def _against_reads(self, access: Access, who: Array, at: Array, equal: Equal) -> Array:
+    def _against_reads(self, access: GlobalAccess, who: Array, at: Array, equal: Equal) -> Array:
         """Judge a write against the last reads; which of them stay."""
         codes, events, flags = self._reader[at], self._read_at[at], self._flags[at]
         if not codes.any():
@@ -217,7 +219,7 @@ class GlobalShadow:
         return np.asarray(stays & ~bad)
 
     def _keep_readers(
-        self, access: Access, who: Array, at: Array, codes: Array, events: Array
+        self, access: GlobalAccess, who: Array, at: Array, codes: Array, events: Array
     ) -> None:
         """Put aside the last reads before ``access`` that it is not ordered after, or may hide."""
         others = (codes != 0) & (codes != self._reader[at])
@@ -256,7 +258,7 @@ class GlobalShadow:
         self._flags[granules] |= np.uint8(_MORE)
 
     def _against_aside(
-        self, access: Access, who: Array, at: Array, equal: Equal, *, reading: bool = False
+        self, access: GlobalAccess, who: Array, at: Array, equal: Equal, *, reading: bool = False
     ) -> None:
         """Judge an access against all that were kept of its granules; a write ends some."""
         shape, who, at = at.shape, who.reshape(-1), at.reshape(-1)
@@ -310,7 +312,7 @@ class GlobalShadow:
         if gone:
             self._aside.drop(gone)
 
-    def _check_fenced(self, access: Access, at: Array) -> None:
+    def _check_fenced(self, access: GlobalAccess, at: Array) -> None:
         """Generic writes that the thread of an engine knows of, and no proxy fence after them."""
         codes, events = self._writer[at], self._wrote[at]
         bad = self._agents.unfenced(access, codes, events)
@@ -320,7 +322,7 @@ class GlobalShadow:
 
     def _report(
         self,
-        access: Access,
+        access: GlobalAccess,
         kind: HazardKind,
         who: Array,
         at: Array,
@@ -336,7 +338,7 @@ class GlobalShadow:
 
     def _complain(
         self,
-        access: Access,
+        access: GlobalAccess,
         kind: HazardKind,
         mine: int,
         granule: int,
@@ -345,7 +347,7 @@ class GlobalShadow:
         event: int,
     ) -> None:
         """A hazard of thread ``mine`` against an agent of cluster ``index``."""
-        cluster, cta = access.cluster, access.strand.cta
+        cluster, cta = access.cluster, access.group.cta
         rank, rival = divmod(agent, cluster.threads)
         blocks = self._grid.blocks[index]
         threads = [cta.local(mine)]
@@ -360,7 +362,7 @@ class GlobalShadow:
         kind = "race" if index != cluster.index else kind
         cta.add_hazard(
             kind,
-            access.strand.event,
+            access.group.event,
             buffer=access.name,
             offset=granule * self.granule - access.start,
             threads=tuple(threads),

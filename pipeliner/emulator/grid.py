@@ -67,7 +67,7 @@ class Grid:
     agents: int = _ENGINES  # of one cluster, at most
     changes: int = 0  # of memory, that a thread of another cluster may wait for
     barrier: GridBarrier | None = None
-    waited: bool = False  # a thread has, for the kernel before
+    waited: bool = False  # a thread has, for the preceding kernel
     crowds: list[tuple[int, Array]] = field(default_factory=list)  # cluster and threads of each
     _numbers: dict[tuple[int, bytes], int] = field(default_factory=dict)
 

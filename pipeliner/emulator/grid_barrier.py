@@ -11,7 +11,7 @@ from .grid import SCOPES, Release
 from .requests import Wait, Waiting
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Strand
+    from .machine import Cluster, ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -69,20 +69,20 @@ class GridBarrier:
         return Reason("hazard.grid_barrier", arrived=self._arrived, expected=self._threads)
 
 
-def sync(strand: Strand, mask: Mask) -> Waiting:
+def sync(group: ThreadGroup, mask: Mask) -> Waiting:
     """Run grid.sync() of cooperative groups, behind a barrier of the CTA."""
-    cluster, tids = strand.cta.cluster, strand.active(mask)
+    cluster, tids = group.cta.cluster, group.active(mask)
     barrier = cluster.grid.barrier
     assert barrier is not None
     if not barrier.cooperative:
         detail = Reason("hazard.not_cooperative")
-        strand.hazard("barrier-divergence", mask=mask, detail=detail)
-    strand.count("grid_waits")
-    phase = barrier.arrive(cluster, tids, strand.event)
+        group.hazard("barrier-divergence", mask=mask, detail=detail)
+    group.count("grid_waits")
+    phase = barrier.arrive(cluster, tids, group.event)
     return (
         yield Wait(
             tids,
-            strand.event,
+            group.event,
             lambda: barrier.passed(cluster, tids, phase),
             barrier.state,
             outside=True,

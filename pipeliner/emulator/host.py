@@ -21,7 +21,7 @@ from .tensor_map import ALIGNMENT, TensorMap, from_encode_args
 Array = np.ndarray[Any, Any]
 
 _ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
-_EARLY: Final = "tirx.use_programtic_dependent_launch"
+_PDL: Final = "tirx.use_programtic_dependent_launch"
 _COOPERATIVE: Final = "tirx.use_cooperative_launch"
 _ENCODE_IM2COL: Final = "pipeliner_encode_im2col"
 
@@ -30,14 +30,14 @@ _ENCODE_IM2COL: Final = "pipeliner_encode_im2col"
 class Launch:
     """One kernel launch: arguments by device parameter, dimensions by launch tag.
 
-    ``early``: it may start while the kernel before it still runs (programmatic dependent launch).
+    ``dependent``: it may start while the preceding kernel runs (programmatic dependent launch).
     ``cooperative``: its CTAs are resident together, or it is refused.
     """
 
     kernel: str
     args: tuple[Any, ...]
     dims: Mapping[str, int]
-    early: bool = False
+    dependent: bool = False
     cooperative: bool = False
 
     def extent(self, tag: str) -> int:
@@ -119,12 +119,12 @@ def _run_call(
     values = tuple(evaluate(arg, env) for arg in call.args[1:])
     split = len(func.params)
     tags = [str(tag) for tag in func.attrs["tirx.kernel_launch_params"]]
-    early = _EARLY in tags
+    dependent = _PDL in tags
     cooperative = _COOPERATIVE in tags
     # Flags: no argument says how much.
-    named = [tag for tag in tags if tag not in (_EARLY, _COOPERATIVE)]
+    named = [tag for tag in tags if tag not in (_PDL, _COOPERATIVE)]
     dims = {tag: int(v) for tag, v in zip(named, values[split:], strict=True)}
-    out.append(Launch(kernel, values[:split], dims, early, cooperative))
+    out.append(Launch(kernel, values[:split], dims, dependent, cooperative))
 
 
 def _encode_map(args: Sequence[Any], env: dict[Any, Any]) -> None:

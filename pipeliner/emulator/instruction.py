@@ -12,7 +12,7 @@ from ..errors import EmulatorError
 
 
 @dataclass(frozen=True)
-class Instruction:
+class PtxInstruction:
     """A decoded call: modifiers and operands by the names of TVM's table."""
 
     name: str
@@ -32,7 +32,7 @@ class Instruction:
                 raise EmulatorError("ptx.modifier", instruction=self.name, modifier=token)
 
 
-def decode(call: Any) -> Instruction:
+def decode(call: Any) -> PtxInstruction:
     """The PTX instruction that ``call`` is; EmulatorError: it has sunk destinations.
 
     Arguments of a call are ``[operands..., predicate?] [modifiers] [flags]``.
@@ -50,4 +50,4 @@ def decode(call: Any) -> Instruction:
     predicate = values.pop() if "pred" in flags else None
     operands = {slot.name: values[i : i + n] for slot, i, n in operand_layout(entry, by_name) if n}
     modifiers = {slot.name: token for slot, token in zip(entry.slots, tokens, strict=True)}
-    return Instruction(name, modifiers, operands, predicate)
+    return PtxInstruction(name, modifiers, operands, predicate)

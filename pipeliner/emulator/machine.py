@@ -1,6 +1,6 @@
-"""A cluster of CTAs in execution: strands, memory, the event log and the hazards found.
+"""A cluster of CTAs in execution: threads, memory, the event log and the hazards found.
 
-A *strand* is a set of threads that the generated code runs in lock step, as the rows of numpy
+A *thread group* is a set of threads that the generated code runs in lock step, as the rows of numpy
 arrays: a whole CTA, or one warp of it.  The generated function of a kernel is a generator: it
 yields at every operation that may block and where a branch that contains one divides its threads
 (``requests``).  Lock step is only a way to be fast: conflicts are judged by ``Shadow`` on
@@ -117,7 +117,7 @@ class Cluster:
         self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
         self.changes = 0  # counts what may let a waiting thread go on
         self.ctas: list[Cta] = []
-        # Of each wait for the kernel before: a thread and the event, in order.
+        # Of each wait for the preceding kernel: a thread and the event, in order.
         self.waited: list[tuple[int, int]] = []
         self.mbarriers = Mbarriers(self)
         self.bulk = BulkCopies(self)
@@ -160,7 +160,7 @@ class Cta:
         granule: int,
         sites: Sequence[SiteInfo],
         hazards: HazardLog,
-        early: bool,
+        dependent: bool,
         buffer_at: Callable[[int], str],
     ) -> None:
         self.cluster = cluster
@@ -179,8 +179,8 @@ class Cta:
         self._sites = sites
         self._hazards = hazards
         self._buffer_at = buffer_at
-        # Threads that have not waited for the kernel before, which may still run.
-        self.early = np.full(cluster.threads, early)
+        # Threads that have not waited for the preceding kernel, which may still run.
+        self.unwaited = np.full(cluster.threads, dependent)
         cluster.ctas.append(self)
 
     @property
@@ -251,8 +251,8 @@ class Cta:
         return np.arange(start // self.granule, -(-(start + nbytes) // self.granule))
 
 
-class Strand:
-    """Threads in lock step; ``tx``, ``ty``, ``tz`` and ``tids`` have a row for each."""
+class ThreadGroup:
+    """A lockstep thread group; ``tx``, ``ty``, ``tz`` and ``tids`` have a row for each."""
 
     def __init__(self, cta: Cta, dims: tuple[int, int, int], first: int, count: int) -> None:
         self.cta = cta
@@ -333,29 +333,29 @@ class Strand:
             )
 
     def touch_global(self, buffer: str, mask: Mask) -> None:
-        """The active threads are about to access global memory: they have waited if they must.
+        """Check that active threads about to access global memory have waited, if they must.
 
-        A launch that may be early must wait before any access, since what the kernel before reads
-        and writes is not known here. It is enough that another thread has waited whose wait happens
+        A dependent launch must wait before any access, since what the preceding kernel reads and
+        writes is not known here. It is enough that another thread has waited whose wait happens
         before: what that grid wrote is visible to the whole grid (PTX ISA, griddepcontrol).
         """
         cta = self.cta
-        if not cta.early.any():
+        if not cta.unwaited.any():
             return
-        rash = self.active(mask)
-        rash = rash[cta.early[rash - cta.first]]
-        if len(rash) and cta.cluster.waited:
+        unwaited = self.active(mask)
+        unwaited = unwaited[cta.unwaited[unwaited - cta.first]]
+        if len(unwaited) and cta.cluster.waited:
             who, events = np.array(cta.cluster.waited).T
-            told = (cta.cluster.clocks.knows[rash[:, None], who] >= events).any(axis=1)
-            cta.early[rash[told] - cta.first] = False
-            rash = rash[~told]
-        if len(rash):
+            told = (cta.cluster.clocks.knows[unwaited[:, None], who] >= events).any(axis=1)
+            cta.unwaited[unwaited[told] - cta.first] = False
+            unwaited = unwaited[~told]
+        if len(unwaited):
             self.hazard(
                 "before-predecessor",
                 buffer,
                 -1,
-                thread=int(rash[0]),
-                detail=Reason("hazard.kernel_before"),
+                thread=int(unwaited[0]),
+                detail=Reason("hazard.preceding_kernel"),
             )
 
     def barrier(

@@ -19,7 +19,7 @@ import numpy as np
 from ..diagnostics import Reason, Why
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Cta, Strand
+    from .machine import Cluster, Cta, ThreadGroup
 
 Array = np.ndarray[Any, Any]
 
@@ -86,11 +86,11 @@ class Mbarriers:
 
     # Lifetime
 
-    def init(self, strand: Strand, tid: int, offset: int, count: int, name: str) -> None:
+    def init(self, group: ThreadGroup, tid: int, offset: int, count: int, name: str) -> None:
         """mbarrier.init by one thread."""
-        cta, cluster = strand.cta, self._cluster
+        cta, cluster = group.cta, self._cluster
         if not 1 <= count <= _MAX_COUNT:
-            strand.hazard(
+            group.hazard(
                 "mbarrier-arrivals",
                 name,
                 offset,
@@ -98,7 +98,7 @@ class Mbarriers:
                 detail=Reason("hazard.mbarrier_count", arrivals=count, most=_MAX_COUNT),
             )
         if (cta.rank, offset) in self._live:
-            strand.hazard(
+            group.hazard(
                 "mbarrier-overwritten",
                 name,
                 offset,
@@ -106,7 +106,7 @@ class Mbarriers:
                 detail=Reason("hazard.mbarrier_again"),
             )
         self._guard(cta, offset, live=False)
-        cta.shadow.write(np.array([tid]), cta.granules(offset, SIZE)[None], strand.event)
+        cta.shadow.write(np.array([tid]), cta.granules(offset, SIZE)[None], group.event)
         clock = cluster.clocks.blank()
         self._live[cta.rank, offset] = Mbarrier(
             cta,
@@ -115,19 +115,19 @@ class Mbarriers:
             count,
             cluster.clocks.engine(),
             tid,
-            strand.event,
+            group.event,
             clock,
             clock.copy(),
             count,
-            last=strand.event,
+            last=group.event,
         )
         self._guard(cta, offset, live=True)
 
-    def invalidate(self, strand: Strand, tid: int, offset: int) -> None:
+    def invalidate(self, group: ThreadGroup, tid: int, offset: int) -> None:
         """mbarrier.inval by one thread."""
-        if self.use(strand, np.array([tid]), offset) is not None:
-            del self._live[strand.cta.rank, offset]
-            self._guard(strand.cta, offset, live=False)
+        if self.use(group, np.array([tid]), offset) is not None:
+            del self._live[group.cta.rank, offset]
+            self._guard(group.cta, offset, live=False)
 
     def _guard(self, cta: Cta, offset: int, *, live: bool) -> None:
         shadow = cta.shadow
@@ -143,18 +143,18 @@ class Mbarriers:
     # Use
 
     def use(
-        self, strand: Strand, tids: Array, address: int, *, engine: bool = False
+        self, group: ThreadGroup, tids: Array, address: int, *, engine: bool = False
     ) -> Mbarrier | None:
         """The mbarrier at a shared::cluster address, checked to be initialised for ``tids``.
 
         ``engine``: used through the async proxy.
         """
-        rank = strand.cta.rank if address >> RANK_SHIFT == 0 else (address >> RANK_SHIFT) - 1
+        rank = group.cta.rank if address >> RANK_SHIFT == 0 else (address >> RANK_SHIFT) - 1
         offset = address & (1 << RANK_SHIFT) - 1
         barrier = self._live.get((rank, offset))
-        name = strand.cta.buffer_at(offset)
+        name = group.cta.buffer_at(offset)
         if barrier is None:
-            strand.hazard(
+            group.hazard(
                 "mbarrier-uninitialised",
                 name,
                 offset,
@@ -166,35 +166,41 @@ class Mbarriers:
         detail: Why = ""
         if not ordered.all():
             detail = Reason("hazard.mbarrier_unordered")
-        elif not barrier.visible and (engine or rank != strand.cta.rank):
+        elif not barrier.visible and (engine or rank != group.cta.rank):
             detail = Reason("hazard.mbarrier_unfenced")
         if detail:
             who = int(tids[int(np.argmin(ordered))])
-            strand.cta.add_hazard(
+            group.cta.add_hazard(
                 "mbarrier-uninitialised",
-                strand.event,
+                group.event,
                 buffer=barrier.name,
                 offset=offset,
-                threads=(strand.cta.local(who),),
+                threads=(group.cta.local(who),),
                 detail=detail,
                 other=barrier.event,
             )
-        barrier.last = strand.event
+        barrier.last = group.event
         return barrier
 
     def arrive(
-        self, strand: Strand, barrier: Mbarrier, tids: Array, count: int, *, release: bool = True
+        self,
+        group: ThreadGroup,
+        barrier: Mbarrier,
+        tids: Array,
+        count: int,
+        *,
+        release: bool = True,
     ) -> None:
         """Each of ``tids`` arrives ``count`` times."""
-        if strand.cta is not barrier.cta:
-            self._remote.update({(int(t), barrier.cta.rank): strand.event for t in tids})
+        if group.cta is not barrier.cta:
+            self._remote.update({(int(t), barrier.cta.rank): group.event for t in tids})
         left = tids
         while len(left):
             # Those who arrive after a phase is complete belong to the next.
             fitting = max(1, barrier.pending // count)
             now, left = left[:fitting], left[fitting:]
             if count * len(now) > barrier.pending:
-                strand.hazard(
+                group.hazard(
                     "mbarrier-arrivals",
                     barrier.name,
                     barrier.offset,
@@ -203,7 +209,7 @@ class Mbarriers:
                 )
                 return
             if release:
-                clock = self._cluster.clocks.release(now, strand.event)
+                clock = self._cluster.clocks.release(now, group.event)
                 barrier.building = self._cluster.clocks.merged(barrier.building, clock)
             barrier.pending -= count * len(now)
             self._settle(barrier)

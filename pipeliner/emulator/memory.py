@@ -1,8 +1,8 @@
 """Global, shared and local memory as the generated code sees it.
 
-Every view answers ``load``/``store`` for the threads of a strand.  Indices are a Python int
+Every view answers ``load``/``store`` for the threads of a thread group.  Indices are a Python int
 (uniform), an array (n,) or, for a gather by lane, (n, lanes).  ``mask`` is None when all threads of
-the strand are active, else a boolean array (n,).  ``width`` is the number of contiguous elements of
+the group are active, else a boolean array (n,).  ``width`` is the number of contiguous elements of
 one vector access: their address must be aligned to their size (16 bytes at most).
 """
 
@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, Final
 import numpy as np
 
 from ..diagnostics import Reason
-from .agents import Access
+from .agents import GlobalAccess
 from .dtypes import POISON_BYTE, poison
 from .global_memory import Region
 
 if TYPE_CHECKING:
-    from .machine import Strand
+    from .machine import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -56,48 +56,48 @@ class _View:
     low: int  # first element of the buffer in `array`, and one past its last
     high: int
 
-    def _place(self, strand: Strand, index: Any, mask: Mask, width: int) -> tuple[Any, Any]:
+    def _place(self, group: ThreadGroup, index: Any, mask: Mask, width: int) -> tuple[Any, Any]:
         """Absolute element index of each active row, and which rows are inside (None: all)."""
-        at = select(index, mask, strand.n)
+        at = select(index, mask, group.n)
         at = at + self.low
         size = self.array.itemsize * width
         if width > 1 and size & (size - 1) == 0:
-            self._check_aligned(strand, at, mask, size)
+            self._check_aligned(group, at, mask, size)
         end = self.high - width
         if isinstance(at, int):
             if self.low <= at <= end:
                 return at, None
-            strand.hazard("out-of-bounds", self.name, at * self.array.itemsize, mask=mask)
+            group.hazard("out-of-bounds", self.name, at * self.array.itemsize, mask=mask)
             return self.low, False
         if at.size == 0 or (at.min() >= self.low and at.max() <= end):
             return at, None
         inside = (at >= self.low) & (at <= end)
         worst = np.argwhere(~inside)[0]
-        thread = strand.active(mask)[worst[0] % len(strand.active(mask))]
+        thread = group.active(mask)[worst[0] % len(group.active(mask))]
         offset = int(at[tuple(worst)]) * self.array.itemsize
-        strand.hazard("out-of-bounds", self.name, offset, thread=int(thread))
+        group.hazard("out-of-bounds", self.name, offset, thread=int(thread))
         return np.where(inside, at, self.low), inside
 
-    def _check_aligned(self, strand: Strand, at: Any, mask: Mask, size: int) -> None:
+    def _check_aligned(self, group: ThreadGroup, at: Any, mask: Mask, size: int) -> None:
         size = min(size, _MAX_VECTOR_BYTES)
-        crooked = np.asarray((at * self.array.itemsize + self.base) % size != 0)
-        if not crooked.any():
+        misaligned = np.asarray((at * self.array.itemsize + self.base) % size != 0)
+        if not misaligned.any():
             return
-        row = int(np.argmax(crooked.reshape(-1)))
-        tids = strand.active(mask)
+        row = int(np.argmax(misaligned.reshape(-1)))
+        tids = group.active(mask)
         offset = int(np.asarray(at).reshape(-1)[row]) * self.array.itemsize
         detail = Reason("hazard.alignment", nbytes=size)
-        strand.hazard(
+        group.hazard(
             "misaligned", self.name, offset, thread=int(tids[row % len(tids)]), detail=detail
         )
 
-    def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
+    def _note_read(self, group: ThreadGroup, at: Any, mask: Mask, width: int) -> None:
         """Judge a read."""
 
-    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _note_write(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Judge a write, before it is made."""
 
-    def _changes(self, strand: Strand) -> None:
+    def _changes(self, group: ThreadGroup) -> None:
         """Memory that threads of other clusters may poll is written."""
 
     def _equal(self, at: Any, value: Any, width: int) -> Any:
@@ -111,50 +111,50 @@ class _View:
         same = bits[0] == bits[1]
         return same.all(axis=-1) if width > 1 or same.ndim == 2 else same
 
-    def _check_clash(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _check_clash(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Look for two threads that wrote different values to one place, after the write."""
 
-    def load(self, strand: Strand, index: Any, mask: Mask, width: int = 1) -> Any:
-        at, inside = self._place(strand, index, mask, width)
+    def load(self, group: ThreadGroup, index: Any, mask: Mask, width: int = 1) -> Any:
+        at, inside = self._place(group, index, mask, width)
         if inside is False:
             fill = poison(self.array.dtype, (width,))
             return fill if width > 1 else fill[0]
-        self._note_read(strand, at, mask, width)
+        self._note_read(group, at, mask, width)
         if isinstance(at, int):
             return self.array[at : at + width] if width > 1 else self.array[at]
         value = self.array[expand(at, width) if width > 1 else at]
         if inside is not None:
             value[~inside] = poison(self.array.dtype, (1,))[0]
-        return spread(value, mask, strand.n)
+        return spread(value, mask, group.n)
 
-    def store(self, strand: Strand, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
-        at, inside = self._place(strand, index, mask, width)
+    def store(self, group: ThreadGroup, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
+        at, inside = self._place(group, index, mask, width)
         if inside is False:
             return
-        value = select(value, mask, strand.n)
-        self._changes(strand)
+        value = select(value, mask, group.n)
+        self._changes(group)
         if inside is not None:
-            self._store_inside(strand, at, value, mask, width, inside)
+            self._store_inside(group, at, value, mask, width, inside)
             return
-        self._note_write(strand, at, mask, width, value)
+        self._note_write(group, at, mask, width, value)
         if isinstance(at, int):
             # One place, every thread: the last thread's store stays, as good as any.
             last = value[-1] if isinstance(value, np.ndarray) and value.ndim else value
             self.array[at : at + width] = last
         else:
             self.array[expand(at, width) if width > 1 else at] = value
-        self._check_clash(strand, at, mask, width, value)
+        self._check_clash(group, at, mask, width, value)
 
     def _store_inside(
-        self, strand: Strand, at: Array, value: Any, mask: Mask, width: int, inside: Array
+        self, group: ThreadGroup, at: Array, value: Any, mask: Mask, width: int, inside: Array
     ) -> None:
         """The rest of a store of which some rows were out of bounds."""
         rows: Array = inside if inside.ndim == 1 else np.asarray(inside.all(axis=1))
-        active = np.zeros(strand.n, np.bool_)
+        active = np.zeros(group.n, np.bool_)
         active[np.flatnonzero(rows) if mask is None else np.flatnonzero(mask)[rows]] = True
         if isinstance(value, np.ndarray) and value.ndim and value.shape[0] == len(rows):
             value = value[rows]
-        self._note_write(strand, at[rows], active, width, value)
+        self._note_write(group, at[rows], active, width, value)
         self.array[expand(at[rows], width) if width > 1 else at[rows]] = value
 
 
@@ -175,13 +175,13 @@ class GlobalView(_View):
 
     def access(
         self,
-        strand: Strand,
+        group: ThreadGroup,
         tids: Array,
         at: Any,
         width: int = 1,
         *,
         reach: int = -1,
-    ) -> Access | None:
+    ) -> GlobalAccess | None:
         """An access to ``width`` elements from each of ``at`` on; None where none is judged."""
         shadow = self.region.memory.shadow
         if shadow is None:
@@ -189,28 +189,28 @@ class GlobalView(_View):
         size = self.array.itemsize
         first = self.region.start + np.asarray(at, np.int64) * size
         granules = shadow.granules(first, size * width)
-        return Access(strand, self.name, self.region.start, tids, granules, reach=reach)
+        return GlobalAccess(group, self.name, self.region.start, tids, granules, reach=reach)
 
-    def _changes(self, strand: Strand) -> None:
-        strand.cta.cluster.grid.changes += 1
+    def _changes(self, group: ThreadGroup) -> None:
+        group.cta.cluster.grid.changes += 1
 
-    def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
-        strand.touch_global(self.name, mask)
+    def _note_read(self, group: ThreadGroup, at: Any, mask: Mask, width: int) -> None:
+        group.touch_global(self.name, mask)
         shadow = self.region.memory.shadow
-        access = self.access(strand, strand.active(mask), at, width)
+        access = self.access(group, group.active(mask), at, width)
         if shadow is not None and access is not None:
             shadow.read(access)
 
-    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
-        strand.touch_global(self.name, mask)
+    def _note_write(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
+        group.touch_global(self.name, mask)
         shadow = self.region.memory.shadow
-        access = self.access(strand, strand.active(mask), at, width)
+        access = self.access(group, group.active(mask), at, width)
         if shadow is not None and access is not None:
             shadow.write(access, lambda: self._equal(at, value, width))
 
-    def _check_clash(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _check_clash(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
         shadow = self.region.memory.shadow
-        access = self.access(strand, strand.active(mask), at, width)
+        access = self.access(group, group.active(mask), at, width)
         if shadow is not None and access is not None:
             shadow.check_equal(access, lambda: self._equal(at, value, width))
 
@@ -237,9 +237,9 @@ class SharedView(_View):
         self.low = base // dtype.itemsize
         self.high = (base + nbytes) // dtype.itemsize
 
-    def _granules(self, strand: Strand, at: Any, width: int) -> Array:
+    def _granules(self, group: ThreadGroup, at: Any, width: int) -> Array:
         size = self.array.itemsize
-        step = strand.cta.granule
+        step = group.cta.granule
         if size >= step:
             first = np.asarray(at) * (size // step)
         else:
@@ -250,28 +250,28 @@ class SharedView(_View):
         grains = first[..., None] + np.arange(count)
         return grains.reshape(grains.shape[0] if grains.ndim > 1 else 1, -1)
 
-    def _note_read(self, strand: Strand, at: Any, mask: Mask, width: int) -> None:
-        grains = self._granules(strand, at, width)
-        strand.cta.shadow.read(strand.active(mask), grains, strand.event)
+    def _note_read(self, group: ThreadGroup, at: Any, mask: Mask, width: int) -> None:
+        grains = self._granules(group, at, width)
+        group.cta.shadow.read(group.active(mask), grains, group.event)
 
-    def _note_write(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
-        grains = self._granules(strand, at, width)
-        strand.cta.shadow.write(strand.active(mask), grains, strand.event)
+    def _note_write(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
+        grains = self._granules(group, at, width)
+        group.cta.shadow.write(group.active(mask), grains, group.event)
 
-    def _check_clash(self, strand: Strand, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _check_clash(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Several threads on one granule: a race, unless each stored the same value."""
-        tids, shadow = strand.active(mask), strand.cta.shadow
-        grains = self._granules(strand, at, width)
+        tids, shadow = group.active(mask), group.cta.shadow
+        grains = self._granules(group, at, width)
         who, grains = np.broadcast_arrays(tids if grains.ndim < 2 else tids[:, None], grains)
         stale = shadow.writer[grains] != who
         if not stale.any():
             return
         if not np.all(self._equal(at, value, width)):
-            shadow.clash(who[stale], grains[stale], strand.event)
+            shadow.clash(who[stale], grains[stale], group.event)
 
 
 class LocalView:
-    """Registers: one row of elements for each thread of the strand."""
+    """Registers: one row of elements for each thread of the group."""
 
     def __init__(self, name: str, data: Array, nbytes: int, dtype: np.dtype[Any]) -> None:
         self.name = name
@@ -282,9 +282,11 @@ class LocalView:
         self._marks: dict[str, Array] = {}
 
     @classmethod
-    def allocate(cls, name: str, strand: Strand, nbytes: int, dtype: np.dtype[Any]) -> LocalView:
-        data = poison(np.dtype(np.uint8), (strand.n, -(-nbytes // 16) * 16))
-        strand.registers.append(data)
+    def allocate(
+        cls, name: str, group: ThreadGroup, nbytes: int, dtype: np.dtype[Any]
+    ) -> LocalView:
+        data = poison(np.dtype(np.uint8), (group.n, -(-nbytes // 16) * 16))
+        group.registers.append(data)
         return cls(name, data, nbytes, dtype)
 
     def view(self, dtype: np.dtype[Any]) -> LocalView:
@@ -303,41 +305,41 @@ class LocalView:
         """A new lifetime: contents are undefined again."""
         self.data[:] = POISON_BYTE
 
-    def load(self, strand: Strand, index: Any, mask: Mask, width: int = 1) -> Any:
+    def load(self, group: ThreadGroup, index: Any, mask: Mask, width: int = 1) -> Any:
         if isinstance(index, int):
             if not 0 <= index <= self.size - width:
-                strand.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask=mask)
+                group.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask=mask)
                 index = 0
             return self.array[:, index] if width == 1 else self.array[:, index : index + width]
-        at = self._clamp(strand, index, mask, width)
-        rows = np.arange(strand.n)
+        at = self._inside(group, index, mask, width)
+        rows = np.arange(group.n)
         if width > 1:
             at = expand(at, width)
         return self.array[rows if at.ndim == 1 else rows[:, None], at]
 
-    def store(self, strand: Strand, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
-        value = select(value, mask, strand.n)
+    def store(self, group: ThreadGroup, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
+        value = select(value, mask, group.n)
         if isinstance(index, int):
             if not 0 <= index <= self.size - width:
-                strand.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask=mask)
+                group.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask=mask)
                 return
             where = slice(None) if mask is None else mask
             columns: Any = index if width == 1 else slice(index, index + width)
             self.array[where, columns] = value
             return
-        at = self._clamp(strand, index, mask, width)
-        rows = np.arange(strand.n)
+        at = self._inside(group, index, mask, width)
+        rows = np.arange(group.n)
         if mask is not None:
             at, rows = at[mask], rows[mask]
         if width > 1:
             at = expand(at, width)
         self.array[rows if at.ndim == 1 else rows[:, None], at] = value
 
-    def _clamp(self, strand: Strand, index: Array, mask: Mask, width: int) -> Array:
+    def _inside(self, group: ThreadGroup, index: Array, mask: Mask, width: int) -> Array:
         outside = (index < 0) | (index > self.size - width)
         if mask is not None:
             outside &= mask if index.ndim == 1 else mask[:, None]
         if outside.any():
             offset = int(index[outside].flat[0]) * self.array.itemsize
-            strand.hazard("out-of-bounds", self.name, offset, mask=mask)
+            group.hazard("out-of-bounds", self.name, offset, mask=mask)
         return np.clip(index, 0, self.size - width)

@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 from ..errors import EmulatorError
 from . import calls, ptx_hopper, ptx_memory
 from .buffers import Pointer
-from .instruction import Instruction, decode
+from .instruction import PtxInstruction, decode
 from .source import Val
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def translate(c: Expressions, call: Any) -> None:
         handler(c, instruction)
 
 
-def _cp_async(c: Expressions, ins: Instruction) -> None:
+def _cp_async(c: Expressions, ins: PtxInstruction) -> None:
     dst, src, size_node, *rest = (ins.one(name) for name in ins.operands)
     size = int(size_node.value)
     cache = ins.name.split("_")[2]
@@ -95,20 +95,20 @@ def emit_cp_async(
     )
 
 
-def _commit(c: Expressions, ins: Instruction) -> None:
+def _commit(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"warp.commit_group(s, {c.mask})")
 
 
-def _wait_group(c: Expressions, ins: Instruction) -> None:
+def _wait_group(c: Expressions, ins: PtxInstruction) -> None:
     (operand,) = (values[0] for values in ins.operands.values())
     c.writer.emit(f"warp.wait_group(s, {c.expr(operand).text}, {c.mask})")
 
 
-def _wait_all(c: Expressions, ins: Instruction) -> None:
+def _wait_all(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"warp.wait_all(s, {c.mask})")
 
 
-def _ldmatrix(c: Expressions, ins: Instruction) -> None:
+def _ldmatrix(c: Expressions, ins: PtxInstruction) -> None:
     count = int(ins.modifiers["num"][1:])
     transposed = bool(ins.modifiers["trans"])
     c.note_shared(16)
@@ -132,7 +132,7 @@ def assign(c: Expressions, target: Any, value: Val) -> None:
     c.store(target.source, target.indices, value)
 
 
-def _mma(c: Expressions, ins: Instruction) -> None:
+def _mma(c: Expressions, ins: PtxInstruction) -> None:
     m = ins.modifiers
     if (m["alayout"], m["blayout"]) != ("row", "col"):
         raise EmulatorError("ptx.mma_layouts", a_layout=m["alayout"], b_layout=m["blayout"])
@@ -158,7 +158,7 @@ def _mma(c: Expressions, ins: Instruction) -> None:
         assign(c, target, Val(name, carrier, 1, True, c.writer.depth, False))
 
 
-def _bar_sync(c: Expressions, ins: Instruction) -> None:
+def _bar_sync(c: Expressions, ins: PtxInstruction) -> None:
     number, *count = [c.expr(values[0]) for values in ins.operands.values()]
     if any(v.varying for v in count):
         raise EmulatorError("emulator.named_barrier", varies="count")
@@ -169,11 +169,11 @@ def _bar_sync(c: Expressions, ins: Instruction) -> None:
         c.writer.emit(f"yield s.barrier({c.mask}, {listed}, aligned=False)")
 
 
-def _warp_sync(c: Expressions, ins: Instruction) -> None:
+def _warp_sync(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"s.sync_warp({c.mask})")
 
 
-def _cvt_tf32(c: Expressions, ins: Instruction) -> None:
+def _cvt_tf32(c: Expressions, ins: PtxInstruction) -> None:
     ins.expect(rnd=("rna",), satfinite=("",), relu=("",))
     value = c.expr(ins.one("a"))
     text = value.text if value.varying else f"s.full({value.text}, {c.dtype('float32')})"
@@ -181,7 +181,7 @@ def _cvt_tf32(c: Expressions, ins: Instruction) -> None:
     assign(c, ins.one("d"), rounded)
 
 
-def _permute(c: Expressions, ins: Instruction) -> None:
+def _permute(c: Expressions, ins: PtxInstruction) -> None:
     ins.expect(mode=("",))
     words = []
     for name in ("a", "b", "c"):
@@ -191,7 +191,7 @@ def _permute(c: Expressions, ins: Instruction) -> None:
     assign(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
-def _cvt_pair(c: Expressions, ins: Instruction) -> None:
+def _cvt_pair(c: Expressions, ins: PtxInstruction) -> None:
     kind = {"cvt_f16x2_f32": "float16", "cvt_bf16x2_f32": "bfloat16"}[ins.name]
     ins.expect(rnd=("rn",), satfinite=("",), relu=("",))
     texts = []
@@ -202,7 +202,7 @@ def _cvt_pair(c: Expressions, ins: Instruction) -> None:
     assign(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
-_HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
+_HANDLERS: Final[dict[str, Callable[[Any, PtxInstruction], None]]] = {
     **dict.fromkeys(_COPIES, _cp_async),
     **dict.fromkeys(_BARRIERS, _bar_sync),
     "cp_async_commit_group": _commit,

@@ -11,7 +11,7 @@ from tvm.ir import TensorLoad
 from ..errors import EmulatorError
 from . import calls
 from .dtypes import PTX_TYPES
-from .instruction import Instruction
+from .instruction import PtxInstruction
 from .mbarrier import SIZE
 from .source import Val
 from .wgmma import wgmma_spec
@@ -52,18 +52,18 @@ def address(c: Expressions, node: Any, size: int) -> tuple[str, str]:
 # mbarrier
 
 
-def _init(c: Expressions, ins: Instruction) -> None:
+def _init(c: Expressions, ins: PtxInstruction) -> None:
     name, at = address(c, ins.one("addr"), SIZE)
     count = c.expr(ins.one("count"))
     c.writer.emit(f"hopper.mbarrier_init(s, {name!r}, {at}, {count.text}, {c.mask})")
 
 
-def _inval(c: Expressions, ins: Instruction) -> None:
+def _inval(c: Expressions, ins: PtxInstruction) -> None:
     name, at = address(c, ins.one("addr"), SIZE)
     c.writer.emit(f"hopper.mbarrier_inval(s, {name!r}, {at}, {c.mask})")
 
 
-def _arrive(c: Expressions, ins: Instruction) -> None:
+def _arrive(c: Expressions, ins: PtxInstruction) -> None:
     _, at = address(c, ins.one("addr"), SIZE)
     count = c.expr(ins.one("count")).text if "count" in ins.operands else "1"
     nbytes = c.expr(ins.one("tx_count")).text if "tx_count" in ins.operands else "None"
@@ -73,13 +73,13 @@ def _arrive(c: Expressions, ins: Instruction) -> None:
     c.writer.emit(f"hopper.mbarrier_arrive(s, {at}, {count}, {nbytes}, {release}, {c.mask})")
 
 
-def _complete_tx(c: Expressions, ins: Instruction) -> None:
+def _complete_tx(c: Expressions, ins: PtxInstruction) -> None:
     _, at = address(c, ins.one("addr"), SIZE)
     nbytes = c.expr(ins.one("tx_count"))
     c.writer.emit(f"hopper.mbarrier_complete(s, {at}, {nbytes.text}, {c.mask})")
 
 
-def _cp_async_arrive(c: Expressions, ins: Instruction) -> None:
+def _cp_async_arrive(c: Expressions, ins: PtxInstruction) -> None:
     _, at = address(c, ins.one("addr"), SIZE)
     counted = not ins.modifiers["noinc"]
     c.writer.emit(f"hopper.cp_async_arrive(s, {at}, {counted}, {c.mask})")
@@ -91,7 +91,7 @@ def wait(c: Expressions, addr: Any, parity: Any) -> None:
     c.writer.emit(f"yield from hopper.mbarrier_wait(s, {at}, {c.expr(parity).text}, {c.mask})")
 
 
-def _try_wait(c: Expressions, ins: Instruction) -> None:
+def _try_wait(c: Expressions, ins: PtxInstruction) -> None:
     ins.expect(phase_type=("", "phase_type::primary"), sem=("", "acquire"))
     _, at = address(c, ins.one("addr"), SIZE)
     done, parity = c.writer.fresh("done"), c.expr(ins.one("phase"))
@@ -111,56 +111,56 @@ def _set(c: Expressions, target: Any, value: Val) -> None:
 # Fences
 
 
-def _fence_proxy(c: Expressions, ins: Instruction) -> None:
+def _fence_proxy(c: Expressions, ins: PtxInstruction) -> None:
     if ins.modifiers["proxykind"] == "async":
         space = ins.modifiers["space"].partition("::")[0]
         spaces = (space,) if space else ("shared", "global")
         c.writer.emit(f"hopper.proxy_fence(s, {spaces!r}, {c.mask})")
 
 
-def _fence_init(c: Expressions, ins: Instruction) -> None:
+def _fence_init(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"hopper.mbarrier_fence(s, {c.mask})")
 
 
-def _nothing(c: Expressions, ins: Instruction) -> None:
+def _nothing(c: Expressions, ins: PtxInstruction) -> None:
     """Prefetches and register budgets change no result here."""
 
 
-def _grid_dependency(c: Expressions, ins: Instruction) -> None:
+def _grid_dependency(c: Expressions, ins: PtxInstruction) -> None:
     # launch_dependents orders nothing: who starts by it waits for the end of this kernel.
     if ins.modifiers["action"] == "wait":
         c.writer.emit(f"hopper.grid_wait(s, {c.mask})")
 
 
-def _warpgroup_aligned(c: Expressions, ins: Instruction) -> None:
+def _warpgroup_aligned(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"s.warps({c.mask}, {ins.name!r})")
 
 
 # Clusters
 
 
-def _cluster_arrive(c: Expressions, ins: Instruction) -> None:
+def _cluster_arrive(c: Expressions, ins: PtxInstruction) -> None:
     release = ins.modifiers.get("sem", "") != "relaxed"
     c.writer.emit(f"hopper.cluster_arrive(s, {release}, {c.mask})")
 
 
-def _cluster_wait(c: Expressions, ins: Instruction) -> None:
+def _cluster_wait(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"yield from hopper.cluster_wait(s, {c.mask})")
 
 
-def _mapa(c: Expressions, ins: Instruction) -> None:
+def _mapa(c: Expressions, ins: PtxInstruction) -> None:
     _, at = address(c, ins.one("a"), SIZE)
     text = f"hopper.map_address(s, {at}, {c.expr(ins.one('b')).text}, {c.mask})"
     _set(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
-def _rank(c: Expressions, ins: Instruction) -> None:
+def _rank(c: Expressions, ins: PtxInstruction) -> None:
     _, at = address(c, ins.one("a"), SIZE)
     text = f"hopper.rank_of_address(s, {at})"
     _set(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
-def _bar_arrive(c: Expressions, ins: Instruction) -> None:
+def _bar_arrive(c: Expressions, ins: PtxInstruction) -> None:
     number, count = c.expr(ins.one("a")), c.expr(ins.one("b"))
     if number.varying or count.varying:
         raise EmulatorError("emulator.named_barrier", varies="number or count")
@@ -171,7 +171,7 @@ def _bar_arrive(c: Expressions, ins: Instruction) -> None:
 # Warps
 
 
-def _elect(c: Expressions, ins: Instruction) -> None:
+def _elect(c: Expressions, ins: PtxInstruction) -> None:
     lane, leads = c.writer.fresh("lane"), c.writer.fresh("leads")
     c.writer.emit(f"{lane}, {leads} = hopper.elect(s, {c.mask})")
     for name, text, dtype in (("d", lane, "uint32"), ("p", leads, "bool")):
@@ -179,7 +179,7 @@ def _elect(c: Expressions, ins: Instruction) -> None:
             _set(c, ins.one(name), Val(text, dtype, 1, True, c.writer.depth, False))
 
 
-def _stmatrix(c: Expressions, ins: Instruction) -> None:
+def _stmatrix(c: Expressions, ins: PtxInstruction) -> None:
     _, at = address(c, ins.one("p"), 16)
     registers = ", ".join(c.expr(node).text for node in ins.operands["r"])
     transposed = bool(ins.modifiers["trans"])
@@ -201,15 +201,15 @@ def _map(c: Expressions, node: Any, *, store: bool = False, add: bool = False) -
     return memory.param
 
 
-def _coords(c: Expressions, ins: Instruction) -> str:
+def _coords(c: Expressions, ins: PtxInstruction) -> str:
     return "[" + ", ".join(c.expr(node).text for node in ins.operands["coords"]) + "]"
 
 
-def _multicast(c: Expressions, ins: Instruction) -> str:
+def _multicast(c: Expressions, ins: PtxInstruction) -> str:
     return c.expr(ins.one("cta_mask")).text if "cta_mask" in ins.operands else "None"
 
 
-def _tensor_load(c: Expressions, ins: Instruction) -> None:
+def _tensor_load(c: Expressions, ins: PtxInstruction) -> None:
     ins.expect(load_mode=("", "tile", "im2col"), cta_group=("",))
     name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
@@ -223,7 +223,7 @@ def _tensor_load(c: Expressions, ins: Instruction) -> None:
     )
 
 
-def _tensor_store(c: Expressions, ins: Instruction) -> None:
+def _tensor_store(c: Expressions, ins: PtxInstruction) -> None:
     ins.expect(load_mode=("", "tile"), redop=("", "add"))
     name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
     add = "redop" in ins.modifiers
@@ -242,7 +242,7 @@ def _global(c: Expressions, node: Any, **use: bool) -> tuple[str, str]:
     return c.view(pointer.memory, "uint8"), c.units(pointer, 1).text
 
 
-def _bulk_load(c: Expressions, ins: Instruction) -> None:
+def _bulk_load(c: Expressions, ins: PtxInstruction) -> None:
     ins.expect(ignore_oob=("",))
     name, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
@@ -254,7 +254,7 @@ def _bulk_load(c: Expressions, ins: Instruction) -> None:
     )
 
 
-def _bulk_share(c: Expressions, ins: Instruction) -> None:
+def _bulk_share(c: Expressions, ins: PtxInstruction) -> None:
     name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
     _, to = address(c, ins.one("dst_mem"), _BULK_GRANULE)
     _, bar = address(c, ins.one("mbar"), SIZE)
@@ -262,7 +262,7 @@ def _bulk_share(c: Expressions, ins: Instruction) -> None:
     c.writer.emit(f"tma.bulk_share(s, {name!r}, {to}, {at}, {size.text}, {bar}, {c.mask})")
 
 
-def _bulk_store(c: Expressions, ins: Instruction) -> None:
+def _bulk_store(c: Expressions, ins: PtxInstruction) -> None:
     ins.expect(redop=("", "add"), cp_mask=("",))
     name, at = address(c, ins.one("src_mem"), _BULK_GRANULE)
     view, to = _global(c, ins.one("dst_mem"), writes=True, atomic="redop" in ins.modifiers)
@@ -276,11 +276,11 @@ def _bulk_store(c: Expressions, ins: Instruction) -> None:
     )
 
 
-def _bulk_commit(c: Expressions, ins: Instruction) -> None:
+def _bulk_commit(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"tma.bulk_commit(s, {c.mask})")
 
 
-def _bulk_wait(c: Expressions, ins: Instruction) -> None:
+def _bulk_wait(c: Expressions, ins: PtxInstruction) -> None:
     read = bool(ins.modifiers["read"])
     c.writer.emit(f"tma.bulk_wait(s, {c.expr(ins.one('group')).text}, {read}, {c.mask})")
 
@@ -288,15 +288,15 @@ def _bulk_wait(c: Expressions, ins: Instruction) -> None:
 # wgmma
 
 
-def _wgmma_fence(c: Expressions, ins: Instruction) -> None:
+def _wgmma_fence(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"matrix.wgmma_fence(s, {c.mask})")
 
 
-def _wgmma_commit(c: Expressions, ins: Instruction) -> None:
+def _wgmma_commit(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"matrix.wgmma_commit(s, {c.mask})")
 
 
-def _wgmma_wait(c: Expressions, ins: Instruction) -> None:
+def _wgmma_wait(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"yield from matrix.wgmma_wait(s, {c.expr(ins.one('group')).text}, {c.mask})")
 
 
@@ -312,7 +312,7 @@ def _registers(c: Expressions, nodes: list[Any]) -> str:
     return f"({c.view(refs[0].memory, refs[0].dtype)}, ({listed},))"
 
 
-def _wgmma(c: Expressions, ins: Instruction) -> None:
+def _wgmma(c: Expressions, ins: PtxInstruction) -> None:
     m = ins.modifiers
     spec = f"W_{m['shape']}_{m['dtype']}_{m['atype']}_{m['btype']}"
     c.namespace.setdefault(spec, wgmma_spec(m["shape"], m["dtype"], m["atype"], m["btype"]))
@@ -333,14 +333,14 @@ def _wgmma(c: Expressions, ins: Instruction) -> None:
     )
 
 
-def matrix_registers(ins: Instruction) -> list[Any]:
+def matrix_registers(ins: PtxInstruction) -> list[Any]:
     """Buffers whose registers a wgmma works on asynchronously."""
     if ins.name not in _WGMMA:
         return []
     return [node.source for name in ("a", "d") for node in ins.operands.get(name, [])]
 
 
-HANDLERS: Final[dict[str, Callable[[Any, Instruction], None]]] = {
+HANDLERS: Final[dict[str, Callable[[Any, PtxInstruction], None]]] = {
     "mbarrier_init": _init,
     "mbarrier_inval": _inval,
     **dict.fromkeys(

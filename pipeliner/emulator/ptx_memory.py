@@ -11,7 +11,7 @@ from .source import Val
 
 if TYPE_CHECKING:
     from .expressions import Expressions
-    from .instruction import Instruction
+    from .instruction import PtxInstruction
 
 _TYPES: Final = {
     "u8": "uint8",
@@ -55,19 +55,19 @@ def update(
     return Val(found, value.dtype, 1, True, c.writer.depth, False)
 
 
-def _dtype(ins: Instruction) -> str:
+def _dtype(ins: PtxInstruction) -> str:
     ins.expect(type=tuple(_TYPES))
     return _TYPES[ins.modifiers["type"]]
 
 
-def _order(ins: Instruction, default: str) -> tuple[str, str]:
+def _order(ins: PtxInstruction, default: str) -> tuple[str, str]:
     semantics = ins.modifiers.get("sem", "") or default
     if semantics == "volatile":
         return "relaxed", "sys"
     return semantics, ins.modifiers.get("scope", "") or "gpu"
 
 
-def _atom(c: Expressions, ins: Instruction) -> None:
+def _atom(c: Expressions, ins: PtxInstruction) -> None:
     operation = ins.modifiers["op"]
     compare = c.cast(c.expr(ins.one("compare")), _dtype(ins)) if operation == "cas" else None
     value = c.cast(c.expr(ins.one("value")), _dtype(ins))
@@ -83,7 +83,7 @@ def _atom(c: Expressions, ins: Instruction) -> None:
         ptx.assign(c, ins.one("d"), found)
 
 
-def _global(c: Expressions, ins: Instruction, **use: bool) -> tuple[str, str]:
+def _global(c: Expressions, ins: PtxInstruction, **use: bool) -> tuple[str, str]:
     """View and index of an access, which must be to global memory."""
     ref, at = c.element(c.pointer(ins.one("addr")), _dtype(ins))
     if ref.memory.space != "global":
@@ -92,7 +92,7 @@ def _global(c: Expressions, ins: Instruction, **use: bool) -> tuple[str, str]:
     return c.view(ref.memory, ref.dtype), at.text
 
 
-def _load(c: Expressions, ins: Instruction) -> None:
+def _load(c: Expressions, ins: PtxInstruction) -> None:
     order = _order(ins, "weak")
     weak = order[0] == "weak"
     view, at = _global(c, ins, reads=True, atomic=not weak)
@@ -106,7 +106,7 @@ def _load(c: Expressions, ins: Instruction) -> None:
     ptx.assign(c, ins.one("d"), Val(name, _dtype(ins), 1, True, c.writer.depth, False))
 
 
-def _store(c: Expressions, ins: Instruction) -> None:
+def _store(c: Expressions, ins: PtxInstruction) -> None:
     order = _order(ins, "weak")
     weak = order[0] == "weak"
     value = c.cast(c.expr(ins.one("value")), _dtype(ins))
@@ -118,7 +118,7 @@ def _store(c: Expressions, ins: Instruction) -> None:
     )
 
 
-def _fence(c: Expressions, ins: Instruction) -> None:
+def _fence(c: Expressions, ins: PtxInstruction) -> None:
     c.writer.emit(f"atomics.fence(s, {ins.modifiers['scope']!r}, {c.mask})")
 
 

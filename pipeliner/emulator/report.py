@@ -24,7 +24,7 @@ HazardKind: TypeAlias = Literal[
     "divergent-warp",  # a warp-collective instruction without all of its threads
     "deadlock",  # threads wait for each other, or for what never comes
     "never-waited",  # an asynchronous operation that no wait covers by the exit of its CTA
-    "before-predecessor",  # global memory touched before a wait for the kernel before
+    "before-predecessor",  # global memory touched before a wait for the preceding kernel
     "mbarrier-uninitialised",  # used before its initialisation, or before that is visible
     "mbarrier-overwritten",  # initialised or written again while live
     "mbarrier-arrivals",  # missing or surplus

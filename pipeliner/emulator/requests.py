@@ -60,9 +60,9 @@ class Spin:
 
 @dataclass(frozen=True)
 class Fork:
-    """Yielded where a branch divides a strand; resumed when every part has reached its end."""
+    """Yielded where a branch divides a thread group; resumed when each branch has ended."""
 
-    parts: tuple[Generator[Any, Any, None], ...]
+    branches: tuple[Generator[Any, Any, None], ...]
 
 
 # A program that yields None may be preempted there.

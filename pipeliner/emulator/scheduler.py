@@ -1,4 +1,4 @@
-"""Runs the strands of a cluster, in one of several orders, until all are done or none can move."""
+"""Run the thread groups of a cluster, in one of several orders, until none can move."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PATIENCE: Final = 4096
 class _Task:
     program: Program
     cta: Cta
-    strand: int
+    number: int  # of the thread group in the cluster
     tids: Array
     parent: _Task | None = None
     pending: int = 0
@@ -77,7 +77,7 @@ class Scheduler:
         self._pick: Callable[[], int] = {
             "lockstep": lambda: 0,
             "round-robin": lambda: 0,
-            "reversed": lambda: max(range(len(self._ready)), key=lambda i: self._ready[i].strand),
+            "reversed": lambda: max(range(len(self._ready)), key=lambda i: self._ready[i].number),
             "random": lambda: int(rng.integers(len(self._ready))),
         }[order]
         self._spinning: list[tuple[_Task, Spin]] = []
@@ -113,9 +113,9 @@ class Scheduler:
         if request is None:
             self._ready.append(task)
         elif isinstance(request, Fork):
-            task.pending = len(request.parts)
+            task.pending = len(request.branches)
             self._ready.extend(
-                _Task(p, task.cta, task.strand, task.tids, task) for p in request.parts
+                _Task(p, task.cta, task.number, task.tids, task) for p in request.branches
             )
         elif isinstance(request, Barrier):
             self._arrive(task, request)
@@ -164,8 +164,8 @@ class Scheduler:
     def _give_up(self) -> None:
         """try_waits return False, each once unless something has changed since."""
         changes = self._cluster.changes
-        tired = [(t, w) for t, w in self._blocked if not w.patient and t.gave_up != changes]
-        for pair in tired:
+        polling = [(t, w) for t, w in self._blocked if not w.patient and t.gave_up != changes]
+        for pair in polling:
             self._blocked.remove(pair)
             pair[0].gave_up = changes
             self._answer(pair[0], False)

@@ -15,7 +15,7 @@ import numpy as np
 from ..diagnostics import Reason
 from ..errors import EmulatorError
 from . import tensor_map
-from .agents import WIDE, Access
+from .agents import WIDE, GlobalAccess
 from .global_memory import Region
 from .global_shadow import GlobalShadow
 from .im2col_map import Im2colMap, pixel_index
@@ -26,7 +26,7 @@ from .warp import rows_of
 
 if TYPE_CHECKING:
     from .host import GlobalMap
-    from .machine import Strand
+    from .machine import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -34,28 +34,28 @@ Mask = Array | None
 BULK_ALIGNMENT: Final = 16
 
 
-def _destinations(strand: Strand, who: Array, bar: int, cta_mask: int | None) -> list[Mbarrier]:
+def _destinations(group: ThreadGroup, who: Array, bar: int, cta_mask: int | None) -> list[Mbarrier]:
     """The mbarriers of the CTAs that a copy goes to, each in its own CTA."""
-    cluster = strand.cta.cluster
+    cluster = group.cta.cluster
     if cta_mask is None:
         addresses = [bar]
     else:
         offset = bar & ((1 << RANK_SHIFT) - 1)
         ranks = [r for r in range(16) if cta_mask >> r & 1]
-        stray = [r for r in ranks if r >= len(cluster.ctas)]
-        if stray:
-            strand.hazard(
+        missing = [r for r in ranks if r >= len(cluster.ctas)]
+        if missing:
+            group.hazard(
                 "out-of-bounds",
                 thread=int(who[0]),
-                detail=Reason("hazard.multicast", rank=stray[0], ctas=len(cluster.ctas)),
+                detail=Reason("hazard.multicast", rank=missing[0], ctas=len(cluster.ctas)),
             )
         addresses = [offset + (r + 1 << RANK_SHIFT) for r in ranks if r < len(cluster.ctas)]
-    found = [cluster.mbarriers.use(strand, who, address, engine=True) for address in addresses]
+    found = [cluster.mbarriers.use(group, who, address, engine=True) for address in addresses]
     return [barrier for barrier in found if barrier is not None]
 
 
 def _load(
-    strand: Strand,
+    group: ThreadGroup,
     tid: int,
     name: str,
     start: int,
@@ -67,9 +67,9 @@ def _load(
     note: Callable[[int], None] | None = None,
 ) -> None:
     """Issue one copy of ``data`` (bytes) to byte ``offsets``, checked; ``note``: by an engine."""
-    cta = strand.cta
+    cta = group.cta
     if start % alignment:
-        strand.hazard(
+        group.hazard(
             "misaligned",
             name,
             start,
@@ -78,18 +78,18 @@ def _load(
         )
     inside = (offsets >= 0) & (offsets < cta.window.nbytes)
     if not inside.all():
-        strand.hazard("out-of-bounds", name, int(offsets[~inside][0]), thread=tid)
+        group.hazard("out-of-bounds", name, int(offsets[~inside][0]), thread=tid)
         offsets, data = offsets[inside], data[inside]
-    for barrier in _destinations(strand, np.array([tid]), bar, cta_mask):
+    for barrier in _destinations(group, np.array([tid]), bar, cta_mask):
         if note is not None:
             note(barrier.engine)
-        cta.cluster.bulk.load(strand, tid, barrier, offsets, data)
+        cta.cluster.bulk.load(group, tid, barrier, offsets, data)
 
 
-def _each(strand: Strand, values: list[Any], mask: Mask) -> list[tuple[int, list[int]]]:
+def _each(group: ThreadGroup, values: list[Any], mask: Mask) -> list[tuple[int, list[int]]]:
     """Active threads, each with its scalar operands."""
-    columns = [rows_of(strand, value, mask) for value in values]
-    return [(int(tid), [int(c[i]) for c in columns]) for i, tid in enumerate(strand.active(mask))]
+    columns = [rows_of(group, value, mask) for value in values]
+    return [(int(tid), [int(c[i]) for c in columns]) for i, tid in enumerate(group.active(mask))]
 
 
 def _local(address: int) -> int:
@@ -97,7 +97,7 @@ def _local(address: int) -> int:
 
 
 def tensor_load(
-    strand: Strand,
+    group: ThreadGroup,
     name: str,
     dst: Any,
     tmap: GlobalMap,
@@ -108,19 +108,19 @@ def tensor_load(
     mask: Mask,
 ) -> None:
     """cp.async.bulk.tensor from global to shared memory; ``offsets``: of im2col mode."""
-    strand.touch_global(name, mask)
+    group.touch_global(name, mask)
     moved = offsets or []
     multicast = [] if cta_mask is None else [cta_mask]
     first, last = len(coords), len(coords) + len(moved)
-    for tid, (to, barrier, *rest) in _each(strand, [dst, bar, *coords, *moved, *multicast], mask):
+    for tid, (to, barrier, *rest) in _each(group, [dst, bar, *coords, *moved, *multicast], mask):
         at, by, many = rest[:first], rest[first:last], rest[last:]
         values, read = _box(tmap, at, None if offsets is None else by)
-        note = _reading(strand, tid, tmap.region, read * values.itemsize, values.itemsize)
+        note = _reading(group, tid, tmap.region, read * values.itemsize, values.itemsize)
         places = tensor_map.shared_offsets(tmap.map, _local(to))
         spread = places[:, None] + np.arange(values.itemsize)
-        strand.count("bulk_copies")
+        group.count("bulk_copies")
         _load(
-            strand,
+            group,
             tid,
             name,
             _local(to),
@@ -150,19 +150,25 @@ def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> tuple
 
 
 def tensor_store(
-    strand: Strand, name: str, src: Any, tmap: GlobalMap, coords: list[Any], add: bool, mask: Mask
+    group: ThreadGroup,
+    name: str,
+    src: Any,
+    tmap: GlobalMap,
+    coords: list[Any],
+    add: bool,
+    mask: Mask,
 ) -> None:
     """cp.async.bulk.tensor, or cp.reduce.async.bulk.tensor.add, from shared to global memory."""
-    strand.touch_global(name, mask)
+    group.touch_global(name, mask)
     if isinstance(tmap.map, Im2colMap):
         raise EmulatorError("tensor_map.tiled_store")
-    for tid, (start, *at) in _each(strand, [src, *coords], mask):
+    for tid, (start, *at) in _each(group, [src, *coords], mask):
         index, inside = tensor_map.box_index(tmap.map, at)
         offsets = tensor_map.shared_offsets(tmap.map, start)[inside]
         size = tmap.map.itemsize
-        note = _writing(strand, tid, tmap.region, index[inside] * size, size, add=add)
+        note = _writing(group, tid, tmap.region, index[inside] * size, size, add=add)
         _store(
-            strand,
+            group,
             tid,
             name,
             start,
@@ -175,8 +181,8 @@ def tensor_store(
 
 
 def _access(
-    strand: Strand, tid: int, region: Region, first: Array, size: int
-) -> tuple[GlobalShadow, Access] | None:
+    group: ThreadGroup, tid: int, region: Region, first: Array, size: int
+) -> tuple[GlobalShadow, GlobalAccess] | None:
     """An access of ``tid`` to ``size`` bytes from each byte ``first`` on, where it is judged."""
     shadow = region.memory.shadow
     if shadow is None or not len(first):
@@ -184,14 +190,16 @@ def _access(
     granules = shadow.granules(region.start + first, size).reshape(-1)
     # Neighbours share a granule: once is enough.
     granules = granules[np.flatnonzero(np.diff(granules, prepend=-1))]
-    return shadow, Access(strand, region.name, region.start, np.array([tid]), granules, agent=0)
+    return shadow, GlobalAccess(
+        group, region.name, region.start, np.array([tid]), granules, agent=0
+    )
 
 
 def _reading(
-    strand: Strand, tid: int, region: Region, first: Array, size: int
+    group: ThreadGroup, tid: int, region: Region, first: Array, size: int
 ) -> Callable[[int], None] | None:
     """What an engine notes of global memory that it reads; None where nothing is judged."""
-    judged = _access(strand, tid, region, first, size)
+    judged = _access(group, tid, region, first, size)
     if judged is None:
         return None
     shadow, access = judged
@@ -199,10 +207,10 @@ def _reading(
 
 
 def _writing(
-    strand: Strand, tid: int, region: Region, first: Array, size: int, *, add: bool
+    group: ThreadGroup, tid: int, region: Region, first: Array, size: int, *, add: bool
 ) -> Callable[[int], None] | None:
     """The same of memory that it writes, or adds to."""
-    judged = _access(strand, tid, region, first, size)
+    judged = _access(group, tid, region, first, size)
     if judged is None:
         return None
     shadow, access = judged
@@ -221,7 +229,7 @@ def _put(elements: Array, index: Array, add: bool) -> Callable[[Array], None]:
 
 
 def _store(
-    strand: Strand,
+    group: ThreadGroup,
     tid: int,
     name: str,
     start: int,
@@ -232,9 +240,9 @@ def _store(
     note: Callable[[int], None] | None,
 ) -> None:
     """Issue one copy from elements at byte ``offsets``, checked."""
-    cta = strand.cta
+    cta = group.cta
     if start % alignment:
-        strand.hazard(
+        group.hazard(
             "misaligned",
             name,
             start,
@@ -243,14 +251,14 @@ def _store(
         )
     spread = (offsets[:, None] + np.arange(itemsize)).reshape(-1)
     if len(spread) and (spread.min() < 0 or spread.max() >= cta.window.nbytes):
-        strand.hazard("out-of-bounds", name, int(spread.max()), thread=tid)
+        group.hazard("out-of-bounds", name, int(spread.max()), thread=tid)
         return
-    strand.count("bulk_copies")
-    cta.cluster.bulk.store(strand, tid, spread, put, note)
+    group.count("bulk_copies")
+    cta.cluster.bulk.store(group, tid, spread, put, note)
 
 
 def bulk_load(
-    strand: Strand,
+    group: ThreadGroup,
     name: str,
     dst: Any,
     src: GlobalView,
@@ -261,16 +269,16 @@ def bulk_load(
     mask: Mask,
 ) -> None:
     """cp.async.bulk from global to shared memory; ``src`` is a view of bytes."""
-    strand.touch_global(src.name, mask)
+    group.touch_global(src.name, mask)
     multicast = [] if cta_mask is None else [cta_mask]
     for tid, (to, begin, count, barrier, *many) in _each(
-        strand, [dst, start, size, bar, *multicast], mask
+        group, [dst, start, size, bar, *multicast], mask
     ):
-        data = _global_bytes(strand, tid, src, begin, count)
-        note = _reading(strand, tid, src.region, begin + np.arange(len(data)), 1)
-        strand.count("bulk_copies")
+        data = _global_bytes(group, tid, src, begin, count)
+        note = _reading(group, tid, src.region, begin + np.arange(len(data)), 1)
+        group.count("bulk_copies")
         _load(
-            strand,
+            group,
             tid,
             name,
             _local(to),
@@ -284,13 +292,13 @@ def bulk_load(
 
 
 def bulk_share(
-    strand: Strand, name: str, dst: Any, src: Any, size: Any, bar: Any, mask: Mask
+    group: ThreadGroup, name: str, dst: Any, src: Any, size: Any, bar: Any, mask: Mask
 ) -> None:
     """cp.async.bulk from the own shared memory to that of the CTA whose mbarrier counts it."""
-    cta = strand.cta
-    for tid, (to, start, count, address) in _each(strand, [dst, src, size, bar], mask):
+    cta = group.cta
+    for tid, (to, start, count, address) in _each(group, [dst, src, size, bar], mask):
         if to >> RANK_SHIFT != address >> RANK_SHIFT:
-            strand.hazard(
+            group.hazard(
                 "out-of-bounds",
                 name,
                 _local(to),
@@ -298,15 +306,15 @@ def bulk_share(
                 detail=Reason("hazard.foreign_mbarrier"),
             )
         if start % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
-            strand.hazard("misaligned", name, start, thread=tid, detail=_bulk_alignment(count))
+            group.hazard("misaligned", name, start, thread=tid, detail=_bulk_alignment(count))
         if start < 0 or start + count > cta.window.nbytes:
-            strand.hazard("out-of-bounds", name, start, thread=tid)
+            group.hazard("out-of-bounds", name, start, thread=tid)
             continue
-        strand.count("bulk_copies")
-        for barrier in _destinations(strand, np.array([tid]), address, None):
-            data = cta.cluster.bulk.read(strand, tid, barrier, start + np.arange(count))
+        group.count("bulk_copies")
+        for barrier in _destinations(group, np.array([tid]), address, None):
+            data = cta.cluster.bulk.read(group, tid, barrier, start + np.arange(count))
             _load(
-                strand,
+                group,
                 tid,
                 name,
                 _local(to),
@@ -322,19 +330,19 @@ def _bulk_alignment(nbytes: int) -> Reason:
     return Reason("hazard.bulk_alignment", nbytes=nbytes, multiple=BULK_ALIGNMENT)
 
 
-def _global_bytes(strand: Strand, tid: int, view: GlobalView, begin: int, count: int) -> Array:
+def _global_bytes(group: ThreadGroup, tid: int, view: GlobalView, begin: int, count: int) -> Array:
     """Checked bytes of a global array, as a view of it."""
     if (begin + view.base) % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
-        strand.hazard("misaligned", view.name, begin, thread=tid, detail=_bulk_alignment(count))
+        group.hazard("misaligned", view.name, begin, thread=tid, detail=_bulk_alignment(count))
     if begin < 0 or begin + count > view.array.size:
-        strand.hazard("out-of-bounds", view.name, begin, thread=tid)
+        group.hazard("out-of-bounds", view.name, begin, thread=tid)
         begin = max(0, begin)
     part: Array = view.array[begin : begin + count]
     return part
 
 
 def bulk_store(
-    strand: Strand,
+    group: ThreadGroup,
     name: str,
     dst: GlobalView,
     begin: Any,
@@ -344,14 +352,14 @@ def bulk_store(
     mask: Mask,
 ) -> None:
     """cp.async.bulk, or cp.reduce.async.bulk.add of a type, from shared to global memory."""
-    strand.touch_global(dst.name, mask)
-    for tid, (to, start, count) in _each(strand, [begin, src, size], mask):
-        part = _global_bytes(strand, tid, dst, to, count)
+    group.touch_global(dst.name, mask)
+    for tid, (to, start, count) in _each(group, [begin, src, size], mask):
+        part = _global_bytes(group, tid, dst, to, count)
         elements = part if add is None else part.view(add)
         adds = add is not None
-        note = _writing(strand, tid, dst.region, to + np.arange(len(part)), 1, add=adds)
+        note = _writing(group, tid, dst.region, to + np.arange(len(part)), 1, add=adds)
         _store(
-            strand,
+            group,
             tid,
             name,
             start,
@@ -363,12 +371,12 @@ def bulk_store(
         )
 
 
-def bulk_commit(strand: Strand, mask: Mask) -> None:
+def bulk_commit(group: ThreadGroup, mask: Mask) -> None:
     """Run cp.async.bulk.commit_group."""
-    strand.cta.cluster.bulk.commit(strand.active(mask))
+    group.cta.cluster.bulk.commit(group.active(mask))
 
 
-def bulk_wait(strand: Strand, in_flight: int, read: bool, mask: Mask) -> None:
+def bulk_wait(group: ThreadGroup, in_flight: int, read: bool, mask: Mask) -> None:
     """Run cp.async.bulk.wait_group; ``read``: .read, for shared memory to be read alone."""
-    strand.count("waits")
-    strand.cta.cluster.bulk.wait(strand.active(mask), in_flight, read=read)
+    group.count("waits")
+    group.cta.cluster.bulk.wait(group.active(mask), in_flight, read=read)

@@ -27,7 +27,7 @@ from .fragments import (
 from .memory import GlobalView, LocalView, SharedView, select
 
 if TYPE_CHECKING:
-    from .machine import Strand
+    from .machine import ThreadGroup
 
 # Called by the generated code, as warp.nearest_tf32 and so on.
 __all__ = ["narrowed_pair", "nearest_tf32", "permuted_bytes"]
@@ -37,39 +37,39 @@ Mask = Array | None
 Place = tuple[LocalView, Any]  # a register array and a byte (or element) offset in it
 
 
-def rows_of(strand: Strand, value: Any, mask: Mask) -> Array:
+def rows_of(group: ThreadGroup, value: Any, mask: Mask) -> Array:
     """``value`` for each active thread, as int64."""
     if mask is None and isinstance(value, np.ndarray) and value.ndim:
         return value.astype(np.int64)
-    count = strand.n if mask is None else int(mask.sum())
-    picked = np.asarray(select(value, mask, strand.n), np.int64)
+    count = group.n if mask is None else int(mask.sum())
+    picked = np.asarray(select(value, mask, group.n), np.int64)
     return picked if picked.shape == (count,) else np.broadcast_to(picked, (count,))
 
 
-def shared_rows(strand: Strand, addr: Any, size: int, mask: Mask, what: str) -> Array:
+def shared_rows(group: ThreadGroup, addr: Any, size: int, mask: Mask, what: str) -> Array:
     """Byte offsets of the active threads' accesses, checked for alignment and bounds."""
-    at = rows_of(strand, addr, mask)
-    tids = strand.active(mask)
-    crooked = at % size != 0
-    if crooked.any():
-        row = int(np.argmax(crooked))
-        strand.hazard(
+    at = rows_of(group, addr, mask)
+    tids = group.active(mask)
+    misaligned = at % size != 0
+    if misaligned.any():
+        row = int(np.argmax(misaligned))
+        group.hazard(
             "misaligned",
             what,
             int(at[row]),
             thread=int(tids[row]),
             detail=Reason("hazard.shared_alignment", multiple=size),
         )
-    outside = (at < 0) | (at > strand.cta.window.nbytes - size)
+    outside = (at < 0) | (at > group.cta.window.nbytes - size)
     if outside.any():
         row = int(np.argmax(outside))
-        strand.hazard("out-of-bounds", what, int(at[row]), thread=int(tids[row]))
-        at = np.clip(at, 0, len(strand.cta.window.bytes) - size)
+        group.hazard("out-of-bounds", what, int(at[row]), thread=int(tids[row]))
+        at = np.clip(at, 0, len(group.cta.window.bytes) - size)
     return at
 
 
 def cp_async(
-    strand: Strand,
+    group: ThreadGroup,
     name: str,
     dst: Any,
     src: GlobalView,
@@ -79,14 +79,14 @@ def cp_async(
     src_size: Any = None,
 ) -> None:
     """cp.async of ``size`` bytes; bytes from ``src_size`` on are zero, and are not read."""
-    tids = strand.active(mask)
-    at = shared_rows(strand, dst, size, mask, name)
-    start = rows_of(strand, src_offset, mask)
-    valid = np.full(len(tids), size) if src_size is None else rows_of(strand, src_size, mask)
-    crooked = ((start + src.base) % size != 0) & (valid > 0)
-    if crooked.any():
-        row = int(np.argmax(crooked))
-        strand.hazard(
+    tids = group.active(mask)
+    at = shared_rows(group, dst, size, mask, name)
+    start = rows_of(group, src_offset, mask)
+    valid = np.full(len(tids), size) if src_size is None else rows_of(group, src_size, mask)
+    misaligned = ((start + src.base) % size != 0) & (valid > 0)
+    if misaligned.any():
+        row = int(np.argmax(misaligned))
+        group.hazard(
             "misaligned",
             src.name,
             int(start[row]),
@@ -98,74 +98,82 @@ def cp_async(
     outside = wanted & ((index < 0) | (index >= src.array.size))
     if outside.any():
         row = int(np.argmax(outside.any(axis=1)))
-        strand.hazard("out-of-bounds", src.name, int(start[row]), thread=int(tids[row]))
+        group.hazard("out-of-bounds", src.name, int(start[row]), thread=int(tids[row]))
         wanted &= ~outside
-    strand.touch_global(src.name, mask)
+    group.touch_global(src.name, mask)
     data = np.where(wanted, src.array[np.where(wanted, index, 0)], 0).astype(np.uint8)
-    strand.count("copies", len(tids))
+    group.count("copies", len(tids))
     source = None
     if src.region.memory.shadow is not None:
-        source = Source.begin(strand, src, tids, start, wanted)
-    strand.cta.copies.issue(tids, at, data, strand.event, source)
+        source = Source.begin(group, src, tids, start, wanted)
+    group.cta.copies.issue(tids, at, data, group.event, source)
 
 
-def commit_group(strand: Strand, mask: Mask) -> None:
-    strand.count("commits")
-    strand.cta.copies.commit(strand.active(mask))
+def commit_group(group: ThreadGroup, mask: Mask) -> None:
+    group.count("commits")
+    group.cta.copies.commit(group.active(mask))
 
 
-def wait_group(strand: Strand, in_flight: int, mask: Mask) -> None:
-    strand.count("waits")
-    strand.cta.copies.wait(strand.active(mask), in_flight, strand.event)
+def wait_group(group: ThreadGroup, in_flight: int, mask: Mask) -> None:
+    group.count("waits")
+    group.cta.copies.wait(group.active(mask), in_flight, group.event)
 
 
-def wait_all(strand: Strand, mask: Mask) -> None:
-    strand.count("waits")
-    strand.cta.copies.wait_all(strand.active(mask), strand.event)
+def wait_all(group: ThreadGroup, mask: Mask) -> None:
+    group.count("waits")
+    group.cta.copies.wait_all(group.active(mask), group.event)
 
 
-def zero_shared(strand: Strand, name: str, dst: Any, size: int, mask: Mask) -> None:
+def zero_shared(group: ThreadGroup, name: str, dst: Any, size: int, mask: Mask) -> None:
     """A plain shared store of ``size`` zero bytes (what a predicated-off cp.async does in TVM)."""
     unit = np.dtype(np.uint32)
-    view = SharedView(name, strand.cta.window, unit, 0, strand.cta.window.nbytes)
+    view = SharedView(name, group.cta.window, unit, 0, group.cta.window.nbytes)
     words = size // unit.itemsize
     at = np.asarray(dst) // unit.itemsize
     index = int(at) if at.ndim == 0 else at
-    view.store(strand, index, np.uint32(0), mask, words)
+    view.store(group, index, np.uint32(0), mask, words)
 
 
-def ldmatrix(strand: Strand, addr: Any, count: int, transposed: bool, mask: Mask) -> list[Array]:
+def ldmatrix(
+    group: ThreadGroup, addr: Any, count: int, transposed: bool, mask: Mask
+) -> list[Array]:
     """Run ldmatrix .m8n8 .b16: ``count`` registers (n,) uint32."""
-    mask = strand.warps(mask, "ldmatrix")
-    lanes = np.arange(strand.n) % WARP
+    mask = group.warps(mask, "ldmatrix")
+    lanes = np.arange(group.n) % WARP
     readers = lanes < 8 * count
     if mask is not None:
         readers = readers & mask
-    at = shared_rows(strand, addr, 16, readers, "ldmatrix")
-    cta = strand.cta
+    at = shared_rows(group, addr, 16, readers, "ldmatrix")
+    cta = group.cta
     grains = at[:, None] // cta.granule + np.arange(max(1, 16 // cta.granule))
-    cta.shadow.read(strand.active(readers), grains, strand.event)
-    rows = np.zeros((strand.n, 16), np.uint8)
+    cta.shadow.read(group.active(readers), grains, group.event)
+    rows = np.zeros((group.n, 16), np.uint8)
     rows[readers] = cta.window.bytes[at[:, None] + np.arange(16)]
-    strand.count("ldmatrix", active_warps(strand, mask))
+    group.count("ldmatrix", active_warps(group, mask))
     words = ldmatrix_words(rows.reshape(-1, WARP, 16), count, transposed=transposed)
     return [word.reshape(-1) for word in words]
 
 
-def active_warps(strand: Strand, mask: Mask) -> int:
+def active_warps(group: ThreadGroup, mask: Mask) -> int:
     """Number of warps with an active thread."""
-    return strand.n // WARP if mask is None else int(mask.reshape(-1, WARP).any(axis=1).sum())
+    return group.n // WARP if mask is None else int(mask.reshape(-1, WARP).any(axis=1).sum())
 
 
 def mma(
-    strand: Strand, spec: Mma, a: list[Any], b: list[Any], c: list[Any], saturate: bool, mask: Mask
+    group: ThreadGroup,
+    spec: Mma,
+    a: list[Any],
+    b: list[Any],
+    c: list[Any],
+    saturate: bool,
+    mask: Mask,
 ) -> list[Array]:
     """mma.sync: registers of A and B as uint32, of C as its type (packed halves as uint32)."""
-    mask = strand.warps(mask, "mma")
-    warps = strand.n // WARP
+    mask = group.warps(mask, "mma")
+    warps = group.n // WARP
 
     def stack(registers: list[Any], dtype: Any) -> Array:
-        bits = np.empty((strand.n, len(registers)), dtype)
+        bits = np.empty((group.n, len(registers)), dtype)
         for i, register in enumerate(map(np.asarray, registers)):
             bits[:, i] = register if register.dtype == dtype else register.view(dtype)
         return bits.reshape(warps, WARP, len(registers))
@@ -178,81 +186,83 @@ def mma(
     out = multiply(spec, stack(a, np.uint32), stack(b, np.uint32), addend, saturate=saturate)
     if packed:
         out = np.ascontiguousarray(out).view(np.uint32)
-    strand.count("mmas", active_warps(strand, mask))
-    flat = out.reshape(strand.n, -1)
+    group.count("mmas", active_warps(group, mask))
+    flat = out.reshape(group.n, -1)
     return [flat[:, i] for i in range(flat.shape[1])]
 
 
-def local_registers(strand: Strand, place: Place, count: int) -> list[Array]:
+def local_registers(group: ThreadGroup, place: Place, count: int) -> list[Array]:
     """``count`` 32-bit registers at a place in a local buffer."""
     view, offset = place
     words = view.view(np.dtype(np.uint32))
     at = offset // 4
-    return [words.load(strand, at + i, None) for i in range(count)]
+    return [words.load(group, at + i, None) for i in range(count)]
 
 
-def store_registers(strand: Strand, place: Place, values: list[Array], mask: Mask) -> None:
+def store_registers(group: ThreadGroup, place: Place, values: list[Array], mask: Mask) -> None:
     """Write 32-bit registers at a place in a local buffer."""
     view, offset = place
     words = view.view(np.dtype(np.uint32))
     at = offset // 4
     for i, value in enumerate(values):
-        words.store(strand, at + i, value.view(np.uint32), mask)
+        words.store(group, at + i, value.view(np.uint32), mask)
 
 
 def mma_legacy(
-    strand: Strand, spec: Mma, a: Place, b: Place, c: Place, saturate: bool, mask: Mask
+    group: ThreadGroup, spec: Mma, a: Place, b: Place, c: Place, saturate: bool, mask: Mask
 ) -> None:
     """TVM's pointer form of mma; ``a``, ``b``, ``c`` are (local view, byte offset)."""
     a_regs = spec.a.size * spec.a_type.itemsize // (WARP * 4)
     b_regs = spec.b.size * spec.b_type.itemsize // (WARP * 4)
     c_regs = 128 * spec.d_type.itemsize // (WARP * 4)
     out = mma(
-        strand,
+        group,
         spec,
-        local_registers(strand, a, a_regs),
-        local_registers(strand, b, b_regs),
-        [r.copy() for r in local_registers(strand, c, c_regs)],
+        local_registers(group, a, a_regs),
+        local_registers(group, b, b_regs),
+        [r.copy() for r in local_registers(group, c, c_regs)],
         saturate,
         mask,
     )
-    store_registers(strand, c, out, mask)
+    store_registers(group, c, out, mask)
 
 
 def ldmatrix_legacy_int8_trans(
-    strand: Strand, dst: Place, src: Any, stride: Any, dtype: Any, mask: Mask
+    group: ThreadGroup, dst: Place, src: Any, stride: Any, dtype: Any, mask: Mask
 ) -> None:
     """The loop TVM prints for a transposed 8-bit ldmatrix .x4, which the hardware lacks."""
     view, offset = dst
-    window = strand.cta.window
+    window = group.cta.window
     shared = SharedView("ldmatrix", window, dtype, 0, window.nbytes)
     local = view.view(dtype)
-    tx = strand.tx
+    tx = group.tx
     for i in range(16):
         at = src + (i % 8) // 4 * stride * 16 + tx % 4 * 4 * stride + i % 4 * stride
         at = at + tx // 4 + i // 8 * 8
-        local.store(strand, offset + i, shared.load(strand, at, mask), mask)
+        local.store(group, offset + i, shared.load(group, at, mask), mask)
 
 
 def mma_store_legacy(
-    strand: Strand, dst: Any, index: Any, stride: Any, src: Place, dtype: Any, mask: Mask
+    group: ThreadGroup, dst: Any, index: Any, stride: Any, src: Place, dtype: Any, mask: Mask
 ) -> None:
     """A 16x16 accumulator in TVM's ldmatrix_32x8 layout to rows of ``stride`` elements."""
     rows, cols = mma_store_positions()
     view, offset = src
     values = view.view(dtype)
-    lane = strand.tx
+    lane = group.tx
     for i in range(8):
         at = index + rows[lane, i].astype(np.int32) * stride + cols[lane, i].astype(np.int32)
-        dst.store(strand, at, values.load(strand, offset + i, mask), mask)
+        dst.store(group, at, values.load(group, offset + i, mask), mask)
 
 
-def shuffle(strand: Strand, kind: str, value: Any, operand: Any, width: int, mask: Mask) -> Array:
+def shuffle(
+    group: ThreadGroup, kind: str, value: Any, operand: Any, width: int, mask: Mask
+) -> Array:
     """__shfl_sync and kin.  Reading an inactive lane is undefined in CUDA: reported."""
-    rows = np.broadcast_to(np.asarray(value), (strand.n,))
-    lane = strand.tids % WARP
+    rows = np.broadcast_to(np.asarray(value), (group.n,))
+    lane = group.tids % WARP
     segment = lane // width * width
-    operand = np.broadcast_to(np.asarray(operand), (strand.n,)).astype(np.int64)
+    operand = np.broadcast_to(np.asarray(operand), (group.n,)).astype(np.int64)
     if kind == "idx":
         source = segment + operand % width
     elif kind == "up":
@@ -262,9 +272,9 @@ def shuffle(strand: Strand, kind: str, value: Any, operand: Any, width: int, mas
     else:
         flipped = lane ^ operand
         source = np.where(flipped >= segment + width, lane, flipped)
-    own = np.arange(strand.n)
+    own = np.arange(group.n)
     index = own - lane + source
-    absent = index >= strand.n
+    absent = index >= group.n
     index = np.where(absent, own, index)
     silent = absent if mask is None else (absent | ~mask[index])
     relevant = silent if mask is None else silent & mask
@@ -272,15 +282,15 @@ def shuffle(strand: Strand, kind: str, value: Any, operand: Any, width: int, mas
     if relevant.any():
         out = out.copy()
         out[relevant] = poison(out.dtype, (1,))[0]
-        thread = int(strand.tids[int(np.argmax(relevant))])
-        strand.hazard("divergent-warp", thread=thread, detail=Reason("hazard.inactive_lane"))
+        thread = int(group.tids[int(np.argmax(relevant))])
+        group.hazard("divergent-warp", thread=thread, detail=Reason("hazard.inactive_lane"))
     return out
 
 
-def active_mask(strand: Strand, mask: Mask) -> Array:
+def active_mask(group: ThreadGroup, mask: Mask) -> Array:
     """__activemask: the lanes of each thread's warp that are active."""
-    on = np.ones(strand.n, np.bool_) if mask is None else mask
-    padded = np.zeros(-(-strand.n // WARP) * WARP, np.bool_)
-    padded[: strand.n] = on
+    on = np.ones(group.n, np.bool_) if mask is None else mask
+    padded = np.zeros(-(-group.n // WARP) * WARP, np.bool_)
+    padded[: group.n] = on
     bits = (padded.reshape(-1, WARP) << np.arange(WARP, dtype=np.uint64)).sum(axis=1)
-    return np.repeat(bits.astype(np.uint32), WARP)[: strand.n]
+    return np.repeat(bits.astype(np.uint32), WARP)[: group.n]

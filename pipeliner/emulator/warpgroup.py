@@ -23,7 +23,7 @@ from .report import in_flight
 from .wgmma import WARPGROUP, Descriptor, Major, Wgmma
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Cta, Strand
+    from .machine import Cluster, Cta, ThreadGroup
     from .memory import LocalView
 
 Array = np.ndarray[Any, Any]
@@ -33,7 +33,7 @@ _ROWS: Final = wgmma.M // _WARPS  # of A and D that a warp holds
 
 @dataclass(frozen=True)
 class Registers:
-    """Registers of a warp: columns of a register array, of some rows of its strand."""
+    """Registers of a warp: columns of a register array, of some rows of its group."""
 
     view: LocalView
     columns: tuple[int, ...]
@@ -48,7 +48,7 @@ class Registers:
 
 
 @dataclass(frozen=True)
-class Operation:
+class WgmmaOperation:
     """What all four warps of a wgmma.mma_async must agree on; ``a`` is None in registers."""
 
     spec: Wgmma
@@ -64,7 +64,7 @@ class Operation:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _WarpPart:
     """The part of one warp."""
 
     d: Registers
@@ -74,8 +74,8 @@ class _Part:
 
 @dataclass
 class _Issued:
-    operation: Operation
-    parts: dict[int, _Part] = field(default_factory=dict)
+    operation: WgmmaOperation
+    parts: dict[int, _WarpPart] = field(default_factory=dict)
     done: bool = False
 
 
@@ -149,13 +149,18 @@ class MatrixUnits:
         return self._units[first], local % WARPGROUP // WARP
 
     def issue(
-        self, strand: Strand, rows: slice, operation: Operation, d: Registers, a: Registers | None
+        self,
+        group: ThreadGroup,
+        rows: slice,
+        operation: WgmmaOperation,
+        d: Registers,
+        a: Registers | None,
     ) -> None:
-        """One warp (``rows`` of the strand) issues an operation."""
-        cta, tids = strand.cta, strand.tids[rows]
+        """Issue the part of one warp (``rows`` of the thread group) of an operation."""
+        cta, tids = group.cta, group.tids[rows]
         unit, warp = self._unit(cta, int(tids[0]))
         if cta.threads - cta.local(unit.first) < WARPGROUP:
-            strand.hazard(
+            group.hazard(
                 "divergent-warp", thread=int(tids[0]), detail=Reason("hazard.partial_warpgroup")
             )
             return
@@ -164,14 +169,14 @@ class MatrixUnits:
             unit.queue.append(_Issued(operation))
         issued = unit.queue[index]
         if issued.operation != operation:
-            strand.hazard(
+            group.hazard(
                 "divergent-warp",
                 thread=int(tids[0]),
                 detail=Reason("hazard.different_wgmma"),
             )
-        self._read_shared(strand, unit, warp, tids, operation)
-        issued.parts[warp] = _Part(d, a, strand.event)
-        unit.events[warp].append(strand.event)
+        self._read_shared(group, unit, warp, tids, operation)
+        issued.parts[warp] = _WarpPart(d, a, group.event)
+        unit.events[warp].append(group.event)
         if len(issued.parts) < _WARPS:
             return
         self._cluster.changes += 1
@@ -189,10 +194,10 @@ class MatrixUnits:
                 unit.run(issued)
 
     def _read_shared(
-        self, strand: Strand, unit: _Unit, warp: int, tids: Array, operation: Operation
+        self, group: ThreadGroup, unit: _Unit, warp: int, tids: Array, operation: WgmmaOperation
     ) -> None:
         """The operands are read from now until the group is waited for."""
-        spec, cta = operation.spec, strand.cta
+        spec, cta = operation.spec, group.cta
         clock = self._cluster.clocks.common(tids)
         whole = range(0, spec.n)
         mine = range(warp * _ROWS, (warp + 1) * _ROWS)
@@ -205,18 +210,18 @@ class MatrixUnits:
             at = (wgmma.decode_descriptor(desc), total, spec.k, dtype.itemsize, major)
             low, high = _extent(*at)
             if low < 0 or high > cta.window.nbytes:
-                strand.hazard("out-of-bounds", "wgmma", high, thread=int(tids[0]))
+                group.hazard("out-of-bounds", "wgmma", high, thread=int(tids[0]))
                 continue
             granules = _granules(*at, rows.start, rows.stop, cta.granule)
-            cta.shadow.engine_read(unit.engine, tids, clock, granules, strand.event)
+            cta.shadow.engine_read(unit.engine, tids, clock, granules, group.event)
 
-    def commit(self, strand: Strand, rows: slice) -> None:
-        unit, warp = self._unit(strand.cta, int(strand.tids[rows.start]))
+    def commit(self, group: ThreadGroup, rows: slice) -> None:
+        unit, warp = self._unit(group.cta, int(group.tids[rows.start]))
         unit.commits[warp].append(len(unit.events[warp]))
 
-    def complete(self, strand: Strand, warps: Sequence[slice], in_flight: int) -> bool:
+    def complete(self, group: ThreadGroup, warps: Sequence[slice], in_flight: int) -> bool:
         """All but the last ``in_flight`` groups of the warps, if all parts have been issued."""
-        found = [(*self._unit(strand.cta, int(strand.tids[r.start])), r) for r in warps]
+        found = [(*self._unit(group.cta, int(group.tids[r.start])), r) for r in warps]
         targets = [u.commits[w][max(0, len(u.commits[w]) - 1 - in_flight)] for u, w, _ in found]
         for (unit, _, _), target in zip(found, targets, strict=True):
             if any(len(events) < target for events in unit.events):
@@ -226,10 +231,10 @@ class MatrixUnits:
             unit.waited[warp] = max(unit.waited[warp], target)
             if target:
                 last = max(events[target - 1] for events in unit.events)
-                tids = strand.tids[rows]
+                tids = group.tids[rows]
                 knows = self._cluster.clocks.knows
                 knows[tids, unit.engine] = np.maximum(knows[tids, unit.engine], last)
-                strand.waited[rows] = unit.events[warp][target - 1]
+                group.waited[rows] = unit.events[warp][target - 1]
         return True
 
     def ordered(self, tid: int, event: int, clock: Array) -> bool:

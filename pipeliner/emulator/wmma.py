@@ -12,40 +12,40 @@ from .fragments import WARP
 from .warp import active_warps
 
 if TYPE_CHECKING:
-    from .machine import Strand
+    from .machine import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
 
 
 _FIRST_LANE: Final = 13
-_NEXT_TURN: Final = 7
-"""Which lane takes the first element, and how far that moves in each turn of the warp."""
+_ROTATION: Final = 7
+"""Which lane takes the first element, and how far that moves in each step of the warp."""
 
 
 class Wmma:
     """Opaque fragments of the wmma API: ``data[warp, fragment]`` is a whole (rows, cols) tile."""
 
-    def __init__(self, strand: Strand, name: str, elements: int, dtype: np.dtype[Any]) -> None:
-        if strand.n % WARP:
-            raise EmulatorError("emulator.wmma_threads", threads=strand.n)
+    def __init__(self, group: ThreadGroup, name: str, elements: int, dtype: np.dtype[Any]) -> None:
+        if group.n % WARP:
+            raise EmulatorError("emulator.wmma_threads", threads=group.n)
         self.name = name
         self.dtype = dtype
         self.elements = elements
         self.tiles: dict[int, Array] = {}
 
-    def tile(self, strand: Strand, index: int, shape: tuple[int, int]) -> Array:
+    def tile(self, group: ThreadGroup, index: int, shape: tuple[int, int]) -> Array:
         """The fragments of all warps at ``index``, poisoned at first use."""
         if index not in self.tiles:
-            self.tiles[index] = poison(self.dtype, (strand.n // WARP, *shape))
+            self.tiles[index] = poison(self.dtype, (group.n // WARP, *shape))
         return self.tiles[index]
 
 
 def fill(
-    strand: Strand, frag: Wmma, index: Any, shape: tuple[int, int], value: Any, mask: Mask
+    group: ThreadGroup, frag: Wmma, index: Any, shape: tuple[int, int], value: Any, mask: Mask
 ) -> None:
     """Run fill_fragment."""
-    put(strand, frag, index, np.asarray(value).astype(frag.dtype), shape, mask)
+    put(group, frag, index, np.asarray(value).astype(frag.dtype), shape, mask)
 
 
 def _uniform(index: Any) -> int:
@@ -57,29 +57,29 @@ def _uniform(index: Any) -> int:
 
 
 def put(
-    strand: Strand, frag: Wmma, index: Any, value: Array, shape: tuple[int, int], mask: Mask
+    group: ThreadGroup, frag: Wmma, index: Any, value: Array, shape: tuple[int, int], mask: Mask
 ) -> None:
     """Write the tile of every active warp."""
-    mask = strand.warps(mask, "wmma")
-    tile = frag.tile(strand, _uniform(index), shape)
+    mask = group.warps(mask, "wmma")
+    tile = frag.tile(group, _uniform(index), shape)
     warps = slice(None) if mask is None else mask.reshape(-1, WARP).any(axis=1)
     tile[warps] = value[warps] if value.ndim == 3 else value
 
 
 def _accesses(
-    strand: Strand, base: Any, stride: Any, shape: tuple[int, int], row_major: bool
+    group: ThreadGroup, base: Any, stride: Any, shape: tuple[int, int], row_major: bool
 ) -> tuple[Array, list[Array]]:
     """Element indices: flattened tile positions (k, 32) and, for each k, an index per thread."""
     rows, cols = shape
     per = rows * cols // WARP
     # Neighbouring lanes take neighbouring elements along the contiguous dimension of memory, but
     # not lane i element i, as threads that read the tile would: no kernel may rely on that.
-    turn, lanes = np.ogrid[:per, :WARP]
-    position = turn * WARP + (_FIRST_LANE - lanes - turn * _NEXT_TURN) % WARP
+    step, lanes = np.ogrid[:per, :WARP]
+    position = step * WARP + (_FIRST_LANE - lanes - step * _ROTATION) % WARP
     r, c = position // cols, position % cols
     if not row_major:
         r, c = position % rows, position // rows
-    lane = strand.tids % WARP
+    lane = group.tids % WARP
     stride = np.asarray(stride)
     out = []
     for k in range(per):
@@ -89,7 +89,7 @@ def _accesses(
 
 
 def load(
-    strand: Strand,
+    group: ThreadGroup,
     frag: Wmma,
     index: Any,
     shape: tuple[int, int],
@@ -100,16 +100,16 @@ def load(
     mask: Mask,
 ) -> None:
     """Run load_matrix_sync; which lane reads what is unspecified: an even split here."""
-    positions, accesses = _accesses(strand, base, stride, shape, row_major)
-    warps = strand.n // WARP
+    positions, accesses = _accesses(group, base, stride, shape, row_major)
+    warps = group.n // WARP
     tile = np.zeros((warps, shape[0] * shape[1]), frag.dtype)
     for position, at in zip(positions, accesses, strict=True):
-        tile[:, position] = view.load(strand, at, mask).reshape(warps, WARP)
-    put(strand, frag, index, tile.reshape(warps, *shape), shape, mask)
+        tile[:, position] = view.load(group, at, mask).reshape(warps, WARP)
+    put(group, frag, index, tile.reshape(warps, *shape), shape, mask)
 
 
 def store(
-    strand: Strand,
+    group: ThreadGroup,
     frag: Wmma,
     index: Any,
     shape: tuple[int, int],
@@ -120,15 +120,15 @@ def store(
     mask: Mask,
 ) -> None:
     """Run store_matrix_sync."""
-    mask = strand.warps(mask, "wmma")
-    positions, accesses = _accesses(strand, base, stride, shape, row_major)
-    tile = frag.tile(strand, _uniform(index), shape).reshape(strand.n // WARP, -1)
+    mask = group.warps(mask, "wmma")
+    positions, accesses = _accesses(group, base, stride, shape, row_major)
+    tile = frag.tile(group, _uniform(index), shape).reshape(group.n // WARP, -1)
     for position, at in zip(positions, accesses, strict=True):
-        view.store(strand, at, tile[:, position].reshape(-1), mask)
+        view.store(group, at, tile[:, position].reshape(-1), mask)
 
 
 def mma(
-    strand: Strand,
+    group: ThreadGroup,
     d: tuple[Wmma, Any],
     a: tuple[Wmma, Any],
     b: tuple[Wmma, Any],
@@ -138,10 +138,10 @@ def mma(
 ) -> None:
     """Run mma_sync: exact products and sums, rounded once."""
     m, n, k = shape
-    ta = a[0].tile(strand, _uniform(a[1]), (m, k))
-    tb = b[0].tile(strand, _uniform(b[1]), (k, n))
-    tc = c[0].tile(strand, _uniform(c[1]), (m, n))
+    ta = a[0].tile(group, _uniform(a[1]), (m, k))
+    tb = b[0].tile(group, _uniform(b[1]), (k, n))
+    tc = c[0].tile(group, _uniform(c[1]), (m, n))
     wide = np.int64 if d[0].dtype.kind == "i" else np.float64
     out = np.matmul(ta.astype(wide), tb.astype(wide)) + tc.astype(wide)
-    strand.count("mmas", active_warps(strand, mask))
-    put(strand, d[0], d[1], out.astype(d[0].dtype), (m, n), mask)
+    group.count("mmas", active_warps(group, mask))
+    put(group, d[0], d[1], out.astype(d[0].dtype), (m, n), mask)

@@ -86,11 +86,11 @@ def rings_of(plan: KernelPlan, fragments: Mapping[str, int]) -> dict[str, Ring]:
             elif ring.buffer in fragments:
                 each = ring.slot_bytes // fragments[ring.buffer]
                 found[ring.buffer] = Ring(0, ring.depth, ring.slot_bytes, ring.buffer, each)
-    for channel in plan.mbarriers:
-        for name in filter(None, (channel.full, channel.empty)):
+    for pair in plan.mbarriers:
+        for name in filter(None, (pair.full, pair.empty)):
             place = places.get(name)
-            if place is not None and channel.depth > 1:
-                found[name] = Ring(place.offset, channel.depth, place.bytes // channel.depth)
+            if place is not None and pair.depth > 1:
+                found[name] = Ring(place.offset, pair.depth, place.bytes // pair.depth)
     return found
 
 

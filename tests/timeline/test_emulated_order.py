@@ -34,14 +34,14 @@ def test_the_emulator_runs_the_same_order(options, k, monkeypatch):
 def executed(built, gemm, last, monkeypatch):
     """Ops and barriers of the only CTA, as the emulator's first thread came to them."""
     origins = []
-    step = emulated.Strand.step
+    step = emulated.ThreadGroup.step
 
     def noted(self, at):
         step(self, at)
         if self.tids[0] == 0:
             origins.append(self.cta.site(at).origin)
 
-    monkeypatch.setattr(emulated.Strand, "step", noted)
+    monkeypatch.setattr(emulated.ThreadGroup, "step", noted)
     shapes = (gemm.m, gemm.k), (gemm.n, gemm.k), (gemm.m, gemm.n)
     assert not emulate(built, [np.ones(shape, "float16") for shape in shapes]).hazards
     order = [
