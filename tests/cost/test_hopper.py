@@ -31,7 +31,7 @@ def test_a_tile_of_128_by_256_takes_two_warpgroups_and_one_to_copy():
     assert plan.threads == 384
     assert {c.mechanism for c in plan.copies} == {"tma"}
     (channel,) = plan.mbarriers
-    assert (channel.bytes, channel.releases) == ((128 + 256) * 64 * 2, 2)
+    assert (channel.bytes, channel.arrivals) == ((128 + 256) * 64 * 2, 2)
     assert channel.depth == 4  # 4 of 49152 bytes fit in 227 KiB, 5 do not
     assert plan.target == "sm_90a"
 
