@@ -16,10 +16,10 @@ from tvm import tirx
 from tvm.support import nvcc
 
 from ..cost.again import is_as_predicted, with_prediction
+from ..cost.alone import unpipelined
 from ..cost.choose import (
     AUTOMATIC_CLUSTERS,
     may_gain_from_clusters,
-    unpipelined,
 )
 from ..cost.mapped import uses_wgmma
 from ..cost.ranked import ranked
@@ -196,11 +196,11 @@ def _lowered(
                 return _placed(steps, done, target, machine.smem_per_cta)
             if given is not None:
                 raise done.error
-            plan = _without_pipelining(plan, kernel.info, done.error, done.loop)
+            plan = _without_pipelining(plan, kernel.info, machine, done.error, done.loop)
         except PlanError as err:
             if given is not None:
                 raise
-            plan = _without_pipelining(plan, kernel.info, err)
+            plan = _without_pipelining(plan, kernel.info, machine, err)
         steps.func = recognised
 
 
@@ -383,7 +383,7 @@ def _marked(steps: Steps, plan: KernelPlan) -> Any:
 
 
 def _without_pipelining(
-    plan: KernelPlan, info: KernelInfo, err: PlanError, name: str = ""
+    plan: KernelPlan, info: KernelInfo, machine: Machine, err: PlanError, name: str = ""
 ) -> KernelPlan:
     """``plan`` without loop ``name``, or any automatic one; ``err`` where it was asked for."""
     free = [loop for loop in plan.loops if loop.pipelined and loop.source not in _GIVEN]
@@ -396,7 +396,8 @@ def _without_pipelining(
         plan = plan.with_loop(LoopPlan(loop.name, loop.trip, False, reasons=(str(err),)))
         found = next(known for known in info.loops if known.name == loop.name)
         own = [copies.pop(op.op) for op in found.ops if op.op in copies]
-        copies.update((copy.op, copy) for copy in unpipelined(found, tuple(own)))
+        left = unpipelined(found, tuple(own), plan.matmuls, machine)
+        copies.update((copy.op, copy) for copy in left)
     return replace(plan, copies=tuple(copies.values()))
 
 

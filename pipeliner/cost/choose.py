@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from itertools import zip_longest
 from typing import Final, cast
 
@@ -24,11 +25,13 @@ from ..plan import (
     SmemPlan,
 )
 from ..request import Request
+from .alone import left_alone, unpipelined
 from .depth import TOLERANCE
+from .descriptor import Work
 from .elementwise import elementwise_us, plan_elementwise
 from .launch import plan_launch
 from .loops import check_buffers, is_asynchronous, plan_loop, ring_buffers, why_no_ring
-from .mapped import LoopWork, map_kernel, uses_wgmma
+from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
 from .mapping import EXACT, TENSOR
 from .ops import op_cost
 from .predict import Prediction
@@ -254,10 +257,20 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     predicted: list[Prediction] = []
     in_flight: dict[str, int] = {}
     for one in mapped.loops:
-        plan, prediction = plan_loop(one.loop, one.copies, one.work, machine, request, fixed=fixed)
+        plan, prediction = plan_loop(
+            one.loop,
+            one.copies,
+            one.work,
+            machine,
+            request,
+            alone=partial(_work_alone, mapped, one, machine),
+            fixed=fixed,
+        )
         plan = leave_out(plan, one.loop, matmuls, request)
         loops.append(plan)
-        copies.extend(one.copies if plan.pipelined else unpipelined(one.loop, one.copies))
+        copies.extend(
+            one.copies if plan.pipelined else unpipelined(one.loop, one.copies, matmuls, machine)
+        )
         if prediction is not None:
             predicted.append(prediction)
             in_flight |= dict.fromkeys((op.op for op in one.loop.ops), prediction.in_flight)
@@ -301,6 +314,12 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
             for loop, found in zip_longest(kernel.loops, info.loops)
         ),
     )
+
+
+def _work_alone(mapped: MappedKernel, one: LoopWork, machine: Machine) -> Work:
+    """The descriptor of ``one``, a loop of ``mapped``, where it is left alone."""
+    copies = left_alone(one.loop, one.copies, mapped.matmuls, machine)
+    return one.work if copies == one.copies else mapped.work_of(one.loop.name, copies)
 
 
 def predicted_us(info: KernelInfo, loops: list[Prediction], machine: Machine) -> float:
@@ -404,21 +423,6 @@ def _op_names(
             yield f"{op.op}.k{step}.a", "load", op.op
             yield f"{op.op}.k{step}.b", "load", op.op
             yield f"{op.op}.k{step}", "mma", op.op
-
-
-def unpipelined(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> Iterator[CopyPlan]:
-    """Copies of a loop that is not pipelined: none is asynchronous there."""
-    bound = {op.op for op in loop.ops if isinstance(op, CopyInfo) and op.bound}
-    for plan in copies:
-        if plan.op not in bound:
-            yield _through_registers(plan)
-
-
-def _through_registers(plan: CopyPlan) -> CopyPlan:
-    if plan.mechanism != "cp_async":
-        return plan
-    why = "through registers: its loop is not pipelined"
-    return replace(plan, mechanism="register", eviction="evict_normal", reason=why)
 
 
 def summary(prediction: Prediction, machine: Machine) -> str:

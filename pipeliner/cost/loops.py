@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, Literal
 
 from ..errors import PlanError
@@ -22,6 +22,7 @@ from .depth import (
     choose_depth,
     count,
     depth_reasons,
+    taken,
 )
 from .descriptor import Work
 from .memory import LOADED_LATENCY_US
@@ -51,11 +52,13 @@ def plan_loop(
     machine: Machine,
     request: Request,
     *,
+    alone: Callable[[], Work],
     fixed: bool = False,
 ) -> tuple[LoopPlan, Prediction | None]:
     """The plan of one candidate loop and its prediction; raises what cannot be honoured.
 
-    ``fixed``: the loop is pipelined whatever that gains, as its copies can be made no other way.
+    ``alone``: makes the descriptor of the loop left alone. ``fixed``: the loop is pipelined
+    whatever that gains, as its copies can be made no other way.
     """
     if loop.annotated:
         why = "stages and order are the schedule's own annotation"
@@ -83,19 +86,38 @@ def plan_loop(
     if fixed:
         return _plan_fixed(loop, copies, work, machine, request)
     if loop.trip is not None and loop.trip <= 1:
-        alone = predict(work, machine, 1) if loop.trip else None
-        return _decline(loop, f"{count(loop.trip, 'iteration')}: nothing to overlap"), alone
+        once = predict(alone(), machine, 1) if loop.trip else None
+        return _decline(loop, f"{count(loop.trip, 'iteration')}: nothing to overlap"), once
     if work.usage.global_bytes == 0:
         return _decline(loop, "no statement of the loop loads from global memory"), None
     choice = choose_depth(work, machine, most_slots(loop, copies))
     if isinstance(choice, str):
         return _decline(loop, choice), None
     if choice.depth == 1:
-        rings = ring_buffers(loop, copies)
-        nothing = f"nothing can be loaded ahead: {why_no_ring(loop)}"
-        return _decline(loop, _not_worth_it(choice) if rings else nothing), choice.prediction
+        left = predict(alone(), machine, 1) or choice.prediction
+        if not ring_buffers(loop, copies):
+            nothing = f"nothing can be loaded ahead: {why_no_ring(loop)}"
+            return _decline(loop, nothing), left
+        deeper = _if_not_alone(left, work, machine, most_slots(loop, copies))
+        if deeper is None:
+            return _decline(loop, _not_worth_it(choice)), left
+        choice = deeper
     choice = choose_ring_depths(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
+
+
+def _if_not_alone(left: Prediction, work: Work, machine: Machine, most: int) -> DepthChoice | None:
+    """Two slots or more for a loop that one slot would do, but left alone it would be slower.
+
+    ``left``: where it is left alone, and copies otherwise than ``work``. None: that is as fast.
+    """
+    options = [predict(work, machine, depth) for depth in range(2, most + 1)]
+    found = [option for option in options if option is not None]
+    if not found or (best := taken(found)).us * (1 + TOLERANCE) >= left.us:
+        return None
+    times = f"{left.us:.1f} us, {best.us:.1f} with a ring"
+    why = f"left alone, its copies would pass through registers: {times}"
+    return DepthChoice(best.depth, best, (*depth_reasons(best, work, machine, most), why))
 
 
 def why_no_ring(loop: LoopInfo) -> str:

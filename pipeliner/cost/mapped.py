@@ -5,7 +5,7 @@ The depth is chosen from that, and the depths that were not chosen are compared 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -51,6 +51,7 @@ class MappedKernel:
     """A kernel without its depths.
 
     ``threads``: of a CTA, without a producer warp. ``reasons``: why something could not be mapped.
+    ``work_of``: the descriptor of a loop, by its name, were its copies others.
     """
 
     matmuls: tuple[MatmulPlan, ...]
@@ -58,6 +59,7 @@ class MappedKernel:
     loops: tuple[LoopWork, ...]
     threads: int
     reasons: tuple[str, ...]
+    work_of: Callable[[str, tuple[CopyPlan, ...]], Work]
 
 
 def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKernel:
@@ -72,33 +74,56 @@ def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKe
     ]
     copies = tuple(copy for plans in moved for copy in plans)
     stores = plan_stores(info, matmuls, copies, machine, request)
+
+    def work_of_loop(found: LoopInfo, plans: tuple[CopyPlan, ...]) -> LoopWork:
+        return _loop_work(info, found, plans, matmuls, stores, threads, registers, machine, request)
+
+    known = {found.name: found for found in info.loops}
+    return MappedKernel(
+        matmuls,
+        stores,
+        tuple(work_of_loop(found, plans) for found, plans in zip(info.loops, moved, strict=True)),
+        threads,
+        reasons,
+        lambda name, plans: work_of_loop(known[name], plans).work,
+    )
+
+
+def _loop_work(
+    info: KernelInfo,
+    found: LoopInfo,
+    plans: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    stores: tuple[StorePlan, ...],
+    threads: int,
+    registers: int,
+    machine: Machine,
+    request: Request,
+) -> LoopWork:
+    """The loop with copies ``plans``; ``registers``: of a thread, as matmuls are mapped."""
     staged = staged_bytes(stores)
-    uncoalesced = uncoalesced_cycles(info, matmuls, stores)
+    loop = laid_out(found, plans, machine)
+    copying = WARPGROUP if by_tma(plans) else 0
     most = machine.max_registers_per_thread
-    loops: list[LoopWork] = []
-    for found, plans in zip(info.loops, moved, strict=True):
-        loop = laid_out(found, plans, machine)
-        copying = WARPGROUP if by_tma(plans) else 0
-        kept = registers
-        if not by_tma(plans):
-            kept = _math_warp_registers(found, plans, matmuls, registers, most)
-        work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine)
-        work = replace(
-            work,
-            shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),
-            stores=replace(
-                work.stores,
-                by_tma=staged > 0,
-                uncoalesced_cycles=uncoalesced,
-                slot_waits=slot_waits(stores, matmuls),
-            ),
-            wgmma=replace(
-                work.wgmma,
-                consumer_groups=teams_of(request.consumers) if by_tma(plans) else 1,
-            ),
-        )
-        loops.append(LoopWork(loop, plans, work))
-    return MappedKernel(matmuls, stores, tuple(loops), threads, reasons)
+    kept = registers
+    if not by_tma(plans):
+        kept = _math_warp_registers(found, plans, matmuls, registers, most)
+    work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine)
+    work = replace(
+        work,
+        shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),
+        stores=replace(
+            work.stores,
+            by_tma=staged > 0,
+            uncoalesced_cycles=uncoalesced_cycles(info, matmuls, stores),
+            slot_waits=slot_waits(stores, matmuls),
+        ),
+        wgmma=replace(
+            work.wgmma,
+            consumer_groups=teams_of(request.consumers) if by_tma(plans) else 1,
+        ),
+    )
+    return LoopWork(loop, plans, work)
 
 
 def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:

@@ -18,7 +18,8 @@ from ..machine import WARP, Machine
 from ..machine.constant import constant, derived
 from ..plan import SCALAR, CopyPlan, KernelPlan, LoopPlan, MatmulPlan, SmemPlan
 from ..request import Request
-from .choose import choose, planned, unpipelined
+from .alone import unpipelined
+from .choose import choose, planned
 from .copies import plan_copy
 from .elementwise import plan_elementwise
 from .launch import plan_launch
@@ -154,9 +155,8 @@ def _plain_copies(info: KernelInfo, machine: Machine, request: Request) -> Itera
     asked = replace(request, mechanism="direct")
     for loop in info.loops:
         copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
-        yield from unpipelined(
-            loop, tuple(plan_copy(op, loop, (), machine, asked) for op in copies)
-        )
+        plans = tuple(plan_copy(op, loop, (), machine, asked) for op in copies)
+        yield from unpipelined(loop, plans, (), machine)
 
 
 def _scalar(op: MatmulInfo, threads: int) -> MatmulPlan:

@@ -11,7 +11,7 @@ import tvm
 
 from pipeliner import build, pipeline
 from pipeliner.cost import choose
-from pipeliner.cost.choose import unpipelined
+from pipeliner.cost.alone import unpipelined
 from pipeliner.errors import PlanError
 from pipeliner.kernel import CopyInfo, KernelInfo
 from pipeliner.machine import A100, H100, T4, Machine
@@ -112,7 +112,8 @@ def test_boxes_alone_are_counted() -> None:
 def test_a_copy_through_registers_says_nothing_to_l2() -> None:
     info, mma = kernel_info(Gemm(16, 4096, 4096), SMALL), Request(instruction="mma")
     assert evicted(choose(info, H100, replace(mma, mechanism="register")).copies) == ""
-    left_alone = tuple(unpipelined(info.loops[0], choose(info, H100, mma).copies))
+    plan = choose(info, H100, mma)
+    left_alone = unpipelined(info.loops[0], plan.copies, plan.matmuls, H100)
     assert {copy.mechanism for copy in left_alone} == {"register"}
     assert evicted(left_alone) == ""
 

@@ -1,0 +1,53 @@
+"""A loop that is left alone: copies that nothing waits for, and what it takes with those.
+
+An asynchronous copy is waited for by the schedule that a pipelined loop has. Left alone, the loop
+copies by way of registers, in the layout and as wide as that is planned anew. It is this loop that
+a deeper ring is compared with, and whose time the kernel is predicted by.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+from ..kernel import CopyInfo, LoopInfo
+from ..machine import Machine
+from ..plan import CopyPlan, MatmulPlan, Mechanism
+from ..request import Request
+from .copies import plan_copy
+
+WHY: Final = "through registers: its loop is not pipelined"
+
+
+def left_alone(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    machine: Machine,
+) -> tuple[CopyPlan, ...]:
+    """``copies`` of ``loop`` where it is left alone; those that it binds to threads are direct."""
+    ops = {op.op: op for op in loop.ops if isinstance(op, CopyInfo)}
+
+    def alone(plan: CopyPlan) -> CopyPlan:
+        op = ops[plan.op]
+        if op.bound:
+            return plan_copy(op, loop, matmuls, machine, Request(mechanism="direct"))
+        if plan.mechanism != "cp_async":
+            return plan
+        way: Mechanism = "direct" if op.no_register else "register"
+        made = plan_copy(op, loop, matmuls, machine, Request(mechanism=way))
+        return replace(made, reason=str(made.reason).replace("asked for", WHY, 1))
+
+    return tuple(map(alone, copies))
+
+
+def unpipelined(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    machine: Machine,
+) -> tuple[CopyPlan, ...]:
+    """What a plan says of ``copies`` of a loop that is left alone: nothing of those it binds."""
+    bound = {op.op for op in loop.ops if isinstance(op, CopyInfo) and op.bound}
+    kept = tuple(plan for plan in copies if plan.op not in bound)
+    return left_alone(loop, kept, matmuls, machine)
