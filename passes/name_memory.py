@@ -1,24 +1,26 @@
 """Let every access name the memory that it touches, whatever buffer it is written with.
 
-A view with the type of its memory is inlined, so that all that follows sees one buffer:
+A view with elements as large as those of its memory is inlined, so that all that follows sees one
+buffer; where its type is another one, what is loaded and stored is reinterpreted:
 
     Yv = T.decl_buffer((20, 128), data=Y.data)
     Yv[t // 2, t % 2 * 64 + tx] = ..                 =>    Y[t, tx] = ..
 
-Any other view (of another type, or of a memory with padding) keeps its accesses. It is declared
+Any other view (of elements of another size, one that pointers go to by its type, or of a memory
+with padding) keeps its accesses. It is declared
 anew beside each statement that uses it, so that the statement itself says whose memory that is:
 
-    Yi = T.decl_buffer((40, 64), "int32", data=Y.data)
+    Yb = T.decl_buffer((40, 256), "int8", data=Y.data)
     for t:                                                 for t:
-        Yi[t, tx] = ..                               =>        Yi = T.decl_buffer(.., data=Y.data)
-                                                               Yi[t, tx] = ..
+        Yb[t, tx] = ..                               =>        Yb = T.decl_buffer(.., data=Y.data)
+                                                               Yb[t, tx] = ..
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import tvm_ffi
 from tvm import sym, tirx
@@ -28,6 +30,13 @@ from . import ir
 from .ir import Buffer, Expr, ForKind, Stmt, const_int
 from .kernels import bodies, on_host, with_bodies
 from .memory import Memories, first_element, is_pointer, memories, pointer_to, rooted
+
+
+_REINTERPRETED: Final = {
+    *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
+    *("float16", "bfloat16", "float32", "float64"),
+}
+"""Types of one element that ``T.reinterpret`` takes and gives."""
 
 
 def name_memory(func: Any) -> Any:
@@ -88,13 +97,26 @@ class _Views:
                 vectors.add(node.source if isinstance(node, ir.TensorLoad) else node.buffer)
 
         ir.walk(self.body, (ir.TensorLoad, tirx.BufferStore), access)
+        pointed: set[Buffer] = set()
+
+        def taken(call: Any) -> None:
+            addressed = str(getattr(call.op, "name", "")) == "tirx.address_of"
+            for arg in call.args:
+                if isinstance(arg, Var):
+                    pointed.add(arg)
+                elif addressed and isinstance(arg, ir.TensorLoad):
+                    pointed.add(arg.source)
+
+        ir.walk(self.body, ir.Call, taken)
 
         def declared(stmt: Any) -> None:
             if isinstance(stmt, tirx.Bind):
                 if stmt.var in self.named.places:
                     self.pointers[stmt.var] = stmt.value
             elif stmt.buffer in self.named.places:
-                if stmt.buffer not in vectors and self._may_inline(stmt.buffer):
+                view, root = stmt.buffer, self.named.place(stmt.buffer).root
+                typed = str(view.dtype) != str(root.dtype) and view in pointed
+                if view not in vectors and not typed and self._may_inline(view):
                     self.inlined.add(stmt.buffer)
                 else:
                     self.kept[stmt.buffer] = stmt.data
@@ -110,8 +132,9 @@ class _Views:
 
     def _may_inline(self, view: Buffer) -> bool:
         root = self.named.place(view).root
-        alike = str(root.dtype) == str(view.dtype) and root.scope() == view.scope()
-        return alike and first_element(self.named, view, self.ranges) is not None
+        kinds = {str(root.dtype), str(view.dtype)}
+        alike = len(kinds) == 1 or kinds <= _REINTERPRETED
+        return alike and root.scope() == view.scope() and first_element(self.named, view, self.ranges) is not None
 
     def _at(self, view: Buffer, indices: Sequence[Expr]) -> list[Expr]:
         """Where in its memory an inlined ``view`` is at ``indices``."""
@@ -142,14 +165,16 @@ class _Views:
         if node.source not in self.inlined:
             return node
         root = self.named.place(node.source).root
-        return tirx.BufferLoad(root, self._at(node.source, list(node.indices)))
+        loaded = tirx.BufferLoad(root, self._at(node.source, list(node.indices)))
+        return _as_type(str(node.source.dtype), loaded)
 
     def _store(self, node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
         if node.buffer not in self.inlined:
             return node
         root = self.named.place(node.buffer).root
-        return tirx.BufferStore(root, node.value, self._at(node.buffer, list(node.indices)))
+        value = _as_type(str(root.dtype), node.value)
+        return tirx.BufferStore(root, value, self._at(node.buffer, list(node.indices)))
 
     def _region(self, node: Any, mutator: Any) -> Any:
         """The whole memory: a region of a view need not be a box of it."""
@@ -178,6 +203,8 @@ class _Views:
 
     def _call(self, node: Any, mutator: Any) -> Any:
         name = str(getattr(node.op, "name", ""))
+        if name == "tirx.reinterpret":
+            return _as_type(str(node.ty.dtype), mutator.mutate(node.args[0]))
         if name == "tirx.tvm_access_ptr":
             view = node.args[1].args[0] if isinstance(node.args[1], ir.Call) else None
             if view in self.inlined:
@@ -234,6 +261,17 @@ class _Views:
             if view in found:
                 found |= ir.variables(self.kept[view]) & self.kept.keys()
         return [view for view in self.kept if view in found]
+
+
+def _as_type(dtype: str, value: Expr) -> Expr:
+    """The bits of ``value`` as a value of type ``dtype``, which is as large."""
+    while str(value.ty.dtype) != dtype and _is_reinterpreted(value):
+        value = value.args[0]
+    return value if str(value.ty.dtype) == dtype else tirx.reinterpret(dtype, value)
+
+
+def _is_reinterpreted(value: Expr) -> bool:
+    return isinstance(value, ir.Call) and str(getattr(value.op, "name", "")) == "tirx.reinterpret"
 
 
 def _own(stmt: Stmt) -> list[Expr]:

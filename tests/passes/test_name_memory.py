@@ -161,6 +161,10 @@ def test_a_matched_row_is_the_row() -> None:
     judged(func, [numbers(ROWS, 64)], reversed_rows)
 
 
+def upper_halves(X: np.ndarray, Y: np.ndarray) -> dict[str, np.ndarray]:
+    return {"Y": X.view("float16")[:, 1::2][:, ::-1].astype("float32")}
+
+
 SHARED = {
     "reshaped": (
         'V = T.decl_buffer((2, 32), "float32", data=S.data, scope="shared")',
@@ -176,6 +180,16 @@ SHARED = {
         'V = T.decl_buffer((32,), "float32", data=S.data, scope="shared", elem_offset=32)',
         "S[tx] = X[t, tx]",
         "T.if_then_else(tx < 32, V[31 - tx % 32], S[63 - tx])",
+    ),
+    "another type": (
+        'V = T.decl_buffer((64,), "int32", data=S.data, scope="shared")',
+        'V[tx] = T.reinterpret("int32", X[t, tx])',
+        "S[63 - tx]",
+    ),
+    "read as another type": (
+        'V = T.decl_buffer((64,), "uint32", data=S.data, scope="shared")',
+        "S[tx] = X[t, tx]",
+        'T.reinterpret("float32", V[63 - tx])',
     ),
     "view of a view": (
         (
@@ -201,24 +215,16 @@ def test_a_tile_has_its_slots_through_a_view(view: str, inside: bool, asked: Any
 
 @pytest.mark.parametrize("asked", [{}, {"depth": 1}], ids=str)
 @pytest.mark.parametrize("inside", [True, False])
-def test_a_tile_that_another_type_views_has_one_slot_and_its_waits(
+def test_a_tile_that_elements_of_another_size_view_has_one_slot_and_its_waits(
     inside: bool, asked: Any
 ) -> None:
-    view = 'V = T.decl_buffer((64,), "int32", data=S.data, scope="shared")'
-    read = 'T.reinterpret("float32", V[63 - tx])'
-    func = streamed(view, "S[tx] = X[t, tx]", read, inside=inside)
-    arrays = [numbers(STEPS, 64), numbers(STEPS, 64)]
-    judged(func, arrays, lambda X, Y: {"Y": X[:, ::-1]}, **asked)
-    with pytest.raises(pipeliner.PipelinerError, match="a buffer of another type"):
-        pipeliner.build(func, "sm_80", depth=2)
-
-
-def test_halves_of_elements_are_seen() -> None:
     view = 'V = T.decl_buffer((128,), "float16", data=S.data, scope="shared")'
     read = 'T.Cast("float32", V[2 * (63 - tx) + 1])'
-    func = streamed(view, "S[tx] = X[t, tx]", read, inside=True)
+    func = streamed(view, "S[tx] = X[t, tx]", read, inside=inside)
     arrays = [numbers(STEPS, 64), numbers(STEPS, 64)]
-    judged(func, arrays, lambda X, Y: {"Y": X.view("float16")[:, 1::2][:, ::-1].astype("float32")})
+    judged(func, arrays, upper_halves, **asked)
+    with pytest.raises(pipeliner.PipelinerError, match="a buffer of another type"):
+        pipeliner.build(func, "sm_80", depth=2)
 
 
 def test_buffers_over_one_raw_pointer_are_one_memory() -> None:
@@ -264,4 +270,8 @@ def test_an_inlined_view_is_gone_and_another_stands_in_the_statement() -> None:
     assert store in reshaped.script()
     assert store in plain.script()
     typed = name_memory(carried(GLOBAL["another type"][1], early=GLOBAL["another type"][0]))
+    assert "decl_buffer" not in typed.script()
+    assert "reinterpret" not in typed.script()
+    halves = f'V = T.decl_buffer(({ROWS}, 128), "float16", data=Y.data)'
+    typed = name_memory(carried("V[t + 1, tx] = T.float16(1)", early=halves))
     assert typed.script().index("for t in") < typed.script().index("Y.view")
