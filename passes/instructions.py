@@ -49,6 +49,7 @@ from .kernels import inside_grid, map_kernels, map_statement, on_host
 from .layouts import ROW_MAJOR, Panels
 from .mapped_nests import behind, map_nest
 from .matmuls import map_matmuls
+from .memory import pointed
 from .op_form import op_loops
 from .patches import Patch
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
@@ -81,7 +82,7 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None 
     scope.barriers = {channel.full: full_barrier(channel) for channel in plan.mbarriers}
     _bind_ranges(func.body, analyzer)
     # They come first: they decide what the tiles around them look like.
-    matmuls = map_matmuls(kernel.ops, plan, scope.threads)
+    matmuls = map_matmuls(kernel.ops, plan, scope.threads, pointed(func.body))
     scope.fragments, scope.layouts = matmuls.fragments, matmuls.layouts
     scope.matmuls, scope.accumulators = matmuls.ops, matmuls.matmuls
     mapped = map_kernels(

@@ -40,16 +40,23 @@ class MappedMatmuls:
 
 
 def map_matmuls(
-    known: Mapping[str, Copy | Matmul], plan: KernelPlan, threads: Threads
+    known: Mapping[str, Copy | Matmul],
+    plan: KernelPlan,
+    threads: Threads,
+    pointed: Collection[Buffer] = (),
 ) -> MappedMatmuls:
     """Every matmul of ``plan``, of those ``known`` by the names of their ops, on its instruction.
 
-    LoweringError: the plan names a matmul that there is none of, or two do not fit.
+    ``pointed``: buffers that views or pointers reach, which lie row by row. LoweringError: the
+    plan names a matmul that there is none of, or two do not fit.
     """
     planned = [(_known(op, known), op) for op in plan.matmuls if op.instruction != SCALAR]
-    mapped = [_mapped(matmul, op, plan, threads, ()) for matmul, op in planned]
+    for matmul, op in planned:
+        _check_pointed(matmul, op, pointed)
+    mapped = [_mapped(matmul, op, plan, threads, pointed) for matmul, op in planned]
     if clashing := _clashing(mapped):
-        mapped = [_mapped(matmul, op, plan, threads, clashing) for matmul, op in planned]
+        plain = {*clashing, *pointed}
+        mapped = [_mapped(matmul, op, plan, threads, plain) for matmul, op in planned]
     for tile in _clashing(mapped):
         raise LoweringError(f"cannot map the matmuls on '{tile.name}': they want it in two layouts")
     result = MappedMatmuls()
@@ -59,6 +66,19 @@ def map_matmuls(
         result.layouts.update(one.layouts)
         result.ops[op.op] = _on(first, one, op), one.buffers
     return result
+
+
+def _check_pointed(matmul: Matmul, op: MatmulPlan, pointed: Collection[Buffer]) -> None:
+    """LoweringError: an instruction would hold otherwise what views or pointers reach."""
+    tiles = [matmul.acc]
+    if op.instruction.startswith("wgmma"):
+        tiles += [matmul.a.buffer, matmul.b.buffer]
+    for tile in tiles:
+        if tile in pointed:
+            raise LoweringError(
+                f"cannot map op '{op.op}' to {op.instruction}: a view or a pointer reaches "
+                f"'{tile.name}', which would not lie row by row"
+            )
 
 
 def _known(op: MatmulPlan, known: Mapping[str, Copy | Matmul]) -> Matmul:

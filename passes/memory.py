@@ -103,6 +103,22 @@ def memories(body: Any) -> Memories:
     return found
 
 
+def pointed(body: Any) -> frozenset[Buffer]:
+    """The buffers whose memory is reached by a view or a pointer, too: it must lie as declared."""
+    found: set[Buffer] = set()
+
+    def taken(call: Any) -> None:
+        addressed = str(getattr(call.op, "name", "")) == "tirx.address_of"
+        for arg in call.args:
+            if is_buffer_var(arg):
+                found.add(arg)
+            elif addressed and isinstance(arg, TensorLoad):
+                found.add(arg.source)
+
+    walk(body, Call, taken)
+    return frozenset(found)
+
+
 def flat(buf: Buffer, indices: Sequence[Expr]) -> Expr:
     """Elements from the data of ``buf`` to the one at ``indices``."""
     if is_wide(buf):

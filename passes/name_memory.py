@@ -29,8 +29,7 @@ from tvm.ir import Range, Var
 from . import ir
 from .ir import Buffer, Expr, ForKind, Stmt, const_int
 from .kernels import bodies, on_host, with_bodies
-from .memory import Memories, first_element, is_pointer, memories, pointer_to, rooted
-
+from .memory import Memories, first_element, is_pointer, memories, pointed, pointer_to, rooted
 
 _REINTERPRETED: Final = {
     *(f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)),
@@ -97,17 +96,7 @@ class _Views:
                 vectors.add(node.source if isinstance(node, ir.TensorLoad) else node.buffer)
 
         ir.walk(self.body, (ir.TensorLoad, tirx.BufferStore), access)
-        pointed: set[Buffer] = set()
-
-        def taken(call: Any) -> None:
-            addressed = str(getattr(call.op, "name", "")) == "tirx.address_of"
-            for arg in call.args:
-                if isinstance(arg, Var):
-                    pointed.add(arg)
-                elif addressed and isinstance(arg, ir.TensorLoad):
-                    pointed.add(arg.source)
-
-        ir.walk(self.body, ir.Call, taken)
+        reached = pointed(self.body)
 
         def declared(stmt: Any) -> None:
             if isinstance(stmt, tirx.Bind):
@@ -115,7 +104,7 @@ class _Views:
                     self.pointers[stmt.var] = stmt.value
             elif stmt.buffer in self.named.places:
                 view, root = stmt.buffer, self.named.place(stmt.buffer).root
-                typed = str(view.dtype) != str(root.dtype) and view in pointed
+                typed = str(view.dtype) != str(root.dtype) and view in reached
                 if view not in vectors and not typed and self._may_inline(view):
                     self.inlined.add(stmt.buffer)
                 else:
@@ -134,7 +123,11 @@ class _Views:
         root = self.named.place(view).root
         kinds = {str(root.dtype), str(view.dtype)}
         alike = len(kinds) == 1 or kinds <= _REINTERPRETED
-        return alike and root.scope() == view.scope() and first_element(self.named, view, self.ranges) is not None
+        return (
+            alike
+            and root.scope() == view.scope()
+            and first_element(self.named, view, self.ranges) is not None
+        )
 
     def _at(self, view: Buffer, indices: Sequence[Expr]) -> list[Expr]:
         """Where in its memory an inlined ``view`` is at ``indices``."""
