@@ -41,12 +41,13 @@ def test_each_mutant_differs_from_the_kernel_and_from_the_others() -> None:
 
 
 @pytest.mark.parametrize("how", [FORMS[0], FORMS[3]], ids=lambda how: "-".join(how.values()))
-def test_the_cuda_of_every_mutant_can_be_printed(how: dict[str, str]) -> None:
+def test_the_cuda_of_mutants_can_be_printed(how: dict[str, str]) -> None:
     lowered = gemm(4, 3, **how).lowered
     whole = cuda_lines(lowered).source
-    printed = {cuda_lines(mutated(lowered, mutant)).source for mutant in mutants(lowered)}
+    some = mutants(lowered)[::4]  # printing one takes a second
+    printed = {cuda_lines(mutated(lowered, mutant)).source for mutant in some}
     assert whole not in printed
-    assert len(printed) == len(mutants(lowered))
+    assert len(printed) == len(some) > 4
 
 
 def test_every_slot_of_the_steady_state_is_shifted() -> None:

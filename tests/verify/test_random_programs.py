@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from .random_strategies import Trial, trials
 from .random_trials import check_seed, outcome
 
-EXAMPLES = 200
-TILES = 40
+EXAMPLES = 100
+TILES = 12
 """Programs of tiles of each seed."""
 ODD = 15
 """Programs of each seed of which nothing is asked, and of which none may be refused."""
