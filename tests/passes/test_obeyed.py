@@ -189,7 +189,7 @@ def test_what_is_no_plan_is_said_to_be_none(text: str) -> None:
 def test_fewer_bytes_at_once_are_had(name: str, width: int) -> None:
     known = ready(name)
     plan = json.loads(json.dumps(known.plan))
-    for part in ("smem", "sync", "channels"):
+    for part in ("smem", "sync", "mbarriers"):
         del plan[part]
     for copied in plan["copies"]:
         copied["vector_bytes"] = width
