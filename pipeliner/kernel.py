@@ -218,8 +218,8 @@ class KernelInfo:
 
     @property
     def unmapped(self) -> bool:
-        """Whether it neither binds threads nor holds tiles that are mapped to some."""
+        """Whether it neither binds threads nor holds anything that is mapped to some."""
         ops = [op for loop in self.loops for op in loop.ops]
         tiles = any(isinstance(op, MatmulInfo) for op in ops)
         tiles |= any(isinstance(op, CopyInfo) and not op.bound for op in ops)
-        return not self.threads and not tiles
+        return not self.threads and not tiles and self.independent <= 1

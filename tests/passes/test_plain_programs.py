@@ -52,6 +52,15 @@ def test_it_is_right_and_says_what_one_thread_makes(name: str, target: str) -> N
     assert kernel.plan.threads == 1 if alone else kernel.plan.threads >= 128
 
 
+@pytest.mark.parametrize("name", ["whole sum", "histogram", "argmax", "a second kernel"])
+def test_a_plan_that_is_handed_back_is_obeyed(name: str) -> None:
+    func = PROGRAMS[name].func
+    once = pipeliner.pipeline(func, "h100")
+    again = pipeliner.pipeline(func, "h100", plan=pipeliner.plan_of(once))
+    assert pipeliner.plan_of(again) == pipeliner.plan_of(once)
+    assert pipeliner.build(again).cuda == pipeliner.build(once).cuda
+
+
 @pytest.mark.nvcc
 @pytest.mark.parametrize("target", ["a100", "h100"])
 def test_nvcc_compiles_what_stands_beside_a_matmul(target: str) -> None:
