@@ -53,7 +53,7 @@ def room_for(target: Any, threads: int, smem: int) -> Room:
         machine = machine_for(target)
     except TargetError:
         return Room(None)
-    by_smem = machine.smem_per_sm // (smem + machine.smem_reserved)
+    by_smem = machine.smem_per_sm // max(1, smem + machine.smem_reserved)
     each = min(machine.max_threads_per_sm // threads, machine.max_ctas_per_sm, by_smem)
     return Room(
         max(each, 1) * machine.sms,
