@@ -273,5 +273,5 @@ def test_an_inlined_view_is_gone_and_another_stands_in_the_statement() -> None:
     assert "decl_buffer" not in typed.script()
     assert "reinterpret" not in typed.script()
     halves = f'V = T.decl_buffer(({ROWS}, 128), "float16", data=Y.data)'
-    typed = name_memory(carried("V[t + 1, tx] = T.float16(1)", early=halves))
+    typed = name_memory(carried("V[t + 1, tx] = T.float16(1)", halves))
     assert typed.script().index("for t in") < typed.script().index("Y.view")
