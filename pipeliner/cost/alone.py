@@ -1,7 +1,7 @@
 """A loop that is left alone: copies that nothing waits for, and what it takes with those.
 
 An asynchronous copy is waited for by the schedule that a pipelined loop has. Left alone, the loop
-copies by way of registers, in the layout and as wide as that is planned anew. It is this loop that
+has register-staged copies, in the layout and as wide as that is planned anew. It is this loop that
 a deeper ring is compared with, and whose time the kernel is predicted by.
 """
 
