@@ -16,7 +16,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..cost.copies import PADDED, TURNED
+from ..cost.copies import PADDED, ROTATED
 from ..errors import LoweringError
 from ..plan import SCALAR, KernelPlan, MatmulPlan
 from .fragments import Fragment, Mapped
@@ -104,7 +104,7 @@ def _mapped(
         return map_simt(matmul, op, threads, by_row, padded - by_row)
     if op.instruction.startswith("wgmma"):
         return map_wgmma(matmul, op, threads, waits=not plan.roles)
-    turned = frozenset(tile for tile in operands if asked.get(str(tile.name)) == TURNED)
+    turned = frozenset(tile for tile in operands if asked.get(str(tile.name)) == ROTATED)
     return map_mma(matmul, op, threads, by_row, turned - by_row)
 
 

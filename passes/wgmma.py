@@ -41,7 +41,7 @@ from typing import Final
 from tvm import tirx
 from tvm.script import tirx as T
 
-from ..cost.wgmma import ACCUMULATORS, CONVERTED, ROWS, TYPES, WARPGROUP, must_turn
+from ..cost.wgmma import ACCUMULATORS, CONVERTED, ROWS, TYPES, WARPGROUP, must_transpose
 from ..errors import LoweringError, PlanError
 from ..plan import MatmulPlan
 from . import quads
@@ -166,7 +166,7 @@ class _Warpgroup:
     def _check_turned(self) -> None:
         """PlanError: rows of the first operand lie otherwise than the plan has it."""
         plan, side = self.plan, self.matmul.a
-        turns = must_turn(str(side.buffer.dtype), side.k_major) and plan.operand == "registers"
+        turns = must_transpose(str(side.buffer.dtype), side.k_major) and plan.operand == "registers"
         if plan.transposed == turns:
             return
         lies = "innermost" if side.k_major else "outermost"

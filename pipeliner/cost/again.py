@@ -103,7 +103,7 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
     loops.extend(LoopPlan(name, "", pipelined=False, reasons=(why,)) for name, why in info.declined)
     cluster = plan.cluster
     consumers = pinned(plan).consumers
-    roles, channels = plan_roles(
+    roles, pairs = plan_roles(
         info, tuple(loops), tuple(copies), mapped.matmuls, machine, cluster, consumers
     )
     check_cluster(info, cluster, bool(roles))
@@ -124,7 +124,7 @@ def remade(info: KernelInfo, machine: Machine, plan: KernelPlan) -> KernelPlan:
         elementwise=tuple(plan_elementwise(found, machine) for found in info.elementwise),
         stores=mapped.stores,
         roles=roles,
-        mbarriers=channels,
+        mbarriers=pairs,
         cluster=cluster,
         launch=_launch(plan.launch, info, machine),
         smem=SmemPlan(budget=machine.smem_per_cta),
@@ -252,8 +252,8 @@ def _launch(given: LaunchPlan, info: KernelInfo, machine: Machine) -> LaunchPlan
         raise PlanError(
             f"cannot launch '{info.name}' early on {machine.name}: griddepcontrol needs sm_90"
         )
-    releases = sorted(set(given.triggers)) if given.pdl else []
-    return replace(given, triggers=tuple(releases))
+    triggers = sorted(set(given.triggers)) if given.pdl else []
+    return replace(given, triggers=tuple(triggers))
 
 
 def _predicted(

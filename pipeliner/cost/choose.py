@@ -283,7 +283,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     if info.alone or info.unmapped:
         reasons = (*reasons, info.alone or _NOT_SHARED)
     cluster = 1 if request.cluster == "auto" else request.cluster
-    roles, channels = plan_roles(
+    roles, pairs = plan_roles(
         info, tuple(loops), tuple(copies), matmuls, machine, cluster, request.consumers
     )
     check_cluster(info, cluster, bool(roles))
@@ -300,7 +300,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         else tuple(replace(plan, in_flight=in_flight.get(plan.op, 0)) for plan in matmuls),
         stores=mapped.stores,
         roles=roles,
-        mbarriers=channels,
+        mbarriers=pairs,
         cluster=cluster,
         launch=plan_launch(info, machine, request),
         smem=SmemPlan(budget=machine.smem_per_cta),

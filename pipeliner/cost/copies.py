@@ -63,7 +63,7 @@ LDMATRIX_BYTES: Final = constant(
     date="2026-11-21",
 )
 
-TURNED: Final = "rotated-128B"
+ROTATED: Final = "rotated-128B"
 """The rotated swizzle: it keeps halves of a sector together where rows begin inside one."""
 
 CP_ASYNC_BYTES: Final = constant(
@@ -87,14 +87,14 @@ def plan_copy(
     """The plan of one copy; raises TargetError or PlanError for a mechanism that cannot be had."""
     vector, width_reason = _width(copy, machine, request)
     mechanism, reason = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
-    shared, shared_reason = 1, ""
+    multicast, multicast_reason = 1, ""
     if mechanism == "tma":
         width_reason = ""
         if request.cluster in copy.multicast:
-            shared = request.cluster
-            shared_reason = f"each of {shared} CTAs copies a part for all"
+            multicast = request.cluster
+            multicast_reason = f"each of {multicast} CTAs copies a part for all"
     layout, layout_reason = _layout(copy, loop, matmuls, mechanism)
-    parts, parts_reason = _parts(copy, vector, mechanism, loop, matmuls)
+    chunks, chunks_reason = _chunks(copy, vector, mechanism, loop, matmuls)
     cache, cache_reason = _cache(copy, vector, mechanism, layout)
     return CopyPlan(
         op=copy.op,
@@ -110,16 +110,16 @@ def plan_copy(
                 reason,
                 width_reason,
                 cache_reason,
-                shared_reason,
+                multicast_reason,
                 copy.note,
                 layout_reason,
-                parts_reason,
+                chunks_reason,
             )
             if text
         ),
-        chunks=parts,
+        chunks=chunks,
         cache=cache,
-        multicast=shared,
+        multicast=multicast,
         view=copy.view if mechanism == "tma" else "tensor",
     )
 
@@ -165,7 +165,7 @@ def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism, layout: str) -> tu
     4000x4104x4040 8 % less time.
     """
     aligned = copy.aligned * element_bytes(copy.dtype)
-    whole = aligned % SECTOR_BYTES == 0 or layout == TURNED
+    whole = aligned % SECTOR_BYTES == 0 or layout == ROTATED
     if mechanism != "cp_async" or vector != CHUNK or whole:
         return "L2", ""
     return "L1", f"through L1: rows start every {aligned} bytes, inside sectors of {SECTOR_BYTES}"
@@ -280,7 +280,7 @@ def _layout(
         and rows % SECTOR_BYTES == CHUNK
         and _may_rotate(copy, plan, k_major)
     ):
-        return TURNED, (
+        return ROTATED, (
             f"odd rows turned by a chunk: rows lie {rows} bytes apart, every other one begins "
             f"inside a sector of {SECTOR_BYTES}, whose halves are one read where they stay "
             "together; ldmatrix reads 8 rows of 16 bytes without bank conflicts"
@@ -310,7 +310,7 @@ def _pattern(copy: CopyInfo, op: MatmulInfo, plan: MatmulPlan) -> tuple[object, 
     return *side, plan.instruction, plan.warps, plan.warp_tile, plan.thread_tile, plan.k_step
 
 
-def _parts(
+def _chunks(
     copy: CopyInfo,
     vector: int,
     mechanism: Mechanism,

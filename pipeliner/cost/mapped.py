@@ -23,7 +23,7 @@ from .mapping import Mapping, map_matmul
 from .pinned import kind, pinned_copy, pinned_matmul
 from .registers import BASE_REGISTERS, IM2COL_REGISTERS, STAGED_COPY_SAVING
 from .stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
-from .wgmma import WARPGROUP, math_warp_registers, teams_of
+from .wgmma import WARPGROUP, consumer_groups, math_warp_registers
 from .work import work_of
 
 DEFAULT_THREADS: Final = constant(
@@ -120,7 +120,7 @@ def _loop_work(
         ),
         wgmma=replace(
             work.wgmma,
-            consumer_groups=teams_of(request.consumers) if by_tma(plans) else 1,
+            consumer_groups=consumer_groups(request.consumers) if by_tma(plans) else 1,
         ),
     )
     return LoopWork(loop, plans, work)

@@ -21,7 +21,7 @@ from ..plan import MatmulPlan
 from ..request import Request
 from .registers import FEW_ACCUMULATORS, FEW_OVERHEAD, MANY_ACCUMULATORS, OVERHEAD_REGISTERS
 from .sizes import element_bytes
-from .wgmma import LOW_PRECISION_SUMS, map_wgmma, nothing_to_promote, teams_of
+from .wgmma import LOW_PRECISION_SUMS, consumer_groups, map_wgmma, nothing_to_promote
 
 TENSOR: Final = "tensor"
 """The annotation of a schedule that wants tensor cores, by whichever instruction."""
@@ -128,9 +128,9 @@ def _refuse_without_wgmma(info: MatmulInfo, machine: Machine, request: Request) 
 def _map_wgmma(
     info: MatmulInfo, machine: Machine, warps: tuple[int, int] | None, request: Request
 ) -> Mapping:
-    teams = teams_of(request.consumers)
+    ping_pong = consumer_groups(request.consumers)
     found = map_wgmma(
-        info, machine, warps, request.roles, teams, request.operand, request.accumulate
+        info, machine, warps, request.roles, ping_pong, request.operand, request.accumulate
     )
     if isinstance(found, str):
         error = PlanError if machine.wgmmas else TargetError

@@ -94,17 +94,17 @@ def _whole_cost(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> OpCost:
     return _arithmetic_cost(of_arithmetic(info, plan, machine), plan, machine, 1)
 
 
-def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, parts: int) -> OpCost:
-    """The cost of one k-step, of ``parts``: ``latency = max(cycles, latency of the instruction)``.
+def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, k_steps: int) -> OpCost:
+    """The cost of one of ``k_steps``: ``latency = max(cycles, latency of the instruction)``.
 
     A warp's accumulators are independent: the next step may start when the pipe is free, or when
     the first accumulator is ready if that is later.
     """
     rate = machine.rate(plan.instruction, plan.dtype)
     if plan.instruction == "simt" or rate is None:
-        cycles = _cycles(max(usage.fma, usage.issue) / parts)
+        cycles = _cycles(max(usage.fma, usage.issue) / k_steps)
         return OpCost("fma", max(cycles, machine.fp32_latency), cycles)
-    cycles = _cycles(usage.tensor / parts)
+    cycles = _cycles(usage.tensor / k_steps)
     return OpCost("tensor", max(cycles, rate.latency), cycles)
 
 

@@ -27,9 +27,9 @@ from .registers import PRODUCER_REGISTERS
 from .turns import ping_pong_obstacle, why_cooperative
 from .wgmma import (
     WARPGROUP,
+    consumer_groups,
     consumer_registers,
     launch_registers,
-    teams_of,
 )
 
 FULL: Final = "full"
@@ -69,10 +69,10 @@ def plan_roles(
         raise PlanError(f"cannot have consumers of '{info.name}' take turns: {obstacle}")
     if not by_tma:
         return (), ()
-    teams = teams_of(consumers)
+    ping_pong = consumer_groups(consumers)
     why = why_cooperative(info, matmuls, copies) if consumers == "auto" else ""
     each = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
-    groups = each * teams
+    groups = each * ping_pong
     computed = tuple(
         op.op for loop in info.loops for op in loop.ops if not isinstance(op, CopyInfo)
     )
@@ -88,9 +88,9 @@ def plan_roles(
         reason=(
             f"{groups} warpgroup{'s' * (groups > 1)} that multipl{'y' if groups > 1 else 'ies'}: "
             f"{kept} registers a thread after {launched} at launch, with what the producer gives "
-            f"up; {_sharing(teams, each, why)}"
+            f"up; {_sharing(ping_pong, each, why)}"
         ),
-        ping_pong_groups=teams,
+        ping_pong_groups=ping_pong,
     )
     producer = RolePlan(
         name=PRODUCER,
@@ -101,30 +101,30 @@ def plan_roles(
         reason="one thread issues every copy; registers are given up by whole warpgroups",
     )
     return (consumer, producer), tuple(
-        channel
+        pair
         for found, plan in zip(info.loops, loops)
         if plan.pipelined
-        for channel in _channels(
+        for pair in _mbarrier_pairs(
             found, plan, by_tma, arrivals, len(info.loops) > 1, reads_by_lane(matmuls)
         )
     )
 
 
-def _sharing(teams: int, each: int, why: str) -> str:
+def _sharing(ping_pong: int, each: int, why: str) -> str:
     """Which consumers have which tiles, in words; ``why``: why they do not ping-pong."""
-    if teams > 1:
+    if ping_pong > 1:
         return (
-            f"ping-pong: {teams} teams of {each} take whole tiles by turns, one stores while the "
-            "other multiplies"
+            f"ping-pong: {ping_pong} teams of {each} take whole tiles by turns, one stores while "
+            "the other multiplies"
         )
     return f"cooperative, all share each tile{': ' * bool(why)}{why}"
 
 
-def _channels(
+def _mbarrier_pairs(
     loop: LoopInfo,
     plan: LoopPlan,
     by_tma: tuple[str, ...],
-    releases: int,
+    arrivals: int,
     several: bool,
     by_warp: bool,
 ) -> list[MbarrierPair]:
@@ -134,12 +134,12 @@ def _channels(
     """
     depths = {ring.buffer: ring.depth for ring in plan.rings}
     moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
-    channels: list[MbarrierPair] = []
+    pairs: list[MbarrierPair] = []
     least = min((depths[op.dst] for op in moved), default=0)
     for depth in sorted({depths[op.dst] for op in moved}):
         own = [op for op in moved if depths[op.dst] == depth]
         name = f"_{own[0].dst}" if several or len(own) < len(moved) else ""
-        channels.append(
+        pairs.append(
             MbarrierPair(
                 loop=loop.name,
                 full=FULL + name,
@@ -149,11 +149,11 @@ def _channels(
                 bytes=sum(shared_bytes(op) for op in own),
                 producer=PRODUCER,
                 consumer=CONSUMER,
-                arrivals=releases if depth == least else 0,
+                arrivals=arrivals if depth == least else 0,
                 reason=_release_reason(loop, depth, by_warp) if depth == least else TOGETHER,
             )
         )
-    return channels
+    return pairs
 
 
 def _release_reason(loop: LoopInfo, depth: int, by_warp: bool) -> str:

@@ -19,7 +19,7 @@ from ..request import Request
 from .pinned import pinned_slots, pinned_store
 from .sizes import SECTOR_BYTES, element_bytes
 from .tma import MAX_BOX, MAX_RANK, panel_bytes, stride_obstacle
-from .wgmma import ROWS, SPANS, teams_of
+from .wgmma import ROWS, SPANS, consumer_groups
 
 STORE_SLOTS: Final = constant(
     "STORE_SLOTS",
@@ -271,7 +271,8 @@ def _staged(
         return obstacle
     rows, columns = _extent(matmul)
     size = element_bytes(store.dtype)
-    groups = matmul.warps[0] * matmul.warps[1] // WARPGROUP_WARPS * teams_of(request.consumers)
+    groups = matmul.warps[0] * matmul.warps[1] // WARPGROUP_WARPS
+    groups *= consumer_groups(request.consumers)
     span = panel_bytes(columns * size)
     boxes = columns * size // span
     together = filled_together(matmul.swap_ab, store.dtype)

@@ -146,7 +146,7 @@ MAX_INTEGER_COLUMNS: Final = constant(
 )
 
 
-def teams_of(consumers: Literal["auto"] | Consumers) -> int:
+def consumer_groups(consumers: Literal["auto"] | Consumers) -> int:
     """Consumer groups with tiles of their own: 2 with ping-pong, else 1."""
     return PING_PONG_GROUPS if consumers == "ping-pong" else 1
 
@@ -156,14 +156,14 @@ def map_wgmma(
     machine: Machine,
     warps: tuple[int, int] | None,
     roles: Roles,
-    teams: int = 1,
+    ping_pong: int = 1,
     operand: OperandAsked = "auto",
     accumulate: AccumulateAsked = "auto",
 ) -> tuple[MatmulPlan, int, int] | str:
     """The plan of ``info`` on wgmma, consumer threads and registers of each, or why there is none.
 
     ``warps``: those asked for along (M, N). ``roles``: consumer warpgroups asked for, ``auto``, or
-    0 without a producer warp. ``teams``: groups of those with tiles of their own. ``operand``:
+    0 without a producer warp. ``ping_pong``: groups of those with tiles of their own. ``operand``:
     where the first operand is read from; shared memory unless registers are asked for.
     ``accumulate``: what adds up products of fp8. A tile of few rows swaps A and B: the
     instruction's 64 rows run along N, its columns, 8 at least, along M.
@@ -181,9 +181,9 @@ def map_wgmma(
         return nothing_to_promote(info)
     why = _why_swapped(info, warps, operand)
     if not why:
-        return _map(info, machine, warps, roles, teams, operand, promotes)
-    turned = None if warps is None else warps[::-1]
-    found = _map(info.transposed(), machine, turned, roles, teams, operand, promotes)
+        return _map(info, machine, warps, roles, ping_pong, operand, promotes)
+    swapped_warps = None if warps is None else warps[::-1]
+    found = _map(info.transposed(), machine, swapped_warps, roles, ping_pong, operand, promotes)
     if isinstance(found, str):
         return f"swapped, as {why}: {found}"
     plan, threads, registers = found
@@ -207,8 +207,8 @@ def nothing_to_promote(info: MatmulInfo) -> str:
 def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None, operand: OperandAsked) -> str:
     """Why A and B are swapped; empty where they are not."""
     if warps is not None:
-        turned = warps[0] % 4 != 0 and warps[1] % 4 == 0
-        return f"{warps[0]}x{warps[1]} warps are asked for" if turned else ""
+        swaps = warps[0] % 4 != 0 and warps[1] % 4 == 0
+        return f"{warps[0]}x{warps[1]} warps are asked for" if swaps else ""
     if CONVERTED.get(info.b_dtype) and info.a_dtype in CONVERTED[info.b_dtype]:
         return f"'{info.b}' is converted in registers, which hold the first operand alone"
     if info.m % ROWS and info.n % ROWS == 0:
@@ -220,10 +220,10 @@ def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None, operand: Opera
 
 def _is_transposed(info: MatmulInfo) -> bool:
     """Whether the first operand is transposed on its way to registers."""
-    return must_turn(info.a_dtype, info.a_k_major)
+    return must_transpose(info.a_dtype, info.a_k_major)
 
 
-def must_turn(dtype: str, k_major: bool) -> bool:
+def must_transpose(dtype: str, k_major: bool) -> bool:
     """Whether an operand of wgmma is transposed on its way to registers, two rows to a lane.
 
     It lies with K outermost, which wgmma reads of 16-bit types alone, as ldmatrix transposes them.
@@ -236,7 +236,7 @@ def _map(
     machine: Machine,
     warps: tuple[int, int] | None,
     roles: Roles,
-    teams: int,
+    ping_pong: int,
     operand: OperandAsked,
     promotes: bool,
 ) -> tuple[MatmulPlan, int, int] | str:
@@ -249,7 +249,7 @@ def _map(
     if obstacle:
         return obstacle
     best: tuple[tuple[int, int], int, int] | None = None
-    for rows, columns in _layouts(warps, roles, teams):
+    for rows, columns in _layouts(warps, roles, ping_pong):
         if info.m % (rows * ROWS) or info.n % (columns * 8) or info.n // columns > MAX_COLUMNS:
             continue
         groups = rows * columns
@@ -265,9 +265,9 @@ def _map(
             left = info.m // (rows * ROWS) * (info.k // rate.shape[2]) * LEFT_REGISTERS
         # What is converted has been read a step ahead.
         raw = 2 * info.m // (rows * ROWS) * LEFT_REGISTERS if info.a_dtype != info.b_dtype else 0
-        held = accumulators + partial + left + raw + CONSUMER_OVERHEAD
-        if held <= consumer_registers(machine, groups * teams) and one <= launch_registers(
-            machine, groups * teams
+        needed = accumulators + partial + left + raw + CONSUMER_OVERHEAD
+        if needed <= consumer_registers(machine, groups * ping_pong) and one <= launch_registers(
+            machine, groups * ping_pong
         ):
             best = (rows, columns), accumulators, left
             break
@@ -275,9 +275,9 @@ def _map(
         asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
         asked += f" by {roles} warpgroups" if roles not in ("auto", 0) else ""
         into, fit = f"1 to {max(CONSUMERS)} warpgroups", ""
-        if teams > 1:
-            asked += f" for each of {teams} teams alone"
-            into, fit = "warpgroups", f", {consumer_registers(machine, teams)} a thread"
+        if ping_pong > 1:
+            asked += f" for each of {ping_pong} teams alone"
+            into, fit = "warpgroups", f", {consumer_registers(machine, ping_pong)} a thread"
         return (
             f"tile {info.m}x{info.n}{asked} does not split into {into} of 64 rows and at most "
             f"{MAX_COLUMNS} columns whose accumulators fit their registers{fit}"
@@ -311,7 +311,7 @@ def _map(
         promoted=info.k if promotes else 0,
         transposed=by_lane and _is_transposed(info),
     )
-    return plan, groups * teams * WARPGROUP, launch_registers(machine, groups * teams)
+    return plan, groups * ping_pong * WARPGROUP, launch_registers(machine, groups * ping_pong)
 
 
 def _read_from(left: int, info: MatmulInfo) -> str:
@@ -375,16 +375,16 @@ def _per_register(accumulator: str) -> int:
     return 2 if accumulator == "float16" else 1
 
 
-def _layouts(warps: tuple[int, int] | None, roles: Roles, teams: int) -> list[tuple[int, int]]:
+def _layouts(warps: tuple[int, int] | None, roles: Roles, ping_pong: int) -> list[tuple[int, int]]:
     """Warpgroups along M and N of a tile to consider, best first."""
     asked = roles if isinstance(roles, int) and roles else None
     if warps is not None:
         one = warps[0] // 4, warps[1]
-        fits = warps[0] % 4 == 0 and asked in (None, math.prod(one) * teams)
+        fits = warps[0] % 4 == 0 and asked in (None, math.prod(one) * ping_pong)
         return [one] if fits else []
-    wanted: tuple[int, ...] = CONSUMERS if teams == 1 else (1,)
+    wanted: tuple[int, ...] = CONSUMERS if ping_pong == 1 else (1,)
     if asked is not None:
-        wanted = (asked // teams,) if asked % teams == 0 else ()
+        wanted = (asked // ping_pong,) if asked % ping_pong == 0 else ()
     # Narrow instructions read A once more for each: N is cut where nothing else fits.
     return [
         (groups // columns, columns)
