@@ -1,8 +1,8 @@
-"""A loop that is left alone: copies that nothing waits for, and what it takes with those.
+"""The copies of a loop that is not pipelined.
 
-An asynchronous copy is waited for by the schedule that a pipelined loop has. Left alone, the loop
-has register-staged copies, in the layout and as wide as that is planned anew. It is this loop that
-a deeper ring is compared with, and whose time the kernel is predicted by.
+An asynchronous copy is waited for by the schedule that a pipelined loop has. Without one the copies
+are register-staged, in the layout and as wide as that is planned anew. Deeper rings are compared
+with this loop, and the kernel is predicted by its time.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def left_alone(
     matmuls: tuple[MatmulPlan, ...],
     machine: Machine,
 ) -> tuple[CopyPlan, ...]:
-    """``copies`` of ``loop`` where it is left alone; those that it binds to threads are direct."""
+    """``copies`` of ``loop`` where it is not pipelined; those bound to threads are direct."""
     ops = {op.op: op for op in loop.ops if isinstance(op, CopyInfo)}
 
     def alone(plan: CopyPlan) -> CopyPlan:
@@ -47,7 +47,7 @@ def unpipelined(
     matmuls: tuple[MatmulPlan, ...],
     machine: Machine,
 ) -> tuple[CopyPlan, ...]:
-    """What a plan says of ``copies`` of a loop that is left alone: nothing of those it binds."""
+    """The plans of ``copies`` of a loop that is not pipelined, without those bound to threads."""
     bound = {op.op for op in loop.ops if isinstance(op, CopyInfo) and op.bound}
     kept = tuple(plan for plan in copies if plan.op not in bound)
     return left_alone(loop, kept, matmuls, machine)
