@@ -1,4 +1,7 @@
-"""What a statement costs one CTA: bytes by memory, arithmetic, and tensor core work."""
+"""Count what a statement costs one CTA: bytes by memory, operations, and tensor core work.
+
+``StatementInfo`` has these counts; ``pipeliner/cost/usage.py`` divides them by rates.
+"""
 
 from __future__ import annotations
 
@@ -43,13 +46,18 @@ WARP: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Bytes and operations; ``threads`` times what one thread does where threads share the work."""
+    """What a statement moves and computes; in one thread, or in all of a CTA."""
 
     global_bytes: int = 0
+    """Bytes of global memory that it loads and stores."""
     shared_bytes: int = 0
+    """Bytes of shared memory that it loads and stores."""
     flops: int = 0
+    """Operations on floating-point values, without those below."""
     transcendentals: int = 0
+    """Functions that the special function units compute."""
     tensor_flops: int = 0
+    """Multiplications and additions of tensor cores."""
 
     def __add__(self, other: Cost) -> Cost:
         """Both."""
@@ -73,9 +81,9 @@ class Cost:
 
 
 def cost_of(stmt: Stmt, threads: int) -> Cost:
-    """The cost of one execution by ``threads`` threads; a loop of unknown extent counts once.
+    """The cost of one execution of ``stmt`` by ``threads`` threads.
 
-    Of two branches the dearer one counts.
+    A loop of unknown extent counts once. Of two branches the dearer one counts.
     """
     return _per_thread(stmt) * threads
 
@@ -127,7 +135,7 @@ def _of_value(value: Expr) -> Cost:
 
 
 def _tensor_flops(call: Any) -> int:
-    """One thread's share of a warp's matrix instruction."""
+    """Operations of one thread's share of a warp's matrix instruction: ``2 * m * n * k / 32``."""
     name = str(getattr(call.op, "name", ""))
     if name.endswith("tvm_mma_sync"):
         return _WMMA_FLOPS // WARP
@@ -141,6 +149,6 @@ def _tensor_flops(call: Any) -> int:
 
 
 def _lanes(expr: Any) -> int:
-    """Elements of a vector value; a pointer is one."""
+    """Elements of a vector value; 1 for a pointer."""
     kind = getattr(expr.ty, "dtype", None)
     return 1 if kind is None else max(1, int(tvm.DataType(str(kind)).lanes))

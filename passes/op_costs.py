@@ -1,8 +1,13 @@
-"""What each op of a loop costs, for the ops that exist only after instructions were chosen.
+"""Latency and occupancy of each op of a loop, for ops that exist only after mapping.
 
-The plan's ops carry the cost model's numbers for the statements of the source. Mapping turns one of
-them into several (``C_update`` into ``C_update.k0.a``, ``C_update.k0``, ...); these inherit from
-it.
+The plan's ops have the cost model's numbers for the statements of the source. Mapping turns one of
+them into several (``C_update`` into ``C_update.k0.a``, ``C_update.k0``, ...), which inherit from
+it:
+
+    occupancy = occupancy of the statement / its ops of that kind
+    latency   = occupancy + (latency - occupancy of the statement)
+
+A load or store of shared memory takes ``shared_latency`` and its bytes / ``smem_bytes_per_cycle``.
 """
 
 from __future__ import annotations
@@ -35,7 +40,7 @@ def base_name(op: str) -> str:
 
 
 def op_costs(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> list[OpPlan]:
-    """An OpPlan with pipe, latency and occupancy for each op of the graph, in program order."""
+    """Pipe, latency and occupancy of each op of the graph, in program order."""
     known = {op.name: op for op in plan.ops}
     order = sorted(graph.nodes, key=lambda name: int(graph.nodes[name]["index"]))
     heirs: dict[tuple[str, str], int] = {}

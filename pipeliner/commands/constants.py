@@ -36,12 +36,13 @@ def run(args: argparse.Namespace) -> int:
     with console.progress("loading the model"):
         from ..cost.constants import constants, markdown, shown
         from ..machine import REFERENCES, machine_for, read_machine, records_of
+        from ..targets import cuda_target
 
         if args.machine:
             made = read_machine(Path(args.machine))
             found = records_of(made.machine, made.measured)
         elif args.target:
-            found = records_of(machine_for(args.target))
+            found = records_of(machine_for(cuda_target(args.target)))
         else:
             found = constants()
     found = _named(found, args.name)
