@@ -9,6 +9,7 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner import nvcc
+from pipeliner.cuda_lines import cuda_lines
 
 from .odd_tiles import KINDS, Case
 from .plain_programs import PROGRAMS
@@ -48,7 +49,7 @@ def test_it_is_right_and_says_what_one_thread_makes(name: str, target: str) -> N
     reasons = "\n".join(kernel.plan.reasons)
     assert program.says in reasons
     alone = "one thread runs all" in reasons
-    assert alone == ("threadIdx" not in kernel.cuda)
+    assert alone == ("threadIdx" not in cuda_lines(kernel.lowered).source)
     assert kernel.plan.threads == 1 if alone else kernel.plan.threads >= 128
 
 

@@ -53,6 +53,12 @@ def _never_multiplies(program: TileProgram) -> bool:
     return any(name not in left for name, *_ in program.accs)
 
 
+def _multiplies_not(trial: Trial, found: re.Match[str]) -> bool:
+    """Whether TVM drops every product of the loop."""
+    (loop,) = (loop for loop in trial.program.loops if loop.var == found["loop"])
+    return all(_is_dropped(loop, item) for item in loop.body if isinstance(item, Product))
+
+
 def _is_dropped(loop: TileLoop, item: Item) -> bool:
     return loop.trips == 0 and bool(loop.guard or getattr(item, "guard", ""))
 
@@ -186,8 +192,11 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
         _has_one_iteration,
     ),
     (
-        rf"cannot give {_NAME} \d+ slots in loop '\w+': its dependences let at most 1 be in use",
-        lambda trial, found: _never_multiplies(trial.program),
+        (
+            rf"cannot give {_NAME} \d+ slots in loop '(?P<loop>\w+)': its dependences let at most 1 be "
+            "in use"
+        ),
+        lambda trial, found: _never_multiplies(trial.program) or _multiplies_not(trial, found),
     ),
     (
         (
