@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from .schedules.workloads import Spec
 
 Outputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
+"""Arrays by the name of their parameter."""
 
 Progress: TypeAlias = "Callable[[str, int, int], None]"
 """Told what runs, how many CTAs of it have, and how many will."""
@@ -43,7 +44,7 @@ Progress: TypeAlias = "Callable[[str, int, int], None]"
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One execution: when copies landed, how warps took turns, and what came of it."""
+    """One execution: when copies landed, how warps were interleaved, and what came of it."""
 
     timing: str
     order: str
@@ -144,9 +145,9 @@ def verify(
     timings
         When asynchronous copies land: ``"late"``, ``"early"``, ``"random"``.
     orders
-        How warps take turns: ``"lockstep"``, ``"round-robin"``, ``"reversed"``, ``"random"``. Every
-        timing and every order is in a run, as many runs as there are of whichever are more: hazards
-        are judged by happens-before, which no order hides.
+        How warps are interleaved: ``"lockstep"``, ``"round-robin"``, ``"reversed"``,
+        ``"random"``. Every timing and every order is in a run, as many runs as there are of
+        whichever are more: hazards are judged by happens-before, which no order hides.
     seed
         Of the arguments, random timing, random order and CTAs: the same seed gives the same
         verdict.
@@ -208,7 +209,7 @@ def verify_workload(
     tolerance: Asked = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """``kernel`` on random operands, held against what ``spec`` must compute, in float64."""
+    """Run ``kernel`` on random operands; the verdict against ``spec`` computed in float64."""
     inputs = spec.inputs(seed)
     out = poisoned(spec.shapes()[-1], spec.out)
     exact = spec.reference(*inputs)
@@ -232,7 +233,7 @@ def verify_workload(
 
 
 def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs in which every timing and every order is, the first with the first.
+    """Return pairs in which every timing and every order is, the first with the first.
 
     WorkloadError: there are none of one of them.
     """
@@ -250,7 +251,7 @@ def added_parts(subject: Subject) -> int:
 
 
 def _owned(subject: Subject, arrays: Mapping[str, Any], blocks: Any) -> Ownership:
-    """Which CTA writes what, where that matters."""
+    """Return which CTA writes what, where that matters."""
     if blocks == ALL:
         return Ownership(unknown="all CTAs are run")
     if subject.source is None:
@@ -278,7 +279,7 @@ class _Runner:
     def run(
         self, modes: Sequence[tuple[str, str]], judge: Callable[[Emulation], Compared]
     ) -> tuple[tuple[Run, ...], Outputs]:
-        """Every run, and the outputs of the first."""
+        """Return every run, and the outputs of the first."""
         runs: list[Run] = []
         first: Outputs = {}
         for number, (timing, order) in enumerate(modes, 1):
@@ -302,7 +303,7 @@ class _Runner:
         arrays: Sequence[Any] | None = None,
         **options: Any,
     ) -> Emulation:
-        """One run of anything on the chosen CTAs; WorkloadError: there is no such CTA."""
+        """Run anything on the chosen CTAs; WorkloadError: there is no such CTA."""
         told = self._progress
         if told is not None:
             options["progress"] = lambda done, total: told(what, done, total)
@@ -318,7 +319,7 @@ class _Runner:
 def _reference(
     runner: _Runner, reference: Callable[..., Any] | None, rule: Rule | None, *, integers: bool
 ) -> tuple[Reason, Outputs, Rule]:
-    """What the outputs are compared with, also as arrays (none: the first run), and how."""
+    """Return what outputs are compared with, also as arrays (none: the first run), and how."""
     subject, arrays = runner.subject, runner.arrays
     if integers and rule is None:
         rule = Equal()
@@ -342,7 +343,7 @@ def _reference(
 
 
 def _shaped(name: str, want: Any, arrays: Mapping[str, Any]) -> Any:
-    """``want`` as an array; WorkloadError: no such argument, or another shape."""
+    """Return ``want`` as an array; WorkloadError: no such argument, or another shape."""
     found = np.asarray(want)
     if name not in arrays:
         raise WorkloadError("verification.reference_name", expected=tuple(arrays), name=str(name))
@@ -354,7 +355,7 @@ def _shaped(name: str, want: Any, arrays: Mapping[str, Any]) -> Any:
 
 
 def _bounded(runner: _Runner, wanted: Outputs) -> Rule:
-    """What rounding may make of each element, by the magnitudes of what is added up for it."""
+    """Return what rounding may make of each element, by the magnitudes of its summands."""
     subject = runner.subject
 
     def run(mod: Any, arrays: Sequence[Any]) -> Outputs:

@@ -23,6 +23,7 @@ from .intervals import Span, combined, within
 from .source import Val, Writer
 
 _WRAPPING: Final = ("+", "-", "*", "<<")
+"""Operators whose results may leave 32 bits."""
 
 
 class Translation:
@@ -101,7 +102,7 @@ class Translation:
         return name
 
     def settle(self, value: Val, stem: str) -> Val:
-        """A value that later statements may use: impure ones are copied to a name now."""
+        """Return a value that later statements may use: impure ones are copied to a name now."""
         if value.pure:
             return value
         name = self.writer.fresh(stem)
@@ -129,7 +130,7 @@ class Translation:
         varying: bool | None = None,
         known: Span | None = None,
     ) -> Val:
-        """The result of an operation on ``operands``, hoisted if it is pure."""
+        """Return the result of an operation on ``operands``, hoisted if it is pure."""
         varies = any(v.varying for v in operands) if varying is None else varying
         wraps = frozenset[str]().union(*(v.wraps for v in operands))
         if not all(v.pure for v in operands):
@@ -155,7 +156,7 @@ class Translation:
 
     @contextmanager
     def under(self, cond: str) -> Iterator[None]:
-        """Code for the threads of the present mask for which ``cond`` holds, if any."""
+        """Emit what follows for the threads of the mask for which ``cond`` holds, if any."""
         mask = self.writer.fresh("mask")
         self.writer.emit(f"{mask} = narrow({self.mask}, {cond})")
         outer, self.mask = self.mask, mask
@@ -166,7 +167,7 @@ class Translation:
     # Scalar arithmetic that addresses need
 
     def _wrapped(self, text: str, value: Val) -> str:
-        """Python ints have no width: give the result of an operation its own."""
+        """Return ``text`` wrapped to the width of ``value``: Python ints have none."""
         bits = int(numpy_dtype(value.dtype).itemsize * 8)
         if value.dtype.startswith("uint"):
             return f"(({text}) & {(1 << bits) - 1})"
@@ -189,7 +190,7 @@ class Translation:
         return self.make(text, a.dtype, [a, b], lanes, known=known)
 
     def _checked(self, symbol: str, a: Val, b: Val) -> Val:
-        """Arithmetic that may leave 32 bits: an index must not, values that were loaded may."""
+        """Emit arithmetic that may leave 32 bits: an index must not, loaded values may."""
         lanes = max(a.lanes, b.lanes)
         uniform = not (a.varying or b.varying) and lanes == 1
         text = f"({a.text} {symbol} {b.text})"
@@ -203,7 +204,7 @@ class Translation:
         return replace(self.settle(result, "index"), wraps=result.wraps | {text})
 
     def use(self, value: Val) -> None:
-        """An index, an address or a condition is used: what it was made of must not have wrapped.
+        """Emit a check that an index, an address or a condition comes of nothing that has wrapped.
 
         What wraps without being used, behind a guard that fails, is no hazard.
         """
@@ -213,13 +214,13 @@ class Translation:
 
     @contextmanager
     def addressing(self) -> Iterator[None]:
-        """What is translated is an index, also where it is computed from what was loaded."""
+        """Translate what follows as an index, also where it is computed from what was loaded."""
         outer, self._addressing = self._addressing, True
         yield
         self._addressing = outer
 
     def add(self, a: Val, b: Val) -> Val:
-        """A sum that an address needs: in 64 bits where 32 may not do, as for a pointer."""
+        """Return a sum that an address needs: in 64 bits where 32 may not do, as for a pointer."""
         if b.const == 0 and a.integer:
             return a
         if a.const == 0 and b.integer:
@@ -246,7 +247,7 @@ class Translation:
         return ref
 
     def index(self, ref: BufferRef, indices: Any, *, loading: bool = False) -> tuple[Val, int]:
-        """Element index and width of an access: contiguous vectors give their first element."""
+        """Return element index and width of an access: of a contiguous vector its first element."""
         if len(indices) != 1:
             raise EmulatorError("emulator.indices", buffer=ref.name, count=len(indices))
         node, width = indices[0], ref.lanes
@@ -270,14 +271,14 @@ class Translation:
         return self.scale(self.add(at, ref.offset), ref.lanes), width
 
     def note_access(self, ref: BufferRef, width: int, **use: bool) -> None:
-        """Accesses decide what the shadow state has to tell apart; ``use``: as ``GlobalUse``."""
+        """Note an access, whose size decides how fine shadow state is; ``use``: a GlobalUse."""
         size = numpy_dtype(ref.dtype).itemsize * width
         if ref.memory.space == "shared":
             self.note_shared(size)
         self.note_global(ref.memory, size, **use)
 
     def note_global(self, memory: Memory, size: int, **use: bool) -> None:
-        """An access of ``size`` bytes to global memory (0: the call decides)."""
+        """Note an access of ``size`` bytes to global memory (0: the call decides)."""
         if memory.space == "global":
             known = self.global_uses.setdefault(memory.param, GlobalUse())
             known.add(GlobalUse(size=size & -size, **use))
@@ -310,7 +311,7 @@ class Translation:
         return Val(text, ref.dtype, lanes, varying, d, False)
 
     def _note_touch(self, ref: BufferRef, view: str, at: Val, width: int) -> None:
-        """Accesses to registers that a wgmma may be using are checked."""
+        """Emit a check of an access to registers that a wgmma may be using."""
         if ref.memory in self.matrix_memories:
             self.writer.emit(f"matrix.touch(s, {view}, {at.text}, {width}, {self.mask})")
 
@@ -395,13 +396,13 @@ class Translation:
         raise EmulatorError("emulator.pointer", name=var.name)
 
     def shifted(self, pointer: Pointer, offset: Val) -> Pointer:
-        """A pointer moved by bytes."""
+        """Return a pointer moved by bytes."""
         self.use(offset)
         moved = self.add(self.units(pointer, 1), offset)
         return Pointer(pointer.memory, moved, 1, pointer.dtype)
 
     def advanced(self, pointer: Pointer, elements: Val, size: int) -> Pointer:
-        """A pointer moved by elements of ``size`` bytes."""
+        """Return a pointer moved by elements of ``size`` bytes."""
         self.use(elements)
         return Pointer(
             pointer.memory, self.add(self.units(pointer, size), elements), size, pointer.dtype

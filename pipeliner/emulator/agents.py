@@ -39,7 +39,7 @@ class GlobalAccess:
 
     @property
     def cluster(self) -> Cluster:
-        """Of the threads."""
+        """The cluster of the threads."""
         return self.group.cta.cluster
 
     def rows(self) -> tuple[Array, Array]:
@@ -63,7 +63,7 @@ class Agents:
         return access.cluster.index * self._grid.agents + agents + 1
 
     def gather(self, access: GlobalAccess, who: Array, at: Array, into: Array) -> None:
-        """Where several threads of ``access`` touch one granule, they are its crowd.
+        """Enter the crowd of ``access`` where several of its threads touch one granule.
 
         ``into``: agent by granule, where they were entered one by one.
         """

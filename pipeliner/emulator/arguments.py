@@ -156,7 +156,7 @@ def _bind_shape(param: Any, array: Array, env: dict[Any, Any]) -> None:
 
 
 def _strides(array: Array) -> tuple[int, ...]:
-    """Of an array, in elements."""
+    """Return the strides of an array in elements."""
     return tuple(stride // array.itemsize for stride in array.strides)
 
 
@@ -165,7 +165,7 @@ def _compact(shape: tuple[int, ...]) -> tuple[int, ...]:
 
 
 def _given(param: Any, array: Array, env: dict[Any, Any]) -> _Given:
-    """How a parameter wants its array; binds the variables of strides and offset."""
+    """Return how a parameter wants its array; binds the variables of strides and offset."""
     if any(stride % array.itemsize for stride in array.strides):
         raise EmulatorError(
             "emulator.argument_whole_strides", name=param.name, strides=array.strides
@@ -194,7 +194,7 @@ def _given(param: Any, array: Array, env: dict[Any, Any]) -> _Given:
 
 
 def _sharing(given: list[_Given]) -> list[list[_Given]]:
-    """The arguments in groups: the arrays of one share bytes."""
+    """Group the arguments whose arrays share bytes."""
     groups: list[list[_Given]] = []
     reached = 0
     for one in sorted(given, key=lambda one: address(one.array)):
@@ -208,7 +208,7 @@ def _sharing(given: list[_Given]) -> list[list[_Given]]:
 
 
 def _copied(group: list[_Given]) -> list[tuple[Array, Region]]:
-    """Copies of arrays that share bytes, in one memory."""
+    """Copy arrays that share bytes to one memory."""
     first = group[0]
     if len(group) == 1 and not (first.as_it_is and first.array.size):
         return [_laid_out(first)]
@@ -240,7 +240,7 @@ def _copied(group: list[_Given]) -> list[tuple[Array, Region]]:
 
 
 def _laid_out(one: _Given) -> tuple[Array, Region]:
-    """The values of an array in memory of their own, as the parameter wants them."""
+    """Copy an array to memory of its own, laid out as the parameter wants it."""
     dtype, shape = one.array.dtype, one.array.shape
     data = poison(np.dtype(np.uint8), ((one.offset + one.reach) * dtype.itemsize,))
     apart = [stride * dtype.itemsize for stride in one.strides]

@@ -13,7 +13,8 @@ from .dtypes import is_float
 if TYPE_CHECKING:
     from .machine import ThreadGroup
 
-Value = Any  # Python int, numpy scalar or array
+Value = Any
+"""A Python int, a numpy scalar or an array."""
 
 
 def trunc_div(a: Value, b: Value) -> Value:
@@ -60,6 +61,7 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "*": operator.mul,
     "<<": lambda a, b: a << np.minimum(np.maximum(b, 0), 31),
 }
+"""Operators that are checked, by symbol, as 64-bit arithmetic."""
 
 
 def checked(group: ThreadGroup, key: str, symbol: str, a: Value, b: Value) -> Value:

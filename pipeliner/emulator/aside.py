@@ -11,7 +11,8 @@ import numpy as np
 Array = np.ndarray[Any, Any]
 
 _MANY: Final = 16
-"""Parts that are joined to one."""
+"""Tables that are joined to one."""
+
 _MIX: Final = np.array([0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F], np.uint64)
 """Odd multipliers, of which products spread over 64 bits."""
 
@@ -33,11 +34,11 @@ class Part:
     pending: Array
 
     def rows(self, which: Array) -> Part:
-        """Some of them."""
+        """Return some of the rows."""
         return Part(*(getattr(self, each.name)[which] for each in fields(self)))
 
     def keys(self) -> Array:
-        """A number for each agent, granule, and sort of access: a hash of 64 bits."""
+        """Return a number for each agent, granule and sort of access: a hash of 64 bits."""
         sort = self.codes.astype(np.uint64) * np.uint64(8)
         sort += (self.writes * 4 + self.reach + 1).astype(np.uint64)
         keys: Array = sort * _MIX[0] + self.granules.astype(np.uint64) * _MIX[1]
@@ -104,7 +105,7 @@ class Aside:
         self._parts = left
 
     def arrived(self, codes: Array, granules: Array, now: int) -> None:
-        """The pending reads of agents are complete."""
+        """Note that pending reads of agents are complete."""
         for part in self._parts:
             done = part.pending & np.isin(part.codes, codes) & np.isin(part.granules, granules)
             part.events[done] = now

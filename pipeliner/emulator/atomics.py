@@ -32,6 +32,7 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
     "inc": lambda old, value: 0 if old >= value else old + 1,
     "dec": lambda old, value: value if old == 0 or old > value else old - 1,
 }
+"""What an atomic operation makes of the value found and its operand (PTX ISA, atom)."""
 
 
 def update(
@@ -44,7 +45,7 @@ def update(
     order: tuple[str, str],
     mask: Mask,
 ) -> Array:
-    """A read-modify-write; the value each thread found. ``order``: semantics and scope.
+    """Run a read-modify-write and return what each thread found.
 
     ``compare``: of a compare-and-swap, None for others.
     """
@@ -120,7 +121,7 @@ def _judge(
 def load(
     group: ThreadGroup, view: GlobalView, index: Any, order: tuple[str, str], mask: Mask
 ) -> Array:
-    """A strong load: relaxed, volatile or acquire."""
+    """Run a strong load: relaxed, volatile or acquire."""
     at, outside = _places(group, view, index, mask)
     inside, tids = at[~outside], group.active(mask)[~outside]
     _judge(group, view, inside, tids, order[1], mask, writes=False)
@@ -135,7 +136,7 @@ def load(
 def store(
     group: ThreadGroup, view: GlobalView, index: Any, value: Any, order: tuple[str, str], mask: Mask
 ) -> None:
-    """A strong store: relaxed, volatile or release."""
+    """Run a strong store: relaxed, volatile or release."""
     at, outside = _places(group, view, index, mask)
     inside, tids = at[~outside], group.active(mask)[~outside]
     _judge(group, view, inside, tids, order[1], mask, writes=True)
@@ -156,7 +157,7 @@ def _order(
     reads: bool,
     writes: bool,
 ) -> None:
-    """What a strong access by one thread orders."""
+    """Note what a strong access by one thread orders."""
     semantics, scope = order[0], SCOPES.index(order[1])
     scoped = group.cta.cluster.scoped
     key = view.region.memory.number, view.region.start + where * view.array.itemsize
@@ -168,6 +169,6 @@ def _order(
 
 
 def fence(group: ThreadGroup, scope: str, mask: Mask) -> None:
-    """fence.acq_rel or fence.sc, __threadfence."""
+    """Run fence.acq_rel or fence.sc, __threadfence."""
     cluster = group.cta.cluster
     cluster.scoped.fence(group.active(mask), group.event, SCOPES.index(scope))

@@ -23,10 +23,11 @@ Lines: TypeAlias = "Callable[[str, int], CudaLine | None]"
 """The CUDA of a statement, by its device function and its number there."""
 
 _SYNCHRONISATION: Final = ("barrier", "commit", "wait")
+"""Kinds of an origin that access no buffer of theirs."""
 
 
 def with_arena(kernel: CompiledKernel, smem: SmemPlan) -> CompiledKernel:
-    """``kernel`` that knows the buffers in its dynamic shared memory, as they were planned."""
+    """Return ``kernel`` with the buffers in its dynamic shared memory, as they were planned."""
     touched = {name for info in kernel.sites if info.origin for name in info.origin.buffers}
     placed = tuple(
         Memory("shared", buffer.buffer, kernel.arena + buffer.offset, buffer.bytes)
@@ -44,7 +45,7 @@ class Blame:
     lines: Lines | None = None
 
     def explain(self, hazard: Hazard) -> Hazard:
-        """``hazard`` with its CUDA lines and its buffer, aliasing told from other conflicts."""
+        """Return ``hazard`` with its CUDA lines and its buffer; aliasing is a kind of its own."""
         other = None if hazard.other is None else self._with_lines(hazard.other)
         hazard = replace(hazard, site=self._with_lines(hazard.site), other=other)
         if hazard.buffer not in {memory.name for memory in self.kernel.shared}:
@@ -69,7 +70,7 @@ class Blame:
         return dict.fromkeys(holding or touched)
 
     def _about(self, hazard: Hazard, name: str) -> Hazard:
-        """``hazard`` by the name of the buffer, its offset counted from the buffer's start."""
+        """Return ``hazard`` on the buffer ``name``, its offset from the buffer's start."""
         place = self._place(name)
         start = 0 if place is None else place.base
         return replace(hazard, buffer=name, offset=hazard.offset - start)

@@ -13,10 +13,14 @@ from ..errors import EmulatorError
 from .dtypes import numpy_dtype, split_lanes
 from .source import Val
 
-# Static shared allocations start on a boundary that no vector access can straddle.
 _STATIC_ALIGN: Final = 128
+"""Bytes to which static shared allocations are aligned: no vector access straddles two."""
+
 _DYNAMIC_ALIGN: Final = 1024
+"""Bytes to which the dynamic arena is aligned: a pattern of the widest swizzle."""
+
 _LOCAL_SCOPES: Final = ("local", "warp", "local_scalar")
+"""Scopes of which each thread has its own copy."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -21,8 +21,8 @@ if TYPE_CHECKING:
     from .machine import Cluster, Cta, ThreadGroup
 
 Array = np.ndarray[Any, Any]
-# Chance that a copy in flight has landed by the next step of time ("random").
 _LANDING_CHANCE: Final = 0.25
+"""Chance that a copy in flight has landed by the next step of time (timing "random")."""
 
 
 @dataclass(eq=False)
@@ -76,7 +76,7 @@ class BulkCopies:
         self.tick()
 
     def read(self, group: ThreadGroup, tid: int, barrier: Mbarrier, offsets: Array) -> Array:
-        """Bytes of the own CTA that an engine reads until a wait on ``barrier`` covers the copy."""
+        """Return bytes of the own CTA, which are read until a wait on ``barrier``."""
         cta, who = group.cta, np.array([tid])
         clock = self._cluster.clocks.common(who)
         granules = _granules(cta, offsets)
@@ -99,7 +99,7 @@ class BulkCopies:
         return bool(awaited)
 
     def tick(self) -> None:
-        """Time passes: under random timing some copies in flight land."""
+        """Land some copies in flight, under random timing: time has passed."""
         if self._cluster.timing != "random" or not self._loads:
             return
         chosen = self._cluster.rng.random(len(self._loads)) < _LANDING_CHANCE
@@ -149,7 +149,7 @@ class BulkCopies:
             self._open[tid] = self._open.get(tid, 0) + 1
 
     def wait(self, tids: Array, in_flight: int, *, read: bool) -> None:
-        """All but the last ``in_flight`` committed groups of the threads are complete.
+        """Complete all but the last ``in_flight`` committed groups of the threads.
 
         ``read``: as far as shared memory goes.
         """
@@ -166,14 +166,14 @@ class BulkCopies:
                 self._cluster.clocks.knows[tid, engine] = max(known, store.event)
 
     def _written(self, tid: int, limit: int) -> None:
-        """What ``tid`` stored in groups below ``limit`` is in global memory, as it knows."""
+        """Let ``tid`` know that its stores in groups below ``limit`` are in global memory."""
         for store in [s for s in self._unwritten if s[0] == tid and s[1] < limit]:
             self._unwritten.remove(store)
             knows, writer = self._cluster.clocks.knows, self._writers[tid]
             knows[tid, writer] = max(knows[tid, writer], store[2])
 
     def finish(self) -> None:
-        """All threads have exited: nothing may be in flight."""
+        """Report what is in flight after all threads have exited."""
         for load in list(self._loads):
             cta = load.barrier.cta
             cta.add_hazard(
@@ -195,7 +195,7 @@ class BulkCopies:
 
 
 def _granules(cta: Cta, offsets: Array) -> Array:
-    """Shadow granules of bytes, which are mostly a whole range in some order."""
+    """Return the shadow granules of bytes, which are mostly a whole range in some order."""
     if not len(offsets):
         return np.empty(0, np.int64)
     low, high = int(offsets.min()), int(offsets.max()) + 1

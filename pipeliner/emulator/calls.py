@@ -19,10 +19,17 @@ if TYPE_CHECKING:
     from .expressions import Expressions
 
 Handler = Callable[["Expressions", Any], "Val | None"]
+"""Translates one family of calls; None: the call is a statement."""
 
 _HANDLERS: Final[dict[str, Handler]] = {**legacy_calls.HANDLERS, **wmma_calls.HANDLERS}
+"""Handlers by the name of the operation; others register below."""
+
 _PURE: Final[set[str]] = set()
+"""Operations that neither read memory nor depend on active threads."""
+
 _CTA_SYNC_SCOPES: Final = ("shared", "shared.dyn")
+"""Scopes whose storage sync is __syncthreads."""
+
 _ADDRESSES: Final = {
     "tirx.address_of",
     "tirx.tvm_access_ptr",
@@ -32,6 +39,8 @@ _ADDRESSES: Final = {
     "tirx.cuda.cvta_generic_to_shared",
     "tirx.ptx.addr",
 }
+"""Operations that denote an address."""
+
 _SHUFFLES: Final = {
     "tirx.cuda.__shfl_sync": "idx",
     "tirx.cuda.__shfl_up_sync": "up",
@@ -42,18 +51,25 @@ _SHUFFLES: Final = {
     "tirx.tvm_warp_shuffle_down": "down",
     "tirx.tvm_warp_shuffle_xor": "xor",
 }
+"""Kind of shuffle by operation."""
+
 _HOPPER_WAITS: Final = (
     "tirx.cuda.mbarrier_wait",
     "tirx.cuda.mbarrier_wait_acquire_cluster",
     "tirx.cuda.cluster_sync",
     "tirx.cuda.warpgroup_sync",
 )
+"""Calls of TVM at which threads wait for each other, on sm_90."""
+
 _ATOMIC_ADD: Final = ("atomicAdd", "atomic_add")
+"""Names by which external calls add atomically."""
+
 _FENCES: Final = {
     "__threadfence": "gpu",
     "__threadfence_block": "cta",
     "__threadfence_system": "sys",
 }
+"""Scope by the name of a CUDA fence."""
 
 
 def _handles(*names: str, pure: bool = False) -> Callable[[Handler], Handler]:
@@ -77,7 +93,7 @@ def string(node: Any) -> str:
 
 
 def translate(c: Expressions, call: Any) -> Val | None:
-    """Emit the code of a call; its value, or None for a statement."""
+    """Emit the code of a call and return its value, None for a statement."""
     name = op_name(call)
     if name.startswith("tirx.ptx.") and name not in _ADDRESSES:
         ptx.translate(c, call)
@@ -165,7 +181,7 @@ def address_name(c: Translation, node: Any) -> str:
 
 
 def math(c: Expressions, function: str, args: Any, ty: Any) -> Val:
-    """A math function, evaluated in float64 and rounded once."""
+    """Translate a math function, evaluated in float64 and rounded once."""
     dtype, lanes = split_lanes(ty)
     values = [c.expr(a) for a in args]
     if len(values) != mathfn.ARITY[function]:

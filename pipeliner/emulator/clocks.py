@@ -20,8 +20,11 @@ import numpy as np
 
 Array = np.ndarray[Any, Any]
 
-_SELF: Final = 2**31 - 2  # a thread knows all of its own past, but not what is still in flight
-_ENGINES: Final = 32  # columns at first
+_SELF: Final = 2**31 - 2
+"""What a thread knows of itself: all of its past, but not what is still in flight."""
+
+_ENGINES: Final = 32
+"""Columns for engines that a clock begins with."""
 
 
 class Clocks:
@@ -53,53 +56,53 @@ class Clocks:
 
     @property
     def plane(self) -> int:
-        """Of a clock: what is fenced in shared memory."""
+        """The plane of a clock that says what is fenced in shared memory."""
         return min(1, self._planes - 1)
 
     def _keep_own_past(self, tids: Array) -> None:
         self.knows[tids, tids] = _SELF
 
     def engine(self) -> int:
-        """The column of a new engine."""
+        """Return the column of a new engine."""
         if self._used == self._state.shape[2]:
             self._set_state(_widened(self._state, 2 * self._used))
         self._used += 1
         return self._used - 1
 
     def release(self, tids: Array, event: int) -> Array:
-        """What ``tids`` know together at ``event``, for others to acquire."""
+        """Return what ``tids`` know together at ``event``, for others to acquire."""
         clock: Array = self._state[_rows(tids)].max(axis=0)
         clock[0, tids] = event
         return clock
 
     def blank(self) -> Array:
-        """A clock that knows of the launch alone."""
+        """Return a clock that knows of the launch alone."""
         clock = np.zeros(self._state.shape[1:], np.int32)
         clock[:, self.never] = -1
         return clock
 
     def merged(self, first: Array, second: Array) -> Array:
-        """A clock that knows what either does."""
+        """Return a clock that knows what either does."""
         return np.maximum(self.whole(first), self.whole(second))
 
     def whole(self, clock: Array) -> Array:
-        """A clock with a column for every engine."""
+        """Return ``clock`` with a column for every engine."""
         missing = clock.shape[1] < self._state.shape[2]
         return _widened(clock, self._state.shape[2]) if missing else clock
 
     def acquire(self, tids: Array, clock: Array) -> None:
-        """The past of ``clock`` happens before the present of ``tids``."""
+        """Order the past of ``clock`` before the present of ``tids``."""
         rows = _rows(tids)
         self._state[rows] = np.maximum(self._state[rows], self.whole(clock))
         self._keep_own_past(tids)
         self.floor[rows] = self.knows[rows, : self.threads].min(axis=1)
 
     def mark(self, tid: int, column: int) -> None:
-        """``tid`` knows all that an engine stands for, as whoever synchronises with it will."""
+        """Let ``tid``, and who synchronises with it, know all that an engine stands for."""
         self._state[tid, :, column] = 1
 
     def join(self, tids: Array, now: int) -> None:
-        """A barrier among ``tids``, completing at event ``now``."""
+        """Complete a barrier among ``tids`` at event ``now``."""
         if self._used == self.threads + 1 and self._planes == 1 and len(tids) == self.threads:
             self.knows[:, : self.threads] = now
             self._keep_own_past(tids)
@@ -108,7 +111,7 @@ class Clocks:
         self.acquire(tids, self.release(tids, now))
 
     def fence(self, tids: Array, event: int, *, spaces: tuple[str, ...]) -> None:
-        """A proxy fence: what the threads know by now may be used through any proxy."""
+        """Run a proxy fence: what the threads know by now may be used through any proxy."""
         if self._planes == 1:
             return
         known = self.knows[tids]
@@ -119,19 +122,19 @@ class Clocks:
             self.fenced_globally[tids] = np.maximum(self.fenced_globally[tids], known)
 
     def common(self, tids: Array) -> Array:
-        """What each of ``tids`` knows: the past of an operation that they make collectively."""
+        """Return what each of ``tids`` knows: the past of an operation that they make together."""
         clock: Array = self._state[_rows(tids)].min(axis=0)
         return clock
 
 
 def _rows(tids: Array) -> Array | slice:
-    """Threads as a slice if they are neighbours: numpy need not gather."""
+    """Return threads as a slice if they are neighbours, so that numpy need not gather."""
     first, last = int(tids[0]), int(tids[-1])
     return slice(first, last + 1) if last - first == len(tids) - 1 else tids
 
 
 def _widened(array: Array, columns: int) -> Array:
-    """More columns of zeros, along the last axis."""
+    """Return ``array`` with more columns of zeros, along the last axis."""
     out = np.zeros((*array.shape[:-1], columns), array.dtype)
     out[..., : array.shape[-1]] = array
     return out

@@ -27,7 +27,7 @@ class ClusterBarrier:
         self._completed = self._building
 
     def arrive(self, group: ThreadGroup, tids: Array, *, release: bool = True) -> None:
-        """barrier.cluster.arrive."""
+        """Run barrier.cluster.arrive."""
         again = tids[self._of[tids] >= 0]
         if len(again):
             group.hazard(
@@ -43,7 +43,7 @@ class ClusterBarrier:
         self._settle()
 
     def exit(self, tids: Array) -> None:
-        """Threads that have exited are waited for no more."""
+        """Wait no more for threads that have exited."""
         self._exited[tids] = True
         if self._arrived.any():
             self._settle()
@@ -57,7 +57,7 @@ class ClusterBarrier:
         self._cluster.changes += 1
 
     def passed(self, group: ThreadGroup, tids: Array) -> bool:
-        """Whether a wait of ``tids`` returns; if so they acquire what the others released."""
+        """Return whether a wait of ``tids`` returns; if so they acquire what others released."""
         absent = tids[self._of[tids] < 0]
         if len(absent):
             group.hazard(

@@ -31,12 +31,19 @@ from .requests import Fork, Program
 from .source import Val, Writer
 
 _THREAD_AXES: Final = {"threadIdx.x": "s.tx", "threadIdx.y": "s.ty", "threadIdx.z": "s.tz"}
+"""Text of each thread axis in generated code."""
+
 _BLOCK_AXES: Final = {
     **{f"blockIdx.{d}": f"block[{i}]" for i, d in enumerate("xyz")},
     **{f"clusterCtaIdx.{d}": f"s.cta.place[{i}]" for i, d in enumerate("xyz")},
 }
+"""Text of each axis of the grid and of the cluster in generated code."""
+
 _MAX_GRANULE: Final = 16
+"""Bytes that one record of shadow state covers at most."""
+
 _ORIGIN_KEYS: Final = (ORIGIN_ATTR, "pipeliner.op")
+"""Attributes that carry an origin, the fullest first."""
 
 
 @dataclass(frozen=True)
@@ -329,7 +336,7 @@ class _Compiler(Expressions):
                 self.statement(body)
 
     def _decide(self, stmt: Any, value: Val) -> None:
-        """A statement goes by ``value``."""
+        """Emit a check of the ``value`` that decides how a statement goes on."""
         if value.wraps:
             self.step(stmt)
             self.use(value)
@@ -381,7 +388,7 @@ class _Compiler(Expressions):
     def _varying_for(
         self, stmt: Any, name: str, low: Val, high: Val, step: int, known: Span | None
     ) -> None:
-        """Threads leave the loop as their own extents end."""
+        """Translate a loop that each thread leaves as its own extent ends."""
         w = self.writer
         dtype, _ = split_lanes(stmt.loop_var.ty)
         mask = w.fresh("mask")

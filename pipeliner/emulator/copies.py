@@ -27,8 +27,10 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 TIMINGS: Final = ("late", "early", "random")
-# Chance that a copy in flight has landed by the next issue, commit or barrier ("random").
+"""When asynchronous copies land: at their wait, at their issue, or in between."""
+
 _LANDING_CHANCE: Final = 0.25
+"""Chance that a copy has landed by the next issue, commit or barrier (timing "random")."""
 
 
 @dataclass
@@ -42,7 +44,7 @@ class Source:
     def begin(
         cls, group: ThreadGroup, view: GlobalView, tids: Array, start: Array, wanted: Array
     ) -> Source | None:
-        """The copies are issued; ``wanted``: which bytes from each ``start`` on they read."""
+        """Note that copies are issued; ``wanted``: which bytes from each ``start`` on they read."""
         count = np.asarray(wanted.sum(axis=1))
         reads = count > 0
         access = view.access(group, tids, start, wanted.shape[1])
@@ -57,14 +59,14 @@ class Source:
         return source
 
     def part(self, rows: Array) -> Source:
-        """Some of the copies."""
+        """Return some of the copies."""
         access = self.access
         return Source(
             self.view, replace(access, tids=access.tids[rows], granules=access.granules[rows])
         )
 
     def complete(self, event: int) -> None:
-        """They are complete for their threads from ``event`` on."""
+        """Note that they are complete for their threads from ``event`` on."""
         shadow = self.view.region.memory.shadow
         if shadow is not None:
             shadow.arrived(self.access, event)
@@ -84,7 +86,7 @@ class _Batch:
     source: Source | None = None
 
     def part(self, rows: Array) -> _Batch:
-        """Some of the rows."""
+        """Return some of the rows."""
         return _Batch(
             self.tids[rows],
             self.group[rows],
@@ -121,7 +123,7 @@ class CopyEngine:
     def issue(
         self, tids: Array, dst: Array, data: Array, event: int, source: Source | None = None
     ) -> None:
-        """Threads ``tids`` copy ``data`` (rows, size) to byte offsets ``dst`` of the window."""
+        """Issue copies of ``data`` (rows, size) by ``tids`` to byte offsets ``dst``."""
         size = data.shape[1]
         step = self._cta.granule
         granules = (dst // step)[:, None] + np.arange(max(1, size // step))
@@ -139,7 +141,7 @@ class CopyEngine:
         self.tick()
 
     def wait(self, tids: Array, in_flight: int, event: int) -> None:
-        """``wait_group``: all but the last ``in_flight`` committed groups of the threads."""
+        """Complete all but the last ``in_flight`` committed groups of the threads (wait_group)."""
         oldest_kept = np.full(len(self._open), -1, np.int64)
         oldest_kept[tids] = self._open[tids] - in_flight
         self._complete(oldest_kept, event)
@@ -165,7 +167,7 @@ class CopyEngine:
         self._queue = rest
 
     def arrive_on(self, barrier: Mbarrier, tids: Array, event: int) -> None:
-        """Each thread arrives at ``barrier`` when its copies so far are complete."""
+        """Let each thread arrive at ``barrier`` when its copies so far are complete."""
         trigger = _Trigger(barrier, tids, event)
         self._triggers.append(trigger)
         if self._timing == "early":
@@ -173,7 +175,7 @@ class CopyEngine:
         self.tick()
 
     def _fire(self, trigger: _Trigger) -> None:
-        """The copies that a trigger is for land, and the threads arrive."""
+        """Land the copies that a trigger is for, and let its threads arrive."""
         self._triggers.remove(trigger)
         rest = []
         for batch in self._queue:
@@ -197,7 +199,7 @@ class CopyEngine:
         return bool(awaited)
 
     def tick(self) -> None:
-        """Time passes: under random timing some copies in flight land."""
+        """Land some copies in flight, under random timing: time has passed."""
         if self._timing != "random":
             return
         for batch in self._queue:
@@ -210,7 +212,7 @@ class CopyEngine:
                 self._fire(trigger)
 
     def finish(self) -> None:
-        """All threads have exited: every copy must have been waited for."""
+        """Report the copies that nobody has waited for when all threads have exited."""
         for trigger in list(self._triggers):
             self._fire(trigger)
         for batch in self._queue:

@@ -11,8 +11,8 @@ import numpy as np
 
 from ..errors import EmulatorError
 
-# All bits set: NaN in every floating-point format (fp8 included), -1 in signed integers.
 POISON_BYTE: Final = 0xFF
+"""All bits set: NaN in every floating-point format (fp8 included), -1 in signed integers."""
 
 _EXTENDED: Final = {
     "bfloat16": ml_dtypes.bfloat16,
@@ -20,10 +20,11 @@ _EXTENDED: Final = {
     "float8_e5m2": ml_dtypes.float8_e5m2,
     "bool": np.bool_,
 }
+"""Dtypes that numpy has from ml_dtypes, or by another name."""
+
 _PLAIN: Final = re.compile(r"(u?int(8|16|32|64)|float(16|32|64))")
 _LANES: Final = re.compile(r"(?P<base>.+?)(x(?P<lanes>\d+))?")
 
-# Short names of PTX instruction modifiers.
 PTX_TYPES: Final = {
     "f16": "float16",
     "fp16": "float16",
@@ -40,6 +41,7 @@ PTX_TYPES: Final = {
     "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",
 }
+"""Dtype of each type name of PTX and of the intrinsics of TVM."""
 
 
 @cache
@@ -54,7 +56,7 @@ def numpy_dtype(name: str) -> np.dtype[Any]:
 
 
 def split_lanes(ty: object) -> tuple[str, int]:
-    """``float16x8`` -> (``float16``, 8)."""
+    """Return base and lanes of a dtype: ``float16x8`` -> (``float16``, 8)."""
     return _split(str(ty))
 
 
@@ -76,6 +78,6 @@ def is_float(name: str) -> bool:
 
 
 def poison(dtype: np.dtype[Any], shape: tuple[int, ...]) -> np.ndarray[Any, Any]:
-    """An array of poisoned memory."""
+    """Return an array of poisoned memory."""
     size = int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
     return np.full(size, POISON_BYTE, np.uint8).view(dtype).reshape(shape)

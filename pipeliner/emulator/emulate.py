@@ -34,16 +34,21 @@ from .residents import Resident, room_for, run_together
 from .scheduler import ORDERS, Scheduler
 
 Arguments = Sequence[Any] | Mapping[str, Any]
+"""Arguments in order or by name."""
+
 Array = np.ndarray[Any, Any]
 Block = tuple[int, int, int]
 Programs = dict[tuple[str, bool], CompiledKernel]
 """Compiled kernels by name, and whether their warps are interleaved."""
 
 _DYNAMIC_TAG = "tirx.use_dyn_shared_memory"
+"""Launch dimension that is the bytes of dynamic shared memory."""
+
 _KNOWN_TAGS = {
     *(f"{axis}.{d}" for axis in ("blockIdx", "clusterCtaIdx", "threadIdx") for d in "xyz"),
     _DYNAMIC_TAG,
 }
+"""Launch dimensions that are emulated."""
 
 
 def emulate(

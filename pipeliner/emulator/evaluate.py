@@ -37,6 +37,7 @@ _BINARY: dict[type, Callable[[Any, Any], Any]] = {
     prim.And: lambda a, b: a and b,
     prim.Or: lambda a, b: a or b,
 }
+"""Binary expressions of host code."""
 
 
 _ADDRESS: Final = "pipeliner_address"

@@ -25,6 +25,8 @@ _ARITHMETIC: Final = {
     prim.BitwiseOr: "|",
     prim.BitwiseXor: "^",
 }
+"""Operator of each arithmetic expression."""
+
 _COMPARISONS: Final = {
     prim.EQ: "==",
     prim.NE: "!=",
@@ -33,12 +35,15 @@ _COMPARISONS: Final = {
     prim.GT: ">",
     prim.GE: ">=",
 }
+"""Operator of each comparison."""
+
 _DIVISIONS: Final = {
     prim.Div: "trunc_div",
     prim.Mod: "trunc_mod",
     prim.FloorDiv: "floor_div",
     prim.FloorMod: "floor_mod",
 }
+"""Function of ``arith`` for each division."""
 
 
 class Expressions(Translation):
@@ -291,3 +296,4 @@ _EXPRESSIONS: Final[dict[type, Callable[[Any, Any], Val]]] = {
     ir.Call: Expressions._call,
     ir.TensorLoad: Expressions.load_node,
 }
+"""Translator of each type of expression."""

@@ -22,8 +22,8 @@ WARP: Final = 32
 _LANE: Final = np.arange(WARP)
 _GROUP: Final = _LANE // 4
 _T: Final = _LANE % 4
+"""Place of each lane in its warp, and the PTX ISA's groupID and threadID_in_group."""
 
-# (shape, multiplicand type) that the tables below describe.
 _K_OF_TYPE: Final = {
     "f16": (8, 16),
     "bf16": (8, 16),
@@ -33,6 +33,7 @@ _K_OF_TYPE: Final = {
     "e4m3": (16, 32),
     "e5m2": (16, 32),
 }
+"""Values of k that the tables below describe, by the multiplicands' type."""
 
 
 @dataclass(frozen=True)
@@ -112,21 +113,21 @@ def _canonical(name: str) -> str:
 
 
 def accumulator_positions() -> Array:
-    """(32, 4): flattened (row, col) in 16x8 of values c0..c3 of each lane."""
+    """Return (32, 4): flattened (row, col) in 16x8 of values c0..c3 of each lane."""
     row: Array = _GROUP[:, None] + np.array([0, 0, 8, 8])
     col: Array = (2 * _T)[:, None] + np.array([0, 1, 0, 1])
     return row * 8 + col
 
 
 def round_to_tf32(value: Array) -> Array:
-    """float32 with the 13 low mantissa bits cut: what the tensor core reads of a register."""
+    """Return float32 with the 13 low mantissa bits cut, as a tensor core reads a register."""
     bits = np.ascontiguousarray(value, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
     cut: Array = bits.view(np.float32)
     return cut
 
 
 def nearest_tf32(value: Array) -> Array:
-    """cvt.rna.tf32.f32: to nearest, ties away from zero."""
+    """Return values rounded to nearest, ties away from zero (cvt.rna.tf32.f32)."""
     bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
     rounded = np.where(np.isfinite(value), bits + np.uint32(0x1000), bits)
     near: Array = (rounded & np.uint32(0xFFFFE000)).astype(np.uint32).view(np.float32)
@@ -134,7 +135,7 @@ def nearest_tf32(value: Array) -> Array:
 
 
 def multiply(spec: Mma, a: Array, b: Array, c: Array, *, saturate: bool) -> Array:
-    """D = A B + C for every warp.
+    """Return D = A B + C for every warp.
 
     ``a``, ``b``: (warps, 32, registers) uint32; ``c``: (warps, 32, 4) of the accumulator type.
     Products and the sum are exact to float64 (or int64) and rounded once.

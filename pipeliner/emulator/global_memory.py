@@ -18,8 +18,13 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 
 _numbers = count()
-_APART: Final = 44
-_MOST: Final = 2 ** (62 - _APART)
+
+_ADDRESS_BITS: Final = 44
+"""Bits of an address within one memory; those above are the memory's number."""
+
+_MOST: Final = 2 ** (62 - _ADDRESS_BITS)
+"""Numbers of memories, after which they are used again."""
+
 ALIGNMENT: Final = 256
 """Bytes to which a GPU aligns an allocation: no address is known any better."""
 
@@ -56,7 +61,7 @@ class Region:
     @property
     def address(self) -> int:
         """The address of its first byte, as host code computes with it."""
-        return (self.memory.number + 1 << _APART) + self.memory.shift + self.start
+        return (self.memory.number + 1 << _ADDRESS_BITS) + self.memory.shift + self.start
 
     @property
     def shift(self) -> int:

@@ -39,13 +39,25 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 Equal = Callable[[], Any] | None
+"""Which rows of a write store what is there already; None: none does."""
 
-_REACH: Final = 3  # of the last write, plus 1: two bits
-_READ_REACH: Final = 2  # the bit where that of the last read begins
-_PENDING: Final = 16  # the last read is by a copy that has not been waited for
-_MORE: Final = 32  # others are kept aside
+_REACH: Final = 3
+"""Bits of a granule's flags: the reach of its last write, plus 1."""
+
+_READ_REACH: Final = 2
+"""The bit where the reach of its last read begins, plus 1."""
+
+_PENDING: Final = 16
+"""The last read is by a copy that has not been waited for."""
+
+_MORE: Final = 32
+"""Other accesses are kept aside."""
+
 _LARGE: Final = 1 << 28
+"""Bytes of shadow state from which on it takes memory only where it is touched."""
+
 _IN_FLIGHT: Final = ("read-before-arrival", "write-in-flight")
+"""Kinds of hazards between a thread and an engine."""
 
 
 class GlobalShadow:
@@ -65,7 +77,7 @@ class GlobalShadow:
         self._aside = Aside()
 
     def granules(self, first: Any, nbytes: int) -> Array:
-        """Of ``nbytes`` from each byte ``first`` on."""
+        """Return the granules of ``nbytes`` from each byte ``first`` on."""
         at = np.asarray(first, np.int64) // self.granule
         count = max(1, nbytes // self.granule)
         if count == 1:
@@ -120,7 +132,7 @@ class GlobalShadow:
                 self._set_aside(at, lost, codes, self._read_at[at], reads=True)
 
     def arrived(self, access: GlobalAccess, now: int) -> None:
-        """The copies that read by ``access`` are complete for their threads."""
+        """Note that the copies that read by ``access`` are complete for their threads."""
         if not self._whole:
             return
         who, at = (rows.reshape(-1) for rows in access.rows())
@@ -132,7 +144,7 @@ class GlobalShadow:
         self._grid.sites[access.cluster.index, now] = access.group.at
 
     def check_equal(self, access: GlobalAccess, equal: Callable[[], Any]) -> None:
-        """After a write: threads of one statement that stored different values to one place."""
+        """Report threads of one statement that have stored different values to one place."""
         who, at = access.rows()
         codes = self._writer[at]
         if (codes == self._agents.codes(access, who)).all():
@@ -156,7 +168,7 @@ class GlobalShadow:
     def _enter(
         self, access: GlobalAccess, who: Array, at: Array, agent: Array, event: Array
     ) -> None:
-        """The threads of ``access`` are the last that did this to the granules ``at``."""
+        """Note the threads of ``access`` as the last that did this to the granules ``at``."""
         agent[at] = self._agents.codes(access, who)
         event[at] = access.group.event
         self._grid.sites[access.cluster.index, access.group.event] = access.group.at
@@ -188,7 +200,7 @@ class GlobalShadow:
     def _outlives(
         self, access: GlobalAccess, who: Array, codes: Array, events: Array, reach: Array
     ) -> Array:
-        """Which earlier accesses a write leaves to be compared with what follows.
+        """Return which earlier accesses a write leaves to be compared with what follows.
 
         A strong one those that are not ordered before it, and those that are weak or reach less:
         others may be strong with it, and not with them.
@@ -200,7 +212,7 @@ class GlobalShadow:
         return np.asarray((codes != 0) & (apart | (reach < access.reach)))
 
     def _against_reads(self, access: GlobalAccess, who: Array, at: Array, equal: Equal) -> Array:
-        """Judge a write against the last reads; which of them stay."""
+        """Judge a write against the last reads and return which of them stay."""
         codes, events, flags = self._reader[at], self._read_at[at], self._flags[at]
         if not codes.any():
             return np.zeros(codes.shape, np.bool_)
@@ -313,7 +325,7 @@ class GlobalShadow:
             self._aside.drop(gone)
 
     def _check_fenced(self, access: GlobalAccess, at: Array) -> None:
-        """Generic writes that the thread of an engine knows of, and no proxy fence after them."""
+        """Report generic writes that the thread of an engine knows of without a fence since."""
         codes, events = self._writer[at], self._wrote[at]
         bad = self._agents.unfenced(access, codes, events)
         if bad.any():
@@ -330,7 +342,7 @@ class GlobalShadow:
         codes: Array,
         events: Array,
     ) -> None:
-        """A hazard of the first bad row, against the access ``codes`` at ``events``."""
+        """Report the first bad row, against the access ``codes`` at ``events``."""
         row = int(np.argmax(bad.reshape(-1)))
         code, event, mine = (int(each.reshape(-1)[row]) for each in (codes, events, who))
         index, agent = self._agents.rival(access, mine, code, event)
@@ -346,7 +358,7 @@ class GlobalShadow:
         agent: int,
         event: int,
     ) -> None:
-        """A hazard of thread ``mine`` against an agent of cluster ``index``."""
+        """Report a hazard of thread ``mine`` against an agent of cluster ``index``."""
         cluster, cta = access.cluster, access.group.cta
         rank, rival = divmod(agent, cluster.threads)
         blocks = self._grid.blocks[index]
@@ -372,7 +384,7 @@ class GlobalShadow:
 
 
 def _by_row(rows: Any, shape: tuple[int, ...]) -> Array:
-    """A truth for each row, or for all, in the shape of granules."""
+    """Return a truth for each row, or one for all, in the shape of granules."""
     given = np.asarray(rows)
     if given.ndim == 1 and len(shape) == 2:
         given = given[:, None]

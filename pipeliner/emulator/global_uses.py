@@ -17,6 +17,7 @@ from .host import GlobalMap
 from .memory import GlobalView
 
 _COARSEST: Final = 16
+"""Bytes that one record of shadow state covers at most."""
 
 
 @dataclass
@@ -35,7 +36,7 @@ class GlobalUse:
     size: int = _COARSEST
 
     def add(self, other: GlobalUse) -> None:
-        """The same parameter is used otherwise, too."""
+        """Note another use of the same parameter."""
         self.reads |= other.reads
         self.writes |= other.writes
         self.atomic |= other.atomic
@@ -45,7 +46,7 @@ class GlobalUse:
 
 
 def watch(args: Iterable[Any], uses: Mapping[int, GlobalUse], grid: Grid) -> bool:
-    """Give the memory that a launch writes its shadow, the other none.
+    """Give the memory that a launch writes its shadow state, other memory none.
 
     Whether some of it is written by the generic proxy and touched by the async one.
     """

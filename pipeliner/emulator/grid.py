@@ -26,6 +26,8 @@ Block = tuple[int, int, int]
 At = tuple[int, ...]
 
 SCOPES: Final = ("cta", "cluster", "gpu", "sys")
+"""Scopes of synchronisation, each within the next."""
+
 _ENGINES: Final = 4096
 """Engines that a cluster may have beside four for each thread."""
 
@@ -80,7 +82,7 @@ class Grid:
         return self._numbers[key]
 
     def enter(self, blocks: list[Block], threads: int) -> int:
-        """The number of the next cluster, of so many threads."""
+        """Enter the next cluster, of so many threads, and return its number."""
         self.agents = 4 * threads + _ENGINES
         self.blocks.append(blocks)
         if len(self.blocks) * self.agents >= 2**31:
@@ -148,7 +150,7 @@ class Scoped:
         return value.releases
 
     def meet(self, tids: Array, release: Release, clock: Array) -> None:
-        """Threads know a ``release`` of the whole grid, their own cluster's part by its clock."""
+        """Let threads acquire a ``release`` of the grid, their own cluster's part by its clock."""
         clocks = self._cluster.clocks
         clocks.acquire(tids, clock)
         if release not in self._columns:
@@ -159,7 +161,7 @@ class Scoped:
     # Operations
 
     def fence(self, tids: Array, event: int, scope: int) -> None:
-        """A fence: what was read before is acquired, what follows may release."""
+        """Run a fence: what was read before is acquired, what follows may release."""
         clocks = self._cluster.clocks
         for tid in map(int, tids):
             observed = self._observed.pop(tid, [])
@@ -171,7 +173,7 @@ class Scoped:
             self._fenced[tid] = [*wider, (scope, clock, self._known(clock))]
 
     def read(self, tid: int, key: tuple[int, int], scope: int, *, acquire: bool) -> None:
-        """A strong read of what others may have released by it."""
+        """Note a strong read of what others may have released by it."""
         for release in self._sees(tid, self._cluster.grid.values.get(key), scope):
             if not (acquire and self._acquire(tid, release, scope)):
                 kept = self._observed.setdefault(tid, [])
@@ -181,7 +183,7 @@ class Scoped:
     def write(
         self, tid: int, event: int, key: tuple[int, int], scope: int, *, release: bool, update: bool
     ) -> None:
-        """A strong write; an ``update``, which has read what it replaces, passes that on."""
+        """Note a strong write; an ``update``, which has read what it replaces, passes that on."""
         grid, mine = self._cluster.grid, self._cluster.index
         given: list[Release] = []
         if release:
@@ -195,7 +197,7 @@ class Scoped:
 
 
 def _not_renewed(earlier: tuple[Release, ...], given: list[Release]) -> list[Release]:
-    """Those of which the same thread gives none that is as wide."""
+    """Return the releases of which the same thread gives none that is as wide."""
     return [
         old
         for old in earlier

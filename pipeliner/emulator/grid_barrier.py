@@ -32,7 +32,7 @@ class Meeting(Release):
 
 
 class GridBarrier:
-    """Phase by phase, for so many ``threads``: those of the CTAs that are run."""
+    """The phases of the barrier for so many ``threads``: those of the CTAs that are run."""
 
     def __init__(self, threads: int, *, cooperative: bool) -> None:
         self.cooperative = cooperative
@@ -42,7 +42,7 @@ class GridBarrier:
         self._met: list[Meeting] = []
 
     def arrive(self, cluster: Cluster, tids: Array, event: int) -> int:
-        """The phase that ``tids`` wait for."""
+        """Let ``tids`` arrive and return the phase that they wait for."""
         clock = cluster.clocks.release(tids, event)
         known = self._building.get(cluster.index)
         self._building[cluster.index] = (

@@ -117,14 +117,14 @@ def mbarrier_wait(
 
 
 def wait(request: Wait) -> Waiting:
-    """Wait only if it is necessary."""
+    """Wait for ``request`` only if it is necessary; whether it succeeded."""
     if request.attempt():
         return True
     return (yield request)
 
 
 def proxy_fence(group: ThreadGroup, spaces: tuple[str, ...], mask: Mask) -> None:
-    """fence.proxy.async of these spaces."""
+    """Run fence.proxy.async of these spaces."""
     tids = group.active(mask)
     group.cta.cluster.clocks.fence(tids, group.event, spaces=spaces)
     if "shared" in spaces:
@@ -132,7 +132,7 @@ def proxy_fence(group: ThreadGroup, spaces: tuple[str, ...], mask: Mask) -> None
 
 
 def mbarrier_fence(group: ThreadGroup, mask: Mask) -> None:
-    """fence.mbarrier_init.release.cluster."""
+    """Run fence.mbarrier_init.release.cluster."""
     group.cta.cluster.mbarriers.fence(group.active(mask))
 
 
@@ -148,7 +148,7 @@ def grid_wait(group: ThreadGroup, mask: Mask) -> None:
 
 
 def map_address(group: ThreadGroup, addr: Any, rank: Any, mask: Mask) -> Array:
-    """The address of the same byte in the CTA of that rank (mapa)."""
+    """Return the address of the same byte in the CTA of that rank (mapa)."""
     ranks, size = rows_of(group, rank, None), len(group.cta.cluster.ctas)
     outside = (ranks < 0) | (ranks >= size)
     wrong = outside if mask is None else outside & mask
@@ -166,7 +166,7 @@ def map_address(group: ThreadGroup, addr: Any, rank: Any, mask: Mask) -> Array:
 
 
 def rank_of_address(group: ThreadGroup, addr: Any) -> Array:
-    """Rank of the CTA that an address belongs to (getctarank)."""
+    """Return the rank of the CTA that an address belongs to (getctarank)."""
     ranks = (rows_of(group, addr, None) >> RANK_SHIFT) - 1
     return np.where(ranks < 0, group.cta.rank, ranks).astype(np.uint32)
 
@@ -189,7 +189,7 @@ def cluster_wait(group: ThreadGroup, mask: Mask) -> Waiting:
 
 
 def elect(group: ThreadGroup, mask: Mask) -> tuple[Array, Array]:
-    """elect.sync: the leader's lane, and whether each thread is it."""
+    """Run elect.sync and return the leader's lane, and whether each thread is it."""
     on = np.ones(group.n, np.bool_) if mask is None else mask
     padded = np.zeros(-(-group.n // WARP) * WARP, np.bool_)
     padded[: group.n] = on
@@ -201,7 +201,7 @@ def elect(group: ThreadGroup, mask: Mask) -> tuple[Array, Array]:
 def named_barriers(
     group: ThreadGroup, mask: Mask, numbers: Any, count: int | None = None
 ) -> Barrier | Fork:
-    """The request for a named barrier whose number is each thread's own."""
+    """Return the request for a named barrier whose number is each thread's own."""
     tids, of = group.active(mask), rows_of(group, numbers, mask)
 
     def arrive(number: int) -> Program:

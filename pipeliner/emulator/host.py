@@ -21,8 +21,14 @@ from .tensor_map import ALIGNMENT, TensorMap, from_encode_args
 Array = np.ndarray[Any, Any]
 
 _ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
+"""The packed function of TVM that encodes a tiled tensor map."""
+
 _PDL: Final = "tirx.use_programtic_dependent_launch"
+"""Launch tag of programmatic dependent launch, as TVM spells it."""
+
 _COOPERATIVE: Final = "tirx.use_cooperative_launch"
+"""Launch tag of a cooperative launch."""
+
 _ENCODE_IM2COL: Final = "pipeliner_encode_im2col"
 
 
@@ -54,7 +60,7 @@ class GlobalMap:
 
 
 def run_host(func: Any, kernels: Mapping[str, Any], env: dict[Any, Any]) -> list[Launch]:
-    """Launches of a host function in order; fills ``env`` with its bindings and workspaces."""
+    """Return the launches of a host function in order; fills ``env`` with its bindings."""
     launches: list[Launch] = []
     _run(func.body, kernels, env, launches)
     return launches
@@ -128,7 +134,7 @@ def _run_call(
 
 
 def _encode_map(args: Sequence[Any], env: dict[Any, Any]) -> None:
-    """runtime.cuTensorMapEncodeTiled(map, dtype, rank, data, *shape, *strides, ...)."""
+    """Run runtime.cuTensorMapEncodeTiled(map, dtype, rank, data, *shape, *strides, ...)."""
     target, dtype, rank, data, *rest = args
     tmap = from_encode_args(
         str(dtype.value), int(evaluate(rank, env)), [int(evaluate(arg, env)) for arg in rest]
@@ -142,7 +148,7 @@ def _is_call(call: Any, op: str, name: str) -> bool:
 
 
 def _encode_im2col(args: Sequence[Any], env: dict[Any, Any]) -> int:
-    """The driver's cuTensorMapEncodeIm2col, its arrays one number after the other; its result."""
+    """Run the driver's cuTensorMapEncodeIm2col, whose arrays come one number after the other."""
     target, kind, rank, data, *rest = args
     values = [int(evaluate(arg, env)) for arg in rest]
     arrays = []
@@ -155,7 +161,7 @@ def _encode_im2col(args: Sequence[Any], env: dict[Any, Any]) -> int:
 
 
 def _over(tmap: TensorMap | Im2colMap, region: Region) -> GlobalMap:
-    """``tmap`` over the elements of ``region``, which it must not reach beyond."""
+    """Return ``tmap`` over the elements of ``region``, which it must not reach beyond."""
     if region.shift % ALIGNMENT:
         raise EmulatorError(
             "tensor_map.address", multiple=ALIGNMENT, remainder=region.shift % ALIGNMENT

@@ -37,6 +37,7 @@ _OFFSETS: Final = {3: 65536, 4: 256, 5: 32}
 _MAX_CHANNELS: Final = 256
 _MAX_PIXELS: Final = 1024
 _MAX_STEP: Final = 8
+"""The driver's limits."""
 
 
 @dataclass(frozen=True)

@@ -25,7 +25,7 @@ class PtxInstruction:
         return self.operands[operand][0]
 
     def expect(self, **known: tuple[str, ...]) -> None:
-        """EmulatorError where a modifier is none of those that are emulated, by its name."""
+        """Check modifiers by their name; EmulatorError: one is none of those that are emulated."""
         for slot, tokens in known.items():
             token = self.modifiers.get(slot, "")
             if token not in tokens:

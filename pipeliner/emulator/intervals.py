@@ -1,4 +1,4 @@
-"""Bounds of integer expressions: which arithmetic cannot leave its type, so that nobody checks it.
+"""Bounds of integer expressions: arithmetic that cannot leave its type needs no check.
 
 A span is the pair of the least and the largest value.
 """
@@ -13,8 +13,10 @@ import numpy as np
 from .dtypes import is_int, numpy_dtype
 
 Span = tuple[int, int]
+"""The least and the largest value."""
 
 _MAX_SHIFT: Final = 63
+"""The largest shift whose result is bounded."""
 
 
 def of_type(dtype: str) -> Span | None:
@@ -34,18 +36,18 @@ def within(span: Span | None, dtype: str) -> bool:
 
 
 def union(a: Span | None, b: Span | None) -> Span | None:
-    """What is in either."""
+    """Return the least interval that holds both."""
     return None if a is None or b is None else (min(a[0], b[0]), max(a[1], b[1]))
 
 
 def combined(symbol: str, a: Span | None, b: Span | None) -> Span | None:
-    """Of ``x symbol y`` without any wrap; None where nothing is known."""
+    """Return bounds of ``x symbol y`` without any wrap; None where nothing is known."""
     rule = _RULES.get(symbol)
     return None if rule is None or a is None or b is None else rule(a, b)
 
 
 def _corners(operation: Callable[[int, int], int]) -> Callable[[Span, Span], Span]:
-    """The rule of an operation that is monotonic in each operand."""
+    """Return the rule of an operation that is monotonic in each operand."""
 
     def rule(a: Span, b: Span) -> Span:
         values = [operation(x, y) for x in a for y in b]
@@ -108,3 +110,4 @@ _RULES: Final[dict[str, Callable[[Span, Span], Span | None]]] = {
     "min": lambda a, b: (min(a[0], b[0]), min(a[1], b[1])),
     "max": lambda a, b: (max(a[0], b[0]), max(a[1], b[1])),
 }
+"""Bounds of each operation's result from those of its operands."""

@@ -18,8 +18,13 @@ from tvm.target import Target
 from ..errors import EmulatorError
 
 _SPLIT: Final = "SplitHostDevice"
+"""Last name of the pass of TVM that parts host and device functions."""
+
 _CHECKS: Final = "pipeliner.CheckArguments"
-_KERNEL_LAUNCH: Final = 2  # tvm::CallingConv::kDeviceKernelLaunch
+"""The pass of ours that adds the checks of arguments to host functions."""
+
+_KERNEL_LAUNCH: Final = 2
+"""Calling convention of device functions, ``tvm::CallingConv::kDeviceKernelLaunch``."""
 
 
 @tvm.ir.instrument.pass_instrument

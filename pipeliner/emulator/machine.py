@@ -128,11 +128,11 @@ class Cluster:
         return self.ctas[thread // self.threads]
 
     def tick(self) -> None:
-        """Time passes: under random timing some asynchronous work completes."""
+        """Complete some asynchronous work, under random timing: time has passed."""
         self.bulk.tick()
 
     def land_awaited(self, keys: set[Hashable]) -> bool:
-        """Nothing else can move: complete work that these waits are for; whether there was any."""
+        """Complete work that these waits are for: nothing else can move; whether there was any."""
         return self.bulk.land_awaited(keys) or any(
             cta.copies.land_awaited(keys) for cta in self.ctas
         )
@@ -193,7 +193,7 @@ class Cta:
         return thread % self.threads
 
     def site(self, at: tuple[int, ...]) -> Site | None:
-        """A statement with its loop variables, None for the launch."""
+        """Return a statement with its loop variables, None for the launch."""
         if not at:
             return None
         info = self._sites[at[0]]
@@ -281,7 +281,7 @@ class ThreadGroup:
         return self.tids if mask is None else self.tids[mask]
 
     def full(self, value: Any, dtype: np.dtype[Any]) -> Array:
-        """A uniform scalar as a row for each thread."""
+        """Return a uniform scalar as a row for each thread."""
         return np.full(self.n, value, dtype)
 
     def hazard(
@@ -306,14 +306,14 @@ class ThreadGroup:
         )
 
     def note_wrap(self, key: str, where: Any, exact: Any) -> None:
-        """The arithmetic ``key`` wraps ``where``; its ``exact`` results."""
+        """Note that the arithmetic ``key`` wraps ``where``, and its ``exact`` results."""
         if np.any(where):
             self.wrapped[key] = where, exact
         elif self.wrapped:
             self.wrapped.pop(key, None)
 
     def use(self, keys: Sequence[str], mask: Mask) -> None:
-        """The active threads use what the arithmetic ``keys`` made: it must not have wrapped."""
+        """Check that the arithmetic ``keys``, whose results active threads use, has not wrapped."""
         for key in keys:
             where, exact = self.wrapped.get(key, (False, 0))
             rows = np.asarray(where)
@@ -367,11 +367,11 @@ class ThreadGroup:
         aligned: bool = True,
         wait: bool = True,
     ) -> Barrier:
-        """The request to yield for a CTA-level barrier."""
+        """Return the request to yield for a CTA-level barrier."""
         return Barrier(self.active(mask), self.at, number, count, aligned, wait)
 
     def spin(self, mask: Mask) -> Spin:
-        """The request to yield where a loop that reads memory comes round."""
+        """Return the request to yield where a loop that reads memory comes round."""
         tids = self.active(mask)
 
         def state() -> int:
@@ -382,13 +382,13 @@ class ThreadGroup:
         return Spin(tids, self.event, state)
 
     def sync_warp(self, mask: Mask) -> None:
-        """__syncwarp: orders memory among the active threads of each warp."""
+        """Run __syncwarp, which orders memory among the active threads of each warp."""
         tids = self.active(mask)
         for warp in np.unique(tids // WARP):
             self.cta.cluster.clocks.join(tids[tids // WARP == warp], self.event)
 
     def warps(self, mask: Mask, what: str) -> Mask:
-        """Active warps of a warp-collective instruction as a mask of threads, whole warps only."""
+        """Return the mask of a warp-collective instruction; reports warps that are not whole."""
         if self.n % WARP:
             detail = Reason("hazard.partial_warp", operation=what, threads=self.cta.threads)
             self.hazard("divergent-warp", mask=mask, detail=detail)

@@ -61,7 +61,7 @@ _PREDICATES: Final = {"isnan": np.isnan, "isinf": np.isinf, "isfinite": np.isfin
 
 
 def canonical(name: str) -> str | None:
-    """``__expf`` -> ``exp``, ``hsqrt`` -> ``sqrt``; None for a function not known."""
+    """Return the name of a function here: ``__expf`` -> ``exp``; None: it is not known."""
     short = name.removeprefix("__").removesuffix("_rn")
     for candidate in (short, short.removesuffix("f"), short.removeprefix("h")):
         if candidate in ARITY:
@@ -78,7 +78,7 @@ def call(name: str, dtype: np.dtype[Any], *args: Any) -> Any:
 
 
 def predicate(name: str, value: Any) -> Any:
-    """isnan, isinf, isfinite."""
+    """Return what isnan, isinf or isfinite says."""
     return _PREDICATES[name](np.asarray(value).astype(np.float64))
 
 

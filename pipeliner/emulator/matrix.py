@@ -43,7 +43,7 @@ def _warps(group: ThreadGroup, mask: Mask) -> list[slice]:
 
 
 def _same(group: ThreadGroup, value: Any, rows: slice, what: str) -> int:
-    """A value that must be the same in all threads of a warp."""
+    """Return a value that must be the same in all threads of a warp."""
     if not isinstance(value, np.ndarray) or not value.ndim:
         return int(value)
     values = value[rows]
@@ -99,7 +99,7 @@ def wgmma_mma(
 
 
 def _use(group: ThreadGroup, registers: Registers) -> None:
-    """The matrix unit takes registers, which a fence must separate from earlier accesses."""
+    """Let the matrix unit use registers, which a fence must separate from earlier accesses."""
     used, touched = registers.view.marks("used"), registers.view.marks("touched")
     rows, columns = registers.rows, list(registers.columns)
     fenced = int(group.registers_fenced[rows].min())
@@ -116,7 +116,7 @@ def _use(group: ThreadGroup, registers: Registers) -> None:
 
 
 def touch(group: ThreadGroup, view: LocalView, index: Any, width: int, mask: Mask) -> None:
-    """An access to registers that some wgmma uses: not while it may be in flight."""
+    """Judge an access to registers that some wgmma uses: none while it may be in flight."""
     used, touched = view.marks("used"), view.marks("touched")
     rows = np.arange(group.n) if mask is None else np.flatnonzero(mask)
     at = np.asarray(select(index, mask, group.n))
@@ -148,7 +148,7 @@ def wgmma_commit(group: ThreadGroup, mask: Mask) -> None:
 
 
 def wgmma_wait(group: ThreadGroup, in_flight: int, mask: Mask) -> Waiting:
-    """wgmma.wait_group: not before every warp of the warpgroup has issued its part."""
+    """Run wgmma.wait_group: not before every warp of the warpgroup has issued its part."""
     mask = group.warps(mask, "wgmma.wait_group")
     units, warps = group.cta.cluster.matrix_units, _warps(group, mask)
     group.count("waits")

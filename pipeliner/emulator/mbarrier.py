@@ -23,8 +23,12 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 
-SIZE: Final = 8  # bytes
-_MAX_COUNT: Final = 2**20 - 1  # of arrivals and of bytes
+SIZE: Final = 8
+"""Bytes of an mbarrier object."""
+
+_MAX_COUNT: Final = 2**20 - 1
+"""The most arrivals, or bytes, of a phase."""
+
 RANK_SHIFT: Final = 24
 """Where a shared::cluster address has 1 + the rank of its CTA; 0 there means the own CTA."""
 
@@ -87,7 +91,7 @@ class Mbarriers:
     # Lifetime
 
     def init(self, group: ThreadGroup, tid: int, offset: int, count: int, name: str) -> None:
-        """mbarrier.init by one thread."""
+        """Run mbarrier.init of one thread."""
         cta, cluster = group.cta, self._cluster
         if not 1 <= count <= _MAX_COUNT:
             group.hazard(
@@ -124,7 +128,7 @@ class Mbarriers:
         self._guard(cta, offset, live=True)
 
     def invalidate(self, group: ThreadGroup, tid: int, offset: int) -> None:
-        """mbarrier.inval by one thread."""
+        """Run mbarrier.inval of one thread."""
         if self.use(group, np.array([tid]), offset) is not None:
             del self._live[group.cta.rank, offset]
             self._guard(group.cta, offset, live=False)
@@ -136,7 +140,7 @@ class Mbarriers:
         shadow.guarded[cta.granules(offset, SIZE)] = live
 
     def fence(self, tids: Array) -> None:
-        """fence.mbarrier_init or a proxy fence, by the threads that initialised."""
+        """Run fence.mbarrier_init or a proxy fence of the threads that initialised."""
         for barrier in self._live.values():
             barrier.visible |= bool((tids == barrier.thread).any())
 
@@ -145,7 +149,7 @@ class Mbarriers:
     def use(
         self, group: ThreadGroup, tids: Array, address: int, *, engine: bool = False
     ) -> Mbarrier | None:
-        """The mbarrier at a shared::cluster address, checked to be initialised for ``tids``.
+        """Return the mbarrier at a shared::cluster address, checked to be initialised for ``tids``.
 
         ``engine``: used through the async proxy.
         """
@@ -191,7 +195,7 @@ class Mbarriers:
         *,
         release: bool = True,
     ) -> None:
-        """Each of ``tids`` arrives ``count`` times."""
+        """Let each of ``tids`` arrive ``count`` times."""
         if group.cta is not barrier.cta:
             self._remote.update({(int(t), barrier.cta.rank): group.event for t in tids})
         left = tids
@@ -215,7 +219,7 @@ class Mbarriers:
             self._settle(barrier)
 
     def arrive_later(self, barrier: Mbarrier, tids: Array, event: int) -> None:
-        """``tids`` arrive, as they asked at ``event``, since their cp.async are complete."""
+        """Let ``tids`` arrive, as they asked at ``event``: their cp.async are complete."""
         if len(tids) > barrier.pending:
             thread = barrier.cta.local(int(tids[0]))
             barrier.cta.add_hazard(
@@ -232,12 +236,12 @@ class Mbarriers:
         self._settle(barrier)
 
     def expect(self, barrier: Mbarrier, nbytes: int) -> None:
-        """expect_tx: the current phase waits for so many more bytes."""
+        """Let the current phase wait for so many more bytes (expect_tx)."""
         barrier.bytes += nbytes
         self._settle(barrier)
 
     def complete(self, barrier: Mbarrier, nbytes: int) -> None:
-        """complete_tx: so many bytes have arrived."""
+        """Count so many bytes that have arrived (complete_tx)."""
         barrier.bytes -= nbytes
         self._settle(barrier)
 
@@ -261,7 +265,7 @@ class Mbarriers:
         self._cluster.changes += 1
 
     def _check_waits(self, barrier: Mbarrier) -> None:
-        """A phase has completed: every wait on the one before must be ordered before that.
+        """Check that every wait on the phase before is ordered before this one completed.
 
         Else that wait, had it been a little later, would have found the parity flipped back.
         """
@@ -285,14 +289,14 @@ class Mbarriers:
         barrier.waits = []
 
     def observe(self, barrier: Mbarrier, tids: Array, event: int) -> None:
-        """``tids`` have waited: they acquire the completed phase."""
+        """Let ``tids``, which have waited, acquire the completed phase."""
         self._cluster.clocks.acquire(tids, barrier.completed)
         barrier.waits.append((tids, event))
 
     # The end
 
     def finish(self) -> None:
-        """All threads have exited: nothing may be half done."""
+        """Report what is half done when all threads have exited."""
         clocks = self._cluster.clocks
         for barrier in self._live.values():
             mine = clocks.knows[self._threads(barrier.cta)]
@@ -325,6 +329,6 @@ class Mbarriers:
 
 
 def by_address(tids: Array, addresses: Array) -> Iterator[tuple[int, Array]]:
-    """Each address with the threads that use it."""
+    """Yield each address with the threads that use it."""
     for address in np.unique(addresses):
         yield int(address), tids[addresses == address]

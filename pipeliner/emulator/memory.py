@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 Array = np.ndarray[Any, Any]
 Mask = Array | None
 _MAX_VECTOR_BYTES: Final = 16
+"""Bytes of the widest access of one thread."""
+
 REGISTER_BYTES: Final = 4
+"""Bytes of a register."""
 
 
 def select(value: Any, mask: Mask, n: int) -> Any:
@@ -57,7 +60,7 @@ class _View:
     high: int
 
     def _place(self, group: ThreadGroup, index: Any, mask: Mask, width: int) -> tuple[Any, Any]:
-        """Absolute element index of each active row, and which rows are inside (None: all)."""
+        """Return the element index of each active row, and which rows are inside (None: all)."""
         at = select(index, mask, group.n)
         at = at + self.low
         size = self.array.itemsize * width
@@ -98,10 +101,10 @@ class _View:
         """Judge a write, before it is made."""
 
     def _changes(self, group: ThreadGroup) -> None:
-        """Memory that threads of other clusters may poll is written."""
+        """Note a write of memory that threads of other clusters may poll."""
 
     def _equal(self, at: Any, value: Any, width: int) -> Any:
-        """Which rows hold what is to be stored, or has been, to the bit."""
+        """Return which rows hold what is to be stored, or has been, to the bit."""
         stored = self.array[expand(at, width) if width > 1 else np.asarray(at)]
         wanted = np.asarray(value, self.array.dtype)
         if wanted.ndim == 1 and stored.ndim == 2:
@@ -112,7 +115,7 @@ class _View:
         return same.all(axis=-1) if width > 1 or same.ndim == 2 else same
 
     def _check_clash(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
-        """Look for two threads that wrote different values to one place, after the write."""
+        """Report two threads that have written different values to one place."""
 
     def load(self, group: ThreadGroup, index: Any, mask: Mask, width: int = 1) -> Any:
         at, inside = self._place(group, index, mask, width)
@@ -148,7 +151,7 @@ class _View:
     def _store_inside(
         self, group: ThreadGroup, at: Array, value: Any, mask: Mask, width: int, inside: Array
     ) -> None:
-        """The rest of a store of which some rows were out of bounds."""
+        """Store the rows that are inside, where some are out of bounds."""
         rows: Array = inside if inside.ndim == 1 else np.asarray(inside.all(axis=1))
         active = np.zeros(group.n, np.bool_)
         active[np.flatnonzero(rows) if mask is None else np.flatnonzero(mask)[rows]] = True
@@ -170,7 +173,7 @@ class GlobalView(_View):
         self.low, self.high = 0, self.array.size
 
     def view(self, dtype: np.dtype[Any]) -> GlobalView:
-        """The same memory as elements of another type."""
+        """Return the same memory as elements of another type."""
         return GlobalView(self.name, self.region, dtype)
 
     def access(
@@ -182,7 +185,7 @@ class GlobalView(_View):
         *,
         reach: int = -1,
     ) -> GlobalAccess | None:
-        """An access to ``width`` elements from each of ``at`` on; None where none is judged."""
+        """Return an access to ``width`` elements from each of ``at`` on; None: none is judged."""
         shadow = self.region.memory.shadow
         if shadow is None:
             return None
@@ -259,7 +262,7 @@ class SharedView(_View):
         group.cta.shadow.write(group.active(mask), grains, group.event)
 
     def _check_clash(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
-        """Several threads on one granule: a race, unless each stored the same value."""
+        """Report several threads on one granule, unless each has stored the same value."""
         tids, shadow = group.active(mask), group.cta.shadow
         grains = self._granules(group, at, width)
         who, grains = np.broadcast_arrays(tids if grains.ndim < 2 else tids[:, None], grains)
@@ -302,7 +305,7 @@ class LocalView:
         return self._marks[name]
 
     def reset(self) -> None:
-        """A new lifetime: contents are undefined again."""
+        """Begin a new lifetime: contents are undefined again."""
         self.data[:] = POISON_BYTE
 
     def load(self, group: ThreadGroup, index: Any, mask: Mask, width: int = 1) -> Any:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from .expressions import Expressions
 
 _BARRIERS: Final = ("bar_sync", "bar_sync_count", "barrier_sync", "barrier_sync_count")
+"""Named barriers at which threads wait."""
+
 _COPIES: Final = (
     "cp_async_ca",
     "cp_async_cg",
@@ -26,7 +28,10 @@ _COPIES: Final = (
     "cp_async_ca_ignore_src",
     "cp_async_cg_ignore_src",
 )
+"""Forms of cp.async."""
+
 _COPY_BYTES: Final = {"ca": (4, 8, 16), "cg": (16,)}
+"""Sizes in bytes that cp.async takes, by cache operator."""
 
 
 def blocks(name: str) -> bool:
@@ -79,7 +84,7 @@ def _cp_async(c: Expressions, ins: PtxInstruction) -> None:
 def emit_cp_async(
     c: Expressions, dst: Pointer, src: Pointer, size: int, src_size: Val | None
 ) -> None:
-    """One cp.async of ``size`` bytes; EmulatorError: not from global to shared memory."""
+    """Emit a cp.async of ``size`` bytes; EmulatorError: not from global to shared memory."""
     if dst.memory.space != "shared" or src.memory.space != "global":
         raise EmulatorError(
             "ptx.cp_async_spaces", source=src.memory.space, destination=dst.memory.space

@@ -20,16 +20,27 @@ if TYPE_CHECKING:
     from .expressions import Expressions
 
 _BULK_GRANULE: Final = 16
+"""Bytes to which bulk copies are aligned."""
+
 _WGMMA_KINDS: Final = ("f16", "bf16", "tf32", "fp8", "int", "f16_f16acc", "fp8_f16acc")
 _WGMMA: Final = tuple(f"wgmma_{kind}_{form}" for kind in _WGMMA_KINDS for form in ("ss", "rs"))
+"""All forms of wgmma.mma_async."""
+
 _TRY_WAITS: Final = (
     "mbarrier_test_wait_parity",
     "mbarrier_try_wait_parity",
     "mbarrier_try_wait_parity_no_hint",
 )
+"""Waits by parity that may give up."""
+
 WAITS: Final = (*_TRY_WAITS, "barrier_cluster_wait", "wgmma_wait_group")
+"""Instructions at which threads wait for each other."""
+
 _ENGINE_WORDS: Final = ("mbarrier", "bulk", "wgmma", "barrier_cluster", "fence_proxy")
+"""Parts of the names of instructions that involve asynchronous engines."""
+
 _ADD_TYPES: Final = {**PTX_TYPES, "u32": "uint32", "s64": "int64", "u64": "uint64"}
+"""Dtype of each type that a bulk reduction adds."""
 
 
 def uses_engines(name: str) -> bool:
@@ -38,7 +49,7 @@ def uses_engines(name: str) -> bool:
 
 
 def address(c: Expressions, node: Any, size: int) -> tuple[str, str]:
-    """Name of the buffer and text of a shared address: a pointer, or a number (from mapa)."""
+    """Return buffer and text of a shared address: a pointer, or a number (from mapa)."""
     if not (calls.is_address(node) or isinstance(node, ir.Var)):
         c.note_shared(size)
         return "shared::cluster", c.expr(node).text
@@ -86,7 +97,7 @@ def _cp_async_arrive(c: Expressions, ins: PtxInstruction) -> None:
 
 
 def wait(c: Expressions, addr: Any, parity: Any) -> None:
-    """A wait that does not give up."""
+    """Emit a wait that does not give up."""
     _, at = address(c, addr, SIZE)
     c.writer.emit(f"yield from hopper.mbarrier_wait(s, {at}, {c.expr(parity).text}, {c.mask})")
 
@@ -123,7 +134,7 @@ def _fence_init(c: Expressions, ins: PtxInstruction) -> None:
 
 
 def _nothing(c: Expressions, ins: PtxInstruction) -> None:
-    """Prefetches and register budgets change no result here."""
+    """Emit nothing: prefetches and register budgets change no result here."""
 
 
 def _grid_dependency(c: Expressions, ins: PtxInstruction) -> None:

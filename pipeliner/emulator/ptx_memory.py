@@ -29,6 +29,8 @@ _TYPES: Final = {
     "b32": "uint32",
     "b64": "uint64",
 }
+"""Dtype of each type of memory instructions."""
+
 _DEFAULT: Final = ("relaxed", "gpu")
 """Semantics and scope of an atomic operation that states none, as of CUDA's atomicAdd."""
 
@@ -42,7 +44,7 @@ def update(
     compare: Val | None = None,
     order: tuple[str, str] = _DEFAULT,
 ) -> Val:
-    """A read-modify-write of the element at an address; the value found there."""
+    """Emit a read-modify-write of the element at an address; return what it finds there."""
     ref, at = c.element(c.pointer(target), value.dtype)
     c.note_access(ref, 1, writes=True, atomic=True)
     view = c.view(ref.memory, ref.dtype)

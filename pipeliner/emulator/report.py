@@ -177,7 +177,7 @@ class Hazard:
 
 
 def in_flight(operation: str, *, committed: bool) -> Reason:
-    """Why an asynchronous operation has never been waited for by the exit of its CTA."""
+    """Return why an operation has not been waited for by the exit of its CTA."""
     if committed:
         return Reason("hazard.group_unwaited", operation=operation)
     return Reason("hazard.group_uncommitted", operation=operation)
@@ -194,7 +194,7 @@ def _brief(site: Site) -> str:
 
 
 def _shortened(text: str) -> str:
-    """``text`` without its middle where it is long: an address stands at the end of a line."""
+    """Return ``text`` without its middle where it is long: addresses stand at a line's end."""
     half = (_WIDTH - 5) // 2
     return text if len(text) <= _WIDTH else f"{text[:half]} ... {text[-half:]}"
 

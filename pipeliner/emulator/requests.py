@@ -65,6 +65,8 @@ class Fork:
     branches: tuple[Generator[Any, Any, None], ...]
 
 
-# A program that yields None may be preempted there.
 Program = Generator[Barrier | Wait | Spin | Fork | None, Any, None]
+"""What the generated code of a thread group is; one that yields None may be preempted there."""
+
 Waiting = Generator[Wait, bool, bool]
+"""A wait; its answer is whether it succeeded."""

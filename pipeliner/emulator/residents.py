@@ -31,7 +31,7 @@ class Resident:
     seen: int = -1
 
     def run(self) -> bool:
-        """Whether it has ended."""
+        """Run as far as possible; whether it has ended."""
         self.seen = self.cluster.grid.changes
         ended = self.scheduler.run()
         if ended:
@@ -48,7 +48,7 @@ class Room:
 
 
 def room_for(target: Any, threads: int, smem: int) -> Room:
-    """For CTAs of so many threads and bytes of shared memory."""
+    """Return how many CTAs of so many threads and bytes of shared memory a GPU holds."""
     try:
         machine = machine_for(target)
     except TargetError:
@@ -93,7 +93,7 @@ def run_together(
 
 
 def _go_on(waiting: list[Resident]) -> Iterator[Cluster]:
-    """Let those go on that may have seen a change, until none does."""
+    """Run those that may have seen a change, until none does; yields each that has ended."""
     passes = 0
     while passes < _PASSES:
         passes += 1

@@ -15,7 +15,11 @@ from .requests import Barrier, Fork, Program, Spin, Wait
 Array = np.ndarray[Any, Any]
 
 ORDERS: Final = ("lockstep", "round-robin", "reversed", "random")
+"""How the warps of a cluster are interleaved."""
+
 _LISTED_WAITS: Final = 6
+"""Waits that the report of a deadlock lists."""
+
 _PATIENCE: Final = 4096
 """Rounds of loops that wait for memory, after which other clusters are let on."""
 
@@ -151,7 +155,7 @@ class Scheduler:
         self._ready.append(task)
 
     def _unblock(self) -> bool:
-        """Nothing can move: let copies land that someone waits for, then let try_waits give up."""
+        """Land copies that someone waits for, then let try_waits give up: nothing else can move."""
         while self._blocked and not self._ready:
             keys = {key for _, wait in self._blocked for key in wait.keys}
             if not self._cluster.land_awaited(keys):
@@ -162,7 +166,7 @@ class Scheduler:
         return bool(self._ready)
 
     def _give_up(self) -> None:
-        """try_waits return False, each once unless something has changed since."""
+        """Let try_waits return False, each once unless something has changed since."""
         changes = self._cluster.changes
         polling = [(t, w) for t, w in self._blocked if not w.patient and t.gave_up != changes]
         for pair in polling:
@@ -171,7 +175,7 @@ class Scheduler:
             self._answer(pair[0], False)
 
     def _come_round(self) -> bool:
-        """Nothing else can move: let loops go on that have seen a change, or made one."""
+        """Let loops go on that have seen a change, or made one: nothing else can move."""
         if not self._spinning or self._rounds == _PATIENCE:
             return False
         self._rounds += 1
@@ -232,7 +236,7 @@ class Scheduler:
     # Nothing can move
 
     def report_deadlock(self, why: Reason | None = None) -> None:
-        """Say who waits for what; ``why`` nobody else can help."""
+        """Report who waits for what; ``why`` nobody else can help."""
         spinning = [
             (task, Wait(spin.tids, spin.event, bool, lambda: Reason("hazard.poll")))
             for task, spin in self._spinning
@@ -294,7 +298,7 @@ def _progress(cta: Cta, gathering: _Gathering) -> dict[str, int]:
 
 
 def _who(cta: Cta, tids: Array) -> str:
-    """``threads 0-31, 64``: runs of threads by their number in the CTA."""
+    """Return runs of threads by their number in the CTA: ``threads 0-31, 64``."""
     ids = np.unique(tids - cta.first)
     runs = np.split(ids, np.flatnonzero(np.diff(ids) != 1) + 1)
     listed = ", ".join(f"{r[0]}-{r[-1]}" if len(r) > 1 else f"{r[0]}" for r in runs)

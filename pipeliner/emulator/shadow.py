@@ -36,10 +36,11 @@ from .clocks import Clocks
 from .report import HazardKind
 
 Array = np.ndarray[Any, Any]
-# report(kind, granule, thread, other thread or -1, other event or 0)
 Report = Callable[[HazardKind, int, int, int, int], None]
+"""Takes kind, granule, thread, other thread or -1, other event or 0."""
 
 IN_FLIGHT: Final = 2**31 - 1
+"""Event of a write by an asynchronous copy that no wait has completed."""
 
 
 class Shadow:
@@ -60,7 +61,7 @@ class Shadow:
     # Threads
 
     def read(self, tids: Array, granules: Array, now: int) -> None:
-        """Threads ``tids`` (a,) read ``granules``, shaped (), (a,), (a, k) or (1, k)."""
+        """Judge a read by ``tids`` (a,) of ``granules``, shaped (), (a,), (a, k) or (1, k)."""
         who = tids if granules.ndim < 2 else tids[:, None]
         bad = self.wrote[granules] > self.clocks.knows[who, self.writer[granules]]
         if bad.any():
@@ -83,7 +84,7 @@ class Shadow:
         return agent if agent < self.clocks.threads else -1
 
     def write(self, tids: Array, granules: Array, now: int, *, in_flight: bool = False) -> None:
-        """Threads write; ``in_flight`` marks an asynchronous copy issued now."""
+        """Judge a write by threads; ``in_flight`` marks an asynchronous copy issued now."""
         who, granules = np.broadcast_arrays(tids if granules.ndim < 2 else tids[:, None], granules)
         self._check_write(who, granules, atomic=False)
         self._record(who, granules, IN_FLIGHT if in_flight else now, now)
@@ -95,7 +96,7 @@ class Shadow:
         self.atomic[granules] = False
 
     def update(self, tids: Array, granules: Array, now: int) -> None:
-        """Threads update atomically: ordered among themselves, not against plain accesses."""
+        """Judge atomic updates: ordered among themselves, not against plain accesses."""
         who, granules = np.broadcast_arrays(tids, granules)
         fresh = self.writer[granules] == self.clocks.never
         if fresh.any():
@@ -105,7 +106,7 @@ class Shadow:
         self.atomic[granules] = True
 
     def clash(self, tids: Array, granules: Array, now: int) -> None:
-        """Two threads wrote different values to one granule in the same statement."""
+        """Report two threads that write different values to one granule in one statement."""
         thread, granule = int(tids.flat[0]), int(granules.flat[0])
         self._report("race", granule, thread, int(self.writer[granule]), now)
 
@@ -153,7 +154,7 @@ class Shadow:
             self._report("mbarrier-overwritten", place, thread, -1, int(self.site[place]))
 
     def arrive(self, tids: Array, granules: Array, now: int) -> None:
-        """Asynchronous copies of ``tids`` are complete for them, by a wait at event ``now``."""
+        """Complete asynchronous copies of ``tids`` for them, by a wait at event ``now``."""
         who, granules = np.broadcast_arrays(tids[:, None], granules)
         mine = (self.writer[granules] == who) & (self.wrote[granules] == IN_FLIGHT)
         self.wrote[granules[mine]] = now
@@ -163,7 +164,7 @@ class Shadow:
     def engine_read(
         self, engine: int, tids: Array, clock: Array, granules: Array, now: int
     ) -> None:
-        """An engine reads from ``now`` on; ``clock`` is what is ordered before its start."""
+        """Judge a read by an engine from ``now`` on; ``clock``: what is ordered before it."""
         writer, wrote = self.writer[granules], self.wrote[granules]
         thread = int(tids[0])
         bad = wrote > clock[0, writer]
@@ -181,14 +182,14 @@ class Shadow:
         self.engine_seen[engine][granules] = now
 
     def engine_write(self, engine: int, thread: int, granules: Array, now: int) -> None:
-        """``thread`` starts a write by an engine, in flight until ``landed`` and waited for."""
+        """Judge a write by an engine for ``thread``, in flight until ``landed`` and waited for."""
         who = np.full(granules.shape, thread)
         self._check_write(who, granules, atomic=False)
         self._check_fenced(thread, granules)
         self._record(engine, granules, IN_FLIGHT, now)
 
     def _check_fenced(self, thread: int, granules: Array) -> None:
-        """Generic accesses that ``thread`` knows of, and no proxy fence after them."""
+        """Report generic accesses that ``thread`` knows of without a proxy fence since."""
         knows, fenced = self.clocks.knows[thread], self.clocks.fenced[thread]
         threads = self.clocks.threads
         writer, wrote = self.writer[granules], self.wrote[granules]
@@ -209,6 +210,6 @@ class Shadow:
             )
 
     def landed(self, engine: int, granules: Array, site: int, now: int) -> None:
-        """The write issued at ``site`` is complete at ``now`` for those who wait for the engine."""
+        """Complete the write issued at ``site`` at ``now`` for who waits for the engine."""
         mine = (self.writer[granules] == engine) & (self.site[granules] == site)
         self.wrote[granules[mine]] = now

@@ -38,7 +38,7 @@ class _Pages(mmap.mmap):
 
 
 def sparse(shape: tuple[int, ...] | int, dtype: Any) -> Array:
-    """Zeros whose pages take memory once they are touched."""
+    """Return zeros whose pages take memory once they are touched."""
     shape = (shape,) if isinstance(shape, int) else tuple(shape)
     kind = np.dtype(dtype)
     nbytes = max(1, prod(shape) * kind.itemsize)
@@ -52,7 +52,7 @@ def sparse(shape: tuple[int, ...] | int, dtype: Any) -> Array:
 
 
 def copy_of(source: Array) -> Array:
-    """A copy in C order; of a sparse and contiguous array a sparse one, of the pages that exist."""
+    """Return a copy in C order; of a sparse contiguous array only the pages that exist."""
     pages = _owner(source)
     if not isinstance(pages, _Pages) or not source.flags.c_contiguous:
         return np.array(source, order="C", copy=True)
@@ -67,7 +67,7 @@ def copy_of(source: Array) -> Array:
 
 
 def address(array: Array) -> int:
-    """Where the first element of ``array`` is."""
+    """Return the address of the first element of ``array``."""
     return int(array.__array_interface__["data"][0])
 
 

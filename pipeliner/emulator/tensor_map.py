@@ -205,7 +205,7 @@ def _check(tmap: TensorMap) -> None:
 
 
 def check_modes(swizzle: int, promotion: int) -> None:
-    """EmulatorError where the driver knows no such swizzle, or no such L2 promotion."""
+    """Check swizzle and L2 promotion; EmulatorError: the driver knows no such."""
     if not 0 <= swizzle < len(SWIZZLE_SPANS):
         raise EmulatorError("tensor_map.range", field="swizzle", low=0, high=3, value=swizzle)
     if not 0 <= promotion <= _MAX_PROMOTION:
@@ -215,7 +215,7 @@ def check_modes(swizzle: int, promotion: int) -> None:
 
 
 def check_stride(dimension: int, stride: int) -> None:
-    """EmulatorError where the driver takes no such stride, in bytes."""
+    """Check a stride in bytes; EmulatorError: the driver takes no such."""
     if not 0 <= stride < _MAX_STRIDE or stride % ALIGNMENT:
         raise EmulatorError(
             "tensor_map.stride", dimension=dimension, multiple=ALIGNMENT, stride=stride
@@ -248,7 +248,7 @@ def box_index(tmap: TensorMap, coords: Sequence[int]) -> tuple[Array, Array]:
 
 
 class Packed(Protocol):
-    """What a map says of the elements in shared memory; hashable."""
+    """The part of a tensor map that says how elements lie in shared memory; hashable."""
 
     @property
     def itemsize(self) -> int: ...

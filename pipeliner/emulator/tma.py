@@ -32,6 +32,7 @@ Array = np.ndarray[Any, Any]
 Mask = Array | None
 
 BULK_ALIGNMENT: Final = 16
+"""Bytes to which both sides and the size of a bulk copy are aligned."""
 
 
 def _destinations(group: ThreadGroup, who: Array, bar: int, cta_mask: int | None) -> list[Mbarrier]:
@@ -107,7 +108,7 @@ def tensor_load(
     cta_mask: Any,
     mask: Mask,
 ) -> None:
-    """cp.async.bulk.tensor from global to shared memory; ``offsets``: of im2col mode."""
+    """Run cp.async.bulk.tensor from global to shared memory; ``offsets``: of im2col mode."""
     group.touch_global(name, mask)
     moved = offsets or []
     multicast = [] if cta_mask is None else [cta_mask]
@@ -134,7 +135,7 @@ def tensor_load(
 
 
 def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> tuple[Array, Array]:
-    """Elements of a box or of pixels, filled where they are outside; and which those inside are."""
+    """Return the elements of a box or of pixels, filled outside, and which those inside are."""
     if isinstance(tmap.map, Im2colMap):
         if offsets is None:
             raise EmulatorError("tensor_map.tiled_load")
@@ -158,7 +159,7 @@ def tensor_store(
     add: bool,
     mask: Mask,
 ) -> None:
-    """cp.async.bulk.tensor, or cp.reduce.async.bulk.tensor.add, from shared to global memory."""
+    """Run cp.async.bulk.tensor or cp.reduce.async.bulk.tensor.add, shared to global memory."""
     group.touch_global(name, mask)
     if isinstance(tmap.map, Im2colMap):
         raise EmulatorError("tensor_map.tiled_store")
@@ -183,7 +184,7 @@ def tensor_store(
 def _access(
     group: ThreadGroup, tid: int, region: Region, first: Array, size: int
 ) -> tuple[GlobalShadow, GlobalAccess] | None:
-    """An access of ``tid`` to ``size`` bytes from each byte ``first`` on, where it is judged."""
+    """Return an access of ``tid`` to ``size`` bytes from each byte ``first``, where judged."""
     shadow = region.memory.shadow
     if shadow is None or not len(first):
         return None
@@ -198,7 +199,7 @@ def _access(
 def _reading(
     group: ThreadGroup, tid: int, region: Region, first: Array, size: int
 ) -> Callable[[int], None] | None:
-    """What an engine notes of global memory that it reads; None where nothing is judged."""
+    """Return what notes an engine's read of global memory; None where nothing is judged."""
     judged = _access(group, tid, region, first, size)
     if judged is None:
         return None
@@ -209,7 +210,7 @@ def _reading(
 def _writing(
     group: ThreadGroup, tid: int, region: Region, first: Array, size: int, *, add: bool
 ) -> Callable[[int], None] | None:
-    """The same of memory that it writes, or adds to."""
+    """Return what notes that an engine writes global memory, or adds to it."""
     judged = _access(group, tid, region, first, size)
     if judged is None:
         return None
@@ -268,7 +269,7 @@ def bulk_load(
     cta_mask: Any,
     mask: Mask,
 ) -> None:
-    """cp.async.bulk from global to shared memory; ``src`` is a view of bytes."""
+    """Run cp.async.bulk from global to shared memory; ``src`` is a view of bytes."""
     group.touch_global(src.name, mask)
     multicast = [] if cta_mask is None else [cta_mask]
     for tid, (to, begin, count, barrier, *many) in _each(
@@ -294,7 +295,7 @@ def bulk_load(
 def bulk_share(
     group: ThreadGroup, name: str, dst: Any, src: Any, size: Any, bar: Any, mask: Mask
 ) -> None:
-    """cp.async.bulk from the own shared memory to that of the CTA whose mbarrier counts it."""
+    """Run cp.async.bulk from the own shared memory to that of the CTA whose mbarrier counts."""
     cta = group.cta
     for tid, (to, start, count, address) in _each(group, [dst, src, size, bar], mask):
         if to >> RANK_SHIFT != address >> RANK_SHIFT:
@@ -331,7 +332,7 @@ def _bulk_alignment(nbytes: int) -> Reason:
 
 
 def _global_bytes(group: ThreadGroup, tid: int, view: GlobalView, begin: int, count: int) -> Array:
-    """Checked bytes of a global array, as a view of it."""
+    """Return checked bytes of a global array, as a view of it."""
     if (begin + view.base) % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
         group.hazard("misaligned", view.name, begin, thread=tid, detail=_bulk_alignment(count))
     if begin < 0 or begin + count > view.array.size:
@@ -351,7 +352,7 @@ def bulk_store(
     add: np.dtype[Any] | None,
     mask: Mask,
 ) -> None:
-    """cp.async.bulk, or cp.reduce.async.bulk.add of a type, from shared to global memory."""
+    """Run cp.async.bulk, or cp.reduce.async.bulk.add of a type, from shared to global memory."""
     group.touch_global(dst.name, mask)
     for tid, (to, start, count) in _each(group, [begin, src, size], mask):
         part = _global_bytes(group, tid, dst, to, count)

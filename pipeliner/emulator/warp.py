@@ -29,16 +29,17 @@ from .memory import GlobalView, LocalView, SharedView, select
 if TYPE_CHECKING:
     from .machine import ThreadGroup
 
-# Called by the generated code, as warp.nearest_tf32 and so on.
 __all__ = ["narrowed_pair", "nearest_tf32", "permuted_bytes"]
+"""Called by the generated code, as warp.nearest_tf32 and so on."""
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
-Place = tuple[LocalView, Any]  # a register array and a byte (or element) offset in it
+Place = tuple[LocalView, Any]
+"""A register array and a byte (or element) offset in it."""
 
 
 def rows_of(group: ThreadGroup, value: Any, mask: Mask) -> Array:
-    """``value`` for each active thread, as int64."""
+    """Return ``value`` for each active thread, as int64."""
     if mask is None and isinstance(value, np.ndarray) and value.ndim:
         return value.astype(np.int64)
     count = group.n if mask is None else int(mask.sum())
@@ -47,7 +48,7 @@ def rows_of(group: ThreadGroup, value: Any, mask: Mask) -> Array:
 
 
 def shared_rows(group: ThreadGroup, addr: Any, size: int, mask: Mask, what: str) -> Array:
-    """Byte offsets of the active threads' accesses, checked for alignment and bounds."""
+    """Return byte offsets of the active threads, checked for alignment and bounds."""
     at = rows_of(group, addr, mask)
     tids = group.active(mask)
     misaligned = at % size != 0
@@ -78,7 +79,7 @@ def cp_async(
     mask: Mask,
     src_size: Any = None,
 ) -> None:
-    """cp.async of ``size`` bytes; bytes from ``src_size`` on are zero, and are not read."""
+    """Run cp.async of ``size`` bytes; those from ``src_size`` on are zero, and are not read."""
     tids = group.active(mask)
     at = shared_rows(group, dst, size, mask, name)
     start = rows_of(group, src_offset, mask)
@@ -125,7 +126,7 @@ def wait_all(group: ThreadGroup, mask: Mask) -> None:
 
 
 def zero_shared(group: ThreadGroup, name: str, dst: Any, size: int, mask: Mask) -> None:
-    """A plain shared store of ``size`` zero bytes (what a predicated-off cp.async does in TVM)."""
+    """Store ``size`` zero bytes, as TVM's cp.async does where its predicate is false."""
     unit = np.dtype(np.uint32)
     view = SharedView(name, group.cta.window, unit, 0, group.cta.window.nbytes)
     words = size // unit.itemsize
@@ -168,7 +169,7 @@ def mma(
     saturate: bool,
     mask: Mask,
 ) -> list[Array]:
-    """mma.sync: registers of A and B as uint32, of C as its type (packed halves as uint32)."""
+    """Run mma.sync: registers of A and B as uint32, of C as its type (halves as uint32)."""
     mask = group.warps(mask, "mma")
     warps = group.n // WARP
 
@@ -192,7 +193,7 @@ def mma(
 
 
 def local_registers(group: ThreadGroup, place: Place, count: int) -> list[Array]:
-    """``count`` 32-bit registers at a place in a local buffer."""
+    """Return ``count`` 32-bit registers at a place in a local buffer."""
     view, offset = place
     words = view.view(np.dtype(np.uint32))
     at = offset // 4
@@ -211,7 +212,7 @@ def store_registers(group: ThreadGroup, place: Place, values: list[Array], mask:
 def mma_legacy(
     group: ThreadGroup, spec: Mma, a: Place, b: Place, c: Place, saturate: bool, mask: Mask
 ) -> None:
-    """TVM's pointer form of mma; ``a``, ``b``, ``c`` are (local view, byte offset)."""
+    """Run TVM's pointer form of mma; ``a``, ``b``, ``c`` are (local view, byte offset)."""
     a_regs = spec.a.size * spec.a_type.itemsize // (WARP * 4)
     b_regs = spec.b.size * spec.b_type.itemsize // (WARP * 4)
     c_regs = 128 * spec.d_type.itemsize // (WARP * 4)
@@ -230,7 +231,7 @@ def mma_legacy(
 def ldmatrix_legacy_int8_trans(
     group: ThreadGroup, dst: Place, src: Any, stride: Any, dtype: Any, mask: Mask
 ) -> None:
-    """The loop TVM prints for a transposed 8-bit ldmatrix .x4, which the hardware lacks."""
+    """Run the loop that TVM prints for a transposed 8-bit ldmatrix .x4, which no GPU has."""
     view, offset = dst
     window = group.cta.window
     shared = SharedView("ldmatrix", window, dtype, 0, window.nbytes)
@@ -245,7 +246,7 @@ def ldmatrix_legacy_int8_trans(
 def mma_store_legacy(
     group: ThreadGroup, dst: Any, index: Any, stride: Any, src: Place, dtype: Any, mask: Mask
 ) -> None:
-    """A 16x16 accumulator in TVM's ldmatrix_32x8 layout to rows of ``stride`` elements."""
+    """Store a 16x16 accumulator in TVM's ldmatrix_32x8 layout, rows ``stride`` apart."""
     rows, cols = mma_store_positions()
     view, offset = src
     values = view.view(dtype)
@@ -258,7 +259,7 @@ def mma_store_legacy(
 def shuffle(
     group: ThreadGroup, kind: str, value: Any, operand: Any, width: int, mask: Mask
 ) -> Array:
-    """__shfl_sync and kin.  Reading an inactive lane is undefined in CUDA: reported."""
+    """Run __shfl_sync and kin; an inactive lane that is read is reported."""
     rows = np.broadcast_to(np.asarray(value), (group.n,))
     lane = group.tids % WARP
     segment = lane // width * width
@@ -288,7 +289,7 @@ def shuffle(
 
 
 def active_mask(group: ThreadGroup, mask: Mask) -> Array:
-    """__activemask: the lanes of each thread's warp that are active."""
+    """Return the lanes of each thread's warp that are active (__activemask)."""
     on = np.ones(group.n, np.bool_) if mask is None else mask
     padded = np.zeros(-(-group.n // WARP) * WARP, np.bool_)
     padded[: group.n] = on

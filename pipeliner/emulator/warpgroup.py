@@ -28,7 +28,8 @@ if TYPE_CHECKING:
 
 Array = np.ndarray[Any, Any]
 _WARPS: Final = WARPGROUP // WARP
-_ROWS: Final = wgmma.M // _WARPS  # of A and D that a warp holds
+_ROWS: Final = wgmma.M // _WARPS
+"""Rows of A and D that a warp holds."""
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,7 @@ class Registers:
     rows: slice
 
     def get(self) -> Array:
-        """(32, registers)."""
+        """Return the values, (32, registers)."""
         return np.ascontiguousarray(self.view.array[self.rows][:, list(self.columns)])
 
     def put(self, values: Array) -> None:
@@ -65,7 +66,7 @@ class WgmmaOperation:
 
 @dataclass(frozen=True)
 class _WarpPart:
-    """The part of one warp."""
+    """What one warp gives to an operation."""
 
     d: Registers
     a: Registers | None
@@ -93,7 +94,7 @@ class _Unit:
         self._done = 0
 
     def complete(self, count: int) -> None:
-        """The first ``count`` operations are complete."""
+        """Complete the first ``count`` operations."""
         for issued in self.queue[self._done : count]:
             if not issued.done:
                 self.run(issued)
@@ -141,7 +142,7 @@ class MatrixUnits:
         self._units: dict[int, _Unit] = {}
 
     def _unit(self, cta: Cta, tid: int) -> tuple[_Unit, int]:
-        """The unit of a thread, and which of its warps the thread is in."""
+        """Return the unit of a thread, and which of its warps the thread is in."""
         local = cta.local(tid)
         first = tid - local % WARPGROUP
         if first not in self._units:
@@ -196,7 +197,7 @@ class MatrixUnits:
     def _read_shared(
         self, group: ThreadGroup, unit: _Unit, warp: int, tids: Array, operation: WgmmaOperation
     ) -> None:
-        """The operands are read from now until the group is waited for."""
+        """Note that operands are read from now until the group is waited for."""
         spec, cta = operation.spec, group.cta
         clock = self._cluster.clocks.common(tids)
         whole = range(0, spec.n)
@@ -220,7 +221,7 @@ class MatrixUnits:
         unit.commits[warp].append(len(unit.events[warp]))
 
     def complete(self, group: ThreadGroup, warps: Sequence[slice], in_flight: int) -> bool:
-        """All but the last ``in_flight`` groups of the warps, if all parts have been issued."""
+        """Complete all but the last ``in_flight`` groups of warps; False: not all are issued."""
         found = [(*self._unit(group.cta, int(group.tids[r.start])), r) for r in warps]
         targets = [u.commits[w][max(0, len(u.commits[w]) - 1 - in_flight)] for u, w, _ in found]
         for (unit, _, _), target in zip(found, targets, strict=True):
@@ -251,7 +252,7 @@ class MatrixUnits:
         return bool(unit.events[warp][following] <= known)
 
     def finish(self) -> None:
-        """All threads have exited: nothing may be in flight."""
+        """Report what is in flight after all threads have exited."""
         for unit in self._units.values():
             for warp, events in enumerate(unit.events):
                 if len(events) > unit.waited[warp]:

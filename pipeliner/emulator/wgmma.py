@@ -25,20 +25,31 @@ from .tensor_map import SWIZZLE_SPANS, swizzled
 
 Array = np.ndarray[Any, Any]
 Major = Literal["k", "mn"]
+"""Which dimension of an operand is contiguous."""
 
 M: Final = 64
-WARPGROUP: Final = 128
-K_BYTES: Final = 32
+"""Rows of A and D."""
 
-_CHUNK: Final = 16  # bytes: a row of a core matrix, and the unit of descriptor fields
-_ROWS: Final = 8  # rows of a core matrix
-_FIELD: Final = 0x3FFF  # 14 bits of a start address or offset, in chunks
-# Swizzle span in bytes of each layout type, bits 62-63 of a descriptor.
+WARPGROUP: Final = 128
+"""Threads of a warpgroup."""
+
+K_BYTES: Final = 32
+"""Bytes along k of every instruction."""
+
+_CHUNK: Final = 16
+"""Bytes of a row of a core matrix, and the unit of a descriptor's fields."""
+
+_ROWS: Final = 8
+"""Rows of a core matrix."""
+
+_FIELD: Final = 0x3FFF
+"""The 14 bits of a start address or offset, in chunks."""
+
 _LAYOUT_SPANS: Final = (0, 128, 64, 32)
+"""Swizzle span in bytes of each layout type, bits 62-63 of a descriptor."""
 
 _FP8: Final = ("e4m3", "e5m2")
 _INT8: Final = ("s8", "u8")
-# (A, B) -> accumulators.
 LEGAL_TYPES: Final = {
     ("f16", "f16"): ("f16", "f32"),
     ("bf16", "bf16"): ("f32",),
@@ -46,9 +57,12 @@ LEGAL_TYPES: Final = {
     **{(a, b): ("f16", "f32") for a in _FP8 for b in _FP8},
     **{(a, b): ("s32",) for a in _INT8 for b in _INT8},
 }
+"""Types of accumulators by those of A and B."""
 
 _FLOAT_N: Final = tuple(range(8, 257, 8))
 _INTEGER_N: Final = (8, 16, 24, *range(32, 257, 16))
+"""Values of n of floating-point and of integer instructions."""
+
 _SHAPE: Final = re.compile(r"m64n(?P<n>\d+)k(?P<k>\d+)")
 
 
@@ -103,7 +117,7 @@ def encode_descriptor(address: int, leading: int, stride: int, swizzle: int) -> 
 def operand_offsets(
     desc: Descriptor, rows: int, k: int, itemsize: int, major: Major = "k"
 ) -> Array:
-    """(rows, k): shared byte address of each element of A (rows = m) or B (rows = n).
+    """Return the shared byte address of each element of A or B: (rows, k), rows = m or n.
 
     The canonical layouts, with ``pitch`` the swizzle span (16 bytes without a swizzle):
 
@@ -188,7 +202,7 @@ def wgmma_spec(shape: str, d_type: str, a_type: str, b_type: str) -> Wgmma:
 
 @cache
 def accumulator_positions(n: int) -> Array:
-    """(128, n / 2): flattened (row, col) in 64 x n of each thread's accumulators, in order.
+    """Return (128, n / 2): flattened (row, col) in 64 x n of each thread's accumulators.
 
     Each warp holds 16 rows, each four values the fragment of m16n8; two f16 accumulators share a
     register, in the same order (PTX ISA, figure of the wgmma D fragment).
@@ -204,7 +218,7 @@ def accumulator_positions(n: int) -> Array:
 
 @cache
 def a_register_positions(a_type: str) -> Array:
-    """(64, k): flattened (thread, register, element) of each element of an A held in registers.
+    """Return (64, k): flattened (thread, register, element) of an operand A in registers.
 
     Four registers a thread; warp w holds rows 16 w .. 16 w + 15 as the A fragment of mma.m16n8.
     """
@@ -227,7 +241,7 @@ def multiply(
     scale_b: int = 1,
     saturate: bool = False,
 ) -> Array:
-    """D = scale_a A * scale_b B + D, or without D where ``scale_d`` is false.
+    """Return D = scale_a A * scale_b B + D, or without D where ``scale_d`` is false.
 
     ``a``: (..., 64, k), ``b``: (..., n, k), of the operand types; ``d``: (..., 128, n / 2) of the
     accumulator type.  Products and the sum are exact to float64 (or int64) and rounded once.

@@ -49,7 +49,7 @@ def fill(
 
 
 def _uniform(index: Any) -> int:
-    """A fragment index, which must be the same in every thread."""
+    """Return a fragment index, which must be the same in every thread."""
     values = np.unique(np.asarray(index))
     if len(values) != 1:
         raise EmulatorError("emulator.wmma_index", indices=tuple(map(int, values)))
@@ -69,7 +69,7 @@ def put(
 def _accesses(
     group: ThreadGroup, base: Any, stride: Any, shape: tuple[int, int], row_major: bool
 ) -> tuple[Array, list[Array]]:
-    """Element indices: flattened tile positions (k, 32) and, for each k, an index per thread."""
+    """Return flattened tile positions (k, 32) and, for each k, an element index per thread."""
     rows, cols = shape
     per = rows * cols // WARP
     # Neighbouring lanes take neighbouring elements along the contiguous dimension of memory, but

@@ -40,6 +40,7 @@ DEFAULT_MODES: Final = tuple(paired(TIMINGS, ORDERS))
 """Timings of copies and orders of warps, the quickest first."""
 
 _CLUSTER: Final = "clusterCtaIdx"
+"""Launch dimensions of a cluster begin so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class Campaign:
         self.mutants = mutants(subject.lowered)
 
     def _hold_against(self, reference: Callable[..., Any], func: Any, target: Any) -> None:
-        """WorkloadError where the kernel itself is not what ``reference`` says."""
+        """Compare the kernel with ``reference``; WorkloadError: it is wrong itself."""
         (host,), ((timing, order), *_) = self._hosts, self._modes
         verdict = verify(
             func,
@@ -199,7 +200,7 @@ class Campaign:
         self._makers.append((name, host))
 
     def run(self) -> Iterator[Fate]:
-        """The fate of each mutant, in order, as soon as it is known."""
+        """Yield the fate of each mutant, in order, as soon as it is known."""
         for mutant in self.mutants:
             yield self._fate(mutant)
 
@@ -230,7 +231,7 @@ class Campaign:
         return Fate(mutant, "", "", reason, runs, time.perf_counter() - begun)
 
     def _all_hosts(self) -> Iterator[_Host]:
-        """The kernel, then its relatives, each made when it is first needed."""
+        """Yield the kernel, then its relatives, each made when it is first needed."""
         for number in range(1 + len(self._makers)):
             if number == len(self._hosts):
                 self._hosts.append(self._makers[number - 1][1]())
@@ -295,7 +296,7 @@ class _Host:
 
 
 def _corners(mod: Any, arrays: Sequence[Any]) -> list[tuple[int, int, int]] | None:
-    """BlockIdx of the first and the last CTA: a full tile and, where there is one, a ragged one.
+    """Return blockIdx of the first and the last CTA: a full tile and perhaps a ragged one.
 
     None, which is all, for clusters, whose CTAs run together, and for several kernels: one reads
     what the CTAs of another wrote.

@@ -18,6 +18,8 @@ from .mutants import Mutant, device_functions
 from .operations import group_count, is_synchronising, name_of
 
 _CTA_BARRIERS: Final = ("tvm_storage_sync", "cuda.cta_sync")
+"""Barriers of a whole CTA."""
+
 _POINTER: Final = "tirx.tvm_access_ptr"
 
 

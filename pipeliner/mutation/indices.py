@@ -21,6 +21,8 @@ from ..passes.ir import const_int, is_shared, walk
 from .operations import numbered, replace_nth
 
 _LEAVES: Final = (tirx.Bind, tirx.Evaluate, tirx.BufferStore)
+"""Statements without others inside."""
+
 _WAIT: Final = "tirx.cuda.mbarrier_wait"
 
 
@@ -60,7 +62,7 @@ def indices(func: Any) -> tuple[Index, ...]:
 
 
 def advance(func: Any, index: Index) -> Any:
-    """``func`` with one ring index one slot further, or one phase flipped."""
+    """Return ``func`` with one ring index one slot further, or one phase flipped."""
     known = _loop_values(func.body)
 
     def changed(stmt: Any) -> Any:
@@ -140,7 +142,7 @@ def _buffer(node: Any) -> Any:
 
 
 def _modulus(node: Any) -> int:
-    """What a remainder is of; 0 for a mask that is none."""
+    """Return the modulus of a remainder; 0 for a mask that is none."""
     value = const_int(node.b)
     if value is None:
         return 0
@@ -156,7 +158,7 @@ def _next(node: Any) -> Any:
 
 
 def _name(stmt: Any) -> str:
-    """What a statement is, in a word: what it names, stores to or calls."""
+    """Return what a statement names, stores to or calls."""
     if isinstance(stmt, tirx.Bind):
         return str(stmt.var.name)
     if isinstance(stmt, tirx.BufferStore):

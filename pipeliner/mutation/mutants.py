@@ -17,6 +17,7 @@ from .operations import operations, weaken
 from .slots import Ring, fragment_bytes, rings_of, shift, slot_uses
 
 MutantKind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival", "slot", "phase"]
+"""What a mutant changes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,7 +79,7 @@ def mutants(mod: Any) -> tuple[Mutant, ...]:
 
 
 def mutated(mod: Any, mutant: Mutant) -> Any:
-    """``mod`` with one defect more."""
+    """Return ``mod`` with one defect more."""
     functions = dict(mod.functions.items())
     for var, func in functions.items():
         if str(var.name_hint) != mutant.kernel:

@@ -27,6 +27,7 @@ from ..passes.ir import i32, origin_of, walk
 from ..passes.kernels import bodies
 
 Kind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival"]
+"""How an operation synchronises."""
 
 _KINDS: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
     (
@@ -56,6 +57,8 @@ _KINDS: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
         ),
     ),
 )
+"""Names of the operations of each kind, without the prefix of TVM."""
+
 _QUEUE_KINDS: Final[dict[str, Kind]] = {
     "async_commit_queue_scope": "commit",
     "async_wait_queue_scope": "wait",
@@ -86,7 +89,7 @@ class Operation:
 
 
 def kind_of(name: str) -> Kind | None:
-    """What an operation of TVM's synchronises by, None where it does not."""
+    """Return the kind of a synchronising operation of TVM, None for another one."""
     short = name.removeprefix("tirx.")
     return next((kind for kind, pattern in _KINDS if pattern.fullmatch(short)), None)
 
@@ -198,7 +201,7 @@ def _kind(stmt: Any) -> Kind:
 
 
 def _weakened(stmt: Any) -> tuple[Any, str]:
-    """The statement deleted or weakened, and that in words."""
+    """Return the statement deleted or weakened, and that in words."""
     if isinstance(stmt, tirx.AttrStmt):
         return _weakened_queue(stmt)
     name = op_name(stmt.value)
@@ -226,7 +229,7 @@ def _weakened_queue(stmt: Any) -> tuple[Any, str]:
 
 
 def _changed(stmt: Any, operand: str, change: Callable[[Any], Any], unit: str) -> tuple[Any, str]:
-    """The call with one operand changed, and both of its values in words."""
+    """Return the call with one operand changed, and both of its values in words."""
     call = stmt.value
     old = decode(call).one(operand)
     value = getattr(old, "value", None)

@@ -127,7 +127,7 @@ def slot_uses(func: Any, rings: Mapping[str, Ring]) -> tuple[SlotUse, ...]:
 
 
 def shift(func: Any, use: SlotUse, ring: Ring) -> Any:
-    """``func`` with the statement of ``use`` one slot further in its ring."""
+    """Return ``func`` with the statement of ``use`` one slot further in its ring."""
     return replace_nth(
         func,
         (tirx.AttrStmt,),
@@ -160,7 +160,7 @@ def touches(stmt: Any, ring: Ring) -> bool:
 
 
 def _may_be_inside(index: Any, size: int, ring: Ring) -> bool:
-    """Whether ``index``, of elements of ``size`` bytes, is not seen to belong to another ring.
+    """Return whether ``index``, of elements of ``size`` bytes, may lie in ``ring``.
 
     Where everything that varies is zero an index is in its own ring's first slot, or unknown.
     """
@@ -184,7 +184,7 @@ def _may_be_inside(index: Any, size: int, ring: Ring) -> bool:
 
 
 def _shifted(stmt: Any, ring: Ring) -> Any:
-    """The statement with every address in ``ring`` moved to the next slot."""
+    """Return the statement with every address in ``ring`` moved to the next slot."""
 
     def load(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
@@ -226,7 +226,7 @@ def _moved(indices: Any, dtype: Any, ring: Ring) -> list[Any]:
 
 
 def _rotated(index: Any, size: int, ring: Ring) -> Any:
-    """``index``, of elements of ``size`` bytes, one slot further where it is in ``ring``."""
+    """Return ``index``, of elements of ``size`` bytes, one slot further where in ``ring``."""
 
     def elements(count: int) -> Any:
         return tirx.const(count // size, str(index.ty.dtype))
