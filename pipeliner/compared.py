@@ -44,7 +44,7 @@ def compare(
     for name, want in wanted.items():
         got = outputs[name]
         was = _like(arrays[name], got)
-        if ran is not None and owned.apart:
+        if ran is not None and owned.disjoint:
             mine = _mine(owned, name, ran, got)
             stray = ~mine & ~_same_bits(got, was)
             if stray.any():

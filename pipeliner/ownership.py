@@ -56,7 +56,7 @@ class Ownership:
     meeting: str = ""
 
     @property
-    def apart(self) -> bool:
+    def disjoint(self) -> bool:
         """Whether no CTA depends on another."""
         return not self.unknown and not self.meeting
 

@@ -55,7 +55,7 @@ def sample(asked: Any, owned: Ownership, seed: int, cluster: int = 1) -> Sample:
 
 
 def _automatic(owned: Ownership, seed: int, cluster: int) -> Sample:
-    if not owned.apart:
+    if not owned.disjoint:
         return Sample(None, f"all CTAs: {owned.unknown or owned.meeting}")
     if owned.ctas <= FEW * cluster:
         return Sample(None, "all CTAs")
@@ -82,7 +82,7 @@ def _automatic(owned: Ownership, seed: int, cluster: int) -> Sample:
 
 
 def _between(owned: Ownership) -> str:
-    if owned.apart:
+    if owned.disjoint:
         return f"no two of {owned.ctas} meet in an element, by their indices"
     return f"{ONLY} ({owned.unknown or owned.meeting})"
 

@@ -67,7 +67,7 @@ def of_grid(*lines: str, **options: Any) -> Ownership:
 def test_every_element_has_an_owner(spec: Spec, tile: AnyTile, counts: set[int] | None) -> None:
     func = only_function(as_module(scheduled(spec, tile)))
     found = owned(func, *spec.shapes())
-    assert found.apart
+    assert found.disjoint
     (owners,) = found.owners.values()
     assert owners.shape == spec.shapes()[-1]
     assert owners.min() == 0
@@ -111,7 +111,7 @@ def test_ctas_that_meet(line: str, meeting: str) -> None:
 def test_what_indices_do_not_say(lines: list[str], unknown: str) -> None:
     found = of_grid(*lines)
     assert found.unknown.startswith(unknown)
-    assert not found.apart
+    assert not found.disjoint
 
 
 def test_several_kernels_are_all_run() -> None:

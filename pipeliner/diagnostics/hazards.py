@@ -25,8 +25,8 @@ SENTENCES: Final = {
     "hazard.bulk_alignment": (
         "a bulk copy of {nbytes} bytes needs an address and a size that are multiples of {multiple}"
     ),
-    "hazard.rank": "it is of the CTA of rank {rank} in a cluster of {ctas}",
-    "hazard.multicast": "it is multicast to the CTA of rank {rank} in a cluster of {ctas}",
+    "hazard.rank": "it is of the CTA of rank {rank} in a cluster of {size}",
+    "hazard.multicast": "it is multicast to the CTA of rank {rank} in a cluster of {size}",
     "hazard.foreign_mbarrier": "its mbarrier is in another CTA than its destination",
     # Work that is never waited for
     "hazard.group_unwaited": (
@@ -84,10 +84,10 @@ SENTENCES: Final = {
     "hazard.waits_at": ("{who} wait at barrier {barrier}: {arrived} of {expected:count thread}"),
     "hazard.parity": "parity {parity} of {mbarrier}: {state}",
     "hazard.poll": "what a loop reads to change",
-    "hazard.ctas_run": "{ran} of {ctas} CTAs are run",
+    "hazard.ctas_run": "{ran} of {total} CTAs are run",
     "hazard.not_resident": "the CTA that writes it may not be resident: {why}",
     "hazard.room": (
-        "{machine} holds at most {ctas} CTAs of {threads} threads and {nbytes} bytes of shared "
+        "{machine} holds at most {most} CTAs of {threads} threads and {nbytes} bytes of shared "
         "memory"
     ),
     "hazard.grid_barrier": "the barrier of the grid: {arrived} of {expected:count thread}",

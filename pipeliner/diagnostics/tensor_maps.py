@@ -20,7 +20,7 @@ SENTENCES: Final = {
     ),
     "tensor_map.address": (
         "cannot encode a tensor map: expected an address that is a multiple of {multiple} bytes, "
-        "got one {remainder:count byte} beyond"
+        "got one {offset:count byte} beyond"
     ),
     "tensor_map.stride": (
         "cannot encode a tensor map: expected stride {dimension} to be a multiple of {multiple} "

@@ -37,7 +37,7 @@ Array = np.ndarray[Any, Any]
 
 @dataclass
 class _Given:
-    """An array argument: where its elements are to be, and how far apart (in elements)."""
+    """An array argument: where its elements are to be, and its strides (in elements)."""
 
     param: Any
     array: Array
@@ -47,20 +47,20 @@ class _Given:
     @property
     def as_it_is(self) -> bool:
         """Whether the array is laid out as the parameter wants."""
-        apart = [
+        pairs = [
             (s, t)
             for s, t, size in zip(self.strides, _strides(self.array), self.array.shape, strict=True)
             if size > 1
         ]
-        return all(wanted == found for wanted, found in apart)
+        return all(wanted == found for wanted, found in pairs)
 
     @property
     def reach(self) -> int:
         """Elements from the first to one past the last."""
         if not self.array.size:
             return 0
-        apart = zip(self.array.shape, self.strides, strict=True)
-        return 1 + sum((int(size) - 1) * stride for size, stride in apart)
+        extents = zip(self.array.shape, self.strides, strict=True)
+        return 1 + sum((int(size) - 1) * stride for size, stride in extents)
 
 
 def parameter_names(func: Any) -> list[str]:
@@ -243,7 +243,7 @@ def _laid_out(one: _Given) -> tuple[Array, Region]:
     """Copy an array to memory of its own, laid out as the parameter wants it."""
     dtype, shape = one.array.dtype, one.array.shape
     data = poison(np.dtype(np.uint8), ((one.offset + one.reach) * dtype.itemsize,))
-    apart = [stride * dtype.itemsize for stride in one.strides]
-    copy = np.ndarray(shape, dtype, data, one.offset * dtype.itemsize, apart)
+    steps = [stride * dtype.itemsize for stride in one.strides]
+    copy = np.ndarray(shape, dtype, data, one.offset * dtype.itemsize, steps)
     copy[...] = one.array
     return copy, Region(one.param.name, GlobalMemory(data), 0, len(data))

@@ -58,7 +58,7 @@ def update(
     else:
         _judge(group, view, at[~outside], tids[~outside], order[1], mask, writes=True)
     values = np.broadcast_to(select(np.asarray(value), mask, group.n), (len(tids),))
-    swapped = (
+    compared = (
         None
         if compare is None
         else np.broadcast_to(select(np.asarray(compare), mask, group.n), (len(tids),))
@@ -69,9 +69,9 @@ def update(
     for i in np.flatnonzero(~outside):
         where, own = at[i], rows[i]
         found[own] = before = view.array[where]
-        if swapped is None:
+        if compared is None:
             view.array[where] = apply(view.array[where], values[i])
-        elif view.array[where] == swapped[i]:
+        elif view.array[where] == compared[i]:
             view.array[where] = values[i]
         if isinstance(view, GlobalView):
             group.cta.cluster.grid.changes += bool(view.array[where] != before)

@@ -30,7 +30,7 @@ _ENGINES: Final = 32
 class Clocks:
     """Vector clocks of all threads of one cluster; ``proxies`` adds fences and engines.
 
-    ``mixed``: with fences of global memory kept apart, which is touched through both proxies.
+    ``mixed``: with fences of global memory, which is touched through both proxies.
 
     A clock that is passed around is an array (planes, columns): what is known and, with proxies,
     what is fenced.  It may lack the columns of engines made after it.

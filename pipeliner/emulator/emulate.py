@@ -230,7 +230,7 @@ def _run_kernel(
             yield Resident(cluster, Scheduler(cluster, mode.order, mode.rng, programs))
 
     total = math.prod(_dims(launch, "blockIdx"))
-    others = Reason("hazard.ctas_run", ran=count, ctas=total) if count < total else None
+    others = Reason("hazard.ctas_run", ran=count, total=total) if count < total else None
     stats: dict[int, list[CtaStats]] = {}
     done = 0
     working: Cta | None = None  # one that has run a statement

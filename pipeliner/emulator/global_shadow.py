@@ -207,9 +207,9 @@ class GlobalShadow:
         """
         if access.reach < 0:
             return np.zeros(codes.shape, np.bool_)
-        apart = self._agents.unordered(access, who, codes, events)
-        apart &= codes != self._agents.codes(access, who)
-        return np.asarray((codes != 0) & (apart | (reach < access.reach)))
+        unordered = self._agents.unordered(access, who, codes, events)
+        unordered &= codes != self._agents.codes(access, who)
+        return np.asarray((codes != 0) & (unordered | (reach < access.reach)))
 
     def _against_reads(self, access: GlobalAccess, who: Array, at: Array, equal: Equal) -> Array:
         """Judge a write against the last reads and return which of them stay."""

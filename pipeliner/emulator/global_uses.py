@@ -56,14 +56,14 @@ def watch(args: Iterable[Any], uses: Mapping[int, GlobalUse], grid: Grid) -> boo
             memory, use = arg.region.memory, uses.get(position, GlobalUse())
             found.setdefault(id(memory), (memory, []))[1].append((use, _granule(arg, use)))
     mixed = False
-    for memory, parts in found.values():
+    for memory, known in found.values():
         memory.shadow = None
-        if not any(use.writes for use, _ in parts):
+        if not any(use.writes for use, _ in known):
             continue
-        whole = any(use.reads or use.atomic for use, _ in parts)
-        size = min(granule for _, granule in parts)
+        whole = any(use.reads or use.atomic for use, _ in known)
+        size = min(granule for _, granule in known)
         memory.shadow = GlobalShadow(len(memory.bytes), size, grid, whole=whole)
-        mixed |= any(use.engine for use, _ in parts) and any(use.generic for use, _ in parts)
+        mixed |= any(use.engine for use, _ in known) and any(use.generic for use, _ in known)
     return mixed
 
 

@@ -157,7 +157,7 @@ def map_address(group: ThreadGroup, addr: Any, rank: Any, mask: Mask) -> Array:
         group.hazard(
             "out-of-bounds",
             thread=int(group.tids[row]),
-            detail=Reason("hazard.rank", rank=int(ranks[row]), ctas=size),
+            detail=Reason("hazard.rank", rank=int(ranks[row]), size=size),
         )
     offsets = rows_of(group, addr, None) & ((1 << RANK_SHIFT) - 1)
     return (offsets + (np.where(outside, group.cta.rank, ranks) + 1 << RANK_SHIFT)).astype(

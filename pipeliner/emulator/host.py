@@ -164,7 +164,7 @@ def _over(tmap: TensorMap | Im2colMap, region: Region) -> GlobalMap:
     """Return ``tmap`` over the elements of ``region``, which it must not reach beyond."""
     if region.shift % ALIGNMENT:
         raise EmulatorError(
-            "tensor_map.address", multiple=ALIGNMENT, remainder=region.shift % ALIGNMENT
+            "tensor_map.address", multiple=ALIGNMENT, offset=region.shift % ALIGNMENT
         )
     dtype = numpy_dtype(tmap.dtype)
     elements = region.bytes[: (region.end - region.start) // dtype.itemsize * dtype.itemsize]

@@ -49,10 +49,10 @@ def update(
     c.note_access(ref, 1, writes=True, atomic=True)
     view = c.view(ref.memory, ref.dtype)
     found = c.writer.fresh("found")
-    swapped = "None" if compare is None else compare.text
+    compared = "None" if compare is None else compare.text
     c.writer.emit(
         f"{found} = atomics.update(s, {view}, {at.text}, {operation!r}, {value.text}, "
-        f"{swapped}, {order!r}, {c.mask})"
+        f"{compared}, {order!r}, {c.mask})"
     )
     return Val(found, value.dtype, 1, True, c.writer.depth, False)
 

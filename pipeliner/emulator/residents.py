@@ -60,7 +60,7 @@ def room_for(target: Any, threads: int, smem: int) -> Room:
         Reason(
             "hazard.room",
             machine=machine.name,
-            ctas=max(each, 1) * machine.sms,
+            most=max(each, 1) * machine.sms,
             threads=threads,
             nbytes=smem,
         ),

@@ -84,7 +84,7 @@ class Shadow:
         return agent if agent < self.clocks.threads else -1
 
     def write(self, tids: Array, granules: Array, now: int, *, in_flight: bool = False) -> None:
-        """Judge a write by threads; ``in_flight`` marks an asynchronous copy issued now."""
+        """Judge a write of threads; ``in_flight`` marks an asynchronous copy issued now."""
         who, granules = np.broadcast_arrays(tids if granules.ndim < 2 else tids[:, None], granules)
         self._check_write(who, granules, atomic=False)
         self._record(who, granules, IN_FLIGHT if in_flight else now, now)

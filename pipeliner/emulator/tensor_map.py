@@ -125,7 +125,7 @@ def from_encode_args(dtype: str, rank: int, args: Sequence[int], base: int = 0) 
             "tensor_map.arguments", rank=rank, fewest=expected, most=expected + 1, count=len(args)
         )
     if base % ALIGNMENT:
-        raise EmulatorError("tensor_map.address", multiple=ALIGNMENT, remainder=base % ALIGNMENT)
+        raise EmulatorError("tensor_map.address", multiple=ALIGNMENT, offset=base % ALIGNMENT)
     values = [int(arg) for arg in args]
     shape, strides, box, steps, (interleave, swizzle, promotion, fill, *forced) = _split(
         values, (rank, rank - 1, rank, rank)

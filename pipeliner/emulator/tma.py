@@ -48,7 +48,7 @@ def _destinations(group: ThreadGroup, who: Array, bar: int, cta_mask: int | None
             group.hazard(
                 "out-of-bounds",
                 thread=int(who[0]),
-                detail=Reason("hazard.multicast", rank=missing[0], ctas=len(cluster.ctas)),
+                detail=Reason("hazard.multicast", rank=missing[0], size=len(cluster.ctas)),
             )
         addresses = [offset + (r + 1 << RANK_SHIFT) for r in ranks if r < len(cluster.ctas)]
     found = [cluster.mbarriers.use(group, who, address, engine=True) for address in addresses]

@@ -246,7 +246,7 @@ def ldmatrix_legacy_int8_trans(
 def mma_store_legacy(
     group: ThreadGroup, dst: Any, index: Any, stride: Any, src: Place, dtype: Any, mask: Mask
 ) -> None:
-    """Store a 16x16 accumulator in TVM's ldmatrix_32x8 layout, rows ``stride`` apart."""
+    """Store a 16x16 accumulator in TVM's ldmatrix_32x8 layout, by rows of ``stride``."""
     rows, cols = mma_store_positions()
     view, offset = src
     values = view.view(dtype)

@@ -76,7 +76,7 @@ class _WarpPart:
 @dataclass
 class _Issued:
     operation: WgmmaOperation
-    parts: dict[int, _WarpPart] = field(default_factory=dict)
+    warps: dict[int, _WarpPart] = field(default_factory=dict)
     done: bool = False
 
 
@@ -102,16 +102,16 @@ class _Unit:
 
     def run(self, issued: _Issued) -> None:
         """Read the operands, write the accumulators."""
-        op, parts = issued.operation, [issued.parts[w] for w in range(_WARPS)]
+        op, warps = issued.operation, [issued.warps[w] for w in range(_WARPS)]
         spec = op.spec
         issued.done = True
         b = self._shared(op.b, spec.n, spec.k, spec.b_type, op.b_major)
         if op.a is not None:
             a = self._shared(op.a, wgmma.M, spec.k, spec.a_type, op.a_major)
         else:
-            words = np.concatenate([p.a.get() for p in parts if p.a is not None])
+            words = np.concatenate([p.a.get() for p in warps if p.a is not None])
             a = words.view(spec.a_type).reshape(-1)[wgmma.a_register_positions(op.a_type)]
-        d = np.concatenate([p.d.get() for p in parts]).view(spec.d_type)
+        d = np.concatenate([p.d.get() for p in warps]).view(spec.d_type)
         out = wgmma.multiply(
             spec,
             a,
@@ -123,7 +123,7 @@ class _Unit:
             saturate=op.saturate,
         )
         out = np.ascontiguousarray(out)
-        for warp, part in enumerate(parts):
+        for warp, part in enumerate(warps):
             part.d.put(out[warp * WARP : (warp + 1) * WARP])
 
     def _shared(self, desc: int, rows: int, k: int, dtype: np.dtype[Any], major: Major) -> Array:
@@ -176,9 +176,9 @@ class MatrixUnits:
                 detail=Reason("hazard.different_wgmma"),
             )
         self._read_shared(group, unit, warp, tids, operation)
-        issued.parts[warp] = _WarpPart(d, a, group.event)
+        issued.warps[warp] = _WarpPart(d, a, group.event)
         unit.events[warp].append(group.event)
-        if len(issued.parts) < _WARPS:
+        if len(issued.warps) < _WARPS:
             return
         self._cluster.changes += 1
         if self._early():

@@ -34,7 +34,7 @@ from .mutants import Mutant, device_functions, is_planned, mutants, mutated
 from .needless import needless
 
 Relatives: TypeAlias = "Mapping[str, Callable[[], Any]]"
-"""Kernels of the same function for other extents, by what tells them apart; made when needed."""
+"""Kernels of the same function for other extents, by name; made when needed."""
 
 DEFAULT_MODES: Final = tuple(paired(TIMINGS, ORDERS))
 """Timings of copies and orders of warps, the quickest first."""

@@ -97,7 +97,7 @@ def test_a_peer_must_have_begun_and_not_ended():
     assert "mbarrier-uninitialised" in kinds(cluster_exchange(sync=False), blank(4, WARP))
     assert kinds(cluster_exchange(wait=False), blank(4, WARP)) == {"exit-before-peer"}
     found = run(cluster_exchange(peer=2), blank(4, WARP)).hazards
-    assert Reason("hazard.rank", rank=2, ctas=2) in {hazard.detail for hazard in found}
+    assert Reason("hazard.rank", rank=2, size=2) in {hazard.detail for hazard in found}
 
 
 def shared_row(fence: bool = True, wait: bool = True, reuse: bool = False) -> Any:
@@ -253,9 +253,9 @@ def test_warps_that_run_apart_show_a_race_in_the_values():
             C[tx] = S[THREADS - 1 - tx]
 
     c = blank(THREADS, dtype="float32")
-    lockstep, apart = (run(main, c, order=o).outputs["C"] for o in ("lockstep", "reversed"))
+    lockstep, ahead = (run(main, c, order=o).outputs["C"] for o in ("lockstep", "reversed"))
     np.testing.assert_array_equal(lockstep, np.arange(THREADS)[::-1])
-    assert np.isnan(apart[WARP:]).all()
+    assert np.isnan(ahead[WARP:]).all()
 
 
 def test_a_cp_async_that_nobody_waits_for():

@@ -51,7 +51,7 @@ def test_rank_one_has_no_strides():
 RANGE = "tensor_map.range"
 FP8 = {"dtype": "float8_e4m3fn", "box": (128, 8)}
 REFUSED = [
-    ({"base": 8}, "tensor_map.address", {"multiple": 16, "remainder": 8}),
+    ({"base": 8}, "tensor_map.address", {"multiple": 16, "offset": 8}),
     ({"shape": (256, 0)}, RANGE, {"field": "dimension 1", "high": 2**32, "value": 0}),
     ({"shape": (2**32 + 1, 384)}, RANGE, {"field": "dimension 0", "value": 2**32 + 1}),
     ({"strides": (520,)}, "tensor_map.stride", {"dimension": 1, "multiple": 16, "stride": 520}),

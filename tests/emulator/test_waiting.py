@@ -142,7 +142,7 @@ def test_a_poll_for_a_cta_that_is_not_run():
     assert hazard.kind == "deadlock"
     *_, polls, ran = hazard.detail["waits"]
     assert polls["what"] == Reason("hazard.poll")
-    assert ran == Reason("hazard.ctas_run", ran=1, ctas=3)
+    assert ran == Reason("hazard.ctas_run", ran=1, total=3)
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -203,7 +203,7 @@ def test_as_many_ctas_wait_as_a_gpu_holds():
     assert hazard.kind == "deadlock"
     room = the("hazard.room", [the("hazard.not_resident", [hazard.detail])])
     assert room["machine"].startswith("A100")
-    assert (room["ctas"], room["threads"]) == (108, 32)
+    assert (room["most"], room["threads"]) == (108, 32)
 
 
 def test_loops_that_wait_for_nobody_run_one_cta_after_the_other():
