@@ -79,7 +79,7 @@ FETCH_BYTES_PER_CYCLE: Final = constant(
     "FETCH_BYTES_PER_CYCLE",
     8,
     "bytes/cycle",
-    "instructions that a lone warp gets beyond that: half of one a cycle",
+    "instructions that a lone warp fetches where they are not cached: half of one a cycle",
     formula="busy >= body / FETCH_BYTES_PER_CYCLE",
     source=measured("H100, as INSTRUCTION_CACHE_BYTES"),
     date="2026-11-22",

@@ -44,8 +44,7 @@ AUTOMATIC_CLUSTERS: Final = constant(
     "AUTOMATIC_CLUSTERS",
     (2,),
     "CTAs",
-    "sizes of clusters that are compared by default: larger ones leave SMs without a whole "
-    "cluster idle",
+    "sizes of clusters that are compared by default",
     formula="cluster in AUTOMATIC_CLUSTERS",
     source=chosen("larger ones leave SMs without a whole cluster idle"),
     date="2026-11-21",

@@ -23,8 +23,8 @@ EVICT_FIRST_SHARE: Final = constant(
     "EVICT_FIRST_SHARE",
     4,
     "1",
-    "an operand is large beyond this part of L2: a smaller one may be there from the last kernel, "
-    "or wait there for the next",
+    "an operand beyond one part of L2 in so many is large: a smaller one may be there from the "
+    "last kernel, or wait there for the next",
     formula="evict-first where operand_bytes * EVICT_FIRST_SHARE > l2_bytes",
     source=chosen("what else a kernel works on needs the rest"),
     date="2026-11-21",

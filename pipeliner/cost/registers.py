@@ -145,7 +145,8 @@ IM2COL_MATH_WARP_OVERHEAD: Final = constant(
     "IM2COL_MATH_WARP_OVERHEAD",
     40,
     "registers",
-    "the same where the addresses are im2col's",
+    "registers beside the accumulators of a math warp's thread that issues cp.async to im2col "
+    "addresses",
     formula="registers = accumulators + IM2COL_MATH_WARP_OVERHEAD",
     source=counted("ptxas, 13 convolutions", "30 to 50"),
     date="2026-11-21",

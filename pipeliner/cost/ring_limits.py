@@ -27,7 +27,7 @@ LEAST_TMA_DEPTH: Final = constant(
     "LEAST_TMA_DEPTH",
     3,
     "slots",
-    "what such a ring gets whatever is in flight",
+    "the least of a ring filled by a producer warp, whatever is in flight",
     formula="depth >= min(LEAST_TMA_DEPTH, what fits)",
     source=derived("one slot is read, one has landed, one is being filled"),
     date="2026-11-22",
@@ -64,7 +64,7 @@ IM2COL_CLAMP_TRIPS: Final = constant(
     "IM2COL_CLAMP_TRIPS",
     12,
     "1",
-    "the same for implicit GEMM by wgmma; by mma.sync it is always guarded",
+    "CLAMP_TRIPS for implicit GEMM by wgmma; by mma.sync overrunning loads are always guarded",
     formula="clamped where trip >= IM2COL_CLAMP_TRIPS * (depth - 1)",
     source=measured(
         "H100, 3x3 filters: with 64 of them overrunning loads cost 3 to 19 % of loops of nine "

@@ -32,8 +32,8 @@ PING_PONG_FP8_COLUMNS: Final = constant(
     "PING_PONG_FP8_COLUMNS",
     192,
     "columns",
-    "columns of a wgmma from which on the same for operands of fp8, which shared memory hardly "
-    "delivers",
+    "columns of a wgmma of fp8 from which on ping-pong is compared by default: shared memory "
+    "hardly delivers narrower ones",
     formula="compared where columns >= PING_PONG_FP8_COLUMNS",
     source=measured(
         "H100, ping-pong 128x192x128 against cooperative 128x256x128",
@@ -46,7 +46,7 @@ PING_PONG_FP8_STEP: Final = constant(
     "PING_PONG_FP8_STEP",
     128,
     "elements",
-    "K of a step from which on the same",
+    "K of a step of fp8 from which on ping-pong is compared by default",
     formula="compared where k >= PING_PONG_FP8_STEP",
     source=measured("H100, 8192 cubed, 128x192x64 against 128x256x128", "5 % more"),
     date="2026-11-22",

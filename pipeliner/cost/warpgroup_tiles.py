@@ -56,7 +56,8 @@ GATHERED_K_BYTES: Final = constant(
     "GATHERED_K_BYTES",
     (64, 128),
     "bytes",
-    "the same where the math warps copy: half a row where that leaves an SM to more CTAs",
+    "K of a step to compare where the math warps copy: half a row where that leaves an SM to more "
+    "CTAs",
     formula="k of a tile = GATHERED_K_BYTES / element_bytes",
     source=chosen("shallower slots leave room for a second CTA"),
     date="2026-11-21",

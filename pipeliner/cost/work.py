@@ -38,7 +38,7 @@ L2_RESIDENT_SHARE: Final = constant(
     "L2_RESIDENT_SHARE",
     4,
     "1",
-    "a tensor of at most this part of L2 stays there while others stream through",
+    "a tensor of at most one part of L2 in so many stays there while others stream through",
     formula="a ring waits for L2 alone where tensor_bytes <= l2_bytes / L2_RESIDENT_SHARE",
     source=chosen("others stream through the rest"),
     date="2026-11-21",
@@ -49,7 +49,8 @@ L2_REUSES: Final = constant(
     64,
     "1",
     "reads of each byte by all CTAs from which on a tensor counts as resident in L2",
-    formula="and where ctas * trip * slot_bytes >= L2_REUSES * tensor_bytes",
+    formula="a ring waits for L2 alone where also ctas * trip * slot_bytes >= L2_REUSES * "
+    "tensor_bytes",
     source=chosen("one access in 64 goes to memory: the mean latency is that of L2"),
     date="2026-11-21",
 )
