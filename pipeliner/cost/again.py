@@ -15,7 +15,7 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo
 from ..machine import Machine
 from ..plan import SCALAR, CopyPlan, KernelPlan, LaunchPlan, LoopPlan, RingPlan, SmemPlan
 from ..request import Request
-from .choose import check_cluster, op_plans, predicted_us, summary
+from .choose import check_cluster, predicted_us, summary
 from .depth import REGISTER_DEPTH
 from .descriptor import Depth
 from .elementwise import plan_elementwise
@@ -23,6 +23,7 @@ from .eviction import check_eviction
 from .launch import check_launch
 from .loops import by_tma, check_clamped, is_asynchronous
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
+from .ops import op_plans
 from .pinned import pinned
 from .predict import Prediction, predict
 from .ranked import shared_out

@@ -6,22 +6,20 @@ is not pipelined, and its plan has the number that says so.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from functools import partial
 from itertools import zip_longest
-from typing import Final, cast
+from typing import Final
 
 from ..errors import PipelinerError, PlanError
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..kernel import CopyInfo, KernelInfo, MatmulInfo
 from ..machine import Machine
 from ..machine.constant import chosen, constant, fitted
 from ..plan import (
     CopyPlan,
     KernelPlan,
     LoopPlan,
-    OpKind,
-    OpPlan,
     SmemPlan,
 )
 from ..request import Request
@@ -33,9 +31,9 @@ from .launch import plan_launch
 from .loops import check_buffers, is_asynchronous, plan_loop, ring_buffers, why_no_ring
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
 from .mapping import EXACT, TENSOR
-from .ops import op_cost
+from .ops import op_plans
 from .predict import Prediction
-from .remainder import leave_out, marked
+from .remainder import leave_out
 from .roles import plan_roles
 from .tma import is_off_lines
 from .turns import promotion_stalls, why_cooperative
@@ -368,60 +366,6 @@ def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -
     raise PlanError(
         f"cannot clamp the epilogue of '{info.name}': no copy is asynchronous, it has {found}"
     )
-
-
-def op_plans(
-    loop: LoopInfo, info: KernelInfo, plan: KernelPlan, machine: Machine
-) -> tuple[OpPlan, ...]:
-    """The ops that a loop's statements become, with their costs, in program order."""
-    split = tuple(part for op in loop.ops for part in _streamed(op, plan.loop(loop.name)))
-    known = replace(
-        info,
-        loops=tuple(replace(loop, ops=split) if one is loop else one for one in info.loops),
-    )
-    ops = [
-        OpPlan(name, kind, block, *op_cost(name, known, plan, machine))
-        for op in split
-        for name, kind, block in _op_names(op, plan)
-    ]
-    return marked(ops, loop, plan.matmuls)
-
-
-def _streamed(
-    op: CopyInfo | MatmulInfo | StatementInfo, plan: LoopPlan
-) -> Iterator[CopyInfo | MatmulInfo | StatementInfo]:
-    """``op``, or its load and the rest of it where the load has slots of its own."""
-    load = f"{op.op}.load"
-    if isinstance(op, StatementInfo) and any(ring.buffer == load for ring in plan.rings):
-        yield StatementInfo(load, "load", global_bytes=op.global_bytes, bound=op.bound)
-        yield replace(op, global_bytes=0)
-    else:
-        yield op
-
-
-def _op_names(
-    op: CopyInfo | MatmulInfo | StatementInfo, plan: KernelPlan
-) -> Iterator[tuple[str, OpKind, str]]:
-    """Name, kind and source block of each op that statement ``op`` becomes."""
-    if isinstance(op, StatementInfo):
-        yield op.op, cast(OpKind, op.kind), op.op.removesuffix(".load")
-    elif isinstance(op, CopyInfo):
-        through_registers = any(c.op == op.op and c.mechanism == "register" for c in plan.copies)
-        if through_registers:
-            yield f"{op.op}.load", "load", op.op
-            yield f"{op.op}.store", "store", op.op
-        else:
-            yield op.op, "copy", op.op
-    else:
-        mapped = next((mapped for mapped in plan.matmuls if mapped.op == op.op), None)
-        steps = mapped.steps if mapped is not None else 0
-        if mapped is None or not steps or mapped.instruction.startswith("wgmma"):
-            yield op.op, "mma", op.op
-            return
-        for step in range(steps):
-            yield f"{op.op}.k{step}.a", "load", op.op
-            yield f"{op.op}.k{step}.b", "load", op.op
-            yield f"{op.op}.k{step}", "mma", op.op
 
 
 def summary(prediction: Prediction, machine: Machine) -> str:

@@ -1,4 +1,4 @@
-"""Latency and occupancy of one op of a pipelined body, for the modulo scheduler.
+"""The ops of a pipelined body, with latency and occupancy of each, for the modulo scheduler.
 
 Ops are named by the passes: a copy by its own name, ``X.load`` and ``X.store`` for its halves
 through registers, ``X.wait`` for the wait on asynchronous copies, and ``P.kN.a``, ``P.kN.b``,
@@ -8,28 +8,30 @@ through registers, ``X.wait`` for the wait on asynchronous copies, and ``P.kN.a`
 from __future__ import annotations
 
 import re
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Final, NamedTuple, cast
 
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
-from ..plan import CopyPlan, KernelPlan, MatmulPlan, Pipe
+from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, OpKind, OpPlan, Pipe
 from .copies import shared_bytes
 from .rates import copy_rate, cta_count, memory_rate
+from .remainder import marked
 from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
 
 _STEP: Final = re.compile(r"(?P<matmul>.+)\.k\d+(?:\.(?P<operand>[ab]))?")
 
 
 class OpCost(NamedTuple):
-    """Cycles of one op.
-
-    ``latency``: from issue until a consumer may start. ``occupancy``: that one iteration of one CTA
-    keeps ``pipe`` of an SM busy.
-    """
+    """What one op of one iteration of one CTA costs."""
 
     pipe: Pipe
+    """The pipe of an SM that it keeps busy."""
     latency: int
+    """Cycles from its issue until a consumer may start."""
     occupancy: int
+    """Cycles that it keeps the pipe busy."""
 
 
 def op_cost(name: str, info: KernelInfo, plan: KernelPlan, machine: Machine) -> OpCost:
@@ -58,6 +60,60 @@ def op_cost(name: str, info: KernelInfo, plan: KernelPlan, machine: Machine) -> 
                 if found is not None:
                     return _whole_cost(*found, machine)
     return OpCost("alu", 1, 1)
+
+
+def op_plans(
+    loop: LoopInfo, info: KernelInfo, plan: KernelPlan, machine: Machine
+) -> tuple[OpPlan, ...]:
+    """The ops that a loop's statements become, with their costs, in program order."""
+    split = tuple(part for op in loop.ops for part in _streamed(op, plan.loop(loop.name)))
+    known = replace(
+        info,
+        loops=tuple(replace(loop, ops=split) if one is loop else one for one in info.loops),
+    )
+    ops = [
+        OpPlan(name, kind, block, *op_cost(name, known, plan, machine))
+        for op in split
+        for name, kind, block in _op_names(op, plan)
+    ]
+    return marked(ops, loop, plan.matmuls)
+
+
+def _streamed(
+    op: CopyInfo | MatmulInfo | StatementInfo, plan: LoopPlan
+) -> Iterator[CopyInfo | MatmulInfo | StatementInfo]:
+    """``op``, or its load and the rest of it where the load has slots of its own."""
+    load = f"{op.op}.load"
+    if isinstance(op, StatementInfo) and any(ring.buffer == load for ring in plan.rings):
+        yield StatementInfo(load, "load", global_bytes=op.global_bytes, bound=op.bound)
+        yield replace(op, global_bytes=0)
+    else:
+        yield op
+
+
+def _op_names(
+    op: CopyInfo | MatmulInfo | StatementInfo, plan: KernelPlan
+) -> Iterator[tuple[str, OpKind, str]]:
+    """Name, kind and source block of each op that statement ``op`` becomes."""
+    if isinstance(op, StatementInfo):
+        yield op.op, cast(OpKind, op.kind), op.op.removesuffix(".load")
+    elif isinstance(op, CopyInfo):
+        through_registers = any(c.op == op.op and c.mechanism == "register" for c in plan.copies)
+        if through_registers:
+            yield f"{op.op}.load", "load", op.op
+            yield f"{op.op}.store", "store", op.op
+        else:
+            yield op.op, "copy", op.op
+    else:
+        mapped = next((mapped for mapped in plan.matmuls if mapped.op == op.op), None)
+        steps = mapped.steps if mapped is not None else 0
+        if mapped is None or not steps or mapped.instruction.startswith("wgmma"):
+            yield op.op, "mma", op.op
+            return
+        for step in range(steps):
+            yield f"{op.op}.k{step}.a", "load", op.op
+            yield f"{op.op}.k{step}.b", "load", op.op
+            yield f"{op.op}.k{step}", "mma", op.op
 
 
 def _matmul(name: str, info: KernelInfo, plan: KernelPlan) -> tuple[MatmulInfo, MatmulPlan] | None:
