@@ -167,7 +167,7 @@ def uncoalesced_cycles(
 
 
 def _uncoalesced(store: StoreInfo, info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> float:
-    """Cycles of one uncoalesced store: ``m * n / 32 * UNCOALESCED_STORE_CYCLES``."""
+    """Cycles of a tile's uncoalesced accesses: ``m * n / 32 * UNCOALESCED_STORE_CYCLES``."""
     if not store.by_rows:
         return 0.0
     return sum(
