@@ -19,6 +19,7 @@ from tvm.ir import prim
 from tvm.s_tir import SBlockRealize
 from tvm.tirx.buffer import is_buffer_var
 
+from .diagnostics import Reason, Why
 from .passes.indexing import evaluate
 from .passes.ir import const_int, substitute, variables, walk
 from .passes.kernels import kernels_of, thread_tag
@@ -52,8 +53,8 @@ class Ownership:
 
     grid: Block = (1, 1, 1)
     owners: Mapping[str, Array] = field(default_factory=dict)
-    unknown: str = ""
-    meeting: str = ""
+    unknown: Why = ""
+    meeting: Why = ""
 
     @property
     def disjoint(self) -> bool:
@@ -67,8 +68,7 @@ class Ownership:
 
     def block(self, cta: int) -> Block:
         """BlockIdx of the CTA with that number."""
-        x, y, _ = self.grid
-        return cta % x, cta // x % y, cta // (x * y)
+        return _block(cta, self.grid)
 
     def number(self, block: Sequence[int]) -> int:
         """The number of the CTA at ``block``."""
@@ -98,11 +98,15 @@ def ownership(func: Any, names: Sequence[str], arrays: Sequence[Any]) -> Ownersh
     try:
         return _Reader(func, names, arrays).read()
     except _UnknownError as err:
-        return Ownership(unknown=str(err))
+        return Ownership(unknown=err.reason)
 
 
 class _UnknownError(Exception):
     """Nothing is known, for the reason given."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
 
 
 @dataclass(frozen=True)
@@ -148,12 +152,12 @@ class _Reader:
                 if isinstance(extent, ir.Var):
                     self._known[extent] = tirx.const(size, str(extent.ty.dtype))
             if len(param.strides) or const_int(param.elem_offset) != 0:
-                raise _UnknownError(f"'{name}' has strides of its own")
+                raise _UnknownError(Reason("ownership.strides", buffer=name))
 
     def read(self) -> Ownership:
         count = len(kernels_of(self._func.body))
         if count != 1:
-            raise _UnknownError(f"there are {count} kernels, which may read what others wrote")
+            raise _UnknownError(Reason("ownership.kernels", count=count))
         self._visit(self._func.body, _Scope())
         grid = self._grid()
         owners: dict[str, Array] = {}
@@ -213,15 +217,15 @@ class _Reader:
             self._visit(stmt.body, scope)
         elif kind is tirx.DeclBuffer:
             if not variables(stmt.data).isdisjoint(self._names):
-                raise _UnknownError(f"'{stmt.buffer.name}' is a view of an argument")
+                raise _UnknownError(Reason("ownership.view", buffer=stmt.buffer.name))
         elif kind is not tirx.AllocBuffer:
-            raise _UnknownError(f"nothing is known of a {kind.__name__}")
+            raise _UnknownError(Reason("ownership.statement", kind=kind.__name__))
 
     def _block(self, realize: Any, scope: _Scope) -> None:
         block = realize.block
         for match in block.match_buffers:
             if match.source.source in self._names:
-                raise _UnknownError(f"'{match.buffer.name}' is a view of an argument")
+                raise _UnknownError(Reason("ownership.view", buffer=match.buffer.name))
         for axis, value in zip(block.iter_vars, realize.iter_values):
             self._known[axis.var] = self._put(value)
         inner = _Scope(scope.loops, (*scope.conditions, self._put(realize.predicate)))
@@ -238,7 +242,7 @@ class _Reader:
             if taken or "address_of" in name or "access_ptr" in name:
                 reached = [self._names[v] for v in variables(list(call.args)) if v in self._names]
                 if reached:
-                    raise _UnknownError(f"'{reached[0]}' is reached through a pointer")
+                    raise _UnknownError(Reason("ownership.pointer", buffer=reached[0]))
         loads: list[Any] = []
         walk(expr, ir.TensorLoad, loads.append)
         for load in loads:
@@ -258,14 +262,14 @@ class _Reader:
     def _loop(self, var: Any, first: Any, extent: Any, tag: str) -> _Loop:
         size = const_int(self._put(extent))
         if size is None:
-            raise _UnknownError(f"the extent of a loop is {self._put(extent)}")
+            raise _UnknownError(Reason("ownership.extent", extent=str(self._put(extent))))
         self._extents[tag] = max(size, self._extents.get(tag, 1))
         return _Loop(var, first, size, tag)
 
     # Who does it.
 
-    def _enter(self, access: _Access, grid: Block, owner: Array) -> str:
-        """Enter who writes what ``access`` does, or says who reads what another writes."""
+    def _enter(self, access: _Access, grid: Block, owner: Array) -> Why:
+        """Enter who writes what ``access`` does, or say who reads what another writes."""
         flat = owner.reshape(-1)
         for ctas, place in self._places(access, grid, owner.shape):
             if not access.writes:
@@ -282,9 +286,8 @@ class _Reader:
                 index = tuple(int(i) for i in np.unravel_index(int(place[at]), owner.shape))
                 pair = [int(before[at]), int(ctas[at])]
                 pair = sorted(pair) if access.writes else pair
-                first, second = (_shown(cta, grid) for cta in pair)
-                verb = "both write" if access.writes else "write and read"
-                return f"CTAs {first} and {second} {verb} {access.name}{list(index)}"
+                first, second = (_block(cta, grid) for cta in pair)
+                return _meeting(access, first, second, index)
         return ""
 
     def _places(
@@ -302,7 +305,7 @@ class _Reader:
         each = math.prod(loop.extent for loop in inner)
         ctas = math.prod(grid)
         if each * ctas > MOST:
-            raise _UnknownError(f"a statement reaches {access.name} {each * ctas} times")
+            raise _UnknownError(Reason("ownership.many", buffer=access.name, count=each * ctas))
         step = max(1, POINTS // max(each, 1))
         for start in range(0, ctas, step):
             numbers = np.arange(start, min(ctas, start + step), dtype=np.int64)
@@ -329,7 +332,7 @@ class _Reader:
                 continue
             first = evaluate(loop.first, values)
             if first is None:
-                raise _UnknownError(f"a loop starts at {loop.first}")
+                raise _UnknownError(Reason("ownership.first", first=str(loop.first)))
             values[loop.var] = own + first
         return values
 
@@ -350,7 +353,7 @@ def _evaluated(
     for index, size in zip(access.indices, shape, strict=True):
         value = evaluate(index, values)
         if value is None:
-            raise _UnknownError(f"an index of '{access.name}' is {index}")
+            raise _UnknownError(Reason("ownership.index", buffer=access.name, index=str(index)))
         holds = holds & (value >= 0) & (value < size)
         place = place * size + value
     ctas = np.broadcast_to(numbers.reshape(-1, *[1] * len(extents)), whole)
@@ -380,9 +383,21 @@ def _holds(condition: Any, values: Mapping[Any, Array], exact: bool = False) -> 
     return None
 
 
-def _shown(cta: int, grid: Block) -> str:
+def _meeting(access: _Access, first: Block, second: Block, index: tuple[int, ...]) -> Reason:
+    """Return where two CTAs meet in an element."""
+    if access.writes:
+        return Reason(
+            "ownership.both_write", first=first, second=second, buffer=access.name, index=index
+        )
+    return Reason(
+        "ownership.write_and_read", first=first, second=second, buffer=access.name, index=index
+    )
+
+
+def _block(cta: int, grid: Block) -> Block:
+    """Return blockIdx of the CTA with that number."""
     x, y, _ = grid
-    return str((cta % x, cta // x % y, cta // (x * y)))
+    return cta % x, cta // x % y, cta // (x * y)
 
 
 def _is_int(value: Any) -> bool:

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from .diagnostics import Reason, Why
 from .errors import WorkloadError
 from .ownership import Block, Ownership
 
 ALL: Final = "all"
 AUTO: Final = "auto"
 
-ONLY: Final = "only those run"
-"""What is known between CTAs where indices do not say."""
+ALL_CTAS: Final = Reason("sample.all")
+"""What a sample of all CTAs says."""
 
 FEW: Final = 8
 """CTAs of a grid that are all run."""
@@ -36,8 +37,8 @@ class Sample:
     """
 
     blocks: tuple[Block, ...] | None
-    said: str
-    between: str = ""
+    said: Reason
+    between: Why = ""
 
 
 def sample(asked: Any, owned: Ownership, seed: int, cluster: int = 1) -> Sample:
@@ -47,51 +48,59 @@ def sample(asked: Any, owned: Ownership, seed: int, cluster: int = 1) -> Sample:
     none.
     """
     if asked == ALL:
-        return Sample(None, "all CTAs")
+        return Sample(None, ALL_CTAS)
     if asked is None or asked == AUTO:
         return _automatic(owned, seed, cluster)
     blocks = tuple(dict.fromkeys(_block(one) for one in asked))
-    return Sample(blocks, f"CTAs {_listed(blocks)}", _between(owned))
+    said = Reason("sample.asked", blocks=tuple(map(str, blocks)))
+    return Sample(blocks, said, _between(owned))
 
 
 def _automatic(owned: Ownership, seed: int, cluster: int) -> Sample:
     if not owned.disjoint:
-        return Sample(None, f"all CTAs: {owned.unknown or owned.meeting}")
+        return Sample(None, Reason("sample.all_because", why=owned.unknown or owned.meeting))
     if owned.ctas <= FEW * cluster:
-        return Sample(None, "all CTAs")
+        return Sample(None, ALL_CTAS)
     counts = owned.counts()
     most = int(counts.max())
-    chosen: dict[int, str] = {0: "first"}
-    chosen.setdefault(owned.ctas - 1, "last")
+    chosen = {0: _cta(owned, 0, "first")}
+    chosen.setdefault(owned.ctas - 1, _cta(owned, owned.ctas - 1, "last"))
     kinds, edges = np.unique(owned.kinds(), axis=0, return_index=True)
     for cta in map(int, edges[kinds[:, 0] < most][:EDGES]):
-        chosen.setdefault(cta, f"ragged, {int(counts[cta])} of {most} elements")
+        chosen.setdefault(
+            cta,
+            Reason("sample.ragged", block=owned.block(cta), elements=int(counts[cta]), most=most),
+        )
     whole = int(np.argmax(counts == most))
     if all(counts[cta] < most for cta in chosen):
-        chosen[whole] = "whole"
+        chosen[whole] = _cta(owned, whole, "whole")
     left = [cta for cta in range(owned.ctas) if cta not in chosen]
     rng = np.random.default_rng(seed)
     for cta in sorted(rng.choice(left, min(AT_RANDOM, len(left)), replace=False)):
-        chosen[int(cta)] = "random"
+        chosen[int(cta)] = _cta(owned, int(cta), "random")
     blocks = tuple(owned.block(cta) for cta in sorted(chosen))
-    said = ", ".join(f"{owned.block(cta)} {why}" for cta, why in sorted(chosen.items()))
-    whole_clusters = f", with their clusters of {cluster}" if cluster > 1 else ""
-    return Sample(
-        blocks, f"{len(blocks)} of {owned.ctas} CTAs: {said}{whole_clusters}", _between(owned)
-    )
+    listed = tuple(chosen[cta] for cta in sorted(chosen))
+    said = Reason("sample.some", count=len(blocks), total=owned.ctas, listed=listed)
+    if cluster > 1:
+        said = Reason("sample.clusters", said=said, cluster=cluster)
+    return Sample(blocks, said, _between(owned))
 
 
-def _between(owned: Ownership) -> str:
+def _cta(owned: Ownership, cta: int, kind: str) -> Reason:
+    return Reason("sample.cta", block=owned.block(cta), kind=kind)
+
+
+def _between(owned: Ownership) -> Reason:
     if owned.disjoint:
-        return f"no two of {owned.ctas} meet in an element, by their indices"
-    return f"{ONLY} ({owned.unknown or owned.meeting})"
+        return Reason("ownership.disjoint", count=owned.ctas)
+    return Reason("ownership.only_run", why=owned.unknown or owned.meeting)
 
 
 def _block(block: Sequence[int]) -> Block:
     try:
         x, y, z = map(int, block)
     except (TypeError, ValueError) as err:
-        raise WorkloadError(f"expected a block to be x, y, z, not {block!r}") from err
+        raise WorkloadError("sample.block", value=str(block)) from err
     return x, y, z
 
 
@@ -104,9 +113,5 @@ def parsed(text: str) -> str | list[Block]:
     except ValueError:
         found = [[]]
     if not all(1 <= len(one) <= 3 and min(one) >= 0 for one in found):
-        raise WorkloadError(f"expected --blocks to be auto, all or X[,Y[,Z]][:...], not {text!r}")
+        raise WorkloadError("sample.option", value=text)
     return [_block([*one, 0, 0][:3]) for one in found]
-
-
-def _listed(blocks: Iterable[Block]) -> str:
-    return ", ".join(map(str, blocks))

@@ -19,7 +19,7 @@ from tvm import ir
 from .accuracy import poisoned, workload_bounds
 from .compared import Compared, compare
 from .compiled import Kernel
-from .diagnostics import Reason
+from .diagnostics import Reason, Why
 from .emulator import Emulation, Hazard, emulate
 from .emulator.copies import TIMINGS
 from .emulator.lower import is_device_function
@@ -28,7 +28,7 @@ from .errors import WorkloadError
 from .magnitudes import magnitude_rule
 from .ownership import Block, Ownership, ownership
 from .passes.ir import walk
-from .sampling import ALL, Sample, sample
+from .sampling import ALL, ALL_CTAS, Sample, sample
 from .subjects import Inputs, Subject, arguments, has_same_sums, subject_of
 from .tolerance import Asked, Bounds, Equal, Rule, asked
 
@@ -73,8 +73,8 @@ class Verdict:
     runs: tuple[Run, ...]
     outputs: Outputs = field(default_factory=dict, repr=False, compare=False)
     tolerance: str = ""
-    ran: str = "all CTAs"
-    between: str = ""
+    ran: Reason = ALL_CTAS
+    between: Why = ""
 
     @property
     def ok(self) -> bool:
@@ -83,6 +83,11 @@ class Verdict:
         This speaks of the CTAs that ran; whether it holds for others too says ``between``.
         """
         return all(run.ok for run in self.runs)
+
+    @property
+    def speaks_of_all(self) -> bool:
+        """Whether what holds for the CTAs that ran holds for all."""
+        return not isinstance(self.between, Reason) or self.between.code != "ownership.only_run"
 
     @property
     def notes(self) -> tuple[str, ...]:
@@ -227,7 +232,7 @@ def verify_workload(
     def judge(outcome: Emulation) -> Compared:
         return compare(taken, arrays, {name: exact}, outcome.outputs, Ownership())
 
-    runner = _Runner(subject, arrays, Sample(None, "all CTAs"), seed, progress)
+    runner = _Runner(subject, arrays, Sample(None, ALL_CTAS), seed, progress)
     runs, outputs = runner.run(paired(timings, orders), judge)
     return Verdict(spec.name, Reason("verification.exact"), runs, outputs, rule.said)
 
@@ -253,9 +258,9 @@ def added_parts(subject: Subject) -> int:
 def _owned(subject: Subject, arrays: Mapping[str, Any], blocks: Any) -> Ownership:
     """Return which CTA writes what, where that matters."""
     if blocks == ALL:
-        return Ownership(unknown="all CTAs are run")
+        return Ownership(unknown=Reason("ownership.all_run"))
     if subject.source is None:
-        return Ownership(unknown="the function before it was pipelined is not known")
+        return Ownership(unknown=Reason("ownership.no_source"))
     return ownership(subject.source, list(arrays), list(arrays.values()))
 
 

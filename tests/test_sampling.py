@@ -15,6 +15,7 @@ import pipeliner
 from pipeliner import cli
 from pipeliner.compared import compare
 from pipeliner.compiled import as_module, only_function
+from pipeliner.diagnostics import Reason, Why
 from pipeliner.errors import WorkloadError
 from pipeliner.ownership import Ownership, ownership
 from pipeliner.sampling import parsed, sample
@@ -22,6 +23,8 @@ from pipeliner.schedules import ConvTile, Gemm, GemmTile, NaiveTile, conv2d
 from pipeliner.schedules.smaller import AnyTile, scheduled
 from pipeliner.schedules.workloads import Spec
 from pipeliner.tolerance import Equal
+
+from .refusals import refused, says, the
 
 ONCE: dict[str, Any] = {"timings": ("late",), "orders": ("lockstep",)}
 
@@ -76,6 +79,13 @@ def test_every_element_has_an_owner(spec: Spec, tile: AnyTile, counts: set[int] 
     assert counts is None or set(found.counts().tolist()) == counts
 
 
+def both_write(other: int) -> Reason:
+    """That CTA 0 and another one write the first element."""
+    return Reason(
+        "ownership.both_write", first=(0, 0, 0), second=(other, 0, 0), buffer="C", index=(0,)
+    )
+
+
 @pytest.mark.parametrize(
     ("line", "meeting"),
     [
@@ -83,13 +93,23 @@ def test_every_element_has_an_owner(spec: Spec, tile: AnyTile, counts: set[int] 
         ("C[i] = C[i] + A[i]", ""),
         ("if bx < 7:\n                    C[i] = A[i]", ""),
         ("if not (bx < 7 and A[i] > T.float32(0)):\n                    C[i] = A[i]", ""),
-        ("C[tx] = A[i]", "CTAs (0, 0, 0) and (39, 0, 0) both write C[0]"),
+        ("C[tx] = A[i]", both_write(39)),
         ("C[i // 2] = A[i]", ""),
-        ("C[i // 64] = A[i]", "CTAs (0, 0, 0) and (1, 0, 0) both write C[0]"),
-        (f"C[i] = C[(i + 32) % {CTAS * 32}]", "CTAs (1, 0, 0) and (0, 0, 0) write and read C[32]"),
+        ("C[i // 64] = A[i]", both_write(1)),
+        (
+            f"C[i] = C[(i + 32) % {CTAS * 32}]",
+            Reason(
+                "ownership.write_and_read",
+                first=(1, 0, 0),
+                second=(0, 0, 0),
+                buffer="C",
+                index=(32,),
+            ),
+        ),
     ],
+    ids=lambda value: str(value)[:36] if isinstance(value, str) else "",
 )
-def test_ctas_that_meet(line: str, meeting: str) -> None:
+def test_ctas_that_meet(line: str, meeting: Why) -> None:
     found = of_grid(line)
     assert (found.unknown, found.meeting) == ("", meeting)
 
@@ -97,27 +117,28 @@ def test_ctas_that_meet(line: str, meeting: str) -> None:
 @pytest.mark.parametrize(
     ("lines", "unknown"),
     [
-        (["C[I[i]] = A[i]"], "an index of 'C' is "),
+        (["C[I[i]] = A[i]"], ("ownership.index", "C")),
         (
             ['V = T.match_buffer(C[0:1280], (1280,), "float32")', "V[i] = A[i]"],
-            "'V' is a view of an argument",
+            ("ownership.view", "V"),
         ),
         (
             ['T.evaluate(T.call_extern("float32", "atomicAdd", T.address_of(C[0]), A[i]))'],
-            "'C' is reached through a pointer",
+            ("ownership.pointer", "C"),
         ),
     ],
 )
-def test_what_indices_do_not_say(lines: list[str], unknown: str) -> None:
+def test_what_indices_do_not_say(lines: list[str], unknown: tuple[str, str]) -> None:
     found = of_grid(*lines)
-    assert found.unknown.startswith(unknown)
+    code, buffer = unknown
+    assert the(code, [found.unknown])["buffer"] == buffer
     assert not found.disjoint
 
 
 def test_several_kernels_are_all_run() -> None:
     spec, tile = Gemm(64, 64, 128), GemmTile(32, 32, 32, splits=2)
     found = owned(only_function(as_module(scheduled(spec, tile))), *spec.shapes())
-    assert found.unknown == "there are 2 kernels, which may read what others wrote"
+    assert found.unknown == Reason("ownership.kernels", count=2)
     assert sample(None, found, 0).blocks is None
 
 
@@ -131,13 +152,18 @@ def test_the_first_the_last_ragged_ones_and_some_at_random() -> None:
     assert {0, 63} <= set(numbers)
     assert {int(counts[number]) for number in numbers} == set(counts.tolist())
     assert {7, 56} <= set(numbers)  # of the right edge, and of the lower one
-    assert chosen.said.startswith("6 of 64 CTAs: (0, 0, 0) first, ")
-    assert chosen.said.count("random") == 2
-    assert "ragged, 3328 of 4096 elements" in chosen.said
-    assert chosen.between == "no two of 64 meet in an element, by their indices"
+    some = the("sample.some", [chosen.said])
+    assert (some["count"], some["total"]) == (6, 64)
+    first, *others = some["listed"]
+    assert first == Reason("sample.cta", block=(0, 0, 0), kind="first")
+    assert sum(cta.code == "sample.cta" and cta["kind"] == "random" for cta in others) == 2
+    ragged = [cta for cta in others if cta.code == "sample.ragged"]
+    assert (3328, 4096) in [(cta["elements"], cta["most"]) for cta in ragged]
+    assert str(chosen.said).startswith("6 of 64 CTAs: (0, 0, 0) first; ")
+    assert chosen.between == Reason("ownership.disjoint", count=64)
     assert sample(None, found, seed=3) == chosen
     assert sample(None, found, seed=4) != chosen
-    assert "with their clusters of 2" in sample("auto", found, 3, cluster=2).said
+    assert the("sample.clusters", [sample("auto", found, 3, cluster=2).said])["cluster"] == 2
     assert sample("all", found, 3).blocks is None
 
 
@@ -157,13 +183,14 @@ def test_part_of_a_grid_is_right_by_what_it_owns() -> None:
         **ONCE,
     )
     assert verdict.ok
-    assert verdict.ran.startswith("4 of 40 CTAs: ")
+    some = the("sample.some", [verdict.ran])
+    assert (some["count"], some["total"]) == (4, 40)
     changed = verdict.outputs["C"] == verdict.outputs["A"] * 2
     assert np.count_nonzero(changed) == 4 * 32
     assert ("run 1 of 1, copies late, warps lockstep", 4, 4) in seen
     assert {what for what, _, _ in seen} >= {"the magnitudes of what is added up"}
     whole = pipeliner.verify(func, target="a100", blocks="all", **ONCE)
-    assert (whole.ran, whole.between) == ("all CTAs", "")
+    assert (whole.ran, whole.between) == (Reason("sample.all"), "")
     assert (whole.outputs["C"] == whole.outputs["A"] * 2).all()
 
 
@@ -192,17 +219,18 @@ def test_what_no_cta_that_ran_owns_must_stay() -> None:
 
 def test_ctas_that_meet_are_all_run() -> None:
     verdict = pipeliner.verify(grid_of("C[tx] = A[tx]", ctas=9), target="a100", **ONCE)
-    assert verdict.ran == "all CTAs: CTAs (0, 0, 0) and (8, 0, 0) both write C[0]"
+    assert verdict.ran == Reason("sample.all_because", why=both_write(8))
 
 
 def test_between_ctas_only_those_run() -> None:
     scatter = grid_of("C[I[i]] = A[i]")
-    assert pipeliner.verify(scatter, target="a100", **ONCE).ran.startswith("all CTAs: an index")
+    assert says("ownership.index", [pipeliner.verify(scatter, target="a100", **ONCE).ran])
     part = pipeliner.verify(scatter, target="a100", blocks=[(0, 0, 0)], **ONCE)
-    assert part.between.startswith("only those run (an index of 'C'")
+    assert the("ownership.only_run", [part.between])["why"]["buffer"] == "C"
+    assert not part.speaks_of_all
     known = pipeliner.verify(grid_of("C[i] = A[i]"), target="a100", blocks=[(3, 0, 0)], **ONCE)
-    assert known.between == "no two of 40 meet in an element, by their indices"
-    with pytest.raises(WorkloadError, match=r"cannot run CTA \(99, 0, 0\): the grid has no such"):
+    assert known.between == Reason("ownership.disjoint", count=40)
+    with refused("verification.no_cta", WorkloadError, block=(99, 0, 0)):
         pipeliner.verify(scatter, target="a100", blocks=[(0, 0, 0), (99, 0, 0)], **ONCE)
 
 
@@ -210,7 +238,7 @@ def test_blocks_of_a_command_line() -> None:
     assert (parsed("auto"), parsed("all")) == ("auto", "all")
     assert parsed("3:1,2:0,0,4") == [(3, 0, 0), (1, 2, 0), (0, 0, 4)]
     for text in ("", "a", "1,2,3,4", "-1"):
-        with pytest.raises(WorkloadError, match="expected --blocks to be auto, all or X"):
+        with refused("sample.option", WorkloadError, value=text):
             parsed(text)
 
 
@@ -240,10 +268,10 @@ def test_the_command(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None
     assert cli.main(["verify", f"{path}:product", *once]) == 0
     first, second, _ = capsys.readouterr().out.splitlines()
     assert first.startswith("right: gemm_96x96x64_float16_nt: equal to the bit, 0 hazards, against")
-    assert second.startswith("  ran 4 of 9 CTAs: (0, 0, 0) first, ")
+    assert second.startswith("  ran 4 of 9 CTAs: (0, 0, 0) first; ")
     assert second.endswith("; between CTAs: no two of 9 meet in an element, by their indices")
     assert cli.main(["verify", f"{path}:product", *once, "--blocks", "all", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out)["ran"] == "all CTAs"
+    assert json.loads(capsys.readouterr().out)["ran"]["code"] == "sample.all"
     assert cli.main(["verify", f"{path}:scatter", *once, "--blocks", "1"]) == 0
     out = capsys.readouterr().out
     assert out.startswith("right for the CTAs that ran (between CTAs: only those run): scatter: ")

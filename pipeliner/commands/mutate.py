@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from textwrap import shorten
 from typing import TYPE_CHECKING, Any, Final
 
-from ..diagnostics import Reason, Why
+from ..diagnostics import reason_as_json
 from . import console
 
 if TYPE_CHECKING:
@@ -161,10 +161,6 @@ def _outcome(fate: Fate) -> str:
     return f"equivalent: {fate.reason}" if fate.reason else "SURVIVES"
 
 
-def _plain(why: Why) -> Any:
-    return why.as_dict() if isinstance(why, Reason) else why
-
-
 def _as_json(report: MutationReport, campaign: Campaign) -> dict[str, Any]:
     return {
         "ok": report.ok,
@@ -179,9 +175,9 @@ def _as_json(report: MutationReport, campaign: Campaign) -> dict[str, Any]:
                 "change": fate.mutant.change,
                 "origin": str(fate.mutant.origin or ""),
                 "line": _line(campaign, fate),
-                "killed_by": _plain(fate.killed_by),
+                "killed_by": reason_as_json(fate.killed_by),
                 "run": fate.run,
-                "reason": _plain(fate.reason),
+                "reason": reason_as_json(fate.reason),
                 "runs": fate.runs,
                 "seconds": round(fate.seconds, 3),
             }

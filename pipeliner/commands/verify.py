@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..diagnostics import reason_as_json
 from ..errors import WorkloadError
 from . import console, mutate, workload
 from .usage import at_least
@@ -131,13 +132,11 @@ def run(args: argparse.Namespace) -> int:
 
 def print_verdict(verdict: Verdict) -> None:
     """The verdict in words: each hazard once, then a line for each run."""
-    from ..sampling import ONLY
-
     for hazard in verdict.hazards:
         print(f"hazard: {hazard}\n")
     what = "right" if verdict.ok else "WRONG"
-    if verdict.ok and verdict.between.startswith(ONLY):
-        what = f"right for the CTAs that ran (between CTAs: {ONLY})"
+    if verdict.ok and not verdict.speaks_of_all:
+        what = "right for the CTAs that ran (between CTAs: only those run)"
     print(
         f"{what}: {verdict.title}: {_error(verdict)}, {len(verdict.hazards)} hazards, "
         f"against {verdict.against}"
@@ -170,8 +169,8 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "worst": verdict.worst,
         "against": verdict.against.as_dict(),
         "tolerance": verdict.tolerance,
-        "ran": verdict.ran,
-        "between": verdict.between,
+        "ran": verdict.ran.as_dict(),
+        "between": reason_as_json(verdict.between),
         "notes": list(verdict.notes),
         "hazards": [str(hazard) for hazard in verdict.hazards],
         "runs": [

@@ -5,7 +5,7 @@ plan and written as JSON by its code and arguments. ``str`` makes its sentence f
 subject in this folder, so that prose can be improved in one place, and tests ask for codes.
 """
 
-from .reason import Reason, Value, Why, joined
+from .reason import Reason, Value, Why, joined, reason_as_json
 from .sentences import SENTENCES
 
-__all__ = ["SENTENCES", "Reason", "Value", "Why", "joined"]
+__all__ = ["SENTENCES", "Reason", "Value", "Why", "joined", "reason_as_json"]

@@ -90,6 +90,11 @@ Why: TypeAlias = Reason | str
 """What a plan says for a decision of its: a reason, or a person's words; empty: nothing."""
 
 
+def reason_as_json(why: Why) -> Any:
+    """``why`` as JSON has it: a reason with its sentence, or words."""
+    return why.as_dict() if isinstance(why, Reason) else why
+
+
 def joined(reasons: Iterable[Why]) -> str:
     """The sentences of ``reasons`` as one text."""
     return "; ".join(map(str, reasons))

@@ -13,6 +13,7 @@ from . import (
     mutation,
     ptx,
     requests,
+    sampling,
     tensor_maps,
     verification,
 )
@@ -40,6 +41,7 @@ SENTENCES: Final[Mapping[str, str]] = _together(
     mutation.SENTENCES,
     ptx.SENTENCES,
     requests.SENTENCES,
+    sampling.SENTENCES,
     tensor_maps.SENTENCES,
     verification.SENTENCES,
 )

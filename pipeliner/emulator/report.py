@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from ..diagnostics import Reason, Why
+from ..diagnostics import Reason, Why, reason_as_json
 from ..origin import Origin
 
 HazardKind: TypeAlias = Literal[
@@ -160,8 +160,12 @@ class Hazard:
 
     def as_dict(self) -> dict[str, Any]:
         """Everything as plain values that JSON can hold, with ``slot`` and ``text``."""
-        detail = self.detail.as_dict() if isinstance(self.detail, Reason) else self.detail
-        return {**asdict(self), "detail": detail, "slot": self.slot, "text": str(self)}
+        return {
+            **asdict(self),
+            "detail": reason_as_json(self.detail),
+            "slot": self.slot,
+            "text": str(self),
+        }
 
     def __str__(self) -> str:
         """Several lines: kind and place, both statements with their CUDA, the example."""

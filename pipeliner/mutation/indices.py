@@ -125,14 +125,14 @@ def _advanced(stmt: Any, known: Any, change: Callable[[Any], Any]) -> Any:
         inside = outer
         return node
 
-    def remainder(node: Any, mutator: Any) -> Any:
+    def modulo(node: Any, mutator: Any) -> Any:
         if inside and _modulus(node) > 1 and _determined(node, known):
             return change(node)
         return mutator.default_mutate(node)
 
     rules = [
         *((kind, address) for kind in (TensorLoad, tirx.BufferStore)),
-        *((kind, remainder) for kind in (prim.FloorMod, prim.Mod, prim.BitwiseAnd)),
+        *((kind, modulo) for kind in (prim.FloorMod, prim.Mod, prim.BitwiseAnd)),
     ]
     return tvm_ffi.structural_mutate(stmt, rules)
 
