@@ -16,8 +16,8 @@ from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
 from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, OpKind, OpPlan, Pipe
 from .copies import shared_bytes
+from .k_tail import marked
 from .rates import copy_rate, cta_count, memory_rate
-from .remainder import marked
 from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
 
 _STEP: Final = re.compile(r"(?P<matmul>.+)\.k\d+(?:\.(?P<operand>[ab]))?")

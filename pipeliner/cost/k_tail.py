@@ -1,0 +1,43 @@
+"""The ops of a loop that only work on the K tail: on padding in the last iteration.
+
+A tile of 64 along K has four k-steps of mma.m16n8k16. Where K is 4040 the last tile has 8 elements,
+and three of its k-steps multiply zeros.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+from ..kernel import LoopInfo, MatmulInfo
+from ..plan import MatmulPlan, OpPlan
+
+
+def idle_steps(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> dict[str, int]:
+    """K-steps that are padding in the last iteration, for each matmul on mma.sync."""
+    plans = {plan.op: plan for plan in matmuls if plan.instruction.startswith("mma.")}
+    return {
+        op.op: plans[op.op].steps - math.ceil((op.k_last or op.k) / plans[op.op].k_step)
+        for op in loop.ops
+        if isinstance(op, MatmulInfo) and op.op in plans
+    }
+
+
+def marked(
+    ops: Sequence[OpPlan], loop: LoopInfo, matmuls: Sequence[MatmulPlan]
+) -> tuple[OpPlan, ...]:
+    """``ops`` of ``loop``; those that only work on padding at the end are marked to skip it."""
+    skipped = skipped_ops(loop, matmuls)
+    return tuple(replace(op, skips_k_tail=True) if op.name in skipped else op for op in ops)
+
+
+def skipped_ops(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> frozenset[str]:
+    """The ops that only work on padding in the last iteration of ``loop``."""
+    steps = {plan.op: plan.steps for plan in matmuls}
+    return frozenset(
+        f"{name}.k{step}{part}"
+        for name, idle in idle_steps(loop, matmuls).items()
+        for step in range(steps[name] - idle, steps[name])
+        for part in ("", ".a", ".b")
+    )
