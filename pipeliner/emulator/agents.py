@@ -13,7 +13,8 @@ import numpy as np
 
 if TYPE_CHECKING:
     from .grid import Grid
-    from .machine import Cluster, ThreadGroup
+    from .machine import Cluster
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 

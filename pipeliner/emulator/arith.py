@@ -11,7 +11,7 @@ import numpy as np
 from .dtypes import is_float
 
 if TYPE_CHECKING:
-    from .machine import ThreadGroup
+    from .thread_group import ThreadGroup
 
 Value = Any
 """A Python int, a numpy scalar or an array."""

@@ -16,7 +16,7 @@ from .memory import GlobalView, SharedView, select
 from .warp import rows_of
 
 if TYPE_CHECKING:
-    from .machine import ThreadGroup
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

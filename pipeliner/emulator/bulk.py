@@ -18,7 +18,8 @@ from .mbarrier import Mbarrier
 from .report import in_flight
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Cta, ThreadGroup
+    from .machine import Cluster, Cta
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 _LANDING_CHANCE: Final = 0.25

@@ -15,8 +15,8 @@ from .source import Val
 from .wgmma import WARPGROUP
 
 if TYPE_CHECKING:
-    from .access import Translation
     from .expressions import Expressions
+    from .pointers import Pointers
 
 Handler = Callable[["Expressions", Any], "Val | None"]
 """Translates one family of calls; None: the call is a statement."""
@@ -150,7 +150,7 @@ def is_address(node: Any) -> bool:
     return isinstance(node, ir.Call) and op_name(node) in _ADDRESSES
 
 
-def address(c: Translation, call: Any) -> Pointer:
+def address(c: Pointers, call: Any) -> Pointer:
     """Translate an address expression."""
     name, args = op_name(call), call.args
     if name == "tirx.address_of":
@@ -171,7 +171,7 @@ def address(c: Translation, call: Any) -> Pointer:
     raise EmulatorError("emulator.address", kind=name, expression=str(call))
 
 
-def address_name(c: Translation, node: Any) -> str:
+def address_name(c: Pointers, node: Any) -> str:
     """Name of the buffer that an address expression points into, as the kernel declares it."""
     while isinstance(node, ir.Call) and op_name(node) != "tirx.address_of":
         node = node.args[1] if op_name(node) == "tirx.tvm_access_ptr" else node.args[0]

@@ -9,7 +9,8 @@ import numpy as np
 from ..diagnostics import Reason
 
 if TYPE_CHECKING:
-    from .machine import Cluster, ThreadGroup
+    from .machine import Cluster
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 

@@ -7,7 +7,6 @@ the signature ``kernel(s, args, block, dynamic_bytes)`` with ``s`` the thread gr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -15,20 +14,19 @@ import numpy as np
 import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
-from tvm.tirx import ForKind
 
 from ..errors import EmulatorError
 from ..origin import ORIGIN_ATTR, Origin
 from . import arith, atomics, calls, grid_barrier, hopper, mathfn, matrix, ptx, tma, warp, wmma
 from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
+from .control_flow import ControlFlow, calls_in, positions
 from .dtypes import numpy_dtype, split_lanes
-from .expressions import Expressions
 from .global_uses import GlobalUse
-from .intervals import Span, combined, within
-from .machine import NOBODY, SiteInfo, narrow
+from .machine import SiteInfo
 from .memory import GlobalView, LocalView, SharedView
 from .requests import Fork, Program
-from .source import Val, Writer
+from .source import Val
+from .thread_group import NOBODY, narrow
 
 _THREAD_AXES: Final = {"threadIdx.x": "s.tx", "threadIdx.y": "s.ty", "threadIdx.z": "s.tz"}
 """Text of each thread axis in generated code."""
@@ -77,21 +75,19 @@ def compile_kernel(func: Any, *, preemptive: bool = False) -> CompiledKernel:
     return _Compiler(func, preemptive).compile()
 
 
-class _Compiler(Expressions):
+class _Compiler(ControlFlow):
     """Statement translation; state of one compilation."""
 
     def __init__(self, func: Any, preemptive: bool) -> None:
-        super().__init__(Writer())
+        super().__init__()
         self._func = func
         self._preemptive = preemptive
         self._name = str(func.attrs["global_symbol"])
         self._places, self._arena = place_shared(func.body)
-        self._calls = _calls(func.body)
+        self._calls = calls_in(func.body)
         self._matrix_buffers = {b for call in self._calls for b in ptx.matrix_registers(call)}
         self._sites: list[SiteInfo] = []
-        self._loops: list[tuple[str, str]] = []  # (printed name, text of the current value)
         self._origin: tuple[int, Origin] | None = None  # (rank of the key, value)
-        self._polled: set[str] = set()  # parameters that while loops read, '' for what is not known
         self._number = -1  # of the statement, in preorder, sequences and attributes not counted
         self.namespace.update(
             np=np,
@@ -139,7 +135,7 @@ class _Compiler(Expressions):
     def _polls(self) -> bool:
         """Whether a loop may wait for what other threads of the kernel write."""
         written = {name for name, use in self.global_uses.items() if use.writes}
-        return not written.isdisjoint(self._polled) or "" in self._polled
+        return not written.isdisjoint(self.polled) or "" in self.polled
 
     def _bind_param(self, position: int, param: Any) -> str:
         name = self.writer.fresh(param.name)
@@ -168,12 +164,12 @@ class _Compiler(Expressions):
         """Begin a statement: what follows is attributed to it."""
         number = len(self._sites)
         origin = self._origin[1] if self._origin else None
-        names = tuple(name for name, _ in self._loops)
+        names = tuple(name for name, _ in self.loops)
         at = None if isinstance(stmt, tirx.AttrStmt) else self._number
         self._sites.append(SiteInfo(lambda: _printed(stmt), origin, names, at))
         if self._preemptive and self._may_interleave(stmt):
             self.writer.emit("yield")
-        values = "".join(f", {text}" for _, text in self._loops)
+        values = "".join(f", {text}" for _, text in self.loops)
         self.writer.emit(f"s.step(({number}{values},))")
 
     def _may_interleave(self, stmt: Any) -> bool:
@@ -240,7 +236,7 @@ class _Compiler(Expressions):
     def _thread_axis(self, stmt: Any) -> None:
         iter_var, tag = stmt.node, str(stmt.node.thread_tag)
         dtype, _ = split_lanes(iter_var.var.ty)
-        known = _positions(self.const(0, dtype), self.expr(stmt.value))
+        known = positions(self.const(0, dtype), self.expr(stmt.value))
         if tag in _THREAD_AXES:
             text = _THREAD_AXES[tag]
             if dtype != "int32":
@@ -311,139 +307,8 @@ class _Compiler(Expressions):
         if result is not None and not result.pure:
             self.writer.emit(result.text)
 
-    # Control flow
-
-    def _if(self, stmt: Any) -> None:
-        if self.touches_memory(stmt.condition):
-            self.step(stmt)
-        cond = self.settle(self.expr(stmt.condition), "cond")
-        self._decide(stmt, cond)
-        if not cond.varying:
-            with self.writer.block(f"if {cond.text}:"):
-                self.statement(stmt.then_case)
-            if stmt.else_case is not None:
-                with self.writer.block("else:"):
-                    self.statement(stmt.else_case)
-            return
-        branches = [(cond.text, stmt.then_case)]
-        if stmt.else_case is not None:
-            branches.append((f"~{cond.text}", stmt.else_case))
-        if any(_may_block(body) for _, body in branches):
-            self._fork(branches)
-            return
-        for text, body in branches:
-            with self.under(text):
-                self.statement(body)
-
-    def _decide(self, stmt: Any, value: Val) -> None:
-        """Emit a check of the ``value`` that decides how a statement goes on."""
-        if value.wraps:
-            self.step(stmt)
-            self.use(value)
-
-    def _fork(self, branches: list[tuple[str, Any]]) -> None:
-        """Run divided branches that may block as thread groups of their own, joined at the end."""
-        programs = []
-        for text, body in branches:
-            mask = self.writer.fresh("mask")
-            self.writer.emit(f"{mask} = narrow({self.mask}, {text})")
-            part = self.writer.fresh("part")
-            outer, self.mask = self.mask, mask
-            with self.writer.block(f"def {part}():"):
-                self.statement(body)
-                self.writer.emit("if False: yield")
-            self.mask = outer
-            programs.append(f"*(({part}(),) if {mask} is not NOBODY else ())")
-        name = self.writer.fresh("branches")
-        self.writer.emit(f"{name} = ({', '.join(programs)},)")
-        self.writer.emit(f"if {name}: yield Fork({name})")
-
-    @contextmanager
-    def _loop(self, name: str, text: str) -> Any:
-        self._loops.append((name, text))
-        yield
-        self._loops.pop()
-
-    def _for(self, stmt: Any) -> None:
-        if stmt.kind in (ForKind.THREAD_BINDING, ForKind.PARALLEL):
-            name = stmt.loop_var.name
-            raise EmulatorError("emulator.loop", name=name, kind=ForKind(stmt.kind).name)
-        low = self.settle(self.expr(stmt.min), "low")
-        extent = self.settle(self.expr(stmt.extent), "extent")
-        stride = getattr(stmt, "step", None)
-        step = 1 if stride is None else constant_extent(stride)
-        dtype, _ = split_lanes(stmt.loop_var.ty)
-        high = self.add(low, extent)
-        self._decide(stmt, high)
-        known = _positions(low, extent)
-        name = self.writer.fresh(stmt.loop_var.name)
-        if not low.varying and not extent.varying:
-            header = f"for {name} in range({low.text}, {high.text}, {step}):"
-            with self.writer.block(header) as depth, self._loop(stmt.loop_var.name, name):
-                self.env[stmt.loop_var] = Val(name, dtype, depth=depth, known=known)
-                self.statement(stmt.body)
-            return
-        self._varying_for(stmt, name, low, high, step, known)
-
-    def _varying_for(
-        self, stmt: Any, name: str, low: Val, high: Val, step: int, known: Span | None
-    ) -> None:
-        """Translate a loop that each thread leaves as its own extent ends."""
-        w = self.writer
-        dtype, _ = split_lanes(stmt.loop_var.ty)
-        mask = w.fresh("mask")
-        w.emit(
-            f"{name} = s.full({low.text}, {self.dtype(dtype)})"
-            if not low.varying
-            else f"{name} = {low.text}.copy()"
-        )
-        enter = f"{mask} = narrow({self.mask}, {name} < {high.text})"
-        w.emit(enter)
-        outer, self.mask = self.mask, mask
-        with (
-            w.block(f"while {mask} is not NOBODY:") as depth,
-            self._loop(stmt.loop_var.name, f"int({name}.max())"),
-        ):
-            self.env[stmt.loop_var] = Val(name, dtype, varying=True, depth=depth, known=known)
-            self.statement(stmt.body)
-            w.emit(f"{name} = {name} + {step}")
-            w.emit(enter.replace(f"narrow({outer},", f"narrow({mask},"))
-        self.mask = outer
-
-    def _while(self, stmt: Any) -> None:
-        w = self.writer
-        mask = w.fresh("mask")
-        w.emit(f"{mask} = {self.mask}")
-        outer, self.mask = self.mask, mask
-        with w.block("while True:"):
-            self.step(stmt)
-            cond = self.expr(stmt.condition)
-            self.use(cond)
-            w.emit(f"{mask} = narrow({mask}, {cond.text})")
-            w.emit(f"if {mask} is NOBODY: break")
-            self.statement(stmt.body)
-            if _spins(stmt):
-                self._polled |= self._read_in(stmt)
-                w.emit(f"yield s.spin({mask})")
-        self.mask = outer
-
-    def _read_in(self, stmt: Any) -> set[str]:
-        """The parameters that a statement loads from, '' where it may be any other memory."""
-        if any(not calls.is_pure(call) for call in _calls(stmt)):
-            return {""}
-        refs = (self.buffers.get(buffer) for buffer in _loaded(stmt))
-        return {ref.memory.param or "" for ref in refs if ref and ref.memory.space != "local"}
-
     def _assert(self, stmt: Any) -> None:
         raise EmulatorError("emulator.assertion", condition=str(stmt.condition))
-
-
-def _positions(low: Val, extent: Val) -> Span | None:
-    """Values of a loop variable or an axis; None where nothing is known of its extent."""
-    end = combined("+", low.span, extent.span)
-    if low.span is None or end is None or not within(end, low.dtype):
-        return None
-    return low.span[0], max(low.span[0], end[1] - 1)
 
 
 def _printed(stmt: Any) -> str:
@@ -457,36 +322,6 @@ def _printed(stmt: Any) -> str:
     return str(stmt).strip().splitlines()[-1].strip()
 
 
-def _may_block(stmt: Any) -> bool:
-    """Whether a statement contains an operation at which threads wait for each other."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(stmt, (tirx.While, found.append))
-    return any(map(calls.blocks, _calls(stmt))) or any(map(_spins, found))
-
-
-def _spins(loop: Any) -> bool:
-    """Whether a loop may wait for others: it reads memory, and has no wait of its own."""
-    inside = _calls(loop)
-    if any(map(calls.waits_by_warp, inside)):
-        return False
-    outside = (not is_local_scope(buffer.scope()) for buffer in _loaded(loop))
-    return any(outside) or not all(map(calls.is_pure, inside))
-
-
-def _loaded(stmt: Any) -> list[Any]:
-    """The buffers that a statement loads from."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(stmt, (ir.TensorLoad, lambda load: found.append(load.source)))
-    return found
-
-
-def _calls(stmt: Any) -> list[Any]:
-    """All calls in a statement."""
-    found: list[Any] = []
-    tvm_ffi.structural_walk(stmt, (ir.Call, found.append))
-    return found
-
-
 _STATEMENTS: Final[dict[type, Callable[[Any, Any], None]]] = {
     tirx.SeqStmt: _Compiler._sequence,
     tirx.Bind: _Compiler._bind,
@@ -495,8 +330,8 @@ _STATEMENTS: Final[dict[type, Callable[[Any, Any], None]]] = {
     tirx.DeclBuffer: _Compiler._declare,
     tirx.BufferStore: _Compiler._store,
     tirx.Evaluate: _Compiler._evaluate,
-    tirx.IfThenElse: _Compiler._if,
-    tirx.For: _Compiler._for,
-    tirx.While: _Compiler._while,
+    tirx.IfThenElse: _Compiler.branch,
+    tirx.For: _Compiler.loop,
+    tirx.While: _Compiler.repeat,
     tirx.AssertStmt: _Compiler._assert,
 }

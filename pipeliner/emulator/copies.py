@@ -22,7 +22,8 @@ from .memory import GlobalView
 from .report import in_flight
 
 if TYPE_CHECKING:
-    from .machine import Cta, ThreadGroup
+    from .machine import Cta
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 

@@ -20,18 +20,20 @@ from .blame import Blame, Lines, with_arena
 from .buffers import Memory
 from .compiler import CompiledKernel, compile_kernel
 from .copies import TIMINGS
+from .fragments import WARP
 from .global_memory import Region
 from .global_uses import watch
 from .grid import Grid
 from .grid_barrier import GridBarrier
 from .host import Launch, run_host
 from .lower import is_device_function
-from .machine import WARP, Cluster, Cta, HazardLog, Stopped, ThreadGroup
+from .machine import Cluster, Cta, HazardLog, Stopped
 from .memory import GlobalView
 from .report import CtaStats, Emulation
 from .requests import Program
 from .residents import Resident, room_for, run_together
 from .scheduler import ORDERS, Scheduler
+from .thread_group import ThreadGroup
 
 Arguments = Sequence[Any] | Mapping[str, Any]
 """Arguments in order or by name."""

@@ -10,9 +10,9 @@ from tvm.ir import prim
 
 from ..errors import EmulatorError
 from . import arith, calls
-from .access import Translation
 from .dtypes import is_float, is_int, numpy_dtype, split_lanes
 from .intervals import combined, union, within
+from .pointers import Pointers
 from .source import Val
 
 _ARITHMETIC: Final = {
@@ -46,7 +46,7 @@ _DIVISIONS: Final = {
 """Function of ``arith`` for each division."""
 
 
-class Expressions(Translation):
+class Expressions(Pointers):
     """Translation of expressions."""
 
     def expr(self, node: Any) -> Val:

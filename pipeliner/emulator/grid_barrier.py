@@ -11,7 +11,8 @@ from .grid import SCOPES, Release
 from .requests import Wait, Waiting
 
 if TYPE_CHECKING:
-    from .machine import Cluster, ThreadGroup
+    from .machine import Cluster
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

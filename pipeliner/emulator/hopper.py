@@ -17,7 +17,7 @@ from .requests import Barrier, Fork, Program, Wait, Waiting
 from .warp import active_warps, rows_of, shared_rows
 
 if TYPE_CHECKING:
-    from .machine import ThreadGroup
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

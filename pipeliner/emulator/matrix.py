@@ -16,7 +16,7 @@ from .warpgroup import Registers, WgmmaOperation
 from .wgmma import Wgmma, encode_descriptor
 
 if TYPE_CHECKING:
-    from .machine import ThreadGroup
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

@@ -19,7 +19,8 @@ import numpy as np
 from ..diagnostics import Reason, Why
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Cta, ThreadGroup
+    from .machine import Cluster, Cta
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 

@@ -18,7 +18,7 @@ from .dtypes import POISON_BYTE, poison
 from .global_memory import Region
 
 if TYPE_CHECKING:
-    from .machine import ThreadGroup
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm.ir import TensorLoad
 
 from ..errors import EmulatorError
-from . import calls, ptx_hopper, ptx_memory
+from . import calls, ptx_bulk, ptx_hopper, ptx_memory
 from .buffers import Pointer
 from .instruction import PtxInstruction, decode
 from .source import Val
@@ -223,5 +223,6 @@ _HANDLERS: Final[dict[str, Callable[[Any, PtxInstruction], None]]] = {
     "cvt_bf16x2_f32": _cvt_pair,
     "prmt": _permute,
     **ptx_hopper.HANDLERS,
+    **ptx_bulk.HANDLERS,
     **ptx_memory.HANDLERS,
 }

@@ -9,7 +9,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..diagnostics import Reason
-from .machine import WARP, Cluster, Cta
+from .fragments import WARP
+from .machine import Cluster, Cta
 from .requests import Barrier, Fork, Program, Spin, Wait
 
 Array = np.ndarray[Any, Any]

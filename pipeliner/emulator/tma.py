@@ -26,7 +26,7 @@ from .warp import rows_of
 
 if TYPE_CHECKING:
     from .host import GlobalMap
-    from .machine import ThreadGroup
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

@@ -27,7 +27,7 @@ from .fragments import (
 from .memory import GlobalView, LocalView, SharedView, select
 
 if TYPE_CHECKING:
-    from .machine import ThreadGroup
+    from .thread_group import ThreadGroup
 
 __all__ = ["narrowed_pair", "nearest_tf32", "permuted_bytes"]
 """Called by the generated code, as warp.nearest_tf32 and so on."""

@@ -23,8 +23,9 @@ from .report import in_flight
 from .wgmma import WARPGROUP, Descriptor, Major, Wgmma
 
 if TYPE_CHECKING:
-    from .machine import Cluster, Cta, ThreadGroup
+    from .machine import Cluster, Cta
     from .memory import LocalView
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 _WARPS: Final = WARPGROUP // WARP

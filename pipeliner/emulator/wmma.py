@@ -12,7 +12,7 @@ from .fragments import WARP
 from .warp import active_warps
 
 if TYPE_CHECKING:
-    from .machine import ThreadGroup
+    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

@@ -10,7 +10,7 @@ import pytest
 from pipeliner import api
 from pipeliner.compiled import plan_of
 from pipeliner.emulator import emulate
-from pipeliner.emulator import machine as emulated
+from pipeliner.emulator import thread_group as emulated
 from pipeliner.machine import machine_for
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.timeline import trace
