@@ -193,7 +193,11 @@ def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
 
 
 def _check_clamped(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
-    """Copies that read the last tile once more read nothing that some op writes."""
+    """Copies that read the last tile once more read nothing that some op writes.
+
+    What a fence of the function's own may let others write, recognition has told
+    (``LoopInfo.overwritten``); those that mapping adds order what is there.
+    """
     if plan.epilogue != "clamped":
         return
     late = {
@@ -205,7 +209,7 @@ def _check_clamped(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpP
         copy, writer = (src, dst) if edge["kind"] == "WAR" else (dst, src)
         if copy not in late or edge["kind"] == "WAW" or edge["buffer"] in graph.graph["rings"]:
             continue
-        if edge["buffer"] in (_FENCE, *graph.nodes[copy]["reads"]):
+        if edge["buffer"] in graph.nodes[copy]["reads"]:
             raise ScheduleRefused(
                 f"cannot clamp the epilogue of loop '{plan.name}': '{writer}' writes "
                 f"'{edge['buffer']}', which '{copy}' would read once more"

@@ -46,7 +46,7 @@ EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
 class Request:
     """Options of one pipelining run.
 
-    ``depth``: slots of every ring, or slots by buffer name (elsewhere called ``num_stages``).
+    ``depth``: slots of every ring, or slots by buffer name.
     ``mechanism``: how tile copies move. ``instruction``: what unbound matmul tiles become.
     ``epilogue``: ``rolled`` keeps one guarded copy of the compute; ``clamped`` too, but overrunning
     loads are clamped to the last tile, not guarded; ``peeled`` copies it for each drain step.

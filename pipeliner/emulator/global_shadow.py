@@ -9,7 +9,8 @@ not ordered among themselves (``aside``). Several threads that touch one granule
 are one agent (``agents``).
 
     two writes, a write and a read   a race where neither happens before the other
-    two writes of equal values       no hazard, whichever is last; nor a read between them
+    two writes of equal values       no hazard, whichever is last; nor a read between them, but one
+                                     before the first that the second is not ordered after
     atomic or strong accesses        do not race with each other, where the scope of each has the
                                      other, and order nothing by themselves; with plain accesses
                                      they race as these do
@@ -73,6 +74,8 @@ class GlobalShadow:
         self._whole = whole
         self._reader = _zeros(count if whole else 0, np.int32)
         self._read_at = _zeros(count if whole else 0, np.int32)
+        self._ended = _zeros(count if whole else 0, np.int32)
+        self._ended_at = _zeros(count if whole else 0, np.int32)
         self._flags = _zeros(count, np.uint8)
         self._aside = Aside()
 
@@ -96,7 +99,7 @@ class GlobalShadow:
             self._against_writes(access, who, at, equal)
         if self._whole:
             stays = self._against_reads(access, who, at, equal)
-            self._reader[at] = np.where(stays, self._reader[at], 0)
+            self._end_reads(at, stays, equal)
         if access.agent >= 0:
             self._check_fenced(access, at)
         if self._whole or self._aside:
@@ -189,6 +192,8 @@ class GlobalShadow:
         if equal is not None and bad.any():
             same = bad & (reach < 0) & _by_row(equal(), bad.shape)
             bad = bad & ~same
+            if self._whole and same.any():
+                self._against_ended(access, who, at, same)
         if bad.any():
             self._report(access, early, who, at, bad, codes, events)
         if reading:
@@ -229,6 +234,29 @@ class GlobalShadow:
         if bad.any():
             self._report(access, "write-while-read", who, at, bad, codes, events)
         return np.asarray(stays & ~bad)
+
+    def _end_reads(self, at: Array, stays: Array, equal: Equal) -> None:
+        """Forget the last reads but those that stay; note those of another value apart.
+
+        A write that is not ordered after such a read meets the write that ended it, unless it
+        stores the same value: then it is compared with the read itself.
+        """
+        before = self._reader[at]
+        ended = (before != 0) & ~stays
+        if not ended.any():
+            return
+        self._reader[at] = np.where(stays, before, 0)
+        if equal is not None:
+            ended &= ~_by_row(equal(), ended.shape)
+        self._ended[at[ended]] = before[ended]
+        self._ended_at[at[ended]] = self._read_at[at[ended]]
+
+    def _against_ended(self, access: GlobalAccess, who: Array, at: Array, same: Array) -> None:
+        """Judge writes of a value that is there against the reads that the first of them ended."""
+        codes, events = self._ended[at], self._ended_at[at]
+        bad = same & self._agents.unordered(access, who, codes, events)
+        if bad.any():
+            self._report(access, "write-while-read", who, at, bad, codes, events)
 
     def _keep_readers(
         self, access: GlobalAccess, who: Array, at: Array, codes: Array, events: Array

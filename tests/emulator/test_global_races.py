@@ -200,6 +200,24 @@ def test_several_threads_may_store_equal_values(same):
     assert {h.kind for h in result.hazards} == (set() if same else {"race"})
 
 
+@pytest.mark.parametrize("synced", [True, False])
+def test_an_equal_store_races_with_a_read_of_what_was_there_before(synced):
+    """The read is over before its own CTA stores, but not before another one does."""
+
+    @T.prim_func(s_tir=True)
+    def main(G: T.Buffer((THREADS,), "int32"), Y: T.Buffer((CTAS, THREADS), "int32")):
+        for bx in T.thread_binding(CTAS, thread="blockIdx.x"):
+            for tx in T.thread_binding(THREADS, thread="threadIdx.x"):
+                if synced:
+                    Y[bx, tx] = 0
+                elif bx == 0:
+                    Y[bx, tx] = G[tx]
+                T.tvm_storage_sync("shared")
+                G[tx] = 7
+
+    assert kinds(main, blank(THREADS), blank(CTAS, THREADS)) == (set() if synced else {"race"})
+
+
 def test_ctas_accumulate_without_atomics():
     @T.prim_func(s_tir=True)
     def main(X: T.Buffer((CTAS, THREADS), "int32"), C: T.Buffer((THREADS,), "int32")):

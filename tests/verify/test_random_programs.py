@@ -12,8 +12,11 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from pipeliner.request import Request
+
 from .random_strategies import Trial, trials
-from .random_trials import check_seed, outcome
+from .random_trials import KINDS, check_seed, outcome
+from .tile_programs import Epilogue, Product, Tile, TileLoop, TileProgram
 
 EXAMPLES = 100
 TILES = 12
@@ -53,3 +56,28 @@ def test_random_programs_of_odd_statements_are_never_refused(number: int) -> Non
     outcomes = check_seed(("odd", number), ODD)
     assert outcomes.total() >= ODD
     assert not outcomes["refused"], outcomes
+
+
+def test_fences_that_mapping_adds_let_copies_be_clamped() -> None:
+    """Stores that wgmma reads are fenced; beside them the other operand comes by cp.async."""
+    loop = TileLoop(
+        "k0",
+        (
+            Tile("S0", "m", "bfloat16", True, True, clipped=True),
+            Tile("S1", "n", "bfloat16", True, True),
+            Product("acc0", "S0", "S1"),
+        ),
+        trips=3,
+        guard="{k} < m",
+    )
+    program = TileProgram(
+        tile=(64, 32, 16),
+        grid=(1, 1),
+        ragged=(0, 0),
+        outer=1,
+        accs=(("acc0", "float32", False),),
+        loops=(loop,),
+        epilogues=(Epilogue("C0", "acc0", "float32", odd="scattered"),),
+    )
+    trial = Trial(program, Request(), "sm_90", "early", "round-robin", n=0, m=8)
+    assert outcome(trial, KINDS["odd"]) == "pipelined"
