@@ -24,6 +24,6 @@ if __name__ == "__main__":
         print(
             f"{loop.name}: pipelined"
             if loop.pipelined
-            else f"{loop.name}: {'; '.join(loop.reasons)}"
+            else f"{loop.name}: {'; '.join(map(str, loop.reasons))}"
         )
     print(*plan.reasons, sep="\n")

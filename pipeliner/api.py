@@ -77,8 +77,9 @@ def pipeline(
     roles
         Warpgroups that compute by wgmma beside a warp that copies; 0: every warp does the same.
     consumers
-        Whether warpgroups with a role of their own share each tile (``cooperative``), or take whole
-        tiles of a persistent grid by turns, one storing while the other multiplies (``ping-pong``).
+        How the consumer warpgroups of a warp-specialised kernel share work: all of them one tile
+        (``cooperative``), or each its own tile of a persistent kernel, so that one stores while
+        the other multiplies (``ping-pong``).
     cluster
         Neighbouring CTAs of which each copies a part of what all need, by TMA.
     store
@@ -140,11 +141,10 @@ def pipeline_with(func: Any, target: Any, request: Request) -> Any:
     function = only_function(as_module(func))
     if is_marked(function):
         if request != Request():
-            name = function.attrs["global_symbol"]
-            raise PlanError(f"cannot pipeline '{name}' again: it carries a plan; give the original")
+            raise PlanError("plan.again", function=str(function.attrs["global_symbol"]))
         return function
     if not has_kernel(function):
-        raise PlanError(f"cannot pipeline: {why_no_kernel(str(function.attrs['global_symbol']))}")
+        raise PlanError("plan.no_kernel", why=why_no_kernel(str(function.attrs["global_symbol"])))
     given = cuda_target(function.attrs.get("target") if target is None else target)
     chosen = target_for(given, request)
     bound = "target" in function.attrs
@@ -182,7 +182,7 @@ def build(
     if is_workload(func):
         return _build_workload(func, target, Request(**todays(options)), db)
     if db is not None:
-        raise RecordsError("cannot find a function in records: expected a workload, such as Gemm")
+        raise RecordsError("records.function")
     original = function = only_function(as_module(func))
     if not is_marked(function):
         function = pipeline(function, target, **options)
@@ -197,7 +197,7 @@ def _refined(func: Any, target: Any, db: str | Path | None, request: Request) ->
     from .refined import refined  # which builds by this module
 
     if db is not None:
-        raise RecordsError("cannot refine what records have: it was measured already")
+        raise RecordsError("records.refine")
     given = cuda_target(target)
     if is_workload(func):
         func = default_candidate(func, given, request).function(func)

@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 from . import __version__, nvcc, versions
 from .errors import RecordsError, ToolError, WorkloadError
 from .machine import machine_for
+from .reason import why
 from .released import recorded_request, recorded_tile
 from .request import Request
 from .schedules import (
@@ -53,7 +54,7 @@ class Candidate:
             return schedule_naive(spec, self.tile)
         if not isinstance(spec, Gemm) and isinstance(self.tile, (ConvTile, DepthwiseTile)):
             return schedule_conv(spec, self.tile)
-        raise WorkloadError(f"cannot tile '{spec.name}' by a {type(self.tile).__name__}")
+        raise WorkloadError("tile.kind", workload=spec.name, kind=type(self.tile).__name__)
 
     def to_json(self) -> str:
         """As text that ``from_json`` reads, the same for the same candidate."""
@@ -69,7 +70,7 @@ class Candidate:
             asked = recorded_request(data["request"])
             return Candidate(tile, Request.from_dict(asked))
         except (ValueError, LookupError, TypeError, AttributeError) as err:
-            raise RecordsError(f"cannot read candidate {text!r}: {err}") from err
+            raise RecordsError("tune.candidate", text=text, why=why(err)) from err
 
 
 def describe(candidate: Candidate) -> tuple[str, str]:
@@ -106,7 +107,7 @@ def workload_of(key: str) -> Spec:
     try:
         spec: Spec = _of_dict(_WORKLOADS, json.loads(key))
     except (ValueError, LookupError, TypeError, AttributeError) as err:
-        raise RecordsError(f"cannot read workload {key!r}: {err}") from err
+        raise RecordsError("tune.workload", text=key, why=why(err)) from err
     return spec
 
 
@@ -146,7 +147,7 @@ def _of_dict(kinds: dict[str, Any], data: dict[str, Any]) -> Any:
         if name != _KIND
     }
     if data[_KIND] not in kinds:
-        raise ValueError(f"expected a kind of {', '.join(kinds)}, not {data[_KIND]!r}")
+        raise RecordsError("tune.kind", choices=tuple(kinds), value=data[_KIND])
     return kinds[data[_KIND]](**values)
 
 

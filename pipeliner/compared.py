@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from .diagnostics import Reason
 from .ownership import Ownership
 from .tolerance import Rule
 
@@ -22,7 +23,7 @@ class Compared:
     """``worst``: the largest error over what is allowed; NaN where an element is NaN."""
 
     worst: float
-    notes: tuple[str, ...] = ()
+    notes: tuple[Reason, ...] = ()
 
 
 def compare(
@@ -40,16 +41,16 @@ def compare(
     ``ran``: blockIdx of the CTAs that ran, None for all. ``of_all``: ``wanted`` is what all CTAs
     must make, not those that ran alone.
     """
-    worst, notes = 0.0, list[str]()
+    worst, notes = 0.0, list[Reason]()
     for name, want in wanted.items():
         got = outputs[name]
         was = _like(arrays[name], got)
         if ran is not None and owned.disjoint:
             mine = _mine(owned, name, ran, got)
-            stray = ~mine & ~_same_bits(got, was)
-            if stray.any():
+            others = ~mine & ~_same_bits(got, was)
+            if others.any():
                 worst = float("inf")
-                notes.append(f"{_count(stray)} of {name} changed that no CTA that ran owns")
+                notes.append(Reason("verdict.strayed", name=name, **_count(others)))
         else:
             mine = np.ones(got.shape, bool)
             if ran is not None and of_all:  # and whose they are is not known
@@ -81,17 +82,19 @@ def _untouched(got: Array, want: Array, was: Array) -> Array:
     return same if bool(same.all()) else np.zeros(got.shape, bool)
 
 
-def _of_nan(name: str, nan: Array, got: Array, want: Array) -> str:
+def _of_nan(name: str, nan: Array, got: Array, want: Array) -> Reason:
     both = nan & _is_nan(got) & _is_nan(want)
-    where = "in both" if both.sum() == nan.sum() else "in one of both"
     if not (nan & _is_nan(got)).any():
-        where = "in what it is compared with"
-    more = "; give inputs for which there is none" if both.any() else ""
-    return f"{_count(nan)} of {name} are NaN {where}, which is never right{more}"
+        return Reason("verdict.nan_wanted", name=name, **_count(nan))
+    if not both.any():
+        return Reason("verdict.nan", name=name, **_count(nan))
+    if both.sum() == nan.sum():
+        return Reason("verdict.nan_both", name=name, **_count(nan))
+    return Reason("verdict.nan_either", name=name, **_count(nan))
 
 
-def _count(found: Array) -> str:
-    return f"{int(found.sum())} of {found.size} elements"
+def _count(found: Array) -> dict[str, int]:
+    return {"count": int(found.sum()), "size": found.size}
 
 
 def _is_nan(array: Array) -> Array:

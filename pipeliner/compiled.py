@@ -14,6 +14,7 @@ from tvm import tirx
 
 from . import nvcc, without_driver
 from .cuda_lines import CudaLines, cuda_lines
+from .diagnostics import Reason
 from .emulator import Emulation, emulate, lower_for_emulation
 from .emulator.emulate import Programs
 from .emulator.lower import Lowering
@@ -99,7 +100,7 @@ class Kernel:
         for module in self.executable.mod.imports:
             if module.kind == "cuda":
                 return str(module.inspect_source())
-        raise WorkloadError(f"cannot show CUDA of '{self.name}': nothing in it is bound to threads")
+        raise WorkloadError("kernel.no_cuda", kernel=self.name)
 
     @cached_property
     def cuda_lines(self) -> CudaLines:
@@ -175,7 +176,7 @@ class Kernel:
                 self.executable.export_library(str(path))
         except (RuntimeError, OSError) as err:
             why = without_driver.linker_says(str(err))
-            raise ToolError(f"cannot export '{self.name}' to '{path}': {why}") from err
+            raise ToolError("kernel.export", kernel=self.name, path=str(path), why=why) from err
         if by_tvm or by_us:
             return f"machine code for {self.arch}, which a GPU of it runs without nvcc"
         return f"CUDA source, which nvcc compiles for {self.arch} where it is loaded"
@@ -229,11 +230,8 @@ def plan_of(func: Any) -> KernelPlan:
     if text is None:
         name = str(prim.attrs.get("global_symbol", "?") if prim.attrs else "?")
         if not has_kernel(prim):
-            why = why_no_kernel(name)
-            raise PlanError(f"cannot find a plan, the function was left alone: {why}")
-        raise PlanError(
-            f"cannot find a plan on '{name}': expected what pipeliner.pipeline returned"
-        )
+            raise PlanError("plan.left_alone", why=why_no_kernel(name))
+        raise PlanError("plan.none", function=name)
     return KernelPlan.from_json(str(text))
 
 
@@ -245,9 +243,7 @@ def as_module(func: Any) -> Any:
         return tvm.IRModule({str(func.attrs["global_symbol"]): func})
     mod = getattr(func, "mod", func)
     if not isinstance(mod, tvm.IRModule):
-        raise WorkloadError(
-            f"expected a PrimFunc, a Schedule or an IRModule, not {type(func).__name__}"
-        )
+        raise WorkloadError("function.type", type=type(func).__name__)
     return mod
 
 
@@ -259,8 +255,8 @@ def only_function(mod: Any) -> Any:
         if isinstance(func, tirx.PrimFunc)
     ]
     if len(public) != 1:
-        names = ", ".join(sorted(name for name, _ in public)) or "none"
-        raise WorkloadError(f"expected a module with one PrimFunc, not {len(public)} ({names})")
+        names = tuple(sorted(name for name, _ in public)) or Reason("plan.nothing")
+        raise WorkloadError("function.one", count=len(public), names=names)
     name, func = public[0]
     return func if "global_symbol" in func.attrs else func.with_attr("global_symbol", name)
 
@@ -273,27 +269,22 @@ def _arena(buffer: Any) -> int:
 def _check_gpu(name: str, arch: str) -> None:
     present = gpu_arch()
     if present is None:
-        raise TargetError(
-            f"cannot run '{name}': no GPU is visible; kernel.emulate(...) runs it on the CPU"
-        )
+        raise TargetError("kernel.no_gpu", kernel=name)
     if arch.rstrip("af") != present:
-        raise TargetError(f"cannot run '{name}': it is compiled for {arch}, the GPU is {present}")
+        raise TargetError("kernel.other_gpu", kernel=name, arch=arch, present=present)
 
 
-def _run_on_copies(run: Any, arrays: tuple[Any, ...], apart: Iterable[Any]) -> None:
+def _run_on_copies(run: Any, arrays: tuple[Any, ...], disjoint: Iterable[Any]) -> None:
     """Run on GPU copies of numpy arrays; afterwards the arrays hold what the copies hold.
 
-    An array that is given twice has one copy. ``apart``: pairs that must not overlap in part.
+    An array that is given twice has one copy. ``disjoint``: pairs that must not overlap in part.
     """
     if not all(isinstance(array, np.ndarray) or np.isscalar(array) for array in arrays):
-        raise WorkloadError("expected numpy arrays only, or arrays of the GPU only, not both")
-    for written, other, *_ in apart:
+        raise WorkloadError("kernel.mixed_arrays")
+    for written, other, *_ in disjoint:
         one, two = arrays[written], arrays[other]
         if np.may_share_memory(one, two) and _place(one) != _place(two):
-            raise WorkloadError(
-                f"cannot copy argument #{other} to the GPU: it overlaps argument #{written}, which "
-                "is written"
-            )
+            raise WorkloadError("kernel.overlap", argument=other, written=written)
     device = gpu()
     made: dict[Any, Any] = {}
     for array in arrays:

@@ -33,10 +33,10 @@ class EditedKernel(Kernel):
         expected, found = _signatures(original.cuda), _signatures(source)
         for signature in expected:
             if signature not in found:
-                have = ", ".join(f"'{other}'" for other in found) or "no kernel at all"
+                if not found:
+                    raise WorkloadError("kernel.no_signature", kernel=self.name, expected=signature)
                 raise WorkloadError(
-                    f"cannot build '{self.name}' from this CUDA: expected '{signature}', it has "
-                    + have
+                    "kernel.signature", kernel=self.name, expected=signature, found=tuple(found)
                 )
         self._source = source
 
@@ -51,7 +51,7 @@ class EditedKernel(Kernel):
 def _in_place_of_cuda(source: str) -> Iterator[None]:
     """TVM compiles ``source`` whatever CUDA it prints; ToolError: someone else has its hook."""
     if tvm_ffi.get_global_func(POSTPROC, allow_missing=True) is not None:
-        raise ToolError(f"cannot compile edited CUDA: '{POSTPROC}' is registered already")
+        raise ToolError("nvcc.postproc", function=POSTPROC)
     tvm_ffi.register_global_func(POSTPROC, lambda code, target: source)
     try:
         yield

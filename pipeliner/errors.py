@@ -6,6 +6,7 @@ with code 1. A ``PipelinerError`` is the caller's to fix, an ``InternalError`` i
 
 from __future__ import annotations
 
+import threading
 from typing import Any, Final
 
 from .diagnostics import SENTENCES, Reason, Value
@@ -21,9 +22,7 @@ class PipelinerError(Exception):
     def __init__(self, reason: Reason | str, /, **args: Value) -> None:
         self.reason = _reason(reason, args)
         super().__init__(str(self.reason))
-        _RECENT[str(self.reason)] = self.reason
-        while len(_RECENT) > _KEPT:
-            del _RECENT[next(iter(_RECENT))]
+        _remember(self.reason)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.reason,)
@@ -37,10 +36,20 @@ def _reason(reason: Reason | str, args: dict[str, Value]) -> Reason:
     return _RECENT.get(reason) or Reason.text(reason)
 
 
+def _remember(reason: Reason) -> None:
+    with _LOCK:  # compilers of several threads fail at once
+        _RECENT.pop(str(reason), None)
+        _RECENT[str(reason)] = reason
+        while len(_RECENT) > _KEPT:
+            del _RECENT[next(iter(_RECENT))]
+
+
 _KEPT: Final = 64
 
+_LOCK: Final = threading.Lock()
+
 _RECENT: Final[dict[str, Reason]] = {}
-"""The latest errors' reasons by their sentence."""
+"""Reasons of the latest errors by their sentence, the latest last."""
 
 
 class WorkloadError(PipelinerError, ValueError):

@@ -112,7 +112,7 @@ def _roles(plan: KernelPlan) -> list[str]:
         lines += _wrapped(
             f"channel {'/'.join(filter(None, (channel.full, channel.empty)))}: "
             f"{channel.producer} -> {channel.consumer}, {slots}; {channel.bytes} bytes fill one, "
-            f"{_count(channel.arrivals, 'arrival')} give it back",
+            f"{_count(channel.arrivals, 'arrival')} release it",
             indent=2,
         )
         lines += _reasons((channel.reason,), indent=6)

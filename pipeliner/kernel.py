@@ -29,7 +29,7 @@ class CopyInfo:
     """A statement that moves a box of ``src`` into ``dst`` and does nothing else.
 
     ``shape``: extents of the box, as stored in ``dst``. ``src_dims``: for each dimension of the
-    source, the box dimension that walks it, or None for a fixed coordinate. ``src_strides``:
+    source, the box dimension that follows it, or None for a fixed coordinate. ``src_strides``:
     elements between neighbours along each source dimension (None: symbolic). ``aligned``: the
     largest power of two, in elements, that provably divides the source offset of each row start of
     the box when moving along the source's contiguous dimension (1: nothing known). ``masked``:
@@ -37,8 +37,8 @@ class CopyInfo:
     ``no_cp_async``, ``no_register``: why that mechanism cannot make it as it is distributed, or
     empty. ``no_tma``: why its box is none for the tensor memory accelerator, beyond what the other
     fields tell, or empty. ``view``: what its rows are to the accelerator: of the tensor as
-    ``src_dims`` says, ``rows`` of all outer dimensions taken as one, or the pixels that a
-    convolution's outputs see, a box of them (``patch``) or not (``im2col``). ``note``: what the
+    ``src_dims`` says, ``flattened`` with all outer dimensions taken as one, or the pixels that a
+    convolution's outputs see, as a tiled-mode ``window`` or by ``im2col``. ``note``: what the
     schedule says of it. ``multicast``: sizes of clusters whose CTAs copy the same box in the same
     step. ``src_bytes``: of what is read of ``src`` by all CTAs in all iterations, once; 0 where
     that is not known.
@@ -156,7 +156,7 @@ class StatementInfo:
 
 @dataclass(frozen=True, slots=True)
 class ElementwiseInfo:
-    """A kernel that is one unbound nest over outputs, each made on its own.
+    """An elementwise kernel: one unbound nest over outputs, each computed from its own operands.
 
     ``ctas``: its grid (None: symbolic). Of one CTA are the ``elements`` that it stores and the
     ``global_bytes`` that it moves; ``vector``: elements that a thread may make at once. ``note``:

@@ -22,6 +22,7 @@ from tvm.s_tir import SBlockRealize
 from tvm.tirx.buffer import is_buffer_var
 
 from .accuracy import ROUNDOFF, TF32_TRUNCATION, cut_error
+from .diagnostics import Reason, Value
 from .emulator.lower import is_device_function
 from .emulator.mathfn import canonical
 from .errors import EmulatorError
@@ -56,6 +57,10 @@ _PASSED_ON: Final = ("if_then_else", "fma", "fabs", "likely", "shuffle", "fmax",
 class _UnboundedError(Exception):
     """The magnitude of a value does not bound its error, for the reason given."""
 
+    def __init__(self, code: str, **args: Value) -> None:
+        self.reason = Reason(code, **args)
+        super().__init__(str(self.reason))
+
 
 def magnitude_rule(
     lowered: Any,
@@ -82,11 +87,8 @@ def magnitude_rule(
             if _is_float(made[name])
         }
     except (_UnboundedError, EmulatorError) as err:
-        return _relative(wanted, terms, unit, str(err).splitlines()[0])
-    said = (
-        f"what rounding allows each element ({factor(terms):.3g} x {unit:.3g} of the magnitude of "
-        f"its {terms} terms)"
-    )
+        return _relative(wanted, terms, unit, err.reason)
+    said = Reason("bound.rounding", factor=factor(terms), roundoff=unit, terms=terms)
     return Bounds(said, bounds, Equal())
 
 
@@ -173,7 +175,7 @@ def _bound(made: Any, want: Any, terms: int, unit: float, instructions: Sequence
     """The allowed error of each element, from the magnitudes ``made``."""
     magnitude, value = made.astype(np.float64), abs(want.astype(np.float64))
     if not np.isfinite(magnitude).all():
-        raise _UnboundedError("magnitudes overflow")
+        raise _UnboundedError("bound.overflow")
     of_sum, of_value = factor(terms) * unit, 2 * ROUNDOFF.get(str(made.dtype), 2.0**-3)
     if any("tf32" in name for name in instructions):
         of_sum += 2 * TF32_TRUNCATION
@@ -185,7 +187,7 @@ def _bound(made: Any, want: Any, terms: int, unit: float, instructions: Sequence
     return of_sum * magnitude + of_value * value + least
 
 
-def _relative(wanted: Mapping[str, Any], terms: int, unit: float, why: str) -> Rule:
+def _relative(wanted: Mapping[str, Any], terms: int, unit: float, why: Reason) -> Rule:
     """Relative to each element, and absolute by the median of all: no outlier widens it."""
     units = [ROUNDOFF.get(str(want.dtype), 0.0) for want in wanted.values()]
     rtol = factor(terms) * max([unit, *units])
@@ -193,7 +195,7 @@ def _relative(wanted: Mapping[str, Any], terms: int, unit: float, why: str) -> R
     every = np.concatenate(sizes) if sizes else np.zeros(1)
     finite = every[np.isfinite(every)]
     atol = rtol * float(np.median(finite)) if finite.size else 0.0
-    return Within(rtol, atol, f"no bound is known: {why}")
+    return Within(rtol, atol, Reason("bound.unknown", why=why))
 
 
 def _absolute(mod: Any) -> Any:
@@ -216,9 +218,9 @@ def _check(body: Any) -> None:
             _check_call(expr)
         elif type(expr) is not prim.Div:
             if _element(expr.a) in _FLOATS:
-                raise _UnboundedError(f"values are compared ({expr})")
+                raise _UnboundedError("bound.compared", expression=str(expr))
         elif _element(expr) in _FLOATS and type(expr.b) is not prim.FloatImm:
-            raise _UnboundedError("there is a division by a value")
+            raise _UnboundedError("bound.divided")
 
 
 def _check_call(call: Any) -> None:
@@ -227,7 +229,7 @@ def _check_call(call: Any) -> None:
     name = _name(call)
     known = _canonical(name) in _SMOOTH or any(part in name for part in _PASSED_ON)
     if not known and not ("atomic" in name.lower() and "add" in name.lower()):
-        raise _UnboundedError(f"there is a call of {name}")
+        raise _UnboundedError("bound.called", function=name)
 
 
 def _sum(expr: Any) -> Any:

@@ -116,13 +116,13 @@ def find_nvcc(explicit: str | None = None) -> Path:
     if named is not None:
         path = shutil.which(named)
         if path is None:
-            raise ToolError(f"cannot run nvcc '{named}': there is no such program")
+            raise ToolError("nvcc.not_there", path=named)
         if Path(path).name != "nvcc":  # TVM runs the program of that name
-            raise ToolError(f"cannot use '{named}': expected a program called nvcc")
+            raise ToolError("nvcc.name", path=named)
         return Path(path)
     found = _first("nvcc", _folders())
     if found is None:
-        raise ToolError(f"cannot find nvcc; {GET_NVCC}")
+        raise ToolError("nvcc.missing", install=GET_NVCC)
     return found
 
 
@@ -201,7 +201,7 @@ def disassemble(code: bytes, kind: Literal["cubin", "fatbin"] = "cubin") -> str:
     tools = ("nvdisasm", "cuobjdump") if kind == "cubin" else ("cuobjdump",)
     tool = next((path for path in map(find_tool, tools) if path is not None), None)
     if tool is None:
-        raise ToolError(f"cannot disassemble: found no {' and no '.join(tools)}; {GET_NVCC}")
+        raise ToolError("nvcc.no_disassembler", tools=tools, install=GET_NVCC)
     options = ["-c"] if tool.name == "nvdisasm" else ["-sass"]
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
         path = Path(folder) / f"kernel.{kind}"
@@ -276,10 +276,10 @@ def _run(argv: list[str]) -> str:
             errors="replace",
         )
     except OSError as err:
-        raise ToolError(f"cannot run '{argv[0]}': {err.strerror}") from err
+        raise ToolError("tool.start", tool=argv[0], why=err.strerror) from err
     if done.returncode != 0:
         name = Path(argv[0]).name
-        raise ToolError(f"cannot run {name}: exit code {done.returncode}: {_told(done.stdout)}")
+        raise ToolError("tool.failed", tool=name, code=done.returncode, text=_told(done.stdout))
     return done.stdout
 
 

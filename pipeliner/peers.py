@@ -42,9 +42,7 @@ _STOCK_TILES: Final = {"float16": _MMA_TILE, "float32": _SIMT_TILE}
 def require_stock(gemm: Gemm) -> None:
     """WorkloadError where TVM has no schedule of this product: ``stock_mma`` or ``stock_simt``."""
     if gemm.dtype not in _STOCK_TILES:
-        raise WorkloadError(
-            f"cannot schedule TVM's peer for {gemm.name}: expected {' or '.join(_STOCK_TILES)}"
-        )
+        raise WorkloadError("peer.stock_dtype", workload=gemm.name, choices=tuple(_STOCK_TILES))
     _whole_tiles(gemm, gemm.dtype, _STOCK_TILES[gemm.dtype])
 
 
@@ -144,7 +142,7 @@ def cublas(gemm: Gemm, *, fast: bool = True) -> Callable[[Any, Any, Any], Any]:
         return _cublas_fp8(gemm, fast)
     integer = gemm.storage == "int8" and gemm.out == "int32" and gemm.batch is None
     if gemm.epilogue or gemm.weights or not (integer or gemm.out == gemm.storage != "int8"):
-        raise WorkloadError(f"cannot run {gemm.name} in cuBLAS through torch: no such out= product")
+        raise WorkloadError("peer.cublas", workload=gemm.name)
     multiply = torch._int_mm if integer else torch.matmul
     tf32 = gemm.dtype == "tfloat32"
 
@@ -163,10 +161,7 @@ def _cublas_fp8(gemm: Gemm, fast: bool) -> Callable[[Any, Any, Any], Any]:
 
     plain = not gemm.epilogue and not gemm.weights and gemm.batch is None
     if not plain or gemm.layout != "NT" or gemm.storage == "float8_e5m2":
-        raise WorkloadError(
-            f"cannot run {gemm.name} in cuBLASLt through torch: expected e4m3, layout NT, no "
-            "batch, no epilogue"
-        )
+        raise WorkloadError("peer.cublaslt", workload=gemm.name)
     one = torch.ones((), dtype=torch.float32, device="cuda")
 
     def run(a: Any, b: Any, c: Any) -> Any:
@@ -194,15 +189,10 @@ def tensor_intrinsics() -> Any:
 def _whole_tiles(gemm: Gemm, dtype: str, tile: tuple[int, int, int]) -> tuple[int, int, int]:
     """How many tiles the product has along M, N and K; WorkloadError where not in full."""
     if (gemm.dtype, gemm.layout, gemm.batch, gemm.epilogue) != (dtype, "NN", None, ()):
-        raise WorkloadError(
-            f"cannot schedule TVM's peer for {gemm.name}: expected {dtype}, layout NN, no batch, "
-            "no epilogue"
-        )
+        raise WorkloadError("peer.stock", workload=gemm.name, dtype=dtype)
     m, n, k = tile
     if gemm.m is None or gemm.m % m or gemm.n % n or gemm.k % k:
-        raise WorkloadError(
-            f"cannot schedule TVM's peer for {gemm.name}: expected multiples of {m}, {n}, {k}"
-        )
+        raise WorkloadError("peer.stock_multiples", workload=gemm.name, m=m, n=n, k=k)
     return gemm.m // m, gemm.n // n, gemm.k // k
 
 

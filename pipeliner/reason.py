@@ -8,6 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Final
 
+from .diagnostics import Why
 from .errors import BugWarning, PipelinerError
 
 _TELLING: Final = re.compile(
@@ -20,6 +21,11 @@ _BUGS: Final = (AssertionError, AttributeError, LookupError, NameError, TypeErro
 
 
 _OURS: Final = Path(__file__).parent
+
+
+def why(err: Exception) -> Why:
+    """Why something failed: the reason of an error of ours, of any other its telling line."""
+    return err.reason if isinstance(err, PipelinerError) else reason(err)
 
 
 def reason(err: Exception) -> str:

@@ -16,6 +16,7 @@ from .candidate import (
     workload_key,
 )
 from .compiled import plan_of
+from .diagnostics import Reason, Why
 from .plan import PLAN_ATTR
 from .records import OURS, Records
 from .request import Request
@@ -27,7 +28,7 @@ class Choice:
     """A candidate, and what its plan is to say of where it comes from (nothing: empty)."""
 
     candidate: Candidate
-    why: str = ""
+    why: Why = ""
 
 
 def recorded(spec: Spec, target: Any, request: Request, db: str | Path | None) -> Choice:
@@ -40,12 +41,11 @@ def recorded(spec: Spec, target: Any, request: Request, db: str | Path | None) -
     if named is None:
         return Choice(default_candidate(spec, target, request))
     path = Path(named)
-    model = "the model's choice"
     if request != NOTHING_ASKED:
-        why = f"records are not used: something else is asked for than the fastest in {path.name}"
+        why = Reason("recorded.not_used", file=path.name)
         return Choice(default_candidate(spec, target, request), why)
     if db is None and not path.exists():
-        why = f"not tuned: there is no file {path.name} yet; {model}"
+        why = Reason("recorded.no_file", file=path.name)
         return Choice(default_candidate(spec, target), why)
     key = (workload_key(spec), machine_key(target), versions_key())
     with Records(path, create=False) as records:
@@ -54,15 +54,16 @@ def recorded(spec: Spec, target: Any, request: Request, db: str | Path | None) -
         tried = len({one.candidate for one in found if one.contender == OURS})
         elsewhere = records.best(key[0], key[1]) if best is None else None
     if best is not None:
-        why = f"tuned: {best.us:.1f} us measured, the fastest of {tried} candidates in {path.name}"
+        why = Reason("recorded.tuned", us=best.us, tried=tried, file=path.name)
         return Choice(Candidate.from_json(best.candidate), why)
-    why = f"not tuned: {path.name} has no record of it on {key[1]} with {key[2]}; {model}"
+    asked = {"file": path.name, "versions": key[2]}
+    why = Reason("recorded.no_record", machine=key[1], **asked)
     if elsewhere is not None:
-        why = f"not tuned: {path.name} has it with {elsewhere.versions}, not {key[2]}; {model}"
+        why = Reason("recorded.other_versions", found=elsewhere.versions, **asked)
     return Choice(default_candidate(spec, target), why)
 
 
-def with_reason(function: Any, why: str) -> Any:
+def with_reason(function: Any, why: Why) -> Any:
     """A pipelined function whose plan says ``why``, before everything else."""
     if not why:
         return function

@@ -10,6 +10,7 @@ needed; each depth that is compared takes a run of nvcc.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -23,6 +24,7 @@ from .cost.depth import TOLERANCE
 from .cost.loops import most_slots
 from .cost.mapped import LoopWork, as_chosen, map_kernel
 from .cost.predict import Prediction, predict
+from .diagnostics import Reason
 from .errors import PlanError
 from .kernel import KernelInfo
 from .machine import Machine, machine_for
@@ -44,23 +46,28 @@ class _Depth:
     after: Prediction
 
     @property
-    def text(self) -> str:
-        """In words and numbers."""
-        estimated = self.before.work.registers_at(self.before.depth)
-        slots = _slots(self.after.depth)
-        text = (
-            f"as built with {slots}: {self.after.us:.1f} us, {self.before.us:.1f} before; "
-            f"{self.found.registers} registers, {estimated} estimated"
+    def reason(self) -> Reason:
+        """How it compares, for the plan."""
+        return Reason(
+            "refine.depth",
+            depth=self.after.depth,
+            us=self.after.us,
+            before_us=self.before.us,
+            registers=self.found.registers,
+            estimated=self.before.work.registers_at(self.before.depth),
+            code=tuple(self._code()),
         )
-        if self.found.instructions:
-            text += f"; {self.found.instructions:.0f} instructions of a warp a step"
-        else:
-            text += "; its loop is not found in machine code"
+
+    def _code(self) -> Iterator[Reason]:
+        """What its loop is in machine code."""
+        if not self.found.instructions:
+            yield Reason("refine.no_loop")
+            return
+        yield Reason("refine.instructions", count=self.found.instructions)
         if self.found.conflicts:
-            text += f", {self.found.conflicts:.0f} wait for a register bank"
+            yield Reason("refine.conflicts", count=self.found.conflicts)
         if self.found.spills:
-            text += f", {self.found.spills:.0f} move what did not fit the registers"
-        return text
+            yield Reason("refine.spills", count=self.found.spills)
 
 
 def refined(func: Any, target: Any, request: Request) -> Kernel:
@@ -77,25 +84,25 @@ def refined(func: Any, target: Any, request: Request) -> Kernel:
         There is no nvcc, or no disassembler.
     """
     if request.depth != "auto" or request.plan is not None:
-        asked = "a depth" if request.plan is None else "a plan"
-        raise PlanError(f"cannot choose a depth by compiling several: {asked} is asked for")
+        asked = "depth" if request.plan is None else "plan"
+        raise PlanError("refine.depth_given", asked=asked)
     first = build_with(func, target, request)
     why = _obstacle(first.plan)
-    if why:
+    if why is not None:
         return first.with_plan(replace(first.plan, reasons=(*first.plan.reasons, why)))
     machine = machine_for(target)
     pinned = as_chosen(request, first.plan)
     info = recognised(func, target, machine, pinned)
     loop = _loop_of(info, first.plan, machine, pinned)
     kernels: list[tuple[Prediction, Kernel]] = []
-    refused: list[str] = []
+    refused: list[Reason] = []
     own = _depth(first.plan)
     for option in _options(loop, machine, own):
         try:
             same = replace(pinned, depth=option.depth)
             made = first if option.depth == own else build_with(func, target, same)
         except PlanError as err:  # what is predicted to fit may not, once it is laid out
-            refused.append(f"not built with {_slots(option.depth)}: {err}")
+            refused.append(Reason("refine.not_built", depth=option.depth, why=err.reason))
         else:
             kernels.append((option, made))
     with ThreadPoolExecutor(len(kernels) or 1) as threads:  # each waits for nvcc
@@ -105,10 +112,8 @@ def refined(func: Any, target: Any, request: Request) -> Kernel:
         found = read_loop(used.registers, code, loop.loop, kernel.plan.matmuls)
         after = predict(as_built(loop.work, found, machine), machine, option.depth)
         if after is None:
-            refused.append(
-                f"as built with {_slots(option.depth)}: {used.registers} registers of a thread do "
-                f"not fit an SM of {machine.name}"
-            )
+            taken = {"registers": used.registers, "machine": machine.name}
+            refused.append(Reason("refine.registers", depth=option.depth, **taken))
         else:
             depths.append(_Depth(kernel, found, option, after))
     return _taken(first, depths, refused)
@@ -126,16 +131,13 @@ def recognised(func: Any, target: Any, machine: Machine, request: Request) -> Ke
         return info
 
 
-def _obstacle(plan: KernelPlan) -> str:
-    """Why depths are not compared as built; empty where they are."""
+def _obstacle(plan: KernelPlan) -> Reason | None:
+    """Why depths are not compared as built; None: they are."""
     if plan.roles:
-        return "depths are not compiled: roles set their registers themselves"
-    count = len(plan.loops)
-    if count != 1:
-        return f"depths are not compiled: the kernel has {count} loops, expected one"
-    if not plan.matmuls:
-        return "depths are not compiled: nothing is multiplied in tiles, by which to find the loop"
-    return ""
+        return Reason("refine.roles")
+    if len(plan.loops) != 1:
+        return Reason("refine.loops", loops=len(plan.loops))
+    return None if plan.matmuls else Reason("refine.no_matmul")
 
 
 def _loop_of(info: KernelInfo, plan: KernelPlan, machine: Machine, request: Request) -> LoopWork:
@@ -161,16 +163,17 @@ def _deepest(close: tuple[Prediction, ...]) -> int:
     return min(enough) + 2
 
 
-def _taken(first: Kernel, depths: list[_Depth], refused: list[str]) -> Kernel:
+def _taken(first: Kernel, depths: list[_Depth], refused: list[Reason]) -> Kernel:
     """The kernel to take; ``first``: by the choice that was made before any was compiled."""
     best = best_built((one.before for one in depths), (one.after for one in depths))
     if best is None:
-        said = "what ptxas made of them corrects no prediction, the choice stands"
-        reasons = (*(one.text for one in depths), *refused, said)
+        reasons = (*(one.reason for one in depths), *refused, Reason("refine.stands"))
         return first.with_plan(replace(first.plan, reasons=(*reasons, *first.plan.reasons)))
     chosen = next(one for one in depths if one.after is best)
     plan = chosen.kernel.plan
-    reasons = tuple(one.text + (", taken" if one is chosen else "") for one in depths)
+    reasons = tuple(
+        Reason("refine.taken", depth=one.reason) if one is chosen else one.reason for one in depths
+    )
     us = plan.predicted_us * chosen.after.us / chosen.before.us
     plan = replace(
         plan,
@@ -179,10 +182,6 @@ def _taken(first: Kernel, depths: list[_Depth], refused: list[str]) -> Kernel:
         reasons=(*reasons, *refused, *plan.reasons),
     )
     return chosen.kernel.with_plan(plan)
-
-
-def _slots(depth: int) -> str:
-    return "1 slot" if depth == 1 else f"{depth} slots"
 
 
 def _chosen(loop: LoopPlan) -> LoopPlan:

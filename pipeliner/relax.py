@@ -63,13 +63,13 @@ def matmul_of(call: Any) -> Gemm:
     """The product that a call of ``relax.matmul`` is; WorkloadError: it is none of ours."""
     a, b, out = (_tensor(arg) for arg in (*call.args, call))
     if a.ndim not in (2, 3) or b.ndim != a.ndim:
-        raise WorkloadError(f"expected two matrices or two batches, got {a.ndim} and {b.ndim} axes")
+        raise WorkloadError("relax.axes", a=a.ndim, b=b.ndim)
     *lead, m, k = _extents(a, open_at=a.ndim - 2)
     *others, _, n = _extents(b)
     if lead != others or None in (*lead, k, n):
-        raise WorkloadError("expected batches of one size, and a symbolic extent of rows alone")
+        raise WorkloadError("relax.batches")
     if a.dtype != b.dtype:
-        raise WorkloadError(f"expected operands of one type, got {a.dtype} and {b.dtype}")
+        raise WorkloadError("relax.types", a=str(a.dtype), b=str(b.dtype))
     assert k is not None
     assert n is not None
     batch = lead[0] if lead else None
@@ -81,13 +81,13 @@ def conv2d_of(call: Any) -> Spec:
     attrs = call.attrs
     layouts = (str(attrs.data_layout), str(attrs.kernel_layout), str(attrs.out_layout))
     if layouts not in (("NHWC", "OHWI", "NHWC"), ("NHWC", "OHWI", "")):
-        raise WorkloadError(f"expected layouts NHWC, OHWI and NHWC, got {', '.join(layouts)}")
+        raise WorkloadError("relax.layouts", layouts=layouts)
     x, w, out = (_tensor(arg) for arg in (*call.args, call))
     n, height, width, c = _extents(x)
     k, r, s, _ = _extents(w)
     extents = (n, height, width, c, k, r, s)
     if None in extents:
-        raise WorkloadError("expected extents that are known")
+        raise WorkloadError("relax.extents")
     top, left, bottom, right = (int(pad) for pad in attrs.padding)
     known = [extent for extent in extents if extent is not None]
     return conv2d(
@@ -137,7 +137,7 @@ def _scheduled(spec: Spec, target: Any, db: Any) -> Any:
 def _tensor(value: Any) -> Any:
     """The type of a tensor; WorkloadError: its shape is not known."""
     if not isinstance(value.ty, relax.TensorType) or value.ty.shape is None:
-        raise WorkloadError("expected tensors of a known shape")
+        raise WorkloadError("relax.shape")
     return value.ty
 
 
@@ -150,5 +150,5 @@ def _each_extent(tensor: Any, open_at: int | None) -> Iterator[int | None]:
     for at, extent in enumerate(tensor.shape.values):
         value = getattr(extent, "value", None)
         if value is None and at != open_at:
-            raise WorkloadError(f"expected axis {at} to be known")
+            raise WorkloadError("relax.axis", axis=at)
         yield None if value is None else int(value)

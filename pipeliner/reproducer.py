@@ -39,7 +39,7 @@ if __name__ == "__main__":
     for hazard in verdict.hazards:
         print(hazard)
     word = "right" if verdict.ok else "WRONG"
-    print(word, "largest error", verdict.worst, "of", verdict.tolerance, *verdict.notes)
+    print(word, "error / bound", verdict.worst, "with the bound", verdict.tolerance, *verdict.notes)
     sys.exit(0 if verdict.ok else 1)
 '''
 

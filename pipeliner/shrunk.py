@@ -16,6 +16,7 @@ from typing import Any, Final
 from .api import build_with
 from .compiled import Kernel
 from .cost.wgmma import WARPGROUP
+from .diagnostics import Why
 from .errors import PipelinerError, PlanError
 from .machine import machine_for
 from .plan import CONSUMER, KernelPlan, SmemPlan, SyncPlan
@@ -62,23 +63,21 @@ def shrunk(spec: Spec, tile: AnyTile, kernel: Kernel) -> Shrunk:
     if spec.flops() <= 2 * SMALL:
         return Shrunk(spec, spec, tile, kernel)
     nearest: Shrunk | None = None
-    refused = ""
+    refused: Why = ""
     for small, cut in smaller(spec, tile, needs_of(kernel.plan)):
         if small == spec:
             break  # that is too large to be run
         try:
             made = handed_over(scheduled(small, cut), kernel.target, kernel.plan)
         except PipelinerError as err:
-            refused = str(err)
+            refused = err.reason
             continue
         found = Shrunk(spec, small, cut, made, differences(kernel.plan, made.plan))
         if not found.differences:
             return found
         nearest = nearest or found
     if nearest is None:
-        raise PlanError(
-            f"cannot run '{spec.name}' on smaller extents: its plan fits none; {refused}"
-        )
+        raise PlanError("smaller.none", workload=spec.name, why=refused)
     return nearest
 
 

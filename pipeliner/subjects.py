@@ -149,7 +149,7 @@ def arguments(
     if isinstance(inputs, Mapping):
         inputs = [inputs[name] for name in names if name in inputs]
     if len(inputs) != len(names):
-        raise WorkloadError(f"expected arguments {', '.join(names)}, got {len(inputs)} of them")
+        raise WorkloadError("arguments.count", names=tuple(names), count=len(inputs))
     return dict(zip(names, inputs))
 
 
@@ -192,8 +192,5 @@ def _known(param: Any, extent: Any, extents: Mapping[str, int]) -> int:
     walk(extent, ir.Var, variables.add)
     missing = sorted(str(var.name) for var in variables if str(var.name) not in extents)
     if missing:
-        raise WorkloadError(
-            f"cannot make an argument for '{param.name}': its shape is not static, "
-            f"and extents has no {', '.join(missing)}"
-        )
+        raise WorkloadError("arguments.extents", argument=str(param.name), names=tuple(missing))
     return int(evaluate(extent, {var: extents[str(var.name)] for var in variables}))

@@ -30,7 +30,7 @@ def cuda_target(spec: Any = None) -> Any:
     name = key_of(spec)
     arch = NAMES[name].arch if name in NAMES else name
     if not re.fullmatch(r"sm_\d+[af]?", arch):
-        raise TargetError(f"expected target to be one of {_choices()} or sm_NN, not {spec!r}")
+        raise TargetError("target.unknown", choices=_choices(), value=repr(spec))
     return _of_model(arch, name)
 
 
@@ -60,9 +60,7 @@ def gpu_arch() -> str | None:
 def _present() -> Any:
     device, arch = gpu(), gpu_arch()
     if device is None or arch is None:
-        raise TargetError(
-            f"cannot choose a target: no GPU is visible; name one of {_choices()} or sm_NN"
-        )
+        raise TargetError("target.no_gpu", choices=_choices())
     return _of_model(arch, str(device.device_name))
 
 
@@ -84,7 +82,7 @@ def _of_file(path: Path) -> Any:
 
 def _checked(target: Any) -> Any:
     if target.kind.name != "cuda":
-        raise TargetError(f"cannot pipeline for target '{target.kind.name}': expected cuda")
+        raise TargetError("target.kind", kind=target.kind.name)
     return target
 
 
@@ -96,8 +94,8 @@ def _parsed(spec: Any) -> Any:
         return Target(spec)
     except (ValueError, TypeError, RuntimeError, KeyError) as err:
         why = " ".join(str(err).split())
-        raise TargetError(f"cannot make a target of {spec!r}: {why}") from err
+        raise TargetError("target.made", value=repr(spec), why=why) from err
 
 
-def _choices() -> str:
-    return ", ".join(NAMES)
+def _choices() -> tuple[str, ...]:
+    return tuple(NAMES)

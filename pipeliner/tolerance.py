@@ -13,6 +13,7 @@ from typing import Any, Final, Protocol, TypeAlias
 
 import numpy as np
 
+from .diagnostics import Reason
 from .errors import WorkloadError
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -20,8 +21,9 @@ Array: TypeAlias = "np.ndarray[Any, Any]"
 Asked: TypeAlias = "float | tuple[float, float] | None"
 """``tolerance=`` of a caller: relative, or relative and absolute."""
 
-EQUAL: Final = "equal to the bit"
+EQUAL: Final = Reason("bound.equal")
 
+_ASKED: Final = Reason("bound.asked")
 _TINY: Final = 1e-300
 
 
@@ -29,8 +31,8 @@ class Rule(Protocol):
     """How far each element may be off."""
 
     @property
-    def said(self) -> str:
-        """The rule in words."""
+    def said(self) -> Reason:
+        """The rule, for who reads the verdict."""
         ...
 
     def errors(self, name: str, got: Array, want: Array) -> Array:
@@ -42,7 +44,7 @@ class Rule(Protocol):
 class Equal:
     """Every element is equal to the bit; zeros of either sign are."""
 
-    said: str = EQUAL
+    said: Reason = EQUAL
 
     def errors(self, name: str, got: Array, want: Array) -> Array:
         """0 or infinity."""
@@ -55,12 +57,12 @@ class Within:
 
     rtol: float
     atol: float
-    why: str = "as asked"
+    why: Reason = _ASKED
 
     @property
-    def said(self) -> str:
+    def said(self) -> Reason:
         """Both numbers."""
-        return f"{self.rtol:.3g} relative and {self.atol:.3g} absolute, {self.why}"
+        return Reason("bound.within", rtol=self.rtol, atol=self.atol, why=self.why)
 
     def errors(self, name: str, got: Array, want: Array) -> Array:
         """The difference over what is allowed."""
@@ -71,7 +73,7 @@ class Within:
 class Bounds:
     """An absolute bound for each element, by argument; another rule for arguments without."""
 
-    said: str
+    said: Reason
     bounds: Mapping[str, Array] = field(repr=False)
     other: Rule = field(default_factory=Equal)
 
@@ -90,11 +92,9 @@ def asked(tolerance: Asked) -> Rule | None:
         pair = tolerance if isinstance(tolerance, tuple) else (tolerance, 0.0)
         rtol, atol = map(float, pair)
     except (TypeError, ValueError) as err:
-        raise WorkloadError(
-            f"expected a tolerance of RTOL or RTOL, ATOL, not {tolerance!r}"
-        ) from err
+        raise WorkloadError("tolerance.numbers", value=repr(tolerance)) from err
     if not (0 <= rtol < np.inf and 0 <= atol < np.inf):
-        raise WorkloadError(f"expected tolerances of at least 0, not {rtol:g} and {atol:g}")
+        raise WorkloadError("tolerance.negative", rtol=rtol, atol=atol)
     return Within(rtol, atol)
 
 
@@ -107,7 +107,7 @@ def parsed(text: str | None) -> Asked:
     except ValueError:
         numbers = []
     if len(numbers) not in (1, 2):
-        raise WorkloadError(f"expected --tolerance to be RTOL or RTOL,ATOL, not {text!r}")
+        raise WorkloadError("option.tolerance", value=text)
     return numbers[0], numbers[1] if len(numbers) == 2 else 0.0
 
 

@@ -51,7 +51,7 @@ class Run:
     worst: float
     hazards: tuple[Hazard, ...]
     seconds: float
-    notes: tuple[str, ...] = ()
+    notes: tuple[Why, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -65,14 +65,14 @@ class Verdict:
 
     ``against``: what the outputs were compared with. ``outputs``: of the first run, by parameter.
     ``tolerance``: what each element may differ by. ``ran``: which CTAs were run. ``between``: what
-    is known of races between CTAs that were not run together, '' where all were.
+    is known of races between CTAs that were not run together, empty where all were.
     """
 
     title: str
     against: Reason
     runs: tuple[Run, ...]
     outputs: Outputs = field(default_factory=dict, repr=False, compare=False)
-    tolerance: str = ""
+    tolerance: Why = ""
     ran: Reason = ALL_CTAS
     between: Why = ""
 
@@ -90,7 +90,7 @@ class Verdict:
         return not isinstance(self.between, Reason) or self.between.code != "ownership.only_run"
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> tuple[Why, ...]:
         """What else is to be known of the outputs, such as where they are NaN; each once."""
         return tuple(dict.fromkeys(note for run in self.runs for note in run.notes))
 
@@ -150,9 +150,9 @@ def verify(
     timings
         When asynchronous copies land: ``"late"``, ``"early"``, ``"random"``.
     orders
-        How warps are interleaved: ``"lockstep"``, ``"round-robin"``, ``"reversed"``,
-        ``"random"``. Every timing and every order is in a run, as many runs as there are of
-        whichever are more: hazards are judged by happens-before, which no order hides.
+        How warps are interleaved: ``"lockstep"``, ``"round-robin"``, ``"reversed"``, ``"random"``.
+        Every timing and every order is in a run, as many runs as there are of whichever are more:
+        hazards are judged by happens-before, which no order hides.
     seed
         Of the arguments, random timing, random order and CTAs: the same seed gives the same
         verdict.
@@ -214,7 +214,7 @@ def verify_workload(
     tolerance: Asked = None,
     progress: Progress | None = None,
 ) -> Verdict:
-    """Run ``kernel`` on random operands; the verdict against ``spec`` computed in float64."""
+    """``kernel`` on random operands, compared with what ``spec`` must compute, in float64."""
     inputs = spec.inputs(seed)
     out = poisoned(spec.shapes()[-1], spec.out)
     exact = spec.reference(*inputs)
@@ -226,7 +226,7 @@ def verify_workload(
         rule = Equal()
     elif rule is None:
         bounds = workload_bounds(spec, exact, spec.magnitude(*inputs), added_parts(subject))
-        rule = Bounds("what rounding allows each element", {name: bounds})
+        rule = Bounds(Reason("bound.workload"), {name: bounds})
     taken = rule
 
     def judge(outcome: Emulation) -> Compared:

@@ -17,7 +17,7 @@ from .cost.alternatives import (
     instruction_options,
     mechanism_options,
 )
-from .diagnostics import joined
+from .diagnostics import Why
 from .errors import PipelinerError, PlanError
 from .machine import Machine, machine_for
 from .measured import Measured, measured
@@ -51,9 +51,9 @@ class TileOption:
     @property
     def text(self) -> str:
         """The tile in short."""
-        walk = f", {self.ctas} CTAs walk all" if self.ctas else ""
-        parts = f", {self.splits} parts" if self.splits > 1 else ""
-        return f"{self.m}x{self.n}x{self.k}{parts}{walk}{', ' * bool(self.form)}{self.form}"
+        grid = f", {self.ctas} persistent CTAs" if self.ctas else ""
+        splits = f", {self.splits} splits" if self.splits > 1 else ""
+        return f"{self.m}x{self.n}x{self.k}{splits}{grid}{', ' * bool(self.form)}{self.form}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,8 +61,8 @@ class Alternatives:
     """What was considered for one kernel, each with its predicted time in microseconds.
 
     ``depths``, ``instructions``, ``mechanisms`` and ``consumers`` (none where every warp does the
-    same) are of the kernel's own tile. ``declined``: the loops that are left alone, with the
-    reason. ``best_tiles``: for each instruction that is
+    same) are of the kernel's own tile. ``declined``: the loops that are left alone, with their
+    reasons. ``best_tiles``: for each instruction that is
     possible, the best of its own tiles. ``tiles``: the best ones, the fastest first, and the chosen
     one. ``splits``: the best tile of each number of parts. The last three are empty for a function
     of the user's own. ``measured``: of what records the measured times are, or empty. ``reasons``:
@@ -76,12 +76,12 @@ class Alternatives:
     instructions: tuple[WayOption, ...]
     mechanisms: tuple[WayOption, ...]
     consumers: tuple[WayOption, ...] = ()
-    declined: tuple[tuple[str, str], ...] = ()
+    declined: tuple[tuple[str, tuple[Why, ...]], ...] = ()
     best_tiles: tuple[tuple[str, TileOption], ...] = ()
     tiles: tuple[TileOption, ...] = ()
     splits: tuple[TileOption, ...] = ()
     measured: str = ""
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[Why, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it."""
@@ -100,12 +100,12 @@ def alternatives(
     """The alternatives to the plan of ``func``.
 
     ``spec``: the workload where it is one of ours, and ``tile`` that of a matmul, as scheduled in
-    ``func``; ``splits``: parts of the reduction that were asked for. ``db``: records whose times
+    ``func``; ``splits``: of the reduction, as asked for. ``db``: records whose times
     stand beside the predicted ones, as for ``pipeliner.build``. PlanError where a plan is given: it
     was chosen elsewhere.
     """
     if request.plan is not None:
-        raise PlanError("cannot say what else was considered: a plan is given, nothing is chosen")
+        raise PlanError("plan.why_given")
     plan = plan_of(pipeline_with(func, target, request))
     machine = machine_for(target)
     info = recognised(func, target, machine, request)
@@ -117,10 +117,8 @@ def alternatives(
         instructions=instruction_options(info, plan, machine, request),
         mechanisms=mechanism_options(info, plan, machine, request),
         consumers=consumer_options(info, plan, machine, request),
-        declined=tuple(
-            (loop.name, joined(loop.reasons)) for loop in plan.loops if not loop.pipelined
-        ),
-        reasons=tuple(map(str, plan.reasons)),
+        declined=tuple((loop.name, loop.reasons) for loop in plan.loops if not loop.pipelined),
+        reasons=plan.reasons,
     )
     if spec is None or tile is None:
         return found

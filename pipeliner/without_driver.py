@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from . import knobs, nvcc
+from .diagnostics import Reason
 from .errors import ToolError
 from .workers import Worker
 
@@ -72,7 +73,7 @@ def _runtime() -> Path:
 
     path = Path(tvm.__file__).parent / "lib" / _RUNTIME
     if not path.is_file():
-        raise ToolError(f"cannot compile for a GPU: TVM has no {_RUNTIME}")
+        raise ToolError("nvcc.no_runtime", library=_RUNTIME)
     return path
 
 
@@ -81,7 +82,7 @@ class _Compiler:
 
     def __init__(self) -> None:
         if not nvcc.tvm_compiles():
-            raise ToolError(f"cannot compile for a GPU: TVM's {_RUNTIME} does not load")
+            raise ToolError("nvcc.runtime", library=_RUNTIME)
 
     def __call__(
         self, mod: str, target: str, pipeline: str, config: dict[str, Any], cuda: str, path: str
@@ -99,7 +100,7 @@ class _Compiler:
         try:
             built.export_library(path)
         except RuntimeError as err:
-            raise ToolError(linker_says(str(err))) from err
+            raise ToolError(Reason.text(linker_says(str(err)))) from err
 
 
 def linker_says(text: str) -> str:

@@ -1,4 +1,4 @@
-"""Which tile to take: the least predicted time among tiles, forms and parts of the reduction."""
+"""Which tile to take: the least predicted time among tiles, forms and split-K."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from ..cost import choose, warpgroup_tiles
 from ..cost.choose import may_gain_from_clusters
 from ..cost.sizes import element_bytes
 from ..cost.warpgroup_tiles import up_to
+from ..diagnostics import Reason
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
 from ..request import AccumulateAsked, Instruction, Request
@@ -103,15 +104,15 @@ def default_tile(
 ) -> GemmTile | DepthwiseTile:
     """The tile with the least predicted time on ``machine``.
 
-    ``instruction``: what is to multiply it. ``splits``: parts of the reduction; None: more than one
-    where whole tiles would leave SMs idle and that costs more than to add the parts.
+    ``instruction``: what is to multiply it. ``splits``: of the reduction (split-K); None: more than
+    one where whole tiles would leave SMs idle and that costs more than to add partial sums.
     ``accumulate``: how products of fp8 are to be summed. A depthwise
     convolution with channels innermost gets a tile that is no matmul's. Raises WorkloadError when
     no tile of this workload can be mapped there, or what kept the last one from ``instruction``.
     """
     if isinstance(workload, Conv) and workload.depthwise and workload.channels_last:
         if splits not in (None, 1):
-            raise WorkloadError(f"cannot split the reduction of '{workload.name}': it is no matmul")
+            raise WorkloadError("split.no_matmul", workload=workload.name)
         return _depthwise_tile(workload)
     found, parts = compare_tiles(workload, machine, instruction, splits, accumulate)
     best = whole = _best(found, machine)
@@ -154,7 +155,7 @@ def compare_tiles(
     splits: int | None = None,
     accumulate: AccumulateAsked = "auto",
 ) -> tuple[list[ComparedTile], list[ComparedTile]]:
-    """The tiles that ``default_tile`` chooses from: whole ones, and those with more parts.
+    """The tiles that ``default_tile`` chooses from: whole ones, and those with split-K.
 
     Raises what ``default_tile`` raises.
     """
@@ -173,9 +174,13 @@ def compare_tiles(
     if not found and instruction != "auto" and failed is not None:
         raise failed
     if not found:
-        why = "no candidate maps" if failed is None else str(failed)
-        parted = f" in {asked} parts" if asked > 1 else ""
-        raise WorkloadError(f"cannot tile '{workload.name}'{parted} for {machine.name}: {why}")
+        why = Reason("tile.no_plan") if failed is None else failed.reason
+        name, where = workload.name, machine.name
+        if asked > 1:
+            raise WorkloadError(
+                "tile.none_split", workload=name, splits=asked, machine=where, why=why
+            )
+        raise WorkloadError("tile.none", workload=name, machine=where, why=why)
     return found, parts
 
 
@@ -222,25 +227,28 @@ def _thrift(one: ComparedTile) -> tuple[int, float]:
 def tiles_of(what: Contraction, tile: GemmTile) -> int:
     """Tiles of all outputs."""
     m, n, _ = typical(what)
-    lead = math.prod(extent or 1 for _, extent in what.batch_axes)
-    return lead * math.ceil(m / tile.m) * math.ceil(n / tile.n)
+    batch = math.prod(extent or 1 for _, extent in what.batch_axes)
+    return batch * math.ceil(m / tile.m) * math.ceil(n / tile.n)
 
 
 def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
-    """Numbers of parts that fill the SMs once or twice, where whole tiles do not by themselves."""
+    """Numbers of splits that fill the SMs once or twice, where whole tiles do not."""
     most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // PART_STEPS)
     tiles = tiles_of(what, tile)
     filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
     return sorted(splits for splits in filling if splits > 1 and tile.persistent is None)
 
 
-def _why_split(best: ComparedTile, whole: ComparedTile, machine: Machine) -> str:
+def _why_split(best: ComparedTile, whole: ComparedTile, machine: Machine) -> Reason:
     """Why a reduction is split, in numbers."""
-    share = best.tiles / (math.ceil(best.tiles / machine.sms) * machine.sms)
-    tile = f"{whole.tile.m}x{whole.tile.n}x{whole.tile.k}"
-    return (
-        f"{best.tiles} tiles keep {share:.0%} of {machine.sms} SMs busy; in parts, predicted "
-        f"{best.us:.1f} us instead of {whole.us:.1f} with the best whole tile, {tile}"
+    return Reason(
+        "split.faster",
+        tiles=best.tiles,
+        busy=best.tiles / (math.ceil(best.tiles / machine.sms) * machine.sms),
+        sms=machine.sms,
+        us=best.us,
+        whole_us=whole.us,
+        whole=f"{whole.tile.m}x{whole.tile.n}x{whole.tile.k}",
     )
 
 

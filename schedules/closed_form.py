@@ -94,10 +94,10 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
         outer=math.ceil(tiles / ctas),
         by_tile=tiles > ctas and not tile.stationary,
     )
-    lead = math.prod(extent or 1 for _, extent in what.batch_axes)
+    batch = math.prod(extent or 1 for _, extent in what.batch_axes)
     return KernelInfo(
         name=what.name,
-        grid=(lead, ctas) if what.batch_axes else (ctas,),
+        grid=(batch, ctas) if what.batch_axes else (ctas,),
         threads=0,
         loops=(loop,),
         accumulators=(
@@ -236,7 +236,7 @@ def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:
         lane = 0 if transposed else 1
         dims[-1] = lane
         if side.is_box and side.view == "tensor":
-            dims[side.apart] = 1 - lane
+            dims[side.row_axis] = 1 - lane
     return tuple(dims)
 
 

@@ -19,5 +19,5 @@ def schedule_conv(conv: Convolution, tile: ConvTile | DepthwiseTile) -> Any:
     if isinstance(tile, ConvTile):
         return schedule_contraction(tile.contraction(conv), tile)
     if not isinstance(conv, Conv):
-        raise WorkloadError(f"cannot schedule '{conv.name}' by channel: expected a convolution")
+        raise WorkloadError("tile.depthwise", workload=conv.name)
     return schedule_depthwise(conv, tile)

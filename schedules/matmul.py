@@ -1,12 +1,12 @@
 """The un-pipelined schedule of everything that is a matmul: tiles, a grid, copies. Nothing else.
 
-    for blockIdx.z in lead:                  # batch, groups
+    for blockIdx.z in batch axes:            # batch, groups
       for blockIdx.x in tiles:               # grouped: neighbours share operands in the L2 cache
         acc: local tile of BM x BN = 0       # in a loop over tiles, where the grid is persistent
         for step in steps x (K / BK):        # some channels of one kernel position
           A_shared = A[tile]                 # a plain box copy, zero outside A
           B_shared = B[tile]
-          acc += A_shared * B_shared         # a plain matmul over one tile; B held: no copy here
+          acc += A_shared * B_shared         # a plain matmul over a tile; a stationary B: no copy
         C[tile] = epilogue(acc)              # guarded at ragged edges
 
 Nothing is bound to threads: who copies and multiplies, with which instruction and how far ahead
@@ -39,7 +39,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     WorkloadError: it cannot be cut as the tile says.
     """
     if func is not None and tile.splits > 1:
-        raise WorkloadError(f"cannot split the reduction of '{what.name}': the function is given")
+        raise WorkloadError("split.given", workload=what.name)
     what = split(what, tile.splits, tile.k)
     _check_lead(what)
     sch = s_tir.Schedule(what.function() if func is None else func)
@@ -53,17 +53,17 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
         inline_between(sch, matmul, store)
 
     loops = sch.get_loops(matmul)
-    lead, (i, j), (*outer, k) = _cut(loops, len(what.batch_axes), len(what.batch_axes) + 2)
+    batch, (i, j), (*outer, k) = _cut(loops, len(what.batch_axes), len(what.batch_axes) + 2)
     i_tile, i_in = sch.split(i, [None, tile.m])
     j_tile, j_in = sch.split(j, [None, tile.n])
     k_tile, k_in = sch.split(k, [None, tile.k])
-    sch.reorder(*lead, i_tile, j_tile, *outer, k_tile, i_in, j_in, k_in)
+    sch.reorder(*batch, i_tile, j_tile, *outer, k_tile, i_in, j_in, k_in)
     step = sch.fuse(*outer, k_tile) if outer else k_tile
     # Tiles of a persistent grid become blocks before they are numbered, which hides from TVM that
     # they do not overlap.
     whole = matmul if tile.persistent is None else sch.blockize(i_in)
-    if lead:
-        sch.bind(sch.fuse(*lead) if len(lead) > 1 else lead[0], "blockIdx.z")
+    if batch:
+        sch.bind(sch.fuse(*batch) if len(batch) > 1 else batch[0], "blockIdx.z")
     symbolic = what.m[1] is None
     group = (
         tile.raster_group
@@ -99,9 +99,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
 def _check_lead(what: Contraction) -> None:
     count = math.prod(extent or 1 for _, extent in what.batch_axes)
     if count > MAX_GRID_Z:
-        raise WorkloadError(
-            f"cannot launch {count} independent matmuls: blockIdx.z ends at {MAX_GRID_Z}"
-        )
+        raise WorkloadError("tile.batch_axes", count=count, most=MAX_GRID_Z)
 
 
 def _cut(items: list[Any], *places: int) -> list[list[Any]]:
@@ -130,8 +128,8 @@ def _stage_operands(sch: Any, matmul: Any, what: Contraction, tile: GemmTile) ->
 
 
 def _transpose_matrix(*indices: Any) -> list[Any]:
-    *lead, row, column = indices
-    return [*lead, column, row]
+    *batch, row, column = indices
+    return [*batch, column, row]
 
 
 def inline_between(sch: Any, first: Any, last: Any) -> None:

@@ -24,7 +24,7 @@ from .workloads import MATMUL, Gemm
 def schedule_naive(gemm: Gemm, tile: NaiveTile) -> Any:
     """``gemm`` with a thread for each output, as a TVM schedule; WorkloadError: one of a batch."""
     if gemm.batch is not None:
-        raise WorkloadError(f"cannot give each output of '{gemm.name}' a thread: it is a batch")
+        raise WorkloadError("tile.batch", workload=gemm.name)
     sch = s_tir.Schedule(gemm.function())
     update = sch.get_sblock(MATMUL)
     store = inline_epilogue(sch, update)

@@ -1,8 +1,8 @@
-"""A workload on smaller extents that leaves every tile, remainder and kind of CTA as it was.
+"""A workload on smaller extents that leaves every tile, K tail and kind of CTA as it was.
 
 A matmul of 4096 cubed in tiles of 128 x 256 x 64 becomes one of 256 x 768 x 576: some tiles along M
 and N, steps enough for the rings to wrap. What tiles divide they still do, and what they do not
-divide has the same remainder; a persistent grid still walks its tiles, CTAs of a cluster still are
+divide has the same tail; a persistent CTA still has several tiles, CTAs of a cluster still are
 neighbours along the same axis. So the kernel that was planned for the large extents can be made for
 the small ones.
 """
@@ -50,13 +50,13 @@ MORE: Final = 1024
 class Needs:
     """What smaller extents must leave room for: see ``needs_of`` of whoever reads the plan.
 
-    ``steps``: of the reduction's loop. ``cluster``: CTAs that are neighbours. ``teams``: consumers
-    that take the tiles of a CTA in turn.
+    ``steps``: of the reduction's loop. ``cluster``: CTAs that are neighbours. ``ping_pong_groups``:
+    consumer warpgroups that alternate on the tiles of a CTA.
     """
 
     steps: int
     cluster: int = 1
-    teams: int = 1
+    ping_pong_groups: int = 1
 
 
 def scheduled(spec: Spec, tile: AnyTile) -> Any:
@@ -67,7 +67,7 @@ def scheduled(spec: Spec, tile: AnyTile) -> Any:
         return schedule_gemm(spec, tile)
     if not isinstance(spec, Gemm) and isinstance(tile, (ConvTile, DepthwiseTile)):
         return schedule_conv(spec, tile)
-    raise WorkloadError(f"cannot tile '{spec.name}' by a {type(tile).__name__}")
+    raise WorkloadError("tile.kind", workload=spec.name, kind=type(tile).__name__)
 
 
 def smaller(spec: Spec, tile: AnyTile, needs: Needs) -> Iterator[tuple[Spec, AnyTile]]:
@@ -142,7 +142,7 @@ class _Cut:
         return _Cut(what, tile, rows, columns, reduction_tiles(what, tile.k))
 
     @property
-    def lead(self) -> int:
+    def batch(self) -> int:
         return math.prod(extent or 1 for _, extent in self.what.batch_axes)
 
     @property
@@ -180,7 +180,7 @@ def _tiles_alike(small: _Cut, whole: _Cut, needs: Needs) -> bool:
         return False
     if small.each < min(needs.steps, whole.each) or bool(small.missing) != bool(whole.missing):
         return False
-    if small.lead < min(BATCH, whole.lead) or small.piece != whole.piece:
+    if small.batch < min(BATCH, whole.batch) or small.piece != whole.piece:
         return False
     if needs.cluster > 1:
         if small.tiles % needs.cluster != whole.tiles % needs.cluster:
@@ -204,14 +204,14 @@ def _walkers(small: _Cut, whole: _Cut, needs: Needs) -> int | None:
     asked = whole.tile.persistent or whole.tiles
     for times in (2, 3, 4, 5, 6, 7, 1):
         ctas = times * needs.cluster
-        enough = small.tiles > ctas * needs.teams
+        enough = small.tiles > ctas * needs.ping_pong_groups
         if enough and bool(small.tiles % ctas) == bool(whole.tiles % asked) and ctas <= asked:
             return ctas
     return None
 
 
 def _tile_for(small: Spec, spec: Spec, tile: AnyTile, needs: Needs) -> AnyTile:
-    """``tile`` with as many CTAs as walk the tiles of ``small``."""
+    """``tile`` with as many persistent CTAs as the tiles of ``small`` keep busy."""
     if not isinstance(tile, GemmTile) or small == spec:
         return tile
     cut, whole = _Cut.of(small, tile), _Cut.of(spec, tile)

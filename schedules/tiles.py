@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..diagnostics import Why
 from ..errors import WorkloadError
 from .workloads import Contraction, Conv, Convolution
 
@@ -32,7 +33,7 @@ class GemmTile:
     persistent: int | None = None
     splits: int = 1
     stationary: bool = False
-    why: str = field(default="", compare=False)
+    why: Why = field(default="", compare=False)
 
     def __post_init__(self) -> None:
         """WorkloadError names a size that is no number of at least 1."""
@@ -60,9 +61,9 @@ class ConvTile(GemmTile):
         if isinstance(conv, Conv):
             return conv.contraction(self.fold, self.phases, self.by_image)
         if self.by_image:
-            raise WorkloadError(f"cannot take images of '{conv.name}' apart: it is a gradient")
+            raise WorkloadError("conv.by_image_gradient", workload=conv.name)
         if self.phases != 1:
-            raise WorkloadError(f"cannot count '{conv.name}' in phases: it reads no runs")
+            raise WorkloadError("conv.phases_unfolded", workload=conv.name, phases=self.phases)
         return conv.contraction(self.fold)
 
 
@@ -99,9 +100,9 @@ def _check_sizes(tile: Any, *names: str) -> None:
     for name in names:
         value = getattr(tile, name)
         if not isinstance(value, int):
-            raise WorkloadError(f"expected tile {name} to be an integer, not {value!r}")
+            raise WorkloadError("tile.integer", name=name, value=repr(value))
         if value < 1:
-            raise WorkloadError(f"expected tile {name} of at least 1, not {value}")
+            raise WorkloadError("tile.least", name=name, value=value)
 
 
 def stages_transposed(what: Contraction, operand: int) -> bool:
@@ -115,7 +116,7 @@ def stages_transposed(what: Contraction, operand: int) -> bool:
 
 
 def is_ragged(what: Contraction, tile: GemmTile) -> tuple[bool, bool, bool]:
-    """Whether the tile leaves a remainder along M (also where M is symbolic), N and K."""
+    """Whether the tile leaves a tail along M (also where M is symbolic), N and K."""
     extents = (what.m[1], what.n[1], what.k[1])
     sizes = (tile.m, tile.n, tile.k)
     ragged = [extent is None or extent % size != 0 for extent, size in zip(extents, sizes)]

@@ -1,4 +1,4 @@
-"""The kernel that adds the parts of a split reduction and finishes what the whole would have done.
+"""The kernel that adds the partial sums of split-K and applies the epilogue to the result.
 
     for blockIdx.x in pieces of the output:
       for i, j in piece:
@@ -14,6 +14,7 @@ import math
 from typing import Any, Final
 
 from ..cost.sizes import element_bytes
+from ..diagnostics import Reason, Why, joined
 from ..kernel import NOTE, ElementwiseInfo
 from .workloads import PART, STORE, Contraction
 from .workloads.epilogue import READING
@@ -25,28 +26,28 @@ VECTOR: Final = 4
 """Sums in 16 bytes."""
 
 
-def schedule_sum(sch: Any, store: Any, what: Contraction, why: str) -> None:
-    """Cut the block ``store`` into pieces, each a CTA's; ``why``: there are parts, for the plan."""
-    *lead, i, j = sch.get_loops(store)
+def schedule_sum(sch: Any, store: Any, what: Contraction, why: Why) -> None:
+    """Cut the block ``store`` into pieces, one a CTA; ``why``: the plan's reason to split K."""
+    *batch, i, j = sch.get_loops(store)
     rows, columns = _piece(what)
     i_out, i_in = sch.split(i, [None, rows])
     j_out, j_in = sch.split(j, [None, columns])
-    sch.reorder(*lead, i_out, j_out, i_in, j_in)
-    sch.bind(sch.fuse(*lead, i_out, j_out), "blockIdx.x")
+    sch.reorder(*batch, i_out, j_out, i_in, j_in)
+    sch.bind(sch.fuse(*batch, i_out, j_out), "blockIdx.x")
     sch.annotate(store, NOTE, _note(what, why))
 
 
-def sum_info(what: Contraction, why: str) -> ElementwiseInfo:
+def sum_info(what: Contraction, why: Why) -> ElementwiseInfo:
     """What recognition will find of that kernel, but for its vectors."""
     rows, columns = _piece(what)
     m, n = what.m[1], what.n[1]
-    lead = math.prod(extent or 1 for _, extent in what.results[:-2])
+    batch = math.prod(extent or 1 for _, extent in what.results[:-2])
     tensors = 1 + sum(step in READING for step in what.epilogue)
     types = what.types
     each = _parts(what) * element_bytes(types.accumulator) + tensors * element_bytes(types.out)
     return ElementwiseInfo(
         op=STORE,
-        ctas=None if m is None else lead * -(-m // rows) * -(-(n or 1) // columns),
+        ctas=None if m is None else batch * -(-m // rows) * -(-(n or 1) // columns),
         elements=rows * columns,
         vector=1,
         global_bytes=rows * columns * each,
@@ -54,8 +55,8 @@ def sum_info(what: Contraction, why: str) -> ElementwiseInfo:
     )
 
 
-def _note(what: Contraction, why: str) -> str:
-    return f"adds {_parts(what)} parts of each sum, in their order" + (f"; {why}" if why else "")
+def _note(what: Contraction, why: Why) -> str:
+    return joined([Reason("split.sum", splits=_parts(what)), *[why] * bool(why)])
 
 
 def _parts(what: Contraction) -> int:

@@ -37,3 +37,16 @@ def the(code: str, reasons: Iterable[Why]) -> Reason:
 def says(code: str, reasons: Iterable[Why]) -> bool:
     """Whether one of ``reasons``, or of their arguments, has the code ``code``."""
     return any(isinstance(reason, Reason) and reason.has(code) for reason in reasons)
+
+
+def printed(err: str) -> Reason:
+    """The reason of the one line on stderr with which the command told of an error."""
+    assert err.startswith("pipeliner: "), err
+    assert err.count("\n") == 1, err
+    return PipelinerError(err.removeprefix("pipeliner: ").removesuffix("\n")).reason
+
+
+def told(err: str, code: str, /, **args: Any) -> None:
+    """That stderr is the one line of an error whose reason, or one that it gives, is ``code``."""
+    found = the(code, [printed(err)])
+    assert {name: found[name] for name in args} == args

@@ -6,10 +6,12 @@ import pytest
 
 from pipeliner import cli
 from pipeliner.candidate import Candidate, versions_key, workload_key
+from pipeliner.diagnostics import Reason
 from pipeliner.plan import KernelPlan
 from pipeliner.records import Record, Records
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile
+from tests.refusals import says, told
 
 SMALL = ("--h", "6", "--w", "6", "--c", "32", "--k", "16")
 
@@ -49,27 +51,28 @@ def test_a_small_one_is_verified(capsys, argv, name):
 
 
 @pytest.mark.parametrize(
-    ("argv", "message"),
+    ("argv", "code", "args"),
     [
-        (["conv2d", "--groups", "3"], "cannot split 64 input channels into 3 groups"),
-        (["conv2d", "--h", "2", "--pad", "0"], "cannot convolve to an empty output: h is 2"),
-        (["conv2d", "--layout", "HWCN"], "expected layout to be NHWC, NCHW, not 'HWCN'"),
-        (["conv2d", "--m", "3"], "cannot use --m: conv2d has no such option"),
-        (["gemm", "--stride", "2"], "cannot use --stride: gemm has no such option"),
-        (["conv1d", "--h", "3"], "cannot use --h: conv1d has no such option"),
-        (["conv2d", "--stride", "1,2,3"], "expected 1 or 2 numbers for stride, got 3"),
-        (["conv2d", "--grad", "input", "--fuse", "relu"], "expected no epilogue, got relu"),
+        (["conv2d", "--groups", "3"], "conv.groups", {"channels": 64, "groups": 3}),
+        (["conv2d", "--h", "2", "--pad", "0"], "conv.empty", {"name": "h", "size": 2}),
+        (["conv2d", "--layout", "HWCN"], "workload.layout", {"value": "HWCN"}),
+        (["conv2d", "--m", "3"], "option.not_of_workload", {"option": "m", "workload": "conv2d"}),
+        (["gemm", "--stride", "2"], "option.not_of_workload", {"option": "stride"}),
+        (["conv1d", "--h", "3"], "option.not_of_workload", {"option": "h"}),
+        (["conv2d", "--stride", "1,2,3"], "conv.numbers", {"name": "stride", "found": 3}),
+        (["conv2d", "--grad", "input", "--fuse", "relu"], "conv.gradient", {"step": "relu"}),
     ],
 )
-def test_what_makes_no_sense_is_one_line(capsys, argv, message):
-    code, out, err = run(capsys, "plan", *argv)
-    assert (code, out) == (1, "")
-    assert err.startswith("pipeliner: ")
-    assert message in err
-    assert err.count("\n") == 1
+def test_what_makes_no_sense_is_one_line(capsys, argv, code, args):
+    status, out, err = run(capsys, "plan", *argv)
+    assert (status, out) == (1, "")
+    told(err, code, **args)
 
 
 SIZES = ("--m", "128", "--n", "128", "--k", "128", "--target", "a100")
+
+
+TUNED = Reason("recorded.tuned", us=9.0, tried=1, file="with space.sqlite")
 
 
 @pytest.fixture
@@ -84,20 +87,19 @@ def tuned(tmp_path):
 
 
 def test_commands_take_what_was_tuned(capsys, tuned, monkeypatch):
-    why = "tuned: 9.0 us measured, the fastest of 1 candidates in with space.sqlite"
     named = run(capsys, "plan", "gemm", *SIZES, "--json", "--db", str(tuned))
     monkeypatch.setenv("PIPELINER_DB", str(tuned))
     code, out, _ = run(capsys, "plan", "gemm", *SIZES, "--json")
     assert named == (code, out, "") == (0, out, "")
     plan = KernelPlan.from_json(out)
-    assert plan.reasons[0] == why
+    assert plan.reasons[0] == TUNED
     assert (plan.matmuls[0].m, plan.matmuls[0].n) == (64, 32)
     assert {copy.mechanism for copy in plan.copies} == {"register"}
     _, out, _ = run(capsys, "inspect", "gemm", *SIZES, "--emit", "plan")
-    assert why in " ".join(out.split())
+    assert str(TUNED) in " ".join(out.split())
     _, out, _ = run(capsys, "plan", "gemm", *SIZES, "--depth", "2", "--json")
     asked = KernelPlan.from_json(out)
-    assert asked.reasons[0].startswith("records are not used: something else is asked for")
+    assert says("recorded.not_used", asked.reasons[:1])
     _, out, _ = run(capsys, "plan", "gemm", *SIZES, "--tile", "32x32x32", "--json")
     assert KernelPlan.from_json(out).matmuls[0].m == 32
     code, out, _ = run(capsys, "verify", "gemm", *SIZES, "--timing", "late", "--order", "lockstep")
@@ -108,25 +110,22 @@ def test_commands_take_what_was_tuned(capsys, tuned, monkeypatch):
 def test_a_tuned_kernel_is_built_by_the_command(capsys, tuned):
     code, out, _ = run(capsys, "build", "gemm", *SIZES, "--db", str(tuned))
     assert code == 0
-    assert out.endswith(
-        "tuned: 9.0 us measured, the fastest of 1 candidates in with space.sqlite\n"
-    )
+    assert out.endswith(f"{TUNED}\n")
 
 
 def test_records_are_of_workloads(capsys, tuned):
     code, _, err = run(capsys, "plan", "examples/streaming.py:add", "--db", str(tuned))
-    assert (code, err) == (
-        1,
-        "pipeliner: cannot find a function in records: expected gemm, conv2d ...\n",
-    )
+    assert code == 1
+    told(err, "records.function")
     code, _, err = run(capsys, "plan", "gemm", *SIZES, "--db", str(tuned.with_name("none")))
-    assert (code, "there is no such file" in err) == (1, True)
+    assert code == 1
+    told(err, "records.missing")
 
 
 def test_a_walk_is_of_gemms(capsys):
     code, _, err = run(capsys, "demo", "conv2d")
     assert code == 1
-    assert "cannot walk through conv2d: expected gemm or file.py:name" in err
+    told(err, "command.demo", workload="conv2d")
 
 
 def test_what_hopper_has_can_be_asked_for(capsys):
@@ -171,4 +170,4 @@ def test_a_grid_that_walks_tiles_is_a_matmuls(capsys):
     depthwise = ("conv2d", *SMALL[:4], "--c", "8", "--k", "8", "--groups", "8")
     code, _, err = run(capsys, "plan", *depthwise, "--persistent", "3", "--target", "sm_80")
     assert code == 1
-    assert "3 CTAs: its tile is no matmul's" in err
+    told(err, "option.persistent", count=3)

@@ -122,3 +122,12 @@ def test_an_error_keeps_its_code_in_another_process_and_through_tvm() -> None:
     assert PlanError(str(error)).reason == error.reason
     with refused("request.roles", PlanError, value="-1"):
         raise error
+
+
+def test_the_latest_reasons_are_found_again_whichever_came_first() -> None:
+    error = PlanError("request.roles", value="-1")
+    for at in range(63):
+        PlanError("request.roles", value=str(at))
+    PlanError("request.roles", value="-1")
+    PlanError("request.roles", value="63")
+    assert PlanError(str(error)).reason == error.reason

@@ -11,6 +11,7 @@ import pytest
 
 from pipeliner import doctor, knobs, nvcc, versions
 from pipeliner.errors import ToolError
+from tests.refusals import refused
 
 ROOT = Path(__file__).parents[1]
 
@@ -120,7 +121,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_nvcc_is_looked_for_in_order(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ToolError, match="cannot find nvcc; pip install"):
+    with refused("nvcc.missing", ToolError):
         nvcc.find_nvcc()
     for place in ("toolkit/bin", "wheel", "path", "home/bin", "cuda/bin", "named"):
         wanted = program(bare / place, "nvcc")
@@ -135,22 +136,22 @@ def test_nvcc_is_looked_for_in_order(bare: Path, monkeypatch: pytest.MonkeyPatch
 
 
 def test_a_named_nvcc_must_exist(bare: Path) -> None:
-    with pytest.raises(ToolError, match="there is no such program"):
+    with refused("nvcc.not_there", ToolError):
         nvcc.find_nvcc("/nowhere/nvcc")
     other = program(bare / "odd", "nvcc-13")
-    with pytest.raises(ToolError, match="expected a program called nvcc"):
+    with refused("nvcc.name", ToolError):
         nvcc.find_nvcc(str(other))
 
 
 def test_a_failing_tool_shows_its_last_words(bare: Path) -> None:
     failing = program(bare / "path", "nvcc", "echo first; echo the reason >&2; exit 3")
-    with pytest.raises(ToolError, match="exit code 3: first; the reason"):
+    with refused("tool.failed", ToolError, code=3, text="first; the reason"):
         nvcc.version(failing)
 
 
 def test_a_failing_tool_shows_its_errors_and_not_what_follows(bare: Path) -> None:
     script = "echo 'k.cu(3): error: no y'; for i in $(seq 20); do echo warning $i; done; exit 1"
-    with pytest.raises(ToolError, match=r"exit code 1: k.cu\(3\): error: no y$"):
+    with refused("tool.failed", ToolError, code=1, text="k.cu(3): error: no y"):
         nvcc.version(program(bare / "path", "nvcc", script))
 
 

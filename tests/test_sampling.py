@@ -214,7 +214,7 @@ def test_what_no_cta_that_ran_owns_must_stay() -> None:
     stray = {"C": np.array([1, 2, 3, 0], "f4")}
     found = compare(Equal(), arrays, wanted, stray, owners, ran, of_all=True)
     assert found.worst == np.inf
-    assert found.notes == ("1 of 4 elements of C changed that no CTA that ran owns",)
+    assert found.notes == (Reason("verdict.strayed", name="C", count=1, size=4),)
 
 
 def test_ctas_that_meet_are_all_run() -> None:

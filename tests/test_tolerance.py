@@ -14,6 +14,7 @@ import pipeliner
 from pipeliner import cli
 from pipeliner.accuracy import workload_bounds, worst_error
 from pipeliner.compared import compare
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
 from pipeliner.magnitudes import factor, terms_of
 from pipeliner.ownership import Ownership
@@ -21,6 +22,7 @@ from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.subjects import has_same_sums, subject_of
 from pipeliner.tolerance import EQUAL, Equal, Within, asked, parsed
 from pipeliner.verification import verify_workload
+from tests.refusals import refused, says, the
 
 ROWS, TERMS = 6, 512
 
@@ -77,7 +79,7 @@ def test_an_error_is_seen_beside_a_much_larger_element() -> None:
 
     right = pipeliner.verify(spread, target="a100", reference=reference)
     assert right.ok
-    assert right.tolerance.startswith("what rounding allows each element")
+    assert says("bound.rounding", [right.tolerance])
     wrong = pipeliner.verify(spread, target="a100", reference=lambda a, c: reference(a, c, 1e-4))
     assert not wrong.ok
     assert wrong.worst > 1
@@ -90,7 +92,7 @@ def wide(a: Any, b: Any) -> Any:
 def test_long_sums_are_right_and_a_term_less_is_not() -> None:
     right = pipeliner.verify(dot, target="a100", reference=lambda a, b, c: wide(a, b))
     assert right.ok, right.worst
-    assert f"its {TERMS} terms" in right.tolerance
+    assert the("bound.rounding", [right.tolerance])["terms"] == TERMS
     less = pipeliner.verify(dot, target="a100", reference=lambda a, b, c: wide(a[1:], b[1:]))
     assert not less.ok
     ones = [np.full((TERMS, 32), 0.1, "f4"), np.full(TERMS, 0.3, "f4"), np.zeros(32, "f4")]
@@ -111,7 +113,7 @@ def test_nan_in_both_is_not_right() -> None:
     assert verdict.hazards == ()
     assert np.isnan(verdict.worst)
     (note,) = verdict.notes
-    assert note.startswith("64 of 64 elements of C are NaN in both, which is never right; give inp")
+    assert note == Reason("verdict.nan_both", name="C", count=64, size=64)
 
 
 def test_a_reference_of_nan_is_not_right() -> None:
@@ -121,9 +123,7 @@ def test_a_reference_of_nan_is_not_right() -> None:
         reference=lambda a, c: np.where(np.arange(64) == 3, np.nan, a + np.float32(1)),
     )
     assert not verdict.ok
-    assert verdict.notes == (
-        "1 of 64 elements of C are NaN in what it is compared with, which is never right",
-    )
+    assert verdict.notes == (Reason("verdict.nan_wanted", name="C", count=1, size=64),)
 
 
 def test_an_output_that_stays_nan_is_not_right_and_an_input_may() -> None:
@@ -142,8 +142,9 @@ def test_where_no_bound_is_known_the_tolerance_is_said(function: str) -> None:
     makes = {"T.exp(x)": np.exp}.get(function, lambda x: 1 / (x * x + 2))
     right = pipeliner.verify(compiled, target="a100", reference=lambda a, c: makes(a.astype("f8")))
     assert right.ok
-    assert "relative and" in right.tolerance
-    assert "no bound is known: there is a" in right.tolerance
+    assert the("bound.within", [right.tolerance])["rtol"] > 0
+    assert says("bound.unknown", [right.tolerance])
+    assert says("bound.called", [right.tolerance]) or says("bound.divided", [right.tolerance])
     wrong = pipeliner.verify(
         compiled, target="a100", reference=lambda a, c: makes(a.astype("f8")) * 1.001
     )
@@ -157,7 +158,7 @@ def test_smooth_functions_have_bounds() -> None:
         reference=lambda a, c: np.tanh(a.astype("f8")) - a,
     )
     assert verdict.ok
-    assert verdict.tolerance.startswith("what rounding allows each element")
+    assert says("bound.rounding", [verdict.tolerance])
 
 
 def test_a_tolerance_that_is_asked_for_is_taken() -> None:
@@ -168,7 +169,7 @@ def test_a_tolerance_that_is_asked_for_is_taken() -> None:
     assert not pipeliner.verify(plus, target="a100", reference=near).ok
     loose = pipeliner.verify(plus, target="a100", reference=near, tolerance=0.02)
     assert loose.ok
-    assert loose.tolerance == "0.02 relative and 0 absolute, as asked"
+    assert loose.tolerance == Within(0.02, 0.0).said
     assert not pipeliner.verify(plus, target="a100", reference=near, tolerance=(0.0, 1e-9)).ok
     gemm = Gemm(32, 32, 64)
     kernel = pipeliner.build(schedule_gemm(gemm, GemmTile(32, 32, 32)), "a100")
@@ -180,11 +181,13 @@ def test_tolerances_that_are_none() -> None:
     assert asked(None) is parsed(None) is None
     assert asked(parsed("0.1,2")) == Within(0.1, 2.0)
     for text in ("a", "1,2,3", ""):
-        with pytest.raises(WorkloadError, match="expected --tolerance to be RTOL or RTOL,ATOL"):
+        with refused("option.tolerance", WorkloadError):
             parsed(text)
-    for value in (-1.0, float("nan"), (1.0, float("inf")), "x"):
-        with pytest.raises(WorkloadError, match=r"expected (a tolerance|tolerances) of"):
+    for value in (-1.0, float("nan"), (1.0, float("inf"))):
+        with refused("tolerance.negative", WorkloadError):
             asked(value)
+    with refused("tolerance.numbers", WorkloadError, value="'x'"):
+        asked("x")
 
 
 @pytest.mark.parametrize(
@@ -266,6 +269,6 @@ def test_the_command_says_the_tolerance(capsys: pytest.CaptureFixture[str]) -> N
     )
     once = ("--timing", "late", "--order", "lockstep")
     assert cli.main(["verify", *small, *once]) == 0
-    assert " of what rounding allows each element, 0 hazards" in capsys.readouterr().out
+    assert f"; bound: {Reason('bound.workload')}, 0 hazards" in capsys.readouterr().out
     assert cli.main(["verify", *small, *once, "--tolerance", "0.1,0.1"]) == 0
-    assert " of 0.1 relative and 0.1 absolute, as asked, 0 h" in capsys.readouterr().out
+    assert f"; bound: {Within(0.1, 0.1).said}, 0 hazards" in capsys.readouterr().out

@@ -1,8 +1,9 @@
 """Time kernels against their peers on the GPU of this machine, side by side in one process.
 
 Every contender is checked against float64 first, on an output that holds NaN before. Then all of
-one problem run in turns, the order rotated each round, the L2 cache overwritten before each run, so
-that clocks and temperature drift for all alike; a contender's figure is the median of its rounds.
+one problem are interleaved, their order rotated each round, the L2 cache overwritten before each
+run, so that clocks and temperature drift for all alike; a contender's figure is the median of its
+rounds.
 Operands are standard normal: zeros draw less power and run faster than any real matrix.
 """
 

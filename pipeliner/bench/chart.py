@@ -65,28 +65,25 @@ def check_chart(file: str) -> None:
     """
     path = Path(file)
     if path.suffix.lower() not in SUFFIXES:
-        raise WorkloadError(f"cannot draw '{file}': expected a name that ends in .svg or .png")
+        raise WorkloadError("chart.name", path=file)
     if not path.parent.is_dir():
-        raise WorkloadError(f"cannot write '{file}': there is no folder '{path.parent}'")
+        raise WorkloadError("file.no_folder", path=file, folder=str(path.parent))
     if path.suffix.lower() == ".png" and find_spec("matplotlib") is None:
-        raise ToolError(
-            f"cannot draw '{file}': matplotlib is missing; pip install 'tvm-pipeliner[plot]', "
-            "or ask for an .svg"
-        )
+        raise ToolError("chart.matplotlib", path=file)
 
 
 def write_chart(report: Report, file: str) -> None:
     """Draw the ratios of a report; WorkloadError: there are none, or it cannot be written."""
     found = groups(report)
     if not found:
-        raise WorkloadError(f"cannot draw '{file}': nothing was measured beside a library")
+        raise WorkloadError("chart.empty", path=file)
     try:
         if Path(file).suffix.lower() == ".png":
             _write_png(report, found, file)
         else:
             Path(file).write_text(svg(report), encoding="utf-8")
     except OSError as err:
-        raise WorkloadError(f"cannot write '{file}': {err.strerror}") from err
+        raise WorkloadError("file.write", path=file, why=err.strerror) from err
 
 
 def groups(report: Report) -> list[Group]:

@@ -82,7 +82,7 @@ def square(size: int, dtype: str, layout: str) -> Gemm:
 def spine_claims(report: Report, target: Any = None) -> list[Claim]:
     """The figures of ``spine`` as ratios, as far as they could be measured.
 
-    TVM has one tensor core schedule, for fp16 and layout NN: both types and layouts are held
+    TVM has one tensor core schedule, for fp16 and layout NN: both types and layouts are compared
     against it.
     """
     where = cuda_target(target)

@@ -20,6 +20,7 @@ import tvm
 import tvm_ffi
 
 from .. import nvcc
+from ..diagnostics import Why
 from ..errors import ToolError
 from ..workers import Pool
 from .libraries import Runner
@@ -33,12 +34,12 @@ SECONDS: Final = 600.0
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """What a worker made: a library with the kernel ``name``, or why there is none, in one line."""
+    """What a worker made: a library with the kernel ``name``, or why there is none."""
 
     path: str
     name: str = ""
     detail: str = ""
-    failure: str = ""
+    failure: Why = ""
 
     def load(self) -> tuple[Runner, str]:
         """As a contender's ``make``; ToolError where the worker failed."""
@@ -108,7 +109,7 @@ def compile_all(recipes: Sequence[Recipe], folder: Path, workers: int, say: Say)
         try:
             name, detail = pool.call(recipes[at], path, seconds=SECONDS)
         except ToolError as err:
-            return Built(path, failure=str(err))
+            return Built(path, failure=err.reason)
         return Built(path, name, detail)
 
     try:

@@ -14,7 +14,6 @@ from .. import versions
 from ..errors import TargetError, ToolError
 from ..targets import gpu
 
-_NO_TORCH: Final = "cannot time kernels: PyTorch is missing; pip install torch"
 _SMI: Final = "nvidia-smi"
 _SMI_SECONDS: Final = 20
 _SM_CLOCK: Final = "clocks.sm"
@@ -41,9 +40,9 @@ class Conditions:
 def check_gpu() -> None:
     """TargetError without a GPU, ToolError without PyTorch, which is not loaded for that."""
     if gpu() is None:
-        raise TargetError("cannot time kernels: no GPU is visible")
+        raise TargetError("gpu.none")
     if "torch" not in sys.modules and find_spec("torch") is None:
-        raise ToolError(_NO_TORCH)
+        raise ToolError("gpu.torch_missing")
 
 
 def require_gpu() -> Any:
@@ -52,9 +51,9 @@ def require_gpu() -> Any:
     try:
         import torch
     except ImportError as err:
-        raise ToolError(_NO_TORCH) from err
+        raise ToolError("gpu.torch_missing") from err
     if not torch.cuda.is_available():
-        raise TargetError("cannot time kernels: PyTorch sees no GPU")
+        raise TargetError("gpu.torch_blind")
     return torch
 
 

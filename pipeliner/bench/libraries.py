@@ -34,7 +34,7 @@ def cudnn(spec: Spec) -> Runner:
     """
     import torch
 
-    conv = _plain_convolution(spec, "in cuDNN through torch")
+    conv = _plain_convolution(spec, "cuDNN")
     tf32 = conv.dtype == "tfloat32"
     convolved = _torch_convolution(conv)
 
@@ -52,7 +52,7 @@ def triton(spec: Spec) -> Runner:
     The output is returned. ToolError: Triton is not installed, or no template was chosen.
     """
     if find_spec("triton") is None:
-        raise ToolError("cannot run Triton's templates: it is not installed; pip install triton")
+        raise ToolError("peer.triton_missing")
     import torch
     import torch._inductor
     from torch._inductor.utils import run_and_get_code
@@ -72,9 +72,7 @@ def triton(spec: Spec) -> Runner:
             return compiled(*inputs)
         result, sources = run_and_get_code(compiled, *inputs)
         if not any(_TEMPLATE in source for source in sources):
-            raise ToolError(
-                f"cannot run {spec.name} in Triton: inductor chose none of its templates"
-            )
+            raise ToolError("peer.triton_template", workload=spec.name)
         checked = True
         return result
 
@@ -86,12 +84,9 @@ def _torch_function(spec: Spec) -> Runner:
     import torch
 
     if isinstance(spec, Conv):
-        return _torch_convolution(_plain_convolution(spec, "in Triton through torch"))
+        return _torch_convolution(_plain_convolution(spec, "Triton"))
     if not isinstance(spec, Gemm) or spec.epilogue or spec.weights or spec.out != spec.storage:
-        raise WorkloadError(
-            f"cannot run {spec.name} in Triton through torch: expected a plain product or "
-            "convolution whose output has the type of its inputs"
-        )
+        raise WorkloadError("peer.triton_plain", workload=spec.name)
     straight = [letter == "N" for letter in spec.layout]
 
     def product(a: Any, b: Any) -> Any:
@@ -102,18 +97,16 @@ def _torch_function(spec: Spec) -> Runner:
     return product
 
 
-def _plain_convolution(spec: Spec, where: str) -> Conv:
-    """``spec``, if torch has one call for it."""
+def _plain_convolution(spec: Spec, peer: str) -> Conv:
+    """``spec``, if torch has one call for it; WorkloadError names the ``peer`` that it calls."""
     if not isinstance(spec, Conv) or spec.epilogue:
-        raise WorkloadError(
-            f"cannot run {spec.name} {where}: expected a forward convolution, no epilogue"
-        )
+        raise WorkloadError("peer.forward", workload=spec.name, peer=peer)
     if spec.storage == "int8" or spec.out != spec.storage:
         raise WorkloadError(
-            f"cannot run {spec.name} {where}: it has no {spec.storage} -> {spec.out} convolution"
+            "peer.types", workload=spec.name, peer=peer, storage=spec.storage, out=spec.out
         )
     if any(low != high for low, high in spec.pad):
-        raise WorkloadError(f"cannot run {spec.name} {where}: expected equal padding on both sides")
+        raise WorkloadError("peer.padding", workload=spec.name, peer=peer)
     return spec
 
 

@@ -99,7 +99,7 @@ class Contender:
 
     ``make`` compiles it and says in a few words what it is. ``out``: the type that it writes.
     ``arrange``: how it wants the inputs to lie, which is not timed. ``slack``: the largest error
-    that is accepted, as a multiple of what rounding allows.
+    that is accepted: error / bound, where rounding gives the bound.
     """
 
     name: str
@@ -140,7 +140,7 @@ def contenders(
     """
     unknown = [name for name in peers if name not in PEERS]
     if unknown:
-        raise WorkloadError(f"expected peers of {', '.join(PEERS)}, not {unknown[0]!r}")
+        raise WorkloadError("peer.unknown", choices=tuple(PEERS), value=unknown[0])
     found = [Contender(OURS, OwnKernel(spec, target, request, tile), spec.out)]
     if plain:
         asked = Request(1, "auto", request.instruction, "auto", request.warps, request.thread_tile)
@@ -181,7 +181,7 @@ def _schedule(spec: Spec, tile: Tile) -> Any:
 def _of(kind: type[_Kind], tile: Tile, spec: Spec) -> _Kind:
     if not isinstance(tile, kind):
         raise WorkloadError(
-            f"cannot tile '{spec.name}': expected a {kind.__name__}, got a {type(tile).__name__}"
+            "tile.other_kind", workload=spec.name, expected=kind.__name__, kind=type(tile).__name__
         )
     return tile
 

@@ -7,6 +7,7 @@ import statistics
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from ..diagnostics import Why
 from .conditions import Conditions
 
 OURS: Final = "pipeliner"
@@ -25,7 +26,7 @@ class Result:
     """What one contender did on one problem.
 
     Times are microseconds: the median and the quartiles of ``rounds`` runs. ``worst``: the largest
-    error over what rounding allows. ``failure``: why there is no time, in one line. ``workload``:
+    error over what rounding allows. ``failure``: why there is no time. ``workload``:
     the problem in words.
     """
 
@@ -38,7 +39,7 @@ class Result:
     tflops: float = 0.0
     worst: float = 0.0
     detail: str = ""
-    failure: str = ""
+    failure: Why = ""
     workload: str = ""
 
     @property
@@ -135,7 +136,7 @@ class Report:
         return next((result for result in found if result is not None), None)
 
     def peers(self) -> tuple[str, ...]:
-        """Whom ours is held against, as far as they were asked for: libraries first, depth 1 last.
+        """The peers that ours is compared with, of those asked for: libraries first, depth 1 last.
 
         TVM's stock pipeline is one peer, at whichever depth is fastest.
         """

@@ -74,7 +74,7 @@ def suite(name: str, dtype: str = "float16") -> dict[str, Spec]:
         return _convs(CONVS, dtype)
     if name == OTHER:
         return {**_gemms(OTHER_GEMMS, dtype), **_convs(OTHER_CONVS, dtype)}
-    raise WorkloadError(f"expected a suite of {', '.join(NAMES)}, not {name!r}")
+    raise WorkloadError("bench.suite", choices=NAMES, value=name)
 
 
 def _gemms(sizes: Mapping[str, tuple[int, int, int]], dtype: str) -> dict[str, Spec]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from ..diagnostics import Why
 from .results import LIBRARIES, OURS, OURS_PLAIN, Claim, Report, Result, Summary
 
 NONE = "-"
@@ -55,7 +56,7 @@ def summary_lines(report: Report) -> list[str]:
 
 def failure_lines(report: Report) -> list[str]:
     """What has no time, and why; contenders of one kind that fail alike share a line."""
-    found: dict[tuple[str, str, str], None] = {}
+    found: dict[tuple[str, str, Why], None] = {}
     for result in report.results:
         if result.failure:
             found[result.problem, _kind(result.contender), result.failure] = None
@@ -75,8 +76,8 @@ def condition_lines(report: Report) -> list[str]:
             settings += f", SM clock after each workload {clocks[0]} to {clocks[-1]} MHz"
         lines.append(settings)
     lines.append(
-        f"medians of {report.rounds} rounds, contenders in turns, L2 overwritten before each run, "
-        "standard normal inputs (integers: -8..7)"
+        f"medians of {report.rounds} rounds, contenders interleaved, L2 overwritten before each "
+        "run, standard normal inputs (integers: -8..7)"
     )
     lines.append(
         "noise: interquartile range of the times over their median, "
@@ -102,7 +103,7 @@ def _suite_row(report: Report, problem: str, peers: Sequence[str]) -> tuple[str,
 
 def _contender_row(result: Result, library: Result | None) -> tuple[str, ...]:
     if result.failure:
-        return (result.contender, result.failure, *[NONE] * 5)
+        return (result.contender, str(result.failure), *[NONE] * 5)
     return (
         result.contender,
         result.detail,
@@ -128,7 +129,7 @@ def _summary_line(summary: Summary) -> str:
 
 
 def _kind(contender: str) -> str:
-    """``TVM stock`` for each of its depths; ours stay apart."""
+    """``TVM stock`` for each of its depths; ours stay as they are."""
     return contender if contender.startswith(OURS) else contender.partition(",")[0]
 
 

@@ -1,4 +1,4 @@
-"""Check the contenders of a problem, then time them in turns."""
+"""Check the contenders of a problem, then time them interleaved."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..compiled import Kernel
+from ..diagnostics import Reason, Why
 from ..peers import cublas
-from ..reason import reason
+from ..reason import why
 from ..schedules import Gemm
 from .conditions import device_name, require_gpu, sm_clock
 from .libraries import Runner
@@ -49,7 +50,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
     entries: list[Entry] = []
     failed: set[str] = set()
 
-    def fail(contender: Contender, why: str) -> None:
+    def fail(contender: Contender, why: Why) -> None:
         say(f"  {contender.name}: {why}")
         failed.add(contender.name)
         report.results.append(_failure(problem, contender, why))
@@ -62,12 +63,12 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
             try:
                 entry = ready(torch, problem, contender, inputs, right)
             except Exception as err:  # a peer's library raises what it likes: its result
-                fail(contender, reason(err))
+                fail(contender, why(err))
                 continue
             if entry.worst <= contender.slack:
                 entries.append(entry)
             else:
-                fail(contender, f"wrong: largest error {entry.worst:.3g} of what rounding allows")
+                fail(contender, Reason("measure.wrong", error=entry.worst))
         _take_turns(torch, entries, rounds)
         clock = sm_clock()
         if clock is not None:
@@ -75,8 +76,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
         for entry in entries:  # a race that shows only at times shows here too
             worst = checked(torch, entry, right)
             if not worst <= entry.contender.slack:
-                text = f"wrong after timing: error {worst:.3g} of what rounding allows"
-                fail(entry.contender, text)
+                fail(entry.contender, Reason("measure.wrong_later", error=worst))
     except KeyboardInterrupt:
         report.interrupted = True
     except Exception as err:
@@ -84,7 +84,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
         # say so, and what was measured before is worth keeping.
         for contender in problem.contenders:
             if contender.name not in failed:
-                fail(contender, reason(err))
+                fail(contender, why(err))
     for entry in entries:
         if len(entry.times) > 1 and entry.contender.name not in failed:
             report.results.append(_result(problem, entry))
@@ -171,7 +171,7 @@ def _result(problem: Problem, entry: Entry) -> Result:
     )
 
 
-def _failure(problem: Problem, contender: Contender, why: str) -> Result:
+def _failure(problem: Problem, contender: Contender, why: Why) -> Result:
     return Result(problem.name, contender.name, failure=why, workload=problem.spec.title)
 
 

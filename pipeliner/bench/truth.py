@@ -1,8 +1,8 @@
 """Operands on the GPU, what a workload makes of them in float64, and how far a result is from it.
 
 No library is trusted with the truth: a convolution is summed here, one kernel position at a time,
-each a product of matrices in float64. Large images take turns, so that beside the operands and two
-results in float64 about a gigabyte is in use, whatever the batch.
+each a product of matrices in float64. Large images come one after the other, so that beside the
+operands and two results in float64 about a gigabyte is in use, whatever the batch.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ from ..bench.problems import Recipe
 from ..bench.timing import FLUSH_BYTES
 from ..compiled import Kernel, compile_kernel
 from ..machine import Machine, Measurement
-from ..reason import reason
+from ..reason import why
 from . import kernels
 from .probes import LINE_WORDS, STEPS, Probe, Run, Took, probes
 
@@ -96,7 +96,7 @@ def calibrate(
                     ]
                     values = probe.values(took)
             except Exception as err:  # a GPU refuses what it likes: the others are still asked
-                found.failed[name] = reason(err)
+                found.failed[name] = str(why(err))
                 say(f"{name}: {found.failed[name]}")
                 continue
             found.measured.update(values)
@@ -154,9 +154,9 @@ def _sink(torch: Any, run: Run) -> tuple[Any, ...]:
 def _cycle(torch: Any, words: int) -> Any:
     """Words each of which says where the next is, in lines that come in no order and once."""
     torch.manual_seed(0)
-    apart = LINE_WORDS if words >= LINE_WORDS * 2 * STEPS else 1
-    lines = torch.randperm(words // apart - 1, device="cuda")[: words // apart - 1] + 1
-    order = torch.cat([torch.zeros_like(lines[:1]), lines]) * apart
+    stride = LINE_WORDS if words >= LINE_WORDS * 2 * STEPS else 1
+    lines = torch.randperm(words // stride - 1, device="cuda")[: words // stride - 1] + 1
+    order = torch.cat([torch.zeros_like(lines[:1]), lines]) * stride
     found = torch.zeros((words,), dtype=torch.int32, device="cuda")
     found[order] = torch.roll(order, -1).to(torch.int32)
     return found

@@ -44,7 +44,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', or 'default', the figures that this library "
         "states; or one workload: conv2d, or gemm with a shape or layout. Contenders are checked "
-        "against float64 before and after, and timed in turns in one process."
+        "against float64 before and after, and timed interleaved in one process."
     )
     timed = parser.add_argument_group("what is timed")
     timed.add_argument("--only", default="", metavar="TEXT", help="workloads with TEXT in the name")
@@ -72,9 +72,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure and print; 1 where something failed or a floor was missed, 130 when interrupted."""
     if args.rounds < FEWEST_ROUNDS:
-        raise WorkloadError(f"expected --rounds of at least {FEWEST_ROUNDS}, not {args.rounds}")
+        raise WorkloadError("option.least", option="rounds", least=FEWEST_ROUNDS, value=args.rounds)
     if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError(f"expected --jobs of at least 1, not {args.jobs}")
+        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
     with console.progress("loading TVM"):
         from .. import bench
 
@@ -138,8 +138,8 @@ def _problems(args: argparse.Namespace) -> list[Problem]:
     found = _all_problems(args)
     chosen = [problem for problem in found if args.only in problem.name]
     if not chosen:
-        names = ", ".join(problem.name for problem in found)
-        raise WorkloadError(f"cannot time --only {args.only}: expected a part of one of {names}")
+        names = tuple(problem.name for problem in found)
+        raise WorkloadError("command.time_only", value=args.only, names=names)
     return chosen
 
 
@@ -161,8 +161,10 @@ def _all_problems(args: argparse.Namespace) -> list[Problem]:
         ]
     if args.workload not in specs.KINDS:
         raise WorkloadError(
-            f"cannot time '{args.workload}': expected a suite ({SPINE}, {', '.join(SUITES)}) or "
-            f"one workload of {', '.join(specs.KINDS)}"
+            "command.time",
+            workload=args.workload,
+            suites=(SPINE, *SUITES),
+            workloads=tuple(specs.KINDS),
         )
     args.dtype = args.dtype or "float16"
     spec = specs.make(args, None)
@@ -186,8 +188,10 @@ def _refuse_shape(args: argparse.Namespace) -> None:
     for name in dict.fromkeys((*options, *_ONE)):
         if getattr(args, name) not in (None, ""):
             raise WorkloadError(
-                f"cannot use --{name}: the suite {args.workload} has shapes of its own; one "
-                f"workload is {' or '.join(specs.KINDS)}"
+                "option.not_of_suite",
+                option=name,
+                suite=args.workload,
+                workloads=tuple(specs.KINDS),
             )
 
 

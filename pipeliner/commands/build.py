@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from ..diagnostics import Reason
 from ..errors import ToolError, WorkloadError
 from . import console, workload
 
@@ -41,7 +42,9 @@ def run(args: argparse.Namespace) -> int:
 
         work = workload.load(args)
     if args.output and not Path(args.output).parent.is_dir():
-        raise WorkloadError(f"cannot write '{args.output}': there is no such folder")
+        raise WorkloadError(
+            "file.no_folder", path=args.output, folder=str(Path(args.output).parent)
+        )
     source = None if args.source is None else _read(Path(args.source))
     with console.progress(f"building {work.title}"):
         kernel = workload.built(work, args.refine)
@@ -50,7 +53,7 @@ def run(args: argparse.Namespace) -> int:
     if work.why:
         print(work.why)
     if args.refine:
-        print("\n".join(kernel.plan.reasons))
+        print("\n".join(map(str, kernel.plan.reasons)))
     right = True
     if source is not None and work.spec is not None and gpu() is not None:
         right = _race(work.spec, kernel, made)
@@ -76,7 +79,7 @@ def _show(kernel: Any, made: Any, source: str | None) -> None:
         used = [one.resources for one in dict.fromkeys((kernel, made))]
     except ToolError as err:
         text = str(err) if source is None else _OURS.sub(lambda _: source, str(err))
-        raise ToolError(f"cannot compile '{kernel.name}': {text}") from err
+        raise ToolError("nvcc.compile", kernel=kernel.name, why=text) from err
     names = ["original", "edited"] if len(used) > 1 else [kernel.name]
     rows = [
         (name, str(one.registers), str(one.spills), str(one.shared))
@@ -90,7 +93,7 @@ def _show(kernel: Any, made: Any, source: str | None) -> None:
 
 
 def _race(spec: Any, kernel: Any, made: Any) -> bool:
-    """Check the edited kernel against float64 and time both in turns; whether it is right."""
+    """Check the edited kernel against float64 and time both, interleaved; whether it is right."""
     import tempfile
 
     from ..tuning import Built, GpuMeasurer
@@ -128,5 +131,5 @@ def _read(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as err:
-        reason = getattr(err, "strerror", None) or "it is no text"
-        raise WorkloadError(f"cannot read '{path}': {reason}") from err
+        why = getattr(err, "strerror", None) or Reason("file.no_text")
+        raise WorkloadError("file.read", path=str(path), why=why) from err

@@ -39,11 +39,11 @@ def run(args: argparse.Namespace) -> int:
     """Measure, write and print; 1 where something could not be measured, 130 when interrupted."""
     out = Path(args.out)
     if out.suffix != ".json":
-        raise WorkloadError(f"expected --out to name a .json file, not '{args.out}'")
+        raise WorkloadError("option.json_file", option="out", value=args.out)
     if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError(f"expected --jobs of at least 1, not {args.jobs}")
+        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
     if not out.resolve().parent.is_dir():
-        raise WorkloadError(f"cannot write '{args.out}': there is no such folder")
+        raise WorkloadError("file.no_folder", path=args.out, folder=str(out.parent))
     with console.progress("loading TVM"):
         from ..bench.compiling import cores, workers_for
         from ..bench.conditions import current_conditions, require_gpu
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace) -> int:
     with compiled(base, accelerated(target), workers, _say) as made:
         found = calibrate(torch, base, made, _say)
     if not found.measured:
-        raise ToolError("cannot calibrate: nothing could be measured")
+        raise ToolError("command.calibrate")
     conditions = current_conditions()
     known = {"gpu": conditions.gpu, **conditions.versions, **conditions.settings}
     written = _file(base, found, known)

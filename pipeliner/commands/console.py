@@ -10,13 +10,17 @@ from importlib.util import find_spec
 from typing import Any, TextIO
 
 from .. import knobs
+from ..diagnostics import Reason
 
-JSON_VERSION = 1
+JSON_VERSION = 2
 
 
 def print_json(**data: Any) -> None:
-    """One JSON object on stdout; ``version`` changes when a field changes its meaning."""
-    print(json.dumps({"version": JSON_VERSION, **data}, indent=2))
+    """One JSON object on stdout; ``version`` changes when a field changes its meaning.
+
+    A reason has its code, its arguments and its sentence.
+    """
+    print(json.dumps({"version": JSON_VERSION, **data}, indent=2, default=Reason.as_dict))
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: int = 0) -> None:

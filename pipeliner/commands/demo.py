@@ -35,10 +35,7 @@ def run(args: argparse.Namespace) -> int:
 
         work = workload.load(args)
     if work.spec is not None and work.gemm is None:
-        raise WorkloadError(
-            f"cannot walk through {args.workload}: expected gemm or file.py:name "
-            f"(pipeliner verify {args.workload} runs a small one)"
-        )
+        raise WorkloadError("command.demo", workload=args.workload)
     console.heading(f"1. {work.title}, scheduled but not pipelined")
     print(_plain_loop(work))
     console.heading("2. Pipelined: what was decided, and why")

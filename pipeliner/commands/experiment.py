@@ -79,7 +79,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Run what is missing; 130 when interrupted."""
     if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError(f"expected --jobs of at least 1, not {args.jobs}")
+        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
     with console.progress("loading TVM"):
         from ..experiments import read_experiment, run_experiment
     experiment = read_experiment(args.file)
@@ -117,7 +117,7 @@ def _dry_run(args: argparse.Namespace, experiment: Experiment) -> int:
             step.workload.label,
             step.variant.name,
             *(
-                (step.failure or step.contender, "-")
+                (str(step.failure) or step.contender, "-")
                 if step.candidate is None
                 else describe(step.candidate)
             ),

@@ -56,11 +56,11 @@ def run(args: argparse.Namespace) -> int:
     kinds = args.emit.split(",")
     unknown = [kind for kind in kinds if kind not in _KINDS]
     if unknown:
-        raise WorkloadError(f"expected --emit to be of {', '.join(_KINDS)}, not {unknown[0]!r}")
+        raise WorkloadError("option.choice", option="emit", choices=_KINDS, value=unknown[0])
     if args.annotate and "cuda" not in kinds:
-        raise WorkloadError("cannot annotate: expected cuda among what --emit names")
+        raise WorkloadError("option.annotate", emitted=tuple(kinds))
     if args.condense and args.passes is None:
-        raise WorkloadError("cannot condense: expected --passes, whose diffs it shortens")
+        raise WorkloadError("option.condense")
     with console.progress("loading TVM"):
         from ..inspect import SUFFIXES, emit
 
@@ -99,11 +99,9 @@ def _show_passes(
     with console.progress(f"running the passes on {work.title}"):
         seen = trace(work.function, work.target, work.request)
     if not any(wanted.lower() in name.lower() for name in seen.names):
-        short = [name.rpartition(".")[2] for name in seen.names]
-        near = usage.did_you_mean(wanted, short)
-        raise WorkloadError(
-            f"expected --passes to name a pass, not {wanted!r}{near}; there are {', '.join(short)}"
-        )
+        short = tuple(name.rpartition(".")[2] for name in seen.names)
+        near = usage.nearest(wanted, short)
+        raise WorkloadError("option.pass", choices=short, value=wanted, near=near)
     runs = [found for found in seen.runs if wanted.lower() in found.name.lower()]
     folder = _folder(output)
     for at, found in enumerate(runs):
@@ -132,7 +130,7 @@ def _file(output: str | None, kinds: list[str]) -> Path | None:
     if output is None or len(kinds) != 1 or not output.endswith(f".{SUFFIXES[kinds[0]]}"):
         return None
     if not Path(output).parent.is_dir():
-        raise WorkloadError(f"cannot write '{output}': there is no such folder")
+        raise WorkloadError("file.no_folder", path=output, folder=str(Path(output).parent))
     return Path(output)
 
 
@@ -143,7 +141,7 @@ def _folder(output: str | None) -> Path | None:
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as err:
-        raise WorkloadError(f"cannot write to '{folder}': {err.strerror}") from err
+        raise WorkloadError("file.write", path=str(folder), why=err.strerror) from err
     return folder
 
 
@@ -151,5 +149,5 @@ def _write(path: Path, text: str) -> None:
     try:
         path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
     except OSError as err:
-        raise WorkloadError(f"cannot write '{path}': {err.strerror}") from err
+        raise WorkloadError("file.write", path=str(path), why=err.strerror) from err
     print(path)

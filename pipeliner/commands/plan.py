@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
         work = workload.load(args, tuned=not args.why)
     if args.why:
         if args.refine:
-            raise WorkloadError("cannot use --why with --refine: it compares what is predicted")
+            raise WorkloadError("option.why_refine")
         return _why(args, work)
     with console.progress(f"planning {work.title}"):
         if args.refine:

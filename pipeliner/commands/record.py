@@ -47,9 +47,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Measure; 1 where time ran out before all was done."""
     if args.limit < 1:
-        raise WorkloadError(f"expected --limit of at least 1, not {args.limit}")
+        raise WorkloadError("option.least", option="limit", least=1, value=args.limit)
     if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError(f"expected --jobs of at least 1, not {args.jobs}")
+        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
     return _list(args) if args.list else _measure(args)
 
 
@@ -100,7 +100,7 @@ def _jobs(args: argparse.Namespace, target: object) -> list[Job]:
     unknown = [name for name in names if name not in known]
     if unknown:
         raise WorkloadError(
-            f"expected workloads of {', '.join(dict.fromkeys(known))}, not {unknown[0]!r}"
+            "command.record_only", names=tuple(dict.fromkeys(known)), value=unknown[0]
         )
     return found
 

@@ -53,14 +53,14 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
     from ..targets import accelerated, cuda_target
 
     if args.log is None and args.target not in SHIPPED:
-        raise WorkloadError(f"expected --log: the library has one of {', '.join(SHIPPED)} alone")
+        raise WorkloadError("option.log", known=tuple(SHIPPED))
     entries = read_log(Path(args.log) if args.log else SHIPPED[args.target])
     machine = machine_for(accelerated(cuda_target(args.target)))
     if args.machine:
         machine = read_machine(Path(args.machine)).machine
     timed = cases(entries, machine)
     if not timed:
-        raise WorkloadError(f"cannot judge by '{args.log}': it has no candidate with a time")
+        raise WorkloadError("command.log_without_time", log=args.log or args.target)
     part = parts(timed)
     rules: dict[str, dict[Part, Summary]] = {}
     workloads: dict[str, list[tuple[Scores, Part]]] = {}
@@ -139,7 +139,7 @@ def _print(found: dict[str, Any]) -> None:
 
 
 def _print_published(cells: Sequence[dict[str, Any]]) -> None:
-    """Tables of GPUs that are not at hand: how many times as fast as the row they are held to."""
+    """Tables of GPUs that are not at hand: times as fast as the row to compare with."""
     for title in dict.fromkeys(cell["table"] for cell in cells):
         console.heading(f"published, not fitted: {title}")
         rows = [

@@ -56,11 +56,11 @@ def replayed(args: argparse.Namespace) -> dict[str, Any]:
     from ..targets import accelerated, cuda_target
 
     if args.log is None and args.target not in SHIPPED:
-        raise WorkloadError(f"expected --log: the library has one of {', '.join(SHIPPED)} alone")
+        raise WorkloadError("option.log", known=tuple(SHIPPED))
     machine = machine_for(accelerated(cuda_target(args.target)))
     timed = cases(read_log(Path(args.log) if args.log else SHIPPED[args.target]), machine)
     if not timed:
-        raise WorkloadError(f"cannot replay '{args.log}': it has no candidate with a time")
+        raise WorkloadError("command.log_without_time", log=args.log or args.target)
     part = parts(timed)
     workloads = [
         {

@@ -42,9 +42,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace) -> int:
     """Write the page; the names of the files on stdout."""
     if args.png and args.plots is None:
-        raise WorkloadError("cannot use --png without --plots, which names the folder")
+        raise WorkloadError("option.png")
     if args.kernels < 0:
-        raise WorkloadError(f"expected --kernels of at least 0, not {args.kernels}")
+        raise WorkloadError("option.least", option="kernels", least=0, value=args.kernels)
     with console.progress("making the page"):
         from ..report import report
 

@@ -104,7 +104,7 @@ def make(args: argparse.Namespace, size: int | None) -> Spec:
     kind = KINDS[args.workload]
     for name in _SHAPE:
         if name not in kind.options and getattr(args, name) is not None:
-            raise WorkloadError(f"cannot use --{name}: {args.workload} has no such option")
+            raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
     return kind.make(args, size)
 
 

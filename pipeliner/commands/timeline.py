@@ -28,7 +28,7 @@ _STYLES: Final = {
     "filling": "yellow",
     "ready": "green",
     "read": "bright_blue",
-    "held": "bold red",
+    "stall": "bold red",
     "i0": "bright_blue",
     "i1": "yellow",
     "i2": "green",
@@ -109,5 +109,5 @@ def _write(file: str, text: str) -> None:
     try:
         Path(file).write_text(text, encoding="utf-8")
     except OSError as err:
-        raise WorkloadError(f"cannot write '{file}': {err.strerror}") from err
+        raise WorkloadError("file.write", path=file, why=err.strerror) from err
     print(file, file=sys.stderr)

@@ -175,7 +175,7 @@ def _servers(args: argparse.Namespace) -> Sequence[Measurer]:
     if args.tracker is None:
         return ()
     if args.target is None:
-        raise WorkloadError("cannot compile for a tracker's servers: expected --target")
+        raise WorkloadError("option.tracker_target")
     from ..tuning import remote_measurers
 
     return remote_measurers(args.tracker, args.key or args.target)
@@ -185,17 +185,17 @@ def _check(args: argparse.Namespace) -> None:
     """WorkloadError for options that ask for what the search is to find, or for nothing."""
     for name in _CHOSEN:
         if getattr(args, name) is not None:
-            raise WorkloadError(f"cannot use --{name}: the search chooses it")
+            raise WorkloadError("option.searched", option=name)
     if args.trials < 1:
-        raise WorkloadError(f"expected --trials of at least 1, not {args.trials}")
+        raise WorkloadError("option.least", option="trials", least=1, value=args.trials)
     if args.jobs is not None and args.jobs < 1:
-        raise WorkloadError(f"expected --jobs of at least 1, not {args.jobs}")
+        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
     if args.seconds is not None and not args.seconds > 0:
-        raise WorkloadError(f"expected --seconds above 0, not {args.seconds:g}")
+        raise WorkloadError("option.positive", option="seconds", value=args.seconds)
     if args.tracker is None and args.key is not None:
-        raise WorkloadError("cannot use --key without --tracker, whose servers it names")
+        raise WorkloadError("option.key")
     if args.tracker is not None and args.devices:
-        raise WorkloadError("cannot use --devices with --tracker: its servers measure")
+        raise WorkloadError("option.devices")
 
 
 def _devices(text: str) -> tuple[int, ...]:

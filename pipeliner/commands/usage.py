@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable, Iterable
 from typing import Any, Final, NoReturn
 
+from ..diagnostics.formatting import sentence
 from ..released import option
 
 EXIT_USAGE: Final = 2
@@ -52,11 +53,16 @@ class Renamed(argparse.Action):
 
 def did_you_mean(wrong: str, known: Iterable[str]) -> str:
     """``; did you mean 'right'?`` where one of ``known`` is near, else nothing."""
-    import difflib  # needed after a mistake alone
+    return sentence("{name:near}", {"name": nearest(wrong, known)})
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """The one of ``known`` that ``wrong`` is a slip for, or an empty string."""
+    import difflib  # only a mistake needs it
 
     lower = {name.lower(): name for name in known}
     near = difflib.get_close_matches(wrong.lower(), lower, n=1)
-    return f"; did you mean '{lower[near[0]]}'?" if near else ""
+    return lower[near[0]] if near else ""
 
 
 def at_least(least: int) -> Callable[[str], int]:

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from ..diagnostics import Reason
 from ..errors import PipelinerError, WorkloadError
 from . import specs
-from .usage import did_you_mean
+from .usage import nearest
 
 _SCHEDULE_SAYS: Final = "Error message: "
 """What stands before the reason in TVM's errors of schedules, behind the whole function."""
@@ -30,15 +31,19 @@ def user_function(spec: str) -> tuple[Any, Any]:
     file, name = _file_and_name(spec)
     path = Path(file)
     if not path.is_file():
-        raise WorkloadError(f"cannot load '{spec}': there is no file '{path}'")
+        raise WorkloadError("user_file.missing", what=spec, path=file)
     module = _import(path)
     if not name:
-        raise WorkloadError(f"expected {path}:NAME: '{path}' {_defines(module)}")
+        raise WorkloadError("user_file.no_name", path=str(path), defined=_defined(module))
     value = getattr(module, name, None)
     if value is None:
-        near = did_you_mean(name, vars(module))
         raise WorkloadError(
-            f"cannot load '{spec}': '{path}' does not define '{name}', it {_defines(module)}{near}"
+            "user_file.not_defined",
+            what=spec,
+            path=str(path),
+            name=name,
+            defined=_defined(module),
+            near=nearest(name, vars(module)),
         )
     with _blaming(path, spec):
         if callable(value) and not hasattr(value, "body"):
@@ -52,15 +57,13 @@ def _file_and_name(spec: str) -> tuple[str, str]:
         return spec, ""
     file, colon, name = spec.rpartition(":")
     if not colon or not name:
-        near = did_you_mean(spec, specs.KINDS)
-        raise WorkloadError(
-            f"expected {', '.join(specs.KINDS)} or file.py:name, not {spec!r}{near}"
-        )
+        near = nearest(spec, specs.KINDS)
+        raise WorkloadError("command.workload", choices=tuple(specs.KINDS), value=spec, near=near)
     return file, name
 
 
-def _defines(module: Any) -> str:
-    """The functions in a user's file, and what makes one, in words."""
+def _defined(module: Any) -> tuple[str, ...] | Reason:
+    """Names of the functions in a user's file, and of what makes one; or that there is none."""
     from tvm import IRModule
     from tvm.s_tir import Schedule
     from tvm.tirx import PrimFunc
@@ -73,15 +76,15 @@ def _defines(module: Any) -> str:
         needed = inspect.signature(value).parameters.values()
         return all(one.default is not one.empty for one in needed)
 
-    names = [name for name, value in vars(module).items() if is_one(value)]
-    return f"defines {', '.join(names)}" if names else "defines no function to pipeline"
+    names = tuple(name for name, value in vars(module).items() if is_one(value))
+    return names or Reason("user_file.empty")
 
 
 def _import(path: Path) -> Any:
     """The module in ``path``; WorkloadError is one line with the line of the file at fault."""
     spec = importlib.util.spec_from_file_location(f"pipeliner_user_{path.stem}", path)
     if spec is None or spec.loader is None:
-        raise WorkloadError(f"cannot load '{path}': expected a Python file")
+        raise WorkloadError("user_file.not_python", path=str(path))
     module = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = module  # TVMScript and dataclasses look their module up
     sys.path.insert(0, str(path.resolve().parent))
@@ -110,4 +113,6 @@ def _blaming(path: Path, what: str) -> Iterator[None]:
         said = message.rpartition(_SCHEDULE_SAYS)[2] if _SCHEDULE_SAYS in message else message
         text = textwrap.shorten(" ".join(said.split()), _LONGEST, placeholder=" ...")
         kind = type(err).__name__
-        raise WorkloadError(f"cannot load '{what}': {where}{kind}: {text}") from err
+        raise WorkloadError(
+            "user_file.failed", what=what, where=where, error=kind, text=text
+        ) from err

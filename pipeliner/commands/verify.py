@@ -70,13 +70,13 @@ def run(args: argparse.Namespace) -> int:
         from ..tolerance import parsed as parsed_tolerance
         from ..verification import verify, verify_workload
 
-        timings = _chosen(args.timing, TIMINGS, "--timing")
-        orders = _chosen(args.order, ORDERS, "--order")
+        timings = _chosen(args.timing, TIMINGS, "timing")
+        orders = _chosen(args.order, ORDERS, "order")
         blocks = parsed_blocks(args.blocks)
         tolerance = parsed_tolerance(args.tolerance)
         work = workload.load(args)
         if work.spec is not None and args.blocks != "auto":
-            raise WorkloadError("cannot use --blocks with a workload: all CTAs of a small one run")
+            raise WorkloadError("option.blocks_of_workload")
     with console.progress(f"pipelining {work.title}"):
         kernel = workload.built(work, refine=False)
         small = None if work.spec is None else shrunk(work.spec, work.cut, kernel)
@@ -125,7 +125,7 @@ def run(args: argparse.Namespace) -> int:
     try:
         file.write_text(text, encoding="utf-8")
     except OSError as err:
-        raise WorkloadError(f"cannot write '{file}': {err.strerror}") from err
+        raise WorkloadError("file.write", path=str(file), why=err.strerror) from err
     print(f"saved as a program: {file}", file=sys.stderr)
     return 1
 
@@ -157,8 +157,8 @@ def _error(verdict: Verdict) -> str:
     from ..tolerance import EQUAL
 
     if verdict.tolerance == EQUAL:
-        return EQUAL if verdict.worst == 0 else f"not {EQUAL}"
-    return f"largest error {verdict.worst:.2f} of {verdict.tolerance}"
+        return str(EQUAL) if verdict.worst == 0 else f"not {EQUAL}"
+    return f"error / bound = {verdict.worst:.2f}; bound: {verdict.tolerance}"
 
 
 def as_json(verdict: Verdict) -> dict[str, Any]:
@@ -192,5 +192,5 @@ def _chosen(text: str | None, known: tuple[str, ...], option: str) -> tuple[str,
         return known
     chosen = tuple(text.split(","))
     if not set(chosen) <= set(known):
-        raise WorkloadError(f"expected {option} of {', '.join(known)}, not {text!r}")
+        raise WorkloadError("option.choice", option=option, choices=known, value=text)
     return chosen

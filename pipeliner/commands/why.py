@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
+from ..diagnostics import Why, joined
 from . import console
 
 if TYPE_CHECKING:
@@ -34,12 +35,12 @@ def show(found: Alternatives) -> None:
     _ways("consumer", found.consumers)
     if found.declined:
         console.heading("loops left alone")
-        _reasons(found.declined)
+        _reasons((name, joined(reasons)) for name, reasons in found.declined)
     if found.tiles:
         console.heading("tiles, the best of those compared")
         _tiles(found.tiles)
     if len(found.splits) > 1:
-        console.heading("parts of the reduction, each with its best tile")
+        console.heading("split-K, each number of splits with its best tile")
         _tiles(found.splits)
     if found.reasons:
         console.heading("the choice")
@@ -158,10 +159,10 @@ def _tiles(options: tuple[TileOption, ...]) -> None:
     console.print_table(headers, rows, numeric=len(headers) - 1)
 
 
-def _reasons(named: Iterable[tuple[str, str]]) -> None:
+def _reasons(named: Iterable[tuple[str, Why]]) -> None:
     for name, why in named:
         if why:
-            said = f"{name}: {why}" if name else why
+            said = f"{name}: {why}" if name else str(why)
             lines = textwrap.wrap(said, _WIDTH - 4, break_on_hyphens=False)
             print("  - " + "\n    ".join(lines))
 

@@ -23,6 +23,7 @@ from . import specs
 from .usage import Renamed
 
 if TYPE_CHECKING:
+    from ..diagnostics import Why
     from ..machine import Machine
     from ..request import Request
     from ..schedules.tiles import DepthwiseTile, GemmTile
@@ -52,7 +53,7 @@ class Workload:
     spec: Spec | None = None
     tile: GemmTile | None = None
     reference: Any = None
-    why: str = ""
+    why: Why = ""
     cut: Any = None
 
     @property
@@ -155,11 +156,11 @@ def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = Tru
     db = getattr(args, "db", None)
     if getattr(args, "refine", False):
         if db is not None:
-            raise RecordsError("cannot refine what records have: it was measured already")
+            raise RecordsError("records.refine")
         tuned = False
     if args.workload not in specs.KINDS:
         if db is not None:
-            raise RecordsError("cannot find a function in records: expected gemm, conv2d ...")
+            raise RecordsError("records.function")
         from .user_file import user_function
 
         function, reference = user_function(args.workload)
@@ -196,9 +197,9 @@ def target_of(args: argparse.Namespace) -> str | None:
     if args.machine is None:
         return None if args.target is None else str(args.target)
     if args.target is not None:
-        raise WorkloadError("cannot use --machine with --target: the file says which GPU it is")
+        raise WorkloadError("option.machine_target")
     if not args.machine.endswith(".json"):
-        raise WorkloadError(f"expected --machine to name a .json file, not '{args.machine}'")
+        raise WorkloadError("option.json_file", option="machine", value=args.machine)
     return str(args.machine)
 
 
@@ -232,7 +233,7 @@ def tile_of(
 ) -> GemmTile | DepthwiseTile:
     """The tile of one of our workloads; what is None is chosen for the machine.
 
-    ``splits``: parts of the reduction. ``ctas``: of a grid that walks all tiles; 0: one for each.
+    ``splits``: of the reduction (split-K). ``ctas``: of a persistent kernel; 0: one for each tile.
     """
     from ..machine import machine_for
     from ..schedules import ConvTile, Gemm, GemmTile, default_tile
@@ -247,7 +248,7 @@ def tile_of(
     if ctas is None:
         return made
     if not isinstance(made, GemmTile):
-        raise WorkloadError(f"cannot give '{spec.name}' {ctas} CTAs: its tile is no matmul's")
+        raise WorkloadError("option.persistent", workload=spec.name, count=ctas)
     return replace(made, persistent=ctas or None)
 
 
@@ -257,11 +258,16 @@ def _check_tile(spec: Spec, machine: Machine, tile: tuple[int, int, int]) -> Non
 
     m, n, k = tile
     size = element_bytes(spec.dtype)
-    held = (m * size + n * (1 if getattr(spec, "weights", "") else size)) * k
-    if held > machine.smem_per_cta:
+    slot = (m * size + n * (1 if getattr(spec, "weights", "") else size)) * k
+    if slot > machine.smem_per_cta:
         raise WorkloadError(
-            f"cannot use tile {m}x{n}x{k}: a slot of both operands takes {held} bytes of shared "
-            f"memory, a CTA of {machine.name} has {machine.smem_per_cta}"
+            "option.tile",
+            m=m,
+            n=n,
+            k=k,
+            bytes=slot,
+            machine=machine.name,
+            most=machine.smem_per_cta,
         )
 
 
@@ -300,14 +306,14 @@ def _depth(text: str) -> Any:
         pairs = (item.split("=") for item in text.split(","))
         return {name: int(slots) for name, slots in pairs}
     except ValueError as err:
-        raise PlanError(f"expected depth to be auto, N or BUFFER=N[,...], not {text!r}") from err
+        raise PlanError("option.depth", value=text) from err
 
 
 def _read(path: Path) -> str:
     try:
         return path.read_text()
     except OSError as err:
-        raise PlanError(f"cannot read plan '{path}': {err.strerror}") from err
+        raise PlanError("file.read", path=str(path), why=err.strerror) from err
 
 
 def _pair(text: str) -> tuple[int, int]:

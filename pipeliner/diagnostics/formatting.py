@@ -8,13 +8,18 @@ from typing import Any, Final
 
 _COUNT: Final = "count "
 
+_LAST: Final = {"or": " or ", "nor": " and no "}
+"""What stands before the last item of a list, by format."""
+
 
 def sentence(template: str, args: Mapping[str, Any]) -> str:
     """``template`` with its fields filled in from ``args``.
 
-    Fields are those of ``str.format``; three more formats are known: ``{ctas:count CTA}`` is
-    ``1 CTA`` or ``3 CTAs``, ``{names:list}`` is ``a, b, c``, ``{names:quoted}`` is ``'a', 'b'``.
-    Without a format a tuple is written as ``list`` does, joined by ``; `` if it holds reasons.
+    Fields are those of ``str.format``, with more formats: ``{ctas:count CTA}`` is ``1 CTA`` or
+    ``3 CTAs``, ``{names:list}`` is ``a, b, c``, ``{names:quoted}`` is ``'a', 'b'``, ``{names:or}``
+    is ``a, b or c``, ``{names:nor}`` is ``a and no b``, ``{name:near}`` is
+    ``; did you mean 'a'?`` or nothing. Without a format a tuple is written as ``list`` does,
+    joined by ``; `` if it holds reasons.
     """
     return _FORMATTER.vformat(template, (), args)
 
@@ -24,6 +29,11 @@ class _Formatter(string.Formatter):
         if format_spec.startswith(_COUNT):
             noun = format_spec.removeprefix(_COUNT)
             return f"{value} {noun}" if value == 1 else f"{value} {plural(noun)}"
+        if format_spec == "near":
+            return f"; did you mean '{value}'?" if value else ""
+        if format_spec in _LAST:
+            *most, last = (str(each) for each in _each(value))
+            return f"{', '.join(most)}{_LAST[format_spec]}{last}" if most else last
         if format_spec == "quoted":
             return ", ".join(f"'{each}'" for each in _each(value))
         if format_spec == "list" or (isinstance(value, tuple) and not format_spec):

@@ -7,15 +7,25 @@ from typing import Final
 
 from . import (
     code_size,
+    commands,
     constants,
     emulator,
+    experiments,
+    files,
     hazards,
+    kernels,
     mutation,
+    peers,
+    plans,
     ptx,
+    records,
     requests,
     sampling,
+    targets,
     tensor_maps,
+    tiles,
     verification,
+    workloads,
 )
 
 TEXT: Final = "text"
@@ -35,14 +45,24 @@ def _together(*tables: Mapping[str, str]) -> dict[str, str]:
 
 SENTENCES: Final[Mapping[str, str]] = _together(
     code_size.SENTENCES,
+    commands.SENTENCES,
     constants.SENTENCES,
     emulator.SENTENCES,
+    experiments.SENTENCES,
+    files.SENTENCES,
     hazards.SENTENCES,
+    kernels.SENTENCES,
     mutation.SENTENCES,
+    peers.SENTENCES,
+    plans.SENTENCES,
     ptx.SENTENCES,
+    records.SENTENCES,
     requests.SENTENCES,
     sampling.SENTENCES,
+    targets.SENTENCES,
     tensor_maps.SENTENCES,
+    tiles.SENTENCES,
     verification.SENTENCES,
+    workloads.SENTENCES,
 )
 """Template by code, as ``formatting.sentence`` fills in."""

@@ -15,8 +15,10 @@ from typing import Any, Final
 
 from ..bench.suites import NAMES, suite
 from ..candidate import NOTHING_ASKED, Tile
+from ..diagnostics import Reason
 from ..errors import PipelinerError, ToolError, WorkloadError
 from ..machine import key_of
+from ..reason import why
 from ..released import options as todays
 from ..released import recorded_tile
 from ..request import Request
@@ -132,31 +134,30 @@ def read_experiment(file: str | Path) -> Experiment:
         title = _text("title", data.get("title", path.stem))
         made = Experiment(title, workloads, variants, _machines(data.get("machines", [])))
         if not any(made.of(workload) for workload in workloads):
-            raise WorkloadError("expected a variant for one of its workloads")
+            raise WorkloadError("experiment.no_variant")
         return made
     except (PipelinerError, TypeError, ValueError, AttributeError) as err:
-        raise WorkloadError(f"cannot read experiment '{path}': {err}") from err
+        raise WorkloadError("experiment.read", path=str(path), why=why(err)) from err
 
 
 def _load(path: Path) -> dict[str, Any]:
     try:
         import tomllib
     except ImportError as err:
-        raise ToolError("cannot read an experiment: tomllib comes with Python 3.11") from err
+        raise ToolError("experiment.tomllib") from err
     try:
         return tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as err:
-        known = ", ".join(SHIPPED)
-        reason = f"{err.strerror}; shipped are {known}"
-        raise WorkloadError(f"cannot read experiment '{path}': {reason}") from err
+        missing = Reason("experiment.missing", why=err.strerror, shipped=tuple(SHIPPED))
+        raise WorkloadError("experiment.read", path=str(path), why=missing) from err
     except ValueError as err:  # TOML, or UTF-8
-        raise WorkloadError(f"cannot read experiment '{path}': {err}") from err
+        raise WorkloadError("experiment.read", path=str(path), why=str(err)) from err
 
 
 def _tables(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     tables = data.get(name)
     if not isinstance(tables, list) or not tables:
-        raise WorkloadError(f"expected at least one [[{name}]]")
+        raise WorkloadError("experiment.no_table", name=name)
     return tables
 
 
@@ -170,15 +171,17 @@ def _of_suite(table: dict[str, Any]) -> Iterator[Workload]:
     found = suite(name, _text("dtype", table.get("dtype", "float16")))
     labels = [label for label in found if only in label]
     if not labels:
-        raise WorkloadError(f"expected only to be part of {', '.join(found)}, not {only!r}")
+        raise WorkloadError("experiment.only", names=tuple(found), value=only)
     yield from (Workload(label, _family(found[label]), found[label]) for label in labels)
 
 
 def _of_kind(table: dict[str, Any]) -> Iterator[Workload]:
-    kind = _one_of("kind", table.get("kind", ""), _MAKERS, ", or a suite")
+    kind = table.get("kind", "")
+    if kind not in tuple(_MAKERS):
+        raise WorkloadError("experiment.kind", choices=tuple(_MAKERS), value=repr(kind))
     values = {name: value for name, value in table.items() if name not in ("kind", "square")}
     if "square" in table and (kind != "gemm" or not values.keys().isdisjoint("mnk")):
-        raise WorkloadError("expected square in place of m, n and k of a gemm")
+        raise WorkloadError("experiment.square")
     many = {name: _listed(name, value) for name, value in values.items() if name in _EXTENTS}
     rest = {name: _pair(value) for name, value in values.items() if name not in _EXTENTS}
     for extent in _listed("square", table.get("square")):
@@ -202,7 +205,7 @@ def _variants(table: dict[str, Any]) -> Iterator[Variant]:
     table = todays(table)
     _check_names(table, _VARIANT, "a variant")
     if "name" not in table:
-        raise WorkloadError("expected each [[variant]] to have a name")
+        raise WorkloadError("experiment.unnamed")
     name = _text("name", table["name"])
     peer = _one_of("peer", table["peer"], PEERS) if "peer" in table else ""
     only = _one_of("for", table["for"], KINDS) if "for" in table else ""
@@ -211,7 +214,7 @@ def _variants(table: dict[str, Any]) -> Iterator[Variant]:
     many = {key: _listed(key, table[key]) for key in _LISTED if key in table}
     fixed: dict[str, Any] = {key: _pair(table[key]) for key in _PAIRS if key in table}
     if peer and (many or fixed or tile):
-        raise WorkloadError(f"cannot give '{name}' a tile or options: {PEERS[peer]} has its own")
+        raise WorkloadError("experiment.peer_options", name=name, peer=PEERS[peer])
     for chosen in itertools.product(*many.values()):
         made = {**dict(zip(many, chosen)), **fixed}
         told = _named(name, made)
@@ -232,7 +235,7 @@ def _made(make: Callable[..., Any], values: Mapping[str, Any], what: str) -> Any
     named = [name for name, one in known.items() if one.kind != one.VAR_KEYWORD]
     needed = [name for name in named if known[name].default is inspect.Parameter.empty]
     if missing := [name for name in needed if name not in values]:
-        raise WorkloadError(f"expected {what} to have {', '.join(missing)}")
+        raise WorkloadError("experiment.fields", what=what, names=tuple(missing))
     others = _CONV_OPTIONS if len(named) < len(known) else ()
     _check_names(values, (*named, *others), what)
     return make(**values)
@@ -243,34 +246,33 @@ def _named(name: str, options: Mapping[str, Any]) -> str:
     try:
         return name.format(**options)
     except (LookupError, ValueError, AttributeError) as err:
-        text = f"expected in braces, in the name {name!r}, options that its variant has"
-        raise WorkloadError(text) from err
+        raise WorkloadError("experiment.braces", name=name) from err
 
 
 def _machines(value: Any) -> tuple[str, ...]:
     """Keys of GPUs, by which records know them; other names may be those of machine files."""
     if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
-        raise WorkloadError(f"expected machines to be a list of names such as h100, not {value!r}")
+        raise WorkloadError("experiment.machines", value=repr(value))
     return tuple(map(key_of, value))
 
 
 def _text(name: str, value: Any) -> str:
     if not isinstance(value, str) or not value:
-        raise WorkloadError(f"expected {name} to be a text, not {value!r}")
+        raise WorkloadError("experiment.text", name=name, value=repr(value))
     return value
 
 
-def _one_of(what: str, value: Any, known: Iterable[str], more: str = "") -> str:
-    names = list(known)
-    if value not in names:
-        raise WorkloadError(f"expected {what} of {', '.join(names)}{more}, not {value!r}")
+def _one_of(what: str, value: Any, known: Iterable[str]) -> str:
+    choices = tuple(known)
+    if value not in choices:
+        raise WorkloadError("experiment.choice", what=what, choices=choices, value=repr(value))
     return str(value)
 
 
 def _table(table: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     found = table.get(name, {})
     if not isinstance(found, dict):
-        raise WorkloadError(f"expected {name} to be a table, {{ ... }}, not {found!r}")
+        raise WorkloadError("experiment.table", name=name, value=repr(found))
     return found
 
 
@@ -280,17 +282,17 @@ def _pair(value: Any) -> Any:
 
 def _listed(name: str, value: Any) -> list[Any]:
     if value == []:
-        raise WorkloadError(f"expected at least one value of {name}")
+        raise WorkloadError("experiment.empty", name=name)
     return value if isinstance(value, list) else [value]
 
 
 def _check_names(table: Mapping[str, Any], known: tuple[str, ...], where: str) -> None:
     for name in table:
         if name not in known:
-            raise WorkloadError(f"expected {where} to have {', '.join(known)}, not '{name}'")
+            raise WorkloadError("experiment.unknown_field", what=where, known=known, name=name)
 
 
 def _check_unique(what: str, names: list[str]) -> None:
     for name in names:
         if names.count(name) > 1:
-            raise WorkloadError(f"expected {what} names to differ, '{name}' is there twice")
+            raise WorkloadError("experiment.twice", what=what, name=name)

@@ -24,6 +24,7 @@ from ..candidate import (
     versions_key,
     workload_key,
 )
+from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError
 from ..peers import cublas
 from ..records import OURS, Record, Records
@@ -44,14 +45,14 @@ _LIBRARIES: Final[dict[str, Callable[[Any], Runner]]] = {
 class Step:
     """One variant of one workload on one GPU. ``candidate``: None where a peer computes it.
 
-    ``failure``: why it cannot be made, in one line.
+    ``failure``: why it cannot be made.
     """
 
     workload: Workload
     variant: Variant
     spec: Spec
     candidate: Candidate | None = None
-    failure: str = ""
+    failure: Why = ""
 
     @property
     def contender(self) -> str:
@@ -113,8 +114,12 @@ def run_experiment(
     given = target_for(target, NOTHING_ASKED)
     machine = machine_key(given)
     if experiment.machines and machine not in experiment.machines:
-        wanted = ", ".join(experiment.machines)
-        raise WorkloadError(f"cannot run '{experiment.title}' on {machine}: it is for {wanted}")
+        raise WorkloadError(
+            "experiment.machine",
+            title=experiment.title,
+            machine=machine,
+            machines=experiment.machines,
+        )
     path = records_path(db)
     measuring = measurer or on_gpus(given)[0]
     measuring.start()
@@ -291,7 +296,7 @@ def _step(
         tile = choose(spec, target, kind).tile
         return Step(workload, variant, spec, Candidate(tile, variant.request))
     except PipelinerError as err:
-        return Step(workload, variant, workload.spec, failure=str(err))
+        return Step(workload, variant, workload.spec, failure=err.reason)
 
 
 def _mark_of(step: Step) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import Any
 
 from ..bench import compiling
 from ..bench.libraries import Runner
+from ..diagnostics import Why
 from ..machine import machine_for
 from ..machine_code import LoopCode
 from ..schedules.workloads import Spec
@@ -31,7 +32,7 @@ class Library:
     registers: int = 0
     spills: int = 0
     loop: LoopCode | None = None
-    failure: str = ""
+    failure: Why = ""
 
     def load(self) -> tuple[Runner, str]:
         """As a contender's ``make``."""

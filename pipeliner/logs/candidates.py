@@ -37,7 +37,7 @@ SIMT_DEPTHS: Final = (2, 3, 4, 5)
 """Where threads multiply: slots are small, and what ptxas makes of 3 and 4 differs by a tenth."""
 
 WALKED_DEPTHS: Final = (4,)
-"""Of a grid that walks all tiles, and of a reduction in parts."""
+"""Depths tried of persistent kernels and of split-K."""
 
 Extents = tuple[int, int, int]
 Way = tuple[str, str]
@@ -124,9 +124,9 @@ _KEY: Final = re.compile(
 class Candidate:
     """One way to compute a workload.
 
-    ``mechanism``: ``auto`` where operands need different ones. ``ctas``: of a grid that walks all
-    tiles; 0: one for each tile. ``cluster``: CTAs that copy for each other. ``phases``: of a
-    convolution folded into runs; 0: not folded.
+    ``mechanism``: ``auto`` where operands need different ones. ``ctas``: of a persistent kernel;
+    0: one for each tile. ``cluster``: CTAs that copy for each other. ``phases``: of a convolution
+    folded into runs; 0: not folded.
     """
 
     instruction: str
@@ -166,7 +166,7 @@ class Candidate:
         )
 
     def tile(self, spec: Spec, machine: Machine) -> GemmTile:
-        """Its tile of ``spec``; neighbouring CTAs walk as ``default_tile`` has them walk."""
+        """Its tile of ``spec``, with the rasterisation of ``default_tile``."""
         tile: GemmTile = GemmTile(self.m, self.n, self.k)
         if not isinstance(spec, Gemm):
             folded = self.phases > 0
@@ -195,7 +195,7 @@ def candidate(key: str) -> Candidate:
     """The candidate that ``key`` names; WorkloadError: it names none."""
     found = _KEY.fullmatch(key)
     if found is None:
-        raise WorkloadError(f"expected a candidate such as 'mma/cp_async 64x64x32 d3', not {key!r}")
+        raise WorkloadError("log.candidate", value=key)
     m, n, k, depth = (int(found[name]) for name in ("m", "n", "k", "depth"))
     return Candidate(
         found["instruction"],

@@ -94,7 +94,7 @@ def _spec(label: str, dtype: str) -> Spec:
         specs = suite(name, dtype)
         if label in specs:
             return specs[label]
-    raise WorkloadError(f"expected a workload of the suites {', '.join(NAMES)}, not {label!r}")
+    raise WorkloadError("log.workload", suites=NAMES, value=label)
 
 
 def _case(entry: Entry, spec: Spec, machine: Machine, own_depth: int) -> Case:

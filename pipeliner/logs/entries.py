@@ -16,6 +16,7 @@ from typing import Final
 
 from ..errors import WorkloadError
 from ..machine_code import LoopCode
+from ..reason import why
 from .candidates import Candidate, candidate
 
 SHIPPED: Final = {"h100": Path(__file__).parent / "h100.csv"}
@@ -45,9 +46,9 @@ _NAMES: Final = "workload,dtype,"
 class Entry:
     """What became of one candidate of a workload (a name of a suite, and a type).
 
-    ``us``: median of its rounds in microseconds, all candidates of the workload taking turns; 0
+    ``us``: median of its rounds in microseconds, of all candidates of the workload, interleaved; 0
     where it failed, for the reason ``failure``. ``spread``: interquartile range over the median.
-    ``again``: the median of fresh rounds, the fastest candidates taking turns; 0: it was none.
+    ``again``: the median of fresh rounds, the fastest candidates interleaved; 0: it was none.
     ``registers`` of a thread and bytes of its ``spills``, as ptxas reports them. ``loop``: the
     longest in machine code, where it is known.
     """
@@ -80,10 +81,10 @@ def read_log(path: Path) -> list[Entry]:
     try:
         with path.open(newline="") as lines:
             for number, row in _rows(lines):
-                entry = _entry(row, f"{path}:{number}")
+                entry = _entry(row, path, number)
                 found[(*entry.group, entry.candidate)] = entry
     except OSError as err:
-        raise WorkloadError(f"cannot read the log '{path}': {err.strerror}") from err
+        raise WorkloadError("log.read", path=str(path), why=err.strerror) from err
     return list(found.values())
 
 
@@ -122,11 +123,11 @@ def _rows(lines: Iterable[str]) -> Iterator[tuple[int, list[str]]]:
             yield number, next(csv.reader([line]))
 
 
-def _entry(row: list[str], where: str) -> Entry:
+def _entry(row: list[str], path: Path, line: int) -> Entry:
     try:
         workload, dtype, key, us, spread, again, registers, spills, *loop, failure = row
         if loop and len(loop) != len(_LOOP):  # older ones have none of it
-            raise ValueError(f"expected {len(_COLUMNS)} columns, found {len(row)}")
+            raise WorkloadError("log.columns", expected=len(_COLUMNS), found=len(row))
         return Entry(
             workload,
             dtype,
@@ -140,7 +141,7 @@ def _entry(row: list[str], where: str) -> Entry:
             failure,
         )
     except ValueError as err:  # a WorkloadError too
-        raise WorkloadError(f"cannot read {where}: {err}") from err
+        raise WorkloadError("log.line", line=line, path=str(path), why=why(err)) from err
 
 
 def _row(entry: Entry) -> list[str]:

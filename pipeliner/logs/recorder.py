@@ -1,8 +1,8 @@
 """Measure the candidates of workloads: compiled side by side, run one at a time, logged at once.
 
 While one workload is timed, the next is compiled. Every kernel is checked against float64 first; a
-kernel that hangs or crashes costs its process and is logged. Candidates of a workload take turns,
-so that clocks and temperature drift for all alike; then the fastest take turns afresh.
+kernel that hangs or crashes costs its process and is logged. Candidates of a workload are
+interleaved, so that clocks and temperature drift for all alike; then the fastest are again.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def measure(
         timer.ask(Open(job.spec), WAIT_SECONDS)
         for one, library in libraries:
             if library.failure:
-                tried.failed.append(job.entry(one, failure=library.failure))
+                tried.failed.append(job.entry(one, failure=str(library.failure)))
             else:
                 _try(job, one, library, tried, timer)
         return [*_timed(job, tried.right, timer), *tried.failed]
@@ -142,7 +142,7 @@ def _try(job: Job, one: Candidate, library: Library, tried: _Tried, timer: Bench
 
 
 def _timed(job: Job, right: Sequence[tuple[Candidate, Library]], timer: Bench) -> list[Entry]:
-    """All in turns, and then the fastest in fresh turns."""
+    """All interleaved, and then the fastest again, interleaved anew."""
     if not right:
         return []
     times: list[tuple[float, float]] = timer.ask(Turns(tuple(range(len(right)))), WAIT_SECONDS)

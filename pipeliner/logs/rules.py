@@ -42,7 +42,7 @@ class Rule:
 
     ``depths``: of the measured depths of one family, ascending, those that the rule would take, one
     as good as another. ``cost``: what it ranks candidates by, least first; None: it leaves the tile
-    to others. ``ranks_depths``: whether that tells depths apart. ``applies``: to which candidates.
+    to others. ``ranks_depths``: whether that ranks depths. ``applies``: to which candidates.
     """
 
     name: str
@@ -194,7 +194,7 @@ def _tile_use(case: Case) -> tuple[float, float]:
 
 
 def _pipe(load: float, use: float, loops: float, stages: int, multiplexed: int) -> float:
-    """Cycles of a loop whose loads are ``stages`` deep, ``multiplexed`` such loops taking turns."""
+    """Cycles of a loop whose loads are ``stages`` deep, ``multiplexed`` such loops interleaved."""
     if load <= (stages * multiplexed - 1) * use:
         return use * loops
     return (load + use) * loops / (stages * multiplexed)

@@ -21,6 +21,7 @@ from ..bench.conditions import require_gpu
 from ..bench.problems import Contender, Problem
 from ..bench.timing import Entry, flush_buffer, ready, take_turn
 from ..bench.truth import random_inputs, truth
+from ..diagnostics import Reason
 from ..errors import ToolError
 from ..reason import reason
 from ..schedules.workloads import Spec
@@ -39,7 +40,7 @@ FRESHEST: Final = 16
 FRESH_ROUNDS: Final = 45
 
 MOST_ROUNDS: Final = 48
-"""In which all candidates of a workload take turns."""
+"""Interleaved, of all candidates of a workload."""
 
 LEAST_ROUNDS: Final = 3
 
@@ -66,7 +67,7 @@ class Try:
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """Time those of the tried that ``which`` numbers, in turns, ``most`` rounds if time allows."""
+    """Time those of the tried that ``which`` numbers: at most ``most`` rounds, interleaved."""
 
     which: tuple[int, ...]
     most: int = MOST_ROUNDS
@@ -132,7 +133,7 @@ class Bench:
             self._torch.cuda.synchronize()  # raises where more than this kernel is lost
             return reason(err)
         if not entry.worst <= 1.0:
-            return f"wrong: largest error {entry.worst:.3g} of what rounding allows"
+            return str(Reason("measure.wrong", error=entry.worst))
         self._entries.append(entry)
         return ""
 

@@ -3,7 +3,7 @@
 Capacities are what the vendor states; latencies and sustained rates come from published
 microbenchmarks and stand until they are measured on the GPU at hand. Where nobody has published a
 measurement, the constant is derived from a GPU of the same or the next architecture and says so.
-Predictions were held against measurements on an H100 alone. Compared with a second source: SMs,
+Predictions were compared with measurements on an H100 alone. Compared with a second source: SMs,
 clocks and memory of A100, V100, T4 and L40S (vendors' tables), L2 latency of V100, and 96 MB of L2
 of the L40S's chip (its own tables state 48 or 96). Not compared: the other latencies and rates.
 

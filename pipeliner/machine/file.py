@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+from ..diagnostics import Reason
 from ..errors import TargetError
 from .values import Machine, MmaRate, capability_of
 
@@ -55,7 +56,7 @@ def write_machine(path: Path, made: MachineFile) -> None:
     try:
         path.write_text(json.dumps(data, indent=1) + "\n")
     except OSError as err:
-        raise TargetError(f"cannot write the machine file '{path}': {err.strerror}") from err
+        raise TargetError("machine.write", path=str(path), why=err.strerror) from err
 
 
 def read_machine(path: Path) -> MachineFile:
@@ -63,21 +64,25 @@ def read_machine(path: Path) -> MachineFile:
     try:
         data = json.loads(path.read_text())
     except OSError as err:
-        raise TargetError(f"cannot read the machine file '{path}': {err.strerror}") from err
+        raise TargetError("machine.read", path=str(path), why=err.strerror) from err
     except ValueError as err:
-        raise TargetError(f"cannot read the machine file '{path}': {err}") from err
+        raise TargetError("machine.read", path=str(path), why=str(err)) from err
     try:
         return _made(data)
-    except (KeyError, TypeError, ValueError) as err:  # a TargetError too
-        why = f"it has no {err}" if isinstance(err, KeyError) else str(err)
-        raise TargetError(f"cannot read the machine file '{path}': {why}") from err
+    except KeyError as err:
+        missing = Reason("machine.no_field", name=str(err.args[0]))
+        raise TargetError("machine.read", path=str(path), why=missing) from err
+    except TargetError as err:
+        raise TargetError("machine.read", path=str(path), why=err.reason) from err
+    except (TypeError, ValueError) as err:
+        raise TargetError("machine.read", path=str(path), why=str(err)) from err
 
 
 def _made(data: Any) -> MachineFile:
     if not isinstance(data, dict) or data.get("format") != _FORMAT:
-        raise ValueError(f"expected the format '{_FORMAT}'")
+        raise TargetError("machine.format", format=_FORMAT)
     if data.get("version") != _VERSION:
-        raise ValueError(f"expected version {_VERSION}, it has {data.get('version')}")
+        raise TargetError("machine.version", expected=_VERSION, found=data.get("version"))
     values = dict(data["machine"])
     for name in _RATES:
         rates = (MmaRate(**{**rate, "shape": tuple(rate["shape"])}) for rate in values[name])
@@ -91,12 +96,13 @@ def _made(data: Any) -> MachineFile:
 
 
 def _check(known: dataclasses.Field[Any], value: Any) -> None:
-    """ValueError for what the model would divide by or compare with in vain."""
+    """TargetError for what the model would divide by or compare with in vain."""
     if known.type == "str" and not isinstance(value, str):
-        raise ValueError(f"expected '{known.name}' to be a text, not {value!r}")
+        raise TargetError("machine.text", name=known.name, value=repr(value))
     if known.type not in ("int", "float"):
         return
     if type(value) not in ((int,) if known.type == "int" else (int, float)):
-        raise ValueError(f"expected '{known.name}' to be of type {known.type}, not {value!r}")
+        expected = str(known.type)
+        raise TargetError("machine.type", name=known.name, expected=expected, value=repr(value))
     if not (value > 0 or (value == 0 and known.name in _MAY_BE_ZERO)):
-        raise ValueError(f"expected '{known.name}' to be positive, not {value!r}")
+        raise TargetError("machine.positive", name=known.name, value=repr(value))

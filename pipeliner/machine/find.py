@@ -38,8 +38,8 @@ def machine_for(target: Any) -> Machine:
         return _of_file(Path(model), arch)
     alike = [machine for machine in MACHINES if machine.capability == capability_of(arch)]
     if not alike:
-        known = ", ".join(dict.fromkeys(machine.arch for machine in MACHINES))
-        raise TargetError(f"cannot plan for {arch}: its machine is not described, expected {known}")
+        known = tuple(dict.fromkeys(machine.arch for machine in MACHINES))
+        raise TargetError("machine.unknown", arch=arch, known=known)
     return next((machine for machine in alike if machine.key == model), alike[0])
 
 
@@ -47,7 +47,7 @@ def _of_file(path: Path, arch: str) -> Machine:
     """The machine in a file, which must be one that runs code for ``arch``."""
     found = read_machine(path).machine
     if found.capability != capability_of(arch):
-        raise TargetError(f"cannot plan for {arch} by '{path}': it describes {found.arch}")
+        raise TargetError("machine.other", arch=arch, path=str(path), found=found.arch)
     return found
 
 
@@ -71,5 +71,5 @@ def _arch_and_model(target: Any) -> tuple[str, str]:
         target = Target(target)
     arch = getattr(target, "arch", None)
     if not arch:
-        raise TargetError(f"expected a CUDA target with an architecture, not '{target}'")
+        raise TargetError("target.no_arch", target=str(target))
     return str(arch), str(target.attrs.get("model", ""))

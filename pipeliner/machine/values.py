@@ -260,5 +260,5 @@ def capability_of(arch: str) -> int:
     """80 for ``sm_80``, 90 for ``sm_90a``; TargetError: it is no architecture of NVIDIA's."""
     found = re.fullmatch(r"sm_(\d+)[af]?", arch)
     if not found:
-        raise TargetError(f"expected an architecture such as sm_90, not '{arch}'")
+        raise TargetError("target.arch", arch=arch)
     return int(found.group(1))

@@ -22,7 +22,7 @@ SKETCHES: Final = 32
 def space(sketches: int = SKETCHES) -> Any:
     """A space generator for ``pipeliner.meta.workload``: ``sketches`` tiles with their choices.
 
-    Of tiles that a trace can replay: reductions are not split, images not taken apart, which
+    Of tiles that a trace can replay: reductions are not split, images not tiled one by one, which
     ``pipeliner.tune`` tries too. WorkloadError, from the search: there is none, as of a depthwise
     convolution.
     """
@@ -57,7 +57,7 @@ class _Space(ms.space_generator.PySpaceGenerator):
             if replays(point.candidate.tile):
                 tiles.setdefault(point.candidate.tile, []).append(point)
         if not tiles:
-            raise WorkloadError(f"cannot tune '{spec.name}' by traces: none of its tiles replays")
+            raise WorkloadError("tune.traces", workload=spec.name)
         made = []
         for points in list(tiles.values())[: self._sketches]:
             candidates = [point.candidate for point in points]

@@ -37,9 +37,7 @@ def spec_of(mod: Any) -> Spec:
     function = only_function(mod)
     key = (function.attrs or {}).get(WORKLOAD)
     if key is None:
-        raise WorkloadError(
-            "cannot tune a function that is no workload: expected pipeliner.meta.workload(...)"
-        )
+        raise WorkloadError("tune.not_workload")
     return workload_of(str(key))
 
 
@@ -60,8 +58,8 @@ def annotate(schedule: Any, candidate: Candidate, requests: list[Request], choic
 def replays(tile: Tile) -> bool:
     """Whether a schedule by ``tile`` begins with the workload's own function, as a trace has to.
 
-    What splits its reduction, takes images apart, folds runs or goes by channel begins with another
-    one, which no step of a trace makes.
+    What splits its reduction, tiles image by image, folds runs or goes by channel begins with
+    another one, which no step of a trace makes.
     """
     if isinstance(tile, DepthwiseTile):
         return False
@@ -74,7 +72,7 @@ def candidate_of(schedule: Any) -> Candidate:
     """The candidate that a schedule of our space is; WorkloadError: it is another's."""
     root = schedule.get(schedule.get_sblock("root")).annotations
     if TILE not in root or REQUESTS not in root:
-        raise WorkloadError("cannot find a candidate: the schedule is not of pipeliner's space")
+        raise WorkloadError("tune.other_space")
     tile = Candidate.from_json(str(root[TILE])).tile
     asked = json.loads(str(root[REQUESTS]))[int(root[CHOICE])]
     return Candidate(tile, Request.from_dict(asked))

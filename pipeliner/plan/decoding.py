@@ -25,27 +25,27 @@ def decode(kind: Any, data: Any, where: str) -> Any:
         return _tuple(args, data, where)
     if origin is Literal:
         if data not in args:
-            raise PlanError(f"cannot read plan: expected one of {list(args)} at {where}")
+            raise PlanError("plan.choice", choices=args, where=where, value=repr(data))
         return data
     if kind is float and isinstance(data, int):
         return float(data)
     if not isinstance(data, kind) or (kind is int and isinstance(data, bool)):
-        raise PlanError(f"cannot read plan: expected {kind.__name__} at {where}, not {data!r}")
+        raise PlanError("plan.type", expected=kind.__name__, where=where, value=repr(data))
     return data
 
 
 def _object(kind: Any, data: Any, where: str) -> Any:
     if not isinstance(data, dict):
-        raise PlanError(f"cannot read plan: expected an object at {where}")
+        raise PlanError("plan.type", expected="an object", where=where, value=repr(data))
     hints = _hints(kind)
     unknown = sorted(set(data) - set(hints))
     if unknown:
-        raise PlanError(f"cannot read plan: unknown field {unknown[0]!r} at {where}")
+        raise PlanError("plan.unknown_field", name=unknown[0], where=where)
     values = {key: decode(hints[key], value, f"{where}.{key}") for key, value in data.items()}
     try:
         return kind(**values)
     except TypeError as err:
-        raise PlanError(f"cannot read plan: {err} at {where}") from err
+        raise PlanError("plan.fields", why=str(err), where=where) from err
 
 
 def _why(data: Any, where: str) -> Why:
@@ -53,19 +53,19 @@ def _why(data: Any, where: str) -> Why:
     if isinstance(data, str):
         return data
     if not isinstance(data, dict) or not isinstance(data.get("args", {}), dict):
-        raise PlanError(f"cannot read plan: expected a reason at {where}, not {data!r}")
+        raise PlanError("plan.type", expected="a reason", where=where, value=repr(data))
     try:
         return Reason.from_dict(data)
     except (LookupError, TypeError) as err:
-        raise PlanError(f"cannot read plan: expected a reason at {where}: {err}") from err
+        raise PlanError("plan.reason", where=where, why=str(err)) from err
 
 
 def _tuple(kinds: tuple[Any, ...], data: Any, where: str) -> tuple[Any, ...]:
     if not isinstance(data, list):
-        raise PlanError(f"cannot read plan: expected a list at {where}")
+        raise PlanError("plan.type", expected="a list", where=where, value=repr(data))
     items = [kinds[0]] * len(data) if kinds[-1] is Ellipsis else list(kinds)
     if len(items) != len(data):
-        raise PlanError(f"cannot read plan: expected {len(items)} values at {where}")
+        raise PlanError("plan.count", count=len(items), where=where, found=len(data))
     return tuple(decode(t, v, f"{where}[{i}]") for i, (t, v) in enumerate(zip(items, data)))
 
 

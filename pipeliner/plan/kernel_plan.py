@@ -102,12 +102,12 @@ class KernelPlan:
 
     @property
     def mapped_threads(self) -> int:
-        """Threads that tiles are mapped to: those of a team of consumers where there are roles."""
+        """Threads that tiles are mapped to: those of one ping-pong group where there are roles."""
         return self.role(CONSUMER).threads // self.ping_pong_groups if self.roles else self.threads
 
     @property
     def ping_pong_groups(self) -> int:
-        """Teams that take tiles by turns; 1: there is only one, or there are no roles."""
+        """Ping-pong groups of consumer warpgroups; 1: they cooperate, or there are no roles."""
         return self.role(CONSUMER).ping_pong_groups if self.roles else 1
 
     def role(self, name: str) -> RolePlan:
@@ -128,7 +128,7 @@ class KernelPlan:
         PlanError: fewer than one, or no ring of that name.
         """
         if depth < 1:
-            raise PlanError(f"cannot give ring '{buffer}' {depth} slots: expected at least 1")
+            raise PlanError("plan.no_slot", ring=buffer, depth=depth)
         for loop in self.loops:
             if any(ring.buffer == buffer for ring in loop.rings):
                 ring = dataclasses.replace(loop.ring(buffer), depth=depth, requested=True)
@@ -136,8 +136,10 @@ class KernelPlan:
                 # Without edges the loop is scheduled anew.
                 edited = dataclasses.replace(loop, rings=rings, edges=(), source="request")
                 return self.with_loop(edited).without_derived()
-        known = sorted(ring.buffer for loop in self.loops for ring in loop.rings)
-        raise PlanError(f"cannot find ring '{buffer}' in kernel '{self.kernel}': it has {known}")
+        known = tuple(sorted(ring.buffer for loop in self.loops for ring in loop.rings))
+        raise PlanError(
+            "plan.no_ring", ring=buffer, kernel=self.kernel, known=known or Reason("plan.nothing")
+        )
 
     def with_op(self, loop: str, name: str, *, stage: int, order: int) -> KernelPlan:
         """An edited plan that runs op ``name`` at ``stage`` and ``order``; checked when applied.
@@ -179,12 +181,12 @@ def _read(text: str) -> KernelPlan:
     try:
         data = json.loads(text)
     except ValueError as err:  # no JSON, or a number longer than Python reads
-        raise PlanError(f"cannot read plan: not JSON ({err})") from err
+        raise PlanError("plan.no_json", why=str(err)) from err
     except RecursionError as err:
-        raise PlanError("cannot read plan: its lists or objects nest too deep") from err
+        raise PlanError("plan.deep") from err
     version = data.pop("version", None) if isinstance(data, dict) else None
     if version not in (1, PLAN_VERSION):
-        raise PlanError(f"cannot read plan: expected an object of version {PLAN_VERSION}")
+        raise PlanError("plan.version", version=PLAN_VERSION)
     data = translated(data) if version == 1 else data
     plan: KernelPlan = decode(KernelPlan, data, "plan")
     return plan

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TypeVar
 
+from ..diagnostics import Reason
 from ..errors import PlanError
 
 _T = TypeVar("_T")
@@ -14,8 +15,8 @@ def named(items: tuple[_T, ...], name: str, what: str, where: str, key: str = "n
     for item in items:
         if getattr(item, key) == name:
             return item
-    known = [getattr(item, key) for item in items]
-    raise PlanError(f"cannot find {what} '{name}' in '{where}': it has {known}")
+    known = tuple(getattr(item, key) for item in items) or Reason("plan.nothing")
+    raise PlanError("plan.not_found", what=what, name=name, where=where, known=known)
 
 
 def put(items: tuple[_T, ...], new: _T, key: str) -> tuple[_T, ...]:

@@ -1,4 +1,4 @@
-"""What the threads of a CTA do apart from each other, and how they pass on what they made."""
+"""Warp specialisation: the roles of a CTA's warps, and the mbarriers between them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How tiles move and what computes on them: copies, matmuls, stores, outputs made on their own."""
+"""How tiles move and what computes on them: copies, matmuls, stores, elementwise kernels."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ class StorePlan:
 
 @dataclass(frozen=True, slots=True)
 class ElementwisePlan:
-    """How a kernel of outputs that are each made on its own is shared out over threads.
+    """How an elementwise kernel's outputs are shared out over threads.
 
     ``ctas``: its grid as text, an integer or ``symbolic``. ``elements``: outputs of a CTA;
     ``vector``: of a thread at once.

@@ -63,19 +63,19 @@ def connect(path: Path, *, create: bool) -> sqlite3.Connection:
     try:
         if not path.exists():
             if not create:
-                raise RecordsError(f"cannot open records '{path}': there is no such file")
+                raise RecordsError("records.missing", path=str(path))
             _make(path)
         _check_header(path)
         named, is_uri = _name(path, create)
         connection = sqlite3.connect(named, timeout=WAIT_SECONDS, isolation_level=None, uri=is_uri)
     except (OSError, sqlite3.Error) as err:
-        raise RecordsError(f"cannot open records '{path}': {reason(err)}") from err
+        raise RecordsError("records.open", path=str(path), why=reason(err)) from err
     try:
         connection.execute("PRAGMA synchronous = FULL")
         connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
     except sqlite3.Error as err:
         connection.close()
-        raise RecordsError(f"cannot open records '{path}': {reason(err)}") from err
+        raise RecordsError("records.open", path=str(path), why=reason(err)) from err
     return connection
 
 
@@ -89,9 +89,9 @@ def _name(path: Path, create: bool) -> tuple[str, bool]:
         return str(path), False
     log = path.with_name(f"{path.name}-wal")
     if create:
-        raise RecordsError(f"cannot open records '{path}' to write: its folder is read-only")
+        raise RecordsError("records.folder_read_only", path=str(path))
     if log.exists() and log.stat().st_size:
-        raise RecordsError(f"cannot open records '{path}': '{log.name}' is in a read-only folder")
+        raise RecordsError("records.log_read_only", path=str(path), log=log.name)
     return f"file:{quote(str(path))}?immutable=1", True
 
 
@@ -124,11 +124,11 @@ def _check_header(path: Path) -> None:
     with path.open("rb") as file:
         header = file.read(_HEADER)
     if len(header) < _HEADER or not header.startswith(_MAGIC):
-        raise RecordsError(f"cannot open records '{path}': it is no SQLite file")
+        raise RecordsError("records.no_sqlite", path=str(path))
     if int.from_bytes(header[_APPLICATION_ID], "big") != APPLICATION_ID:
-        raise RecordsError(f"cannot open records '{path}': it is a database of something else")
+        raise RecordsError("records.other_database", path=str(path))
     version = int.from_bytes(header[_USER_VERSION], "big")
     if version != SCHEMA_VERSION:
         raise RecordsError(
-            f"cannot open records '{path}': expected version {SCHEMA_VERSION}, got {version}"
+            "records.version", path=str(path), expected=SCHEMA_VERSION, version=version
         )

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..diagnostics import Why
 from ..errors import RecordsError
 
 OURS: Final = "pipeliner"
@@ -40,7 +41,7 @@ class Record:
     samples: tuple[float, ...] = ()
     beside: tuple[float, ...] = ()
     us: float = 0.0
-    failure: str = ""
+    failure: Why = ""
     predicted_us: float = 0.0
     source: str = ""
     experiment: str = ""
@@ -54,15 +55,15 @@ class Record:
     def __post_init__(self) -> None:
         """Fill in ``us``; RecordsError for a record that says nothing, or times that are none."""
         if any(not (math.isfinite(sample) and sample > 0) for sample in self.samples):
-            raise RecordsError(f"expected samples above 0, got {min(self.samples)} us")
+            raise RecordsError("record.samples", least=min(self.samples))
         if bool(self.samples) == bool(self.failure):
-            raise RecordsError("expected a record with either samples or a failure")
+            raise RecordsError("record.failure")
         if self.samples and not self.us:
             object.__setattr__(self, "us", statistics.median(self.samples))
         for name in ("us", "predicted_us"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
-                raise RecordsError(f"expected {name} of at least 0, got {value}")
+                raise RecordsError("record.negative", name=name, value=value)
         for name, value in self.conditions.items():
             if not isinstance(value, str):
-                raise RecordsError(f"expected condition '{name}' to be a text, not {value!r}")
+                raise RecordsError("record.condition", name=name, value=repr(value))

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
+from ..diagnostics import Reason, Why
 from ..errors import RecordsError
 from .opening import connect, reason
 from .record import OURS, Record
@@ -34,6 +35,10 @@ _COLUMNS: Final = (
 )
 _JSON: Final = ("samples", "beside", "resources", "conditions")
 _TUPLES: Final = ("samples", "beside")
+
+_CODED: Final = '{"code": '
+"""How a failure begins that is a code with arguments; others are words."""
+
 _INSERT: Final = (
     f"INSERT INTO records ({', '.join(_COLUMNS)}) VALUES ({', '.join('?' * len(_COLUMNS))})"
 )
@@ -67,7 +72,7 @@ class Records:
 
     def add(self, *records: Record) -> None:
         """Add all of ``records`` or none; when it returns, they are on the disk."""
-        with self._reported("write"):
+        with self._reported("records.write"):
             self._connection.execute("BEGIN IMMEDIATE")
             try:
                 for record in records:
@@ -103,13 +108,13 @@ class Records:
 
     def keys(self) -> list[tuple[str, str, str]]:
         """Every workload, machine and versions that there are records of, in order."""
-        with self._reported("read"):
+        with self._reported("records.read"):
             return self._connection.execute(
                 "SELECT DISTINCT workload, machine, versions FROM records ORDER BY 1, 2, 3"
             ).fetchall()
 
     def __len__(self) -> int:
-        with self._reported("read"):
+        with self._reported("records.read"):
             return int(self._connection.execute("SELECT count(*) FROM records").fetchone()[0])
 
     def _insert(self, record: Record) -> None:
@@ -126,7 +131,7 @@ class Records:
         if plans:
             columns += ", coalesce(plan, ''), coalesce(trace, '')"
             joined = "LEFT JOIN plans ON plans.record = records.id"
-        with self._reported("read"):
+        with self._reported("records.read"):
             rows = self._connection.execute(
                 f"SELECT {columns} FROM records {joined} {rest}", values
             ).fetchall()
@@ -137,8 +142,7 @@ class Records:
         try:
             yield
         except (sqlite3.Error, ValueError, TypeError) as err:
-            text = f"cannot {what} records '{self.path}': {reason(err)}"
-            raise RecordsError(text) from err
+            raise RecordsError(what, path=str(self.path), why=reason(err)) from err
 
 
 def _where(**asked: str | None) -> tuple[str, list[str]]:
@@ -148,6 +152,8 @@ def _where(**asked: str | None) -> tuple[str, list[str]]:
 
 
 def _stored(name: str, value: Any) -> Any:
+    if isinstance(value, Reason):
+        return json.dumps(value.as_dict())
     return json.dumps(value) if name in _JSON else value
 
 
@@ -156,4 +162,16 @@ def _record(row: tuple[Any, ...]) -> Record:
     for name in _JSON:
         read = json.loads(values[name])
         values[name] = tuple(read) if name in _TUPLES else read
+    values["failure"] = _failure(values["failure"])
     return Record(**values)
+
+
+def _failure(text: str) -> Why:
+    """The failure of which ``_stored`` made ``text``; words where its code is not known here."""
+    if not text.startswith(_CODED):
+        return text
+    data = json.loads(text)
+    try:
+        return Reason.from_dict(data)
+    except LookupError:
+        return str(data["text"])

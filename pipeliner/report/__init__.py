@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from ..diagnostics import Reason
 from ..errors import WorkloadError
 from ..machine import NAMES, read_machine
 from ..records import Record, Records
@@ -42,7 +43,7 @@ def report(
     if png:
         check_png()
     if not path.parent.is_dir():
-        raise WorkloadError(f"cannot write '{path}': there is no folder '{path.parent}'")
+        raise WorkloadError("file.no_folder", path=str(path), folder=str(path.parent))
     machines, names = dict(NAMES), {name: name for name in NAMES}
     if machine is not None:
         own = read_machine(Path(machine)).machine
@@ -50,15 +51,15 @@ def report(
     with Records(db, create=False) as records:
         kept = records.find(plans=False)
     if not kept:
-        raise WorkloadError(f"cannot report on '{db}': it has no records")
+        raise WorkloadError("report.empty", db=str(db))
     readable, unreadable = sifted(kept, machines)
     if not readable:
-        why = f"none of its {len(kept)} records can be read: {next(iter(unreadable))}"
-        raise WorkloadError(f"cannot report on '{db}': {why}")
+        first = next(iter(unreadable))
+        raise WorkloadError("report.unreadable", db=str(db), count=len(kept), first=first)
     newest = _newest(readable)
     hidden = dict(unreadable)
     if older := len(readable) - sum(map(len, newest.values())):
-        hidden["made by other versions than the newest"] = older
+        hidden[Reason("report.older")] = older
     rows = {name: rows_of(found, machines[name]) for name, found in newest.items()}
     tables = {name: experiment_tables(found) for name, found in rows.items()}
     charts = {
@@ -70,7 +71,7 @@ def report(
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as err:
-        raise WorkloadError(f"cannot write '{path}': {err.strerror}") from err
+        raise WorkloadError("file.write", path=str(path), why=err.strerror) from err
     written = [path]
     for name, found in charts.items():
         if plots is not None:

@@ -85,7 +85,7 @@ class Chart:
 def check_png() -> None:
     """ToolError: matplotlib, which PNG takes, is missing."""
     if find_spec("matplotlib") is None:
-        raise ToolError("cannot draw PNG: matplotlib is missing; pip install 'tvm-pipeliner[plot]'")
+        raise ToolError("report.matplotlib")
 
 
 def write_charts(charts: list[Chart], folder: Path, *, png: bool) -> list[Path]:
@@ -101,7 +101,7 @@ def write_charts(charts: list[Chart], folder: Path, *, png: bool) -> list[Path]:
                 written.append(folder / f"{chart.name}.png")
                 _write_png(chart, written[-1])
     except OSError as err:
-        raise WorkloadError(f"cannot write to '{folder}': {err.strerror}") from err
+        raise WorkloadError("file.write", path=str(folder), why=err.strerror) from err
     return written
 
 

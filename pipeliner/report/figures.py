@@ -14,6 +14,7 @@ from typing import Final, TypeAlias
 from ..bench.suites import NAMES, suite
 from ..candidate import Candidate, workload_of
 from ..cost.sizes import element_bytes
+from ..diagnostics import Reason
 from ..errors import PipelinerError, RecordsError
 from ..machine import Machine
 from ..records import OURS, Record
@@ -105,37 +106,37 @@ def bytes_of(spec: Spec) -> int:
 
 def sifted(
     records: Sequence[Record], machines: Mapping[str, Machine]
-) -> tuple[list[Record], Mapping[str, int]]:
+) -> tuple[list[Record], Mapping[Reason, int]]:
     """The records that can be shown, and how many others there are, by reason.
 
     ``machines``: those that are described, by key.
     """
-    shown, others = list[Record](), Counter[str]()
-    known: dict[tuple[str, str], str] = {}
+    shown, others = list[Record](), Counter[Reason]()
+    known: dict[tuple[str, str], Reason | None] = {}
     for record in records:
         key = (record.machine, record.workload)
         if key not in known:
             known[key] = _obstacle(record, machines)
         timed = record.contender == OURS and not record.failure
-        if known[key]:
-            others[known[key]] += 1
+        obstacle = known[key]
+        if obstacle is not None:
+            others[obstacle] += 1
         elif timed and _candidate(record) is None:
-            others["its candidate cannot be read"] += 1
+            others[Reason("report.candidate")] += 1
         else:
             shown.append(record)
     return shown, others
 
 
-def _obstacle(record: Record, machines: Mapping[str, Machine]) -> str:
-    """Why nothing of a record's machine and workload can be shown; empty: it can."""
+def _obstacle(record: Record, machines: Mapping[str, Machine]) -> Reason | None:
+    """Why nothing of a record's machine and workload can be shown; None: it can."""
     if record.machine not in machines:
-        known = ", ".join(machines)
-        return f"expected a machine of {known}, or the file of {record.machine!r} (--machine)"
+        return Reason("report.machine", choices=tuple(machines), machine=record.machine)
     try:
         workload_of(record.workload)
     except PipelinerError as err:  # of a later version
-        return str(err)
-    return ""
+        return err.reason
+    return None
 
 
 def distinct(stems: Sequence[str]) -> list[str]:

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from ..candidate import Candidate, describe
+from ..diagnostics import Reason
 from ..records import Record
 from .charts import Chart
 from .figures import DEPTH, Row, Tables, chart_names
@@ -61,7 +62,7 @@ def page(
     charts: Mapping[str, Sequence[Chart]],
     tables: Mapping[str, Tables],
     views: Mapping[str, Sequence[tuple[Row, Record, KernelView]]],
-    hidden: Mapping[str, int],
+    hidden: Mapping[Reason, int],
 ) -> str:
     """The whole page; each mapping is by machine, but ``hidden``: records not shown, by reason."""
     sections = "\n".join(
@@ -149,7 +150,7 @@ def _experiment(title: str, variants: Mapping[str, Mapping[str, Record]]) -> str
                 cells.append("<td></td>")
                 continue
             if record.failure:
-                number = reasons.setdefault(record.failure, len(reasons) + 1)
+                number = reasons.setdefault(str(record.failure), len(reasons) + 1)
                 cells.append(f'<td class="dim">none ({number})</td>')
                 continue
             share = best[column] / record.us
@@ -195,7 +196,7 @@ def _failures(rows: Sequence[Row]) -> str:
     body = "\n".join(
         f"<tr><td>{html.escape(row.label)}</td>"
         f'<td class="text">{html.escape(one.label or one.candidate or one.contender)}</td>'
-        f'<td class="text">{html.escape(one.failure)}</td></tr>'
+        f'<td class="text">{html.escape(str(one.failure))}</td></tr>'
         for row, one in failed[:MOST_FAILURES]
     )
     if (more := len(failed) - MOST_FAILURES) > 0:
@@ -208,10 +209,10 @@ def _failures(rows: Sequence[Row]) -> str:
     )
 
 
-def _hidden(hidden: Mapping[str, int]) -> str:
+def _hidden(hidden: Mapping[Reason, int]) -> str:
     if not hidden:
         return ""
-    lines = "".join(f"<br>{count}: {html.escape(why)}" for why, count in hidden.items())
+    lines = "".join(f"<br>{count}: {html.escape(str(why))}" for why, count in hidden.items())
     return f'<p class="dim">Records that are not shown:{lines}</p>\n'
 
 
@@ -228,8 +229,8 @@ def _conditions(rows: Sequence[Row]) -> str:
     body = [[name, ", ".join(found)] for name, found in values.items()]
     samples = sum(len(one.samples) for one in records)
     note = (
-        f"{len(records)} records, {samples} samples; kernels run in turns with the fastest before "
-        "them, the L2 cache overwritten before each run, and are checked against float64."
+        f"{len(records)} records, {samples} samples; kernels run interleaved with the fastest "
+        "before them, the L2 cache overwritten before each run, and are checked against float64."
     )
     return f"<h3>Conditions</h3>\n<p>{note}</p>\n{_table(['', ''], body)}"
 

@@ -43,7 +43,7 @@ def _tracks(run: Run) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
     for pipe in dict.fromkeys(op.pipe for op in sorted(run.loop.ops, key=lambda op: op.stage)):
         if pipe != "sync":
             yield f"pipe {pipe}", (_op(e) for e in run.trace.events if e.pipe == pipe)
-    yield rows.HELD, (_held(event) for event in rows.held(run))
+    yield rows.STALLED, (_stalls(event) for event in rows.stalls(run))
     for slot, spans in run.slots.items():
         scope = "slot" if is_shared(run.loop.ring(slot.ring)) else "registers"
         yield f"{scope} {slot}", (_state(span) for span in spans if span.iteration is not None)
@@ -85,10 +85,10 @@ def _op(event: Event) -> dict[str, Any]:
     )
 
 
-def _held(event: Event) -> dict[str, Any]:
+def _stalls(event: Event) -> dict[str, Any]:
     return _slice(
         f"{event.cause} {event.culprit}".strip(),
-        "held up",
+        "stalled",
         event.resume - event.stall,
         event.resume,
         op=event.op,

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final
 
-from ..diagnostics import joined
+from ..diagnostics import Reason
 from ..errors import PlanError
 from ..machine import Machine
 from ..plan import KernelPlan, LoopPlan
@@ -115,10 +115,7 @@ def timeline_of(
     fast = pipelined_loop(plan, loop)
     slow = pipelined_loop(plain, fast.name)
     if slow.stages > 1:
-        raise PlanError(
-            f"cannot draw loop '{fast.name}' un-pipelined: with one slot a ring it still has "
-            f"{slow.stages} stages"
-        )
+        raise PlanError("timeline.never_serial", loop=fast.name, stages=slow.stages)
     count = _iterations(fast, iterations)
     runs = (("pipelined", plan, fast), ("un-pipelined", plain, slow))
     first, second = (_run(*run, count, machine) for run in runs)
@@ -130,14 +127,14 @@ def pipelined_loop(plan: KernelPlan, name: str | None) -> LoopPlan:
     if name is not None:
         loop = plan.loop(name)
         if not loop.pipelined:
-            why = joined(loop.reasons) or "nothing says why"
-            raise PlanError(f"cannot draw loop '{name}': it is not pipelined: {why}")
+            why = loop.reasons or Reason("timeline.no_reason")
+            raise PlanError("timeline.not_pipelined", loop=name, why=why)
         return loop
     found = next((loop for loop in plan.loops if loop.pipelined), None)
     if found is None:
-        reasons = [f"{loop.name}: {joined(loop.reasons)}" for loop in plan.loops]
-        why = " | ".join([*reasons, *map(str, plan.reasons)]) or "it has no loop"
-        raise PlanError(f"cannot draw '{plan.kernel}': none of its loops is pipelined: {why}")
+        loops = [Reason("timeline.loop", loop=one.name, why=one.reasons) for one in plan.loops]
+        why = (*loops, *plan.reasons) or Reason("timeline.loopless")
+        raise PlanError("timeline.no_loop", kernel=plan.kernel, why=why)
     return found
 
 
@@ -148,9 +145,9 @@ def _iterations(loop: LoopPlan, asked: int | None) -> int:
         count = max(deepest, loop.stages) + MORE_THAN_DEPTH
         return count if trip is None else max(1, min(count, trip))
     if not 1 <= asked <= MOST:
-        raise PlanError(f"expected iterations to be 1 to {MOST}, not {asked}")
+        raise PlanError("timeline.iterations", most=MOST, value=asked)
     if trip is not None and asked > trip:
-        raise PlanError(f"cannot draw {asked} iterations of loop '{loop.name}': it has {trip}")
+        raise PlanError("timeline.trip", value=asked, loop=loop.name, trip=trip)
     return asked
 
 

@@ -18,7 +18,7 @@ Part = Literal["prologue", "steady state", "epilogue"]
 PARTS: Final[tuple[Part, ...]] = ("prologue", "steady state", "epilogue")
 
 DRAIN: Final = ".drain"
-"""Ends the name of the wait behind a loop, for copies that its last steps issued for nobody."""
+"""Ends the name of the wait behind a loop, for overrunning copies of its last steps."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -20,7 +20,7 @@ MARKS: Final[dict[Cause, str]] = {
 }
 """A letter for each reason to hold up the issue, but for a busy pipe, which is as it should be."""
 
-HELD: Final = "held up"
+STALLED: Final = "stalled"
 MOST_HOLDS: Final = 3
 LEAST_SHARE: Final = 0.01
 """What holds up the issue is named up to so many times, for at least this share of an iteration."""
@@ -67,7 +67,7 @@ def slot_rows(timeline: Timeline, run: Run, *, each: bool) -> list[SlotRow]:
     return [SlotRow(slot, spans) for slot, spans in run.slots.items() if slot.ring in shown]
 
 
-def held(run: Run) -> list[Event]:
+def stalls(run: Run) -> list[Event]:
     """The events before which all threads stood still, though no pipe that they need was busy."""
     return [event for event in run.trace.events if event.stall and event.cause in MARKS]
 
@@ -134,7 +134,7 @@ def holds(run: Run) -> str:
     rest = sum(hold.cycles for hold in run.steady.holds[len(named) :])
     if rest:
         parts.append(f"other {number(rest)}")
-    return "issue held up by: " + (", ".join(parts) or "nothing")
+    return "issue stalled by: " + (", ".join(parts) or "nothing")
 
 
 def doubts(run: Run) -> str:

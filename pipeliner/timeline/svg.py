@@ -46,11 +46,11 @@ text { font: 12px Inter, "Segoe UI", "Helvetica Neue", Arial, sans-serif; fill: 
 .edge { stroke: #8c959f; stroke-opacity: 0.9; stroke-dasharray: 3 3; }
 .prologue { fill: #d29922; } .steady { fill: #2da44e; } .epilogue { fill: #8250df; }
 .tint { fill-opacity: 0.07; } .band { fill-opacity: 0.28; }
-.held { fill: #cf222e; fill-opacity: 0.75; }
+.stall { fill: #cf222e; fill-opacity: 0.75; }
 .past { fill: #8c959f; }
 @media (prefers-color-scheme: dark) {
   text { fill: #e6edf3; } .dim { fill: #9198a1; } .on { fill: #ffffff; }
-  .page { fill: #0d1117; } .held { fill: #f85149; }
+  .page { fill: #0d1117; } .stall { fill: #f85149; }
 }
 """
 
@@ -163,8 +163,8 @@ def _draw_run(page: _Page, timeline: Timeline, run: Run, each: bool) -> None:
         _lane(page, f"{op.pipe}  {op.name}")
         _draw_events(page, op.events)
         page.y += ROW
-    _lane(page, rows.HELD)
-    _draw_held(page, rows.held(run))
+    _lane(page, rows.STALLED)
+    _draw_stalls(page, rows.stalls(run))
     page.y += ROW + GAP
     for row in slots:
         _lane(page, str(row.slot))
@@ -210,11 +210,11 @@ def _draw_events(page: _Page, events: Iterable[Event]) -> None:
         page.label(event.start, event.busy, page.y + 13, "on", text)
 
 
-def _draw_held(page: _Page, events: Iterable[Event]) -> None:
+def _draw_stalls(page: _Page, events: Iterable[Event]) -> None:
     for event in events:
         start = event.resume - event.stall
         note = f"{event.cause} {event.culprit}, before or in {event.op}: {event.stall} cycles"
-        page.span(start, event.resume, page.y + 4, 10, 'class="held" rx="1"', note)
+        page.span(start, event.resume, page.y + 4, 10, 'class="stall" rx="1"', note)
         page.label(start, event.resume, page.y + 12, "on", str(event.cause).split()[0])
 
 
@@ -246,10 +246,10 @@ def _draw_legend(page: _Page, timeline: Timeline) -> None:
         ('fill="url(#fill0)"', "slot filling"),
         (f'fill="{_PALETTE[0]}" fill-opacity="{_STATES["ready"]}"', "ready"),
         (f'fill="{_PALETTE[0]}" fill-opacity="{_STATES["read"]}"', "read"),
-        ('class="held"', "all threads held up"),
+        ('class="stall"', "all threads stalled"),
     ]
     if any(event.repeats for run in timeline.runs for event in run.trace.events):
-        samples.append(('class="past"', "past the end, for nobody"))
+        samples.append(('class="past"', "past the end, overrunning"))
     for look, text in samples:
         page.box(x, y + 2, (18, 11), f'{look} rx="2"')
         page.text(x + 24, y + 12, text, "dim")

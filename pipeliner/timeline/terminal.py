@@ -20,7 +20,7 @@ LEAST_NAME: Final = 3
 
 Segment: TypeAlias = "tuple[str, str]"
 """Text and the name of its style: ``""``, ``title``, ``dim``, a part, a state, ``i0`` .. ``i5``,
-``held``."""
+``stall``."""
 Line: TypeAlias = "tuple[Segment, ...]"
 
 COLOURS: Final = 6
@@ -100,15 +100,15 @@ def _run(
     for op in rows.op_rows(run, each=each):
         cells = _busy(op.events, _background(run, scale, glyphs), scale, glyphs)
         lines.append(_row(f"{op.pipe:<6} {op.name}", label, cells))
-    cells = _held(rows.held(run), _background(run, scale, glyphs), scale)
-    lines.append(_row(rows.HELD, label, cells))
+    cells = _stalls(rows.stalls(run), _background(run, scale, glyphs), scale)
+    lines.append(_row(rows.STALLED, label, cells))
     for row in rows.slot_rows(timeline, run, each=each):
         lines.append(_row(str(row.slot), label, _states(row, scale, glyphs)))
     return lines
 
 
 def _label_width(timeline: Timeline, each: bool) -> int:
-    labels = [rows.HELD]
+    labels = [rows.STALLED]
     for run in timeline.runs:
         labels += [f"{op.pipe:<6} {op.name}" for op in rows.op_rows(run, each=each)]
         labels += [str(row.slot) for row in rows.slot_rows(timeline, run, each=each)]
@@ -169,14 +169,14 @@ def _busy(
     return cells
 
 
-def _held(events: Sequence[Event], cells: list[Segment], scale: _Scale) -> list[Segment]:
+def _stalls(events: Sequence[Event], cells: list[Segment], scale: _Scale) -> list[Segment]:
     marks = {event: rows.MARKS[event.cause] for event in events if event.cause in rows.MARKS}
     _cover(
         cells,
         scale,
         events,
         lambda event: (event.resume - event.stall, event.resume),
-        lambda event: (marks[event], "held"),
+        lambda event: (marks[event], "stall"),
     )
     return cells
 
@@ -248,13 +248,13 @@ def _legend(timeline: Timeline, glyphs: Glyphs, scale: _Scale) -> list[str]:
     each = timeline.cycles / scale.columns
     ops = f"ops: the digit is the iteration (mod 10), {glyphs.flight} its result is under way"
     if any(event.repeats for run in timeline.runs for event in run.trace.events):
-        ops += ", * past the end, for nobody"
+        ops += ", * past the end, overrunning"
     states = ", ".join(f"{glyphs.states[state]} {state}" for state in glyphs.states)
-    found = {event.cause for run in timeline.runs for event in rows.held(run)}
+    found = {event.cause for run in timeline.runs for event in rows.stalls(run)}
     marks = [f"{mark} {cause}" for cause, mark in rows.MARKS.items() if cause in found]
-    held = f"held up: {', '.join(marks)}; " if marks else ""
+    stalled = f"stalled: {', '.join(marks)}; " if marks else ""
     return [
         ops,
         f"slots: {states}; the digit is the iteration",
-        f"{held}a column is {rows.number(each)} cycles",
+        f"{stalled}a column is {rows.number(each)} cycles",
     ]

@@ -52,7 +52,7 @@ class Event:
     """One execution of an op, in cycles from the start of the loop.
 
     ``start``: it has its pipe. ``busy``: the pipe is free again. ``end``: the result is there.
-    ``resume``: what follows in the program may issue. It was held up for the ``stall`` cycles
+    ``resume``: what follows in the program may issue. It was stalled for the ``stall`` cycles
     before that, because of ``cause`` by ``culprit`` (an op, a pipe or a buffer).
     """
 
@@ -151,12 +151,13 @@ def steady(loop: LoopPlan, machine: Machine, *, barriers: bool = True) -> Steady
     last = first + _MEASURED
     run = trace(loop, last, machine, barriers=barriers)
     measured = [event for event in run.events if first <= event.step < last]
-    held: dict[tuple[Cause, str], int] = {}
+    stalls: dict[tuple[Cause, str], int] = {}
     for event in measured:
         if event.cause is not None:
             key = (event.cause, event.culprit)
-            held[key] = held.get(key, 0) + event.stall
-    holds = [Hold(cause, culprit, cycles / _MEASURED) for (cause, culprit), cycles in held.items()]
+            stalls[key] = stalls.get(key, 0) + event.stall
+    found = stalls.items()
+    holds = [Hold(cause, culprit, cycles / _MEASURED) for (cause, culprit), cycles in found]
     busy: dict[str, int] = {}
     for op in loop.ops:
         if op.pipe != "sync":

@@ -20,6 +20,7 @@ from ..bench import compiling
 from ..bench.libraries import Runner
 from ..candidate import Candidate
 from ..compiled import Kernel
+from ..diagnostics import Reason, Why
 from ..errors import ToolError
 from ..machine_code import LoopCode, longest_loop
 from ..schedules.workloads import Spec
@@ -37,7 +38,7 @@ _COMPILE: Final = "tvm_callback_cuda_compile"
 
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A candidate's kernel of ``spec``, or why there is none, in one line (``failure``).
+    """A candidate's kernel of ``spec``, or why there is none (``failure``).
 
     ``path``, ``name``: the library and the function in it. ``slack``: the largest error that is
     accepted, over what rounding allows. ``plan``: as JSON. ``predicted_us``: by the plan.
@@ -52,7 +53,7 @@ class Built:
     predicted_us: float = 0.0
     resources: Mapping[str, int] = field(default_factory=dict)
     loop: LoopCode | None = None
-    failure: str = ""
+    failure: Why = ""
     slack: float = 1.0
 
     def load(self) -> tuple[Runner, str]:
@@ -85,7 +86,7 @@ class Compiler:
         try:
             made: Built = self._pool.call(spec, candidate, seconds=SECONDS)
         except ToolError as err:
-            return Built(spec, candidate, failure=f"cannot compile: {err}")
+            return Built(spec, candidate, failure=Reason("measure.not_compiled", why=err.reason))
         return made
 
     def end(self) -> None:

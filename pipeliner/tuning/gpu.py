@@ -1,6 +1,6 @@
 """Measure on a GPU of this machine, in a process of its own.
 
-A candidate is checked against float64 before and after it is timed, and takes turns with the
+A candidate is checked against float64 before and after it is timed, and is interleaved with the
 incumbent, the L2 cache overwritten before each run (see ``pipeliner.bench``): what drifts, drifts
 for both. One that is clearly slower is given up early. A kernel that hangs or crashes takes the
 process with it, and costs its trial.
@@ -18,6 +18,7 @@ from ..bench.conditions import check_gpu, current_conditions, require_gpu
 from ..bench.problems import Contender, Inputs, Problem
 from ..bench.timing import WARM_UP, Entry, checked, flush_buffer, ready, take_turn
 from ..bench.truth import Truth, random_inputs, truth
+from ..diagnostics import Reason
 from ..errors import ToolError
 from ..schedules.workloads import Spec
 from ..targets import gpu_arch
@@ -63,7 +64,7 @@ class GpuMeasurer(Measurer):
             # An error of the driver may have spoilt the process for every kernel after it.
             self._worker.close()
             self._ready_for = None
-            return Measurement(failure=f"cannot measure: {err}")
+            return Measurement(failure=Reason("measure.failed", why=err.reason))
         self._ready_for = built.spec
         return found
 
@@ -99,14 +100,14 @@ class _Bench:
         case = self._turn_to(built.spec)
         entry = self._entry(built, case)
         if not entry.worst <= built.slack:
-            return self._wrong(entry.worst, "wrong")
+            return self._wrong(Reason("measure.wrong", error=entry.worst))
         entries = [entry]
         if incumbent is not None:
             entries.append(self._known(incumbent, case))
         self._race(entries)
         worst = checked(self._torch, entry, case.right)
         if not worst <= built.slack:
-            return self._wrong(worst, "wrong after timing")
+            return self._wrong(Reason("measure.wrong_later", error=worst))
         beside = entries[1].times if incumbent is not None else []
         return Measurement(tuple(entry.times), tuple(beside), conditions=self._conditions)
 
@@ -138,8 +139,7 @@ class _Bench:
         contender = Contender(built.name, built.load, built.spec.out)
         return ready(self._torch, case.problem, contender, case.inputs, case.right)
 
-    def _wrong(self, worst: float, what: str) -> Measurement:
-        failure = f"{what}: largest error {worst:.3g} of what rounding allows"
+    def _wrong(self, failure: Reason) -> Measurement:
         return Measurement(failure=failure, conditions=self._conditions)
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from ..candidate import Candidate
+from ..diagnostics import Why
 from ..schedules.workloads import Spec
 from .compiling import Built
 
@@ -16,13 +17,13 @@ from .compiling import Built
 class Measurement:
     """What one trial found; times are microseconds.
 
-    ``samples``: of the candidate. ``beside``: of the incumbent, run in turns with it. ``failure``:
-    why there are no samples, in one line. ``conditions``: under which it was measured.
+    ``samples``: of the candidate. ``beside``: of the incumbent, whose runs alternate with its own.
+    ``failure``: why there are no samples. ``conditions``: under which it was measured.
     """
 
     samples: tuple[float, ...] = ()
     beside: tuple[float, ...] = ()
-    failure: str = ""
+    failure: Why = ""
     conditions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -31,7 +32,7 @@ class Measurer(ABC):
 
     @abstractmethod
     def measure(self, built: Built, incumbent: Built | None) -> Measurement:
-        """Run ``built`` in turns with ``incumbent``, of the same workload; nothing is raised."""
+        """Run ``built`` and ``incumbent``, of the same workload, interleaved; nothing is raised."""
 
     def start(self) -> None:
         """Get ready; what cannot measure here raises, in one line."""

@@ -25,6 +25,7 @@ from typing import Any, Final
 import numpy as np
 
 from ..accuracy import worst_error
+from ..diagnostics import Reason
 from ..errors import TargetError, ToolError, WorkloadError
 from ..schedules.workloads import Spec, numpy_dtype
 from ..workers import Worker
@@ -58,7 +59,7 @@ def tracker_address(text: str) -> tuple[str, int]:
     """``HOST:PORT`` in two; WorkloadError: it is none."""
     host, colon, port = text.rpartition(":")
     if not colon or not host or not port.isdigit():
-        raise WorkloadError(f"expected a tracker as HOST:PORT, not {text!r}")
+        raise WorkloadError("tracker.address", value=text)
     return host, int(port)
 
 
@@ -76,20 +77,13 @@ def remote_measurers(tracker: str, key: str, device: str = "cuda") -> list[Measu
         with contextlib.closing(rpc.connect_tracker(host, port)) as connected:
             servers = connected.summary()["server_info"]
     except ConnectionRefusedError as err:
-        end = f" --port-end {port + 1}" * (port >= LAST_PORT)
-        raise ToolError(
-            f"cannot ask the tracker {tracker}: nothing listens there (yet); expected "
-            f"'python -m tvm.exec.rpc_tracker --host {host} --port {port}{end}' to run"
-        ) from err
+        more = f" --port-end {port + 1}" * (port >= LAST_PORT)
+        raise ToolError("tracker.silent", tracker=tracker, host=host, port=port, more=more) from err
     except (ImportError, OSError, RuntimeError) as err:
-        line = " ".join(str(err).split())
-        raise ToolError(f"cannot ask the tracker {tracker}: {line}") from err
+        raise ToolError("tracker.failed", tracker=tracker, why=" ".join(str(err).split())) from err
     count = sum(one.get("key") == f"server:{key}" for one in servers)
     if not count:
-        raise TargetError(
-            f"cannot measure: the tracker {tracker} has no server of key '{key}' (yet); expected "
-            f"'{NO_TORCH} python -m tvm.exec.rpc_server --tracker {tracker} --key {key}' to run"
-        )
+        raise TargetError("tracker.no_server", tracker=tracker, key=key, without=NO_TORCH)
     return [RemoteMeasurer(host, port, key, device) for _ in range(count)]
 
 
@@ -109,7 +103,7 @@ class RemoteMeasurer(Measurer):
             found: Measurement = self._worker.call(built, incumbent, seconds=SECONDS)
         except ToolError as err:
             self._worker.close()  # and with it the session, whatever state it is in
-            return Measurement(failure=f"cannot measure: {err}")
+            return Measurement(failure=Reason("measure.failed", why=err.reason))
         return found
 
     def end(self) -> None:
@@ -168,7 +162,7 @@ class _Remote:
         ours = self._load(session, built)
         worst = self._error(ours)
         if not worst <= built.slack:
-            failure = f"wrong: largest error {worst:.3g} of what rounding allows"
+            failure = Reason("measure.wrong", error=worst)
             return Measurement(failure=failure, conditions=conditions)
         entries = [ours]
         if incumbent is not None:
@@ -230,7 +224,7 @@ class _Remote:
         return float(worst_error(self._spec, got, self._exact, self._magnitude))
 
     def _race(self, entries: list[_Loaded]) -> list[list[float]]:
-        """Times of each in turns, in microseconds, until all rounds are done or it is clear.
+        """Times of each, interleaved, in microseconds, until all rounds are done or it is clear.
 
         They are of TVM's timer on the server: events around the call, what the host does for a
         launch included, some microseconds more than ``GpuMeasurer`` finds.

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from ..candidate import Candidate, default_candidate, machine_key, versions_key, workload_key
+from ..diagnostics import Reason, Why
 from ..errors import ToolError
 from ..machine import machine_for
 from ..records import OURS, Record, Records
@@ -221,8 +222,8 @@ class Session:
     def _keep(self, trial: _Trial, found: Measurement) -> float | None:
         """Record a trial, on the disk when this returns; its time.
 
-        That is the incumbent's, times what the candidate took of it when both ran in turns: so the
-        times of a search compare although clocks and temperature drift.
+        That is the incumbent's, times what the candidate took of it when both ran interleaved: so
+        the times of a search compare although clocks and temperature drift.
         """
         assert trial.built is not None
         us = 0.0
@@ -252,7 +253,7 @@ class Session:
         self._told.append((trial.candidate, None if record.failure else record.us))
         if not record.failure and (self._best is None or record.us < self._best.us):
             self._best = record
-        self._tell(record.failure or f"{record.us:.1f} us")
+        self._tell(str(record.failure) or f"{record.us:.1f} us")
         return None if record.failure else record.us
 
     def _record(self, record: Record) -> None:
@@ -264,14 +265,13 @@ class Session:
             self._records.add(record)
             return
         self._doubtful.append(record)
-        reasons = {one.failure for one in self._doubtful}
-        if len(reasons) > 1 or not record.failure.startswith("cannot "):
+        failures = {one.failure for one in self._doubtful}
+        if len(failures) > 1 or not _is_doubtful(record.failure):
             self._records.add(*self._doubtful)
             self._doubtful = None
         elif len(self._doubtful) == ALIKE:
             self._doubtful = None
-            why = f"the first {ALIKE} trials failed alike, none is recorded: {record.failure}"
-            raise ToolError(f"cannot tune: {why}")
+            raise ToolError("tune.alike", trials=ALIKE, failure=record.failure)
 
     def _tell(self, trial: str) -> None:
         best = None if self._best is None else self._best.us
@@ -295,3 +295,9 @@ class Session:
 
     def _seconds_left(self) -> float | None:
         return None if self._deadline is None else max(0.0, self._deadline - time.monotonic())
+
+
+def _is_doubtful(failure: Why) -> bool:
+    """Whether a candidate could not be made or measured, rather than was found wrong."""
+    codes = ("measure.not_compiled", "measure.failed")
+    return isinstance(failure, Reason) and failure.code in codes

@@ -15,6 +15,7 @@ from typing import Any, Final, TypeAlias
 from ..candidate import Candidate
 from ..cost import choose
 from ..cost.wgmma import CONSUMERS, ROWS
+from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError
 from ..kernel import CopyInfo
 from ..machine import Machine
@@ -121,25 +122,25 @@ def variants(
 
 def _tiles(spec: Spec, machine: Machine) -> list[Candidate]:
     """The tiles that are worth a thought, each by each instruction, the best predicted first."""
-    failed: PipelinerError | None = None
+    failed: Why = ""
     times: dict[Candidate, float] = {}
     for instruction in _instructions(spec, machine):
         asked = Request(instruction=instruction)
         try:
             whole, parts = compare_tiles(spec, machine, instruction)
         except PipelinerError as err:
-            failed = err
+            failed = err.reason
             continue
         for one in (*whole, *parts):
             times.setdefault(Candidate(replace(one.tile, why=""), asked), one.us)
     if not times:
-        raise WorkloadError(f"cannot tune '{spec.name}' for {machine.name}: {failed}")
+        raise WorkloadError("tune.no_tile", workload=spec.name, machine=machine.name, why=failed)
     most = HOPELESS * min(times.values())
     return sorted((one for one in times if times[one] <= most), key=lambda one: times[one])
 
 
 def _instructions(spec: Spec, machine: Machine) -> tuple[Instruction, ...]:
-    """What may multiply without changing the numerics: float32 stays exact, as unasked."""
+    """What may multiply without changing the numerics: float32 stays exact by default."""
     if spec.types.dtype == "float32":
         return ("simt",)
     return ("wgmma", "mma", "simt") if machine.wgmmas else ("mma", "simt")
@@ -226,7 +227,7 @@ def _clusters(spec: Spec, tile: GemmTile) -> Iterable[int]:
 
 
 def _consumers(plan: KernelPlan) -> Iterable[str]:
-    """The other way to share tiles, where those who compute have a role of their own."""
+    """The other way to share tiles, in a warp-specialised kernel."""
     if not plan.roles:
         return ()
     return ("cooperative",) if plan.ping_pong_groups > 1 else ("ping-pong",)

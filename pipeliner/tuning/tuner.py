@@ -51,7 +51,7 @@ class Tuned:
     def candidate(self) -> Candidate:
         """The fastest candidate; WorkloadError: none ran."""
         if self.best is None:
-            raise WorkloadError(f"cannot name the best of '{self.spec.name}': no candidate ran")
+            raise WorkloadError("tune.no_best", workload=self.spec.name)
         return Candidate.from_json(self.best.candidate)
 
 
@@ -106,9 +106,9 @@ def tune(
     path = records_path(db)
     workload.shapes()  # WorkloadError where an extent is open: nothing could be run
     if trials < 1:
-        raise WorkloadError(f"expected at least 1 trial, not {trials}")
+        raise WorkloadError("tune.trials", value=trials)
     if seconds is not None and not seconds > 0:
-        raise WorkloadError(f"expected seconds above 0, not {seconds:g}")
+        raise WorkloadError("tune.seconds", value=seconds)
     measuring = list(measurers) or on_gpus(given, devices)
     for measurer in measuring:
         measurer.start()
@@ -134,7 +134,7 @@ def records_path(db: str | Path | None) -> Path:
     """The file of records that is named; RecordsError: none is."""
     named = db or knobs.records()
     if named is None:
-        raise RecordsError("cannot keep what is measured: name a file (db=, or PIPELINER_DB)")
+        raise RecordsError("tune.no_file")
     return Path(named)
 
 
@@ -149,9 +149,9 @@ def on_gpus(target: Any, devices: Sequence[int] = ()) -> list[Measurer]:
     WorkloadError: one is named twice; kernels that run at once tell nothing of their times.
     """
     if len(set(devices)) < len(devices):
-        raise WorkloadError(f"expected each GPU once, not {', '.join(map(str, devices))}")
+        raise WorkloadError("tune.devices", devices=tuple(devices))
     present = gpu_arch()
     arch = str(target.attrs["arch"]).rstrip("af")
     if present is not None and arch != present:
-        raise TargetError(f"cannot tune for {arch}: the GPU of this machine is {present}")
+        raise TargetError("tune.other_gpu", arch=arch, present=present)
     return [GpuMeasurer(device) for device in devices] or [GpuMeasurer()]

@@ -6,6 +6,7 @@ from typing import Final
 
 from ..candidate import Candidate
 from ..compiled import Kernel
+from ..diagnostics import Reason
 from ..errors import EmulatorError
 from ..schedules.workloads import Spec
 from ..shrunk import shrunk
@@ -24,8 +25,10 @@ def vet(spec: Spec, candidate: Candidate, kernel: Kernel) -> None:
     verdict = verify_workload(small.kernel, small.spec, timings=TIMINGS, orders=ORDERS)
     if verdict.ok:
         return
-    found = str(verdict.hazards[0]).splitlines()[0] if verdict.hazards else "no hazard"
+    first = str(verdict.hazards[0]).splitlines()[0] if verdict.hazards else ""
     raise EmulatorError(
-        f"cannot accept it: the emulator finds {len(verdict.hazards)} hazards ({found}) and an "
-        f"error of {verdict.worst:.3g} of what rounding allows"
+        "tune.wrong",
+        hazards=len(verdict.hazards),
+        first=first or Reason("tune.no_hazard"),
+        error=verdict.worst,
     )

@@ -11,7 +11,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from ..reason import reason
+from ..reason import why
 
 WHOLE_GROUP: Final = 0
 
@@ -32,7 +32,7 @@ def main(descriptor: int) -> None:
             target = pickle.loads(make)() if target is None else target
             answer = pickle.dumps(("", target(*pickle.loads(arguments))))
         except Exception as err:  # whatever a compiler or a driver raises is this request's result
-            answer = pickle.dumps((reason(err), None))
+            answer = pickle.dumps((why(err), None))
         parent.send_bytes(answer)
 
 

@@ -61,7 +61,7 @@ class Worker:
         """Start the process now rather than at the first call, without waiting for it."""
         with self._starting:
             if self._ended:
-                raise ToolError("cannot start a process: no more are to be")
+                raise ToolError("worker.ended")
             if self._process is not None and self._process.poll() is None:
                 return
             self.close()
@@ -89,9 +89,9 @@ class Worker:
             failure, result = pickle.loads(self._pipe.recv_bytes())
         except TimeoutError:
             self.close()
-            raise ToolError(f"cannot wait any longer: nothing came for {seconds:g} s") from None
+            raise ToolError("worker.timeout", seconds=seconds) from None
         except (EOFError, OSError):
-            raise ToolError(f"the process ended: {self._end()}") from None
+            raise ToolError("worker.died", how=self._end()) from None
         except BaseException:  # an interrupt: the answer would be taken for that of the next call
             self.close()
             raise

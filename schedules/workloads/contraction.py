@@ -1,9 +1,9 @@
 """A workload seen as a matmul: what its function is built from, and what its tiles are made of.
 
-    C[lead, m, n] = sum over steps and k of A[lead, steps, m, k] * B[lead, steps, k, n]
+    C[batch, m, n] = sum over steps and k of A[batch, steps, m, k] * B[batch, steps, k, n]
 
-``lead``: independent matmuls (batch, groups). ``steps``: reduced one at a time, never mixed in a
-tile (the positions of a convolution's kernel), while tiles cut ``m``, ``n`` and ``k``. An operand
+``batch``: axes of independent matmuls (batch, groups). ``steps``: outer reduction axes, never mixed
+in a tile (positions of a convolution's kernel), while tiles cut ``m``, ``n``, ``k``. An operand
 is a matrix in memory or is *gathered*: a block of its own says, for each element, which element of
 a tensor it is and under which conditions it is zero instead. That block becomes the copy to shared
 memory; it is never written as a whole.
@@ -65,7 +65,7 @@ class Operand:
     dimension, that neighbours along a tile's rows walk without a step; empty: they do not.
     ``note``: what a plan should say of why it is read so. ``storage``: its type in memory where it
     is not the workload's. ``seen``: elements of the parameter that are read, 0 where all are.
-    ``apart``: the dimension of the parameter that rows of a box walk, which lie apart. ``within``:
+    ``row_axis``: the dimension of the parameter along which rows of a box follow. ``within``:
     what it is to tiles that divide so many elements of an axis and are multiples of some, the first
     that fits.
     """
@@ -85,7 +85,7 @@ class Operand:
     note: str = ""
     storage: str = ""
     seen: int = 0
-    apart: int = -2
+    row_axis: int = -2
     within: tuple[tuple[str, int, int, Operand], ...] = ()
 
     def cut(self, tile: Mapping[str, int]) -> Operand:
@@ -110,7 +110,7 @@ class Operand:
 class Contraction:
     """One matmul, with all that its function needs.
 
-    ``place``: where element (lead, m, n) is stored in the output; ``channel``: its index into a
+    ``place``: where element (batch, m, n) is stored in the output; ``channel``: its index into a
     bias of ``channels`` values. ``is_exchanged``: B's parameter comes before A's. ``rows``: rows of
     results lie one behind the other in memory, whatever dimensions they have there. ``whole``: what
     this one sums parts of, see ``splitting``; None: nothing larger.

@@ -26,7 +26,7 @@ from ...errors import WorkloadError
 from . import epilogue as steps
 from .contraction import Contraction
 from .conv_reference import convolve
-from .dtypes import Types, check_extent, exact, listed, random_array, resolve
+from .dtypes import Types, check_extent, exact, random_array, resolve
 from .folded import folded
 from .forward import by_channel, forward
 from .windows import filter_shape, image_shape
@@ -72,14 +72,14 @@ class Conv:
     def __post_init__(self) -> None:
         """Resolve the defaults and refuse what makes no sense."""
         if self.rank not in DIMENSIONS:
-            raise WorkloadError(f"expected 1 to 3 dimensions, got {self.rank}")
+            raise WorkloadError("conv.dimensions", dimensions=self.rank)
         _check_counts(self)
         _check_channels(self)
         _check_output(self)
         layouts = (CHANNELS_LAST[self.rank], CHANNELS_FIRST[self.rank])
         layout = self.layout or layouts[0]
         if layout not in layouts:
-            raise WorkloadError(f"expected layout to be {listed(layouts)}, not {self.layout!r}")
+            raise WorkloadError("workload.layout", choices=layouts, value=self.layout)
         types = resolve(self.dtype, self.accumulator, self.out)
         steps.check_epilogue(self.epilogue, types)
         for name, value in (
@@ -204,9 +204,9 @@ class Conv:
         WorkloadError: what a folded one cannot have beside that, or only a folded one can.
         """
         if not fold and phases != 1:
-            raise WorkloadError(f"expected phases of a folded '{self.name}' alone, got {phases}")
+            raise WorkloadError("conv.phases_unfolded", workload=self.name, phases=phases)
         if fold and by_image:
-            raise WorkloadError(f"cannot take images of a folded '{self.name}' apart")
+            raise WorkloadError("conv.by_image_folded", workload=self.name)
         return folded(self, phases) if fold else forward(self, by_image)
 
     def by_channel(self) -> Contraction:
@@ -216,9 +216,7 @@ class Conv:
         it is not depthwise.
         """
         if not self.depthwise:
-            raise WorkloadError(
-                f"expected a depthwise convolution, got {self.groups} groups of {self.c} channels"
-            )
+            raise WorkloadError("conv.not_depthwise", groups=self.groups, channels=self.c)
         return by_channel(self)
 
     def function(self) -> Any:
@@ -292,8 +290,8 @@ def _each(name: str, value: int | Sequence[int], *counts: int) -> tuple[int, ...
     values = (value,) * counts[0] if isinstance(value, int) else tuple(value)
     values = values * counts[0] if len(values) == 1 else values
     if len(values) not in counts:
-        expected = " or ".join(map(str, dict.fromkeys((1, *counts))))
-        raise WorkloadError(f"expected {expected} numbers for {name}, got {len(values)}")
+        expected = tuple(dict.fromkeys((1, *counts)))
+        raise WorkloadError("conv.numbers", counts=expected, name=name, found=len(values))
     return values
 
 
@@ -307,9 +305,7 @@ def _check_counts(conv: Conv) -> None:
     for name, least in (("size", 1), ("kernel", 1), ("stride", 1), ("dilation", 1), ("pad", 0)):
         values = getattr(conv, name)
         if len(values) != conv.rank:
-            raise WorkloadError(
-                f"expected {name} to have {conv.rank} dimensions as size has, got {len(values)}"
-            )
+            raise WorkloadError("conv.extents", name=name, dimensions=conv.rank, found=len(values))
         for value in itertools.chain(*values) if name == "pad" else values:
             check_extent(name, value, least=least)
 
@@ -317,9 +313,7 @@ def _check_counts(conv: Conv) -> None:
 def _check_channels(conv: Conv) -> None:
     for word, channels in (("input", conv.c), ("output", conv.k)):
         if channels % conv.groups:
-            raise WorkloadError(
-                f"cannot split {channels} {word} channels into {conv.groups} groups"
-            )
+            raise WorkloadError("conv.groups", channels=channels, side=word, groups=conv.groups)
 
 
 def _check_output(conv: Conv) -> None:
@@ -328,7 +322,4 @@ def _check_output(conv: Conv) -> None:
     ):
         reach = dilation * (kernel - 1) + 1
         if size + low + high < reach:
-            raise WorkloadError(
-                f"cannot convolve to an empty output: {name} is {size} and padded by {low} + "
-                f"{high}, the kernel reaches over {reach}"
-            )
+            raise WorkloadError("conv.empty", name=name, size=size, low=low, high=high, reach=reach)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -80,20 +79,17 @@ def resolve(dtype: str, accumulator: str, out: str) -> Types:
     """The types that these names (empty: the default) stand for; WorkloadError where none do."""
     name = _ALIASES.get(dtype, dtype)
     if name not in _TYPES:
-        raise WorkloadError(f"expected dtype to be one of {listed(DTYPES)}, not {dtype!r}")
+        raise WorkloadError("workload.dtype", choices=DTYPES, value=dtype)
     kind = _TYPES[name]
     accumulator = _ALIASES.get(accumulator, accumulator) or kind.accumulators[0]
     out = _ALIASES.get(out, out) or kind.outputs[0]
     if accumulator not in kind.accumulators:
         raise WorkloadError(
-            f"cannot accumulate {name} in {accumulator!r}: "
-            f"expected one of {listed(kind.accumulators)}"
+            "workload.accumulator", dtype=name, choices=kind.accumulators, value=accumulator
         )
     if out not in (accumulator, *kind.outputs):
-        raise WorkloadError(
-            f"cannot store {name} matmul as {out!r}: "
-            f"expected one of {listed(dict.fromkeys((accumulator, *kind.outputs)))}"
-        )
+        choices = tuple(dict.fromkeys((accumulator, *kind.outputs)))
+        raise WorkloadError("workload.out", dtype=name, choices=choices, value=out)
     return Types(name, kind.storage, accumulator, out, kind.instruction)
 
 
@@ -123,12 +119,6 @@ def check_extent(name: str, value: object, *, optional: bool = False, least: int
     if value is None and optional:
         return
     if type(value) is not int or value < least:
-        kind = "a positive integer" if least == 1 else f"an integer of at least {least}"
-        raise WorkloadError(f"expected {name} to be {kind}, not {value!r}")
+        raise WorkloadError("workload.extent", name=name, least=least, value=repr(value))
     if value > MAX_EXTENT:
-        raise WorkloadError(f"expected {name} of at most {MAX_EXTENT}, not {value}")
-
-
-def listed(names: Iterable[str]) -> str:
-    """``a, b, c``."""
-    return ", ".join(names)
+        raise WorkloadError("workload.large_extent", name=name, most=MAX_EXTENT, value=value)

@@ -16,7 +16,7 @@ import numpy as np
 from tvm import tirx
 
 from ...errors import WorkloadError
-from .dtypes import Types, listed
+from .dtypes import Types
 
 BIAS: Final = "bias"
 RESIDUAL: Final = "residual"
@@ -56,11 +56,11 @@ def check_epilogue(steps: Sequence[str], types: Types) -> None:
     """WorkloadError where a step is unknown, comes twice or makes no sense for the types."""
     for step in steps:
         if step not in STEPS:
-            raise WorkloadError(f"expected epilogue to be of {listed(STEPS)}, not {step!r}")
+            raise WorkloadError("epilogue.step", choices=STEPS, value=step)
         if step in ("gelu", "silu") and types.accumulator.startswith("int"):
-            raise WorkloadError(f"cannot apply {step} to sums in {types.accumulator}")
+            raise WorkloadError("epilogue.integers", step=step, accumulator=types.accumulator)
     if len(set(steps)) < len(steps):
-        raise WorkloadError(f"expected each epilogue step once, got {listed(steps)}")
+        raise WorkloadError("epilogue.twice", steps=tuple(steps))
 
 
 def extra_shapes(

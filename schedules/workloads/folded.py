@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tvm import tirx
 
+from ...diagnostics import Reason, joined
 from ...errors import WorkloadError
 from ...passes.ir import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
@@ -60,21 +61,15 @@ def best_phases(conv: Conv) -> int:
 def folded(conv: Conv, phases: int) -> Contraction:
     """The matmul over runs; WorkloadError where there are none or rows have no such phases."""
     if not can_fold(conv):
-        raise WorkloadError(
-            f"cannot fold the kernel's last dimension of '{conv.name}' into its channels: that "
-            "takes channels innermost, one group, more than one position and no dilation"
-        )
+        raise WorkloadError("conv.fold", workload=conv.name)
     if phases < 1 or conv.out_size[-1] % phases:
-        raise WorkloadError(
-            f"cannot count outputs of '{conv.name}' in {phases} phases: a row has "
-            f"{conv.out_size[-1]}"
-        )
+        raise WorkloadError("conv.phases", workload=conv.name, phases=phases, row=conv.out_size[-1])
     runs = _Runs(conv, phases)
     images, filters = _operands(conv, runs)
-    lead: tuple[Axis, ...] = (("phase", phases),) if phases > 1 else ()
+    batch_axes: tuple[Axis, ...] = (("phase", phases),) if phases > 1 else ()
     return contraction_of(
         conv,
-        lead,
+        batch_axes,
         conv.pixels // phases,
         kernel_axes(conv)[:-1],
         ("sc", runs.length + runs.most_early),
@@ -196,12 +191,14 @@ def _by_position(operand: Operand, plain: Operand, channels: int) -> Operand:
 
 
 def _why(conv: Conv, runs: _Runs) -> str:
-    words = f"rows are runs of {conv.kernel[-1]} positions of {conv.c} channels"
+    found = [Reason("conv.runs", positions=conv.kernel[-1], channels=conv.c)]
     if runs.most_early:
-        words += f", begun up to {runs.most_early} elements early"
+        found.append(Reason("conv.runs_early", elements=runs.most_early))
     if runs.phases > 1:
-        words += f", of every {runs.phases}th output"
-    return f"{words}, to start at multiples of {runs.aligned}" if runs.aligned > 1 else words
+        found.append(Reason("conv.runs_phases", phases=runs.phases))
+    if runs.aligned > 1:
+        found.append(Reason("conv.runs_aligned", elements=runs.aligned))
+    return joined(found)
 
 
 def _counted(conv: Conv, phases: int, at: Coordinates) -> tuple[Any, list[Any]]:

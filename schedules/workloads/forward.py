@@ -53,7 +53,7 @@ def forward(conv: Conv, by_image: bool = False) -> Contraction:
 
 def contraction_of(
     conv: Conv,
-    lead: tuple[Axis, ...],
+    batch_axes: tuple[Axis, ...],
     pixels: int,
     steps: tuple[Axis, ...],
     k: Axis,
@@ -78,7 +78,7 @@ def contraction_of(
     what = Contraction(
         name=conv.name,
         types=conv.types,
-        batch_axes=lead,
+        batch_axes=batch_axes,
         m=("i", pixels),
         n=("j", each),
         reduction_axes=steps,
@@ -129,7 +129,7 @@ def _plain(conv: Conv, by_image: bool) -> tuple[Operand, Operand]:
         contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
         unit=each_in,
         sliced=True,
-        apart=0,
+        row_axis=0,
     )
     return within_images(conv, images, conv.out_size, *pixel_runs(conv)), filters
 

@@ -10,7 +10,7 @@ import numpy as np
 from ...errors import WorkloadError
 from . import epilogue as steps
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
-from .dtypes import Types, check_extent, exact, listed, random_array, resolve
+from .dtypes import Types, check_extent, exact, random_array, resolve
 
 CONVERTED: Final = ("float16", "bfloat16")
 """Types that weights of 8 bits are converted to, which hold all of theirs."""
@@ -49,9 +49,7 @@ class Gemm:
         """Resolve the defaults and refuse what makes no sense."""
         types = resolve(self.dtype, self.accumulator, self.out)
         if self.layout not in LAYOUTS:
-            raise WorkloadError(
-                f"expected layout to be one of {listed(LAYOUTS)}, not {self.layout!r}"
-            )
+            raise WorkloadError("workload.layout", choices=LAYOUTS, value=self.layout)
         for name in ("m", "n", "k", "batch"):
             check_extent(name, getattr(self, name), optional=name in ("m", "batch"))
         object.__setattr__(self, "epilogue", tuple(self.epilogue))
@@ -62,8 +60,7 @@ class Gemm:
             object.__setattr__(self, "weights", "")
         if self.weights and (self.weights != "int8" or self.dtype not in CONVERTED):
             raise WorkloadError(
-                f"cannot multiply {self.dtype} by weights of {self.weights!r}: expected int8 "
-                f"beside {listed(CONVERTED)}"
+                "gemm.weights", dtype=self.dtype, weights=self.weights, choices=CONVERTED
             )
 
     @property
@@ -106,11 +103,11 @@ class Gemm:
     def shapes(self, m: int | None = None) -> tuple[tuple[int, ...], ...]:
         """Shapes of A, B, what the epilogue reads, and C in memory."""
         rows = self._m(m)
-        lead = () if self.batch is None else (self.batch,)
+        batch = () if self.batch is None else (self.batch,)
         a = (rows, self.k) if self.layout[0] == "N" else (self.k, rows)
         b = (self.k, self.n) if self.layout[1] == "N" else (self.n, self.k)
-        c = (*lead, rows, self.n)
-        return (*lead, *a), (*lead, *b), *steps.extra_shapes(self.epilogue, self.n, c), c
+        c = (*batch, rows, self.n)
+        return (*batch, *a), (*batch, *b), *steps.extra_shapes(self.epilogue, self.n, c), c
 
     def inputs(self, seed: int = 0, m: int | None = None) -> tuple[Any, ...]:
         """Inputs with standard normal values (integers: uniform over -8..7), as numpy arrays."""
@@ -131,14 +128,14 @@ class Gemm:
 
     def contraction(self) -> Contraction:
         """This workload as a matmul of matrices in memory."""
-        lead: tuple[Axis, ...] = () if self.batch is None else (("b", self.batch),)
+        batch_axes: tuple[Axis, ...] = () if self.batch is None else (("b", self.batch),)
         batch = () if self.batch is None else (self.batch,)
 
         def matrix(
             param: str, row: str, rows: int | None, k_major: bool, storage: str = ""
         ) -> Operand:
             shape = (rows, self.k) if k_major else (self.k, rows)
-            names = [*(axis for axis, _ in lead), *((row, "k") if k_major else ("k", row))]
+            names = [*(axis for axis, _ in batch_axes), *((row, "k") if k_major else ("k", row))]
 
             def element(at: Coordinates) -> Element:
                 return [at[name] for name in names], []
@@ -150,7 +147,7 @@ class Gemm:
         return Contraction(
             name=self.name,
             types=self.types,
-            batch_axes=lead,
+            batch_axes=batch_axes,
             m=("i", self.m),
             n=("j", self.n),
             reduction_axes=(),
@@ -158,7 +155,7 @@ class Gemm:
             a=matrix("A", "i", self.m, self.layout[0] == "N"),
             b=matrix("B", "j", self.n, self.layout[1] == "T", self.weights),
             out=("C", (*batch, self.m, self.n)),
-            place=lambda at: [*(at[name] for name, _ in lead), at["i"], at["j"]],
+            place=lambda at: [*(at[name] for name, _ in batch_axes), at["i"], at["j"]],
             channel=lambda at: at["j"],
             channels=self.n,
             epilogue=self.epilogue,
@@ -176,5 +173,5 @@ class Gemm:
     def _m(self, m: int | None) -> int:
         rows = self.m if m is None else m
         if rows is None:
-            raise WorkloadError(f"expected a value for m: '{self.name}' leaves it to run time")
+            raise WorkloadError("gemm.symbolic_m", workload=self.name)
         return rows

@@ -31,9 +31,7 @@ class ConvGradient(ABC):
         """Refuse what has no gradient here."""
         conv = self.forward
         if conv.epilogue:
-            raise WorkloadError(
-                f"cannot differentiate '{conv.name}': expected no epilogue, got {conv.epilogue[0]}"
-            )
+            raise WorkloadError("conv.gradient", workload=conv.name, step=conv.epilogue[0])
 
     @property
     def types(self) -> Types:

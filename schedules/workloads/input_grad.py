@@ -4,7 +4,7 @@ A pixel ``(n, h, w)`` collects from the outputs that read it:
 
     dX[n, h, w, c] = sum over r, s, k of dY[n, (h + pad - r) / stride, ...] * W[k, r, s, c]
 
-where the division leaves no remainder.
+where the division is exact.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class ConvInputGrad(ConvGradient):
     def contraction(self, fold: bool = False) -> Contraction:
         """This workload as a matmul; WorkloadError: there is nothing to ``fold``."""
         if fold:
-            raise WorkloadError(f"cannot fold '{self.name}': its kernel runs against its channels")
+            raise WorkloadError("conv.fold_gradient", workload=self.name)
         return _input_grad(self.forward, self.name)
 
     def differentiated(self, dy: Any, other: Any) -> Any:
@@ -123,7 +123,7 @@ def _input_grad(conv: Conv, name: str) -> Contraction:
                 contiguous=conv.channels_last or math.prod(conv.kernel) == 1,
                 unit=each_in,
                 sliced=True,
-                apart=0,
+                row_axis=0,
             ),
             out=("dX", image_shape(conv, conv.size, conv.c)),
             place=place,

@@ -1,7 +1,7 @@
-"""A contraction whose reduction is shared out: each part sums into a tensor of its own (split-K).
+"""Split-K: a contraction whose reduction is split, with a tensor of partial sums for each part.
 
-    P[part, lead, m, n] = sum over the part's tiles of A * B         # as many CTAs more as parts
-    C[lead, m, n] = epilogue(P[0, lead, m, n] + P[1, lead, m, n] + ...)
+    P[part, batch, m, n] = sum over the part's tiles of A * B        # as many times the CTAs
+    C[batch, m, n] = epilogue(P[0, batch, m, n] + P[1, batch, m, n] + ...)
 
 A part is one more independent matmul, so whatever schedules, pipelines or checks a contraction does
 so with parts. Their sum is written out term by term: its order is fixed, and with it every bit of
@@ -46,11 +46,12 @@ def split(what: Contraction, splits: int, tile_k: int) -> Contraction:
     if splits == 1:
         return what
     tiles = _Tiles.of(what, splits, tile_k)
-    if splits > min(tiles.count, MAX_SPLITS):
-        why = f"it has {tiles.count} tiles of {tile_k}"
-        if tiles.count > MAX_SPLITS:
-            why = f"a sum has at most {MAX_SPLITS} terms"
-        raise WorkloadError(f"cannot split the reduction of '{what.name}' in {splits}: {why}")
+    if splits > tiles.count:
+        raise WorkloadError(
+            "split.few_tiles", workload=what.name, splits=splits, tiles=tiles.count, size=tile_k
+        )
+    if splits > MAX_SPLITS:
+        raise WorkloadError("split.many_terms", workload=what.name, splits=splits, most=MAX_SPLITS)
     return replace(
         what,
         batch_axes=((PART, splits), *what.batch_axes),

@@ -186,7 +186,7 @@ def seen_by_boxes(
     """
     walked = [dim for dim, count in enumerate(places) if count > 1]
     if not walked:
-        return {"sliced": conv.n > 1, "apart": 0}
+        return {"sliced": conv.n > 1, "row_axis": 0}
     found: dict[str, Any] = {"slides": conv.kernel[walked[-1]] > 1}
     if not conv.channels_last:
         return found
@@ -195,7 +195,7 @@ def seen_by_boxes(
         # What lies behind the last place has to be outside, where a tile reaches beyond it.
         ends = first[lone] + places[lone] * steps[lone] >= size[lone]
         if ends and steps[lone] == 1:
-            return {**found, "sliced": True, "apart": 1 + lone}
+            return {**found, "sliced": True, "row_axis": 1 + lone}
         if not ends and lone > 0:
             return found
     if set(conv.kernel) == set(steps) == {1} and tuple(places) == tuple(size) and not any(first):

@@ -14,6 +14,7 @@ from pipeliner.errors import ToolError
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import cuda_target
+from tests.refusals import refused
 
 from .recipes import Fatal, Refused
 
@@ -77,7 +78,7 @@ def test_a_dead_worker_costs_its_kernel() -> None:
     said: list[str] = []
     with bench.compiled_ahead(problems, said.append, 2) as ready:
         for at in (0, 2):
-            with pytest.raises(ToolError, match=r"^the process ended: exit code 3$"):
+            with refused("worker.died", ToolError, how="exit code 3"):
                 ready[0].contenders[at].make()
         built = ready[0].contenders[1].make.__self__
         assert Path(built.path).read_bytes()[:4] == b"\x7fELF"

@@ -6,23 +6,24 @@ import pytest
 
 from pipeliner.cli import main
 from pipeliner.targets import gpu
+from tests.refusals import told
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "code", "args"),
     [
-        (["--out", "machine.txt"], "expected --out to name a .json file, not 'machine.txt'"),
-        (["--out", "no/such/machine.json"], "cannot write 'no/such/machine.json'"),
-        (["--jobs", "0"], "expected --jobs of at least 1, not 0"),
+        (["--out", "machine.txt"], "option.json_file", {"value": "machine.txt"}),
+        (["--out", "no/such/machine.json"], "file.no_folder", {"folder": "no/such"}),
+        (["--jobs", "0"], "option.least", {"option": "jobs", "value": 0}),
     ],
 )
-def test_what_makes_no_sense_is_refused(capsys, options, said) -> None:
+def test_what_makes_no_sense_is_refused(capsys, options, code, args) -> None:
     assert main(["calibrate", *options]) == 1
-    assert said in capsys.readouterr().err
+    told(capsys.readouterr().err, code, **args)
 
 
 @pytest.mark.skipif(gpu() is not None, reason="a GPU is visible")
 def test_without_a_gpu_it_says_so(capsys, tmp_path) -> None:
     assert main(["calibrate", "--out", str(tmp_path / "m.json")]) == 1
-    assert capsys.readouterr().err == "pipeliner: cannot time kernels: no GPU is visible\n"
+    told(capsys.readouterr().err, "gpu.none")
     assert not (tmp_path / "m.json").exists()

@@ -20,6 +20,7 @@ from pipeliner.machine import (
     write_machine,
 )
 from pipeliner.targets import cuda_target
+from tests.refusals import refused, told
 
 MADE = MachineFile(
     dataclasses.replace(H100, name="mine", l2_bytes_per_cycle=51.5),
@@ -59,7 +60,7 @@ def test_a_file_of_another_architecture_is_refused(tmp_path) -> None:
     path = tmp_path / "a100.json"
     write_machine(path, MachineFile(A100))
     target = Target({"kind": "cuda", "arch": "sm_90", "model": str(path)})
-    with pytest.raises(TargetError, match=r"^cannot plan for sm_90 by .*: it describes sm_80$"):
+    with refused("machine.other", TargetError, arch="sm_90", found="sm_80"):
         machine_for(target)
 
 
@@ -78,40 +79,40 @@ def without(name):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "code", "args"),
     [
-        (without("sms"), "it has no 'sms'"),
-        (without("mmas"), "it has no 'mmas'"),
-        (changed(sms=0), "expected 'sms' to be positive, not 0"),
-        (changed(sms=1.5), "expected 'sms' to be of type int, not 1.5"),
-        (changed(clock_ghz="fast"), "expected 'clock_ghz' to be of type float, not 'fast'"),
-        (changed(clock_ghz=float("nan")), "expected 'clock_ghz' to be positive, not nan"),
-        (changed(name=3), "expected 'name' to be a text, not 3"),
-        (changed(arch="gfx90a"), "expected an architecture such as sm_90, not 'gfx90a'"),
-        (changed(wings=2), "unexpected keyword argument 'wings'"),
-        (lambda data: data.update(version=9), "expected version 1, it has 9"),
-        (lambda data: data.update(format="x"), "expected the format 'pipeliner machine'"),
+        (without("sms"), "machine.no_field", {"name": "sms"}),
+        (without("mmas"), "machine.no_field", {"name": "mmas"}),
+        (changed(sms=0), "machine.positive", {"name": "sms", "value": "0"}),
+        (changed(sms=1.5), "machine.type", {"name": "sms", "expected": "int", "value": "1.5"}),
+        (changed(clock_ghz="fast"), "machine.type", {"name": "clock_ghz", "expected": "float"}),
+        (changed(clock_ghz=float("nan")), "machine.positive", {"name": "clock_ghz"}),
+        (changed(name=3), "machine.text", {"name": "name", "value": "3"}),
+        (changed(arch="gfx90a"), "target.arch", {"arch": "gfx90a"}),
+        (changed(wings=2), "machine.read", {}),
+        (lambda data: data.update(version=9), "machine.version", {"expected": 1, "found": 9}),
+        (lambda data: data.update(format="x"), "machine.format", {}),
     ],
 )
-def test_a_corrupt_file_is_refused_with_the_reason(path, change, said) -> None:
+def test_a_corrupt_file_is_refused_with_the_reason(path, change, code, args) -> None:
     data = json.loads(path.read_text())
     change(data)
     path.write_text(json.dumps(data))
-    with pytest.raises(TargetError) as raised:
+    with refused(code, TargetError, **args) as raised:
         read_machine(path)
-    assert str(raised.value).startswith(f"cannot read the machine file '{path}': ")
-    assert said in str(raised.value)
+    assert raised.value.reason.code == "machine.read"
+    assert raised.value.reason["path"] == str(path)
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", "null", "\x00"])
 def test_what_is_no_json_of_ours_is_refused(path, text) -> None:
     path.write_text(text)
-    with pytest.raises(TargetError, match=r"^cannot read the machine file "):
+    with refused("machine.read", TargetError):
         read_machine(path)
 
 
 def test_a_missing_file_is_named(tmp_path) -> None:
-    with pytest.raises(TargetError, match=r"none\.json': No such file"):
+    with refused("machine.read", TargetError, why="No such file or directory"):
         machine_for(str(tmp_path / "none.json"))
 
 
@@ -122,13 +123,13 @@ def test_the_command_plans_by_it(path, capsys) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "code"),
     [
-        (["--machine", "x.json", "--target", "h100"], "cannot use --machine with --target"),
-        (["--machine", "x"], "expected --machine to name a .json file, not 'x'"),
-        (["--machine", "no.json"], "cannot read the machine file 'no.json': No such file"),
+        (["--machine", "x.json", "--target", "h100"], "option.machine_target"),
+        (["--machine", "x"], "option.json_file"),
+        (["--machine", "no.json"], "machine.read"),
     ],
 )
-def test_the_command_refuses_what_is_no_machine(capsys, options, said) -> None:
+def test_the_command_refuses_what_is_no_machine(capsys, options, code) -> None:
     assert main(["plan", "gemm", *options]) == 1
-    assert said in capsys.readouterr().err
+    told(capsys.readouterr().err, code)

@@ -7,6 +7,7 @@ import pytest
 from pipeliner.cli import main
 from pipeliner.logs import SHIPPED
 from pipeliner.targets import gpu
+from tests.refusals import told
 
 
 def test_the_grid_is_listed(capsys, tmp_path) -> None:
@@ -20,17 +21,17 @@ def test_the_grid_is_listed(capsys, tmp_path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "code", "args"),
     [
-        (["--only", "sq4096,no"], "not 'no'"),
-        (["--limit", "0"], "expected --limit of at least 1, not 0"),
-        (["--jobs", "0"], "expected --jobs of at least 1, not 0"),
+        (["--only", "sq4096,no"], "command.record_only", {"value": "no"}),
+        (["--limit", "0"], "option.least", {"option": "limit", "value": 0}),
+        (["--jobs", "0"], "option.least", {"option": "jobs", "value": 0}),
     ],
 )
-def test_what_makes_no_sense_is_refused(capsys, tmp_path, options, said) -> None:
+def test_what_makes_no_sense_is_refused(capsys, tmp_path, options, code, args) -> None:
     asked = ["record", "--list", "--target", "h100", "--log", str(tmp_path / "log.csv")]
     assert main([*asked, *options]) == 1
-    assert said in capsys.readouterr().err
+    told(capsys.readouterr().err, code, **args)
 
 
 @pytest.mark.parametrize("command", ["replay", "regret"])
@@ -44,8 +45,7 @@ def test_a_log_without_times_judges_nothing(capsys, tmp_path, command) -> None:
         assert main([command, "--log", str(log)]) == 1
         out, err = capsys.readouterr()
         assert out == ""
-        assert err.startswith("pipeliner: cannot ")
-        assert err.endswith(f"'{log}': it has no candidate with a time\n")
+        told(err, "command.log_without_time", log=str(log))
 
 
 def test_a_half_without_workloads_is_not_judged(capsys, tmp_path) -> None:
@@ -61,4 +61,4 @@ def test_a_half_without_workloads_is_not_judged(capsys, tmp_path) -> None:
 @pytest.mark.skipif(gpu() is not None, reason="a GPU is visible")
 def test_without_a_gpu_it_says_so(capsys, tmp_path) -> None:
     assert main(["record", "--log", str(tmp_path / "log.csv")]) == 1
-    assert capsys.readouterr().err == "pipeliner: cannot time kernels: no GPU is visible\n"
+    told(capsys.readouterr().err, "gpu.none")

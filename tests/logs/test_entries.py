@@ -6,6 +6,7 @@ import pytest
 
 from pipeliner.errors import WorkloadError
 from pipeliner.logs import Candidate, Entry, append, by_workload, noise, read_log
+from tests.refusals import refused
 
 ONE = Candidate("wgmma", "tma", 128, 256, 64, 4, ctas=132)
 OTHER = Candidate("mma", "cp_async", 64, 64, 32, 2, splits=3)
@@ -43,12 +44,12 @@ def test_a_line_that_is_none_is_named(tmp_path, line) -> None:
     append(path, ENTRIES[:1])
     with path.open("a") as out:
         out.write(line + "\n")
-    with pytest.raises(WorkloadError, match=r"^cannot read .*log\.csv:3: "):
+    with refused("log.line", WorkloadError, line=3):
         read_log(path)
 
 
 def test_a_log_that_is_missing_is_named(tmp_path) -> None:
-    with pytest.raises(WorkloadError, match=r"^cannot read the log .*: No such file"):
+    with refused("log.read", WorkloadError, why="No such file or directory"):
         read_log(tmp_path / "none.csv")
 
 

@@ -16,6 +16,7 @@ from pipeliner.logs.replay import replay, shares
 from pipeliner.machine import H100
 from pipeliner.schedules import GemmTile
 from pipeliner.tuning.space import Point
+from tests.refusals import told
 
 FLOORS = {16: 0.98, 64: 0.995}
 """Geometric means over all workloads, and of the half that nothing was fitted to."""
@@ -83,4 +84,4 @@ def test_the_command_prints_a_table(capsys, tmp_path) -> None:
     assert main(["replay", "--log", str(log), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["workloads"][0]["candidates"] == 48
     assert main(["replay", "--target", "a100"]) == 1
-    assert capsys.readouterr().err.startswith("pipeliner: expected --log: ")
+    told(capsys.readouterr().err, "option.log")

@@ -16,6 +16,7 @@ from pipeliner.errors import WorkloadError
 from pipeliner.logs import LIMIT, SHIPPED, Entry, by_workload, candidate, noise, read_log
 from pipeliner.logs.cases import cases
 from pipeliner.machine import H100
+from tests.refusals import refused, told
 
 FLOORS = {
     "fitted": {
@@ -150,10 +151,10 @@ def test_the_command_prints_tables(capsys, tmp_path):
 
 def test_a_gpu_without_a_log_needs_one(capsys):
     assert main(["regret", "--target", "a100"]) == 1
-    assert capsys.readouterr().err.startswith("pipeliner: expected --log: ")
+    told(capsys.readouterr().err, "option.log")
 
 
 def test_a_workload_of_no_suite_is_refused():
     entry = Entry("mine", "float16", candidate("mma/cp_async 64x64x32 d2"), us=1.0)
-    with pytest.raises(WorkloadError, match=r"^expected a workload of the suites .*, not 'mine'"):
+    with refused("log.workload", WorkloadError, value="mine"):
         cases([entry], H100)

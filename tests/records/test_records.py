@@ -12,8 +12,10 @@ from pathlib import Path
 
 import pytest
 
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import PipelinerError
 from pipeliner.records import Record, Records
+from tests.refusals import refused
 from tests.verify import records_stress
 
 KEY = ("gemm", "h100", "tvm 0.27")
@@ -37,12 +39,13 @@ def test_every_field_comes_back(tmp_path):
         trace="[[], []]",
     )
     failed = Record(*KEY, "{}", failure="cannot launch: out of registers")
+    coded = Record(*KEY, "{}", failure=Reason("worker.timeout", seconds=0.5))
     with Records(tmp_path / "r") as records:
-        records.add(given, failed)
+        records.add(given, failed, coded)
     with Records(tmp_path / "r", create=False) as records:
-        assert records.find() == [given, failed]
+        assert records.find() == [given, failed, coded]
         assert records.find(plans=False)[0].plan == ""
-        assert len(records) == 2
+        assert len(records) == 3
         assert records.keys() == [KEY]
     assert given.us == 2.5
 
@@ -62,7 +65,7 @@ def test_the_best_is_the_fastest_of_its_key(tmp_path):
 
 def test_all_or_none_of_a_transaction(tmp_path):
     with Records(tmp_path / "r") as records:
-        with pytest.raises(PipelinerError, match=r"^cannot write records '.*': "):
+        with refused("records.write"):
             records.add(record("a"), record(b"no text", plan=b"p"), record(resources={1: {2}}))
         assert len(records) == 0
         records.add(record("b"))
@@ -70,20 +73,24 @@ def test_all_or_none_of_a_transaction(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("values", "message"),
+    ("values", "code", "args"),
     [
-        ({}, "expected a record with either samples or a failure"),
-        ({"samples": (1.0,), "failure": "no"}, "expected a record with either samples or a fail"),
-        ({"samples": (1.0, 0.0)}, "expected samples above 0, got 0.0 us"),
-        ({"samples": (float("nan"),)}, "expected samples above 0, got nan us"),
-        ({"samples": (1.0,), "us": float("inf")}, "expected us of at least 0, got inf"),
-        ({"samples": (1.0,), "us": -1.0}, "expected us of at least 0, got -1.0"),
-        ({"samples": (1.0,), "predicted_us": float("nan")}, "expected predicted_us of at least 0"),
-        ({"failure": "no", "conditions": {"mhz": 1980}}, "expected condition 'mhz' to be a text"),
+        ({}, "record.failure", {}),
+        ({"samples": (1.0,), "failure": "no"}, "record.failure", {}),
+        ({"samples": (1.0, 0.0)}, "record.samples", {"least": 0.0}),
+        ({"samples": (float("nan"),)}, "record.samples", {}),
+        ({"samples": (1.0,), "us": float("inf")}, "record.negative", {"name": "us"}),
+        ({"samples": (1.0,), "us": -1.0}, "record.negative", {"name": "us", "value": -1.0}),
+        (
+            {"samples": (1.0,), "predicted_us": float("nan")},
+            "record.negative",
+            {"name": "predicted_us"},
+        ),
+        ({"failure": "no", "conditions": {"mhz": 1980}}, "record.condition", {"name": "mhz"}),
     ],
 )
-def test_a_record_says_something(values, message):
-    with pytest.raises(PipelinerError, match=message):
+def test_a_record_says_something(values, code, args):
+    with refused(code, **args):
         Record(*KEY, "{}", **values)
 
 
@@ -126,35 +133,36 @@ def filled(path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "codes"),
     [
-        (text, "it is no SQLite file"),
-        (empty, "it is no SQLite file"),
-        (foreign_database, "it is a database of something else"),
-        (newer_version, "expected version 1, got 99"),
-        (truncated, "malformed"),
-        (overwritten, "malformed"),
+        (text, ("records.no_sqlite",)),
+        (empty, ("records.no_sqlite",)),
+        (foreign_database, ("records.other_database",)),
+        (newer_version, ("records.version",)),
+        (truncated, ("records.open", "records.read", "records.write")),
+        (overwritten, ("records.open", "records.read", "records.write")),
     ],
 )
-def test_what_is_not_ours_is_refused_in_one_line_and_left_untouched(tmp_path, make, message):
+def test_what_is_not_ours_is_refused_in_one_line_and_left_untouched(tmp_path, make, codes):
     path = tmp_path / "r"
     make(path)
     before = path.read_bytes()
     for use in (lambda records: records.find(), lambda records: records.add(record())):
-        with pytest.raises(PipelinerError, match=message) as raised, Records(path) as records:
+        with pytest.raises(PipelinerError) as raised, Records(path) as records:
             use(records)
         assert "\n" not in str(raised.value)
-        assert str(path) in str(raised.value)
+        assert raised.value.reason.code in codes
+        assert raised.value.reason["path"] == str(path)
     assert path.read_bytes() == before
 
 
 def test_no_file_and_no_place_for_one(tmp_path):
-    with pytest.raises(PipelinerError, match="there is no such file"):
+    with refused("records.missing"):
         Records(tmp_path / "r", create=False)
     assert not (tmp_path / "r").exists()
-    with pytest.raises(PipelinerError, match="cannot open records"):
+    with refused("records.open"):
         Records(tmp_path / "nowhere" / "r")
-    with pytest.raises(PipelinerError, match="Is a directory"):
+    with refused("records.open", why="Is a directory"):
         Records(tmp_path)
 
 
@@ -204,12 +212,12 @@ def test_a_read_only_folder_is_read_and_not_written(folder):
     folder.chmod(0o555)
     before = sorted(folder.iterdir())
     assert opened("read") == "2"
-    assert opened("create") == f"cannot open records '{name}' to write: its folder is read-only"
+    assert opened("create") == str(Reason("records.folder_read_only", path=name))
     assert sorted(folder.iterdir()) == before
     folder.chmod(0o755)
     (folder / f"{name}-wal").write_bytes(b"what is committed and not in the file yet")
     folder.chmod(0o555)
-    assert opened("read") == f"cannot open records '{name}': '{name}-wal' is in a read-only folder"
+    assert opened("read") == str(Reason("records.log_read_only", path=name, log=f"{name}-wal"))
 
 
 def test_the_disk_has_what_add_returned_from(tmp_path):

@@ -32,6 +32,7 @@ from pipeliner.schedules.choice import default_tile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv1d, conv2d
 from pipeliner.verification import verify_workload
+from tests.refusals import refused
 
 from .conv_cases import CASES, TILE
 from .test_gemm import on_cpu, prefix
@@ -185,9 +186,8 @@ def test_a_batched_bias_is_that_of_each_column():
 
 def test_more_groups_than_a_grid_holds_are_refused():
     conv = conv2d(1, 1, 1, 2 * 65536, 65536, 1, 1, groups=65536)
-    with pytest.raises(WorkloadError) as error:
+    with refused("tile.batch_axes", WorkloadError, count=65536, most=65535):
         schedule_conv(conv, TILE)
-    assert str(error.value) == "cannot launch 65536 independent matmuls: blockIdx.z ends at 65535"
 
 
 DEPTHWISE = {
@@ -216,26 +216,24 @@ def test_channels_outside_are_no_vectors_of_a_depthwise_convolution():
 
 
 @pytest.mark.parametrize(
-    ("make", "message"),
+    ("make", "code", "args"),
     [
         (
             lambda: conv2d(1, 6, 6, 8, 8, 3, 3, groups=2).by_channel(),
-            "expected a depthwise convolution, got 2 groups of 8 channels",
+            "conv.not_depthwise",
+            {"groups": 2, "channels": 8},
         ),
         (
             lambda: schedule_conv(ConvInputGrad(DEPTHWISE["same"]), DepthwiseTile(1, 1)),
-            (
-                f"cannot schedule 'input_grad_{DEPTHWISE['same'].name}' by channel: "
-                "expected a convolution"
-            ),
+            "tile.depthwise",
+            {"workload": f"input_grad_{DEPTHWISE['same'].name}"},
         ),
-        (lambda: DepthwiseTile(1, 0), "expected tile vector of at least 1, not 0"),
+        (lambda: DepthwiseTile(1, 0), "tile.least", {"name": "vector", "value": 0}),
     ],
 )
-def test_what_is_not_depthwise_is_refused(make, message):
-    with pytest.raises(WorkloadError) as error:
+def test_what_is_not_depthwise_is_refused(make, code, args):
+    with refused(code, WorkloadError, **args):
         make()
-    assert str(error.value) == message
 
 
 @pytest.mark.parametrize("ctas", [None, 1, 2, 3])

@@ -10,10 +10,13 @@ from collections.abc import Sequence
 import numpy as np
 
 from pipeliner.candidate import Candidate
+from pipeliner.diagnostics import Reason
 from pipeliner.machine import machine_for
 from pipeliner.schedules.workloads import Spec
 from pipeliner.tuning import Built, Measurement, Measurer
 from pipeliner.tuning.space import Point, point_of
+
+NOT_COMPILED = Reason("measure.not_compiled", why="ptxas said no")
 
 ERROR = 0.15
 NOISE = 0.01
@@ -53,7 +56,7 @@ class Compiler:
     def compile(self, spec: Spec, candidate: Candidate) -> Built:
         self.compiled.append(candidate)
         if self.broken(candidate):
-            return Built(spec, candidate, failure="cannot compile: ptxas said no")
+            return Built(spec, candidate, failure=NOT_COMPILED)
         return Built(spec, candidate, candidate.to_json(), "k", plan="{}", predicted_us=1.0)
 
     def end(self) -> None:
@@ -88,4 +91,6 @@ class Loop(Measurer):
     """Fails every time."""
 
     def measure(self, built: Built, incumbent: Built | None) -> Measurement:
-        return Measurement(failure="cannot measure: the process ended: SIGSEGV")
+        return Measurement(
+            failure=Reason("measure.failed", why=Reason("worker.died", how="SIGSEGV"))
+        )

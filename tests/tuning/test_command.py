@@ -11,6 +11,7 @@ from pipeliner.commands import tune as command
 from pipeliner.errors import WorkloadError
 from pipeliner.targets import gpu
 from pipeliner.tuning import Progress, tune
+from tests.refusals import refused, told
 
 from .fakes import Compiler, Fake, Loop, MadeUpGpu
 from .interrupted import SPEC
@@ -39,24 +40,21 @@ def test_a_dry_run_ranks(capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "message"),
+    ("options", "code", "args"),
     [
-        (["--tile", "64x64x32"], "cannot use --tile: the search chooses it"),
-        (["--trials", "0"], "expected --trials of at least 1, not 0"),
-        (["--jobs", "0"], "expected --jobs of at least 1, not 0"),
-        (["--seconds", "-1"], "expected --seconds above 0, not -1"),
-        (["--seconds", "nan"], "expected --seconds above 0, not nan"),
-        (["--key", "h100"], "cannot use --key without --tracker, whose servers it names"),
-        (
-            ["--tracker", "here:9190", "--devices", "0"],
-            "cannot use --devices with --tracker: its servers measure",
-        ),
+        (["--tile", "64x64x32"], "option.searched", {"option": "tile"}),
+        (["--trials", "0"], "option.least", {"option": "trials", "least": 1, "value": 0}),
+        (["--jobs", "0"], "option.least", {"option": "jobs", "least": 1, "value": 0}),
+        (["--seconds", "-1"], "option.positive", {"option": "seconds", "value": -1}),
+        (["--seconds", "nan"], "option.positive", {"option": "seconds"}),
+        (["--key", "h100"], "option.key", {}),
+        (["--tracker", "here:9190", "--devices", "0"], "option.devices", {}),
     ],
     ids=["tile", "trials", "jobs", "seconds", "nan", "key", "devices"],
 )
-def test_options_that_make_no_sense(capsys, options, message):
+def test_options_that_make_no_sense(capsys, options, code, args):
     assert cli.main([*ARGUMENTS, *options]) == 1
-    assert capsys.readouterr().err == f"pipeliner: {message}\n"
+    told(capsys.readouterr().err, code, **args)
 
 
 def test_a_gpu_that_is_named_twice_measures_nothing(capsys, tmp_path):
@@ -64,9 +62,9 @@ def test_a_gpu_that_is_named_twice_measures_nothing(capsys, tmp_path):
     with pytest.raises(SystemExit):
         cli.main([*ARGUMENTS, "--devices", "0,1,0"])
     assert "expected each GPU once, not '0,1,0'" in capsys.readouterr().err
-    with pytest.raises(WorkloadError, match="expected each GPU once, not 0, 0"):
+    with refused("tune.devices", WorkloadError, devices=(0, 0)):
         tune(SPEC, "h100", db=tmp_path / "r", devices=(0, 0))
-    with pytest.raises(WorkloadError, match="expected seconds above 0, not 0"):
+    with refused("tune.seconds", WorkloadError, value=0):
         tune(SPEC, "h100", db=tmp_path / "r", seconds=0)
 
 

@@ -19,6 +19,7 @@ from pipeliner.records import Records
 from pipeliner.schedules import Gemm
 from pipeliner.tuning import Built, remote, remote_measurers, tune
 from pipeliner.tuning.remote import LAST_PORT, RemoteMeasurer, tracker_address
+from tests.refusals import refused, the, told
 
 for package in ("psutil", "cloudpickle", "tornado"):
     pytest.importorskip(package, reason="TVM's RPC needs it")
@@ -112,7 +113,7 @@ def test_two_servers_measure_for_one_search(tracker, tmp_path):
     with Records(tmp_path / "r") as records:
         kept = records.find()
     (failure,) = [one.failure for one in kept if one.failure]
-    assert failure.startswith("wrong: largest error ")
+    assert failure.code == "measure.wrong"
     assert all(one.conditions["server"] == "here" for one in kept)
     timed = [one for one in kept if one.samples]
     assert all(0 < us < 1e6 for one in timed for us in one.samples)
@@ -129,10 +130,11 @@ def test_a_session_serves_trials_until_one_fails(tracker, tmp_path):
         assert not found.failure
         assert found.samples
         assert bool(found.beside) == (beside is not None)
-    assert measurer.measure(wrong, first).failure.startswith("wrong: ")
+    assert measurer.measure(wrong, first).failure.code == "measure.wrong"
     assert not measurer.measure(second, first).failure
     failure = measurer.measure(Built(SPEC, path=__file__, name="k"), first).failure
-    assert failure.startswith("cannot measure: Loader for `.py` files ")  # the server's own words
+    said = the("measure.failed", [failure])["why"]
+    assert str(said).startswith("Loader for `.py` files ")  # the server's own words
     assert not measurer.measure(second, first).failure
     measurer.close()
 
@@ -141,7 +143,7 @@ def test_the_tracker_that_is_missing_is_started_by_what_the_error_says():
     """Also on a port that TVM's tracker takes only with another option."""
     port = free_port()
     assert port >= LAST_PORT
-    with pytest.raises(ToolError, match="nothing listens there") as raised:
+    with refused("tracker.silent", ToolError, port=port) as raised:
         remote_measurers(f"127.0.0.1:{port}", "here")
     said = str(raised.value).split("expected 'python -m tvm.exec.")[1].split("' to run")[0]
     process = program(*said.split())
@@ -171,16 +173,16 @@ def test_an_old_session_makes_room_for_a_new_one(tracker, tmp_path, monkeypatch)
 def test_a_lost_library_costs_its_trial(tracker):
     (measurer, *_) = remote_measurers(tracker, "here", "cpu")
     found = measurer.measure(Built(SPEC, path="/nowhere/k.so", name="k"), None)
-    assert found.failure.startswith("cannot measure: [Errno 2] ")
+    assert str(the("measure.failed", [found.failure])["why"]).startswith("[Errno 2] ")
     measurer.close()
 
 
 def test_what_cannot_be_reached(tracker, capsys):
-    with pytest.raises(TargetError, match="has no server of key 'elsewhere'"):
+    with refused("tracker.no_server", TargetError, key="elsewhere"):
         remote_measurers(tracker, "elsewhere")
-    with pytest.raises(ToolError, match=r"127.0.0.1:1: nothing listens .*rpc_tracker --host 127"):
+    with refused("tracker.silent", ToolError, host="127.0.0.1", port=1):
         remote_measurers("127.0.0.1:1", "here")
-    with pytest.raises(WorkloadError, match="expected a tracker as HOST:PORT, not 'here'"):
+    with refused("tracker.address", WorkloadError, value="here"):
         tracker_address("here")
     assert cli.main(["tune", "gemm", "--tracker", tracker]) == 1
-    assert "expected --target" in capsys.readouterr().err
+    told(capsys.readouterr().err, "option.tracker_target")

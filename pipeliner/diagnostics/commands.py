@@ -1,0 +1,62 @@
+"""Sentences about options of the command, and about what it cannot do."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SENTENCES: Final = {
+    "option.least": "expected --{option} to be at least {least}, not {value}",
+    "option.positive": "expected --{option} to be above 0, not {value:g}",
+    "option.choice": "expected --{option} to be one of {choices}, not {value!r}",
+    "option.pass": "expected --passes to name one of {choices}, not {value!r}{near:near}",
+    "option.depth": "expected --depth to be auto, N or BUFFER=N[,...], not {value!r}",
+    "option.tolerance": "expected --tolerance to be RTOL or RTOL,ATOL, not {value!r}",
+    "option.json_file": "expected --{option} to name a .json file, not '{value}'",
+    "option.not_of_workload": "cannot use --{option}: {workload} has no such option",
+    "option.not_of_suite": (
+        "cannot use --{option}: the suite {suite} has shapes of its own; one workload is "
+        "{workloads:or}"
+    ),
+    "option.annotate": "cannot use --annotate: expected cuda in --emit, which names {emitted}",
+    "option.condense": "cannot use --condense without --passes, whose diffs it shortens",
+    "option.why_refine": (
+        "cannot use --why with --refine: --why compares predicted times, --refine compiled kernels"
+    ),
+    "option.png": "cannot use --png without --plots, which names the folder",
+    "option.searched": "cannot use --{option}: the search chooses it",
+    "option.key": "cannot use --key without --tracker, whose servers it names",
+    "option.devices": "cannot use --devices with --tracker: its servers measure",
+    "option.blocks_of_workload": (
+        "cannot use --blocks with a workload: a small one runs with all its CTAs"
+    ),
+    "option.machine_target": "cannot use --machine with --target: the file names its GPU",
+    "option.tracker_target": "cannot compile for the servers of a tracker: expected --target",
+    "option.persistent": (
+        "cannot launch '{workload}' on {count:count persistent CTA}: its tile is no matmul's"
+    ),
+    "option.log": "expected --log: the library has only the logs of {known:or}",
+    "option.tile": (
+        "cannot use tile {m}x{n}x{k}: a slot of both operands takes {bytes} bytes of shared "
+        "memory, a CTA of {machine} has {most}"
+    ),
+    "command.demo": (
+        "cannot walk through {workload}: expected gemm or file.py:name (pipeliner verify "
+        "{workload} runs a small one)"
+    ),
+    "command.workload": "expected {choices} or file.py:name, not {value!r}{near:near}",
+    "command.time": (
+        "cannot time '{workload}': expected a suite ({suites}) or a workload ({workloads})"
+    ),
+    "command.time_only": "cannot time --only {value}: expected a part of one of {names}",
+    "command.record_only": "expected workloads of {names}, not {value!r}",
+    "command.calibrate": "cannot calibrate: none of the measurements succeeded",
+    "command.log_without_time": "cannot compare by '{log}': it has no candidate with a time",
+    "user_file.missing": "cannot load '{what}': there is no file '{path}'",
+    "user_file.not_python": "cannot load '{path}': expected a Python file",
+    "user_file.no_name": "expected {path}:NAME: '{path}' defines {defined}",
+    "user_file.not_defined": (
+        "cannot load '{what}': '{path}' does not define '{name}', it defines {defined}{near:near}"
+    ),
+    "user_file.empty": "no function to pipeline",
+    "user_file.failed": "cannot load '{what}': {where}{error}: {text}",
+}

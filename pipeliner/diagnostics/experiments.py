@@ -1,0 +1,85 @@
+"""Sentences about experiments, tuning and logs: what is asked for, and what cannot be measured."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SENTENCES: Final = {
+    "experiment.read": "cannot read experiment '{path}': {why}",
+    "experiment.missing": "{why}; shipped are {shipped}",
+    "experiment.tomllib": "cannot read an experiment: tomllib comes with Python 3.11",
+    "experiment.machine": "cannot run '{title}' on {machine}: it is for {machines}",
+    "experiment.no_variant": "expected a variant for one of its workloads",
+    "experiment.no_table": "expected at least one [[{name}]]",
+    "experiment.only": "expected only to be part of one of {names}, not {value!r}",
+    "experiment.square": "expected square in place of m, n and k of a gemm",
+    "experiment.unnamed": "expected each [[variant]] to have a name",
+    "experiment.peer_options": "cannot give '{name}' a tile or options: {peer} has its own",
+    "experiment.fields": "expected {what} to have {names}",
+    "experiment.unknown_field": "expected {what} to have only {known}, not '{name}'",
+    "experiment.braces": (
+        "expected the names in braces, in the name {name!r}, to be options of its variant"
+    ),
+    "experiment.machines": "expected machines to be a list of names such as h100, not {value}",
+    "experiment.text": "expected {name} to be a text, not {value}",
+    "experiment.choice": "expected {what} to be one of {choices}, not {value}",
+    "experiment.kind": "expected kind to be one of {choices}, or a suite, not {value}",
+    "experiment.table": "expected {name} to be a table, {{ ... }}, not {value}",
+    "experiment.empty": "expected at least one value of {name}",
+    "experiment.twice": "expected {what} names to differ, '{name}' is there twice",
+    "tune.trials": "expected trials to be at least 1, not {value}",
+    "tune.seconds": "expected seconds to be above 0, not {value:g}",
+    "tune.no_file": "cannot keep what is measured: name a file (db=, or PIPELINER_DB)",
+    "tune.devices": "expected each GPU once, not {devices}",
+    "tune.other_gpu": "cannot tune for {arch}: the GPU of this machine is {present}",
+    "tune.no_best": "cannot name the best of '{workload}': no candidate ran",
+    "tune.no_tile": "cannot tune '{workload}' for {machine}: {why}",
+    "tune.alike": (
+        "cannot tune: the first {trials} trials failed alike, none is recorded: {failure}"
+    ),
+    "tune.wrong": (
+        "cannot accept it: the emulator finds {hazards:count hazard} ({first}) and an error / "
+        "bound of {error:.3g}"
+    ),
+    "tune.no_hazard": "no hazard",
+    "tune.traces": "cannot tune '{workload}' by traces: none of its tiles can be replayed",
+    "tune.not_workload": (
+        "cannot tune a function that is no workload: expected pipeliner.meta.workload(...)"
+    ),
+    "tune.other_space": ("cannot find a candidate: the schedule is not of pipeliner's space"),
+    "tune.candidate": "cannot read candidate {text!r}: {why}",
+    "tune.workload": "cannot read workload {text!r}: {why}",
+    "tune.kind": "expected a kind of {choices}, not {value!r}",
+    "measure.not_compiled": "cannot compile: {why}",
+    "measure.failed": "cannot measure: {why}",
+    "measure.wrong": "wrong: error / bound = {error:.3g}",
+    "measure.wrong_later": "wrong after timing: error / bound = {error:.3g}",
+    "tracker.address": "expected a tracker as HOST:PORT, not {value!r}",
+    "tracker.silent": (
+        "cannot ask the tracker {tracker}: nothing listens there (yet); expected "
+        "'python -m tvm.exec.rpc_tracker --host {host} --port {port}{more}' to run"
+    ),
+    "tracker.failed": "cannot ask the tracker {tracker}: {why}",
+    "tracker.no_server": (
+        "cannot measure: the tracker {tracker} has no server of key '{key}' (yet); expected "
+        "'{without} python -m tvm.exec.rpc_server --tracker {tracker} --key {key}' to run"
+    ),
+    "worker.ended": "cannot start a process: its pool is closed",
+    "worker.timeout": "cannot wait any longer: nothing came for {seconds:g} s",
+    "worker.died": "the process ended: {how}",
+    "log.read": "cannot read the log '{path}': {why}",
+    "log.line": "cannot read line {line} of the log '{path}': {why}",
+    "log.columns": "expected {expected} columns, not {found}",
+    "log.candidate": "expected a candidate such as 'mma/cp_async 64x64x32 d3', not {value!r}",
+    "log.workload": "expected a workload of the suites {suites}, not {value!r}",
+    "report.empty": "cannot report on '{db}': it has no records",
+    "report.unreadable": (
+        "cannot report on '{db}': none of its {count:count record} can be read: {first}"
+    ),
+    "report.machine": "expected a machine of {choices}, or the file of '{machine}' (--machine)",
+    "report.candidate": "its candidate cannot be read",
+    "report.older": "made by other versions than the newest",
+    "report.matplotlib": (
+        "cannot draw PNG: matplotlib is missing; pip install 'tvm-pipeliner[plot]'"
+    ),
+}

@@ -1,0 +1,34 @@
+"""Sentences about tiles of a workload, and about reductions that are split (split-K)."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SENTENCES: Final = {
+    "tile.integer": "expected tile {name} to be an integer, not {value}",
+    "tile.least": "expected tile {name} to be at least 1, not {value}",
+    "tile.kind": "cannot tile '{workload}' by a {kind}",
+    "tile.other_kind": "cannot tile '{workload}' by a {kind}: expected a {expected}",
+    "tile.none": "cannot tile '{workload}' for {machine}: {why}",
+    "tile.none_split": "cannot tile '{workload}' with {splits} splits for {machine}: {why}",
+    "tile.no_plan": "none of its tiles has a plan there",
+    "tile.depthwise": "cannot schedule '{workload}' channel by channel: expected a convolution",
+    "tile.batch": "cannot give each output of '{workload}' a thread: it is a batch",
+    "tile.batch_axes": ("cannot launch {count} independent matmuls: gridDim.z is at most {most}"),
+    "split.few_tiles": (
+        "cannot split the reduction of '{workload}' into {splits}: it has {tiles:count tile} of "
+        "{size}"
+    ),
+    "split.many_terms": (
+        "cannot split the reduction of '{workload}' into {splits}: a sum has at most {most} terms"
+    ),
+    "split.no_matmul": "cannot split the reduction of '{workload}': it is no matmul",
+    "split.given": (
+        "cannot split the reduction of '{workload}': its function is given, with blocks of others"
+    ),
+    "split.faster": (
+        "{tiles:count tile} keep {busy:.0%} of {sms} SMs busy; with split-K predicted {us:.1f} us "
+        "instead of {whole_us:.1f} us with the best whole tile, {whole}"
+    ),
+    "split.sum": "adds the {splits} partial sums of each output in a fixed order",
+}

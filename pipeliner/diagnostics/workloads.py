@@ -1,0 +1,52 @@
+"""Sentences about workloads: types, extents, layouts and epilogues that make no sense."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SENTENCES: Final = {
+    "workload.dtype": "expected dtype to be one of {choices}, not {value!r}",
+    "workload.accumulator": ("cannot accumulate {dtype} in {value!r}: expected one of {choices}"),
+    "workload.out": "cannot store a result of {dtype} as {value!r}: expected one of {choices}",
+    "workload.layout": "expected layout to be one of {choices}, not {value!r}",
+    "workload.extent": "expected {name} to be an integer of at least {least}, not {value}",
+    "workload.large_extent": "expected {name} to be at most {most}, not {value}",
+    "epilogue.step": "expected each epilogue step to be one of {choices}, not {value!r}",
+    "epilogue.integers": "cannot apply {step} to sums of type {accumulator}",
+    "epilogue.twice": "expected each epilogue step once, not {steps}",
+    "gemm.weights": (
+        "cannot multiply {dtype} by weights of type {weights!r}: expected int8 weights with one of "
+        "{choices}"
+    ),
+    "gemm.symbolic_m": "expected a value for m: '{workload}' leaves it to run time",
+    "conv.dimensions": "expected a convolution of 1 to 3 dimensions, not {dimensions}",
+    "conv.numbers": "expected {counts:or} numbers for {name}, not {found}",
+    "conv.extents": "expected {name} to have {dimensions} dimensions as size has, not {found}",
+    "conv.groups": "cannot split {channels} {side} channels into {groups} groups",
+    "conv.empty": (
+        "cannot convolve to an empty output: {name} is {size} and padded by {low} + {high}, the "
+        "kernel covers {reach}"
+    ),
+    "conv.not_depthwise": (
+        "expected a depthwise convolution, not {groups:count group} of {channels:count channel}"
+    ),
+    "conv.fold": (
+        "cannot fold the kernel's last dimension of '{workload}' into its channels: that takes "
+        "channels innermost, one group, more than one position and no dilation"
+    ),
+    "conv.fold_gradient": (
+        "cannot fold the kernel of '{workload}': it is read in reverse order, channels are not"
+    ),
+    "conv.phases": (
+        "cannot count the outputs of '{workload}' in {phases} phases: expected a divisor of its "
+        "{row} outputs in a row"
+    ),
+    "conv.phases_unfolded": "cannot count '{workload}' in {phases} phases: it is not folded",
+    "conv.by_image_folded": "cannot tile '{workload}' image by image: it is folded",
+    "conv.by_image_gradient": "cannot tile '{workload}' image by image: it is a gradient",
+    "conv.runs": ("each row is a run of {positions:count position} of {channels:count channel}"),
+    "conv.runs_early": "a run begins up to {elements:count element} before its first position",
+    "conv.runs_phases": "runs of outputs {phases} apart form one matmul",
+    "conv.runs_aligned": "each run starts at a multiple of {elements} elements",
+    "conv.gradient": "cannot differentiate '{workload}': expected no epilogue, not {step}",
+}
