@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm import tirx
 from tvm.s_tir import SBlock, SBlockRealize
 
+from ..diagnostics import Reason
 from ..errors import InternalError, PlanError, ScheduleRefused
 from ..machine import Machine
 from ..plan import EdgePlan, LoopPlan, RingPlan
@@ -69,7 +70,7 @@ def annotated_request(func: Any) -> Request:
         asked = json.loads(str(given[REQUESTS]))[int(given[CHOICE])]
         return Request.from_dict(asked)
     except (ValueError, LookupError, TypeError) as err:
-        raise PlanError(f"cannot read annotation '{REQUESTS}': {err}") from err
+        raise PlanError("annotation.unreadable", key=REQUESTS, error=str(err)) from err
 
 
 def is_annotated(loop: Any) -> bool:
@@ -132,7 +133,7 @@ def annotated_plan(graph: nx.MultiDiGraph, loop: Any, plan: LoopPlan, machine: M
             producers=tuple(n for n, node in graph.nodes(data=True) if name in node["writes"]),
             consumers=tuple(n for n, node in graph.nodes(data=True) if name in node["reads"]),
             requested=True,
-            reason="as the annotated stages need",
+            reason=Reason("ring.annotated"),
         )
         for name, buf in graph.graph["rings"].items()
     )
@@ -156,31 +157,33 @@ def _form(loop: Any) -> OpLoop:
     return form
 
 
-def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[str]]:
+def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[Reason]]:
     """(stage, order) of each statement of the source, and what was decided on the way."""
     loop = form.node
-    name = loop.loop_var.name
+    name = str(loop.loop_var.name)
     stages, orders = _integers(loop, STAGE), _integers(loop, ORDER)
     counts = _entry_counts(form, len(stages))
     total = sum(count for count, _ in counts.values())
     for key, found in ((STAGE, stages), (ORDER, orders)):
         if len(found) != total:
-            raise ScheduleRefused(
-                f"cannot pipeline loop '{name}': {key} has {len(found)} entries, its body has "
-                f"{total} statements"
-            )
+            counts_of = {"entries": len(found), "statements": total}
+            raise ScheduleRefused("annotation.entries", loop=name, key=key, **counts_of)
     if len(stages) != len(orders):
         raise ScheduleRefused(
-            f"cannot pipeline loop '{name}': {STAGE} has {len(stages)} entries, {ORDER} has "
-            f"{len(orders)}"
+            "annotation.lengths",
+            loop=name,
+            stage_key=STAGE,
+            stages=len(stages),
+            order_key=ORDER,
+            orders=len(orders),
         )
     if len(set(orders)) != len(orders):
         twice = next(order for order in orders if orders.count(order) > 1)
-        raise ScheduleRefused(f"cannot pipeline loop '{name}': {ORDER} uses {twice} twice")
+        raise ScheduleRefused("annotation.order_twice", loop=name, key=ORDER, order=twice)
     if stages and min(stages) < 0:
-        raise ScheduleRefused(f"cannot pipeline loop '{name}': {STAGE} has stage {min(stages)}")
+        raise ScheduleRefused("annotation.stage", loop=name, key=STAGE, stage=min(stages))
     entries: dict[str, tuple[int, int]] = {}
-    reasons: list[str] = []
+    reasons: list[Reason] = []
     at = 0
     for statement, (count, main) in counts.items():
         own = stages[at : at + count]
@@ -189,7 +192,7 @@ def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[str]]:
             entries[f"{statement}.load"] = (own[0], orders[at])
         elif len(set(own)) > 1:
             reasons.append(
-                f"'{statement}' runs whole in stage {own[main]}: its {count} entries differ"
+                Reason("annotation.whole", statement=statement, stage=own[main], entries=count)
             )
         at += count
     return entries, reasons
@@ -233,12 +236,12 @@ def _entry(entries: dict[str, tuple[int, int]], op: str) -> tuple[int, int]:
 
 
 def _integers(loop: Any, key: str) -> list[int]:
-    name = loop.loop_var.name
+    name = str(loop.loop_var.name)
     if key not in loop.annotations:
-        raise ScheduleRefused(f"cannot pipeline loop '{name}': it is annotated without {key}")
+        raise ScheduleRefused("annotation.missing", loop=name, key=key)
     value = loop.annotations[key]
     items: Sequence[Any] = [value] if not hasattr(value, "__iter__") else list(value)
     result = [getattr(item, "value", item) for item in items]
     if any(isinstance(item, bool) or not isinstance(item, int) for item in result):
-        raise ScheduleRefused(f"cannot pipeline loop '{name}': expected integers in {key}")
+        raise ScheduleRefused("annotation.integers", loop=name, key=key)
     return result

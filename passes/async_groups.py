@@ -102,7 +102,7 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
             continue
         members = _members(op, plan)
         if not members:
-            raise PlanError(f"cannot expand loop '{plan.name}': '{op.name}' waits for no copy")
+            raise PlanError("schedule.waits_for_none", loop=plan.name, op=op.name)
         committed = sum(end < position[op.name] for end in ends)
         counts[op.name] = min(
             (op.stage - plan.op(member).stage) * len(ends)
@@ -111,9 +111,7 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
             for member in members
         )
         if counts[op.name] < 0:
-            raise PlanError(
-                f"cannot expand loop '{plan.name}': '{op.name}' comes before what it waits for"
-            )
+            raise PlanError("schedule.waits_too_early", loop=plan.name, op=op.name)
     return counts
 
 

@@ -1,4 +1,4 @@
-"""Which loops cannot be pipelined, and why, in the words a user reads."""
+"""Which loops cannot be pipelined, and why."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from tvm import tirx
 
+from ..diagnostics import Reason
 from .effects import READ, WRITE, effects
 from .ir import (
     Buffer,
@@ -43,48 +44,45 @@ class Context:
 
 def why_not(
     loop: Any, context: Context, threads: Collection[Var], uniformity: Uniformity
-) -> str | None:
-    """Why ``loop`` is no candidate, in the words a user reads."""
+) -> Reason | None:
+    """Why ``loop`` is no candidate for pipelining; None: it is one."""
     trip = const_int(loop.extent)
     around = [const_int(other.extent) for other in context.loops]
     if trip is not None and trip <= SHORT and any(n is None or n > SHORT for n in around):
-        return f"{trip} iterations inside another loop: too few to overlap"
+        return Reason("loop.too_short", trip=trip)
     if trip in (0, 1):
-        return f"{trip} iterations: nothing to overlap"
+        return Reason("loop.trip", trip=trip)
     for bound in (loop.min, loop.extent):
         if uses(bound, threads):
-            return "trip count depends on the thread"
+            return Reason("loop.thread_trip")
         if not uniformity.is_uniform(bound):
-            return "trip count is loaded from memory: threads may disagree on it"
+            return Reason("loop.loaded_trip")
     found = effects(loop.body)
     reads, writes = found.buffers(READ), found.buffers(WRITE)
     if not any(is_global(buf) for buf in reads):
-        return "no statement of the loop loads from global memory"
+        return Reason("loop.no_load")
     if context.divergent and any(is_shared(buf) for buf in reads | writes):
-        return "threads disagree on whether the loop runs, so no barrier can stand in it"
+        return Reason("loop.divergent")
     if found.is_fence and _has_barrier(loop.body):
-        return "the body places its own barriers"
+        return Reason("loop.own_barriers")
     fence = found.why_fence()
-    if fence:
-        return f"the body {fence}: no load may move above that"
+    if fence is not None:
+        return Reason("loop.fence", fence=fence)
     bounds = [buf for buf in found.bounds if uniformity.is_written(buf)]
     if bounds:
-        return f"a trip count in the body is loaded from '{bounds[0].name}', which others may write"
+        return Reason("loop.inner_trip", buffer=str(bounds[0].name))
     if _calls(loop.body, "tvm_thread_allreduce"):
         # Lowered after us, by a pass that wants its result and all uses in one scope.
-        return "a reduction across threads in the body, whose uses TVM keeps next to it"
+        return Reason("loop.allreduce")
     if not _is_consumed(loop, reads, writes):
-        targets = ", ".join(sorted(str(buf.name) for buf in writes))
-        return f"the loop only fills {targets}: it belongs to the loop around it"
+        targets = sorted(str(buf.name) for buf in writes)
+        return Reason("loop.only_fills", buffers=tuple(targets))
     carried = _carried(loop, writes)
     if carried is not None:
         return carried
     indexed = _indexed_registers(loop)
     if indexed is not None:
-        return (
-            f"the loop variable indexes register buffer '{indexed}', so the loop has to be "
-            "unrolled, not pipelined"
-        )
+        return Reason("loop.indexes_registers", buffer=indexed)
     return None
 
 
@@ -109,11 +107,11 @@ def _has_barrier(stmt: Stmt) -> bool:
     return has(stmt, Call, lambda call: is_call(call, "tvm_storage_sync"))
 
 
-def _carried(loop: Any, writes: set[Buffer]) -> str | None:
+def _carried(loop: Any, writes: set[Buffer]) -> Reason | None:
     """Why no load of the loop can be made before the iteration before it has ended, if so."""
     externs = _calls(loop.body, "call_extern")
     if externs:
-        return f"opaque call of '{externs[0].args[0].value}': it may touch any memory"
+        return Reason("loop.opaque_call", function=str(externs[0].args[0].value))
     inner: set[Any] = set()
     walk(loop.body, SBlock, lambda block: inner.update(block.alloc_buffers))
     carried = writes - inner
@@ -121,13 +119,13 @@ def _carried(loop: Any, writes: set[Buffer]) -> str | None:
     if not loads:  # only instructions that were handed a pointer load
         return None
     if all(load.source in writes for load in loads):
-        names = ", ".join(sorted({f"'{load.source.name}'" for load in loads}))
-        return f"every load is loop-carried: it reads {names}, which earlier iterations write"
+        names = sorted({str(load.source.name) for load in loads})
+        return Reason("loop.carried_loads", buffers=tuple(names))
     followed = [load for load in loads if load.source not in writes]
     if all(any(inside.source in carried for inside in _address(load)) for load in followed):
-        return "every load is loop-carried: its address comes from the previous iteration"
+        return Reason("loop.carried_addresses")
     if len(statements(_bare(loop.body))) == 1 and _calls(loop.body, "atomic"):
-        return "the body is one atomic update, whose order with its neighbours has to stay"
+        return Reason("loop.atomic")
     return None
 
 

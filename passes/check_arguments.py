@@ -24,6 +24,7 @@ from tvm.ir import Call, StringImm, Var
 from tvm.script import tirx as T
 from tvm.tirx.buffer import is_buffer_var
 
+from ..diagnostics import Reason, Value
 from .accesses import data_buffer
 from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, has, seq, substitute, walk
 from .operands import called
@@ -79,9 +80,13 @@ def _with_whole_extents(func: Any, name: str) -> Any:
             if any(extent.same_as(given) for given in func.params):  # which the caller has as 32
                 continue
             whole[extent] = Var(str(extent.name), "int64")
-            said = (
-                f"cannot call '{name}': '{extent.name}' of argument #{at} '{param.name}' is beyond "
-                f"{GREATEST}, all that its type int32 holds: expected type int64"
+            said = Reason(
+                "call.extent",
+                function=name,
+                extent=str(extent.name),
+                at=at,
+                name=str(param.name),
+                most=GREATEST,
             )
             checks.append(_asserted(whole[extent] <= tirx.const(GREATEST, "int64"), said))
     if not whole:
@@ -158,12 +163,17 @@ def _overlaps(func: Any, name: str) -> list[Stmt]:
         written, other = params[at], params[beside]
         (start, end), (first, last) = _span(written), _span(other)
         apart = tirx.Or(end <= first, last <= start)
-        whole = ", and is not the same array" if may_be_one else ""
-        said = (
-            f"cannot call '{name}': argument #{beside} '{other.name}' overlaps argument #{at} "
-            f"'{written.name}', which it writes{whole}"
-        )
-        checks.append(_asserted(tirx.Or(apart, tirx.EQ(start, first)) if whole else apart, said))
+        both: dict[str, Value] = {
+            "other_at": beside,
+            "other": str(other.name),
+            "at": at,
+            "name": str(written.name),
+        }
+        if may_be_one:
+            said = Reason("call.partial_overlap", function=name, **both)
+            checks.append(_asserted(tirx.Or(apart, tirx.EQ(start, first)), said))
+        else:
+            checks.append(_asserted(apart, Reason("call.overlap", function=name, **both)))
     return checks
 
 
@@ -223,18 +233,14 @@ def _alignments(func: Any, needed: Mapping[str, Sequence[int]], name: str) -> li
     for at, param in enumerate(func.params):
         size = least.get(param, 1)
         if size > 1:
-            said = (
-                f"cannot call '{name}': argument #{at} '{param.name}' is not aligned to {size} "
-                "bytes, which are read or written at once; a view that begins inside an array may "
-                "be: pass a copy of it"
-            )
+            said = Reason("call.alignment", function=name, at=at, name=str(param.name), nbytes=size)
             start, _ = _span(param)
             checks.append(_asserted(tirx.EQ(tirx.truncmod(start, _u64(size)), _u64(0)), said))
     return checks
 
 
-def _asserted(condition: Expr, said: str) -> Stmt:
-    return tirx.AssertStmt(condition, StringImm(_ERROR), [StringImm(said)])
+def _asserted(condition: Expr, said: Reason) -> Stmt:
+    return tirx.AssertStmt(condition, StringImm(_ERROR), [StringImm(str(said))])
 
 
 def _address(param: Buffer) -> Expr:

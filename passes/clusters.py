@@ -19,6 +19,7 @@ from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.tirx import ForKind
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from .indexing import affine, evaluate
 from .ir import Expr, Stmt, Var, const_int, substitute, thread_loop, variables, walk
@@ -129,9 +130,10 @@ def find_cluster(body: Stmt, size: int) -> Cluster | None:
     found = [loop for loop in loops if thread_tag(loop) == "blockIdx.x"]
     extent = const_int(found[0].extent) if found else None
     if extent is None or extent % size:
-        raise LoweringError(
-            f"cannot make clusters of {size} CTAs: the grid along x is {extent or 'no constant'}"
-        )
+        why = Reason("cluster.dynamic_grid")
+        if extent is not None:
+            why = Reason("cluster.grid", extent=extent)
+        raise LoweringError("cluster.refused", ctas=size, why=why)
     bound = sym.Analyzer()
     bound.bind(found[0].loop_var, Range(0, extent))
     ranges = {}
@@ -184,9 +186,8 @@ def check_loops(body: Stmt, cluster: Cluster) -> None:
     def visit(loop: Any) -> None:
         same = loop.kind != ForKind.SERIAL or const_int(loop.extent) is not None
         if not same and not cluster.agrees(loop.extent):
-            raise LoweringError(
-                f"cannot make clusters of {cluster.size} CTAs: loop '{loop.loop_var.name}' has "
-                f"{loop.extent} iterations, not the same for all of them"
-            )
+            name = str(loop.loop_var.name)
+            why = Reason("cluster.trip", loop=name, trip=str(loop.extent))
+            raise LoweringError("cluster.refused", ctas=cluster.size, why=why)
 
     walk(body, tirx.For, visit)

@@ -19,6 +19,7 @@ from tvm.script import tirx as T
 
 from ..cost.roles import reads_by_lane
 from ..cost.wgmma import WARPGROUP
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..machine import WARP
 from ..origin import Origin, Place
@@ -50,10 +51,7 @@ def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
     staged = {str(buf.name) for buf in kernel.stages}
     outside = [name for name in shared_outside(body, set(kernel.loops)) if name not in staged]
     if outside:
-        raise LoweringError(
-            f"cannot slice the kernel by role: '{outside[0]}' is shared memory outside the "
-            "rings that channels order"
-        )
+        raise LoweringError("role.kernel", why=Reason("role.outside", buffer=outside[0]))
     stores = [store for store in kernel.plan.stores if store.mechanism == "tma"]
     last = [all_written(store, kernel.thread) for store in stores[:1]]
     inner = seq(_Consumer(kernel).rest(body, False), *last)
@@ -197,8 +195,6 @@ class _Consumer:
         found = loop.effects(op.name)
         touched = {buf for access in found.accesses for buf in [access.buffer] if is_shared(buf)}
         if touched and (op.kind != "mma" or found.buffers(WRITE) & touched):
-            name = next(iter(touched)).name
-            raise LoweringError(
-                f"cannot slice loop '{loop.plan.name}' by role: '{op.name}' uses '{name}' "
-                "otherwise than by wgmma"
-            )
+            name = str(next(iter(touched)).name)
+            why = Reason("role.use", op=op.name, buffer=name)
+            raise LoweringError("role.loop", loop=loop.plan.name, why=why)

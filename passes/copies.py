@@ -25,6 +25,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
+from ..diagnostics import Reason, Why
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan
 from .cp_async import as_cp_async
@@ -51,7 +52,7 @@ from .kernels import with_block, with_bodies
 from .patterns import Copy
 from .staging import split_loads
 
-NO_SHARE: Final = "a thread's share is not a fixed number of elements, or too many"
+NO_SHARE: Final = Reason("copy.no_share")
 
 
 def lower_copies(func: Any, plan: KernelPlan) -> Any:
@@ -115,16 +116,16 @@ def loop_ranges(body: Stmt) -> Any:
     return analyzer
 
 
-def obstacles(name: str, stmt: Stmt, written: frozenset[Buffer], analyzer: Any) -> tuple[str, str]:
+def obstacles(name: str, stmt: Stmt, written: frozenset[Buffer], analyzer: Any) -> tuple[Why, Why]:
     """Why cp.async and why registers cannot make the bound copy ``stmt``; empty where they can.
 
     ``written``: the buffers that its loop writes. ``analyzer``: from ``loop_ranges``.
     """
-    no_cp_async = ""
+    no_cp_async: Why = ""
     try:
         as_cp_async(name, stmt, analyzer)
     except LoweringError as err:
-        no_cp_async = str(err).partition(": ")[2]
+        no_cp_async = err.reason.why
     return no_cp_async, "" if split_loads(name, stmt, written) else NO_SHARE
 
 
@@ -141,7 +142,7 @@ def _lower(
         return _in_parts(name, copied, plan.chunks), []
     halves = split_loads(name, stmt, written)
     if halves is None:
-        raise LoweringError(f"cannot move copy '{name}' through registers: {NO_SHARE}")
+        raise LoweringError("copy.by_registers", copy=name, why=NO_SHARE)
     load, store, buffers = halves
     return [op_stmt(f"{name}.load", load), op_stmt(f"{name}.store", store)], buffers
 
@@ -152,10 +153,7 @@ def _in_parts(name: str, stmt: Stmt, parts: int) -> list[Stmt]:
         return [op_stmt(name, stmt)]
     rounds = const_int(stmt.extent) if isinstance(stmt, tirx.For) else None
     if rounds is None or rounds % parts or const_int(stmt.min) != 0:
-        raise LoweringError(
-            f"cannot split copy '{name}' into {parts} parts: a thread makes it in {rounds or 1} "
-            "rounds"
-        )
+        raise LoweringError("copy.chunks", copy=name, chunks=parts, rounds=rounds or 1)
     each = rounds // parts
     made: list[Stmt] = []
     for part in range(parts):

@@ -14,6 +14,7 @@ import tvm
 from tvm import sym, tirx
 from tvm.script import tirx as T
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..plan import Cache
 from .indexing import (
@@ -73,7 +74,7 @@ def as_cp_async(
         return _vector(name, stmt, Var("v", "int32"), 1, analyzer, step, nearest)
     inner = bodies(stmt)
     if not inner:
-        raise LoweringError(f"cannot copy '{name}' by cp.async: a {type(stmt).__name__} is no copy")
+        raise _refused(name, Reason("cp_async.no_copy", statement=type(stmt).__name__))
     return with_bodies(stmt, [as_cp_async(name, body, analyzer, step, nearest) for body in inner])
 
 
@@ -99,15 +100,13 @@ def _vector(
     """The store of elements ``lane`` in ``0 .. lanes - 1`` as one cp.async, or several narrower."""
     loaded = masked_load(store.value)
     if loaded is None or not is_global(loaded[0].source) or not is_shared(store.buffer):
-        raise LoweringError(
-            f"cannot copy '{name}' by cp.async: it does more than move elements of a global buffer "
-            f"to '{store.buffer.name}'"
-        )
+        raise _refused(name, Reason("cp_async.computes", buffer=str(store.buffer.name)))
     load, mask = loaded
     mask = tuple(rest for part in mask for rest in unproven(part, analyzer))
     element = dtype_bytes(store.buffer.dtype)
     if str(load.source.dtype) != str(store.buffer.dtype):
-        raise LoweringError(f"cannot copy '{name}' by cp.async: it changes the type")
+        kinds = str(load.source.dtype), str(store.buffer.dtype)
+        raise _refused(name, Reason("cp_async.converts", source=kinds[0], dtype=kinds[1]))
     aligned = min(
         _aligned(store.buffer, store.indices, lane, lanes, analyzer),
         _aligned(load.source, load.indices, lane, lanes, analyzer),
@@ -128,14 +127,13 @@ def _vector(
             return call
         return unrolled("u", rounds, functools.partial(at_lane, call, base))
     if cut:
-        raise LoweringError(
-            f"cannot copy '{name}' by cp.async: it moves 4, 8 or 16 bytes, here what to leave out "
-            f"begins or changes inside {cut}"
-        )
-    raise LoweringError(
-        f"cannot copy '{name}' by cp.async: it moves 4, 8 or 16 bytes, here {aligned * element} "
-        f"bytes are provably aligned and {lanes * element} contiguous"
-    )
+        raise _refused(name, Reason("cp_async.mask", nbytes=cut))
+    have = aligned * element, lanes * element
+    raise _refused(name, Reason("cp_async.bytes", aligned=have[0], contiguous=have[1]))
+
+
+def _refused(name: str, why: Reason) -> LoweringError:
+    return LoweringError("copy.cp_async", copy=name, why=why)
 
 
 def _aligned(buf: Any, indices: Sequence[Expr], lane: Var, lanes: int, analyzer: Any) -> int:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from tvm.ir import Var
 
+from ..diagnostics import Reason
 from .affine import ANY, Interval, Linear, intersect, linear, overlap
 from .effects import BOTH, READ, WRITE, Access, Effects, effects
 from .freshness import why_carried
@@ -32,7 +33,7 @@ from .op_kinds import classify, is_global_load
 if TYPE_CHECKING:
     import networkx as nx
 
-_WAITS: Final = "waits for what runs behind the threads"
+_WAITS: Final = Reason("fence.in_flight")
 
 FENCE: Final = "<fence>"
 """The ``buffer`` of edges that a barrier or an unknown call puts on everything."""
@@ -70,13 +71,13 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     own = frozenset(form.allocs)
     reads, writes = ([op.buffers(mode) for op in found] for mode in (READ, WRITE))
     carried = {buf: why_carried(buf, form, found, threads) for buf in form.allocs}
-    rings = [buf for buf, why in carried.items() if not why]
+    rings = [buf for buf, why in carried.items() if why is None]
     names = _names(form, found)
     graph = nx.MultiDiGraph()
     graph.graph.update(
         trip=form.trip,
         rings={names[buf]: buf for buf in rings},
-        carried={names[buf]: why for buf, why in carried.items() if why},
+        carried={names[buf]: why for buf, why in carried.items() if why is not None},
         outer=tuple(sorted({names[buf] for bufs in writes for buf in bufs - own})),
         threads=math.prod(threads.values()) if threads else 1,
     )
@@ -115,7 +116,7 @@ def _until_done(found: Sequence[Effects], flying: Mapping[int, Sequence[int]]) -
     return [
         _joined(op, [found[other] for other in flying[index]])
         if index in flying
-        else replace(op, fence=op.fence or _WAITS * (op.is_done and not op.is_mma))
+        else replace(op, fence=op.fence or (_WAITS if op.is_done and not op.is_mma else None))
         for index, op in enumerate(found)
     ]
 

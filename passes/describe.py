@@ -10,6 +10,7 @@ from typing import Any
 from tvm import tirx
 
 from ..cost.tma import MAX_BOX
+from ..diagnostics import Reason, Why
 from ..kernel import NOTE, CopyInfo, MatmulInfo, StatementInfo, TmaView
 from .copies import obstacles
 from .costs import cost_of
@@ -55,7 +56,7 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
         aligned=copy.aligned(),
         masked=bool(copy.mask),
         bound=False,
-        no_tma=source if isinstance(source, str) else "",
+        no_tma=source if isinstance(source, Reason) else "",
         view=_view(copy, source),
         note=str(copy.nest.annotations.get(NOTE, "")),
         no_cp_async=_unread(copy.dst, read),
@@ -76,13 +77,13 @@ def _seen_bytes(copy: Copy, ranges: Any) -> int:
     return total
 
 
-def _view(copy: Copy, source: Source | str) -> TmaView:
+def _view(copy: Copy, source: Source | Reason) -> TmaView:
     """How the accelerator sees what ``copy`` reads."""
     if isinstance(source, Im2col):
         return "im2col"
     if isinstance(source, Patch):
         return "window"
-    if isinstance(source, str):
+    if isinstance(source, Reason):
         return "tensor"
     if len(source.shape) != len(copy.src.shape):
         return "flattened"
@@ -109,9 +110,9 @@ def _slides(copy: Copy) -> bool:
     )
 
 
-def _unread(dst: Buffer, read: frozenset[Buffer]) -> str:
+def _unread(dst: Buffer, read: frozenset[Buffer]) -> Why:
     """Why a copy to ``dst`` must not be asynchronous: no consumer would wait for it."""
-    return "" if dst in read else f"nothing reads '{dst.name}'"
+    return "" if dst in read else Reason("copy.unread", buffer=str(dst.name))
 
 
 def matmul_info(name: str, matmul: Matmul) -> MatmulInfo:

@@ -19,6 +19,7 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
+from ..diagnostics import Reason
 from .ir import Expr, Stmt, Var, i32, seq
 
 ENCODE_IM2COL: Final = "pipeliner_encode_im2col"
@@ -74,10 +75,11 @@ def encode_im2col(
     )
     result = Var(f"{var.name}_result", "int32")
     text = tvm.ir.StringImm
+    failed = Reason("call.tensor_map", name=str(var.name), function=_FUNCTION, driver=_DRIVER)
     done = tirx.AssertStmt(
         tirx.EQ(result, i32(0)),
         text("RuntimeError"),
-        [text(f"cannot encode tensor map '{var.name}': {_FUNCTION} of {_DRIVER} failed")],
+        [text(str(failed))],
     )
     return tirx.AttrStmt(
         i32(0), "pragma_import_llvm", text(_helper()), seq(tirx.Bind(result, call), done)

@@ -20,6 +20,7 @@ from tvm.ir import Call, TensorLoad, Var
 from tvm.s_tir import SBlock, SBlockRealize
 from tvm.tirx.buffer import is_buffer_var
 
+from ..diagnostics import Reason
 from .fences import callee, fence_of, polled_by
 from .ir import CONSTANTS, Buffer, Expr, Stmt, walk
 from .memory import Memories, byte_span
@@ -70,7 +71,7 @@ class Effects:
 
     ``locals``: variables that it defines, with their inclusive bounds when constant. ``allocated``:
     buffers that it allocates itself. ``viewed``: buffers that it declares views of. ``fence``: why
-    nothing moves across it, or empty. ``polled``: the buffers that decide when a While in it ends.
+    nothing moves across it, or None. ``polled``: the buffers that decide when a While in it ends.
     ``bounds``: those that the trip counts in it are loaded from. ``is_async``: it issues cp.async
     or bulk copies. ``is_mma``: it issues matrix instructions; ``runs_on``: some
     of them run on behind it. ``is_done``: it waits for all that run. ``is_move``: every value
@@ -81,7 +82,7 @@ class Effects:
     locals: dict[Var, tuple[int, int] | None] = field(default_factory=dict)
     allocated: set[Buffer] = field(default_factory=set)
     viewed: set[Buffer] = field(default_factory=set)
-    fence: str = ""
+    fence: Reason | None = None
     polled: set[Buffer] = field(default_factory=set)
     bounds: set[Buffer] = field(default_factory=set)
     is_async: bool = False
@@ -94,12 +95,14 @@ class Effects:
     @property
     def is_fence(self) -> bool:
         """Whether nothing moves across it."""
-        return bool(self.why_fence())
+        return self.why_fence() is not None
 
-    def why_fence(self, own: Collection[Buffer] = ()) -> str:
-        """Why nothing moves across it, or empty; only this iteration's ops write to ``own``."""
+    def why_fence(self, own: Collection[Buffer] = ()) -> Reason | None:
+        """Why nothing moves across it, or None; only this iteration's ops write to ``own``."""
         names = sorted(str(buf.name) for buf in self.polled.difference(own, self.allocated))
-        return self.fence or (f"waits in a loop that '{names[0]}' ends" if names else "")
+        if self.fence is not None or not names:
+            return self.fence
+        return Reason("fence.polls", buffer=names[0])
 
     def buffers(self, mode: str) -> set[Buffer]:
         """The outer buffers that are read (``r``) or written (``w``)."""
@@ -247,7 +250,8 @@ class _Collector:
         visitor.visit(node.body)
 
     def _leave(self, node: Any, visitor: Any) -> None:
-        self.result.fence = self.result.fence or f"leaves by '{type(node).__name__.lower()}'"
+        leaves = Reason("fence.leaves", by=type(node).__name__.lower())
+        self.result.fence = self.result.fence or leaves
 
     def _evaluate(self, node: Any, visitor: Any) -> None:
         self.unused = node.value
@@ -327,7 +331,7 @@ class _Collector:
         if self.signatures:
             self.calls[-1] = True
         if len(self.result.accesses) == before:
-            why = f"calls '{callee(node)}', which may touch any memory"
+            why = Reason("fence.calls", function=callee(node))
             self.result.fence = self.result.fence or why
 
     def _pointer(self, arg: Any, role: str | None, visitor: Any) -> None:

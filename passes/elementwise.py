@@ -17,6 +17,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..kernel import NOTE, ElementwiseInfo
 from ..plan import KernelPlan
@@ -59,7 +60,7 @@ def map_elementwise(func: Any, plan: KernelPlan) -> Any:
             return kernel
         found = planned.get(nest.name)
         if found is None:
-            raise LoweringError(f"cannot map block '{nest.name}': the plan omits it")
+            raise LoweringError("block.unmapped", block=nest.name, why=Reason("block.omitted"))
         var = Var("threadIdx_x", "int32")
         analyzer = _ranges(kernel)
         analyzer.bind(var, Range(0, found.threads))

@@ -141,10 +141,7 @@ class _Expansion:
 
     def _peeled_dynamic(self) -> list[Stmt]:
         if self.unroll > 1:
-            raise PlanError(
-                f"cannot peel the epilogue of loop '{self.plan.name}': its trip count is dynamic "
-                f"and rings in registers need constant slots (unrolled by {self.unroll})"
-            )
+            raise PlanError("schedule.peeled", loop=self.plan.name, unroll=self.unroll)
         last = self._const(self.last)
         base = tirx.max(self.n, last)
         parts = [self._steady(tirx.max(self.n - last, self._const(0)), guarded=False)]

@@ -19,6 +19,7 @@ from tvm import tirx
 from tvm.backend.cuda.ptx.table import TABLE
 from tvm.ir import TensorLoad
 
+from ..diagnostics import Reason
 from .ir import Buffer, Stmt, const_int, is_buffer_var, is_private, variables, walk
 from .operands import called
 
@@ -39,22 +40,22 @@ _ATOMICS: Final = ("atomic_add", "atomic_cas")
 _LEAVES: Final = ("break_loop", "continue_loop", "thread_return")
 
 
-def fence_of(call: Any, *, unused: bool) -> str:
-    """Why nothing moves across ``call``, as "what it does"; empty where it only touches memory.
+def fence_of(call: Any, *, unused: bool) -> Reason | None:
+    """What ``call`` does that nothing moves across; None where it only touches memory.
 
     ``unused``: no statement takes its value.
     """
     name = called(call)
     last = name.rpartition(".")[2]
     if last in _LEAVES:
-        return f"leaves by '{last}'"
+        return Reason("fence.leaves", by=last)
     if name.startswith(_PTX) and name[len(_PTX) :] in TABLE:
         return _fence_of_ptx(TABLE[name[len(_PTX) :]], call)
     if last in _ATOMICS and not unused:
-        return f"takes what '{last}' found"
+        return Reason("fence.takes", by=last)
     if last.startswith("mbarrier_wait") or last == "wait_until":
-        return f"waits by '{last}'"
-    return ""
+        return Reason("fence.waits", by=last)
+    return None
 
 
 def callee(call: Any) -> str:
@@ -64,17 +65,17 @@ def callee(call: Any) -> str:
     return str(call.args[0].value) if extern else name.removeprefix("tirx.")
 
 
-def _fence_of_ptx(entry: Any, call: Any) -> str:
+def _fence_of_ptx(entry: Any, call: Any) -> Reason | None:
     name = str(entry.name)
     tokens = {str(getattr(arg, "value", "")) for arg in call.args[-len(entry.slots) - 1 : -1]}
     ordering = sorted(tokens & _ORDERING)
     if ordering and entry.family not in _ORDERED_FAMILIES:
-        return f"orders memory by '{entry.family}.{ordering[0]}'"
+        return Reason("fence.orders", by=f"{entry.family}.{ordering[0]}")
     if entry.family in _ORDERED_FAMILIES and not name.startswith(_SETS_UP):
-        return f"orders memory by '{name}'"
+        return Reason("fence.orders", by=name)
     if entry.family in _OUTCOMES and not name.endswith("_bitbucket"):
-        return f"takes what '{entry.family}' found"
-    return ""
+        return Reason("fence.takes", by=str(entry.family))
+    return None
 
 
 def polled_by(loop: Any) -> set[Buffer]:

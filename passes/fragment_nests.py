@@ -21,6 +21,7 @@ from tvm import tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from . import quads
 from .fragments import Fragment, Position, Quad
@@ -90,20 +91,18 @@ def touched(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
     LoweringError: there are several, or a condition depends on what the tile holds.
     """
     if any(load.source.same_as(fragment.tile) for load in nest.asked()):
-        raise LoweringError(
-            f"cannot map block '{nest.name}' to registers: '{fragment.tile.name}' decides where it "
-            "stores"
-        )
+        raise _refused(nest, Reason("registers.decides", buffer=str(fragment.tile.name)))
     places = [load.indices for load in nest.loads() if load.source.same_as(fragment.tile)]
     if nest.store.buffer.same_as(fragment.tile):
         places.append(nest.store.indices)
     first = list(places[0])
     if any(not tvm_ffi.structural_equal(first, list(other)) for other in places[1:]):
-        raise LoweringError(
-            f"cannot map block '{nest.name}' to registers: it touches '{fragment.tile.name}' at "
-            "several places at once"
-        )
+        raise _refused(nest, Reason("registers.places", buffer=str(fragment.tile.name)))
     return tuple(first)
+
+
+def _refused(nest: Nest, why: Reason) -> LoweringError:
+    return LoweringError("block.to_registers", block=nest.name, why=why)
 
 
 def _solve(
@@ -115,13 +114,13 @@ def _solve(
     for index, wanted in zip(access, at):
         known = affine(index, nest.vars)
         if known is None or len(known.coefficients) > 1:
-            raise LoweringError(f"cannot map block '{nest.name}' to registers: index {index}")
+            raise _refused(nest, Reason("registers.index", index=str(index)))
         if not known.coefficients:
             guards.append(tirx.EQ(wanted, known.base))
             continue
         ((var, coefficient),) = known.coefficients.items()
         if coefficient != 1 or var in values:
-            raise LoweringError(f"cannot map block '{nest.name}' to registers: index {index}")
+            raise _refused(nest, Reason("registers.index", index=str(index)))
         values[var] = wanted - known.base
         guards.append(i32(0) <= values[var])
         guards.append(values[var] < nest.extent_of[var])

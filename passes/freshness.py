@@ -16,6 +16,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
+from ..diagnostics import Reason
 from .affine import linear
 from .effects import Access, Effects
 from .indexing import conjuncts
@@ -28,10 +29,10 @@ _Box: TypeAlias = "tuple[tuple[int, int] | None, ...]"
 
 def why_carried(
     buf: Buffer, form: OpLoop, found: Sequence[Effects], threads: Mapping[Var, int] | None
-) -> str:
-    """Why ``buf`` may carry values between iterations; empty if it does not."""
+) -> Reason | None:
+    """Why ``buf`` may carry values between iterations; None if it does not."""
     if any(buf in op.viewed for op in found):
-        return "a buffer of another type, or of padded rows, is a view of it"
+        return Reason("version.viewed")
     written = _Written()
     for op in found:
         mine = [access for access in op.accesses if access.buffer.same_as(buf)]
@@ -41,7 +42,7 @@ def why_carried(
         bounds.update({var: (0, extent - 1) for var, extent in (threads or {}).items()})
         for access in mine:
             if access.box is not None and any(uses(dim, [form.var]) for dim, _ in access.box):
-                return "its index moves with the loop"
+                return Reason("version.moves")
             box = _bounds(access, form.var, bounds)
             parts = [part for guard in access.guards for part in conjuncts(guard)]
             conditions = [part for part in parts if _varies(part, form.var)]
@@ -49,7 +50,7 @@ def why_carried(
                 return written.why_not(box)
             if access.writes:
                 written.add(box, conditions)
-    return ""
+    return None
 
 
 @dataclass(slots=True)
@@ -77,14 +78,14 @@ class _Written:
             for known, old in self.boxes
         )
 
-    def why_not(self, box: _Box) -> str:
+    def why_not(self, box: _Box) -> Reason:
         """Why a read of ``box`` that no write covers may find an older value."""
         around = [known for known, old in self.boxes if all(map(_contains, old, box))]
         if not around:
-            return "it is read before it is written"
+            return Reason("version.read_first")
         if all(any(map(_reads_memory, known)) for known in around):
-            return "it is written under a condition loaded from memory"
-        return "some iterations read it without writing it"
+            return Reason("version.loaded_condition")
+        return Reason("version.not_always_written")
 
 
 def _bounds(access: Access, loop_var: Var, bounds: Mapping[Var, Any]) -> _Box:

@@ -30,6 +30,7 @@ from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..cost.tma import im2col_obstacle
+from ..diagnostics import Reason
 from .indexing import Term, affine, conjunction, terms_of, together
 from .ir import Expr, Var, const_int, i32, uses, walk
 from .patterns import Copy, walker
@@ -85,7 +86,7 @@ class Im2col:
         return (self.image, *[axis.first for axis in self.axes], self.channel)
 
 
-def im2col_of(copy: Copy, ranges: Any) -> Im2col | str:
+def im2col_of(copy: Copy, ranges: Any) -> Im2col | Reason:
     """The pixels that ``copy`` gathers, or why they are none that im2col mode walks.
 
     ``ranges``: an analyzer that knows the bounds of every variable outside of the copy.
@@ -93,15 +94,15 @@ def im2col_of(copy: Copy, ranges: Any) -> Im2col | str:
     rank = len(copy.src_indices)
     runs = walker(copy.src_indices[-1], copy.order) == 1
     if len(copy.order) != 2 or rank not in _RANKS or not runs:
-        return "it takes pixels of 1 to 3 dimensions by channels"
+        return Reason("im2col.rank")
     if None in [const_int(extent) for extent in copy.src.shape[:-1]]:
-        return f"the size of '{copy.src.name}' is known at run time only"
+        return Reason("im2col.size", buffer=str(copy.src.name))
     for var in copy.order:
         ranges.bind(var, Range(0, copy.nest.extent_of[var]))
-    found: Im2col | str = ""
+    found: Im2col | Reason = Reason("im2col.rank")
     for offsets in _offsets(copy):
         found = _walked(copy, offsets, ranges)
-        if not isinstance(found, str):
+        if isinstance(found, Im2col):
             return found
     return found
 
@@ -123,37 +124,38 @@ def _offsets(copy: Copy) -> Iterator[tuple[Var, ...]]:
         yield from itertools.combinations(variables, count)
 
 
-def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | str:
+def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | Reason:
     """The pixels, where what depends on ``offsets`` alone is the kernel's position."""
+    name = str(copy.src.name)
     image, *spatial, channel = copy.src_indices
     extents = [const_int(extent) or 0 for extent in copy.src.shape[1:-1]]
     axes: list[Axis] = []
     for index, extent in zip(spatial, extents):
         axis = _axis(index, extent, copy.order[0], offsets, ranges)
         if axis is None:
-            return f"'{copy.src.name}' is not walked pixel by pixel in {index}"
+            return Reason("im2col.walk", buffer=name, index=str(index))
         axes.append(axis)
     pixels = math.prod([const_int(copy.src.shape[0]) or 0, *[axis.count for axis in axes]])
     if pixels > ELEMENTS:
-        return f"it counts up to {ELEMENTS} pixels, '{copy.src.name}' has {pixels}"
+        return Reason("im2col.pixels", most=ELEMENTS, buffer=name, pixels=pixels)
     counted: Expr = image
     for axis in axes:
         counted = counted * axis.count + axis.place
     counted = together(counted, copy.order, ranges)
     known = affine(counted, copy.order)
     if known is None or known.coefficients != {copy.order[0]: 1}:
-        return f"its pixels are not counted one by one: {counted}"
+        return Reason("im2col.count", index=str(counted))
     if const_int(copy.src.shape[0]) == 1 and const_int(image) == 0:
         axes[0] = _ended(axes[0], extents[0], math.prod(a.count for a in axes[1:]), copy, counted)
     found = Im2col(image, tuple(axes), channel, known.base)
     numbers = [(axis.lower, axis.upper, axis.reach, axis.step) for axis in axes]
     obstacle = im2col_obstacle(numbers)
     if obstacle:
-        return obstacle
+        return Reason.of(obstacle)
     beyond = _beyond_bounds(copy, found, counted, ranges)
     moving = next((part for part in beyond if uses(part, copy.order)), None)
     if moving is not None:
-        return f"it fills with zero outside '{copy.src.name}', not {moving}"
+        return Reason("tma.mask", buffer=name, condition=str(moving))
     return replace(found, when=conjunction(beyond))
 
 

@@ -19,6 +19,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from .indexing import affine
 from .ir import Expr, Var, const_int, i32, substitute, uses, walk
@@ -35,18 +36,14 @@ def check_independent(nest: Nest, variables: Sequence[Var]) -> None:
     target, indices = nest.store.buffer, list(nest.store.indices)
     others = [load for load in _reloads(nest) if not _same(load.indices, indices)]
     if others and variables:
-        raise LoweringError(
-            f"cannot map block '{nest.name}': it reads {_text(others[0])} where it stores "
-            f"{_text(nest.store)}, which another thread may write"
-        )
+        why = Reason("share.reads", read=_text(others[0]), stored=_text(nest.store))
+        raise LoweringError("block.unmapped", block=nest.name, why=why)
     if not _are_distinct(nest, variables):
-        raise LoweringError(
-            f"cannot map block '{nest.name}': nothing shows that its iterations store different "
-            f"elements of '{target.name}', at {_text(nest.store)}"
-        )
+        why = Reason("share.same_element", buffer=str(target.name), stored=_text(nest.store))
+        raise LoweringError("block.unmapped", block=nest.name, why=why)
 
 
-def shareable(nest: Nest) -> tuple[list[Var], str]:
+def shareable(nest: Nest) -> tuple[list[Var], Reason | None]:
     """The loop variables that different threads may walk, and why not all that could be are.
 
     Threads that differ in one of them store to, and read of what is stored, different places,
@@ -57,8 +54,8 @@ def shareable(nest: Nest) -> tuple[list[Var], str]:
     try:
         check_independent(nest, free)
     except LoweringError as err:
-        return _apart(nest, free), str(err).partition(": ")[2]
-    return free, ""
+        return _apart(nest, free), err.reason.why
+    return free, None
 
 
 def _apart(nest: Nest, variables: Sequence[Var]) -> list[Var]:

@@ -20,6 +20,7 @@ from tvm.ir import Var
 from tvm.script import tirx as T
 from tvm.tirx.buffer import is_buffer_var
 
+from ..diagnostics import Reason
 from ..errors import PlanError
 from ..origin import Origin, Place
 from ..plan import LoopPlan, OpPlan
@@ -170,8 +171,11 @@ class Instances:
             several = [name for name in names if committed[name] > 1]
             if several and self._plan.op(wait).stage > self._last:
                 raise PlanError(
-                    f"cannot expand loop '{self._plan.name}': '{wait}' leaves '{several[0]}' in "
-                    f"flight across steps, which commits {committed[several[0]]} groups, not 1"
+                    "schedule.groups",
+                    loop=self._plan.name,
+                    wait=wait,
+                    op=several[0],
+                    groups=committed[several[0]],
                 )
         return found
 
@@ -273,10 +277,8 @@ def _make_rings(form: OpLoop, plan: LoopPlan) -> dict[Buffer, Ring]:
         if name in depths:
             rings[buf] = make_ring(buf, depths.pop(name), form.node.body)
     for name, depth in depths.items():
-        raise PlanError(
-            f"cannot give '{name}' {depth} slots in loop '{plan.name}': the loop's body does not "
-            "allocate it"
-        )
+        why = Reason("version.outside")
+        raise PlanError("ring.slots", buffer=name, slots=depth, loop=plan.name, why=why)
     return rings
 
 

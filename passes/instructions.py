@@ -19,6 +19,7 @@ from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
 
+from ..diagnostics import TEXT, Reason, Why
 from ..errors import LoweringError
 from ..plan import CopyPlan, KernelPlan
 from .accesses import event
@@ -61,7 +62,7 @@ from .tma import copy_map, load_boxes, source_of
 from .workspace import allocating, beyond, in_workspace
 
 
-def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[str] | None = None) -> Any:
+def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[Why] | None = None) -> Any:
     """``func`` with every unbound tile block given to threads as ``plan`` says; else ``func``.
 
     ``kernel`` is what ``recognise`` found in ``func``. ``notes`` gets what could not stay in
@@ -121,17 +122,13 @@ def _in_workspace(kernel: Stmt, scope: Scope) -> tuple[Stmt, list[Buffer]]:
     if not scope.plan.pipelined and not scope.fragments:
         large = beyond(kernel, unheld, scope.plan)
         for tile in large:
-            scope.notes.append(
-                f"'{tile.name}' lies in global memory, a part for each CTA: it has "
-                f"{buffer_bytes(tile)} bytes, of {scope.plan.smem.budget} of shared memory"
-            )
+            sizes = {"nbytes": buffer_bytes(tile), "budget": scope.plan.smem.budget}
+            scope.notes.append(Reason("mapped.workspace", buffer=str(tile.name), **sizes))
         kernel, added = in_workspace(kernel, large)
         scope.workspaces.extend(added)
         unheld = [tile for tile in unheld if tile not in large]
     for tile in unheld:
-        scope.notes.append(
-            f"'{tile.name}' lies in shared memory: no matmul spreads it over registers"
-        )
+        scope.notes.append(Reason("mapped.shared", buffer=str(tile.name)))
     return kernel, unheld
 
 
@@ -139,10 +136,17 @@ def _check_mapped(kernel: Any, plan: KernelPlan) -> None:
     planned = {matmul.op for matmul in plan.matmuls}
     for name, op in kernel.ops.items():
         if isinstance(op, Matmul) and name not in planned:
-            why = next(
-                (reason for reason in map(str, plan.reasons) if name in reason), "the plan omits it"
+            said = (reason for reason in plan.reasons if _is_about(reason, name))
+            raise LoweringError(
+                "block.unmapped", block=name, why=next(said, Reason("block.omitted"))
             )
-            raise LoweringError(f"cannot map block '{name}': {why}")
+
+
+def _is_about(why: Why, name: str) -> bool:
+    """Whether ``why`` has ``name`` among its arguments, or in its words."""
+    if isinstance(why, Reason) and why.code != TEXT:
+        return any(name in reason.args.values() for reason in why.walk())
+    return name in str(why)
 
 
 def _bind_ranges(body: Stmt, analyzer: Any) -> None:
@@ -189,7 +193,7 @@ def _map(stmt: Stmt, scope: Scope) -> Stmt:
 
 def _by_one(stmt: Any, scope: Scope) -> Stmt:
     """A call, which nobody may make more often than the function says: one thread makes it."""
-    scope.notes.append(f"one thread makes the call {stmt.value}: nothing says that others may")
+    scope.notes.append(Reason("mapped.call", call=str(stmt.value)))
     made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), stmt, None)
     return behind([stmt], made, scope, always=effects(stmt).is_fence)
 
@@ -197,8 +201,10 @@ def _by_one(stmt: Any, scope: Scope) -> Stmt:
 def _one_runs(loop: Any, scope: Scope) -> Stmt:
     """A loop of statements that one thread makes: it runs all of them, without barriers between."""
     inside = list(leaves(loop))
-    over = f"the loop over '{loop.loop_var.name}'" if isinstance(loop, tirx.For) else "a loop"
-    scope.notes.append(f"one thread runs {over}: {why_serial(inside)}")
+    over = Reason("mapped.a_loop")
+    if isinstance(loop, tirx.For):
+        over = Reason("mapped.loop_over", var=str(loop.loop_var.name))
+    scope.notes.append(Reason("mapped.loop", loop=over, why=why_serial(inside)))
     made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), loop, None)
     return behind([leaf.mark for leaf in inside], made, scope)
 
@@ -234,12 +240,15 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
     copy = as_copy(nest)
     panels = scope.layouts.get(nest.store.buffer)
     channel = next((c for c in scope.plan.mbarriers if plan.dst in c.rings), None)
-    source = source_of(copy, scope.threads.analyzer) if copy else "it is no copy of a box"
-    why = "no wgmma reads it" if not isinstance(panels, Panels) else ""
-    if copy is None or channel is None or isinstance(source, str) or why:
-        why = why or (source if isinstance(source, str) else "it has no channel")
-        raise LoweringError(f"cannot copy '{plan.op}' by tma: {why}")
-    assert isinstance(panels, Panels)
+    if not isinstance(panels, Panels):
+        raise LoweringError("copy.tma", copy=plan.op, why=Reason("tma.no_reader"))
+    if copy is None:
+        raise LoweringError("copy.tma", copy=plan.op, why=Reason("tma.no_box"))
+    source = source_of(copy, scope.threads.analyzer)
+    if isinstance(source, Reason):
+        raise LoweringError("copy.tma", copy=plan.op, why=source)
+    if channel is None:
+        raise LoweringError("copy.tma", copy=plan.op, why=Reason("tma.no_mbarriers"))
     cluster = scope.cluster
     if cluster is not None and not can_share(copy, cluster):
         cluster = None
@@ -256,9 +265,8 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:
     """``body`` launched in clusters, whose CTAs share some copy and make the same steps."""
     if not shared:
-        raise LoweringError(
-            f"cannot make clusters of {cluster.size} CTAs: no tile is the same for neighbours"
-        )
+        why = Reason("cluster.nothing_shared")
+        raise LoweringError("cluster.refused", ctas=cluster.size, why=why)
     check_loops(body, cluster)
     return map_statement(body, "blockIdx.x", lambda loop: in_clusters(loop, cluster))
 

@@ -7,6 +7,7 @@ from typing import Any, Final, cast
 
 from tvm import tirx
 
+from ..diagnostics import Reason
 from . import ir
 
 _AROUND_ONE: Final = frozenset({tirx.For, tirx.While, tirx.AttrStmt})
@@ -66,12 +67,9 @@ def has_kernel(func: Any) -> bool:
     return bool(kernels_of(func.body))
 
 
-def why_no_kernel(name: str) -> str:
+def why_no_kernel(name: str) -> Reason:
     """What a function lacks in which nothing is bound to the GPU, and what to do."""
-    return (
-        f"no loop of '{name}' is bound to blockIdx or threadIdx: bind its loops (Schedule.bind), "
-        "or schedule a workload by pipeliner.schedules"
-    )
+    return Reason("loop.no_kernel", function=name)
 
 
 def thread_tag(stmt: Any) -> str | None:

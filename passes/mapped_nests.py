@@ -16,6 +16,7 @@ from tvm import tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..plan import SCALAR, CopyPlan, StorePlan
 from .copies import copy_width
@@ -50,7 +51,7 @@ def behind(marks: Sequence[Any], stmt: Stmt, scope: Scope, *, always: bool = Fal
     if not names:
         return stmt
     if scope.plan.roles:  # which no barrier of the CTA may stand in
-        raise LoweringError(f"cannot order '{names[0]}' between the statements of a role")
+        raise LoweringError("sync.inside_role", buffer=names[0])
     return seq(tirx.Evaluate(T.tvm_storage_sync("shared")), stmt)
 
 
@@ -62,10 +63,8 @@ def _shared_out(
     if adds(nest) and (
         not held or store is None or store.mechanism != "tma" or not store.partial_sums
     ):
-        raise LoweringError(
-            f"cannot add to '{nest.store.buffer.name}' in '{nest.name}': others do so at the same "
-            "time, and the plan does not have it added by tma"
-        )
+        name = str(nest.store.buffer.name)
+        raise LoweringError("store.adds_alone", buffer=name, block=nest.name)
     if held and store is not None and store.mechanism == "tma":
         return _staged(nest, store, held[0], scope)
     if held:
@@ -88,8 +87,13 @@ def _in_parts(nest: Nest, scope: Scope) -> Stmt | None:
     if found is None:
         return None
     scope.notes.append(
-        f"{found.parts} threads make a part of each element of '{nest.store.buffer.name}' in "
-        f"'{nest.name}': it stores {found.elements}"
+        Reason(
+            "mapped.in_parts",
+            threads=found.parts,
+            buffer=str(nest.store.buffer.name),
+            block=nest.name,
+            elements=found.elements,
+        )
     )
     scope.stages.extend(found.buffers)
     return seq(*[spread(part, scope.threads, 1, hold=True) for part in found.nests])
@@ -97,15 +101,16 @@ def _in_parts(nest: Nest, scope: Scope) -> Stmt | None:
 
 def _on_fragments(nest: Nest, held: Sequence[Fragment], scope: Scope) -> Stmt:
     """``nest``, which touches ``held``, in registers, or on copies of them in shared memory."""
-    why = f"it combines the register tiles {sorted(str(part.tile.name) for part in held)}"
+    tiles = tuple(sorted(str(part.tile.name) for part in held))
+    why = Reason("registers.several", buffers=tiles)
     if len(held) == 1:
         try:
             return rewrite(nest, held[0], scope.threads.analyzer)
         except LoweringError as err:
-            why = str(err).partition(": ")[2]
+            why = err.reason.why
     if scope.plan.roles:  # which no barrier of the CTA may stand in
-        raise LoweringError(f"cannot map block '{nest.name}' to the threads of a role: {why}")
-    scope.notes.append(f"'{nest.name}' reads register tiles through shared memory: {why}")
+        raise LoweringError("block.to_role", block=nest.name, why=why)
+    scope.notes.append(Reason("mapped.through_shared", block=nest.name, why=why))
     _note_alone(nest, scope)
     made, copies = through_shared(nest, held, scope.threads)
     scope.stages.extend(copies)
@@ -115,11 +120,11 @@ def _on_fragments(nest: Nest, held: Sequence[Fragment], scope: Scope) -> Stmt:
 def _note_alone(nest: Nest, scope: Scope) -> None:
     """Say that a nest is not shared out whole over the threads."""
     shared, why = shareable(nest)
-    along = ", ".join(f"'{var.name}'" for var in shared)
-    if why and along:
-        scope.notes.append(f"'{nest.name}' is shared out along {along} alone: {why}")
-    elif why or (not along and math.prod(nest.extents) > 1):
-        scope.notes.append(f"'{nest.name}' is one thread's: {why or why_alone(nest)}")
+    along = tuple(str(var.name) for var in shared)
+    if why is not None and along:
+        scope.notes.append(Reason("mapped.along", block=nest.name, axes=along, why=why))
+    elif why is not None or (not along and math.prod(nest.extents) > 1):
+        scope.notes.append(Reason("mapped.by_one", block=nest.name, why=why or why_alone(nest)))
 
 
 def _shown(nest: Nest, stmt: Stmt, scope: Scope) -> Stmt:
@@ -133,10 +138,10 @@ def _shown(nest: Nest, stmt: Stmt, scope: Scope) -> Stmt:
 def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: Scope) -> Stmt:
     """A nest that stores an accumulator by way of shared memory."""
     if plan.partial_sums and not adds(nest):
-        raise LoweringError(f"cannot add '{plan.op}' to '{plan.dst}': it is stored there")
+        raise LoweringError("store.adds_nothing", store=plan.op, buffer=plan.dst)
     box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
-    if isinstance(box, str):
-        raise LoweringError(f"cannot store '{plan.op}' by tma: {box}")
+    if isinstance(box, Reason):
+        raise LoweringError("store.tma", store=plan.op, why=box)
     staged = Staged.of(added(nest), box, fragment, plan, scope.threads)
     scope.stages.append(staged.stage)
     scope.maps.append(staged.tensor)

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..cost.copies import PADDED, ROTATED
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..plan import SCALAR, KernelPlan, MatmulPlan
 from .fragments import Fragment, Mapped
@@ -58,7 +59,7 @@ def map_matmuls(
         plain = {*clashing, *pointed}
         mapped = [_mapped(matmul, op, plan, threads, plain) for matmul, op in planned]
     for tile in _clashing(mapped):
-        raise LoweringError(f"cannot map the matmuls on '{tile.name}': they want it in two layouts")
+        raise LoweringError("matmul.layouts", buffer=str(tile.name))
     result = MappedMatmuls()
     for (matmul, op), one in zip(planned, mapped):
         first = result.fragments.setdefault(matmul.acc, one.fragment)
@@ -75,16 +76,16 @@ def _check_pointed(matmul: Matmul, op: MatmulPlan, pointed: Collection[Buffer]) 
         tiles += [matmul.a.buffer, matmul.b.buffer]
     for tile in tiles:
         if tile in pointed:
+            why = Reason("matmul.pointed", buffer=str(tile.name))
             raise LoweringError(
-                f"cannot map op '{op.op}' to {op.instruction}: a view or a pointer reaches "
-                f"'{tile.name}', which would not lie row by row"
+                "matmul.unmapped", matmul=op.op, instruction=op.instruction, why=why
             )
 
 
 def _known(op: MatmulPlan, known: Mapping[str, Copy | Matmul]) -> Matmul:
     matmul = known.get(op.op)
     if not isinstance(matmul, Matmul):
-        raise LoweringError(f"cannot map op '{op.op}': the kernel has no such matmul")
+        raise LoweringError("matmul.unknown", matmul=op.op)
     return matmul
 
 
@@ -124,8 +125,6 @@ def _on(first: Fragment, one: Mapped, op: MatmulPlan) -> tuple[Stmt, ...]:
     if own.registers.same_as(first.registers):
         return one.ops
     if not own.is_like(first):
-        raise LoweringError(
-            f"cannot map op '{op.op}' to {op.instruction}: an earlier matmul spreads "
-            f"'{first.tile.name}' over the threads in another way"
-        )
+        why = Reason("matmul.spread", buffer=str(first.tile.name))
+        raise LoweringError("matmul.unmapped", matmul=op.op, instruction=op.instruction, why=why)
     return tuple(substitute(stmt, {own.registers: first.registers}) for stmt in one.ops)

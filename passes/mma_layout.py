@@ -16,6 +16,7 @@ from typing import Final
 
 from tvm import tirx
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..plan import MatmulPlan
 from . import quads
@@ -103,8 +104,10 @@ class Warp:
         found = _PATTERN.fullmatch(plan.instruction)
         if found is None:
             raise LoweringError(
-                f"cannot map op '{plan.op}': expected an instruction such as mma.m16n8k16.f16.f32, "
-                f"not '{plan.instruction}'"
+                "matmul.instruction",
+                matmul=plan.op,
+                example="mma.m16n8k16.f16.f32",
+                instruction=plan.instruction,
             )
         self.k = int(found[1])
         self.a_type, self.acc_type = found[2], found[3]
@@ -145,10 +148,16 @@ class Warp:
         )
         for name, extent, covered, part, unit in sizes:
             if extent != covered or part % unit:
-                raise LoweringError(
-                    f"cannot map op '{plan.op}' to {plan.instruction}: {name} of the tile is "
-                    f"{extent}, the plan covers {covered} in parts of {part}, expected multiples "
-                    f"of {unit}"
+                raise _refused(
+                    plan,
+                    Reason(
+                        "matmul.multiples",
+                        dimension=name,
+                        extent=extent,
+                        covered=covered,
+                        part=part,
+                        unit=unit,
+                    ),
                 )
         wanted = TYPES.get(self.a_type)
         for side in (matmul.a, matmul.b):
@@ -156,10 +165,8 @@ class Warp:
                 wanted,
                 *(PTX_TYPES if self.a_type in ("s8", "u8") else ()),
             ):
-                raise LoweringError(
-                    f"cannot map op '{plan.op}' to {plan.instruction}: '{side.buffer.name}' holds "
-                    f"{side.buffer.dtype}"
-                )
+                name, dtype = str(side.buffer.name), str(side.buffer.dtype)
+                raise _refused(plan, Reason("matmul.dtype", buffer=name, dtype=dtype))
 
     def _choose_columns(self, plain: bool) -> None:
         """The longest runs of neighbouring columns a thread can own without bank conflicts."""
@@ -249,6 +256,10 @@ class Warp:
         if self.acc_type == "f16":
             return [tirx.floordiv(place, 2) for place in places[::2]]
         return places
+
+
+def _refused(plan: MatmulPlan, why: Reason) -> LoweringError:
+    return LoweringError("matmul.unmapped", matmul=plan.op, instruction=plan.instruction, why=why)
 
 
 def _row_bytes(side: Operand) -> int:

@@ -28,14 +28,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from ..diagnostics import Why
+from ..diagnostics import Reason, Why
 from ..errors import InternalError, ScheduleRefused
 from ..machine import Machine
 from ..plan import EdgePlan, LoopPlan, OpPlan, RingPlan
 from .ir import buffer_bytes, is_shared
 from .modulo_place import Placed, Task, numbered, place
 from .modulo_search import rec_mii, res_mii
-from .modulo_verify import verify, versions_needed
+from .modulo_verify import no_ring, verify, versions_needed, why_one_version
 from .op_costs import op_costs
 from .waits import insert_waits, wait_edges
 
@@ -79,13 +79,13 @@ def schedule_loop(
         verify(graph, result)
     except ScheduleRefused as err:
         if in_flight:
-            why = f"no wgmma stays in flight across steps: {err}"
+            why = Reason("schedule.none_in_flight", why=err.reason)
             again = dataclasses.replace(plan, reasons=(*plan.reasons, why))
             return schedule_loop(graph, again, machine)
         raise InternalError(f"modulo schedule is illegal: {err}") from err
     _check_requests(graph, result, plan)
     if result.stages == 1 and not any(node["is_async"] for _, node in graph.nodes(data=True)):
-        why = f"nothing overlaps: {result.limiter} sets an interval of {result.ii} cycles"
+        why = Reason("schedule.nothing_overlaps", limiter=result.limiter, ii=result.ii)
         return dataclasses.replace(result, pipelined=False, reasons=(*result.reasons, why))
     return result
 
@@ -117,12 +117,10 @@ def _planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[Why]) 
         if ring.buffer in graph.graph["rings"]:
             depths[ring.buffer] = ring.depth
             continue
-        why = graph.graph["carried"].get(ring.buffer, "the loop's body does not allocate it")
         if ring.requested and ring.depth > 1:
-            raise ScheduleRefused(
-                f"cannot give '{ring.buffer}' {ring.depth} slots in loop '{plan.name}': {why}"
-            )
-        reasons.append(f"'{ring.buffer}' keeps one version: {why}")
+            raise no_ring(graph, plan, ring.buffer, ring.depth)
+        why = why_one_version(graph, ring.buffer)
+        reasons.append(Reason("version.kept", buffer=ring.buffer, why=why))
     return depths
 
 
@@ -141,10 +139,8 @@ def _narrow(task: Task, machine: Machine, reasons: list[Why]) -> dict[str, int]:
     tried = place(task, together)
     if tried.interval <= interval * _NARROWING_COST:
         if tried.interval > interval:
-            reasons.append(
-                f"{_listed(wide)} keep one version: more would make the interval {interval} "
-                f"instead of {tried.interval} cycles"
-            )
+            why = {"wide": interval, "interval": tried.interval}
+            reasons.append(Reason("schedule.narrowed", buffers=tuple(wide), **why))
         return together
     for name in wide:
         for depth in range(1, placed.versions[name]):
@@ -154,10 +150,8 @@ def _narrow(task: Task, machine: Machine, reasons: list[Why]) -> dict[str, int]:
                 continue
             caps[name] = depth
             if not fits:
-                reasons.append(
-                    f"'{name}' keeps {depth} version{'s' * (depth > 1)}: one more does not fit in "
-                    f"{machine.smem_per_cta} bytes of shared memory"
-                )
+                room = machine.smem_per_cta
+                reasons.append(Reason("schedule.no_room", buffer=name, versions=depth, nbytes=room))
                 interval = max(interval, tried.interval)
             break
     return caps
@@ -181,14 +175,15 @@ def _register_limits(task: Task, free: Sequence[str], reasons: list[Why]) -> dic
     )
     if limited > bound:
         reasons.append(
-            f"at most {max(limits.values())} of each of {_listed(list(limits))} in registers: more "
-            f"would make the interval {bound} instead of {limited} cycles, and unroll the loop"
+            Reason(
+                "schedule.registers",
+                versions=max(limits.values()),
+                buffers=tuple(limits),
+                wide=bound,
+                interval=limited,
+            )
         )
     return limits
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(f"'{name}'" for name in names)
 
 
 def _fits(task: Task, name: str, depth: int, machine: Machine) -> bool:
@@ -296,10 +291,8 @@ def _explain_interval(
     problem = task.problem(caps)
     bound = rec_mii(problem, res_mii(problem)[0])
     if placed.interval > bound:
-        reasons.append(
-            f"interval {placed.interval} instead of {bound} cycles: no "
-            f"placement of {problem.size} ops on their pipes was found for less"
-        )
+        found = {"interval": placed.interval, "bound": bound, "ops": problem.size}
+        reasons.append(Reason("schedule.interval", **found))
 
 
 def _explain_running(task: Task, placed: Placed, reasons: list[Why]) -> None:
@@ -310,16 +303,12 @@ def _explain_running(task: Task, placed: Placed, reasons: list[Why]) -> None:
     if not ahead or max(ahead) == 0:
         return
     if all(placed.order.index(copy) < placed.order.index(mmas[0]) for copy in copies):
-        reasons.append("copies are issued before wgmma: the next step waits for them")
+        reasons.append(Reason("schedule.copies_first"))
     else:
-        steps = min(ahead)
-        reasons.append(f"copies are issued while wgmma runs: they have {steps} steps to land")
+        reasons.append(Reason("schedule.copies_under", steps=min(ahead)))
     if task.in_flight:
-        left = f"{task.in_flight} step{'s' * (task.in_flight > 1)}"
-        reasons.append(
-            f"wgmma of {left} stays in flight when the next one starts: its slot is refilled "
-            f"{task.in_flight + 1} steps later"
-        )
+        steps = task.in_flight
+        reasons.append(Reason("schedule.wgmma_in_flight", steps=steps, refilled=steps + 1))
 
 
 def slots_used(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str) -> int | None:
@@ -344,7 +333,7 @@ def _check_requests(graph: nx.MultiDiGraph, result: LoopPlan, plan: LoopPlan) ->
             continue
         needed = slots_used(graph, result, ring.buffer)
         if needed is not None and needed < ring.depth:
+            why = Reason("ring.unused", used=needed)
             raise ScheduleRefused(
-                f"cannot give '{ring.buffer}' {ring.depth} slots in loop '{plan.name}': its "
-                f"dependences let at most {needed} be in use"
+                "ring.slots", buffer=ring.buffer, slots=ring.depth, loop=plan.name, why=why
             )

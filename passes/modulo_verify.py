@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from ..diagnostics import Reason
 from ..errors import ScheduleRefused
 from ..plan import LoopPlan, OpPlan
 
@@ -19,9 +20,9 @@ if TYPE_CHECKING:
 _FENCE: Final = "<fence>"
 
 _WHY: Final = {
-    "RAW": "reads what it writes to",
-    "WAR": "overwrites what it reads from",
-    "WAW": "overwrites what it writes to",
+    "RAW": "edge.RAW",
+    "WAR": "edge.WAR",
+    "WAW": "edge.WAW",
 }
 
 
@@ -61,25 +62,24 @@ def _lag(user: OpPlan, writer: OpPlan) -> int:
 
 
 def _check_ops(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
-    here = f"cannot pipeline loop '{plan.name}'"
-    if len(ops) != len(plan.ops):
-        raise ScheduleRefused(f"{here}: the plan names an op twice")
+    loop = plan.name
+    names = [op.name for op in plan.ops]
+    twice = [name for name in ops if names.count(name) > 1]
+    if twice:
+        raise ScheduleRefused("schedule.op_twice", loop=loop, op=twice[0])
     missing = sorted(set(graph.nodes) - set(ops))
     if missing:
-        raise ScheduleRefused(f"{here}: the plan lacks op '{missing[0]}'")
+        raise ScheduleRefused("schedule.op_lacks", loop=loop, op=missing[0])
     extra = sorted(op.name for op in plan.ops if op.name not in graph and op.kind != "wait")
     if extra:
-        raise ScheduleRefused(f"{here}: the loop has no op '{extra[0]}'")
+        raise ScheduleRefused("schedule.op_unknown", loop=loop, op=extra[0])
     by_order: dict[int, str] = {}
     for op in plan.ops:
         if op.stage < 0:
-            raise ScheduleRefused(
-                f"{here}: op '{op.name}' has stage {op.stage}, expected 0 or more"
-            )
+            raise ScheduleRefused("schedule.stage", loop=loop, op=op.name, stage=op.stage)
         if op.order in by_order:
-            raise ScheduleRefused(
-                f"{here}: ops '{by_order[op.order]}' and '{op.name}' have the same order {op.order}"
-            )
+            both = by_order[op.order], op.name
+            raise ScheduleRefused("schedule.order", loop=loop, ops=both, order=op.order)
         by_order[op.order] = op.name
 
 
@@ -90,25 +90,37 @@ def _check_edge(
     if _comes_after(src, dst, distance):
         return
     gap = src.stage - dst.stage - distance
-    late = f"{gap} step{'s' if gap != 1 else ''} earlier" if gap > 0 else "earlier in the same step"
-    why = _WHY[kind]
-    what = f"the barrier '{src.name if src.kind == 'opaque' else dst.name}' orders them"
-    reason = what if buffer == _FENCE else f"it {why} '{buffer}'"
-    raise ScheduleRefused(
-        f"cannot pipeline loop '{plan.name}': op '{dst.name}' of iteration {_i(distance)} must run "
-        f"after '{src.name}' of iteration i, {reason} ({kind}), but stage {dst.stage}, order "
-        f"{dst.order} puts it {late} than stage {src.stage}, order {src.order}"
-        f"{_single_version(graph, buffer, kind, distance)}"
+    late = Reason("schedule.earlier_in_step")
+    if gap > 0:
+        late = Reason("schedule.steps_earlier", steps=gap)
+    why = Reason(_WHY[kind], buffer=buffer)
+    if buffer == _FENCE:
+        why = Reason("edge.fence", op=src.name if src.kind == "opaque" else dst.name)
+    refused = Reason(
+        "schedule.dependence",
+        loop=plan.name,
+        op=dst.name,
+        iteration=_i(distance),
+        after=src.name,
+        why=why,
+        kind=kind,
+        stage=dst.stage,
+        order=dst.order,
+        late=late,
+        after_stage=src.stage,
+        after_order=src.order,
     )
+    # Whether a second version would have helped.
+    if buffer in graph.graph["carried"] or (distance and kind != "RAW"):
+        one = why_one_version(graph, buffer)
+        refused = Reason("schedule.one_version", refused=refused, buffer=buffer, why=one)
+    raise ScheduleRefused(refused)
 
 
-def _single_version(graph: nx.MultiDiGraph, buffer: str, kind: str, distance: int) -> str:
-    """Why the buffer has one version, when a second one would have helped."""
-    if buffer in graph.graph["carried"]:
-        return f"; '{buffer}' has one version: {graph.graph['carried'][buffer]}"
-    if distance == 0 or kind == "RAW":
-        return ""
-    return f"; '{buffer}' has one version: the loop's body does not allocate it"
+def why_one_version(graph: nx.MultiDiGraph, buffer: str) -> Reason:
+    """Why ``buffer``, no ring of the loop of ``graph``, has one version."""
+    found: Reason = graph.graph["carried"].get(buffer, Reason("version.outside"))
+    return found
 
 
 def _i(distance: int) -> str:
@@ -125,7 +137,7 @@ def _check_rings(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
     unknown = sorted(set(depths) - set(graph.graph["rings"]))
     for name in unknown:
         if depths[name] > 1:
-            raise ScheduleRefused(_no_ring(graph, plan, name, depths[name]))
+            raise no_ring(graph, plan, name, depths[name])
     for name in graph.graph["rings"]:
         depth = depths.get(name, 1)
         users = [ops[op] for op, node in graph.nodes(data=True) if _touches(node, name)]
@@ -135,35 +147,41 @@ def _check_rings(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
             for user in users:
                 if _lag(user, writer) > depth:
                     raise ScheduleRefused(
-                        f"cannot pipeline loop '{plan.name}': op '{writer.name}' of iteration "
-                        f"i + {depth} would overwrite slot i % {depth} of '{name}' before "
-                        f"'{user.name}' of iteration i used it: {_lag(user, writer)} slots needed, "
-                        f"the ring has {depth}"
+                        "ring.overwritten",
+                        loop=plan.name,
+                        writer=writer.name,
+                        depth=depth,
+                        buffer=name,
+                        user=user.name,
+                        needed=_lag(user, writer),
                     )
 
 
-def _no_ring(graph: nx.MultiDiGraph, plan: LoopPlan, name: str, depth: int) -> str:
-    why = graph.graph["carried"].get(name, "the loop's body does not allocate it")
-    return f"cannot give '{name}' {depth} slots in loop '{plan.name}': {why}"
+def no_ring(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str, slots: int) -> ScheduleRefused:
+    """The refusal of ``slots`` of a buffer that has one version."""
+    why = why_one_version(graph, buffer)
+    return ScheduleRefused("ring.slots", buffer=buffer, slots=slots, loop=plan.name, why=why)
 
 
 def _check_done(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
     """A wait leaves in flight what every step issues: else no one number of groups is younger."""
     for name, node in graph.nodes(data=True):
         if (ops[name].kind == "mma_wait") != (node["kind"] == "mma_wait"):
-            raise ScheduleRefused(
-                f"cannot pipeline loop '{plan.name}': op '{name}' is of kind {node['kind']}, "
-                f"the plan says {ops[name].kind}"
-            )
+            kinds = {"kind": node["kind"], "planned": ops[name].kind}
+            raise ScheduleRefused("schedule.kind", loop=plan.name, op=name, **kinds)
     for src, dst, edge in graph.edges(data=True):
         awaited = graph.nodes[dst]["kind"] == "mma_wait" and graph.nodes[src]["kind"] == "mma"
         if not awaited or edge["kind"] != "RAW" or edge["distance"]:
             continue
         if ops[dst].stage > ops[src].stage != plan.ahead:
             raise ScheduleRefused(
-                f"cannot pipeline loop '{plan.name}': '{dst}' of stage {ops[dst].stage} leaves "
-                f"'{src}' of stage {ops[src].stage} in flight, which must then be of the last "
-                f"stage that does anything else, {plan.ahead}"
+                "schedule.left_in_flight",
+                loop=plan.name,
+                wait=dst,
+                wait_stage=ops[dst].stage,
+                op=src,
+                stage=ops[src].stage,
+                last=plan.ahead,
             )
 
 
@@ -177,19 +195,15 @@ def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
         mine = [w for w in waits if name in served[w.name] and _comes_after(ops[name], w, 0)]
         outer = [buf for buf in node["writes"] if buf not in graph.graph["rings"]]
         if outer and not mine:
-            raise ScheduleRefused(
-                f"cannot pipeline loop '{plan.name}': no wait makes the copy '{name}' to "
-                f"'{outer[0]}' land"
-            )
+            raise ScheduleRefused("schedule.not_waited", loop=plan.name, copy=name, buffer=outer[0])
         for _, dst, edge in graph.out_edges(name, data=True):
             distance = edge["distance"]
             if any(_comes_after(wait, ops[dst], distance) for wait in mine):
                 continue
-            verb = "reads" if edge["kind"] == "RAW" else "overwrites"
-            raise ScheduleRefused(
-                f"cannot pipeline loop '{plan.name}': op '{dst}' of iteration {_i(distance)} "
-                f"{verb} '{edge['buffer']}' with no wait between it and the copy '{name}'"
-            )
+            where = {"op": dst, "iteration": _i(distance), "buffer": edge["buffer"], "copy": name}
+            if edge["kind"] == "RAW":
+                raise ScheduleRefused("schedule.read_before_wait", loop=plan.name, **where)
+            raise ScheduleRefused("schedule.overwrite_before_wait", loop=plan.name, **where)
 
 
 def _check_clamped(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
@@ -210,10 +224,8 @@ def _check_clamped(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpP
         if copy not in late or edge["kind"] == "WAW" or edge["buffer"] in graph.graph["rings"]:
             continue
         if edge["buffer"] in graph.nodes[copy]["reads"]:
-            raise ScheduleRefused(
-                f"cannot clamp the epilogue of loop '{plan.name}': '{writer}' writes "
-                f"'{edge['buffer']}', which '{copy}' would read once more"
-            )
+            clash = {"writer": writer, "buffer": edge["buffer"], "copy": copy}
+            raise ScheduleRefused("schedule.clamped", loop=plan.name, **clash)
 
 
 def _served(plan: LoopPlan, waits: Iterable[OpPlan]) -> dict[str, set[str]]:
@@ -234,6 +246,5 @@ def _check_pipes(plan: LoopPlan) -> None:
     for pipe, cycles in load.items():
         if pipe != "sync" and cycles > plan.ii:
             raise ScheduleRefused(
-                f"cannot pipeline loop '{plan.name}': pipe {pipe} is busy for {cycles} cycles "
-                f"of each iteration, the initiation interval is {plan.ii}"
+                "schedule.pipe", loop=plan.name, pipe=pipe, cycles=cycles, ii=plan.ii
             )

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ..cost.again import remade, with_prediction
 from ..cost.remainder import check_skips
-from ..diagnostics import joined
 from ..errors import PlanError
 from ..kernel import KernelInfo
 from ..machine import Machine
@@ -50,10 +49,8 @@ def check_given(request: Request, info: KernelInfo, machine: Machine) -> KernelP
     given = request.plan
     assert given is not None
     if replace(request, plan=None) != Request():
-        asked = ", ".join(replace(request, plan=None).as_dict())
-        raise PlanError(
-            f"cannot obey the plan of '{given.kernel}' and ask for {asked} too: the plan decides it"
-        )
+        asked = tuple(replace(request, plan=None).as_dict())
+        raise PlanError("obeyed.asked", kernel=given.kernel, options=asked)
     for loop in given.loops:
         check_slots(loop)
         check_size(loop)
@@ -134,30 +131,29 @@ def _filled(given: KernelPlan, made: KernelPlan) -> KernelPlan:
 
 def _compare(given: KernelPlan, made: KernelPlan, skip: frozenset[str]) -> None:
     found = difference(given, made, "plan", skip)
-    if found:
-        part = found.removeprefix("plan.").partition(".")[0].partition(" ")[0].partition("[")[0]
-        left = f"; leave '{part}' out to have it made anew" if part in _FOLLOWS else ""
-        raise PlanError(f"cannot obey the plan of '{given.kernel}': {found}{left}")
+    if found is None:
+        return
+    part = str(found["where"]).split(".")[1].partition("[")[0]
+    if part in _FOLLOWS:
+        raise PlanError("obeyed.follows", kernel=given.kernel, difference=found, field=part)
+    raise PlanError("obeyed.differs", kernel=given.kernel, difference=found)
 
 
 def _compare_depths(given: KernelPlan, loop: LoopPlan, made: LoopPlan) -> None:
     """PlanError: a loop that was scheduled anew did not come out as ``loop`` of ``given`` asks."""
-    here = f"cannot obey the plan of '{given.kernel}'"
+    where = {"kernel": given.kernel, "loop": loop.name}
     if not made.pipelined:
-        why = joined(made.reasons[-1:])
-        raise PlanError(f"{here}: loop '{loop.name}' is not pipelined: {why}")
+        raise PlanError("obeyed.not_pipelined", **where, why=made.reasons[-1:])
     depths = {ring.buffer: ring.depth for ring in made.rings}
     for ring in loop.rings:
         found = depths.get(ring.buffer, 1)
         if found != ring.depth:
-            raise PlanError(
-                f"{here}: ring '{ring.buffer}' of loop '{loop.name}' gets {found} slots, not "
-                f"{ring.depth}"
-            )
+            slots = {"slots": found, "planned": ring.depth}
+            raise PlanError("obeyed.slots", **where, buffer=ring.buffer, **slots)
     for name in ("name", "trip", "epilogue", "source"):
         one, other = getattr(loop, name), getattr(made, name)
         if one != other:
-            raise PlanError(f"{here}: {name} of loop '{loop.name}' is {one!r}, expected {other!r}")
+            raise PlanError("obeyed.field", **where, field=name, planned=one, made=other)
 
 
 def _with_flight(given: Any, made: Any) -> Any:

@@ -83,7 +83,7 @@ def op_loop(node: Any) -> OpLoop | None:
         return None
     ops = tuple((str(name), stmt) for name, stmt in named)
     if len({name for name, _ in ops}) != len(ops):
-        raise PlanError(f"cannot pipeline loop '{node.loop_var.name}': op names are not unique")
+        raise PlanError("schedule.op_names", loop=str(node.loop_var.name))
     return OpLoop(node, block, ops, tuple(block.alloc_buffers) if block is not None else ())
 
 

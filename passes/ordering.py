@@ -11,6 +11,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 from tvm_ffi import StructuralKey
 
+from ..diagnostics import Reason
 from ..origin import Origin
 from ..plan import SyncPlan
 from . import ir
@@ -137,7 +138,7 @@ class Node:
     children: list[Node] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)
     op: str = ""
-    why: str = ""
+    why: Reason | None = None
     path: Path = ()
     landed: dict[Item, Item] = field(default_factory=dict)
     finished: dict[Any, Item] = field(default_factory=dict)
@@ -261,23 +262,28 @@ def orders_itself(stmt: Any) -> bool:
     return ir.has(stmt, ir.Call, lambda call: op_name(call).startswith(_OWN_ORDER))
 
 
-def title(stmt: Any) -> str:
+def title(stmt: Any) -> Reason:
     """A statement in a few words, for an error."""
     if isinstance(stmt, tirx.For):
-        return f"loop '{stmt.loop_var.name}'"
+        return Reason("sync.loop", var=str(stmt.loop_var.name))
     condition = stmt.predicate if isinstance(stmt, ir.SBlockRealize) else stmt.condition
-    return f"condition '{condition}'"
+    return Reason("sync.condition", condition=str(condition))
 
 
-def pair(a: Item, b: Item) -> str:
-    """Two conflicting accesses in words."""
+def pair(a: Item, b: Item) -> Reason:
+    """The conflict between two accesses."""
     letter = {"read": "R", "write": "W"}
     kind = f"{letter.get(b.access.mode, 'W')}A{letter.get(a.access.mode, 'W')}"
-    names = f"'{a.access.buffer.name}'"
-    if not a.access.buffer.same_as(b.access.buffer):
-        names += f" and '{b.access.buffer.name}' in the same bytes"
-    ops = f" ({a.op} before {b.op})" if a.op and b.op else ""
-    return f"{kind} on {names}{ops}"
+    name, other = str(a.access.buffer.name), str(b.access.buffer.name)
+    between = bool(a.op and b.op)
+    if a.access.buffer.same_as(b.access.buffer):
+        if not between:
+            return Reason("sync.conflict", kind=kind, buffer=name)
+        return Reason("sync.conflict_between", kind=kind, buffer=name, first=a.op, second=b.op)
+    both = {"kind": kind, "buffer": name, "other": other}
+    if not between:
+        return Reason("sync.conflict_in_bytes", **both)
+    return Reason("sync.conflict_in_bytes_between", **both, first=a.op, second=b.op)
 
 
 def rebuild(node: Node) -> Any:
@@ -306,7 +312,7 @@ def _barrier_origin(node: Node) -> Origin:
         # Inside the loop it would be another phase, and of an iteration.
         first = replace(first, stage=None, phase="", iteration="")
     op = f"{first.op}.barrier" if first.op else ""
-    return replace(first, op=op, kind="barrier", places=(), reason=node.why)
+    return replace(first, op=op, kind="barrier", places=(), reason=str(node.why))
 
 
 def summary(root: Node) -> SyncPlan:
@@ -317,7 +323,9 @@ def summary(root: Node) -> SyncPlan:
         barriers=_barriers(root),
         barriers_in_steady=max((_barriers(loop) - bool(loop.why) for loop in steady), default=0),
         waits=tuple(_wait(n) for n in waits),
-        reasons=tuple(f"barrier for {n.why}" for n in nodes(root) if n.why),
+        reasons=tuple(
+            Reason("sync.barrier", conflict=n.why) for n in nodes(root) if n.why is not None
+        ),
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from ..diagnostics import Reason, Why
 from ..kernel import CopyInfo, LoopInfo
 from .dependence import dependence
 from .effects import WRITE, effects
@@ -33,27 +34,27 @@ def overwritten(loops: Sequence[LoopInfo], func: Any, body: Any) -> tuple[LoopIn
         copies = {op.op: op.src for op in loop.ops if isinstance(op, CopyInfo)}
         read = next((name for name in copies.values() if name in given), None)
         if read is not None:
-            why = f"a call may give one array as '{read}' and '{given[read]}'"
+            why = Reason("clamp.aliased", read=read, written=given[read])
             return replace(loop, overwritten=why)
         return replace(loop, overwritten=_in_loop(forms[loop.name], copies, threads))
 
     return tuple(map(told, loops))
 
 
-def _in_loop(form: OpLoop, copies: dict[str, str], threads: Any) -> str:
+def _in_loop(form: OpLoop, copies: dict[str, str], threads: Any) -> Why:
     """What the loop itself writes that one of its ``copies``, by name, reads; empty: nothing."""
     if not copies:
         return ""
     found = {name: effects(stmt) for name, stmt in form.ops}
     fences = {name: op.why_fence(form.allocs) for name, op in found.items()}
     for name, why in fences.items():
-        if why:
-            return f"'{name}' {why}, and may write what copies read"
+        if why is not None:
+            return Reason("clamp.fence", op=name, fence=why)
     written = {str(buf.name) for op in found.values() for buf in op.buffers(WRITE)}
     if written.isdisjoint(copies.values()):
         return ""
     for src, dst, edge in dependence(form.node, threads).edges(data=True):
         copy, writer = (src, dst) if edge["kind"] == "WAR" else (dst, src)
         if edge["kind"] != "WAW" and copies.get(copy) == edge["buffer"]:
-            return f"'{writer}' writes '{edge['buffer']}', which '{copy}' reads"
+            return Reason("clamp.written", writer=writer, buffer=edge["buffer"], copy=copy)
     return ""

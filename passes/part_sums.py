@@ -21,6 +21,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range
 
+from ..diagnostics import Reason
 from ..errors import PlanError
 from ..kernel import ADDS, NOTE
 from ..plan import ADDABLE
@@ -108,29 +109,27 @@ class _Parts:
 def _find(body: Any, name: str) -> _Parts:
     """The parts of a function of two kernels; PlanError names what it lacks."""
 
-    def refused(why: str) -> PlanError:
-        return PlanError(f"cannot add parts of '{name}' by reduce_add: {why}")
+    def refused(why: Reason) -> PlanError:
+        return PlanError("partial_sums.refused", function=name, why=why)
 
     kernels = list(body.block.body.seq) if isinstance(body.block.body, tirx.SeqStmt) else []
     blocks = [_stores(kernel) for kernel in kernels]
     if len(kernels) != 2 or len(blocks[1]) != 1:
-        raise refused("no kernel sums parts that one before it stores")
+        raise refused(Reason("partial_sums.none"))
     (total,) = blocks[1]
     parts = {load.source for load in _loads(total.body) if load.source in body.block.alloc_buffers}
     stored = [block for block in blocks[0] if block.body.buffer in parts]
     if len(parts) != 1 or len(stored) != 1 or not is_global(stored[0].body.buffer):
-        raise refused("no kernel sums parts that one before it stores")
+        raise refused(Reason("partial_sums.none"))
     (workspace,) = parts
     summed, at = _sum_of(total, workspace)
     if summed is None:
-        found = _outside(total.body.value, workspace)
-        raise refused(f"'{total.name_hint}' stores {found}, which is no sum of parts")
+        found = str(_outside(total.body.value, workspace))
+        raise refused(Reason("partial_sums.no_sum", block=str(total.name_hint), value=found))
     target = total.body.buffer
     if str(target.dtype) not in ADDABLE:
-        raise refused(
-            f"'{target.name}' holds {target.dtype}, which memory cannot add: it can "
-            f"{', '.join(ADDABLE)}"
-        )
+        held = {"buffer": str(target.name), "dtype": str(target.dtype)}
+        raise refused(Reason("partial_sums.dtype", dtypes=ADDABLE, **held))
     return _Parts(workspace, (kernels[0], kernels[1]), stored[0], total, summed, at)
 
 

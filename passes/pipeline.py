@@ -24,6 +24,7 @@ from ..cost.choose import (
 from ..cost.mapped import uses_wgmma
 from ..cost.ranked import ranked
 from ..cost.remainder import check_skips
+from ..diagnostics import Reason, Why
 from ..errors import PlanError, ScheduleRefused, TargetError
 from ..kernel import CopyInfo, KernelInfo
 from ..machine import Machine, machine_for
@@ -110,7 +111,7 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     except Exception as err:
         if request != Request() or is_asked(func) or not _has_constant_sizes(func.body):
             raise
-        why = f"left to TVM's own passes, which pipeline nothing: {refusal(err)}"
+        why = Reason("plan.left_to_tvm", why=refusal(err))
         plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
         return _left(func, replace(plan, sync=SyncPlan(by="tvm")))
 
@@ -131,14 +132,14 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
     """``func`` as the best plan says that lowers; raises what stands in the way of the first."""
     try:
         machine: Machine | None = machine_for(target)
-        why = ""
+        reasons: list[Why] = []
     except TargetError as err:
         if request != Request():
             raise
-        machine, why = None, str(err)
+        machine, reasons = None, [err.reason]
     steps = Steps(func)
     if machine is None:
-        plan = KernelPlan(_name(func), str(target.arch), "", reasons=(why,))
+        plan = KernelPlan(_name(func), str(target.arch), "", reasons=tuple(reasons))
         return _marked(steps, _placed(steps, plan, target, DEFAULT_BUDGET))
     kernel = _recognised(steps, machine, request)
     accelerated = str(target.arch).endswith("a")
@@ -148,7 +149,6 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
         return _marked(steps, check_obeyed(request.plan, made, kernel.info, machine))
     recognised = steps.func
     refused: list[Exception] = []
-    reasons: list[str] = []
     for candidate in ranked(kernel.info, machine, request, accelerated=accelerated):
         try:
             plan = candidate.make()
@@ -160,7 +160,7 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
             return _marked(steps, made)
         except Exception as err:  # a bug in one candidate, too, leaves the others
             refused.append(err)
-            why = f"{candidate.name} is not taken: {refusal(err)}"
+            why = Reason("plan.not_taken", name=candidate.name, why=refusal(err))
             reasons = list(dict.fromkeys([*reasons, why]))
             steps.func = recognised
     raise refused[0]
@@ -183,9 +183,7 @@ def _lowered(
     plan cannot have.
     """
     if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
-        raise TargetError(
-            f"cannot use wgmma for {target.arch}: it needs {plan.target}, which the same GPU runs"
-        )
+        raise TargetError("matmul.target", arch=str(target.arch), needed=plan.target)
     check_skips(plan, kernel.info)
     plan = _with_legal_copies(steps.func, plan)
     recognised = steps.func
@@ -244,12 +242,14 @@ def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
 
     def legal(copy: CopyPlan) -> CopyPlan:
         if copy.op in staged:
-            return replace(copy, mechanism="register", reason="annotated to pass through registers")
+            return replace(copy, mechanism="register", reason=Reason("annotation.staged"))
         if not named.get(copy.op, True):
-            why = "not among the loop's software_pipeline_async_stages"
+            why = Reason("annotation.not_async")
             return replace(copy, mechanism="direct", reason=why)
         if copy.mechanism == "cp_async" and copy.dst in private:
-            return replace(copy, mechanism="register", reason=f"'{copy.dst}' is a vthread's own")
+            return replace(
+                copy, mechanism="register", reason=Reason("copy.vthread", buffer=copy.dst)
+            )
         return copy
 
     return replace(plan, copies=tuple(legal(copy) for copy in plan.copies))
@@ -265,7 +265,7 @@ def _schedule(
     asked: bool,
 ) -> KernelPlan | _Failure:
     """Map, copy, schedule and expand; the plan with its loops scheduled."""
-    notes: list[str] = []
+    notes: list[Why] = []
     steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan, notes))
     steps.rewrite("LowerCopies", lambda func: lower_copies(func, plan))
     plan = replace(plan, reasons=tuple(dict.fromkeys([*plan.reasons, *notes])))
@@ -293,14 +293,19 @@ def _scheduled(
             continue
         form = forms.get(loop.name)
         if form is None:
-            raise PlanError(f"cannot find loop '{loop.name}': the kernel has {sorted(forms)}")
+            raise PlanError("schedule.loop_unknown", loop=loop.name, loops=tuple(sorted(forms)))
         graph = dependence(form.node, threads)
         try:
             own = None if given is None else given.loop(loop.name)
             scheduled = _scheduled_loop(graph, form.node, loop, plan.matmuls, machine, own)
             check_size(scheduled)
-            why = "" if given is not None else why_no_overlap(graph, scheduled, form.node)
-            if why and not asked and not uses_wgmma(plan.matmuls) and loop.source not in _GIVEN:
+            why = None if given is not None else why_no_overlap(graph, scheduled, form.node)
+            if (
+                why is not None
+                and not asked
+                and not uses_wgmma(plan.matmuls)
+                and loop.source not in _GIVEN
+            ):
                 raise ScheduleRefused(why)
             scheduled = replace(scheduled, reasons=(*scheduled.reasons, *filter(None, [why])))
         except PlanError as err:
@@ -354,11 +359,8 @@ def _check_in_flight(loop: LoopPlan, matmuls: Sequence[MatmulPlan]) -> None:
     for matmul in matmuls:
         left = _left_in_flight(matmul, loop)
         if left not in (None, matmul.in_flight):
-            raise ScheduleRefused(
-                f"cannot pipeline loop '{loop.name}': the plan says that {matmul.in_flight} steps "
-                f"of '{matmul.op}' stay in flight, the stages of it and of '{matmul.op}.mma_wait' "
-                f"leave {left}"
-            )
+            steps = {"planned": matmul.in_flight, "left": left}
+            raise ScheduleRefused("schedule.in_flight", loop=loop.name, op=matmul.op, **steps)
 
 
 def _placed(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> KernelPlan:
@@ -393,7 +395,7 @@ def _without_pipelining(
         raise err
     copies = {copy.op: copy for copy in plan.copies}
     for loop in free:
-        plan = plan.with_loop(LoopPlan(loop.name, loop.trip, False, reasons=(str(err),)))
+        plan = plan.with_loop(LoopPlan(loop.name, loop.trip, False, reasons=(err.reason,)))
         found = next(known for known in info.loops if known.name == loop.name)
         own = [copies.pop(op.op) for op in found.ops if op.op in copies]
         left = unpipelined(found, tuple(own), plan.matmuls, machine)

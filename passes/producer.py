@@ -21,6 +21,7 @@ from dataclasses import dataclass, replace
 
 from tvm import tirx
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..plan import PRODUCER, OpPlan, RolePlan
 from .effects import WRITE
@@ -36,7 +37,7 @@ def producer(kernel: SlicedKernel, role: RolePlan, body: Stmt) -> Stmt:
     """
     inner = _Producer(kernel).copies(body)
     if inner is None:
-        raise LoweringError("cannot slice the kernel by role: nothing is left to copy")
+        raise LoweringError("role.kernel", why=Reason("role.no_copies"))
     places = kernel.places(PRODUCER)
     held = [buf for at in places for buf in at.buffers]
     work = block(PRODUCER, seq(*[at.start() for at in places], inner), held)
@@ -134,8 +135,12 @@ def _check_given_back(loop: RoleLoop, late: dict[int, int]) -> None:
     for channel, plan in plans.items():
         behind = late[least] - late[channel]
         if behind > plan.depth - plans[least].depth or (not plan.arrivals and behind < 0):
-            raise LoweringError(
-                f"cannot slice loop '{loop.plan.name}' by role: {plan.depth} slots of "
-                f"{', '.join(plan.rings)} are filled {behind} steps before {plans[least].depth} of "
-                f"{', '.join(plans[least].rings)}"
+            why = Reason(
+                "role.steps",
+                slots=plan.depth,
+                rings=plan.rings,
+                steps=behind,
+                fewest=plans[least].depth,
+                fewest_rings=plans[least].rings,
             )
+            raise LoweringError("role.loop", loop=loop.plan.name, why=why)

@@ -18,6 +18,7 @@ from typing import Any, Final, TypeAlias
 
 from tvm import tirx
 
+from ..diagnostics import Reason, Why
 from ..kernel import CopyInfo, ElementwiseInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .candidates import Context, why_not
 from .clusters import shared_by
@@ -136,9 +137,9 @@ class _Finder:
     uniformity: Uniformity
     ranges: Any
     read: frozenset[Buffer]
-    fence: str = ""
+    fence: Reason | None = None
     loops: list[LoopInfo] = field(default_factory=list)
-    declined: list[tuple[str, str]] = field(default_factory=list)
+    declined: list[tuple[str, Why]] = field(default_factory=list)
     grid: list[int | None] = field(default_factory=list)
     launched: tuple[int | None, ...] = ()
     buffers: list[Buffer] = field(default_factory=list)
@@ -199,7 +200,7 @@ class _Finder:
             return self._candidate(loop, context)
         body = self.visit(loop.body, inside)
         if len(self.loops) > before and not _is_annotated(loop):
-            self.declined.append((_name(loop), "a loop inside it is pipelined instead"))
+            self.declined.append((_name(loop), Reason("loop.inner")))
             return with_bodies(loop, [body])
         why = self._why_not(loop, context)
         if why is not None and not _is_annotated(loop):
@@ -216,9 +217,9 @@ class _Finder:
         nests = [as_nest(part) for part in parts]
         return any(nest is not None and _is_tile_work(nest) for nest in nests)
 
-    def _why_not(self, loop: Any, context: Context) -> str | None:
+    def _why_not(self, loop: Any, context: Context) -> Reason | None:
         if not self.grid and not self.threads:
-            return "the loop runs on the CPU: nothing around it is bound to the GPU"
+            return Reason("loop.on_host")
         return why_not(loop, context, self.threads, self.uniformity)
 
     def _candidate(self, loop: Any, context: Context) -> Stmt:
@@ -278,9 +279,9 @@ class _Finder:
 
     def _in_order(self, info: _Info) -> _Info:
         """``info``; a role that only copies would run ahead of what the kernel waits for."""
-        if not self.fence or not isinstance(info, CopyInfo) or info.no_tma:
+        if self.fence is None or not isinstance(info, CopyInfo) or info.no_tma:
             return info
-        return replace(info, no_tma=f"the kernel {self.fence}, which a role of its own would not")
+        return replace(info, no_tma=Reason("tma.fence", fence=self.fence))
 
     def _unique(self, hint: str) -> str:
         count = self.names.get(hint, 0)
@@ -332,7 +333,9 @@ def _filled_once(infos: Sequence[_Info], stmts: Sequence[Stmt]) -> list[_Info]:
         if not isinstance(info, CopyInfo) or info.no_tma:
             return info
         others = [op for op in fills.get(info.dst, ()) if op != info.op]
-        return replace(info, no_tma=f"'{others[0]}' fills '{info.dst}' too") if others else info
+        if not others:
+            return info
+        return replace(info, no_tma=Reason("tma.filled_twice", other=others[0], buffer=info.dst))
 
     return [told(info) for info in infos]
 
@@ -372,7 +375,7 @@ def _independent(body: Stmt) -> int:
     return max((sharing(nest) for nest in nests if nest is not None), default=0)
 
 
-def _alone(body: Stmt, *, mapped: bool) -> str:
+def _alone(body: Stmt, *, mapped: bool) -> Why:
     """Why one thread makes all of a kernel in ``body``; empty: it does so of none.
 
     ``mapped``: tiles of the function are given to threads.
@@ -383,10 +386,10 @@ def _alone(body: Stmt, *, mapped: bool) -> str:
             continue
         inside = [leaf for leaf in leaves(kernel) if leaf.nest is not None]
         if any(thread_extents(other) for other in kernels):
-            names = ", ".join(f"'{leaf.nest.name}'" for leaf in inside if leaf.nest is not None)
-            return f"one thread runs {names}: it binds none, as other kernels of the function do"
+            names = tuple(leaf.nest.name for leaf in inside if leaf.nest is not None)
+            return Reason("share.unbound", blocks=names)
         if inside and all(leaf.nest is None or sharing(leaf.nest) <= 1 for leaf in inside):
-            return f"one thread runs all: {why_serial(inside)}"
+            return Reason("share.nothing", why=why_serial(inside))
     return ""
 
 

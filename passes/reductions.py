@@ -25,6 +25,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Range
 
+from ..diagnostics import Reason
 from ..machine import WARP
 from .independence import shareable
 from .ir import Buffer, Expr, TensorLoad, Var, buffer, const_int, i32, substitute, uses
@@ -98,10 +99,9 @@ def parted(nest: Nest, threads: int, analyzer: Any) -> Parted | None:
     return Parted((*nests, _stored(found, levels[-1])), tuple(levels), count, found.elements)
 
 
-def why_alone(nest: Nest) -> str:
+def why_alone(nest: Nest) -> Reason:
     """Why one thread makes ``nest``, all of whose iterations store one element."""
-    store = nest.store
-    return f"each iteration makes '{store.buffer.name}' anew of what the one before left"
+    return Reason("share.in_place", buffer=str(nest.store.buffer.name))
 
 
 def _reduction(nest: Nest) -> _Reduction | None:

@@ -56,7 +56,7 @@ def make_ring(buf: Buffer, depth: int, body: Stmt) -> Ring:
     """
     shape = [const_int(extent) for extent in buf.shape]
     if any(extent is None for extent in shape):
-        raise LoweringError(f"cannot give '{buf.name}' {depth} slots: its shape is not constant")
+        raise LoweringError("ring.shape", buffer=str(buf.name), slots=depth)
     strides = [const_int(stride) or 0 for stride in buf.strides]
     elements = 1
     for extent in shape:
@@ -91,7 +91,7 @@ def _fragments(buf: Buffer, elements: int, body: Stmt) -> int:
 
     walk(body, Call, visit)
     if not sizes:
-        raise LoweringError(f"cannot give '{buf.name}' slots: the size of its fragments is unknown")
+        raise LoweringError("ring.fragments", buffer=str(buf.name))
     return elements // sizes[0]
 
 
@@ -151,9 +151,7 @@ def _check_complete(stmt: Stmt, slots: Mapping[Buffer, Any]) -> None:
         return
     left = [var for var in variables(stmt) if var in slots]
     if left:
-        raise LoweringError(
-            f"cannot give '{left[0].name}' slots: it is used in a form that cannot name a slot"
-        )
+        raise LoweringError("ring.form", buffer=str(left[0].name))
 
 
 def data_of(arg: Any) -> Any:

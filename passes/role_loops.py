@@ -10,6 +10,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..origin import Origin, Place
 from ..plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
@@ -115,7 +116,7 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
     """``loop`` in op form with new rings and barriers; ``fulls``: what its copies arrive at."""
     channels = [c for c in plan.mbarriers if c.loop == loop.name]
     if not channels:
-        raise LoweringError(f"cannot slice loop '{loop.name}' by role: it has no channel")
+        raise LoweringError("role.loop", loop=loop.name, why=Reason("role.no_mbarriers"))
     barriers = tuple(Barriers.of(channel) for channel in channels)
     depths = {name: channel.depth for channel in channels for name in channel.rings}
     rings = {
@@ -221,7 +222,5 @@ def _is_shared_buffer(var: Any) -> bool:
 def check_condition(condition: Expr, thread: Any) -> None:
     """Every thread of every role must agree on a condition around a loop with channels."""
     if has(condition, (TensorLoad, Call)) or uses(condition, [thread]):
-        raise LoweringError(
-            f"cannot slice the kernel by role: condition {condition} around a loop depends on what "
-            "its threads compute"
-        )
+        why = Reason("role.condition", condition=str(condition))
+        raise LoweringError("role.kernel", why=why)

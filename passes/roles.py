@@ -32,6 +32,7 @@ from tvm.script import tirx as T
 from tvm_ffi.structural import WalkResult
 
 from ..cost.wgmma import WARPGROUP, launch_registers
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..machine import Machine
 from ..plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, RolePlan
@@ -107,7 +108,9 @@ def _check_sources(kernel: Any, plan: KernelPlan) -> None:
     written = {str(buf.name) for buf in effects(kernel).buffers(WRITE) if is_global(buf)}
     for copy in plan.copies:
         if copy.mechanism == "tma" and copy.src in written:
-            raise LoweringError(f"cannot copy '{copy.op}' by tma: the kernel writes '{copy.src}'")
+            raise LoweringError(
+                "copy.tma", copy=copy.op, why=Reason("tma.written", buffer=copy.src)
+            )
 
 
 def _mentioned(kernel: Any) -> set[str]:
@@ -211,5 +214,5 @@ class _Slicer:
             if form is not None and loop is not None:
                 loops[node] = role_loop(form, loop, self.plan, fulls)
         if len(loops) < len(planned):
-            raise LoweringError("cannot slice the kernel by role: it lacks a loop of its plan")
+            raise LoweringError("role.kernel", why=Reason("role.lacks_loop"))
         return loops

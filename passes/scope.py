@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from ..diagnostics import Why
 from ..plan import KernelPlan
 from .clusters import Cluster
 from .fragments import Fragment
@@ -37,6 +38,6 @@ class Scope:
     accumulators: dict[Buffer, Matmul] = field(default_factory=dict)
     stages: list[Buffer] = field(default_factory=list)
     workspaces: list[Buffer] = field(default_factory=list)
-    notes: list[str] = field(default_factory=list)
+    notes: list[Why] = field(default_factory=list)
     ordered: dict[Buffer, list[Any]] = field(default_factory=dict)
     repeats: bool = False

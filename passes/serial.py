@@ -16,6 +16,7 @@ from typing import Any
 
 from tvm import tirx
 
+from ..diagnostics import Reason
 from .accesses import event
 from .cta_order import Leaf, leaves
 from .independence import shareable
@@ -48,12 +49,12 @@ def is_serial(stmt: Stmt, fragments: Collection[Buffer]) -> bool:
     return not uses(stmt, fragments) and all(map(_is_one_threads, inside))
 
 
-def why_serial(inside: Iterable[Leaf]) -> str:
+def why_serial(inside: Iterable[Leaf]) -> Reason:
     """Why no second thread has work in a loop of the statements ``inside``."""
     nests = [leaf.nest for leaf in inside if leaf.nest is not None]
     whole = next((nest for nest in nests if nest.vars), nests[0])
-    why = why_alone(whole) if whole.vars else "each of its statements stores one element"
-    return f"'{whole.name}': {shareable(whole)[1] or why}"
+    why = why_alone(whole) if whole.vars else Reason("share.one_element")
+    return Reason("share.block", block=whole.name, why=shareable(whole)[1] or why)
 
 
 def _has_own_parts(stmt: Stmt) -> bool:

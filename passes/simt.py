@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from tvm import tirx
 
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..plan import MatmulPlan
 from .fragments import Fragment, Mapped, back_and_forth, power_of_two
@@ -100,15 +101,12 @@ class _Thread:
         )
         for name, extent, covered in sizes:
             if extent != covered:
-                raise LoweringError(
-                    f"cannot map op '{plan.op}' to simt: {name} of the tile is {extent}, the plan "
-                    f"covers {covered}"
-                )
+                why = Reason("matmul.covered", dimension=name, extent=extent, covered=covered)
+                raise LoweringError("matmul.unmapped", matmul=plan.op, instruction="simt", why=why)
         if lanes != 32:
-            raise LoweringError(
-                f"cannot map op '{plan.op}' to simt: warp tile {plan.warp_tile} holds {lanes} "
-                f"thread tiles {plan.thread_tile}, expected 32"
-            )
+            tiles = {"warp_tile": plan.warp_tile, "thread_tile": plan.thread_tile}
+            why = Reason("matmul.lanes", lanes=lanes, **tiles)
+            raise LoweringError("matmul.unmapped", matmul=plan.op, instruction="simt", why=why)
 
     def _side(
         self,

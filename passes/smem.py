@@ -17,6 +17,7 @@ from typing import Any, Final
 
 from tvm import tirx
 
+from ..diagnostics import Reason
 from ..errors import LoweringError, PlanError
 from ..plan import SmemBuffer, SmemPlan
 from . import ir
@@ -177,10 +178,8 @@ def _measure(life: _Life, kernel: Any, taken: set[str], native_bf16: bool) -> No
     buffer = life.buffer
     size = _flat_bytes(buffer)
     if size is None:
-        raise LoweringError(
-            f"cannot place shared buffer '{buffer.name}': its shape {list(buffer.shape)} is not "
-            "constant"
-        )
+        shape = tuple(map(str, buffer.shape))
+        raise LoweringError("smem.shape", buffer=str(buffer.name), shape=shape)
     if str(buffer.dtype) == "bfloat16" and not native_bf16:
         size *= 2
     for vthread in life.vthreads:
@@ -209,11 +208,14 @@ def _arrange(func: Any, lives: Sequence[_Life], budget: int) -> SmemPlan:
     if total > budget:
         total = _pack(lives, inside_loops=True)
     if total > budget:
-        sizes = ", ".join(f"'{life.name}' {life.bytes}" for life in lives)
-        name = (func.attrs or {}).get("global_symbol", "main")
         raise PlanError(
-            f"cannot fit the shared memory of kernel '{name}': it needs {total} bytes ({sizes}), "
-            f"a CTA may have {budget}"
+            "smem.full",
+            kernel=str((func.attrs or {}).get("global_symbol", "main")),
+            nbytes=total,
+            buffers=tuple(
+                Reason("smem.buffer", buffer=life.name, nbytes=life.bytes) for life in lives
+            ),
+            budget=budget,
         )
     return SmemPlan(total, budget, tuple(_entry(life, lives) for life in lives))
 
@@ -251,7 +253,7 @@ def _entry(life: _Life, lives: Sequence[_Life]) -> SmemBuffer:
         bytes=life.bytes,
         alignment=life.alignment,
         shares_with=sharing,
-        reason="never alive at the same time" if sharing else "",
+        reason=Reason("smem.shared") if sharing else "",
     )
 
 

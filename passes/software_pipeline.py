@@ -50,6 +50,4 @@ def SoftwarePipeline(depth: Any = "auto", **options: Any) -> Any:
 def _check_target(name: str, func: Any) -> None:
     known = not isinstance(func, tvm.tirx.PrimFunc) or is_marked(func)
     if not known and has_kernel(func) and target_of(func) is None:
-        raise TargetError(
-            f"cannot pipeline '{name}': it has no target; bind one or enter a target's scope"
-        )
+        raise TargetError("plan.no_target", function=name)

@@ -32,6 +32,7 @@ from tvm.script import tirx as T
 
 from ..cost.stores import filled_together
 from ..cost.wgmma import ROWS, WARPGROUP
+from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..origin import Origin, Place
 from ..plan import CONSUMER, StorePlan
@@ -112,7 +113,7 @@ class Staged:
         span = columns * dtype_bytes(target.dtype)
         tensor = tiled_map(target, box.view.shape, extents, span)
         if fragment.corner is None:
-            raise LoweringError(f"cannot store '{plan.op}' by tma: no warpgroup holds its tile")
+            raise LoweringError("store.tma", store=plan.op, why=Reason("store.no_holder"))
         return Staged(nest, box, fragment, plan, threads, stage, tensor)
 
     def stmt(self, *, repeats: bool) -> Stmt:

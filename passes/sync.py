@@ -33,6 +33,7 @@ import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
+from ..diagnostics import Reason
 from ..errors import InternalError, LoweringError
 from ..plan import SmemBuffer, SmemPlan, SyncPlan
 from . import ir, ordering
@@ -48,8 +49,8 @@ from .uniform import Uniformity
 class _Conflict(Exception):
     """A barrier is needed before the node at ``path``."""
 
-    def __init__(self, path: Path, why: str) -> None:
-        super().__init__(why)
+    def __init__(self, path: Path, why: Reason) -> None:
+        super().__init__(str(why))
         self.path = path
         self.why = why
 
@@ -85,7 +86,7 @@ def _roles(stmt: Any, op: str, views: SharedViews) -> Node:
     for access in accesses(stmt.body):
         buffer = views.root(access.buffer)
         if str(buffer.name) not in ordered:
-            raise LoweringError(f"cannot order '{buffer.name}' between roles: it has no channel")
+            raise LoweringError("sync.no_mbarriers", buffer=str(buffer.name))
     return Node("leaf", stmt, op=op)
 
 
@@ -129,9 +130,7 @@ class _Synchroniser:
             self._ranges[var] = bounds
             self._prover.bind(var, bounds)
         elif not _is_same(bounds, self._ranges[var]):
-            raise LoweringError(
-                f"cannot order shared memory: two loops of different ranges share variable '{var}'"
-            )
+            raise LoweringError("sync.variable", variable=str(var))
 
     def _build(self, stmt: Any, lanes: Lanes, op: str) -> Node:
         shape = type(stmt)
@@ -246,15 +245,13 @@ class _Synchroniser:
             node.has_clash = True
             return node
         if clash and not ordering.orders_itself(node.stmt):
-            raise LoweringError(
-                "cannot order shared memory under the thread-dependent "
-                f"{ordering.title(node.stmt)}: {clash} needs a barrier that some threads miss"
-            )
+            where = ordering.title(node.stmt)
+            raise LoweringError("sync.divergent", where=where, conflict=clash)
         items = ordering.ended(node, [item for part in parts for item in part])
         return Node("leaf", node.stmt, items=ordering.merged(items), op=node.op)
 
-    def _clash(self, parts: list[list[Item]], looped: bool) -> str:
-        """The first two accesses that need an order, in words; empty when there are none.
+    def _clash(self, parts: list[list[Item]], looped: bool) -> Reason | None:
+        """The first two accesses that need an order; None when there are none.
 
         In a loop every access is compared with every other: its iterations are lanes of them.
         """
@@ -264,13 +261,13 @@ class _Synchroniser:
                     guards = (*a.guards, *b.guards)
                     if self._conflicts.between(a, a.access.index, b, b.access.index, guards):
                         return ordering.pair(a, b)
-        return ""
+        return None
 
     # Placing barriers.
 
     def _visit(self, node: Node, state: State) -> State:
         """The state after ``node``; the barriers under it are placed anew."""
-        node.why = ""
+        node.why = None
         while True:
             entry = replace(state, pending={}) if node.why else state
             try:
@@ -397,15 +394,13 @@ class _Synchroniser:
         for entry in state.reading.values():
             item = self._first_conflict(entry, node.items)
             if item is not None:
-                raise LoweringError(
-                    f"cannot order shared memory: {ordering.pair(entry.item, item)} needs a wait "
-                    "for wgmma between, which a barrier is not"
-                )
+                conflict = ordering.pair(entry.item, item)
+                raise LoweringError("sync.needs_wgmma_wait", conflict=conflict)
 
     def _check(self, node: Node, state: State) -> None:
         """Raise where a barrier must stand if ``node`` conflicts with what is pending."""
         place: Path = ()
-        why = ""
+        why: Reason | None = None
         for entry in state.pending.values():
             if why and len(self._place(entry, node.path)) <= len(place):
                 continue  # a barrier is needed as late as that anyway

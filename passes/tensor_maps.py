@@ -18,6 +18,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ..cost.tma import MAX_EXTENT
+from ..diagnostics import Reason
 from .driver_call import encode_im2col
 from .im2col import Im2col
 from .ir import Buffer, Expr, Stmt, StringImm, Var, const_int, dtype_bytes
@@ -111,12 +112,10 @@ def _reached(tensor: Buffer, shape: Sequence[Expr]) -> list[Stmt]:
     for extent in shape:
         if const_int(extent) is not None or str(extent.ty.dtype) != WIDE:
             continue
-        text = (
-            f"cannot copy '{tensor.name}' by the tensor memory accelerator: its coordinates reach "
-            f"{MAX_EXTENT} elements, {extent} is more"
-        )
+        name = str(tensor.name)
+        said = Reason("tma.coordinates", buffer=name, most=MAX_EXTENT, extent=str(extent))
         fits = extent <= tirx.const(MAX_EXTENT, WIDE)
-        checks.append(tirx.AssertStmt(fits, StringImm("ValueError"), [StringImm(text)]))
+        checks.append(tirx.AssertStmt(fits, StringImm("ValueError"), [StringImm(str(said))]))
     return checks
 
 

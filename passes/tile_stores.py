@@ -17,6 +17,7 @@ from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..cost.tma import extent_obstacle
+from ..diagnostics import Reason
 from ..kernel import ADDS, StoreInfo
 from .indexing import affine, conjunction, strides
 from .ir import Buffer, Expr, Stmt, Var, const_int, i32, is_global, substitute, uses
@@ -64,25 +65,25 @@ def added(nest: Nest) -> Nest:
     return replace(nest, store=tirx.BufferStore(store.buffer, part, store.indices))
 
 
-def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
+def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | Reason:
     """The box of its target that ``nest`` stores ``matmul``'s tile to, or why it is none.
 
     ``ranges``: an analyzer that knows the bounds of the loops around it.
     """
     target = nest.store.buffer
     if len(matmul.m) > 1 or len(matmul.n) > 1:
-        return "it writes boxes, rows or columns of the tile are several dimensions"
+        return Reason("store.dimensions")
     places = [load.indices for load in nest.loads() if load.source.same_as(matmul.acc)]
     row, column = _walkers(places[0], matmul, nest)
     if row is None or column is None or len({str(list(place)) for place in places}) > 1:
-        return "it writes boxes, the tile is not walked row by row"
+        return Reason("store.walk")
     if any(load.source.same_as(target) for load in added(nest).loads()):
-        return f"it writes '{target.name}', which the same block reads"
+        return Reason("store.reads", buffer=str(target.name))
     if len(target.strides):
-        return f"it takes a tensor without gaps, '{target.name}' has strides of its own"
+        return Reason("tma.strides", buffer=str(target.name))
     unreached = extent_obstacle(str(target.name), [const_int(n) for n in target.shape])
     if unreached:
-        return unreached
+        return Reason.of(unreached)
     for var, extent in nest.extent_of.items():
         ranges.bind(var, Range(0, extent))
     declared = View(tuple(target.shape), tuple(nest.store.indices))
@@ -93,13 +94,13 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | str:
             merged = flattened(declared, nest.vars, ranges)
         found = None if merged is None else _walked(merged, row, column, nest)
     if found is None:
-        return f"it writes boxes, the elements of '{target.name}' are scattered"
+        return Reason("store.scattered", buffer=str(target.name))
     short = _left_out(nest, matmul, found, ranges)
     if short is not None:
-        return f"it writes boxes, {short}"
+        return short
     beyond = _beyond_bounds(nest, found.view, ranges)
     if beyond is not None:
-        return f"it leaves out what is outside '{target.name}', not {beyond}"
+        return Reason("store.mask", buffer=str(target.name), condition=str(beyond))
     return found
 
 
@@ -129,7 +130,7 @@ def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
         dtype=str(target.dtype),
         dst_strides=tuple(const_int(stride) for stride in strides(target)),
         by_rows=_walks_last(nest, matmul),
-        no_tma=found if isinstance(found, str) else "",
+        no_tma=found if isinstance(found, Reason) else "",
         partial_sums=adds(nest),
     )
 
@@ -174,7 +175,7 @@ def _walkers(place: Any, matmul: Matmul, nest: Nest) -> tuple[Var | None, Var | 
     return walker(matmul.m[0]), walker(matmul.n[0])
 
 
-def _left_out(nest: Nest, matmul: Matmul, box: Box, ranges: Any) -> str | None:
+def _left_out(nest: Nest, matmul: Matmul, box: Box, ranges: Any) -> Reason | None:
     """Which elements of the tile ``nest`` leaves out inside the target, where a box has them.
 
     A tile that reaches beyond the target is walked up to the target's end: the rest of the box is
@@ -185,7 +186,7 @@ def _left_out(nest: Nest, matmul: Matmul, box: Box, ranges: Any) -> str | None:
         walked, whole = nest.extent_of[var], matmul.extent(tile)
         past = substitute(box.view.indices[dim], {var: i32(walked)})
         if walked < whole and not ranges.can_prove(past >= box.view.shape[dim]):
-            return f"{walked} of {whole} {name} of the tile are stored"
+            return Reason("store.part", stored=walked, whole=whole, lines=name)
     return None
 
 

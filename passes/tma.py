@@ -25,6 +25,7 @@ from tvm.ir import Range
 from tvm.script import tirx as T
 
 from ..cost.tma import extent_obstacle, panel_bytes
+from ..diagnostics import Reason
 from ..plan import Eviction
 from .caching import cache_hint
 from .clusters import Cluster
@@ -49,30 +50,31 @@ Source: TypeAlias = "View | Patch | Im2col"
 pixels of an image, a box of them or not."""
 
 
-def source_of(copy: Copy, ranges: Any) -> Source | str:
+def source_of(copy: Copy, ranges: Any) -> Source | Reason:
     """What ``copy`` moves, as the accelerator sees it, or why it can move no such thing.
 
     ``ranges``: an analyzer that knows the bounds of every variable outside of the copy.
     """
     if copy.nest.predicate:
-        return f"it copies whole boxes, '{copy.dst.name}' only where {copy.nest.predicate[0]}"
+        condition = str(copy.nest.predicate[0])
+        return Reason("tma.partial_box", buffer=str(copy.dst.name), condition=condition)
     if len(copy.src.strides):
-        return f"it takes a tensor without gaps, '{copy.src.name}' has strides of its own"
+        return Reason("tma.strides", buffer=str(copy.src.name))
     unreached = extent_obstacle(str(copy.src.name), [const_int(n) for n in copy.src.shape])
     if unreached:
-        return unreached
+        return Reason.of(unreached)
     declared = View(tuple(copy.src.shape), copy.src_indices)
     obstacle = _box_obstacle(copy, declared)
-    if not obstacle:
+    if obstacle is None:
         return _guarded(copy, declared)
     for var in copy.order:
         ranges.bind(var, Range(0, copy.nest.extent_of[var]))
     merged = flattened(declared, copy.order, ranges)
-    if merged is not None and not _box_obstacle(copy, merged) and _keeps_order(copy, merged):
+    if merged is not None and _box_obstacle(copy, merged) is None and _keeps_order(copy, merged):
         return _guarded(copy, merged)
     pixels = im2col_of(copy, ranges)
     if not isinstance(pixels, Im2col):
-        return f"{obstacle}; as im2col, {pixels}"
+        return Reason("tma.both", tiled=obstacle, im2col=pixels)
     return patch_of(copy, pixels, ranges) or pixels
 
 
@@ -81,14 +83,15 @@ def _keeps_order(copy: Copy, view: View) -> bool:
     return walked == list(range(len(copy.order)))
 
 
-def _box_obstacle(copy: Copy, view: View) -> str:
-    """Why what ``copy`` reads is no box of ``view``, or empty."""
+def _box_obstacle(copy: Copy, view: View) -> Reason | None:
+    """Why what ``copy`` reads is no box of ``view``, or None."""
+    name = str(copy.src.name)
     for dimension, index in enumerate(view.indices):
         known = affine(index, copy.order)
         if walker(index, copy.order) is None and (known is None or known.coefficients):
-            return f"it walks dimension {dimension} of '{copy.src.name}' one by one, not by {index}"
+            return Reason("tma.index", dimension=dimension, buffer=name, index=str(index))
     outside = next((part for part in _beyond_bounds(copy, view) if uses(part, copy.order)), None)
-    return "" if outside is None else f"it fills with zero outside '{copy.src.name}', not {outside}"
+    return None if outside is None else Reason("tma.mask", buffer=name, condition=str(outside))
 
 
 def _guarded(copy: Copy, view: View) -> View:

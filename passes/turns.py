@@ -138,10 +138,7 @@ class Turns:
 def check_turns(body: Stmt, loops: list[Any]) -> None:
     """LoweringError where ``runs_by_tile`` does not hold of the only one of ``loops``."""
     if len(loops) != 1 or not runs_by_tile(body, loops[0]):
-        raise LoweringError(
-            "cannot take tiles by turns: all of the kernel must be one loop over tiles, each of "
-            "which runs the pipelined loop once"
-        )
+        raise LoweringError("role.ping_pong")
 
 
 def runs_by_tile(body: Stmt, loop: Any) -> bool:

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
+from ..diagnostics import Reason
 from ..plan import LoopPlan
 from .dependence import FENCE
 from .effects import effects
@@ -39,24 +40,25 @@ def with_slots_used(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> LoopPl
                 fewer[ring.buffer] = max(used, FEWEST)
     if not fewer:
         return plan
-    said = ", ".join(
-        f"'{ring.buffer}' has {fewer[ring.buffer]} slots instead of {ring.depth}"
+    said = tuple(
+        Reason("ring.has_slots", buffer=ring.buffer, slots=fewer[ring.buffer], planned=ring.depth)
         for ring in plan.rings
         if ring.buffer in fewer
     )
+    why = Reason("ring.fewer_slots", rings=said, why=_why(node))
     rings = (replace(ring, depth=fewer.get(ring.buffer, ring.depth)) for ring in plan.rings)
-    made = replace(plan, rings=tuple(rings), reasons=(*plan.reasons, f"{said}: {_why(node)}"))
+    made = replace(plan, rings=tuple(rings), reasons=(*plan.reasons, why))
     verify(graph, made)
     return made
 
 
-def why_no_overlap(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> str:
-    """Why every value of loop ``node`` is used in the step that makes it; empty: some is later.
+def why_no_overlap(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> Reason | None:
+    """Why every value of loop ``node`` is used in the step that makes it; None: some is later.
 
     A schedule may then still move what makes none: a wait for others to the step before.
     """
     if not plan.pipelined or not any(ring.depth > 1 for ring in plan.rings):
-        return ""
+        return None
     stages = {op.name: op.stage for op in plan.ops}
     steps = [
         stages[user] - stages[source]
@@ -64,15 +66,15 @@ def why_no_overlap(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> str:
         if edge["kind"] == "RAW" and edge["distance"] == 0 and edge["buffer"] != FENCE
     ]
     if not steps or any(steps):
-        return ""
-    return f"nothing of loop '{plan.name}' overlaps: {_why(node)}"
+        return None
+    return Reason("schedule.no_overlap", loop=plan.name, why=_why(node))
 
 
-def _why(node: Any) -> str:
+def _why(node: Any) -> Reason:
     """Why copies of loop ``node`` go no further ahead."""
     found = effects(node.body)
     polled = sorted(str(buf.name) for buf in found.polled.difference(found.allocated))
     if polled:
-        return f"no copy goes above the wait for '{polled[0]}'"
+        return Reason("ahead.polled", buffer=polled[0])
     fence = found.why_fence()
-    return f"the body {fence}, and no copy goes above that" if fence else "no more are ever in use"
+    return Reason("ahead.none") if fence is None else Reason("ahead.fence", fence=fence)

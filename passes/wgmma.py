@@ -42,6 +42,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ..cost.wgmma import ACCUMULATORS, CONVERTED, ROWS, TYPES, WARPGROUP, must_transpose
+from ..diagnostics import Reason
 from ..errors import LoweringError, PlanError
 from ..plan import MatmulPlan
 from . import quads
@@ -106,8 +107,10 @@ class _Warpgroup:
         found = _PATTERN.fullmatch(plan.instruction)
         if found is None:
             raise LoweringError(
-                f"cannot map op '{plan.op}': expected an instruction such as "
-                f"wgmma.m64n128k16.f16.f32, not '{plan.instruction}'"
+                "matmul.instruction",
+                matmul=plan.op,
+                example="wgmma.m64n128k16.f16.f32",
+                instruction=plan.instruction,
             )
         self.n, self.k, self.type, self.acc_type = int(found[1]), int(found[2]), found[3], found[4]
         self.matmul, self.plan, self.threads = matmul, plan, threads
@@ -136,32 +139,43 @@ class _Warpgroup:
         )
         parts = (plan.warps[0] % 4, plan.warp_tile[0] % (ROWS // 4), plan.warp_tile[1] - self.n)
         if (m, n, k) != covered or any(parts) or plan.k_step != self.k:
-            raise LoweringError(
-                f"cannot map op '{plan.op}' to {plan.instruction}: the tile is {m}x{n}x{k}, the "
-                f"plan covers {'x'.join(map(str, covered))} by {plan.warps[0]}x{plan.warps[1]} "
-                f"warps of {plan.warp_tile[0]}x{plan.warp_tile[1]}"
+            raise self._refused(
+                Reason(
+                    "matmul.tile",
+                    tile=(m, n, k),
+                    covered=covered,
+                    warps=plan.warps,
+                    warp_tile=plan.warp_tile,
+                )
             )
         if plan.warps[0] * plan.warps[1] * 32 != self.threads.count:
-            raise LoweringError(
-                f"cannot map op '{plan.op}' to {plan.instruction}: {self.threads.count} threads "
-                f"compute, the plan has {plan.warps[0]}x{plan.warps[1]} warps"
-            )
+            threads = self.threads.count
+            raise self._refused(Reason("matmul.threads", threads=threads, warps=plan.warps))
         self._check_turned()
         for side in (matmul.a, matmul.b):
             kind = str(side.buffer.dtype)
             if side is matmul.a and str(matmul.b.buffer.dtype) in CONVERTED.get(kind, ()):
                 if plan.operand != "registers":
-                    raise LoweringError(
-                        f"cannot map op '{plan.op}' to {plan.instruction}: '{side.buffer.name}' "
-                        f"holds {kind}, which is converted in registers alone"
-                    )
+                    name = str(side.buffer.name)
+                    raise self._refused(Reason("matmul.converted", buffer=name, dtype=kind))
                 continue
             into = ACCUMULATORS.get(kind, {}).get(str(matmul.acc.dtype))
             if TYPES.get(kind) != self.type or into != self.acc_type:
-                raise LoweringError(
-                    f"cannot map op '{plan.op}' to {plan.instruction}: '{side.buffer.name}' holds "
-                    f"{kind}, '{matmul.acc.name}' {matmul.acc.dtype}"
+                raise self._refused(
+                    Reason(
+                        "matmul.dtypes",
+                        buffer=str(side.buffer.name),
+                        dtype=kind,
+                        accumulator=str(matmul.acc.name),
+                        sums=str(matmul.acc.dtype),
+                    )
                 )
+
+    def _refused(self, why: Reason) -> LoweringError:
+        plan = self.plan
+        return LoweringError(
+            "matmul.unmapped", matmul=plan.op, instruction=plan.instruction, why=why
+        )
 
     def _check_turned(self) -> None:
         """PlanError: rows of the first operand lie otherwise than the plan has it."""
@@ -170,12 +184,16 @@ class _Warpgroup:
         if plan.transposed == turns:
             return
         lies = "innermost" if side.k_major else "outermost"
-        words = "turns" if plan.transposed else "does not turn"
-        raise PlanError(
-            f"cannot map op '{plan.op}' to {plan.instruction}: the plan {words} rows of "
-            f"'{side.buffer.name}' round, {side.buffer.dtype} with K {lies} read from "
-            f"{plan.operand}"
-        )
+        found = {
+            "buffer": str(side.buffer.name),
+            "dtype": str(side.buffer.dtype),
+            "lies": lies,
+            "operand": plan.operand,
+        }
+        why = Reason("matmul.not_transposed", **found)
+        if plan.transposed:
+            why = Reason("matmul.transposed", **found)
+        raise PlanError("matmul.unmapped", matmul=plan.op, instruction=plan.instruction, why=why)
 
     # Operands.
 

@@ -25,6 +25,7 @@ import tvm_ffi
 from tvm import tirx
 from tvm.ir import Call, Range, StringImm, TensorLoad, TensorRegion, Var
 
+from ..diagnostics import Reason
 from . import ir
 
 ELEMENTS: Final = (1 << 31) - 1
@@ -99,12 +100,9 @@ def check_extents(func: Any) -> Any:
             continue
         total = math.prod((widened(extent) for extent in param.shape), start=tirx.const(1, WIDE))
         shown = " * ".join(str(extent) for extent in param.shape)
-        text = (
-            f"cannot index '{param.name}' of {shown} elements by 32 bits: expected at most "
-            f"{ELEMENTS} of them, or extents of type int64"
-        )
+        said = Reason("call.elements", name=str(param.name), elements=shown, most=ELEMENTS)
         fits = total <= tirx.const(ELEMENTS, WIDE)
-        checks.append(tirx.AssertStmt(fits, StringImm("ValueError"), [StringImm(text)]))
+        checks.append(tirx.AssertStmt(fits, StringImm("ValueError"), [StringImm(str(said))]))
     return func.with_body(ir.seq(*checks, func.body)) if checks else func
 
 

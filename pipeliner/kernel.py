@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeAlias
 
+from .diagnostics import Why
+
 TmaView: TypeAlias = Literal["tensor", "flattened", "window", "im2col"]
 """How the tensor memory accelerator sees the source of a copy."""
 
@@ -55,9 +57,9 @@ class CopyInfo:
     aligned: int
     masked: bool
     bound: bool
-    no_cp_async: str = ""
-    no_register: str = ""
-    no_tma: str = ""
+    no_cp_async: Why = ""
+    no_register: Why = ""
+    no_tma: Why = ""
     view: TmaView = "tensor"
     note: str = ""
     multicast: tuple[int, ...] = ()
@@ -131,7 +133,7 @@ class StoreInfo:
     dtype: str
     dst_strides: tuple[int | None, ...]
     by_rows: bool = True
-    no_tma: str = ""
+    no_tma: Why = ""
     partial_sums: int = 0
 
 
@@ -191,7 +193,7 @@ class LoopInfo:
     annotated: bool = False
     outer: int | None = 1
     by_tile: bool = False
-    overwritten: str = ""
+    overwritten: Why = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,14 +209,14 @@ class KernelInfo:
     grid: tuple[int | None, ...]
     threads: int
     loops: tuple[LoopInfo, ...]
-    declined: tuple[tuple[str, str], ...] = ()
+    declined: tuple[tuple[str, Why], ...] = ()
     registers_hint: int = 0
     accumulators: tuple[tuple[str, str, int], ...] = ()
     elementwise: tuple[ElementwiseInfo, ...] = ()
     stores: tuple[StoreInfo, ...] = ()
     kernels: int = 1
     independent: int = 0
-    alone: str = ""
+    alone: Why = ""
 
     @property
     def unmapped(self) -> bool:

@@ -8,7 +8,7 @@ import warnings
 from pathlib import Path
 from typing import Final
 
-from .diagnostics import Why
+from .diagnostics import Reason, Why
 from .errors import BugWarning, PipelinerError
 
 _TELLING: Final = re.compile(
@@ -37,17 +37,17 @@ def reason(err: Exception) -> str:
     return _bug(err) if isinstance(err, _BUGS) else _telling(err)
 
 
-def refusal(err: Exception) -> str:
+def refusal(err: Exception) -> Reason:
     """Why an automatic choice goes on without what raised ``err``.
 
     A choice never raises, so a bug in one candidate is a refusal of it, which the plan keeps and a
     ``BugWarning`` tells.
     """
     if isinstance(err, PipelinerError):
-        return str(err)
-    text = f"bug in pipeliner: {_bug(err)}"
-    warnings.warn(text, BugWarning, stacklevel=2)
-    return text
+        return err.reason
+    bug = Reason("plan.bug", error=_bug(err))
+    warnings.warn(str(bug), BugWarning, stacklevel=2)
+    return bug
 
 
 def _telling(err: Exception) -> str:

@@ -225,7 +225,7 @@ def _option(
     try:
         plan = choose(info, machine, request) if own is None else own
     except Exception as err:  # a bug in one of them, too, leaves the others
-        return WayOption(name, None, chosen=chosen, why=refusal(err))
+        return WayOption(name, None, chosen=chosen, why=str(refusal(err)))
     instruction = plan.matmuls[0].instruction if plan.matmuls else ""
     if plan.predicted_us:
         return WayOption(name, plan.predicted_us, instruction, chosen)

@@ -12,6 +12,7 @@ from functools import partial
 from itertools import zip_longest
 from typing import Final
 
+from ..diagnostics import Reason, Why
 from ..errors import PipelinerError, PlanError
 from ..kernel import CopyInfo, KernelInfo, MatmulInfo
 from ..machine import Machine
@@ -245,7 +246,8 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     check_buffers(info, request)
     _check_any_loop(info, request)
     mapped = map_kernel(info, machine, request)
-    matmuls, reasons = mapped.matmuls, mapped.reasons
+    matmuls = mapped.matmuls
+    reasons: tuple[Why, ...] = mapped.reasons
     # Nor is a loop left alone whose copies are asked to land by themselves.
     fixed = uses_wgmma(matmuls) or request.mechanism == "cp_async"
     _check_any_ring(mapped.loops, info, request)
@@ -276,7 +278,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
         LoopPlan(name=name, trip="", pipelined=False, reasons=(why,)) for name, why in info.declined
     )
     if not info.loops and not info.declined:
-        reasons = (*reasons, "the kernel has no serial loop: nothing repeats that could overlap")
+        reasons = (*reasons, Reason("loop.none"))
     if info.alone or info.unmapped:
         reasons = (*reasons, info.alone or _NOT_SHARED)
     cluster = 1 if request.cluster == "auto" else request.cluster

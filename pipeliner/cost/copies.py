@@ -253,7 +253,7 @@ def _cp_async_obstacle(copy: CopyInfo, vector: int, machine: Machine) -> str | N
         return f"cp.async writes shared memory, '{copy.dst}' is in {copy.dst_scope}"
     if vector not in CP_ASYNC_BYTES:
         return f"cp.async moves 4, 8 or 16 bytes, here only {vector} are provably aligned"
-    return copy.no_cp_async or None
+    return str(copy.no_cp_async) or None
 
 
 def _layout(

@@ -209,7 +209,7 @@ def _extent(matmul: MatmulPlan) -> tuple[int, int]:
 
 
 def _cannot_add(info: KernelInfo) -> str:
-    return f"cannot add parts of '{info.name}' by reduce_add"
+    return f"cannot add the partial sums of '{info.name}' atomically"
 
 
 def _plan(
@@ -320,7 +320,7 @@ def _order(store: StoreInfo) -> str:
 def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
     """Why the store cannot be staged, apart from room; empty where it can."""
     if store.no_tma:
-        return store.no_tma
+        return str(store.no_tma)
     read = {op.src for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)}
     if store.dst in read:
         return f"'{store.dst}' is copied from too"

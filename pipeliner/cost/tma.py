@@ -118,7 +118,7 @@ def tma_obstacle(copy: CopyInfo, machine: Machine) -> str:
     if not copy.dst_scope.startswith("shared"):
         return f"it writes shared memory, '{copy.dst}' is in {copy.dst_scope}"
     if copy.no_tma:
-        return copy.no_tma
+        return str(copy.no_tma)
     if copy.dtype not in TYPES:
         return f"it does not know elements of {copy.dtype}"
     rank = len(copy.src_dims)

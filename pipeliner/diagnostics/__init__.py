@@ -6,6 +6,6 @@ subject in this folder, so that prose can be improved in one place, and tests as
 """
 
 from .reason import Reason, Value, Why, joined, reason_as_json
-from .sentences import SENTENCES
+from .sentences import SENTENCES, TEXT
 
-__all__ = ["SENTENCES", "Reason", "Value", "Why", "joined", "reason_as_json"]
+__all__ = ["SENTENCES", "TEXT", "Reason", "Value", "Why", "joined", "reason_as_json"]

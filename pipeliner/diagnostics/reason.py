@@ -34,6 +34,17 @@ class Reason:
         """A reason of which only words are known: a person's, or those of an older plan."""
         return Reason(TEXT, text=words)
 
+    @staticmethod
+    def of(why: Why) -> Reason:
+        """``why`` as a reason."""
+        return why if isinstance(why, Reason) else Reason.text(why)
+
+    @property
+    def why(self) -> Reason:
+        """What this one gives as its argument ``why``; itself, where it has none."""
+        given = dict(self._args).get("why")
+        return given if isinstance(given, Reason) else self
+
     @property
     def args(self) -> Mapping[str, Value]:
         """The arguments by name."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 import dataclasses
 from typing import Any, Final
 
+from ..diagnostics import Reason
+
 ESTIMATES: Final = frozenset(
     {
         "cycle",
@@ -29,8 +31,8 @@ FREE: Final = ESTIMATES | WORDS
 """Fields by which plans may differ and be of the same code."""
 
 
-def difference(given: Any, made: Any, where: str, skip: frozenset[str] = FREE) -> str:
-    """The first field of ``given`` that ``made`` has otherwise, with both values; empty: none.
+def difference(given: Any, made: Any, where: str, skip: frozenset[str] = FREE) -> Reason | None:
+    """The first field of ``given`` that ``made`` has otherwise, with both values; None: none.
 
     ``where``: the place in the plan that ``given`` comes from, such as ``plan.copies``.
     """
@@ -41,23 +43,29 @@ def difference(given: Any, made: Any, where: str, skip: frozenset[str] = FREE) -
                 found = difference(
                     getattr(given, field.name), getattr(made, field.name), name, skip
                 )
-                if found:
+                if found is not None:
                     return found
-        return ""
+        return None
     if isinstance(given, tuple) and isinstance(made, tuple):
         if len(given) != len(made) and any(map(dataclasses.is_dataclass, (*given, *made))):
-            return f"{where} has {len(given)} entries, expected {len(made)}{_names(made)}"
+            counts = {"entries": len(given), "expected": len(made)}
+            names = _names(made)
+            if names:
+                return Reason("difference.entries", where=where, **counts, names=names)
+            return Reason("difference.count", where=where, **counts)
         if len(given) == len(made):
             pairs = zip(given, made)
             each = (difference(a, b, f"{where}[{at}]", skip) for at, (a, b) in enumerate(pairs))
-            return next(filter(None, each), "")
-    return "" if given == made else f"{where} is {_shown(given)}, expected {_shown(made)}"
+            return next(filter(None, each), None)
+    if given == made:
+        return None
+    return Reason("difference.value", where=where, value=_shown(given), expected=_shown(made))
 
 
-def _names(parts: tuple[Any, ...]) -> str:
-    """The parts by their names, in brackets; empty where there are none."""
-    names = [getattr(part, "name", getattr(part, "op", "")) for part in parts]
-    return f" ({', '.join(map(str, names))})" if all(names) and names else ""
+def _names(parts: tuple[Any, ...]) -> tuple[str, ...]:
+    """The parts by their names; empty where they have none."""
+    names = [str(getattr(part, "name", getattr(part, "op", ""))) for part in parts]
+    return tuple(names) if all(names) else ()
 
 
 def _shown(value: Any) -> str:

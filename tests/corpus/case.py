@@ -29,12 +29,9 @@ class Pipelined:
 
 @dataclass(frozen=True)
 class Declined:
-    """No loop is pipelined, and one reason of the plan matches every pattern (regex, any case)."""
+    """No loop is pipelined, and one reason of the plan has the code ``reason``."""
 
-    reason: tuple[str, ...]
-
-    def __init__(self, *reason: str) -> None:
-        object.__setattr__(self, "reason", reason)
+    reason: str
 
 
 @dataclass(frozen=True)

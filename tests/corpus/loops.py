@@ -389,7 +389,7 @@ CASES = [
         lambda: linked_list,
         lambda r: {"succ": r.permutation(256).astype("int32"), "A": uniform(r, 256)},
         _linked_list,
-        Declined("carried|recurrence|previous iteration"),
+        Declined("loop.carried_addresses"),
         "the address of each load is the value of the load before: RecMII is the load latency",
     ),
     Case(
@@ -405,7 +405,7 @@ CASES = [
         lambda: in_place_recurrence,
         lambda r: _one("A", r, 33, 64),
         _in_place,
-        Declined("carried|recurrence|previous iteration"),
+        Declined("loop.carried_loads"),
         "iteration k reads from global memory what iteration k - 1 wrote there: nothing may move",
     ),
     Case(
@@ -413,7 +413,7 @@ CASES = [
         lambda: histogram,
         lambda r: {"A": r.integers(0, 16, 1024).astype("int32"), "H": np.zeros(16, "int32")},
         lambda x: {"H": np.bincount(x["A"], minlength=16).astype("int32")},
-        Declined("atomic"),
+        Declined("loop.atomic"),
         "the loop's only effect is an atomic, whose order with its neighbours is not ours to change",
     ),
     Case(
@@ -429,7 +429,7 @@ CASES = [
         lambda: trip_by_thread,
         lambda r: _one("A", r, 64, 64),
         lambda x: {"B": np.array([x["A"][: t + 1, t].sum() for t in range(64)], "float32")},
-        Declined("trip", "thread"),
+        Declined("loop.thread_trip"),
         "the trip count differs between threads: no barrier and no common prologue fits",
     ),
     Case(
@@ -469,7 +469,7 @@ CASES = [
         lambda: opaque_extern,
         lambda r: _one("A", r, 16, 64),
         lambda x: {"C": np.sin(x["A"][:, ::-1])},
-        Declined("opaque|extern|unknown"),
+        Declined("loop.opaque_call"),
         "an extern call (not a pure one) may touch any memory: no load may cross it, so nothing overlaps",
     ),
     Case(

@@ -231,8 +231,8 @@ class Program:
     func: Any
     arrays: Callable[[np.random.Generator], dict[str, np.ndarray]]
     meaning: Callable[[Arrays], Arrays]
-    says: str = ""
-    """What a reason of its plan says."""
+    says: tuple[str, dict[str, object]] | None = None
+    """The code and some arguments of a reason that its plan has."""
 
 
 def _substituted(arrays: Arrays) -> Arrays:
@@ -275,21 +275,21 @@ PROGRAMS = {
         whole_sum,
         lambda r: {"X": _integers(r, 3, 1000), "Y": np.zeros((3, 3), "float32")},
         lambda a: {"Y": np.stack([a["X"].sum(1), a["X"].max(1), a["X"].min(1)], 1)},
-        "256 threads make a part of each element of 't' in 'sum'",
+        ("mapped.in_parts", {"threads": 256, "buffer": "t", "block": "sum"}),
     ),
     "few rows": Program(
         few_rows,
         lambda r: {"X": _integers(r, 2, 5, 7, 33, dtype="int8"),
                    "Y": _integers(r, 2, 5, dtype="int32")},
         lambda a: {"Y": a["Y"] + a["X"].reshape(2, 5, -1)[..., :200].sum(2, dtype="int32")},
-        "threads make a part of each element of 'Y' in 'sum': it stores 5",
+        ("mapped.in_parts", {"buffer": "Y", "block": "sum", "elements": 5}),
     ),
     "argmax": Program(
         argmax,
         lambda r: {"X": _integers(r, 2, 300) * _integers(r, 2, 300), "at": np.full(2, -1, "int32"),
                    "M": np.zeros(2, "float32")},
         lambda a: {"at": a["X"].argmax(1), "M": a["X"].max(1)},
-        "one thread runs all: ",
+        ("share.nothing", {}),
     ),
     "conditional stores": Program(
         conditional,
@@ -298,13 +298,13 @@ PROGRAMS = {
         lambda a: {"Y": np.where(a["on"][..., None], 2 * a["X"], a["Y"]),
                    "F": a["on"] & (a["X"][..., 0] > 0)},
     ),
-    "triangular loops": Program(triangular, _triangle, _substituted, "one thread runs all: "),
+    "triangular loops": Program(triangular, _triangle, _substituted, ("share.nothing", {})),
     "while loop": Program(
         halved_until,
         lambda r: {"X": r.integers(1, 200, (2, 64)).astype("int32"),
                    "Y": np.zeros((2, 64), "int32")},
         _halvings,
-        "one thread runs all: ",
+        ("share.nothing", {}),
     ),
     "casts": Program(
         casts,
@@ -317,27 +317,27 @@ PROGRAMS = {
         lambda r: {"X": r.integers(0, 16, (2, 200)).astype("int32"),
                    "H": np.zeros((2, 16), "int32")},
         lambda a: {"H": np.stack([np.bincount(row, minlength=16) for row in a["X"]])},
-        "'count' is one thread's: ",
+        ("mapped.by_one", {"block": "count"}),
     ),
     "prefix sum": Program(
         prefix_sum,
         lambda r: {"X": _integers(r, 2, 257), "Y": np.zeros((2, 257), "float32")},
         lambda a: {"Y": a["X"].cumsum(1)},
-        "one thread runs all: 'prefix': ",
+        ("share.block", {"block": "prefix"}),
     ),
     "a tile beyond shared memory": Program(
         large_tile,
         lambda r: {"A": _integers(r, 2, dtype="float64"), "C": np.zeros((2, 128, 256)),
                    "R": np.zeros((2, 128))},
         _of_tile,
-        "'acc' lies in global memory, a part for each CTA: it has 262144 bytes",
+        ("mapped.workspace", {"buffer": "acc", "nbytes": 262144}),
     ),
     "a step beyond shared memory": Program(
         large_step,
         lambda r: {"A": _integers(r, 2, 64, 2048), "B": _integers(r, 48, 2048),
                    "C": np.zeros((2, 64, 48), "float32")},
         _of_step,
-        "'S' lies in global memory, a part for each CTA: it has 524288 bytes",
+        ("mapped.workspace", {"buffer": "S", "nbytes": 524288}),
     ),
     "a second kernel": Program(
         second_kernel,

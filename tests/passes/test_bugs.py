@@ -17,6 +17,8 @@ from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.why import alternatives
 
+from ..refusals import the
+
 
 def product() -> Any:
     return schedule_gemm(Gemm(64, 64, 128), GemmTile(64, 64, 32))
@@ -52,10 +54,11 @@ def test_a_bug_in_one_candidate_leaves_the_others(
     with pytest.warns(BugWarning, match=told):
         plan = pipeliner.plan_of(pipeliner.pipeline(product(), "h100"))
     assert [matmul.instruction for matmul in plan.matmuls] == ["mma.m16n8k16.f16.f32"]
-    (why,) = [text for text in plan.reasons if text.startswith("the plan of least predicted time")]
-    assert why.startswith("the plan of least predicted time is not taken: bug in pipeliner: ")
-    assert re.search(told, why)
-    assert "(pipeline.py:" in why
+    not_taken = the("plan.not_taken", plan.reasons)
+    assert not_taken["name"] == "the plan of least predicted time"
+    error = str(the("plan.bug", [not_taken])["error"])
+    assert re.search(told, error)
+    assert "(pipeline.py:" in error
     with pytest.warns(BugWarning, match=told):
         show(alternatives(product(), "h100", Request()))
     assert "bug in pipeliner" in capsys.readouterr().out
@@ -68,7 +71,7 @@ def test_a_bug_in_every_candidate_leaves_the_function_to_tvm(
     with pytest.warns(BugWarning):
         plan = pipeliner.plan_of(pipeliner.pipeline(product(), "a100"))
     assert plan.sync.by == "tvm"
-    assert any("bug in pipeliner: KeyError" in text for text in plan.reasons)
+    assert str(the("plan.bug", plan.reasons)["error"]).startswith("KeyError")
 
 
 def test_a_bug_on_the_way_to_what_is_asked_for_is_raised(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,6 +22,7 @@ from pipeliner.passes.modulo import schedule_loop
 from pipeliner.passes.modulo_verify import verify
 from pipeliner.plan import LoopPlan, RingPlan
 
+from ..refusals import refused
 from .async_machine import AsyncMachine
 from .core_ops import expand_loop, graph_of, manual_plan
 
@@ -189,7 +190,8 @@ def test_a_copy_without_a_wait_is_refused() -> None:
     graph = graph_of(func)
     plan = manual_plan(graph, [0, 0, 1], [0, 1, 2])
     bare = dataclasses.replace(plan, ops=tuple(op for op in plan.ops if op.kind != "wait"))
-    with pytest.raises(ScheduleRefused, match="'C' of iteration i reads 'As' with no wait"):
+    where = {"op": "C", "iteration": "i", "buffer": "As"}
+    with refused("schedule.read_before_wait", ScheduleRefused, **where):
         verify(graph, bare)
 
 

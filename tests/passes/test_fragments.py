@@ -14,6 +14,7 @@ from pipeliner.passes.ir import ForKind, const_int, walk
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm
 
+from ..refusals import the
 from .lowering_tools import run
 from .tiles import mapped, scheduled
 
@@ -136,8 +137,8 @@ def row_sums(
 def test_a_row_sum_over_registers_is_made_in_shared_memory_and_said_by_name() -> None:
     plan = pipeliner.plan_of(pipeliner.pipeline(row_sums, "sm_80"))
     assert [matmul.instruction for matmul in plan.matmuls] == ["mma.m16n8k16.f16.f32"]
-    assert any(reason.startswith("'sum' reads register tiles") for reason in plan.reasons)
-    assert any(reason.startswith("'sums' lies in shared memory") for reason in plan.reasons)
+    assert the("mapped.through_shared", plan.reasons)["block"] == "sum"
+    assert the("mapped.shared", plan.reasons)["buffer"] == "sums"
 
 
 @pytest.mark.nvcc

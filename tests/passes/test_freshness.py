@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tvm import tirx
 
+from pipeliner.diagnostics import Reason
 from pipeliner.passes import ir
 
 from .core_ops import graph_of
@@ -52,30 +53,30 @@ def graph(*statements: Any) -> Any:
     [
         ((write(TX), read(31 - TX)), ""),
         ((write(TX), write(TX + 32), read(63 - TX)), ""),
-        ((write(TX), read(TX + 1)), "it is read before it is written"),
-        ((read(TX), write(TX)), "it is read before it is written"),
-        ((write(ir.i32(0)), read(ir.i32(1)), write(ir.i32(1))), "it is read before it is written"),
-        ((write(K % 4), read((K + 1) % 4)), "its index moves with the loop"),
-        ((when(K < 8, write(TX)), read(TX)), "some iterations read it without writing it"),
+        ((write(TX), read(TX + 1)), "version.read_first"),
+        ((read(TX), write(TX)), "version.read_first"),
+        ((write(ir.i32(0)), read(ir.i32(1)), write(ir.i32(1))), "version.read_first"),
+        ((write(K % 4), read((K + 1) % 4)), "version.moves"),
+        ((when(K < 8, write(TX)), read(TX)), "version.not_always_written"),
         ((when(K < 8, write(TX)), when(K < 8, read(TX))), ""),
         (
             (when(K < 8, write(TX)), when(K < 9, read(TX))),
-            "some iterations read it without writing it",
+            "version.not_always_written",
         ),
         ((write(TX), when(K < 8, read(TX))), ""),
         ((when(K < 8, write(TX)), chosen(K < 8, TX)), ""),
         (
             (when(K < 8, write(TX)), chosen(K < 9, TX)),
-            "some iterations read it without writing it",
+            "version.not_always_written",
         ),
         (
             (when(K < 8, write(TX)), chosen(tirx.Not(K < 8), TX)),
-            "some iterations read it without writing it",
+            "version.not_always_written",
         ),
         ((either(K < 8, write(TX), write(TX)), read(TX)), ""),
         (
             (either(K < 8, write(TX), write(TX + 1)), read(TX)),
-            "some iterations read it without writing it",
+            "version.not_always_written",
         ),
         (
             (when(TX < 8, either(K < 8, write(TX), write(TX))), read(TX)),
@@ -83,17 +84,17 @@ def graph(*statements: Any) -> Any:
         ),
         (
             (when(K < 9, either(K < 8, write(TX), write(TX))), read(TX)),
-            "some iterations read it without writing it",
+            "version.not_always_written",
         ),
     ],
 )
 def test_fresh_or_carried(statements: tuple[Any, ...], why: str) -> None:
     found = graph(*statements).graph
-    assert found["carried"] == ({"S": why} if why else {})
+    assert found["carried"] == ({"S": Reason(why)} if why else {})
     assert ("S" in found["rings"]) == (not why)
 
 
 def test_a_condition_that_the_body_changes_proves_nothing() -> None:
     flag = tirx.BufferLoad(C, [ir.i32(0), ir.i32(0)]) < tirx.const(0, "float32")
     found = graph(when(flag, write(TX)), when(flag, read(TX)))
-    assert found.graph["carried"] == {"S": "it is written under a condition loaded from memory"}
+    assert found.graph["carried"] == {"S": Reason("version.loaded_condition")}

@@ -15,6 +15,8 @@ from pipeliner.passes.independence import check_independent, repeated
 from pipeliner.passes.ir import const_int
 from pipeliner.passes.patterns import as_nest
 
+from ..refusals import refused, the
+
 FORM = """
 @T.prim_func(s_tir=True)
 def main(X: T.Buffer((8, 12, 12), "float32"), S: T.Buffer((32, 16), "float32"), b: T.int32):
@@ -70,12 +72,12 @@ def test_what_may_be_shared_out(store: str, shared: list[str]) -> None:
     ],
 )
 def test_iterations_that_may_store_one_element_are_refused(store: str) -> None:
-    with pytest.raises(LoweringError, match="nothing shows that its iterations store different"):
+    with refused("share.same_element", LoweringError):
         check(nest(store))
 
 
 def test_a_neighbour_that_another_thread_stores_is_refused() -> None:
-    with pytest.raises(LoweringError, match=r"reads X\[.*\] where it stores X\[.*another thread"):
+    with refused("share.reads", LoweringError):
         check(nest("X[i, j, 0] = X[i, (j + 1) % 12, 0]"))
 
 
@@ -114,7 +116,7 @@ def test_an_accumulator_is_summed_up_by_way_of_shared_memory() -> None:
 
     plan = pipeliner.plan_of(pipeliner.pipeline(main, "sm_80"))
     assert plan.pipelined
-    assert any("'sum' reads register tiles through shared memory" in r for r in plan.reasons)
+    assert the("mapped.through_shared", plan.reasons)["block"] == "sum"
 
 
 def test_the_value_of_a_cast_is_no_constant() -> None:

@@ -15,6 +15,7 @@ from pipeliner.passes.recognise import recognise
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm
 
+from ..refusals import refused
 from .lowering_tools import prepared
 from .tiles import byte_addresses, calls, conflicts, mapped, ops, run, scheduled, shared_load
 
@@ -92,5 +93,5 @@ def test_a_plan_that_does_not_cover_the_tile_is_refused() -> None:
     func, kernel = recognise(prepared(scheduled(Gemm(64, 64, 64), GemmTile(64, 64, 32))))
     _, plan = mapped(Gemm(64, 64, 64), GemmTile(64, 64, 32))
     short = replace(plan.matmuls[0], warp_tile=(16, 16))
-    with pytest.raises(LoweringError, match="M of the tile is 64, the plan covers 32"):
+    with refused("matmul.multiples", LoweringError, dimension="M", extent=64, covered=32):
         map_tiles(func, kernel, replace(plan, matmuls=(short,)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from functools import cache
 from typing import Any
@@ -13,11 +14,13 @@ import tvm_ffi
 
 import pipeliner
 from pipeliner import KernelPlan
+from pipeliner.diagnostics import Reason, Why
 from pipeliner.errors import PlanError
 from pipeliner.plan.comparing import ESTIMATES, WORDS, difference
 from pipeliner.schedules import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
 
+from ..refusals import refused
 from ..verify.edited_plans import ATTR, SUBJECTS, ready
 
 Edit = Callable[[dict[str, Any]], None]
@@ -70,45 +73,60 @@ def by_direct_stores(plan: dict[str, Any]) -> None:
         copied["mechanism"] = "direct"
 
 
-REFUSED: dict[str, tuple[Edit, str]] = {
+def differs(where: str, value: object, expected: object) -> Reason:
+    """That a field of the plan is ``value``, and would have been made as ``expected``."""
+    shown = {"value": repr(value), "expected": repr(expected)}
+    return Reason("difference.value", where=f"plan.{where}", **shown)
+
+
+REFUSED: dict[str, tuple[Edit, Why]] = {
     "stage": (in_op(stage=99), "must run after 'A_shared' of iteration i"),
-    "negative": (in_op(stage=-1), "has stage -1, expected 0 or more"),
-    "steps": (in_op(stage=10**9), "1000000001 stages, at most 256"),
-    "kind": (in_op(kind="store"), r"ops\[0\].kind is 'store', expected 'copy'"),
-    "block": (in_op(block="B_shared"), r"block is 'B_shared', expected 'A_shared'"),
-    "role": (in_op(role="producer"), "role is 'producer', expected 'all'"),
+    "negative": (
+        in_op(stage=-1),
+        Reason("schedule.stage", loop="k_0", op="A_shared", stage=-1),
+    ),
+    "steps": (in_op(stage=10**9), Reason("size.stages", loop="k_0", stages=10**9 + 1, most=256)),
+    "kind": (in_op(kind="store"), differs("loops[0].ops[0].kind", "store", "copy")),
+    "block": (in_op(block="B_shared"), differs("loops[0].ops[0].block", "B_shared", "A_shared")),
+    "role": (in_op(role="producer"), differs("loops[0].ops[0].role", "producer", "all")),
     "shallow": (in_ring(depth=1), "slots needed, the ring has 1"),
     "deep": (in_ring(depth=7), r"smem.bytes is \d+, expected \d+; leave 'smem' out"),
     "nothing": (in_ring(depth=0), "0 slots: expected at least 1"),
-    "slot": (in_ring(slot_bytes=16), "slot_bytes is 16, expected 4096"),
+    "slot": (in_ring(slot_bytes=16), differs("loops[0].rings[0].slot_bytes", 16, 4096)),
     "readers": (in_ring(consumers=[]), r"consumers is \(\), expected \('matmul"),
     "waits": (without_waits, "no wait between it and the copy"),
-    "trip": (in_loop(trip="7"), "trip is '7', expected '8'"),
-    "unroll": (in_loop(unroll=1000), "1000 iterations unrolled, at most 256"),
-    "unrolled": (in_loop(unroll=3), "unroll is 3, expected 1"),
+    "trip": (in_loop(trip="7"), differs("loops[0].trip", "7", "8")),
+    "unroll": (
+        in_loop(unroll=1000),
+        Reason("size.unroll", loop="k_0", unroll=1000, most=256),
+    ),
+    "unrolled": (in_loop(unroll=3), differs("loops[0].unroll", 3, 1)),
     "source": (in_loop(source="annotation"), "lacks TVM's pipeline annotations"),
     "alone": (in_loop(pipelined=False), "nothing waits for it there"),
     "nameless": (in_loop(name="i"), "cannot find loop 'k_0'"),
-    "register": (in_copy(mechanism="register"), "the plan lacks op 'A_shared.load'"),
+    "register": (
+        in_copy(mechanism="register"),
+        Reason("schedule.op_lacks", loop="k_0", op="A_shared.load"),
+    ),
     "direct": (by_direct_stores, "waits for no copy"),
     "tma": (in_copy(mechanism="tma"), "it needs sm_90, A100 SXM4 is sm_80"),
-    "width": (in_copy(vector_bytes=32), "vector_bytes is 32, expected 16"),
-    "no power of two": (in_copy(vector_bytes=12), "vector_bytes is 12, expected 16"),
-    "less than an element": (in_copy(vector_bytes=1), "vector_bytes is 1, expected 16"),
-    "layout": (in_copy(layout=""), "layout is '', expected 'swizzle-64B'"),
-    "chunks": (in_copy(chunks=2), "chunks is 2, expected 1"),
-    "multicast": (in_copy(multicast=2), "multicast is 2, expected 1"),
+    "width": (in_copy(vector_bytes=32), differs("copies[0].vector_bytes", 32, 16)),
+    "no power of two": (in_copy(vector_bytes=12), differs("copies[0].vector_bytes", 12, 16)),
+    "less than an element": (in_copy(vector_bytes=1), differs("copies[0].vector_bytes", 1, 16)),
+    "layout": (in_copy(layout=""), differs("copies[0].layout", "", "swizzle-64B")),
+    "chunks": (in_copy(chunks=2), differs("copies[0].chunks", 2, 1)),
+    "multicast": (in_copy(multicast=2), differs("copies[0].multicast", 2, 1)),
     "eviction": (in_copy(eviction="evict_first"), "cp_async takes no cache policy"),
-    "in flight": (in_matmul(in_flight=5), "in_flight is 5, expected 0"),
+    "in flight": (in_matmul(in_flight=5), differs("matmuls[0].in_flight", 5, 0)),
     "warps": (in_matmul(warps=[3, 1]), "as 3x1 warps does not split"),
-    "dtype": (in_matmul(dtype="int8"), "dtype is 'int8', expected 'float16'"),
+    "dtype": (in_matmul(dtype="int8"), differs("matmuls[0].dtype", "int8", "float16")),
     "wgmma": (in_matmul(instruction="wgmma.m64n64k16.f16.f32"), "to wgmma"),
-    "threads": (lambda plan: plan.update(threads=7), "threads is 7, expected 128"),
+    "threads": (lambda plan: plan.update(threads=7), differs("threads", 7, 128)),
     "cluster": (lambda plan: plan.update(cluster=2), "only tma copies for several"),
-    "target": (lambda plan: plan.update(target="sm_90"), "'sm_90', expected 'sm_80'"),
+    "target": (lambda plan: plan.update(target="sm_90"), differs("target", "sm_90", "sm_80")),
     "kernel": (lambda plan: plan.update(kernel="main"), "kernel is 'main', expected 'gemm"),
     "launch": (lambda plan: plan["launch"].update(pdl=True), "griddepcontrol needs sm_90"),
-    "arena": (lambda plan: plan["smem"].update(bytes=5), "smem.bytes is 5, expected 24576"),
+    "arena": (lambda plan: plan["smem"].update(bytes=5), differs("smem.bytes", 5, 24576)),
     "barriers": (lambda plan: plan["sync"].update(barriers=0), "leave 'sync' out"),
     "copies": (lambda plan: plan.update(copies=[]), "plan.copies has 0 entries, expected 2"),
     "loops": (lambda plan: plan.update(loops=[]), "cannot find loop 'k_0'"),
@@ -122,8 +140,10 @@ def test_a_field_that_is_wrong_is_refused_whoever_wrote_it(name: str, source: st
     plan = planned()
     plan["loops"][0]["source"] = source
     edit(plan)
-    with pytest.raises(pipeliner.PipelinerError, match=why) as err:
+    words = re.escape(str(why)) if isinstance(why, Reason) else why
+    with pytest.raises(pipeliner.PipelinerError, match=words) as err:
         obey(plan)
+    assert isinstance(why, str) or why in err.value.reason.walk()
     assert len(str(err.value).splitlines()) == 1
 
 
@@ -133,7 +153,7 @@ def test_a_plan_handed_back_is_the_same_kernel(name: str) -> None:
     plan = pipeliner.plan_of(known.done)
     again = pipeliner.pipeline(known.func, SUBJECTS[name].target, plan=plan)
     assert tvm_ffi.structural_equal(again.without_attr(ATTR), known.done.without_attr(ATTR))
-    assert difference(plan, pipeliner.plan_of(again), "plan", frozenset()) == ""
+    assert difference(plan, pipeliner.plan_of(again), "plan", frozenset()) is None
 
 
 def test_what_follows_may_be_left_out() -> None:
@@ -169,7 +189,7 @@ def test_estimates_and_words_decide_nothing() -> None:
 
 
 def test_nothing_else_may_be_asked_beside_a_plan() -> None:
-    with pytest.raises(PlanError, match="and ask for depth, mechanism too: the plan decides it"):
+    with refused("obeyed.asked", PlanError, options=("depth", "mechanism")):
         obey(planned(), depth=2, mechanism="register")
 
 

@@ -12,7 +12,8 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.cost import ranked
-from pipeliner.errors import InternalError, PlanError
+from pipeliner.diagnostics import Reason
+from pipeliner.errors import InternalError, PlanError, ScheduleRefused
 from pipeliner.machine import A100
 from pipeliner.passes import pipeline as driver
 from pipeliner.passes.held import hold, release
@@ -22,6 +23,7 @@ from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 from ..corpus.loops import CASES as LOOPS
+from ..refusals import refused, says, the
 from . import arena_kernels, ring_kernels, sync_kernels
 from .lowering_tools import TARGET, data, prepared, run, text
 
@@ -72,8 +74,9 @@ def test_an_automatic_plan_that_does_not_fit_is_declined_with_the_numbers(
     assert not plan.pipelined
     assert plan.smem.bytes == 256
     (reason,) = plan.loops[0].reasons
-    assert reason.startswith("cannot fit the shared memory of kernel 'main': it needs 1024 bytes")
-    assert reason.endswith("('S' 1024), a CTA may have 300")
+    full = the("smem.full", [reason])
+    assert (full["kernel"], full["nbytes"], full["budget"]) == ("main", 1024, 300)
+    assert full["buffers"] == (Reason("smem.buffer", buffer="S", nbytes=1024),)
     reversed_by(done, 5, 5)
 
 
@@ -115,7 +118,7 @@ def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
 
     def without_j(graph: Any, loop: Any, machine: Any, **options: Any) -> Any:
         if loop.name == "j":
-            raise PlanError("cannot pipeline loop 'j': no reason at all")
+            raise ScheduleRefused("schedule.op_names", loop="j")
         return schedule(graph, loop, machine, **options)
 
     monkeypatch.setattr(driver, "schedule_loop", without_j)
@@ -123,7 +126,7 @@ def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
     func, plan = pipelined(case.build())
     by_name = {loop.name: loop for loop in plan.loops}
     assert by_name["i"].pipelined
-    assert by_name["j"].reasons == ("cannot pipeline loop 'j': no reason at all",)
+    assert by_name["j"].reasons == (Reason("schedule.op_names", loop="j"),)
     assert {copy.dst: copy.mechanism for copy in plan.copies} == {"A_shared": "cp_async"}
     inputs = case.inputs(np.random.default_rng(0))
     emulation = run(func, {**inputs, "C": np.zeros(64, np.float32)})
@@ -160,14 +163,14 @@ def test_an_edited_plan_that_breaks_an_edge_is_refused() -> None:
     broken = plan.with_op(loop.name, last.name, stage=0, order=-1).with_op(
         loop.name, first.name, stage=3, order=first.order
     )
-    with pytest.raises(PlanError, match="'S'"):
+    with refused("schedule.read_before_wait", ScheduleRefused, buffer="S"):
         pipelined(ring_kernels.one_slot, plan=broken)
 
 
 def test_copies_to_a_virtual_threads_own_buffer_are_stores() -> None:
     func, plan = pipelined(sync_kernels.virtual_threads, depth=2)
     assert [copy.mechanism for copy in plan.copies] == ["register"]
-    assert "vthread's own" in plan.copies[0].reason
+    assert says("copy.vthread", [plan.copies[0].reason])
     source = data(8, 128)
     emulation = run(func, [source, np.zeros_like(source)])
     assert not emulation.hazards

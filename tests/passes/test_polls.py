@@ -9,7 +9,10 @@ import pytest
 import tvm
 
 import pipeliner
+from pipeliner.diagnostics import Reason
 from pipeliner.explain import explain
+
+from ..refusals import the
 
 STEPS = 4
 
@@ -93,7 +96,7 @@ def test_no_more_slots_are_planned_than_copies_can_reach(where: str, target: str
     kernel = pipeliner.build(program(**polls, work=_PRODUCT, out=_OUT), target)
     (loop,) = [loop for loop in kernel.plan.loops if loop.pipelined]
     assert {ring.depth for ring in loop.rings if ring.scope.startswith("shared")} == {2}
-    assert any("no copy goes above the wait for 'flag'" in str(why) for why in loop.reasons)
+    assert the("ahead.polled", loop.reasons)["buffer"] == "flag"
     run(kernel, product=True)
     free = pipeliner.plan_of(
         pipeliner.pipeline(program("", "", _PRODUCT, _OUT), target, mechanism="cp_async")
@@ -106,14 +109,16 @@ def test_no_more_slots_are_planned_than_copies_can_reach(where: str, target: str
 def test_a_loop_that_overlaps_nothing_is_not_called_pipelined(target: str) -> None:
     kernel = pipeliner.build(program(_POLL, "", _SUM, ""), target)
     assert not kernel.plan.pipelined
-    text = explain(kernel.plan)
-    assert "not pipelined" in text
-    assert "nothing of loop 'k0' overlaps: no copy goes above the wait for 'flag'" in text
+    assert "not pipelined" in explain(kernel.plan)
+    said = the("schedule.no_overlap", [*kernel.plan.reasons, *kernel.plan.loop("k0").reasons])
+    assert said == Reason(
+        "schedule.no_overlap", loop="k0", why=Reason("ahead.polled", buffer="flag")
+    )
     run(kernel, product=False)
 
 
 def test_copies_that_are_asked_for_are_made_and_said_to_overlap_nothing() -> None:
     kernel = pipeliner.build(program(_POLL, "", _SUM, ""), "a100", mechanism="cp_async")
     assert {copy.mechanism for copy in kernel.plan.copies} == {"cp_async"}
-    assert any("nothing of loop 'k0' overlaps" in str(r) for r in kernel.plan.loops[0].reasons)
+    assert the("schedule.no_overlap", kernel.plan.loops[0].reasons)["loop"] == "k0"
     run(kernel, product=False)

@@ -20,6 +20,7 @@ from pipeliner.schedules import ConvTile, conv2d, schedule_conv
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm
 
+from ..refusals import refused
 from .lowering_tools import prepared
 from .tiles import (
     byte_addresses,
@@ -119,7 +120,7 @@ def test_a_thread_tile_that_does_not_fill_the_warp_is_refused() -> None:
     )
     _, plan = mapped(Gemm(64, 64, 32, dtype="fp32"), GemmTile(64, 64, 8))
     wrong = replace(plan.matmuls[0], thread_tile=(1, 1))
-    with pytest.raises(LoweringError, match="expected 32"):
+    with refused("matmul.lanes", LoweringError, thread_tile=(1, 1)):
         map_tiles(func, kernel, replace(plan, matmuls=(wrong,)))
 
 
@@ -138,5 +139,5 @@ def test_parts_that_do_not_divide_the_rounds_are_refused() -> None:
     )
     _, plan = mapped(Gemm(128, 128, 64, dtype="fp32"), GemmTile(128, 128, 8))
     wrong = replace(plan, copies=tuple(replace(copy, chunks=7) for copy in plan.copies))
-    with pytest.raises(LoweringError, match="cannot split copy 'A_shared' into 7 parts"):
+    with refused("copy.chunks", LoweringError, copy="A_shared", chunks=7):
         lower_copies(map_tiles(func, kernel, wrong), wrong)

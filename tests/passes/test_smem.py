@@ -11,6 +11,7 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import InternalError, PlanError
 from pipeliner.passes.arena import ARENA, apply_arena
 from pipeliner.passes.ir import buffer_bytes, is_shared, walk
@@ -18,6 +19,7 @@ from pipeliner.passes.lower import suffix
 from pipeliner.passes.smem import place
 from pipeliner.passes.vthreads import private_buffers
 
+from ..refusals import refused
 from . import arena_kernels, ring_kernels, sync_kernels
 from .lowering_tools import BUDGET, cuda, data, marked, ordered, prepared, run
 
@@ -81,11 +83,11 @@ def test_a_ring_lives_through_its_loop() -> None:
 
 
 def test_over_budget_names_every_buffer_and_the_numbers() -> None:
-    with pytest.raises(PlanError) as caught:
+    numbers = {"nbytes": 32768, "budget": 20000}
+    with refused("smem.full", PlanError, kernel="main", **numbers) as caught:
         place(prepared(arena_kernels.in_turn), 20000)
-    assert str(caught.value) == (
-        "cannot fit the shared memory of kernel 'main': it needs 32768 bytes "
-        "('S' 16384, 'U' 16384, 'V' 16384), a CTA may have 20000"
+    assert caught.value.reason["buffers"] == tuple(
+        Reason("smem.buffer", buffer=name, nbytes=16384) for name in "SUV"
     )
 
 

@@ -7,8 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import LoweringError
 
+from ..refusals import refused, the
 from . import arena_kernels, ring_kernels, sync_kernels
 from .lowering_tools import barriers, data, marked, ordered, run, text, without_barrier
 
@@ -82,10 +84,15 @@ def test_loads_ahead_need_their_barrier_between_wait_and_load() -> None:
     assert sync.barriers == 2
 
 
+def barrier_for(kind: str) -> Reason:
+    """The reason of a barrier for two accesses of S."""
+    return Reason("sync.barrier", conflict=Reason("sync.conflict", kind=kind, buffer="S"))
+
+
 def test_one_slot_needs_two_barriers_a_step() -> None:
     _, _, sync = ordered(ring_kernels.one_slot)
     assert sync.barriers == 2
-    assert sync.reasons == ("barrier for WAR on 'S'", "barrier for RAW on 'S'")
+    assert sync.reasons == (barrier_for("WAR"), barrier_for("RAW"))
 
 
 def test_waits_are_listed() -> None:
@@ -130,17 +137,17 @@ def test_a_barrier_for_a_divergent_reader_stands_before_the_condition() -> None:
 @pytest.mark.parametrize(
     ("func", "where"),
     [
-        (sync_kernels.divergent_exchange, "condition 'threadIdx_x < 32'"),
-        (sync_kernels.divergent_loop, "loop 'k'"),
+        (
+            sync_kernels.divergent_exchange,
+            Reason("sync.condition", condition="threadIdx_x < 32"),
+        ),
+        (sync_kernels.divergent_loop, Reason("sync.loop", var="k")),
     ],
 )
-def test_a_barrier_that_some_threads_miss_is_refused(func: Any, where: str) -> None:
-    with pytest.raises(LoweringError) as caught:
+def test_a_barrier_that_some_threads_miss_is_refused(func: Any, where: Reason) -> None:
+    with refused("sync.divergent", LoweringError, where=where) as caught:
         ordered(func)
-    assert str(caught.value).startswith(
-        f"cannot order shared memory under the thread-dependent {where}: "
-    )
-    assert "on 'S' needs a barrier that some threads miss" in str(caught.value)
+    assert the("sync.conflict", [caught.value.reason])["buffer"] == "S"
 
 
 def test_a_reader_in_an_inner_loop_has_its_barrier_outside() -> None:
@@ -181,7 +188,7 @@ def test_disjoint_elements_need_no_barrier_until_they_meet() -> None:
 
 def test_two_threads_that_write_one_element_are_ordered() -> None:
     _, _, sync = ordered(sync_kernels.other_mapping)
-    assert sync.reasons == ("barrier for WAW on 'S'",)
+    assert sync.reasons == (barrier_for("WAW"),)
 
 
 def test_barriers_of_the_user_count() -> None:

@@ -16,6 +16,7 @@ from tvm.script import tirx as T
 import pipeliner
 from pipeliner.cost.descriptor import least
 from pipeliner.cost.predict import CROSS_STEP_DEPTH
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import LoweringError, ScheduleRefused
 from pipeliner.explain import explain
 from pipeliner.machine import H100
@@ -33,6 +34,7 @@ from pipeliner.schedules import ConvTile, GemmTile, conv2d, schedule_conv, sched
 from pipeliner.schedules.workloads import Gemm
 from pipeliner.verification import verify_workload
 
+from ..refusals import refused, the
 from ..verify.hopper_loops import COLUMNS, ROWS, counted, counted_tiles
 from .core_ops import edges_of, manual_plan
 from .sass import longest_loop
@@ -98,8 +100,7 @@ def test_copies_are_issued_while_wgmma_runs(depth: int, operand: str, epilogue: 
     plan = pipeliner.plan_of(func)
     assert order_of(plan) == [MMA, *COPIES, DONE]
     steps = depth - 1 - plan.matmuls[0].in_flight
-    why = f"copies are issued while wgmma runs: they have {steps} steps to land"
-    assert why in plan.loops[0].reasons
+    assert Reason("schedule.copies_under", steps=steps) in plan.loops[0].reasons
     if operand == "shared":  # registers are waited for one by one
         assert step_of(func)[:5] == ["wait", "fence", "barrier", "wgmma", "copy"]
     assert step_of(func)[-1] == "mma_wait"
@@ -111,7 +112,7 @@ def test_copies_that_the_next_step_waits_for_come_first() -> None:
     assert order_of(pipeliner.plan_of(func)) == [*COPIES, MMA, DONE]
     assert step_of(func) == ["wait", "fence", "barrier", "copy", "wgmma", "mma_wait"]
     (loop,) = pipeliner.plan_of(func).loops
-    assert "copies are issued before wgmma: the next step waits for them" in loop.reasons
+    assert Reason("schedule.copies_first") in loop.reasons
     func = pipelined(mechanism="cp_async", depth={"A_shared": 2, "B_shared": 3})
     assert order_of(pipeliner.plan_of(func)) == [*COPIES, MMA, DONE]
 
@@ -132,7 +133,7 @@ def test_roles_and_promoted_sums_wait_for_themselves() -> None:
 def test_what_may_be_overwritten_is_known_by_the_wait() -> None:
     """Two slots are enough for copies behind the issue of wgmma, not for those before its end."""
     func = pipelined(mechanism="cp_async", depth=3)
-    with pytest.raises(ScheduleRefused, match=rf"before '{DONE}' of iteration i used it: 3 slots"):
+    with refused("ring.overwritten", ScheduleRefused, user=DONE, needed=3):
         pipeliner.pipeline(schedule_gemm(GEMM, GemmTile(128, 64, 64)), "h100", plan=_shallow(func))
 
 
@@ -142,8 +143,10 @@ def test_the_emulator_sees_a_copy_to_a_slot_that_wgmma_reads(
     """The same plan, had nothing refused it: barriers do not help against what is in flight."""
     plan = _shallow(pipelined(mechanism="cp_async", depth=3))
     monkeypatch.setattr(obeyed, "verify", lambda graph, loop: None)
-    with pytest.raises(LoweringError, match=r"WAR on 'A_shared' .* needs a wait for wgmma between"):
+    with refused("sync.needs_wgmma_wait", LoweringError) as caught:
         planned(plan)
+    conflict = the("sync.conflict_between", [caught.value.reason])
+    assert (conflict["kind"], conflict["buffer"]) == ("WAR", "A_shared")
     monkeypatch.setattr(sync._Synchroniser, "_check_reading", lambda self, node, state: None)
     func = pipeliner.pipeline(schedule_gemm(GEMM, GemmTile(128, 64, 64)), "h100", plan=plan)
     kernel = pipeliner.build(func)
@@ -166,9 +169,7 @@ def _shallow(func: Any) -> KernelPlan:
 
 # One step's wgmma in flight when the next one starts.
 
-STAYS = (
-    "wgmma of 1 step stays in flight when the next one starts: its slot is refilled 2 steps later"
-)
+STAYS = Reason("schedule.wgmma_in_flight", steps=1, refilled=2)
 TILES = ("late", "early", "random"), ("lockstep", "round-robin", "reversed", "random")
 EPILOGUES = ("rolled", "clamped", "peeled")
 
@@ -347,24 +348,35 @@ def test_an_edited_plan_may_wait_at_once_or_leave_two() -> None:
 
 
 @pytest.mark.parametrize(
-    ("in_flight", "stages", "why"),
+    ("in_flight", "stages", "code", "args"),
     [
-        (1, {"matmul_update_o_mma_wait": 2}, "says that 1 steps of .* stay in flight, .* leave 0"),
-        (0, {}, "says that 0 steps of .* stay in flight, .* leave 1"),
-        (2, {"matmul_update_o_mma_wait": 4}, f"'{DONE}' of iteration i used it: 5 slots needed"),
+        (
+            1,
+            {"matmul_update_o_mma_wait": 2},
+            "schedule.in_flight",
+            {"planned": 1, "left": 0},
+        ),
+        (0, {}, "schedule.in_flight", {"planned": 0, "left": 1}),
+        (
+            2,
+            {"matmul_update_o_mma_wait": 4},
+            "ring.overwritten",
+            {"user": DONE, "needed": 5},
+        ),
         # Copies a tile further ahead.
         (
             1,
             {"matmul_update_o": 3, "matmul_update_o_mma_wait": 4, "A_shared_wait": 3},
-            f"'{DONE}' of iteration i used it: 5 slots needed, the ring has 4",
+            "ring.overwritten",
+            {"user": DONE, "needed": 5, "depth": 4},
         ),
     ],
 )
 def test_an_edited_plan_that_is_illegal_is_refused(
-    in_flight: int, stages: dict[str, int], why: str
+    in_flight: int, stages: dict[str, int], code: str, args: dict[str, Any]
 ) -> None:
     plan = pipeliner.plan_of(pipelined(mechanism="cp_async", depth=4))
-    with pytest.raises(ScheduleRefused, match=why) as err:
+    with refused(code, ScheduleRefused, **args) as err:
         planned(edited(plan, in_flight, **stages))
     assert "\n" not in str(err.value)
 
@@ -374,8 +386,10 @@ def test_the_emulator_sees_copies_a_tile_further_ahead(monkeypatch: pytest.Monke
     plan = pipeliner.plan_of(pipelined(mechanism="cp_async", depth=4))
     further = edited(plan, 1, matmul_update_o=3, matmul_update_o_mma_wait=4, A_shared_wait=3)
     monkeypatch.setattr(obeyed, "verify", lambda graph, loop: None)
-    with pytest.raises(LoweringError, match=r"WAR on 'A_shared' .* needs a wait for wgmma between"):
+    with refused("sync.needs_wgmma_wait", LoweringError) as caught:
         planned(further)
+    conflict = the("sync.conflict_between", [caught.value.reason])
+    assert (conflict["kind"], conflict["buffer"]) == ("WAR", "A_shared")
     monkeypatch.setattr(sync._Synchroniser, "_check_reading", lambda self, node, state: None)
     kernel = pipeliner.build(planned(further))
     rng = np.random.default_rng(0)
@@ -504,8 +518,9 @@ def test_none_stays_in_flight_where_a_step_needs_the_sums() -> None:
     graph = dependence(loop, {TX: 128})
     found = schedule_loop(graph, LoopPlan("k", "8", pipelined=True), H100, in_flight=1)
     assert found.op("mma.mma_wait").stage == found.op("mma").stage
-    why = "no wgmma stays in flight across steps: cannot pipeline loop 'k': op 'g' of iteration i"
-    assert any(reason.startswith(why) for reason in found.reasons)
+    none = the("schedule.none_in_flight", found.reasons)
+    broken = the("schedule.dependence", [none])
+    assert (broken["loop"], broken["op"], broken["iteration"]) == ("k", "g", "i")
 
 
 def test_what_stays_in_flight_is_issued_in_every_step() -> None:
@@ -514,16 +529,15 @@ def test_what_stays_in_flight_is_issued_in_every_step() -> None:
     loop = loop_of(("mma", multiplied()), ("mma.mma_wait", waited()), ("g", used))
     graph = dependence(loop, {TX: 128})
     verify(graph, manual_plan(graph, [2, 3, 2], [0, 1, 2]))
-    why = (
-        r"'mma.mma_wait' of stage 3 leaves 'mma' of stage 2 in flight, which must then be of .*, 4"
-    )
-    with pytest.raises(ScheduleRefused, match=why):
+    left = {"wait": "mma.mma_wait", "wait_stage": 3, "op": "mma", "stage": 2, "last": 4}
+    with refused("schedule.left_in_flight", ScheduleRefused, **left):
         verify(graph, manual_plan(graph, [2, 3, 4], [0, 1, 2]))
     draft = manual_plan(graph, [2, 3, 2], [0, 1, 2])
     ops = tuple(
         dataclasses.replace(op, kind="mma_wait") if op.name == "g" else op for op in draft.ops
     )
-    with pytest.raises(ScheduleRefused, match="op 'g' is of kind compute, the plan says mma_wait"):
+    kinds = {"op": "g", "kind": "compute", "planned": "mma_wait"}
+    with refused("schedule.kind", ScheduleRefused, **kinds):
         verify(graph, dataclasses.replace(draft, ops=ops))
 
 
@@ -573,8 +587,9 @@ def test_what_a_wait_has_ended_needs_a_barrier(slot: int, behind: bool, barriers
 @pytest.mark.parametrize(("slot", "behind"), [(3, False), (4, False), (4, True)])
 def test_what_is_in_flight_cannot_be_overwritten(slot: int, behind: bool) -> None:
     """Copies a tile further ahead, and two, before or behind a wait that leaves that one."""
-    with pytest.raises(LoweringError, match="WAR on 'S' needs a wait for wgmma between") as err:
+    with refused("sync.needs_wgmma_wait", LoweringError) as err:
         synchronise(ring_steps(slot, behind=behind))
+    assert err.value.reason["conflict"] == Reason("sync.conflict", kind="WAR", buffer="S")
     assert "\n" not in str(err.value)
 
 

@@ -9,6 +9,7 @@ import pipeliner
 from pipeliner.errors import ScheduleRefused
 
 from ..corpus.annotated import simt_gemm
+from ..refusals import refused
 from . import functions, gemms
 from .checks import check, data, gemm_inputs, pipelined_loop, product
 from .functions import annotate
@@ -37,7 +38,7 @@ def test_f3_p2_opaque_accesses_use_the_slot_of_a_loop_that_starts_late(start: in
 def test_f4_carried_buffer_is_not_versioned() -> None:
     """TVM gives a loop-carried sum one slot an iteration when a later stage reads it, and loses the
     carry; ours must keep one version, hence refuse the stage gap and name the buffer."""
-    with pytest.raises(ScheduleRefused, match="S"):
+    with refused("schedule.one_version", ScheduleRefused, buffer="S"):
         pipeliner.pipeline(annotate(functions.carried_sum, [0, 0, 1], [0, 1, 2]), "sm_80")
 
 
@@ -50,7 +51,7 @@ def test_f4_carried_buffer_stays_right_without_annotation() -> None:
 def test_f5_buffer_that_outlives_the_loop_is_not_overwritten_early() -> None:
     """TVM runs the producer of an unversioned buffer an iteration ahead of its reader without a word;
     ours must refuse the stage gap and name the buffer."""
-    with pytest.raises(ScheduleRefused, match="B"):
+    with refused("schedule.one_version", ScheduleRefused, buffer="B"):
         pipeliner.pipeline(annotate(functions.used_after_the_loop, [0, 1], [0, 1]), "sm_80")
 
 
@@ -87,7 +88,7 @@ def test_f12_body_of_one_statement() -> None:
 def test_p1_reading_after_the_overwrite_is_refused() -> None:
     """TVM accepts order [1, 0] for a body that reads B and then overwrites it, and emits the overwrite
     first; ours must refuse it, naming the edge."""
-    with pytest.raises(ScheduleRefused, match=r"WAR.*B|B.*WAR"):
+    with refused("edge.WAR", ScheduleRefused, buffer="B"):
         pipeliner.pipeline(annotate(functions.read_then_overwrite, [0, 0], [1, 0]), "sm_80")
 
 

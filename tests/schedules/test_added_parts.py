@@ -120,7 +120,7 @@ def test_no_mutant_of_parts_that_are_added_survives() -> None:
     assert {"commit", "fence", "wait", "barrier"} <= {fate.mutant.kind for fate in report.fates}
 
 
-CANNOT = "cannot add parts of '{name}' by reduce_add: {why}"
+CANNOT = "cannot add the partial sums of '{name}' atomically: {why}"
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,77 @@
+"""Sentences about copies and stores: what a mechanism can move, and what it cannot."""
+
+from __future__ import annotations
+
+from typing import Final
+
+SENTENCES: Final = {
+    # Copies by the threads that use them
+    "copy.by_registers": "cannot move copy '{copy}' through registers: {why}",
+    "copy.no_share": "a thread's share is not a fixed number of elements, or too many",
+    "copy.chunks": (
+        "cannot split copy '{copy}' into {chunks} chunks: a thread makes it in {rounds:count round}"
+    ),
+    "copy.vthread": "'{buffer}' is a vthread's own",
+    "copy.unread": "nothing reads '{buffer}'",
+    # cp.async
+    "copy.cp_async": "cannot copy '{copy}' by cp.async: {why}",
+    "cp_async.no_copy": "a {statement} is no copy",
+    "cp_async.computes": ("it does more than move elements of a global buffer to '{buffer}'"),
+    "cp_async.converts": "it changes the type from {source} to {dtype}",
+    "cp_async.mask": (
+        "it moves 4, 8 or 16 bytes, here what to leave out begins or changes inside {nbytes}"
+    ),
+    "cp_async.bytes": (
+        "it moves 4, 8 or 16 bytes, here {aligned} bytes are provably aligned and {contiguous} "
+        "contiguous"
+    ),
+    # The tensor memory accelerator
+    "copy.tma": "cannot copy '{copy}' by tma: {why}",
+    "tma.no_box": "it is no copy of a box",
+    "tma.no_reader": "no wgmma reads it",
+    "tma.no_mbarriers": "it has no pair of mbarriers",
+    "tma.partial_box": "it copies whole boxes, '{buffer}' only where {condition}",
+    "tma.strides": "it takes a tensor without gaps, '{buffer}' has strides of its own",
+    "tma.index": ("it walks dimension {dimension} of '{buffer}' one by one, not by {index}"),
+    "tma.mask": "it fills with zero outside '{buffer}', not {condition}",
+    "tma.both": "{tiled}; as im2col, {im2col}",
+    "tma.fence": "the kernel {fence}, which a role of its own would not",
+    "tma.filled_twice": "'{other}' fills '{buffer}' too",
+    "tma.written": "the kernel writes '{buffer}'",
+    "tma.coordinates": (
+        "cannot copy '{buffer}' by the tensor memory accelerator: its coordinates reach {most} "
+        "elements, {extent} is more"
+    ),
+    "im2col.rank": "it takes pixels of 1 to 3 dimensions by channels",
+    "im2col.size": "the size of '{buffer}' is known at run time only",
+    "im2col.walk": "'{buffer}' is not walked pixel by pixel in {index}",
+    "im2col.pixels": "it counts up to {most} pixels, '{buffer}' has {pixels}",
+    "im2col.count": "its pixels are not counted one by one: {index}",
+    # Stores
+    "store.tma": "cannot store '{store}' by tma: {why}",
+    "store.no_holder": "no warpgroup holds its tile",
+    "store.dimensions": "it writes boxes, rows or columns of the tile are several dimensions",
+    "store.walk": "it writes boxes, the tile is not walked row by row",
+    "store.reads": "it writes '{buffer}', which the same block reads",
+    "store.scattered": "it writes boxes, the elements of '{buffer}' are scattered",
+    "store.part": "it writes boxes, {stored} of {whole} {lines} of the tile are stored",
+    "store.mask": "it leaves out what is outside '{buffer}', not {condition}",
+    "store.adds_nothing": "cannot add '{store}' to '{buffer}': it is stored there",
+    "store.adds_alone": (
+        "cannot add to '{buffer}' in '{block}': others do so at the same time, and the plan does "
+        "not have it added by tma"
+    ),
+    # Partial sums
+    "partial_sums.refused": "cannot add the partial sums of '{function}' atomically: {why}",
+    "partial_sums.none": "no kernel sums parts that one before it stores",
+    "partial_sums.no_sum": "'{block}' stores {value}, which is no sum of parts",
+    "partial_sums.dtype": (
+        "'{buffer}' holds {dtype}, which memory cannot add: it can {dtypes:list}"
+    ),
+    # Clusters
+    "cluster.refused": "cannot make clusters of {ctas} CTAs: {why}",
+    "cluster.grid": "the grid along x is {extent}, no multiple of that",
+    "cluster.dynamic_grid": "the grid along x is no constant",
+    "cluster.trip": "loop '{loop}' has {trip} iterations, not the same for all of them",
+    "cluster.nothing_shared": "no tile is the same for neighbours",
+}
