@@ -8,7 +8,9 @@ import pickle
 from pathlib import Path
 from typing import Final
 
+import numpy as np
 import pytest
+from tvm import tirx
 
 from pipeliner.diagnostics import SENTENCES, Reason
 from pipeliner.diagnostics.formatting import fields
@@ -104,6 +106,14 @@ def test_a_reason_within_a_reason_goes_through_json() -> None:
     assert data["text"] == str(outer)
     assert says("request.roles", [outer])
     assert the("request.roles", ["words", outer]) == inner
+
+
+def test_arguments_are_of_pythons_own_types() -> None:
+    given = {"value": str(tirx.Var("n", "int32")), "choices": (np.int64(3), np.float32(0.5))}
+    reason = Reason("request.choice", option="a", **given)
+    assert [type(reason["value"]), *map(type, reason["choices"])] == [str, int, float]
+    assert Reason.from_dict(json.loads(json.dumps(reason.as_dict()))) == reason
+    assert pickle.loads(pickle.dumps(reason)) == reason
 
 
 def test_a_plan_keeps_codes() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Iterator, Mapping
+from numbers import Integral
 from typing import Any, TypeAlias
 
 from .formatting import sentence
@@ -27,7 +28,7 @@ class Reason:
         if code not in SENTENCES:
             raise LookupError(f"no sentence has the code {code!r}")
         object.__setattr__(self, "code", code)
-        object.__setattr__(self, "_args", tuple(args.items()))
+        object.__setattr__(self, "_args", tuple((name, _exact(args[name])) for name in args))
 
     @staticmethod
     def text(words: str) -> Reason:
@@ -118,6 +119,17 @@ def _sentence(reason: Reason) -> str:
 
 def _made(code: str, args: tuple[tuple[str, Value], ...]) -> Reason:
     return Reason(code, **dict(args))
+
+
+def _exact(value: Any) -> Any:
+    """Return ``value`` as Python's own type: TVM's strings and numpy's numbers are kin of these."""
+    if isinstance(value, tuple):
+        return tuple(map(_exact, value))
+    if value is None or isinstance(value, Reason) or type(value) in (bool, int, float, str):
+        return value
+    if isinstance(value, str):
+        return str.__str__(value)
+    return int(value) if isinstance(value, Integral) else float(value)
 
 
 def _plain(value: Value) -> Any:

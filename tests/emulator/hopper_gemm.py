@@ -66,8 +66,10 @@ class Form:
     def inputs(self) -> list[np.ndarray]:
         """Small integers, exact in any order of summation, and an output of NaN."""
         rng = np.random.default_rng(0)
-        a, b = (rng.integers(-4, 5, (rows, self.k)).astype(ml_dtypes.bfloat16)
-                for rows in (self.m, self.n))  # fmt: skip
+        a, b = (
+            rng.integers(-4, 5, (rows, self.k)).astype(ml_dtypes.bfloat16)
+            for rows in (self.m, self.n)
+        )
         return [a, b, np.full((self.m, self.n), np.nan, np.float32)]
 
 
@@ -79,8 +81,13 @@ def product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def gemm(form: Form) -> Any:
     """The PrimFunc of a form."""
     m, n, k, columns, depth, cluster = (
-        form.m, form.n, form.k, form.columns, form.depth, form.cluster
-    )  # fmt: skip
+        form.m,
+        form.n,
+        form.k,
+        form.columns,
+        form.depth,
+        form.cluster,
+    )
     registers = 64 * columns // 128
     share = columns // cluster
     steps, across = k // K, n // columns

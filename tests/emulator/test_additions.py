@@ -53,9 +53,8 @@ def sums(dtype: str = "float32", last: str = "add") -> Any:
                             T.address_of(bars[0]), T.uint32(ROWS * COLUMNS * size)
                         )
                         T.ptx[LOAD](
-                            T.address_of(S[0, 0]), T.address_of(C_map), 0, 0,
-                            T.address_of(bars[0])
-                        )  # fmt: skip
+                            T.address_of(S[0, 0]), T.address_of(C_map), 0, 0, T.address_of(bars[0])
+                        )
                     T.cuda.mbarrier_wait(T.address_of(bars[0]), 0)
                 elif last == "write":
                     C[ROWS - 1, tx] = T.Cast(dtype, 1)

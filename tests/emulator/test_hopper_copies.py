@@ -154,9 +154,11 @@ def reloaded(fence: bool = True, release: bool = True) -> Any:
                         T.address_of(bars[0]), T.uint32(4 * WARP)
                     )
                     T.ptx[load](
-                        T.address_of(S[0]), T.address_of(A[i, 0]), T.uint32(4 * WARP),
+                        T.address_of(S[0]),
+                        T.address_of(A[i, 0]),
+                        T.uint32(4 * WARP),
                         T.address_of(bars[0]),
-                    )  # fmt: skip
+                    )
             if tx < WARP:
                 for i in T.serial(2):
                     T.cuda.mbarrier_wait(T.address_of(bars[0]), i % 2)
@@ -195,9 +197,11 @@ def bulk(nbytes: int = 256, start: int = 0) -> Any:
                 T.ptx.fence.mbarrier_init.release.cluster()
                 T.ptx.mbarrier.arrive.expect_tx.shared.b64(T.address_of(bars[0]), T.uint32(nbytes))
                 T.ptx[load](
-                    T.address_of(S[0]), T.address_of(A[start]), T.uint32(nbytes),
+                    T.address_of(S[0]),
+                    T.address_of(A[start]),
+                    T.uint32(nbytes),
                     T.address_of(bars[0]),
-                )  # fmt: skip
+                )
                 T.cuda.mbarrier_wait(T.address_of(bars[0]), 0)
                 T.ptx["cp.async.bulk.global.shared::cta.bulk_group"](
                     T.address_of(C[4]), T.address_of(S[0]), T.uint32(nbytes)

@@ -87,10 +87,16 @@ def test_it_counts_what_it_ran():
 
 
 SYNCHRONISING = (
-    "mbarrier_init", "fence_mbarrier_init", "cluster_sync", "mbarrier_wait",
-    "mbarrier_arrive_expect_tx", "mbarrier_arrive_nocount", "wgmma_fence", "wgmma_commit_group",
+    "mbarrier_init",
+    "fence_mbarrier_init",
+    "cluster_sync",
+    "mbarrier_wait",
+    "mbarrier_arrive_expect_tx",
+    "mbarrier_arrive_nocount",
+    "wgmma_fence",
+    "wgmma_commit_group",
     "wgmma_wait_group",
-)  # fmt: skip
+)
 
 
 def synchronises(name: str) -> bool:
@@ -179,8 +185,6 @@ def test_a_missing_peer_is_named():
 
 def test_a_seed_replays_a_random_run():
     mutant = mutants.without(lowered(BASE), synchronises, 8)
-    first, again = (
-        run(BASE, mutant, timing="random", order="random", seed=5) for _ in range(2)
-    )  # fmt: skip
+    first, again = (run(BASE, mutant, timing="random", order="random", seed=5) for _ in range(2))
     np.testing.assert_array_equal(first.outputs["C"], again.outputs["C"])
     assert list(map(str, first.hazards)) == list(map(str, again.hazards))

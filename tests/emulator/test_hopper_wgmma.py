@@ -63,9 +63,14 @@ def multiply(source: str = "shared", wrong: str = "", pending: int = 0) -> Any:
                 )
             else:
                 T.ptx["wgmma.mma_async.sync.aligned." + shape](
-                    *[acc[i] for i in range(4)], *[a_words[i] for i in range(4)], desc[1],
-                    T.bool(True), 1, -1, 0,
-                )  # fmt: skip
+                    *[acc[i] for i in range(4)],
+                    *[a_words[i] for i in range(4)],
+                    desc[1],
+                    T.bool(True),
+                    1,
+                    -1,
+                    0,
+                )
             if wrong == "a overwritten":
                 a[0] = T.float16(5)
             if wrong == "slot overwritten":

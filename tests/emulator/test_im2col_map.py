@@ -28,8 +28,16 @@ def image_map(shape, kernel, stride, dilation, pad, channels, pixels):
         strides.append(pitch)
     lower = [-low for low, _ in pad]
     upper = [high - (k - 1) * d for (_, high), k, d in zip(pad, kernel, dilation)]
-    return Im2colMap("float16", shape[::-1], tuple(strides), tuple(lower[::-1]),
-                     tuple(upper[::-1]), (1, *stride[::-1], 1), channels, pixels)  # fmt: skip
+    return Im2colMap(
+        "float16",
+        shape[::-1],
+        tuple(strides),
+        tuple(lower[::-1]),
+        tuple(upper[::-1]),
+        (1, *stride[::-1], 1),
+        channels,
+        pixels,
+    )
 
 
 def columns(x, position, kernel, stride, dilation, pad):

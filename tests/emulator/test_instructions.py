@@ -60,9 +60,14 @@ def test_casts_saturate_round_and_wrap():
     a[:4] = [1e20, -1e20, np.nan, 2.5]
     out = emulate(
         lower(main),
-        [a, np.zeros(32, "int32"), np.zeros(32, "float16"), np.zeros(32, ml_dtypes.bfloat16),
-         np.zeros(32, "int8")],
-    ).outputs  # fmt: skip
+        [
+            a,
+            np.zeros(32, "int32"),
+            np.zeros(32, "float16"),
+            np.zeros(32, ml_dtypes.bfloat16),
+            np.zeros(32, "int8"),
+        ],
+    ).outputs
     np.testing.assert_array_equal(out["Z"][:4], [2**31 - 1, -(2**31), 0, 2])
     np.testing.assert_array_equal(out["Z"][4:], np.trunc(a[4:]).astype(np.int32))
     with np.errstate(over="ignore"):
@@ -119,8 +124,14 @@ def test_math_functions_in_single_and_half_precision():
     c = run(main, a, np.zeros((32, 6), np.float32))
     wide = a.astype(np.float64)
     half = np.exp(a.astype(np.float16).astype(np.float64)).astype(np.float16)
-    columns = [np.exp(wide), np.tanh(wide), np.maximum(wide, 0), np.sqrt(abs(wide)), half,
-               abs(wide) ** 1.5]  # fmt: skip
+    columns = [
+        np.exp(wide),
+        np.tanh(wide),
+        np.maximum(wide, 0),
+        np.sqrt(abs(wide)),
+        half,
+        abs(wide) ** 1.5,
+    ]
     np.testing.assert_array_equal(c, np.stack(columns, axis=1).astype(np.float32))
 
 
@@ -198,9 +209,11 @@ def test_copies_of_every_size_with_partial_zero_fill(size, cache):
         for tx in T.thread_binding(32, thread="threadIdx.x"):
             S = T.alloc_buffer((32, words), "float32", scope="shared")
             T.ptx[copy](
-                T.address_of(S[tx, 0]), T.address_of(A[tx, 0]), size,
+                T.address_of(S[tx, 0]),
+                T.address_of(A[tx, 0]),
+                size,
                 T.Cast("uint32", T.Select(tx < 16, size, valid)),
-            )  # fmt: skip
+            )
             T.ptx.cp.async_.wait_all()
             T.tvm_storage_sync("shared")
             for i in T.serial(words):

@@ -30,18 +30,42 @@ def legacy_mma(
         T.tvm_storage_sync("shared")
         T.cuda.mma_fill_legacy(8, fc.data, 0, dtype="float32")
         T.ptx_legacy.ldmatrix(
-            False, 4, ".b16", fa.data, 0, SA.access_ptr("r"),
-            tx % 16 * 16 + tx // 16 * 8, dtype="float16",
-        )  # fmt: skip
+            False,
+            4,
+            ".b16",
+            fa.data,
+            0,
+            SA.access_ptr("r"),
+            tx % 16 * 16 + tx // 16 * 8,
+            dtype="float16",
+        )
         T.ptx_legacy.ldmatrix(
-            True, 4, ".b16", fb.data, 0, SB.access_ptr("r"),
-            tx % 16 * 16 + tx // 16 * 8, dtype="float16",
-        )  # fmt: skip
+            True,
+            4,
+            ".b16",
+            fb.data,
+            0,
+            SB.access_ptr("r"),
+            tx % 16 * 16 + tx // 16 * 8,
+            dtype="float16",
+        )
         for half in T.unroll(2):
             T.ptx_legacy.mma(
-                "m16n8k16", "row", "col", "fp16", "fp16", "fp32", fa.data, 0,
-                fb.data, half * 4, fc.data, half * 4, False, dtype="float32",
-            )  # fmt: skip
+                "m16n8k16",
+                "row",
+                "col",
+                "fp16",
+                "fp16",
+                "fp32",
+                fa.data,
+                0,
+                fb.data,
+                half * 4,
+                fc.data,
+                half * 4,
+                False,
+                dtype="float32",
+            )
         T.cuda.mma_store_legacy(16, 16, C.access_ptr("w"), fc.data, 0, 16, dtype="float32")
 
 
@@ -102,9 +126,21 @@ def test_the_smaller_mma_with_types_as_any_intrinsic_spells_them(names):
             for i in T.unroll(2):
                 fb[i] = B[tx % 4 * 2 + i, tx // 4]
             T.ptx_legacy.mma(
-                "m16n8k8", "row", "col", operand, operand, total, fa.data, 0, fb.data, 0,
-                fc.data, 0, False, dtype=dtype,
-            )  # fmt: skip
+                "m16n8k8",
+                "row",
+                "col",
+                operand,
+                operand,
+                total,
+                fa.data,
+                0,
+                fb.data,
+                0,
+                fc.data,
+                0,
+                False,
+                dtype=dtype,
+            )
             for i in T.unroll(4):
                 C[tx // 4 + i // 2 * 8, tx % 4 * 2 + i % 2] = fc[i]
 

@@ -53,9 +53,15 @@ def matmul_dynamic_k(a: T.handle, b: T.handle, C: T.Buffer((64, 64), "float32"),
 
 
 def simt(
-    func: Any, stages: int, *, threads: int = 8, tile: int = 8, bk: int = 8,
-    asynchronous: bool = False, order: list[int] | None = None,
-) -> Any:  # fmt: skip
+    func: Any,
+    stages: int,
+    *,
+    threads: int = 8,
+    tile: int = 8,
+    bk: int = 8,
+    asynchronous: bool = False,
+    order: list[int] | None = None,
+) -> Any:
     """The textbook SIMT schedule: thread tiles of tile x tile, vectorised shared copies."""
     sch = s_tir.Schedule(func)
     block = sch.get_sblock("C")
@@ -66,8 +72,12 @@ def simt(
     sch.reorder(by, bx, ty, tx, ko, ki, yi, xi)
     out = sch.cache_write(block, 0, "local")
     sch.reverse_compute_at(out, tx)
-    for loop, axis in ((by, "blockIdx.y"), (bx, "blockIdx.x"), (ty, "threadIdx.y"),
-                       (tx, "threadIdx.x")):  # fmt: skip
+    for loop, axis in (
+        (by, "blockIdx.y"),
+        (bx, "blockIdx.x"),
+        (ty, "threadIdx.y"),
+        (tx, "threadIdx.x"),
+    ):
         sch.bind(loop, axis)
     for index in (0, 1):
         copy = sch.cache_read(block, index, "shared")

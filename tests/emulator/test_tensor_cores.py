@@ -38,16 +38,31 @@ def product(dtype: str, itemsize: int, shape: str, ptx: str, acc: str, acc_ptx: 
             for i in T.unroll(4):
                 fc[i] = T.Cast(carrier, 1)
             T.ptx["ldmatrix.sync.aligned.m8n8.x4.shared.b16"](
-                fa[0], fa[1], fa[2], fa[3],
+                fa[0],
+                fa[1],
+                fa[2],
+                fa[3],
                 T.address_of(SA[tx % 16, tx // 16 * (k // 2)]),
-            )  # fmt: skip
+            )
             T.ptx["ldmatrix.sync.aligned.m8n8.x2.shared.b16"](
                 fb[0], fb[1], T.address_of(SB[tx % 8, tx // 8 % 2 * (k // 2)])
             )
             T.ptx[mma](
-                fc[0], fc[1], fc[2], fc[3], fa[0], fa[1], fa[2], fa[3], fb[0], fb[1],
-                fc[0], fc[1], fc[2], fc[3],
-            )  # fmt: skip
+                fc[0],
+                fc[1],
+                fc[2],
+                fc[3],
+                fa[0],
+                fa[1],
+                fa[2],
+                fa[3],
+                fb[0],
+                fb[1],
+                fc[0],
+                fc[1],
+                fc[2],
+                fc[3],
+            )
             for i in T.unroll(4):
                 C[tx // 4 + i // 2 * 8, tx % 4 * 2 + i % 2] = T.reinterpret(acc, fc[i])
 
@@ -101,14 +116,18 @@ def test_half_accumulators_are_packed_in_pairs():
                 fc[i] = T.uint32(0)
             # B is the identity: lane t of group g holds rows 2t and 2t + 1 of column g.
             T.ptx[mma](
-                fc[0], fc[1], fa[0], fa[1],
+                fc[0],
+                fc[1],
+                fa[0],
+                fa[1],
                 T.Select(
                     tx % 4 * 2 == tx // 4,
                     T.uint32(0x3C00),
                     T.Select(tx % 4 * 2 + 1 == tx // 4, T.uint32(0x3C000000), T.uint32(0)),
                 ),
-                fc[0], fc[1],
-            )  # fmt: skip
+                fc[0],
+                fc[1],
+            )
             for i in T.unroll(2):
                 C[tx // 4 + i * 8, tx % 4 * 2] = T.reinterpret("float16", T.Cast("uint16", fc[i]))
                 C[tx // 4 + i * 8, tx % 4 * 2 + 1] = T.reinterpret(

@@ -36,8 +36,12 @@ def exchange(phases: int = 2) -> Any:
 
 @pytest.mark.parametrize("order", ORDERS)
 def test_a_barrier_of_the_grid_orders_its_ctas(order):
-    result = run(exchange().with_attr(*COOPERATIVE), blank(CTAS, THREADS),
-                 blank(2, CTAS, THREADS), order=order)  # fmt: skip
+    result = run(
+        exchange().with_attr(*COOPERATIVE),
+        blank(CTAS, THREADS),
+        blank(2, CTAS, THREADS),
+        order=order,
+    )
     assert result.hazards == (), "\n".join(map(str, result.hazards))
     bx, tx = np.arange(CTAS)[:, None], np.arange(THREADS)
     want = (bx + 1) % CTAS * 100 + THREADS - 1 - tx
