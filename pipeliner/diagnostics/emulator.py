@@ -39,7 +39,7 @@ SENTENCES: Final = {
     "emulator.host_call": "cannot emulate host call '{name}'",
     "emulator.host_address": "cannot evaluate the address of {value}: it is no array",
     "emulator.no_kernel": "cannot emulate: the host function launches no kernel",
-    "emulator.unknown_kernel": ("cannot launch '{kernel}': the module has no such device function"),
+    "emulator.unknown_kernel": "cannot launch '{kernel}': the module has no such device function",
     "emulator.launch_tags": "cannot launch '{kernel}': unknown launch dimensions {tags:list}",
     "emulator.clusters_of_grid": (
         "cannot launch '{kernel}': a grid of ({grid:list}) is no multiple of clusters of "

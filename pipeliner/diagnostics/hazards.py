@@ -11,14 +11,16 @@ SENTENCES: Final = {
     "hazard.unordered_copy": (
         "an asynchronous copy of CTA ({block:list}), and nothing orders the two"
     ),
-    "hazard.aliased": "{buffers:list} share these bytes, and nothing orders their uses",
+    "hazard.aliased": (
+        "{buffers[0]} and {buffers[1]} share these bytes, and nothing orders their uses"
+    ),
     "hazard.register_in_use": "a wgmma uses this register until its group is waited for",
     # Addresses
     "hazard.index_wraps": "an index of {bits} bits wraps at {value}",
     "hazard.alignment": (
         "an access of {nbytes} bytes needs an address that is a multiple of {nbytes}"
     ),
-    "hazard.shared_alignment": ("its shared address needs to be a multiple of {multiple} bytes"),
+    "hazard.shared_alignment": "its shared address needs to be a multiple of {multiple} bytes",
     "hazard.source_alignment": (
         "cp.async of {nbytes} bytes needs a source address that is a multiple of {nbytes}"
     ),
@@ -33,7 +35,7 @@ SENTENCES: Final = {
         "a {operation} is in flight at exit, and its group is never waited for"
     ),
     "hazard.group_uncommitted": (
-        "a {operation} is in flight at exit: its group is never committed"
+        "a {operation} is in flight at exit, and its group is never committed"
     ),
     "hazard.load_unwaited": "a bulk load is in flight at exit: {mbarrier} counts it",
     "hazard.bytes_unwaited": "no thread waits for its bytes at {mbarrier}",
@@ -43,7 +45,7 @@ SENTENCES: Final = {
         "no wait for the preceding kernel: what waits for this one may start before that has ended"
     ),
     # Threads that an instruction needs together
-    "hazard.partial_warp": "{operation} in a CTA of {threads:count thread}",
+    "hazard.partial_warp": "{operation} needs whole warps, the CTA has {threads:count thread}",
     "hazard.divergence": "{operation} without all threads of a warp",
     "hazard.varies": "{operand} varies within a warp",
     "hazard.inactive_lane": "it reads the register of an inactive lane",
@@ -55,7 +57,7 @@ SENTENCES: Final = {
     "hazard.different_counts": "threads expect different counts: {expected:list}",
     "hazard.surplus_threads": "{arrived} threads arrive where {expected} are expected",
     "hazard.different_statements": "threads meet from {count} different statements",
-    "hazard.passed_by": ("{arrived} of {expected} threads arrive ({who}): the CTA stops here"),
+    "hazard.passed_by": "{arrived} of {expected} threads arrive ({who}): the CTA stops here",
     "hazard.cluster_arrives_twice": "it arrives at the cluster barrier twice without a wait",
     "hazard.cluster_waits_first": "it waits at the cluster barrier without an arrival",
     # mbarriers
@@ -81,7 +83,7 @@ SENTENCES: Final = {
     "hazard.all_of": "{waits:list}",
     "hazard.more_waits": "and {count} more",
     "hazard.waits_for": "{who} wait for {what}",
-    "hazard.waits_at": ("{who} wait at barrier {barrier}: {arrived} of {expected:count thread}"),
+    "hazard.waits_at": "{who} wait at barrier {barrier}: {arrived} of {expected:count thread}",
     "hazard.parity": "parity {parity} of {mbarrier}: {state}",
     "hazard.poll": "what a loop reads to change",
     "hazard.ctas_run": "{ran} of {total} CTAs are run",
@@ -92,5 +94,5 @@ SENTENCES: Final = {
     ),
     "hazard.grid_barrier": "the barrier of the grid: {arrived} of {expected:count thread}",
     "hazard.cluster_barrier": "the cluster barrier: {arrived} of {expected:count thread}",
-    "hazard.wgmma_unissued": ("a wgmma group that not all warps of the warpgroup have issued"),
+    "hazard.wgmma_unissued": "a wgmma group that not all warps of the warpgroup have issued",
 }

@@ -32,7 +32,7 @@ SENTENCES: Final = {
     "bound.divided": "there is a division by a value",
     "bound.called": "there is a call of {function}",
     # What else is wrong with results
-    "verdict.strayed": ("{count} of {size} elements of {name} changed that no CTA that ran owns"),
+    "verdict.strayed": "{count} of {size} elements of {name} changed that no CTA that ran owns",
     "verdict.nan": (
         "{count} of {size} elements of {name} are NaN in what was made, which is never right"
     ),

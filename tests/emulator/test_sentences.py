@@ -61,6 +61,10 @@ SENTENCES = [
         ),
     ),
     (
+        Reason("hazard.aliased", buffers=("U", "V")),
+        "U and V share these bytes, and nothing orders their uses",
+    ),
+    (
         Reason("mutation.hazard", hazard="race", where=" on A, byte 8"),
         "race on A, byte 8",
     ),
