@@ -236,7 +236,7 @@ class GlobalShadow:
         return np.asarray(stays & ~bad)
 
     def _end_reads(self, at: Array, stays: Array, equal: Equal) -> None:
-        """Forget the last reads but those that stay; note those of another value apart.
+        """Forget the last reads but those that stay; note those of another value aside.
 
         A write that is not ordered after such a read meets the write that ended it, unless it
         stores the same value: then it is compared with the read itself.
