@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import string
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
@@ -21,24 +22,35 @@ def sentence(template: str, args: Mapping[str, Any]) -> str:
     ``; did you mean 'a'?`` or nothing. Without a format a tuple is written as ``list`` does,
     joined by ``; `` if it holds reasons.
     """
-    return _FORMATTER.vformat(template, (), args)
+    return "".join(
+        text if name is None else text + _filled(_own(args[name], conversion), spec or "")
+        for text, name, spec, conversion in _parsed(template)
+    )
 
 
-class _Formatter(string.Formatter):
-    def format_field(self, value: Any, format_spec: str) -> str:
-        if format_spec.startswith(_COUNT):
-            noun = format_spec.removeprefix(_COUNT)
-            return f"{value} {noun}" if value == 1 else f"{value} {plural(noun)}"
-        if format_spec == "near":
-            return f"; did you mean '{value}'?" if value else ""
-        if format_spec in _LAST:
-            *most, last = (str(each) for each in _each(value))
-            return f"{', '.join(most)}{_LAST[format_spec]}{last}" if most else last
-        if format_spec == "quoted":
-            return ", ".join(f"'{each}'" for each in _each(value))
-        if format_spec == "list" or (isinstance(value, tuple) and not format_spec):
-            return _joined(value)
-        return str(super().format_field(value, format_spec))
+@functools.cache
+def _parsed(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
+    return list(string.Formatter().parse(template))
+
+
+def _own(value: Any, conversion: str | None) -> Any:
+    return repr(value) if conversion == "r" else value
+
+
+def _filled(value: Any, spec: str) -> str:
+    if isinstance(value, tuple) and not spec:
+        return _joined(value)
+    if spec.startswith(_COUNT):
+        noun = spec.removeprefix(_COUNT)
+        return f"{value} {noun}" if value == 1 else f"{value} {plural(noun)}"
+    if spec == "near":
+        return f"; did you mean '{value}'?" if value else ""
+    if spec in _LAST:
+        *most, last = (str(each) for each in _each(value))
+        return f"{', '.join(most)}{_LAST[spec]}{last}" if most else last
+    if spec == "quoted":
+        return ", ".join(f"'{each}'" for each in _each(value))
+    return _joined(value) if spec == "list" else format(value, spec)
 
 
 def plural(noun: str) -> str:
@@ -61,6 +73,3 @@ def _each(value: Any) -> Iterable[Any]:
 def _joined(value: Any) -> str:
     items = [str(each) for each in _each(value)]
     return ("; " if any(" " in each for each in items) else ", ").join(items)
-
-
-_FORMATTER: Final = _Formatter()

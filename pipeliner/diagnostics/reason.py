@@ -1,11 +1,10 @@
-"""A reason: a code with arguments, whose sentence is made where it is printed."""
+"""A reason: a code with arguments, and its sentence."""
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral
-from typing import Any, TypeAlias
+from typing import Any, SupportsIndex, TypeAlias
 
 from .formatting import sentence
 from .sentences import SENTENCES, TEXT
@@ -13,22 +12,28 @@ from .sentences import SENTENCES, TEXT
 Value: TypeAlias = "bool | int | float | str | tuple[Value, ...] | Reason | None"
 
 
-class Reason:
-    """A code of the table of sentences with the arguments that its sentence names.
+class Reason(str):
+    """A sentence that knows its code in the table of sentences, and its arguments by name.
 
-    Immutable and hashable; two are equal if codes and arguments are. LookupError: no such code.
+    It is text for whoever prints it, joins it or looks for words in it; whoever decides by it asks
+    for ``code`` and ``reason["us"]``. Two are equal if codes and arguments are. LookupError:
+    no such code.
     """
 
     __slots__ = ("_args", "code")
 
     code: str
-    _args: tuple[tuple[str, Value], ...]
+    _args: dict[str, Value]
 
-    def __init__(self, code: str, /, **args: Value) -> None:
+    def __new__(cls, code: str, /, **args: Value) -> Reason:
+        """The reason with the code ``code``; its template says which arguments it has."""
         if code not in SENTENCES:
             raise LookupError(f"no sentence has the code {code!r}")
-        object.__setattr__(self, "code", code)
-        object.__setattr__(self, "_args", tuple((name, _exact(args[name])) for name in args))
+        args = {name: _exact(value) for name, value in args.items()}
+        made = str.__new__(cls, sentence(SENTENCES[code], args))
+        object.__setattr__(made, "code", code)
+        object.__setattr__(made, "_args", args)
+        return made
 
     @staticmethod
     def text(words: str) -> Reason:
@@ -43,7 +48,7 @@ class Reason:
     @property
     def why(self) -> Reason:
         """What this one gives as its argument ``why``; itself, where it has none."""
-        given = dict(self._args).get("why")
+        given = self._args.get("why")
         return given if isinstance(given, Reason) else self
 
     @property
@@ -51,23 +56,21 @@ class Reason:
         """The arguments by name."""
         return dict(self._args)
 
-    def __getitem__(self, name: str) -> Value:
-        return dict(self._args)[name]
-
-    def __str__(self) -> str:
-        return _sentence(self)
+    def __getitem__(self, key: SupportsIndex | slice | str) -> Any:
+        """The argument of that name, or a part of the sentence."""
+        return self._args[key] if isinstance(key, str) else super().__getitem__(key)
 
     def __repr__(self) -> str:
-        args = "".join(f", {name}={value!r}" for name, value in self._args)
+        args = "".join(f", {name}={value!r}" for name, value in self._args.items())
         return f"Reason({self.code!r}{args})"
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Reason):
-            return NotImplemented
-        return self.code == other.code and self._args == other._args
+        if isinstance(other, Reason):
+            return self.code == other.code and self._args == other._args
+        return super().__eq__(other)
 
     def __hash__(self) -> int:
-        return hash((self.code, self._args))
+        return super().__hash__()
 
     def __setattr__(self, name: str, value: object) -> None:
         raise AttributeError(f"a Reason is immutable: cannot set {name!r}")
@@ -78,7 +81,7 @@ class Reason:
     def walk(self) -> Iterator[Reason]:
         """This reason and those among its arguments, outermost first."""
         yield self
-        for _, value in self._args:
+        for value in self._args.values():
             for each in value if isinstance(value, tuple) else (value,):
                 if isinstance(each, Reason):
                     yield from each.walk()
@@ -89,7 +92,7 @@ class Reason:
 
     def as_dict(self) -> dict[str, Any]:
         """As JSON has it: code, arguments, and the sentence for whoever reads it."""
-        args = {name: _plain(value) for name, value in self._args}
+        args = {name: _plain(value) for name, value in self._args.items()}
         return {"code": self.code, "args": args, "text": str(self)}
 
     @staticmethod
@@ -112,13 +115,8 @@ def joined(reasons: Iterable[Why]) -> str:
     return "; ".join(map(str, reasons))
 
 
-@functools.lru_cache(maxsize=4096)
-def _sentence(reason: Reason) -> str:
-    return sentence(SENTENCES[reason.code], reason.args)
-
-
-def _made(code: str, args: tuple[tuple[str, Value], ...]) -> Reason:
-    return Reason(code, **dict(args))
+def _made(code: str, args: dict[str, Value]) -> Reason:
+    return Reason(code, **args)
 
 
 def _exact(value: Any) -> Any:

@@ -193,7 +193,16 @@ def _read(text: str) -> KernelPlan:
 
 
 def _own(value: Any) -> dict[str, Any]:
-    """What json asks for: a reason, or the fields of a dataclass (``asdict`` would copy all)."""
+    """The fields of a dataclass; json asks for those inside it (``asdict`` would copy them all)."""
+    return {
+        field.name: _with_codes(getattr(value, field.name)) for field in dataclasses.fields(value)
+    }
+
+
+def _with_codes(value: Any) -> Any:
+    """``value``, but reasons with their codes and arguments: to json they are text alone."""
     if isinstance(value, Reason):
         return value.as_dict()
-    return {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    if isinstance(value, tuple) and any(isinstance(each, Reason) for each in value):
+        return [_with_codes(each) for each in value]
+    return value
