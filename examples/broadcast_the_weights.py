@@ -35,7 +35,7 @@ row = "{:>4}  {:7} {:9}  {:>16}  {:7} {:9}  {}"
 print(row.format("step", "arrives", "in", f"wait {channel.full}, flag", "is used", "from", "then"))
 for step in range(int(loop.trip) + loop.stages - 1):
     sent, used = state(broadcast, step), state(multiply, step)
-    free = f"give it back: {channel.empty}" if used[0] else ""
+    free = f"release it: {channel.empty}" if used[0] else ""
     print(row.format(step, *sent[:2], used[2], *used[:2], free).rstrip())
 print(channel.reason)
 

@@ -75,16 +75,17 @@ def pipeline(
     warps, thread_tile
         Warps along (M, N); rows and columns of a tile that one SIMT thread owns.
     roles
-        Warpgroups that compute by wgmma beside a warp that copies; 0: every warp does the same.
+        Consumer warpgroups, which compute by wgmma, beside one producer warp, which copies; 0: no
+        warp specialisation.
     consumers
         How the consumer warpgroups of a warp-specialised kernel share work: all of them one tile
         (``cooperative``), or each its own tile of a persistent kernel, so that one stores while
         the other multiplies (``ping-pong``).
     cluster
-        Neighbouring CTAs of which each copies a part of what all need, by TMA.
+        CTAs of a cluster, each of which multicasts a part of the tiles that all need, by TMA.
     store
         How the tile of an accumulator reaches global memory: ``direct``, from registers, or
-        ``tma``, as boxes by way of shared memory.
+        ``tma``, as boxes staged in shared memory.
     pdl
         Programmatic dependent launch. True: the function may start while the kernel before it in
         the stream still runs, and lets the next one start as early, where that is launched so too.
@@ -98,8 +99,8 @@ def pipeline(
         loads its rows.
     accumulate
         How products of fp8 are summed, of which Hopper's tensor cores cut off what is below some 14
-        bits of the sum. ``fast`` (the default): by them alone. ``promoted``: what they make of one
-        step of the loop is added in float32 by threads.
+        bits of the sum. ``fast`` (the default): by them alone. ``promoted``: CUDA cores add
+        the sums of each step of the loop in float32.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
     **old

@@ -85,8 +85,8 @@ def reproducer(
 ) -> str:
     """The text of a program, to be called ``file``, that verifies ``kernel`` as it was verified.
 
-    ``spec``: the workload that it computes; or ``reference``: the function that it was held
-    against, whose source goes with it (None: the same function, not pipelined).
+    ``spec``: the workload that it computes; or ``reference``: the function that it was compared
+    with, whose source goes with it (None: the same function, not pipelined).
     """
     mod = as_module(kernel.original)
     return _TEMPLATE.format(

@@ -34,35 +34,43 @@ from .workloads import (
 TILE_EXTENTS: Final = (16, 32, 48, 64, 96, 128, 160, 192, 256)
 
 TILE_K_BYTES: Final = (64, 128)
-"""Bytes of K in one step, at most a row of shared memory's banks. Of 21 pairs of tiles on an H100,
-20 took 2 to 32 % longer with 64 than with 128, so 32 are not worth a try."""
+"""Bytes of K in one step; 128 is one row of the 32 banks of shared memory.
+
+Of 21 pairs of tiles on an H100, 20 took 2 to 32 % longer with 64 bytes than with 128, so 32 bytes
+are not compared.
+"""
 
 SHORT_K_BYTES: Final = 32
-"""Bytes of K in one step where there are no more: a sector of memory."""
+"""Bytes of K in one step of a reduction that has no more: one sector of memory."""
 
-NEIGHBOURS: Final = 4
-"""Tile rows walked together in one wave of small tiles. Measured on an H100, of 2, 4, 8 and 16:
-1024 x 1000 x 2048 with 64 x 128 12.7, 12.0, 12.5 and 13.6 us, 1024 cubed 8.3, 8.4 and (16) 8.5, 512
-x 768 x 3072 with 64 x 48 10.7, 10.7 and 11.2, 512 x 3072 x 768 with 128 x 96 9.7, 9.7 and 9.5."""
+ONE_WAVE_GROUP: Final = 4
+"""Rasterisation group, in tile rows, of small tiles whose CTAs are one wave.
+
+Measured on an H100 with groups of 2, 4, 8 and 16: 1024 x 1000 x 2048 in tiles of 64 x 128 took
+12.7, 12.0, 12.5 and 13.6 us. With 4, 8 and 16: 1024 cubed 8.3, 8.4 and 8.5 us, 512 x 768 x 3072 in
+64 x 48 10.7, 10.7 and 11.2 us, 512 x 3072 x 768 in 128 x 96 9.7, 9.7 and 9.5 us.
+"""
 
 LARGE_TILE: Final = 128 * 128
-"""Outputs of a tile from which on it is bound by tensor cores: 2048 cubed with 128 x 256 took 27.7
-us in groups of 16, 28.0 of 4."""
+"""Outputs of the smallest tile that tensor cores bound, for which the group hardly matters.
+
+2048 cubed in tiles of 128 x 256 took 27.7 us in groups of 16, 28.0 us in groups of 4.
+"""
 
 ACCESS_BYTES: Final = 16
-"""The widest access of a thread."""
+"""Bytes of the widest access of a thread."""
 
 DEPTHWISE_PIXELS: Final = 4
-"""Outputs of a thread that share a weight; their loads in flight take as many registers."""
+"""Neighbouring outputs of a thread, which share each weight that it loads."""
 
-PART_STEPS: Final = 4
-"""Steps of a part at least: fewer do not get beyond filling and draining the rings."""
+LEAST_STEPS: Final = 4
+"""Fewest steps of a split: with fewer, a CTA only fills and drains its rings."""
 
 SAME_TIME: Final = 0.005
-"""Relative time below which two tiles count as equal: what a good measurement cannot tell apart."""
+"""Relative difference in time below which two tiles count as equally fast."""
 
 SAME_WAVE: Final = 0.025
-"""The same for tiles that are one wave, and relative waste below which none is thriftier."""
+"""The same for tiles whose CTAs are one wave; also of the outputs that they compute in vain."""
 
 
 @overload
@@ -121,14 +129,14 @@ def default_tile(
         best = replace(best, tile=replace(best.tile, why=_why_split(best, whole, machine)))
     if best.depth:  # its neighbours were part of the comparison
         return best.tile
-    return replace(best.tile, raster_group=walked_together(best.tile, machine))
+    return replace(best.tile, raster_group=raster_group(best.tile, machine))
 
 
 @dataclass(frozen=True, slots=True)
 class ComparedTile:
-    """A tile that is compared: its predicted time, the slots of its channels (0 without any).
+    """A tile with its predicted time, and the depth of its rings with mbarriers (0: none).
 
-    ``tiles``: of all outputs. ``box``: columns that are stored at once by way of shared memory.
+    ``tiles``: of all outputs. ``box``: columns of the TMA box that is stored at once.
     """
 
     tile: GemmTile
@@ -197,12 +205,12 @@ def _planned(
 
 
 def _best(found: list[ComparedTile], machine: Machine) -> ComparedTile:
-    """The fastest; of those with channels, what is as fast, runs further ahead and stores wider.
+    """The fastest tile; among equally fast ones with mbarriers, the deepest with the widest box.
 
-    Of those that are one wave, what wastes least, keeps most SMs busy and copies least comes first:
-    where memory bounds them all, that is what is left to tell them apart. Measured on an H100: 16 x
-    4096 x 4096 took 18.5 us with tiles of 16 x 64, 20.2 with 64 x 32, 256 x 256 x 65536 35.1 in 16
-    parts of 64 x 128, 47.7 in 8 of 64 x 64; they are predicted within 2 %.
+    Among tiles whose CTAs are one wave, those that waste least, keep most SMs busy and copy least
+    come first: memory bounds them all, and their predictions differ by less than 2 %. Measured on
+    an H100: 16 x 4096 x 4096 took 18.5 us in tiles of 16 x 64 and 20.2 us in 64 x 32; 256 x 256 x
+    65536 took 35.1 us in 16 splits of 64 x 128 and 47.7 us in 8 splits of 64 x 64.
     """
     best = min(found, key=lambda one: (one.us, -one.tile.m * one.tile.n * one.tile.k))
     if best.depth == 0:
@@ -233,7 +241,7 @@ def tiles_of(what: Contraction, tile: GemmTile) -> int:
 
 def worthwhile_splits(what: Contraction, tile: GemmTile, machine: Machine) -> list[int]:
     """Numbers of splits that fill the SMs once or twice, where whole tiles do not."""
-    most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // PART_STEPS)
+    most = min(MAX_SPLITS, reduction_tiles(what, tile.k) // LEAST_STEPS)
     tiles = tiles_of(what, tile)
     filling = {min(most, rounds * machine.sms // tiles) for rounds in (1, 2)}
     return sorted(splits for splits in filling if splits > 1 and tile.persistent is None)
@@ -280,7 +288,7 @@ def _boxed(workload: Gemm, machine: Machine) -> Iterator[tuple[Contraction, Gemm
         for ctas in warpgroup_tiles.grids(tiles, machine):
             tile = GemmTile(tile_m, tile_n, tile_k, persistent=ctas)
             for group in (
-                walked_together(tile, machine, None if what.batch_axes else tiles),
+                raster_group(tile, machine, None if what.batch_axes else tiles),
                 *lone,
             ):
                 yield what, replace(tile, raster_group=group)
@@ -307,7 +315,7 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
                 walked = replace(tile, persistent=ctas)
                 yield (
                     what,
-                    replace(walked, raster_group=walked_together(walked, machine, tiles))
+                    replace(walked, raster_group=raster_group(walked, machine, tiles))
                     if boxes
                     else walked,
                 )
@@ -373,13 +381,13 @@ def _extents(what: Contraction) -> Iterator[tuple[int, int, int]]:
     yield from itertools.product(up_to(TILE_EXTENTS, m), up_to(TILE_EXTENTS, n), up_to(depths, k))
 
 
-def walked_together(tile: GemmTile, machine: Machine, tiles: int | None = None) -> int:
-    """Tile rows walked together so that one wave of CTAs covers about a square of C.
+def raster_group(tile: GemmTile, machine: Machine, tiles: int | None = None) -> int:
+    """The rasterisation group, in tile rows, with which one wave of CTAs covers a square of C.
 
-    It then reads the fewest rows of A and columns of B from L2. Where small tiles, so many
-    ``tiles``, are one wave all is read at once; neighbours that share less than that are faster.
+    A square of C needs the fewest rows of A and columns of B from L2. ``tiles``: of all outputs;
+    where small ones are one wave, all is read at once anyway, and ``ONE_WAVE_GROUP`` is faster.
     """
     if tiles is not None and tiles <= machine.sms and tile.m * tile.n < LARGE_TILE:
-        return NEIGHBOURS
+        return ONE_WAVE_GROUP
     side = math.sqrt(machine.sms * tile.n / tile.m)
     return max(1, 1 << round(math.log2(side)))

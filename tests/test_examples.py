@@ -12,7 +12,7 @@ ROOT = Path(__file__).parents[1]
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 
 PRINTS = {
-    "broadcast_the_weights.py": "   3  tile 3  buffer 1                  1  tile 2  buffer 0   give it back: empty",
+    "broadcast_the_weights.py": "   3  tile 3  buffer 1                  1  tile 2  buffer 0   release it: empty",
     "change_the_plan.py": "refused: cannot give depth 99",
     "inside_tvm.py": "the plan travels on the function: RingPlan(buffer='A_shared'",
     "pipeline_a_convolution.py": "right in every timing, against the exact result in float64",

@@ -86,7 +86,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument(
         "--splits",
         type=int,
-        help="split-K: partial sums, each with CTAs of its own",
+        help="split-K: partial sums of each output, computed by different CTAs",
     )
     shape.add_argument(
         "--persistent", type=int, help="CTAs of a persistent kernel; 0: a CTA for each tile"

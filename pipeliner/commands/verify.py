@@ -31,7 +31,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
     )
     runs.add_argument("--timing", metavar="T[,...]", help="when copies land: late,early,random")
     runs.add_argument(
-        "--order", metavar="O[,...]", help="turns of warps: lockstep,round-robin,reversed,random"
+        "--order", metavar="O[,...]", help="of warps: lockstep,round-robin,reversed,random"
     )
     runs.add_argument(
         "--blocks",

@@ -21,7 +21,7 @@ from ..machine import Machine
 from ..plan import KernelPlan
 from ..request import Instruction, Request
 from ..schedules import ConvTile, Gemm, GemmTile
-from ..schedules.choice import forms, tiles_of, walked_together, worthwhile_splits
+from ..schedules.choice import forms, raster_group, tiles_of, worthwhile_splits
 from ..schedules.closed_form import kernel_info, typical
 from ..schedules.workloads import Contraction, Conv, Spec
 
@@ -172,7 +172,7 @@ class Candidate:
             folded = self.phases > 0
             tile = ConvTile(self.m, self.n, self.k, fold=folded, phases=max(1, self.phases))
         tile = replace(tile, splits=self.splits, persistent=self.ctas or None)
-        return replace(tile, raster_group=walked_together(tile, machine))
+        return replace(tile, raster_group=raster_group(tile, machine))
 
     def contraction(self, spec: Spec, machine: Machine) -> Contraction:
         """``spec`` as the matmul that its tile cuts."""

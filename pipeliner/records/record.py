@@ -20,17 +20,16 @@ OURS: Final = "pipeliner"
 class Record:
     """A candidate of a workload and what became of it. Times are microseconds.
 
-    ``workload``, ``machine`` and ``versions`` are the key: what is computed (as text that tells
-    workloads apart), the GPU, and the compilers. ``candidate``: what was tried, as JSON.
-    ``contender``: whose kernel it is, where not ours: a peer's name, and then no candidate.
-    ``samples``: every timed run, in order; ``beside``: those of the kernel that it took turns with,
-    where there was one. ``us``: its time, the median of the samples unless given; a measurer that
-    knows of drift gives what the samples come to without it. ``failure``: why there is no time, in
-    one line. ``predicted_us``: by the model, 0 where it says nothing. ``source``: who recorded it,
-    such as ``tune``; ``experiment`` and ``label``: as which variant of which experiment. ``made``:
-    when, in seconds since 1970. ``resources``: what the compiler reports. ``conditions``: of the
-    measurement. ``plan``: the KernelPlan as JSON, ``trace``: of meta_schedule, as JSON; both empty
-    where there is none.
+    ``workload``, ``machine`` and ``versions`` are the key: what is computed (as JSON), the GPU, and
+    the compilers. ``candidate``: what was tried, as JSON. ``contender``: whose kernel it is, where
+    not ours: a peer's name, and then no candidate. ``samples``: every timed run, in order;
+    ``beside``: those of the kernel that it was interleaved with, if any. ``us``: its time, the
+    median of the samples unless given; a measurer that knows of drift gives what the samples come
+    to without it. ``failure``: why there is no time, in one line. ``predicted_us``: by the model, 0
+    where it says nothing. ``source``: who recorded it, such as ``tune``; ``experiment`` and
+    ``label``: as which variant of which experiment. ``made``: when, in seconds since 1970.
+    ``resources``: what the compiler reports. ``conditions``: of the measurement. ``plan``: the
+    KernelPlan as JSON, ``trace``: of meta_schedule, as JSON; both empty where there is none.
     """
 
     workload: str

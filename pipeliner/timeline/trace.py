@@ -1,4 +1,4 @@
-"""A planned loop in model time: when each op issues, runs and is done, and what held it up.
+"""A planned loop in model time: when each op issues, runs and is done, and why it stalls.
 
 The model is that of the plan's numbers, for one CTA that has its SM to itself:
 

@@ -51,7 +51,7 @@ _WARPS: Final = 4
 """Of a warpgroup."""
 
 FAR: Final = 2.0
-"""Between features of what differs in kind; a power of two apart is 1."""
+"""Distance between features of different kinds; of a factor of two it is 1."""
 
 
 @dataclass(frozen=True, slots=True)

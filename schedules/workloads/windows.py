@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 KERNEL_AXES: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
 
 IMAGE: Final = "n"
-"""The axis that counts images where they are apart."""
+"""The axis that counts images where each is tiled by itself."""
 
 PIXELS: Final = "i"
 """The axis that counts the pixels of all images."""
