@@ -120,9 +120,18 @@ def test_a_plan_keeps_codes() -> None:
     reason = Reason("request.roles", value="-1")
     plan = KernelPlan("f", "sm_90", "H100", reasons=(reason, "a person's words"))
     assert KernelPlan.from_json(plan.to_json()) == plan
-    for wrong in ({"code": "no.such", "args": {}}, {"args": {}}, {"code": "text", "args": []}, 3):
+    for wrong, code in (
+        ({"code": "no.such", "args": {}}, "plan.reason"),
+        ({"args": {}}, "plan.reason"),
+        ({"code": "request.roles", "args": {}}, "plan.reason"),
+        ({"code": "tune.seconds", "args": {"value": "long"}}, "plan.reason"),
+        ({"code": "request.roles", "args": {"value": {}}}, "plan.reason"),
+        ({"code": ["request.roles"], "args": {}}, "plan.reason"),
+        ({"code": "text", "args": []}, "plan.type"),
+        (3, "plan.type"),
+    ):
         data = {**json.loads(plan.to_json()), "reasons": [wrong]}
-        with pytest.raises(PlanError, match=r"expected a reason at plan\.reasons\[0\]"):
+        with refused(code, PlanError, where="plan.reasons[0]"):
             KernelPlan.from_json(json.dumps(data))
 
 

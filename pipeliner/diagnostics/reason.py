@@ -97,8 +97,17 @@ class Reason(str):
 
     @staticmethod
     def from_dict(data: Mapping[str, Any]) -> Reason:
-        """The reason that ``as_dict`` wrote; its text is made anew. LookupError: no such code."""
-        return Reason(data["code"], **{name: _value(one) for name, one in data["args"].items()})
+        """The reason that ``as_dict`` wrote; its text is made anew.
+
+        LookupError: no such code, or arguments of which its sentence cannot be made.
+        """
+        code = data["code"]
+        try:
+            reason = Reason(code, **{name: _value(one) for name, one in data["args"].items()})
+            str(reason)
+        except (KeyError, ValueError, RecursionError) as err:
+            raise LookupError(f"no sentence {code!r} is made of these arguments ({err})") from err
+        return reason
 
 
 Why: TypeAlias = Reason | str

@@ -170,8 +170,11 @@ def _failure(text: str) -> Why:
     """The failure of which ``_stored`` made ``text``; words where its code is not known here."""
     if not text.startswith(_CODED):
         return text
-    data = json.loads(text)
+    try:
+        data = json.loads(text)
+    except ValueError:
+        return text
     try:
         return Reason.from_dict(data)
-    except LookupError:
-        return str(data["text"])
+    except (LookupError, TypeError, AttributeError):
+        return str(data.get("text", text))

@@ -50,6 +50,22 @@ def test_every_field_comes_back(tmp_path):
     assert given.us == 2.5
 
 
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('{"code": "of.tomorrow", "args": {}, "text": "what it says"}', "what it says"),
+        ('{"code": "worker.died", "args": {"when": 3}, "text": "what it says"}', "what it says"),
+        ('{"code": "worker.died", "args": [3], "text": "what it says"}', "what it says"),
+        ('{"code": "worker.died"}', '{"code": "worker.died"}'),
+        ('{"code": no JSON', '{"code": no JSON'),
+    ],
+)
+def test_a_failure_of_which_the_code_is_not_known_is_words(tmp_path, text, words):
+    with Records(tmp_path / "r") as records:
+        records.add(Record(*KEY, "{}", failure=text))
+        assert [one.failure for one in records.find()] == [words]
+
+
 def test_the_best_is_the_fastest_of_its_key(tmp_path):
     with Records(tmp_path / "r") as records:
         records.add(record("slow", 20.0), record("fast", 10.0, plan="p"), record("middle", 15.0))
