@@ -121,7 +121,7 @@ def test_a_depthwise_convolution_has_tiles_of_its_own():
 def test_what_cannot_be_tiled_is_refused():
     """A GPU without room for a tile: why the last one does not fit is in the line."""
     cramped = replace(machine_for("a100"), smem_per_cta=256, max_registers_per_thread=8)
-    with refused("tune.no_tile", WorkloadError, machine="A100"):
+    with refused("tune.no_tile", WorkloadError, machine="A100 SXM4"):
         space(Gemm(64, 64, 64), cramped)
 
 
@@ -139,14 +139,14 @@ def test_groups_that_come_to_one_kernel_are_one_point(spec, tile, others):
     points = space(spec, machine_for("a100"))
     one = build_with(Candidate(tile).function(spec), cuda_target("a100"), NOTHING_ASKED)
     for group in others:
-        same = Candidate(replace(tile, group=group))
+        same = Candidate(replace(tile, raster_group=group))
         two = build_with(same.function(spec), cuda_target("a100"), NOTHING_ASKED)
         assert two.cuda == one.cuda
     groups = defaultdict(set)
     for point in points:
         found = point.candidate
         rows = math.ceil((spec.pixels if isinstance(spec, Conv) else spec.m) / found.tile.m)
-        plain = replace(found.tile, group=1)
+        plain = replace(found.tile, raster_group=1)
         groups[plain, found.request, rows].add(found.tile.raster_group)
     for (_, _, rows), asked in groups.items():
         assert len(asked) <= sum(rows % size == 0 for size in range(1, rows + 1))
