@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 import pipeliner
 from pipeliner.bench.suites import suite
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import A100, H100
 from pipeliner.passes.elementwise import elementwise_info
@@ -56,7 +57,7 @@ def test_every_part_has_ctas_of_its_own_and_a_second_kernel_adds_them(splits):
     assert plan.loops[0].trip == str(16 // splits)
     (kernel,) = plan.elementwise
     assert (kernel.threads, kernel.vector) == (128, 4)
-    assert f"adds {splits} parts" in kernel.reason
+    assert str(Reason("split.sum", splits=splits)) in str(kernel.reason)
     assert "kernels behind it" in plan.explain()
 
 
