@@ -23,7 +23,7 @@ def sentence(template: str, args: Mapping[str, Any]) -> str:
     joined by ``; `` if it holds reasons.
     """
     return "".join(
-        text if name is None else text + _filled(_own(args[name], conversion), spec or "")
+        text if name is None else text + _filled(_own(_value(name, args), conversion), spec or "")
         for text, name, spec, conversion in _parsed(template)
     )
 
@@ -31,6 +31,11 @@ def sentence(template: str, args: Mapping[str, Any]) -> str:
 @functools.cache
 def _parsed(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
     return list(string.Formatter().parse(template))
+
+
+def _value(name: str, args: Mapping[str, Any]) -> Any:
+    """The argument ``name``, or an item of one: ``buffers[0]``."""
+    return args[name] if name in args else string.Formatter().get_field(name, (), args)[0]
 
 
 def _own(value: Any, conversion: str | None) -> Any:
