@@ -93,14 +93,20 @@ def _with_whole_extents(func: Any, name: str) -> Any:
         return func
     cut = {var: tirx.Cast("int32", wide) for var, wide in whole.items()}
 
-    def read(extents: Sequence[Expr]) -> list[Expr]:
-        return [
-            whole[extent] if type(extent) is Var and extent in whole else substitute(extent, cut)
-            for extent in extents
-        ]
+    def read(extent: Expr, *, wide: bool) -> Expr:
+        if type(extent) is Var and extent in whole:
+            return whole[extent]
+        found = substitute(extent, cut)
+        return tirx.Cast("int64", found) if wide and str(found.ty.dtype) == "int32" else found
+
+    def read_all(param: Any) -> tuple[list[Expr], list[Expr]]:
+        # TVM compares a stride with the product of extents behind it, of one type with it.
+        wide = any(type(stride) is Var and stride in whole for stride in param.strides)
+        shape, strides = param.shape, param.strides
+        return [read(e, wide=wide) for e in shape], [read(s, wide=wide) for s in strides]
 
     params = {
-        param: _declared(param, read(param.shape), read(param.strides), param.data_alignment)
+        param: _declared(param, *read_all(param), param.data_alignment)
         for param in func.params
         if is_buffer_var(param)
     }

@@ -263,6 +263,7 @@ class _Reader:
         size = const_int(self._put(extent))
         if size is None:
             raise _UnknownError(Reason("ownership.extent", extent=str(self._put(extent))))
+        size = max(size, 0)  # from 9 to 4 there is no iteration
         self._extents[tag] = max(size, self._extents.get(tag, 1))
         return _Loop(var, first, size, tag)
 

@@ -57,6 +57,12 @@ def of_grid(*lines: str, **options: Any) -> Ownership:
     return owned(func, *[tuple(map(int, param.shape)) for param in func.params])
 
 
+def test_a_loop_of_fewer_than_no_iterations_writes_nothing() -> None:
+    found = of_grid("for k in T.serial(9, 4):", "    C[bx * 32 + tx + k] = A[k]")
+    assert found.disjoint
+    assert (found.owners["C"] == -1).all()
+
+
 @pytest.mark.parametrize(
     ("spec", "tile", "counts"),
     [
