@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from tvm import tirx
 
+from pipeliner.commands.console import print_json
 from pipeliner.diagnostics import SENTENCES, Reason
 from pipeliner.diagnostics.formatting import fields
 from pipeliner.errors import PlanError
@@ -150,3 +151,11 @@ def test_the_latest_reasons_are_found_again_whichever_came_first() -> None:
     PlanError("request.roles", value="-1")
     PlanError("request.roles", value="63")
     assert PlanError(str(error)).reason == error.reason
+
+
+def test_commands_print_a_reason_as_json_with_its_code(capsys: pytest.CaptureFixture[str]) -> None:
+    reason = Reason("request.roles", value="-1")
+    print_json(results=[{"failure": reason, "why": ("words", reason)}])
+    (result,) = json.loads(capsys.readouterr().out)["results"]
+    assert result == {"failure": reason.as_dict(), "why": ["words", reason.as_dict()]}
+    assert result["failure"]["text"] == str(reason)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from typing import Any, TextIO
@@ -20,7 +20,16 @@ def print_json(**data: Any) -> None:
 
     A reason has its code, its arguments and its sentence.
     """
-    print(json.dumps({"version": JSON_VERSION, **data}, indent=2, default=Reason.as_dict))
+    print(json.dumps(_plain({"version": JSON_VERSION, **data}), indent=2))
+
+
+def _plain(value: Any) -> Any:
+    """``value`` of types that JSON has."""
+    if isinstance(value, Mapping):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(one) for one in value]
+    return value.as_dict() if isinstance(value, Reason) else value
 
 
 def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], numeric: int = 0) -> None:
