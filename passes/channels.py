@@ -27,8 +27,8 @@ from ..plan import MbarrierPair
 from .ir import Buffer, Expr, Stmt, buffer, i32, seq, unrolled
 
 ROLES_ATTR: Final = "pipeliner.roles"
-"""Key of the AttrStmt around the branches of all roles; its value names the buffers that channels
-order, the barriers themselves included."""
+"""Key of the AttrStmt around the branches of all roles; its value names the buffers that mbarriers
+order, the mbarriers themselves included."""
 
 ROLE_ATTR: Final = "pipeliner.role"
 """Key of the AttrStmt around what one role does; its value is the role's name."""
@@ -36,16 +36,16 @@ ROLE_ATTR: Final = "pipeliner.role"
 BARRIER_BYTES: Final = 8
 
 
-def full_barrier(channel: MbarrierPair) -> Buffer:
+def full_barrier(pair: MbarrierPair) -> Buffer:
     """The ``full`` barrier of one slot, as copies refer to it before they have slots."""
-    return buffer([1], "uint64", channel.full, "shared", BARRIER_BYTES)
+    return buffer([1], "uint64", pair.full, "shared", BARRIER_BYTES)
 
 
 @dataclass(frozen=True)
 class Barriers:
-    """The barriers of one channel, one of each kind a slot.
+    """The full and empty mbarriers of one pair, one of each for every slot.
 
-    ``empty``: None where another channel's tell when slots are free.
+    ``empty``: None where the empty mbarriers of another pair tell when slots are free.
     """
 
     plan: MbarrierPair
@@ -64,10 +64,12 @@ class Barriers:
         return Barriers(plan, full, empty)
 
     @property
-    def given_back(self) -> Buffer:
+    def released(self) -> Buffer:
         """The ``empty`` barriers; InternalError where there are none to arrive at."""
         if self.empty is None:
-            raise InternalError(f"channel '{self.plan.full}' has no barriers to give slots back")
+            raise InternalError(
+                f"mbarriers '{self.plan.full}' have no empty ones that release slots"
+            )
         return self.empty
 
     @property
@@ -108,14 +110,14 @@ class Barriers:
 
     def release(self, slot: Expr) -> Stmt:
         """One thread of a warpgroup gives the slot back for all of it."""
-        return tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(_at(self.given_back, slot)))
+        return tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(_at(self.released, slot)))
 
     def release_to(self, slot: Expr, rank: Expr, remote: Buffer) -> Stmt:
         """The same to the CTA ``rank`` of the cluster, which fills the slot too.
 
         ``remote``: a register for the barrier's address there.
         """
-        here = T.cuda.cvta_generic_to_shared(_at(self.given_back, slot))
+        here = T.cuda.cvta_generic_to_shared(_at(self.released, slot))
         there = _value(remote)
         return seq(
             tirx.Evaluate(T.ptx.mapa.shared__cluster.u32(there, here, tirx.Cast("uint32", rank))),
@@ -129,9 +131,10 @@ def _at(barriers: Buffer, slot: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Position:
-    """Where one role is in the rings of a channel: registers that it carries from tile to tile.
+    """Where one role is in the rings of an mbarrier pair, in registers it carries between tiles.
 
-    ``depth``: slots. ``held``: the slot used in the step before, for who gives slots back late.
+    ``depth``: slots. ``before``: the slot of the step before, for a role that releases slots one
+    step late.
     """
 
     depth: int
@@ -172,7 +175,7 @@ class Position:
         return seq(laps, _set(slot, tirx.truncmod(reached, self.depth)))
 
     @property
-    def held(self) -> Expr:
+    def previous(self) -> Expr:
         """The slot of the step before."""
         return self.slot if self.before is None else _value(self.before)
 

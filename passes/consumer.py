@@ -5,8 +5,9 @@
         acc += A_shared[slot] * B_shared[slot]
         give back the slot before
 
-Arithmetic is asynchronous: a step starts while that of the step before still runs, and gives back
-the slot of the step before once that one is done. Where teams take tiles by turns, see ``turns``.
+Arithmetic is asynchronous: a step starts while the wgmma of the step before is in flight, and
+releases the slot of that step once that has completed. Where groups of warpgroups alternate on
+tiles (ping-pong), see ``turns``.
 """
 
 from __future__ import annotations
@@ -46,7 +47,7 @@ from .staged_stores import all_written
 def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
     """``body``, of all threads, as the consumers run it.
 
-    LoweringError names shared memory that is used otherwise than through the channels.
+    LoweringError names shared memory that is used otherwise than through mbarriers.
     """
     staged = {str(buf.name) for buf in kernel.stages}
     outside = [name for name in shared_outside(body, set(kernel.loops)) if name not in staged]
@@ -56,16 +57,16 @@ def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
     last = [all_written(store, kernel.thread) for store in stores[:1]]
     inner = seq(_Consumer(kernel).rest(body, False), *last)
     places = kernel.places(CONSUMER)
-    held = [buf for at in places for buf in at.buffers]
+    buffers = [buf for at in places for buf in at.buffers]
     starts = [at.start() for at in places]
-    if kernel.turns is not None:
-        held += kernel.turns.registers
-        starts.append(kernel.turns.start())
+    if kernel.ping_pong is not None:
+        buffers += kernel.ping_pong.registers
+        starts.append(kernel.ping_pong.start())
     remote = [] if kernel.remote is None else [kernel.remote]
     return block(
         CONSUMER,
         seq(*kernel.descriptors.definitions(), *starts, inner),
-        [*kernel.descriptors.buffers, *held, *remote],
+        [*kernel.descriptors.buffers, *buffers, *remote],
     )
 
 
@@ -81,8 +82,8 @@ class _Consumer:
             if not any(holds(stmt, loop) for loop in self.kernel.loops):
                 return stmt
             inner = self.rest(stmt.body, True)
-            if self.kernel.turns is not None:
-                inner = self.kernel.turns.taken(stmt, inner, self._skipped())
+            if self.kernel.ping_pong is not None:
+                inner = self.kernel.ping_pong.taken(stmt, inner, self._skipped())
             return rolled(stmt, stmt.loop_var, inner)
         if isinstance(stmt, tirx.SeqStmt):
             kept = self._without_clearing(list(stmt.seq))
@@ -116,7 +117,7 @@ class _Consumer:
             if op.role == PRODUCER:
                 continue
             if op.kind == "wait":
-                steps += [self._wait(loop, op, channel) for channel in awaited(loop, op)]
+                steps += [self._wait(loop, op, pair) for pair in awaited(loop, op)]
                 continue
             if op.kind == "mma":
                 groups, reader = groups + groups_of(loop.body(op.name)), op.name
@@ -136,38 +137,38 @@ class _Consumer:
         else:
             steps += released
         steps += [at.advance() for at in places]
-        turns = self.kernel.turns
-        last: list[Stmt | None] = [] if turns is None else [turns.pass_on(loop.plan.name)]
+        ping_pong = self.kernel.ping_pong
+        last: list[Stmt | None] = [] if ping_pong is None else [ping_pong.pass_on(loop.plan.name)]
         if loop.late:
             last.append(wgmma_wait(0, reader))
             if repeats:
                 given = seq(*self._released(loop))
                 ran = form.trip is not None and form.trip > 0
                 last.append(given if ran else tirx.IfThenElse(i32(0) < form.extent, given, None))
-        turn = None if turns is None else turns.wait(loop.plan.name)
-        body = seq(turn, rolled(form.node, form.var, seq(*steps)), *last)
+        wait = None if ping_pong is None else ping_pong.wait(loop.plan.name)
+        body = seq(wait, rolled(form.node, form.var, seq(*steps)), *last)
         others = [buf for buf in form.allocs if buf not in loop.rings]
         return block("", body, others) if others else body
 
-    def _wait(self, loop: RoleLoop, op: OpPlan, channel: int) -> Stmt:
-        at, barriers = loop.positions[CONSUMER][channel], loop.barriers[channel]
-        origin = origin_at(loop, op, CONSUMER, channel, [barriers.plan.full])
+    def _wait(self, loop: RoleLoop, op: OpPlan, pair: int) -> Stmt:
+        at, barriers = loop.positions[CONSUMER][pair], loop.barriers[pair]
+        origin = origin_at(loop, op, CONSUMER, pair, [barriers.plan.full])
         return with_origin(origin, barriers.wait_full(at))
 
     def _released(self, loop: RoleLoop) -> list[Stmt]:
-        """The slots of a step are given back, of each channel that is waited for."""
+        """Release the slots of a step, of each mbarrier pair that is waited for."""
         places = loop.positions[CONSUMER]
         waited = [i for i, barriers in enumerate(loop.barriers) if barriers.empty is not None]
-        return [self._release(loop, i, places[i].held) for i in waited]
+        return [self._release(loop, i, places[i].previous) for i in waited]
 
-    def _release(self, loop: RoleLoop, channel: int, slot: Expr) -> Stmt:
+    def _release(self, loop: RoleLoop, pair: int, slot: Expr) -> Stmt:
         """A thread of each warpgroup arrives at the slot's empty barrier, one for each CTA.
 
         Of each warp, where lanes load operands.
         """
-        barriers, by_warp = loop.barriers[channel], reads_by_lane(self.kernel.plan.matmuls)
+        barriers, by_warp = loop.barriers[pair], reads_by_lane(self.kernel.plan.matmuls)
         lane = tirx.floormod(self.kernel.thread, WARP if by_warp else WARPGROUP)
-        at = loop.positions[CONSUMER][channel]
+        at = loop.positions[CONSUMER][pair]
         counter = at.counters[0] if at.before is None else at.before
         origin = Origin(
             op=f"{barriers.plan.empty}.release",

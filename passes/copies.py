@@ -81,13 +81,13 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
         for op in ops:
             name = op_name(op) or ""
             if name in copies:
-                new, held = _lower(name, op.body, copies[name], written, analyzer, node.loop_var)
+                new, added = _lower(name, op.body, copies[name], written, analyzer, node.loop_var)
             elif name in streamed:
-                new, held = _stream(name, op.body, written)
+                new, added = _stream(name, op.body, written)
             else:
-                new, held = [op], []
+                new, added = [op], []
             made += new
-            buffers += held
+            buffers += added
         return _with_ops(node, realize, made, buffers)
 
     body = tvm_ffi.structural_map(func.body, [(tirx.For, loop)], order="post")

@@ -33,7 +33,7 @@ from .ir import (
 )
 from .kernels import bodies, thread_tag
 from .op_kinds import classify
-from .patches import Patch
+from .patches import TiledWindow
 from .patterns import Copy, Matmul, masked_load, walker
 from .tma import Source, source_of
 
@@ -81,7 +81,7 @@ def _view(copy: Copy, source: Source | Reason) -> TmaView:
     """How the accelerator sees what ``copy`` reads."""
     if isinstance(source, Im2col):
         return "im2col"
-    if isinstance(source, Patch):
+    if isinstance(source, TiledWindow):
         return "window"
     if isinstance(source, Reason):
         return "tensor"

@@ -137,7 +137,7 @@ def _consume(
 
     vector = _widest(nest, access, run, fragment.run, analyzer)
     store = _with_fragment(nest.store, fragment, position, vector.column, vector.values)
-    if fragment.swapped and vector.width == 1 and _narrows(nest.store):
+    if fragment.swap_ab and vector.width == 1 and _narrows(nest.store):
         return _converted_together(store, fragment, position, vector)
     return _stored(store, vector)
 

@@ -13,7 +13,7 @@ import tvm_ffi
 from tvm import tirx
 
 from .ir import Buffer, Expr, Stmt, Var, i32
-from .layouts import Panels, Swizzle
+from .layouts import ColumnBlocks, Swizzle
 from .patterns import is_zero
 
 Position = Sequence[Expr]
@@ -44,7 +44,7 @@ class Fragment:
     uint32, as mma.sync wants half accumulators. ``view``: the element type when the registers'
     differs (int32 held as uint32). ``quad``: the wider runs that lanes have once they exchange.
     ``corner``: first row and column of a warpgroup's part of the tile, where warpgroups hold it;
-    ``swapped``: the tile's rows are what a run's columns are, so that the two change places.
+    ``swap_ab``: the tile's rows are what a run's columns are, so that the two change places.
     ``paired``: of each 16 rows of a warp, the two of a lane are neighbours, not 8 apart.
     """
 
@@ -57,7 +57,7 @@ class Fragment:
     packed: bool = False
     quad: Quad | None = None
     corner: tuple[Expr, Expr] | None = None
-    swapped: bool = False
+    swap_ab: bool = False
     paired: bool = False
 
     @property
@@ -116,7 +116,7 @@ class Mapped:
     """
 
     fragment: Fragment
-    layouts: Mapping[Buffer, Swizzle | Panels]
+    layouts: Mapping[Buffer, Swizzle | ColumnBlocks]
     ops: tuple[Stmt, ...]
     buffers: tuple[Buffer, ...]
 

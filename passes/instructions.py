@@ -47,12 +47,12 @@ from .ir import (
     walk,
 )
 from .kernels import inside_grid, map_kernels, map_statement, on_host
-from .layouts import ROW_MAJOR, Panels
+from .layouts import ROW_MAJOR, ColumnBlocks
 from .mapped_nests import behind, map_nest
 from .matmuls import map_matmuls
 from .memory import pointed
 from .op_form import op_loops
-from .patches import Patch
+from .patches import TiledWindow
 from .patterns import Copy, Matmul, Nest, as_copy, as_nest
 from .scope import Scope
 from .serial import is_serial, why_serial
@@ -80,7 +80,7 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[Why] | None 
     analyzer.bind(var, Range(0, count * plan.ping_pong_groups))
     scope = Scope(plan, Threads(var, count, analyzer, plan.ping_pong_groups))
     scope.notes = [] if notes is None else notes
-    scope.barriers = {channel.full: full_barrier(channel) for channel in plan.mbarriers}
+    scope.barriers = {pair.full: full_barrier(pair) for pair in plan.mbarriers}
     _bind_ranges(func.body, analyzer)
     # They come first: they decide what the tiles around them look like.
     matmuls = map_matmuls(kernel.ops, plan, scope.threads, pointed(func.body))
@@ -118,18 +118,18 @@ def _map_kernel(kernel: Stmt, scope: Scope) -> Stmt:
 
 def _in_workspace(kernel: Stmt, scope: Scope) -> tuple[Stmt, list[Buffer]]:
     """``kernel`` without the tiles that shared memory has no room for; those that go there."""
-    unheld = [tile for tile in registers_of(kernel) if tile not in scope.fragments]
+    in_no_fragment = [tile for tile in registers_of(kernel) if tile not in scope.fragments]
     if not scope.plan.pipelined and not scope.fragments:
-        large = beyond(kernel, unheld, scope.plan)
+        large = beyond(kernel, in_no_fragment, scope.plan)
         for tile in large:
             sizes = {"nbytes": buffer_bytes(tile), "budget": scope.plan.smem.budget}
             scope.notes.append(Reason("mapped.workspace", buffer=str(tile.name), **sizes))
         kernel, added = in_workspace(kernel, large)
         scope.workspaces.extend(added)
-        unheld = [tile for tile in unheld if tile not in large]
-    for tile in unheld:
+        in_no_fragment = [tile for tile in in_no_fragment if tile not in large]
+    for tile in in_no_fragment:
         scope.notes.append(Reason("mapped.shared", buffer=str(tile.name)))
-    return kernel, unheld
+    return kernel, in_no_fragment
 
 
 def _check_mapped(kernel: Any, plan: KernelPlan) -> None:
@@ -214,9 +214,9 @@ def _map_block(stmt: Any, scope: Scope) -> Stmt:
     inner = _map(stmt.block.body, scope)
     allocs: list[Buffer] = []
     for buf in stmt.block.alloc_buffers:
-        held = scope.fragments.get(buf)
+        fragment = scope.fragments.get(buf)
         layout = scope.layouts.get(buf, ROW_MAJOR)
-        allocs.append(layout.held_in(buf) if held is None else held.registers)
+        allocs.append(layout.buffer_for(buf) if fragment is None else fragment.registers)
     for part in statements(stmt.block.body):
         allocs.extend(scope.matmuls.get(op_name(part) or "", ((), ()))[1])
     return _with_block(stmt, inner, allocs)
@@ -238,28 +238,30 @@ def _map_op(name: str, stmt: Stmt, scope: Scope) -> Stmt:
 def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
     """A copy by the tensor memory accelerator, as its one thread issues it."""
     copy = as_copy(nest)
-    panels = scope.layouts.get(nest.store.buffer)
-    channel = next((c for c in scope.plan.mbarriers if plan.dst in c.rings), None)
-    if not isinstance(panels, Panels):
+    column_blocks = scope.layouts.get(nest.store.buffer)
+    pair = next((c for c in scope.plan.mbarriers if plan.dst in c.rings), None)
+    if not isinstance(column_blocks, ColumnBlocks):
         raise LoweringError("copy.tma", copy=plan.op, why=Reason("tma.no_reader"))
     if copy is None:
         raise LoweringError("copy.tma", copy=plan.op, why=Reason("tma.no_box"))
     source = source_of(copy, scope.threads.analyzer)
     if isinstance(source, Reason):
         raise LoweringError("copy.tma", copy=plan.op, why=source)
-    if channel is None:
+    if pair is None:
         raise LoweringError("copy.tma", copy=plan.op, why=Reason("tma.no_mbarriers"))
     cluster = scope.cluster
     if cluster is not None and not can_share(copy, cluster):
         cluster = None
     if cluster is not None:
         scope.shared.append(plan.op)
-        source = source.pixels if isinstance(source, Patch) else source
-    tensor = copy_map(copy, source, panels, 1 if cluster is None else cluster.size)
+        source = source.pixels if isinstance(source, TiledWindow) else source
+    tensor = copy_map(copy, source, column_blocks, 1 if cluster is None else cluster.size)
     scope.maps.append(tensor)
-    barrier = scope.barriers[channel.full]
+    barrier = scope.barriers[pair.full]
     analyzer = scope.threads.analyzer
-    return load_boxes(copy, source, panels, tensor, barrier, analyzer, cluster, plan.eviction)
+    return load_boxes(
+        copy, source, column_blocks, tensor, barrier, analyzer, cluster, plan.eviction
+    )
 
 
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:

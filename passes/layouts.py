@@ -31,20 +31,20 @@ LINE_CHUNKS: Final = 8
 class Swizzle:
     """``f(r)``: the sum of ``r // divisor % modulus * scale`` over ``terms``; none: row-major.
 
-    ``padded``: the buffer with longer rows that takes the tile's place. ``turned``: chunks of a
-    row, of which those of odd rows are first turned by one: ``c`` to ``(c + 1) % turned``.
+    ``padded``: the buffer with longer rows that takes the tile's place. ``rotated``: chunks of a
+    row, of which those of odd rows are first rotated by one: ``c`` to ``(c + 1) % rotated``.
     """
 
     terms: tuple[tuple[int, int, int], ...] = ()
     padded: Buffer | None = None
-    turned: int = 0
+    rotated: int = 0
 
     @property
     def moves(self) -> bool:
         """Whether any element lies elsewhere than in the tile as declared."""
-        return bool(self.terms) or bool(self.turned) or self.padded is not None
+        return bool(self.terms) or bool(self.rotated) or self.padded is not None
 
-    def held_in(self, buf: Buffer) -> Buffer:
+    def buffer_for(self, buf: Buffer) -> Buffer:
         """The buffer that holds the tile of ``buf``."""
         return buf if self.padded is None else self.padded
 
@@ -62,18 +62,18 @@ class Swizzle:
     def column(self, row: Expr, column: Expr, chunk: int, analyzer: Any) -> Expr:
         """Where ``column`` of ``row`` is stored; ``chunk``: elements in 16 bytes."""
         key = self.key(row, analyzer)
-        if key is None and not self.turned:
+        if key is None and not self.rotated:
             return column
         which = analyzer.simplify(tirx.floordiv(column, chunk))
         within = analyzer.simplify(tirx.floormod(column, chunk))
-        if self.turned:
+        if self.rotated:
             odd = analyzer.simplify(tirx.floormod(row, 2))
-            which = analyzer.simplify(tirx.floormod(which + odd, self.turned))
+            which = analyzer.simplify(tirx.floormod(which + odd, self.rotated))
         return (which if key is None else tirx.bitwise_xor(which, key)) * chunk + within
 
     def place(self, buf: Buffer, indices: Sequence[Expr], analyzer: Any) -> list[Expr]:
         """The indices at which element ``indices`` of a tile in ``buf`` is stored."""
-        if not self.terms and not self.turned:
+        if not self.terms and not self.rotated:
             return list(indices)
         row: Expr = i32(0)
         for index, stride in zip(indices[:-1], strides(buf)[:-1]):
@@ -90,37 +90,39 @@ ATOM_BYTES: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
-class Panels:
-    """A tile cut into ``count`` panels of ``rows`` rows of ``span`` bytes, each swizzled by row.
+class ColumnBlocks:
+    """A tile cut into ``count`` column blocks, each as wide as its swizzle.
 
-    ``held``: the buffer ``[panel, row, column]`` that takes the tile's place; ``columns``: elements
-    in a row of a panel. This is what boxes of the tensor memory accelerator fill and wgmma reads.
+    A column block has ``rows`` rows of ``span`` bytes. It is swizzled by row: boxes of the
+    tensor memory accelerator fill it and wgmma reads it. ``stored``: the buffer
+    ``[column_block, row, column]`` that takes the tile's place. ``columns``: elements in a row of a
+    column block.
     """
 
-    held: Buffer
+    stored: Buffer
     span: int
     count: int
     rows: int
     columns: int
 
     @staticmethod
-    def of(tile: Buffer, span: int) -> Panels:
-        """The panels of ``tile``, whose rows are multiples of ``span`` bytes."""
+    def of(tile: Buffer, span: int) -> ColumnBlocks:
+        """The column blocks of ``tile``, whose rows are multiples of ``span`` bytes."""
         *outer, row = (const_int(extent) or 0 for extent in tile.shape)
         columns = span // dtype_bytes(tile.dtype)
         count, rows = row // columns, math.prod(outer)
         shape = [count, rows, columns]
-        held = buffer(shape, str(tile.dtype), str(tile.name), str(tile.scope()), ATOM_BYTES)
-        return Panels(held, span, count, rows, columns)
+        stored = buffer(shape, str(tile.dtype), str(tile.name), str(tile.scope()), ATOM_BYTES)
+        return ColumnBlocks(stored, span, count, rows, columns)
 
     @property
     def moves(self) -> bool:
         """Whether any element lies elsewhere than in the tile as declared."""
         return True
 
-    def held_in(self, buf: Buffer) -> Buffer:
+    def buffer_for(self, buf: Buffer) -> Buffer:
         """The buffer that holds the tile."""
-        return self.held
+        return self.stored
 
     def place(self, buf: Buffer, indices: Sequence[Expr], analyzer: Any) -> list[Expr]:
         """The indices at which element ``indices`` of the tile ``buf`` is stored."""
@@ -128,10 +130,10 @@ class Panels:
         for index, stride in zip(indices[:-1], strides(buf)[:-1]):
             row = row + index * tirx.floordiv(stride, buf.shape[-1])
         row = analyzer.simplify(row)
-        panel = analyzer.simplify(tirx.floordiv(indices[-1], self.columns))
+        column_block = analyzer.simplify(tirx.floordiv(indices[-1], self.columns))
         within = analyzer.simplify(tirx.floormod(indices[-1], self.columns))
         chunk = CHUNK_BYTES // dtype_bytes(buf.dtype)
-        return [panel, row, by_row(self.span).column(row, within, chunk, analyzer)]
+        return [column_block, row, by_row(self.span).column(row, within, chunk, analyzer)]
 
 
 def by_padding(buf: Buffer) -> Swizzle | None:
@@ -181,18 +183,18 @@ def by_run(row_bytes: int, run: int) -> Swizzle | None:
     return None
 
 
-def by_turns(swizzle: Swizzle, row_bytes: int) -> Swizzle:
+def by_rotation(swizzle: Swizzle, row_bytes: int) -> Swizzle:
     """``swizzle`` of rows of whole lines, its lowest bit added where it was exclusive or.
 
     Odd rows then keep chunks ``2 i + 1`` and ``2 i + 2`` side by side, aligned as the two are, and
     even ones still ``2 i`` and ``2 i + 1``: the halves of one sector each, where rows of the source
-    begin in the middle of sectors by turns. Eight rows still hit eight different chunks.
+    begin in the middle of every other sector. Eight rows still hit eight different chunks.
     """
     (divisor, modulus, scale), *others = swizzle.terms
     if (divisor, scale) != (1, 1) or free_chunks(row_bytes) != LINE_CHUNKS:
         raise InternalError(f"cannot turn rows of {row_bytes} bytes with terms {swizzle.terms}")
     rest = ((2, modulus // 2, 2),) if modulus > 2 else ()
-    return Swizzle((*rest, *others), turned=row_bytes // CHUNK_BYTES)
+    return Swizzle((*rest, *others), rotated=row_bytes // CHUNK_BYTES)
 
 
 def by_group(row_bytes: int, rows: int) -> Swizzle | None:

@@ -24,7 +24,7 @@ from .fragment_nests import rewrite
 from .fragments import Fragment
 from .independence import shareable
 from .ir import Buffer, Stmt, TensorLoad, seq, walk
-from .layouts import Panels
+from .layouts import ColumnBlocks
 from .patterns import Nest, as_copy
 from .reductions import parted, why_alone
 from .scope import Scope
@@ -58,17 +58,17 @@ def behind(marks: Sequence[Any], stmt: Stmt, scope: Scope, *, always: bool = Fal
 def _shared_out(
     nest: Nest, touched: Collection[Buffer], plan: CopyPlan | None, scope: Scope
 ) -> Stmt:
-    held = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
+    fragments = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
     store = next((s for s in scope.plan.stores if s.op == nest.name), None)
     if adds(nest) and (
-        not held or store is None or store.mechanism != "tma" or not store.partial_sums
+        not fragments or store is None or store.mechanism != "tma" or not store.partial_sums
     ):
         name = str(nest.store.buffer.name)
         raise LoweringError("store.adds_alone", buffer=name, block=nest.name)
-    if held and store is not None and store.mechanism == "tma":
-        return _staged(nest, store, held[0], scope)
-    if held:
-        return place(_on_fragments(nest, held, scope), scope)
+    if fragments and store is not None and store.mechanism == "tma":
+        return _staged(nest, store, fragments[0], scope)
+    if fragments:
+        return place(_on_fragments(nest, fragments, scope), scope)
     copy = as_copy(nest)
     width = None if copy is None else copy_width(copy, plan)
     made = _in_parts(nest, scope)
@@ -99,20 +99,20 @@ def _in_parts(nest: Nest, scope: Scope) -> Stmt | None:
     return seq(*[spread(part, scope.threads, 1, hold=True) for part in found.nests])
 
 
-def _on_fragments(nest: Nest, held: Sequence[Fragment], scope: Scope) -> Stmt:
-    """``nest``, which touches ``held``, in registers, or on copies of them in shared memory."""
-    tiles = tuple(sorted(str(part.tile.name) for part in held))
+def _on_fragments(nest: Nest, fragments: Sequence[Fragment], scope: Scope) -> Stmt:
+    """``nest``, which touches ``fragments``, in registers, or on copies in shared memory."""
+    tiles = tuple(sorted(str(part.tile.name) for part in fragments))
     why = Reason("registers.several", buffers=tiles)
-    if len(held) == 1:
+    if len(fragments) == 1:
         try:
-            return rewrite(nest, held[0], scope.threads.analyzer)
+            return rewrite(nest, fragments[0], scope.threads.analyzer)
         except LoweringError as err:
             why = err.reason.why
     if scope.plan.roles:  # which no barrier of the CTA may stand in
         raise LoweringError("block.to_role", block=nest.name, why=why)
     scope.notes.append(Reason("mapped.through_shared", block=nest.name, why=why))
     _note_alone(nest, scope)
-    made, copies = through_shared(nest, held, scope.threads)
+    made, copies = through_shared(nest, fragments, scope.threads)
     scope.stages.extend(copies)
     return made
 
@@ -129,8 +129,8 @@ def _note_alone(nest: Nest, scope: Scope) -> None:
 
 def _shown(nest: Nest, stmt: Stmt, scope: Scope) -> Stmt:
     """``stmt``, and a fence where it computes what wgmma reads (PTX ISA, async proxy)."""
-    panels = isinstance(scope.layouts.get(nest.store.buffer), Panels)
-    if not panels or as_copy(nest) is not None:
+    column_blocks = isinstance(scope.layouts.get(nest.store.buffer), ColumnBlocks)
+    if not column_blocks or as_copy(nest) is not None:
         return stmt
     return seq(stmt, tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]()))
 
@@ -164,14 +164,14 @@ def place(stmt: Stmt, scope: Scope) -> Stmt:
         if layout is None:
             return node
         where = layout.place(node.source, node.indices, analyzer)
-        return tirx.BufferLoad(layout.held_in(node.source), where)
+        return tirx.BufferLoad(layout.buffer_for(node.source), where)
 
     def store(node: Any) -> Any:
         layout = scope.layouts.get(node.buffer)
         if layout is None:
             return node
         where = layout.place(node.buffer, node.indices, analyzer)
-        return tirx.BufferStore(layout.held_in(node.buffer), node.value, where)
+        return tirx.BufferStore(layout.buffer_for(node.buffer), node.value, where)
 
     return tvm_ffi.structural_map(
         stmt, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"

@@ -22,7 +22,7 @@ from ..errors import LoweringError
 from ..plan import SCALAR, KernelPlan, MatmulPlan
 from .fragments import Fragment, Mapped
 from .ir import Buffer, Stmt, substitute
-from .layouts import Panels, Swizzle
+from .layouts import ColumnBlocks, Swizzle
 from .mma_sync import map_mma
 from .patterns import Copy, Matmul
 from .simt import map_simt
@@ -35,7 +35,7 @@ class MappedMatmuls:
     """``fragments`` and ``matmuls`` by accumulator, ``layouts`` by tile, ops and buffers by op."""
 
     fragments: dict[Buffer, Fragment] = field(default_factory=dict)
-    layouts: dict[Buffer, Swizzle | Panels] = field(default_factory=dict)
+    layouts: dict[Buffer, Swizzle | ColumnBlocks] = field(default_factory=dict)
     ops: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
     matmuls: dict[Buffer, Matmul] = field(default_factory=dict)
 
@@ -105,8 +105,8 @@ def _mapped(
         return map_simt(matmul, op, threads, by_row, padded - by_row)
     if op.instruction.startswith("wgmma"):
         return map_wgmma(matmul, op, threads, waits=not plan.roles)
-    turned = frozenset(tile for tile in operands if asked.get(str(tile.name)) == ROTATED)
-    return map_mma(matmul, op, threads, by_row, turned - by_row)
+    rotated = frozenset(tile for tile in operands if asked.get(str(tile.name)) == ROTATED)
+    return map_mma(matmul, op, threads, by_row, rotated - by_row)
 
 
 def _clashing(mapped: Sequence[Mapped]) -> list[Buffer]:

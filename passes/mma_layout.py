@@ -22,7 +22,7 @@ from ..plan import MatmulPlan
 from . import quads
 from .fragments import Fragment, Quad, power_of_two
 from .ir import Buffer, Expr, buffer, dtype_bytes, substitute
-from .layouts import ROW_MAJOR, Swizzle, by_row, by_run, by_turns, by_word
+from .layouts import ROW_MAJOR, Swizzle, by_rotation, by_row, by_run, by_word
 from .patterns import Matmul, Operand
 from .spread import Threads
 
@@ -99,7 +99,7 @@ class Warp:
         plan: MatmulPlan,
         threads: Threads,
         plain: frozenset[Buffer],
-        turned: frozenset[Buffer],
+        rotated: frozenset[Buffer],
     ) -> None:
         found = _PATTERN.fullmatch(plan.instruction)
         if found is None:
@@ -130,8 +130,8 @@ class Warp:
             for side in (matmul.a, matmul.b)
         }
         for side in (matmul.a, matmul.b):
-            if side.buffer in turned:
-                self.layouts[side.buffer] = by_turns(self._layout(side), _row_bytes(side))
+            if side.buffer in rotated:
+                self.layouts[side.buffer] = by_rotation(self._layout(side), _row_bytes(side))
 
     def _check(self) -> None:
         plan, matmul = self.plan, self.matmul

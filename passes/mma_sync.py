@@ -33,13 +33,14 @@ def map_mma(
     plan: MatmulPlan,
     threads: Threads,
     plain: frozenset[Buffer] = frozenset(),
-    turned: frozenset[Buffer] = frozenset(),
+    rotated: frozenset[Buffer] = frozenset(),
 ) -> Mapped:
     """The op statements, layouts and accumulator fragment of ``matmul`` on mma.sync.
 
-    ``plain``: tiles that the plan keeps row-major; ``turned``: whose odd rows it turns by a chunk.
+    ``plain``: tiles that the plan keeps row-major; ``rotated``: tiles whose odd rows
+    it rotates by a chunk.
     """
-    warp = Warp(matmul, plan, threads, plain, turned)
+    warp = Warp(matmul, plan, threads, plain, rotated)
     fragment = warp.fragment()
     inner = plan.k_step // warp.k
     ops: list[Stmt] = []

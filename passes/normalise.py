@@ -149,10 +149,10 @@ def inline_bindings(body: Stmt) -> tuple[Stmt, list[Buffer]]:
             continue
         value: Expr = stmt.value
         if _touches_memory(value):
-            held = buffer([1], str(stmt.var.ty), str(stmt.var.name), "local")
-            registers.append(held)
-            done.append(tirx.BufferStore(held, value, [i32(0)]))
-            value = tirx.BufferLoad(held, [i32(0)])
+            register = buffer([1], str(stmt.var.ty), str(stmt.var.name), "local")
+            registers.append(register)
+            done.append(tirx.BufferStore(register, value, [i32(0)]))
+            value = tirx.BufferLoad(register, [i32(0)])
         rest = [substitute(later, {stmt.var: value}) for later in rest]
     return (
         (seq(*done), registers) if len(done) != len(statements(body)) or registers else (body, [])

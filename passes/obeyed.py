@@ -6,7 +6,7 @@
 
 What a plan decides is taken; everything else is made anew from that and from the function, and a
 plan that says otherwise is refused. So no field of it can be wrong and pass, whoever wrote it.
-Left out, by being empty, may be what follows: a loop's edges (it is scheduled anew), channels, the
+Left out, by being empty, may be what follows: a loop's edges (it is scheduled anew), mbarriers, the
 arena, the barriers.
 """
 
@@ -120,7 +120,7 @@ def check_obeyed(
 
 
 def _filled(given: KernelPlan, made: KernelPlan) -> KernelPlan:
-    """``given`` with what it leaves out and follows from the rest: channels, arena, barriers."""
+    """``given`` with what it leaves out and follows from the rest: mbarriers, arena, barriers."""
     return replace(
         given,
         mbarriers=given.mbarriers or made.mbarriers,

@@ -1,4 +1,4 @@
-"""Pixels that a convolution's outputs see, where they are a box of the image: a patch.
+"""Pixels that a convolution's outputs see, where they are a box of the image: a window of it.
 
     for i, c in T.grid(224, 64):                # x = m * 224 + i: outputs of all images, row by row
         S[i, c] = X[x // 3136, x % 3136 // 56 + r - 1, x % 56 + s - 1, k * 64 + c]  or zero
@@ -17,14 +17,14 @@ from typing import Any
 
 from tvm import tirx
 
-from ..cost.tma import patch_extents
+from ..cost.tma import window_extents
 from .im2col import Im2col
 from .ir import Expr, const_int, i32
 from .patterns import Copy
 
 
 @dataclass(frozen=True)
-class Patch:
+class TiledWindow:
     """``pixels`` that are a box; ``extents``: of all dimensions of the tensor but the channels."""
 
     pixels: Im2col
@@ -42,14 +42,14 @@ class Patch:
         return self.pixels.when
 
 
-def patch_of(copy: Copy, pixels: Im2col, ranges: Any) -> Patch | None:
+def window_of(copy: Copy, pixels: Im2col, ranges: Any) -> TiledWindow | None:
     """``pixels``, which ``copy`` gathers, as a box; None where they are not provably one.
 
     ``ranges``: an analyzer that knows the bounds of every variable.
     """
     counts = [const_int(copy.src.shape[0]) or 0, *[axis.count for axis in pixels.axes]]
-    extents = patch_extents(copy.shape[0], counts)
+    extents = window_extents(copy.shape[0], counts)
     if extents is None or any(axis.step != 1 for axis in pixels.axes):
         return None
     aligned = tirx.EQ(tirx.floormod(pixels.first, copy.shape[0]), i32(0))
-    return Patch(pixels, extents) if ranges.can_prove(aligned) else None
+    return TiledWindow(pixels, extents) if ranges.can_prove(aligned) else None

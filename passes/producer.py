@@ -11,7 +11,7 @@ slots of one iteration back together: who has waited for the shallower ring know
         if 2 <= k: wait empty[slot]; A_shared[slot] = box of A of k - 2  # 2 slots
         if k < n: B_shared[slot] = box of B of k                         # 4 slots
 
-It keeps the copies of the loops that have channels, and what stands around them: tile loops and
+It keeps the copies of the loops that have mbarriers, and what stands around them: tile loops and
 conditions.
 """
 
@@ -39,8 +39,8 @@ def producer(kernel: SlicedKernel, role: RolePlan, body: Stmt) -> Stmt:
     if inner is None:
         raise LoweringError("role.kernel", why=Reason("role.no_copies"))
     places = kernel.places(PRODUCER)
-    held = [buf for at in places for buf in at.buffers]
-    work = block(PRODUCER, seq(*[at.start() for at in places], inner), held)
+    buffers = [buf for at in places for buf in at.buffers]
+    work = block(PRODUCER, seq(*[at.start() for at in places], inner), buffers)
     return tirx.IfThenElse(tirx.EQ(kernel.thread, i32(role.first)), work, None)
 
 
@@ -80,17 +80,17 @@ class _Producer:
         Rings of different depths are filled from different stages: in one step the iteration that
         enters the deepest ring, and earlier ones that enter the others, what is due first first.
         """
-        form, ops = loop.form, self._by_channel(loop)
+        form, ops = loop.form, self._by_pair(loop)
         first = min(op.stage for own in ops.values() for op in own)
-        late = {channel: max(op.stage for op in own) - first for channel, own in ops.items()}
+        late = {pair: max(op.stage for op in own) - first for pair, own in ops.items()}
         most = max(late.values())
-        _check_given_back(loop, late)
+        _check_released(loop, late)
         var = Var(form.var.name, form.var.ty)
         begin = form.node.min
         steps: list[Stmt] = []
-        for channel in sorted(ops, key=lambda channel: -late[channel]):
-            behind = late[channel]
-            fill = self._fill(loop, channel, ops[channel], var - behind if behind else var)
+        for pair in sorted(ops, key=lambda pair: -late[pair]):
+            behind = late[pair]
+            fill = self._fill(loop, pair, ops[pair], var - behind if behind else var)
             guards = [begin + behind <= var] if behind else []
             guards += [var < begin + form.extent + behind] if behind < most else []
             for guard in guards:
@@ -98,22 +98,22 @@ class _Producer:
             steps.append(fill)
         return rolled(form.node, var, seq(*steps), form.extent + most if most else None)
 
-    def _by_channel(self, loop: RoleLoop) -> dict[int, list[OpPlan]]:
-        """The copies of ``loop`` in order, by the channel that passes on what they fill."""
+    def _by_pair(self, loop: RoleLoop) -> dict[int, list[OpPlan]]:
+        """The copies of ``loop`` in order, by the mbarrier pair that passes on what they fill."""
         found: dict[int, list[OpPlan]] = {}
         for op in sorted(loop.plan.ops, key=lambda op: op.order):
             if op.role == PRODUCER:
                 (filled,) = loop.effects(op.name).buffers(WRITE)
-                found.setdefault(loop.channel(filled), []).append(op)
+                found.setdefault(loop.pair(filled), []).append(op)
         return found
 
-    def _fill(self, loop: RoleLoop, channel: int, ops: list[OpPlan], iteration: Expr) -> Stmt:
-        """One slot of a channel: wait for it, say what will come, issue that, go on to the next."""
-        at, barriers = loop.positions[PRODUCER][channel], loop.barriers[channel]
+    def _fill(self, loop: RoleLoop, pair: int, ops: list[OpPlan], iteration: Expr) -> Stmt:
+        """Fill one slot: wait until it is empty, expect the bytes, issue the copies, advance."""
+        at, barriers = loop.positions[PRODUCER][pair], loop.barriers[pair]
         full, empty = barriers.plan.full, barriers.plan.empty
-        waits = origin_at(loop, ops[0], PRODUCER, channel, [empty])
+        waits = origin_at(loop, ops[0], PRODUCER, pair, [empty])
         waits = replace(waits, op=f"{empty}.wait", kind="wait")
-        expects = origin_at(loop, ops[0], PRODUCER, channel, [full])
+        expects = origin_at(loop, ops[0], PRODUCER, pair, [full])
         expects = replace(expects, op=f"{full}.expect", kind="expect")
         wait = barriers.wait_empty(at)
         return seq(
@@ -124,16 +124,16 @@ class _Producer:
         )
 
 
-def _check_given_back(loop: RoleLoop, late: dict[int, int]) -> None:
-    """LoweringError where slots of a channel without barriers of its own may be filled too early.
+def _check_released(loop: RoleLoop, late: dict[int, int]) -> None:
+    """LoweringError where slots of a pair without empty mbarriers may be filled too early.
 
-    Channel ``c`` is filled ``late[c]`` steps after the first. Whose slots are waited for in a step
-    must be given back in the iteration that last used the others', or in a later one.
+    The slots of pair ``c`` are filled ``late[c]`` steps after the first. The slots that a step
+    waits for must be released in the iteration that last used the others', or in a later one.
     """
-    plans = {channel: loop.barriers[channel].plan for channel in late}
-    least = next(channel for channel, plan in plans.items() if plan.arrivals)
-    for channel, plan in plans.items():
-        behind = late[least] - late[channel]
+    plans = {pair: loop.barriers[pair].plan for pair in late}
+    least = next(pair for pair, plan in plans.items() if plan.arrivals)
+    for pair, plan in plans.items():
+        behind = late[least] - late[pair]
         if behind > plan.depth - plans[least].depth or (not plan.arrivals and behind < 0):
             why = Reason(
                 "role.steps",

@@ -1,4 +1,4 @@
-"""Loops whose iterations two roles share: their rings, channels, and where each role is in them."""
+"""Loops whose iterations two roles share: rings, mbarriers, and where each role is in them."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from .ir import (
 from .kernels import bodies
 from .op_form import OpLoop
 from .rings import Ring, definitions, instantiate, make_ring
-from .turns import Turns
+from .turns import PingPong
 
 PHASE: Final = "steady"
 """Of everything in such a loop: nothing is peeled off it."""
@@ -44,7 +44,7 @@ PHASE: Final = "steady"
 
 @dataclass
 class RoleLoop:
-    """A loop with channels: its form, rings, and where each role is in each channel."""
+    """A loop with mbarrier pairs: its form, rings, and where each role is in each mbarrier pair."""
 
     form: OpLoop
     plan: LoopPlan
@@ -66,8 +66,8 @@ class RoleLoop:
             self._effects[name] = effects(self.body(name))
         return self._effects[name]
 
-    def channel(self, ring: Buffer) -> int:
-        """Which channel passes the slots of ``ring``."""
+    def pair(self, ring: Buffer) -> int:
+        """Which mbarrier pair passes the slots of ``ring``."""
         names = self.form.buffer_names()
         return next(i for i, b in enumerate(self.barriers) if names[ring] in b.plan.rings)
 
@@ -77,8 +77,8 @@ class SlicedKernel:
     """A kernel whose threads, numbered ``thread``, are sliced into the roles of ``plan``.
 
     ``loops``: by their nodes. ``remote``: in a cluster, where consumers put the address of another
-    CTA's barrier. ``stages``: shared memory by way of which results leave. ``turns``: where teams
-    of consumers take whole tiles, how they take turns.
+    CTA's barrier. ``stages``: shared memory by way of which results leave. ``ping_pong``: the
+    order of consumer warpgroups that alternate on tiles.
     """
 
     plan: KernelPlan
@@ -87,10 +87,10 @@ class SlicedKernel:
     descriptors: Descriptors
     remote: Buffer | None
     stages: Sequence[Buffer] = ()
-    turns: Turns | None = None
+    ping_pong: PingPong | None = None
 
     def places(self, role: str) -> list[Position]:
-        """Where ``role`` is in every channel."""
+        """Where ``role`` is in every mbarrier pair."""
         return [at for loop in self.loops.values() for at in loop.positions[role]]
 
     def instance(self, loop: RoleLoop, op: OpPlan, role: str, iteration: Expr) -> Stmt:
@@ -98,7 +98,7 @@ class SlicedKernel:
         places = loop.positions[role]
         names = loop.form.buffer_names()
         slots: dict[Buffer, tuple[Ring, Expr]] = {
-            buf: (ring, places[loop.channel(buf)].slot) for buf, ring in loop.rings.items()
+            buf: (ring, places[loop.pair(buf)].slot) for buf, ring in loop.rings.items()
         }
         for barriers, at in zip(loop.barriers, places):
             full = next(b for b, ring in loop.fulls.items() if ring.slots.same_as(barriers.full))
@@ -114,11 +114,11 @@ class SlicedKernel:
 
 def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, Buffer]) -> RoleLoop:
     """``loop`` in op form with new rings and barriers; ``fulls``: what its copies arrive at."""
-    channels = [c for c in plan.mbarriers if c.loop == loop.name]
-    if not channels:
+    pairs = [c for c in plan.mbarriers if c.loop == loop.name]
+    if not pairs:
         raise LoweringError("role.loop", loop=loop.name, why=Reason("role.no_mbarriers"))
-    barriers = tuple(Barriers.of(channel) for channel in channels)
-    depths = {name: channel.depth for channel in channels for name in channel.rings}
+    barriers = tuple(Barriers.of(pair) for pair in pairs)
+    depths = {name: pair.depth for pair in pairs for name in pair.rings}
     rings = {
         buf: make_ring(buf, depths[name], form.node.body)
         for buf, name in form.buffer_names().items()
@@ -132,8 +132,8 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
     late = in_flight > 0 and min(depths.values()) > 1
     positions = {
         role: tuple(
-            Position.of(role, channel, late=late and role == CONSUMER and channel.arrivals > 0)
-            for channel in channels
+            Position.of(role, pair, late=late and role == CONSUMER and pair.arrivals > 0)
+            for pair in pairs
         )
         for role in (PRODUCER, CONSUMER)
     }
@@ -146,15 +146,15 @@ def op_names(loop: LoopPlan) -> list[str]:
 
 
 def awaited(loop: RoleLoop, op: OpPlan) -> list[int]:
-    """The channels whose slots a wait is for."""
+    """The mbarrier pairs whose slots a wait is for."""
     members = {edge.src for edge in loop.plan.edges if edge.dst == op.name}
     rings = {buf for name in members for buf in loop.effects(name).buffers(WRITE)}
-    return sorted({loop.channel(ring) for ring in rings})
+    return sorted({loop.pair(ring) for ring in rings})
 
 
-def origin_at(loop: RoleLoop, op: OpPlan, role: str, channel: int, rings: Sequence[str]) -> Origin:
+def origin_at(loop: RoleLoop, op: OpPlan, role: str, pair: int, rings: Sequence[str]) -> Origin:
     """The origin of ``op`` as ``role`` does it, in the slots of ``rings`` where that is."""
-    slot = loop.positions[role][channel].counters[0].name
+    slot = loop.positions[role][pair].counters[0].name
     return Origin(
         op=op.name,
         kind=op.kind,
@@ -220,7 +220,7 @@ def _is_shared_buffer(var: Any) -> bool:
 
 
 def check_condition(condition: Expr, thread: Any) -> None:
-    """Every thread of every role must agree on a condition around a loop with channels."""
+    """Every thread of every role must agree on a condition around a loop with mbarrier pairs."""
     if has(condition, (TensorLoad, Call)) or uses(condition, [thread]):
         why = Reason("role.condition", condition=str(condition))
         raise LoweringError("role.kernel", why=why)

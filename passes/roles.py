@@ -1,4 +1,4 @@
-"""Slice a kernel by role: some warps copy, the others compute, channels between them.
+"""Slice a kernel by role: some warps copy, the others compute, mbarrier pairs between them.
 
     for k in range(n):                     if threadIdx.x < 256:            # consumer
         A_shared = box of A                    for k in range(n):
@@ -12,7 +12,7 @@
                                                    A_shared[slot] = box of A, at full[slot]
                                                    ...
 
-The producer keeps the copies of the loops that have channels, and what stands around them: tile
+The producer keeps the copies of the loops that have mbarriers, and what stands around them: tile
 loops and conditions. Everything else is the consumer's. Loops of roles stay loops: nvcc would
 unroll the producer's by its trip count.
 
@@ -58,7 +58,7 @@ from .kernels import bodies, map_kernels, thread_tag, with_bodies
 from .op_form import op_loop
 from .producer import producer
 from .role_loops import RoleLoop, SlicedKernel, op_names, role_loop
-from .turns import Turns, check_turns
+from .turns import PingPong, check_ping_pong
 
 MIN_BLOCKS: Final = "tirx.launch_bounds_min_blocks_per_sm"
 """Key of the AttrStmt by which TVM prints the second number of __launch_bounds__."""
@@ -146,15 +146,17 @@ class _Slicer:
         # In a cluster consumers release slots of other CTAs.
         remote = buffer([1], "uint32", "remote", "local") if self.plan.cluster > 1 else None
         consuming, producing = self.plan.role(CONSUMER), self.plan.role(PRODUCER)
-        turns = Turns.of(consuming, thread)
-        if turns is not None:
-            check_turns(inner, list(loops))
-        kernel = SlicedKernel(self.plan, thread, loops, Descriptors(thread), remote, stages, turns)
+        ping_pong = PingPong.of(consuming, thread)
+        if ping_pong is not None:
+            check_ping_pong(inner, list(loops))
+        kernel = SlicedKernel(
+            self.plan, thread, loops, Descriptors(thread), remote, stages, ping_pong
+        )
         consumed = self._branch(consuming, consumer(kernel, inner))
         produced = self._branch(producing, producer(kernel, producing, inner))
         rings = [ring for loop in loops.values() for ring in loop.rings.values()]
-        ordering: list[Barriers | Turns] = [b for loop in loops.values() for b in loop.barriers]
-        ordering += [] if turns is None else [turns]
+        ordering: list[Barriers | PingPong] = [b for loop in loops.values() for b in loop.barriers]
+        ordering += [] if ping_pong is None else [ping_pong]
         branches = tirx.IfThenElse(thread < consuming.threads, consumed, produced)
         allocs = [*[ring.slots for ring in rings], *stages]
         allocs += [buf for barriers in ordering for buf in barriers.buffers]
@@ -176,7 +178,7 @@ class _Slicer:
         way = "inc" if role.registers > launch_registers(self.machine, groups) else "dec"
         return tirx.Evaluate(T.ptx[f"setmaxnreg.{way}.sync.aligned.u32"](role.registers))
 
-    def _initialise(self, thread: Var, ordering: Sequence[Barriers | Turns]) -> Stmt:
+    def _initialise(self, thread: Var, ordering: Sequence[Barriers | PingPong]) -> Stmt:
         init = seq(*[barriers.initialise() for barriers in ordering])
         return seq(
             tirx.IfThenElse(tirx.EQ(thread, i32(0)), init, None),
@@ -192,7 +194,7 @@ class _Slicer:
 
     def _placeholders(self, body: Stmt) -> dict[str, Buffer]:
         """The ``full`` barriers that copies refer to, by name."""
-        names = {channel.full for channel in self.plan.mbarriers}
+        names = {pair.full for pair in self.plan.mbarriers}
         if not isinstance(body, SBlockRealize):
             return {}
         found = {str(buf.name): buf for buf in body.block.alloc_buffers}

@@ -10,7 +10,7 @@ from ..plan import KernelPlan
 from .clusters import Cluster
 from .fragments import Fragment
 from .ir import Buffer, Stmt
-from .layouts import Panels, Swizzle
+from .layouts import ColumnBlocks, Swizzle
 from .patterns import Matmul
 from .spread import Threads
 from .tensor_maps import TensorMap
@@ -29,7 +29,7 @@ class Scope:
     plan: KernelPlan
     threads: Threads
     fragments: dict[Buffer, Fragment] = field(default_factory=dict)
-    layouts: dict[Buffer, Swizzle | Panels] = field(default_factory=dict)
+    layouts: dict[Buffer, Swizzle | ColumnBlocks] = field(default_factory=dict)
     cluster: Cluster | None = None
     shared: list[str] = field(default_factory=list)
     maps: list[TensorMap] = field(default_factory=list)

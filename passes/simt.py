@@ -200,7 +200,7 @@ class _Thread:
         indices = [analyzer.simplify(substitute(index, values)) for index in operand.indices]
         layout = self.layouts[operand.buffer]
         where = layout.place(operand.buffer, indices, analyzer)
-        return tirx.BufferLoad(layout.held_in(operand.buffer), where)
+        return tirx.BufferLoad(layout.buffer_for(operand.buffer), where)
 
     def multiply(self, acc: Buffer, a: Buffer, b: Buffer) -> Stmt:
         """One step of multiply-adds: each shares an operand with the one before.

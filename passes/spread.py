@@ -59,19 +59,19 @@ UNROLL_LIMIT: Final = 64
 class Threads:
     """The CTA that a tile function is mapped to, and what is known of the variables in scope.
 
-    ``count``: threads that share a tile; ``var`` numbers those of all ``teams``, which take whole
-    tiles by turns.
+    ``count``: threads that share a tile; ``var`` numbers those of all ``groups``, which
+    alternate on tiles (ping-pong).
     """
 
     var: Var
     count: int
     analyzer: Any
-    teams: int = 1
+    groups: int = 1
 
     @property
     def index(self) -> Expr:
         """Which of those that share its tile a thread is."""
-        return self.var if self.teams == 1 else tirx.floormod(self.var, self.count)
+        return self.var if self.groups == 1 else tirx.floormod(self.var, self.count)
 
 
 def spread(nest: Nest, threads: Threads, vector: int | None = None, *, hold: bool = False) -> Stmt:

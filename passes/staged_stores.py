@@ -14,9 +14,9 @@ The writes run on under the arithmetic of the next tile. What lies outside of th
 by the accelerator, so no element has a guard. It may also add a box to what is there
 (cp.reduce.async.bulk.tensor): each element in one indivisible operation, as other CTAs do.
 
-A swapped tile has its rows in the columns of the instruction: stmatrix transposes on the way, and
-the 64 rows of one instruction are neighbours in a row of the box, or of two boxes of 4-byte
-elements, which stmatrix does not know and lanes store themselves.
+A tile with A and B swapped has its rows in the columns of the instruction: stmatrix transposes
+them, and the 64 rows of one instruction are neighbours in a row of the box, or of two boxes of
+4-byte elements, which stmatrix does not know and lanes store themselves.
 
 Sources: PTX ISA, stmatrix, cp.async.bulk.tensor, cp.reduce.async.bulk.tensor,
 cp.async.bulk.wait_group, async proxy.
@@ -104,7 +104,7 @@ class Staged:
         """``nest`` with shared memory of its own and a tensor map."""
         target = nest.store.buffer
         rows, columns = plan.box
-        groups = threads.teams * threads.count // WARPGROUP
+        groups = threads.groups * threads.count // WARPGROUP
         shape = [groups * plan.slots, rows, columns]
         name = f"{target.name}_staged"
         stage = buffer(shape, str(target.dtype), name, "shared", ATOM_BYTES)
@@ -119,10 +119,10 @@ class Staged:
     def stmt(self, *, repeats: bool) -> Stmt:
         """What every thread of the warpgroups does; ``repeats``: for one tile after the other."""
         wide = self.fragment.loops[0] * ROWS
-        if not self.fragment.swapped:
+        if not self.fragment.swap_ab:
             wide = self.fragment.loops[-1] * quads.RUN
         rounds = wide // (self.plan.box[1] * self._together)
-        fresh = 0 if repeats else self._rounds_held
+        fresh = 0 if repeats else self._rounds
         first = unrolled("b", fresh, self._store) if fresh else None
         if rounds == fresh:
             return seq(first)
@@ -134,16 +134,16 @@ class Staged:
     @property
     def _together(self) -> int:
         """Boxes that are filled, and written, in one round."""
-        return filled_together(self.fragment.swapped, str(self.stage.dtype))
+        return filled_together(self.fragment.swap_ab, str(self.stage.dtype))
 
     @property
-    def _rounds_held(self) -> int:
+    def _rounds(self) -> int:
         """Rounds whose boxes shared memory holds at once."""
         return self.plan.slots // self._together
 
     def _free(self) -> Stmt:
         """All threads of the warpgroup may write to the slots that were used longest ago."""
-        wait = _told(self.plan, "wait", _wait(self._rounds_held - 1))
+        wait = _told(self.plan, "wait", _wait(self._rounds - 1))
         return seq(tirx.IfThenElse(_leads(self.threads.var), wait, None), self._meet())
 
     def _meet(self) -> Stmt:
@@ -156,7 +156,7 @@ class Staged:
         """Round ``b`` of the warpgroup's columns."""
         thread, plan, together = self.threads.var, self.plan, self._together
         slot = tirx.floordiv(thread, WARPGROUP) * plan.slots
-        slot = slot + tirx.floormod(b, self._rounds_held) * together
+        slot = slot + tirx.floormod(b, self._rounds) * together
         fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
         written = _told(plan, "store", self._write(b, slot))
         return seq(
@@ -169,7 +169,7 @@ class Staged:
     def _fill(self, b: Expr, slot: Expr) -> Stmt:
         """The boxes of a round in shared memory, 16 rows and columns of a warp at a time."""
         rows, columns = self.plan.box
-        if self.fragment.swapped:
+        if self.fragment.swap_ab:
             return unrolled("c", rows // _SQUARE, lambda c: self._square(slot, b, i32(0), c))
         first = b * (columns // _SQUARE)
         return unrolled(
@@ -189,11 +189,11 @@ class Staged:
             steps.append(
                 fill_pair(
                     self.nest, self.fragment, access, position, pairs, t, analyzer,
-                    apart=self.fragment.swapped,
+                    apart=self.fragment.swap_ab,
                 )
             )  # fmt: skip
         warp = tirx.floormod(tirx.floordiv(thread, 32), 4) * _SQUARE
-        if self.fragment.swapped:
+        if self.fragment.swap_ab:
             corner = c * _SQUARE, warp
         else:
             corner = r * ROWS + warp, c * _SQUARE
@@ -211,7 +211,7 @@ class Staged:
         for t, word in enumerate(words):
             pair = tirx.BufferLoad(pairs, [tirx.Ramp(t * quads.PAIR, 1, quads.PAIR)])
             steps.append(tirx.Bind(word, tirx.reinterpret("uint32", pair)))
-        if self.fragment.swapped:
+        if self.fragment.swap_ab:
             within = tirx.floormod(lane, _MATRIX)
             down = tirx.floordiv(lane, _SQUARE) * _MATRIX + within
             across = tirx.floormod(tirx.floordiv(lane, _MATRIX), 2) * _MATRIX
@@ -220,7 +220,7 @@ class Staged:
             down = row_of_warp(half, tirx.floormod(lane, _MATRIX), paired=self.fragment.paired)
             across = tirx.floordiv(lane, _SQUARE) * _MATRIX
         at = self._place(slot, corner[0] + down, corner[1] + across)
-        name = STMATRIX.format(trans=".trans" if self.fragment.swapped else "")
+        name = STMATRIX.format(trans=".trans" if self.fragment.swap_ab else "")
         there = T.address_of(tirx.BufferLoad(self.stage, at))
         steps.append(_told(self.plan, "store", tirx.Evaluate(T.ptx[name](there, *words))))
         return steps
@@ -236,13 +236,13 @@ class Staged:
 
             def store(v: Expr, t: int = t, down: Expr = down, across: Expr = across) -> Stmt:
                 value = tirx.BufferLoad(pairs, [v + t * quads.PAIR])
-                row, column = (across + v, down) if self.fragment.swapped else (down, across)
+                row, column = (across + v, down) if self.fragment.swap_ab else (down, across)
                 at = self._place(slot, corner[0] + row, corner[1] + column)
-                if not self.fragment.swapped:
+                if not self.fragment.swap_ab:
                     at[-1] = at[-1] + v
                 return tirx.BufferStore(self.stage, value, at)
 
-            loop = unrolled if self.fragment.swapped else vectorized
+            loop = unrolled if self.fragment.swap_ab else vectorized
             steps.append(_told(self.plan, "store", loop("v", quads.PAIR, store)))
         return steps
 
@@ -261,7 +261,7 @@ class Staged:
         """The boxes of a round from shared to global memory, as one thread asks for it."""
         assert self.fragment.corner is not None
         row, column = self.fragment.corner
-        if self.fragment.swapped:
+        if self.fragment.swap_ab:
             row, column = column, row
         values: dict[Any, Expr] = {var: i32(0) for var in self.nest.vars}
         values[self.box.row] = row

@@ -155,10 +155,10 @@ def _split_store(
     loads, value = [], store.value
     for unit in units:
         suffix = f"_{len(stage.buffers)}" if stage.buffers else ""
-        held = buffer([count], str(unit.ty), f"{stage.name}.load{suffix}", "local")
-        stage.buffers.append(held)
-        loads.append(tirx.BufferStore(held, unit, [index]))
-        value = _replace(value, unit, tirx.BufferLoad(held, [index]))
+        register = buffer([count], str(unit.ty), f"{stage.name}.load{suffix}", "local")
+        stage.buffers.append(register)
+        loads.append(tirx.BufferStore(register, unit, [index]))
+        value = _replace(value, unit, tirx.BufferLoad(register, [index]))
     return seq(*loads), tirx.BufferStore(store.buffer, value, store.indices)
 
 

@@ -78,7 +78,7 @@ def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]
 
 
 def _roles(stmt: Any, op: str, views: SharedViews) -> Node:
-    """The branches of roles as one leaf: channels order what passes between them.
+    """The branches of roles as one leaf: mbarrier pairs order what passes between them.
 
     No barrier of the CTA may stand in there, so there must be nothing else to order.
     """

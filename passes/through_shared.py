@@ -59,18 +59,19 @@ def in_shared(stmt: Stmt, tiles: Collection[Buffer]) -> Stmt:
 
 
 def through_shared(
-    nest: Nest, held: Sequence[Fragment], threads: Threads
+    nest: Nest, fragments: Sequence[Fragment], threads: Threads
 ) -> tuple[Stmt, list[Buffer]]:
-    """``nest``, which touches the tiles ``held``, shared out over ``threads``; what that allocates.
+    """``nest``, which touches ``fragments``, shared out over ``threads``; what that allocates.
 
     Each tile is copied to shared memory first, and one that ``nest`` stores into copied back.
     """
-    copies = {part.tile: _padded(part.tile) for part in held}
+    copies = {part.tile: _padded(part.tile) for part in fragments}
     made = [
-        rewrite(_moved(nest, copies[part.tile], part.tile), part, threads.analyzer) for part in held
+        rewrite(_moved(nest, copies[part.tile], part.tile), part, threads.analyzer)
+        for part in fragments
     ]
     made.append(spread(_on(nest, copies), threads, hold=True))
-    for part in held:
+    for part in fragments:
         if nest.store.buffer.same_as(part.tile):
             back = _moved(nest, part.tile, copies[part.tile])
             made.append(rewrite(back, part, threads.analyzer))

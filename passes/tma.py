@@ -5,11 +5,11 @@
     host:   cuTensorMapEncodeTiled(A_map, A, shape, strides, box 128 x 64, swizzle 128B)
     kernel: cp.async.bulk.tensor.2d [A_shared], [A_map, (k * 64, m * 128)], [full]
 
-A swizzled box is at most 128 bytes wide: wider tiles are panels side by side, a box each. What lies
-outside the tensor arrives as zero, so a copy's mask must say just that, of each element; where it
-also says something of the whole tile, the tile is taken from outside the tensor. Pixels that a
-convolution's outputs see are a box where a tile ends with rows, or images, see ``patches``; any
-others are gathered in im2col mode, whose instruction also takes an offset.
+A swizzled box is at most 128 bytes wide: wider tiles are column blocks side by side, a box each.
+What lies outside the tensor arrives as zero, so a copy's mask must say just that, of each element;
+where it also says something of the whole tile, the tile is taken from outside the tensor. Pixels
+that a convolution's outputs see are a box where a tile ends with rows, or images, see ``patches``;
+any others are gathered in im2col mode, whose instruction also takes an offset.
 
 Sources: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA,
 cp.async.bulk.tensor.
@@ -24,7 +24,7 @@ from tvm import sym, tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
 
-from ..cost.tma import extent_obstacle, panel_bytes
+from ..cost.tma import column_block_bytes, extent_obstacle
 from ..diagnostics import Reason
 from ..plan import Eviction
 from .caching import cache_hint
@@ -32,8 +32,8 @@ from .clusters import Cluster
 from .im2col import Im2col, im2col_of
 from .indexing import affine, conjunction
 from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute, uses
-from .layouts import Panels
-from .patches import Patch, patch_of
+from .layouts import ColumnBlocks
+from .patches import TiledWindow, window_of
 from .patterns import Copy, walker
 from .tensor_maps import TensorMap, im2col_map, tiled_map
 from .views import View, flattened, inside
@@ -45,7 +45,7 @@ LOAD: Final = (
 IM2COL: Final = ".im2col"
 MULTICAST: Final = ".multicast::cluster"
 
-Source: TypeAlias = "View | Patch | Im2col"
+Source: TypeAlias = "View | TiledWindow | Im2col"
 """What a tile is copied from: boxes of a tensor, as it is or its dimensions taken together, or the
 pixels of an image, a box of them or not."""
 
@@ -75,7 +75,7 @@ def source_of(copy: Copy, ranges: Any) -> Source | Reason:
     pixels = im2col_of(copy, ranges)
     if not isinstance(pixels, Im2col):
         return Reason("tma.both", tiled=obstacle, im2col=pixels)
-    return patch_of(copy, pixels, ranges) or pixels
+    return window_of(copy, pixels, ranges) or pixels
 
 
 def _keeps_order(copy: Copy, view: View) -> bool:
@@ -115,29 +115,31 @@ def walked_by(copy: Copy, source: Source) -> tuple[int | None, ...]:
 
     In im2col mode the pixels, counted over all dimensions but the last, are one.
     """
-    if isinstance(source, Im2col | Patch):
+    if isinstance(source, Im2col | TiledWindow):
         return (0, 1)
     return tuple(walker(index, copy.order) for index in source.indices)
 
 
-def panels_of(tile: Buffer) -> Panels:
+def column_blocks_of(tile: Buffer) -> ColumnBlocks:
     """How a tile filled by boxes lies in shared memory."""
     row = (const_int(tile.shape[-1]) or 0) * dtype_bytes(tile.dtype)
-    return Panels.of(tile, panel_bytes(row))
+    return ColumnBlocks.of(tile, column_block_bytes(row))
 
 
-def copy_map(copy: Copy, source: Source, panels: Panels, parts: int = 1) -> TensorMap:
-    """The map of the boxes that ``copy`` moves into ``panels``, cut into ``parts`` along rows."""
+def copy_map(copy: Copy, source: Source, column_blocks: ColumnBlocks, parts: int = 1) -> TensorMap:
+    """The map of the boxes that ``copy`` moves into ``column_blocks``, in ``parts`` along rows."""
     if isinstance(source, Im2col):
-        rows = panels.rows // parts
-        return im2col_map(copy.src, source, rows, panels.columns, panels.span)
-    if isinstance(source, Patch):
-        return tiled_map(copy.src, copy.src.shape, [*source.extents, panels.columns], panels.span)
+        rows = column_blocks.rows // parts
+        return im2col_map(copy.src, source, rows, column_blocks.columns, column_blocks.span)
+    if isinstance(source, TiledWindow):
+        return tiled_map(
+            copy.src, copy.src.shape, [*source.extents, column_blocks.columns], column_blocks.span
+        )
     walked = walked_by(copy, source)
     box = [1 if dim is None else copy.shape[dim] for dim in walked]
-    box[-1] = panels.columns
+    box[-1] = column_blocks.columns
     box[walked.index(0)] //= parts
-    return tiled_map(copy.src, source.shape, box, panels.span)
+    return tiled_map(copy.src, source.shape, box, column_blocks.span)
 
 
 def coordinate(index: Expr) -> Expr:
@@ -148,7 +150,7 @@ def coordinate(index: Expr) -> Expr:
 def load_boxes(
     copy: Copy,
     source: Source,
-    panels: Panels,
+    column_blocks: ColumnBlocks,
     tensor: TensorMap,
     barrier: Buffer,
     analyzer: Any,
@@ -164,7 +166,7 @@ def load_boxes(
     masks: list[Any] = []
     if cluster is not None:
         part = cluster.rank * (copy.shape[0] // cluster.size)
-        row = cluster.rank * (panels.rows // cluster.size)
+        row = cluster.rank * (column_blocks.rows // cluster.size)
         masks = [T.uint16(cluster.mask)]
     hint, policy = cache_hint(eviction)
     start = {**dict.fromkeys(copy.order, i32(0)), copy.order[0]: part}
@@ -178,14 +180,14 @@ def load_boxes(
         offsets = [tirx.Cast("uint16", axis.offset) for axis in reversed(source.axes)]
     name = LOAD.format(rank=len(corner), mode=mode) + (MULTICAST if masks else "") + hint
 
-    def box(panel: int) -> Stmt:
+    def box(column_block: int) -> Stmt:
         *outer, inner = corner
-        last = inner + panel * panels.columns if panel else inner
+        last = inner + column_block * column_blocks.columns if column_block else inner
         coordinates = [coordinate(index) for index in (*outer, last)]
-        target = T.address_of(tirx.BufferLoad(panels.held, [panel, row, 0]))
+        target = T.address_of(tirx.BufferLoad(column_blocks.stored, [column_block, row, 0]))
         full = T.address_of(tirx.BufferLoad(barrier, [0]))
         there = T.address_of(tensor.var)
         call = T.ptx[name](target, there, *reversed(coordinates), full, *offsets, *masks, *policy)
         return tirx.Evaluate(call)
 
-    return seq(*[box(panel) for panel in range(panels.count)])
+    return seq(*[box(column_block) for column_block in range(column_blocks.count)])

@@ -1,22 +1,23 @@
-"""Teams of consumers that take whole tiles by turns, one multiplying while another stores.
+"""Ping-pong: groups of consumer warpgroups that alternate on tiles, one multiplying, one storing.
 
     for tile in tiles:                    for tile in tiles:
-        for k in range(n): ..                 if tile % 2 == team:
-        C[tile] = ..                =>            wait turn[team]
+        for k in range(n): ..                 if tile % 2 == group:
+        C[tile] = ..                =>            wait token[group]
                                                   for k in range(n): ..
-                                                  arrive at turn[1 - team]
-                                                  C[tile] = ..    # while the other team multiplies
+                                                  arrive at token[1 - group]
+                                                  C[tile] = ..    # the other group multiplies
                                               else:
                                                   slot, phase: n steps further
 
-All teams share the rings, whose slots are used in the order of the tiles: each counts the steps of
-the tiles that it leaves to others. The main loops take turns. That is what makes the epilogue of
-one run under the arithmetic of the other; and a team that ran ahead by more than a ring could take
-the phase of a slot for the one after the next, which has the same parity.
+All groups share the rings, whose slots are used in the order of the tiles: each group counts the
+steps of the tiles that it leaves to others. The main loops run in the order of the tiles. So the
+epilogue of one group runs under the arithmetic of the other. Without that order a group could run
+ahead by more than a ring and take the phase of a slot for the one after the next, which has the
+same parity.
 
-A turn is an mbarrier of each team (PTX ISA, mbarrier) at which all threads of the team before
-arrive, each behind its own waits. The first team has the first turn: a fresh barrier counts as
-having completed phase 1.
+The order is kept by a token: one mbarrier for each group (PTX ISA, mbarrier), at which all threads
+of the group before arrive, each behind its own waits. The first group has the token first: a fresh
+mbarrier counts as having completed phase 1.
 """
 
 from __future__ import annotations
@@ -47,95 +48,95 @@ from .ir import (
 )
 from .kernels import bodies, thread_tag
 
-TURN: Final = "turn"
-"""Name of the barriers."""
+TOKEN: Final = "turn"
+"""Name of the mbarriers."""
 
 
 @dataclass(frozen=True)
-class Turns:
-    """The turns of the teams of ``role``, whose threads ``thread`` numbers.
+class PingPong:
+    """The order of the groups of ``role``, whose threads ``thread`` numbers.
 
-    ``barriers``: one a team. ``team``: a register, which one a thread is of; ``phase``: how often
-    that had its turn, modulo 2.
+    ``barriers``: one mbarrier for each group. ``group``: a register with the group of the thread.
+    ``phase``: a register that counts how often that group had the token, modulo 2.
     """
 
     role: RolePlan
     thread: Var
     barriers: Buffer
-    team: Buffer
+    group: Buffer
     phase: Buffer
 
     @staticmethod
-    def of(role: RolePlan, thread: Var) -> Turns | None:
-        """New barriers for the teams of ``role``; None where there is only one."""
+    def of(role: RolePlan, thread: Var) -> PingPong | None:
+        """New mbarriers for the groups of ``role``; None where there is only one."""
         if role.ping_pong_groups == 1:
             return None
-        barriers = buffer([role.ping_pong_groups, 1], "uint64", TURN, "shared", BARRIER_BYTES)
-        team, phase = (buffer([1], "int32", n, "local") for n in ("team", f"{TURN}_phase"))
-        return Turns(role, thread, barriers, team, phase)
+        barriers = buffer([role.ping_pong_groups, 1], "uint64", TOKEN, "shared", BARRIER_BYTES)
+        group, phase = (buffer([1], "int32", n, "local") for n in ("team", f"{TOKEN}_phase"))
+        return PingPong(role, thread, barriers, group, phase)
 
     @property
     def buffers(self) -> list[Buffer]:
-        """The barriers."""
+        """The mbarriers."""
         return [self.barriers]
 
     @property
     def registers(self) -> list[Buffer]:
         """What each thread keeps from tile to tile."""
-        return [self.team, self.phase]
+        return [self.group, self.phase]
 
     @property
     def _each(self) -> int:
-        """Threads of a team."""
+        """Threads of a group."""
         return self.role.threads // self.role.ping_pong_groups
 
     @property
-    def _team(self) -> Expr:
-        return tirx.BufferLoad(self.team, [i32(0)])
+    def _group(self) -> Expr:
+        return tirx.BufferLoad(self.group, [i32(0)])
 
     def initialise(self) -> Stmt:
         """What one thread does before anything else."""
         init = T.ptx.mbarrier.init.shared.b64
 
-        def team(n: Expr) -> Stmt:
+        def group(n: Expr) -> Stmt:
             return tirx.Evaluate(init(self._barrier(n), T.uint32(self._each)))
 
-        return unrolled("t", self.role.ping_pong_groups, team)
+        return unrolled("t", self.role.ping_pong_groups, group)
 
     def start(self) -> Stmt:
-        """Before the first tile: it is the first team's turn."""
+        """Before the first tile: the first group has the token."""
         # Known to be the same for a warp, it leaves slots and descriptors in uniform registers.
         own = uniform(tirx.floordiv(self.thread - self.role.first, self._each))
-        first = tirx.Cast("int32", tirx.EQ(self._team, i32(0)))
+        first = tirx.Cast("int32", tirx.EQ(self._group, i32(0)))
         return seq(
-            tirx.BufferStore(self.team, own, [i32(0)]),
+            tirx.BufferStore(self.group, own, [i32(0)]),
             tirx.BufferStore(self.phase, first, [i32(0)]),
         )
 
     def wait(self, loop: str) -> Stmt:
-        """The team waits for its turn to run ``loop``."""
+        """Wait for the token to run ``loop``."""
         now = tirx.BufferLoad(self.phase, [i32(0)])
-        wait = tirx.Evaluate(T.cuda.mbarrier_wait(self._barrier(self._team), now))
+        wait = tirx.Evaluate(T.cuda.mbarrier_wait(self._barrier(self._group), now))
         flip = tirx.BufferStore(self.phase, tirx.bitwise_xor(now, i32(1)), [i32(0)])
         return seq(_told("wait", loop, wait), flip)
 
     def pass_on(self, loop: str) -> Stmt:
-        """The team is through with ``loop``, but for arithmetic in flight: the next one's turn."""
-        following = tirx.floormod(self._team + 1, self.role.ping_pong_groups)
+        """Pass the token to the next group, behind the issue of the last wgmma of ``loop``."""
+        following = tirx.floormod(self._group + 1, self.role.ping_pong_groups)
         arrive = tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(self._barrier(following)))
         return _told("release", loop, arrive)
 
     def taken(self, tiles: Any, mine: Stmt, skipped: Stmt) -> Stmt:
-        """The body of the loop ``tiles``: ``mine`` in each team's own, else ``skipped``."""
+        """The body of the loop ``tiles``: ``mine`` in each group's own, else ``skipped``."""
         tile = tiles.loop_var - tiles.min
-        own = tirx.EQ(tirx.floormod(tile, self.role.ping_pong_groups), self._team)
+        own = tirx.EQ(tirx.floormod(tile, self.role.ping_pong_groups), self._group)
         return tirx.IfThenElse(own, mine, skipped)
 
-    def _barrier(self, team: Expr) -> Expr:
-        return T.address_of(tirx.BufferLoad(self.barriers, [team, i32(0)]))
+    def _barrier(self, group: Expr) -> Expr:
+        return T.address_of(tirx.BufferLoad(self.barriers, [group, i32(0)]))
 
 
-def check_turns(body: Stmt, loops: list[Any]) -> None:
+def check_ping_pong(body: Stmt, loops: list[Any]) -> None:
     """LoweringError where ``runs_by_tile`` does not hold of the only one of ``loops``."""
     if len(loops) != 1 or not runs_by_tile(body, loops[0]):
         raise LoweringError("role.ping_pong")
@@ -144,8 +145,8 @@ def check_turns(body: Stmt, loops: list[Any]) -> None:
 def runs_by_tile(body: Stmt, loop: Any) -> bool:
     """Whether all that a CTA does in ``body`` is one loop over tiles that each run ``loop`` once.
 
-    Teams would lose count of their turns where a tile does not run it; what stands beside the loop
-    over tiles would be done by each of them.
+    A group would lose count of the token where a tile does not run the loop. What stands beside the
+    loop over tiles would be done by each group.
     """
     tiles = _only(body)
     return tiles is not None and not tiles.same_as(loop) and _always(tiles.body, loop)
@@ -176,4 +177,4 @@ def _is_guarded(stmt: Stmt) -> bool:
 
 def _told(kind: str, loop: str, stmt: Stmt) -> Stmt:
     """``stmt`` with where it comes from."""
-    return with_origin(Origin(op=f"{TURN}.{kind}", kind=kind, block=loop, role=CONSUMER), stmt)
+    return with_origin(Origin(op=f"{TOKEN}.{kind}", kind=kind, block=loop, role=CONSUMER), stmt)

@@ -13,12 +13,12 @@ an op of its own does, ``C_update.mma_wait``: what is scheduled between the two,
 steps, is issued while tensor cores work.
 
 A descriptor names a swizzled tile by address, swizzle and strides (PTX ISA, wgmma matrix
-descriptor). With ``span`` bytes in a row of a panel, and panels side by side:
+descriptor). With ``span`` bytes in a row of a column_block, and column_blocks side by side:
 
 - K contiguous: 8 rows further is ``8 * span`` bytes; the next 32 bytes of K are 32 bytes further
-  until the panel ends.
+  until the column_block ends.
 - M or N contiguous (16-bit types): 8 steps of K further is ``8 * span`` bytes, the next ``span``
-  bytes along M or N are a panel further.
+  bytes along M or N are a column_block further.
 
 Tensor cores cut what they add of fp8 to some 14 bits of the sum. Where the plan has sums promoted,
 they sum up one step alone, and threads add that in float32 when it is done:
@@ -52,7 +52,7 @@ from .ir import Buffer, Expr, Stmt, buffer, i32, op_stmt, seq, substitute, unrol
 from .layouts import CHUNK_BYTES
 from .patterns import Matmul, Operand
 from .spread import Threads
-from .tma import panels_of
+from .tma import column_blocks_of
 from .wgmma_registers import Left
 
 WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
@@ -75,21 +75,21 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
         matmul, plan = matmul.transposed(), _transposed(plan)
     tile = _Warpgroup(matmul, plan, threads)
     left = tile.left() if plan.operand == "registers" else None
-    held = () if left is None else left.buffers
+    buffers = () if left is None else left.buffers
     if plan.promoted:
         partial = tile.partial()
         op = op_stmt(plan.op, tile.multiply_promoted(left, partial))
-        return Mapped(tile.fragment(), tile.panels, (op,), (*held, partial))
+        return Mapped(tile.fragment(), tile.column_blocks, (op,), (*buffers, partial))
     multiplied = tile.multiply() if left is None else tile.multiply_from_registers(left)
     ops = [op_stmt(plan.op, multiplied)]
     if waits:
         done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
         ops.append(op_stmt(f"{plan.op}.mma_wait", done))
-    return Mapped(tile.fragment(), tile.panels, tuple(ops), held)
+    return Mapped(tile.fragment(), tile.column_blocks, tuple(ops), buffers)
 
 
 def _transposed(plan: MatmulPlan) -> MatmulPlan:
-    """``plan`` of a swapped tile as the instruction sees it."""
+    """``plan`` of a tile with A and B swapped as the instruction sees it."""
     return replace(plan, m=plan.n, n=plan.m, warps=plan.warps[::-1], warp_tile=plan.warp_tile[::-1])
 
 
@@ -114,7 +114,7 @@ class _Warpgroup:
             )
         self.n, self.k, self.type, self.acc_type = int(found[1]), int(found[2]), found[3], found[4]
         self.matmul, self.plan, self.threads = matmul, plan, threads
-        self.swapped = plan.swap_ab
+        self.swap_ab = plan.swap_ab
         self._check()
         self.blocks = plan.warp_tile[0] // (ROWS // 4)
         groups = plan.warps[0] // 4
@@ -122,7 +122,9 @@ class _Warpgroup:
         simplify = threads.analyzer.simplify
         self.row0 = simplify(tirx.floormod(group, groups) * (self.blocks * ROWS))
         self.col0 = simplify(tirx.floordiv(group, groups) * self.n)
-        self.panels = {side.buffer: panels_of(side.buffer) for side in (matmul.a, matmul.b)}
+        self.column_blocks = {
+            side.buffer: column_blocks_of(side.buffer) for side in (matmul.a, matmul.b)
+        }
         self.paired = plan.transposed
         self.packed = self.acc_type == "f16"
         self.each = self.n // (4 if self.packed else 2)
@@ -151,7 +153,7 @@ class _Warpgroup:
         if plan.warps[0] * plan.warps[1] * 32 != self.threads.count:
             threads = self.threads.count
             raise self._refused(Reason("matmul.threads", threads=threads, warps=plan.warps))
-        self._check_turned()
+        self._check_transposed()
         for side in (matmul.a, matmul.b):
             kind = str(side.buffer.dtype)
             if side is matmul.a and str(matmul.b.buffer.dtype) in CONVERTED.get(kind, ()):
@@ -177,11 +179,13 @@ class _Warpgroup:
             "matmul.unmapped", matmul=plan.op, instruction=plan.instruction, why=why
         )
 
-    def _check_turned(self) -> None:
+    def _check_transposed(self) -> None:
         """PlanError: rows of the first operand lie otherwise than the plan has it."""
         plan, side = self.plan, self.matmul.a
-        turns = must_transpose(str(side.buffer.dtype), side.k_major) and plan.operand == "registers"
-        if plan.transposed == turns:
+        transposes = (
+            must_transpose(str(side.buffer.dtype), side.k_major) and plan.operand == "registers"
+        )
+        if plan.transposed == transposes:
             return
         lies = "innermost" if side.k_major else "outermost"
         found = {
@@ -211,8 +215,8 @@ class _Warpgroup:
             if left is None:
                 calls = [self._described(step, block, partial) for step in steps]
             else:
-                held = [left.registers(step, block) for step in steps]
-                calls = [self._call(step, block, held[step], [], partial) for step in steps]
+                loaded = [left.registers(step, block) for step in steps]
+                calls = [self._call(step, block, loaded[step], [], partial) for step in steps]
                 parts += [left.load_block(step, block) for step in steps]
             parts += [_group(calls), done, self._added(block, partial)]
         return seq(*parts)
@@ -245,8 +249,8 @@ class _Warpgroup:
 
     def left(self) -> Left:
         """A on its way through registers."""
-        panels = self.panels[self.matmul.a.buffer]
-        return Left.of(self.matmul, panels, self.threads, self.row0, self.blocks, self.plan)
+        column_blocks = self.column_blocks[self.matmul.a.buffer]
+        return Left.of(self.matmul, column_blocks, self.threads, self.row0, self.blocks, self.plan)
 
     def _described(self, step: int, block: int, partial: Buffer | None = None) -> Stmt:
         """One instruction whose operands are both in shared memory."""
@@ -285,31 +289,31 @@ class _Warpgroup:
 
     def _descriptor(self, side: Operand, own: Expr, block: int, step: int) -> Expr:
         """Of ``side`` from row (or column) ``own + block`` of the tile on, at k-step ``step``."""
-        panels, simplify = self.panels[side.buffer], self.threads.analyzer.simplify
+        column_blocks, simplify = self.column_blocks[side.buffer], self.threads.analyzer.simplify
         first, k = simplify(own + block), step * self.k
         if side.k_major:
-            at = [i32(k // panels.columns), first, i32(k % panels.columns)]
+            at = [i32(k // column_blocks.columns), first, i32(k % column_blocks.columns)]
             leading = CHUNK_BYTES  # not looked at
         else:
-            # A warpgroup's rows or columns fill panels.
-            at = [simplify(tirx.floordiv(first, panels.columns)), i32(k), i32(0)]
-            leading = panels.rows * panels.span
-        pointer = T.address_of(tirx.BufferLoad(panels.held, at))
-        return encode(pointer, leading, _CORE_ROWS * panels.span, panels.span)
+            # A warpgroup's rows or columns fill column blocks.
+            at = [simplify(tirx.floordiv(first, column_blocks.columns)), i32(k), i32(0)]
+            leading = column_blocks.rows * column_blocks.span
+        pointer = T.address_of(tirx.BufferLoad(column_blocks.stored, at))
+        return encode(pointer, leading, _CORE_ROWS * column_blocks.span, column_blocks.span)
 
     # Accumulators.
 
     def fragment(self) -> Fragment:
         """Pairs of columns, for two rows of each block of 64 (PTX ISA, wgmma fragments).
 
-        Of a swapped tile whose rows are paired those are the result's neighbours: pairs of rows,
-        for two columns.
+        With A and B swapped and rows paired, those are neighbours in the result: pairs of rows, for
+        two columns.
         """
         lane = tirx.floormod(self.threads.index, 32)
         q = tirx.floormod(lane, quads.LANES)
         each, tiles = self.n // 2, self.n // 8
 
-        across = self.paired and self.swapped
+        across = self.paired and self.swap_ab
 
         def coordinates(position: Sequence[Expr], v: Expr) -> list[Expr]:
             block, other, tile = position
@@ -339,7 +343,7 @@ class _Warpgroup:
             packed=self.packed,
             quad=quad,
             corner=(self.row0, self.col0),
-            swapped=self.swapped,
+            swap_ab=self.swap_ab,
             paired=self.paired,
         )
 

@@ -42,7 +42,7 @@ from ..plan import MatmulPlan
 from . import quads
 from .ir import Buffer, Expr, Stmt, buffer, dtype_bytes, i32, seq, substitute
 from .ir import block as ir_block
-from .layouts import CHUNK_BYTES, Panels
+from .layouts import CHUNK_BYTES, ColumnBlocks
 from .mma_operands import LDMATRIX
 from .patterns import Matmul
 from .spread import Threads
@@ -64,35 +64,42 @@ are one further. The second: of words that have changed places."""
 class Left:
     """The first operand of a warpgroup's tile: ``blocks`` of 64 rows from row ``first`` on.
 
-    ``steps`` of ``k`` elements; ``turned``: rows are turned round on their way. ``frag``: what
-    wgmma reads. ``raw``: what is to be converted to it,
-    of two steps; None where nothing is.
+    ``steps`` of ``k`` elements; ``transposed``: rows are transposed on their way to registers.
+    ``frag``: what wgmma reads. ``raw``: what is converted to that, of two steps; None where nothing
+    is converted.
     """
 
     matmul: Matmul
-    panels: Panels
+    column_blocks: ColumnBlocks
     threads: Threads
     first: Expr
     blocks: int
     steps: int
     k: int
-    turned: bool
+    transposed: bool
     frag: Buffer
     raw: Buffer | None
 
     @staticmethod
     def of(
-        matmul: Matmul, panels: Panels, threads: Threads, first: Expr, blocks: int, plan: MatmulPlan
+        matmul: Matmul,
+        column_blocks: ColumnBlocks,
+        threads: Threads,
+        first: Expr,
+        blocks: int,
+        plan: MatmulPlan,
     ) -> Left:
         """``matmul``'s, with registers of its own."""
         name, each = str(matmul.a.buffer.name), blocks * LEFT_REGISTERS
         frag = buffer([plan.steps * each], "uint32", f"{name}_frag", "local")
-        raw, held = None, min(2, plan.steps) * blocks
+        raw, count = None, min(2, plan.steps) * blocks
         if str(matmul.a.buffer.dtype) != str(matmul.b.buffer.dtype):
             size, kind = (_WORDS, "uint32") if plan.transposed else (LEFT_REGISTERS, "uint16")
-            raw = buffer([held * size], kind, f"{name}_raw", "local")
+            raw = buffer([count * size], kind, f"{name}_raw", "local")
         steps, k = plan.steps, plan.k_step
-        return Left(matmul, panels, threads, first, blocks, steps, k, plan.transposed, frag, raw)
+        return Left(
+            matmul, column_blocks, threads, first, blocks, steps, k, plan.transposed, frag, raw
+        )
 
     @property
     def buffers(self) -> tuple[Buffer, ...]:
@@ -111,8 +118,8 @@ class Left:
         """
         if self.raw is None or step == self.steps:
             return None
-        if self.turned:
-            return seq(*[self._read_turned(step, block) for block in range(self.blocks)])
+        if self.transposed:
+            return seq(*[self._read_transposed(step, block) for block in range(self.blocks)])
         lane = tirx.floormod(self.threads.var, 32)
         stmts: list[Stmt] = []
         for block in range(self.blocks):
@@ -127,7 +134,7 @@ class Left:
                 stmts.append(tirx.BufferStore(self.raw, pair, [i32(at)]))
         return seq(*stmts)
 
-    def _read_turned(self, step: int, block: int) -> Stmt:
+    def _read_transposed(self, step: int, block: int) -> Stmt:
         """Both halves of a step, of eight k each, of bytes that are to be converted."""
         lane = tirx.floormod(self.threads.var, _WORDS * _MATRIX)
         source = T.address_of(self._element(self._rows(block), step * self.k + lane))
@@ -147,9 +154,9 @@ class Left:
         """Fill the registers of one block at ``step``."""
         if self.raw is not None:
             return self._convert(step, block)
-        if self.turned:
+        if self.transposed:
             one = dtype_bytes(self.matmul.a.buffer.dtype) == 1
-            return self._turn_bytes(step, block) if one else self._turn_words(step, block)
+            return self._transpose_bytes(step, block) if one else self._transpose_words(step, block)
         side, lane = self.matmul.a, tirx.floormod(self.threads.var, 32)
         own, k = self._rows(block), step * self.k
         half = CHUNK_BYTES // dtype_bytes(side.buffer.dtype)
@@ -164,7 +171,7 @@ class Left:
         source = T.address_of(self._element(row, column))
         return tirx.Evaluate(T.ptx[name](*self.registers(step, block), source))
 
-    def _turn_words(self, step: int, block: int) -> Stmt:
+    def _transpose_words(self, step: int, block: int) -> Stmt:
         """Pairs of rows at the lane's k, and at that k and half a step.
 
         Lanes of every second run of eight read the latter first: then 16 lanes, which is what is
@@ -195,7 +202,7 @@ class Left:
         name = f"{self.matmul.a.buffer.name}_words"
         return buffer([LEFT_REGISTERS], "uint32", name, "local")
 
-    def _turn_bytes(self, step: int, block: int) -> Stmt:
+    def _transpose_bytes(self, step: int, block: int) -> Stmt:
         """Four matrices: the first and the second two of a lane's four k, of both halves of a step.
 
         Lanes of the upper half of each four have the two change places: then the eight rows of a
@@ -224,7 +231,7 @@ class Left:
         kind = str(self.matmul.b.buffer.dtype)
         stores = []
         for x in range(LEFT_REGISTERS):
-            if self.turned:
+            if self.transposed:
                 word = self._word(step, block, x // 2)
                 wide = widened_apart(tirx.shift_right(word, _word(x % 2 * 8)), kind)
             else:
@@ -247,8 +254,8 @@ class Left:
         side = matmul.a
         values = {**matmul.split(matmul.m, row), **matmul.split(matmul.k, column)}
         indices = [analyzer.simplify(substitute(index, values)) for index in side.indices]
-        place = self.panels.place(side.buffer, indices, analyzer)
-        return tirx.BufferLoad(self.panels.held, place)
+        place = self.column_blocks.place(side.buffer, indices, analyzer)
+        return tirx.BufferLoad(self.column_blocks.stored, place)
 
 
 def widened(pair: Expr, kind: str) -> Expr:

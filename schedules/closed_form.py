@@ -12,7 +12,7 @@ from tvm.ir import Var
 
 from ..cost.choose import AUTOMATIC_CLUSTERS
 from ..cost.sizes import element_bytes
-from ..cost.tma import MAX_BOX, patch_extents
+from ..cost.tma import MAX_BOX, window_extents
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
 from ..passes.indexing import affine
 from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
@@ -194,7 +194,7 @@ def _view(side: Operand, pixels: int) -> TmaView:
         return "window" if side.slides and pixels <= MAX_BOX else "tensor"
     # What does not leave a row walks one dimension, as other boxes do.
     several = bool(side.counts) and pixels > side.counts[-1]
-    return "window" if several and patch_extents(pixels, side.counts) is not None else side.view
+    return "window" if several and window_extents(pixels, side.counts) is not None else side.view
 
 
 def _cuts_groups(what: Contraction, tile: GemmTile) -> bool:

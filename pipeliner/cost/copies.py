@@ -348,9 +348,9 @@ def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str
             return "row-major", "lanes read neighbouring words"
     if plan.instruction.startswith("wgmma"):
         reason = "wgmma reads it by descriptor, 8 rows without bank conflicts"
-    for panel in SPANS:
-        if row % panel == 0:
-            return f"swizzle-{panel}B", reason
+    for column_block in SPANS:
+        if row % column_block == 0:
+            return f"swizzle-{column_block}B", reason
     return "row-major", f"a row of {row} bytes is too short to swizzle"
 
 

@@ -18,7 +18,7 @@ from ..plan import CopyPlan, MatmulPlan, StorePlan
 from ..request import Request
 from .pinned import pinned_slots, pinned_store
 from .sizes import SECTOR_BYTES, element_bytes
-from .tma import MAX_BOX, MAX_RANK, panel_bytes, stride_obstacle
+from .tma import MAX_BOX, MAX_RANK, column_block_bytes, stride_obstacle
 from .wgmma import ROWS, SPANS, consumer_groups
 
 STORE_SLOTS: Final = constant(
@@ -273,7 +273,7 @@ def _staged(
     size = element_bytes(store.dtype)
     groups = matmul.warps[0] * matmul.warps[1] // WARPGROUP_WARPS
     groups *= consumer_groups(request.consumers)
-    span = panel_bytes(columns * size)
+    span = column_block_bytes(columns * size)
     boxes = columns * size // span
     together = filled_together(matmul.swap_ab, store.dtype)
     one = groups * rows * span

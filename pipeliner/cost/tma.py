@@ -185,7 +185,7 @@ def im2col_obstacle(axes: Sequence[tuple[int, int, int, int]]) -> str:
     return ""
 
 
-def patch_extents(pixels: int, counts: Sequence[int]) -> tuple[int, ...] | None:
+def window_extents(pixels: int, counts: Sequence[int]) -> tuple[int, ...] | None:
     """Extents of the tiled-mode window of ``pixels`` consecutive outputs; None: they are no box.
 
     ``counts``: outputs in each dimension, outer ones first, images before all. The outputs are so
@@ -239,7 +239,7 @@ def lines_of_row(copy: CopyInfo) -> float:
     return 2 - inside / (LINE_BYTES // step)
 
 
-def panel_bytes(row: int) -> int:
+def column_block_bytes(row: int) -> int:
     """Bytes of a row that one box takes: the widest swizzle that divides it."""
     return next(span for span in SPANS if row % span == 0)
 
@@ -247,9 +247,13 @@ def panel_bytes(row: int) -> int:
 def box_reason(copy: CopyInfo) -> str:
     """The boxes of a copy, in words."""
     row = copy.shape[-1] * element_bytes(copy.dtype)
-    panels = row // panel_bytes(row)
+    column_blocks = row // column_block_bytes(row)
     fill = ", zero-filled past the source's end" if copy.masked else ""
-    boxes = "a box" if panels == 1 else f"{panels} boxes of {panel_bytes(row)} bytes a row"
+    boxes = (
+        "a box"
+        if column_blocks == 1
+        else f"{column_blocks} boxes of {column_block_bytes(row)} bytes a row"
+    )
     gathered = copy.view in PIXEL_VIEWS
     found = "; no other computes where they lie" if gathered else ""
     return f"{boxes}{_VIEWS[copy.view]} by one thread, past the registers{fill}{found}"

@@ -82,10 +82,10 @@ def test_a_batched_tensor_is_three_dimensional() -> None:
     assert encoded(func)[0] == a
 
 
-@pytest.mark.parametrize(("k", "panels"), [(32, 1), (64, 1), (128, 2), (192, 3)])
-def test_a_wide_tile_is_a_box_for_each_panel(k: int, panels: int) -> None:
+@pytest.mark.parametrize(("k", "column_blocks"), [(32, 1), (64, 1), (128, 2), (192, 3)])
+def test_a_wide_tile_is_a_box_for_each_column_block(k: int, column_blocks: int) -> None:
     func, _ = mapped(Gemm(256, 128, 2 * k), (128, 64, k))
-    assert len(calls(func.body, "cp_async_bulk_tensor_g2s")) == 2 * panels
+    assert len(calls(func.body, "cp_async_bulk_tensor_g2s")) == 2 * column_blocks
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Tiles whose odd rows are turned by a chunk: for rows of the source that begin inside sectors."""
+"""Tiles whose odd rows are rotated by a chunk: for rows of the source that begin inside sectors."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from tvm import sym
 
 from pipeliner.passes.ir import i32
-from pipeliner.passes.layouts import Swizzle, by_row, by_run, by_turns
+from pipeliner.passes.layouts import Swizzle, by_rotation, by_row, by_run
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm
 
@@ -25,7 +25,7 @@ def places(swizzle: Swizzle, row: int, chunks: int) -> list[int]:
 
 @pytest.mark.parametrize(("base", "chunks"), [("row", 8), ("row", 16), ("run", 8), ("run", 16)])
 def test_the_halves_of_a_sector_stay_side_by_side(base: str, chunks: int) -> None:
-    swizzle = by_turns(
+    swizzle = by_rotation(
         by_row(16 * chunks) if base == "row" else by_run(16 * chunks, 8), 16 * chunks
     )
     for row in ROWS:
@@ -36,7 +36,7 @@ def test_the_halves_of_a_sector_stay_side_by_side(base: str, chunks: int) -> Non
 
 
 def test_eight_rows_hit_eight_chunks() -> None:
-    swizzle = by_turns(by_row(128), 128)
+    swizzle = by_rotation(by_row(128), 128)
     for first in range(0, 32, 8):
         for c in range(8):
             assert len({places(swizzle, first + r, 8)[c] for r in range(8)}) == 8

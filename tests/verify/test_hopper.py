@@ -60,7 +60,7 @@ def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("k", [32, 64, 128])
-def test_every_layout_and_panel(dtype: str, layout: str, k: int) -> None:
+def test_every_layout_and_column_block(dtype: str, layout: str, k: int) -> None:
     gemm = Gemm(128, 128, 2 * k, dtype=dtype, layout=layout, out="float32")
     assert_right(gemm, kernel_of(gemm, (128, 128, k)), timing="early")
 

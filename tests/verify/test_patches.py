@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.cost.tma import patch_extents
+from pipeliner.cost.tma import window_extents
 from pipeliner.mutation import mutate
 from pipeliner.schedules import ConvTile
 from pipeliner.schedules.workloads import Convolution, conv2d
@@ -40,7 +40,7 @@ def test_pixels_of_whole_rows_are_a_box(case: str) -> None:
 def test_which_pixels_are_a_box(
     pixels: int, counts: tuple[int, ...], extents: tuple[int, ...] | None
 ) -> None:
-    assert patch_extents(pixels, counts) == extents
+    assert window_extents(pixels, counts) == extents
 
 
 @pytest.mark.parametrize(
