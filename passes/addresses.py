@@ -177,8 +177,8 @@ class _Splitter:
         if all(coefficient > 0 and self._is_positive(term) for coefficient, term in whole.terms):
             return True
         bound = self._prover.const_int_bound(whole.expr())
-        held = _RANGES[whole.dtype]
-        return int(bound.min_value) in held and int(bound.max_value) in held
+        values = _RANGES[whole.dtype]
+        return int(bound.min_value) in values and int(bound.max_value) in values
 
     def _is_positive(self, term: Any) -> bool:
         if self._bits.of(term) is not None:

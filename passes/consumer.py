@@ -3,7 +3,7 @@
     for k in range(n):
         wait full[slot]
         acc += A_shared[slot] * B_shared[slot]
-        give back the slot before
+        release the slot before
 
 Arithmetic is asynchronous: a step starts while the wgmma of the step before is in flight, and
 releases the slot of that step once that has completed. Where groups of warpgroups alternate on
@@ -86,19 +86,19 @@ class _Consumer:
                 inner = self.kernel.ping_pong.taken(stmt, inner, self._skipped())
             return rolled(stmt, stmt.loop_var, inner)
         if isinstance(stmt, tirx.SeqStmt):
-            kept = self._without_clearing(list(stmt.seq))
+            kept = self._without_zeroing(list(stmt.seq))
             return seq(*[self.rest(part, repeats) for part in kept])
         inner_bodies = bodies(stmt)
         return with_bodies(stmt, [self.rest(part, repeats) for part in inner_bodies])
 
     def _skipped(self) -> Stmt:
-        """A tile that another team takes: its steps use slots all the same."""
+        """A tile that another group takes: its steps use slots all the same."""
         loops = self.kernel.loops.values()
         return seq(
             *[at.skip(loop.form.extent) for loop in loops for at in loop.positions[CONSUMER]]
         )
 
-    def _without_clearing(self, parts: list[Stmt]) -> list[Stmt]:
+    def _without_zeroing(self, parts: list[Stmt]) -> list[Stmt]:
         """``parts`` without what clears the accumulators of the loop behind it: wgmma does."""
         for before, part in list(itertools.pairwise(parts)):
             loop = self.kernel.loops.get(part) if isinstance(part, tirx.For) else None

@@ -7,9 +7,9 @@ unknown index means every distance. A buffer that the body allocates and writes 
 *ring candidate*: its contents never cross iterations, so its edges are those inside one iteration;
 how many versions it needs follows from the schedule.
 
-Matrix instructions may run on behind the op that issues them: what they use is then used by the op
-that waits for them, too. Only that op itself may add to the same accumulators before that, an
-iteration later: tensor cores do so in order.
+Matrix instructions may be in flight behind the op that issues them. What they use is then also used
+by the op that waits for them. Before that wait only the issuing op itself may add to the same
+accumulators, an iteration later: tensor cores do so in order.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
         raise ValueError(f"expected loop '{loop.loop_var.name}' in op form")
     issued = [effects(stmt) for _, stmt in form.ops]
     flying = _awaited(issued)
-    found = _until_done(issued, flying)
+    found = _with_awaited(issued, flying)
     own = frozenset(form.allocs)
     reads, writes = ([op.buffers(mode) for op in found] for mode in (READ, WRITE))
     carried = {buf: why_carried(buf, form, found, threads) for buf in form.allocs}
@@ -102,13 +102,13 @@ def _awaited(found: Sequence[Effects]) -> dict[int, list[int]]:
     waits: dict[int, list[int]] = {}
     flying: list[int] = []
     for index, op in enumerate(found):
-        if op.is_done and flying:
+        if op.is_mma_wait and flying:
             waits[index] = flying
-        flying = [*([] if op.is_done else flying), *([index] if op.runs_on else [])]
+        flying = [*([] if op.is_mma_wait else flying), *([index] if op.in_flight else [])]
     return waits
 
 
-def _until_done(found: Sequence[Effects], flying: Mapping[int, Sequence[int]]) -> list[Effects]:
+def _with_awaited(found: Sequence[Effects], flying: Mapping[int, Sequence[int]]) -> list[Effects]:
     """``found``, with what matrix instructions in flight use among the effects of their wait.
 
     A wait for what no op before it in the iteration has issued stays where it is.
@@ -116,7 +116,7 @@ def _until_done(found: Sequence[Effects], flying: Mapping[int, Sequence[int]]) -
     return [
         _joined(op, [found[other] for other in flying[index]])
         if index in flying
-        else replace(op, fence=op.fence or (_WAITS if op.is_done and not op.is_mma else None))
+        else replace(op, fence=op.fence or (_WAITS if op.is_mma_wait and not op.is_mma else None))
         for index, op in enumerate(found)
     ]
 

@@ -73,9 +73,9 @@ class Effects:
     buffers that it allocates itself. ``viewed``: buffers that it declares views of. ``fence``: why
     nothing moves across it, or None. ``polled``: the buffers that decide when a While in it ends.
     ``bounds``: those that the trip counts in it are loaded from. ``is_async``: it issues cp.async
-    or bulk copies. ``is_mma``: it issues matrix instructions; ``runs_on``: some
-    of them run on behind it. ``is_done``: it waits for all that run. ``is_move``: every value
-    stored is a loaded value, possibly masked or cast.
+    or bulk copies. ``is_mma``: it issues matrix instructions. ``in_flight``: some of
+    them are in flight behind it. ``is_mma_wait``: it waits for all that are. ``is_move``: every
+    value stored is a loaded value, possibly masked or cast.
     """
 
     accesses: list[Access] = field(default_factory=list)
@@ -87,8 +87,8 @@ class Effects:
     bounds: set[Buffer] = field(default_factory=set)
     is_async: bool = False
     is_mma: bool = False
-    runs_on: bool = False
-    is_done: bool = False
+    in_flight: bool = False
+    is_mma_wait: bool = False
     is_move: bool = True
     is_opaque: bool = False
 
@@ -301,9 +301,9 @@ class _Collector:
             return
         self.result.is_move &= instruction.is_move
         self.result.is_async |= instruction.is_async
-        self.result.is_done |= instruction.is_done
-        runs = self.result.runs_on or instruction.by_descriptor
-        self.result.runs_on = runs and not instruction.is_done
+        self.result.is_mma_wait |= instruction.is_mma_wait
+        runs = self.result.in_flight or instruction.by_descriptor
+        self.result.in_flight = runs and not instruction.is_mma_wait
         self.descriptors = instruction.by_descriptor  # what they point to is read
         self._operands(node.args, instruction, visitor)
         self.descriptors = False

@@ -160,10 +160,10 @@ def _converted_together(
     """
     kind = str(store.buffer.dtype)
     word = buffer([1], "uint32", "word", "local")
-    held = tirx.BufferLoad(word, [i32(0)])
+    packed = tirx.BufferLoad(word, [i32(0)])
     low, high = (fragment.read(position, i32(v)) for v in range(quads.PAIR))
-    both = tirx.Evaluate(T.ptx[NARROW[kind]](held, high, low))
-    half = tirx.shift_right(held, tirx.Cast("uint32", vector.column * 16))
+    both = tirx.Evaluate(T.ptx[NARROW[kind]](packed, high, low))
+    half = tirx.shift_right(packed, tirx.Cast("uint32", vector.column * 16))
     value = tirx.reinterpret(kind, tirx.Cast("uint16", half))
     apart = _stored(tirx.BufferStore(store.buffer, value, store.indices), vector)
     return block("word", seq(both, apart), [word])

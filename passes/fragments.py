@@ -36,13 +36,13 @@ class Quad:
 
 @dataclass(frozen=True)
 class Fragment:
-    """How one tile buffer is held in registers.
+    """Which thread holds which element of one tile in which register.
 
     ``loops``: extents of the loops over the elements of one thread; inside them lie ``run``
     elements of neighbouring columns. ``coordinates``: the tile buffer's indices of element ``v`` of
     a run. ``register``: its place in ``registers``. ``packed``: two 16-bit elements share one
     uint32, as mma.sync wants half accumulators. ``view``: the element type when the registers'
-    differs (int32 held as uint32). ``quad``: the wider runs that lanes have once they exchange.
+    differs (int32 in uint32). ``quad``: the wider runs that lanes have once they exchange.
     ``corner``: first row and column of a warpgroup's part of the tile, where warpgroups hold it;
     ``swap_ab``: the tile's rows are what a run's columns are, so that the two change places.
     ``paired``: of each 16 rows of a warp, the two of a lane are neighbours, not 8 apart.

@@ -1,9 +1,9 @@
-"""Whether a buffer of a loop's body is written anew in each iteration, and so may have versions.
+"""Privatisation: whether a buffer of a loop's body may have a version for each iteration.
 
 TVM allocates a buffer in the innermost block around its accesses, also one that carries values from
-one iteration to the next. It is fresh if every read finds what its own iteration wrote: no index
-moves with the loop, writes come first and their bounds contain those of the read, and a write that
-some iterations skip is read under the same conditions only.
+one iteration to the next. It may be privatised if every read finds what its own
+iteration wrote: no index moves with the loop, writes come first and their bounds contain those of
+the read, and a write that some iterations skip is read under the same conditions only.
 """
 
 from __future__ import annotations

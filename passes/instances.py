@@ -119,7 +119,7 @@ class Instances:
         return _merge(items)
 
     def _is_idle(self, op: _Op, at: Iteration, step: Step) -> bool:
-        """Whether all that ``op`` works on is padding there, or all that it waits for may run on.
+        """Whether ``op`` works on padding alone there, or all that it waits for may stay in flight.
 
         Where the last iteration is in the rolled loop nothing of it is left out, not even what the
         prologue makes of it: of a loop of one iteration it loads the fragments.
@@ -131,7 +131,7 @@ class Instances:
         return last and op.plan.skips_k_tail and self._plan.epilogue == "peeled"
 
     def drain(self) -> list[Stmt]:
-        """The wait for copies that the last steps issued for nobody.
+        """The wait for overrunning copies: the last steps issued them, and nobody reads them.
 
         Groups that a step commits behind theirs are empty by then: their copies are guarded.
         """

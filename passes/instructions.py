@@ -1,7 +1,7 @@
 """Map a tile function to threads: matmuls to instructions, everything else shared out.
 
 A tile function binds nothing to threadIdx. Here it gets its threads: every copy nest becomes vector
-moves of each thread, every tile matmul the ops of its instruction, every tile held in registers
+moves of each thread, every tile matmul the ops of its instruction, every tile in registers
 (scope local) the registers of each thread, and every nest over such a tile runs on the elements
 that a thread holds, or (row sums, softmax, a scatter) on a copy of it in shared memory. What is no
 nest one thread does for all. In a function that binds its threads, only unbound copies to shared

@@ -27,7 +27,7 @@ from .held import hold, release
 from .match_buffers import inline_matches
 from .name_memory import name_memory
 from .narrow import pack_bytes
-from .part_sums import add_parts
+from .part_sums import add_partial_sums
 from .pipeline import is_kernel, is_left, is_marked, pipeline_function
 from .reversed_indices import unreversed
 from .shared_names import name_shared
@@ -50,7 +50,7 @@ def slot_passes(request: Request) -> list[Any]:
 
 
 def preparation() -> list[Any]:
-    """What comes before the slot: views resolved, TVM's prefix, rings held out of its way."""
+    """What comes before the slot: views resolved, TVM's prefix, rings hidden from it."""
     return [
         function_pass("InlineMatches", inline_matches),
         function_pass("NameMemory", name_memory),
@@ -187,10 +187,10 @@ def CheckArguments() -> Any:
 
 
 def AddParts(request: Request) -> Any:
-    """``add_parts`` as a pass, for scheduled functions; nothing where it is not asked for."""
+    """``add_partial_sums`` as a pass, for scheduled functions, where it is asked for."""
 
     def run(func: Any) -> Any:
-        return add_parts(func) if _asked(func, request).atomic_reduction else func
+        return add_partial_sums(func) if _asked(func, request).atomic_reduction else func
 
     return function_pass("AddParts", run)
 

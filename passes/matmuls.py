@@ -4,7 +4,7 @@
     C += A B   then   F += A E         one tile: each element in one place of shared memory
 
 A tile for which two matmuls, or both sides of one, want different layouts lies row by row. An
-accumulator is held as the first matmul on it holds it.
+accumulator has the fragment of the first matmul on it.
 
 Does not handle: matmuls on one accumulator that hold it differently (LoweringError).
 """

@@ -8,10 +8,11 @@
    stand early in a step, so that D - 1 tiles are in flight. What they depend on moves along.
 4. Ops of one step are ordered by their cycle. A load from shared memory goes before the matrix
    operation during which it is due (a warp issues in order); a wait directly before the first
-   consumer of what it waits for. Where matrix operations run on behind their issue, early copies
-   with more than a step to land come next, and the wait for them ends the step: with it the slots
-   that they read are free. Where the plan leaves steps of them in flight, the wait is for those of
-   as many steps before, and copies stand that much nearer: slots are free later.
+   consumer of what it waits for. Where matrix operations are in flight behind their issue, early
+   copies with more than a step to land come next, and the wait for the matrix operations ends the
+   step: with it the slots that they read are free. Where the plan leaves steps of them in
+   flight, the wait is for those of as many steps before, and copies stand that much nearer: slots
+   are free later.
 
 Steps of the result, for tiles with and without fragments (k-steps 0..n of tile k), and for wgmma::
 
@@ -296,7 +297,7 @@ def _explain_interval(
 
 
 def _explain_running(task: Task, placed: Placed, reasons: list[Why]) -> None:
-    """Where copies stand in a step whose matrix operations run on."""
+    """Where copies stand in a step whose matrix operations stay in flight."""
     mmas = [mma for running in task.running().values() for mma in running]
     copies = [i for i, op in enumerate(task.costs) if task.is_producer(i) and op.kind != "store"]
     ahead = [placed.stages[mma] - placed.stages[copy] for mma in mmas for copy in copies]

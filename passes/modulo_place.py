@@ -22,7 +22,7 @@ from .modulo_verify import versions_needed
 class Task:
     """The loop as numbers: ops by index in program order, and arcs between them.
 
-    ``in_flight``: steps of what runs on that each wait for it leaves running.
+    ``in_flight``: steps of matrix operations that each wait for them leaves in flight.
     """
 
     graph: Any
@@ -49,7 +49,7 @@ class Task:
         """Cycles between the starts of two ops.
 
         Only RAW waits for results. An accumulator is passed on element by element: the next op on
-        it starts when the previous one has issued. A wait for what runs on may begin at once.
+        it starts when the previous one has issued. A wait for what is in flight may begin at once.
         """
         if self.nodes[dst]["kind"] == "mma_wait":
             return 0
@@ -71,7 +71,7 @@ class Task:
         return self._users[ring]
 
     def running(self) -> dict[int, list[int]]:
-        """What runs on behind its issue, by the op that waits for it in the same iteration."""
+        """What is in flight behind its issue, by the op that waits for it in the same iteration."""
         found: dict[int, list[int]] = {}
         for src, dst, edge in self.graph.edges(data=True):
             waits = self.nodes[dst]["kind"] == "mma_wait" and self.nodes[src]["kind"] == "mma"
@@ -187,7 +187,7 @@ def _framed(task: Task, interval: int, starts: Sequence[int]) -> list[int]:
 
 
 def _ended(task: Task, interval: int, cycles: list[int]) -> list[int]:
-    """``cycles`` with what runs on waited for at the end of its step, or of one behind it."""
+    """``cycles`` with what is in flight waited for at the end of its step, or of one behind it."""
     for done, mmas in task.running().items():
         stage = max(cycles[mma] // interval for mma in mmas) + task.in_flight
         cycles[done] = (stage + 1) * interval - 1
@@ -272,7 +272,7 @@ def _places(
 
     Where such loads begin a step the early copies are spread over the mmas: of tensor cores behind
     the loads that run under one, whose addresses are then computed under it; of the FMA pipe before
-    them, where they disturb its stream of instructions less. Behind mmas that run on they are
+    them, where they disturb its stream of instructions less. Behind mmas in flight they are
     issued while tensor cores work, where they are not due in the next step. Else they come first.
     By way of registers, tiles are stored before later ones are loaded where some are masked: ptxas
     waits by six counters, so that a store behind a load waits for that too, and code that branches

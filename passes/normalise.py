@@ -52,20 +52,20 @@ def hoist_initialisation(body: Stmt) -> Stmt:
         if loop.kind != ForKind.SERIAL or as_nest(loop) is not None:
             return loop
         cleared: list[Stmt] = []
-        inner = _without_clearing(loop.body, loop, cleared)
+        inner = _without_zeroing(loop.body, loop, cleared)
         return seq(*cleared, with_bodies(loop, [inner])) if cleared else loop
 
     return tvm_ffi.structural_map(body, [(tirx.For, visit)], order="post")
 
 
-def _without_clearing(stmt: Stmt, loop: Any, cleared: list[Stmt]) -> Stmt:
+def _without_zeroing(stmt: Stmt, loop: Any, cleared: list[Stmt]) -> Stmt:
     """``stmt``, in ``loop``, without what it does in the first iteration only; collects that."""
     if isinstance(stmt, tirx.SeqStmt) and _is_first_iteration(stmt.seq[0], loop):
-        cleared.append(_clearing(stmt.seq[0], loop))
+        cleared.append(_zeroing(stmt.seq[0], loop))
         return seq(*stmt.seq[1:])
     if isinstance(stmt, (tirx.SeqStmt, tirx.For, SBlockRealize)):
         before = len(cleared)
-        inner = [_without_clearing(part, loop, cleared) for part in bodies(stmt)]
+        inner = [_without_zeroing(part, loop, cleared) for part in bodies(stmt)]
         if isinstance(stmt, tirx.For) and len(cleared) > before:
             cleared[before:] = [_under(stmt, part) for part in cleared[before:]]
         return with_bodies(stmt, inner)
@@ -89,7 +89,7 @@ def _is_first_iteration(stmt: Stmt, loop: Any) -> bool:
     return any(later.can_prove(tirx.Not(part)) for part in conjuncts(stmt.condition))
 
 
-def _clearing(stmt: Any, loop: Any) -> Stmt:
+def _zeroing(stmt: Any, loop: Any) -> Stmt:
     """What ``stmt`` does, at the loop's first iteration; conditions on inner variables stay."""
     first = substitute(stmt, {loop.loop_var: loop.min})
     rest = conjunction(conjuncts(sym.Analyzer().simplify(first.condition)))
@@ -99,7 +99,7 @@ def _clearing(stmt: Any, loop: Any) -> Stmt:
 def _under(loop: Any, stmt: Stmt) -> Stmt:
     """``stmt`` in ``loop``; where only its condition uses the loop, in the first iteration."""
     if isinstance(stmt, tirx.IfThenElse) and not uses(stmt.then_case, [loop.loop_var]):
-        return _clearing(stmt, loop)
+        return _zeroing(stmt, loop)
     if not uses(stmt, [loop.loop_var]):
         return stmt
     return tirx.For(loop.loop_var, loop.min, loop.extent, loop.kind, stmt)

@@ -16,7 +16,7 @@ def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
     reads, writes = found.buffers(READ), found.buffers(WRITE)
     if found.is_mma:
         return "mma"
-    if found.is_done:
+    if found.is_mma_wait:
         return "mma_wait"
     if found.is_async:
         return "copy"

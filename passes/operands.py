@@ -60,9 +60,9 @@ class Instruction:
 
     ``roles``: how it accesses what the operands at these positions point to; None: who knows.
     ``only_roles``: its other operands touch nothing. ``by_descriptor``: pointers among them are
-    parts of descriptors, by which it reads, while the threads go on. ``is_async``: a copy that runs
-    on. ``is_mma``: it multiplies matrices. ``is_done``: it waits for all that multiply behind the
-    threads. ``is_move``: values arrive as they left.
+    parts of descriptors, by which it reads, while the threads go on. ``is_async``: an
+    asynchronous copy. ``is_mma``: it multiplies matrices. ``is_mma_wait``: it waits for all
+    multiplications in flight. ``is_move``: values arrive as they left.
     """
 
     roles: Mapping[int, str] | None = field(default_factory=dict)
@@ -70,7 +70,7 @@ class Instruction:
     by_descriptor: bool = False
     is_async: bool = False
     is_mma: bool = False
-    is_done: bool = False
+    is_mma_wait: bool = False
     is_move: bool = True
 
 
@@ -89,7 +89,7 @@ def _of_ptx(entry: Any, call: Any) -> Instruction:
         return Instruction(None)  # predicated or sunk operands: positions shift
     is_mma = entry.family in ("mma", "wgmma")
     if entry.name == _WGMMA_WAIT and const_int(call.args[0]) == 0:
-        return Instruction(only_roles=True, is_done=True)
+        return Instruction(only_roles=True, is_mma_wait=True)
     if entry.name in _WGMMA_ORDER:
         return Instruction(only_roles=True, is_mma=is_mma)
     is_move = entry.family in _MOVES

@@ -45,7 +45,7 @@ from .patterns import strip_cast
 _NOTE: Final = "starts each sum, to which {count} parts are added in any order"
 
 
-def add_parts(func: Any) -> Any:
+def add_partial_sums(func: Any) -> Any:
     """``func`` with its parts added to the output instead of being stored and summed.
 
     PlanError: it has no such parts, or what it stores is more than their sum.
@@ -69,7 +69,7 @@ def add_parts(func: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _PartialSums:
     """The block that stores each part, the one that sums them, and the kernels of both."""
 
     parts: Buffer
@@ -106,7 +106,7 @@ class _Parts:
         return _block(self.partial, tirx.BufferStore(target, value, where), {ADDS: self.count})
 
 
-def _find(body: Any, name: str) -> _Parts:
+def _find(body: Any, name: str) -> _PartialSums:
     """The parts of a function of two kernels; PlanError names what it lacks."""
 
     def refused(why: Reason) -> PlanError:
@@ -128,9 +128,9 @@ def _find(body: Any, name: str) -> _Parts:
         raise refused(Reason("partial_sums.no_sum", block=str(total.name_hint), value=found))
     target = total.body.buffer
     if str(target.dtype) not in ADDABLE:
-        held = {"buffer": str(target.name), "dtype": str(target.dtype)}
-        raise refused(Reason("partial_sums.dtype", dtypes=ADDABLE, **held))
-    return _Parts(workspace, (kernels[0], kernels[1]), stored[0], total, summed, at)
+        target_type = {"buffer": str(target.name), "dtype": str(target.dtype)}
+        raise refused(Reason("partial_sums.dtype", dtypes=ADDABLE, **target_type))
+    return _PartialSums(workspace, (kernels[0], kernels[1]), stored[0], total, summed, at)
 
 
 def _stores(kernel: Any) -> list[Any]:

@@ -345,7 +345,7 @@ def _scheduled_loop(
 
 
 def _left_in_flight(matmul: MatmulPlan, loop: LoopPlan) -> int | None:
-    """Steps of ``matmul`` that may run on when a step of ``loop`` ends; None: it is not waited for.
+    """Steps of ``matmul`` in flight when a step of ``loop`` ends; None: it is not waited for.
 
     Where another role copies it waits by itself.
     """

@@ -4,8 +4,8 @@
         wait empty[slot]
         A_shared[slot] = box of A, at full[slot]
 
-A ring of more slots than another is filled as many steps further ahead. The consumer gives the
-slots of one iteration back together: who has waited for the shallower ring knows of the deeper one.
+A ring of more slots than another is filled as many steps further ahead. The consumer releases
+the slots of one iteration together: a wait for the shallower ring is one for the deeper, too.
 
     for k in range(n + 2):
         if 2 <= k: wait empty[slot]; A_shared[slot] = box of A of k - 2  # 2 slots

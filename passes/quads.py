@@ -57,8 +57,8 @@ def exchange(pairs: Buffer, row: Buffer, lane: Expr) -> Stmt:
             words = bind(f"by{bit}_", swapped)
         return words
 
-    held = [tirx.reinterpret("uint32", tirx.BufferLoad(pairs, [at])) for at in places]
-    sent = order(bind("held", held))
+    packed = [tirx.reinterpret("uint32", tirx.BufferLoad(pairs, [at])) for at in places]
+    sent = order(bind("held", packed))
     got = order(bind("got", [_from_lane_xor(word, s) for s, word in enumerate(sent)]))
     kind = f"{row.dtype}x{PAIR}"
     for at, word in zip(places, got):

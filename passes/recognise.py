@@ -238,7 +238,7 @@ class _Finder:
         rings = [] if realize is None else list(realize.block.alloc_buffers)
         rings += extra
         self.rings.update(rings)
-        infos = [self._in_order(self._with_remainder(found, ops, loop)) for _, found in ops]
+        infos = [self._in_order(self._with_k_tail(found, ops, loop)) for _, found in ops]
         infos = _filled_once(infos, [stmt for stmt, _ in ops])
         info = self._loop_info(loop, infos, rings, context)
         self.loops.append(info)
@@ -268,7 +268,7 @@ class _Finder:
             return op_stmt(name, stmt), bound
         return op_stmt(name, stmt), statement_info(name, stmt, threads, written, bound=not unbound)
 
-    def _with_remainder(self, info: _Info, ops: Sequence[tuple[Stmt, _Info]], loop: Any) -> _Info:
+    def _with_k_tail(self, info: _Info, ops: Sequence[tuple[Stmt, _Info]], loop: Any) -> _Info:
         """A matmul's values with what the last iteration of ``loop`` has of K."""
         matmul = self.ops.get(info.op)
         if not isinstance(info, MatmulInfo) or not isinstance(matmul, Matmul):

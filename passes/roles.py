@@ -1,10 +1,10 @@
-"""Slice a kernel by role: some warps copy, the others compute, mbarrier pairs between them.
+"""Warp specialisation: a producer warp copies, consumer warpgroups compute, mbarriers between.
 
     for k in range(n):                     if threadIdx.x < 256:            # consumer
         A_shared = box of A                    for k in range(n):
         B_shared = box of B        =>              wait full[slot]
         acc += A_shared * B_shared                 acc += A_shared[slot] * B_shared[slot]
-    C = acc                                        give back the slot before
+    C = acc                                        release the slot before
                                                C = acc
                                            elif threadIdx.x == 256:         # producer
                                                for k in range(n):

@@ -142,11 +142,11 @@ class _Sums:
             return None
         register = buffer([1], str(store.buffer.dtype), f"{store.buffer.name}_held", "local")
 
-        def held(load: Any) -> Any:
+        def loaded(load: Any) -> Any:
             mine = load.source.same_as(store.buffer)
             return tirx.BufferLoad(register, [i32(0)]) if mine else load
 
-        value = tvm_ffi.structural_map(store.value, [(TensorLoad, held)], order="post")
+        value = tvm_ffi.structural_map(store.value, [(TensorLoad, loaded)], order="post")
         return _Sums(store, register, tirx.BufferStore(register, value, [i32(0)]))
 
     def around(self, loops: Stmt) -> Stmt:

@@ -10,8 +10,8 @@ Each warpgroup for itself, while the other warpgroups go on:
         barrier of the warpgroup
         leader:   cp.async.bulk.tensor C[box], C_staged[slot];  commit_group
 
-The writes run on under the arithmetic of the next tile. What lies outside of the tensor is left out
-by the accelerator, so no element has a guard. It may also add a box to what is there
+The writes are in flight under the arithmetic of the next tile. What lies outside of the tensor is
+left out by the accelerator, so no element has a guard. It may also add a box to what is there
 (cp.reduce.async.bulk.tensor): each element in one indivisible operation, as other CTAs do.
 
 A tile with A and B swapped has its rows in the columns of the instruction: stmatrix transposes

@@ -454,7 +454,7 @@ def barrier() -> Any:
 
 
 @pytest.mark.parametrize(
-    ("stmt", "kind", "runs_on"),
+    ("stmt", "kind", "in_flight"),
     [
         (multiplied(), "mma", True),
         (ir.seq(multiplied(), waited()), "mma", False),
@@ -463,9 +463,9 @@ def barrier() -> Any:
         (waited(1), "mma", False),
     ],
 )
-def test_what_runs_on_and_what_waits(stmt: Any, kind: str, runs_on: bool) -> None:
+def test_what_runs_on_and_what_waits(stmt: Any, kind: str, in_flight: bool) -> None:
     assert classify(effects(stmt)) == kind
-    assert effects(stmt).runs_on == runs_on
+    assert effects(stmt).in_flight == in_flight
 
 
 def loop_of(*ops: tuple[str, Any]) -> Any:

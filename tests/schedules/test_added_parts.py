@@ -12,7 +12,7 @@ import tvm
 import pipeliner
 from pipeliner.errors import PipelinerError, PlanError
 from pipeliner.passes.kernels import kernels_of
-from pipeliner.passes.part_sums import add_parts
+from pipeliner.passes.part_sums import add_partial_sums
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
@@ -76,7 +76,7 @@ def test_every_order_of_additions_gives_the_sum_of_integers() -> None:
 
 def test_the_output_starts_as_the_epilogue_of_nothing_in_a_kernel_before() -> None:
     gemm = Gemm(64, 64, 256, epilogue=("bias",))
-    func = add_parts(
+    func = add_partial_sums(
         next(iter(schedule(gemm, GemmTile(32, 32, 32, splits=2)).mod.functions.values()))
     )
     first, second = kernels_of(prefix(tvm.IRModule({"main": func})).body)
