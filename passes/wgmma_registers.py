@@ -64,7 +64,7 @@ are one further. The second: of words that have changed places."""
 class Left:
     """The first operand of a warpgroup's tile: ``blocks`` of 64 rows from row ``first`` on.
 
-    ``steps`` of ``k`` elements; ``transposed``: rows are transposed on their way to registers.
+    ``steps`` of ``k`` elements; ``transposed``: rows are transposed in registers.
     ``frag``: what wgmma reads. ``raw``: what is converted to that, of two steps; None where nothing
     is converted.
     """

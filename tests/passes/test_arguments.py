@@ -120,7 +120,9 @@ def test_a_function_that_is_used_in_place_on_purpose_may_be(name: str) -> None:
     apart, one = kernel.emulate(first, second), kernel.emulate(first, first)
     assert not one.hazards
     np.testing.assert_array_equal(one.outputs["C"][:20], apart.outputs["C"][:20])
-    with pytest.raises(EmulatorError, match=r"'A' overlaps argument #1 'C'.*not the same"):
+    at = {"other_at": 0, "other": "A", "at": 1, "name": "C"}
+    said = Reason("call.partial_overlap", function="main", **at)
+    with pytest.raises(EmulatorError, match=re.escape(str(said))):
         kernel.emulate(*overlapping())
 
 
@@ -198,7 +200,8 @@ def test_tvms_own_driver_has_the_check() -> None:
     mod = tvm.IRModule({"main": function(APART["the next row"])})
     with target:
         built = tvm.compile(mod, target, tir_pipeline="pipeliner")
-    assert "'A' overlaps argument #1 'C'" in built.mod.inspect_source("ll")
+    at = {"other_at": 0, "other": "A", "at": 1, "name": "C"}
+    assert str(Reason("call.overlap", function="main", **at)) in built.mod.inspect_source("ll")
 
 
 def test_neighbours_touch_and_do_not_overlap() -> None:
