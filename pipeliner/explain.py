@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from .diagnostics import Why, joined
+from .diagnostics import Why, each_of, joined
 from .plan import (
     CopyPlan,
     KernelPlan,
@@ -179,8 +179,7 @@ def _ring(ring: RingPlan, loop: LoopPlan) -> list[str]:
     if ring.live_cycles:
         lines.append(f"      a slot is in use for {ring.live_cycles} cycles")
     # The rings of a loop usually share the loop's reasons, which stand above already.
-    above = joined(loop.reasons)
-    shown = tuple(text for text in str(ring.reason).split("; ") if text and text not in above)
+    shown = tuple(part for part in each_of(ring.reason) if part not in loop.reasons)
     return [*lines, *_reasons(shown, indent=6)]
 
 

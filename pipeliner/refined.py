@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any
 
 import tvm
 
@@ -24,7 +24,7 @@ from .cost.depth import TOLERANCE
 from .cost.loops import most_slots
 from .cost.mapped import LoopWork, as_chosen, map_kernel
 from .cost.predict import Prediction, predict
-from .diagnostics import Reason
+from .diagnostics import Reason, replaced
 from .errors import PlanError
 from .kernel import KernelInfo
 from .machine import Machine, machine_for
@@ -32,8 +32,6 @@ from .passes.lower import AddParts, preparation
 from .passes.pipeline import recognised_info
 from .plan import KernelPlan, LoopPlan
 from .request import Request
-
-_ASKED: Final = "asked for; "
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +185,7 @@ def _taken(first: Kernel, depths: list[_Depth], refused: list[Reason]) -> Kernel
 def _chosen(loop: LoopPlan) -> LoopPlan:
     """``loop`` as one whose depth nobody asked for."""
     rings = tuple(
-        replace(ring, requested=False, reason=str(ring.reason).removeprefix(_ASKED))
+        replace(ring, requested=False, reason=replaced(ring.reason, "request.asked"))
         for ring in loop.rings
     )
     return replace(loop, rings=rings, source="auto")

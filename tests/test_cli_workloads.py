@@ -11,7 +11,7 @@ from pipeliner.plan import KernelPlan
 from pipeliner.records import Record, Records
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile
-from tests.refusals import says, told
+from tests.refusals import says, the, told
 
 SMALL = ("--h", "6", "--w", "6", "--c", "32", "--k", "16")
 
@@ -134,7 +134,7 @@ def test_what_hopper_has_can_be_asked_for(capsys):
     assert code == 0
     plan = KernelPlan.from_json(out)
     assert plan.matmuls[0].instruction == "wgmma.m64n64k16.f16.f32"
-    assert plan.reasons[-1].startswith("wgmma is taken: ")
+    assert the("choice.taken", plan.reasons[-1:])["what"] == "wgmma"
     assert ([store.mechanism for store in plan.stores], plan.cluster) == (["tma"], 1)
     asked = ("--tile", "128x64x64", "--persistent", "0", "--store", "direct", "--cluster", "2")
     _, out, _ = run(capsys, "plan", *small, *asked, "--json")
@@ -145,7 +145,7 @@ def test_what_hopper_has_can_be_asked_for(capsys):
     assert plan.matmuls[0].instruction.startswith("mma.")
     code, _, err = run(capsys, "plan", *small, "--instruction", "mma", "--store", "tma")
     assert code == 1
-    assert "cannot store 'store' by tma: no role of its own copies for what computes it" in err
+    told(err, "store.no_producer")
 
 
 def test_a_convolution_says_whether_warpgroups_multiply_it(capsys):
@@ -157,9 +157,9 @@ def test_a_convolution_says_whether_warpgroups_multiply_it(capsys):
         assert code == 0
         found[name] = KernelPlan.from_json(out)
     assert found["layer"].matmuls[0].instruction == "wgmma.m64n64k16.f16.f32"
-    assert found["layer"].reasons[-1].startswith("wgmma is taken: ")
+    assert says("choice.taken", found["layer"].reasons[-1:])
     assert found["stem"].matmuls[0].instruction.startswith("mma.")
-    assert found["stem"].reasons[-1].startswith("wgmma is not taken: cannot copy")
+    assert the("choice.not_taken", found["stem"].reasons[-1:]).why.code == "mechanism.for_wgmma"
     _, out, _ = run(capsys, "plan", *asked, "--c", "64", "--k", "64", "--instruction", "mma")
     assert KernelPlan.from_json(out).matmuls[0].instruction == "mma.m16n8k16.f16.f32"
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ..diagnostics import is_code
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo
 from ..machine import Machine
@@ -21,7 +22,7 @@ from .descriptor import Depth
 from .elementwise import plan_elementwise
 from .eviction import check_eviction
 from .launch import check_launch
-from .loops import by_tma, check_clamped, is_asynchronous
+from .loops import by_tma, check_clamped, is_asynchronous, named
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
 from .ops import op_plans
 from .pinned import pinned
@@ -29,8 +30,8 @@ from .predict import Prediction, predict
 from .ranked import shared_out
 from .roles import plan_roles
 
-PREDICTED: Final = "predicted "
-"""The first word of a plan's reason that states the predicted time of a loop."""
+PREDICTED: Final = "choice.predicted"
+"""The code of a plan's reason that states the predicted time of a loop."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +61,9 @@ def with_prediction(info: KernelInfo, machine: Machine, plan: KernelPlan) -> Ker
     """``plan`` with its predicted time in place of what was predicted before it was built."""
     found = predicted(info, machine, plan)
     news = tuple(summary(one, machine) for one in found.loops.values())
-    old = [at for at, reason in enumerate(plan.reasons) if str(reason).startswith(PREDICTED)]
+    old = [at for at, reason in enumerate(plan.reasons) if is_code(reason, PREDICTED)]
     at = old[0] if old else len(plan.reasons)
-    said = [reason for reason in plan.reasons if not str(reason).startswith(PREDICTED)]
+    said = [reason for reason in plan.reasons if not is_code(reason, PREDICTED)]
     return replace(plan, predicted_us=found.us, reasons=(*said[:at], *news, *said[at:]))
 
 
@@ -154,10 +155,7 @@ def _loop(one: LoopWork, plan: KernelPlan, *, wide: bool) -> tuple[LoopPlan, tup
     if not given.pipelined:
         return _left_alone(one.loop, moved, plan, wide=wide)
     if given.source == "annotation" and not one.loop.annotated:
-        raise PlanError(
-            f"cannot pipeline loop '{given.name}': the plan's source is 'annotation', the "
-            "schedule's loop lacks TVM's pipeline annotations"
-        )
+        raise PlanError("decided.annotation", loop=given.name)
     _check_epilogue(given, moved)
     check_clamped(one.loop, given.epilogue)
     _check_moved(given, moved, wide=wide)
@@ -192,15 +190,10 @@ def _left_alone(
     kept = tuple(copy for copy in copies if copy.op in named or copy.op not in bound)
     for copy in kept:
         if copy.mechanism in ("cp_async", "tma"):
-            raise PlanError(
-                f"cannot copy '{copy.op}' by {copy.mechanism}: the plan does not pipeline its loop "
-                f"'{loop.name}', and nothing waits for it there; expected register or direct"
-            )
+            mechanism = copy.mechanism
+            raise PlanError("decided.not_waited", copy=copy.op, mechanism=mechanism, loop=loop.name)
     if wide and copies:
-        raise PlanError(
-            f"cannot leave loop '{loop.name}' alone: wgmma reads what is copied for it "
-            "asynchronously"
-        )
+        raise PlanError("decided.wgmma", loop=loop.name)
     return LoopPlan(loop.name, loop.trip_text, pipelined=False), kept
 
 
@@ -208,40 +201,26 @@ def _check_moved(loop: LoopPlan, copies: tuple[CopyPlan, ...], *, wide: bool) ->
     """Raise PlanError where TMA makes only some of the copies, or fills what is no ring."""
     others = [copy for copy in copies if copy.mechanism != "tma"]
     if wide and others and len(others) < len(copies):
-        raise PlanError(
-            f"cannot copy '{others[0].op}' by {others[0].mechanism}: another role makes the other "
-            f"copies of loop '{loop.name}', by tma"
-        )
+        mechanism = others[0].mechanism
+        raise PlanError("decided.mixed", copy=others[0].op, mechanism=mechanism, loop=loop.name)
     rings = {ring.buffer for ring in loop.rings}
     for copy in copies:
         if copy.mechanism == "tma" and copy.dst not in rings:
-            raise PlanError(
-                f"cannot copy '{copy.op}' by tma: the plan gives '{copy.dst}' no ring in loop "
-                f"'{loop.name}'"
-            )
+            raise PlanError("decided.no_ring", copy=copy.op, buffer=copy.dst, loop=loop.name)
 
 
 def _check_epilogue(loop: LoopPlan, copies: tuple[CopyPlan, ...]) -> None:
     """Raise PlanError for an epilogue that the copies of the loop cannot have."""
     if by_tma(copies) and loop.epilogue != "rolled":
-        raise PlanError(
-            f"cannot give loop '{loop.name}' a {loop.epilogue} epilogue: its producer runs ahead "
-            "by itself, nothing is left to drain"
-        )
+        raise PlanError("producer.epilogue", loop=loop.name, epilogue=loop.epilogue)
     if loop.epilogue == "clamped" and not is_asynchronous(copies):
-        found = ", ".join(f"'{copy.op}' by {copy.mechanism}" for copy in copies) or "none"
-        raise PlanError(
-            f"cannot clamp the epilogue of loop '{loop.name}': no copy is asynchronous, it has "
-            f"{found}"
-        )
+        raise PlanError("clamped.loop", loop=loop.name, copies=named(copies))
 
 
 def _ring(given: RingPlan, loop: LoopInfo) -> RingPlan:
     """``given`` with the bytes of a slot, where the loop states them."""
     if given.depth < 1:
-        raise PlanError(
-            f"cannot give ring '{given.buffer}' {given.depth} slots: expected at least 1"
-        )
+        raise PlanError("plan.no_slot", ring=given.buffer, depth=given.depth)
     sizes = {name: size for name, _, size in loop.rings}
     return replace(given, slot_bytes=sizes.get(given.buffer, given.slot_bytes))
 
@@ -250,9 +229,7 @@ def _launch(given: LaunchPlan, info: KernelInfo, machine: Machine) -> LaunchPlan
     """``given``; raises PlanError where the machine cannot launch so."""
     check_launch(given, info)
     if given.pdl and not machine.has_early_launch:
-        raise PlanError(
-            f"cannot launch '{info.name}' early on {machine.name}: griddepcontrol needs sm_90"
-        )
+        raise PlanError("launch.early", kernel=info.name, machine=machine.name)
     triggers = sorted(set(given.triggers)) if given.pdl else []
     return replace(given, triggers=tuple(triggers))
 

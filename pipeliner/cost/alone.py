@@ -10,13 +10,14 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from ..diagnostics import Reason, replaced
 from ..kernel import CopyInfo, LoopInfo
 from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
 from .copies import plan_copy
 
-WHY: Final = "through registers: its loop is not pipelined"
+WHY: Final = Reason("mechanism.staged_alone")
 
 
 def left_alone(
@@ -36,7 +37,7 @@ def left_alone(
             return plan
         way: Mechanism = "direct" if op.no_register else "register"
         made = plan_copy(op, loop, matmuls, machine, Request(mechanism=way))
-        return replace(made, reason=str(made.reason).replace("asked for", WHY, 1))
+        return replace(made, reason=replaced(made.reason, "request.asked", WHY))
 
     return tuple(map(alone, copies))
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ..diagnostics import Reason, Why, is_code
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
@@ -16,18 +17,15 @@ from ..plan import Consumers, KernelPlan, LoopPlan
 from ..reason import refusal
 from ..request import CONSUMERS, INSTRUCTIONS, MECHANISMS, Request
 from .again import mapped_as, predicted, slots_of
-from .choose import choose
+from .choose import WGMMA, choose
 from .depth import check_depth
 from .descriptor import most
 from .loops import most_slots
 from .mapped import LoopWork, as_chosen, map_kernel, uses_wgmma
-from .mapping import EXACT
 from .predict import Prediction, predict
 
-NEVER_UNASKED: Final = "the statement waits for its load: no slot hides that"
+NEVER_UNASKED: Final = Reason("choice.in_statement")
 """Why a copy that stays in its statement is never taken by default."""
-
-_NOT_TAKEN: Final = "wgmma is not taken: "
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +44,7 @@ class DepthOption:
     """Microseconds of the kernel; None: the depth is impossible."""
     chosen: bool = False
     """The plan has it."""
-    why: str = ""
+    why: Why = ""
     """Why it is impossible; empty where it is not."""
     apart: tuple[int, ...] = ()
     """Slots of each ring where they differ."""
@@ -78,7 +76,7 @@ class WayOption:
     """The instruction that multiplies, in full."""
     chosen: bool = False
     """The plan has it."""
-    why: str = ""
+    why: Why = ""
     """Why it is impossible or is not taken, where its time does not tell."""
 
 
@@ -130,11 +128,11 @@ def _shown(found: Prediction, smem: int, *, chosen: bool) -> DepthOption:
     return DepthOption(found.depth, smem, found.resident, found.step, found.us, chosen)
 
 
-def _obstacle(one: LoopWork, depth: int, machine: Machine) -> str:
+def _obstacle(one: LoopWork, depth: int, machine: Machine) -> Why:
     try:
         check_depth(_rings(one.loop), depth, one.work, machine)
     except PlanError as err:
-        return str(err)
+        return err.reason
     return ""
 
 
@@ -225,13 +223,12 @@ def _option(
     try:
         plan = choose(info, machine, request) if own is None else own
     except Exception as err:  # a bug in one of them, too, leaves the others
-        return WayOption(name, None, chosen=chosen, why=str(refusal(err)))
+        return WayOption(name, None, chosen=chosen, why=refusal(err))
     instruction = plan.matmuls[0].instruction if plan.matmuls else ""
     if plan.predicted_us:
         return WayOption(name, plan.predicted_us, instruction, chosen)
-    why = next(
-        (str(loop.reasons[0]) for loop in plan.loops if loop.reasons), "no loop has a prediction"
-    )
+    said = (loop.reasons[0] for loop in plan.loops if loop.reasons)
+    why = next(said, Reason("choice.no_prediction"))
     return WayOption(name, None, instruction, chosen, why)
 
 
@@ -240,10 +237,14 @@ def _with_reason(option: WayOption, info: KernelInfo, plan: KernelPlan) -> WayOp
     if option.chosen or option.why:
         return option
     if option.name == "wgmma":
-        said = (
-            text.removeprefix(_NOT_TAKEN) for text in map(str, plan.reasons) if _NOT_TAKEN in text
-        )
-        return replace(option, why=next(said, ""))
+        return replace(option, why=next(filter(None, map(_why_not_wgmma, plan.reasons)), ""))
     matmuls = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
     exact = option.name == "mma" and any(op.a_dtype == "float32" for op in matmuls)
-    return replace(option, why=EXACT) if exact else option
+    return replace(option, why=Reason("mapping.exact")) if exact else option
+
+
+def _why_not_wgmma(why: Why) -> Reason | None:
+    """What ``why`` says of why wgmma is not taken; None: nothing."""
+    if not isinstance(why, Reason) or not is_code(why, "choice.not_taken"):
+        return None
+    return why.why if why["what"] == WGMMA else None

@@ -12,8 +12,9 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TypeAlias
 
+from ..diagnostics import Reason
 from ..machine import Machine
-from .depth import TOLERANCE, DepthChoice, change, count
+from .depth import TOLERANCE, DepthChoice, change
 from .descriptor import Work
 from .predict import Prediction, predict
 
@@ -56,9 +57,13 @@ def _with_ring_depths(
     equal: DepthChoice, prediction: Prediction, slots: Slots, work: Work, machine: Machine
 ) -> DepthChoice:
     """The choice of ``slots`` in place of ``equal``, with the reasons of both."""
-    reason = (
-        f"{_shown(slots, prediction)}; {equal.depth} of each: {equal.prediction.step:.0f} cycles, "
-        f"{change(equal.prediction, prediction)}, {count(equal.prediction.resident, 'CTA')} an SM"
+    reason = Reason(
+        "depth.rather_than_equal",
+        per_ring=_shown(slots, prediction),
+        depth=equal.depth,
+        cycles=equal.prediction.step,
+        change=change(equal.prediction, prediction),
+        resident=equal.prediction.resident,
     )
     return replace(
         equal,
@@ -70,13 +75,17 @@ def _with_ring_depths(
     )
 
 
-def _shown(slots: Slots, prediction: Prediction) -> str:
-    each = ", ".join(f"{number} of {name}" for name, number in slots.items())
-    ctas = count(prediction.resident, "CTA")
-    return f"slots of their own, {each}: {prediction.step:.0f} cycles a step with {ctas} an SM"
+def _shown(slots: Slots, prediction: Prediction) -> Reason:
+    return Reason(
+        "depth.per_ring",
+        slots=tuple(slots.values()),
+        rings=tuple(slots),
+        cycles=prediction.step,
+        resident=prediction.resident,
+    )
 
 
-def asked_ring_depths(prediction: Prediction, slots: Slots, work: Work) -> tuple[str, ...]:
+def asked_ring_depths(prediction: Prediction, slots: Slots, work: Work) -> tuple[Reason, ...]:
     """Reasons of rings whose different depths were asked for."""
     if not slots:
         return ()
@@ -87,20 +96,19 @@ def asked_ring_depths(prediction: Prediction, slots: Slots, work: Work) -> tuple
     idle = [name for name, number in slots.items() if number > most]
     if not idle:
         return (shown,)
-    why = "copies land in the order in which they were issued"
-    if work.shared.skew == 0:
-        why = "one tile waits in registers"
-    return shown, f"of {' and '.join(idle)} no more than {most} slots are in flight: {why}"
+    why = Reason("depth.in_registers" if work.shared.skew == 0 else "depth.in_order")
+    return shown, Reason("depth.idle", rings=tuple(idle), most=most, why=why)
 
 
-def ring_laws(prediction: Prediction, work: Work, machine: Machine) -> dict[str, str]:
-    """Little's law of each ring, in words: ``ceil(R / II)`` with the ring's own latency."""
-    laws: dict[str, str] = {}
+def ring_laws(prediction: Prediction, work: Work, machine: Machine) -> dict[str, Reason]:
+    """Little's law of each ring: ``ceil(R / II)`` with the ring's own latency."""
+    laws: dict[str, Reason] = {}
     cycles = prediction.resident * prediction.ii
     for ring in work.shared.rings:
         wait = ring.wait(prediction.latency, work.loads.handshake, machine)
         response = prediction.response - prediction.latency + wait
-        where = "L2, where all CTAs find it" if ring.latency < machine.global_latency else "memory"
         law = math.ceil(response / cycles) if cycles else 1
-        laws[ring.buffer] = f"from {where}: R = {response:.0f} cycles, ceil(R / II) = {law}"
+        near = ring.latency < machine.global_latency
+        code = "depth.from_l2" if near else "depth.from_memory"
+        laws[ring.buffer] = Reason(code, response=response, law=law)
     return laws

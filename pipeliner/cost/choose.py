@@ -29,9 +29,9 @@ from .depth import TOLERANCE
 from .descriptor import Work
 from .elementwise import elementwise_us, plan_elementwise
 from .launch import plan_launch
-from .loops import check_buffers, is_asynchronous, plan_loop, ring_buffers, why_no_ring
+from .loops import check_buffers, is_asynchronous, named, plan_loop, ring_buffers, why_no_ring
 from .mapped import LoopWork, MappedKernel, map_kernel, uses_wgmma
-from .mapping import EXACT, TENSOR
+from .mapping import TENSOR
 from .ops import op_plans
 from .predict import Prediction
 from .remainder import leave_out
@@ -63,15 +63,11 @@ CP_ASYNC_MARGIN: Final = constant(
     date="2026-11-22",
 )
 
-_NOTHING_ELSE: Final = "wgmma is taken: nothing else does what is asked"
+BY_MATH_WARPS: Final = "cp.async by the math warps"
+PING_PONG: Final = "ping-pong"
+WGMMA: Final = "wgmma"
 
-_PERSISTENT: Final = (
-    "copies by cp_async are not compared: a CTA walks several tiles, and only a role of its own "
-    "copies on from one to the next"
-)
-
-_NOT_SHARED: Final = "one thread runs all: none is bound, and its nests are not shared out"
-_NOT_ACCELERATED: Final = "it needs sm_90a, which the same GPU runs; the target is sm_90"
+_NOTHING_ELSE: Final = Reason("choice.taken", what=WGMMA, why=Reason("choice.only"))
 
 
 def choose(
@@ -90,27 +86,35 @@ def choose(
         return replace(plan, reasons=(*plan.reasons, _NOTHING_ELSE))
     if any(store.partial_sums for store in info.stores):  # by tma, which stores what wgmma computes
         return planned(info, machine, replace(request, instruction="wgmma"))
-    wide = _by_warpgroup(info, machine, request) if accelerated else _NOT_ACCELERATED
+    wide = _by_warpgroup(info, machine, request) if accelerated else Reason("choice.sm_90")
     try:
         plain = planned(info, machine, request)
     except PipelinerError:
-        if isinstance(wide, str):
+        if isinstance(wide, Reason):
             raise
         return replace(wide, reasons=(*wide.reasons, _NOTHING_ELSE))
-    if isinstance(wide, str):
-        return replace(plain, reasons=(*plain.reasons, f"wgmma is not taken: {wide}"))
+    if isinstance(wide, Reason):
+        return _with_reason(plain, Reason("choice.not_taken", what=WGMMA, why=wide))
     if not plain.matmuls or plain.predicted_us == 0.0:
-        why = f"wgmma is taken: nothing else holds tile {_tile_of(wide)}"
-        return replace(wide, reasons=(*wide.reasons, why))
-    other = plain.matmuls[0].instruction
-    times = f"{wide.predicted_us:.1f} us predicted, {plain.predicted_us:.1f} us by {other}"
+        why = Reason("choice.only_holds", tiles=_tiles_of(wide))
+        return _with_reason(wide, Reason("choice.taken", what=WGMMA, why=why))
+    times = _times(wide, plain, plain.matmuls[0].instruction)
     if plain.predicted_us < wide.predicted_us:
-        return replace(plain, reasons=(*plain.reasons, f"wgmma is not taken: {times}"))
-    return replace(wide, reasons=(*wide.reasons, f"wgmma is taken: {times}"))
+        return _with_reason(plain, Reason("choice.not_taken", what=WGMMA, why=times))
+    return _with_reason(wide, Reason("choice.taken", what=WGMMA, why=times))
 
 
-def _tile_of(plan: KernelPlan) -> str:
-    return " and ".join(f"{tile.m}x{tile.n}x{tile.k}" for tile in plan.matmuls)
+def _tiles_of(plan: KernelPlan) -> tuple[Reason, ...]:
+    return tuple(Reason("choice.tile", tile=(tile.m, tile.n, tile.k)) for tile in plan.matmuls)
+
+
+def _times(plan: KernelPlan, other: KernelPlan, name: str) -> Reason:
+    """The predicted times of ``plan`` and of ``other``, which goes by ``name``."""
+    return Reason("choice.times", us=plan.predicted_us, other_us=other.predicted_us, other=name)
+
+
+def _with_reason(plan: KernelPlan, why: Reason) -> KernelPlan:
+    return replace(plan, reasons=(*plan.reasons, why))
 
 
 def _may_use_warpgroups(info: KernelInfo, machine: Machine, request: Request) -> bool:
@@ -124,18 +128,18 @@ def _may_use_warpgroups(info: KernelInfo, machine: Machine, request: Request) ->
     )
 
 
-def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan | str:
+def _by_warpgroup(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan | Reason:
     """The plan with wgmma, or why it is not taken by default."""
     matmuls = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
     if any(op.a_dtype == "float32" and op.instruction != TENSOR for op in matmuls):
-        return EXACT
+        return Reason("mapping.exact")
     if request.warps is not None or any(op.warps or op.thread_tile for op in matmuls):
-        return "a mapping to warps or threads is asked for, which is mma.sync's or simt's"
+        return Reason("choice.warps_asked")
     asked = replace(request, instruction="wgmma")
     try:
         return _or_by_math_warps(info, machine, asked, planned(info, machine, asked))
     except PipelinerError as err:
-        return str(err)
+        return err.reason
 
 
 def _or_by_math_warps(
@@ -145,12 +149,13 @@ def _or_by_math_warps(
     if not _may_copy_by_math_warps(plan, request):
         return plan
     if any(loop.outer != 1 for loop in info.loops):
-        return replace(plan, reasons=(*plan.reasons, _PERSISTENT))
+        why = Reason("choice.persistent")
+        return _with_reason(plan, Reason("choice.not_compared", what=BY_MATH_WARPS, why=why))
     return _faster(
         plan,
         lambda: planned(info, machine, replace(request, mechanism="cp_async")),
-        "copies by cp_async are",
-        "a role of its own copies by tma",
+        BY_MATH_WARPS,
+        "TMA by a producer warp",
         CP_ASYNC_MARGIN,
     )
 
@@ -158,15 +163,18 @@ def _or_by_math_warps(
 def _faster(
     plan: KernelPlan, other: Callable[[], KernelPlan], name: str, otherwise: str, margin: float
 ) -> KernelPlan:
-    """``plan``, or the one that ``other`` makes where that is faster by ``margin``."""
+    """``plan``, or the one that ``other`` makes where that is faster by ``margin``.
+
+    ``name``: what the other one has; ``otherwise``: what ``plan`` has in place of that.
+    """
     try:
         found = other()
     except PlanError as err:
-        return replace(plan, reasons=(*plan.reasons, f"{name} not taken: {err}"))
-    times = f"{found.predicted_us:.1f} us predicted, {plan.predicted_us:.1f} us where {otherwise}"
+        return _with_reason(plan, Reason("choice.not_taken", what=name, why=err.reason))
+    times = _times(found, plan, otherwise)
     if found.predicted_us < plan.predicted_us * (1 - margin):
-        return replace(found, reasons=(*found.reasons, f"{name} taken: {times}"))
-    return replace(plan, reasons=(*plan.reasons, f"{name} not taken: {times}"))
+        return _with_reason(found, Reason("choice.taken", what=name, why=times))
+    return _with_reason(plan, Reason("choice.not_taken", what=name, why=times))
 
 
 def _may_copy_by_math_warps(plan: KernelPlan, request: Request) -> bool:
@@ -194,17 +202,18 @@ def planned(info: KernelInfo, machine: Machine, request: Request) -> KernelPlan:
     plan = _in_clusters(info, machine, request)
     alone = promotion_stalls(plan.matmuls)
     if request.consumers == "ping-pong" and alone:
-        return replace(plan, reasons=(*plan.reasons, f"ping-pong as asked for: {alone}"))
+        return _with_reason(plan, Reason("choice.asked", what=PING_PONG, why=alone))
     if request.consumers != "auto" or not plan.roles:
         return plan
     why = why_cooperative(info, plan.matmuls, plan.copies)
     if why:
-        return replace(plan, reasons=(f"ping-pong is not compared: {why}", *plan.reasons))
+        said = Reason("choice.not_compared", what=PING_PONG, why=why)
+        return replace(plan, reasons=(said, *plan.reasons))
     return _faster(
         plan,
         lambda: _in_clusters(info, machine, replace(request, consumers="ping-pong")),
-        "ping-pong is",
-        "all share each tile",
+        PING_PONG,
+        "cooperative consumers",
         TOLERANCE,
     )
 
@@ -224,11 +233,9 @@ def _in_clusters(info: KernelInfo, machine: Machine, request: Request) -> Kernel
             continue
         other = _of_cluster(info, machine, replace(request, cluster=size))
         if other.predicted_us < plan.predicted_us * (1 - TOLERANCE):
-            why = (
-                f"clusters of {size} CTAs share '{', '.join(names)}': {other.predicted_us:.1f} us "
-                f"predicted, {plan.predicted_us:.1f} us without"
-            )
-            plan = replace(other, reasons=(*other.reasons, why))
+            times = {"us": other.predicted_us, "other_us": plan.predicted_us}
+            why = Reason("choice.cluster", cluster=size, copies=tuple(names), **times)
+            plan = _with_reason(other, why)
     return plan
 
 
@@ -280,7 +287,7 @@ def _of_cluster(info: KernelInfo, machine: Machine, request: Request) -> KernelP
     if not info.loops and not info.declined:
         reasons = (*reasons, Reason("loop.none"))
     if info.alone or info.unmapped:
-        reasons = (*reasons, info.alone or _NOT_SHARED)
+        reasons = (*reasons, info.alone or Reason("choice.one_thread"))
     cluster = 1 if request.cluster == "auto" else request.cluster
     roles, pairs = plan_roles(
         info, tuple(loops), tuple(copies), matmuls, machine, cluster, request.consumers
@@ -331,8 +338,9 @@ def _check_any_loop(info: KernelInfo, request: Request) -> None:
     """Raise PlanError for a depth above 1 where no loop could have it."""
     if info.loops or not isinstance(request.depth, int) or request.depth == 1:
         return
-    found = "; ".join(f"'{name}': {why}" for name, why in info.declined) or "it has no serial loop"
-    raise PlanError(f"cannot give depth {request.depth} to kernel '{info.name}': {found}")
+    found = tuple(Reason("depth.of_loop", loop=name, why=why) for name, why in info.declined)
+    why = found or (Reason("depth.no_serial_loop"),)
+    raise PlanError("depth.kernel", depth=request.depth, kernel=info.name, why=why)
 
 
 def _check_any_ring(loops: Iterable[LoopWork], info: KernelInfo, request: Request) -> None:
@@ -340,8 +348,10 @@ def _check_any_ring(loops: Iterable[LoopWork], info: KernelInfo, request: Reques
     if not isinstance(request.depth, int) or request.depth == 1 or not info.loops:
         return
     if not any(ring_buffers(one.loop, one.copies) for one in loops):
-        found = "; ".join(f"loop '{loop.name}' has {why_no_ring(loop)}" for loop in info.loops)
-        raise PlanError(f"cannot give depth {request.depth} to kernel '{info.name}': {found}")
+        found = tuple(
+            Reason("depth.of_loop", loop=loop.name, why=why_no_ring(loop)) for loop in info.loops
+        )
+        raise PlanError("depth.kernel", depth=request.depth, kernel=info.name, why=found)
 
 
 def check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
@@ -349,30 +359,29 @@ def check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
     if cluster == 1:
         return
     if not has_roles:
-        raise PlanError(
-            f"cannot make clusters of {cluster} CTAs of '{info.name}': only tma copies for several"
-        )
+        why = Reason("cluster.no_tma")
+        raise PlanError("cluster.kernel", cluster=cluster, kernel=info.name, why=why)
     extent = info.grid[-1] if info.grid else 1
     if extent is None or extent % cluster:
-        found = "known at run time only" if extent is None else str(extent)
-        raise PlanError(
-            f"cannot make clusters of {cluster} CTAs of '{info.name}': its grid along x is {found}"
-        )
+        why = Reason("cluster.run_time_grid")
+        if extent is not None:
+            why = Reason("cluster.kernel_grid", extent=extent)
+        raise PlanError("cluster.kernel", cluster=cluster, kernel=info.name, why=why)
 
 
 def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -> None:
     """Raise PlanError for a clamped epilogue where no copy is asynchronous."""
     if request.epilogue != "clamped" or is_asynchronous(copies):
         return
-    found = ", ".join(f"'{copy.op}' by {copy.mechanism}" for copy in copies) or "none"
-    raise PlanError(
-        f"cannot clamp the epilogue of '{info.name}': no copy is asynchronous, it has {found}"
-    )
+    raise PlanError("clamped.kernel", kernel=info.name, copies=named(copies))
 
 
-def summary(prediction: Prediction, machine: Machine) -> str:
-    """The sentence of a plan that states the predicted time of a loop."""
-    return (
-        f"predicted {prediction.us:.1f} us: {prediction.roofline:.0%} of the compute roofline of "
-        f"{machine.name}, limited by {prediction.limiter}"
+def summary(prediction: Prediction, machine: Machine) -> Reason:
+    """The reason of a plan that states the predicted time of a loop."""
+    return Reason(
+        "choice.predicted",
+        us=prediction.us,
+        roofline=prediction.roofline,
+        machine=machine.name,
+        limiter=prediction.limiter,
     )

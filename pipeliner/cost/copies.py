@@ -18,6 +18,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from ..diagnostics import Reason, Why, all_of
 from ..errors import PlanError, TargetError
 from ..kernel import PIXEL_VIEWS, CopyInfo, LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
@@ -26,7 +27,7 @@ from ..plan import Cache, CopyPlan, MatmulPlan, Mechanism
 from ..request import Request
 from .pinned import pinned_width
 from .sizes import LINE_BYTES, SECTOR_BYTES, element_bytes
-from .tma import box_reason, tma_obstacle
+from .tma import box_reasons, tma_obstacle
 from .wgmma import SPANS
 
 CHUNK: Final = constant(
@@ -85,14 +86,16 @@ def plan_copy(
     request: Request,
 ) -> CopyPlan:
     """The plan of one copy; raises TargetError or PlanError for a mechanism that cannot be had."""
+    width_reason: Reason | None
+    multicast_reason: Reason | None
     vector, width_reason = _width(copy, machine, request)
-    mechanism, reason = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
-    multicast, multicast_reason = 1, ""
+    mechanism, reasons = _mechanism(copy, vector, machine, request, _reader(copy, loop, matmuls))
+    multicast, multicast_reason = 1, None
     if mechanism == "tma":
-        width_reason = ""
+        width_reason = None
         if request.cluster in copy.multicast:
             multicast = request.cluster
-            multicast_reason = f"each of {multicast} CTAs copies a part for all"
+            multicast_reason = Reason("mechanism.multicast", cluster=multicast)
     layout, layout_reason = _layout(copy, loop, matmuls, mechanism)
     chunks, chunks_reason = _chunks(copy, vector, mechanism, loop, matmuls)
     cache, cache_reason = _cache(copy, vector, mechanism, layout)
@@ -104,10 +107,9 @@ def plan_copy(
         mechanism=mechanism,
         vector_bytes=vector,
         layout=layout,
-        reason="; ".join(
-            text
-            for text in (
-                reason,
+        reason=all_of(
+            (
+                *reasons,
                 width_reason,
                 cache_reason,
                 multicast_reason,
@@ -115,7 +117,6 @@ def plan_copy(
                 layout_reason,
                 chunks_reason,
             )
-            if text
         ),
         chunks=chunks,
         cache=cache,
@@ -124,7 +125,7 @@ def plan_copy(
     )
 
 
-def _width(copy: CopyInfo, machine: Machine, request: Request) -> tuple[int, str]:
+def _width(copy: CopyInfo, machine: Machine, request: Request) -> tuple[int, Reason]:
     """Bytes that one thread moves at once: as many as it can, or fewer as a plan says.
 
     A copy that the schedule binds to threads has its own vectors, and a box has none.
@@ -133,31 +134,34 @@ def _width(copy: CopyInfo, machine: Machine, request: Request) -> tuple[int, str
     given = pinned_width(request, copy.op)
     narrower = element_bytes(copy.dtype) <= given < widest and given & (given - 1) == 0
     if narrower and not copy.bound and request.mechanism != "tma":
-        return given, f"{given} bytes at once, as the plan says"
+        return given, Reason("vector.planned", nbytes=given)
     return widest, reason
 
 
-def _vector_bytes(copy: CopyInfo, machine: Machine) -> tuple[int, str]:
+def _vector_bytes(copy: CopyInfo, machine: Machine) -> tuple[int, Reason]:
     """Bytes that one thread moves at once, and what stops more."""
     size = element_bytes(copy.dtype)
     last = len(copy.shape) - 1
     contiguous = bool(copy.src_dims) and copy.src_dims[-1] == last and copy.src_strides[-1] == 1
     if not contiguous:
-        return size, f"{size} bytes at once: the source is not contiguous along the tile's rows"
+        return size, Reason("vector.scattered", nbytes=size)
     aligned, row = copy.aligned * size, copy.shape[-1] * size
     as_float32 = copy.dtype == "bfloat16" and machine.capability < BF16_CAPABILITY
     vector = widest = CHUNK // 2 if as_float32 else CHUNK
     while vector > size and (aligned % vector or row % vector):
         vector //= 2
     if vector == CHUNK:
-        return vector, f"{CHUNK} bytes at once"
+        return vector, Reason("vector.widest", nbytes=vector)
     if vector == widest:
-        return vector, f"{vector} bytes at once: {machine.arch} holds bfloat16 as float32"
-    limit = f"row starts are aligned to {aligned} bytes" if aligned % (2 * vector) else ""
-    return vector, f"{vector} bytes at once: {limit or f'a row of the tile has {row} bytes'}"
+        return vector, Reason("vector.bfloat16", nbytes=vector, arch=machine.arch)
+    if aligned % (2 * vector):
+        return vector, Reason("vector.aligned", nbytes=vector, aligned=aligned)
+    return vector, Reason("vector.row", nbytes=vector, row=row)
 
 
-def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism, layout: str) -> tuple[Cache, str]:
+def _cache(
+    copy: CopyInfo, vector: int, mechanism: Mechanism, layout: str
+) -> tuple[Cache, Reason | None]:
     """The cache that 16-byte copies go through, and why it is not L2 alone.
 
     Past L1 each half of a sector is a read of the whole sector from L2. On an H100, rows of 8080
@@ -167,8 +171,8 @@ def _cache(copy: CopyInfo, vector: int, mechanism: Mechanism, layout: str) -> tu
     aligned = copy.aligned * element_bytes(copy.dtype)
     whole = aligned % SECTOR_BYTES == 0 or layout == ROTATED
     if mechanism != "cp_async" or vector != CHUNK or whole:
-        return "L2", ""
-    return "L1", f"through L1: rows start every {aligned} bytes, inside sectors of {SECTOR_BYTES}"
+        return "L2", None
+    return "L1", Reason("cache.l1", aligned=aligned, sector=SECTOR_BYTES)
 
 
 def _reader(
@@ -193,67 +197,72 @@ def _mechanism(
     machine: Machine,
     request: Request,
     reader: tuple[MatmulInfo, MatmulPlan] | None,
-) -> tuple[Mechanism, str]:
+) -> tuple[Mechanism, tuple[Reason, ...]]:
     asked = request.mechanism
     if copy.dst_scope == "local":
-        return "direct", "a load into registers is early enough by itself"
+        return "direct", (Reason("mechanism.into_registers"),)
     if reader is not None and reader[1].instruction.startswith("wgmma"):
         return _warpgroup_mechanism(copy, vector, machine, request)
     if asked == "tma":
         error = PlanError if machine.has_tma else TargetError
-        why = tma_obstacle(copy, machine) or "only wgmma reads what it copies, ask for that too"
-        raise error(f"cannot copy '{copy.op}' by tma: {why}")
+        why = tma_obstacle(copy, machine) or Reason("mechanism.no_wgmma")
+        raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=why)
     if asked == "register" or asked == "direct":
-        return asked, "asked for"
+        return asked, (Reason("request.asked"),)
     obstacle = _cp_async_obstacle(copy, vector, machine)
     if obstacle is None:
-        return "cp_async", f"asynchronous, past the registers{_fill(copy)}"
+        return "cp_async", _past_registers(copy)
     if asked == "cp_async":
         error = PlanError if machine.has_cp_async else TargetError
-        raise error(f"cannot copy '{copy.op}' by cp_async: {obstacle}")
+        raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=obstacle)
     if copy.no_register:
-        return "direct", f"as it is written: {obstacle}; in registers, {copy.no_register}"
-    return "register", f"through registers: {obstacle}"
+        why = Reason("mechanism.as_written", why=obstacle, register=copy.no_register)
+        return "direct", (why,)
+    return "register", (Reason("mechanism.staged", why=obstacle),)
 
 
 def _warpgroup_mechanism(
     copy: CopyInfo, vector: int, machine: Machine, request: Request
-) -> tuple[Mechanism, str]:
+) -> tuple[Mechanism, tuple[Reason, ...]]:
     """The mechanism for a tile that wgmma reads: TMA, or cp.async where no box fits."""
     asked = request.mechanism
     if asked not in ("auto", "tma", "cp_async"):
-        raise PlanError(f"cannot copy '{copy.op}' by {asked}: wgmma reads what is copied for it")
+        why = Reason("mechanism.read_by_wgmma")
+        raise PlanError("mechanism.refused", copy=copy.op, mechanism=asked, why=why)
     no_boxes = tma_obstacle(copy, machine)
     if request.roles == 0 and not no_boxes:
-        no_boxes = "a role of its own must issue it, none is asked for"
+        no_boxes = Reason("mechanism.no_producer")
     if asked == "tma" and no_boxes:
         error = PlanError if machine.has_tma else TargetError
-        raise error(f"cannot copy '{copy.op}' by tma: {no_boxes}")
+        raise error("mechanism.refused", copy=copy.op, mechanism=asked, why=no_boxes)
     if asked != "cp_async" and not no_boxes:
-        return "tma", box_reason(copy)
+        return "tma", box_reasons(copy)
     no_vectors = _cp_async_obstacle(copy, vector, machine)
     if no_vectors:
         raise PlanError(
-            f"cannot copy '{copy.op}' for wgmma: by tma, {no_boxes or 'not asked for'}; by "
-            f"cp_async, {no_vectors}"
+            "mechanism.for_wgmma",
+            copy=copy.op,
+            tma=no_boxes or Reason("mechanism.not_asked"),
+            cp_async=no_vectors,
         )
-    why = f"no box for tma: {no_boxes}" if no_boxes else "asked for"
-    return "cp_async", f"past the registers{_fill(copy)}; {why}"
+    why = Reason("mechanism.no_box", why=no_boxes) if no_boxes else Reason("request.asked")
+    return "cp_async", (*_past_registers(copy), why)
 
 
-def _fill(copy: CopyInfo) -> str:
-    """The words of a plan for a copy that is masked."""
-    return ", zero-filled past the source's end" if copy.masked else ""
+def _past_registers(copy: CopyInfo) -> tuple[Reason, ...]:
+    """What a plan says of a copy by cp.async."""
+    filled = (Reason("mechanism.zero_filled"),) if copy.masked else ()
+    return Reason("mechanism.asynchronous"), *filled
 
 
-def _cp_async_obstacle(copy: CopyInfo, vector: int, machine: Machine) -> str | None:
+def _cp_async_obstacle(copy: CopyInfo, vector: int, machine: Machine) -> Why | None:
     if not machine.has_cp_async:
-        return f"cp.async needs sm_80, {machine.name} is {machine.arch}"
+        return Reason("cp_async.machine", machine=machine.name, arch=machine.arch)
     if not copy.dst_scope.startswith("shared"):
-        return f"cp.async writes shared memory, '{copy.dst}' is in {copy.dst_scope}"
+        return Reason("cp_async.scope", buffer=copy.dst, scope=copy.dst_scope)
     if vector not in CP_ASYNC_BYTES:
-        return f"cp.async moves 4, 8 or 16 bytes, here only {vector} are provably aligned"
-    return str(copy.no_cp_async) or None
+        return Reason("cp_async.vector", nbytes=vector)
+    return copy.no_cp_async or None
 
 
 def _layout(
@@ -261,30 +270,26 @@ def _layout(
     loop: LoopInfo,
     matmuls: tuple[MatmulPlan, ...],
     mechanism: Mechanism,
-) -> tuple[str, str]:
+) -> tuple[str, Reason | None]:
     """The shared layout that the tile's reader reads without bank conflicts, and the reason."""
     readers = _readers(copy, loop, matmuls)
     if not readers:
-        return "row-major", ""
+        return "row-major", None
     op, plan = readers[0]
     k_major = op.a_k_major if copy.dst == op.a else op.b_k_major
     layout = _matmul_layout(copy, plan, k_major)
     patterns = {_pattern(copy, op, plan) for op, plan in readers}
     if op.a == op.b:
-        return "row-major", f"both sides of '{op.op}' are it"
+        return "row-major", Reason("layout.both_sides", op=op.op)
     if len(readers) > 1 and (len(patterns) > 1 or layout[0] == PADDED):
-        return "row-major", f"{len(readers)} matmuls read it, each in a pattern of its own"
+        return "row-major", Reason("layout.patterns", readers=len(readers))
     rows = _row_stride(copy)
     if (
         mechanism == "cp_async"
         and rows % SECTOR_BYTES == CHUNK
         and _may_rotate(copy, plan, k_major)
     ):
-        return ROTATED, (
-            f"odd rows turned by a chunk: rows lie {rows} bytes apart, every other one begins "
-            f"inside a sector of {SECTOR_BYTES}, whose halves are one read where they stay "
-            "together; ldmatrix reads 8 rows of 16 bytes without bank conflicts"
-        )
+        return ROTATED, Reason("layout.rotated", stride=rows, sector=SECTOR_BYTES)
     return layout
 
 
@@ -316,7 +321,7 @@ def _chunks(
     mechanism: Mechanism,
     loop: LoopInfo,
     matmuls: tuple[MatmulPlan, ...],
-) -> tuple[int, str]:
+) -> tuple[int, Reason | None]:
     """Chunks that the copy is split into, with the reason: several where accesses are narrow.
 
     Many copies at once keep the warp's other instructions from issuing; a few behind the fragments
@@ -325,33 +330,33 @@ def _chunks(
     used = {op.op for op in loop.ops if isinstance(op, MatmulInfo)}
     plan = next((p for p in matmuls if p.op in used and p.instruction == "simt"), None)
     if mechanism != "cp_async" or vector == CHUNK or plan is None or copy.bound or plan.steps < 3:
-        return 1, ""
+        return 1, None
     threads = plan.warps[0] * plan.warps[1] * WARP
     rounds = -(-copy.elements * element_bytes(copy.dtype) // (vector * threads))
     if rounds == 1:
-        return 1, ""
-    return rounds, f"{rounds} parts, spread over the k-steps: {vector}-byte copies are many"
+        return 1, None
+    return rounds, Reason("vector.chunks", chunks=rounds, nbytes=vector)
 
 
-def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str, str]:
+def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str, Reason]:
     size = element_bytes(copy.dtype)
     row = copy.shape[-1] * size
-    reason = "ldmatrix reads 8 rows of 16 bytes without bank conflicts"
+    reason = Reason("layout.ldmatrix")
     if plan.instruction == "simt":
         if k_major:
-            reason = "lanes read K of neighbouring rows without bank conflicts"
+            reason = Reason("layout.lanes")
         elif copy.src_dims[-1] != len(copy.shape) - 1:
-            reason = "neighbouring threads write one column of it without bank conflicts"
+            reason = Reason("layout.columns")
             if row % (2 * CHUNK) == 0:
-                return PADDED, f"{reason}, and every address is a base and a constant"
+                return PADDED, Reason("layout.padded")
         else:
-            return "row-major", "lanes read neighbouring words"
+            return "row-major", Reason("layout.neighbours")
     if plan.instruction.startswith("wgmma"):
-        reason = "wgmma reads it by descriptor, 8 rows without bank conflicts"
+        reason = Reason("layout.descriptor")
     for column_block in SPANS:
         if row % column_block == 0:
             return f"swizzle-{column_block}B", reason
-    return "row-major", f"a row of {row} bytes is too short to swizzle"
+    return "row-major", Reason("layout.short", nbytes=row)
 
 
 def shared_bytes(copy: CopyInfo) -> int:

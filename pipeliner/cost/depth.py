@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from ..diagnostics import Reason, Value
 from ..errors import PlanError
 from ..machine import Machine
 from ..machine.constant import chosen, constant, derived, fitted, measured
@@ -98,10 +99,10 @@ class DepthChoice:
     depth: int
     """Slots of the deepest ring."""
     prediction: Prediction
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     per_ring: Mapping[str, int] = field(default_factory=dict)
     """Slots of each ring, by its buffer, where they differ."""
-    why: Mapping[str, str] = field(default_factory=dict)
+    why: Mapping[str, Reason] = field(default_factory=dict)
     """What is said of one ring alone, by its buffer."""
 
     def of(self, buffer: str) -> int:
@@ -109,7 +110,7 @@ class DepthChoice:
         return self.per_ring.get(buffer, self.depth)
 
 
-def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthChoice | str:
+def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthChoice | Reason:
     """The depth of the rings of ``work``, at most ``limit``; a reason where not even 1 fits."""
     options = [
         prediction
@@ -117,18 +118,25 @@ def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthC
         if (prediction := predict(work, machine, depth)) is not None
     ]
     if not options:
-        return (
-            f"one slot of its tiles needs {work.smem(1)} bytes of shared memory and "
-            f"{work.threads.count} threads of {work.registers_at(1)} registers, more than "
-            f"{machine.name} gives a CTA"
-        )
+        return no_fit(work, machine)
     best, spare = _best(options)
     if spare is None:
         return DepthChoice(best.depth, best, depth_reasons(best, work, machine, limit))
-    more = "a slot" if spare.depth == best.depth + 1 else f"{spare.depth - best.depth} slots"
-    why = f"{more} more than that hide a loaded memory system: {work.smem(spare.depth)} bytes"
-    reasons = (*depth_reasons(spare, work, machine, limit), f"{why} are cheap")
+    more = spare.depth - best.depth
+    why = Reason("depth.spare", slots=more, smem=work.smem(spare.depth))
+    reasons = (*depth_reasons(spare, work, machine, limit), why)
     return DepthChoice(spare.depth, spare, reasons)
+
+
+def no_fit(work: Work, machine: Machine) -> Reason:
+    """Why not even one slot fits."""
+    return Reason(
+        "depth.no_fit",
+        smem=work.smem(1),
+        threads=work.threads.count,
+        registers=work.registers_at(1),
+        machine=machine.name,
+    )
 
 
 def taken(options: Sequence[Prediction]) -> Prediction:
@@ -170,72 +178,79 @@ def _to_spare(best: Prediction, equal: list[Prediction]) -> Prediction | None:
 def check_depth(buffers: str, depth: Depth, work: Work, machine: Machine) -> Prediction:
     """The prediction for depths that were asked for; raises PlanError where they do not fit."""
     if isinstance(depth, int):
-        given, needed, most = f"depth {depth} to {buffers}", "it needs", depth
+        given, most = Reason("depth.given", depth=depth, buffers=buffers), depth
     else:
-        each = ", ".join(f"{name}: {slots}" for name, slots in depth.items())
-        given, needed, most = f"depths {each}", "they need", max(depth.values())
+        each: dict[str, Value] = {"depths": tuple(depth.values()), "buffers": tuple(depth)}
+        given, most = Reason("depth.given_each", **each), max(depth.values())
     needs = work.smem(depth)
     if needs > machine.smem_per_cta:
-        raise PlanError(
-            f"cannot give {given}: {needed} {needs} bytes of shared memory, "
-            f"a CTA of {machine.name} has {machine.smem_per_cta}"
-        )
+        room: dict[str, Value] = {"machine": machine.name, "most": machine.smem_per_cta}
+        raise PlanError("depth.smem", given=given, smem=needs, **room)
     prediction = predict(work, machine, depth)
     if prediction is None:
         raise PlanError(
-            f"cannot give {given}: {work.threads.count} threads of about "
-            f"{work.registers_at(most)} registers do not fit an SM of {machine.name}"
+            "depth.registers",
+            given=given,
+            threads=work.threads.count,
+            registers=work.registers_at(most),
+            machine=machine.name,
         )
     return prediction
 
 
-def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> tuple[str, ...]:
+def depth_reasons(best: Prediction, work: Work, machine: Machine, most: int) -> tuple[Reason, ...]:
     """Why this depth and not one less or one more, with the numbers of the model."""
     limiter = best.occupancy.limiter if best.resident == best.occupancy.ctas else "the grid"
-    law = (
-        f"R = {best.latency:.0f} latency + {best.load - best.latency:.0f} arrival of "
-        f"{work.usage.global_bytes} bytes + {best.response - best.load:.0f} consume = "
-        f"{best.response:.0f} cycles; "
-        f"II = {best.resident} x {best.ii:.0f} ({best.limiter}); ceil(R / II) = {best.law}"
+    law = Reason(
+        "depth.law",
+        latency=best.latency,
+        arrival=best.load - best.latency,
+        nbytes=work.usage.global_bytes,
+        consume=best.response - best.load,
+        response=best.response,
+        resident=best.resident,
+        ii=best.ii,
+        limiter=best.limiter,
+        law=best.law,
     )
-    here = (
-        f"depth {best.depth}: {best.step:.0f} cycles a step with {count(best.resident, 'CTA')} an "
-        f"SM ({limiter} limits)"
+    here = Reason(
+        "depth.taken", depth=best.depth, cycles=best.step, resident=best.resident, limiter=limiter
     )
     reasons = [law, here]
     less = predict(work, machine, best.depth - 1) if best.depth > 1 else None
     if less is not None:
-        reasons.append(f"one less: {less.step:.0f} cycles a step, {change(less, best)}")
+        reasons.append(Reason("depth.less", cycles=less.step, change=change(less, best)))
     reasons.append(_one_more(best, work, machine, most))
     flying = why_in_flight(best, machine)
     return (*reasons, flying) if flying else tuple(reasons)
 
 
-def _one_more(best: Prediction, work: Work, machine: Machine, most: int) -> str:
+def _one_more(best: Prediction, work: Work, machine: Machine, most: int) -> Reason:
     depth = best.depth + 1
     if work.grid.trip is not None and depth > work.grid.trip:
-        return f"one more: the loop has only {work.grid.trip} iterations"
+        return Reason("depth.more_trip", trip=work.grid.trip)
     if depth > most:
-        return f"one more: {most} is the most that is considered"
+        return Reason("depth.more_most", most=most)
     if work.smem(depth) > machine.smem_per_cta:
-        return f"one more: {work.smem(depth)} bytes of shared memory exceed {machine.smem_per_cta}"
+        return Reason("depth.more_smem", smem=work.smem(depth), most=machine.smem_per_cta)
     more = predict(work, machine, depth)
     if more is None:
-        return f"one more: {work.registers_at(depth)} registers a thread do not fit"
-    text = f"one more: {more.step:.0f} cycles a step, {change(more, best)}"
-    if more.resident < best.resident:
-        text += f", {work.smem(depth)} bytes leave {more.resident} of {best.resident} CTAs an SM"
-    return text
+        return Reason("depth.more_registers", registers=work.registers_at(depth))
+    if more.resident >= best.resident:
+        return Reason("depth.more", cycles=more.step, change=change(more, best))
+    return Reason(
+        "depth.more_fewer_ctas",
+        cycles=more.step,
+        change=change(more, best),
+        smem=work.smem(depth),
+        left=more.resident,
+        resident=best.resident,
+    )
 
 
-def count(number: int, thing: str) -> str:
-    """``1 CTA``, ``2 CTAs``."""
-    return f"{number} {thing}" if number == 1 else f"{number} {thing}s"
-
-
-def change(other: Prediction, best: Prediction) -> str:
+def change(other: Prediction, best: Prediction) -> Reason:
     """How the time of ``other`` compares with that of ``best``."""
     more = other.us / best.us - 1
     if abs(more) < TOLERANCE / 10:
-        return "the same time"
-    return f"{abs(more):.1%} {'slower' if more > 0 else 'faster'}"
+        return Reason("depth.equal")
+    return Reason("depth.slower" if more > 0 else "depth.faster", share=abs(more))

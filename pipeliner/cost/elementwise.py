@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
+from ..diagnostics import Reason, all_of
 from ..kernel import ElementwiseInfo
 from ..machine import WARP, Machine
 from ..machine.constant import chosen, constant, fitted
@@ -48,14 +49,14 @@ def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan
     """The plan of an elementwise kernel: one vector for each thread, as far as a CTA goes."""
     vectors = math.ceil(info.elements / info.vector)
     us = elementwise_us(info, machine)
-    reason = f"predicted {us:.1f} us, {machine.launch_us:.1f} of them its launch"
+    reason = Reason("elementwise.predicted", us=us, launch_us=machine.launch_us)
     return ElementwisePlan(
         op=info.op,
         ctas="symbolic" if info.ctas is None else str(info.ctas),
         elements=info.elements,
         threads=min(ELEMENTWISE_THREADS, math.ceil(vectors / WARP) * WARP),
         vector=info.vector,
-        reason=f"{info.note}; {reason}" if info.note else reason,
+        reason=all_of((info.note, reason)),
     )
 
 

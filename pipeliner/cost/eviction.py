@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 from typing import Final
 
+from ..diagnostics import Reason, all_of, each_of
 from ..errors import PlanError
 from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo
 from ..machine import Machine
@@ -73,9 +74,11 @@ def _with_hint(
         )
     ):
         return plan
-    times = "once" if readers < 2 else f"{readers:.0f} times in one wave"
-    why = f"L2 lets go of it first: the grid reads its {copy.src_bytes / 1e6:.0f} MB {times}"
-    return replace(plan, eviction="evict_first", reason=f"{plan.reason}; {why}")
+    megabytes = copy.src_bytes / 1e6
+    why = Reason("eviction.once", megabytes=megabytes)
+    if readers >= 2:
+        why = Reason("eviction.one_wave", megabytes=megabytes, times=readers)
+    return replace(plan, eviction="evict_first", reason=all_of((*each_of(plan.reason), why)))
 
 
 def _readers(info: KernelInfo, loop: LoopInfo, copy: CopyInfo, plan: CopyPlan) -> float | None:
@@ -103,6 +106,5 @@ def check_eviction(plans: Iterable[CopyPlan]) -> None:
     for plan in plans:
         if plan.eviction != "evict_normal" and plan.mechanism != HINTED:
             raise PlanError(
-                f"cannot evict first what '{plan.op}' copies: {plan.mechanism} takes no cache "
-                f"policy, {HINTED} does"
+                "eviction.refused", copy=plan.op, mechanism=plan.mechanism, expected=HINTED
             )

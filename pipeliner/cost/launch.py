@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ..diagnostics import Reason
 from ..errors import PlanError
 from ..kernel import KernelInfo
 from ..machine import Machine
@@ -16,22 +17,17 @@ def plan_launch(info: KernelInfo, machine: Machine, request: Request) -> LaunchP
     know.
     """
     if request.pdl is True and not machine.has_early_launch:
-        raise PlanError(
-            f"cannot launch '{info.name}' early on {machine.name}: griddepcontrol needs sm_90"
-        )
+        raise PlanError("launch.early", kernel=info.name, machine=machine.name)
     if request.pdl is True:
-        return LaunchPlan(True, tuple(range(info.kernels)), "asked for")
+        return LaunchPlan(True, tuple(range(info.kernels)), Reason("request.asked"))
     if request.pdl is False or not machine.has_early_launch or info.kernels == 1:
         return LaunchPlan()
-    reason = "the next kernel's launch is hidden behind the end of this one"
-    return LaunchPlan(True, tuple(range(info.kernels - 1)), reason)
+    return LaunchPlan(True, tuple(range(info.kernels - 1)), Reason("launch.hidden"))
 
 
 def check_launch(plan: LaunchPlan, info: KernelInfo) -> None:
     """Raise PlanError for a kernel that the function does not have."""
     missing = [number for number in plan.triggers if not 0 <= number < info.kernels]
     if missing:
-        raise PlanError(
-            f"cannot let a kernel start early behind kernel {missing[0]} of '{info.name}': it "
-            f"launches {info.kernels}"
-        )
+        launched = {"number": missing[0], "kernels": info.kernels}
+        raise PlanError("launch.trigger", kernel=info.name, **launched)

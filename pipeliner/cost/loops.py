@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Container, Iterable, Mapping
 from typing import Final, Literal
 
+from ..diagnostics import Reason, Why, all_of
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
@@ -20,8 +21,8 @@ from .depth import (
     DepthChoice,
     check_depth,
     choose_depth,
-    count,
     depth_reasons,
+    no_fit,
     taken,
 )
 from .descriptor import Work
@@ -35,14 +36,11 @@ from .ring_limits import (
     TMA_DEPTH,
 )
 
-CLAMP_REASON: Final = "copies past the end repeat the last tile, without a branch in every step"
+CLAMP_REASON: Final = Reason("clamped.taken")
 """Why overrunning loads are clamped to the last tile.
 
 H100, fp16, 128x256x64: 6 % less time at 4096 cubed, 9 % on ragged sizes, where a branch also keeps
 masks from being computed early."""
-
-GUARDED: Final = "copies past the end are guarded"
-"""Why overrunning loads are guarded; see ``CLAMP_TRIPS`` and ``IM2COL_CLAMP_TRIPS``."""
 
 
 def plan_loop(
@@ -61,23 +59,20 @@ def plan_loop(
     whatever that gains, as its copies can be made no other way.
     """
     if loop.annotated:
-        why = "stages and order are the schedule's own annotation"
         plan = LoopPlan(
             loop.name,
             loop.trip_text,
             pipelined=True,
             epilogue=_asked_epilogue(loop, copies, request),
             source="annotation",
-            reasons=(why,),
+            reasons=(Reason("pipelined.annotated"),),
         )
         return plan, predict(work, machine, 1)
     asked = _asked_depths(loop, copies, request)
     if asked and not ring_buffers(loop, copies):
         if asked[loop.name] > 1:
-            raise PlanError(
-                f"cannot give depth {asked[loop.name]} to loop '{loop.name}': it has "
-                f"{why_no_ring(loop)}"
-            )
+            why = why_no_ring(loop)
+            raise PlanError("depth.loop", depth=asked[loop.name], loop=loop.name, why=why)
         return _plan_one_slot(loop, copies, work, machine, request)
     if asked:
         return _plan_asked(loop, copies, work, machine, request, asked)
@@ -87,16 +82,16 @@ def plan_loop(
         return _plan_fixed(loop, copies, work, machine, request)
     if loop.trip is not None and loop.trip <= 1:
         once = predict(alone(), machine, 1) if loop.trip else None
-        return _decline(loop, f"{count(loop.trip, 'iteration')}: nothing to overlap"), once
+        return _decline(loop, Reason("pipelined.short", trip=loop.trip)), once
     if work.usage.global_bytes == 0:
-        return _decline(loop, "no statement of the loop loads from global memory"), None
+        return _decline(loop, Reason("pipelined.no_load")), None
     choice = choose_depth(work, machine, most_slots(loop, copies))
-    if isinstance(choice, str):
+    if isinstance(choice, Reason):
         return _decline(loop, choice), None
     if choice.depth == 1:
         left = predict(alone(), machine, 1) or choice.prediction
         if not ring_buffers(loop, copies):
-            nothing = f"nothing can be loaded ahead: {why_no_ring(loop)}"
+            nothing = Reason("pipelined.nothing_ahead", why=why_no_ring(loop))
             return _decline(loop, nothing), left
         deeper = _if_not_alone(left, work, machine, most_slots(loop, copies))
         if deeper is None:
@@ -115,18 +110,14 @@ def _if_not_alone(left: Prediction, work: Work, machine: Machine, most: int) -> 
     found = [option for option in options if option is not None]
     if not found or (best := taken(found)).us * (1 + TOLERANCE) >= left.us:
         return None
-    times = f"{left.us:.1f} us, {best.us:.1f} with a ring"
-    why = f"left alone, its copies would pass through registers: {times}"
+    why = Reason("depth.left_alone", us=left.us, ring_us=best.us)
     return DepthChoice(best.depth, best, (*depth_reasons(best, work, machine, most), why))
 
 
-def why_no_ring(loop: LoopInfo) -> str:
+def why_no_ring(loop: LoopInfo) -> Reason:
     """Why ``loop`` has nothing that could have slots."""
-    filled = list(dict.fromkeys(f"'{op.dst}'" for op in loop.ops if isinstance(op, CopyInfo)))
-    if not filled:
-        return "no ring: no load of it"
-    verb = "is" if len(filled) == 1 else "are"
-    return f"no ring: {', '.join(filled)} {verb} not allocated in its body"
+    filled = tuple(dict.fromkeys(op.dst for op in loop.ops if isinstance(op, CopyInfo)))
+    return Reason("depth.not_allocated", buffers=filled) if filled else Reason("depth.no_load")
 
 
 def _plan_one_slot(
@@ -138,7 +129,7 @@ def _plan_one_slot(
 ) -> tuple[LoopPlan, Prediction]:
     """The plan of a loop without rings for which one slot is asked: nothing overlaps."""
     alone = check_depth(loop.name, 1, work, machine)
-    choice = DepthChoice(1, alone, ("asked for: nothing overlaps",))
+    choice = DepthChoice(1, alone, (Reason("pipelined.one_slot"),))
     return _loop_plan(loop, (), choice, copies, request, "request"), alone
 
 
@@ -151,8 +142,8 @@ def _plan_fixed(
 ) -> tuple[LoopPlan, Prediction]:
     """The plan of a loop that keeps its asynchronous copies whatever its trip count."""
     choice = choose_depth(work, machine, most_slots(loop, copies))
-    if isinstance(choice, str):
-        raise PlanError(f"cannot pipeline loop '{loop.name}': {choice}")
+    if isinstance(choice, Reason):
+        raise PlanError("pipelined.refused", loop=loop.name, why=choice)
     choice = choose_ring_depths(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
 
@@ -175,23 +166,21 @@ def _plan_produced(
         if (prediction := predict(work, machine, depth)) is not None
     ]
     if not fitting:
-        raise PlanError(f"cannot pipeline loop '{loop.name}': {choose_depth(work, machine, 1)}")
+        why = no_fit(work, machine)
+        raise PlanError("pipelined.refused", loop=loop.name, why=why)
     read = _read_in_step(loop, work, machine)
     wanted = LOADED_LATENCY_US * 1e-6 * machine.dram_bytes_per_second
     together = math.ceil(wanted / read) if read else 0
     enough = max(LEAST_TMA_DEPTH, int(ENOUGH_IN_FLIGHT_BYTES / read)) if read else len(fitting)
     most = min(max(TMA_DEPTH, together), most_slots(loop, copies), enough)
     best = fitting[:most][-1]
-    why = f"the deepest ring up to {most} that fits, one CTA an SM"
+    why = Reason("depth.deepest", depth=best.depth, most=most)
     if best.depth > TMA_DEPTH:
-        why += ": all CTAs read the same steps, memory has no more in flight than those of a ring"
+        why = Reason("depth.deepest_in_step", depth=best.depth, most=most)
     for deeper in fitting[most:enough]:  # memory, not the loop, asks for more in flight
         if deeper.us < best.us * (1 - TOLERANCE):
-            best, why = deeper, "more in flight, for memory to deliver at its rate"
-    reasons = (
-        *depth_reasons(best, work, machine, max(most, best.depth)),
-        f"{count(best.depth, 'slot')}: {why}",
-    )
+            best, why = deeper, Reason("depth.memory", depth=deeper.depth)
+    reasons = (*depth_reasons(best, work, machine, max(most, best.depth)), why)
     choice = DepthChoice(best.depth, best, reasons)
     choice = choose_ring_depths(choice, work, machine, most_slots(loop, copies))
     return _with_slots(loop, choice, copies, request), choice.prediction
@@ -239,7 +228,7 @@ def _plan_asked(
     """The plan of a loop some of whose depths are given; other rings take the model's choice."""
     buffers = ring_buffers(loop, copies)
     free = choose_depth(work, machine, most_slots(loop, copies))
-    default = max(asked.values()) if isinstance(free, str) else free.depth
+    default = max(asked.values()) if isinstance(free, Reason) else free.depth
     depths = {name: asked.get(name, default) for name, _, _ in buffers}
     most = max(depths.values(), default=max(asked.values()))
     names = "+".join(depths) or loop.name
@@ -280,7 +269,8 @@ def check_buffers(info: KernelInfo, request: Request) -> None:
     known = [name for loop in info.loops for name in _ring_names(loop, ())]
     for name in request.depth:
         if name not in known:
-            raise PlanError(f"cannot give a depth to '{name}': '{info.name}' has rings {known}")
+            rings = tuple(known)
+            raise PlanError("depth.unknown_ring", ring=name, kernel=info.name, rings=rings)
 
 
 def ring_buffers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> list[tuple[str, str, int]]:
@@ -315,9 +305,7 @@ def _ring(
     consumers = tuple(
         op.op for op in loop.ops if isinstance(op, MatmulInfo) and buffer in (op.a, op.b)
     )
-    own = choice.why.get(buffer)
-    reasons = choice.reasons if own is None else (*choice.reasons, own)
-    reason = ("asked for; " if requested else "") + "; ".join(reasons)
+    asked = Reason("request.asked") if requested else None
     return RingPlan(
         buffer=buffer,
         scope=scope,
@@ -326,7 +314,7 @@ def _ring(
         producers=producers,
         consumers=consumers,
         requested=requested,
-        reason=reason,
+        reason=all_of((asked, *choice.reasons, choice.why.get(buffer))),
     )
 
 
@@ -339,12 +327,12 @@ def _loop_plan(
     source: Literal["auto", "request"],
 ) -> LoopPlan:
     epilogue = _asked_epilogue(loop, copies, request)
-    reasons = choice.reasons
+    reasons: tuple[Why, ...] = choice.reasons
     if request.epilogue == "auto" and is_asynchronous(copies):
         clamps = not loop.overwritten and _clamps(loop, copies, choice)
         epilogue = "clamped" if clamps else epilogue
-        guard = f"{GUARDED}: {loop.overwritten or 'repeating the last tile would cost more'}"
-        reasons = (*reasons, CLAMP_REASON) if clamps else (guard, *reasons)
+        guarded = Reason("clamped.guarded", why=loop.overwritten or Reason("clamped.dearer"))
+        reasons = (*reasons, CLAMP_REASON) if clamps else (guarded, *reasons)
     return LoopPlan(
         name=loop.name,
         trip=loop.trip_text,
@@ -359,10 +347,7 @@ def _loop_plan(
 def _asked_epilogue(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Request) -> Epilogue:
     """The epilogue that is asked for; rolled where that is open or nothing can be clamped."""
     if by_tma(copies) and request.epilogue not in ("auto", "rolled"):
-        raise PlanError(
-            f"cannot give a loop of roles a {request.epilogue} epilogue: its producer runs ahead "
-            "by itself, nothing is left to drain"
-        )
+        raise PlanError("producer.epilogue", loop=loop.name, epilogue=request.epilogue)
     if is_asynchronous(copies):
         check_clamped(loop, request.epilogue)
     nothing = request.epilogue == "clamped" and not is_asynchronous(copies)
@@ -372,10 +357,13 @@ def _asked_epilogue(loop: LoopInfo, copies: tuple[CopyPlan, ...], request: Reque
 def check_clamped(loop: LoopInfo, epilogue: str) -> None:
     """PlanError: asynchronous copies of ``loop`` cannot repeat its last tile, as ``epilogue``."""
     if epilogue == "clamped" and loop.overwritten:
-        raise PlanError(
-            f"cannot clamp the epilogue of loop '{loop.name}': {loop.overwritten}; copies past the "
-            "end would read the last tile again when it is written; expected a rolled epilogue"
-        )
+        raise PlanError("clamped.overwritten", loop=loop.name, why=loop.overwritten)
+
+
+def named(copies: Iterable[CopyPlan]) -> tuple[Reason, ...]:
+    """``copies`` with their mechanisms, for an error."""
+    found = (Reason("clamped.copy", copy=one.op, mechanism=one.mechanism) for one in copies)
+    return tuple(found) or (Reason("clamped.none"),)
 
 
 def is_asynchronous(copies: Iterable[CopyPlan]) -> bool:
@@ -398,15 +386,18 @@ def _clamps(loop: LoopInfo, copies: tuple[CopyPlan, ...], choice: DepthChoice) -
     return loop.trip is None or loop.trip >= cost * (choice.depth - 1)
 
 
-def _decline(loop: LoopInfo, why: str) -> LoopPlan:
+def _decline(loop: LoopInfo, why: Reason) -> LoopPlan:
     return LoopPlan(loop.name, loop.trip_text, pipelined=False, reasons=(why,))
 
 
-def _not_worth_it(choice: DepthChoice) -> str:
+def _not_worth_it(choice: DepthChoice) -> Reason:
     best = choice.prediction
-    return (
-        f"a deeper ring gains nothing: {best.resident} CTAs an SM already hide R = "
-        f"{best.response:.0f} cycles at {best.step:.0f} a step (bound by {best.limiter})"
+    return Reason(
+        "depth.gains_nothing",
+        resident=best.resident,
+        response=best.response,
+        cycles=best.step,
+        limiter=best.limiter,
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ..diagnostics import Reason, replaced
 from ..errors import PlanError, TargetError
 from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
@@ -58,7 +59,7 @@ class MappedKernel:
     stores: tuple[StorePlan, ...]
     loops: tuple[LoopWork, ...]
     threads: int
-    reasons: tuple[str, ...]
+    reasons: tuple[Reason, ...]
     work_of: Callable[[str, tuple[CopyPlan, ...]], Work]
 
 
@@ -167,25 +168,25 @@ def _moved(
         return plans
     by_threads = replace(request, mechanism="cp_async")
     again = tuple(plan_copy(op, loop, matmuls, machine, by_threads) for op in copies)
-    why = f"as '{others[0].op}', which is no box for tma"
+    why = Reason("mechanism.as_other", copy=others[0].op)
     return tuple(
         old
         if old.mechanism != "tma"
-        else replace(new, reason=str(new.reason).replace("asked for", why))
+        else replace(new, reason=replaced(new.reason, "request.asked", why))
         for old, new in zip(plans, again)
     )
 
 
 def _map_matmuls(
     info: KernelInfo, machine: Machine, request: Request
-) -> tuple[tuple[MatmulPlan, ...], int, int, tuple[str, ...]]:
+) -> tuple[tuple[MatmulPlan, ...], int, int, tuple[Reason, ...]]:
     """Plans of matmuls, threads of a CTA, registers of a thread, and what was not mapped."""
     plans: list[MatmulPlan] = []
-    reasons: list[str] = []
+    reasons: list[Reason] = []
     threads = info.threads or None
     registers = BASE_REGISTERS + info.registers_hint
     matmuls = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
-    done: dict[str, Mapping | str] = {}
+    done: dict[str, Mapping | Reason] = {}
     for op in matmuls:
         if op.op not in done:
             alike = [other for other in matmuls if other.acc == op.acc]
@@ -198,7 +199,7 @@ def _map_matmuls(
             plans.append(mapped.plan)
             threads, registers = mapped.threads, max(registers, mapped.registers)
         else:
-            reasons.append(f"'{op.op}' is not mapped: {mapped}")
+            reasons.append(Reason("mapping.left_out", op=op.op, why=mapped))
     return (
         tuple(plans),
         threads or (1 if info.unmapped else DEFAULT_THREADS),
@@ -209,13 +210,13 @@ def _map_matmuls(
 
 def _map_alike(
     ops: Sequence[MatmulInfo], machine: Machine, request: Request, threads: int | None
-) -> dict[str, Mapping | str]:
+) -> dict[str, Mapping | Reason]:
     """Mappings of matmuls on one accumulator: one instruction, which spreads it in one way."""
     first, *others = ops
     mapped = map_matmul(first, machine, request, threads)
-    done: dict[str, Mapping | str] = {first.op: mapped}
-    if isinstance(mapped, str) or not others:
-        return done | {op.op: f"as '{first.op}' is not" for op in others}
+    done: dict[str, Mapping | Reason] = {first.op: mapped}
+    if isinstance(mapped, Reason) or not others:
+        return done | {op.op: Reason("mapping.as_other", op=first.op) for op in others}
     plan = mapped.plan
     simt = plan.instruction == "simt"
     alike = replace(

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from ..diagnostics import Reason, all_of
 from ..errors import PlanError, TargetError
 from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
@@ -21,12 +22,17 @@ from ..plan import MatmulPlan
 from ..request import Request
 from .registers import FEW_ACCUMULATORS, FEW_OVERHEAD, MANY_ACCUMULATORS, OVERHEAD_REGISTERS
 from .sizes import element_bytes
-from .wgmma import LOW_PRECISION_SUMS, consumer_groups, map_wgmma, nothing_to_promote
+from .wgmma import (
+    LOW_PRECISION_SUMS,
+    asked_warps,
+    consumer_groups,
+    map_wgmma,
+    nothing_to_promote,
+    with_asked,
+)
 
 TENSOR: Final = "tensor"
 """The annotation of a schedule that wants tensor cores, by whichever instruction."""
-
-EXACT: Final = "float32 stays exact: tf32 keeps 10 bits of mantissa and must be asked for"
 
 MAX_WARPS: Final = constant(
     "MAX_WARPS",
@@ -59,7 +65,7 @@ class Mapping:
 
 def map_matmul(
     info: MatmulInfo, machine: Machine, request: Request, threads: int | None = None
-) -> Mapping | str:
+) -> Mapping | Reason:
     """How ``info`` maps to threads, or why it cannot be mapped.
 
     ``threads``: those of the CTA where something else has fixed them. An instruction that the
@@ -71,11 +77,8 @@ def map_matmul(
     warps = request.warps or info.warps
     thread_tile = request.thread_tile or info.thread_tile
     if wanted in ("mma", "wgmma") and request.thread_tile is not None:
-        asked = "x".join(map(str, request.thread_tile))
-        raise PlanError(
-            f"cannot map '{info.op}' to {wanted} with thread tile {asked}: "
-            "the instruction fixes what a thread owns, only simt leaves it open"
-        )
+        asked = request.thread_tile
+        raise PlanError("mapping.thread_tile", op=info.op, instruction=wanted, tile=asked)
     if wanted == "wgmma":
         return _map_wgmma(info, machine, warps, request)
     _refuse_without_wgmma(info, machine, request)
@@ -90,13 +93,14 @@ def map_matmul(
             return _granted(mapped, info, wanted == "mma" or warps is not None)
         why = mapped
     elif wanted == "mma":
-        raise TargetError(f"cannot map '{info.op}' to mma: {rate}")
+        assert isinstance(rate, Reason)
+        raise TargetError("mapping.refused", op=info.op, instruction=wanted, why=rate)
     elif wanted == "simt":
-        why = "asked for"
-    elif isinstance(rate, str):
+        why = Reason("request.asked")
+    elif isinstance(rate, Reason):
         why = rate
     else:
-        why = EXACT
+        why = Reason("mapping.exact")
     mapped = _map_simt(info, machine, warps, thread_tile, threads, why)
     explicit = wanted == "simt" or warps is not None or thread_tile is not None
     return _granted(mapped, info, explicit)
@@ -107,22 +111,21 @@ def _refuse_without_wgmma(info: MatmulInfo, machine: Machine, request: Request) 
 
     PlanError where the machine has wgmma, TargetError where it does not.
     """
+    why = Reason("mapping.ask")
+    if not machine.wgmmas:
+        why = Reason("mapping.needs_sm_90a", machine=machine.name, arch=machine.arch)
     if request.roles not in ("auto", 0):
-        refused = (
-            f"cannot give {request.roles} warpgroups of '{info.op}' a role of their own: only "
-            "wgmma computes by warpgroup,"
-        )
+        refused = Reason("mapping.roles", groups=request.roles, op=info.op, why=why)
     elif request.operand == "registers":
-        refused = f"cannot load an operand of '{info.op}' to registers for wgmma:"
+        refused = Reason("mapping.operand", op=info.op, why=why)
     elif request.accumulate == "promoted":
-        refused = f"cannot promote sums of '{info.op}': only wgmma cuts them,"
+        refused = Reason("mapping.promoted", op=info.op, why=why)
         if info.b_dtype not in LOW_PRECISION_SUMS:
-            raise PlanError(f"cannot promote sums of '{info.op}': {nothing_to_promote(info)}")
+            nothing = nothing_to_promote(info)
+            raise PlanError("mapping.nothing_promoted", op=info.op, why=nothing)
     else:
         return
-    if not machine.wgmmas:
-        raise TargetError(f"{refused} that needs sm_90a, {machine.name} is {machine.arch}")
-    raise PlanError(f"{refused} ask for instruction 'wgmma'")
+    raise (PlanError if machine.wgmmas else TargetError)(refused)
 
 
 def _map_wgmma(
@@ -132,33 +135,32 @@ def _map_wgmma(
     found = map_wgmma(
         info, machine, warps, request.roles, ping_pong, request.operand, request.accumulate
     )
-    if isinstance(found, str):
+    if isinstance(found, Reason):
         error = PlanError if machine.wgmmas else TargetError
-        raise error(f"cannot map '{info.op}' to wgmma: {found}")
+        raise error("mapping.refused", op=info.op, instruction="wgmma", why=found)
     return Mapping(*found)
 
 
-def _granted(mapped: Mapping | str, info: MatmulInfo, explicit: bool) -> Mapping | str:
-    if isinstance(mapped, str) and explicit:
-        raise PlanError(f"cannot map '{info.op}': {mapped}")
+def _granted(mapped: Mapping | Reason, info: MatmulInfo, explicit: bool) -> Mapping | Reason:
+    if isinstance(mapped, Reason) and explicit:
+        raise PlanError("mapping.none", op=info.op, why=mapped)
     return mapped
 
 
-def _rate(info: MatmulInfo, machine: Machine, wanted: str) -> MmaRate | str:
+def _rate(info: MatmulInfo, machine: Machine, wanted: str) -> MmaRate | Reason:
     """The tensor core instruction for the operands' type, or why there is none."""
     if info.a_dtype != info.b_dtype:
-        return f"operands of {info.a_dtype} and {info.b_dtype} have no instruction"
+        return Reason("mapping.dtypes", a_dtype=info.a_dtype, b_dtype=info.b_dtype)
     dtype = "tfloat32" if info.a_dtype == "float32" else info.a_dtype
     rate = machine.mma(dtype)
     if rate is None:
-        return f"{machine.name} ({machine.arch}) has no mma.sync for {dtype} that is used here"
+        return Reason("mapping.no_mma", machine=machine.name, arch=machine.arch, dtype=dtype)
     accumulators = {"float16": ("float32", "float16"), "int8": ("int32",)}
     if info.acc_dtype not in accumulators.get(dtype, ("float32",)):
-        return f"mma.sync of {dtype} does not accumulate in {info.acc_dtype}"
+        return Reason("mapping.accumulator", dtype=dtype, accumulator=info.acc_dtype)
     m, n, k = rate.shape
     if info.m % m or info.n % n or info.k % k:
-        tile = f"{info.m}x{info.n}x{info.k}"
-        return f"tile {tile} is not a multiple of m{m}n{n}k{k}"
+        return Reason("mapping.multiple", tile=(info.m, info.n, info.k), m=m, n=n, k=k)
     return rate
 
 
@@ -168,7 +170,7 @@ def _map_mma(
     rate: MmaRate,
     warps: tuple[int, int] | None,
     threads: int | None,
-) -> Mapping | str:
+) -> Mapping | Reason:
     m, n, k = rate.shape
     best: tuple[tuple[float, ...], tuple[int, int], int] | None = None
     fewest = min(4, (info.m // m) * (info.n // n))
@@ -189,11 +191,10 @@ def _map_mma(
         if best is None or score < best[0]:
             best = (score, layout, registers)
     if best is None:
-        asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
-        return (
-            f"tile {info.m}x{info.n}x{info.k}{asked} does not split into warps of m{m}n{n}k{k} "
-            f"with at most {machine.max_registers_per_thread} registers"
-        )
+        tile = (info.m, info.n, info.k)
+        most = machine.max_registers_per_thread
+        why = Reason("mapping.mma_split", tile=tile, m=m, n=n, k=k, registers=most)
+        return with_asked(why, *asked_warps(warps))
     _, layout, registers = best
     rows, columns = info.m // layout[0], info.n // layout[1]
     types = f"{PTX_TYPES[rate.dtype]}.{PTX_TYPES[info.acc_dtype]}"
@@ -210,10 +211,14 @@ def _map_mma(
         thread_tile=(0, 0),
         k_step=k,
         steps=info.k // k,
-        reason=(
-            f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, against "
-            f"{2 * machine.fp32_per_cycle} of the FMA pipe; warp tile {rows}x{columns} takes about "
-            f"{registers} of {machine.max_registers_per_thread} registers"
+        reason=Reason(
+            "mapping.mma",
+            machine=machine.name,
+            ops=rate.ops_per_cycle,
+            fma=2 * machine.fp32_per_cycle,
+            tile=(rows, columns),
+            registers=registers,
+            most=machine.max_registers_per_thread,
         ),
     )
     return Mapping(plan, layout[0] * layout[1] * WARP, registers)
@@ -261,8 +266,8 @@ def _map_simt(
     warps: tuple[int, int] | None,
     thread_tile: tuple[int, int] | None,
     threads: int | None,
-    why: str,
-) -> Mapping | str:
+    why: Reason,
+) -> Mapping | Reason:
     best: tuple[tuple[float, ...], tuple[int, int], tuple[int, int], tuple[int, int], int] | None
     best = None
     for layout in _warp_layouts(info, warps, threads):
@@ -288,13 +293,15 @@ def _map_simt(
             if best is None or score < best[0]:
                 best = (score, layout, warp_tile, tile, registers)
     if best is None:
-        asked = f" with thread tile {thread_tile[0]}x{thread_tile[1]}" if thread_tile else ""
-        asked += f" as {warps[0]}x{warps[1]} warps" if warps else ""
-        asked += f" over {threads} threads" if threads else ""
-        return (
-            f"tile {info.m}x{info.n}{asked} does not split into warps of {WARP} equal thread tiles "
-            f"with at most {machine.max_registers_per_thread} registers"
-        )
+        most = machine.max_registers_per_thread
+        asked = list(asked_warps(warps))
+        if thread_tile:
+            asked.append(Reason("mapping.asked_thread_tile", tile=thread_tile))
+        if threads:
+            asked.append(Reason("mapping.asked_threads", threads=threads))
+        tile = (info.m, info.n)
+        split = Reason("mapping.simt_split", tile=tile, lanes=WARP, registers=most)
+        return with_asked(split, *asked)
     _, layout, warp_tile, tile, registers = best
     step = simt_k_step(info)
     plan = MatmulPlan(
@@ -310,13 +317,21 @@ def _map_simt(
         thread_tile=tile,
         k_step=step,
         steps=info.k // step,
-        reason=(
-            f"{why}; a thread owns {tile[0]}x{tile[1]}: {tile[0] * tile[1]} multiply-adds for "
-            f"{tile[0] + tile[1]} operands, about {registers} of "
-            f"{machine.max_registers_per_thread} registers"
-        ),
+        reason=all_of((why, _owned(tile, registers, machine))),
     )
     return Mapping(plan, layout[0] * layout[1] * WARP, registers)
+
+
+def _owned(tile: tuple[int, int], registers: int, machine: Machine) -> Reason:
+    """What a thread of simt has to itself."""
+    return Reason(
+        "mapping.simt",
+        tile=tile,
+        macs=tile[0] * tile[1],
+        operands=tile[0] + tile[1],
+        registers=registers,
+        most=machine.max_registers_per_thread,
+    )
 
 
 def simt_shared_cycles(

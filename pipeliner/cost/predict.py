@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 from typing import Final, NamedTuple
 
+from ..diagnostics import Reason
 from ..machine import Machine
 from ..machine.constant import chosen, constant, fitted, measured
 from .busy import busy_and_bubble, hidden_bubble
@@ -191,21 +192,16 @@ def _may_stay(work: Work, machine: Machine, depth: Depth) -> bool:
     return occupancy(machine, work.threads.count, registers, smem).ctas == 1
 
 
-def why_in_flight(found: Prediction, machine: Machine) -> str:
-    """Why wgmma stays in flight across steps or does not; empty where that is no question."""
+def why_in_flight(found: Prediction, machine: Machine) -> Reason | None:
+    """Why wgmma stays in flight across steps or does not; None where that is no question."""
     work, depth = found.work, found.depth
     if not work.wgmma.crosses_steps or depth < CROSS_STEP_DEPTH:
-        return ""
+        return None
     if not _may_stay(work, machine, depth):
-        return (
-            "each step waits for its wgmma: with "
-            f"{OVERLAP_DEPTH} slots an SM has more CTAs than one"
-        )
+        return Reason("in_flight.ctas", slots=OVERLAP_DEPTH)
     other = _predicted(work, machine, depth, 1 - found.in_flight)
-    us = f"{found.us:.1f} us, {found.us if other is None else other.us:.1f}"
-    if found.in_flight:
-        return f"one wgmma stays in flight across steps: {us} where each step waits for its own"
-    return f"each step waits for its wgmma: {us} with one in flight, copies a slot less ahead"
+    code = "in_flight.one" if found.in_flight else "in_flight.none"
+    return Reason(code, us=found.us, other_us=found.us if other is None else other.us)
 
 
 def _predicted(work: Work, machine: Machine, depth: Depth, in_flight: int) -> Prediction | None:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from ..diagnostics import Reason
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, MatmulInfo
 from ..machine import WARP, Machine
@@ -128,10 +129,10 @@ def shared_out(info: KernelInfo, machine: Machine, request: Request) -> KernelPl
     Nothing is copied ahead, and a tile that no instruction holds lies in shared memory.
     """
     if info.threads:
-        raise PlanError(f"cannot share out '{info.name}': it binds its threads itself")
-    why = "not pipelined: no instruction holds what the loop computes"
+        raise PlanError("shared_out.bound", kernel=info.name)
+    why = Reason("shared_out.no_instruction")
     if info.independent:
-        why = "not pipelined: its nests are shared out over threads, each as a whole"
+        why = Reason("shared_out.nests")
     threads = max(SHARED_OUT_THREADS, DEFAULT_THREADS)
     return KernelPlan(
         kernel=info.name,
@@ -174,5 +175,5 @@ def _scalar(op: MatmulInfo, threads: int) -> MatmulPlan:
         thread_tile=(1, 1),
         k_step=1,
         steps=op.k,
-        reason="each thread computes elements of the tile in shared memory, one after the other",
+        reason=Reason("shared_out.scalar"),
     )

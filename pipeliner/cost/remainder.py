@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..diagnostics import Reason, is_code
 from ..errors import PlanError
 from ..kernel import KernelInfo, LoopInfo
 from ..plan import KernelPlan, LoopPlan, MatmulPlan
 from ..request import Request
-from .depth import TOLERANCE, count
+from .depth import TOLERANCE
 from .k_tail import idle_steps, skipped_ops
-from .loops import CLAMP_REASON
 
 
 def leave_out(
@@ -27,11 +27,8 @@ def leave_out(
         return plan
     if idle < TOLERANCE * steps * loop.trip:
         return plan
-    why = (
-        f"straight code for the last iterations leaves out {idle} of {count(steps, 'step')} of the "
-        f"last one, which are padding: {idle / (steps * loop.trip):.1%} of the loop"
-    )
-    kept = tuple(reason for reason in plan.reasons if reason != CLAMP_REASON)
+    why = Reason("k_tail.left_out", idle=idle, steps=steps, share=idle / (steps * loop.trip))
+    kept = tuple(reason for reason in plan.reasons if not is_code(reason, "clamped.taken"))
     return replace(plan, epilogue="peeled", reasons=(*kept, why))
 
 
@@ -42,7 +39,4 @@ def check_skips(plan: KernelPlan, info: KernelInfo) -> None:
         allowed = skipped_ops(loops[loop.name], plan.matmuls) if loop.name in loops else frozenset()
         wrong = [op.name for op in loop.ops if op.skips_k_tail and op.name not in allowed]
         if wrong:
-            raise PlanError(
-                f"cannot leave '{wrong[0]}' out of the last iteration of loop '{loop.name}': "
-                "it works on more than padding there"
-            )
+            raise PlanError("k_tail.no_padding", op=wrong[0], loop=loop.name)

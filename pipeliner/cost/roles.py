@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Final, Literal
 
+from ..diagnostics import Reason, all_of
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from ..machine import WARP, Machine
@@ -35,10 +36,7 @@ from .wgmma import (
 FULL: Final = "full"
 EMPTY: Final = "empty"
 
-TOGETHER: Final = (
-    "its slots are given back with those of the shallowest ring, which are waited for first: that "
-    "they are free is known by then"
-)
+TOGETHER: Final = Reason("release.together")
 """Why a deeper ring has no empty mbarrier of its own."""
 
 _WARPS: Final = WARPGROUP // WARP
@@ -65,12 +63,12 @@ def plan_roles(
     """
     by_tma = tuple(copy.op for copy in copies if copy.mechanism == "tma")
     obstacle = ping_pong_obstacle(info, by_role=bool(by_tma))
-    if consumers == "ping-pong" and obstacle:
-        raise PlanError(f"cannot have consumers of '{info.name}' take turns: {obstacle}")
+    if consumers == "ping-pong" and obstacle is not None:
+        raise PlanError("consumers.refused", kernel=info.name, why=obstacle)
     if not by_tma:
         return (), ()
     ping_pong = consumer_groups(consumers)
-    why = why_cooperative(info, matmuls, copies) if consumers == "auto" else ""
+    why = why_cooperative(info, matmuls, copies) if consumers == "auto" else None
     each = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
     groups = each * ping_pong
     computed = tuple(
@@ -85,10 +83,11 @@ def plan_roles(
         threads=groups * WARPGROUP,
         registers=kept,
         ops=computed,
-        reason=(
-            f"{groups} warpgroup{'s' * (groups > 1)} that multipl{'y' if groups > 1 else 'ies'}: "
-            f"{kept} registers a thread after {launched} at launch, with what the producer gives "
-            f"up; {_sharing(ping_pong, each, why)}"
+        reason=all_of(
+            (
+                Reason("consumers.registers", groups=groups, registers=kept, launched=launched),
+                _sharing(ping_pong, each, why),
+            )
         ),
         ping_pong_groups=ping_pong,
     )
@@ -98,7 +97,7 @@ def plan_roles(
         threads=WARPGROUP,
         registers=PRODUCER_REGISTERS,
         ops=by_tma,
-        reason="one thread issues every copy; registers are given up by whole warpgroups",
+        reason=Reason("producer.one_thread"),
     )
     return (consumer, producer), tuple(
         pair
@@ -110,14 +109,13 @@ def plan_roles(
     )
 
 
-def _sharing(ping_pong: int, each: int, why: str) -> str:
-    """Which consumers have which tiles, in words; ``why``: why they do not ping-pong."""
+def _sharing(ping_pong: int, each: int, why: Reason | None) -> Reason:
+    """Which consumers have which tiles; ``why``: why they do not ping-pong."""
     if ping_pong > 1:
-        return (
-            f"ping-pong: {ping_pong} teams of {each} take whole tiles by turns, one stores while "
-            "the other multiplies"
-        )
-    return f"cooperative, all share each tile{': ' * bool(why)}{why}"
+        return Reason("consumers.ping_pong", groups=ping_pong, each=each)
+    if why is not None:
+        return Reason("consumers.not_ping_pong", why=why)
+    return Reason("consumers.cooperative")
 
 
 def _mbarrier_pairs(
@@ -156,12 +154,7 @@ def _mbarrier_pairs(
     return pairs
 
 
-def _release_reason(loop: LoopInfo, depth: int, by_warp: bool) -> str:
-    whose = "warp, behind a fence: its lanes read the slot" if by_warp else "warpgroup"
+def _release_reason(loop: LoopInfo, depth: int, by_warp: bool) -> Reason:
+    arrival = Reason("release.by_warp" if by_warp else "release.by_warpgroup")
     reads = any(isinstance(op, MatmulInfo) for op in loop.ops)
-    if depth > 1 and reads:
-        return (
-            "a slot is given back one step late, when its arithmetic is done and the next step's "
-            f"runs: one arrival a {whose}"
-        )
-    return f"one arrival a {whose}"
+    return Reason("release.late", arrival=arrival) if depth > 1 and reads else arrival

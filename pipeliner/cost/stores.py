@@ -10,6 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Final
 
+from ..diagnostics import Reason, Value, Why, all_of
 from ..errors import PlanError
 from ..kernel import CopyInfo, KernelInfo, MatmulInfo, StoreInfo
 from ..machine import WARP, Machine
@@ -142,9 +143,9 @@ def plan_stores(
     """The plan of every store of an accumulator; raises PlanError for what cannot be had."""
     adds = any(store.partial_sums for store in info.stores)
     if adds and request.store == "direct":
-        raise PlanError(f"{_cannot_add(info)}: only tma adds, stores are to be direct")
+        raise _cannot_add(info, Reason("partial_sums.direct"))
     if request.store == "tma" and not info.stores:
-        raise PlanError(f"cannot store '{info.name}' by tma: it stores no accumulator's tile")
+        raise PlanError("store.no_tile", kernel=info.name)
     return tuple(
         _plan(store, info, matmuls, copies, machine, pinned_store(request, store.op))
         for store in info.stores
@@ -208,8 +209,8 @@ def _extent(matmul: MatmulPlan) -> tuple[int, int]:
     )
 
 
-def _cannot_add(info: KernelInfo) -> str:
-    return f"cannot add the partial sums of '{info.name}' atomically"
+def _cannot_add(info: KernelInfo, why: Why) -> PlanError:
+    return PlanError("partial_sums.kernel", kernel=info.name, why=why)
 
 
 def _plan(
@@ -228,20 +229,17 @@ def _plan(
         partial_sums=store.partial_sums,
     )
     if request.store == "direct" and store.partial_sums:
-        raise PlanError(
-            f"{_cannot_add(info)}: only tma adds to what others add to at the same time, "
-            f"'{store.op}' is to be direct"
-        )
+        raise _cannot_add(info, Reason("partial_sums.direct_store", store=store.op))
     if request.store == "direct":
-        return replace(direct, reason="asked for")
+        return replace(direct, reason=Reason("request.asked"))
     found = _staged(direct, store, info, matmuls, copies, machine, request)
-    if not isinstance(found, str):
+    if isinstance(found, StorePlan):
         return found
     if store.partial_sums:
-        raise PlanError(f"{_cannot_add(info)}: {found}")
+        raise _cannot_add(info, found)
     if request.store == "tma":
-        raise PlanError(f"cannot store '{store.op}' by tma: {found}")
-    return replace(direct, reason=f"from registers, not by tma: {found}")
+        raise PlanError("store.tma", store=store.op, why=found)
+    return replace(direct, reason=Reason("store.direct", why=found))
 
 
 def _staged(
@@ -252,20 +250,18 @@ def _staged(
     copies: tuple[CopyPlan, ...],
     machine: Machine,
     request: Request,
-) -> StorePlan | str:
+) -> StorePlan | Why:
     """The plan of ``store`` staged for TMA, or the requirement that it misses."""
     by_op = {op.op: op.acc for op in _matmuls(info)}
     matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
     if matmul is None or not any(copy.mechanism == "tma" for copy in copies):
-        return "no role of its own copies for what computes it"
+        return Reason("store.no_producer")
     if matmul.swap_ab and matmul.transposed:
-        return "stmatrix does not transpose rows that lie in pairs"
+        return Reason("store.pairs")
     if matmul.swap_ab and request.store != "tma" and not store.partial_sums:
         uncoalesced = _uncoalesced(store, info, matmuls)
         if uncoalesced <= FEW_UNCOALESCED_CYCLES:
-            return (
-                f"{uncoalesced:.0f} cycles for what lies apart in a tile are fewer than boxes take"
-            )
+            return Reason("store.few", cycles=uncoalesced)
     obstacle = _obstacle(store, matmul, info)
     if obstacle:
         return obstacle
@@ -283,13 +279,10 @@ def _staged(
         whole = 0 < own <= together * STORE_SLOTS and own % together == 0
         slots = own if whole and boxes % own == 0 else slots
     if slots == 0:
-        return (
-            f"a box of {rows}x{span // size} for each of {groups} warpgroups, {one} bytes, leaves "
-            f"too little shared memory for {LEAST_RING_DEPTH} slots"
-        )
-    filled = "stmatrix fills 8 rows without bank conflicts" if size == STMATRIX_BYTES else ""
-    done = "added" if store.partial_sums else "written"
-    counted = f"{boxes} box{'es' * (boxes > 1)} a warpgroup, {done} while it computes on"
+        box: dict[str, Value] = {"box": (rows, span // size), "groups": groups, "nbytes": one}
+        return Reason("store.no_room", slots=LEAST_RING_DEPTH, **box)
+    filled = Reason("store.stmatrix") if size == STMATRIX_BYTES else None
+    counted = Reason("store.boxes_added" if store.partial_sums else "store.boxes", boxes=boxes)
     return replace(
         direct,
         mechanism="tma",
@@ -297,7 +290,7 @@ def _staged(
         slots=slots,
         bytes=slots * one,
         layout=f"swizzle-{span}B",
-        reason="; ".join(filter(None, (counted, filled, _order(store)))),
+        reason=all_of((counted, filled, _order(store))),
     )
 
 
@@ -305,41 +298,36 @@ def _matmuls(info: KernelInfo) -> list[MatmulInfo]:
     return [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
 
 
-def _order(store: StoreInfo) -> str:
+def _order(store: StoreInfo) -> Reason | None:
     """What the order of atomic accumulation does to a sum of split-K."""
     if not store.partial_sums:
-        return ""
+        return None
     if store.dtype.startswith("int"):
-        return "parts are added as they come, which changes no sum of integers"
-    return (
-        f"{store.partial_sums} parts are rounded to {store.dtype} and added as they come: "
-        "the last bits differ from run to run"
-    )
+        return Reason("partial_sums.integers")
+    return Reason("partial_sums.rounded", parts=store.partial_sums, dtype=store.dtype)
 
 
-def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> str:
-    """Why the store cannot be staged, apart from room; empty where it can."""
+def _obstacle(store: StoreInfo, matmul: MatmulPlan, info: KernelInfo) -> Why | None:
+    """Why the store cannot be staged, apart from room; None where it can."""
     if store.no_tma:
-        return str(store.no_tma)
+        return store.no_tma
     read = {op.src for loop in info.loops for op in loop.ops if isinstance(op, CopyInfo)}
     if store.dst in read:
-        return f"'{store.dst}' is copied from too"
+        return Reason("store.copied", buffer=store.dst)
     if element_bytes(store.dtype) != STMATRIX_BYTES and not store.partial_sums:
-        return (
-            f"stmatrix stores elements of {STMATRIX_BYTES} bytes, '{store.dst}' has {store.dtype}"
-        )
+        size = STMATRIX_BYTES
+        return Reason("store.dtype", nbytes=size, buffer=store.dst, dtype=store.dtype)
     if matmul.accumulator == "float16":
-        return "the accumulator lies in registers in pairs of halves"
+        return Reason("store.halves")
     if not 2 <= len(store.dst_strides) <= MAX_RANK:
         rank = len(store.dst_strides)
-        return f"it takes tensors of 2 to {MAX_RANK} dimensions, '{store.dst}' has {rank}"
+        return Reason("box.rank", most=MAX_RANK, buffer=store.dst, rank=rank)
     rows, columns = _extent(matmul)
     size = element_bytes(store.dtype)
     if columns % STMATRIX_SQUARE:
-        return f"a row of {columns * size} bytes is no multiple of {STMATRIX_SQUARE * size}"
+        return Reason("store.row", nbytes=columns * size, multiple=STMATRIX_SQUARE * size)
     if rows > MAX_BOX or rows % (STMATRIX_SQUARE if matmul.swap_ab else ROWS):
-        squares = f"whole squares of {STMATRIX_SQUARE}"
-        return f"a box has at most {MAX_BOX} rows, {squares}, a warpgroup {rows}"
+        return Reason("store.rows", most=MAX_BOX, square=STMATRIX_SQUARE, rows=rows)
     return stride_obstacle(store.dst, store.dtype, store.dst_strides)
 
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Sequence
 from typing import Final
 
+from ..diagnostics import Reason, Value, Why
 from ..kernel import PIXEL_VIEWS, CopyInfo
 from ..machine import Machine
 from ..machine.constant import constant, documented
@@ -109,80 +110,70 @@ MAX_EXTENT: Final = constant(
 TYPES: Final = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
 
 
-def tma_obstacle(copy: CopyInfo, machine: Machine) -> str:
-    """The requirement of TMA that ``copy`` misses, with its numbers; empty: none."""
+def tma_obstacle(copy: CopyInfo, machine: Machine) -> Why | None:
+    """The requirement of TMA that ``copy`` misses, with its numbers; None: none."""
     if not machine.has_tma:
-        return f"it needs sm_90, {machine.name} is {machine.arch}"
+        return Reason("box.machine", machine=machine.name, arch=machine.arch)
     if copy.bound:
-        return "its threads are bound, one thread would have to make it"
+        return Reason("box.bound")
     if not copy.dst_scope.startswith("shared"):
-        return f"it writes shared memory, '{copy.dst}' is in {copy.dst_scope}"
+        return Reason("box.scope", buffer=copy.dst, scope=copy.dst_scope)
     if copy.no_tma:
-        return str(copy.no_tma)
+        return copy.no_tma
     if copy.dtype not in TYPES:
-        return f"it does not know elements of {copy.dtype}"
+        return Reason("box.dtype", dtype=copy.dtype)
     rank = len(copy.src_dims)
     if not 2 <= rank <= MAX_RANK:
-        return f"it takes tensors of 2 to {MAX_RANK} dimensions, '{copy.src}' has {rank}"
+        return Reason("box.rank", most=MAX_RANK, buffer=copy.src, rank=rank)
     return stride_obstacle(copy.src, copy.dtype, copy.src_strides) or _box_obstacle(copy)
 
 
-def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> str:
-    """The requirement that the strides of tensor ``name`` miss; empty: none."""
+def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> Reason | None:
+    """The requirement that the strides of tensor ``name`` miss; None: none."""
     size = element_bytes(dtype)
     *outer, inner = strides
     if inner != 1:
-        return f"it moves neighbours, '{name}' has stride {inner} in its last dimension"
+        return Reason("box.inner_stride", buffer=name, stride=inner)
     for dimension, stride in enumerate(outer):
+        at: dict[str, Value] = {"dimension": dimension, "buffer": name}
         if stride is None:
-            return (
-                f"its strides are multiples of {STRIDE_UNIT} bytes, that of dimension {dimension} "
-                f"of '{name}' is known at run time only"
-            )
+            return Reason("box.run_time_stride", multiple=STRIDE_UNIT, **at)
         if stride * size % STRIDE_UNIT:
-            return (
-                f"its strides are multiples of {STRIDE_UNIT} bytes, that of dimension {dimension} "
-                f"of '{name}' is {stride * size}"
-            )
+            return Reason("box.stride", multiple=STRIDE_UNIT, stride=stride * size, **at)
         if stride * size > MAX_STRIDE:
-            return (
-                f"its strides have up to {MAX_STRIDE} bytes, that of dimension {dimension} of "
-                f"'{name}' has {stride * size}"
-            )
-    return ""
+            return Reason("box.long_stride", most=MAX_STRIDE, stride=stride * size, **at)
+    return None
 
 
-def extent_obstacle(name: str, extents: Sequence[int | None]) -> str:
-    """The dimension of tensor ``name`` that coordinates do not reach, in words; empty: none.
+def extent_obstacle(name: str, extents: Sequence[int | None]) -> Reason | None:
+    """The dimension of tensor ``name`` that coordinates do not reach; None: there is none.
 
-    None: an extent that is known at run time, when the host checks it.
+    An extent of None is known at run time, when the host checks it.
     """
     for dimension, extent in enumerate(extents):
         if extent is not None and extent > MAX_EXTENT:
-            return (
-                f"its coordinates have 32 bits and reach {MAX_EXTENT} elements, dimension "
-                f"{dimension} of '{name}' has {extent}"
-            )
-    return ""
+            at: dict[str, Value] = {"dimension": dimension, "buffer": name}
+            return Reason("box.extent", most=MAX_EXTENT, extent=extent, **at)
+    return None
 
 
-def im2col_obstacle(axes: Sequence[tuple[int, int, int, int]]) -> str:
-    """The number of an im2col map or load that is too large, in words; empty: none.
+def im2col_obstacle(axes: Sequence[tuple[int, int, int, int]]) -> Reason | None:
+    """The number of an im2col map or load that is too large; None: there is none.
 
     ``axes``: of each spatial dimension the lower and the upper corner, the greatest offset and the
     step.
     """
-    low, high = CORNERS[len(axes)]
-    most = OFFSETS[len(axes)]
+    rank = len(axes)
+    (low, high), most = CORNERS[rank], OFFSETS[rank]
     for lower, upper, offset, step in axes:
         for corner in (lower, upper):
             if not low <= corner <= high:
-                return f"corners in {len(axes)} dimensions are {low} to {high}, not {corner}"
+                return Reason("box.corner", rank=rank, least=low, most=high, corner=corner)
         if offset > most:
-            return f"offsets in {len(axes)} dimensions are up to {most}, not {offset}"
+            return Reason("box.offset", rank=rank, most=most, offset=offset)
         if step > MAX_STEP:
-            return f"it takes steps of up to {MAX_STEP} pixels, not {step}"
-    return ""
+            return Reason("box.step", most=MAX_STEP, step=step)
+    return None
 
 
 def window_extents(pixels: int, counts: Sequence[int]) -> tuple[int, ...] | None:
@@ -205,19 +196,20 @@ def window_extents(pixels: int, counts: Sequence[int]) -> tuple[int, ...] | None
     return tuple(reversed(found)) if fits else None
 
 
-def _box_obstacle(copy: CopyInfo) -> str:
+def _box_obstacle(copy: CopyInfo) -> Reason | None:
     walked = [dim for dim in copy.src_dims if dim is not None]
     if copy.view == "tensor" and walked != list(range(len(copy.shape))):
-        return f"it keeps the order of dimensions, '{copy.dst}' has them as {walked}"
+        return Reason("box.order", buffer=copy.dst, dimensions=tuple(walked))
     row = copy.shape[-1] * element_bytes(copy.dtype)
     if row % min(SPANS):
-        return f"a row of '{copy.dst}' has {row} bytes, no multiple of {min(SPANS)}"
+        return Reason("box.row", buffer=copy.dst, nbytes=row, multiple=min(SPANS))
     pixels = copy.view in PIXEL_VIEWS
     most, what = (MAX_PIXELS, "pixels") if pixels else (MAX_BOX, "elements")
     for extent in copy.shape[:-1]:
         if extent > most:
-            return f"a box has at most {most} {what} in a dimension, '{copy.dst}' {extent}"
-    return ""
+            size: dict[str, Value] = {"most": most, "unit": what, "extent": extent}
+            return Reason("box.large", buffer=copy.dst, **size)
+    return None
 
 
 def is_off_lines(copy: CopyInfo) -> bool:
@@ -244,24 +236,21 @@ def column_block_bytes(row: int) -> int:
     return next(span for span in SPANS if row % span == 0)
 
 
-def box_reason(copy: CopyInfo) -> str:
-    """The boxes of a copy, in words."""
+def box_reasons(copy: CopyInfo) -> tuple[Reason, ...]:
+    """What a plan says of a copy by TMA: its boxes, and what is in them."""
     row = copy.shape[-1] * element_bytes(copy.dtype)
-    column_blocks = row // column_block_bytes(row)
-    fill = ", zero-filled past the source's end" if copy.masked else ""
-    boxes = (
-        "a box"
-        if column_blocks == 1
-        else f"{column_blocks} boxes of {column_block_bytes(row)} bytes a row"
-    )
-    gathered = copy.view in PIXEL_VIEWS
-    found = "; no other computes where they lie" if gathered else ""
-    return f"{boxes}{_VIEWS[copy.view]} by one thread, past the registers{fill}{found}"
+    blocks = row // column_block_bytes(row)
+    boxes = Reason("box.one")
+    if blocks > 1:
+        boxes = Reason("box.blocks", boxes=blocks, nbytes=column_block_bytes(row))
+    filled = (Reason("mechanism.zero_filled"),) if copy.masked else ()
+    view = _VIEWS.get(copy.view)
+    return boxes, *filled, *((Reason(view),) if view else ())
 
 
 _VIEWS: Final = {
-    "tensor": "",
-    "flattened": " of rows that lie one behind the other",
-    "window": " of pixels in all their dimensions",
-    "im2col": " of pixels in im2col mode",
+    "flattened": "box.flattened",
+    "window": "box.window",
+    "im2col": "box.im2col",
 }
+"""What a plan says of an implicit GEMM's operand A, by how TMA sees it."""

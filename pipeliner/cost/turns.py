@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from ..diagnostics import Reason
 from ..kernel import KernelInfo, MatmulInfo
 from ..machine.constant import constant, measured
 from ..plan import CopyPlan, MatmulPlan
@@ -65,82 +66,67 @@ PING_PONG_STEPS: Final = constant(
     date="2026-11-22",
 )
 
-_PIXELS: Final = {
-    "im2col": "which are gathered",
-    "window": "which come as boxes",
-    "flattened": "which come as rows of a matrix",
-}
-"""What a reason says of an implicit GEMM's operand A, by how TMA sees it."""
+_PIXELS: Final = ("im2col", "window", "flattened")
+"""How TMA sees an implicit GEMM's operand A."""
 
 
-def ping_pong_obstacle(info: KernelInfo, *, by_role: bool) -> str:
-    """Why consumers cannot ping-pong; empty where they can."""
+def ping_pong_obstacle(info: KernelInfo, *, by_role: bool) -> Reason | None:
+    """Why consumers cannot ping-pong; None where they can."""
     if not by_role:
-        return "no role of its own copies for them, as by tma"
+        return Reason("ping_pong.no_producer")
     if any(loop.outer == 1 for loop in info.loops):
-        return "a CTA has one tile, only a persistent grid walks several"
+        return Reason("ping_pong.one_tile")
     if len(info.loops) > 1 or not all(loop.by_tile for loop in info.loops):
-        loops = " and ".join(f"'{loop.name}'" for loop in info.loops)
-        return f"it is not one loop over tiles, each of which runs {loops} once"
-    return ""
+        return Reason("ping_pong.loops", loops=tuple(loop.name for loop in info.loops))
+    return None
 
 
 def why_cooperative(
     info: KernelInfo, matmuls: tuple[MatmulPlan, ...], copies: tuple[CopyPlan, ...]
-) -> str:
-    """Why ping-pong is not compared by default; empty where it is.
+) -> Reason | None:
+    """Why ping-pong is not compared by default; None where it is.
 
     Seven implicit GEMMs on an H100 took 1 to 12 % longer with it, but for one (0.5 % less): both
     groups wait for the next tile's loads. What it gains is measured for operands of 16 bits and
     fp8.
     """
     obstacle = ping_pong_obstacle(info, by_role=any(copy.mechanism == "tma" for copy in copies))
-    if obstacle:
+    if obstacle is not None:
         return obstacle
     if any(gathers(loop, copies) for loop in info.loops):
         views = {copy.view for copy in copies}
-        how = next(words for view, words in _PIXELS.items() if view in views)
-        return f"both would wait for the next tile's pixels, {how}"
+        return Reason("ping_pong.pixels", view=next(view for view in _PIXELS if view in views))
     why = _why_by_type(info, matmuls)
-    if why:
+    if why is not None:
         return why
     steps = min(PING_PONG_STEPS if loop.trip is None else loop.trip for loop in info.loops)
     if steps < PING_PONG_STEPS:
-        return f"a tile has {steps} steps, turns gain from {PING_PONG_STEPS} on"
+        return Reason("ping_pong.steps", steps=steps, least=PING_PONG_STEPS)
     most = max(map(group_accumulators, matmuls))
     if most < PING_PONG_ACCUMULATORS:
-        return (
-            f"{most} accumulators a thread of a team, turns gain from {PING_PONG_ACCUMULATORS} on"
-        )
-    return ""
+        return Reason("ping_pong.accumulators", registers=most, least=PING_PONG_ACCUMULATORS)
+    return None
 
 
-def promotion_stalls(matmuls: tuple[MatmulPlan, ...]) -> str:
-    """Why ping-pong leaves tensor cores idle in each step, or empty."""
-    if not any(plan.promoted for plan in matmuls):
-        return ""
-    return (
-        "each step's sums are promoted, and while one team waits for them and adds them none "
-        "multiplies (at 8192 cubed, on an H100, 1.6 times as long as the same tile shared)"
-    )
+def promotion_stalls(matmuls: tuple[MatmulPlan, ...]) -> Reason | None:
+    """Why ping-pong leaves tensor cores idle in each step, or None."""
+    return Reason("ping_pong.promoted") if any(plan.promoted for plan in matmuls) else None
 
 
-def _why_by_type(info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> str:
-    """What about the types of the operands speaks against a comparison, or empty."""
+def _why_by_type(info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> Reason | None:
+    """What about the types of the operands speaks against a comparison, or None."""
     ops = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
     others = {kind for op in ops for kind in (op.a_dtype, op.b_dtype) if element_bytes(kind) != 2}
     if not others:
-        return ""
+        return None
     if others - set(LOW_PRECISION_SUMS):
-        return "what turns gain is measured for operands of 16 bits and fp8"
+        return Reason("ping_pong.dtypes")
     if alone := promotion_stalls(matmuls):
         return alone
     columns = min(plan.warp_tile[0 if plan.swap_ab else 1] for plan in matmuls)
     if columns < PING_PONG_FP8_COLUMNS:
-        return (
-            f"instructions of {columns} columns, turns of fp8 gain from {PING_PONG_FP8_COLUMNS} on"
-        )
+        return Reason("ping_pong.fp8_columns", columns=columns, least=PING_PONG_FP8_COLUMNS)
     step = min(op.k for op in ops)
     if step < PING_PONG_FP8_STEP:
-        return f"steps of {step} of K, turns of fp8 gain from {PING_PONG_FP8_STEP} on"
-    return ""
+        return Reason("ping_pong.fp8_step", k=step, least=PING_PONG_FP8_STEP)
+    return None

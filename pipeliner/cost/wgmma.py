@@ -11,6 +11,7 @@ import math
 from dataclasses import replace
 from typing import Final, Literal
 
+from ..diagnostics import Reason, all_of, each_of
 from ..kernel import MatmulInfo
 from ..machine import WARP, Machine, MmaRate
 from ..machine.constant import chosen, constant, documented
@@ -159,7 +160,7 @@ def map_wgmma(
     ping_pong: int = 1,
     operand: OperandAsked = "auto",
     accumulate: AccumulateAsked = "auto",
-) -> tuple[MatmulPlan, int, int] | str:
+) -> tuple[MatmulPlan, int, int] | Reason:
     """The plan of ``info`` on wgmma, consumer threads and registers of each, or why there is none.
 
     ``warps``: those asked for along (M, N). ``roles``: consumer warpgroups asked for, ``auto``, or
@@ -169,23 +170,21 @@ def map_wgmma(
     instruction's 64 rows run along N, its columns, 8 at least, along M.
     """
     if info.stationary:
-        return (
-            f"'{info.stationary[0]}' holds tiles of other iterations too, but descriptors know one"
-        )
+        return Reason("wgmma.stationary", operand=info.stationary[0])
     if info.a == info.b:
-        return f"both its sides are '{info.a}', which its descriptors would want in two layouts"
+        return Reason("wgmma.same_sides", operand=info.a)
     if operand == "shared" and info.a_dtype != info.b_dtype:
-        return f"operands of {info.a_dtype} and {info.b_dtype} are not multiplied in shared memory"
+        return Reason("wgmma.mixed_shared", a_dtype=info.a_dtype, b_dtype=info.b_dtype)
     promotes = accumulate == "promoted"
     if promotes and info.b_dtype not in LOW_PRECISION_SUMS:
         return nothing_to_promote(info)
     why = _why_swapped(info, warps, operand)
-    if not why:
+    if why is None:
         return _map(info, machine, warps, roles, ping_pong, operand, promotes)
     swapped_warps = None if warps is None else warps[::-1]
     found = _map(info.transposed(), machine, swapped_warps, roles, ping_pong, operand, promotes)
-    if isinstance(found, str):
-        return f"swapped, as {why}: {found}"
+    if isinstance(found, Reason):
+        return Reason("wgmma.swap_ab_refused", why=why, found=found)
     plan, threads, registers = found
     swapped = replace(
         plan,
@@ -193,29 +192,41 @@ def map_wgmma(
         n=info.n,
         warps=plan.warps[::-1],
         warp_tile=plan.warp_tile[::-1],
-        reason=f"{plan.reason}; its rows run along N, as {why}",
+        reason=all_of((*each_of(plan.reason), Reason("wgmma.swap_ab", why=why))),
         swap_ab=True,
     )
     return swapped, threads, registers
 
 
-def nothing_to_promote(info: MatmulInfo) -> str:
+def nothing_to_promote(info: MatmulInfo) -> Reason:
     """Why no sums of ``info`` are promoted: tensor cores keep all bits of their type."""
-    return f"sums of products of {info.b_dtype} are not cut, there is nothing to promote"
+    return Reason("wgmma.nothing_to_promote", dtype=info.b_dtype)
 
 
-def _why_swapped(info: MatmulInfo, warps: tuple[int, int] | None, operand: OperandAsked) -> str:
-    """Why A and B are swapped; empty where they are not."""
+def with_asked(why: Reason, *asked: Reason) -> Reason:
+    """``why`` a tile does not split, with what was asked for of its parts."""
+    return Reason("mapping.with_asked", why=why, asked=asked) if asked else why
+
+
+def asked_warps(warps: tuple[int, int] | None) -> tuple[Reason, ...]:
+    """The warps that are asked for, for ``with_asked``."""
+    return (Reason("mapping.asked_warps", warps=warps),) if warps else ()
+
+
+def _why_swapped(
+    info: MatmulInfo, warps: tuple[int, int] | None, operand: OperandAsked
+) -> Reason | None:
+    """Why A and B change sides (swap A/B); None where they do not."""
     if warps is not None:
         swaps = warps[0] % 4 != 0 and warps[1] % 4 == 0
-        return f"{warps[0]}x{warps[1]} warps are asked for" if swaps else ""
+        return Reason("wgmma.warps_asked", warps=warps) if swaps else None
     if CONVERTED.get(info.b_dtype) and info.a_dtype in CONVERTED[info.b_dtype]:
-        return f"'{info.b}' is converted in registers, which hold the first operand alone"
+        return Reason("wgmma.converts", operand=info.b)
     if info.m % ROWS and info.n % ROWS == 0:
-        return f"{info.m} rows are no multiple of {ROWS}"
+        return Reason("wgmma.rows", rows=info.m, multiple=ROWS)
     if operand != "shared" and _is_transposed(info.transposed()) and not _is_transposed(info):
-        return f"'{info.b}' lies with K outermost and registers hold the first operand alone"
-    return ""
+        return Reason("wgmma.second_transposed", operand=info.b)
+    return None
 
 
 def _is_transposed(info: MatmulInfo) -> bool:
@@ -239,14 +250,14 @@ def _map(
     ping_pong: int,
     operand: OperandAsked,
     promotes: bool,
-) -> tuple[MatmulPlan, int, int] | str:
+) -> tuple[MatmulPlan, int, int] | Reason:
     rate = _rate(info, machine)
-    if isinstance(rate, str):
+    if isinstance(rate, Reason):
         return rate
     by_lane = operand == "registers" or info.a_dtype != info.b_dtype
     by_lane = by_lane or (operand == "auto" and _is_transposed(info))
     obstacle = _shape_obstacle(info, rate, by_lane)
-    if obstacle:
+    if obstacle is not None:
         return obstacle
     best: tuple[tuple[int, int], int, int] | None = None
     for rows, columns in _layouts(warps, roles, ping_pong):
@@ -272,16 +283,10 @@ def _map(
             best = (rows, columns), accumulators, left
             break
     if best is None:
-        asked = f" as {warps[0]}x{warps[1]} warps" if warps else ""
-        asked += f" by {roles} warpgroups" if roles not in ("auto", 0) else ""
-        into, fit = f"1 to {max(CONSUMERS)} warpgroups", ""
-        if ping_pong > 1:
-            asked += f" for each of {ping_pong} teams alone"
-            into, fit = "warpgroups", f", {consumer_registers(machine, ping_pong)} a thread"
-        return (
-            f"tile {info.m}x{info.n}{asked} does not split into {into} of 64 rows and at most "
-            f"{MAX_COLUMNS} columns whose accumulators fit their registers{fit}"
-        )
+        asked = list(asked_warps(warps))
+        if roles not in ("auto", 0):
+            asked.append(Reason("mapping.asked_warpgroups", groups=roles))
+        return with_asked(_no_split(info, machine, ping_pong), *asked)
     (rows, columns), accumulators, left = best
     wide = info.n // columns
     _, _, k = rate.shape
@@ -301,10 +306,13 @@ def _map(
         thread_tile=(0, 0),
         k_step=k,
         steps=info.k // k,
-        reason=(
-            f"{machine.name} runs it at {rate.ops_per_cycle} operations a cycle and SM, "
-            f"{_read_from(left, info)}; {groups} warpgroup{'s' * (groups > 1)} of {accumulators} "
-            f"accumulator registers a thread{_promoted(info) if promotes else ''}"
+        reason=all_of(
+            (
+                Reason("wgmma.rate", machine=machine.name, ops=rate.ops_per_cycle),
+                _read_from(left, info),
+                Reason("wgmma.accumulators", groups=groups, registers=accumulators),
+                Reason("wgmma.promoted", k=info.k) if promotes else None,
+            )
         ),
         in_flight=0 if promotes else 1,
         operand="registers" if left else "shared",
@@ -314,21 +322,28 @@ def _map(
     return plan, groups * ping_pong * WARPGROUP, launch_registers(machine, groups * ping_pong)
 
 
-def _read_from(left: int, info: MatmulInfo) -> str:
-    """Where operands are read from, in words; ``left``: registers that hold the first one."""
+def _no_split(info: MatmulInfo, machine: Machine, ping_pong: int) -> Reason:
+    """Why the tile does not split into warpgroups."""
+    tile, extents = (info.m, info.n), {"rows": ROWS, "columns": MAX_COLUMNS}
+    if ping_pong == 1:
+        return Reason("wgmma.split", tile=tile, groups=max(CONSUMERS), **extents)
+    registers = consumer_registers(machine, ping_pong)
+    return Reason(
+        "wgmma.split_ping_pong", tile=tile, groups=ping_pong, registers=registers, **extents
+    )
+
+
+def _read_from(left: int, info: MatmulInfo) -> Reason:
+    """Where operands are read from; ``left``: registers that hold the first one."""
     if not left:
-        return "operands straight from shared memory"
-    why = "as asked for"
+        return Reason("wgmma.shared_operands")
+    why: list[Reason] = []
     if info.a_dtype != info.b_dtype:
-        why = f"converted on its way from {info.a_dtype} to {info.b_dtype}"
+        why.append(Reason("wgmma.converted", source=info.a_dtype, dtype=info.b_dtype))
     if _is_transposed(info):
-        also = f"{why}, and " if info.a_dtype != info.b_dtype else ""
-        why = f"{also}turned round on its way, as '{info.a}' lies with K outermost"
-    return f"the first operand from {left} registers a thread, {why}, each step's own"
-
-
-def _promoted(info: MatmulInfo) -> str:
-    return f"; threads add the sum of each {info.k} products to them, as asked for, in float32"
+        why.append(Reason("wgmma.transposed", operand=info.a))
+    given = tuple(why) or (Reason("wgmma.as_asked"),)
+    return Reason("wgmma.register_operand", registers=left, why=given)
 
 
 def _multiplied(info: MatmulInfo) -> str:
@@ -394,44 +409,44 @@ def _layouts(warps: tuple[int, int] | None, roles: Roles, ping_pong: int) -> lis
     ]
 
 
-def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | str:
+def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | Reason:
     if not machine.wgmmas:
-        return f"wgmma needs sm_90a, {machine.name} is {machine.arch}"
+        return Reason("wgmma.machine", machine=machine.name, arch=machine.arch)
     kind = _multiplied(info)
     if info.a_dtype != kind and kind not in CONVERTED.get(info.a_dtype, ()):
-        return f"operands of {info.a_dtype} and {info.b_dtype} have no instruction"
+        return Reason("mapping.dtypes", a_dtype=info.a_dtype, b_dtype=info.b_dtype)
     rate = machine.wgmma("tfloat32" if kind == "float32" else kind)
     if rate is None:
-        return f"wgmma of {kind} is not used here"
+        return Reason("wgmma.dtype", dtype=kind)
     if info.acc_dtype not in ACCUMULATORS[kind]:
-        return f"wgmma of {kind} into {info.acc_dtype} is not used here"
+        return Reason("wgmma.accumulator", dtype=kind, accumulator=info.acc_dtype)
     return rate
 
 
-def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> str:
-    """Why the instruction does not take the tile, or empty.
+def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> Reason | None:
+    """Why the instruction does not take the tile, or None.
 
     ``by_lane``: lanes read the first operand.
     """
     k = rate.shape[2]
     if info.m % ROWS or info.n % 8 or info.k % k:
-        return f"tile {info.m}x{info.n}x{info.k} is not a multiple of m{ROWS}n8k{k}"
+        tile = (info.m, info.n, info.k)
+        return Reason("mapping.multiple", tile=tile, m=ROWS, n=8, k=k)
     if _multiplied(info) == "int8" and info.n % INTEGER_COLUMNS:
-        return f"{info.n} columns are no multiple of {INTEGER_COLUMNS}"
+        return Reason("wgmma.columns", columns=info.n, multiple=INTEGER_COLUMNS)
     sides = [(info.a, info.a_dtype, info.a_k_major), (info.b, info.b_dtype, info.b_k_major)]
-    rest = ""
-    if by_lane and _is_transposed(info):
-        sides, rest = sides[1:], f", only '{info.a}' goes through registers"
+    by_registers = by_lane and _is_transposed(info)
+    sides = sides[1:] if by_registers else sides
     for name, kind, k_major in sides:
         if kind not in TRANSPOSED and not k_major:
-            return f"operands of {kind} must lie with K innermost in shared memory{rest}"
+            if by_registers:
+                return Reason("wgmma.k_outermost_but", dtype=kind, operand=info.a)
+            return Reason("wgmma.k_outermost", dtype=kind)
         row = info.k * element_bytes(kind)
         if k_major and row % min(SPANS):
-            return f"rows of '{name}' have {row} bytes, no multiple of {min(SPANS)}"
+            return Reason("wgmma.row", buffer=name, nbytes=row, multiple=min(SPANS))
     for name, k_major, extent in (("A", info.a_k_major, info.m), ("B", info.b_k_major, info.n)):
         if not k_major and extent % ROWS:
-            return (
-                f"{name} lies with K outermost in shared memory: its {extent} columns are no "
-                f"multiple of the {ROWS} that one swizzle of {SPANS[0]} bytes covers"
-            )
-    return ""
+            covered = {"multiple": ROWS, "nbytes": SPANS[0]}
+            return Reason("wgmma.column_block", operand=name, columns=extent, **covered)
+    return None

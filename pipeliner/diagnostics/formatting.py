@@ -18,9 +18,9 @@ def sentence(template: str, args: Mapping[str, Any]) -> str:
 
     Fields are those of ``str.format``, with more formats: ``{ctas:count CTA}`` is ``1 CTA`` or
     ``3 CTAs``, ``{names:list}`` is ``a, b, c``, ``{names:quoted}`` is ``'a', 'b'``, ``{names:or}``
-    is ``a, b or c``, ``{names:nor}`` is ``a and no b``, ``{name:near}`` is
-    ``; did you mean 'a'?`` or nothing. Without a format a tuple is written as ``list`` does,
-    joined by ``; `` if it holds reasons.
+    is ``a, b or c``, ``{names:nor}`` is ``a and no b``, ``{tile:by}`` is ``128x64``,
+    ``{name:near}`` is ``; did you mean 'a'?`` or nothing. Without a format a tuple is written as
+    ``list`` does, joined by ``; `` if it holds reasons.
     """
     return "".join(
         text if name is None else text + _filled(_own(_value(name, args), conversion), spec or "")
@@ -55,6 +55,8 @@ def _filled(value: Any, spec: str) -> str:
         return f"{', '.join(most)}{_LAST[spec]}{last}" if most else last
     if spec == "quoted":
         return ", ".join(f"'{each}'" for each in _each(value))
+    if spec == "by":
+        return "x".join(str(each) for each in _each(value))
     return _joined(value) if spec == "list" else format(value, spec)
 
 

@@ -119,6 +119,31 @@ def reason_as_json(why: Why) -> Any:
     return why.as_dict() if isinstance(why, Reason) else why
 
 
+def all_of(reasons: Iterable[Why | None]) -> Why:
+    """``reasons`` as one, without empty ones; the reason itself where it is the only one."""
+    given = tuple(reason for reason in reasons if reason)
+    return Reason("reason.all", reasons=given) if len(given) > 1 else given[0] if given else ""
+
+
+def each_of(why: Why) -> tuple[Why, ...]:
+    """The reasons that ``all_of`` made ``why`` from."""
+    if not isinstance(why, Reason) or why.code != "reason.all":
+        return (why,) if why else ()
+    reasons = why["reasons"]
+    assert isinstance(reasons, tuple)
+    return tuple(one for one in reasons if isinstance(one, Reason | str))
+
+
+def replaced(why: Why, code: str, *by: Reason) -> Why:
+    """``why``, with ``by`` in place of those of its reasons that have the code ``code``."""
+    return all_of(new for one in each_of(why) for new in (by if is_code(one, code) else (one,)))
+
+
+def is_code(why: Why, code: str) -> bool:
+    """Whether ``why`` is a reason with the code ``code``, whatever its arguments have."""
+    return isinstance(why, Reason) and why.code == code
+
+
 def joined(reasons: Iterable[Why]) -> str:
     """The sentences of ``reasons`` as one text."""
     return "; ".join(map(str, reasons))

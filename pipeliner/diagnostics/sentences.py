@@ -6,17 +6,21 @@ from collections.abc import Mapping
 from typing import Final
 
 from . import (
+    choice,
     code_size,
     commands,
     constants,
     copies,
+    depths,
     emulator,
     experiments,
     files,
     hazards,
     kernels,
     loops,
+    mapping,
     matmuls,
+    mechanisms,
     mutation,
     obeyed,
     peers,
@@ -50,10 +54,12 @@ def _together(*tables: Mapping[str, str]) -> dict[str, str]:
 
 
 SENTENCES: Final[Mapping[str, str]] = _together(
+    choice.SENTENCES,
     code_size.SENTENCES,
     commands.SENTENCES,
     constants.SENTENCES,
     copies.SENTENCES,
+    depths.SENTENCES,
     emulator.SENTENCES,
     experiments.SENTENCES,
     files.SENTENCES,
@@ -61,6 +67,8 @@ SENTENCES: Final[Mapping[str, str]] = _together(
     kernels.SENTENCES,
     loops.SENTENCES,
     matmuls.SENTENCES,
+    mapping.SENTENCES,
+    mechanisms.SENTENCES,
     mutation.SENTENCES,
     obeyed.SENTENCES,
     peers.SENTENCES,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from ..bench.suites import NAMES, suite
 from ..cost import choose
 from ..cost.built import AsBuilt, read_loop
-from ..cost.depth import choose_depth
+from ..cost.depth import DepthChoice, choose_depth
 from ..cost.mapped import LoopWork, map_kernel
 from ..cost.occupancy import occupancy
 from ..errors import PipelinerError, WorkloadError
@@ -134,4 +134,4 @@ def _own_depth(family: Candidate, spec: Spec, machine: Machine) -> int:
     if len(depths) < 2:
         return max(depths, default=1)
     common = choose_depth(map_kernel(info, machine, request).loops[0].work, machine)
-    return max(depths) if isinstance(common, str) else common.depth
+    return common.depth if isinstance(common, DepthChoice) else max(depths)

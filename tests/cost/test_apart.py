@@ -17,6 +17,7 @@ from pipeliner.request import Request
 from pipeliner.schedules import ConvTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import conv2d
+from tests.refusals import refused, says, the
 
 from .kernels import copy, depths, gemm
 
@@ -42,11 +43,12 @@ def test_pixels_get_the_slot_that_weights_leave_room_for():
     plan = choose(kernel_info(VGG, ConvTile(256, 64, 64)), H100, WGMMA)
     assert depths(plan) == {"pixels_shared": 3, "filters_shared": 2}
     (loop,) = plan.loops
-    assert "slots of their own, 3 of pixels_shared, 2 of filters_shared" in loop.reasons[-1]
+    said = the("depth.per_ring", loop.reasons)
+    assert dict(zip(said["rings"], said["slots"])) == depths(plan)
     pixels, filters = (ring.reason for ring in loop.rings)
-    assert "; from memory: R = " in pixels
-    assert "; from L2, where all CTAs find it: R = " in filters
-    assert "2 CTAs an SM" in loop.reasons[-1]
+    assert says("depth.from_memory", [pixels])
+    assert says("depth.from_l2", [filters])
+    assert said["resident"] == 2
     for equal in (2, 3):
         other = choose(kernel_info(VGG, ConvTile(256, 64, 64)), H100, replace(WGMMA, depth=equal))
         assert plan.predicted_us < other.predicted_us
@@ -80,10 +82,10 @@ def test_what_all_ctas_read_again_comes_from_l2_unless_everything_does():
         return [ring.reason for ring in plan.loops[0].rings]
 
     from_memory, from_l2 = latencies(large, small)
-    assert "from memory" in from_memory
-    assert "from L2" in from_l2
-    assert not any("from L2" in reason for reason in latencies(small, copy("B", src_bytes=2**20)))
-    assert not any("from L2" in reason for reason in latencies(large, large))
+    assert says("depth.from_memory", [from_memory])
+    assert says("depth.from_l2", [from_l2])
+    assert not says("depth.from_l2", latencies(small, copy("B", src_bytes=2**20)))
+    assert not says("depth.from_l2", latencies(large, large))
 
 
 def test_equal_slots_are_predicted_as_one_depth_where_all_comes_from_memory():
@@ -120,23 +122,16 @@ def test_slots_that_cannot_be_in_flight_gain_nothing():
 def test_a_plan_says_which_of_the_slots_asked_for_are_idle():
     plan = choose(gemm(), A100, Request(depth={"A_shared": 5, "B_shared": 2}))
     assert depths(plan) == {"A_shared": 5, "B_shared": 2}
-    assert plan.loops[0].reasons[1] == (
-        "of A_shared no more than 3 slots are in flight: copies land in the order in which they "
-        "were issued"
-    )
+    idle = the("depth.idle", plan.loops[0].reasons)
+    assert (idle["rings"], idle["most"], idle.why.code) == (("A_shared",), 3, "depth.in_order")
     through = Request(depth={"A_shared": 3, "B_shared": 2}, mechanism="register")
     plan = choose(gemm(64, 64), A100, through)
-    assert (
-        plan.loops[0]
-        .reasons[1]
-        .endswith("no more than 2 slots are in flight: one tile waits in registers")
-    )
+    idle = the("depth.idle", plan.loops[0].reasons)
+    assert (idle["most"], idle.why.code) == (2, "depth.in_registers")
 
 
 def test_depths_that_need_too_much_are_refused_with_numbers():
-    with pytest.raises(PlanError) as error:
+    with refused("depth.smem", PlanError, smem=278528, most=166912) as error:
         choose(gemm(), A100, Request(depth={"A_shared": 4, "B_shared": 30}))
-    assert str(error.value) == (
-        "cannot give depths A_shared: 4, B_shared: 30: they need 278528 bytes of shared memory, "
-        "a CTA of A100 SXM4 has 166912"
-    )
+    given = the("depth.given_each", [error.value.reason])
+    assert dict(zip(given["buffers"], given["depths"])) == {"A_shared": 4, "B_shared": 30}

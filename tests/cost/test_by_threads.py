@@ -8,7 +8,7 @@ import pytest
 
 from pipeliner.cost.alternatives import depth_options, instruction_options
 from pipeliner.cost.busy import RESTART_CYCLES
-from pipeliner.cost.choose import CP_ASYNC_MARGIN, choose
+from pipeliner.cost.choose import BY_MATH_WARPS, CP_ASYNC_MARGIN, choose
 from pipeliner.cost.mapped import as_chosen, map_kernel
 from pipeliner.cost.predict import CROSS_STEP_DEPTH, predict, why_in_flight
 from pipeliner.machine import H100
@@ -16,6 +16,7 @@ from pipeliner.request import Request
 from pipeliner.schedules import ConvTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import conv2d
+from tests.refusals import says, the
 
 from .kernels import WGMMA, gemm, with_copies
 from .kernels import by_wgmma as planned
@@ -26,7 +27,13 @@ def test_it_is_taken_where_threads_are_to_copy(asked):
     plan = planned(request=Request(**asked))
     assert plan.matmuls[0].instruction.startswith("wgmma")
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
-    assert plan.reasons[-1].startswith("wgmma is taken: ")
+    assert the("choice.taken", plan.reasons)["what"] == "wgmma"
+
+
+def about(what, plan):
+    """What ``plan`` says of ``what`` being taken or not."""
+    reasons = [reason for reason in plan.reasons if reason.code.startswith("choice.")]
+    return [reason for reason in reasons if reason.args.get("what") == what]
 
 
 GATHERED = ConvTile(128, 64, 64)
@@ -41,11 +48,8 @@ def test_threads_copy_unasked_where_that_is_predicted_to_be_faster():
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
     assert plan.roles == plan.mbarriers == ()
     assert plan.predicted_us < boxes * (1 - CP_ASYNC_MARGIN)
-    said = (
-        f"copies by cp_async are taken: {plan.predicted_us:.1f} us predicted, {boxes:.1f} us where "
-        "a role of its own copies by tma"
-    )
-    assert said in plan.reasons
+    taken = the("choice.taken", about(BY_MATH_WARPS, plan))
+    assert (taken.why["us"], taken.why["other_us"]) == (plan.predicted_us, boxes)
 
 
 def test_what_is_compared_with_threads_that_copy_are_threads_that_copy():
@@ -67,8 +71,8 @@ def test_boxes_are_kept_where_threads_would_hardly_be_faster():
     plan = planned(request=Request())
     threads = planned(request=Request(instruction="wgmma", mechanism="cp_async")).predicted_us
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
-    (said,) = (text for text in plan.reasons if text.startswith("copies by cp_async"))
-    assert said.startswith(f"copies by cp_async are not taken: {threads:.1f} us predicted, ")
+    (said,) = about(BY_MATH_WARPS, plan)
+    assert (said.code, said.why["us"]) == ("choice.not_taken", threads)
 
 
 @pytest.mark.parametrize(
@@ -77,13 +81,13 @@ def test_boxes_are_kept_where_threads_would_hardly_be_faster():
 )
 def test_nothing_is_compared_where_more_is_asked_for(asked):
     plan = choose(kernel_info(LAYER, GATHERED), H100, Request(**asked))
-    assert not any(text.startswith("copies by cp_async") for text in plan.reasons)
+    assert about(BY_MATH_WARPS, plan) == []
 
 
 def test_a_grid_that_walks_all_tiles_copies_by_tma():
     plan = choose(kernel_info(LAYER, replace(GATHERED, persistent=132)), H100, Request())
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
-    assert any(text.startswith("copies by cp_async are not compared: ") for text in plan.reasons)
+    assert says("choice.persistent", about(BY_MATH_WARPS, plan))
 
 
 @pytest.mark.parametrize("changes", [{"no_tma": "it is crooked"}, {"src_strides": (4100, 1)}])
@@ -92,10 +96,9 @@ def test_what_is_no_box_is_copied_by_the_threads_that_multiply(changes):
     plan = choose(info, H100, Request())
     slower = choose(info, H100, Request(instruction="mma")).predicted_us
     assert plan.matmuls[0].instruction == "wgmma.m64n256k16.f16.f32"
-    assert plan.reasons[-1] == (
-        f"wgmma is taken: {plan.predicted_us:.1f} us predicted, {slower:.1f} us by "
-        "mma.m16n8k16.f16.f32"
-    )
+    times = the("choice.taken", about("wgmma", plan)).why
+    assert (times["us"], times["other_us"]) == (plan.predicted_us, slower)
+    assert times["other"] == "mma.m16n8k16.f16.f32"
     assert {copy.mechanism for copy in plan.copies} == {"cp_async"}
     assert (plan.roles, plan.threads, plan.target) == ((), 256, "sm_90a")
 
@@ -104,17 +107,21 @@ def test_what_is_copied_two_bytes_at_a_time_is_left_to_mma():
     info = with_copies(gemm(128, 128, 64), no_tma="it is crooked", aligned=1)
     plan = choose(info, H100, Request())
     assert plan.matmuls[0].instruction.startswith("mma.")
-    assert plan.reasons[-1] == (
-        "wgmma is not taken: cannot copy 'A_shared' for wgmma: by tma, it is crooked; by "
-        "cp_async, cp.async moves 4, 8 or 16 bytes, here only 2 are provably aligned"
+    why = the("choice.not_taken", about("wgmma", plan)).why
+    assert (why.code, why["copy"], why["tma"]) == (
+        "mechanism.for_wgmma",
+        "A_shared",
+        "it is crooked",
     )
+    assert the("cp_async.vector", [why])["nbytes"] == 2
 
 
 def test_an_sm_holds_as_many_ctas_without_roles_as_registers_of_accumulators_allow():
     """192 x 64 by 384 threads, 62 registers each as compiled for sm_90a by nvcc 13.0."""
     info = with_copies(gemm(192, 64, 64), no_tma="it is crooked")
     (loop,) = choose(info, H100, WGMMA).loops
-    assert any("with 2 CTAs an SM (registers limits)" in reason for reason in loop.reasons)
+    depth = the("depth.taken", loop.reasons)
+    assert (depth["resident"], depth["limiter"]) == (2, "registers")
 
 
 def by_threads():
@@ -145,23 +152,21 @@ def test_what_would_wait_for_loads_waits_for_its_wgmma():
     work = replace(work, loads=replace(work.loads, handshake=3000))
     found = predict(work, H100, 4)
     assert found.in_flight == 0
-    said = f"each step waits for its wgmma: {found.us:.1f} us, "
-    assert why_in_flight(found, H100).startswith(said)
-    assert why_in_flight(found, H100).endswith(" with one in flight, copies a slot less ahead")
-    assert why_in_flight(predict(work, H100, 3), H100) == ""
+    assert the("in_flight.none", [why_in_flight(found, H100)])["us"] == found.us
+    assert why_in_flight(predict(work, H100, 3), H100) is None
 
 
 @pytest.mark.parametrize(
     ("tile", "depth", "said"),
     [
-        ((128, 256), 4, "one wgmma stays in flight across steps: "),
-        ((128, 128), 5, "each step waits for its wgmma: with 3 slots an SM has more CTAs than one"),
+        ((128, 256), 4, "in_flight.one"),
+        ((128, 128), 5, "in_flight.ctas"),
     ],
 )
 def test_the_plan_says_whether_wgmma_stays_in_flight(tile, depth, said):
     asked = Request(instruction="wgmma", mechanism="cp_async", depth=depth)
     (loop,) = choose(gemm(*tile, 64), H100, asked).loops
-    assert any(reason.startswith(said) for reason in loop.reasons)
+    assert says(said, loop.reasons)
 
 
 def test_where_an_sm_has_two_ctas_each_waits_for_its_wgmma():

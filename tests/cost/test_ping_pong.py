@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from pipeliner.cost.alternatives import consumer_options
 from pipeliner.cost.choose import choose
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError
 from pipeliner.explain import explain
 from pipeliner.kernel import CopyInfo, KernelInfo, TmaView
@@ -16,6 +18,7 @@ from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, default_tile
 from pipeliner.schedules.closed_form import kernel_info
+from tests.refusals import refused, says, the
 
 from .kernels import gemm
 
@@ -47,7 +50,7 @@ def test_a_tile_is_one_warpgroups(m: int, n: int, accumulators: int) -> None:
     plan = choose(persistent(m, n), H100, PING_PONG)
     (matmul,) = plan.matmuls
     assert (matmul.instruction, matmul.warps) == (f"wgmma.m64n{n}k16.f16.f32", (4, 1))
-    assert f"{accumulators} accumulator registers a thread" in matmul.reason
+    assert the("wgmma.accumulators", [matmul.reason])["registers"] == accumulators
     assert [(role.ping_pong_groups, role.threads, role.registers) for role in plan.roles] == [
         (2, 256, 232),
         (1, 128, 32),
@@ -55,66 +58,74 @@ def test_a_tile_is_one_warpgroups(m: int, n: int, accumulators: int) -> None:
     assert (plan.threads, plan.mapped_threads, plan.ping_pong_groups) == (384, 128, 2)
     (channel,) = plan.mbarriers
     assert channel.arrivals == 1  # by the team that had the slot
-    assert plan.reasons[-1] == "wgmma is taken: nothing else does what is asked"
+    assert the("choice.taken", plan.reasons[-1:]).why == Reason("choice.only")
     assert KernelPlan.from_json(plan.to_json()) == plan
 
 
 @pytest.mark.parametrize(
-    ("info", "machine", "request_", "message"),
+    ("info", "machine", "request_", "code", "args"),
     [
         (
             persistent(128, 256),
             H100,
             Request(instruction="wgmma", consumers="ping-pong"),
-            "tile 128x256 for each of 2 teams alone does not split .* registers, 232 a thread",
+            "wgmma.split_ping_pong",
+            {"tile": (128, 256), "groups": 2, "registers": 232},
         ),
         (
             persistent(128, 128, tiles=1),
             H100,
             PING_PONG,
-            "cannot have consumers of 'gemm' take turns: a CTA has one tile",
+            "consumers.refused",
+            {"kernel": "gemm", "why": Reason("ping_pong.one_tile")},
         ),
         (
             persistent(128, 128),
             H100,
             Request(consumers="ping-pong", mechanism="cp_async"),
-            "take turns: no role of its own copies for them, as by tma",
+            "ping_pong.no_producer",
+            {},
         ),
-        (persistent(128, 128), A100, PING_PONG, "take turns: no role of its own copies for them"),
+        (persistent(128, 128), A100, PING_PONG, "ping_pong.no_producer", {}),
         (
             persistent(128, 128),
             H100,
             Request(instruction="wgmma", consumers="ping-pong", roles=3),
-            "by 3 warpgroups for each of 2 teams alone does not split",
+            "mapping.asked_warpgroups",
+            {"groups": 3},
         ),
     ],
 )
-def test_what_it_needs(info: KernelInfo, machine: Machine, request_: Request, message: str) -> None:
-    with pytest.raises(PlanError, match=message):
+def test_what_it_needs(
+    info: KernelInfo, machine: Machine, request_: Request, code: str, args: dict[str, Any]
+) -> None:
+    with refused(code, PlanError, **args):
         choose(info, machine, request_)
 
 
 @pytest.mark.parametrize(
     ("info", "request_", "said"),
     [
-        (persistent(128, 128, tiles=1), Request(), "all share each tile: a CTA has one tile, only"),
-        (persistent(128, 128), Request(), "128 accumulators a thread of a team, turns gain from"),
-        (persistent(128, 192, trip=7), Request(), "a tile has 7 steps, turns gain from 8 on"),
-        (gathered(128, 192), Request(), "for the next tile's pixels, which are gathered"),
+        (persistent(128, 128, tiles=1), Request(), Reason("ping_pong.one_tile")),
         (
-            gathered(128, 192, "window"),
+            persistent(128, 128),
             Request(),
-            "for the next tile's pixels, which come as boxes",
+            Reason("ping_pong.accumulators", registers=128, least=160),
         ),
-        (gathered(128, 192, "flattened"), Request(), "which come as rows of a matrix"),
-        (persistent(128, 256), Request(), "ping-pong is not taken: cannot map 'C_update' to wgmma"),
-        (persistent(128, 192), Request(consumers="cooperative"), "cooperative, all share each"),
-        (persistent(128, 128), PING_PONG, "ping-pong: 2 teams of 1 take whole tiles by turns"),
+        (persistent(128, 192, trip=7), Request(), Reason("ping_pong.steps", steps=7, least=8)),
+        (gathered(128, 192), Request(), Reason("ping_pong.pixels", view="im2col")),
+        (gathered(128, 192, "window"), Request(), Reason("ping_pong.pixels", view="window")),
+        (gathered(128, 192, "flattened"), Request(), Reason("ping_pong.pixels", view="flattened")),
+        (persistent(128, 192), Request(consumers="cooperative"), Reason("consumers.cooperative")),
+        (persistent(128, 128), PING_PONG, Reason("consumers.ping_pong", groups=2, each=1)),
     ],
 )
-def test_the_plan_says_who_has_which_tiles(info: KernelInfo, request_: Request, said: str) -> None:
+def test_the_plan_says_who_has_which_tiles(
+    info: KernelInfo, request_: Request, said: Reason
+) -> None:
     plan = choose(info, H100, request_)
-    assert said in " ".join(explain(plan).split())
+    assert the(said.code, [plan.role("consumer").reason]) == said
+    assert str(said) in " ".join(explain(plan).split())
     assert plan.ping_pong_groups == 1 + (request_ == PING_PONG)
 
 
@@ -141,8 +152,9 @@ def test_turns_are_taken_where_they_were_faster(
     assert plan.ping_pong_groups == teams
     if teams > 1:
         shared = choose(kernel_info(spec, chosen), H100, Request(consumers="cooperative"))
-        times = f"{plan.predicted_us:.1f} us predicted, {shared.predicted_us:.1f} us where all"
-        assert any(f"ping-pong is taken: {times}" in reason for reason in plan.reasons)
+        said = the("choice.taken", plan.reasons)
+        assert said["what"] == "ping-pong"
+        assert (said.why["us"], said.why["other_us"]) == (plan.predicted_us, shared.predicted_us)
 
 
 @pytest.mark.parametrize(
@@ -170,20 +182,20 @@ def test_fp8_takes_turns_where_they_were_faster(
 @pytest.mark.parametrize(
     ("dtype", "tile", "request_", "said"),
     [
-        ("e4m3", (192, 128, 128), Request(), "instructions of 128 columns, turns of fp8 gain"),
-        ("e4m3", (128, 192, 64), Request(), "steps of 64 of K, turns of fp8 gain from 128 on"),
-        ("int8", (128, 192, 128), Request(), "is measured for operands of 16 bits and fp8"),
+        ("e4m3", (192, 128, 128), Request(), "ping_pong.fp8_columns"),
+        ("e4m3", (128, 192, 64), Request(), "ping_pong.fp8_step"),
+        ("int8", (128, 192, 128), Request(), "ping_pong.dtypes"),
         (
             "e4m3",
             (128, 192, 128),
             Request(accumulate="promoted"),
-            "ping-pong is not compared: each step's sums are promoted, and while one team waits",
+            "choice.not_compared",
         ),
         (
             "e4m3",
             (128, 128, 128),
             Request(accumulate="promoted", consumers="ping-pong"),
-            "ping-pong as asked for: each step's sums are promoted, and while one team waits",
+            "choice.asked",
         ),
     ],
 )
@@ -192,7 +204,8 @@ def test_why_operands_of_8_bits_take_no_turns(
 ) -> None:
     spec = Gemm(8192, 8192, 8192, dtype=dtype)
     plan = choose(kernel_info(spec, GemmTile(*tile, persistent=132)), H100, request_)
-    assert any(said in reason for reason in plan.reasons)
+    assert says(said, plan.reasons)
+    assert says("ping_pong.promoted", plan.reasons) == (request_.accumulate == "promoted")
     assert plan.ping_pong_groups == (2 if request_.consumers == "ping-pong" else 1)
 
 
@@ -205,8 +218,9 @@ def test_every_way_to_share_tiles_is_compared() -> None:
     assert (ping_pong.name, ping_pong.chosen) == ("ping-pong", False)
     assert ping_pong.us == choose(info, H100, PING_PONG).predicted_us
     alone = persistent(128, 128, tiles=1)
-    _, refused = consumer_options(alone, choose(alone, H100, Request()), H100, Request())
-    assert (refused.us, "a CTA has one tile" in refused.why) == (None, True)
+    _, other = consumer_options(alone, choose(alone, H100, Request()), H100, Request())
+    assert other.us is None
+    assert says("ping_pong.one_tile", [other.why])
     assert consumer_options(info, choose(info, A100, Request()), A100, Request()) == ()
 
 

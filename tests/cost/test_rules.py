@@ -25,8 +25,10 @@ from pipeliner.cost.descriptor import (
     Work,
 )
 from pipeliner.cost.usage import Usage
+from pipeliner.diagnostics import Reason
 from pipeliner.machine import H100
 from pipeliner.request import Request
+from tests.refusals import the
 
 from .kernels import gemm
 
@@ -126,7 +128,7 @@ def test_the_fewer_tiles_the_less_is_gained(load, compute):
 def test_one_tile_is_not_pipelined():
     plan = choose(gemm(trip=1), H100, Request(instruction="mma"))
     assert not plan.pipelined
-    assert plan.loops[0].reasons == ("1 iteration: nothing to overlap",)
+    assert plan.loops[0].reasons == (Reason("pipelined.short", trip=1),)
 
 
 RESIDENT = {
@@ -145,7 +147,8 @@ def test_nothing_is_gained_where_the_ring_costs_the_ctas_that_hid_the_latency():
     assert speedup(one) < 1.0
     choice = choose_depth(one, H100)
     assert choice.depth == 1
-    assert any("leave 1 of 3 CTAs" in reason for reason in choice.reasons)
+    fewer = the("depth.more_fewer_ctas", choice.reasons)
+    assert (fewer["left"], fewer["resident"]) == (1, 3)
 
 
 def test_a_ring_that_costs_no_cta_gains():

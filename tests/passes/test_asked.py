@@ -14,6 +14,7 @@ from pipeliner.passes import ir
 from pipeliner.request import Request
 from pipeliner.timeline import timeline
 from pipeliner.why import alternatives
+from tests.refusals import refused, says, the
 
 from ..verify.edited_plans import SUBJECTS
 
@@ -111,7 +112,7 @@ def test_plan_why_and_timeline_say_the_same(name: str) -> None:
             assert max(depths) == chosen.depth
         if len(found.depths) == 1 and not plan.elementwise:
             assert round(chosen.us or 0.0, 2) == plan.predicted_us
-            assert any(f"predicted {chosen.us:.1f} us" in reason for reason in plan.reasons)
+            assert the("choice.predicted", plan.reasons)["us"] == chosen.us
     for ways in (found.instructions, found.mechanisms, found.consumers):
         taken = [way for way in ways if way.chosen]
         assert len(taken) != 1 or taken[0].us == plan.predicted_us
@@ -124,15 +125,14 @@ def test_plan_why_and_timeline_say_the_same(name: str) -> None:
 
 @pytest.mark.parametrize("depth", [2, 4, 8])
 def test_where_nothing_could_have_slots_no_depth_is_had(depth: int) -> None:
-    why = f"cannot give depth {depth} to kernel 'one_buffer': loop 'i' has no ring: 'S' is not allo"
-    with pytest.raises(PlanError, match=why):
+    with refused("depth.not_allocated", PlanError, buffers=("S",)):
         pipeliner.pipeline(one_buffer, "a100", depth=depth)
 
 
 def test_where_nothing_could_have_slots_none_are_predicted() -> None:
     plan = pipeliner.plan_of(pipeliner.pipeline(one_buffer, "a100"))
     assert not plan.pipelined
-    assert "nothing can be loaded ahead: no ring" in plan.loops[0].reasons[0]
+    assert says("pipelined.nothing_ahead", plan.loops[0].reasons[:1])
     found = alternatives(one_buffer, pipeliner.targets.cuda_target("a100"), Request())
     assert [option.us for option in found.depths[0].depths if option.chosen] == pytest.approx(
         [plan.predicted_us], abs=0.005

@@ -102,12 +102,12 @@ def test_rings_are_planned_with_the_bytes_that_they_take(
 
 def test_a_depth_that_only_padding_keeps_out_is_refused_before_anything_is_built() -> None:
     func = schedule_gemm(Gemm(256, 256, 512, dtype="fp32"), GemmTile(64, 64, 64))
-    with pytest.raises(PlanError, match=r"depth 5 to .*: it needs 174080 bytes of shared memory"):
+    with refused("depth.smem", PlanError, smem=174080):
         pipeliner.pipeline(func, "sm_80", depth=5)
 
 
 def test_an_epilogue_with_nothing_to_clamp_is_refused() -> None:
-    with pytest.raises(PlanError, match="no copy is asynchronous, it has 'S' by register"):
+    with refused("clamped.kernel", PlanError):
         pipelined(ring_kernels.one_slot, depth=2, mechanism="register", epilogue="clamped")
 
 

@@ -16,6 +16,7 @@ from pipeliner.request import Request
 from pipeliner.schedules import ConvTile, default_tile, schedule_conv
 from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv2d
 from pipeliner.verification import verify_workload
+from tests.refusals import says, the
 
 from ..schedules.conv_cases import CASES
 from .conv_sweep import FACTORS, ConvCase, check
@@ -109,7 +110,7 @@ def test_warpgroups_multiply_layers_that_another_role_copies(name):
     *_, why = plan.reasons
     if name in ALIGNED:
         assert plan.matmuls[0].instruction.startswith("wgmma."), why
-        assert why.startswith("wgmma is taken: ")
+        assert says("choice.taken", [why])
         assert plan.target == "sm_90a"
         assert [role.name for role in plan.roles] == ["consumer", "producer"]
         pixels = WAYS.get(name, "tma (im2col)")
@@ -117,8 +118,8 @@ def test_warpgroups_multiply_layers_that_another_role_copies(name):
         assert plan.sync.barriers_in_steady == 0
     else:
         assert plan.matmuls[0].instruction.startswith("mma.")
-        assert why.startswith("wgmma is not taken: cannot copy 'filters_pad_shared' for wgmma")
-        assert "only 2 are provably aligned" in why
+        assert the("mechanism.for_wgmma", [why])["copy"] == "filters_pad_shared"
+        assert the("cp_async.vector", [why])["nbytes"] == 2
         assert plan.target == "sm_90"
 
 

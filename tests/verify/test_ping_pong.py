@@ -16,6 +16,7 @@ from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import ConvTile, GemmTile
 from pipeliner.schedules.workloads import Gemm, conv2d
 from pipeliner.verification import verify_workload
+from tests.refusals import refused
 
 from .hopper_loops import COLUMNS, ROWS, STEPS, counted_tiles
 from .test_hopper import ORDERS, TIMINGS, assert_right
@@ -139,16 +140,15 @@ def test_no_mutant_survives(gemm: Gemm, ctas: int, cluster: int) -> None:
 
 
 def test_what_cannot_take_turns_is_refused() -> None:
-    with pytest.raises(PlanError, match="take turns: a CTA has one tile, only a persistent grid"):
+    with refused("ping_pong.one_tile", PlanError):
         kernel_of(Gemm(64, 64, 128))
-    with pytest.raises(PlanError, match="take turns: no role of its own copies for them"):
+    with refused("ping_pong.no_producer", PlanError):
         kernel_of(Gemm(256, 64, 128), mechanism="cp_async")
-    message = "128x256 for each of 2 teams alone does not split .* registers, 232 a thread"
-    with pytest.raises(PlanError, match=message):
+    with refused("wgmma.split_ping_pong", PlanError, tile=(128, 256), registers=232):
         kernel_of(Gemm(256, 256, 128, out="float32"), tile=(128, 256, 64))
-    with pytest.raises(PlanError, match="by 3 warpgroups for each of 2 teams"):
+    with refused("mapping.asked_warpgroups", PlanError, groups=3):
         kernel_of(Gemm(256, 64, 128), roles=3)
-    with pytest.raises(PlanError, match="not one loop over tiles, each of which runs 'step' once"):
+    with refused("ping_pong.loops", PlanError, loops=("step",)):
         pipeliner.build(
             counted_tiles(guarded=True), "h100", instruction="wgmma", consumers="ping-pong"
         )

@@ -20,7 +20,7 @@ from pipeliner.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import numpy_dtype
 from pipeliner.verification import verify_workload
-from tests.refusals import refused
+from tests.refusals import refused, says, the
 
 from .mutation_kernels import killer
 from .test_hopper import ORDERS, TIMINGS
@@ -108,7 +108,7 @@ def test_an_operand_with_k_outermost_is_turned_round(
     (matmul,) = kernel.plan.matmuls
     assert (matmul.operand, matmul.swap_ab) == ("registers", gemm.layout == "NN")
     name = "B_" if matmul.swap_ab else "A_"
-    assert f"turned round on its way, as '{name}" in matmul.reason
+    assert str(the("wgmma.transposed", [matmul.reason])["operand"]).startswith(name)
     verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
@@ -241,7 +241,7 @@ def test_lanes_that_read_a_slot_say_so_for_their_warp_behind_a_fence() -> None:
     kernel = kernel_of(Gemm(128, 64, 384), GemmTile(128, 64, 64), depth=3)
     (channel,) = kernel.plan.mbarriers
     assert channel.arrivals == 8
-    assert "its lanes read the slot" in channel.reason
+    assert says("release.by_warp", [channel.reason])
     report = report_of(kernel)
     dead = {(fate.mutant.what.split(" ")[0], killer(fate)) for fate in report.fates}
     assert ("fence_proxy", "missing-proxy-fence") in dead

@@ -152,8 +152,8 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     (rf"cannot map {_NAME} to mma: tile \S+ is not a multiple of m16n8k\d+", _is_no_multiple),
     (
         (
-            rf"cannot map {_NAME}: tile \d+x\d+.*?( over (?P<threads>\d+) threads)? does not split into "
-            r"warps of 32 equal thread tiles .*"
+            rf"cannot map {_NAME}: tile \d+x\d+ does not split into warps of 32 equal thread tiles "
+            r"[^(]*(\(asked for: (.*?(?P<threads>\d+) threads)?.*\))?"
         ),
         _does_not_split,
     ),
@@ -182,8 +182,8 @@ _RULES: Final[tuple[tuple[str, _Rule], ...]] = (
     (r"cannot copy '\w+' by cp_async: nothing reads '\w+'", _is_read_by_nothing),
     (
         (
-            r"cannot give depth \d+ to kernel 'main': loop '\w+' has no ring: (?P<tiles>'\w+'(, '\w+')*)"
-            r" (is|are) not allocated in its body"
+            r"cannot give depth \d+ to kernel 'main': loop '\w+': it has no ring, as its body does not "
+            r"allocate what its copies fill \((?P<tiles>'\w+'(, '\w+')*)\)"
         ),
         _all_outlive,
     ),
