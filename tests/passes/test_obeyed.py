@@ -128,11 +128,11 @@ REFUSED: dict[str, tuple[Edit, Told | str]] = {
     "multicast": (in_copy(multicast=2), differs("copies[0].multicast", 2, 1)),
     "eviction": (in_copy(eviction="evict_first"), "cp_async takes no cache policy"),
     "in flight": (in_matmul(in_flight=5), differs("matmuls[0].in_flight", 5, 0)),
-    "warps": (in_matmul(warps=[3, 1]), "as 3x1 warps does not split"),
+    "warps": (in_matmul(warps=[3, 1]), told("mapping.asked_warps", warps=(3, 1))),
     "dtype": (in_matmul(dtype="int8"), differs("matmuls[0].dtype", "int8", "float16")),
     "wgmma": (in_matmul(instruction="wgmma.m64n64k16.f16.f32"), "to wgmma"),
     "threads": (lambda plan: plan.update(threads=7), differs("threads", 7, 128)),
-    "cluster": (lambda plan: plan.update(cluster=2), "only tma copies for several"),
+    "cluster": (lambda plan: plan.update(cluster=2), told("cluster.no_tma")),
     "target": (lambda plan: plan.update(target="sm_90"), differs("target", "sm_90", "sm_80")),
     "kernel": (
         lambda plan: plan.update(kernel="main"),

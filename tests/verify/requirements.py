@@ -53,9 +53,11 @@ def _mapping(case: Case) -> Refusal | None:
     if any(_simt_layouts(case)):
         return None
     m, n, _ = case.tile
-    tile = "" if case.thread_tile is None else f" with thread tile {_by(case.thread_tile)}"
-    warps = "" if case.warps is None else f" as {_by(case.warps)} warps"
-    return PlanError, f"tile {m}x{n}{tile}{warps} does not split into warps of 32 equal thread"
+    asked = [] if case.warps is None else [f"{_by(case.warps)} warps"]
+    if case.thread_tile is not None:
+        asked.append(f"thread tile {_by(case.thread_tile)}")
+    split = f"tile {m}x{n} does not split into warps of 32 equal thread"
+    return PlanError, f"{split}.*asked for: {'; '.join(asked)}"
 
 
 def _mma(case: Case) -> Refusal | None:
@@ -69,7 +71,7 @@ def _mma(case: Case) -> Refusal | None:
         return TargetError, f"tile {_by(case.tile)} is not a multiple of {name}"
     warps = case.warps or (1, 1)
     if any(extent % (unit * count) for extent, unit, count in zip(case.tile, shape, warps)):
-        return PlanError, f"tile {_by(case.tile)} as {_by(warps)} warps does not split"
+        return PlanError, f"tile {_by(case.tile)} does not split.*: {_by(warps)} warps"
     return None
 
 
