@@ -13,7 +13,7 @@ import pytest
 import pipeliner
 from pipeliner import KernelPlan
 from pipeliner.errors import PlanError
-from pipeliner.plan.comparing import ESTIMATES
+from pipeliner.plan.comparing import FREE as UNCOMPARED
 
 from ..verify.edited_plans import SUBJECTS, ready
 
@@ -21,17 +21,20 @@ LARGE = 10**9
 SECONDS = 5
 """Of the processor, for one edit: hundreds of times what it takes to refuse it."""
 
-FREE = {"order", "version", *ESTIMATES}
-"""Numbers that may be anything: ops are told apart by their order, estimates are made anew."""
+FREE = {"order", "version", *UNCOMPARED}
+"""Numbers that may be anything: ops are told apart by their order, estimates are made anew, and
+those of reasons are only said."""
 
 
 def numbers(at: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
     """Where numbers stand in a plan; of lists, in the first part and in the last."""
     items = list(at.items() if isinstance(at, dict) else enumerate(at))
     for key, value in items if isinstance(at, dict) else dict(items[:1] + items[-1:]).items():
+        if key in FREE:
+            continue
         if isinstance(value, (dict, list)):
             yield from numbers(value, (*path, key))
-        elif type(value) is int and key not in FREE:
+        elif type(value) is int:
             yield (*path, key)
 
 

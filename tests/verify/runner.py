@@ -129,6 +129,7 @@ class _Running:
     """An item that ``process`` works on, and what is told of it.
 
     ``failure``: the first that was found. ``said``: seconds after which a line was last printed.
+    ``gone``: since when the process is; its last result may be under way.
     """
 
     since: float
@@ -137,6 +138,7 @@ class _Running:
     doing: str = ""
     failure: str = ""
     said: float = 0.0
+    gone: float | None = None
 
 
 class _Watch:
@@ -184,6 +186,9 @@ class _Watch:
         for number, one in list(self._running.items()):
             took = now - one.since
             if not _is_alive(one.process):
+                one.gone = one.gone or now
+                if now - one.gone < 2 * _LOOK_SECONDS:
+                    continue
                 self.ended(number, Counter(), f"FAILED {one.item}\nits process died\n{one.failure}")
             elif took > max(self.silent, 2 * one.said):
                 one.said = took
