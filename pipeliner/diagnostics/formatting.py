@@ -5,9 +5,12 @@ from __future__ import annotations
 import functools
 import string
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, cast
 
 _COUNT: Final = "count "
+
+_OWN: Final = ("count", "near", "or", "nor", "quoted", "by", "list")
+"""Formats that ``str.format`` does not know."""
 
 _LAST: Final = {"or": " or ", "nor": " and no "}
 """What stands before the last item of a list, by format."""
@@ -22,15 +25,37 @@ def sentence(template: str, args: Mapping[str, Any]) -> str:
     ``{name:near}`` is ``; did you mean 'a'?`` or nothing. Without a format a tuple is written as
     ``list`` does, joined by ``; `` if it holds reasons.
     """
-    return "".join(
-        text if name is None else text + _filled(_own(_value(name, args), conversion), spec or "")
-        for text, name, spec, conversion in _parsed(template)
-    )
+    plain, own, bare = _compiled(template)
+    given: dict[str, Any] = dict(args) if own else cast("dict[str, Any]", args)
+    for place, name, spec, conversion in own:
+        given[place] = _filled(_own(_value(name, args), conversion), spec)
+    for name in bare:
+        if type(given[name]) is tuple:
+            given = {**given, name: _joined(given[name])}
+    return plain.format_map(given)
 
 
 @functools.cache
-def _parsed(template: str) -> list[tuple[str, str | None, str | None, str | None]]:
-    return list(string.Formatter().parse(template))
+def _compiled(template: str) -> tuple[str, list[tuple[str, str, str, str | None]], list[str]]:
+    """``template`` for ``str.format``, the fields that are filled in first, and those as they are.
+
+    Models make thousands of reasons for a kernel, of which a few are printed.
+    """
+    plain = ""
+    own: list[tuple[str, str, str, str | None]] = []
+    bare: list[str] = []
+    for text, name, spec, conversion in string.Formatter().parse(template):
+        plain += text.replace("{", "{{").replace("}", "}}")
+        if name is None:
+            continue
+        if name.isidentifier() and not (spec or conversion):
+            bare.append(name)
+        if (spec or "").partition(" ")[0] in _OWN or not name.isidentifier():
+            own.append((f"_{len(own)}", name, spec or "", conversion))
+            plain += f"{{_{len(own) - 1}}}"
+        else:
+            plain += f"{{{name}{f'!{conversion}' * bool(conversion)}{f':{spec}' * bool(spec)}}}"
+    return plain, own, bare
 
 
 def _value(name: str, args: Mapping[str, Any]) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from numbers import Integral
-from typing import Any, SupportsIndex, TypeAlias
+from typing import Any, Final, SupportsIndex, TypeAlias
 
 from .formatting import sentence
 from .sentences import SENTENCES, TEXT
@@ -29,7 +29,10 @@ class Reason(str):
         """The reason with the code ``code``; its template says which arguments it has."""
         if code not in SENTENCES:
             raise LookupError(f"no sentence has the code {code!r}")
-        args = {name: _exact(value) for name, value in args.items()}
+        for value in args.values():
+            if type(value) not in _EXACT:
+                args = {name: _exact(value) for name, value in args.items()}
+                break
         made = str.__new__(cls, sentence(SENTENCES[code], args))
         object.__setattr__(made, "code", code)
         object.__setattr__(made, "_args", args)
@@ -147,6 +150,10 @@ def is_code(why: Why, code: str) -> bool:
 def joined(reasons: Iterable[Why]) -> str:
     """The sentences of ``reasons`` as one text."""
     return "; ".join(map(str, reasons))
+
+
+_EXACT: Final = frozenset({bool, int, float, str, type(None), Reason})
+"""Types of arguments that stay as they are."""
 
 
 def _made(code: str, args: dict[str, Value]) -> Reason:
