@@ -127,6 +127,10 @@ def test_a_plan_keeps_codes() -> None:
         ({"code": "request.roles", "args": {}}, "plan.reason"),
         ({"code": "tune.seconds", "args": {"value": "long"}}, "plan.reason"),
         ({"code": "request.roles", "args": {"value": {}}}, "plan.reason"),
+        (
+            {"code": "request.roles", "args": {"value": {"code": "request.roles", "args": None}}},
+            "plan.reason",
+        ),
         ({"code": ["request.roles"], "args": {}}, "plan.reason"),
         ({"code": "text", "args": []}, "plan.type"),
         (3, "plan.type"),

@@ -104,9 +104,11 @@ class Reason(str):
 
         LookupError: no such code, or arguments of which its sentence cannot be made.
         """
-        code = data["code"]
+        code, args = data["code"], data["args"]
+        if not isinstance(args, Mapping):
+            raise LookupError(f"expected the arguments of {code!r} by name, not {args!r}")
         try:
-            reason = Reason(code, **{name: _value(one) for name, one in data["args"].items()})
+            reason = Reason(code, **{name: _value(one) for name, one in args.items()})
             str(reason)
         except (KeyError, ValueError, RecursionError) as err:
             raise LookupError(f"no sentence {code!r} is made of these arguments ({err})") from err

@@ -56,7 +56,7 @@ def _why(data: Any, where: str) -> Why:
         raise PlanError("plan.type", expected="a reason", where=where, value=repr(data))
     try:
         return Reason.from_dict(data)
-    except (LookupError, TypeError) as err:
+    except (LookupError, TypeError, ValueError) as err:
         raise PlanError("plan.reason", where=where, why=str(err)) from err
 
 

@@ -73,8 +73,11 @@ LADDER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "wgmma by cp.async": ({}, {"instruction": "wgmma", "mechanism": "cp_async"}),
     "boxes": ({}, {"instruction": "wgmma", "mechanism": "tma", "store": "direct"}),
     "boxes stored": ({}, {"instruction": "wgmma", "mechanism": "tma", "store": "tma"}),
-    "persistent": ({"ctas": 7}, {"instruction": "wgmma", "mechanism": "tma", "store": "direct"}),
-    "persistent, boxes stored": ({"ctas": 7}, {"instruction": "wgmma", "store": "tma"}),
+    "persistent": (
+        {"persistent": 7},
+        {"instruction": "wgmma", "mechanism": "tma", "store": "direct"},
+    ),
+    "persistent, boxes stored": ({"persistent": 7}, {"instruction": "wgmma", "store": "tma"}),
     "split": ({"splits": 3}, {"instruction": "wgmma", "mechanism": "tma"}),
     "split unevenly": ({"splits": 4}, {"instruction": "wgmma", "mechanism": "tma"}),
     "parts of nothing": ({"splits": 16}, {"instruction": "wgmma", "mechanism": "tma"}),
