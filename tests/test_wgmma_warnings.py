@@ -140,8 +140,8 @@ KERNELS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
     "weights of int8": (Gemm(*LARGE, weights="int8"), None, {}),
     "weights of int8, bfloat16": (Gemm(*LARGE, dtype="bf16", weights="int8"), None, {}),
     "promoted": (Gemm(*LARGE, dtype="e4m3"), None, {"accumulate": "promoted"}),
-    "by turns": (Gemm(*LARGE), GemmTile(128, 192, 64, persistent=132), PING_PONG),
-    "fp8 by turns": (
+    "ping-pong": (Gemm(*LARGE), GemmTile(128, 192, 64, persistent=132), PING_PONG),
+    "fp8 ping-pong": (
         Gemm(*LARGE, dtype="e4m3"),
         GemmTile(128, 192, 128, persistent=132),
         PING_PONG,

@@ -61,7 +61,7 @@ PEAKS = {
     # Eight steps of 256 threads: those of even number in the first row, of odd in the last.
     "dlight_softmax": ("A", [256 * ((step + np.arange(4)) % 8) for step in range(0, 8, 2)]),
 }
-"""Columns in which the rows of an input have their maximum, by turns: a lost element shows in a
+"""Columns in which the rows of an input have their maximum in turn: a lost element shows in a
 maximum only where it is the maximum."""
 
 

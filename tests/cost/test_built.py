@@ -59,7 +59,7 @@ def test_registers_decide_how_many_ctas_an_sm_has() -> None:
     assert few is not None
     assert many is not None
     assert few.resident >= estimate.resident > many.resident
-    assert few.work.registers_at(3) == 64  # of this depth, whatever waits in registers
+    assert few.work.registers_at(3) == 64  # of this depth, whatever is staged in registers
     assert predict(as_built(loop.work, AsBuilt(300), A100), A100, 3) is None
 
 

@@ -1,6 +1,6 @@
 """Predicted times beside what an H100 took, of kernels that no log has and that show one cause each.
 
-Medians in microseconds, kernels by turns, the L2 cache overwritten before each run.
+Medians in microseconds, kernels interleaved, the L2 cache overwritten before each run.
 """
 
 from __future__ import annotations

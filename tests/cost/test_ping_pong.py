@@ -1,4 +1,4 @@
-"""Teams that take tiles by turns: what they need, what the plan says of them, what they gain."""
+"""Ping-pong groups: what they need, what the plan says of them, what they gain."""
 
 from __future__ import annotations
 

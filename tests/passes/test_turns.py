@@ -1,4 +1,4 @@
-"""What the passes emit where teams take tiles by turns: one body for all teams, rolled and lean."""
+"""What the passes emit for ping-pong: one body for all groups, rolled and lean."""
 
 from __future__ import annotations
 

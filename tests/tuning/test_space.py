@@ -91,7 +91,7 @@ def test_ping_pong_is_a_point_beside_the_same_tile_that_all_share():
     back = [one.request.consumers for one in variants(spec, machine, other)]
     assert "cooperative" in back
     wide = replace(base, tile=GemmTile(128, 192, 64, persistent=132))
-    taken = Gemm(8192, 8192, 8192)  # there turns are taken unasked
+    taken = Gemm(8192, 8192, 8192)  # there ping-pong is taken by default
     assert (
         point_of(taken, machine, wide).features
         == point_of(taken, machine, replace(wide, request=other.request)).features

@@ -1,4 +1,4 @@
-"""Random programs about memory: views, tiles filled more than once or for nobody, carried rows.
+"""Random programs about memory: views, tiles filled more than once or never read, carried rows.
 
 A program is one loop over statements on shared tiles of one row and on global rows. Each access may
 go through a view: of another shape or type, from an offset on, of a pointer, matched to a region,

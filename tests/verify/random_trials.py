@@ -2,7 +2,7 @@
 
 python -m tests.verify.random_trials --programs 10000 --shard 2/8
 
-Programs whose threads are bound, among them those about views and tiles filled for nobody, and
+Programs whose threads are bound, among them those about views and tiles filled but never read, and
 those with arrays of 2^31 elements and more; and programs of tiles that nobody gave to threads, the
 odd of which ask for nothing and may never be refused. Programs that race, or do not, are judged as
 they are.

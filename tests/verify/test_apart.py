@@ -101,7 +101,7 @@ def test_a_producer_runs_as_far_ahead_as_each_ring_allows(depths: tuple[int, int
     shallow, deep = kernel.plan.mbarriers
     assert (shallow.depth, deep.depth) == (2, 4)
     assert shallow.arrivals == 2
-    assert (deep.empty, deep.arrivals) == ("", 0)  # given back together: one wait tells of both
+    assert (deep.empty, deep.arrivals) == ("", 0)  # released together: one wait tells of both
     assert "k_0_1 < 7" in kernel.cuda  # 5 iterations, one ring two ahead of the other
     _, equal = kernel_of("gemm, tma", 3, 3)
     assert "k_0_1 < 5" in equal.cuda

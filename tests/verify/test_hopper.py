@@ -234,7 +234,7 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
     [
         (Gemm(256, 64, 192), None, 2),
         (Gemm(512, 64, 128), None, 4),
-        (Gemm(512, 128, 128), 4, 2),  # one tile left over for nobody
+        (Gemm(512, 128, 128), 4, 2),  # one tile left over
         (Gemm(400, 136, 128), 2, 2),
         (Gemm(1024, 192, 128), 12, 2),  # eight rows of tiles walked together, of 24 tiles
         (Gemm(256, 128, 192, batch=2, layout="NN"), 2, 2),

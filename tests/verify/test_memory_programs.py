@@ -1,4 +1,4 @@
-"""Programs about memory do what they mean: views, and tiles filled for nobody or in part.
+"""Programs about memory do what they mean: views, and tiles never read or filled in part.
 
 The random ones are of the kind ``memory`` of ``random_trials``.
 """
@@ -36,12 +36,12 @@ def out(element: Element, ahead: int = 0) -> Statement:
 
 
 PROGRAMS = {
-    "refilled for nobody": (
+    "refilled, never read": (
         (INSIDE, Tile("U")),
         (Statement(U, A), Statement(S, Element("U", "63 - tx"), grows=True), out(BACKWARDS)),
         (Statement(S, B),),
     ),
-    "filled for nobody at all": (
+    "filled, never read at all": (
         (INSIDE, Tile("U")),
         (Statement(U, A), out(U)),
         (Statement(S, B),),

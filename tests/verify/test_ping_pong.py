@@ -1,4 +1,4 @@
-"""Two teams of consumers take whole tiles by turns: right in every timing, and no turn is idle."""
+"""Ping-pong: two groups of consumers alternate on whole tiles; right in every timing, none idle."""
 
 from __future__ import annotations
 
