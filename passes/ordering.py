@@ -1,10 +1,16 @@
-"""What barrier placement knows: statements as nodes, accesses as items, what is pending where."""
+"""The tree that barriers are placed in: each statement is a node, each shared access an item.
+
+    for k: { wait; copy S; use S }   =>   Node("loop", [Node("wait"), Node("leaf", [S: write]),
+                                                        Node("leaf", [S: read])])
+
+``barrier_tree`` builds the tree, ``sync`` marks the nodes that need a barrier before them, and
+``rebuild`` makes the statement with those barriers.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import Any, Final, Literal, TypeAlias
 
 from tvm import tirx
@@ -21,14 +27,8 @@ from .kernels import bodies, with_bodies
 PHASE: Final = "pipeliner.phase"
 """For annotation that says which part of a pipelined loop a loop is."""
 
-EXACT_ITERATIONS: Final = 3
-"""Iterations a loop-carried access is followed exactly; beyond, it is any earlier iteration."""
-
 _MERGE_OVER: Final = 8
 """Accesses of one statement to one slot that are kept apart; more become one."""
-
-_MOST_GROUPS: Final = 8
-"""Groups of wgmma that are counted; a thread never has as many in flight here."""
 
 _EVENTS: Final = ("barrier", "wait", "wait_all", "group", "mma_wait")
 _OWN_ORDER: Final = (
@@ -64,65 +64,6 @@ class Item:
         return self.access.mode == "read"
 
 
-@dataclass(frozen=True, eq=False)
-class Pending:
-    """An item since the last barrier, as seen from the current iteration of every loop.
-
-    ``index``, ``guards``: of the item, loop variables moved to the iteration that made it.
-    ``path``: its leaf.
-    ``first``: variables of loops entered since, still in their first iteration. ``crossed``: for
-    each loop that carried it, the loop's depth and how many iterations ago. ``gone``: loops since
-    left, and iterations before their last. ``groups``: of wgmma committed since, for its reads.
-    """
-
-    item: Item
-    index: tuple[Any, ...]
-    guards: tuple[Any, ...]
-    path: Path
-    first: frozenset[Any] = frozenset()
-    crossed: tuple[tuple[int, int], ...] = ()
-    gone: tuple[tuple[Path, int], ...] = ()
-    groups: int = 0
-
-    @cached_property
-    def key(self) -> Any:
-        """What tells it from others: two with one key have one index."""
-        return (self.item, self.first, self.crossed, self.gone, self.groups)
-
-
-@dataclass(frozen=True)
-class State:
-    """What has happened since the last barrier, and the copies and reads of wgmma under way.
-
-    All in the order in which they were made, so that one function has one outcome.
-    """
-
-    pending: Mapping[Any, Pending] = field(default_factory=dict)
-    flying: Mapping[Item, None] = field(default_factory=dict)
-    reading: Mapping[Any, Pending] = field(default_factory=dict)
-
-    def __or__(self, other: State) -> State:
-        return State(
-            {**self.pending, **other.pending},
-            {**self.flying, **other.flying},
-            {**self.reading, **other.reading},
-        )
-
-    def within(self, other: State) -> bool:
-        """Whether ``other`` says at least as much."""
-        kept = self.pending.keys() <= other.pending.keys()
-        known = self.flying.keys() <= other.flying.keys()
-        return kept and known and self.reading.keys() <= other.reading.keys()
-
-    def each(self, change: Callable[[Pending], Pending]) -> State:
-        """This state with every pending access changed, and every one of wgmma."""
-        pending, reading = (
-            {entry.key: entry for entry in map(change, entries.values())}
-            for entries in (self.pending, self.reading)
-        )
-        return replace(self, pending=pending, reading=reading)
-
-
 @dataclass(eq=False)
 class Node:
     """A statement of the kernel, as far as ordering is concerned.
@@ -151,9 +92,6 @@ class Node:
         self.has_event = self.kind in _EVENTS or any(child.has_event for child in self.children)
         self.has_clash = any(child.has_clash for child in self.children)
         self.has_items = bool(self.items) or any(child.has_items for child in self.children)
-
-
-# Nodes.
 
 
 def number(node: Node, path: Path) -> None:
@@ -341,69 +279,3 @@ def _phase(stmt: Any) -> str:
 def _wait(node: Node) -> str:
     count = 0 if node.kind == "wait_all" else ir.const_int(node.stmt.value.args[0])
     return f"{node.op + ': ' if node.op else ''}wait_group {count}"
-
-
-# What is pending, as control moves.
-
-
-def entered(entry: Pending, var: Any | None) -> Pending:
-    """``entry`` at the start of the first iteration of the loop over ``var``."""
-    return entry if var is None else replace(entry, first=entry.first | {var})
-
-
-def committed(entry: Pending) -> Pending:
-    """``entry`` behind one more commit of wgmma."""
-    return replace(entry, groups=min(entry.groups + 1, _MOST_GROUPS))
-
-
-def carried(entry: Pending, loop: Node) -> Pending:
-    """``entry`` at the end of an iteration of ``loop``, as the next one sees it."""
-    var = getattr(loop.stmt, "loop_var", None)
-    if not _inside(entry, loop):
-        return replace(entry, first=entry.first - {var})
-    crossed = dict(entry.crossed)
-    depth = len(loop.path)
-    ago = crossed.get(depth, 0)
-    crossed[depth] = min(ago + 1, EXACT_ITERATIONS + 1)
-    entry = replace(entry, crossed=tuple(sorted(crossed.items())))
-    if var is None:
-        return entry
-    step = getattr(loop.stmt, "step", None)
-    any_earlier = ir.Var(f"{var.name}_earlier", "int32")
-    value = var - (1 if step is None else step) if ago < EXACT_ITERATIONS else any_earlier
-    return _moved(entry, var, value)
-
-
-def left(entry: Pending, loop: Node, last: Any) -> Pending:
-    """``entry`` after ``loop``, whose last iteration had ``last``."""
-    var = loop.stmt.loop_var
-    first = entry.first - {var}
-    if not _inside(entry, loop):
-        return replace(entry, first=first)
-    crossed = dict(entry.crossed)
-    ago = crossed.pop(len(loop.path), 0)
-    return replace(
-        _moved(entry, var, last),
-        first=first,
-        crossed=tuple(sorted(crossed.items())),
-        gone=(*entry.gone, (loop.path, ago)),
-    )
-
-
-def _inside(entry: Pending, loop: Node) -> bool:
-    """Whether an iteration of ``loop`` made ``entry``, since control last entered the loop."""
-    has_left = any(path == loop.path for path, _ in entry.gone)
-    return entry.path[: len(loop.path)] == loop.path and not has_left
-
-
-def _moved(entry: Pending, var: Any, value: Any) -> Pending:
-    """``entry`` as seen from where ``var`` was ``value`` when it was made."""
-    at = {var: value}
-    return replace(entry, index=placed(entry.index, at), guards=placed(entry.guards, at))
-
-
-def placed(exprs: tuple[Any, ...], values: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """Expressions, None among them, with variables replaced."""
-    if not values:
-        return exprs
-    return tuple(x if x is None else ir.substitute(x, values) for x in exprs)

@@ -1,22 +1,24 @@
-"""Barriers for a whole function: the fewest that order every two conflicting shared accesses.
+"""Place the barriers of a function: the fewest that order every two conflicting shared accesses.
 
-The function is walked in program order with the set of accesses since the last barrier. The first
-access that conflicts with one of them puts a barrier before itself, as late and as far out as the
-two allow: before the statement of the innermost sequence that holds both, and inside a loop only
-when the loop itself brings the two together. Loops are walked until what they carry into their next
-iteration no longer changes; slots of a ring are told apart across iterations (``differences``).
+    for k:  wait(k)                               for k:  wait(k)
+            copy slot (k + depth - 1) % depth  =>         barrier
+            compute on slot k % depth                     copy slot (k + depth - 1) % depth
+                                                          compute on slot k % depth
 
-    prologue: copies 0 .. depth-2
-    for k:    wait(k)   | barrier |   copies(k + depth-1)   compute(k)
+The one barrier orders the landed copies before the compute that reads them. It also orders the
+compute of the step before, before the copies that overwrite its slot.
 
-One barrier a step orders both the landed copies before the compute that reads them and the compute
-of the step before, before the copies that reuse its slot.
+Statements are visited in program order with the accesses since the last barrier
+(``barrier_state``). The first access that conflicts with one of them needs a barrier before it. The
+barrier stands as late and as far out as the two allow: before a statement of the innermost sequence
+around both, and inside a loop only if the loop itself brings the two together. A loop is visited
+until what it carries into its next iteration no longer changes. Slots of a ring are compared across
+iterations (``differences``).
 
-An asynchronous copy writes from its issue on, and becomes a write of the issuing thread, visible to
-others after a barrier, when a wait lets it land. What wgmma reads it reads until a wait, too, of
-which each ends all groups but the youngest few: to overwrite it before is an error, for no barrier
-helps. A barrier stands only where every thread of the CTA passes: code under a thread-dependent
-condition is one unit, a conflict inside it is an error.
+An asynchronous copy writes from its issue on. When a wait completes it, it is a write of the thread
+that issued it, which others see after a barrier. A wgmma reads its operands until a wgmma wait ends
+its group; to overwrite them before is an error, because no barrier orders that. A barrier stands
+only where every thread of the CTA passes (``barrier_tree``).
 
 Does not handle: an early return under a thread-dependent condition before a barrier.
 """
@@ -24,26 +26,22 @@ Does not handle: an early return under a thread-dependent condition before a bar
 from __future__ import annotations
 
 import itertools
-from collections.abc import Container, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Container, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any
 
-import tvm_ffi
-from tvm import sym, tirx
-from tvm.ir import Range
+from tvm import tirx
 
 from ..diagnostics import Reason
 from ..errors import InternalError, LoweringError
-from ..plan import SmemBuffer, SmemPlan, SyncPlan
-from . import ir, ordering
-from .accesses import Access, accesses, event, whole
-from .channels import ROLES_ATTR
-from .conflicts import Conflicts
-from .kernels import bodies, map_kernels, thread_extents, thread_tag
-from .ordering import EXACT_ITERATIONS, Item, Kind, Lanes, Node, Path, Pending, State
-from .shared_views import SharedViews
-from .uniform import Uniformity
+from ..plan import SmemPlan, SyncPlan
+from . import barrier_state, ir, ordering
+from .accesses import Access, whole
+from .barrier_state import EXACT_ITERATIONS, Pending, State
+from .barrier_tree import Tree, barrier_tree
+from .kernels import map_kernels
+from .ordering import Item, Node, Path
 
 
 class _Conflict(Exception):
@@ -65,7 +63,7 @@ def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]
     plans: list[SyncPlan] = []
 
     def kernel(stmt: Any) -> Any:
-        done, plan = _Synchroniser(stmt, places).run()
+        done, plan = _Synchroniser(barrier_tree(stmt, places)).run()
         plans.append(plan)
         return done
 
@@ -77,193 +75,22 @@ def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]
     )
 
 
-def _roles(stmt: Any, op: str, views: SharedViews) -> Node:
-    """The branches of roles as one leaf: mbarrier pairs order what passes between them.
-
-    No barrier of the CTA may stand in there, so there must be nothing else to order.
-    """
-    ordered = str(stmt.value.value).split(",")
-    for access in accesses(stmt.body):
-        buffer = views.root(access.buffer)
-        if str(buffer.name) not in ordered:
-            raise LoweringError("sync.no_mbarriers", buffer=str(buffer.name))
-    return Node("leaf", stmt, op=op)
-
-
 class _Synchroniser:
-    """One kernel: builds the tree of nodes, places barriers, rebuilds the statement."""
+    """Places the barriers of one kernel: marks the nodes of its tree that need one before them."""
 
-    def __init__(self, kernel: Any, places: Mapping[str, SmemBuffer]) -> None:
-        self._kernel = kernel
-        self._threads = thread_extents(kernel)
-        self._uniform = Uniformity(kernel)
-        self._prover = sym.Analyzer()
-        self._ranges: dict[Any, Range] = {}
-        self._local_values: set[Any] = set()
-        self._guards: tuple[Any, ...] = ()
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
         self._memo: dict[Any, dict[Item, bool]] = {}
-        self._buffers: dict[Any, Any] = {}
         self._writes: dict[Item, Access] = {}
-        self._root = Node("seq", kernel)
-        ir.walk(kernel, tirx.Bind, lambda bind: self._local_values.add(bind.var))
-        self._views = SharedViews(kernel, self._prover)
-        self._conflicts = Conflicts(places, self._threads, self._prover, self._views.root)
-        for var, extent in self._threads.items():
-            if extent is not None:
-                self._bind(var, ir.i32(0), ir.i32(extent))
 
     def run(self) -> tuple[Any, SyncPlan]:
         """The kernel with barriers, and what they are."""
-        self._root = self._build(self._kernel, {}, "")
-        ordering.number(self._root, ())
+        root = self._tree.root
         try:
-            self._visit(self._root, State())
+            self._visit(root, State())
         except _Conflict as conflict:
             raise InternalError(f"cannot place the barrier for {conflict.why}") from conflict
-        return ordering.rebuild(self._root), ordering.summary(self._root)
-
-    # The tree.
-
-    def _bind(self, var: Any, low: Any, extent: Any) -> None:
-        bounds = Range.from_min_extent(low, extent)
-        if var not in self._ranges:
-            self._ranges[var] = bounds
-            self._prover.bind(var, bounds)
-        elif not _is_same(bounds, self._ranges[var]):
-            raise LoweringError("sync.variable", variable=str(var))
-
-    def _build(self, stmt: Any, lanes: Lanes, op: str) -> Node:
-        shape = type(stmt)
-        if shape is tirx.SeqStmt:
-            return ordering.pruned(
-                Node("seq", stmt, [self._build(s, lanes, op) for s in bodies(stmt)], op=op)
-            )
-        if shape is tirx.For:
-            return self._build_for(stmt, lanes, op)
-        if shape is tirx.While:
-            return self._guarded("loop", stmt, stmt.condition, lanes, op)
-        if shape is tirx.IfThenElse:
-            return self._guarded("branch", stmt, stmt.condition, lanes, op)
-        if shape is ir.SBlockRealize:
-            if ir.const_int(stmt.predicate) == 1:
-                return ordering.pruned(self._wrap(stmt, lanes, op))
-            return self._guarded("branch", stmt, stmt.predicate, lanes, op)
-        if shape is tirx.AttrStmt and stmt.attr_key == ROLES_ATTR:
-            return _roles(stmt, op, self._views)
-        if shape is tirx.AttrStmt:
-            name = ir.op_name(stmt)
-            node = ordering.pruned(self._wrap(stmt, lanes, name or op))
-            return node if name is None else self._settle(node, True)
-        kind = event(stmt)
-        if kind is not None:
-            return Node(kind, stmt, op=op)
-        return Node("leaf", stmt, items=self._items(stmt, lanes, op), op=op)
-
-    def _wrap(self, stmt: Any, lanes: Lanes, op: str) -> Node:
-        return Node("wrap", stmt, [self._build(body, lanes, op) for body in bodies(stmt)], op=op)
-
-    def _build_for(self, stmt: Any, lanes: Lanes, op: str) -> Node:
-        self._bind(stmt.loop_var, stmt.min, stmt.extent)
-        tag = thread_tag(stmt)
-        if tag is not None:
-            # Virtual threads are run one after the other inside each statement.
-            own = (
-                {}
-                if tag.startswith(("threadIdx", "blockIdx"))
-                else {stmt.loop_var: ordering.lanes(stmt)}
-            )
-            return ordering.pruned(self._wrap(stmt, {**lanes, **own}, op))
-        uniform = self._uniform.is_uniform(stmt.min) and self._uniform.is_uniform(stmt.extent)
-        body = self._build(stmt.body, lanes, op)
-        return self._settle(ordering.pruned(Node("loop", stmt, [body], op=op)), uniform)
-
-    def _guarded(self, kind: Kind, stmt: Any, condition: Any, lanes: Lanes, op: str) -> Node:
-        children = []
-        for guard, body in zip(ordering.conditions(stmt), bodies(stmt), strict=True):
-            if guard is not None and ir.const_int(self._prover.simplify(guard)) == 0:
-                children.append(Node("leaf", body, op=op))  # it never runs
-                continue
-            with self._under(guard):
-                children.append(self._build(body, lanes, op))
-        node = Node(kind, stmt, children, self._items(condition, lanes, op), op)
-        return self._settle(ordering.pruned(node), self._uniform.is_uniform(condition))
-
-    @contextmanager
-    def _under(self, guard: Any) -> Iterator[None]:
-        """``guard`` (None: nothing) among the conditions of the accesses that are built."""
-        before = self._guards
-        if guard is not None and self._is_fixed(guard):
-            self._guards = (*before, guard)
-        yield
-        self._guards = before
-
-    def _items(self, part: Any, lanes: Lanes, op: str) -> list[Item]:
-        return ordering.merged([self._item(a, lanes, op) for a in accesses(part, self._prover)])
-
-    def _item(self, access: Access, lanes: Lanes, op: str) -> Item:
-        """``access`` as an item, without indices that may change from one mention to the next.
-
-        And of the one object for its buffer: to compare those is then cheap.
-        """
-        access = self._views.resolved(access)
-        buffer = self._buffers.setdefault(access.buffer, access.buffer)
-        index = tuple(x if self._is_fixed(x) else None for x in access.index)
-        if access.width > 1 and index[-1] is not None:
-            element = ir.Var("element", "int32")
-            self._bind(element, ir.i32(0), ir.i32(access.width))
-            index = (*index[:-1], index[-1] + element)
-            lanes = {**lanes, element: access.width}
-        tile = access.tile
-        if tile is not None and self._is_fixed(tile.offset):
-            row, column = ir.Var("row", "int32"), ir.Var("column", "int32")
-            self._bind(row, ir.i32(0), ir.i32(tile.rows))
-            self._bind(column, ir.i32(0), ir.i32(tile.columns))
-            # One more dimension than the buffer has: compared between tiles alone.
-            index = (*index, tile.offset + row * tile.stride + column)
-            lanes = {**lanes, row: tile.rows, column: tile.columns}
-        return Item(replace(access, buffer=buffer, index=index), lanes, op, self._guards)
-
-    def _is_fixed(self, index: Any) -> bool:
-        if type(index) in ir.CONSTANTS:
-            return True
-        if index is None or (self._local_values and ir.uses(index, self._local_values)):
-            return False
-        return not ir.has(index, (ir.TensorLoad, ir.Call))
-
-    def _settle(self, node: Node, uniform: bool) -> Node:
-        """``node`` as one leaf where no barrier is needed, or none is possible, inside it."""
-        if node.kind == "leaf":
-            return node
-        if uniform and (node.has_event or node.has_clash):
-            return node
-        parts = ordering.parts(node)
-        if getattr(node.stmt, "kind", None) == ir.ForKind.VECTORIZED:
-            # Its iterations are lanes of one access: nothing can stand between them.
-            return Node("leaf", node.stmt, items=[i for part in parts for i in part], op=node.op)
-        clash = self._clash(parts, ordering.repeats(node))
-        if uniform and clash:
-            node.has_clash = True
-            return node
-        if clash and not ordering.orders_itself(node.stmt):
-            where = ordering.title(node.stmt)
-            raise LoweringError("sync.divergent", where=where, conflict=clash)
-        items = ordering.ended(node, [item for part in parts for item in part])
-        return Node("leaf", node.stmt, items=ordering.merged(items), op=node.op)
-
-    def _clash(self, parts: list[list[Item]], looped: bool) -> Reason | None:
-        """The first two accesses that need an order; None when there are none.
-
-        In a loop every access is compared with every other: its iterations are lanes of them.
-        """
-        for i, part in enumerate(parts):
-            for other in parts if looped else parts[i + 1 :]:
-                for a, b in itertools.product(part, other):
-                    guards = (*a.guards, *b.guards)
-                    if self._conflicts.between(a, a.access.index, b, b.access.index, guards):
-                        return ordering.pair(a, b)
-        return None
-
-    # Placing barriers.
+        return ordering.rebuild(root), ordering.summary(root)
 
     def _visit(self, node: Node, state: State) -> State:
         """The state after ``node``; the barriers under it are placed anew."""
@@ -285,7 +112,7 @@ class _Synchroniser:
         if node.kind == "mma_wait":
             return self._finish(node, state)
         if node.kind == "group":
-            older = map(ordering.committed, state.reading.values())
+            older = map(barrier_state.committed, state.reading.values())
             return replace(state, reading={entry.key: entry for entry in older})
         state = self._touch(node, state)
         if node.kind == "branch":
@@ -346,7 +173,7 @@ class _Synchroniser:
         if not copy.access.own:
             return Item(whole(copy.access.buffer, "write"), {}, op)
         if copy not in self._writes:
-            fixed = {**self._threads, **copy.lanes}
+            fixed = {**self._tree.threads, **copy.lanes}
             index = tuple(x if _is_of(x, fixed) else None for x in copy.access.index)
             self._writes[copy] = replace(copy.access, mode="write", index=index, issue=False)
         return Item(self._writes[copy], copy.lanes, op)
@@ -358,7 +185,7 @@ class _Synchroniser:
         conflicts, one barrier before the loop is enough.
         """
         var = getattr(node.stmt, "loop_var", None)
-        before = state.each(lambda entry: ordering.entered(entry, var))
+        before = state.each(lambda entry: barrier_state.entered(entry, var))
         if not ordering.repeats(node):
             return self._visit(node.children[0], state)
         with self._running(node.stmt):
@@ -367,21 +194,21 @@ class _Synchroniser:
             _, after = self._iterate(node, before, alone)
         if var is None:
             return after | state
-        last = self._prover.simplify(node.stmt.min + node.stmt.extent - 1)
-        after = after.each(lambda entry: ordering.left(entry, node, last))
-        return after if self._prover.can_prove(node.stmt.extent >= 1) else after | state
+        last = self._tree.prover.simplify(node.stmt.min + node.stmt.extent - 1)
+        after = after.each(lambda entry: barrier_state.left(entry, node, last))
+        return after if self._tree.prover.can_prove(node.stmt.extent >= 1) else after | state
 
     def _running(self, stmt: Any) -> AbstractContextManager[Any]:
         """The prover's knowledge inside a loop: it has an iteration."""
         if not isinstance(stmt, tirx.For) or ir.const_int(stmt.extent) is not None:
             return nullcontext()
-        return self._conflicts.assuming(stmt.extent >= 1)
+        return self._tree.conflicts.assuming(stmt.extent >= 1)
 
     def _iterate(self, node: Node, before: State, carried: State) -> tuple[State, State]:
         """What an iteration hands to the next, and the state after it, at the fixed point."""
         for count in itertools.count():
             after = self._visit(node.children[0], before | carried)
-            handed = after.each(lambda entry: ordering.carried(entry, node))
+            handed = after.each(lambda entry: barrier_state.carried(entry, node))
             if handed.within(before | carried):
                 break
             # Exchanged at first, because a barrier placed now may end what was carried; later only
@@ -423,12 +250,12 @@ class _Synchroniser:
         return None
 
     def _conflict(self, entry: Pending, item: Item) -> bool:
-        if not self._conflicts.meet(entry.item.access.buffer, item.access.buffer):
+        if not self._tree.conflicts.meet(entry.item.access.buffer, item.access.buffer):
             return False
-        lows = {var: self._ranges[var].min for var in entry.first}
-        index = ordering.placed(item.access.index, lows)
-        guards = (*entry.guards, *ordering.placed(item.guards, lows))
-        return self._conflicts.between(entry.item, entry.index, item, index, guards)
+        lows = {var: self._tree.ranges[var].min for var in entry.first}
+        index = barrier_state.placed(item.access.index, lows)
+        guards = (*entry.guards, *barrier_state.placed(item.guards, lows))
+        return self._tree.conflicts.between(entry.item, entry.index, item, index, guards)
 
     def _place(self, entry: Pending, path: Path) -> Path:
         """The latest statement up to the leaf at ``path`` that is surely after ``entry``.
@@ -445,7 +272,7 @@ class _Synchroniser:
 
     def _statement(self, path: Path, depth: int) -> Path:
         """``path`` cut at ``depth``, or where the first sequence further in has its statement."""
-        node = self._root
+        node = self._tree.root
         for step in path[:depth]:
             node = node.children[step]
         while node.kind == "wrap" and depth < len(path):
@@ -457,11 +284,3 @@ class _Synchroniser:
 def _is_of(expr: Any | None, variables: Container[Any]) -> bool:
     """Whether ``expr`` depends on ``variables`` alone; None, which may be anything, does not."""
     return expr is not None and all(var in variables for var in ir.variables(expr))
-
-
-def _is_same(left: Range, right: Range) -> bool:
-    """Whether two ranges hold the same values: relax's loops count in int64."""
-    numbers = [ir.const_int(part) for one in (left, right) for part in (one.min, one.extent)]
-    if None not in numbers:
-        return numbers[:2] == numbers[2:]
-    return bool(tvm_ffi.structural_equal(left, right))

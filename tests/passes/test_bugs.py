@@ -11,7 +11,7 @@ import pipeliner
 from pipeliner.commands.why import show
 from pipeliner.cost.mapped import uses_wgmma
 from pipeliner.errors import BugWarning, InternalError
-from pipeliner.passes import pipeline
+from pipeliner.passes import carry_out
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
@@ -26,14 +26,14 @@ def product() -> Any:
 
 def breaks(monkeypatch: pytest.MonkeyPatch, err: Exception, *, only_wgmma: bool) -> None:
     """Have ``map_tiles`` raise ``err``."""
-    whole = pipeline.map_tiles
+    whole = carry_out.map_tiles
 
     def broken(func: Any, kernel: Any, plan: KernelPlan, notes: list[str]) -> Any:
         if uses_wgmma(plan.matmuls) or not only_wgmma:
             raise err
         return whole(func, kernel, plan, notes)
 
-    monkeypatch.setattr(pipeline, "map_tiles", broken)
+    monkeypatch.setattr(carry_out, "map_tiles", broken)
 
 
 @pytest.mark.parametrize(
@@ -58,7 +58,7 @@ def test_a_bug_in_one_candidate_leaves_the_others(
     assert not_taken["name"] == "the plan of least predicted time"
     error = str(the("plan.bug", [not_taken])["error"])
     assert re.search(told, error)
-    assert "(pipeline.py:" in error
+    assert "(carry_out.py:" in error
     with pytest.warns(BugWarning, match=told):
         show(alternatives(product(), "h100", Request()))
     assert "bug in pipeliner" in capsys.readouterr().out

@@ -17,7 +17,7 @@ from pipeliner.diagnostics import Reason
 from pipeliner.emulator import Hazard
 from pipeliner.emulator.lower import is_device_function
 from pipeliner.origin import Origin
-from pipeliner.passes import pipeline
+from pipeliner.passes import carry_out
 from pipeliner.plan import SmemPlan
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, schedule_gemm
@@ -224,7 +224,7 @@ def test_the_whole_arena_is_right_as_it_is() -> None:
 
 def test_tvms_reuse_of_shared_memory_after_our_barriers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an arena of ours TVM lets buffers share space when the barriers are placed."""
-    monkeypatch.setattr(pipeline, "place", lambda func, *_, **__: (func, SmemPlan()))
+    monkeypatch.setattr(carry_out, "place", lambda func, *_, **__: (func, SmemPlan()))
     kernel = build(pipeline_with(in_turn, "sm_80", Request()), "sm_80")
     assert kernel.plan.smem.buffers == ()
     hazard = aliased(kernel, *row_and_results())

@@ -1,0 +1,269 @@
+"""Carry out one plan: make of a recognised function the kernel that the plan describes.
+
+    a loop in op form, a plan => threads and instructions, copies, a modulo schedule, prologue and
+                                 steady state (or roles), shared memory, barriers
+
+``pipeline`` calls it for one plan after the other until one can be carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final
+
+from tvm.support import nvcc
+
+from ..cost.alone import unpipelined
+from ..cost.mapped import uses_wgmma
+from ..cost.remainder import check_skips
+from ..diagnostics import Reason, Why
+from ..errors import PlanError, ScheduleRefused, TargetError
+from ..kernel import KernelInfo
+from ..machine import Machine
+from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan
+from .annotations import (
+    annotated_plan,
+    async_statements,
+    is_annotated,
+    staged_statements,
+)
+from .code_size import check_size
+from .copies import lower_copies
+from .dependence import dependence
+from .descriptors import compute_once
+from .elementwise import map_elementwise
+from .expand import expand
+from .instructions import map_tiles
+from .labels import label
+from .launch import early_launches
+from .modulo import schedule_loop
+from .obeyed import is_scheduled, scheduled_as
+from .op_form import op_loops, thread_extents
+from .recognise import Kernel
+from .roles import specialise, with_roles
+from .smem import place
+from .steps import Steps
+from .sync import synchronise
+from .used_slots import why_no_overlap, with_slots_used
+from .vthreads import private_buffers
+
+_GIVEN: Final = ("request", "annotation", "edited")
+"""Sources of a loop's plan that make it a request."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Failure:
+    """A loop that cannot have its plan, and why."""
+
+    loop: str
+    error: PlanError
+
+
+def carry_out(
+    steps: Steps,
+    kernel: Kernel,
+    plan: KernelPlan,
+    target: Any,
+    machine: Machine,
+    given: KernelPlan | None = None,
+    *,
+    asked: bool = False,
+) -> KernelPlan:
+    """Make of the recognised function what ``plan`` says; the plan as it was carried out.
+
+    Loops that cannot be scheduled, or overlap nothing, are left alone, unless ``plan`` is one that
+    was ``given``; ``asked``: how copies are made was asked for, so that they stay. Raises what the
+    plan cannot have.
+    """
+    if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
+        raise TargetError("matmul.target", arch=str(target.arch), needed=plan.target)
+    check_skips(plan, kernel.info)
+    plan = _with_legal_copies(steps.func, plan)
+    recognised = steps.func
+    while True:
+        try:
+            done = _schedule(steps, kernel, plan, machine, given, asked=asked)
+            if isinstance(done, KernelPlan):
+                return placed(steps, done, target, machine.smem_per_cta)
+            if given is not None:
+                raise done.error
+            plan = _without_pipelining(plan, kernel.info, machine, done.error, done.loop)
+        except PlanError as err:
+            if given is not None:
+                raise
+            plan = _without_pipelining(plan, kernel.info, machine, err)
+        steps.func = recognised
+
+
+def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
+    """``plan`` with the mechanisms of copies that the function itself decides.
+
+    Copies of a loop with TVM's annotations are asynchronous just where the loop says so; a buffer
+    that virtual threads have copies of must be written by stores, which are all that TVM looks at.
+    """
+    named: dict[str, bool] = {}
+    staged: frozenset[str] = frozenset()
+    for form in op_loops(func):
+        if is_annotated(form.node):
+            wanted = async_statements(form.node)
+            named.update((name, name in wanted) for name in form.names)
+            staged |= staged_statements(form.node)
+    private = {str(buffer.name) for buffer in private_buffers(func.body)}
+
+    def legal(copy: CopyPlan) -> CopyPlan:
+        if copy.op in staged:
+            return replace(copy, mechanism="register", reason=Reason("annotation.staged"))
+        if not named.get(copy.op, True):
+            why = Reason("annotation.not_async")
+            return replace(copy, mechanism="direct", reason=why)
+        if copy.mechanism == "cp_async" and copy.dst in private:
+            return replace(
+                copy, mechanism="register", reason=Reason("copy.vthread", buffer=copy.dst)
+            )
+        return copy
+
+    return replace(plan, copies=tuple(legal(copy) for copy in plan.copies))
+
+
+def _schedule(
+    steps: Steps,
+    kernel: Kernel,
+    plan: KernelPlan,
+    machine: Machine,
+    given: KernelPlan | None,
+    *,
+    asked: bool,
+) -> KernelPlan | _Failure:
+    """Map, copy, schedule and expand; the plan with its loops scheduled."""
+    notes: list[Why] = []
+    steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan, notes))
+    steps.rewrite("LowerCopies", lambda func: lower_copies(func, plan))
+    plan = replace(plan, reasons=tuple(dict.fromkeys([*plan.reasons, *notes])))
+    done = steps.run(
+        "Modulo", lambda func: (func, _scheduled(func, plan, machine, given, asked=asked))
+    )
+    if isinstance(done, KernelPlan) and done.roles:
+        assigned = with_roles(done)
+        steps.rewrite("Specialise", lambda func: specialise(func, assigned, machine))
+        done = assigned
+    elif isinstance(done, KernelPlan):
+        steps.rewrite("Expand", lambda func: expand(func, done))
+    if isinstance(done, KernelPlan):
+        steps.rewrite("MapElementwise", lambda func: map_elementwise(func, done))
+    return done
+
+
+def _scheduled(
+    func: Any, plan: KernelPlan, machine: Machine, given: KernelPlan | None, *, asked: bool
+) -> KernelPlan | _Failure:
+    forms = {str(form.var.name): form for form in op_loops(func)}
+    threads = thread_extents(func)
+    for loop in plan.loops:
+        if not loop.pipelined:
+            continue
+        form = forms.get(loop.name)
+        if form is None:
+            raise PlanError("schedule.loop_unknown", loop=loop.name, loops=tuple(sorted(forms)))
+        graph = dependence(form.node, threads)
+        try:
+            own = None if given is None else given.loop(loop.name)
+            scheduled = _scheduled_loop(graph, form.node, loop, plan.matmuls, machine, own)
+            check_size(scheduled)
+            why = None if given is not None else why_no_overlap(graph, scheduled, form.node)
+            if (
+                why is not None
+                and not asked
+                and not uses_wgmma(plan.matmuls)
+                and loop.source not in _GIVEN
+            ):
+                raise ScheduleRefused(why)
+            scheduled = replace(scheduled, reasons=(*scheduled.reasons, *filter(None, [why])))
+        except PlanError as err:
+            return _Failure(loop.name, err)
+        if not scheduled.pipelined:  # nothing overlaps, so that it has no schedule
+            scheduled = LoopPlan(loop.name, loop.trip, False, reasons=scheduled.reasons)
+        plan = replace(
+            plan.with_loop(scheduled),
+            matmuls=tuple(
+                matmul if left is None else replace(matmul, in_flight=left)
+                for matmul in plan.matmuls
+                for left in [_left_in_flight(matmul, scheduled)]
+            ),
+        )
+    return plan
+
+
+def _scheduled_loop(
+    graph: Any,
+    node: Any,
+    loop: LoopPlan,
+    matmuls: Sequence[MatmulPlan],
+    machine: Machine,
+    given: LoopPlan | None,
+) -> LoopPlan:
+    """``loop`` with a schedule; ``given``: of a plan that was handed in, perhaps with one."""
+    if given is not None and is_scheduled(given):
+        scheduled = scheduled_as(graph, given, loop, machine)
+        _check_in_flight(scheduled, matmuls)
+        return scheduled
+    if loop.source == "annotation":
+        return annotated_plan(graph, node, loop, machine)
+    waited = [matmul for matmul in matmuls if f"{matmul.op}.mma_wait" in graph]
+    in_flight = min((matmul.in_flight for matmul in waited), default=0)
+    scheduled = schedule_loop(graph, loop, machine, in_flight=in_flight)
+    return with_slots_used(graph, scheduled, node)
+
+
+def _left_in_flight(matmul: MatmulPlan, loop: LoopPlan) -> int | None:
+    """Steps of ``matmul`` in flight when a step of ``loop`` ends; None: it is not waited for.
+
+    Where another role copies it waits by itself.
+    """
+    stages = {op.name: op.stage for op in loop.ops}
+    done = stages.get(f"{matmul.op}.mma_wait")
+    return None if done is None else done - stages[matmul.op]
+
+
+def _check_in_flight(loop: LoopPlan, matmuls: Sequence[MatmulPlan]) -> None:
+    """ScheduleRefused: the stages of a loop leave other steps in flight than the plan says."""
+    for matmul in matmuls:
+        left = _left_in_flight(matmul, loop)
+        if left not in (None, matmul.in_flight):
+            steps = {"planned": matmul.in_flight, "left": left}
+            raise ScheduleRefused("schedule.in_flight", loop=loop.name, op=matmul.op, **steps)
+
+
+def placed(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> KernelPlan:
+    """Place shared memory and barriers, say how kernels follow each other; the plan with those.
+
+    Descriptors are computed once behind that, where no roles have them so: barriers are placed by
+    what they are encoded from.
+    """
+    native_bf16 = nvcc.have_bf16(nvcc.get_target_compute_version(target))
+    smem = steps.run("Place", lambda func: place(func, budget, native_bf16=native_bf16))
+    sync = steps.run("Synchronise", lambda func: synchronise(func, smem))
+    steps.rewrite("Label", lambda func: label(func, smem))
+    if uses_wgmma(plan.matmuls) and not plan.roles:
+        steps.rewrite("Descriptors", compute_once)
+    steps.rewrite("Launch", lambda func: early_launches(func, plan.launch))
+    return replace(plan, smem=smem, sync=sync)
+
+
+def _without_pipelining(
+    plan: KernelPlan, info: KernelInfo, machine: Machine, err: PlanError, name: str = ""
+) -> KernelPlan:
+    """``plan`` without loop ``name``, or any automatic one; ``err`` where it was asked for."""
+    free = [loop for loop in plan.loops if loop.pipelined and loop.source not in _GIVEN]
+    if name:
+        free = [loop for loop in free if loop.name == name]
+    if not free:
+        raise err
+    copies = {copy.op: copy for copy in plan.copies}
+    for loop in free:
+        plan = plan.with_loop(LoopPlan(loop.name, loop.trip, False, reasons=(err.reason,)))
+        found = next(known for known in info.loops if known.name == loop.name)
+        own = [copies.pop(op.op) for op in found.ops if op.op in copies]
+        left = unpipelined(found, tuple(own), plan.matmuls, machine)
+        copies.update((copy.op, copy) for copy in left)
+    return replace(plan, copies=tuple(copies.values()))
