@@ -1,4 +1,4 @@
-"""TensorIR to TensorIR: one file a pass, in the order of ``carry_out.py``.
+"""Passes from TensorIR to TensorIR: one file a pass, in the order of ``carry_out.py``.
 
 ``SoftwarePipeline`` is the pass to use among TVM's own; it loads on first use, as does TVM.
 """

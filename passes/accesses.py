@@ -1,4 +1,12 @@
-"""Which shared memory a statement touches, and how: the facts that barriers are placed from."""
+"""Find the accesses to shared memory in a statement: the facts that barriers are placed from.
+
+    S[i, j] = A[k]                       =>  Access(S, "write", index=(i, j))
+    cp.async [&S[i, j]], [&A[k]], 16     =>  Access(S, "write", index=(i, j), issue=True, width=8)
+    barrier()                            =>  event "barrier"
+
+A plain load or store is exact. A PTX instruction touches what its definition says. An opaque call
+may read and write anything in the buffers that it gets a pointer to.
+"""
 
 from __future__ import annotations
 
@@ -59,7 +67,7 @@ _ATOMICS: Final = ("tirx.atomic_add", "tirx.cuda.atomic_add", "tirx.cuda.atomic_
 
 @dataclass(frozen=True)
 class Tile:
-    """Rows of neighbours in a flat buffer: elements ``offset + row * stride + column``.
+    """A tile of rows in a flat buffer: elements ``offset + row * stride + column``.
 
     ``offset`` may differ between the lanes of the warp.
     """
@@ -71,7 +79,7 @@ class Tile:
 
     @property
     def extent(self) -> int:
-        """Elements from the first to behind the last."""
+        """The number of elements from the first of the tile to its last, both included."""
         return (self.rows - 1) * self.stride + self.columns
 
 
@@ -79,12 +87,12 @@ class Tile:
 class Access:
     """One access to a shared buffer.
 
-    ``mode``: ``update`` is an opaque access, which may read and write. ``index``: one expression a
-    dimension; None stands for any value. ``own``: each thread touches just the elements that its
-    index names (false for what a warp does together and for opaque accesses). ``issue``: an
-    asynchronous access starts here, a copy's write or wgmma's read, and lasts until a later wait.
-    ``width``: neighbours along the last dimension that it touches, from the index on. ``tile``:
-    what a warp touches together, if known.
+    ``mode``: ``update`` is an opaque access, which may read and write. ``index``: one expression
+    for each dimension; None stands for any value. ``own``: each thread touches only the elements
+    that its index names (false for what a warp does together, and for opaque accesses). ``issue``:
+    an asynchronous access (the write of a copy, the read of a wgmma) starts here and lasts until a
+    later wait. ``width``: how many neighbours along the last dimension it touches, from the index
+    on. ``tile``: what a warp touches together, if that is known.
     """
 
     buffer: Any
@@ -97,7 +105,7 @@ class Access:
 
 
 def event(stmt: Any) -> Event | None:
-    """What an Evaluate statement means for ordering, beyond what it touches."""
+    """Return what an Evaluate statement does for ordering, such as a barrier; None for nothing."""
     if not isinstance(stmt, tirx.Evaluate) or not isinstance(stmt.value, ir.Call):
         return None
     call, name = stmt.value, op_name(stmt.value)
@@ -117,15 +125,15 @@ def event(stmt: Any) -> Event | None:
 
 
 def op_name(call: Any) -> str:
-    """The name of the operator that ``call`` calls."""
+    """Return the name of the operator that ``call`` calls."""
     return str(getattr(call.op, "name", ""))
 
 
 def accesses(node: Any, ranges: sym.Analyzer | None = None) -> list[Access]:
-    """Every access to shared memory in a statement or expression, nested ones included.
+    """Return every access to shared memory in a statement or expression, nested ones included.
 
-    ``ranges``: an analyzer that knows the bounds of the variables; it lets flat offsets be split
-    into slot and rest.
+    ``ranges``: an analyzer that knows the bounds of the variables; with it a flat offset can be
+    split into slot and rest.
     """
     found: list[Access] = []
     prover = ranges or sym.Analyzer()
@@ -196,7 +204,7 @@ def _call(
 
 
 def _described(call: Any) -> list[Access]:
-    """What a wgmma reads through the descriptors that are encoded in its operands."""
+    """Return the reads of a wgmma through the descriptors that are encoded in its operands."""
     loads: list[Any] = []
     ir.walk(call, ir.TensorLoad, loads.append)
     return [
@@ -221,7 +229,7 @@ _FRAGMENT_SHAPES: Final = {
 
 
 def _matrix(call: Any, name: str, prover: sym.Analyzer) -> Access | None:
-    """The access of a warp-wide load or store whose tile in shared memory is known."""
+    """Return the access of a warp-wide load or store, if its tile in shared memory is known."""
     args = call.args
     if name in ("tirx.tvm_load_matrix_sync", "tirx.tvm_store_matrix_sync"):
         shape = _FRAGMENT_SHAPES.get(str(args[0].args[0].scope()))
@@ -248,7 +256,10 @@ def _tiled(
     *,
     in_bytes: bool = False,
 ) -> Access | None:
-    """The access to a tile of [rows, columns, stride] ``further`` elements behind ``pointer``."""
+    """Return the access to the tile that starts ``further`` elements behind ``pointer``.
+
+    ``sizes``: its rows, columns and stride.
+    """
     if not isinstance(pointer, ir.Call) or op_name(pointer) != "tirx.tvm_access_ptr":
         return None
     buffer: Any = data_buffer(pointer.args[1])
@@ -280,7 +291,7 @@ _OPAQUE: Final = _Use("update", "update")
 
 
 def _use(call: Any, name: str) -> _Use | None:
-    """What is known of the call ``name``; None: its arguments are ordinary expressions."""
+    """Return what is known of the call ``name``; None if its arguments are ordinary expressions."""
     if name.startswith(_CP_ASYNC):
         return _Use("write", "read", ir.const_int(call.args[2]) or 0, issue=True)
     if name == _CP_ASYNC_LEGACY:
@@ -315,7 +326,7 @@ def _pointers(
 
 
 def _pointer(arg: Any) -> Any | None:
-    """The call in ``arg`` that makes a pointer into a buffer, if there is one."""
+    """Return the call in ``arg`` that makes a pointer into a buffer, if there is one."""
     while isinstance(arg, ir.Call) and op_name(arg) in _CASTS:
         arg = arg.args[0]
     if not isinstance(arg, ir.Call):
@@ -329,7 +340,7 @@ def _pointer(arg: Any) -> Any | None:
 
 
 def _offsets(pointer: Any) -> Sequence[Any]:
-    """The expressions that say where in its buffer a pointer points."""
+    """Return the expressions that say where in its buffer a pointer points."""
     name = op_name(pointer)
     if name == "tirx.address_of":
         return cast("list[Any]", pointer.args[0].indices[:])
@@ -356,9 +367,9 @@ def _pointed(pointer: Any, mode: Mode, use: _Use, prover: sym.Analyzer) -> Acces
 
 
 def _addressed(load: Any, mode: Mode, use: _Use) -> Access:
-    """The access at ``address_of(load)``.
+    """Return the access at ``address_of(load)``.
 
-    A known call touches neighbours along the last dimension; an unknown one may walk anywhere.
+    A known call touches neighbours along the last dimension; an unknown one may touch anything.
     """
     buffer, index = load.source, tuple(load.indices[:])
     width = use.bytes // ir.dtype_bytes(buffer.dtype)
@@ -372,19 +383,19 @@ def _addressed(load: Any, mode: Mode, use: _Use) -> Access:
 
 
 def whole(buffer: Any, mode: Mode, issue: bool = False) -> Access:
-    """An access to any part of ``buffer`` by any thread."""
+    """Return an access to any part of ``buffer`` by any thread."""
     return Access(buffer, mode, (None,) * len(buffer.shape), own=False, issue=issue)
 
 
 def data_buffer(arg: Any) -> Any | None:
-    """The buffer whose data pointer ``arg`` is, if it is one."""
+    """Return the buffer whose data pointer ``arg`` is, if it is one."""
     if isinstance(arg, ir.Call) and op_name(arg) == "tirx.buffer_data":
         return arg.args[0]
     return arg if ir.is_buffer_var(arg) else None
 
 
 def _slot_of(buffer: Any, offset: Any, extent: Any, prover: sym.Analyzer) -> Any | None:
-    """The first index that a flat range of ``buffer`` stays in, or None."""
+    """Return the first index of ``buffer`` that a flat range stays in; None if it may leave one."""
     if len(buffer.shape) < 2:
         return None
     slot: Any = ir.i32(1)

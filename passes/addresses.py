@@ -1,23 +1,24 @@
-"""Addresses as what a loop changes, plus what it does not, plus a constant.
+"""Split each address into what the innermost loop changes, what it does not, and a constant.
 
     S[k % 3 * 8192 + x * 64 + (y + 2 ^ x) * 8 + 49152]
-    S[k % 3 * 8192 + (x * 64 + (y ^ x ^ 2) * 8) + 49152]     y has bit 0 alone
+ => S[k % 3 * 8192 + (x * 64 + (y ^ x ^ 2) * 8) + 49152]     y has only bit 0
 
-The part in the middle is for nvcc to compute before the loop: TVM's simplifier sorts the terms of
-an index by their size, and names of common subexpressions then keep nvcc from sorting them back.
-The constant is the immediate offset of the instruction, and accesses that differ in it alone share
-a register. Constants under the exclusive or of a swizzle come out where the bits allow:
+nvcc computes the part in the middle once, before the loop. Without the split it cannot: TVM's
+simplifier sorts the terms of an index by size, and names of common subexpressions then keep nvcc
+from reordering them. The constant becomes the immediate offset of the instruction, so accesses that
+differ only in it share a register. Constants under the exclusive or of a swizzle are moved out
+where the bits allow:
 
-    S[((x + 8) ^ (y % 8)) * 4]      ->   S[(x ^ (y % 8)) * 4 + 32]
+    S[((x + 8) ^ (y % 8)) * 4]      =>   S[(x ^ (y % 8)) * 4 + 32]
 
-The index of a vector access, sums and products of vectors, becomes a ramp from a scalar.
+The index of a vector access, a sum or product of vectors, becomes a ramp from a scalar.
 
-Global addresses stay 32-bit indices where those reach all of a buffer: ptxas gives an asynchronous
-copy 12 bits of immediate offset, less than a row of a tile, and to add a constant costs two
-instructions in 64 bits as in 32.
+Global addresses stay 32-bit indices where 32 bits reach all of a buffer. ptxas gives an
+asynchronous copy only 12 bits of immediate offset, less than a row of a tile, and adding a constant
+costs two instructions in 64 bits as in 32.
 
-This runs on device functions behind the last pass that simplifies. Indices are left alone that have
-a negative part and could overflow in another order.
+This runs on device functions behind the last pass that simplifies. It leaves an index alone that
+has a negative part and could overflow in another order.
 """
 
 from __future__ import annotations
@@ -43,20 +44,20 @@ _RANGES: Final = {
 
 
 def split_addresses(func: Any) -> Any:
-    """``func`` (flat buffers) with the indices of global and shared accesses split."""
+    """Return ``func`` (flat buffers) with the indices of its global and shared accesses split."""
     return tirx.PrimFunc(func.params, _Splitter().run(func.body), func.ret_type, func.attrs)
 
 
 @dataclass(frozen=True)
 class Sum:
-    """``sum(coefficient * term) + constant``, scalars of a type; terms are no sums themselves."""
+    """A sum ``sum(coefficient * term) + constant`` of scalars of one type; no term is a sum."""
 
     dtype: str
     terms: tuple[tuple[int, Any], ...] = ()
     constant: int = 0
 
     def plus(self, other: Sum, sign: int = 1) -> Sum:
-        """The sum, or the difference, of two."""
+        """Return the sum of two, or with ``sign=-1`` the difference."""
         terms = (*self.terms, *other.scaled(sign).terms)
         return replace(self, terms=terms, constant=self.constant + sign * other.constant)
 
@@ -76,7 +77,7 @@ class Sum:
 
 
 class _Splitter:
-    """One function: what varies in the innermost loop, and what is known of the variables."""
+    """Splits the indices of one function; knows what varies in the innermost loop, and bounds."""
 
     def __init__(self) -> None:
         self._prover = sym.Analyzer()
@@ -137,7 +138,7 @@ class _Splitter:
         return node if index is None else tirx.BufferStore(node.buffer, node.value, [index])
 
     def _is_addressed(self, buffer: Any) -> bool:
-        """Whether accesses need an address: registers do not."""
+        """Whether accesses to ``buffer`` need an address: those to registers do not."""
         if buffer not in self._addressed:
             self._addressed[buffer] = ir.is_global(buffer) or ir.is_shared(buffer)
         return self._addressed[buffer]
@@ -173,7 +174,7 @@ class _Splitter:
         return bool(found)
 
     def _fits(self, whole: Sum) -> bool:
-        """Whether no partial sum can leave its type when the whole sum does not."""
+        """Whether no partial sum can leave its type if the whole sum does not."""
         if all(coefficient > 0 and self._is_positive(term) for coefficient, term in whole.terms):
             return True
         bound = self._prover.const_int_bound(whole.expr())
@@ -202,7 +203,7 @@ class _Splitter:
         return Sum(dtype, ((1, expr),))
 
     def _xor(self, a: Sum, b: Sum) -> Sum:
-        """``a ^ b`` with the constants outside of it that no carry and no flip of a bit reaches."""
+        """Return ``a ^ b``, with constants moved out that no carry and no flipped bit reaches."""
         x, y = a.expr(), b.expr()
         bits_x, bits_y = self._bits.of(x), self._bits.of(y)
         in_a, in_b, outside = a.constant, b.constant, 0
@@ -233,7 +234,7 @@ class _Splitter:
 
 
 def scalar(index: Any) -> tuple[Any, int] | None:
-    """First element and stride of a vector index; None when its elements are not evenly spaced."""
+    """Return the first element and stride of a vector index; None if it is not evenly spaced."""
     if isinstance(index, tirx.Ramp):
         stride = ir.const_int(index.stride)
         return None if stride is None else (index.base, stride)

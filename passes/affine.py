@@ -1,8 +1,11 @@
-"""How far apart two accesses of a loop meet.
+"""Compute the distance, in iterations of a loop, at which two accesses can meet.
 
-Index expressions become ``c * k + symbols + [low, high]``. An index that is linear in the loop
-variable ``k`` gives an interval of iteration distances; anything else leaves its dimension
-unconstrained, which only adds dependences and never loses one.
+    S[k + 2] in iteration k, S[k] in iteration k + d     =>  d = 2
+    S[k % 4] and S[i], i in 0 .. 3                       =>  any d
+
+An index becomes ``c * k + symbols + [low, high]``. If it is linear in the loop variable ``k``, it
+gives an interval of distances. Anything else leaves its dimension unconstrained, which can add a
+dependence but never lose one.
 """
 
 from __future__ import annotations
@@ -87,7 +90,7 @@ def linear(expr: Expr, loop_var: Var, bounds: Bounds, closed: bool = True) -> Li
 
 
 def overlap(first: Linear, second: Linear) -> Interval:
-    """Distances ``d`` at which ``second`` in iteration ``k + d`` may equal ``first`` in ``k``."""
+    """Return the distances ``d`` at which ``second`` of ``k + d`` may equal ``first`` of ``k``."""
     if first.k != second.k or first.symbols != second.symbols:
         return ANY
     low, high = first.low - second.high, first.high - second.low
@@ -98,7 +101,7 @@ def overlap(first: Linear, second: Linear) -> Interval:
 
 
 def intersect(a: Interval, b: Interval) -> Interval:
-    """Distances in both."""
+    """Return the distances that are in both intervals."""
     return max(a[0], b[0]), min(a[1], b[1])
 
 
@@ -153,12 +156,12 @@ def _other(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | N
 
 
 def _is_uniform(form: Linear | None) -> bool:
-    """Whether the form has one value in the loop, though not a constant one."""
+    """Whether the form has one value throughout the loop, though not a constant."""
     return form is not None and bool(form.symbols) and not form.k and form.low == form.high
 
 
 def _divided(is_modulo: bool, inner: Linear | None, divisor: int) -> Linear | None:
-    """Remainder or quotient of a form that varies; a remainder is bounded whatever it is of."""
+    """Return the remainder or quotient of a form that varies; a remainder is always bounded."""
     if inner is not None and inner.is_interval:
         low, high = inner.low // divisor, inner.high // divisor
         if not is_modulo:

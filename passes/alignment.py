@@ -1,11 +1,11 @@
-"""Vector accesses whose alignment can be seen.
+"""Make the alignment of vector accesses visible to TVM's CUDA printer.
 
     base = x * 64 + y * 8                         base = x * 64 + y * 8
-    v = S[Ramp(base + 512, 1, 4)]           ->    v = S[Ramp(x * 64 + y * 8 + 512, 1, 4)]
+    v = S[Ramp(base + 512, 1, 4)]           =>    v = S[Ramp(x * 64 + y * 8 + 512, 1, 4)]
 
-TVM prints a vector access as one only where the first element's index is a multiple of the lanes
-for all it can see; a name in it that stands for a common subexpression hides that, and the vector
-is gathered element by element. nvcc computes the subexpression once with or without a name.
+TVM prints a vector access as one access only if it sees that the index of the first element is a
+multiple of the lanes. A name that stands for a common subexpression hides that, and the vector is
+loaded element by element. nvcc computes the subexpression once, with or without a name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from . import ir
 
 
 def show_alignment(func: Any) -> Any:
-    """``func`` with named subexpressions spelt out where a vector access starts."""
+    """Return ``func`` with named subexpressions written out where a vector access starts."""
     values: dict[Any, Any] = {}
 
     def bind(node: Any, mutator: Any) -> Any:

@@ -1,12 +1,12 @@
-"""TVM's pipeline annotations of a loop, taken as the user's plan.
+"""Read TVM's pipeline annotations of a loop as a plan that the user gave.
 
 ``software_pipeline_stage`` and ``software_pipeline_order`` hold one entry for each statement of the
 body, ``software_pipeline_async_stages`` the stages whose copies are asynchronous. Statements count
-as in TVM: one that is an annotated loop has become prologue, steady state and epilogue by then; a
-copy marked for a local stage has become a load and a store; a block gives its statements one by
-one. What is one statement here moves by one of its entries: the steady state's, or the last.
+as they do in TVM: an annotated loop inside counts as prologue, steady state and epilogue; a copy
+marked for a local stage as a load and a store; a block as its statements. A statement that counts
+as several here moves by one of their entries: the steady state's, or else the last.
 
-The plan is checked like any other: what TVM accepts and miscompiles is refused with the reason.
+The plan is checked like any other. What TVM accepts and miscompiles is refused with the reason.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ CHOICE: Final = "pipeliner.choice"
 
 
 def annotated_request(func: Any) -> Request:
-    """The request that a function's root block is annotated with; PlanError: it is none."""
+    """Return the request that a function's root block is annotated with; PlanError if invalid."""
     found: list[Any] = []
     walk(func.body, SBlock, lambda block: found.append(block.annotations))
     given = next((one for one in found if REQUESTS in one), None)
@@ -90,9 +90,9 @@ def is_asked(func: Any) -> bool:
 
 
 def async_statements(loop: Any) -> frozenset[str]:
-    """The statements of an annotated loop in op form whose copies shall be asynchronous.
+    """Return the statements of an annotated loop in op form whose copies are asynchronous.
 
-    ScheduleRefused: annotations that do not fit the loop.
+    Raises ScheduleRefused if annotations do not fit the loop.
     """
     form = _form(loop)
     wanted = set(_integers(loop, ASYNC)) if ASYNC in loop.annotations else set()
@@ -100,15 +100,15 @@ def async_statements(loop: Any) -> frozenset[str]:
 
 
 def staged_statements(loop: Any) -> frozenset[str]:
-    """The statements of a loop in op form whose copies shall go through registers."""
+    """Return the statements of a loop in op form whose copies are staged through registers."""
     return frozenset(base_name(name) for name, stmt in _form(loop).ops if _is_staged(stmt))
 
 
 def annotated_plan(graph: nx.MultiDiGraph, loop: Any, plan: LoopPlan, machine: Machine) -> LoopPlan:
-    """``plan`` with the stages and order that ``loop`` (a For in op form) is annotated with.
+    """Return ``plan`` with the stages and order that ``loop`` (a For in op form) is annotated with.
 
-    ``graph``: the loop's dependence graph. Depths of rings follow from the stages. ScheduleRefused:
-    annotations that do not fit the loop or break a dependence.
+    ``graph``: the loop's dependence graph. Depths of rings follow from the stages. Raises
+    ScheduleRefused if annotations do not fit the loop or break a dependence.
     """
     form = _form(loop)
     entries, reasons = _entries(form)
@@ -158,7 +158,7 @@ def _form(loop: Any) -> OpLoop:
 
 
 def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[Reason]]:
-    """(stage, order) of each statement of the source, and what was decided on the way."""
+    """Return (stage, order) of each statement of the source, and what was decided on the way."""
     loop = form.node
     name = str(loop.loop_var.name)
     stages, orders = _integers(loop, STAGE), _integers(loop, ORDER)
@@ -199,10 +199,11 @@ def _entries(form: OpLoop) -> tuple[dict[str, tuple[int, int]], list[Reason]]:
 
 
 def _entry_counts(form: OpLoop, wanted: int) -> dict[str, tuple[int, int]]:
-    """For each statement of the source how many entries it has, and which one moves it.
+    """Return for each statement of the source how many entries it has, and which one moves it.
 
-    ``wanted``: entries in all. A copy already split into load and store counts as two if that fits:
-    its mark is gone. So does one entry for each statement, whatever TVM would count.
+    ``wanted``: entries in all. A copy that is already split into load and store has lost its mark;
+    it counts as two if that fits. One entry for each statement is accepted too, whatever TVM would
+    count.
     """
     counts: dict[str, tuple[int, int]] = {}
     for op, stmt in form.ops:

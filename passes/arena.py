@@ -1,11 +1,12 @@
-"""The planned arena made real: one allocation, every shared buffer a view at its offset.
+"""Make the planned arena: one allocation, in which every shared buffer is a view at its offset.
 
     S = alloc_buffer((256,), scope="shared.dyn")        arena = alloc_buffer((4096,), "uint8")
-    S[i] = x                                      ->    S = decl_buffer((256,), data=arena.data)
+    S[i] = x                                      =>    S = decl_buffer((256,), data=arena.data)
                                                         S[i + offset / 4] = x
 
-The form is what TVM's MergeSharedMemoryAllocations prints. It runs on flat buffers, right before
-StorageRewrite, which would otherwise give two of them the same bytes behind the barriers' back.
+The form is what TVM's MergeSharedMemoryAllocations prints. The pass runs on flat buffers, right
+before StorageRewrite, which would otherwise give two of them the same bytes unknown to the
+barriers.
 """
 
 from __future__ import annotations
@@ -26,13 +27,13 @@ from .kernels import map_kernels, with_bodies
 from .smem import DYNAMIC
 
 ARENA: Final = "buf_dyn_shmem"
-"""Name of the allocation, the one TVM gives its own."""
+"""Name of the allocation: the one that TVM gives its own."""
 
 
 def apply_arena(func: Any) -> Any:
-    """``func`` (flat buffers, planned by ``smem.place``) with its shared buffers in one allocation.
+    """Return ``func`` (flat buffers, planned by ``smem.place``) with one shared allocation.
 
-    InternalError when a buffer is not in the plan or has other bytes than planned.
+    Raises InternalError if a buffer is not in the plan or has other bytes than planned.
     """
     if PLAN_ATTR not in (func.attrs or {}):
         return func
@@ -81,10 +82,10 @@ def _arena(kernel: Any, places: Mapping[str, SmemBuffer]) -> Any:
 
 
 def _allocation(size: int, buffers: Sequence[Any]) -> Any:
-    """The arena: bytes, or elements of the one type that every buffer has.
+    """Return the arena: an array of bytes, or of elements of the one type that every buffer has.
 
     StorageRewrite retypes an allocation all of whose views have one type, and keeps its number of
-    elements: bytes would become as many halves.
+    elements: as many halves as there were bytes.
     """
     kinds = {str(buffer.dtype) for buffer in buffers}
     dtype = kinds.pop() if len(kinds) == 1 else "uint8"
@@ -104,13 +105,13 @@ def _placed(buffer: Any, places: Mapping[str, SmemBuffer]) -> SmemBuffer:
 
 
 def _fresh(buffer: Any) -> Any:
-    """A flat buffer like ``buffer`` that allocates nothing."""
+    """Return a flat buffer like ``buffer`` that allocates nothing."""
     align = buffer.ty.data_alignment
     return ir.buffer(list(buffer.shape), buffer.dtype, buffer.name, DYNAMIC, align)
 
 
 def _add_aliases(kernel: Any, views: dict[Any, _View]) -> None:
-    """Declarations over a buffer's data start where it starts."""
+    """Add to ``views`` the declarations over a buffer's data: they start where it starts."""
 
     def declared(stmt: Any) -> None:
         source = _data_of(stmt.data)
@@ -126,7 +127,7 @@ def _data_of(expr: Any) -> Any | None:
 
 
 def _rewrite(body: Any, views: Mapping[Any, _View]) -> Any:
-    """``body`` with every access moved to the arena; allocations and aliases of it dropped."""
+    """Return ``body`` with every access moved to the arena, without allocations and aliases."""
 
     def load(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)

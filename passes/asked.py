@@ -1,7 +1,7 @@
-"""Whether a finished plan has what was asked for: nothing is left out in silence.
+"""Check that a finished plan has what the request asked for.
 
-Whoever makes a plan refuses what it cannot have where it meets it, with the reason that it knows
-there. This is the last word: it reads the plan as it was built, and knows no way to it.
+Whoever makes a plan refuses what it cannot have at that point, with its reason. This check comes
+last and knows only the finished plan, so that nothing is left out silently.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from ..request import Request
 
 
 def check_asked(request: Request, plan: KernelPlan) -> None:
-    """PlanError: something that ``request`` asks for is otherwise in ``plan``, or not there."""
+    """Raise PlanError if ``plan`` differs from what ``request`` asks for, or lacks it."""
     for different in _differences(request, plan):
         raise PlanError(different)
 
 
 def _differences(request: Request, plan: KernelPlan) -> Iterator[Reason]:
-    """What differs, as asked for and as found; what is not there at all has nothing to differ."""
+    """Yield what differs, as asked for and as found; what the plan lacks cannot differ."""
 
     def reason(code: str, asked: Value, found: Value, **where: Value) -> Reason:
         return Reason(code, kernel=plan.kernel, asked=asked, found=found, **where)

@@ -1,8 +1,11 @@
-"""Groups of a pipelined loop: where cp.async's are committed, and how many a wait may leave.
+"""Place the commits of cp.async groups in a pipelined loop, and count what each wait may leave.
 
-Also which commits hold nothing, and which waits never wait: PTX completes groups in the order of
-their commits, so behind a wait that leaves n groups, and k commits, another one that leaves n + k
-or more has nothing to do.
+    copy A (stage 0), copy B (stage 0), use at stage 3
+ => copy A; copy B; commit; ..; wait_group(3); use
+
+It also removes commits of empty groups, and waits that never wait: PTX completes groups in the
+order of their commits, so a wait that leaves n groups in flight, followed by k commits, makes a
+wait that leaves n + k or more redundant.
 """
 
 from __future__ import annotations
@@ -20,23 +23,23 @@ from .ir import Call, Stmt, const_int, has, origin_of, seq
 from .kernels import bodies, with_bodies
 
 GroupEvent: TypeAlias = "tuple[Literal['commit', 'wait', 'other'], int]"
-"""A commit, a wait and how many groups it leaves in flight, or something else that is counted."""
+"""A commit; a wait, with the number of groups that it leaves in flight; or another event."""
 
 COPIES: Final = ("tirx.ptx.cp_async_ca", "tirx.ptx.cp_async_cg")
-"""What the names of the operators that a group has to hold begin with."""
+"""Prefixes of the names of the operators that copy asynchronously."""
 
 
 def issues_copies(stmt: Stmt) -> bool:
-    """Whether ``stmt`` issues cp.async, which a group has to hold."""
+    """Whether ``stmt`` issues a cp.async, which must be committed in a group."""
     return has(stmt, Call, lambda call: str(getattr(call.op, "name", "")).startswith(COPIES))
 
 
 def commit_points(ops: Sequence[OpPlan], copies: Collection[str], plan: LoopPlan) -> dict[str, int]:
-    """The last op of each run of asynchronous copies between waits -> its number in the step.
+    """Return the last op of each run of asynchronous copies between waits -> its number.
 
-    ``ops``: in order. ``copies``: the names of those that are asynchronous. Copies of different
-    stages, which fill rings of different depths, are committed apart where a wait tells them apart:
-    where it needs the first ones and can leave those behind them in flight.
+    ``ops``: in order. ``copies``: names of the asynchronous ones. Copies of different stages, which
+    fill rings of different depths, get separate commits if some wait needs the first and can leave
+    the others in flight.
     """
     needed = _needed_last(ops, plan)
     points: list[str] = []
@@ -57,10 +60,10 @@ def commit_points(ops: Sequence[OpPlan], copies: Collection[str], plan: LoopPlan
 
 
 def _needed_last(ops: Sequence[OpPlan], plan: LoopPlan) -> set[str]:
-    """The copies that are the last ones some wait of a step needs.
+    """Return the copies that are the last ones some wait of a step needs.
 
-    Not those of waits with nothing to do in the steady state: copies land in order, so what a wait
-    before it needed, in this step or the one before, may be as late as what it needs itself.
+    A wait with nothing to do in the steady state is left out: copies complete in order, so an
+    earlier wait, in this step or the one before, may already need a copy as late as its last.
     """
     position = {op.name: place for place, op in enumerate(ops)}
     # Of each wait: the step, counted from its own, that issues what it needs last; and where.
@@ -83,16 +86,17 @@ def _needed_last(ops: Sequence[OpPlan], plan: LoopPlan) -> set[str]:
 
 
 def _members(wait: OpPlan, plan: LoopPlan) -> list[str]:
-    """The copies that ``wait`` waits for."""
+    """Return the copies that ``wait`` waits for."""
     return [edge.src for edge in plan.edges if edge.dst == wait.name]
 
 
 def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan) -> dict[str, int]:
-    """For each wait, how many groups were committed after the one it needs, the same in every step.
+    """Return for each wait how many groups are committed after the one that it needs.
 
-    A copy of stage ``s`` is committed in step ``i + s``; the wait for iteration ``i`` runs in step
-    ``i + w``: ``w - s`` steps of groups, more or less by their places within the step. PlanError: a
-    wait for no copy, or for one that is not yet committed.
+    The number is the same in every step. A copy of stage ``s`` is committed in step ``i + s``; the
+    wait for iteration ``i`` runs in step ``i + w``. Between them are ``w - s`` steps of groups,
+    more or less by their places within the step. Raises PlanError for a wait that waits for no
+    copy, or for one that is not committed yet.
     """
     position = {op.name: place for place, op in enumerate(ops)}
     ends = [position[name] for name in points]
@@ -118,10 +122,11 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
 def flying_counts(
     ops: Sequence[OpPlan], issues: Mapping[str, Sequence[str]], plan: LoopPlan
 ) -> dict[str, int]:
-    """For each wait that comes steps after its wgmma, how many groups it leaves in flight.
+    """Return for each wait that comes steps after its wgmma how many groups it leaves in flight.
 
-    ``ops``: in order. ``issues``: by wait, the ops it ends, each of which commits a group in every
-    step. Groups end in the order of their commits, so the count is ``wait_counts``'.
+    ``ops``: in order. ``issues``: for each wait the ops that it ends, each of which commits a group
+    in every step. Groups end in the order of their commits, so the count is that of
+    ``wait_counts``.
     """
     position = {op.name: place for place, op in enumerate(ops)}
     ends = sorted({position[name] for names in issues.values() for name in names})
@@ -138,9 +143,9 @@ def flying_counts(
 
 
 def empty_behind(ops: Sequence[OpPlan], points: Mapping[str, int], late: Collection[str]) -> int:
-    """Groups that a step commits behind all those with copies of ``late``.
+    """Return how many groups a step commits behind all those with copies of ``late``.
 
-    ``ops``: in order. Behind a loop that clamps the copies of ``late`` they are empty.
+    ``ops``: in order. Behind a loop that clamps the copies of ``late`` these groups are empty.
     """
     position = {op.name: place for place, op in enumerate(ops)}
     ends = [position[name] for name in points]
@@ -148,9 +153,9 @@ def empty_behind(ops: Sequence[OpPlan], points: Mapping[str, int], late: Collect
 
 
 class InFlight:
-    """The most groups in flight before each wait: ``before[number]`` is that and what it leaves.
+    """Bounds the groups in flight: ``before[n]`` is the most before wait ``n``, and what it leaves.
 
-    ``event``: what a statement is to the groups. Events are numbered in program order.
+    ``event``: says what a statement does to the groups. Events are numbered in program order.
     """
 
     def __init__(self, event: Callable[[Stmt], GroupEvent | None]) -> None:
@@ -159,7 +164,7 @@ class InFlight:
         self.before: dict[int, tuple[float, int]] = {}
 
     def run(self, stmt: Stmt, most: float) -> float:
-        """The most in flight after ``stmt``, given the most before it."""
+        """Return the most groups in flight after ``stmt``, given the most before it."""
         event = self._event(stmt)
         if event is not None:
             return self._pass(event, most)
@@ -184,7 +189,10 @@ class InFlight:
         return most
 
     def _loop(self, body: Stmt, most: float) -> float:
-        """Twice around bounds it, or nothing does: a wait forgets what was before it."""
+        """Return the most after a loop: visited twice it is bounded, or nothing bounds it.
+
+        A wait forgets what was before it.
+        """
         first = self._number
         once = max(most, self.run(body, most))
         if self._number == first:
@@ -199,9 +207,9 @@ class InFlight:
 
 
 def without_idle_waits(parts: Sequence[Stmt]) -> list[Stmt]:
-    """The expanded loop ``parts`` without those of its own waits that can never wait.
+    """Return the statements of an expanded loop without those of its own waits that can never wait.
 
-    Whatever is in flight before the loop.
+    This is independent of what is in flight before the loop.
     """
     bounds = InFlight(_cp_async_event)
     most = math.inf
@@ -216,7 +224,7 @@ def without_idle_waits(parts: Sequence[Stmt]) -> list[Stmt]:
 
 
 def _without(stmt: Stmt, idle: Collection[int], numbers: Iterator[int]) -> Stmt | None:
-    """``stmt`` without the emitted waits in ``idle``; None where it is one of them."""
+    """Return ``stmt`` without the emitted waits in ``idle``; None if it is one of them."""
     if _cp_async_event(stmt) is not None:
         next(numbers)
         return stmt
@@ -230,10 +238,10 @@ def _without(stmt: Stmt, idle: Collection[int], numbers: Iterator[int]) -> Stmt 
 
 
 def without_idle_commits(parts: list[Stmt]) -> list[Stmt]:
-    """``parts`` without commits that no wait tells apart from the next.
+    """Return the statements without commits that make no difference to any wait.
 
-    Groups that issue nothing, before any copy and behind all waits; and the oldest ones of several
-    that the first wait waits for.
+    Those are groups that issue nothing, before any copy and behind all waits, and the oldest of
+    several groups that the first wait waits for.
     """
     parts = _without_old_commits(parts)
     first = next((at for at, part in enumerate(parts) if issues_copies(part)), 0)
@@ -242,10 +250,11 @@ def without_idle_commits(parts: list[Stmt]) -> list[Stmt]:
 
 
 def _without_old_commits(parts: list[Stmt]) -> list[Stmt]:
-    """``parts`` without commits whose copies the next group may as well hold.
+    """Return the statements without commits whose copies can as well be in the next group.
 
     A wait that leaves n groups in flight waits for all older ones alike, and later waits count from
-    the newest: of what is committed before the first wait, one commit of the older ones is enough.
+    the newest. So one commit is enough for the older groups that are committed before the first
+    wait.
     """
     first = next((at for at, part in enumerate(parts) if _has_wait(part)), 0)
     commits = [at for at, part in enumerate(parts[:first]) if _is_commit(part)]
@@ -259,14 +268,14 @@ def _without_old_commits(parts: list[Stmt]) -> list[Stmt]:
 
 
 def _commits(stmt: Stmt) -> int:
-    """Commits in ``stmt``, as it is written."""
+    """Count the commits in ``stmt``, as it is written."""
     if _cp_async_event(stmt) == ("commit", 0):
         return 1
     return sum(map(_commits, bodies(stmt)))
 
 
 def _before_wait(stmt: Stmt) -> tuple[int, int] | None:
-    """Commits in ``stmt`` before its first wait, and what that leaves; None where it depends."""
+    """Return the commits in ``stmt`` before its first wait, and what that leaves, or None."""
     committed = 0
     while True:
         event = _cp_async_event(stmt)

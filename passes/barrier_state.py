@@ -20,21 +20,21 @@ from . import ir
 from .ordering import Item, Node, Path
 
 EXACT_ITERATIONS: Final = 3
-"""Iterations a loop-carried access is followed exactly; beyond, it is any earlier iteration."""
+"""Iterations back for which a loop-carried access is exact; beyond, it is any earlier iteration."""
 
 _MOST_GROUPS: Final = 8
-"""Groups of wgmma that are counted; a thread never has as many in flight here."""
+"""Groups of wgmma that are counted: a thread never has more in flight."""
 
 
 @dataclass(frozen=True, eq=False)
 class Pending:
-    """An item since the last barrier, as seen from the current iteration of every loop.
+    """An access since the last barrier, as seen from the current iteration of every loop.
 
-    ``index``, ``guards``: of the item, loop variables moved to the iteration that made it.
-    ``path``: its leaf.
-    ``first``: variables of loops entered since, still in their first iteration. ``crossed``: for
-    each loop that carried it, the loop's depth and how many iterations ago. ``gone``: loops since
-    left, and iterations before their last. ``groups``: of wgmma committed since, for its reads.
+    ``index``, ``guards``: those of the item, with loop variables moved to the iteration that made
+    it. ``path``: of its leaf. ``first``: variables of loops entered since, which are still in their
+    first iteration. ``crossed``: for each loop that carried it, the loop's depth and how many
+    iterations ago. ``gone``: loops left since, and how many iterations before their last it was
+    made. ``groups``: how many groups of wgmma were committed since, for a read by wgmma.
     """
 
     item: Item
@@ -48,15 +48,15 @@ class Pending:
 
     @cached_property
     def key(self) -> Any:
-        """What tells it from others: two with one key have one index."""
+        """What identifies it: two pending accesses with one key have one index."""
         return (self.item, self.first, self.crossed, self.gone, self.groups)
 
 
 @dataclass(frozen=True)
 class State:
-    """What has happened since the last barrier, and the copies and reads of wgmma under way.
+    """The accesses since the last barrier, and the copies and wgmma reads in flight.
 
-    All in the order in which they were made, so that one function has one outcome.
+    All are in the order in which they were made, so that the outcome is deterministic.
     """
 
     pending: Mapping[Any, Pending] = field(default_factory=dict)
@@ -71,13 +71,13 @@ class State:
         )
 
     def within(self, other: State) -> bool:
-        """Whether ``other`` says at least as much."""
+        """Whether everything in this state is in ``other``."""
         kept = self.pending.keys() <= other.pending.keys()
         known = self.flying.keys() <= other.flying.keys()
         return kept and known and self.reading.keys() <= other.reading.keys()
 
     def each(self, change: Callable[[Pending], Pending]) -> State:
-        """This state with every pending access changed, and every one of wgmma."""
+        """Return this state with ``change`` applied to every pending access and wgmma read."""
         pending, reading = (
             {entry.key: entry for entry in map(change, entries.values())}
             for entries in (self.pending, self.reading)
@@ -86,17 +86,17 @@ class State:
 
 
 def entered(entry: Pending, var: Any | None) -> Pending:
-    """``entry`` at the start of the first iteration of the loop over ``var``."""
+    """Return ``entry`` as seen in the first iteration of the loop over ``var``."""
     return entry if var is None else replace(entry, first=entry.first | {var})
 
 
 def committed(entry: Pending) -> Pending:
-    """``entry`` behind one more commit of wgmma."""
+    """Return ``entry`` after one more commit of wgmma."""
     return replace(entry, groups=min(entry.groups + 1, _MOST_GROUPS))
 
 
 def carried(entry: Pending, loop: Node) -> Pending:
-    """``entry`` at the end of an iteration of ``loop``, as the next one sees it."""
+    """Return ``entry`` at the end of an iteration of ``loop``, as the next iteration sees it."""
     var = getattr(loop.stmt, "loop_var", None)
     if not _inside(entry, loop):
         return replace(entry, first=entry.first - {var})
@@ -114,7 +114,7 @@ def carried(entry: Pending, loop: Node) -> Pending:
 
 
 def left(entry: Pending, loop: Node, last: Any) -> Pending:
-    """``entry`` after ``loop``, whose last iteration had ``last``."""
+    """Return ``entry`` as seen after ``loop``, whose variable was ``last`` at the end."""
     var = loop.stmt.loop_var
     first = entry.first - {var}
     if not _inside(entry, loop):
@@ -136,13 +136,13 @@ def _inside(entry: Pending, loop: Node) -> bool:
 
 
 def _moved(entry: Pending, var: Any, value: Any) -> Pending:
-    """``entry`` as seen from where ``var`` was ``value`` when it was made."""
+    """Return ``entry`` with ``value`` for ``var``: what it was when the access was made."""
     at = {var: value}
     return replace(entry, index=placed(entry.index, at), guards=placed(entry.guards, at))
 
 
 def placed(exprs: tuple[Any, ...], values: Mapping[Any, Any]) -> tuple[Any, ...]:
-    """Expressions, None among them, with variables replaced."""
+    """Return expressions with variables replaced; None stays None."""
     if not values:
         return exprs
     return tuple(x if x is None else ir.substitute(x, values) for x in exprs)

@@ -1,12 +1,12 @@
-"""Build the tree of nodes in which barriers are placed: ``barrier_tree`` (see ``ordering``).
+"""Build the tree of nodes in which barriers are placed (``ordering`` has the node).
 
-A loop or branch stays a node with children only where a barrier may have to stand inside it, and
-every thread of the CTA goes the same way there. All else becomes one leaf with its accesses:
+A loop or branch stays a node with children if a barrier may have to stand inside it and every
+thread of the CTA takes it alike. Every other statement becomes one leaf with its accesses:
 
     if tx < 32: { S[tx] = ..; .. = T[tx] }   =>   Node("leaf", [S: write, T: read])
 
-A conflict inside such a leaf, where no barrier may stand, is an error (LoweringError). So is an
-access of shared memory in the branches of warp roles that no mbarrier pair orders.
+A conflict inside such a leaf is an error (LoweringError), because no barrier may stand there. So is
+an access in the branches of warp roles to shared memory that no mbarrier pair orders.
 """
 
 from __future__ import annotations
@@ -144,7 +144,7 @@ class _Builder:
 
     @contextmanager
     def _under(self, guard: Any) -> Iterator[None]:
-        """``guard`` (None: nothing) among the conditions of the accesses that are built."""
+        """Add ``guard`` (None: nothing) to the conditions of accesses that are built meanwhile."""
         before = self._guards
         if guard is not None and self._is_fixed(guard):
             self._guards = (*before, guard)
@@ -155,9 +155,9 @@ class _Builder:
         return ordering.merged([self._item(a, lanes, op) for a in accesses(part, self._prover)])
 
     def _item(self, access: Access, lanes: Lanes, op: str) -> Item:
-        """``access`` as an item, without indices that may change from one mention to the next.
+        """Return ``access`` as an item, without indices that may change between mentions.
 
-        And of the one object for its buffer: to compare those is then cheap.
+        Each buffer is represented by one object, so that comparing two is cheap.
         """
         access = self._views.resolved(access)
         buffer = self._buffers.setdefault(access.buffer, access.buffer)
@@ -185,7 +185,7 @@ class _Builder:
         return not ir.has(index, (ir.TensorLoad, ir.Call))
 
     def _settle(self, node: Node, uniform: bool) -> Node:
-        """``node`` as one leaf where no barrier is needed, or none is possible, inside it."""
+        """Return ``node`` as one leaf if no barrier is needed inside it, or none is possible."""
         if node.kind == "leaf":
             return node
         if uniform and (node.has_event or node.has_clash):
@@ -205,9 +205,9 @@ class _Builder:
         return Node("leaf", node.stmt, items=ordering.merged(items), op=node.op)
 
     def _clash(self, parts: list[list[Item]], looped: bool) -> Reason | None:
-        """The first two accesses that need an order; None when there are none.
+        """Return the first conflict between two accesses that need an order; None if there is none.
 
-        In a loop every access is compared with every other: its iterations are lanes of them.
+        In a loop every access is compared with every other, because its iterations count as lanes.
         """
         for i, part in enumerate(parts):
             for other in parts if looped else parts[i + 1 :]:
@@ -219,9 +219,9 @@ class _Builder:
 
 
 def _roles(stmt: Any, op: str, views: SharedViews) -> Node:
-    """The branches of roles as one leaf: mbarrier pairs order what passes between them.
+    """Return the branches of roles as one leaf: mbarrier pairs order the accesses in them.
 
-    No barrier of the CTA may stand in there, so there must be nothing else to order.
+    No barrier of the CTA may stand in there, so nothing else in them may need an order.
     """
     ordered = str(stmt.value.value).split(",")
     for access in accesses(stmt.body):
@@ -232,7 +232,7 @@ def _roles(stmt: Any, op: str, views: SharedViews) -> Node:
 
 
 def _is_same(left: Range, right: Range) -> bool:
-    """Whether two ranges hold the same values: relax's loops count in int64."""
+    """Whether two ranges hold the same values, of any type: relax's loops count in int64."""
     numbers = [ir.const_int(part) for one in (left, right) for part in (one.min, one.extent)]
     if None not in numbers:
         return numbers[:2] == numbers[2:]

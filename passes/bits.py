@@ -1,7 +1,9 @@
-"""Which bits of an index can be one, and how large it can be.
+"""Compute which bits of an index can be one, and how large it can be.
 
-TVM's analyzer bounds values and divisors, not bits: that ``x % 4 + 8`` is ``x % 4 | 8``, which is
-what takes a constant out of the exclusive or of a swizzle, is known here.
+    x % 4 + 8   =>   bits 0, 1 and 3; at most 11
+
+TVM's analyzer bounds values and divisors, but not bits. That ``x % 4 + 8`` is ``x % 4 | 8`` is what
+allows a constant to be moved out of the exclusive or of a swizzle.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ class Known:
 
     @classmethod
     def upto(cls, high: int) -> Known:
-        """Any value in ``0 .. high``."""
+        """Return any value in ``0 .. high``."""
         return cls((1 << high.bit_length()) - 1, high)
 
 
@@ -32,17 +34,17 @@ _Unknown: TypeAlias = "Known | None"
 
 
 class Bits:
-    """What is known of expressions, given bounds of variables."""
+    """Computes what is known of expressions from the bounds of their variables."""
 
     def __init__(self) -> None:
         self._bounds: dict[Any, Known] = {}
 
     def bound(self, var: Var, high: int) -> None:
-        """``var`` lies in ``0 .. high``."""
+        """Record that ``var`` lies in ``0 .. high``."""
         self._bounds[var] = Known.upto(high)
 
     def of(self, expr: Expr) -> Known | None:
-        """What is known of an integer expression; None: it may be negative."""
+        """Return what is known of an integer expression; None if it may be negative."""
         if isinstance(expr, tirx.IntImm):
             value = int(expr.value)
             return None if value < 0 else Known(value, value)

@@ -1,4 +1,11 @@
-"""Which loops cannot be pipelined, and why."""
+"""Say which loops cannot be pipelined, and why.
+
+    for k in range(64): B[k] = A[k]            =>  nothing uses what it loads
+    for k in range(3): acc += A[k]             =>  too short
+    for k in range(64): x = A[x]               =>  each load needs the one of the iteration before
+
+A reason is what the plan says of a loop that it leaves as it is.
+"""
 
 from __future__ import annotations
 
@@ -31,12 +38,12 @@ from .patterns import is_call
 from .uniform import Uniformity
 
 SHORT: Final = 4
-"""Iterations that nvcc unrolls anyway; the loop around such a loop has more to overlap."""
+"""Trip count that nvcc unrolls anyway; the loop around such a loop has more to overlap."""
 
 
 @dataclass(frozen=True)
 class Context:
-    """Where a statement stands: inside which loops, under a condition that threads disagree on."""
+    """The loops around a statement, and whether threads disagree on a condition around it."""
 
     loops: tuple[Any, ...] = ()
     divergent: bool = False
@@ -45,7 +52,7 @@ class Context:
 def why_not(
     loop: Any, context: Context, threads: Collection[Var], uniformity: Uniformity
 ) -> Reason | None:
-    """Why ``loop`` is no candidate for pipelining; None: it is one."""
+    """Return why ``loop`` is no candidate for pipelining; None if it is one."""
     trip = const_int(loop.extent)
     around = [const_int(other.extent) for other in context.loops]
     if trip is not None and trip <= SHORT and any(n is None or n > SHORT for n in around):
@@ -87,7 +94,7 @@ def why_not(
 
 
 def _is_consumed(loop: Any, reads: set[Buffer], writes: set[Buffer]) -> bool:
-    """Whether something in the loop uses what it loads: else it is one big copy."""
+    """Whether something in the loop uses what it loads; otherwise it is one big copy."""
     if any(is_global(buf) for buf in writes) or reads & writes:
         return True
     return _allocates(loop.body) or effects(loop.body).is_opaque
@@ -108,7 +115,7 @@ def _has_barrier(stmt: Stmt) -> bool:
 
 
 def _carried(loop: Any, writes: set[Buffer]) -> Reason | None:
-    """Why no load of the loop can be made before the iteration before it has ended, if so."""
+    """Return why no load of the loop can start before the previous iteration ends, or None."""
     externs = _calls(loop.body, "call_extern")
     if externs:
         return Reason("loop.opaque_call", function=str(externs[0].args[0].value))
@@ -130,7 +137,7 @@ def _carried(loop: Any, writes: set[Buffer]) -> Reason | None:
 
 
 def _address(load: Any) -> list[Any]:
-    """The loads in the indices of ``load``."""
+    """Return the loads in the indices of ``load``."""
     return [inside for index in load.indices for inside in _loads(index)]
 
 
@@ -152,7 +159,7 @@ def _bare(stmt: Stmt) -> Stmt:
 
 
 def _indexed_registers(loop: Any) -> str | None:
-    """A register buffer from outside the loop that the loop variable indexes."""
+    """Return the name of a register buffer from outside that the loop variable indexes, or None."""
     inner: set[Any] = set()
     walk(loop.body, SBlock, lambda block: inner.update(block.alloc_buffers))
     found: list[str] = []

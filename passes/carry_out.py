@@ -1,4 +1,4 @@
-"""Carry out one plan: make of a recognised function the kernel that the plan describes.
+"""Carry out one plan: make the kernel that the plan describes from a recognised function.
 
     a loop in op form, a plan => threads and instructions, copies, a modulo schedule, prologue and
                                  steady state (or roles), shared memory, barriers
@@ -49,12 +49,12 @@ from .used_slots import why_no_overlap, with_slots_used
 from .vthreads import private_buffers
 
 _GIVEN: Final = ("request", "annotation", "edited")
-"""Sources of a loop's plan that make it a request."""
+"""Sources of a loop's plan for which it counts as requested."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Failure:
-    """A loop that cannot have its plan, and why."""
+    """A loop whose plan cannot be carried out, and the error."""
 
     loop: str
     error: PlanError
@@ -70,11 +70,11 @@ def carry_out(
     *,
     asked: bool = False,
 ) -> KernelPlan:
-    """Make of the recognised function what ``plan`` says; the plan as it was carried out.
+    """Carry ``plan`` out on the recognised function; return the plan as it was carried out.
 
-    Loops that cannot be scheduled, or overlap nothing, are left alone, unless ``plan`` is one that
-    was ``given``; ``asked``: how copies are made was asked for, so that they stay. Raises what the
-    plan cannot have.
+    A loop that cannot be scheduled, or would overlap nothing, is left as it is, unless the plan was
+    ``given``. ``asked``: the mechanism of copies was asked for, so such copies stay. Raises
+    PlanError if the plan is impossible.
     """
     if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
         raise TargetError("matmul.target", arch=str(target.arch), needed=plan.target)
@@ -97,10 +97,11 @@ def carry_out(
 
 
 def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
-    """``plan`` with the mechanisms of copies that the function itself decides.
+    """Return ``plan`` with the copy mechanisms that the function itself determines.
 
-    Copies of a loop with TVM's annotations are asynchronous just where the loop says so; a buffer
-    that virtual threads have copies of must be written by stores, which are all that TVM looks at.
+    In a loop with TVM's annotations exactly the copies that it marks are asynchronous. A buffer of
+    which every virtual thread has a copy must be written by stores, because TVM looks at nothing
+    else.
     """
     named: dict[str, bool] = {}
     staged: frozenset[str] = frozenset()
@@ -135,7 +136,7 @@ def _schedule(
     *,
     asked: bool,
 ) -> KernelPlan | _Failure:
-    """Map, copy, schedule and expand; the plan with its loops scheduled."""
+    """Map, copy, schedule and expand; return the plan with its loops scheduled."""
     notes: list[Why] = []
     steps.rewrite("MapTiles", lambda func: map_tiles(func, kernel, plan, notes))
     steps.rewrite("LowerCopies", lambda func: lower_copies(func, plan))
@@ -202,7 +203,7 @@ def _scheduled_loop(
     machine: Machine,
     given: LoopPlan | None,
 ) -> LoopPlan:
-    """``loop`` with a schedule; ``given``: of a plan that was handed in, perhaps with one."""
+    """Return ``loop`` with a schedule: the one of ``given``, the annotated one or a new one."""
     if given is not None and is_scheduled(given):
         scheduled = scheduled_as(graph, given, loop, machine)
         _check_in_flight(scheduled, matmuls)
@@ -216,9 +217,9 @@ def _scheduled_loop(
 
 
 def _left_in_flight(matmul: MatmulPlan, loop: LoopPlan) -> int | None:
-    """Steps of ``matmul`` in flight when a step of ``loop`` ends; None: it is not waited for.
+    """Return how many steps of ``matmul`` are in flight when a step ends.
 
-    Where another role copies it waits by itself.
+    None if nothing waits for it: if another role copies, it waits by itself.
     """
     stages = {op.name: op.stage for op in loop.ops}
     done = stages.get(f"{matmul.op}.mma_wait")
@@ -226,7 +227,7 @@ def _left_in_flight(matmul: MatmulPlan, loop: LoopPlan) -> int | None:
 
 
 def _check_in_flight(loop: LoopPlan, matmuls: Sequence[MatmulPlan]) -> None:
-    """ScheduleRefused: the stages of a loop leave other steps in flight than the plan says."""
+    """Raise ScheduleRefused if a loop's stages leave other steps in flight than the plan says."""
     for matmul in matmuls:
         left = _left_in_flight(matmul, loop)
         if left not in (None, matmul.in_flight):
@@ -235,10 +236,10 @@ def _check_in_flight(loop: LoopPlan, matmuls: Sequence[MatmulPlan]) -> None:
 
 
 def placed(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> KernelPlan:
-    """Place shared memory and barriers, say how kernels follow each other; the plan with those.
+    """Place shared memory and barriers and order kernel launches; return the plan with those.
 
-    Descriptors are computed once behind that, where no roles have them so: barriers are placed by
-    what they are encoded from.
+    Descriptors are computed once only behind that, because barriers are placed by the buffers that
+    they are encoded from. With roles they are computed once already.
     """
     native_bf16 = nvcc.have_bf16(nvcc.get_target_compute_version(target))
     smem = steps.run("Place", lambda func: place(func, budget, native_bf16=native_bf16))
@@ -253,7 +254,7 @@ def placed(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> KernelPl
 def _without_pipelining(
     plan: KernelPlan, info: KernelInfo, machine: Machine, err: PlanError, name: str = ""
 ) -> KernelPlan:
-    """``plan`` without loop ``name``, or any automatic one; ``err`` where it was asked for."""
+    """Return ``plan`` without loop ``name``, or all automatic ones; raise ``err`` if requested."""
     free = [loop for loop in plan.loops if loop.pipelined and loop.source not in _GIVEN]
     if name:
         free = [loop for loop in free if loop.name == name]

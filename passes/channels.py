@@ -1,8 +1,8 @@
-"""Channels between roles: mbarriers that pass the slots of rings to and fro.
+"""Emit the mbarriers between roles: a full and an empty one for each slot of a ring.
 
-A slot has two (PTX ISA, mbarrier). ``full``: its phase ends when the producer has said how many
-bytes to expect and they have all been copied. ``empty``: its phase ends when every consumer
-warpgroup has given the slot back. Each side counts slots and phases for itself:
+A ``full`` mbarrier completes its phase when the producer has said how many bytes to expect and all
+of them have been copied. An ``empty`` one completes it when every consumer warpgroup has released
+the slot (PTX ISA, mbarrier). Each side counts slots and phases for itself:
 
     producer                                     consumer
     wait empty[slot], phase ^ 1                  wait full[slot], phase
@@ -10,8 +10,8 @@ warpgroup has given the slot back. Each side counts slots and phases for itself:
     copy, arriving at full[slot]                 arrive at empty[slot]
     next slot; behind the last, next phase       next slot; behind the last, next phase
 
-A fresh barrier counts as having completed phase 1, so the first lap of the producer waits for
-nothing.
+A new mbarrier counts as having completed phase 1, so the producer does not wait the first time that
+it fills each slot.
 """
 
 from __future__ import annotations
@@ -37,15 +37,15 @@ BARRIER_BYTES: Final = 8
 
 
 def full_barrier(pair: MbarrierPair) -> Buffer:
-    """The ``full`` barrier of one slot, as copies refer to it before they have slots."""
+    """Return the ``full`` mbarrier of one slot, as copies refer to it before they have slots."""
     return buffer([1], "uint64", pair.full, "shared", BARRIER_BYTES)
 
 
 @dataclass(frozen=True)
 class Barriers:
-    """The full and empty mbarriers of one pair, one of each for every slot.
+    """The full and empty mbarriers of one pair: one of each for every slot.
 
-    ``empty``: None where the empty mbarriers of another pair tell when slots are free.
+    ``empty``: None if the empty mbarriers of another pair say when these slots are free.
     """
 
     plan: MbarrierPair
@@ -65,7 +65,7 @@ class Barriers:
 
     @property
     def released(self) -> Buffer:
-        """The ``empty`` barriers; InternalError where there are none to arrive at."""
+        """The ``empty`` mbarriers; raises InternalError if there are none to arrive at."""
         if self.empty is None:
             raise InternalError(
                 f"mbarriers '{self.plan.full}' have no empty ones that release slots"
@@ -74,11 +74,11 @@ class Barriers:
 
     @property
     def buffers(self) -> list[Buffer]:
-        """Those that there are."""
+        """The mbarriers that exist."""
         return [self.full] if self.empty is None else [self.full, self.empty]
 
     def initialise(self) -> Stmt:
-        """What one thread does before anything else."""
+        """Return the initialisation, which one thread runs before anything else."""
 
         def slot(s: Expr) -> Stmt:
             init = T.ptx.mbarrier.init.shared.b64
@@ -93,29 +93,29 @@ class Barriers:
         return unrolled("s", self.plan.depth, slot)
 
     def wait_empty(self, at: Position) -> Stmt | None:
-        """The producer may fill the slot; None where it knows already."""
+        """Return the producer's wait until it may fill the slot; None if it knows that already."""
         if self.empty is None:
             return None
         parity = tirx.bitwise_xor(at.phase, i32(1))
         return tirx.Evaluate(T.cuda.mbarrier_wait(_at(self.empty, at.slot), parity))
 
     def expect(self, at: Position) -> Stmt:
-        """The producer's only arrival: how many bytes will come."""
+        """Return the producer's only arrival, which says how many bytes will come."""
         call = T.ptx.mbarrier.arrive.expect_tx.shared.b64
         return tirx.Evaluate(call(_at(self.full, at.slot), T.uint32(self.plan.bytes)))
 
     def wait_full(self, at: Position) -> Stmt:
-        """The consumer may use the slot."""
+        """Return the consumer's wait until it may use the slot."""
         return tirx.Evaluate(T.cuda.mbarrier_wait(_at(self.full, at.slot), at.phase))
 
     def release(self, slot: Expr) -> Stmt:
-        """One thread of a warpgroup gives the slot back for all of it."""
+        """Return the release of the slot, by one thread for its warpgroup."""
         return tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(_at(self.released, slot)))
 
     def release_to(self, slot: Expr, rank: Expr, remote: Buffer) -> Stmt:
-        """The same to the CTA ``rank`` of the cluster, which fills the slot too.
+        """Return the release of the slot to CTA ``rank`` of the cluster, which fills it too.
 
-        ``remote``: a register for the barrier's address there.
+        ``remote``: a register for the address of the mbarrier in that CTA.
         """
         here = T.cuda.cvta_generic_to_shared(_at(self.released, slot))
         there = _value(remote)
@@ -131,10 +131,10 @@ def _at(barriers: Buffer, slot: Expr) -> Expr:
 
 @dataclass(frozen=True)
 class Position:
-    """Where one role is in the rings of an mbarrier pair, in registers it carries between tiles.
+    """The position of one role in the rings of an mbarrier pair, in registers.
 
-    ``depth``: slots. ``before``: the slot of the step before, for a role that releases slots one
-    step late.
+    The registers live across tiles. ``depth``: slots. ``before``: the slot of the step before, for
+    a role that releases slots one step late.
     """
 
     depth: int
@@ -143,7 +143,7 @@ class Position:
 
     @staticmethod
     def of(role: str, plan: MbarrierPair, *, late: bool = False) -> Position:
-        """The start of ``role`` in ``plan``."""
+        """Return the start position of ``role`` in ``plan``."""
         name = role + plan.full.removeprefix("full")
 
         def register(what: str) -> Buffer:
@@ -166,7 +166,7 @@ class Position:
         return _value(self.counters[1])
 
     def skip(self, steps: Expr) -> Stmt:
-        """Past ``steps`` that others make."""
+        """Return the advance past ``steps`` that others make."""
         slot, phase = self.counters
         reached = self.slot + steps
         laps = _set(phase, tirx.bitwise_xor(self.phase, _odd(tirx.truncdiv(reached, self.depth))))
@@ -186,11 +186,11 @@ class Position:
         return used if self.before is None else [*used, self.before]
 
     def start(self) -> Stmt:
-        """Slot 0 of phase 0."""
+        """Return the initialisation to slot 0 of phase 0."""
         return seq(*[_set(counter, i32(0)) for counter in self.buffers])
 
     def advance(self) -> Stmt:
-        """To the next step."""
+        """Return the advance to the next step."""
         slot, phase = self.counters
         flip = _set(phase, tirx.bitwise_xor(self.phase, i32(1)))
         if self.depth == 1:

@@ -1,15 +1,15 @@
-"""What the host checks of its arguments at each call, before it launches anything.
+"""Make the host check its arguments at each call, before it launches anything.
 
-    extents      what a 32-bit variable of a shape or a stride must hold, and TVM would cut off
-    overlap      a written parameter and another, where the function does not promise it
-    alignment    the widest access through a pointer, as a GPU faults on one that is not aligned
+    extents      a 32-bit variable of a shape or stride must hold its value, which TVM truncates
+    overlap      a written parameter must not overlap another, if the function does not promise it
+    alignment    a pointer is as aligned as the widest access through it, or the GPU faults
 
-The checks are assertions in the host function, between SplitHostDevice and MakePackedAPI: TVM's own
-of shapes and strides come before them, a compiled library has them without pipeliner, and the
-emulator evaluates them. They compare a few addresses; TVM 0.27 has a check of alignment of its own
+The checks are assertions in the host function, between SplitHostDevice and MakePackedAPI. TVM's own
+checks of shapes and strides come before them; a compiled library has them without pipeliner; the
+emulator evaluates them. They compare a few addresses. TVM 0.27 has an alignment check of its own
 and leaves it off.
 
-A view of an array that begins inside it is the usual cause: ``x[1:]`` of torch or numpy.
+The usual cause is a view that begins inside an array: ``x[1:]`` of torch or numpy.
 """
 
 from __future__ import annotations
@@ -34,20 +34,20 @@ from .wide_indices import GREATEST
 from .widths import WIDEST, widths
 
 NAME: Final = "pipeliner.CheckArguments"
-"""The pass, behind which host functions are as they are called."""
+"""Name of the pass; behind it host functions are as they are called."""
 
 ADDRESS: Final = "pipeliner_address"
-"""What host code calls the address of, until TVM's last passes have seen it."""
+"""Function that host code calls for an address, until TVM's last passes have run."""
 
 _LAUNCH: Final = "tirx.call_ffi_kernel"
 _DEVICE_KERNEL: Final = 2
-"""TVM's CallingConv of a function that is launched."""
+"""TVM's CallingConv of a function that is launched on the device."""
 
 _ERROR: Final = "ValueError"
 
 
 def check_arguments(mod: Any) -> Any:
-    """``mod``, split into host and device functions, with checks in the host functions of ours."""
+    """Return ``mod``, split into host and device functions, with checks in our host functions."""
     kernels = {str(var.name_hint): func for var, func in mod.functions.items() if _is_kernel(func)}
     known: dict[str, list[int]] = {}
     functions = dict(mod.functions.items())
@@ -65,9 +65,10 @@ def check_arguments(mod: Any) -> Any:
 
 
 def _with_whole_extents(func: Any, name: str) -> Any:
-    """``func`` with its 32-bit extents and strides read as they come, and checked to be so small.
+    """Return ``func`` with 32-bit extents and strides read in 64 bits, and checked to fit.
 
-    An array's are 64 bits wide. TVM gives a variable of 32 the lower half: of 2^32 + 7 rows, 7.
+    An array's extents have 64 bits. TVM gives a 32-bit variable the lower half: of 2^32 + 7 rows,
+    7.
     """
     whole: dict[Any, Any] = {}
     checks: list[Stmt] = []
@@ -116,10 +117,10 @@ def _with_whole_extents(func: Any, name: str) -> Any:
 
 
 def _checked(func: Any, checks: Sequence[Stmt]) -> Any:
-    """``func`` with ``checks`` before all else.
+    """Return ``func`` with ``checks`` before everything else, its parameters of any alignment.
 
-    TVM tells LLVM that arguments are as aligned as their parameters say, to 64 bytes where nobody
-    has said so, and LLVM then knows better than to look. So they say nothing.
+    TVM tells LLVM that arguments are as aligned as their parameters say, 64 bytes by default, and
+    LLVM then removes the checks. So the parameters say nothing.
     """
     params = {param: _as_it_comes(param) for param in func.params if is_buffer_var(param)}
     body = substitute(seq(*checks, func.body), params)
@@ -128,14 +129,14 @@ def _checked(func: Any, checks: Sequence[Stmt]) -> Any:
 
 
 def _as_it_comes(param: Buffer) -> Buffer:
-    """``param`` of any alignment."""
+    """Return ``param`` with no alignment declared."""
     return _declared(param, list(param.shape), list(param.strides), 1)
 
 
 def _declared(
     param: Buffer, shape: Sequence[Expr], strides: Sequence[Expr], alignment: int
 ) -> Buffer:
-    """``param`` with another shape, strides or alignment."""
+    """Return ``param`` with another shape, strides or alignment."""
     return tirx.decl_buffer(
         list(shape),
         param.dtype,
@@ -161,7 +162,7 @@ def _launches(func: Any) -> list[Any]:
 
 
 def _overlaps(func: Any, name: str) -> list[Stmt]:
-    """Assertions that no other parameter lies in one that is written."""
+    """Return assertions that no other parameter lies in one that is written."""
     params = list(func.params)
     checks: list[Stmt] = []
     for pair in (func.attrs or {}).get(OVERLAP, []):
@@ -184,7 +185,7 @@ def _overlaps(func: Any, name: str) -> list[Stmt]:
 
 
 def _span(param: Buffer) -> tuple[Expr, Expr]:
-    """The addresses of the first byte of a parameter's array and of the first behind it."""
+    """Return the addresses of the first byte of a parameter's array and of the first behind it."""
     size = dtype_bytes(param.dtype)
     start = _address(param)
     if const_int(param.elem_offset) != 0:
@@ -193,7 +194,7 @@ def _span(param: Buffer) -> tuple[Expr, Expr]:
 
 
 def _elements(param: Buffer) -> Expr:
-    """How many elements lie between the first of an array and the one behind its last."""
+    """Return how many elements lie between the first of an array and the one behind its last."""
     shape = [tirx.Cast("int64", extent) for extent in param.shape]
     if not list(param.strides):
         count: Expr = tirx.const(1, "int64")
@@ -209,7 +210,7 @@ def _elements(param: Buffer) -> Expr:
 
 
 def _alignments(func: Any, needed: Mapping[str, Sequence[int]], name: str) -> list[Stmt]:
-    """Assertions that each parameter is as aligned as the widest access through it."""
+    """Return assertions that each parameter is as aligned as the widest access through it."""
     roots: dict[Any, Any] = {param: param for param in func.params if is_buffer_var(param)}
 
     def declared(node: Any) -> None:
@@ -250,12 +251,12 @@ def _asserted(condition: Expr, said: Reason) -> Stmt:
 
 
 def _address(param: Buffer) -> Expr:
-    """The address of a parameter's data, by the name that ``take_addresses`` knows."""
+    """Return the address of a parameter's data, by the name that ``take_addresses`` knows."""
     return T.call_pure_extern("uint64", ADDRESS, param.data)
 
 
 def take_addresses(func: Any) -> Any:
-    """``func`` with addresses as TVM computes them, which its passes for bfloat16 cannot see."""
+    """Return ``func`` with addresses as TVM computes them, hidden from its bfloat16 passes."""
 
     def address(call: Any, mutator: Any) -> Any:
         call = mutator.default_mutate(call)

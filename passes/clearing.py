@@ -1,11 +1,11 @@
-"""Accumulators that wgmma itself clears: its first instructions write where the others add.
+"""Zero-initialise accumulators by scale-d: the first wgmmas write where the others add.
 
     acc = 0                                     for k in range(n):
     for k in range(n):                  =>          wgmma(acc, .., scale_d = k != 0)
         wgmma(acc, .., scale_d = 1)                 wgmma(acc, .., scale_d = 1)
         wgmma(acc, .., scale_d = 1)
 
-That needs a first iteration, so the loop must be known to have one.
+Does not handle: a loop that is not known to have a first iteration.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MULTIPLY: Final = "mma_async"
 
 
 def accumulators(stmt: Stmt) -> dict[Buffer, int]:
-    """The register buffers that the wgmmas of ``stmt`` add to, with their elements."""
+    """Return the register buffers that the wgmmas of ``stmt`` add to, with their elements."""
     found: dict[Buffer, int] = {}
 
     def visit(call: Any) -> None:
@@ -54,7 +54,7 @@ def clears(stmt: Stmt, wanted: dict[Buffer, int]) -> bool:
 
 
 def start_from_zero(stmt: Stmt, first: Expr) -> Stmt:
-    """``stmt`` with the first wgmma on each accumulator writing it where ``first`` holds."""
+    """Return ``stmt`` with the first wgmma on each accumulator writing it where ``first`` holds."""
     begun: set[tuple[Buffer, int]] = set()
 
     def visit(call: Any) -> Any:

@@ -1,10 +1,10 @@
-"""Clusters: neighbouring CTAs that each copy a part of what all of them need.
+"""Find clusters: neighbouring CTAs that each copy a chunk of what all of them need (multicast).
 
-The CTAs ``q * size + r`` of a grid, ``r < size``, form a cluster. A box that is the same for every
-rank ``r`` is cut along its rows: each rank copies its part into the slots of all (multicast).
+    A_shared = tile of A that depends on r      each rank copies its own
+    B_shared = tile of B that does not          each rank copies 1 / size of it, into every CTA
 
-    A_shared = box of A that depends on r      each rank for itself
-    B_shared = box of B that does not          each rank 1 / size of it, into every CTA
+The CTAs ``q * size + r`` of a grid, ``r < size``, form a cluster. A tile that is the same for every
+rank ``r`` is cut along its rows.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ _SWIZZLE_ROWS: Final = 8
 
 @dataclass(frozen=True)
 class Cluster:
-    """``clusters`` of ``size`` CTAs along ``grid``, the variable of blockIdx.x.
+    """A grid of clusters, each of ``size`` CTAs along ``grid``, the variable of blockIdx.x.
 
-    ``rank``: of a CTA in its cluster. ``ranges``: of the serial loops of the kernel.
+    ``clusters``: how many. ``rank``: of a CTA in its cluster. ``ranges``: of the serial loops of
+    the kernel.
     """
 
     size: int
@@ -48,7 +49,7 @@ class Cluster:
 
     @property
     def mask(self) -> int:
-        """A bit for each CTA, for multicast."""
+        """The multicast mask: a bit for each CTA."""
         return (1 << self.size) - 1
 
     def shares(self, value: Expr) -> bool:
@@ -91,10 +92,11 @@ class Cluster:
         return bool(analyzer.can_prove(same, sym.ProofStrength.SYMBOLIC_BOUND))
 
     def _numbered(self, value: Expr, whole: list[tuple[Expr, Var]]) -> Expr:
-        """``value`` with one variable for a sum such as ``i * 132 + blockIdx.x``, in ``whole``.
+        """Return ``value`` with a variable in place of each sum such as ``i * 132 + blockIdx.x``.
 
-        Apart from the rank it is a multiple of ``size``; the prover divides such a number, and
-        takes its remainders, but not those of the sum.
+        ``whole`` receives the sums and their variables. Without the rank such a sum is a multiple
+        of ``size``. The prover divides a variable of that kind and takes its remainders, but not
+        those of the sum.
         """
         loops = list(self.ranges)
 
@@ -119,9 +121,9 @@ class Cluster:
 
 
 def find_cluster(body: Stmt, size: int) -> Cluster | None:
-    """The clusters of ``size`` CTAs of a kernel; None for 1.
+    """Return the clusters of ``size`` CTAs of a kernel; None for 1.
 
-    LoweringError: its grid along x is no multiple of it.
+    Raises LoweringError if the grid along x is no multiple of ``size``.
     """
     if size == 1:
         return None
@@ -146,14 +148,15 @@ def find_cluster(body: Stmt, size: int) -> Cluster | None:
 
 
 def in_clusters(body: Stmt, cluster: Cluster) -> Stmt:
-    """``body``, the blockIdx.x loop and all in it, launched in clusters."""
+    """Return ``body``, the blockIdx.x loop and all in it, launched in clusters."""
     return thread_loop(cluster.rank, cluster.size, TAG, body)
 
 
 def shared_by(body: Stmt, sizes: Sequence[int], copies: Mapping[str, Copy]) -> dict[str, Sizes]:
-    """For each of ``copies`` the cluster ``sizes`` whose CTAs can copy parts of it for each other.
+    """Return for each of ``copies`` the cluster ``sizes`` whose CTAs can share the copy.
 
-    None where the CTAs of such a cluster need not make the same steps.
+    They copy chunks of the tile for each other. A size is left out if the CTAs of such a cluster
+    need not make the same steps.
     """
     found: dict[str, Sizes] = dict.fromkeys(copies, ())
     for size in (size for size in sizes if size > 1):
@@ -170,9 +173,9 @@ def shared_by(body: Stmt, sizes: Sequence[int], copies: Mapping[str, Copy]) -> d
 
 
 def can_share(copy: Copy, cluster: Cluster) -> bool:
-    """Whether each CTA of a cluster can copy a part of the tile for all of them.
+    """Whether each CTA of a cluster can copy a chunk of the tile for all of them.
 
-    Parts are whole swizzle patterns of 8 rows of the first dimension.
+    A chunk is a number of whole swizzle patterns, of 8 rows of the first dimension.
     """
     rows = copy.shape[0]
     if len(copy.shape) < 2 or rows % (_SWIZZLE_ROWS * cluster.size):
@@ -181,7 +184,10 @@ def can_share(copy: Copy, cluster: Cluster) -> bool:
 
 
 def check_loops(body: Stmt, cluster: Cluster) -> None:
-    """The CTAs of a cluster must make the same steps, or they wait for each other forever."""
+    """Raise LoweringError unless the CTAs of a cluster make the same steps.
+
+    Otherwise they would wait for each other forever.
+    """
 
     def visit(loop: Any) -> None:
         same = loop.kind != ForKind.SERIAL or const_int(loop.extent) is not None

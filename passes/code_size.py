@@ -1,7 +1,7 @@
-"""How large the code of a loop may get: a plan that asks for more is refused before any is made.
+"""Bound the size of a loop's code: a plan that asks for more is refused before any is emitted.
 
-Stages are iterations of straight code before the loop, register rings unroll it, and a peeled
-epilogue follows it. A number that somebody mistyped must not keep the pass busy for hours.
+Stages are straight-line iterations before the loop, register rings unroll it, and a peeled epilogue
+follows it. A mistyped number must not keep the pass busy for hours.
 """
 
 from __future__ import annotations
@@ -12,14 +12,14 @@ from ..errors import ScheduleRefused
 from ..plan import LoopPlan
 
 MOST_STEPS: Final = 256
-"""Stages of a loop, slots of a ring, or iterations that register rings unroll a loop by."""
+"""Most stages of a loop, slots of a ring, or iterations that register rings unroll a loop by."""
 
 MOST_STATEMENTS: Final = 8192
-"""Ops that are emitted for one loop: seconds of the pass, and of nvcc minutes."""
+"""Most ops emitted for one loop: seconds of the pass, minutes of nvcc."""
 
 
 def check_slots(loop: LoopPlan) -> None:
-    """ScheduleRefused: a ring of ``loop`` has more slots than any schedule is searched for."""
+    """Raise ScheduleRefused if a ring of ``loop`` has more slots than any searched schedule."""
     for ring in loop.rings:
         if ring.depth > MOST_STEPS:
             raise ScheduleRefused(
@@ -28,7 +28,7 @@ def check_slots(loop: LoopPlan) -> None:
 
 
 def check_size(loop: LoopPlan) -> None:
-    """ScheduleRefused: the code of ``loop``, as it is scheduled, would be too long to be made."""
+    """Raise ScheduleRefused if the code of ``loop``, as it is scheduled, would be too long."""
     if loop.stages > MOST_STEPS:
         raise ScheduleRefused("size.stages", loop=loop.name, stages=loop.stages, most=MOST_STEPS)
     if loop.unroll > MOST_STEPS:

@@ -1,8 +1,12 @@
-"""Whether two accesses to shared memory need an order: what may touch the same bytes.
+"""Say whether two accesses to shared memory need an order: whether they may touch the same bytes.
 
-Two reads do not, nor accesses by one thread. Otherwise indices are compared (``differences``,
-``footprint``) under the conditions that both accesses are made under; two buffers conflict where
-they share bytes of the arena, slot by slot.
+    S[tx] = .. and .. = S[tx]                       =>  no: the same thread
+    S[tx] = .. and .. = S[tx + 1]                   =>  yes
+    S[k % 3, tx] = .. and .. = S[(k + 1) % 3, ty]   =>  no: different slots
+
+Two reads need none, nor do accesses by one thread. Otherwise indices are compared (``differences``,
+``footprint``) under the conditions that both accesses are made under. Two buffers conflict if they
+share bytes of the arena, compared slot by slot.
 """
 
 from __future__ import annotations
@@ -25,9 +29,9 @@ Index = tuple[Any, ...]
 class Conflicts:
     """Compares accesses of one kernel.
 
-    ``places``: where its buffers lie in the arena, by name. ``threads``: the variables that tell
-    threads apart. ``prover``: knows the bounds of all variables. ``root``: the memory that a buffer
-    is a view of.
+    ``places``: where its buffers lie in the arena, by name. ``threads``: the thread axes.
+    ``prover``: knows the bounds of all variables. ``root``: returns the memory that a buffer is a
+    view of.
     """
 
     def __init__(
@@ -45,7 +49,7 @@ class Conflicts:
         self._meeting: dict[tuple[Any, Any], bool] = {}
 
     def assuming(self, condition: Any) -> AbstractContextManager[None]:
-        """While ``condition`` holds."""
+        """Compare under the assumption that ``condition`` holds."""
         return self._differences.assuming(condition)
 
     def between(
@@ -53,7 +57,7 @@ class Conflicts:
     ) -> bool:
         """Whether ``a`` at ``a_index`` and ``b`` at ``b_index`` need an order.
 
-        ``guards``: what holds where both are made.
+        ``guards``: conditions that hold where both are made.
         """
         first, second = a.access, b.access
         if first.mode == second.mode and first.mode in ("read", "atomic"):
@@ -73,7 +77,7 @@ class Conflicts:
             return self._conflict(a, a_index, b, b_index)
 
     def meet(self, a: Any, b: Any) -> bool:
-        """Whether two buffers are of one memory, or have bytes of the arena in common."""
+        """Whether two buffers are in one memory object, or have bytes of the arena in common."""
         if a is b or a.same_as(b):
             return True
         if (a, b) not in self._meeting:
@@ -95,7 +99,7 @@ class Conflicts:
         return self._share_bytes(a, a_index, b, b_index)
 
     def _place(self, buffer: Any) -> SmemBuffer | None:
-        """Where the memory of ``buffer`` lies in the arena."""
+        """Return where the memory of ``buffer`` lies in the arena."""
         return self._places.get(str(self._root(buffer).name))
 
     def _may_touch(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
@@ -119,7 +123,7 @@ class Conflicts:
         return x is not None and y is not None and x[0] < y[1] and y[0] < x[1]
 
     def _bytes(self, buffer: Any, index: Index) -> tuple[int, int] | None:
-        """The bytes of the arena that an access may touch: of one slot where that is known."""
+        """Return the bytes of the arena that an access may touch: of one slot if that is known."""
         place = self._place(buffer)
         if place is None:
             return None

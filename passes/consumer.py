@@ -1,13 +1,13 @@
-"""What the consumers of a sliced kernel do: everything but the copies.
+"""Emit what the consumer warpgroups of a warp-specialised kernel run: everything but the copies.
 
     for k in range(n):
         wait full[slot]
         acc += A_shared[slot] * B_shared[slot]
         release the slot before
 
-Arithmetic is asynchronous: a step starts while the wgmma of the step before is in flight, and
-releases the slot of that step once that has completed. Where groups of warpgroups alternate on
-tiles (ping-pong), see ``turns``.
+wgmma is asynchronous: a step starts while the wgmma of the step before is in flight, and releases
+the slot of that step once its wgmma has completed. For groups of warpgroups that alternate on tiles
+(ping-pong), see ``turns``.
 """
 
 from __future__ import annotations
@@ -45,9 +45,9 @@ from .staged_stores import all_written
 
 
 def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
-    """``body``, of all threads, as the consumers run it.
+    """Return ``body``, which all threads would run, as the consumers run it.
 
-    LoweringError names shared memory that is used otherwise than through mbarriers.
+    Raises LoweringError for shared memory that is used without mbarriers.
     """
     staged = {str(buf.name) for buf in kernel.stages}
     outside = [name for name in shared_outside(body, set(kernel.loops)) if name not in staged]
@@ -72,10 +72,12 @@ def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
 
 @dataclass(frozen=True)
 class _Consumer:
+    """Emits the consumers' statements of one kernel."""
+
     kernel: SlicedKernel
 
     def rest(self, stmt: Stmt, repeats: bool) -> Stmt:
-        """``stmt`` without the copies; ``repeats``: its loops may be entered again."""
+        """Return ``stmt`` without the copies; ``repeats``: its loops may be entered again."""
         if isinstance(stmt, tirx.For):
             if stmt in self.kernel.loops:
                 return self._loop(self.kernel.loops[stmt], repeats)
@@ -92,14 +94,14 @@ class _Consumer:
         return with_bodies(stmt, [self.rest(part, repeats) for part in inner_bodies])
 
     def _skipped(self) -> Stmt:
-        """A tile that another group takes: its steps use slots all the same."""
+        """Return the advance past a tile of another group, whose steps use slots all the same."""
         loops = self.kernel.loops.values()
         return seq(
             *[at.skip(loop.form.extent) for loop in loops for at in loop.positions[CONSUMER]]
         )
 
     def _without_zeroing(self, parts: list[Stmt]) -> list[Stmt]:
-        """``parts`` without what clears the accumulators of the loop behind it: wgmma does."""
+        """Return the statements without the zeroing of accumulators that wgmmas do themselves."""
         for before, part in list(itertools.pairwise(parts)):
             loop = self.kernel.loops.get(part) if isinstance(part, tirx.For) else None
             if loop is None or not loop.form.trip or not clears(before, accumulators(part)):
@@ -162,9 +164,9 @@ class _Consumer:
         return [self._release(loop, i, places[i].previous) for i in waited]
 
     def _release(self, loop: RoleLoop, pair: int, slot: Expr) -> Stmt:
-        """A thread of each warpgroup arrives at the slot's empty barrier, one for each CTA.
+        """Return the arrival of each warpgroup at the slot's empty mbarrier, one for each CTA.
 
-        Of each warp, where lanes load operands.
+        If lanes load operands themselves, a thread of each warp arrives.
         """
         barriers, by_warp = loop.barriers[pair], reads_by_lane(self.kernel.plan.matmuls)
         lane = tirx.floormod(self.kernel.thread, WARP if by_warp else WARPGROUP)

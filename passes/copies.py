@@ -1,20 +1,19 @@
 """Carry out each copy of a loop by its mechanism.
 
-``cp_async``: every vector store from global to shared memory becomes cp.async of 16, 8 or 4 bytes.
-A mask becomes the source size: bytes past it are filled with zero by the hardware. A copy of many
-narrow ones may be split into ops of a few, ``A_shared.0``, ``A_shared.1``, ...
+``cp_async``: every vector store from global to shared memory becomes a cp.async of 16, 8 or 4
+bytes. A mask becomes the source size; the hardware fills the bytes past it with zero. A copy of
+many narrow cp.asyncs may be split into several ops, ``A_shared.0``, ``A_shared.1``, ...
 
     for v in T.vectorized(8): S[r, c * 8 + v] = T.if_then_else(m < M, A[m, c * 8 + v], 0)
-    =>
-    cp.async.cg [S[r, c * 8]], [A[min(m, M - 1), c * 8]], 16, T.Select(m < M, 16, 0)
+ => cp.async.cg [S[r, c * 8]], [A[min(m, M - 1), c * 8]], 16, T.Select(m < M, 16, 0)
 
-``register``: the op becomes two, with the thread's share in a local buffer of the loop body:
+``register``: the op becomes two, with the thread's share staged in a local buffer:
 
     A_shared.load     R[it * 8 + v] = A[..]
     A_shared.store    S[..] = R[it * 8 + v]
 
-A statement that computes straight from global memory is split the same way (``C.load``, ``C``), so
-that its loads can be issued iterations ahead. ``direct``: the op stays as it is.
+A statement that computes straight from global memory is split in the same way (``C.load``, ``C``),
+so that its loads can be issued iterations ahead. ``direct``: the op stays as it is.
 """
 
 from __future__ import annotations
@@ -56,9 +55,9 @@ NO_SHARE: Final = Reason("copy.no_share")
 
 
 def lower_copies(func: Any, plan: KernelPlan) -> Any:
-    """``func`` with each copy op carried out by the mechanism that ``plan`` gives it.
+    """Return ``func`` with each copy op carried out by the mechanism that ``plan`` gives it.
 
-    LoweringError names a copy that its mechanism cannot make.
+    Raises LoweringError for a copy that its mechanism cannot make.
     """
     done = ("direct", "tma")  # nothing to do, and done where tiles were mapped
     copies = {copy.op: copy for copy in plan.copies if copy.mechanism not in done}
@@ -95,7 +94,7 @@ def lower_copies(func: Any, plan: KernelPlan) -> Any:
 
 
 def _streamed(plan: KernelPlan) -> set[str]:
-    """Ops whose own loads the plan gives a register ring, ``<op>.load``."""
+    """Return the ops whose own loads have a register ring, ``<op>.load``, in the plan."""
     return {
         ring.buffer.removesuffix(".load")
         for loop in plan.loops
@@ -106,7 +105,7 @@ def _streamed(plan: KernelPlan) -> set[str]:
 
 
 def loop_ranges(body: Stmt) -> Any:
-    """An analyzer that knows the range of every loop."""
+    """Return an analyzer that knows the range of every loop."""
     analyzer = sym.Analyzer()
 
     def bind(loop: Any) -> None:
@@ -117,7 +116,7 @@ def loop_ranges(body: Stmt) -> Any:
 
 
 def obstacles(name: str, stmt: Stmt, written: frozenset[Buffer], analyzer: Any) -> tuple[Why, Why]:
-    """Why cp.async and why registers cannot make the bound copy ``stmt``; empty where they can.
+    """Return why cp.async and why registers cannot make the bound copy ``stmt``; empty if they can.
 
     ``written``: the buffers that its loop writes. ``analyzer``: from ``loop_ranges``.
     """
@@ -148,7 +147,7 @@ def _lower(
 
 
 def _in_parts(name: str, stmt: Stmt, parts: int) -> list[Stmt]:
-    """``stmt`` as ``parts`` ops of as many rounds each; one op keeps the name."""
+    """Return ``stmt`` split into as many ops of equal rounds; one of them keeps the name."""
     if parts == 1:
         return [op_stmt(name, stmt)]
     rounds = const_int(stmt.extent) if isinstance(stmt, tirx.For) else None
@@ -165,7 +164,7 @@ def _in_parts(name: str, stmt: Stmt, parts: int) -> list[Stmt]:
 
 
 def _stream(name: str, stmt: Stmt, written: frozenset[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
-    """A statement with its loads apart; as it is when they cannot be told apart from the rest."""
+    """Return a statement split into its loads and the rest; unsplit if that is impossible."""
     halves = split_loads(name, stmt, written)
     if halves is None:
         return [op_stmt(name, stmt)], []
@@ -174,7 +173,7 @@ def _stream(name: str, stmt: Stmt, written: frozenset[Buffer]) -> tuple[list[Stm
 
 
 def _with_ops(node: Any, realize: Any, ops: list[Stmt], buffers: list[Buffer]) -> Any:
-    """The loop with another body; new registers need a block to be allocated in."""
+    """Return the loop with another body; new registers need a block to be allocated in."""
     body = seq(*ops)
     if realize is not None:
         allocs = [*realize.block.alloc_buffers, *buffers]
@@ -183,10 +182,10 @@ def _with_ops(node: Any, realize: Any, ops: list[Stmt], buffers: list[Buffer]) -
 
 
 def copy_width(copy: Copy, plan: CopyPlan | None) -> int | None:
-    """Elements a thread moves at once where a tile copy is shared out; None: whatever is legal.
+    """Return how many elements a thread moves at once in a tile copy; None for whatever is legal.
 
-    cp.async ends a vector at a mask's bound by itself; through registers a vector must lie on one
-    side of it.
+    cp.async ends a vector at a mask's bound by itself; a vector that is staged in registers must
+    lie on one side of it.
     """
     if plan is None:
         return None

@@ -1,5 +1,7 @@
 """Count what a statement costs one CTA: bytes by memory, operations, and tensor core work.
 
+    for i in range(8): S[i] = A[i] * 2    =>   Cost(global_bytes=32, shared_bytes=32, flops=8)
+
 ``StatementInfo`` has these counts; ``pipeliner/cost/usage.py`` divides them by rates.
 """
 
@@ -46,7 +48,7 @@ WARP: Final = 32
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What a statement moves and computes; in one thread, or in all of a CTA."""
+    """What a statement moves and computes, either in one thread or in all threads of a CTA."""
 
     global_bytes: int = 0
     """Bytes of global memory that it loads and stores."""
@@ -60,7 +62,7 @@ class Cost:
     """Multiplications and additions of tensor cores."""
 
     def __add__(self, other: Cost) -> Cost:
-        """Both."""
+        """Return the cost of both."""
         return Cost(
             self.global_bytes + other.global_bytes,
             self.shared_bytes + other.shared_bytes,
@@ -70,7 +72,7 @@ class Cost:
         )
 
     def __mul__(self, times: int) -> Cost:
-        """``times`` as often."""
+        """Return the cost of ``times`` executions."""
         return Cost(
             self.global_bytes * times,
             self.shared_bytes * times,
@@ -81,9 +83,9 @@ class Cost:
 
 
 def cost_of(stmt: Stmt, threads: int) -> Cost:
-    """The cost of one execution of ``stmt`` by ``threads`` threads.
+    """Return the cost of one execution of ``stmt`` by ``threads`` threads.
 
-    A loop of unknown extent counts once. Of two branches the dearer one counts.
+    A loop of unknown extent counts once. Of two branches the more expensive one counts.
     """
     return _per_thread(stmt) * threads
 

@@ -1,18 +1,18 @@
-"""Ring slots as counters that a steady loop carries, where they were remainders.
+"""Replace the remainders that select ring slots by counters that a steady loop carries.
 
     for k in range(n):                 slot = local int32[1]; slot[0] = 0
         ... ring[(k + 2) % 3] ...      for k in range(n):
         ... ring[k % 3] ...               now = slot[0]
-                                          ahead = select(now >= 1, now - 1, 2)   # (k + 2) % 3
+                                 =>       ahead = select(now >= 1, now - 1, 2)   # (k + 2) % 3
                                           ... ring[ahead] ... ring[now] ...
                                           slot[0] = select(now >= 2, 0, now + 1)
 
-A remainder by a constant that is no power of two is eight dependent instructions on a GPU, and
-every use of the ring waits for them; a counter is a compare and a select. Powers of two stay: they
-are one mask. The slot of a clamped iteration, ``min(k + 1, last) % 3``, selects between two.
+A modulo by a constant that is no power of two is eight dependent instructions on a GPU, and every
+use of the ring waits for them. A counter is a compare and a select. Powers of two stay, as they are
+one mask. The slot of a clamped iteration, ``min(k + 1, last) % 3``, selects between two.
 
-This runs on device functions, behind everything that tells slots apart by their remainder and
-behind the last pass that simplifies: it would put a derived slot back into every use.
+The pass runs on device functions, behind everything that distinguishes slots by their modulo, and
+behind the last pass that simplifies: that would put a derived slot back into every use.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _STEADY: Final = "steady"
 
 
 def roll_counters(func: Any) -> Any:
-    """``func`` with the remainders of its steady loops counted; the same object without any."""
+    """Return ``func`` with counters for slots in steady loops; the same object without any."""
 
     def rewrite(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
@@ -102,7 +102,7 @@ class _Loop:
         return ir.seq(*before, loop)
 
     def _remainder(self, node: Any, mutator: Any) -> Any:
-        """A slot in place of a remainder that can be counted."""
+        """Return a slot in place of a modulo that can be counted."""
         modulus = ir.const_int(node.b) if isinstance(node.b, tirx.IntImm) else None
         if modulus is None or modulus & (modulus - 1) == 0 or not ir.uses(node.a, [self._var]):
             return mutator.default_mutate(node)
@@ -115,7 +115,7 @@ class _Loop:
         return mutator.default_mutate(node) if slot is None else slot
 
     def _slot(self, expr: Any, modulus: int) -> Any | None:
-        """``expr % modulus`` where ``expr`` is ``step * k + c``."""
+        """Return the variable with ``expr % modulus`` if ``expr`` is ``step * k + c``."""
         known = affine(expr, [self._var])
         offset = None if known is None else ir.const_int(known.base)
         if known is None or offset is None or not known.coefficients:
@@ -124,7 +124,7 @@ class _Loop:
         return None if step < 0 else self._derive((step, modulus), offset % modulus)
 
     def _clamped(self, least: Any, modulus: int) -> Any | None:
-        """``min(k + 1, last) % modulus`` where no ``k`` is past ``last``."""
+        """Return ``min(k + 1, last) % modulus`` if no ``k`` is past ``last``."""
         for ahead, end in ((least.a, least.b), (least.b, least.a)):
             known = affine(ahead, [self._var])
             if known is None or known.coefficients != {self._var: 1}:
@@ -138,7 +138,7 @@ class _Loop:
         return None
 
     def _derive(self, key: Key, offset: int) -> Any:
-        """The variable with ``(step * k + offset) % modulus``."""
+        """Return the variable with ``(step * k + offset) % modulus``."""
         if key not in self._counters:
             step, modulus = key
             name = f"{self._var.name}_mod_{modulus}" + (f"_by_{step}" if step != 1 else "")
@@ -153,7 +153,7 @@ class _Loop:
         return self._slots[key, offset]
 
     def _ahead(self, key: Key, offset: int) -> Any:
-        """``(now + offset) % modulus`` for ``0 <= now < modulus`` and ``0 <= offset < modulus``."""
+        """Return ``(now + offset) % modulus``, with both addends in ``0 .. modulus - 1``."""
         known = self._slots.get((key, offset))
         if known is not None:
             return known

@@ -1,7 +1,10 @@
-"""Stores of loaded values as cp.async, as wide as alignment proves, the mask as a source size.
+"""Make cp.async of stores of loaded values: as wide as alignment proves, the mask as a source size.
 
-PTX ISA, cp.async: copies 4, 8 or 16 bytes, both addresses aligned to the size; bytes from the
-source size on are zero. ``.cg`` (16 bytes only) goes past L1, ``.ca`` through it.
+    S[r, c * 8 + v] = if_then_else(m < M, A[m, c * 8 + v], 0)   # v in 8 lanes
+ => cp.async.cg [&S[r, c * 8]], [&A[min(m, M - 1), c * 8]], 16, select(m < M, 16, 0)
+
+PTX ISA, cp.async: it copies 4, 8 or 16 bytes, and both addresses are aligned to the size; bytes
+from the source size on are zero. ``.cg`` (only 16 bytes) bypasses L1, ``.ca`` goes through it.
 """
 
 from __future__ import annotations
@@ -54,11 +57,11 @@ def as_cp_async(
     step: Sequence[Var] = (),
     nearest: Cache = "L2",
 ) -> Stmt:
-    """``stmt`` with every store from global to shared memory as cp.async.
+    """Return ``stmt`` with every store from global to shared memory as cp.async.
 
     ``analyzer`` knows the ranges of the loops around and in it, ``step`` is the variable of the
-    loop that repeats it, ``nearest`` the nearest cache that keeps 16 bytes. LoweringError names
-    what keeps a store of op ``name`` from being one.
+    loop that repeats it, ``nearest`` the nearest cache that keeps 16 bytes. Raises LoweringError
+    with the reason if a store of op ``name`` cannot be a cp.async.
     """
     if isinstance(stmt, tirx.For) and stmt.kind == ForKind.VECTORIZED:
         lane, lanes = stmt.loop_var, const_int(stmt.extent) or 1
@@ -79,7 +82,7 @@ def as_cp_async(
 
 
 def _inside_block(stmt: Stmt) -> tuple[Stmt, Expr]:
-    """The statement of a block that allocates nothing, and the predicate that it runs under."""
+    """Return the statement of a block that allocates nothing, and its predicate."""
     if not isinstance(stmt, SBlockRealize):
         return stmt, tirx.const(1, "bool")
     block = stmt.block
@@ -97,7 +100,7 @@ def _vector(
     step: Sequence[Var],
     nearest: Cache,
 ) -> Stmt:
-    """The store of elements ``lane`` in ``0 .. lanes - 1`` as one cp.async, or several narrower."""
+    """Return the store of elements ``lane`` in ``0 .. lanes - 1`` as one or several cp.async."""
     loaded = masked_load(store.value)
     if loaded is None or not is_global(loaded[0].source) or not is_shared(store.buffer):
         raise _refused(name, Reason("cp_async.computes", buffer=str(store.buffer.name)))
@@ -137,7 +140,7 @@ def _refused(name: str, why: Reason) -> LoweringError:
 
 
 def _aligned(buf: Any, indices: Sequence[Expr], lane: Var, lanes: int, analyzer: Any) -> int:
-    """Elements that provably divide where the vector starts; 1 when it is not contiguous."""
+    """Return how many elements provably divide the vector's start; 1 if it is not contiguous."""
     start = offset(buf, indices)
     if lanes > 1 and not _is_run(buf, indices, lane, analyzer):
         return 1
@@ -161,7 +164,7 @@ def _call(
     step: Sequence[Var],
     nearest: Cache,
 ) -> Stmt | None:
-    """cp.async of ``width`` elements from ``lane = start``; None when the mask is not a size."""
+    """Return a cp.async of ``width`` elements from ``start``; None if the mask is no size."""
     element = dtype_bytes(store.buffer.dtype)
     size = width * element
     instruction = f"cp.async.{'cg' if size == 16 and nearest == 'L2' else 'ca'}.shared.global"
@@ -192,9 +195,10 @@ def _source_size(
     analyzer: Any,
     step: Sequence[Var],
 ) -> tuple[list[Expr], Expr | None] | None:
-    """Source indices, and the bytes to read there (None: all), which lie inside the tensor.
+    """Return source indices inside the tensor, and how many bytes to read there (None: all).
 
-    Each conjunct either holds for the whole vector or not, or says that the vector ends at a bound.
+    Each conjunct of the mask either holds for the whole vector or not at all, or it says that the
+    vector ends at a bound.
     """
     size = width * dtype_bytes(load.source.dtype)
     whole: list[Expr] = []
@@ -227,9 +231,9 @@ def _source_size(
 def _is_pattern(whole: Sequence[Expr], step: Sequence[Var]) -> bool:
     """Whether several conditions change from step to step, as those of a halo do.
 
-    Such a copy reads either all its bytes or none, and where it reads none its address is not used:
-    ptxas makes the size a predicate of the instruction. To clamp each coordinate in each step would
-    cost more than the address itself, and rows would no longer share one.
+    Such a copy reads either all its bytes or none. If it reads none, its address is not used: ptxas
+    makes the size a predicate of the instruction. Clamping each coordinate in each step would cost
+    more than the address itself, and rows would no longer share an address.
     """
     return sum(uses(part, step) for part in whole) > 1
 
@@ -237,7 +241,7 @@ def _is_pattern(whole: Sequence[Expr], step: Sequence[Var]) -> bool:
 def _is_shared_by(part: Expr, lane: Var, start: Expr, width: int) -> bool:
     """Whether ``part`` is the same for ``lane`` in ``start .. start + width - 1``.
 
-    TVM's simplifier divides a bound by what its terms have in common, so that a lane hides in
+    TVM's simplifier divides a bound by the common factor of its terms, which can hide a lane in
     ``lane // 4``.
     """
     inner = Var(str(lane.name), "int32")
@@ -248,7 +252,7 @@ def _is_shared_by(part: Expr, lane: Var, start: Expr, width: int) -> bool:
 
 
 def _upper_bound(part: Expr, lane: Var) -> Expr | None:
-    """``b`` of a conjunct that is the same as ``lane < b``."""
+    """Return ``b`` of a conjunct that is equivalent to ``lane < b``."""
     compared = comparison(part)
     if compared is None:
         return None
@@ -260,10 +264,10 @@ def _upper_bound(part: Expr, lane: Var) -> Expr | None:
 
 
 def _clamp(source: list[Expr], condition: Expr, width: int) -> list[Expr]:
-    """``source`` changed such that it lies inside the tensor where ``condition`` fails.
+    """Return ``source`` changed to lie inside the tensor where ``condition`` fails.
 
-    A bound on one index clamps that index, which leaves the rest of the address alone and lets nvcc
-    hoist it out of the loop; any other condition sends the whole vector to the tensor's start.
+    A bound on one index clamps that index, so the rest of the address stays and nvcc can hoist it
+    out of the loop. Any other condition moves the whole vector to the tensor's start.
     """
     compared = comparison(condition)
     if compared is not None:

@@ -1,12 +1,12 @@
-"""Global memory that one statement of a CTA writes and another touches: what barriers must order.
-
-In a function without threads statements follow one another. Shared out over threads they do so only
-where nothing passes between two of them, or a barrier stands between:
+"""Find accesses to global memory, by statements of one CTA, that barriers must order.
 
     for i, j in T.grid(64, 96): Y[bx, i, j] = X[bx, i, j] + 1
+    barrier
     for i, j in T.grid(64, 96): Z[bx, i, j] = Y[bx, 63 - i, 95 - j]     # of another thread
 
-Shared memory has its barriers from whoever orders all of it (``sync``).
+In a function without threads statements follow one another. Shared out over threads they do so only
+if they exchange no data, or if a barrier stands between them. Barriers for shared memory are placed
+later, for all of it (``sync``).
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from .patterns import Nest, as_nest
 
 @dataclass(frozen=True)
 class Leaf:
-    """A statement that is shared out as one, and the loops that all threads walk around it."""
+    """A statement that is shared out as one, and the loops around it that all threads run."""
 
     stmt: Stmt
     nest: Nest | None
@@ -36,16 +36,16 @@ class Leaf:
 
     @property
     def mark(self) -> Any:
-        """The node by which the statement is known again: its store, or itself."""
+        """The node that identifies the statement: its store, or itself."""
         return self.stmt if self.nest is None else self.nest.store
 
     def follows(self, other: Leaf, later: bool) -> bool:
-        """Whether it may run behind ``other``; ``later``: it stands behind it."""
+        """Whether it may run after ``other``; ``later``: it stands behind it in the program."""
         return later or any(a.same_as(b) for a in self.loops for b in other.loops)
 
 
 def ordered(kernel: Stmt) -> dict[Buffer, list[Any]]:
-    """The marks of statements of ``kernel`` that need a barrier before them, by global buffer."""
+    """Return for each global buffer the marks of statements that need a barrier before them."""
     touching: dict[Buffer, list[tuple[Leaf, bool]]] = defaultdict(list)
     anywhere = False
     for leaf in leaves(kernel):
@@ -63,7 +63,10 @@ def ordered(kernel: Stmt) -> dict[Buffer, list[Any]]:
 
 
 def _behind_others(found: list[tuple[Leaf, bool]]) -> list[Any]:
-    """Marks of those of ``found``, each with whether it writes, that may follow a conflict."""
+    """Return the marks of statements that may run after one that conflicts with them.
+
+    ``found``: statements that touch the buffer, each with whether it writes.
+    """
     return [
         leaf.mark
         for n, (leaf, writes) in enumerate(found)
@@ -77,7 +80,7 @@ def _behind_others(found: list[tuple[Leaf, bool]]) -> list[Any]:
 
 
 def leaves(stmt: Stmt, loops: tuple[Any, ...] = ()) -> Iterator[Leaf]:
-    """The statements of a kernel that is not bound to threads, in order; ``loops``: around it."""
+    """Yield the statements of a kernel without threads, in order; ``loops``: around ``stmt``."""
     nest = as_nest(stmt)
     inner = bodies(stmt)
     if nest is not None or not inner:
@@ -92,15 +95,15 @@ def leaves(stmt: Stmt, loops: tuple[Any, ...] = ()) -> Iterator[Leaf]:
 
 
 def _meets_itself(leaf: Leaf) -> bool:
-    """Whether other threads may read in one iteration of a loop what some store in another.
+    """Whether one iteration of a loop may read what another thread stores in another one.
 
-    What is stored alone is stored once: the tiles of a grid that CTAs walk do not overlap.
+    A statement that only stores is no conflict: the tiles of a persistent kernel do not overlap.
     """
     return bool(leaf.loops) and (leaf.nest is None or _reads_elsewhere(leaf.nest))
 
 
 def _reads_elsewhere(nest: Nest) -> bool:
-    """Whether ``nest`` reads of what it stores into another place than the one it stores."""
+    """Whether ``nest`` reads the buffer that it stores into, at another place than it stores."""
     own = [load for load in (*nest.loads(), *nest.asked())
            if load.source.same_as(nest.store.buffer)]  # fmt: skip
     here = list(nest.store.indices)

@@ -1,15 +1,19 @@
-"""The dependence graph of a loop in op form.
+"""Compute the dependence graph of a loop in op form.
 
-An edge ``u -> v`` with distance ``d``: ``v`` of iteration ``i + d`` must come after ``u`` of
-iteration ``i``. RAW, WAR and WAW are found for each pair of ops that touch one buffer. Distances
-come from index expressions linear in the loop variable (``C[k]`` written, ``C[k - 2]`` read: 2), an
-unknown index means every distance. A buffer that the body allocates and writes before reading is a
-*ring candidate*: its contents never cross iterations, so its edges are those inside one iteration;
-how many versions it needs follows from the schedule.
+    copy: S = A[k]       =>   copy -> use (RAW, S, distance 0)
+    use:  C += S              use -> copy (WAR, S, distance 1) unless S is a ring
+                              use -> use  (RAW, C, distance 1)
 
-Matrix instructions may be in flight behind the op that issues them. What they use is then also used
-by the op that waits for them. Before that wait only the issuing op itself may add to the same
-accumulators, an iteration later: tensor cores do so in order.
+An edge ``u -> v`` with distance ``d`` says that ``v`` of iteration ``i + d`` must come after ``u``
+of iteration ``i``. RAW, WAR and WAW edges are found for each pair of ops that touch one buffer.
+Distances come from indices linear in the loop variable (``C[k]`` written, ``C[k - 2]`` read: 2); an
+unknown index means every distance. A buffer that the body allocates, and writes before it reads, is
+a *ring candidate*: its contents never cross iterations, so it has only edges inside one iteration.
+How many slots it needs follows from the schedule.
+
+Matrix instructions may be in flight after the op that issues them. The op that waits for them then
+counts as using their operands too. Before that wait only the issuing op itself may add to the same
+accumulators, in a later iteration, because tensor cores run in order.
 """
 
 from __future__ import annotations
@@ -36,19 +40,19 @@ if TYPE_CHECKING:
 _WAITS: Final = Reason("fence.in_flight")
 
 FENCE: Final = "<fence>"
-"""The ``buffer`` of edges that a barrier or an unknown call puts on everything."""
+"""The ``buffer`` of edges that a barrier or an unknown call adds to everything."""
 
 _KINDS: Final = (("RAW", WRITE, READ), ("WAR", READ, WRITE), ("WAW", WRITE, WRITE))
-"""Dependences, and what their two ends do to the buffer."""
+"""Each kind of dependence, with what its first and its second op do to the buffer."""
 
 _MAX_PAIRS: Final = 1024
-"""Pairs of accesses compared for one pair of ops; beyond, a buffer is one location."""
+"""Most pairs of accesses compared for two ops; beyond, a buffer counts as one location."""
 
 _Form = tuple[Access, "tuple[Linear | None, ...] | None"]
 
 
 def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiDiGraph:
-    """The dependence graph of ``loop``, a ``For`` in op form.
+    """Return the dependence graph of ``loop``, a ``For`` in op form.
 
     ``threads``: the threadIdx variables around the loop with their extents (see
     ``op_form.thread_extents``). Without it any outer variable may differ between threads, which
@@ -57,8 +61,8 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     Nodes are op names with ``index`` (program order), ``kind``, ``reads`` and ``writes`` (buffer
     names), ``is_async`` and ``is_global_load``. Edges have ``kind``, ``buffer`` and ``distance``.
     The graph has ``rings`` (name -> buffer), ``carried`` (reasons by name, for buffers of the body
-    that may carry values), ``outer`` (names of other buffers written) and ``trip``.
-    ValueError: the loop is not in op form.
+    that may carry values), ``outer`` (names of other buffers written) and ``trip``. Raises
+    ValueError if the loop is not in op form.
     """
     import networkx as nx
 
@@ -98,7 +102,7 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
 
 
 def _awaited(found: Sequence[Effects]) -> dict[int, list[int]]:
-    """By the index of each wait, the ops before it in the iteration that are in flight then."""
+    """Return for each wait (by index) the ops before it in the iteration that it may end."""
     waits: dict[int, list[int]] = {}
     flying: list[int] = []
     for index, op in enumerate(found):
@@ -109,9 +113,9 @@ def _awaited(found: Sequence[Effects]) -> dict[int, list[int]]:
 
 
 def _with_awaited(found: Sequence[Effects], flying: Mapping[int, Sequence[int]]) -> list[Effects]:
-    """``found``, with what matrix instructions in flight use among the effects of their wait.
+    """Return ``found`` with what matrix instructions in flight use added to their wait.
 
-    A wait for what no op before it in the iteration has issued stays where it is.
+    A wait keeps its place if no op before it in the iteration has issued what it waits for.
     """
     return [
         _joined(op, [found[other] for other in flying[index]])
@@ -122,7 +126,7 @@ def _with_awaited(found: Sequence[Effects], flying: Mapping[int, Sequence[int]])
 
 
 def _accumulators(op: Effects) -> set[Buffer]:
-    """The registers that matrix instructions of ``op`` add to, and nothing else of it touches."""
+    """Return the registers that only the matrix instructions of ``op`` touch, adding to them."""
     touched = {access.buffer for access in op.accesses if is_private(access.buffer)}
     return touched - {access.buffer for access in op.accesses if access.mode != BOTH}
 
@@ -134,7 +138,7 @@ def _joined(wait: Effects, flying: Sequence[Effects]) -> Effects:
 
 
 def _names(form: OpLoop, found: list[Effects]) -> dict[Buffer, str]:
-    """Names of all buffers touched; those of the body first, later namesakes get a suffix."""
+    """Return a name for each buffer touched: those of the body first; namesakes get a suffix."""
     names = form.buffer_names()
     for op in found:
         for access in op.accesses:
@@ -203,16 +207,17 @@ def _add_memory_edges(
 
 
 def _places(op: Effects, buf: Buffer) -> list[_Form]:
-    """The accesses of ``buf``, each of which may be anywhere in it."""
+    """Return the accesses of ``buf``, each taken as one to any place in it."""
     return [(access, None) for access in op.accesses if access.buffer.same_as(buf)]
 
 
 def _forms(
     op: Effects, buf: Buffer, form: OpLoop, threads: Mapping[Var, int] | None, *, viewed: bool
 ) -> list[_Form]:
-    """The accesses of ``buf`` with each index as a linear form; registers are one thread's own.
+    """Return the accesses of ``buf`` with each index as a linear form.
 
-    Where it is ``viewed``, as something of another shape or type, by bytes.
+    Registers belong to one thread. If the buffer is ``viewed`` with another shape or type, accesses
+    are compared by bytes.
     """
     private = is_private(buf) and str(buf.scope()) != "warp"
     bounds: dict[Var, tuple[int, int] | None] = dict(op.locals)
@@ -252,7 +257,7 @@ def _distances(
     trip: int | None,
     carried: bool,
 ) -> list[int]:
-    """The distances of the edges needed: 0 when met in one iteration, and the least beyond."""
+    """Return the distances of the edges needed: 0 if they meet in one iteration, and the next."""
     if walks and len(first) * len(second) <= _MAX_PAIRS:
         meetings = [_meeting(a, b) for _, a in first for _, b in second]
     else:
@@ -278,7 +283,7 @@ def _meeting(a: tuple[Linear | None, ...] | None, b: tuple[Linear | None, ...] |
 
 
 def _add_fences(graph: nx.MultiDiGraph, form: OpLoop, found: list[Effects]) -> None:
-    """A fence keeps its place among all ops of its iteration and of its neighbours."""
+    """Add edges that keep a fence in its place among the ops of its and neighbouring iterations."""
     for index, op in enumerate(found):
         if not op.why_fence(form.allocs):
             continue

@@ -1,4 +1,10 @@
-"""The plain values of a statement, for the cost model: what it moves, multiplies or costs."""
+"""Describe a statement in plain values for the cost model: what it moves, multiplies or costs.
+
+    A_shared[i, j] = A[m + i, k + j]    =>   CopyInfo(dst="A_shared", shape=(128, 64), ...)
+    acc[i, j] += A_shared .. B_shared   =>   MatmulInfo(m=128, n=256, k=64, ...)
+
+Recognition calls it for each op; the cost model sees nothing else of a function.
+"""
 
 from __future__ import annotations
 
@@ -39,7 +45,7 @@ from .tma import Source, source_of
 
 
 def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> CopyInfo:
-    """The values of a tile copy.
+    """Return the description of a tile copy.
 
     ``read``: the buffers that the kernel reads. ``ranges``: knows the ranges of all loops.
     """
@@ -65,9 +71,10 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
 
 
 def _seen_bytes(copy: Copy, ranges: Any) -> int:
-    """Bytes of the source that any iteration reads; 0 where they are not known.
+    """Return how many bytes of the source any iteration reads; 0 if that is unknown.
 
-    Of a dimension walked in steps one in as many, but for the last: a sector comes as a whole.
+    A dimension read in steps counts every ``step``-th element, except the last dimension, where
+    whole sectors are transferred.
     """
     total = dtype_bytes(copy.src.dtype)
     last = len(copy.src.shape) - 1
@@ -78,7 +85,7 @@ def _seen_bytes(copy: Copy, ranges: Any) -> int:
 
 
 def _view(copy: Copy, source: Source | Reason) -> TmaView:
-    """How the accelerator sees what ``copy`` reads."""
+    """Return how TMA sees what ``copy`` reads."""
     if isinstance(source, Im2col):
         return "im2col"
     if isinstance(source, TiledWindow):
@@ -91,11 +98,11 @@ def _view(copy: Copy, source: Source | Reason) -> TmaView:
 
 
 def _slides(copy: Copy) -> bool:
-    """Whether boxes of ``copy`` overlap: something moves them by less than they are long.
+    """Whether tiles of ``copy`` overlap: something moves them by less than their length.
 
-    Those are pixels of a row that several positions of a kernel see. On an H100 they cost what
-    pixels of several rows do: tiles of 224 of vgg's rows of 224 took 275 us, of 240 and 256 270
-    and 273.
+    Those are pixels of a row that several positions of a convolution's kernel see. On an H100 they
+    cost what pixels of several rows do: tiles of 224 of vgg's rows of 224 took 275 us, of 240 and
+    256 270 and 273.
     """
     walked = [walker(index, copy.order) for index in copy.src_indices]
     in_order = [dim for dim in walked if dim is not None] == list(range(len(copy.order)))
@@ -111,12 +118,12 @@ def _slides(copy: Copy) -> bool:
 
 
 def _unread(dst: Buffer, read: frozenset[Buffer]) -> Why:
-    """Why a copy to ``dst`` must not be asynchronous: no consumer would wait for it."""
+    """Return why a copy to ``dst`` must not be asynchronous: no consumer would wait for it."""
     return "" if dst in read else Reason("copy.unread", buffer=str(dst.name))
 
 
 def matmul_info(name: str, matmul: Matmul) -> MatmulInfo:
-    """The values of a tile matmul, with the hints that its blocks carry."""
+    """Return the description of a tile matmul, with the hints that its blocks carry."""
     hints = matmul.nest.annotations
     return MatmulInfo(
         op=name,
@@ -150,7 +157,7 @@ def _holds_more(buf: Buffer, elements: int) -> bool:
 def statement_info(
     name: str, stmt: Stmt, threads: int, written: frozenset[Buffer], *, bound: bool
 ) -> StatementInfo:
-    """The values of any statement, executed by ``threads`` threads.
+    """Return the description of any statement, executed by ``threads`` threads.
 
     ``written``: the buffers that its loop writes.
     """
@@ -171,7 +178,7 @@ def statement_info(
 
 @dataclass(frozen=True)
 class _Move:
-    """One store of a loaded element, made ``times`` by each thread, ``lanes`` elements at once."""
+    """A store of a loaded element, made ``times`` by each thread, ``lanes`` elements at once."""
 
     store: Any
     times: int
@@ -179,7 +186,7 @@ class _Move:
     lane: Var | None
 
     def aligned(self, buf: Buffer, indices: Sequence[Any]) -> int:
-        """Elements that divide where a vector starts in ``buf``; 1 when it is not contiguous."""
+        """Return how many elements divide a vector's start in ``buf``; 1 if not contiguous."""
         start = offset(buf, indices)
         declared = int(buf.data_alignment) // dtype_bytes(buf.dtype)
         if self.lane is None:
@@ -198,10 +205,11 @@ def bound_copy(
     read: frozenset[Buffer],
     analyzer: Any,
 ) -> CopyInfo | None:
-    """The values of a statement in which the user's threads only move elements to shared memory.
+    """Return the description of a statement in which the user's threads copy to shared memory.
 
-    Its box is what it moves, as rows of one vector each. ``written``: the buffers that its loop
-    writes. ``read``: those that the kernel reads. ``analyzer``: knows the ranges of all loops.
+    None if it does anything else. The tile is what it moves, as rows of one vector each.
+    ``written``: the buffers that its loop writes. ``read``: those that the kernel reads.
+    ``analyzer``: knows the ranges of all loops.
     """
     moves: list[_Move] = []
     if not _collect_moves(stmt, 1, 1, None, moves) or not moves:
@@ -236,7 +244,7 @@ def bound_copy(
 def _collect_moves(
     stmt: Stmt, times: int, lanes: int, lane: Var | None, moves: list[_Move]
 ) -> bool:
-    """Whether ``stmt`` only moves elements from global to shared memory; collects its stores."""
+    """Collect the stores of ``stmt``; return whether it only moves elements to shared memory."""
     if isinstance(stmt, tirx.BufferStore):
         moved = masked_load(stmt.value)
         if moved is None or not is_global(moved[0].source) or not is_shared(stmt.buffer):
@@ -256,7 +264,7 @@ def _collect_moves(
 
 
 def hint(stmt: Stmt) -> str:
-    """A name for a statement: of its outermost named block, else of what it stores to."""
+    """Return a name for a statement: that of its outermost named block, or of what it stores."""
     names: list[str] = []
     walk(stmt, SBlock, lambda found: names.append(str(found.name_hint)))
     walk(stmt, tirx.BufferStore, lambda found: names.append(str(found.buffer.name)))

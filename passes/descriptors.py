@@ -1,14 +1,14 @@
-"""Matrix descriptors of wgmma: encoded where they are used, then computed once and added to.
-
-A descriptor is 64 bits (PTX ISA, wgmma matrix descriptor): the address of a tile, two strides, all
-in units of 16 bytes, and a swizzle. Only the address differs between the slots of a ring and the
-steps of K, and an address inside a slot never carries into the strides:
+"""Compute wgmma's matrix descriptors once, and add to them at each use.
 
     wgmma(.., encode(&A_shared[slot, ..]), ..)   =>   A_desc = encode(&A_shared[0, ..])   # once
                                                       wgmma(.., A_desc + slot * 1024 + 2, ..)
 
-What wgmma reads is told from where they are encoded: kernels whose threads share memory by barriers
-are rewritten when those have been placed.
+A descriptor has 64 bits (PTX ISA, wgmma matrix descriptor): the address of a tile, two strides, all
+in units of 16 bytes, and a swizzle. Only the address differs between the slots of a ring and the
+steps of K, and an address inside a slot never carries into the strides.
+
+Barriers are placed by the buffers that descriptors are encoded from, so kernels that share memory
+through barriers are rewritten after those have been placed.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ from .kernels import map_kernels, thread_extents, with_block
 from .layouts import CHUNK_BYTES
 
 _SWIZZLES: Final = {128: 1, 64: 2, 32: 3}
-"""Bits 62 and 63, for the bytes that a swizzle spans."""
+"""Bits 62 and 63 of a descriptor, by how many bytes a swizzle spans."""
 
 _ADDRESS: Final = 0x3FFFF
 _WGMMA: Final = "tirx.ptx.wgmma_"
 
 
 def encode(pointer: Expr, leading: int, stride: int, span: int) -> Expr:
-    """The descriptor of a tile at ``pointer``; ``leading``, ``stride`` and ``span`` in bytes."""
+    """Return the descriptor of a tile at ``pointer``; the other arguments are in bytes."""
     fields = _SWIZZLES[span] << 62 | stride // CHUNK_BYTES << 32 | leading // CHUNK_BYTES << 16
     address = tirx.bitwise_and(
         T.cuda.cvta_generic_to_shared(pointer), tirx.const(_ADDRESS, "uint32")
@@ -62,10 +62,10 @@ def encode(pointer: Expr, leading: int, stride: int, span: int) -> Expr:
 
 @dataclass
 class Descriptors:
-    """Collects the descriptors of statements; ``thread``: what may differ between their users.
+    """Collects the descriptors of statements and replaces each by a base and an addend.
 
-    A base has all of an address that depends on the thread, what is added the slot and the step.
-    ``tiles``: whose descriptors; None: of any buffer.
+    A base contains the terms of an address that depend on ``thread``; slot and step are added.
+    ``tiles``: rewrite only descriptors of these buffers; None: of any.
     """
 
     thread: Var
@@ -78,11 +78,11 @@ class Descriptors:
         return [base for base, _ in self._bases.values()]
 
     def definitions(self) -> list[Stmt]:
-        """What computes the bases."""
+        """Return the statements that compute the bases."""
         return [tirx.BufferStore(base, value, [i32(0)]) for base, value in self._bases.values()]
 
     def rewrite(self, stmt: Stmt) -> Stmt:
-        """``stmt`` with every descriptor in it as a base and what is added."""
+        """Return ``stmt`` with every descriptor in it as a base and an addend."""
         return tvm_ffi.structural_map(stmt, [(Call, self._call)], order="post")
 
     def _call(self, call: Any) -> Any:
@@ -121,9 +121,9 @@ class Descriptors:
 
 
 def compute_once(func: Any) -> Any:
-    """``func`` with descriptors computed at the start of the block that allocates their tile.
+    """Return ``func`` with descriptors computed where the block allocates their tile.
 
-    For kernels with one thread axis; the same object comes back where there are no descriptors.
+    For kernels with one thread axis; without descriptors the same object is returned.
     """
     return map_kernels(func, _with_bases)
 
@@ -148,7 +148,10 @@ def _with_bases(kernel: Any) -> Any:
 
 
 def uniform(value: Expr) -> Expr:
-    """``value``, the same for all threads of a warp, known to be so: hardware keeps it once."""
+    """Return ``value``, equal in all threads of a warp, in a form that nvcc knows to be so.
+
+    The hardware then keeps it once for the warp.
+    """
     if const_int(value) is not None:
         return value
     full, first = tirx.const(0xFFFFFFFF, "uint32"), i32(0)
@@ -156,7 +159,7 @@ def uniform(value: Expr) -> Expr:
 
 
 def _pointer(arg: Any) -> Any | None:
-    """The pointer in what ``encode`` made, else None."""
+    """Return the pointer in what ``encode`` made, else None."""
     if type(arg) is not tirx.BitwiseOr:
         return None
     found: list[Any] = []
@@ -170,7 +173,7 @@ def _pointer(arg: Any) -> Any | None:
 
 
 def _at(encoded: Expr, tile: Buffer, indices: list[Expr]) -> Expr:
-    """``encoded`` of another element of ``tile``."""
+    """Return ``encoded`` with the address of another element of ``tile``."""
 
     def moved(load: Any) -> Any:
         return tirx.BufferLoad(tile, indices) if load.source.same_as(tile) else load

@@ -1,7 +1,10 @@
-"""Whether two indices into shared memory are never equal, whatever their variables are.
+"""Prove that two indices into shared memory are never equal, whatever their variables are.
 
-By slot: `(k + 3) % 4` and `k % 4` differ for every `k`, which TVM's analyzer does not prove; and by
-the bounds of what differs between the two sides.
+    (k + 3) % 4  and  k % 4              never equal
+    i (in 0 .. 7)  and  j + 8 (j >= 0)   never equal
+
+The first, slots of a ring, is what TVM's analyzer does not prove; the second follows from the
+bounds of the variables that differ between the two sides.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ from . import ir
 
 @dataclass(eq=False)
 class _Index:
-    """What is known of an index on its own: ``value`` where it is written as a number."""
+    """What is known of an index on its own; ``value``: the number, if it is a constant."""
 
     expr: Any
     prover: sym.Analyzer
@@ -42,7 +45,7 @@ class _Index:
 
     @cached_property
     def residues(self) -> Sequence[tuple[Any, int | None]]:
-        """What it may be: each a value and the modulus it is known by (None: exactly)."""
+        """What it may be: values, each with the modulus that it is known by (None: exactly)."""
         expr = self.prover.simplify(self.expr)
         modulus = _modulus(expr)
         inner = expr if modulus is None else expr.a
@@ -51,7 +54,7 @@ class _Index:
 
 @dataclass(eq=False)
 class _Found:
-    """What was found under some conditions: indices by expression and structure, and pairs."""
+    """Results under some conditions: indices by expression and by structure, and pairs."""
 
     by_expr: dict[Any, _Index] = field(default_factory=dict)
     by_structure: dict[Any, _Index] = field(default_factory=dict)
@@ -61,8 +64,8 @@ class _Found:
 class Differences:
     """Compares the indices of one kernel, each pair once.
 
-    Unrolled code compares the same few slots and rows over and over. ``prover``: knows the bounds
-    of all variables.
+    Unrolled code compares the same few slots and rows many times. ``prover``: knows the bounds of
+    all variables.
     """
 
     def __init__(self, prover: sym.Analyzer) -> None:
@@ -72,7 +75,7 @@ class Differences:
 
     @contextmanager
     def assuming(self, condition: Any) -> Iterator[None]:
-        """While ``condition`` holds, which may tell more indices apart."""
+        """Compare under the assumption that ``condition`` holds."""
         outer = self._conditions
         self._conditions = (*outer, tvm_ffi.StructuralKey(condition))
         self._found.setdefault(self._conditions, _Found())
@@ -85,7 +88,7 @@ class Differences:
     def differ(self, a: Any, b: Any, local: Iterable[Container[Any]]) -> bool:
         """Whether ``a`` and ``b`` are never equal; None is any index.
 
-        ``local``: where variables are that differ between the two sides, because the threads differ
+        ``local``: contains the variables that differ between the two sides, because threads differ
         or the position inside the access does.
         """
         if a is None or b is None:
@@ -101,7 +104,7 @@ class Differences:
         return found.pairs[pair]
 
     def _index(self, expr: Any, found: _Found) -> _Index:
-        """One for all expressions of the same structure."""
+        """Return one object for all expressions of the same structure."""
         index = found.by_expr.get(expr)
         if index is None:
             key = tvm_ffi.StructuralKey(expr)
@@ -116,12 +119,12 @@ def _out_of_reach(x: _Index, y: _Index) -> bool:
 
 
 def _never_meet(x: _Index, y: _Index) -> bool:
-    """Whether the two, of the same variables, differ for every value of them."""
+    """Whether the two, in the same variables, differ for every value of those."""
     return all(_residues_differ(a, b, x.prover) for a in x.residues for b in y.residues)
 
 
 def _modulus(expr: Any) -> int | None:
-    """``n`` of ``x % n`` and of ``x & (n - 1)``."""
+    """Return ``n`` of ``x % n`` and of ``x & (n - 1)``."""
     if isinstance(expr, prim.FloorMod):
         return ir.const_int(expr.b)
     if isinstance(expr, prim.BitwiseAnd):
@@ -131,7 +134,7 @@ def _modulus(expr: Any) -> int | None:
 
 
 def _clamped(expr: Any, prover: sym.Analyzer) -> list[Any]:
-    """``expr`` with each ``min`` and ``max`` in it resolved, both ways where neither is proven."""
+    """Return ``expr`` with each ``min`` and ``max`` resolved, both ways if neither is proven."""
     found: list[Any] = []
     ir.walk(expr, (prim.Min, prim.Max), found.append)
     if not found:

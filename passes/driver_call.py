@@ -1,13 +1,13 @@
-"""The CUDA driver's cuTensorMapEncodeIm2col, called from a function's host code.
+"""Call the CUDA driver's cuTensorMapEncodeIm2col from a function's host code.
 
-TVM's runtime has a function of its own for tiled maps and none for these. Nothing that TVM loads
-shows the driver to code that is compiled later, and its host code calls by name only. So a helper
-in LLVM's language, linked into the host code where it is called, finds the driver with ``dlopen``,
-the function with ``dlsym``, and calls it with its arrays made of plain numbers. An exported library
-so needs nothing but the driver.
+TVM's runtime has a function for tiled tensor maps but none for im2col. Nothing that TVM loads makes
+the driver visible to code that is compiled later, and its host code calls functions only by name.
+So a helper in LLVM IR, linked into the host code that calls it, finds the driver with ``dlopen``
+and the function with ``dlsym``, and calls it with arrays made of plain numbers. An exported library
+therefore needs only the driver.
 
-Source: CUDA driver API, cuTensorMapEncodeIm2col; arrays go innermost dimension first, those of the
-corners too.
+Source: CUDA driver API, cuTensorMapEncodeIm2col; arrays start with the innermost dimension, those
+of the corners too.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ def encode_im2col(
     step: Sequence[int],
     *scalars: int,
 ) -> Stmt:
-    """Host code that fills the tensor map ``var``, or raises RuntimeError when it is called.
+    """Return host code that fills the tensor map ``var``; when run it may raise RuntimeError.
 
-    Arguments as those of the driver's function, inner dimensions first; ``scalars``: channels of a
+    Arguments are those of the driver's function, inner dimensions first. ``scalars``: channels of a
     pixel, pixels, swizzle and promotion.
     """
     numbers: list[Expr] = []
@@ -87,7 +87,7 @@ def encode_im2col(
 
 
 def _helper() -> str:
-    """The helper, which gives back what the function does, or -1 where there is no driver."""
+    """Return the helper, which returns the driver function's status, or -1 without a driver."""
     parameters = ["ptr %map", "i32 %dtype", "i32 %rank", "ptr %data"]
     filled: list[str] = []
     for name, (kind, length) in _ARRAYS.items():
@@ -129,6 +129,6 @@ def _helper() -> str:
 
 
 def _text(name: str, value: str) -> str:
-    """A constant of the helper's: text and the zero that ends it."""
+    """Return a constant of the helper: text and the zero that ends it."""
     size = len(value) + 1
     return f'@{ENCODE_IM2COL}.{name} = private constant [{size} x i8] c"{value}\\00"'

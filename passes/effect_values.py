@@ -1,4 +1,4 @@
-"""The values that say what a statement does to memory: each ``Access``, and the ``Effects`` of all.
+"""Define what a statement does to memory: its ``Access``es, and the ``Effects`` of all of it.
 
     for i in range(8): S[i] = A[k, i]   =>   Effects([Access(A, "r", [(k, 1), (i, 1)]),
                                                       Access(S, "w", [(i, 1)])], locals={i: (0, 7)})
@@ -18,10 +18,11 @@ from .operands import READ, WRITE
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """One access. ``box``: (first index, extent) for each dimension, None for the whole buffer.
+    """One access of a buffer: a read, a write, or both.
 
-    ``guards``: the conditions it stands under. ``bytes``: where it is made through a view of the
-    buffer, its first byte and how many; it has no box then.
+    ``box``: (first index, extent) for each dimension, None for the whole buffer. ``guards``: the
+    conditions around it. ``bytes``: its first byte and length, if it is made through a view of the
+    buffer; it has no box then.
     """
 
     buffer: Buffer
@@ -45,13 +46,13 @@ class Access:
 class Effects:
     """Everything a statement does to memory.
 
-    ``locals``: variables that it defines, with their inclusive bounds when constant. ``allocated``:
-    buffers that it allocates itself. ``viewed``: buffers that it declares views of. ``fence``: why
-    nothing moves across it, or None. ``polled``: the buffers that decide when a While in it ends.
-    ``bounds``: those that the trip counts in it are loaded from. ``is_async``: it issues cp.async
-    or bulk copies. ``is_mma``: it issues matrix instructions. ``in_flight``: some of
-    them are in flight behind it. ``is_mma_wait``: it waits for all that are. ``is_move``: every
-    value stored is a loaded value, possibly masked or cast.
+    ``locals``: variables that it defines, with inclusive bounds if constant. ``allocated``: buffers
+    that it allocates itself. ``viewed``: buffers that it declares views of. ``fence``: why nothing
+    may move across it, or None. ``polled``: buffers that decide when a While in it ends.
+    ``bounds``: buffers that its trip counts are loaded from. ``is_async``: it issues cp.async or
+    bulk copies. ``is_mma``: it issues matrix instructions. ``in_flight``: some of these are in
+    flight after it. ``is_mma_wait``: it waits for all that are. ``is_move``: every value stored is
+    a loaded value, possibly masked or cast.
     """
 
     accesses: list[Access] = field(default_factory=list)
@@ -70,18 +71,21 @@ class Effects:
 
     @property
     def is_fence(self) -> bool:
-        """Whether nothing moves across it."""
+        """Whether nothing may move across it."""
         return self.why_fence() is not None
 
     def why_fence(self, own: Collection[Buffer] = ()) -> Reason | None:
-        """Why nothing moves across it, or None; only this iteration's ops write to ``own``."""
+        """Return why nothing may move across it, or None.
+
+        ``own``: buffers that only ops of this iteration write.
+        """
         names = sorted(str(buf.name) for buf in self.polled.difference(own, self.allocated))
         if self.fence is not None or not names:
             return self.fence
         return Reason("fence.polls", buffer=names[0])
 
     def buffers(self, mode: str) -> set[Buffer]:
-        """The outer buffers that are read (``r``) or written (``w``)."""
+        """Return the outer buffers that are read (``r``) or written (``w``)."""
         return {
             a.buffer for a in self.accesses if mode in a.mode and a.buffer not in self.allocated
         }

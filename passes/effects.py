@@ -1,11 +1,16 @@
-"""What a statement reads and writes: the accesses, in the order in which it makes them.
+"""Find what a statement reads and writes: its accesses, in the order in which it makes them.
 
-Sound for every statement. Loads and stores are exact. A pointer handed to an instruction is read or
-written as TVM's own PTX table says; to any other opaque call, as the enclosing block's signature
-says for the buffers that it lists (TVM's contract for opaque blocks), else as the pointer's access
-mask says, else both; what that signature lists beside is touched too. A *fence* is what nothing
-moves across: an opaque call that touches no buffer (a barrier, an extern without pointers), what
-``fences`` says of a call, and a loop that ends when others write (``polled``).
+    S[i] = A[k] + f(B.data)     =>   read A[k], read and write B, write S[i]
+
+The result is sound for every statement. Loads and stores are exact. What happens through a pointer
+depends on who gets it. An instruction reads or writes it as TVM's own PTX table says. Any other
+opaque call does what the enclosing block's signature says of the buffer (TVM's contract for opaque
+blocks), or else the pointer's access mask, or else both; buffers that such a signature lists are
+touched too, even if the call does not name them.
+
+A *fence* is what nothing may move across: an opaque call that touches no buffer (a barrier, an
+extern without pointers), a call that ``fences`` names, and a loop that ends when others write
+(``polled``).
 """
 
 from __future__ import annotations
@@ -27,7 +32,7 @@ from .memory import Memories, byte_span
 from .operands import BOTH, READ, WRITE, Instruction, called, instruction_of
 
 _OPAQUE_EFFECT: Final = 2
-"""``TCallEffectKind`` above this (UpdateState, Opaque, ControlJump) may change memory."""
+"""Largest ``TCallEffectKind`` without effect on memory; UpdateState is above it."""
 
 # Values that the lanes of a warp exchange: opaque to TVM, which must keep the lanes together.
 _EXCHANGES: Final = (
@@ -41,7 +46,7 @@ __all__ = ["BOTH", "READ", "WRITE", "Access", "Effects", "effects"]
 
 
 def effects(stmt: Stmt) -> Effects:
-    """The effects of ``stmt``."""
+    """Return the effects of ``stmt``."""
     found = _Collector()
     found.visit(stmt)
     return found.result
@@ -53,10 +58,10 @@ def _const(expr: Any) -> int | None:
 
 
 class _Collector:
-    """Walks a statement in execution order.
+    """Visits a statement in execution order and collects its effects.
 
     ``signatures``: of the enclosing blocks, inner last; ``calls``: whether each has an opaque call
-    of its own. ``unused``: a value that no statement takes.
+    of its own. ``unused``: the value of an Evaluate, which no statement uses.
     """
 
     def __init__(self) -> None:
@@ -131,7 +136,7 @@ class _Collector:
             self._signed(signature, before)
 
     def _signed(self, signature: Mapping[Buffer, tuple[str, Any]], before: int) -> None:
-        """What the block around an opaque call lists and no statement of it was seen to touch."""
+        """Add what the block around an opaque call lists and no statement in it touches."""
         seen = {access.buffer for access in self.result.accesses[before:]}
         for buf, (mode, region) in signature.items():
             if buf not in seen and buf not in self.result.allocated:
@@ -148,7 +153,7 @@ class _Collector:
         self._element(node, READ, visitor)
 
     def _element(self, load: Any, mode: str, visitor: Any) -> None:
-        """An element named as it is loaded, by reference where it is a register operand."""
+        """Add an access of an element: a load, or a register operand passed by reference."""
         indices = load.indices[:]
         self._values(indices, visitor)
         self._access(load.source, mode, _point(indices))
@@ -162,7 +167,7 @@ class _Collector:
         self._either(node.condition, node.then_case, node.else_case, visitor)
 
     def _either(self, condition: Any, then: Any, other: Any, visitor: Any) -> None:
-        """Two parts of which one runs; the second may be None."""
+        """Visit two branches of which one runs; the second may be None."""
         visitor.visit(condition)
         self.guards.append(condition)
         visitor.visit(then)
@@ -238,7 +243,7 @@ class _Collector:
         self.descriptors = False
 
     def _operands(self, args: Any, instruction: Instruction, visitor: Any) -> None:
-        """Inputs first, so that an accumulator is read before it is written."""
+        """Visit the operands, inputs first: an accumulator is read before it is written."""
         roles, args = instruction.roles or {}, args[:]
         if not instruction.only_roles:
             self._values([arg for at, arg in enumerate(args) if at not in roles], visitor)
@@ -248,7 +253,7 @@ class _Collector:
                     self._pointer(args[position], role, visitor)
 
     def _unknown(self, node: Any, visitor: Any) -> None:
-        """Any effect on what the arguments reach; on everything when they reach nothing."""
+        """Add any effect on what the arguments reach; on everything if they reach nothing."""
         before = len(self.result.accesses)
         for arg in node.args:
             if isinstance(arg, TensorLoad):
@@ -264,7 +269,7 @@ class _Collector:
             self.result.fence = self.result.fence or why
 
     def _pointer(self, arg: Any, role: str | None, visitor: Any) -> None:
-        """An address, or an element by reference, that an instruction accesses as ``role``."""
+        """Add an access as ``role`` through an address, or to an element by reference."""
         while called(arg) in _TRANSPARENT:
             arg = arg.args[0]
         if type(arg) is TensorLoad:
@@ -287,7 +292,7 @@ class _Collector:
             self._access(arg.args[0], *self._role(arg.args[0], role))
 
     def _role(self, buf: Buffer, role: str | None) -> tuple[str, Any]:
-        """Mode and box of a pointer: the instruction's word, else the innermost signature's."""
+        """Return mode and box of a pointer: by the instruction, or else the innermost signature."""
         for signature in reversed(self.signatures):
             if buf in signature:
                 mode, region = signature[buf]

@@ -1,11 +1,11 @@
-"""Kernels of outputs that are each made on its own, given to threads: no loop, no tile, no barrier.
+"""Map elementwise kernels, which stand beside the one with loops, to threads and vectors.
 
     for blockIdx.x in 784:                   for blockIdx.x in 784:
       for i, j in T.grid(1, 512):      =>      for threadIdx.x in 128:
         C[...] = f(P[0, ...] + ...)              for v in T.vectorized(4): C[...] = f(...)
 
-They stand beside the kernel that holds the loops, in a function that binds nothing to threadIdx. A
-thread makes as many neighbouring outputs at once as one access to the widest input holds.
+They occur in functions that bind nothing to threadIdx, beside the kernel with the loops. A thread
+computes as many neighbouring outputs at once as one access to the widest input holds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .spread import VECTOR_BYTES, Threads, spread, store_lane, widest
 
 
 def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
-    """What an unbound kernel makes of outputs; None where it is no single nest."""
+    """Return the description of an unbound kernel's outputs; None if it is no single nest."""
     nest = _nest_of(kernel)
     if nest is None:
         return None
@@ -46,9 +46,9 @@ def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
 
 
 def map_elementwise(func: Any, plan: KernelPlan) -> Any:
-    """``func`` with every kernel of ``plan.elementwise`` shared out over the threads it says.
+    """Return ``func`` with every kernel of ``plan.elementwise`` mapped to its threads.
 
-    LoweringError: the plan omits a kernel that no threads are bound for.
+    Raises LoweringError if the plan omits a kernel to which no threads are bound.
     """
     planned = {found.op: found for found in plan.elementwise}
     if not planned:
@@ -71,7 +71,7 @@ def map_elementwise(func: Any, plan: KernelPlan) -> Any:
 
 
 def _nest_of(kernel: Stmt) -> Nest | None:
-    """The one nest that stands inside the grid of ``kernel``."""
+    """Return the one nest inside the grid of ``kernel``."""
     found: list[Stmt] = []
 
     def keep(stmt: Stmt) -> Stmt:
@@ -94,7 +94,7 @@ def _grid_of(kernel: Stmt) -> list[int | None]:
 
 
 def _ranges(kernel: Stmt) -> Any:
-    """An analyzer that knows the loops of the grid."""
+    """Return an analyzer that knows the loops of the grid."""
     analyzer = sym.Analyzer()
 
     def bind(loop: Any) -> None:
@@ -106,14 +106,14 @@ def _ranges(kernel: Stmt) -> Any:
 
 
 def _bytes_of_one(nest: Nest) -> int:
-    """What one output moves; a value that its expression names twice is loaded once."""
+    """Return how many bytes one output moves; a value used twice is loaded once."""
     loads = {tvm_ffi.structural_hash(load): load for load in nest.loads()}
     touched = [nest.store.buffer, *(load.source for load in loads.values())]
     return sum(dtype_bytes(buf.dtype) for buf in touched if is_global(buf))
 
 
 def _most_at_once(nest: Nest) -> int:
-    """Neighbouring outputs whose inputs, and which themselves, are each one access at most."""
+    """Return how many neighbouring outputs need at most one access to each buffer."""
     lane = store_lane(nest)
     sizes = [dtype_bytes(load.source.dtype) for load in nest.loads()]
     widest_access = VECTOR_BYTES // max([dtype_bytes(nest.store.buffer.dtype), *sizes])

@@ -1,21 +1,23 @@
-"""Expands a scheduled loop: prologue, steady state and epilogue, rings and asynchronous groups.
+"""Expand a scheduled loop: prologue, steady state and epilogue, rings and asynchronous groups.
 
-With S stages, step ``t`` runs the op of stage ``s`` on iteration ``t - s``; the steady loop runs
-step ``k + S - 1``. What waits for matrix operations of steps before is of no stage then: it stands
-in every step that multiplies, and once more behind the loop for those that are left::
+    for k in range(n):                       A_shared[0] = A[0]; A_shared[1] = A[1]     # prologue
+        A_shared[...] = A[k]            =>   for k in range(n):                         # "rolled"
+        C[...] += A_shared[...]                  if k + 2 < n: A_shared[(k + 2) % 3] = A[k + 2]
+                                                 C[...] += A_shared[k % 3]
 
-    <prologue: steps 0 .. S - 2>
-    for k in range(n):                        # "rolled": ops before the last stage are guarded
-        if k + 2 < n: A_shared[(k + 2) % 3, ...] = A[...]
-        C[...] += A_shared[k % 3, ...] * ...
+With S stages, step ``t`` runs the op of stage ``s`` on iteration ``t - s``. The prologue is steps
+``0 .. S - 2``; the steady loop runs step ``k + S - 1``. The wait for wgmmas of earlier steps has no
+stage: it stands in every step that multiplies, and once more behind the loop.
 
-``clamped`` has no guard around asynchronous copies either: past the end they repeat the tile of the
-last iteration, in slots that nobody reads any more, and a wait behind the loop lets them land.
-``peeled`` runs the loop for ``n - (S - 1)`` steps without guards and emits the rest as straight
-code. Rings in registers need constant slots, so the steady loop is unrolled by their least common
-multiple (modulo variable expansion).
+The epilogue is one of three. ``rolled`` guards the ops before the last stage. ``clamped`` does not
+guard asynchronous copies: past the end they repeat the tile of the last iteration, into slots that
+are no longer read, and a wait behind the loop completes them. ``peeled`` runs the loop for ``n - (S
+- 1)`` steps without guards and emits the rest as straight-line code.
 
-Does not handle a peeled epilogue after a dynamic trip count when rings are in registers.
+Rings in registers need constant slots, so the steady loop is unrolled by the least common multiple
+of their depths (modulo variable expansion).
+
+Does not handle: a peeled epilogue after a dynamic trip count with rings in registers.
 """
 
 from __future__ import annotations
@@ -37,16 +39,16 @@ from .iteration import Iteration
 from .op_form import OpLoop, op_loop
 
 PHASE: Final = "pipeliner.phase"
-"""Annotation of an emitted loop."""
+"""Annotation that says which part of a pipelined loop an emitted loop is."""
 
 _TVM_PIPELINE: Final = "software_pipeline_"
 
 
 def expand(func: Any, plan: KernelPlan) -> Any:
-    """``func`` with each pipelined loop of ``plan`` expanded; the same object when there is none.
+    """Return ``func`` with each pipelined loop of ``plan`` expanded; the same object without any.
 
-    Loops match by their ops. PlanError: a plan that the loop cannot follow; LoweringError: a buffer
-    that cannot have slots.
+    Loops match by their ops. Raises PlanError for a plan that the loop cannot follow, and
+    LoweringError for a buffer that cannot have slots.
     """
     wanted = {
         frozenset(op.name for op in loop.ops if op.kind != "wait"): loop
@@ -79,7 +81,7 @@ def expand(func: Any, plan: KernelPlan) -> Any:
 
 
 class _Expansion:
-    """Emits one loop of ``n`` iterations; ``static`` is ``n`` when constant."""
+    """Emits one loop of ``n`` iterations; ``static`` is ``n`` if constant."""
 
     def __init__(self, form: OpLoop, plan: LoopPlan) -> None:
         self.form, self.plan = form, plan
@@ -92,7 +94,7 @@ class _Expansion:
         self.unroll = math.lcm(1, *private)
 
     def emit(self) -> Stmt:
-        """The expanded loop, in a block that allocates its rings."""
+        """Return the expanded loop, in a block that allocates its rings."""
         if self.plan.epilogue != "peeled" or self.last == 0:
             parts = [*self._prologue(), *self._rolled(), *self.instances.drain()]
         elif self.static is not None:
@@ -122,7 +124,7 @@ class _Expansion:
         return parts
 
     def _rolled(self) -> list[Stmt]:
-        """The steady loop over every iteration of the last stage."""
+        """Return the steady loop over every iteration of the last stage."""
         if self.static is None:
             trips = self.n
             if self.unroll > 1:
@@ -155,7 +157,7 @@ class _Expansion:
         return parts
 
     def _steady_and_rest(self, steps: int, guarded: bool) -> list[Stmt]:
-        """A loop of constant length, and as straight code the steps that unrolling leaves over."""
+        """Return a loop of constant length, then the steps that unrolling leaves over."""
         trips, rest = divmod(steps, self.unroll)
         parts = [self._steady(self._const(trips), guarded)] if trips else []
         for k in range(steps - rest, steps):
@@ -163,7 +165,7 @@ class _Expansion:
         return parts
 
     def _steady(self, trips: Expr, guarded: bool) -> Stmt:
-        """The loop; ``guarded``: iterations past the end of it have to be kept out."""
+        """Return the loop; ``guarded``: iterations past its end must be guarded."""
         var = Var(self.form.var.name, self.form.var.ty)
         base, text = var, str(var.name)
         if self.unroll > 1:
@@ -189,7 +191,7 @@ class _Expansion:
         return tirx.For(var, self._const(0), trips, ForKind.SERIAL, seq(*parts), None, annotations)
 
     def _constant(self, step: int) -> Step:
-        """Step ``step``, counted from the first of the prologue."""
+        """Return step ``step``, counted from the first of the prologue."""
 
         def at(stage: int) -> Iteration | None:
             idle = step < stage or (self.static is not None and step - stage >= self.static)
@@ -202,7 +204,7 @@ class _Expansion:
 
 
 def _whole(regions: Any, own: set[Buffer]) -> list[Any]:
-    """The buffers of ``regions`` entire: the loop variable is out of scope around the loop."""
+    """Return ``regions`` widened to whole buffers: around the loop its variable has no value."""
     buffers = dict.fromkeys(region.source for region in regions if region.source not in own)
     zero = tirx.const(0, "int32")
     return [

@@ -1,12 +1,12 @@
-"""What orders memory beyond what it touches: nothing moves across it, up or down.
+"""Say what nothing may move across: calls that order memory, and loops that poll.
 
-    while FL[t] == 0:                  a loop that others end
+    while FL[t] == 0:                  a loop that ends when others write
         pass
-    ld.acquire(v, FL[t])               what comes after it was written before the flag was
-    if atomic_add(N[0], 1) == last:    an outcome that depends on when others come
+    ld.acquire(v, FL[t])               what is read after it was written before the flag was
+    if atomic_add(N[0], 1) == last:    an outcome that depends on when others arrive
 
-A load moved above one of these finds what was there before. A value that no statement takes is no
-outcome: an atomic that only adds orders nothing, as CUDA's and PTX's are relaxed.
+A load that moved above one of these would read an older value. A value that no statement uses is no
+outcome: an atomic that only adds orders nothing, because CUDA's and PTX's atomics are relaxed.
 
 Sources: PTX ISA, memory consistency model; CUDA C++ Programming Guide, atomic functions.
 """
@@ -25,25 +25,25 @@ from .operands import called
 
 _PTX: Final = "tirx.ptx."
 _ORDERING: Final = frozenset({"acquire", "release", "acq_rel", "sc", "volatile", "mmio"})
-"""Modifiers of PTX instructions that order other accesses, or are never left out or repeated."""
+"""Modifiers of PTX instructions that order other accesses, or forbid to omit or repeat one."""
 
 _ORDERED_FAMILIES: Final = ("mbarrier", "fence")
-"""Instructions that order what others do, whatever they point to."""
+"""Instructions that order the accesses of others, whatever they point to."""
 
 _SETS_UP: Final = ("mbarrier_init", "mbarrier_inval", "mbarrier_expect_tx", "mbarrier_complete_tx")
-"""Of those, the ones that nobody waits in or announces anything by."""
+"""Instructions of those families that neither wait nor signal."""
 
 _OUTCOMES: Final = ("atom",)
-"""Instructions whose destination is what they found; without one they end in ``_bitbucket``."""
+"""Instructions that return the old value; those that do not end in ``_bitbucket``."""
 
 _ATOMICS: Final = ("atomic_add", "atomic_cas")
 _LEAVES: Final = ("break_loop", "continue_loop", "thread_return")
 
 
 def fence_of(call: Any, *, unused: bool) -> Reason | None:
-    """What ``call`` does that nothing moves across; None where it only touches memory.
+    """Return why nothing may move across ``call``; None if it only touches memory.
 
-    ``unused``: no statement takes its value.
+    ``unused``: no statement uses its value.
     """
     name = called(call)
     last = name.rpartition(".")[2]
@@ -59,7 +59,7 @@ def fence_of(call: Any, *, unused: bool) -> Reason | None:
 
 
 def callee(call: Any) -> str:
-    """What ``call`` calls, by the name that a person knows."""
+    """Return the name that a person knows for what ``call`` calls."""
     name = called(call)
     extern = name.endswith(("call_extern", "func_call"))
     return str(call.args[0].value) if extern else name.removeprefix("tirx.")
@@ -79,7 +79,7 @@ def _fence_of_ptx(entry: Any, call: Any) -> Reason | None:
 
 
 def polled_by(loop: Any) -> set[Buffer]:
-    """The buffers outside the registers of a thread that decide when a While ends."""
+    """Return the buffers, other than a thread's registers, that decide when a While ends."""
     decides = _loaded(loop.condition)
     stores: list[Any] = []
     walk(loop.body, tirx.BufferStore, stores.append)
@@ -101,7 +101,7 @@ def _loaded(node: Any) -> set[Buffer]:
 
 
 def _conditions(body: Stmt) -> set[Buffer]:
-    """What conditions and bounds in ``body`` are loaded from."""
+    """Return the buffers that conditions and bounds in ``body`` are loaded from."""
     found: set[Buffer] = set()
     walk(body, tirx.IfThenElse, lambda stmt: found.update(_loaded(stmt.condition)))
     walk(body, tirx.While, lambda stmt: found.update(_loaded(stmt.condition)))
@@ -110,7 +110,7 @@ def _conditions(body: Stmt) -> set[Buffer]:
 
 
 def _passed_with(body: Stmt, decides: set[Buffer]) -> set[Buffer]:
-    """The buffers that calls get which may write one of ``decides``."""
+    """Return the buffers passed to calls that may write one of ``decides``."""
     found: set[Buffer] = set()
 
     def visit(stmt: Any) -> None:

@@ -1,7 +1,10 @@
-"""Whether two accesses to shared memory, by any two threads, can touch the same element.
+"""Prove, by enumeration, that two threads never touch the same element of shared memory.
 
-By value: where index expressions depend on thread and lane variables of known extent, they are
-evaluated for every thread, so an element that only its own thread touches needs no barrier.
+    S[tx] and S[tx]              proven: each element belongs to one thread
+    S[tx] and S[tx ^ 1]          not proven
+
+Indices that depend on thread and lane variables of known extent are evaluated for every thread. So
+an element that only its own thread touches needs no barrier.
 """
 
 from __future__ import annotations
@@ -21,15 +24,17 @@ Index = tuple[Any, ...]
 Lanes = Mapping[Any, int | None]
 
 MAX_POINTS: Final = 1 << 16
-"""Elements enumerated for one access; past it two accesses count as touching."""
+"""Most elements enumerated for one access; beyond, two accesses count as touching."""
 
 _MAX_SHARED: Final = 64
-"""Values of a variable that both accesses share, as a loop's: past it, it may be anything. Rings
-are told apart by slot before, whatever the loop's length; the values of a long one, for every
-thread, took longer than all other passes."""
+"""Most values enumerated of a variable that both accesses share; beyond, it may be anything.
+
+Such a variable is a loop's. Rings are distinguished by slot before this, whatever the loop's
+length, and enumerating a long loop for every thread took longer than all other passes.
+"""
 
 _MAX_ELEMENTS: Final = 1 << 22
-"""Size of the box around two accesses; past it they count as touching."""
+"""Most elements in the bounding box of two accesses; beyond, they count as touching."""
 
 
 def apart(
@@ -44,9 +49,9 @@ def apart(
     """Whether no element is touched by one thread through ``a`` and by another through ``b``.
 
     ``a_lanes``, ``b_lanes``: loop variables inside each access with their extents (from 0);
-    ``threads``: those that tell threads apart, slowest first. Every other variable is the same on
-    both sides. ``unit``: as many threads in a row count as one. An index that is None, or that
-    depends on a variable without bounds, may be any: elements are told apart by the others.
+    ``threads``: the thread axes, slowest first. Every other variable is the same on both sides.
+    ``unit``: so many consecutive threads count as one. An index that is None, or that depends on a
+    variable without bounds, may be any: elements are distinguished by the other indices.
     """
     local = {**threads, **a_lanes, **b_lanes}
     pairs: list[tuple[Any, Any]] = []
@@ -80,7 +85,7 @@ def _first_of(lanes: Lanes) -> Lanes:
 
 
 def _without_idle(threads: Lanes, unit: int, exprs: Sequence[Any]) -> tuple[Lanes, int]:
-    """``threads`` without the fastest one where that is one unit and no expression uses it."""
+    """Return ``threads`` without the fastest one if that is one unit and no expression uses it."""
     *slow, (fast, extent) = threads.items() or [(None, None)]
     if extent != unit or any(ir.uses(expr, [fast]) for expr in exprs):
         return threads, unit
@@ -88,7 +93,7 @@ def _without_idle(threads: Lanes, unit: int, exprs: Sequence[Any]) -> tuple[Lane
 
 
 def _without_common(x: Any, y: Any, local: Lanes, prover: sym.Analyzer) -> tuple[Any, Any]:
-    """The two indices less a term that both have, where that leaves fewer variables."""
+    """Return the two indices less a common term, if fewer variables are left then."""
     if all(var in local for var in ir.variables(x) | ir.variables(y)):
         return x, y  # they share at most a number
     x_base, y_base = _at_origin(x, local), _at_origin(y, local)
@@ -101,7 +106,7 @@ def _without_common(x: Any, y: Any, local: Lanes, prover: sym.Analyzer) -> tuple
 def _ranges(
     exprs: Sequence[Any], local: Lanes, prover: sym.Analyzer
 ) -> dict[Any, tuple[int, int]] | None:
-    """Bounds of every variable of ``exprs`` that is not ``local``; None where one has none."""
+    """Return bounds of every variable of ``exprs`` that is not ``local``; None if one has none."""
     found = frozenset[Any]().union(*map(ir.variables, exprs))
     ranges: dict[Any, tuple[int, int]] = {}
     for var in found - set(local):
@@ -119,7 +124,7 @@ def _ranges(
 class _Points:
     """The elements that an access touches: an array for each dimension of the element.
 
-    Each can be broadcast to ``shape``, whose first axes count ``threads``, the others lanes.
+    Each array can be broadcast to ``shape``, whose first axes count ``threads``, the others lanes.
     """
 
     rows: Sequence[Any]
@@ -127,7 +132,7 @@ class _Points:
     threads: int
 
     def numbered(self, low: Sequence[int], size: Sequence[int]) -> Numbers:
-        """The number of each element, as [thread, lane], in a box of ``size`` from ``low`` on."""
+        """Return each element's number, as [thread, lane], in a box of ``size`` from ``low``."""
         number: Any = np.int64(0)
         for row, start, extent in zip(self.rows, low, size):
             number = number * extent + (row - start)
@@ -137,7 +142,7 @@ class _Points:
 def _points(
     index: Sequence[Any], lanes: Lanes, threads: Lanes, shared: Mapping[Any, tuple[int, int]]
 ) -> _Points | None:
-    """The elements that ``index`` names; what both sides agree on is one more dimension of each."""
+    """Return the elements that ``index`` names, together with the values of ``shared``."""
     extents = [*threads.values(), *lanes.values()]
     if any(extent is None for extent in extents):
         return None
@@ -160,7 +165,7 @@ def _points(
 def _threads_agree(a: _Points, b: _Points, unit: int) -> bool:
     """Whether each element belongs to one thread in both.
 
-    ``unit``: as many threads in a row count as one.
+    ``unit``: so many consecutive threads count as one.
     """
     rows = list(zip(a.rows, b.rows))
     low = [min(int(x.min()), int(y.min())) for x, y in rows]
