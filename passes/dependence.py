@@ -257,7 +257,7 @@ def _distances(
     trip: int | None,
     carried: bool,
 ) -> list[int]:
-    """Return the distances of the edges needed: 0 if they meet in one iteration, and the next."""
+    """Return the distances of the edges needed: 0 if they meet in one iteration, and the least."""
     if walks and len(first) * len(second) <= _MAX_PAIRS:
         meetings = [_meeting(a, b) for _, a in first for _, b in second]
     else:

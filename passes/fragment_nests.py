@@ -1,13 +1,11 @@
-"""Nests over an accumulator tile, rewritten for the elements that a thread holds of it.
-
-Every nest that reads or writes the tile is rewritten by solving for the nest's loop variables:
+"""Rewrite nests over an accumulator tile for the elements that each thread holds of it.
 
     for i, j in T.grid(128, 128): C[bi * 128 + i, bj * 128 + j] = T.Cast("float16", acc[i, j])
-    =>
-    for e0, e1, e2 in T.unroll: for v in T.vectorized(2): C[bi * 128 + row(..), ..] = Cast(reg[..])
+ => for e0, e1, e2 in T.unroll: for v in T.vectorized(2): C[bi * 128 + row(..), ..] = Cast(reg[..])
 
-A nest that stores elsewhere does it in the widest vectors that its addresses allow; where lanes
-hold too little side by side for those, quads of them exchange first.
+Each nest that reads or writes the tile is solved for its loop variables. A nest that stores
+elsewhere uses the widest vectors that its addresses allow. If a lane holds too few neighbours for
+those, lane quads exchange elements first.
 """
 
 from __future__ import annotations
@@ -48,11 +46,11 @@ from .patterns import Nest, strip_cast
 from .spread import VECTOR_BYTES, is_contiguous, unproven_all
 
 NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
-"""How two floats become two of a type, the first operand the upper one (PTX ISA, cvt)."""
+"""PTX instruction that converts two floats to a type; the first operand is the upper one (cvt)."""
 
 
 def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
-    """``nest``, which reads or writes ``fragment``'s tile, for the elements of one thread."""
+    """Return ``nest``, which reads or writes ``fragment``'s tile, for the elements of a thread."""
     access = touched(nest, fragment)
     free = [v for v in nest.vars if not any(uses(index, [v]) for index in access)]
     if not nest.store.buffer.same_as(fragment.tile):
@@ -66,7 +64,7 @@ def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
 def _mapped(
     nest: Nest, fragment: Fragment, access: Sequence[Expr], analyzer: Any
 ) -> tuple[dict[Var, int], Stmt]:
-    """Loop variables over a thread's elements with their extents, and the body of the loops."""
+    """Return loop variables over a thread's elements with extents, and the body of the loops."""
     if fragment.quad is not None:
         position = _position(fragment.quad.loops, analyzer)
         wide = _exchange(nest, fragment, fragment.quad, access, list(position), analyzer)
@@ -78,7 +76,7 @@ def _mapped(
 
 
 def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
-    """Fresh variables for loops of these extents, known to ``analyzer``."""
+    """Return new variables for loops of these extents, known to ``analyzer``."""
     position = {Var(f"e{n}", "int32"): extent for n, extent in enumerate(loops)}
     for var, extent in position.items():
         analyzer.bind(var, Range(0, extent))
@@ -86,9 +84,9 @@ def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
 
 
 def touched(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
-    """The one place of the tile that each iteration of ``nest`` touches.
+    """Return the one place of the tile that each iteration of ``nest`` touches.
 
-    LoweringError: there are several, or a condition depends on what the tile holds.
+    Raises LoweringError if there are several, or if a condition depends on the tile's values.
     """
     if any(load.source.same_as(fragment.tile) for load in nest.asked()):
         raise _refused(nest, Reason("registers.decides", buffer=str(fragment.tile.name)))
@@ -108,7 +106,7 @@ def _refused(nest: Nest, why: Reason) -> LoweringError:
 def _solve(
     nest: Nest, access: Sequence[Expr], at: Sequence[Expr]
 ) -> tuple[dict[Var, Expr], list[Expr]]:
-    """Values of the nest's variables for which ``access`` is ``at``, and when there are any."""
+    """Return values of the nest's variables for which ``access`` is ``at``, and the conditions."""
     values: dict[Var, Expr] = {}
     guards: list[Expr] = []
     for index, wanted in zip(access, at):
@@ -130,7 +128,7 @@ def _solve(
 def _consume(
     nest: Nest, fragment: Fragment, access: Sequence[Expr], position: Position, analyzer: Any
 ) -> Stmt:
-    """A nest that stores elsewhere what it computes from the tile."""
+    """Return a nest that stores elsewhere what it computes from the tile."""
 
     def run(column: Expr) -> Sequence[Expr]:
         return fragment.coordinates(position, column)
@@ -143,7 +141,7 @@ def _consume(
 
 
 def _narrows(store: Any) -> bool:
-    """Whether what is stored is an element of a tile of floats as it is, but for its 16 bits."""
+    """Whether the stored value is an element of a float tile, converted to 16 bits and no more."""
     kind, value = str(store.buffer.dtype), store.value
     if kind not in NARROW or not isinstance(value, tirx.Cast):
         return False
@@ -153,10 +151,10 @@ def _narrows(store: Any) -> bool:
 def _converted_together(
     store: Any, fragment: Fragment, position: Position, vector: _Vector
 ) -> Stmt:
-    """A run of two columns that are stored apart, converted by one instruction.
+    """Return a run of two columns, stored separately, that one instruction converts.
 
-    Of single conversions of what wgmma has summed, ptxas makes some while it still runs, and then
-    has every wgmma wait for the one before (C7514, nvcc 13.0).
+    ptxas would run some of the single conversions of a wgmma's sums while it is still in flight,
+    and then make every wgmma wait for the one before (C7514, nvcc 13.0).
     """
     kind = str(store.buffer.dtype)
     word = buffer([1], "uint32", "word", "local")
@@ -177,11 +175,12 @@ def _exchange(
     position: Position,
     analyzer: Any,
 ) -> Stmt | None:
-    """A nest that stores 16-bit values, by quads; None where it then stores no more at once.
+    """Return a nest that stores 16-bit values, by lane quads; None if no vector gets wider.
 
-    Values are computed where the elements of the tile lie, and exchanged. Every lane must take part
-    in that, so guards stand around the values and around the store. A nest that reads what it
-    stores is left alone: the lane that reads an element is not the one that stores it.
+    Values are computed where the elements of the tile lie, and then exchanged. Every lane must take
+    part in the exchange, so guards stand around the values and around the store. A nest that reads
+    what it stores is left alone, because the lane that reads an element is not the one that stores
+    it.
     """
     target, kind = nest.store.buffer, str(nest.store.buffer.dtype)
     if not is_global(target) or dtype_bytes(kind) != 2:
@@ -245,7 +244,7 @@ def fill_pair(
 def _fill(
     pairs: Buffer, value: Expr, guards: Sequence[Expr], lane: Var, v: int, t: int, analyzer: Any
 ) -> Stmt:
-    """Value ``v`` of pair ``t``, zero where it is not stored."""
+    """Return the store of value ``v`` of pair ``t``: zero if that element is not stored."""
     own = conjunction([analyzer.simplify(at_lane(part, lane, v)) for part in guards])
     zero = tirx.const(0, str(pairs.dtype))
     one = tirx.if_then_else(own, at_lane(value, lane, v), zero)
@@ -254,7 +253,7 @@ def _fill(
 
 @dataclass(frozen=True)
 class _Vector:
-    """``width`` neighbouring elements of a run that are stored at once, under ``guard``.
+    """A vector of ``width`` neighbouring elements of a run, stored at once under ``guard``.
 
     Element ``lane`` of vector ``base`` of ``rounds`` is ``column`` of the run; ``values``: the
     nest's variables there.
@@ -276,7 +275,7 @@ def _widest(
     run: int,
     analyzer: Any,
 ) -> _Vector:
-    """The widest vectors of a run of the tile, at ``coordinates``, that ``nest`` can store."""
+    """Return the widest vectors of a run, at ``coordinates``, that ``nest`` can store."""
     width = min(run, max(1, VECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype)))
     while True:
         lane, base = Var("v", "int32"), Var("u", "int32")
@@ -297,7 +296,7 @@ def _widest(
 
 
 def _stored(store: Any, vector: _Vector) -> Stmt:
-    """``store`` of one element of a run, for every vector of the run."""
+    """Return ``store``, of one element of a run, for every vector of the run."""
     lane, base = vector.lane, vector.base
     if _is_too_wide(store, vector.width):
         moved = _in_words(store, vector)
@@ -310,9 +309,9 @@ def _stored(store: Any, vector: _Vector) -> Stmt:
 
 
 def _is_too_wide(store: Any, width: int) -> bool:
-    """Whether a vector is computed in a type of which ``width`` are more than the widest access.
+    """Whether a vector is computed in a type of which ``width`` exceed the widest access.
 
-    TVM holds eight floats as ``ulonglong4`` and loads, adds and converts them, but prints a
+    TVM represents eight floats as ``ulonglong4`` and loads, adds and converts them, but prints a
     constant beside them as a constructor that CUDA does not have.
     """
     value = store.value
@@ -321,7 +320,7 @@ def _is_too_wide(store: Any, width: int) -> bool:
 
 
 def _in_words(store: Any, vector: _Vector) -> Stmt:
-    """One vector of ``store`` computed in vectors of the wider type, then converted at once."""
+    """Return one vector of ``store``, computed in vectors of the wider type, converted at once."""
     lane, wide = vector.lane, store.value.value
     kind = str(wide.ty.dtype)
     each = VECTOR_BYTES // dtype_bytes(kind)
@@ -342,14 +341,14 @@ def _in_words(store: Any, vector: _Vector) -> Stmt:
 
 
 def _guard(parts: Sequence[Expr], lane: Var, analyzer: Any) -> Expr | None:
-    """All of ``parts``, which are the same for every ``lane``."""
+    """Return the conjunction of ``parts``, which are the same for every ``lane``."""
     return conjunction([analyzer.simplify(at_lane(part, lane, 0)) for part in parts])
 
 
 def _unproven(
     nest: Nest, inside: Sequence[Expr], values: Mapping[Var, Expr], analyzer: Any
 ) -> list[Expr]:
-    """What is left to check of ``inside`` and of the nest's predicate where it has ``values``."""
+    """Return what of ``inside`` and of the nest's predicate is not proven for ``values``."""
     return unproven_all(
         [analyzer.simplify(part) for part in inside]
         + [substitute(part, values) for part in nest.predicate],
@@ -360,7 +359,7 @@ def _unproven(
 def _update(
     nest: Nest, fragment: Fragment, access: Sequence[Expr], position: Position, analyzer: Any
 ) -> Stmt:
-    """A nest that stores into the tile: initialisation, scaling, a bias."""
+    """Return a nest that stores into the tile: initialisation, scaling, a bias."""
     step = 2 if fragment.packed else 1
     parts: list[Stmt] = []
     for start in range(0, fragment.run, step):
@@ -378,7 +377,7 @@ def _update(
 def _with_fragment(
     store: Any, fragment: Fragment, position: Position, v: Expr, values: Mapping[Var, Expr]
 ) -> Any:
-    """``store`` for one element: its loads of the tile become registers."""
+    """Return ``store`` for one element, with registers in place of loads of the tile."""
 
     def register(load: Any) -> Expr:
         return fragment.read(position, v) if load.source.same_as(fragment.tile) else load

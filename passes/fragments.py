@@ -1,7 +1,10 @@
-"""Accumulator tiles in registers: which thread holds which element, and how it is read and written.
+"""Define an accumulator tile in registers: which thread holds which element, in which register.
 
-The tile buffer of a tile function (``acc[128, 128]`` in scope local) becomes registers of each
-thread. Instructions say where the elements lie; nests over the tile are rewritten by it.
+    acc[128, 128] in scope local   =>   reg[64] of each of 256 threads, and the tile's indices of
+                                        each register: coordinates(position, v) = (row, column)
+
+The tile buffer of a tile function becomes registers of each thread. Instructions say where the
+elements lie; ``fragment_nests`` rewrites nests over the tile by it.
 """
 
 from __future__ import annotations
@@ -22,11 +25,11 @@ Position = Sequence[Expr]
 
 @dataclass(frozen=True)
 class Quad:
-    """Four lanes whose runs of two columns, of four positions, exchanged are runs of eight.
+    """A lane quad: four lanes that exchange runs of two columns for runs of eight.
 
     ``lane``: which of the four a thread is. ``loops``: extents of the loops over its runs of eight;
-    their last counts four of the fragment's. ``coordinates``: the tile buffer's indices of element
-    ``v`` of such a run.
+    the last of them counts four of the fragment's. ``coordinates``: the tile buffer's indices of
+    element ``v`` of such a run.
     """
 
     lane: Expr
@@ -36,16 +39,16 @@ class Quad:
 
 @dataclass(frozen=True)
 class Fragment:
-    """Which thread holds which element of one tile in which register.
+    """Says which thread holds which element of one tile in which register.
 
     ``loops``: extents of the loops over the elements of one thread; inside them lie ``run``
     elements of neighbouring columns. ``coordinates``: the tile buffer's indices of element ``v`` of
     a run. ``register``: its place in ``registers``. ``packed``: two 16-bit elements share one
-    uint32, as mma.sync wants half accumulators. ``view``: the element type when the registers'
-    differs (int32 in uint32). ``quad``: the wider runs that lanes have once they exchange.
-    ``corner``: first row and column of a warpgroup's part of the tile, where warpgroups hold it;
-    ``swap_ab``: the tile's rows are what a run's columns are, so that the two change places.
-    ``paired``: of each 16 rows of a warp, the two of a lane are neighbours, not 8 apart.
+    uint32, as half accumulators of mma.sync do. ``view``: the element type if that of the registers
+    differs (int32 in uint32). ``quad``: the wider runs that lanes have after an exchange.
+    ``corner``: first row and column of a warpgroup's piece of the tile, for wgmma. ``swap_ab``: A
+    and B are swapped, so the tile's rows are the columns of a run. ``paired``: of each 16 rows of a
+    warp a lane has two neighbouring ones, not two that differ by 8.
     """
 
     tile: Buffer
@@ -79,7 +82,7 @@ class Fragment:
         return bool(tvm_ffi.structural_equal(mine, others))
 
     def read(self, position: Position, v: Expr) -> Expr:
-        """The value of one element."""
+        """Return the value of one element."""
         index = self.register(position, v)
         if self.packed:
             word = tirx.BufferLoad(self.registers, [tirx.floordiv(index, 2)])
@@ -91,7 +94,7 @@ class Fragment:
         return value
 
     def write(self, position: Position, v: int, values: Sequence[Expr]) -> Stmt:
-        """Store ``values`` into the elements from ``v``: one, or the two of a packed register."""
+        """Return the store of ``values`` from element ``v`` on: one, or a packed register's two."""
         index = self.register(position, i32(v))
         if self.packed:
             low, high = (tirx.Cast("uint32", tirx.reinterpret("uint16", value)) for value in values)
@@ -109,7 +112,7 @@ class Fragment:
 
 @dataclass(frozen=True)
 class Mapped:
-    """What a mapped matmul gives its function.
+    """A matmul mapped to an instruction.
 
     ``layouts``: of the operands' shared tiles. ``ops``: the op statements that replace the matmul.
     ``buffers``: register buffers of one iteration, to be allocated beside the operands.
@@ -122,7 +125,7 @@ class Mapped:
 
 
 def row_of_warp(half: Expr | int, eighth: Expr, *, paired: bool) -> Expr:
-    """Which of the 16 rows of a warp its four lanes number ``eighth`` hold in ``half``.
+    """Return which of a warp's 16 rows the lane quad ``eighth`` holds in ``half``.
 
     ``paired``: as for ``Fragment``.
     """
@@ -130,12 +133,12 @@ def row_of_warp(half: Expr | int, eighth: Expr, *, paired: bool) -> Expr:
 
 
 def power_of_two(count: int, most: int) -> int:
-    """The largest power of two up to ``most`` (itself one) that divides ``count``."""
+    """Return the largest power of two up to ``most`` (itself one) that divides ``count``."""
     while count % most:
         most //= 2
     return most
 
 
 def back_and_forth(inner: Expr, outer: Expr, count: int) -> Expr:
-    """``inner`` of ``count`` where ``outer`` is even, counted down where it is odd."""
+    """Return ``inner`` of ``count`` if ``outer`` is even, counted down if it is odd."""
     return inner + tirx.floormod(outer, 2) * (count - 1 - inner * 2)

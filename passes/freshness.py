@@ -1,9 +1,12 @@
-"""Privatisation: whether a buffer of a loop's body may have a version for each iteration.
+"""Decide about privatisation: whether a buffer of a loop's body may have a slot per iteration.
 
-TVM allocates a buffer in the innermost block around its accesses, also one that carries values from
-one iteration to the next. It may be privatised if every read finds what its own
-iteration wrote: no index moves with the loop, writes come first and their bounds contain those of
-the read, and a write that some iterations skip is read under the same conditions only.
+    for k: { S[tx] = A[k, tx]; .. = S[tx] }      may: each read finds what its iteration wrote
+    for k: { .. = S[tx]; S[tx] = A[k, tx] }      may not: S carries a value to the next iteration
+
+TVM allocates a buffer in the innermost block around its accesses, also one that carries values
+between iterations. A buffer may be privatised if no index moves with the loop, writes come first,
+their bounds contain those of the reads, and a write that some iterations skip is read under the
+same conditions only.
 """
 
 from __future__ import annotations
@@ -24,13 +27,13 @@ from .ir import Buffer, const_int, has, uses
 from .op_form import OpLoop
 
 _Box: TypeAlias = "tuple[tuple[int, int] | None, ...]"
-"""Inclusive bounds of each dimension, None for all of it."""
+"""Inclusive bounds of each dimension; None for the whole dimension."""
 
 
 def why_carried(
     buf: Buffer, form: OpLoop, found: Sequence[Effects], threads: Mapping[Var, int] | None
 ) -> Reason | None:
-    """Why ``buf`` may carry values between iterations; None if it does not."""
+    """Return why ``buf`` may carry values between iterations; None if it does not."""
     if any(buf in op.viewed for op in found):
         return Reason("version.viewed")
     written = _Written()
@@ -55,7 +58,7 @@ def why_carried(
 
 @dataclass(slots=True)
 class _Written:
-    """The bounds of what was written, by the conditions that it was written under."""
+    """The bounds of what was written, each with the conditions of the write."""
 
     boxes: list[tuple[list[Any], _Box]] = field(default_factory=list)
 
@@ -79,7 +82,7 @@ class _Written:
         )
 
     def why_not(self, box: _Box) -> Reason:
-        """Why a read of ``box`` that no write covers may find an older value."""
+        """Return why a read of ``box`` that no write covers may find an older value."""
         around = [known for known, old in self.boxes if all(map(_contains, old, box))]
         if not around:
             return Reason("version.read_first")
@@ -89,7 +92,7 @@ class _Written:
 
 
 def _bounds(access: Access, loop_var: Var, bounds: Mapping[Var, Any]) -> _Box:
-    """The bounds of an access; where they are unknown, the whole dimension."""
+    """Return the bounds of an access; the whole dimension if they are unknown."""
     if access.box is None:
         return (None,) * len(access.buffer.shape)
     result: list[tuple[int, int] | None] = []
@@ -125,14 +128,14 @@ def _reads_memory(guard: Any) -> bool:
 
 
 def _is_among(guard: Any, conditions: Sequence[Any]) -> bool:
-    """Whether ``guard`` is one of ``conditions``, and did not change between write and read."""
+    """Whether ``guard`` is one of ``conditions``, unchanged between the write and the read."""
     if _reads_memory(guard):
         return False
     return any(tvm_ffi.structural_equal(guard, other) for other in conditions)
 
 
 def _either_way(a: Sequence[Any], b: Sequence[Any]) -> list[Any] | None:
-    """What is left of two lists of conditions of which one ends in the other's end, negated."""
+    """Return what remains of two lists of conditions if one's last is the other's, negated."""
     for one, other in ((a, b), (b, a)):
         if not other or not isinstance(other[-1], tirx.Not):
             continue

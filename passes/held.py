@@ -1,14 +1,14 @@
-"""Keeps a ring that the user wrote by hand out of the reach of TVM's compaction.
-
-TVM moves an allocation into the innermost loop around all of its uses and makes it as small as one
-iteration needs. That is what a tile wants, and it loses what a ring carries to later iterations:
+"""Protect a ring that the user wrote by hand from TVM's compaction.
 
     S = alloc_buffer((4, 64))                  for k:
-    for k:                              ->         S = alloc_buffer((4 - ..., 64))
+    for k:                              =>         S = alloc_buffer((4 - ..., 64))
         S[k % 4, ...] = ...                        S[k % 4 - min(k % 4, (k + 3) % 4), ...] = ...
         ... = S[(k + 3) % 4, ...]                  ...
 
-Such a buffer gets a use beside its allocation, as large as itself, for as long as the prefix runs.
+is what compaction does: it moves an allocation into the innermost loop around all of its uses and
+makes it as small as one iteration needs. That is right for a tile, but it loses what a ring carries
+to later iterations. So while TVM's prefix runs, such a buffer gets a use of its whole extent beside
+its allocation: it is pinned.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from . import ir
 from .kernels import bodies, map_kernels, thread_tag, with_block
 
 _HELD: Final = "pipeliner.held"
-"""Name of the block that holds a buffer in place."""
+"""Name of the block that pins a buffer to its place."""
 
 _SAMPLES: Final = 8
-"""Iterations looked at: a ring of up to so many slots shows in them that it carries."""
+"""Iterations examined: a ring of up to as many slots is recognised by them."""
 
 Box = tuple[tuple[int, int], ...]
 
 
 def hold(func: Any) -> Any:
-    """``func`` with a use beside the allocation of each ring; itself when there is none."""
+    """Return ``func`` with a use beside the allocation of each ring; itself without rings."""
     return map_kernels(func, _hold)
 
 
 def release(func: Any) -> Any:
-    """``func`` without the uses that ``hold`` put in."""
+    """Return ``func`` without the uses that ``hold`` added."""
 
     def flatten(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
@@ -77,7 +77,7 @@ def _use(buffer: Any) -> Any:
 
 @dataclass
 class _BufferUses:
-    """Where a buffer is allocated (loops around it) and the index of each access, and its loops."""
+    """The accesses to one buffer: index of each, loops around all of them and the allocation."""
 
     around: int
     prover: sym.Analyzer
@@ -87,7 +87,7 @@ class _BufferUses:
     opaque: bool = False
 
     def add(self, index: tuple[Any, ...], is_write: bool, loops: tuple[Any, ...]) -> None:
-        """Note one access."""
+        """Add one access."""
         (self.writes if is_write else self.reads).append(index)
         if self.loops is None:
             self.loops = loops
@@ -135,7 +135,7 @@ def _covers(box: Box, inner: Box) -> bool:
 
 
 class _Uses:
-    """The accesses to each buffer that a kernel allocates, block variables by their values."""
+    """Collects the accesses to each buffer that a kernel allocates, block variables replaced."""
 
     def __init__(self, kernel: Any) -> None:
         self.found: dict[Any, _BufferUses] = {}

@@ -1,18 +1,17 @@
-"""Tile copies that gather the pixels a convolution's outputs see: loads in im2col mode.
+"""Express tile copies of an implicit-GEMM operand A as TMA loads in im2col mode.
 
     for i, c in T.grid(128, 64):                # x = m * 128 + i: outputs of all images, row by row
         S[i, c] = X[x // 196, x % 196 // 14 + r - 1, x % 14 + s - 1, k * 64 + c]  or zero outside X
-    =>
-    pixels of a bounding box of each image, row by row and image by image, 128 of them, from
+ => pixels of a bounding box of each image, row by row and image by image, 128 of them, from
     (n, h, w) = (x // 196, x % 196 // 14 - 1, x % 14 - 1) at i = 0, each moved by (r, s)
 
-The box of an image holds the pixels that the kernel's first position sees: its corners are given by
-the padding, and steps through it by the stride. Each coordinate is a sum of three parts:
+The bounding box of an image contains the pixels at the kernel's first position. Its corners follow
+from the padding, the step through it from the stride. Each coordinate is a sum of three terms:
 
     coordinate = lower corner + step * place + offset
 
-where the places of all dimensions together count the tile's pixels one by one, and the offset is
-the same for all of them.
+The places of all dimensions together count the tile's pixels one by one; the offset is the same for
+all of them.
 
 Sources: PTX ISA, tensor im2col mode, cp.async.bulk.tensor (im2colOffsets); CUDA driver API,
 cuTensorMapEncodeIm2col.
@@ -46,8 +45,8 @@ _RANKS: Final = (3, 4, 5)
 class Axis:
     """One spatial dimension: a coordinate is ``lower + step * place + offset``.
 
-    ``place`` stays in ``0 .. count - 1``, ``offset`` in ``0 .. reach``. ``upper``: of the bounding
-    box, from the last coordinate of the tensor.
+    ``place`` is in ``0 .. count - 1``, ``offset`` in ``0 .. reach``. ``upper``: end of the bounding
+    box, relative to the last coordinate of the tensor.
     """
 
     place: Expr
@@ -66,12 +65,12 @@ class Axis:
 
 @dataclass(frozen=True)
 class Im2col:
-    """Pixels, counted by the first of a copy's loop variables, by channels.
+    """A tile of pixels, counted by the first of a copy's loop variables, by channels.
 
-    ``image`` and ``channel``: indices of the tensor's first and last dimension; ``axes``: of those
-    between, outer first. ``first``: the number of the tile's first pixel, of all that outputs see.
-    ``when``: the condition, the same for all pixels of a tile, outside which they are zero; None:
-    they never are.
+    ``image`` and ``channel``: indices of the tensor's first and last dimension; ``axes``: those
+    between, outer first. ``first``: the number of the tile's first pixel among all pixels at the
+    kernel's first position. ``when``: the condition, the same for all pixels of a tile, without
+    which they are zero; None: always true.
     """
 
     image: Expr
@@ -82,14 +81,14 @@ class Im2col:
 
     @property
     def indices(self) -> tuple[Expr, ...]:
-        """Where the kernel's first position is."""
+        """The tensor's indices of the kernel's first position."""
         return (self.image, *[axis.first for axis in self.axes], self.channel)
 
 
 def im2col_of(copy: Copy, ranges: Any) -> Im2col | Reason:
-    """The pixels that ``copy`` gathers, or why they are none that im2col mode walks.
+    """Return the pixels that ``copy`` reads, or why im2col mode cannot load them.
 
-    ``ranges``: an analyzer that knows the bounds of every variable outside of the copy.
+    ``ranges``: an analyzer that knows the bounds of every variable outside the copy.
     """
     rank = len(copy.src_indices)
     runs = walker(copy.src_indices[-1], copy.order) == 1
@@ -108,10 +107,10 @@ def im2col_of(copy: Copy, ranges: Any) -> Im2col | Reason:
 
 
 def _offsets(copy: Copy) -> Iterator[tuple[Var, ...]]:
-    """What variables the kernel's position may depend on: few before many.
+    """Yield sets of variables that the kernel's position may depend on: few before many.
 
-    Any choice that passes the proof is right: it only says which part of a coordinate is given to
-    the instruction as an offset.
+    Any choice that passes the proof is right. It only says which part of a coordinate the
+    instruction gets as an offset.
     """
     pixel = copy.order[0]
     found: list[Var] = []
@@ -125,7 +124,7 @@ def _offsets(copy: Copy) -> Iterator[tuple[Var, ...]]:
 
 
 def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | Reason:
-    """The pixels, where what depends on ``offsets`` alone is the kernel's position."""
+    """Return the pixels if what depends only on ``offsets`` is the kernel's position."""
     name = str(copy.src.name)
     image, *spatial, channel = copy.src_indices
     extents = [const_int(extent) or 0 for extent in copy.src.shape[1:-1]]
@@ -162,7 +161,7 @@ def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | Reaso
 def _axis(
     index: Expr, extent: int, pixel: Var, offsets: Collection[Var], ranges: Any
 ) -> Axis | None:
-    """``index`` in its three parts; None where it has others."""
+    """Return ``index`` in its three terms; None if it has others."""
     terms, constant = terms_of(index)
     moved = [term for term in terms if not uses(term[1], [pixel]) and uses(term[1], offsets)]
     walked = [term for term in terms if term not in moved]
@@ -179,15 +178,16 @@ def _axis(
 
 
 def _with_count(axis: Axis, count: int, extent: int) -> Axis:
-    """``axis`` with so many places, in a dimension of ``extent``."""
+    """Return ``axis`` with ``count`` places, in a dimension of ``extent``."""
     upper = axis.lower + (count - 1) * axis.step - (extent - 1)
     return replace(axis, count=count, upper=upper)
 
 
 def _ended(axis: Axis, extent: int, inner: int, copy: Copy, counted: Expr) -> Axis:
-    """The outermost axis of a lone image, which ends where the copy's mask ends the pixels.
+    """Return the outermost axis of a lone image, ended where the copy's mask ends the pixels.
 
-    What lies behind is in the next image: there is none, so it is zero as the mask says.
+    Pixels behind that are in the next image, which does not exist: so they are zero, as the mask
+    says.
     """
     for part in copy.mask:
         end = _end(part, counted)
@@ -197,14 +197,14 @@ def _ended(axis: Axis, extent: int, inner: int, copy: Copy, counted: Expr) -> Ax
 
 
 def _end(part: Expr, counted: Expr) -> int | None:
-    """``n`` of a conjunct that is the same as ``counted < n``."""
+    """Return ``n`` of a conjunct that is equivalent to ``counted < n``."""
     if not isinstance(part, tirx.LT):
         return None
     return const_int(sym.Analyzer().simplify(counted + part.b - part.a))
 
 
 def _beyond_bounds(copy: Copy, found: Im2col, counted: Expr, ranges: Any) -> list[Expr]:
-    """What the copy's mask asks for apart from being inside of the tensor."""
+    """Return the conditions of the copy's mask other than being inside the tensor."""
     places = [axis.count for axis in found.axes]
     pixels = counted < math.prod([const_int(copy.src.shape[0]) or 0, *places])
     bounds = tirx.And(pixels, inside(copy.src.shape, copy.src_indices, copy.order, ranges))

@@ -1,13 +1,12 @@
-"""Whether the iterations of a nest may be made by different threads at the same time.
+"""Prove that iterations of a nest may be made by different threads at the same time.
 
-    for i, j in T.grid(32, 16): h[i] = h[i] + S[i, j]
+    for i, j in T.grid(32, 16): h[i] = h[i] + S[i, j]       # i: each row is one thread's
+    for i, j in T.grid(32, 16): C[J[i], j] = S[i, j]        # j: two values of i may be one row
 
 Iterations that store one element stay together, in order, in the thread that makes it: those of
-``j`` here. What is shared out, ``i``, must store another element in each iteration and read none
-that another iteration stores. LoweringError says which of it nothing shows. Where that is shown of
-some dimensions only, iterations are shared out along those:
-
-    for i, j in T.grid(32, 16): C[J[i], j] = S[i, j]        # j: two values of i may be one row
+``j`` in the first nest. A variable is shared out over threads if each of its iterations stores
+another element and reads none that another iteration stores. If that is proven of some variables
+only, iterations are shared out along those; LoweringError says what is not proven.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ from .patterns import Nest
 
 
 def repeated(nest: Nest) -> list[Var]:
-    """The loop variables of ``nest`` on which the element that it stores does not depend."""
+    """Return the loop variables of ``nest`` on which the element that it stores does not depend."""
     return [var for var in nest.vars if not uses(list(nest.store.indices), [var])]
 
 
 def check_independent(nest: Nest, variables: Sequence[Var]) -> None:
-    """LoweringError where iterations of ``variables`` may depend on each other."""
+    """Raise LoweringError if iterations of ``variables`` may depend on each other."""
     target, indices = nest.store.buffer, list(nest.store.indices)
     others = [load for load in _reloads(nest) if not _same(load.indices, indices)]
     if others and variables:
@@ -44,10 +43,11 @@ def check_independent(nest: Nest, variables: Sequence[Var]) -> None:
 
 
 def shareable(nest: Nest) -> tuple[list[Var], Reason | None]:
-    """The loop variables that different threads may walk, and why not all that could be are.
+    """Return the loop variables that different threads may run, and why not all are among them.
 
-    Threads that differ in one of them store to, and read of what is stored, different places,
-    whatever the other variables are; those each thread walks in the order of the nest.
+    Threads that differ in one of those variables store to different places, and read of what is
+    stored only their own, whatever the other variables are. Each thread runs the others in the
+    order of the nest.
     """
     again = repeated(nest)
     free = [var for var in nest.vars if var not in again]
@@ -71,7 +71,7 @@ def _apart(nest: Nest, variables: Sequence[Var]) -> list[Var]:
 
 
 def _reloads(nest: Nest) -> list[Any]:
-    """The loads of the buffer that ``nest`` stores into, those of its conditions included."""
+    """Return the loads, also in conditions, of the buffer that ``nest`` stores into."""
     loads = [*nest.loads(), *nest.asked()]
     return [load for load in loads if load.source.same_as(nest.store.buffer)]
 
@@ -79,14 +79,14 @@ def _reloads(nest: Nest) -> list[Any]:
 def _are_distinct(nest: Nest, variables: Sequence[Var]) -> bool:
     """Whether each iteration of ``variables`` provably stores an element of its own.
 
-    Those of the other variables are given. Dimensions that share variables are taken together.
+    The other variables are fixed. Dimensions that share variables are taken together.
     """
     parts = _parts(nest, variables)
     return all(_counts(_flat(nest, dims), walked, nest) for dims, walked in parts)
 
 
 def _parts(nest: Nest, variables: Sequence[Var]) -> list[tuple[list[int], list[Var]]]:
-    """Dimensions of what is stored that share ``variables``, and the variables that they share."""
+    """Return groups of stored dimensions that share ``variables``, with those variables."""
     indices = list(nest.store.indices)
     left = list(variables)
     parts: list[tuple[list[int], list[Var]]] = []
@@ -101,9 +101,9 @@ def _parts(nest: Nest, variables: Sequence[Var]) -> list[tuple[list[int], list[V
 
 
 def _flat(nest: Nest, dims: Sequence[int]) -> Expr:
-    """Where the stored element would lie if its buffer had the dimensions ``dims`` alone.
+    """Return the stored element's offset if its buffer had only the dimensions ``dims``.
 
-    Quotients and remainders of one position over neighbours among them are put together again.
+    Quotient and modulo of one position in neighbouring dimensions are joined again.
     """
     indices, analyzer = _split(nest)
     total, stride, around = i32(0), i32(1), None
@@ -119,10 +119,11 @@ def _flat(nest: Nest, dims: Sequence[int]) -> Expr:
 
 
 def _split(nest: Nest) -> tuple[list[Expr], sym.Analyzer]:
-    """Where ``nest`` stores, its surroundings split where they are divided, and what that says.
+    """Return the indices stored by ``nest``, with outer variables split where they are divided.
 
-    An image of 112 x 112 pixels is 49 tiles of 256: row ``(b % 49 * 256 + i) // 112`` and column
-    ``(b * 256 + i) % 112`` are of one pixel, which shows once ``b`` is ``whole * 49 + rest``.
+    The analyzer returned knows the parts. An image of 112 x 112 pixels is 49 tiles of 256: row ``(b
+    % 49 * 256 + i) // 112`` and column ``(b * 256 + i) % 112`` belong to one pixel, which can be
+    proven once ``b`` is ``whole * 49 + rest``.
     """
     divisors: dict[Var, int] = {}
 
@@ -142,10 +143,10 @@ def _split(nest: Nest) -> tuple[list[Expr], sym.Analyzer]:
 
 
 def _counts(index: Expr, variables: Sequence[Var], nest: Nest) -> bool:
-    """Whether ``index`` has another value for each value of ``variables``.
+    """Whether ``index`` has a different value for each value of ``variables``.
 
-    So it is where each step of one variable leads beyond all that the finer ones reach together; a
-    remainder of that, where all of them together do not go round.
+    That is so if each step of one variable exceeds all that the finer ones reach together. It is so
+    of a modulo of such an index if all of them together do not wrap around.
     """
     modulus = const_int(index.b) if isinstance(index, tirx.FloorMod) else None
     known = affine(index if modulus is None else index.a, variables)

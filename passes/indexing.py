@@ -1,7 +1,10 @@
-"""Questions about index expressions: is it affine in these variables, what divides it.
+"""Answer questions about index expressions: are they affine, what divides them, what is proven.
 
-Everything here answers "nothing known" rather than guess: a vector access or a 16-byte copy is
-legal only where the answer is a proof.
+    affine(i * 4 + b, [i])       =>  base b, coefficient 4 of i
+    alignment(x * 8 + 4)         =>  4
+
+Every answer is a proof or "unknown", never a guess: a vector access or a 16-byte copy is legal only
+if it is proven so.
 """
 
 from __future__ import annotations
@@ -41,19 +44,19 @@ _BINARY: Final[Mapping[type, Any]] = {
 }
 
 UNBOUNDED_ALIGNMENT: Final = 1 << 20
-"""What divides zero: more than any vector needs."""
+"""Alignment of zero: more than any vector needs."""
 
 
 @dataclass(frozen=True)
 class Affine:
-    """``base + sum(coefficients[v] * v)``; variables that do not occur are left out."""
+    """A form ``base + sum(coefficients[v] * v)``; variables that do not occur are left out."""
 
     base: Expr
     coefficients: Mapping[Var, int]
 
 
 def affine(expr: Expr, variables: Sequence[Var]) -> Affine | None:
-    """``expr`` as an affine function of ``variables`` with constant coefficients, or None."""
+    """Return ``expr`` as an affine form in ``variables`` with constant coefficients, or None."""
     narrow = {} if str(expr.ty.dtype) != WIDE else _in_64_bits(variables)
     if narrow:
         expr = _renamed(expr, narrow)
@@ -74,13 +77,13 @@ def affine(expr: Expr, variables: Sequence[Var]) -> Affine | None:
 
 
 def _in_64_bits(variables: Sequence[Var]) -> dict[Var, Var]:
-    """A 64-bit variable for each of ``variables`` of fewer bits."""
+    """Return a 64-bit variable for each of ``variables`` that has fewer bits."""
     narrow = [var for var in variables if str(var.ty.dtype) != WIDE]
     return {var: Var(str(var.name), WIDE) for var in narrow}
 
 
 def _renamed(expr: Expr, names: Mapping[Var, Var]) -> Expr:
-    """``expr`` with the 64-bit variable in place of each that is widened in it."""
+    """Return ``expr`` with 64-bit variables in place of those that are widened in it."""
 
     def visit(cast: Any) -> Any:
         if str(cast.ty.dtype) != WIDE:
@@ -94,7 +97,7 @@ def _renamed(expr: Expr, names: Mapping[Var, Var]) -> Expr:
 
 
 def terms_of(expr: Expr, factor: int = 1) -> tuple[list[Term], int]:
-    """``expr`` as terms with their coefficients, and a constant."""
+    """Return ``expr`` as terms with their coefficients, and a constant."""
     known = const_int(expr)
     if known is not None:
         return [], factor * known
@@ -108,7 +111,7 @@ def terms_of(expr: Expr, factor: int = 1) -> tuple[list[Term], int]:
 
 
 def strides(buf: Buffer) -> list[Expr]:
-    """Elements between neighbours along each dimension (row-major where nothing is declared)."""
+    """Return the elements between neighbours along each dimension (row-major by default)."""
     if len(buf.strides) == len(buf.shape):
         return list(buf.strides)
     extents = list(buf.shape)[1:]
@@ -121,9 +124,9 @@ def strides(buf: Buffer) -> list[Expr]:
 
 
 def offset(buf: Buffer, indices: Sequence[Expr]) -> Expr:
-    """The flat element offset of an access, the buffer's own offset included.
+    """Return the flat element offset of an access, the buffer's own offset included.
 
-    Quotients and remainders of one position over neighbouring dimensions are put together again.
+    Quotient and modulo of one position in neighbouring dimensions are joined again.
     """
     total: Expr = i32(0)
     if is_large(buf):
@@ -140,12 +143,12 @@ def _is_split(index: Expr) -> bool:
 
 
 def together(expr: Expr, moving: Collection[Var], ranges: Any) -> Expr:
-    """``expr`` simplified, quotients and remainders of one position put together again.
+    """Return ``expr`` simplified, with quotient and modulo of one position joined again.
 
-    Where a number, such as ``tile * 132 + blockIdx.x``, goes into some terms by its quotient and
-    into others by remainders of other divisors, TVM does so only when it is written as one quotient
-    and remainder throughout. ``moving``: variables that make positions in a tile, of which TVM
-    needs to know more than a number. ``ranges``: an analyzer that knows the bounds of all.
+    If a number such as ``tile * 132 + blockIdx.x`` occurs in some terms by its quotient and in
+    others by a modulo of another divisor, TVM joins them only if it is written as one quotient and
+    one modulo throughout. ``moving``: variables of positions in a tile, of which TVM needs to know
+    more than a number. ``ranges``: an analyzer that knows the bounds of all variables.
     """
     expr = ranges.simplify(expr)
     back: dict[Var, Expr] = {}
@@ -160,7 +163,7 @@ def together(expr: Expr, moving: Collection[Var], ranges: Any) -> Expr:
 
 
 def _divided(expr: Expr, moving: Collection[Var]) -> list[tuple[Expr, int]]:
-    """What is divided by constants, undivided itself, and the largest of its divisors."""
+    """Return what is divided by constants, not divided itself, with its largest divisor."""
     found: list[tuple[Expr, int]] = []
 
     def visit(node: Any) -> None:
@@ -185,21 +188,21 @@ def _replaced(expr: Expr, number: Expr, by: Expr) -> Expr:
 
 
 def alignment(expr: Expr, analyzer: Any | None = None) -> int:
-    """The largest power of two that provably divides ``expr``."""
+    """Return the largest power of two that provably divides ``expr``."""
     known = (analyzer or sym.Analyzer()).modular_set(expr)
     divisor = math.gcd(int(known.coeff), int(known.base))
     return divisor & -divisor if divisor else UNBOUNDED_ALIGNMENT
 
 
 def conjuncts(condition: Expr) -> list[Expr]:
-    """The parts of a conjunction; a constant true has none."""
+    """Return the terms of a conjunction; a constant true has none."""
     if isinstance(condition, tirx.And):
         return [*conjuncts(condition.a), *conjuncts(condition.b)]
     return [] if const_int(condition) == 1 else [condition]
 
 
 def conjunction(parts: Sequence[Expr]) -> Expr | None:
-    """All of ``parts``, or None when there are none."""
+    """Return the conjunction of ``parts``, or None if there are none."""
     result = None
     for part in parts:
         result = part if result is None else tirx.And(result, part)
@@ -207,29 +210,29 @@ def conjunction(parts: Sequence[Expr]) -> Expr | None:
 
 
 def disjuncts(condition: Expr) -> list[Expr]:
-    """The parts of a disjunction."""
+    """Return the terms of a disjunction."""
     if isinstance(condition, tirx.Or):
         return [*disjuncts(condition.a), *disjuncts(condition.b)]
     return [condition]
 
 
 def is_proven(condition: Expr, analyzer: Any) -> bool:
-    """Whether one disjunct of ``condition`` always holds for what ``analyzer`` knows."""
+    """Whether one disjunct of ``condition`` always holds by what ``analyzer`` knows."""
     return any(
         analyzer.can_prove(part, sym.ProofStrength.SYMBOLIC_BOUND) for part in disjuncts(condition)
     )
 
 
 def unproven(condition: Expr, analyzer: Any) -> list[Expr]:
-    """The conjuncts of ``condition`` that ``analyzer`` cannot prove."""
+    """Return the conjuncts of ``condition`` that ``analyzer`` cannot prove."""
     return [part for part in conjuncts(condition) if not is_proven(part, analyzer)]
 
 
 def is_uniform(condition: Expr, lane: Var, lanes: int) -> bool:
     """Whether a conjunct has one value for ``lane`` in ``0 .. lanes - 1``.
 
-    True when it does not mention the lane, or when it is ``base + lane < bound`` or ``base + lane
-    >= bound``, in any spelling, and ``lanes`` divides ``bound - base``.
+    It has if it does not mention the lane, or if it is ``base + lane < bound`` or ``base + lane >=
+    bound``, in any spelling, and ``lanes`` divides ``bound - base``.
     """
     if not uses(condition, [lane]):
         return True
@@ -248,12 +251,12 @@ def is_uniform(condition: Expr, lane: Var, lanes: int) -> bool:
 
 
 def at_lane(expr: Any, lane: Var, value: int | Expr) -> Any:
-    """``expr`` with ``lane`` fixed."""
+    """Return ``expr`` with ``lane`` fixed."""
     return substitute(expr, {lane: i32(value) if isinstance(value, int) else value})
 
 
 def evaluate(expr: Expr, values: Mapping[Var, Numbers]) -> Any | None:
-    """``expr`` for all ``values``, or None where it holds something not known from them."""
+    """Return ``expr`` for all ``values``, or None if it contains something not known from them."""
     kind = type(expr)
     if kind is tirx.IntImm:
         return np.int64(int(expr.value))
@@ -267,7 +270,7 @@ def evaluate(expr: Expr, values: Mapping[Var, Numbers]) -> Any | None:
 
 
 def comparison(part: Expr) -> tuple[Expr, Expr, int] | None:
-    """``a``, ``b`` and a slack of 0 or 1 with ``part`` the same as ``a < b + slack``, or None."""
+    """Return ``a``, ``b`` and a slack of 0 or 1 with ``part`` as ``a < b + slack``, or None."""
     if isinstance(part, tirx.LT):
         return part.a, part.b, 0
     if isinstance(part, tirx.LE):

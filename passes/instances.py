@@ -1,12 +1,16 @@
-"""The ops of a pipelined loop, each on the iteration that its stage works on in one step.
+"""Emit the ops of a pipelined loop, each on the iteration that its stage works on in one step.
+
+    A_shared[..] = A[k, ..]    =>   if k + 2 < n: A_shared[(k + 2) % 3, ..] = A[k + 2, ..]
 
 An op becomes an *instance*: its statement with the loop variable replaced, on the slots of that
-iteration, with its origin, and under a guard where the iteration may be past the end. Loads from
+iteration, with its origin, and under a guard if the iteration may be past the end. Loads from
 shared memory into registers are not guarded: past the end they repeat the last iteration, as
-asynchronous copies do in a ``clamped`` loop. What works on padding alone in the last iteration is
-left out where that iteration is straight code. Every step commits one group per run of asynchronous
-copies, guarded copies or not, so each wait has one constant count. So has a wait for wgmma of steps
-before: it has no guard, and in the first steps nothing to wait for.
+asynchronous copies do in a ``clamped`` loop. Work on the padding of the K tail is left out if the
+last iteration is straight-line code.
+
+Every step commits one group for each run of asynchronous copies, even if the copies are guarded, so
+each wait has one constant count. A wait for wgmmas of earlier steps has no guard either; in the
+first steps there is nothing to wait for.
 """
 
 from __future__ import annotations
@@ -48,17 +52,17 @@ _ALL_THREADS: Final = "all"
 _COMMIT: Final = "tirx.ptx.wgmma_commit_group"
 
 Step: TypeAlias = "Callable[[int], Iteration | None]"
-"""The iteration that an op of a given stage works on in one step, None when it is idle."""
+"""The iteration that an op of a given stage works on in one step; None if it is idle."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Op:
-    """One op of the plan and what a copy of it needs.
+    """One op of the plan, with what an instance of it needs.
 
-    ``body``: None for a wait. ``defines``: its own variables. ``rings``: those that it uses, by
-    name. ``unversioned``: other shared buffers. ``sources``: the shared buffers it reads.
-    ``repeats``: running it once more is harmless. ``by_proxy``: wgmma reads for it. ``groups``: of
-    wgmma that it commits.
+    ``body``: None for a wait. ``defines``: variables that it defines. ``rings``: those that it
+    uses, by name. ``unversioned``: other shared buffers. ``sources``: shared buffers that it reads.
+    ``repeats``: running it once more is harmless. ``by_proxy``: wgmma reads for it. ``groups``: how
+    many groups of wgmma it commits.
     """
 
     plan: OpPlan
@@ -84,8 +88,8 @@ class _Op:
 class Instances:
     """Emits steps of one loop. ``rings``: its buffers that have slots.
 
-    PlanError: slots for a buffer that the loop's body does not allocate; waits without copies;
-    wgmma in flight across steps that is no one group.
+    Raises PlanError for slots of a buffer that the loop's body does not allocate, for waits without
+    copies, and for wgmma in flight across steps that is not one group.
     """
 
     def __init__(self, form: OpLoop, plan: LoopPlan) -> None:
@@ -105,7 +109,7 @@ class Instances:
         self._by_proxy = any(op.by_proxy for op in self._ops)
 
     def step(self, at: Step, phase: str, guarded: bool = True) -> list[Stmt]:
-        """All ops of a step, neighbours with the same guard under one ``if``."""
+        """Return all ops of a step; neighbours with the same guard share one ``if``."""
         items: list[tuple[int | None, Any, Stmt]] = []
         for op in self._ops:
             iteration = at(op.stage)
@@ -119,10 +123,10 @@ class Instances:
         return _merge(items)
 
     def _is_idle(self, op: _Op, at: Iteration, step: Step) -> bool:
-        """Whether ``op`` works on padding alone there, or all that it waits for may stay in flight.
+        """Whether ``op`` has no work there: only padding, or a wait that need not wait.
 
-        Where the last iteration is in the rolled loop nothing of it is left out, not even what the
-        prologue makes of it: of a loop of one iteration it loads the fragments.
+        If the last iteration is in the rolled loop nothing of it is left out, not even in the
+        prologue: for a loop of one iteration that loads the fragments.
         """
         if op.name in self._flying:
             return not any(step(other.stage - 1) for other in self._ops if other.stage < self._last)
@@ -131,9 +135,9 @@ class Instances:
         return last and op.plan.skips_k_tail and self._plan.epilogue == "peeled"
 
     def drain(self) -> list[Stmt]:
-        """The wait for overrunning copies: the last steps issued them, and nobody reads them.
+        """Return the wait for overrunning copies, which the last steps issued and nothing reads.
 
-        Groups that a step commits behind theirs are empty by then: their copies are guarded.
+        Groups that a step commits behind theirs are empty by then, as their copies are guarded.
         """
         late = [op for op in self._ops if op.is_async and op.repeats and op.stage < self._last]
         if not late:
@@ -145,7 +149,7 @@ class Instances:
         return [with_origin(replace(origin, op=f"{late[0].name}.drain"), call)]
 
     def finish(self) -> list[Stmt]:
-        """The wait behind the loop for wgmma that its steps leave in flight."""
+        """Return the wait behind the loop for wgmma that its steps leave in flight."""
         return [
             self._finished(op, 0, replace(_origin(op.plan, "epilogue"), op=f"{op.name}.drain"))
             for op in self._ops
@@ -153,12 +157,12 @@ class Instances:
         ]
 
     def _finished(self, op: _Op, left: int, origin: Origin) -> Stmt:
-        """A wait that leaves so many groups of wgmma in flight."""
+        """Return a wait that leaves ``left`` groups of wgmma in flight."""
         call = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(left))
         return with_origin(origin, op_stmt(origin.op, call))
 
     def _issues(self) -> dict[str, list[str]]:
-        """By the op that waits for wgmma, all ops that come before it in the program and commit."""
+        """Return for each wait for wgmma all earlier ops of the program that commit groups."""
         committed = {op.name: op.groups for op in self._ops if op.groups}
         waits = {op.name for op in self._ops if op.plan.kind == "mma_wait"}
         found: dict[str, list[str]] = {}
@@ -182,7 +186,7 @@ class Instances:
     def _emit(
         self, op: _Op, at: Iteration, phase: str, guarded: bool
     ) -> tuple[int | None, Any, Stmt]:
-        """A key that equal guards share, the guard, and ``op`` on iteration ``at``."""
+        """Return a key that equal guards share, the guard, and ``op`` on iteration ``at``."""
         known = at.base is None and self._form.trip is not None
         last = phase == "steady" and op.stage == self._last
         if op.body is None or op.name in self._flying or known or last or not guarded:
@@ -194,7 +198,7 @@ class Instances:
         return at.offset, at.value(self._dtype) < self._n, self._instance(op, at, at, phase)
 
     def _instance(self, op: _Op, at: Iteration, source: Iteration, phase: str) -> Stmt:
-        """``op`` on iteration ``at``, with the inputs of iteration ``source``."""
+        """Return ``op`` on iteration ``at``, with the inputs of iteration ``source``."""
         if op.body is None:
             call = tirx.Evaluate(T.ptx.cp.async_.wait_group(self._waits[op.name]))
             origin = _origin(op.plan, phase, str(at), self._awaited(op.name, at))
@@ -218,12 +222,15 @@ class Instances:
         return with_origin(_origin(op.plan, phase, str(source), places), stmt)
 
     def _proxy_fence(self, origin: Origin) -> Stmt:
-        """What a thread has copied, shown to wgmma (PTX ISA, async proxy) before the barrier."""
+        """Return the fence that shows a thread's copies to wgmma (PTX ISA, async proxy).
+
+        It stands before the barrier.
+        """
         fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
         return with_origin(replace(origin, op=f"{origin.op}.fence", kind="fence"), fence)
 
     def _awaited(self, wait: str, at: Iteration) -> list[Place]:
-        """The slots that the copies of iteration ``at`` fill and ``wait`` waits for."""
+        """Return the slots that copies of iteration ``at`` fill and ``wait`` waits for."""
         names = dict.fromkeys(edge.buffer for edge in self._plan.edges if edge.dst == wait)
         depths = {ring.buffer: ring.depth for ring in self._plan.rings if ring.depth > 1}
         return [Place(name, at.slot_text(depths[name]) if name in depths else "") for name in names]
@@ -264,7 +271,7 @@ class Instances:
 
 
 def _commits(body: Stmt) -> int:
-    """Groups of wgmma that ``body`` commits, as it is written."""
+    """Count the groups of wgmma that ``body`` commits, as it is written."""
     names: list[str] = []
     walk(body, Call, lambda call: names.append(str(getattr(call.op, "name", ""))))
     return names.count(_COMMIT)
@@ -283,7 +290,7 @@ def _make_rings(form: OpLoop, plan: LoopPlan) -> dict[Buffer, Ring]:
 
 
 def _origin(op: OpPlan, phase: str, iteration: str = "", places: Sequence[Place] = ()) -> Origin:
-    """The origin of ``op`` on an iteration."""
+    """Return the origin of ``op`` on an iteration."""
     return Origin(
         op=op.name,
         kind=op.kind,

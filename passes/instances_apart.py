@@ -1,10 +1,10 @@
-"""Whether two accesses that meet at an element belong to one iteration of the loops around both.
+"""Prove that two accesses to one element belong to one iteration of the loops around both.
 
-    A[t * 64 + tx]   and   C[t * 64 + tx']      64 > tx - tx': t is t', and so tx is tx'
+    A[t * 64 + tx]   and   C[t * 64 + tx']      64 > tx - tx', so t is t', and so tx is tx'
 
-Indices are numbers written in digits: a loop variable, or a quotient or remainder of one, times its
-coefficient. From the largest coefficient down, a digit is the same on both sides where all that is
-finer cannot make up for a difference of one.
+Indices are numbers written in digits: a loop variable, or a quotient or modulo of one, times its
+coefficient. From the largest coefficient down, a digit is equal on both sides if all finer digits
+together cannot make up for a difference of one.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _UNBOUNDED: Final = 1 << 40
 
 @dataclass(frozen=True)
 class Side:
-    """The indices of an access, one a dimension, and the loops around it."""
+    """The indices of an access, one for each dimension, and the loops around it."""
 
     indices: Sequence[Any]
     loops: Sequence[Any]
@@ -55,14 +55,14 @@ def _ranges(loops: Sequence[Any]) -> sym.Analyzer:
 
 @dataclass
 class _Equal:
-    """What is the same on both sides: expressions of the ``shared`` variables."""
+    """Collects what is equal on both sides: expressions of the ``shared`` variables."""
 
     shared: set[Var]
     ranges: sym.Analyzer
     known: list[Any] = field(default_factory=list)
 
     def holds(self, expr: Any) -> bool:
-        """Whether ``expr`` is known to be the same."""
+        """Whether ``expr`` is known to be equal."""
         inside = variables(expr)
         if _is_among(expr, self.known):
             return True
@@ -71,7 +71,7 @@ class _Equal:
         return inside <= self.shared and all(self.holds(var) for var in inside)
 
     def _is_put_together(self, var: Var) -> bool:
-        """Whether a quotient of ``var`` and the remainder by the same divisor are known."""
+        """Whether a quotient of ``var`` and its modulo by the same divisor are known."""
         by: dict[type, set[int]] = {tirx.FloorDiv: set(), tirx.FloorMod: set()}
         for known in self.known:
             if type(known) in by and var.same_as(known.a):
@@ -79,7 +79,7 @@ class _Equal:
         return not by[tirx.FloorDiv].isdisjoint(by[tirx.FloorMod])
 
     def compare(self, a: Any, b: Any) -> None:
-        """Learn from ``a`` of one side being ``b`` of the other."""
+        """Learn from ``a`` of one side being equal to ``b`` of the other."""
         mine, first = terms_of(self.ranges.simplify(a))
         theirs, second = terms_of(self.ranges.simplify(b))
         gap = abs(first - second)
@@ -103,7 +103,7 @@ class _Equal:
                 self.known.append(ours[0])
 
     def _reach(self, ours: Sequence[Any], others: Sequence[Any]) -> float:
-        """How far the sums of two lists of digits can be apart."""
+        """Return the largest difference between the sums of two lists of digits."""
         low = high = 0.0
         for sign, exprs in ((1, ours), (-1, others)):
             for expr in exprs:

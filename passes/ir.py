@@ -1,7 +1,7 @@
-"""Small constructors and walkers over TVM 0.27's TensorIR nodes, shared by the passes.
+"""Construct and visit TVM 0.27's TensorIR nodes: small functions that the passes share.
 
-TVM 0.27 has no Python statement functors: rewriting is ``tvm_ffi.structural_map`` (replace nodes)
-and ``structural_mutate`` (full control), and a buffer is a ``Var`` whose type is a buffer type.
+TVM 0.27 has no Python statement functors. Rewriting is ``tvm_ffi.structural_map`` (replace nodes)
+or ``structural_mutate`` (full control). A buffer is a ``Var`` whose type is a buffer type.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ OP_ATTR: Final = "pipeliner.op"
 """Key of the AttrStmt around each op of a pipelined body; its value is the op's name."""
 
 CONSTANTS: Final = frozenset({tirx.IntImm, tirx.FloatImm, StringImm})
-"""Types of nodes without children: what walks look at most often, and need not walk."""
+"""Types of nodes without children, which visitors meet most often and need not enter."""
 
 _STOP: Final = tvm_ffi.VisitInterrupt(None)
 
@@ -34,17 +34,17 @@ Buffer = Any
 
 
 def i32(value: int) -> Expr:
-    """An int32 constant."""
+    """Return an int32 constant."""
     return tirx.const(value, "int32")
 
 
 def simplify(expr: Expr) -> Expr:
-    """``expr`` simplified without any knowledge of ranges."""
+    """Return ``expr`` simplified without any knowledge of ranges."""
     return sym.Analyzer().simplify(expr)
 
 
 def const_int(expr: Expr) -> int | None:
-    """The integer that ``expr`` simplifies to, or None."""
+    """Return the integer that ``expr`` simplifies to, or None."""
     kind = type(expr)
     if kind is int:
         return cast(int, expr)
@@ -57,14 +57,14 @@ def const_int(expr: Expr) -> int | None:
 
 
 def substitute(node: Any, values: Mapping[Var, Expr]) -> Any:
-    """``node`` (statement or expression) with free variables replaced."""
+    """Return ``node`` (statement or expression) with free variables replaced."""
     if not values or type(node) in CONSTANTS:
         return node
     return tvm_ffi.structural_map(node, [(Var, lambda v: values.get(v, v))], order="post")
 
 
 def seq(*stmts: Stmt | None) -> Stmt:
-    """The statements in sequence, flattened; None is skipped; empty gives a no-op."""
+    """Return the statements in sequence, flattened; None is skipped; empty gives a no-op."""
     flat: list[Stmt] = []
     for stmt in stmts:
         if stmt is not None:
@@ -75,7 +75,7 @@ def seq(*stmts: Stmt | None) -> Stmt:
 
 
 def statements(stmt: Stmt) -> list[Stmt]:
-    """The statements of a sequence, or the one statement."""
+    """Return the statements of a sequence, or the one statement."""
     return list(stmt.seq) if isinstance(stmt, tirx.SeqStmt) else [stmt]
 
 
@@ -86,24 +86,24 @@ def loop(
     kind: Any = ForKind.SERIAL,
     annotations: Mapping[str, Any] | None = None,
 ) -> Stmt:
-    """``for name in range(extent): body(name)``."""
+    """Return ``for name in range(extent): body(name)``."""
     var = Var(name, "int32")
     bound = i32(extent) if isinstance(extent, int) else extent
     return tirx.For(var, i32(0), bound, kind, body(var), None, dict(annotations or {}))
 
 
 def unrolled(name: str, extent: int, body: Callable[[Var], Stmt]) -> Stmt:
-    """A loop that TVM unrolls."""
+    """Return a loop that TVM unrolls."""
     return loop(name, extent, body, ForKind.UNROLLED)
 
 
 def vectorized(name: str, extent: int, body: Callable[[Var], Stmt]) -> Stmt:
-    """A loop that becomes one vector access; extent 1 is no loop."""
+    """Return a loop that becomes one vector access; with extent 1 it is no loop."""
     return body(i32(0)) if extent == 1 else loop(name, extent, body, ForKind.VECTORIZED)
 
 
 def thread_loop(var: Var, extent: int, tag: str, body: Stmt) -> Stmt:
-    """``body`` with ``var`` bound to the thread axis ``tag``."""
+    """Return ``body`` with ``var`` bound to the thread axis ``tag``."""
     axis = IterVar(None, Var("iter", "int32"), IterVar.ThreadIndex, tag)
     return tirx.For(var, i32(0), i32(extent), ForKind.THREAD_BINDING, body, axis)
 
@@ -116,7 +116,7 @@ def block(
     writes: Sequence[TensorRegion] = (),
     annotations: Mapping[str, Any] | None = None,
 ) -> Stmt:
-    """An opaque SBlock, realized."""
+    """Return an opaque SBlock, realized."""
     regions = list(reads), list(writes)
     attrs = dict(annotations or {})
     return SBlockRealize([], True, SBlock([], *regions, name, body, None, list(allocs), [], attrs))
@@ -125,43 +125,43 @@ def block(
 def buffer(
     shape: Sequence[int | Expr], dtype: str, name: str, scope: str, align: int = -1
 ) -> Buffer:
-    """A new buffer without a layout (what S-TIR expects)."""
+    """Return a new buffer without a layout (what S-TIR expects)."""
     return tirx.decl_buffer(
         list(shape), dtype, name, scope=scope, layout=None, data_alignment=align
     )
 
 
 def op_stmt(name: str, body: Stmt) -> Stmt:
-    """``body`` marked as the op ``name`` of a pipelined loop."""
+    """Return ``body`` marked as the op ``name`` of a pipelined loop."""
     return tirx.AttrStmt(StringImm(name), OP_ATTR, StringImm(name), body)
 
 
 def with_origin(origin: Origin, body: Stmt) -> Stmt:
-    """``body`` marked as coming from ``origin``."""
+    """Return ``body`` marked as coming from ``origin``."""
     return tirx.AttrStmt(StringImm(origin.op), ORIGIN_ATTR, StringImm(origin.text), body)
 
 
 def origin_of(stmt: Stmt) -> Origin | None:
-    """The origin that ``stmt`` is marked with, else None."""
+    """Return the origin that ``stmt`` is marked with, else None."""
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ORIGIN_ATTR:
         return Origin.parse(str(stmt.value.value))
     return None
 
 
 def part_name(op: str, part: int) -> str:
-    """The name of one of the ops that a copy was split into."""
+    """Return the name of one of the ops that a copy was split into."""
     return f"{op}.{part}"
 
 
 def are_parts(a: str, b: str) -> bool:
-    """Whether two ops are different parts of one copy."""
+    """Whether two ops are different chunks of one copy."""
     base, _, part = a.rpartition(".")
     other, _, second = b.rpartition(".")
     return base == other and part.isdigit() and second.isdigit() and part != second
 
 
 def op_name(stmt: Stmt) -> str | None:
-    """The name of an op statement, else None."""
+    """Return the name of an op statement, else None."""
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == OP_ATTR:
         return str(stmt.value.value)
     return None
@@ -183,7 +183,7 @@ def walk(node: Any, kind: type | tuple[type, ...], visit: Callable[[Any], Any]) 
 def has(
     node: Any, kind: type | tuple[type, ...], holds: Callable[[Any], bool] | None = None
 ) -> bool:
-    """Whether there is a node of ``kind`` below ``node``, itself included, of which ``holds``."""
+    """Whether ``node`` contains, or is, a node of ``kind`` of which ``holds`` is true."""
     if type(node) in CONSTANTS:
         return isinstance(node, kind) and (holds is None or holds(node))
 
@@ -194,7 +194,7 @@ def has(
 
 
 def variables(node: Any) -> frozenset[Var]:
-    """The variables (buffers too) in ``node``."""
+    """Return the variables (buffers too) in ``node``."""
     if type(node) in CONSTANTS:
         return frozenset()
     value = isinstance(node, tvm.ir.Expr) and isinstance(node.ty, tvm.ir.PrimType)
@@ -211,20 +211,20 @@ def uses(node: Any, wanted: Iterable[Var]) -> bool:
 
 
 def operators(node: Any) -> frozenset[str]:
-    """The names of the operators that are called in ``node``."""
+    """Return the names of the operators that are called in ``node``."""
     found: set[str] = set()
     walk(node, Call, lambda call: found.add(str(getattr(call.op, "name", ""))))
     return frozenset(found)
 
 
 def dtype_bytes(dtype: Any) -> int:
-    """Bytes of one element (sub-byte types round up)."""
+    """Return the bytes of one element (sub-byte types round up)."""
     kind = tvm.DataType(str(dtype))
     return max(1, int(kind.bits) * int(kind.lanes) // 8)
 
 
 def buffer_bytes(buf: Buffer) -> int | None:
-    """Bytes of a buffer with a static shape, else None."""
+    """Return the bytes of a buffer with a static shape, else None."""
     total = dtype_bytes(buf.dtype)
     for extent in buf.shape:
         size = const_int(extent)

@@ -1,4 +1,10 @@
-"""Iterations of a pipelined loop: the expression, its slot in a ring, and how they read."""
+"""Describe an iteration of a pipelined loop: its expression, its slot in a ring, and its text.
+
+    k + 2 in a ring of 3 slots    =>   slot (k + 2) % 3
+    4 in a ring of 3 slots        =>   slot 1
+
+Expansion makes one for each instance of an op.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +17,7 @@ from .ir import Expr
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """``base + offset``, from 0. ``base``: None for a constant, else a multiple of ``unit``."""
+    """The iteration ``base + offset``, from 0; ``base`` is None or a multiple of ``unit``."""
 
     base: Expr | None
     offset: int
@@ -19,19 +25,19 @@ class Iteration:
     text: str = ""
 
     def value(self, dtype: str) -> Expr:
-        """The iteration as an expression."""
+        """Return the iteration as an expression."""
         if self.base is None:
             return tirx.const(self.offset, dtype)
         return self.base + tirx.const(self.offset, dtype) if self.offset else self.base
 
     def slot(self, depth: int, dtype: str) -> Expr:
-        """Its slot in a ring: a constant where ``base`` is a multiple of the depth."""
+        """Return its slot in a ring: a constant if ``base`` is a multiple of the depth."""
         if self.base is None or self.unit % depth == 0:
             return tirx.const(self.offset % depth, dtype)
         return tirx.floormod(self.value(dtype), tirx.const(depth, dtype))
 
     def slot_text(self, depth: int) -> str:
-        """The slot in words."""
+        """Return the slot in words."""
         if self.base is None or self.unit % depth == 0:
             return str(self.offset % depth)
         return f"({self}) % {depth}" if self.offset else f"{self.text} % {depth}"

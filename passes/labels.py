@@ -1,15 +1,15 @@
-"""Origins for the statements that touch shared memory and got none from a pipelined loop.
+"""Give an origin to statements that touch shared memory and got none from a pipelined loop.
 
-    S[tx] = A[tx]      ->      T.attr("", "pipeliner.origin", "block=load|places=S")
+    S[tx] = A[tx]      =>      T.attr("", "pipeliner.origin", "block=load|places=S")
                                S[tx] = A[tx]
 
-TVM's storage passes give every shared buffer of a kernel one name; a hazard then still tells which
-of them it is about. CUDA is printed without the attribute.
+TVM's storage passes give every shared buffer of a kernel one name; a hazard still says by the
+origin which of them it is about. CUDA is printed without the attribute.
 
-Buffers of two loops may have one name until the arena gives them names of their own; the origins in
-the loops follow.
+Buffers of two loops may have one name until the arena gives them different ones; the origins in the
+loops follow.
 
-Definitions of variables are left alone: an attribute around one would end its scope.
+Does not handle: definitions of variables, because an attribute around one would end its scope.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .kernels import bodies, map_kernels, with_bodies
 
 
 def label(func: Any, smem: SmemPlan | None = None) -> Any:
-    """``func`` with an origin on each such statement; the same object when there is none.
+    """Return ``func`` with an origin on each such statement; the same object if there are none.
 
     ``smem``: the arena, with the names of its buffers.
     """
@@ -41,7 +41,7 @@ def label(func: Any, smem: SmemPlan | None = None) -> Any:
 
 
 def _with_new_names(stmt: Any) -> Any:
-    """``stmt`` with the buffers in its origins called as those in their statements."""
+    """Return ``stmt`` with the buffers in its origins named as in their statements."""
     origin = ir.origin_of(stmt)
     if origin is None:
         return with_bodies(stmt, [_with_new_names(body) for body in bodies(stmt)])
@@ -54,13 +54,13 @@ def _with_new_names(stmt: Any) -> Any:
 
 
 def _base(name: str) -> str:
-    """``S`` for ``S_1``, the name of a second buffer ``S``; '' for other names."""
+    """Return ``S`` for ``S_1``, the name of a second buffer ``S``; '' for other names."""
     match = re.fullmatch(r"(.+)_\d+", name)
     return match[1] if match else ""
 
 
 def _labelled(stmt: Any, around: Origin) -> Any:
-    """``stmt``, in the op and the block of ``around``, with the statements inside it marked."""
+    """Return ``stmt``, in the op and the block of ``around``, with its inner statements marked."""
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ir.ORIGIN_ATTR:
         return stmt
     around = replace(around, op=ir.op_name(stmt) or around.op)
@@ -79,7 +79,7 @@ def _is_vector(stmt: Any) -> bool:
 
 
 def _shared(stmt: Any) -> list[str]:
-    """Names of the shared buffers in ``stmt``, each once."""
+    """Return the names of the shared buffers in ``stmt``, each once."""
     found: dict[str, None] = {}
 
     def used(var: Any) -> None:

@@ -1,4 +1,4 @@
-"""Kernels that start while the one before them in their stream still runs.
+"""Launch kernels early: each starts while the one before it in the stream still runs (PDL).
 
     kernel 0:                              kernel 0:
         for k in range(n): ..                  griddepcontrol.wait
@@ -9,9 +9,9 @@
                                                griddepcontrol.wait
                                                C = sum(parts)
 
-Every thread of every kernel waits before it touches global memory, which another may still write
-or read. When a kernel has issued its last loads it lets the next one's CTAs come in. That cannot
-make a kernel wrong that waits: the wait is for the kernel before to end, and for its writes.
+Every thread of every kernel waits before it touches global memory, which another kernel may still
+write or read. When a kernel has issued its last loads, it releases the next one's CTAs. That is
+always safe, because the wait ends only when the kernel before has ended and its writes are visible.
 
 Sources: PTX ISA, griddepcontrol; CUDA C++ Programming Guide, programmatic dependent launch.
 """
@@ -33,13 +33,13 @@ from .kernels import bodies, map_kernels, thread_tag, with_bodies
 
 LAUNCH_PARAMS: Final = "tirx.kernel_launch_params"
 EARLY: Final = "tirx.use_programtic_dependent_launch"
-"""TVM's own spelling of the launch attribute."""
+"""TVM's own (mis)spelling of the launch attribute."""
 
 _TENSOR_MAP: Final = T.tvm_stack_alloca("tensormap", 1).ty
 
 
 def early_launches(func: Any, plan: LaunchPlan) -> Any:
-    """``func`` with its kernels launched as ``plan`` says; itself where each awaits the last."""
+    """Return ``func`` with its kernels launched as ``plan`` says; itself if none is early."""
     if not plan.pdl:
         return func
     numbers = itertools.count()
@@ -51,7 +51,7 @@ def early_launches(func: Any, plan: LaunchPlan) -> Any:
 
 
 def _waiting(stmt: Stmt) -> Stmt:
-    """``stmt`` with a wait before its first access to global memory, where every thread is."""
+    """Return ``stmt`` with a wait before its first access to global memory, for all threads."""
     if not _touches(stmt):
         return stmt
     if _is_wrapper(stmt):
@@ -82,13 +82,16 @@ def _is_wrapper(stmt: Stmt) -> bool:
 
 
 def _releasing(kernel: Stmt) -> Stmt:
-    """``kernel`` letting the next one start behind its last loads, its producer's if it has one."""
+    """Return ``kernel`` with a release of the next one behind the last loads.
+
+    Those are the producer's, if there is one.
+    """
     sliced = _by_producer(kernel)
     return _behind_loads(kernel) if sliced.same_as(kernel) else sliced
 
 
 def _by_producer(stmt: Stmt) -> Stmt:
-    """``stmt`` with a release by the thread of the producer that copies, when it has."""
+    """Return ``stmt`` with a release by the producer's copying thread, once that has copied."""
     if isinstance(stmt, tirx.AttrStmt) and stmt.attr_key == ROLE_ATTR:
         return _at_end_of_branch(stmt) if str(stmt.node.value) == PRODUCER else stmt
     return with_bodies(stmt, [_by_producer(body) for body in bodies(stmt)])
@@ -101,7 +104,7 @@ def _at_end_of_branch(stmt: Stmt) -> Stmt:
 
 
 def _behind_loads(stmt: Stmt) -> Stmt:
-    """``stmt`` with a release behind its last statement that loads from global memory."""
+    """Return ``stmt`` with a release behind its last statement that loads from global memory."""
     if _is_wrapper(stmt):
         return with_bodies(stmt, [_behind_loads(body) for body in bodies(stmt)])
     if not isinstance(stmt, tirx.SeqStmt):

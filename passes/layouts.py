@@ -1,11 +1,13 @@
-"""Layouts of shared tiles: where element (row, column) of a tile really lies.
+"""Define layouts of shared tiles: where element (row, column) of a tile is stored.
 
-A warp reads a tile in patterns that hit few banks when rows lie one after the other, so 16-byte
-chunks of a row change places: chunk ``c`` of row ``r`` is stored at ``c ^ f(r)``. A chunk stays
-whole, so 16-byte copies and ldmatrix rows stay legal, and no byte is lost to padding.
+    S[r, c]   =>   S[r, ((c / 8) ^ f(r)) * 8 + c % 8]     chunks of 8 elements of 16 bits
 
-Rows that are read and written one after the other, as those of a SIMT tile are along K, are padded
-by a chunk instead: every address is then a base and a constant, where exclusive or needs arithmetic
+If rows lay one after the other, a warp would read a tile in patterns that hit few banks. So the
+16-byte chunks of a row change places: chunk ``c`` of row ``r`` is stored at ``c ^ f(r)``. A chunk
+stays whole, so 16-byte copies and ldmatrix rows stay legal, and no byte is lost to padding.
+
+Rows that are read and written one after the other, as those of a SIMT tile along K, are padded by a
+chunk instead. Every address is then a base and a constant; an exclusive or would need arithmetic
 for each row.
 """
 
@@ -24,15 +26,16 @@ from .ir import Buffer, Expr, buffer, const_int, dtype_bytes, i32
 
 CHUNK_BYTES: Final = 16
 LINE_CHUNKS: Final = 8
-"""Chunks in one pass over all 32 banks of 4 bytes."""
+"""Chunks that cover all 32 banks of 4 bytes once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Swizzle:
-    """``f(r)``: the sum of ``r // divisor % modulus * scale`` over ``terms``; none: row-major.
+    """A layout by ``f(r)``, the sum of ``r // divisor % modulus * scale`` over ``terms``.
 
-    ``padded``: the buffer with longer rows that takes the tile's place. ``rotated``: chunks of a
-    row, of which those of odd rows are first rotated by one: ``c`` to ``(c + 1) % rotated``.
+    Without terms it is row-major. ``padded``: the buffer with longer rows that replaces the tile.
+    ``rotated``: if not 0, the chunks of a row; odd rows are first rotated by one, ``c`` to ``(c +
+    1) % rotated``.
     """
 
     terms: tuple[tuple[int, int, int], ...] = ()
@@ -45,11 +48,11 @@ class Swizzle:
         return bool(self.terms) or bool(self.rotated) or self.padded is not None
 
     def buffer_for(self, buf: Buffer) -> Buffer:
-        """The buffer that holds the tile of ``buf``."""
+        """Return the buffer that stores the tile of ``buf``."""
         return buf if self.padded is None else self.padded
 
     def key(self, row: Expr, analyzer: Any) -> Expr | None:
-        """``f(row)``, or None where it is 0."""
+        """Return ``f(row)``, or None if it is 0."""
         total = None
         for divisor, modulus, scale in self.terms:
             term = analyzer.simplify(tirx.floormod(tirx.floordiv(row, divisor), modulus)) * scale
@@ -60,7 +63,7 @@ class Swizzle:
         return None if const_int(total) == 0 else total
 
     def column(self, row: Expr, column: Expr, chunk: int, analyzer: Any) -> Expr:
-        """Where ``column`` of ``row`` is stored; ``chunk``: elements in 16 bytes."""
+        """Return where ``column`` of ``row`` is stored; ``chunk``: elements in 16 bytes."""
         key = self.key(row, analyzer)
         if key is None and not self.rotated:
             return column
@@ -72,7 +75,7 @@ class Swizzle:
         return (which if key is None else tirx.bitwise_xor(which, key)) * chunk + within
 
     def place(self, buf: Buffer, indices: Sequence[Expr], analyzer: Any) -> list[Expr]:
-        """The indices at which element ``indices`` of a tile in ``buf`` is stored."""
+        """Return the indices at which element ``indices`` of a tile in ``buf`` is stored."""
         if not self.terms and not self.rotated:
             return list(indices)
         row: Expr = i32(0)
@@ -86,17 +89,16 @@ class Swizzle:
 ROW_MAJOR: Final = Swizzle()
 
 ATOM_BYTES: Final = 1024
-"""Eight rows of 128 bytes: what a swizzle of the tensor memory accelerator starts at."""
+"""Eight rows of 128 bytes: the alignment of a TMA swizzle."""
 
 
 @dataclass(frozen=True, slots=True)
 class ColumnBlocks:
     """A tile cut into ``count`` column blocks, each as wide as its swizzle.
 
-    A column block has ``rows`` rows of ``span`` bytes. It is swizzled by row: boxes of the
-    tensor memory accelerator fill it and wgmma reads it. ``stored``: the buffer
-    ``[column_block, row, column]`` that takes the tile's place. ``columns``: elements in a row of a
-    column block.
+    A column block has ``rows`` rows of ``span`` bytes. It is swizzled by row: TMA fills it box by
+    box and wgmma reads it. ``stored``: the buffer ``[column_block, row, column]`` that replaces the
+    tile. ``columns``: elements in a row of a column block.
     """
 
     stored: Buffer
@@ -107,7 +109,7 @@ class ColumnBlocks:
 
     @staticmethod
     def of(tile: Buffer, span: int) -> ColumnBlocks:
-        """The column blocks of ``tile``, whose rows are multiples of ``span`` bytes."""
+        """Return the column blocks of ``tile``, whose rows are multiples of ``span`` bytes."""
         *outer, row = (const_int(extent) or 0 for extent in tile.shape)
         columns = span // dtype_bytes(tile.dtype)
         count, rows = row // columns, math.prod(outer)
@@ -121,11 +123,11 @@ class ColumnBlocks:
         return True
 
     def buffer_for(self, buf: Buffer) -> Buffer:
-        """The buffer that holds the tile."""
+        """Return the buffer that stores the tile."""
         return self.stored
 
     def place(self, buf: Buffer, indices: Sequence[Expr], analyzer: Any) -> list[Expr]:
-        """The indices at which element ``indices`` of the tile ``buf`` is stored."""
+        """Return the indices at which element ``indices`` of the tile ``buf`` is stored."""
         row: Expr = i32(0)
         for index, stride in zip(indices[:-1], strides(buf)[:-1]):
             row = row + index * tirx.floordiv(stride, buf.shape[-1])
@@ -137,9 +139,10 @@ class ColumnBlocks:
 
 
 def by_padding(buf: Buffer) -> Swizzle | None:
-    """Eight rows at one chunk hit eight different chunks of a line: rows of an odd number of them.
+    """Return a layout with rows padded to an odd number of chunks.
 
-    None where rows are no whole chunks, or an odd number already.
+    Eight rows at one chunk then hit eight different chunks of a line. None if rows are not whole
+    chunks, or already an odd number of them.
     """
     element = dtype_bytes(buf.dtype)
     row = (const_int(buf.shape[-1]) or 0) * element
@@ -151,7 +154,7 @@ def by_padding(buf: Buffer) -> Swizzle | None:
 
 
 def free_chunks(row_bytes: int) -> int:
-    """How many chunks of a row may change places: the largest power of two, at most a line."""
+    """Return how many chunks of a row may change places: a power of two, at most a line."""
     chunks = row_bytes // CHUNK_BYTES
     if row_bytes % CHUNK_BYTES or not chunks:
         return 1
@@ -159,10 +162,10 @@ def free_chunks(row_bytes: int) -> int:
 
 
 def by_row(row_bytes: int) -> Swizzle:
-    """Eight neighbouring rows hit eight different chunks of a line, whatever their length.
+    """Return a swizzle in which eight neighbouring rows hit eight different chunks of a line.
 
     A row of 8 chunks or a multiple of 8 fills lines: ``f(r) = r % 8``. Of shorter rows, ``L`` share
-    a line, so ``f`` moves on every ``L`` rows. This is what ldmatrix needs, and float4 reads of one
+    a line, so ``f`` advances every ``L`` rows. ldmatrix needs this, and so do float4 reads of one
     column by neighbouring lanes.
     """
     free = free_chunks(row_bytes)
@@ -170,10 +173,10 @@ def by_row(row_bytes: int) -> Swizzle:
 
 
 def by_run(row_bytes: int, run: int) -> Swizzle | None:
-    """As ``by_row`` for the rows ``p * run + q``, ``p`` in 0..3 and ``q`` in 0..1.
+    """Return a swizzle as ``by_row`` for the rows ``p * run + q``, ``p`` in 0..3, ``q`` in 0..1.
 
-    Those are what ldmatrix reads when a thread is to own ``run`` neighbouring columns of the
-    result. None when rows are too short to tell the eight apart.
+    ldmatrix reads those if a thread is to own ``run`` neighbouring columns of the result. None if
+    rows are too short for eight different chunks.
     """
     free = free_chunks(row_bytes)
     if free == LINE_CHUNKS:
@@ -184,11 +187,11 @@ def by_run(row_bytes: int, run: int) -> Swizzle | None:
 
 
 def by_rotation(swizzle: Swizzle, row_bytes: int) -> Swizzle:
-    """``swizzle`` of rows of whole lines, its lowest bit added where it was exclusive or.
+    """Return ``swizzle``, of rows of whole lines, with its lowest bit added instead of xored.
 
-    Odd rows then keep chunks ``2 i + 1`` and ``2 i + 2`` side by side, aligned as the two are, and
-    even ones still ``2 i`` and ``2 i + 1``: the halves of one sector each, where rows of the source
-    begin in the middle of every other sector. Eight rows still hit eight different chunks.
+    Odd rows then keep chunks ``2 i + 1`` and ``2 i + 2`` side by side, and even ones ``2 i`` and
+    ``2 i + 1``: the halves of one sector each, if rows of the source alternately begin in the
+    middle of a sector. Eight rows still hit eight different chunks.
     """
     (divisor, modulus, scale), *others = swizzle.terms
     if (divisor, scale) != (1, 1) or free_chunks(row_bytes) != LINE_CHUNKS:
@@ -198,12 +201,12 @@ def by_rotation(swizzle: Swizzle, row_bytes: int) -> Swizzle:
 
 
 def by_group(row_bytes: int, rows: int) -> Swizzle | None:
-    """As ``by_row`` for eight rows ``rows`` apart; None when rows are shorter than a line."""
+    """Return a swizzle as ``by_row`` for every ``rows``-th row; None if rows are too short."""
     return Swizzle(((rows, LINE_CHUNKS, 1),)) if free_chunks(row_bytes) == LINE_CHUNKS else None
 
 
 def by_word(row_bytes: int, rows: int, words: int) -> Swizzle:
-    """For four groups of ``rows`` rows, read at ``words`` neighbouring 4-byte words of each."""
+    """Return a swizzle for four groups of ``rows`` rows, each read at ``words`` 4-byte words."""
     free = free_chunks(row_bytes)
     scale = max(1, words // 4)
     return Swizzle(((rows, min(4, free // scale), scale),)) if free > scale else Swizzle()

@@ -60,12 +60,12 @@ _Info: TypeAlias = "CopyInfo | MatmulInfo | StatementInfo"
 
 @dataclass
 class LoopFinder:
-    """Visits a function and collects in its fields what it finds.
+    """Visits a function and collects the candidate loops, and all about them, in its fields.
 
     ``threads``: extent of each thread axis. ``ranges``: of the variables of the function. ``read``:
-    buffers that the function reads. ``fence``: why no copy may run ahead in a role of its own, or
-    None. ``loops``: the candidates; ``declined``: the others, with their reasons. ``grid``: extents
-    of the blockIdx axes around what is visited; ``launched``: those around the first candidate.
+    buffers that the function reads. ``fence``: why no producer warp may copy ahead, or None.
+    ``loops``: the candidates; ``declined``: the others, with their reasons. ``grid``: extents of
+    the blockIdx axes around what is visited; ``launched``: those around the first candidate.
     ``buffers``: what is allocated; ``rings``: those of them that a candidate loop allocates.
     ``ops``: tile copies and matmuls by name.
     """
@@ -87,12 +87,12 @@ class LoopFinder:
     thread_tags: set[str] = field(default_factory=set)
 
     def registers(self) -> int:
-        """Registers of a thread's own buffers, in a function that binds its threads."""
+        """Return the registers of a thread's own buffers, in a function that binds its threads."""
         private = sum(_thread_bytes(buf) for buf in self.buffers if not is_shared(buf))
         return private // 4 if self.threads else 0
 
     def outer_buffers(self) -> tuple[tuple[str, str, int], ...]:
-        """Name, scope and bytes of what is allocated outside the candidate loops."""
+        """Return name, scope and bytes of what is allocated outside the candidate loops."""
         return tuple(
             (str(buf.name), str(buf.scope()), buffer_bytes(buf) or 0)
             for buf in self.buffers
@@ -100,7 +100,7 @@ class LoopFinder:
         )
 
     def visit(self, stmt: Stmt, context: Context) -> Stmt:
-        """``stmt`` with the candidates below it in op form."""
+        """Return ``stmt`` with the candidates below it in op form."""
         tag = thread_tag(stmt)
         if tag is not None:
             self._note_thread(stmt, tag)
@@ -118,7 +118,7 @@ class LoopFinder:
         return done
 
     def _note_thread(self, stmt: Stmt, tag: str) -> None:
-        """Enter what is bound to ``tag``; the grid that counts is that of the first candidates."""
+        """Record what is bound to ``tag``; the grid recorded is that of the first candidate."""
         if not tag.startswith("blockIdx"):
             self.thread_tags.add(tag)
             return
@@ -147,7 +147,7 @@ class LoopFinder:
         return self._candidate(with_bodies(loop, [body]), context)
 
     def _holds_tiles(self, body: Stmt) -> bool:
-        """Whether a loop of a tile function copies or multiplies tiles: then its body is mapped."""
+        """Whether a loop of a tile function copies or multiplies tiles, so that it is mapped."""
         if self.threads or not self.grid:
             return False
         inner = distribute_condition(body)
@@ -207,7 +207,7 @@ class LoopFinder:
         return op_stmt(name, stmt), statement_info(name, stmt, threads, written, bound=not unbound)
 
     def _with_k_tail(self, info: _Info, ops: Sequence[tuple[Stmt, _Info]], loop: Any) -> _Info:
-        """A matmul's values with what the last iteration of ``loop`` has of K."""
+        """Return a matmul's description with what the last iteration of ``loop`` has of K."""
         matmul = self.ops.get(info.op)
         if not isinstance(info, MatmulInfo) or not isinstance(matmul, Matmul):
             return info
@@ -216,7 +216,7 @@ class LoopFinder:
         return replace(info, k_last=k_in_last(matmul, tiles, loop))
 
     def _in_order(self, info: _Info) -> _Info:
-        """``info``; a role that only copies would run ahead of what the kernel waits for."""
+        """Return ``info``, without TMA if a producer would run ahead of what the kernel awaits."""
         if self.fence is None or not isinstance(info, CopyInfo) or info.no_tma:
             return info
         return replace(info, no_tma=Reason("tma.fence", fence=self.fence))
@@ -227,7 +227,7 @@ class LoopFinder:
         return hint if not count else self._unique(f"{hint}_{count}")
 
     def _most(self, extent: Any) -> int | None:
-        """The extent of a loop around a candidate, or the most that it can be, when known."""
+        """Return the extent of a loop around a candidate, or its upper bound, if known."""
         known = const_int(extent)
         if known is not None:
             return known
@@ -259,7 +259,10 @@ class LoopFinder:
 
 
 def _filled_once(infos: Sequence[_Info], stmts: Sequence[Stmt]) -> list[_Info]:
-    """``infos`` of the ops ``stmts``; a tile that two of them fill no role can hand over as one."""
+    """Return ``infos`` of the ops ``stmts``, without TMA for tiles that two ops fill.
+
+    A producer hands over a tile that one copy fills.
+    """
     fills: dict[str, list[str]] = {}
     for info, stmt in zip(infos, stmts, strict=True):
         stored: list[Any] = []
@@ -285,7 +288,7 @@ def _is_tile_work(nest: Nest) -> bool:
 
 
 def _thread_bytes(buf: Buffer) -> int:
-    """What one thread holds of a private buffer; fragments are spread over a warp."""
+    """Return the bytes that one thread has of a private buffer; a warp shares fragments."""
     size = buffer_bytes(buf) or 0
     return size // WARP if str(buf.scope()).startswith(("warp", "wmma.")) else size
 
@@ -300,7 +303,7 @@ def _is_annotated(loop: Any) -> bool:
 
 
 def _renamed(loop: Any, name: str) -> Any:
-    """``loop`` with its variable called ``name``: loops of a kernel go by the name of theirs."""
+    """Return ``loop`` with its variable called ``name``, by which a kernel's loops are known."""
     if _name(loop) == name:
         return loop
     var = Var(name, "int32")

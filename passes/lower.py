@@ -1,9 +1,11 @@
-"""The TVM pipeline "pipeliner": TVM's own s_tir list with our passes where pipelining belongs.
+"""Define the TVM pipeline "pipeliner": TVM's own s_tir list with our passes in it.
 
-Importing this module registers it, so that ``tvm.compile(mod, target, tir_pipeline="pipeliner")``
-is right for every function: kernels that are pipelined, kernels that are left alone, and functions
-that ``SoftwarePipeline`` has already handled. Functions of the CPU and of other GPUs than CUDA's
-get TVM's own list, pass for pass.
+    tvm.compile(mod, target, tir_pipeline="pipeliner")
+
+Importing this module registers it. It is right for every function: kernels that are pipelined,
+kernels that are left alone, and functions that ``SoftwarePipeline`` has already handled. Functions
+for the CPU and for GPUs other than CUDA's get TVM's own list, pass for pass. ``preparation`` runs
+TVM's prefix, the *slot* runs our passes, ``suffix`` lowers to host and device functions.
 """
 
 from __future__ import annotations
@@ -41,16 +43,16 @@ PIPELINE: Final = "pipeliner"
 
 
 def slot_passes(request: Request) -> list[Any]:
-    """What turns a scheduled CUDA kernel into a marked one: TVM's prefix and our slot.
+    """Return the passes that make a marked kernel of a scheduled one: TVM's prefix and our slot.
 
-    Once marked, a function must not see the prefix again: compaction would take a ring whose uses
-    all lie in one loop for a buffer of one iteration.
+    A marked function must not see the prefix again: compaction would take a ring whose uses all lie
+    in one loop for a buffer of one iteration.
     """
     return [AddParts(request), *preparation(), Pipeline(request)]
 
 
 def preparation() -> list[Any]:
-    """What comes before the slot: views resolved, TVM's prefix, rings hidden from it."""
+    """Return the passes before the slot: views resolved, TVM's prefix, rings hidden from it."""
     return [
         function_pass("InlineMatches", inline_matches),
         function_pass("NameMemory", name_memory),
@@ -61,9 +63,9 @@ def preparation() -> list[Any]:
 
 
 def prefix(*, ours: bool) -> list[Any]:
-    """TVM's passes before the slot: blocks opaque, tiles exact, threads unified.
+    """Return TVM's passes before the slot: blocks opaque, tiles exact, threads unified.
 
-    ``ours``: without those that are a second home of one of our passes.
+    ``ours``: leave out those that do what one of our passes does.
     """
     transform = s_tir.transform
     return [
@@ -87,7 +89,7 @@ def prefix(*, ours: bool) -> list[Any]:
 
 
 def suffix() -> list[Any]:
-    """TVM's passes after the slot, down to host and device functions."""
+    """Return TVM's passes after the slot, down to host and device functions."""
     config = tvm.transform.PassContext.current().config
     transform = s_tir.transform
 
@@ -150,9 +152,9 @@ def suffix() -> list[Any]:
 
 
 def finalize_device() -> Any:
-    """TVM's last passes on device functions, and ours behind the last that simplifies.
+    """Return TVM's last passes on device functions, with ours behind the last that simplifies.
 
-    It inlines every integer that has a name, so that common subexpressions are named anew.
+    That one inlines every named integer, so common subexpressions are named anew after it.
     """
     config = tvm.transform.PassContext.current().config
     no_cse = config.get("tirx.disable_cse_tir", False)
@@ -177,7 +179,7 @@ def finalize_device() -> Any:
 
 
 def CheckArguments() -> Any:
-    """``check_arguments`` as a pass."""
+    """Return ``check_arguments`` as a pass."""
 
     @tvm.transform.module_pass(opt_level=0, name=CHECK)
     def run(mod: Any, ctx: Any) -> Any:
@@ -187,7 +189,7 @@ def CheckArguments() -> Any:
 
 
 def AddParts(request: Request) -> Any:
-    """``add_partial_sums`` as a pass, for scheduled functions, where it is asked for."""
+    """Return ``add_partial_sums`` as a pass, for scheduled functions that ask for it."""
 
     def run(func: Any) -> Any:
         return add_partial_sums(func) if _asked(func, request).atomic_reduction else func
@@ -196,7 +198,7 @@ def AddParts(request: Request) -> Any:
 
 
 def Pipeline(request: Request) -> Any:
-    """``pipeline_function`` as a pass, for functions that have been through the prefix."""
+    """Return ``pipeline_function`` as a pass, for functions that have been through the prefix."""
 
     def run(func: Any) -> Any:
         return pipeline_function(func, target_of(func), _asked(func, request))
@@ -205,18 +207,18 @@ def Pipeline(request: Request) -> Any:
 
 
 def _asked(func: Any, request: Request) -> Request:
-    """``request``; where nothing is asked for, what a tuner has annotated ``func`` with."""
+    """Return ``request``, or what a tuner has annotated ``func`` with if nothing is requested."""
     return annotated_request(func) if request == Request() else request
 
 
 def target_of(func: Any) -> Any | None:
-    """The target a function is bound to, else the one in scope, else None."""
+    """Return the target that a function is bound to, else the one in scope, else None."""
     bound = (func.attrs or {}).get("target", None)
     return tvm.target.Target.current() if bound is None else bound
 
 
 def apply_where(mod: Any, wanted: Callable[[Any], bool], passes: Sequence[Any]) -> Any:
-    """``mod`` with ``passes`` run on the functions that are ``wanted``."""
+    """Return ``mod`` with ``passes`` run on the functions that are ``wanted``."""
     some = {var: func for var, func in mod.functions.items() if wanted(func)}
     if not some:
         return mod
@@ -225,7 +227,7 @@ def apply_where(mod: Any, wanted: Callable[[Any], bool], passes: Sequence[Any]) 
 
 
 def unmarked(passes: Sequence[Any]) -> Any:
-    """TVM's ``passes``, on the functions that ours did not handle, or left to them."""
+    """Return TVM's ``passes``, run only on functions that ours did not handle or left to them."""
 
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.Unmarked")
     def run(mod: Any, ctx: Any) -> Any:
@@ -235,7 +237,7 @@ def unmarked(passes: Sequence[Any]) -> Any:
 
 
 def marked(passes: Sequence[Any]) -> Any:
-    """``passes``, on the functions that ours handled."""
+    """Return ``passes``, run only on functions that ours handled."""
 
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.Marked")
     def run(mod: Any, ctx: Any) -> Any:
@@ -245,7 +247,7 @@ def marked(passes: Sequence[Any]) -> Any:
 
 
 def pipelined(passes: Sequence[Any]) -> Any:
-    """``passes``, on the functions with a steady loop."""
+    """Return ``passes``, run only on functions with a steady loop."""
 
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.Pipelined")
     def run(mod: Any, ctx: Any) -> Any:
@@ -255,7 +257,7 @@ def pipelined(passes: Sequence[Any]) -> Any:
 
 
 def Slot() -> Any:
-    """The passes up to and including the slot: ours for CUDA kernels, TVM's for the rest."""
+    """Return the passes up to and including the slot: ours for CUDA kernels, else TVM's."""
 
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.Slot")
     def run(mod: Any, ctx: Any) -> Any:
@@ -271,7 +273,7 @@ def is_fresh_kernel(func: Any) -> bool:
 
 
 def pipeline() -> tuple[Any, Callable[[], Any], Callable[[], Any]]:
-    """What TVM asks of a registered pipeline: the passes, and those for host and device."""
+    """Return what TVM asks of a registered pipeline: passes, and those for host and device."""
 
     @tvm.transform.module_pass(opt_level=0, name=PIPELINE)
     def run(mod: Any, ctx: Any) -> Any:
