@@ -154,11 +154,11 @@ def expand(func: tirx.PrimFunc, plan: Plan) -> tirx.PrimFunc:
 
     A thread may read a tile once its own copies have landed (wait) and all others' have (barrier).
     That barrier also says that all have read the slot that the next load overwrites: with s stages
-    between load and use and s + 1 slots, it held iteration t - 1.
+    between load and use and s + 1 slots, its slot had iteration t - 1.
     """
     loop, tile, (load, use) = recognise(func)
-    lead, trip = plan.stage[use.name] - plan.stage[load.name], loop.extent
-    assert plan.depth > lead, "a slot would be overwritten before the barrier that frees it"
+    ahead, trip = plan.stage[use.name] - plan.stage[load.name], loop.extent
+    assert plan.depth > ahead, "a slot would be overwritten before the barrier that frees it"
     ring = tirx.decl_buffer([plan.depth, *tile.shape], tile.dtype, "ring", scope="shared")
 
     def copy(i):  # what a thread has copied since its last commit is one group
@@ -177,9 +177,11 @@ def expand(func: tirx.PrimFunc, plan: Plan) -> tirx.PrimFunc:
         var = tirx.Var(name, "int32")
         return tirx.For(var, 0, extent, tirx.ForKind.SERIAL, tirx.SeqStmt(body(var)))
 
-    prologue = for_each("p", lead, copy)
-    steady = for_each("t", trip - lead, lambda t: [*arrived(lead - 1), *copy(t + lead), consume(t)])
-    epilogue = for_each("e", lead, lambda e: [*arrived(0), consume(trip - lead + e)])
+    prologue = for_each("p", ahead, copy)
+    steady = for_each(
+        "t", trip - ahead, lambda t: [*arrived(ahead - 1), *copy(t + ahead), consume(t)]
+    )
+    epilogue = for_each("e", ahead, lambda e: [*arrived(0), consume(trip - ahead + e)])
     parts = tirx.SeqStmt([prologue, steady, epilogue])
     pipelined = SBlockRealize([], True, SBlock([], [], [], "pipelined", parts, None, [ring]))
     replace = (tirx.For, lambda node: pipelined if node.same_as(loop) else node)

@@ -33,9 +33,9 @@ _REGISTER: Final = re.compile(r"^[-|~]*R(\d+)\b")
 class LoopCode:
     """The longest loop of a kernel, as a warp runs it once, from its first to its last instruction.
 
-    ``instructions`` in all; ``multiplies``: by threads, ``tensor``: by tensor cores; ``conflicts``:
-    multiply-adds of threads that wait for a register bank; ``spills``: loads and stores of what did
-    not fit the registers. nvcc may have put several iterations of the source's loop into it.
+    ``instructions`` in all; ``multiplies``: by CUDA cores, ``tensor``: by tensor cores;
+    ``conflicts``: multiply-adds that wait for a register bank; ``spills``: loads and stores of
+    what did not fit the registers. nvcc may have put several iterations of the source into it.
     """
 
     instructions: int

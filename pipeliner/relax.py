@@ -64,15 +64,15 @@ def matmul_of(call: Any) -> Gemm:
     a, b, out = (_tensor(arg) for arg in (*call.args, call))
     if a.ndim not in (2, 3) or b.ndim != a.ndim:
         raise WorkloadError("relax.axes", a=a.ndim, b=b.ndim)
-    *lead, m, k = _extents(a, open_at=a.ndim - 2)
+    *batch_axes, m, k = _extents(a, open_at=a.ndim - 2)
     *others, _, n = _extents(b)
-    if lead != others or None in (*lead, k, n):
+    if batch_axes != others or None in (*batch_axes, k, n):
         raise WorkloadError("relax.batches")
     if a.dtype != b.dtype:
         raise WorkloadError("relax.types", a=str(a.dtype), b=str(b.dtype))
     assert k is not None
     assert n is not None
-    batch = lead[0] if lead else None
+    batch = batch_axes[0] if batch_axes else None
     return Gemm(m, n, k, batch, dtype=str(a.dtype), layout="NN", out=str(out.dtype))
 
 

@@ -93,8 +93,8 @@ def needs_of(plan: KernelPlan) -> Needs:
     )
     once = not plan.mbarriers or plan.elementwise  # many parts are many CTAs
     wraps = depth + 1 if once else 2 * depth
-    turns = [loop.ahead + loop.unroll for loop in plan.loops if loop.pipelined]
-    return Needs(1 + max([wraps, *turns]), plan.cluster, plan.ping_pong_groups)
+    steps = [loop.ahead + loop.unroll for loop in plan.loops if loop.pipelined]
+    return Needs(1 + max([wraps, *steps]), plan.cluster, plan.ping_pong_groups)
 
 
 def fitted(plan: KernelPlan, function: Any, target: Any) -> KernelPlan:
@@ -158,7 +158,7 @@ def _what_stays(tile: AnyTile, plan: KernelPlan) -> str:
     if isinstance(tile, GemmTile):
         parts.append(f"tile {tile.m}x{tile.n}x{tile.k}")
         if tile.splits > 1:
-            parts.append(f"{tile.splits} parts")
+            parts.append(f"split-K {tile.splits}")
     parts += dict.fromkeys(matmul.instruction for matmul in plan.matmuls)
     parts += dict.fromkeys(copy.way for copy in plan.copies)
     if plan.roles:

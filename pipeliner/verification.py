@@ -225,7 +225,7 @@ def verify_workload(
     if rule is None and spec.storage == "int8":
         rule = Equal()
     elif rule is None:
-        bounds = workload_bounds(spec, exact, spec.magnitude(*inputs), added_parts(subject))
+        bounds = workload_bounds(spec, exact, spec.magnitude(*inputs), partial_sums_of(subject))
         rule = Bounds(Reason("bound.workload"), {name: bounds})
     taken = rule
 
@@ -248,8 +248,8 @@ def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str
     return [(timings[at % len(timings)], orders[at % len(orders)]) for at in range(count)]
 
 
-def added_parts(subject: Subject) -> int:
-    """As how many parts, each rounded, the plan has its results added; 0: none."""
+def partial_sums_of(subject: Subject) -> int:
+    """How many partial sums, each rounded, the plan adds to a result; 0: none."""
     return (
         0 if subject.plan is None else max((s.partial_sums for s in subject.plan.stores), default=0)
     )
@@ -335,7 +335,7 @@ def _reference(
         found = {name: _shaped(name, want, arrays) for name, want in wanted.items()}
         return Reason("verification.reference"), found, rule or _bounded(runner, found)
     if subject.plain is None:
-        exact = not added_parts(subject) and not _has_atomics(subject.lowered)
+        exact = not partial_sums_of(subject) and not _has_atomics(subject.lowered)
         if rule is None and not exact:
             rule = _bounded(runner, runner.once(subject.emulate, "the first run").outputs)
         return Reason("verification.first_run"), {}, rule or Equal()

@@ -312,12 +312,12 @@ def _images(workload: Convolution, machine: Machine) -> Iterator[tuple[Contracti
                 continue
             tiles = 1 if what.batch_axes else math.ceil(m / tile_m) * math.ceil(n / tile_n)
             for ctas in warpgroup_tiles.grids(tiles, machine) if boxes else [None]:
-                walked = replace(tile, persistent=ctas)
+                persistent = replace(tile, persistent=ctas)
                 yield (
                     what,
-                    replace(walked, raster_group=raster_group(walked, machine, tiles))
+                    replace(persistent, raster_group=raster_group(persistent, machine, tiles))
                     if boxes
-                    else walked,
+                    else persistent,
                 )
 
 

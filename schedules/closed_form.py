@@ -115,7 +115,7 @@ def contraction_info(what: Contraction, tile: GemmTile) -> KernelInfo:
 
 
 def _k_last(what: Contraction, tile: GemmTile, steps: int) -> int:
-    """Elements of K that the last step has, where one loop walks all of K."""
+    """Elements of K that the last step has, where one loop covers all of K."""
     extent = what.k[1]
     if extent is None or what.reduction_axes or what.whole is not None or tile.stationary:
         return tile.k
@@ -144,7 +144,7 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
 
 
 def _stores_by_rows(what: Contraction) -> bool:
-    """Whether N alone walks the last dimension of where elements are stored."""
+    """Whether N alone indexes the last dimension of where elements are stored."""
     axes = [name for name, _ in (*what.batch_axes, what.m, what.n)]
     at = {name: Var(name, "int32") for name in axes}
     last = affine(what.place(at)[-1], [at[what.m[0]], at[what.n[0]]])
@@ -174,7 +174,7 @@ def copy_info(which: int, what: Contraction, tile: GemmTile, ragged: bool) -> Co
         dst_scope="shared",
         dtype=what.storage(which),
         shape=(column, row) if transposed else (row, column),
-        src_dims=_walkers(side, transposed),
+        src_dims=_source_dims(side, transposed),
         src_strides=_row_major(side.shape),
         aligned=aligned,
         masked=side.masked or ragged,
@@ -192,7 +192,7 @@ def _view(side: Operand, pixels: int) -> TmaView:
     """What so many rows of a tile are to the tensor memory accelerator."""
     if side.view == "tensor":
         return "window" if side.slides and pixels <= MAX_BOX else "tensor"
-    # What does not leave a row walks one dimension, as other boxes do.
+    # What does not leave a row has one dimension, as other boxes do.
     several = bool(side.counts) and pixels > side.counts[-1]
     return "window" if several and window_extents(pixels, side.counts) is not None else side.view
 
@@ -208,7 +208,7 @@ def _cuts_groups(what: Contraction, tile: GemmTile) -> bool:
 def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[int, ...]:
     """Sizes of clusters that share the tile of A (0) or B (1), which is ``rows`` rows in memory.
 
-    Neighbouring CTAs walk down the rows of a group, or along a row where groups have but one; where
+    Neighbouring CTAs go down a raster group's rows, or along a row where groups have but one; where
     there is one column of tiles, down all rows.
     """
     m, n = what.m[1], what.n[1]
@@ -229,7 +229,7 @@ def _shared(which: int, what: Contraction, tile: GemmTile, rows: int) -> tuple[i
     )
 
 
-def _walkers(side: Operand, transposed: bool) -> tuple[int | None, ...]:
+def _source_dims(side: Operand, transposed: bool) -> tuple[int | None, ...]:
     """``src_dims`` of the copy; those of a gathered element change together, but for the last."""
     dims: list[int | None] = [None] * len(side.shape)
     if side.contiguous:

@@ -41,7 +41,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     if func is not None and tile.splits > 1:
         raise WorkloadError("split.given", workload=what.name)
     what = split(what, tile.splits, tile.k)
-    _check_lead(what)
+    _check_batch_axes(what)
     sch = s_tir.Schedule(what.function() if func is None else func)
     matmul = sch.get_sblock(MATMUL)
     operands = _stage_operands(sch, matmul, what, tile)
@@ -96,7 +96,7 @@ def schedule_contraction(what: Contraction, tile: GemmTile, func: Any = None) ->
     return sch
 
 
-def _check_lead(what: Contraction) -> None:
+def _check_batch_axes(what: Contraction) -> None:
     count = math.prod(extent or 1 for _, extent in what.batch_axes)
     if count > MAX_GRID_Z:
         raise WorkloadError("tile.batch_axes", count=count, most=MAX_GRID_Z)
@@ -148,11 +148,11 @@ def inline_epilogue(sch: Any, first: Any) -> Any:
 
 
 def _rasterise(sch: Any, i_tile: Any, j_tile: Any, group: int) -> Any:
-    """One loop over tiles in which ``group`` rows of tiles are walked column by column.
+    """One loop over tiles in which ``group`` rows of tiles are computed column by column.
 
     CTAs that run at the same time then read about as many rows of A as columns of B, which halves
     and more what L2 must deliver of each. Groups are of equal size, so nothing needs a guard; a
-    symbolic number of rows is walked in groups of columns instead.
+    symbolic number of rows is computed in groups of columns instead.
     """
     rows, columns = sch.get(i_tile).extent, sch.get(j_tile).extent
     if hasattr(rows, "value"):
@@ -165,11 +165,11 @@ def _rasterise(sch: Any, i_tile: Any, j_tile: Any, group: int) -> Any:
 
 
 def _walk_tiles(sch: Any, each: Any, ctas: int) -> tuple[Any, Any]:
-    """Bind a grid of ``ctas``, each of which walks every ``ctas``-th tile; both loops.
+    """Bind a grid of ``ctas``, each of which computes every ``ctas``-th tile; both loops.
 
     Called when every block is in its place, for the guard of what lies beyond the last tile to
     reach them all: a block that is moved later gets none. TVM cannot do that to a symbolic number
-    of tiles; there whole rows of tiles are walked, and the guard of the rows is enough.
+    of tiles; there whole rows of tiles are computed, and the guard of the rows is enough.
     """
     tiles = getattr(sch.get(each).extent, "value", None)
     if tiles is not None and tiles <= ctas:

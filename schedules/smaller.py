@@ -147,7 +147,7 @@ class _Cut:
 
     @property
     def tiles(self) -> int:
-        """Of the axis of the grid that is walked."""
+        """Of the rasterised axis of the grid."""
         return self.rows * self.columns
 
     @property
@@ -191,15 +191,15 @@ def _tiles_alike(small: _Cut, whole: _Cut, needs: Needs) -> bool:
             return False
     if whole.tile.persistent is None or whole.tiles <= whole.tile.persistent:
         return True
-    return _walkers(small, whole, needs) is not None
+    return _persistent(small, whole, needs) is not None
 
 
 def _together(small: _Cut, whole: _Cut) -> int:
-    """The group of ``small`` where rows of tiles that are walked alone stay alone."""
+    """The group of ``small`` where rows of tiles in raster groups of one stay so."""
     return 1 if whole.group == 1 else small.group
 
 
-def _walkers(small: _Cut, whole: _Cut, needs: Needs) -> int | None:
+def _persistent(small: _Cut, whole: _Cut, needs: Needs) -> int | None:
     """CTAs of a persistent grid of which some walk one round more, as in ``whole``; None: none."""
     asked = whole.tile.persistent or whole.tiles
     for times in (2, 3, 4, 5, 6, 7, 1):
@@ -218,7 +218,7 @@ def _tile_for(small: Spec, spec: Spec, tile: AnyTile, needs: Needs) -> AnyTile:
     made = replace(tile, raster_group=_together(cut, whole)) if whole.group == 1 else tile
     if tile.persistent is None or whole.tiles <= tile.persistent:
         return made
-    return replace(made, persistent=_walkers(cut, whole, needs) or tile.persistent)
+    return replace(made, persistent=_persistent(cut, whole, needs) or tile.persistent)
 
 
 def _threads_alike(small: Spec, spec: Spec, tile: DepthwiseTile) -> bool:

@@ -209,8 +209,8 @@ def test_what_is_emulated_is_what_was_compiled(target: str, splits: int) -> None
     kernel = pipeliner.build(schedule_gemm(gemm, tile), target)
     alone = lower_for_emulation(kernel.module, kernel.target, kernel.pipeline, kernel.config)
     assert "__global__" in kernel.cuda
-    with pytest.MonkeyPatch.context() as patch:
-        patch.delattr("pipeliner.compiled.lower_for_emulation")  # not lowered again
+    with pytest.MonkeyPatch.context() as monkey:
+        monkey.delattr("pipeliner.compiled.lower_for_emulation")  # not lowered again
         tvm.ir.assert_structural_equal(kernel.lowered, alone)
 
 

@@ -164,7 +164,7 @@ def test_a_convolution_says_whether_warpgroups_multiply_it(capsys):
     assert KernelPlan.from_json(out).matmuls[0].instruction == "mma.m16n8k16.f16.f32"
 
 
-def test_a_grid_that_walks_tiles_is_a_matmuls(capsys):
+def test_a_persistent_grid_is_a_matmuls(capsys):
     code, _, _ = run(capsys, "plan", "conv2d", *SMALL, "--persistent", "3", "--target", "sm_80")
     assert code == 0
     depthwise = ("conv2d", *SMALL[:4], "--c", "8", "--k", "8", "--groups", "8")

@@ -1,4 +1,4 @@
-"""The CUDA line of each statement, held against the text that TVM prints."""
+"""The CUDA line of each statement, compared with the text that TVM prints."""
 
 from __future__ import annotations
 

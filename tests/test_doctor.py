@@ -182,8 +182,8 @@ def test_tvm_flags() -> None:
         seen.append(command)
         raise Stop
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(theirs.subprocess, "Popen", spy)
+    with pytest.MonkeyPatch.context() as monkey:
+        monkey.setattr(theirs.subprocess, "Popen", spy)
         target = tvm.target.Target({"kind": "cuda", "arch": "sm_90"})
         with target, pytest.raises(Stop):
             theirs.compile_cuda("", target_format="ptx", compiler="nvcc")

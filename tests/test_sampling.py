@@ -217,8 +217,8 @@ def test_what_no_cta_that_ran_owns_must_stay() -> None:
     ran = {(0, 0, 0)}
     right = {"C": np.array([1, 2, 0, 0], "f4")}
     assert compare(Equal(), arrays, wanted, right, owners, ran, of_all=True).worst == 0
-    stray = {"C": np.array([1, 2, 3, 0], "f4")}
-    found = compare(Equal(), arrays, wanted, stray, owners, ran, of_all=True)
+    strayed = {"C": np.array([1, 2, 3, 0], "f4")}
+    found = compare(Equal(), arrays, wanted, strayed, owners, ran, of_all=True)
     assert found.worst == np.inf
     assert found.notes == (Reason("verdict.strayed", name="C", count=1, size=4),)
 

@@ -36,7 +36,7 @@ WORKLOADS: dict[str, tuple[Spec, str]] = {
     "ping-pong": (Gemm(8192, 8192, 8192, dtype="e4m3"), "h100"),
     "ragged, clusters": (Gemm(4000, 4104, 4040), "h100"),
     "parts": (Gemm(256, 256, 65536), "h100"),
-    "a deep ring, let go of first": (Gemm(64, 4096, 16384), "h100"),
+    "a deep ring, evict-first": (Gemm(64, 4096, 16384), "h100"),
     "batch": (Gemm(1024, 1024, 1024, batch=16), "h100"),
     "cp.async": (Gemm(4096, 4096, 4096), "a100"),
     "FMA": (Gemm(4096, 4096, 4096, dtype="float32"), "a100"),
@@ -74,7 +74,7 @@ def test_the_plan_stays_and_extents_shrink(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["cooperative, persistent", "ping-pong", "ragged, clusters"])
-def test_a_persistent_grid_still_walks_and_ends_as_it_did(name: str) -> None:
+def test_a_persistent_grid_still_goes_on_and_ends_as_it_did(name: str) -> None:
     spec, target = WORKLOADS[name]
     kernel, small = made(spec, target)
     tile, plan = small.tile, kernel.plan

@@ -59,8 +59,8 @@ def test_one_slot_is_refused(idea: Any, plan: Any) -> None:
 
 def test_the_emulator_would_see_a_slot_too_few(idea: Any, plan: Any) -> None:
     """Three stages apart need four slots; an edited schedule that frees them too early is caught."""
-    apart = plan._replace(stage={"load": 0, "use": 3}, depth=4)
-    assert not idea.judge(idea.expand(idea.reverse, apart))[1]
+    three_apart = plan._replace(stage={"load": 0, "use": 3}, depth=4)
+    assert not idea.judge(idea.expand(idea.reverse, three_apart))[1]
     short = idea.at_iteration
 
     def one_slot_short(stmt: Any, i: Any, loop: Any, tile: Any, ring: Any) -> Any:
@@ -68,7 +68,7 @@ def test_the_emulator_would_see_a_slot_too_few(idea: Any, plan: Any) -> None:
 
     idea.at_iteration = one_slot_short
     try:
-        assert idea.judge(idea.expand(idea.reverse, apart))[1]
+        assert idea.judge(idea.expand(idea.reverse, three_apart))[1]
     finally:
         idea.at_iteration = short
 

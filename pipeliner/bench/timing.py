@@ -69,7 +69,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
                 entries.append(entry)
             else:
                 fail(contender, Reason("measure.wrong", error=entry.worst))
-        _take_turns(torch, entries, rounds)
+        _interleave(torch, entries, rounds)
         clock = sm_clock()
         if clock is not None:
             report.sm_clocks[problem.name] = clock
@@ -120,13 +120,13 @@ def checked(torch: Any, entry: Entry, right: Truth) -> float:
     return right.error(out if made is None else made)
 
 
-def _take_turns(torch: Any, entries: list[Entry], rounds: int) -> None:
+def _interleave(torch: Any, entries: list[Entry], rounds: int) -> None:
     """Time every contender once a round."""
     if not entries:
         return
     flush = flush_buffer(torch)
-    for turn in range(-WARM_UP, rounds):
-        take_turn(torch, entries, turn, flush)
+    for number in range(-WARM_UP, rounds):
+        run_round(torch, entries, number, flush)
 
 
 def flush_buffer(torch: Any) -> Any:
@@ -134,12 +134,12 @@ def flush_buffer(torch: Any) -> Any:
     return torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
 
 
-def take_turn(torch: Any, entries: list[Entry], turn: int, flush: Any) -> None:
-    """Run every contender once, in an order that moves on by one each turn.
+def run_round(torch: Any, entries: list[Entry], number: int, flush: Any) -> None:
+    """Run every contender once, in an order that moves on by one each round.
 
-    Times go to the entries, but for those of the turns below 0, which warm up.
+    Times go to the entries, but for rounds below 0, which warm up.
     """
-    first = turn % len(entries)
+    first = number % len(entries)
     timed = []
     for entry in [*entries[first:], *entries[:first]]:
         flush.zero_()
@@ -150,7 +150,7 @@ def take_turn(torch: Any, entries: list[Entry], turn: int, flush: Any) -> None:
         stop.record()
         timed.append((entry, start, stop))
     torch.cuda.synchronize()
-    if turn >= 0:
+    if number >= 0:
         for entry, start, stop in timed:
             entry.times.append(start.elapsed_time(stop) * 1e3)
 

@@ -87,7 +87,7 @@ def _of_interest(
     depths: Sequence[DepthOption],
 ) -> tuple[list[DepthOption], list[DepthOption]]:
     """Depths to show, and deeper ones that are no faster than these."""
-    times = {o.depth: o.us for o in depths if o.us is not None and not o.apart}
+    times = {o.depth: o.us for o in depths if o.us is not None and not o.ring_depths}
     deepest = max(
         min(times, key=lambda depth: (round(times[depth], 1), depth), default=1),
         max((option.depth for option in depths if option.chosen), default=1),
@@ -96,7 +96,7 @@ def _of_interest(
         option
         for option in depths
         if option.depth > deepest + _BEYOND
-        and not (option.why or option.apart or option.measured_us)
+        and not (option.why or option.ring_depths or option.measured_us)
     ]
     return [option for option in depths if option not in more], more
 

@@ -35,7 +35,7 @@ DEFAULT_TARGET: Final = "h100"
 """The GPU that is planned for where none is named and none is present."""
 
 
-_EARLY: Final[dict[str, Any]] = {"auto": "auto", "on": True, "off": False}
+_PDL: Final[dict[str, Any]] = {"auto": "auto", "on": True, "off": False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     _one_of(asked, "--consumers", CONSUMERS, "they share each tile, or alternate on tiles")
     asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
     _one_of(asked, "--store", STORES, "how accumulators reach memory")
-    _one_of(asked, "--pdl", _EARLY, "kernels start before the one before them ends")
+    _one_of(asked, "--pdl", _PDL, "kernels start before the one before them ends")
     _one_of(asked, "--reduction", REDUCTIONS, "where the partial sums of split-K are added")
     asked.add_argument("--parts", dest="reduction", action=Renamed, help=argparse.SUPPRESS)
     _one_of(asked, "--operand", OPERANDS, "where wgmma reads its first operand")
@@ -288,7 +288,7 @@ def requested(args: argparse.Namespace) -> Request:
         consumers=args.consumers,
         cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
         store=args.store,
-        pdl=_EARLY.get(args.pdl, args.pdl),
+        pdl=_PDL.get(args.pdl, args.pdl),
         reduction=args.reduction,
         operand=args.operand,
         accumulate=args.accumulate,

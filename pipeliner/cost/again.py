@@ -228,8 +228,8 @@ def _ring(given: RingPlan, loop: LoopInfo) -> RingPlan:
 def _launch(given: LaunchPlan, info: KernelInfo, machine: Machine) -> LaunchPlan:
     """``given``; raises PlanError where the machine cannot launch so."""
     check_launch(given, info)
-    if given.pdl and not machine.has_early_launch:
-        raise PlanError("launch.early", kernel=info.name, machine=machine.name)
+    if given.pdl and not machine.has_pdl:
+        raise PlanError("launch.pdl", kernel=info.name, machine=machine.name)
     triggers = sorted(set(given.triggers)) if given.pdl else []
     return replace(given, triggers=tuple(triggers))
 
@@ -255,7 +255,7 @@ def slots_of(one: LoopWork, loop: LoopPlan) -> Depth:
     depths = {ring.buffer: ring.depth for ring in loop.rings}
     shared = {ring.buffer: depths.get(ring.buffer, 1) for ring in one.work.shared.rings}
     loads = [depth for name, depth in depths.items() if name.endswith(".load")]
-    if not shared and not loads:  # a tile may wait in registers for the slot to be free
+    if not shared and not loads:  # a tile may be staged in registers until the slot is free
         return min(REGISTER_DEPTH, loop.stages) if one.work.loads.register_staged else 1
     found = list(shared.values()) or loads
     if len(set(found)) == 1:

@@ -24,7 +24,7 @@ from .loops import most_slots
 from .mapped import LoopWork, as_chosen, map_kernel, uses_wgmma
 from .predict import Prediction, predict
 
-NEVER_UNASKED: Final = Reason("choice.in_statement")
+NEVER_BY_DEFAULT: Final = Reason("choice.in_statement")
 """Why a copy that stays in its statement is never taken by default."""
 
 
@@ -46,7 +46,7 @@ class DepthOption:
     """The plan has it."""
     why: Why = ""
     """Why it is impossible; empty where it is not."""
-    apart: tuple[int, ...] = ()
+    ring_depths: tuple[int, ...] = ()
     """Slots of each ring where they differ."""
     measured_us: float | None = None
     """Microseconds of the kernel, where records have them."""
@@ -54,7 +54,7 @@ class DepthOption:
     @property
     def slots(self) -> str:
         """``3``, or ``3+2`` where rings have different depths."""
-        return "+".join(map(str, self.apart or (self.depth,)))
+        return "+".join(map(str, self.ring_depths or (self.depth,)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ def _depths(
         options.append(_shown(found, work.smem(depth), chosen=taken))
     if isinstance(slots, int) or own is None:
         return tuple(options)
-    apart = _shown(own, one.work.smem(slots), chosen=True)
-    return (*options, replace(apart, apart=tuple(slots.values())))
+    per_ring = _shown(own, one.work.smem(slots), chosen=True)
+    return (*options, replace(per_ring, ring_depths=tuple(slots.values())))
 
 
 def _shown(found: Prediction, smem: int, *, chosen: bool) -> DepthOption:
@@ -174,7 +174,7 @@ def mechanism_options(
             continue
         # As with one slot, whatever the rings: nothing of it is in flight.
         option = _option(name, info, machine, replace(asked, depth=1))
-        options.append(replace(option, why=option.why or NEVER_UNASKED))
+        options.append(replace(option, why=option.why or NEVER_BY_DEFAULT))
     return tuple(options)
 
 

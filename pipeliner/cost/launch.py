@@ -16,11 +16,11 @@ def plan_launch(info: KernelInfo, machine: Machine, request: Request) -> LaunchP
     By default only kernels of one function overlap: what is launched behind them is not ours to
     know.
     """
-    if request.pdl is True and not machine.has_early_launch:
-        raise PlanError("launch.early", kernel=info.name, machine=machine.name)
+    if request.pdl is True and not machine.has_pdl:
+        raise PlanError("launch.pdl", kernel=info.name, machine=machine.name)
     if request.pdl is True:
         return LaunchPlan(True, tuple(range(info.kernels)), Reason("request.asked"))
-    if request.pdl is False or not machine.has_early_launch or info.kernels == 1:
+    if request.pdl is False or not machine.has_pdl or info.kernels == 1:
         return LaunchPlan()
     return LaunchPlan(True, tuple(range(info.kernels - 1)), Reason("launch.hidden"))
 

@@ -166,8 +166,8 @@ def _moved(
     others = [plan for plan in plans if plan.mechanism != "tma"]
     if len(others) in (0, len(plans)):
         return plans
-    by_threads = replace(request, mechanism="cp_async")
-    again = tuple(plan_copy(op, loop, matmuls, machine, by_threads) for op in copies)
+    by_cp_async = replace(request, mechanism="cp_async")
+    again = tuple(plan_copy(op, loop, matmuls, machine, by_cp_async) for op in copies)
     why = Reason("mechanism.as_other", copy=others[0].op)
     return tuple(
         old

@@ -41,9 +41,9 @@ def occupancy(machine: Machine, threads: int, registers: int, smem: int) -> Occu
     warp_registers = -(-registers * WARP // unit) * unit
     cta_smem = -(-smem // grain) * grain + machine.smem_reserved
     ctas, limiter = machine.max_ctas_per_sm, "CTA slots"
-    by_threads = machine.max_threads_per_sm // (warps * WARP)
-    if by_threads < ctas:
-        ctas, limiter = by_threads, "threads"
+    thread_limit = machine.max_threads_per_sm // (warps * WARP)
+    if thread_limit < ctas:
+        ctas, limiter = thread_limit, "threads"
     by_registers = machine.registers_per_sm // PARTITIONS // warp_registers * PARTITIONS // warps
     if by_registers < ctas:
         ctas, limiter = by_registers, "registers"

@@ -148,8 +148,8 @@ class Prediction(NamedTuple):
     @property
     def response(self) -> float:
         """R, cycles that a slot is in use: T + ((1 + in_flight) * CTAs + ahead + spread) * II."""
-        turns = (1 + self.in_flight) * self.resident
-        early = turns + self.work.fragments.ahead + self.work.loads.spread
+        steps = (1 + self.in_flight) * self.resident
+        early = steps + self.work.fragments.ahead + self.work.loads.spread
         return self.load + early * self.ii
 
     @property

@@ -14,7 +14,7 @@ TMA_RATE: Final = constant(
     "TMA_RATE",
     1.15,
     "1",
-    "bytes a cycle that TMA gets from L2, over what copies by threads get",
+    "bytes a cycle that TMA gets from L2, over what cp.async gets",
     formula="l2 = bytes / (l2_bytes_per_cycle * TMA_RATE); im2col: min(TMA_RATE, sms / ctas)",
     source=measured(
         "H100: 62 bytes a cycle and SM, boxes of 4000x4104x4040 whose rows each lie in two lines"
@@ -42,7 +42,7 @@ def cta_count(info: KernelInfo) -> int | None:
     return ctas or None
 
 
-def gathers(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> bool:
+def is_implicit_gemm(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> bool:
     """Whether TMA gathers operand A of an implicit GEMM in ``loop``."""
     used = {op.op for op in loop.ops if isinstance(op, CopyInfo)}
     return any(plan.op in used and plan.view != "tensor" for plan in copies)
@@ -62,7 +62,7 @@ def copy_rate(
     used = {op.op for op in loop.ops if isinstance(op, CopyInfo)}
     if not any(plan.op in used and plan.mechanism == "tma" for plan in copies):
         return rate
-    if not gathers(loop, copies):
+    if not is_implicit_gemm(loop, copies):
         return rate * TMA_RATE
     busy = min(ctas or machine.sms, machine.sms)
     return rate * min(TMA_RATE, machine.sms / busy)

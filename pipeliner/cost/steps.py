@@ -69,7 +69,7 @@ SECTOR_WRITES: Final = constant(
     formula="drain = CTAs * tile_bytes / dram_bytes_per_cycle * SECTOR_WRITES",
     source=measured(
         "H100, 3x3 filters: 32x14x14x256 takes 19.5 us by 96x128 with A and B swapped, 17.2 by "
-        "192x64, which reads more; 32x7x7x512 27.6 by 112x64 swapped, 23.7 by 64x112"
+        "192x64, which reads more; 32x7x7x512 27.6 by 112x64 with them swapped, 23.7 by 64x112"
     ),
     date="2026-11-21",
 )

@@ -70,7 +70,7 @@ UNCOALESCED_STORE_CYCLES: Final = constant(
     formula="uncoalesced = m * n / 32 * UNCOALESCED_STORE_CYCLES, A and B swapped",
     source=measured(
         "H100, 32 images of 224x224x64, tiles of 176, 208, 224 and 240 pixels by 64 channels, "
-        "swapped, and as large ones that store 16 bytes a lane",
+        "swap A/B, and as large ones that store 16 bytes a lane",
         "9.6 to 11 cycles",
     ),
     date="2026-11-21",
@@ -196,9 +196,9 @@ def slot_waits(stores: tuple[StorePlan, ...], matmuls: tuple[MatmulPlan, ...]) -
     return sum(wide // store.box[1] - store.slots for store in stores if store.mechanism == "tma")
 
 
-def filled_together(swapped: bool, dtype: str) -> int:
+def filled_together(swap_ab: bool, dtype: str) -> int:
     """Boxes that the rows of one instruction fill: with A and B swapped several, side by side."""
-    return ROWS * element_bytes(dtype) // max(SPANS) if swapped else 1
+    return ROWS * element_bytes(dtype) // max(SPANS) if swap_ab else 1
 
 
 def _extent(matmul: MatmulPlan) -> tuple[int, int]:

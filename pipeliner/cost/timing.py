@@ -212,7 +212,7 @@ def _crosses_steps(
 ) -> bool:
     """Whether wgmma of one step may be in flight in the next: only its slot waits for it.
 
-    Promoted sums are added in every step, an operand in registers is waited for in parts, and
+    Promoted sums are added in every step, an operand in registers is waited for chunk by chunk, and
     register-staged loads are of one tile whatever the depth: none of them may.
     """
     wide = list(matmuls_of(loop, matmuls))

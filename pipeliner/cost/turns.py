@@ -12,7 +12,7 @@ from ..diagnostics import Reason
 from ..kernel import KernelInfo, MatmulInfo
 from ..machine.constant import constant, measured
 from ..plan import CopyPlan, MatmulPlan
-from .rates import gathers
+from .rates import is_implicit_gemm
 from .sizes import element_bytes
 from .wgmma import LOW_PRECISION_SUMS, group_accumulators
 
@@ -93,7 +93,7 @@ def why_cooperative(
     obstacle = ping_pong_obstacle(info, by_role=any(copy.mechanism == "tma" for copy in copies))
     if obstacle is not None:
         return obstacle
-    if any(gathers(loop, copies) for loop in info.loops):
+    if any(is_implicit_gemm(loop, copies) for loop in info.loops):
         views = {copy.view for copy in copies}
         return Reason("ping_pong.pixels", view=next(view for view in _PIXELS if view in views))
     why = _why_by_type(info, matmuls)

@@ -1,7 +1,7 @@
 """Cycles that one statement of a loop's body keeps each pipe of an SM busy, in one iteration.
 
     tensor   2 * m * n * k / ops_per_cycle                        mma.sync and wgmma
-    fma      m * n * k / fp32_per_cycle                           multiply-adds by threads
+    fma      m * n * k / fp32_per_cycle                           multiply-adds by CUDA cores
     sfu      transcendental functions / sfu_per_cycle
     lsu      bytes through shared memory / smem_bytes_per_cycle   or accesses to global memory
     l2       bytes from outside the SM / rate
@@ -82,7 +82,7 @@ IM2COL_LINE_CYCLES: Final = constant(
     formula="l2 = lines / rate + rows * IM2COL_LINE_CYCLES",
     source=measured(
         "H100, 32x7x7x512: 64 pixels by 128 channels 21.8 us, 128x64, which copies as much, 24.9 "
-        "and, swapped, 25.9",
+        "and, by swap A/B, 25.9",
         "0.7 to 1.6 rank 36 pairs of tiles of ten layers best, with COLD_TILE_CYCLES",
     ),
     date="2026-11-22",
@@ -106,7 +106,7 @@ MASK_INSTRUCTIONS: Final = constant(
     "MASK_INSTRUCTIONS",
     5,
     "instructions",
-    "address and mask of an im2col element that is copied by threads",
+    "address and mask of an im2col element that a non-specialised mainloop copies",
     formula="issue = accesses * (2 or 3 + MASK_INSTRUCTIONS) / issue_per_cycle",
     source=counted(
         "SASS of 3x3 filters in fp32 for an H100",
@@ -315,7 +315,7 @@ def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage
         tensor cores  tensor = 2 * m * n * k / ops_per_cycle;  issue = instructions / 4
         threads       fma = m * n * k / fp32_per_cycle;        issue = m * n * k / 32 / 4
 
-    Promoted sums are added by threads; operands of another type than the sums are converted.
+    Promoted sums are added by CUDA cores; operands of another type than the sums are converted.
     """
     macs = info.m * info.n * info.k
     if plan.instruction == "simt":

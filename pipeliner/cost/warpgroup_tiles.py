@@ -125,8 +125,8 @@ def image_extents(
     if boxes and k % short == 0 and all(k % step for step in steps):
         steps.insert(0, short)
     plain = itertools.product(up_to(blocks, m), up_to(COLUMNS, n))
-    swapped = itertools.product(up_to(COLUMNS, m), up_to(blocks, n))
-    tiles = dict.fromkeys(itertools.chain(plain, swapped))
+    swap_ab = itertools.product(up_to(COLUMNS, m), up_to(blocks, n))
+    tiles = dict.fromkeys(itertools.chain(plain, swap_ab))
     yield from ((rows, columns, step) for (rows, columns), step in itertools.product(tiles, steps))
 
 

@@ -178,15 +178,15 @@ def map_wgmma(
     promotes = accumulate == "promoted"
     if promotes and info.b_dtype not in LOW_PRECISION_SUMS:
         return nothing_to_promote(info)
-    why = _why_swapped(info, warps, operand)
+    why = _why_not_swap_ab(info, warps, operand)
     if why is None:
         return _map(info, machine, warps, roles, ping_pong, operand, promotes)
-    swapped_warps = None if warps is None else warps[::-1]
-    found = _map(info.transposed(), machine, swapped_warps, roles, ping_pong, operand, promotes)
+    transposed_warps = None if warps is None else warps[::-1]
+    found = _map(info.transposed(), machine, transposed_warps, roles, ping_pong, operand, promotes)
     if isinstance(found, Reason):
         return Reason("wgmma.swap_ab_refused", why=why, found=found)
     plan, threads, registers = found
-    swapped = replace(
+    swap_ab = replace(
         plan,
         m=info.m,
         n=info.n,
@@ -195,7 +195,7 @@ def map_wgmma(
         reason=all_of((*each_of(plan.reason), Reason("wgmma.swap_ab", why=why))),
         swap_ab=True,
     )
-    return swapped, threads, registers
+    return swap_ab, threads, registers
 
 
 def nothing_to_promote(info: MatmulInfo) -> Reason:
@@ -213,7 +213,7 @@ def asked_warps(warps: tuple[int, int] | None) -> tuple[Reason, ...]:
     return (Reason("mapping.asked_warps", warps=warps),) if warps else ()
 
 
-def _why_swapped(
+def _why_not_swap_ab(
     info: MatmulInfo, warps: tuple[int, int] | None, operand: OperandAsked
 ) -> Reason | None:
     """Why A and B change sides (swap A/B); None where they do not."""
@@ -230,12 +230,12 @@ def _why_swapped(
 
 
 def _is_transposed(info: MatmulInfo) -> bool:
-    """Whether the first operand is transposed on its way to registers."""
+    """Whether the first operand is transposed as it is loaded into registers."""
     return must_transpose(info.a_dtype, info.a_k_major)
 
 
 def must_transpose(dtype: str, k_major: bool) -> bool:
-    """Whether an operand of wgmma is transposed on its way to registers, two rows to a lane.
+    """Whether an operand of wgmma is transposed as it is loaded into registers, two rows to a lane.
 
     It lies with K outermost, which wgmma reads of 16-bit types alone, as ldmatrix transposes them.
     """

@@ -15,7 +15,7 @@ from .descriptor import Grid, ResultStores, RingWork, SharedMemory, Threads, Tra
 from .l1 import lines
 from .mapping import second_fragments
 from .memory import compulsory_us
-from .rates import copy_rate, cta_count, gathers, memory_rate
+from .rates import copy_rate, cta_count, is_implicit_gemm, memory_rate
 from .sizes import element_bytes
 from .timing import copies_of, fragment_timing, load_timing, matmuls_of, wgmma_timing
 from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
@@ -167,7 +167,7 @@ def _traffic(
         from_memory=rate <= machine.dram_bytes_per_cycle,
         stationary_bytes=sum(_stationary(info, op) for op, _ in matmuls_of(loop, matmuls)),
         l1_lines=sum(lines(op, plan) for op, plan in copied),
-        implicit_gemm=gathers(loop, copies),
+        implicit_gemm=is_implicit_gemm(loop, copies),
     )
 
 

@@ -91,7 +91,7 @@ SENTENCES: Final = {
     "cluster.no_tma": "only TMA copies for several CTAs",
     "cluster.kernel_grid": "its grid along x is {extent}, no multiple of that",
     "cluster.run_time_grid": "its grid along x is known at run time only",
-    "launch.early": "cannot launch '{kernel}' early on {machine}: griddepcontrol needs sm_90",
+    "launch.pdl": "cannot launch '{kernel}' early on {machine}: griddepcontrol needs sm_90",
     "launch.trigger": (
         "cannot let a kernel start early behind kernel {number} of '{kernel}': it launches "
         "{kernels}"

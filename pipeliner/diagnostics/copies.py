@@ -32,10 +32,10 @@ SENTENCES: Final = {
     "tma.no_mbarriers": "it has no pair of mbarriers",
     "tma.partial_box": "it copies whole boxes, '{buffer}' only where {condition}",
     "tma.strides": "it takes a tensor without gaps, '{buffer}' has strides of its own",
-    "tma.index": ("it walks dimension {dimension} of '{buffer}' one by one, not by {index}"),
+    "tma.index": ("it takes dimension {dimension} of '{buffer}' one by one, not by {index}"),
     "tma.mask": "it fills with zero outside '{buffer}', not {condition}",
     "tma.both": "{tiled}; as im2col, {im2col}",
-    "tma.fence": "the kernel {fence}, which a role of its own would not",
+    "tma.fence": "the kernel {fence}, which a producer warp would not",
     "tma.filled_twice": "'{other}' fills '{buffer}' too",
     "tma.written": "the kernel writes '{buffer}'",
     "tma.coordinates": (

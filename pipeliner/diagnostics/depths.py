@@ -81,7 +81,7 @@ SENTENCES: Final = {
     ),
     "depth.idle": "of {rings:list} no more than {most} slots are in flight: {why}",
     "depth.in_order": "copies land in the order in which they were issued",
-    "depth.in_registers": "one tile waits in registers",
+    "depth.in_registers": "one tile is staged in registers",
     "depth.from_memory": "from memory: R = {response:.0f} cycles, ceil(R / II) = {law}",
     "depth.from_l2": (
         "from L2, where all CTAs find it: R = {response:.0f} cycles, ceil(R / II) = {law}"

@@ -1,4 +1,4 @@
-"""Sentences about blocks that are given to threads: on instructions, in registers, in parts."""
+"""Sentences about blocks that are given to threads: on instructions, in registers, in pieces."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ SENTENCES: Final = {
     "matmul.pointed": ("a view or a pointer reaches '{buffer}', which would not lie row by row"),
     "matmul.spread": "an earlier matmul spreads '{buffer}' over the threads in another way",
     "matmul.multiples": (
-        "{dimension} of the tile is {extent}, the plan covers {covered} in parts of {part}, "
+        "{dimension} of the tile is {extent}, the plan covers {covered} in pieces of {part}, "
         "expected multiples of {unit}"
     ),
     "matmul.covered": "{dimension} of the tile is {extent}, the plan covers {covered}",

@@ -125,7 +125,7 @@ class Scoped:
 
     def _acquire(self, tid: int, release: Release, scope: int) -> bool:
         """Whether ``tid`` acquires a release at a scope."""
-        if min(scope, release.scope) < self._apart(tid, release.cluster, release.thread):
+        if min(scope, release.scope) < self._scope_between(tid, release.cluster, release.thread):
             return False
         clocks = self._cluster.clocks
         if release.cluster == self._cluster.index:
@@ -136,7 +136,7 @@ class Scoped:
         clocks.mark(tid, self._columns[release])
         return True
 
-    def _apart(self, tid: int, cluster: int, thread: int) -> int:
+    def _scope_between(self, tid: int, cluster: int, thread: int) -> int:
         """The least scope that holds both threads."""
         if cluster != self._cluster.index:
             return SCOPES.index("gpu")
@@ -145,7 +145,9 @@ class Scoped:
 
     def _sees(self, tid: int, value: Value | None, scope: int) -> tuple[Release, ...]:
         """What a strong operation that reads ``value`` observes: a write morally strong with it."""
-        if value is None or min(scope, value.scope) < self._apart(tid, value.cluster, value.thread):
+        if value is None or min(scope, value.scope) < self._scope_between(
+            tid, value.cluster, value.thread
+        ):
             return ()
         return value.releases
 

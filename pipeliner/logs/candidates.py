@@ -36,7 +36,7 @@ USUAL_DEPTHS: Final = (2, 3, 4)
 SIMT_DEPTHS: Final = (2, 3, 4, 5)
 """Where threads multiply: slots are small, and what ptxas makes of 3 and 4 differs by a tenth."""
 
-WALKED_DEPTHS: Final = (4,)
+FORM_DEPTHS: Final = (4,)
 """Depths tried of persistent kernels and of split-K."""
 
 Extents = tuple[int, int, int]
@@ -116,7 +116,7 @@ _UNIT: Final = 16
 
 _KEY: Final = re.compile(
     r"(?P<instruction>\w+)/(?P<mechanism>\w+) (?P<m>\d+)x(?P<n>\d+)x(?P<k>\d+) d(?P<depth>\d+)"
-    r"(?: s(?P<splits>\d+))?(?: c(?P<ctas>\d+))?(?: x(?P<cluster>\d+))?(?: f(?P<phases>\d+))?"
+    r"(?: s(?P<splits>\d+))?(?: c(?P<persistent>\d+))?(?: x(?P<cluster>\d+))?(?: f(?P<phases>\d+))?"
 )
 
 
@@ -124,8 +124,8 @@ _KEY: Final = re.compile(
 class Candidate:
     """One way to compute a workload.
 
-    ``mechanism``: ``auto`` where operands need different ones. ``ctas``: of a persistent kernel;
-    0: one for each tile. ``cluster``: CTAs that copy for each other. ``phases``: of a convolution
+    ``mechanism``: ``auto`` where operands need different ones. ``persistent``: its CTAs; 0: one for
+    each tile. ``cluster``: CTAs that copy for each other. ``phases``: of a convolution
     folded into runs; 0: not folded.
     """
 
@@ -136,7 +136,7 @@ class Candidate:
     k: int
     depth: int
     splits: int = 1
-    ctas: int = 0
+    persistent: int = 0
     cluster: int = 1
     phases: int = 0
 
@@ -144,7 +144,9 @@ class Candidate:
     def key(self) -> str:
         """As a log names it: ``wgmma/tma 128x256x64 d4 c132``; what is usual is left out."""
         text = f"{self.instruction}/{self.mechanism} {self.m}x{self.n}x{self.k} d{self.depth}"
-        text += f" s{self.splits}" * (self.splits > 1) + f" c{self.ctas}" * (self.ctas > 0)
+        text += f" s{self.splits}" * (self.splits > 1) + f" c{self.persistent}" * (
+            self.persistent > 0
+        )
         return (
             text + f" x{self.cluster}" * (self.cluster > 1) + f" f{self.phases}" * bool(self.phases)
         )
@@ -171,7 +173,7 @@ class Candidate:
         if not isinstance(spec, Gemm):
             folded = self.phases > 0
             tile = ConvTile(self.m, self.n, self.k, fold=folded, phases=max(1, self.phases))
-        tile = replace(tile, splits=self.splits, persistent=self.ctas or None)
+        tile = replace(tile, splits=self.splits, persistent=self.persistent or None)
         return replace(tile, raster_group=raster_group(tile, machine))
 
     def contraction(self, spec: Spec, machine: Machine) -> Contraction:
@@ -205,14 +207,14 @@ def candidate(key: str) -> Candidate:
         k,
         depth,
         splits=int(found["splits"] or 1),
-        ctas=int(found["ctas"] or 0),
+        persistent=int(found["persistent"] or 0),
         cluster=int(found["cluster"] or 1),
         phases=int(found["phases"] or 0),
     )
 
 
 def grid(spec: Spec, machine: Machine, limit: int = LIMIT) -> list[Candidate]:
-    """The first ``limit`` candidates of ``spec``: families of all ways in turn, each whole."""
+    """The first ``limit`` candidates of ``spec``: families of all ways interleaved, each whole."""
     found: list[Candidate] = []
     for family, depths in _families(spec, machine):
         for depth in depths:
@@ -223,10 +225,10 @@ def grid(spec: Spec, machine: Machine, limit: int = LIMIT) -> list[Candidate]:
 
 
 def _families(spec: Spec, machine: Machine) -> Iterator[tuple[Candidate, tuple[int, ...]]]:
-    """Families and the depths at which each is measured, ways in turn."""
+    """Families and the depths at which each is measured, ways interleaved."""
     ways = [list(_of_way(way, tiles, spec, machine)) for way, tiles in _TILES[spec.dtype].items()]
-    for turn in itertools.zip_longest(*ways):
-        yield from (family for family in turn if family is not None)
+    for each in itertools.zip_longest(*ways):
+        yield from (family for family in each if family is not None)
 
 
 def _of_way(
@@ -242,9 +244,9 @@ def _of_way(
         yield one, _REGISTER_DEPTHS if way[1] == "register" else deep
         what, tile = one.contraction(spec, machine), one.tile(spec, machine)
         if way[1] == "tma" and tiles_of(what, tile) > machine.sms:
-            yield replace(one, ctas=machine.sms), WALKED_DEPTHS
+            yield replace(one, persistent=machine.sms), FORM_DEPTHS
         for splits in worthwhile_splits(what, tile, machine):
-            yield replace(one, splits=splits), WALKED_DEPTHS
+            yield replace(one, splits=splits), FORM_DEPTHS
 
 
 def _phases(spec: Spec) -> int:

@@ -20,7 +20,7 @@ from ..schedules.workloads import Spec
 from .building import Library
 from .candidates import LIMIT, Candidate, grid
 from .entries import Entry, append, noise, read_log
-from .timer import FRESH_ROUNDS, FRESHEST, TRY_SECONDS, WAIT_SECONDS, Open, Try, Turns
+from .timer import FRESH_ROUNDS, FRESHEST, TRY_SECONDS, WAIT_SECONDS, Open, Rounds, Try
 
 Say = Callable[[str], None]
 
@@ -44,7 +44,7 @@ class Compiler(Protocol):
 class Bench(Protocol):
     """What times kernels: a ``Timer``, or what a test has in its place."""
 
-    def ask(self, question: Open | Try | Turns, seconds: float) -> Any:
+    def ask(self, question: Open | Try | Rounds, seconds: float) -> Any:
         """As ``Timer.ask``."""
 
 
@@ -145,9 +145,9 @@ def _timed(job: Job, right: Sequence[tuple[Candidate, Library]], timer: Bench) -
     """All interleaved, and then the fastest again, interleaved anew."""
     if not right:
         return []
-    times: list[tuple[float, float]] = timer.ask(Turns(tuple(range(len(right)))), WAIT_SECONDS)
+    times: list[tuple[float, float]] = timer.ask(Rounds(tuple(range(len(right)))), WAIT_SECONDS)
     fastest = tuple(sorted(range(len(right)), key=lambda at: times[at])[:FRESHEST])
-    fresh = timer.ask(Turns(fastest, FRESH_ROUNDS), WAIT_SECONDS)
+    fresh = timer.ask(Rounds(fastest, FRESH_ROUNDS), WAIT_SECONDS)
     again = {at: us for at, (us, _) in zip(fastest, fresh)}
     return [
         job.entry(

@@ -1,6 +1,6 @@
 """How good choices are, by a log: the time of what is chosen over that of the best measured.
 
-Times are compared only where they were taken in the same turns: the fresh ones of the fastest
+Times are compared only where they were taken in the same rounds: the fresh ones of the fastest
 candidates among themselves, else those of all.
 """
 

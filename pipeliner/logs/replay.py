@@ -50,12 +50,12 @@ def _point(case: Case) -> Point:
 
 
 def _times(found: Sequence[Case]) -> list[float]:
-    """In the turns that all candidates of the workload took."""
+    """In the rounds that all candidates of the workload took."""
     return [case.entry.us for case in found]
 
 
 def _share(found: Sequence[Case], tried: Sequence[int]) -> float:
-    """Of the fastest of those tried; the fresh turns decide among candidates that had them."""
+    """Of the fastest of those tried; the fresh rounds decide among candidates that had them."""
     fresh = [at for at in tried if found[at].entry.again]
     best = min(fresh or tried, key=lambda at: found[at].entry.best_us)
     return 1 / regret(found[best], found)

@@ -129,7 +129,7 @@ def triton(case: Case) -> float:
     ctas = case.tiles * one.splits
     warps = _PARTITIONS * machine.sms
     busy = min(warps, ctas * min(case.warps, _PARTITIONS)) / warps
-    compute = 2 * m * n * k * _lead(case) / (_operations(case) * machine.sms * busy)
+    compute = 2 * m * n * k * _batch(case) / (_operations(case) * machine.sms * busy)
     again_a, again_b = columns - 1, rows - 1
     from_memory = m * k * (1 + (1 - TRITON_REREADS_IN_L2) * again_a) + n * k * (
         1 + (1 - TRITON_REREADS_IN_L2) * again_b
@@ -141,7 +141,7 @@ def triton(case: Case) -> float:
         4 * rate
     )
     storing = m * n * size * one.splits / (0.6 * rate)
-    return machine.cycles_to_us(max(compute, loading * _lead(case)) + storing * _lead(case))
+    return machine.cycles_to_us(max(compute, loading * _batch(case)) + storing * _batch(case))
 
 
 def deep_gemm(case: Case) -> float:
@@ -209,7 +209,7 @@ def _operations(case: Case) -> float:
     return rate.ops_per_cycle
 
 
-def _lead(case: Case) -> int:
+def _batch(case: Case) -> int:
     """Matmuls that the workload is cut into, as images of a batch."""
     what = case.candidate.contraction(case.spec, case.machine)
     return math.prod(extent or 1 for _, extent in what.batch_axes)

@@ -6,7 +6,7 @@ The parent asks, the child answers; a question that is not answered in time ends
 |----------------------|-----------------------------------------------------------------------|
 | ``Open(spec)``       | None, when operands and the truth are on the GPU                      |
 | ``Try(library)``     | an error in one line, or "": it ran once and was right                |
-| ``Turns(...)``       | median and spread of each of those that were tried, by their order    |
+| ``Rounds(...)``       | median and spread of each of those that were tried, by their order    |
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ..bench.conditions import require_gpu
 from ..bench.problems import Contender, Problem
-from ..bench.timing import Entry, flush_buffer, ready, take_turn
+from ..bench.timing import Entry, flush_buffer, ready, run_round
 from ..bench.truth import random_inputs, truth
 from ..diagnostics import Reason
 from ..errors import ToolError
@@ -66,7 +66,7 @@ class Try:
 
 
 @dataclass(frozen=True, slots=True)
-class Turns:
+class Rounds:
     """Time those of the tried that ``which`` numbers: at most ``most`` rounds, interleaved."""
 
     which: tuple[int, ...]
@@ -88,7 +88,7 @@ class Timer:
     def __exit__(self, *unused: object) -> None:
         self._worker.close()
 
-    def ask(self, question: Open | Try | Turns, seconds: float) -> Any:
+    def ask(self, question: Open | Try | Rounds, seconds: float) -> Any:
         """The answer to ``question``, waited for at most so long.
 
         ToolError: there is none; the process is gone, and what it had tried with it. An error of
@@ -108,13 +108,13 @@ class Bench:
         self._torch = require_gpu()
         self._entries: list[Entry] = []
 
-    def __call__(self, question: Open | Try | Turns) -> Any:
+    def __call__(self, question: Open | Try | Rounds) -> Any:
         """What the module's table says."""
         if isinstance(question, Open):
             return self._open(question.spec)
         if isinstance(question, Try):
             return self._try(question.library)
-        return self._turns(question.which, question.most)
+        return self._interleaved(question.which, question.most)
 
     def _open(self, spec: Spec) -> None:
         self._entries = []
@@ -137,17 +137,17 @@ class Bench:
         self._entries.append(entry)
         return ""
 
-    def _turns(self, which: Sequence[int], most: int) -> list[tuple[float, float]]:
+    def _interleaved(self, which: Sequence[int], most: int) -> list[tuple[float, float]]:
         entries = [self._entries[at] for at in which]
         for entry in entries:
             entry.times.clear()
-        take_turn(self._torch, entries, 0, self._flush)
+        run_round(self._torch, entries, 0, self._flush)
         once = sum(entry.times.pop() + _FLUSH_US for entry in entries)
         rounds = max(LEAST_ROUNDS, min(most, int(ROUNDS_US / once)))
-        for turn in range(rounds):
+        for number in range(rounds):
             # In an order of its own: a long kernel's clock depends on the one before it.
-            order = random.Random(turn).sample(entries, len(entries))
-            take_turn(self._torch, order, turn, self._flush)
+            order = random.Random(number).sample(entries, len(entries))
+            run_round(self._torch, order, number, self._flush)
         return [_summary(entry.times) for entry in entries]
 
 

@@ -225,7 +225,7 @@ class Machine:
         return self.capability >= 90
 
     @property
-    def has_early_launch(self) -> bool:
+    def has_pdl(self) -> bool:
         """Whether kernels may start before the one before ends (PTX ISA: griddepcontrol, sm_90)."""
         return self.capability >= 90
 

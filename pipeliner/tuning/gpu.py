@@ -16,7 +16,7 @@ from typing import Final
 
 from ..bench.conditions import check_gpu, current_conditions, require_gpu
 from ..bench.problems import Contender, Inputs, Problem
-from ..bench.timing import WARM_UP, Entry, checked, flush_buffer, ready, take_turn
+from ..bench.timing import WARM_UP, Entry, checked, flush_buffer, ready, run_round
 from ..bench.truth import Truth, random_inputs, truth
 from ..diagnostics import Reason
 from ..errors import ToolError
@@ -97,7 +97,7 @@ class _Bench:
         self._conditions = {"gpu": now.gpu, "arch": str(gpu_arch()), **now.versions, **now.settings}
 
     def __call__(self, built: Built, incumbent: Built | None) -> Measurement:
-        case = self._turn_to(built.spec)
+        case = self._switch_to(built.spec)
         entry = self._entry(built, case)
         if not entry.worst <= built.slack:
             return self._wrong(Reason("measure.wrong", error=entry.worst))
@@ -111,7 +111,7 @@ class _Bench:
         beside = entries[1].times if incumbent is not None else []
         return Measurement(tuple(entry.times), tuple(beside), conditions=self._conditions)
 
-    def _turn_to(self, spec: Spec) -> _Case:
+    def _switch_to(self, spec: Spec) -> _Case:
         """The case of ``spec``; that of another is let go first, for its memory."""
         if self._case is not None and self._case.problem.spec == spec:
             return self._case
@@ -124,10 +124,10 @@ class _Bench:
         for entry in entries:
             entry.times.clear()
         started = time.monotonic()
-        for turn in range(-WARM_UP, self._rounds):
-            take_turn(self._torch, entries, turn, self._flush)
+        for number in range(-WARM_UP, self._rounds):
+            run_round(self._torch, entries, number, self._flush)
             late = time.monotonic() - started > MOST_SECONDS
-            if turn + 1 >= FEWEST and (late or _is_hopeless(entries)):
+            if number + 1 >= FEWEST and (late or _is_hopeless(entries)):
                 return
 
     def _known(self, incumbent: Built, case: _Case) -> Entry:

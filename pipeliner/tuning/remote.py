@@ -155,7 +155,7 @@ class _Remote:
         self._session: _Session | None = None
 
     def __call__(self, built: Built, incumbent: Built | None) -> Measurement:
-        self._turn_to(built.spec)
+        self._switch_to(built.spec)
         session = self._connected(built.spec)
         name = str(getattr(session.device, "device_name", "") or self._device)
         conditions = {"gpu": name, "server": self._key}
@@ -172,7 +172,7 @@ class _Remote:
             tuple(times[0]), tuple(times[1]) if incumbent is not None else (), "", conditions
         )
 
-    def _turn_to(self, spec: Spec) -> None:
+    def _switch_to(self, spec: Spec) -> None:
         if spec != self._spec:
             self._inputs = spec.inputs()
             self._exact = spec.reference(*self._inputs)
@@ -184,10 +184,11 @@ class _Remote:
         import tvm
         from tvm import rpc
 
-        held = self._session
-        if held and held.spec == spec and time.monotonic() - held.began < RENEW_SECONDS:
-            return held
-        self._session = held = None  # a server has one session: the old one makes room for the new
+        current = self._session
+        if current and current.spec == spec and time.monotonic() - current.began < RENEW_SECONDS:
+            return current
+        # A server has one session: the old one makes room for the new.
+        self._session = current = None
         with contextlib.closing(rpc.connect_tracker(*self._address)) as tracker:
             session = tracker.request(self._key, session_timeout=SESSION_SECONDS)
         device = session.device(self._device, 0)
@@ -231,15 +232,15 @@ class _Remote:
         """
         times: list[list[float]] = [[] for _ in entries]
         started = time.monotonic()
-        for turn in range(-WARM_UP, self._rounds):
-            for at in np.roll(range(len(entries)), turn):
+        for number in range(-WARM_UP, self._rounds):
+            for at in np.roll(range(len(entries)), number):
                 seconds = entries[at].timer(*entries[at].arguments).results[0]
-                if turn >= 0:
+                if number >= 0:
                     times[at].append(float(seconds) * 1e6)
             late = time.monotonic() - started > MOST_SECONDS
-            medians = [float(np.median(one)) for one in times] if turn >= 0 else []
+            medians = [float(np.median(one)) for one in times] if number >= 0 else []
             slow = len(medians) > 1 and medians[0] > HOPELESS * medians[1]
-            if turn + 1 >= FEWEST and (late or slow):
+            if number + 1 >= FEWEST and (late or slow):
                 break
         return times
 

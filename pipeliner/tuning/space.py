@@ -157,7 +157,7 @@ def _enter(found: dict[Any, Point], spec: Spec, machine: Machine, candidate: Can
     tile = candidate.tile
     assert isinstance(tile, GemmTile)
     point = Point(candidate, plan.predicted_us, _features(tile, plan))
-    found.setdefault(_outcome(_walked(spec, tile), plan), point)
+    found.setdefault(_outcome(_rasterised(spec, tile), plan), point)
 
 
 def _plan(spec: Spec, machine: Machine, candidate: Candidate) -> KernelPlan:
@@ -165,8 +165,8 @@ def _plan(spec: Spec, machine: Machine, candidate: Candidate) -> KernelPlan:
     return choose(kernel_info(spec, candidate.tile), machine, candidate.request)
 
 
-def _walked(spec: Spec, tile: GemmTile) -> GemmTile:
-    """``tile`` without what makes no difference to the order in which tiles are walked.
+def _rasterised(spec: Spec, tile: GemmTile) -> GemmTile:
+    """``tile`` without what makes no difference to the order in which tiles are computed.
 
     A group of rows is cut to a divisor of all rows, a column of tiles is one group however it is
     cut, and CTAs for more than all tiles have one each.
@@ -242,13 +242,13 @@ def _warps(spec: Spec, plan: KernelPlan) -> Iterable[tuple[int, int]]:
     if len(plan.matmuls) != 1:
         return ()
     if plan.matmuls[0].instruction.startswith("wgmma"):
-        other = None if isinstance(spec, Gemm) else _turned(plan.matmuls[0])
+        other = None if isinstance(spec, Gemm) else _transposed(plan.matmuls[0])
         return [] if other is None else [other]
     shapes = [(2**m, 2**n) for m in range(4) for n in range(4) if 2 <= m + n <= 3]
     return [shape for shape in shapes if shape != plan.matmuls[0].warps]
 
 
-def _turned(plan: MatmulPlan) -> tuple[int, int] | None:
+def _transposed(plan: MatmulPlan) -> tuple[int, int] | None:
     """Warps of a wgmma tile whose rows run along its other dimension; None: it is no multiple."""
     extent = plan.m if plan.swap_ab else plan.n
     groups, rest = divmod(extent, ROWS)

@@ -116,11 +116,11 @@ def test_a_bug_is_told_with_its_type_and_place() -> None:
 
 
 def test_an_interrupt_keeps_what_was_measured() -> None:
-    turns = []
+    rounds = []
 
     def run(a, b, c) -> None:
-        turns.append(1)
-        if len(turns) == 8:
+        rounds.append(1)
+        if len(rounds) == 8:
             raise KeyboardInterrupt
         fake_torch.Clock.now += 1.0
         c.data[...] = a.data.astype("float64") @ b.data.astype("float64")
@@ -131,7 +131,7 @@ def test_an_interrupt_keeps_what_was_measured() -> None:
     assert 1 < result.rounds < 100
 
 
-def test_turns_rotate() -> None:
+def test_rounds_rotate() -> None:
     order = []
 
     def named(name: str):

@@ -1,4 +1,4 @@
-"""What results are held against: the workloads' own references, found another way."""
+"""What results are compared with: the workloads' own references, found another way."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """One corpus entry: a scheduled function, its inputs, its truth in numpy and what a person expects.
 
-Every expectation was written before the pass had run on the function. Where one turned out wrong it
+Every expectation was written before the pass had run on the function. Where one was wrong it
 stays visible: ``changed`` says what it was and why it is different now.
 """
 
@@ -20,7 +20,7 @@ class Pipelined:
     """At least ``loops`` loops overlap iterations, each with ``min_depth`` of them under way at once.
 
     ``min_depth`` counts stages: a copy that feeds a ring of D slots stands D - 1 stages ahead of its
-    consumer, and a value held in registers may overlap without a second version.
+    consumer, and a value in registers may overlap without a second version.
     """
 
     min_depth: int = 2

@@ -1,4 +1,4 @@
-"""Loops written by hand, bound to threads by hand: streams, scans, gathers, atomics, ``if``."""
+"""Loops written by hand, bound to threads by hand: streams, scans, indirect reads, atomics, ``if``."""
 
 from __future__ import annotations
 

@@ -77,8 +77,8 @@ def given_of(case: Case) -> Iterator[list[Any]]:
     inputs = case.inputs(np.random.default_rng(0))
     truth = case.reference(copy.deepcopy(inputs))
     yield arguments(case.build(), inputs, truth)
-    name, turns = PEAKS.get(case.name, ("", []))
-    for columns in turns:
+    name, peaks = PEAKS.get(case.name, ("", []))
+    for columns in peaks:
         planted = inputs[name].copy()
         planted[np.arange(len(planted)), columns] = 2  # all others are below 1
         yield arguments(case.build(), inputs | {name: planted}, truth)

@@ -282,7 +282,7 @@ def persistent_gemm(
     B: T.Buffer((32, 32), "float32"),
     C: T.Buffer((48, 32), "float32"),
 ):
-    """Two CTAs walk six tiles of 16 x 16; the K loop is inside the tile loop."""
+    """A persistent kernel: two CTAs, six tiles of 16 x 16; the K loop is inside the tile loop."""
     T.func_attr({"global_symbol": "main", "tirx.noalias": True})
     for bx in T.thread_binding(2, thread="blockIdx.x"):
         for tx in T.thread_binding(64, thread="threadIdx.x"):

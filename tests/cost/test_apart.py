@@ -61,7 +61,9 @@ def test_the_alternatives_show_what_was_taken_beside_equal_depths():
     (taken,) = (option for option in loop.depths if option.chosen)
     assert (taken.slots, taken.smem, taken.ctas) == ("3+2", 3 * 32768 + 2 * 8192, 2)
     assert taken.us == pytest.approx(plan.predicted_us, abs=0.01)
-    assert taken.us < min(option.us for option in loop.depths if option.us and not option.apart)
+    assert taken.us < min(
+        option.us for option in loop.depths if option.us and not option.ring_depths
+    )
 
 
 def test_rings_that_fit_and_hide_everything_keep_one_depth():

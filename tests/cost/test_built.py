@@ -83,7 +83,7 @@ TIMES = {1: (255, 1176, 25, 263.01), 2: (255, 1205, 36, 214.77), 3: (220, 1212, 
     5: (220, 1212, 148, 244.0),
 }
 """Registers, instructions and conflicts by ptxas 13.0, and microseconds on an H100, by slots: 3 x 3
-filters on 32 x 28 x 28 x 128 in fp32 by 128 x 128 x 8, clamped."""
+filters on 32 x 28 x 28 x 128 in fp32 by 128 x 128 x 8, overrunning loads clamped."""
 
 
 def test_what_ptxas_made_of_each_depth_chooses_the_best() -> None:

@@ -52,7 +52,7 @@ def test_threads_copy_by_default_where_that_is_predicted_to_be_faster():
     assert (taken.why["us"], taken.why["other_us"]) == (plan.predicted_us, boxes)
 
 
-def test_what_is_compared_with_threads_that_copy_are_threads_that_copy():
+def test_what_is_compared_with_a_non_specialised_mainloop_is_one():
     info = kernel_info(LAYER, GATHERED)
     plan = choose(info, H100, Request())
     (loop,) = depth_options(info, plan, H100, Request())
@@ -84,14 +84,14 @@ def test_nothing_is_compared_where_more_is_asked_for(asked):
     assert about(BY_MATH_WARPS, plan) == []
 
 
-def test_a_grid_that_walks_all_tiles_copies_by_tma():
+def test_a_persistent_kernel_copies_by_tma():
     plan = choose(kernel_info(LAYER, replace(GATHERED, persistent=132)), H100, Request())
     assert {copy.mechanism for copy in plan.copies} == {"tma"}
     assert says("choice.persistent", about(BY_MATH_WARPS, plan))
 
 
 @pytest.mark.parametrize("changes", [{"no_tma": "it is crooked"}, {"src_strides": (4100, 1)}])
-def test_what_is_no_box_is_copied_by_the_threads_that_multiply(changes):
+def test_what_is_no_box_is_copied_by_the_math_warps(changes):
     info = with_copies(gemm(128, 256, 64), **changes)
     plan = choose(info, H100, Request())
     slower = choose(info, H100, Request(instruction="mma")).predicted_us
@@ -124,14 +124,14 @@ def test_an_sm_holds_as_many_ctas_without_roles_as_registers_of_accumulators_all
     assert (depth["resident"], depth["limiter"]) == (2, "registers")
 
 
-def by_threads():
+def non_specialised():
     """The work of a product whose copies threads make for wgmma."""
     asked = Request(instruction="wgmma", mechanism="cp_async")
     return map_kernel(gemm(128, 256, 64), H100, asked).loops[0].work
 
 
 def test_with_four_slots_tensor_cores_do_not_wait_for_barriers():
-    work = by_threads()
+    work = non_specialised()
     waiting = replace(work, wgmma=replace(work.wgmma, crosses_steps=False))
     assert work.wgmma.crosses_steps
     for depth in (1, 2, 3, {"A_shared": 3, "B_shared": 4}):
@@ -148,7 +148,7 @@ def test_with_four_slots_tensor_cores_do_not_wait_for_barriers():
 
 def test_what_would_wait_for_loads_waits_for_its_wgmma():
     """Copies run a slot less ahead of what stays in flight: loads that land late forbid it."""
-    work = by_threads()
+    work = non_specialised()
     work = replace(work, loads=replace(work.loads, handshake=3000))
     found = predict(work, H100, 4)
     assert found.in_flight == 0

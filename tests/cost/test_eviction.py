@@ -1,4 +1,4 @@
-"""Which operands L2 is told to let go of first: large ones that nothing reads again."""
+"""Which operands are evict-first: large ones that nothing reads again."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ def with_copies(info: KernelInfo, **changes: Any) -> KernelInfo:
 def test_boxes_alone_are_counted() -> None:
     info = kernel_info(Gemm(16, 4096, 4096), SMALL)
     assert evicted(choose(info, H100, Request()).copies) == "B"
-    assert evicted(choose(with_copies(info, no_tma="it gathers"), H100, Request()).copies) == ""
+    assert evicted(choose(with_copies(info, no_tma="a gather"), H100, Request()).copies) == ""
     assert evicted(choose(with_copies(info, src_bytes=0), H100, Request()).copies) == ""
 
 

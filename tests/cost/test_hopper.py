@@ -83,7 +83,7 @@ def test_registers_are_those_of_the_launch(m, n, groups, registers):
         ),
     ],
 )
-def test_a_tile_of_few_rows_is_swapped(m, n, warps, instruction, mapped, why):
+def test_a_tile_of_few_rows_takes_swap_ab(m, n, warps, instruction, mapped, why):
     plan = planned(m, n, request=Request(instruction="wgmma", warps=warps))
     (matmul,) = plan.matmuls
     assert matmul.swap_ab
@@ -94,7 +94,7 @@ def test_a_tile_of_few_rows_is_swapped(m, n, warps, instruction, mapped, why):
     assert the("wgmma.swap_ab", [matmul.reason]).why == why
 
 
-def test_roles_and_channels_survive_json_and_are_explained():
+def test_roles_and_mbarriers_survive_json_and_are_explained():
     plan = planned()
     assert KernelPlan.from_json(plan.to_json()) == plan
     text = plan.explain()
@@ -191,7 +191,7 @@ def test_it_is_taken_where_only_it_does_what_is_asked(request_):
     assert the("choice.taken", plan.reasons[-1:]).why == Reason("choice.only")
 
 
-def test_a_short_loop_has_a_channel_too():
+def test_a_short_loop_has_mbarriers_too():
     plan = planned(trip=1)
     assert plan.loops[0].pipelined
     assert plan.mbarriers[0].depth == 1
@@ -337,7 +337,7 @@ def test_where_results_are_no_boxes_they_leave_from_registers(tile, changes, why
         storing(*tile, request=Request(instruction="wgmma", store="tma"), **changes)
 
 
-def test_results_of_a_swapped_tile_leave_transposed_where_that_saves_time():
+def test_results_with_swap_ab_leave_transposed_where_that_saves_time():
     (store,) = storing(112, 64).stores
     assert (store.mechanism, store.box) == ("tma", (112, 64))
     (store,) = storing(16, 64).stores

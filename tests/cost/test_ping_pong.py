@@ -26,7 +26,7 @@ PING_PONG = Request(consumers="ping-pong")
 
 
 def persistent(m: int, n: int, *, tiles: int | None = 8, trip: int = 64) -> KernelInfo:
-    """A product whose CTAs walk ``tiles`` tiles, one after the other."""
+    """A product of a persistent kernel whose CTAs each compute ``tiles`` tiles."""
     info = gemm(m, n, 64, trip=trip, grid=(132,))
     return replace(
         info, loops=tuple(replace(loop, outer=tiles, by_tile=tiles != 1) for loop in info.loops)
@@ -56,8 +56,8 @@ def test_a_tile_is_one_warpgroups(m: int, n: int, accumulators: int) -> None:
         (1, 128, 32),
     ]
     assert (plan.threads, plan.mapped_threads, plan.ping_pong_groups) == (384, 128, 2)
-    (channel,) = plan.mbarriers
-    assert channel.arrivals == 1  # by the team that had the slot
+    (pair,) = plan.mbarriers
+    assert pair.arrivals == 1  # by the group that had the slot
     assert the("choice.taken", plan.reasons[-1:]).why == Reason("choice.only")
     assert KernelPlan.from_json(plan.to_json()) == plan
 
@@ -130,7 +130,7 @@ def test_the_plan_says_who_has_which_tiles(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "tile", "teams"),
+    ("sizes", "tile", "groups"),
     [
         # Measured on an H100, each as the fastest of at least five tiles, shared or not.
         ((8192, 8192, 8192), (128, 192), 2),
@@ -142,15 +142,15 @@ def test_the_plan_says_who_has_which_tiles(
         ((2048, 2048, 2048), (128, 256), 1),
     ],
 )
-def test_turns_are_taken_where_they_were_faster(
-    sizes: tuple[int, int, int], tile: tuple[int, int], teams: int
+def test_ping_pong_is_chosen_where_it_was_faster(
+    sizes: tuple[int, int, int], tile: tuple[int, int], groups: int
 ) -> None:
     spec = Gemm(*sizes)
     chosen = default_tile(spec, H100)
     assert (chosen.m, chosen.n) == tile
     plan = choose(kernel_info(spec, chosen), H100, Request())
-    assert plan.ping_pong_groups == teams
-    if teams > 1:
+    assert plan.ping_pong_groups == groups
+    if groups > 1:
         shared = choose(kernel_info(spec, chosen), H100, Request(consumers="cooperative"))
         said = the("choice.taken", plan.reasons)
         assert said["what"] == "ping-pong"
@@ -158,7 +158,7 @@ def test_turns_are_taken_where_they_were_faster(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "request_", "tile", "teams"),
+    ("sizes", "request_", "tile", "groups"),
     [
         # As fast as any that was measured on an H100, beside cuBLASLt in one process.
         ((8192, 8192, 8192), Request(), (128, 192), 2),
@@ -170,13 +170,13 @@ def test_turns_are_taken_where_they_were_faster(
         ((4096, 4096, 4096), Request(accumulate="promoted"), (128, 256), 1),
     ],
 )
-def test_fp8_takes_turns_where_they_were_faster(
-    sizes: tuple[int, int, int], request_: Request, tile: tuple[int, int], teams: int
+def test_ping_pong_of_fp8_is_chosen_where_it_was_faster(
+    sizes: tuple[int, int, int], request_: Request, tile: tuple[int, int], groups: int
 ) -> None:
     spec = Gemm(*sizes, dtype="e4m3")
     chosen = default_tile(spec, H100, accumulate=request_.accumulate)
     assert (chosen.m, chosen.n, chosen.k) == (*tile, 128)
-    assert choose(kernel_info(spec, chosen), H100, request_).ping_pong_groups == teams
+    assert choose(kernel_info(spec, chosen), H100, request_).ping_pong_groups == groups
 
 
 @pytest.mark.parametrize(
@@ -199,7 +199,7 @@ def test_fp8_takes_turns_where_they_were_faster(
         ),
     ],
 )
-def test_why_operands_of_8_bits_take_no_turns(
+def test_why_operands_of_8_bits_do_not_ping_pong(
     dtype: str, tile: tuple[int, int, int], request_: Request, said: str
 ) -> None:
     spec = Gemm(8192, 8192, 8192, dtype=dtype)
@@ -224,7 +224,7 @@ def test_every_way_to_share_tiles_is_compared() -> None:
     assert consumer_options(info, choose(info, A100, Request()), A100, Request()) == ()
 
 
-def test_what_is_stored_between_tiles_is_hidden_by_the_other_teams_steps() -> None:
+def test_what_is_stored_between_tiles_is_hidden_by_the_other_groups_steps() -> None:
     def us(consumers: str, steps: int) -> float:
         info = replace(
             persistent(128, 128, trip=steps), accumulators=(("acc", "local", 128 * 128 * 4),)

@@ -3,7 +3,7 @@
 ``golden/conv_tiles_h100.csv``: medians of 15 rounds in microseconds, fp16 on mma.sync or on wgmma
 that threads copy for, H100s, the L2 cache overwritten before each run; the stem in runs of four
 phases. ``golden/conv_im2col_h100.csv``: the same of wgmma that pixels are copied for as boxes, most
-of them in im2col mode; ``ctas``: of a grid that walks all tiles.
+of them in im2col mode; ``ctas``: of a persistent kernel.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """The rules of thumb of software pipelining fall out of the model.
 
 T_load is how long a tile takes from the issue of its load to the last byte, T_compute how long the
-arithmetic on it takes. One slot: they take turns. Two: T = T_first_load + n max(T_load, T_compute),
+arithmetic on it takes. One slot: they alternate. Two: T = T_first_load + n max(T_load, T_compute),
 but that the last step waits for no load.
 """
 

@@ -12,7 +12,7 @@ from .judge import ORDERS, TIMINGS, kinds, run
 
 
 def multiply(source: str = "shared", wrong: str = "", pending: int = 0) -> Any:
-    """C = A B^T (64 x 8 x 16, f16 -> f32), stored by threads to shared memory without a swizzle."""
+    """C = A B^T (64 x 8 x 16, f16 -> f32), stored to shared memory without a swizzle."""
     shape = "m64n8k16.f32.f16.f16"
 
     @T.prim_func(s_tir=True)

@@ -13,7 +13,7 @@ from pipeliner.schedules import ConvTile, schedule_conv
 from pipeliner.schedules.workloads import Convolution, conv2d
 from pipeliner.targets import gpu_arch
 
-from ..schedules.im2col_cases import BOXES, CASES, PATCHES
+from ..schedules.im2col_cases import BOXES, CASES, WINDOWS
 from .sanitizer import assert_accepted
 
 pytestmark = pytest.mark.gpu
@@ -34,7 +34,7 @@ FORMS = {
     **CASES,
     **BOXES,
     **LARGER,
-    **{f"a patch, {name}": case for name, case in PATCHES.items()},
+    **{f"a window, {name}": case for name, case in WINDOWS.items()},
 }
 
 
@@ -80,12 +80,12 @@ LADDER: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "persistent, boxes stored": ({"persistent": 7}, {"instruction": "wgmma", "store": "tma"}),
     "split": ({"splits": 3}, {"instruction": "wgmma", "mechanism": "tma"}),
     "split unevenly": ({"splits": 4}, {"instruction": "wgmma", "mechanism": "tma"}),
-    "parts of nothing": ({"splits": 16}, {"instruction": "wgmma", "mechanism": "tma"}),
+    "partial sums of nothing": ({"splits": 16}, {"instruction": "wgmma", "mechanism": "tma"}),
 }
 
 
 @pytest.mark.parametrize("step", LADDER)
-def test_every_step_from_threads_that_copy_to_a_grid_that_walks_all_tiles(step: str) -> None:
+def test_every_step_from_a_non_specialised_mainloop_to_a_persistent_kernel(step: str) -> None:
     form, options = LADDER[step]
     check(LAYER, ConvTile(128, 64, 64, **form), **options)
 

@@ -170,7 +170,7 @@ def test_the_first_operand_in_registers(
     ],
     ids=str,
 )
-def test_swapped_tiles_leave_transposed(gemm: Gemm, tile: GemmTile) -> None:
+def test_results_with_swap_ab_leave_transposed(gemm: Gemm, tile: GemmTile) -> None:
     check(gemm, tile, store="tma")
 
 
@@ -186,7 +186,7 @@ def test_swapped_tiles_leave_transposed(gemm: Gemm, tile: GemmTile) -> None:
     ],
     ids=str,
 )
-def test_two_teams_that_take_turns(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
+def test_ping_pong(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
     check(gemm, tile, consumers="ping-pong", **options)
 
 

@@ -35,7 +35,7 @@ CALLS = 300
 def built(tile: GemmTile, options: dict[str, Any]) -> Any:
     """The kernel, run once; skips where there is no Hopper GPU."""
     if not str(gpu_arch()).startswith("sm_90"):
-        pytest.skip(f"wgmma and early launches need sm_90, this GPU is {gpu_arch()}")
+        pytest.skip(f"wgmma and dependent launches need sm_90, this GPU is {gpu_arch()}")
     kernel = pipeliner.build(schedule_gemm(GEMM, tile), "h100", **options)
     a, b, c = operands()
     kernel(a, b, c)

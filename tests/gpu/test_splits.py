@@ -1,4 +1,4 @@
-"""Reductions in parts on a GPU: right, the same bits in every run, and held filters."""
+"""Split-K on a GPU: right, the same bits in every run, and stationary filters."""
 
 from __future__ import annotations
 

@@ -70,6 +70,6 @@ def test_a_key_that_names_nothing_is_refused(key) -> None:
 
 
 def test_a_family_is_everything_but_the_depth() -> None:
-    one = Candidate("wgmma", "tma", 128, 128, 64, 4, ctas=132)
+    one = Candidate("wgmma", "tma", 128, 128, 64, 4, persistent=132)
     assert one.family == candidate("wgmma/tma 128x128x64 d3 c132").family
     assert one.family != candidate("wgmma/tma 128x128x64 d4").family

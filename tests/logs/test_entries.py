@@ -8,7 +8,7 @@ from pipeliner.errors import WorkloadError
 from pipeliner.logs import Candidate, Entry, append, by_workload, noise, read_log
 from tests.refusals import refused
 
-ONE = Candidate("wgmma", "tma", 128, 256, 64, 4, ctas=132)
+ONE = Candidate("wgmma", "tma", 128, 256, 64, 4, persistent=132)
 OTHER = Candidate("mma", "cp_async", 64, 64, 32, 2, splits=3)
 ENTRIES = [
     Entry("sq1024", "float16", ONE, us=12.5, spread=0.01, again=12.75, registers=168),

@@ -51,7 +51,7 @@ class Bench:
         self.wrong = [f"{number}.so" for number in wrong]
         self.tried = []
         self.asked = []
-        self.turns = itertools.count()
+        self.asked_rounds = itertools.count()
 
     def ask(self, question, seconds):
         self.asked.append(question)
@@ -65,7 +65,7 @@ class Bench:
                 return "wrong: very"
             self.tried.append(question.library.registers)
             return ""
-        more = next(self.turns) % 2
+        more = next(self.asked_rounds) % 2
         return [(100.0 + self.tried[at] + more, 0.01) for at in question.which]
 
 

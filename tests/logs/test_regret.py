@@ -47,13 +47,13 @@ PREDICTED = Rule("predicted", DEEPEST.depths, lambda case: case.predicted, ranks
 BLIND = Rule("blind", DEEPEST.depths, lambda case: -case.candidate.m)
 
 
-def test_a_depth_is_held_against_the_best_of_its_tile():
+def test_a_depth_is_compared_with_the_best_of_its_tile():
     found = scores(FOUND, DEEPEST)
     assert found.depths == pytest.approx((12 / 10, 15 / 10.5))  # simt was measured at one depth
     assert (found.first, found.top, found.correlation) == (None, None, None)
 
 
-def test_a_choice_is_held_against_the_best_of_all():
+def test_a_choice_is_compared_with_the_best_of_all():
     found = scores(FOUND, PREDICTED)
     assert found.first == pytest.approx(12 / 10)  # timed once: against all that were
     assert found.top == pytest.approx(1.0)
@@ -61,7 +61,7 @@ def test_a_choice_is_held_against_the_best_of_all():
     assert found.correlation == pytest.approx(1 - 6 * (4 + 4) / (6 * 35))
 
 
-def test_what_was_timed_afresh_is_held_against_what_was_too():
+def test_what_was_timed_afresh_is_compared_with_what_was_too():
     assert regret(FOUND[1], FOUND) == pytest.approx(11 / 10)
     assert regret(FOUND[3], FOUND) == 1.0
 

@@ -9,7 +9,7 @@ import pytest
 from pipeliner.errors import ToolError
 from pipeliner.logs import timer as module
 from pipeliner.logs.building import Library
-from pipeliner.logs.timer import Open, Timer, Try, Turns
+from pipeliner.logs.timer import Open, Rounds, Timer, Try
 from pipeliner.schedules import Gemm
 from pipeliner.targets import gpu
 from tests.refusals import refused
@@ -71,14 +71,14 @@ def bench(torch, monkeypatch):
     return module.Bench()
 
 
-def test_kernels_are_checked_and_timed_in_turns(bench) -> None:
+def test_kernels_are_checked_and_timed_interleaved(bench) -> None:
     bench(Open(GEMM))
     tried = [bench(Try(Library("", name))) for name in ("0.5,0", "0.1,1", "0.25,0", "lost")]
     assert tried[0] == tried[2] == ""
     assert tried[1].startswith("wrong: ")
     assert tried[3] == "CUDA error: out of memory"
-    assert bench(Turns((0, 1))) == [(pytest.approx(500), 0.0), (pytest.approx(250), 0.0)]
-    assert bench(Turns((1,), 3)) == [(pytest.approx(250), 0.0)]
+    assert bench(Rounds((0, 1))) == [(pytest.approx(500), 0.0), (pytest.approx(250), 0.0)]
+    assert bench(Rounds((1,), 3)) == [(pytest.approx(250), 0.0)]
 
 
 def test_a_workload_begins_anew(bench) -> None:
@@ -86,34 +86,34 @@ def test_a_workload_begins_anew(bench) -> None:
     bench(Try(Library("", "0.5,0")))
     bench(Open(Gemm(32, 16, 16)))
     bench(Try(Library("", "0.75,0")))
-    assert bench(Turns((0,)))[0][0] == pytest.approx(750)
+    assert bench(Rounds((0,)))[0][0] == pytest.approx(750)
 
 
-def test_long_kernels_take_fewer_turns(bench, monkeypatch) -> None:
+def test_long_kernels_take_fewer_rounds(bench, monkeypatch) -> None:
     counted = []
-    taken = module.take_turn
-    monkeypatch.setattr(module, "take_turn", lambda *args: counted.append(args[2]) or taken(*args))
+    taken = module.run_round
+    monkeypatch.setattr(module, "run_round", lambda *args: counted.append(args[2]) or taken(*args))
     for took in ("0.1", "100", "2000"):
         bench(Open(GEMM))
         bench(Try(Library("", f"{took},0")))
-        bench(Turns((0,)))
+        bench(Rounds((0,)))
     assert counted == [0, *range(48), 0, *range(14), 0, *range(3)]
 
 
-def test_each_turn_has_an_order_of_its_own(bench, monkeypatch) -> None:
+def test_each_round_has_an_order_of_its_own(bench, monkeypatch) -> None:
     """A long kernel's clock depends on the one before it, which is not to be the same each time."""
     orders = []
-    taken = module.take_turn
+    taken = module.run_round
 
-    def spied(torch, entries, turn, flush):
+    def spied(torch, entries, number, flush):
         orders.append([id(entry) for entry in entries])
-        taken(torch, entries, turn, flush)
+        taken(torch, entries, number, flush)
 
-    monkeypatch.setattr(module, "take_turn", spied)
+    monkeypatch.setattr(module, "run_round", spied)
     bench(Open(GEMM))
     for _ in range(6):
         bench(Try(Library("", "0.5,0")))
-    bench(Turns(tuple(range(6)), 8))
+    bench(Rounds(tuple(range(6)), 8))
     after = [set(itertools.pairwise(order)) for order in orders[1:]]
     assert len(after) == 8
-    assert len(set.union(*after)) > 20  # of 30 pairs of neighbours; in turns alone there are 6
+    assert len(set.union(*after)) > 20  # of 30 pairs of neighbours; 6 if only rotated

@@ -1,4 +1,4 @@
-"""What tests of whole GEMM kernels share: a run in the emulator, held against the exact product."""
+"""What tests of whole GEMM kernels share: a run in the emulator, compared with the exact product."""
 
 from __future__ import annotations
 

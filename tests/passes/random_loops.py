@@ -20,7 +20,7 @@ from pipeliner.passes import ir
 WIDTH = 3
 """Elements of a ring's slot and of a row of the arrays."""
 ROWS = 32
-LEAD = 6
+FIRST = 6
 """Rows before the first one that a loop writes, for stencils to read."""
 
 
@@ -94,9 +94,9 @@ def function(loop: Loop, n: int | None) -> Any:
 
     def place(name: Any, i: Any) -> tuple[Any, list[Any]]:
         if isinstance(name, tuple):
-            return arrays[name[0]], [k + (LEAD + name[1]), i]
+            return arrays[name[0]], [k + (FIRST + name[1]), i]
         if name == "A":
-            return arrays["A"], [k + LEAD, i]
+            return arrays["A"], [k + FIRST, i]
         return (rings[name] if name in rings else arrays[name]), [i]
 
     def body(number: int, s: Statement) -> Any:

@@ -54,17 +54,17 @@ def guard_and_clamp(a: T.handle, c: T.handle, n: T.int32):
                 T.reads(A[0:n, 0:64])
                 T.writes(C[0:n, 0:64])
                 S = T.sblock_alloc_buffer((2, 64), "float32", scope="shared")
-                held = T.sblock_alloc_buffer((1,), "float32", scope="local")
+                kept = T.sblock_alloc_buffer((1,), "float32", scope="local")
                 for p in T.unroll(2):
                     if p < n:
                         S[p, tx] = A[p, tx]
                 if n > 0:
-                    held[0] = S[0, 63 - tx]
+                    kept[0] = S[0, 63 - tx]
                 for k in T.serial(n, annotations={"pipeliner.phase": "steady"}):
                     if k + 2 < n:
                         S[k % 2, tx] = A[k + 2, tx]
-                    C[k, tx] = held[0]
-                    held[0] = S[T.min(k + 1, n - 1) % 2, 63 - tx]
+                    C[k, tx] = kept[0]
+                    kept[0] = S[T.min(k + 1, n - 1) % 2, 63 - tx]
 
 
 @T.prim_func(s_tir=True)

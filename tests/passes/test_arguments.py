@@ -118,9 +118,9 @@ def test_a_function_that_is_used_in_place_on_purpose_may_be(name: str) -> None:
     (first, second) = rows()
     with pytest.raises(Launched):
         call(kernel, first, first)
-    apart, one = kernel.emulate(first, second), kernel.emulate(first, first)
+    disjoint, one = kernel.emulate(first, second), kernel.emulate(first, first)
     assert not one.hazards
-    np.testing.assert_array_equal(one.outputs["C"][:20], apart.outputs["C"][:20])
+    np.testing.assert_array_equal(one.outputs["C"][:20], disjoint.outputs["C"][:20])
     at = {"other_at": 0, "other": "A", "at": 1, "name": "C"}
     said = Reason("call.partial_overlap", function="main", **at)
     with pytest.raises(EmulatorError, match=re.escape(str(said))):

@@ -28,7 +28,7 @@ KINDS = (
     "wgmma, cp.async",
     "convolution",
     "streaming",
-    "gathers",
+    "gather",
 )
 """Subjects of which depths are asked for, in place of what they are made with."""
 

@@ -1,4 +1,4 @@
-"""Copies that tell L2 to let go of their lines first: the instructions, and that nothing breaks."""
+"""Copies that give their lines the priority evict-first: the instructions, and that nothing breaks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ CASES: list[tuple[Gemm, GemmTile, str, dict[str, Any]]] = [
 
 
 def both(gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]) -> tuple[Any, Any]:
-    """The kernel as it is chosen, and with a plan by which L2 lets go of B first."""
+    """The kernel as it is chosen, and with a plan with B evict-first."""
     schedule = schedule_gemm(gemm, tile)
     plain = pipeliner.build(schedule, target, **options)
     assert {copy.eviction for copy in plain.plan.copies} == {"evict_normal"}

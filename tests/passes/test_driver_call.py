@@ -65,7 +65,7 @@ GIVEN = "0 9 4 42 4294967296 7 6 2 128 8589934592 5376 -1 -2 -3 4 1 2 3 1 64 96 
 
 @pytest.fixture(scope="module")
 def drivers(tmp_path_factory: pytest.TempPathFactory) -> dict[int, Path]:
-    """Folders with a libcuda.so.1 whose function gives back that number."""
+    """Folders with a libcuda.so.1 whose function returns that number."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("no C compiler")

@@ -22,7 +22,7 @@ from ..refusals import refused
 FLAGS = ir.buffer([24], "uint32", "FL", "global")
 DATA = ir.buffer([24, 64], "float32", "Y", "global")
 SHARED = ir.buffer([64], "float32", "S", "shared")
-HELD = ir.buffer([1], "uint32", "V", "local")
+REGISTER = ir.buffer([1], "uint32", "V", "local")
 BARRIER = ir.buffer([1], "uint64", "BAR", "shared")
 load = tirx.BufferLoad
 
@@ -43,8 +43,8 @@ def while_(condition: Any, *body: Any) -> Any:
     return tirx.While(condition, ir.seq(*body))
 
 
-def held() -> Any:
-    return tirx.BufferStore(HELD, at(FLAGS, 0), [0])
+def loaded() -> Any:
+    return tirx.BufferStore(REGISTER, at(FLAGS, 0), [0])
 
 
 ZERO = tirx.const(0, "uint32")
@@ -52,15 +52,15 @@ ONE = tirx.const(1, "uint32")
 
 ORDERING: dict[str, Callable[[], Any]] = {
     "a poll of global memory": lambda: while_(tirx.EQ(at(FLAGS, 0), ZERO)),
-    "a poll by way of a register": lambda: while_(tirx.EQ(at(HELD, 0), ZERO), held()),
+    "a poll through a register": lambda: while_(tirx.EQ(at(REGISTER, 0), ZERO), loaded()),
     "a poll by ld.relaxed": lambda: while_(
-        tirx.EQ(at(HELD, 0), ZERO), ptx("ld.relaxed.gpu.global.u32", at(HELD, 0), flag())
+        tirx.EQ(at(REGISTER, 0), ZERO), ptx("ld.relaxed.gpu.global.u32", at(REGISTER, 0), flag())
     ),
-    "an acquiring load": lambda: ptx("ld.acquire.gpu.global.u32", at(HELD, 0), flag()),
-    "a volatile load": lambda: ptx("ld.volatile.global.u32", at(HELD, 0), flag()),
-    "a releasing store": lambda: ptx("st.release.gpu.global.u32", flag(), at(HELD, 0)),
-    "an atomic that is taken": lambda: ptx("atom.global.add.u32", at(HELD, 0), flag(), ONE),
-    "a ticket": lambda: tirx.BufferStore(HELD, T.cuda.atomic_add(flag(), ONE), [0]),
+    "an acquiring load": lambda: ptx("ld.acquire.gpu.global.u32", at(REGISTER, 0), flag()),
+    "a volatile load": lambda: ptx("ld.volatile.global.u32", at(REGISTER, 0), flag()),
+    "a releasing store": lambda: ptx("st.release.gpu.global.u32", flag(), at(REGISTER, 0)),
+    "an atomic that is taken": lambda: ptx("atom.global.add.u32", at(REGISTER, 0), flag(), ONE),
+    "a ticket": lambda: tirx.BufferStore(REGISTER, T.cuda.atomic_add(flag(), ONE), [0]),
     "a memory fence": lambda: ptx("fence.acq_rel.gpu"),
     "a thread fence": lambda: tirx.Evaluate(T.cuda.thread_fence()),
     "an extern without pointers": lambda: tirx.Evaluate(T.call_extern("int32", "wait_for", 3)),
@@ -74,15 +74,16 @@ ORDERING: dict[str, Callable[[], Any]] = {
 HARMLESS: dict[str, Callable[[], Any]] = {
     "an atomic that only adds": lambda: tirx.Evaluate(T.cuda.atomic_add(flag(), ONE)),
     "a reduction": lambda: ptx("red.global.add.u32", flag(), ONE),
-    "a plain load": lambda: ptx("ld.global.u32", at(HELD, 0), flag()),
-    "a relaxed load": lambda: ptx("ld.relaxed.gpu.global.u32", at(HELD, 0), flag()),
+    "a plain load": lambda: ptx("ld.global.u32", at(REGISTER, 0), flag()),
+    "a relaxed load": lambda: ptx("ld.relaxed.gpu.global.u32", at(REGISTER, 0), flag()),
     "a loop over registers": lambda: while_(
-        at(HELD, 0) < tirx.const(9, "uint32"), tirx.BufferStore(HELD, at(HELD, 0) + ONE, [0])
+        at(REGISTER, 0) < tirx.const(9, "uint32"),
+        tirx.BufferStore(REGISTER, at(REGISTER, 0) + ONE, [0]),
     ),
     "a loop that only adds up what is loaded": lambda: while_(
-        at(HELD, 0) < tirx.const(9, "uint32"),
+        at(REGISTER, 0) < tirx.const(9, "uint32"),
         tirx.BufferStore(SHARED, at(DATA, 0, 0), [0]),
-        tirx.BufferStore(HELD, at(HELD, 0) + ONE, [0]),
+        tirx.BufferStore(REGISTER, at(REGISTER, 0) + ONE, [0]),
     ),
     "an extern that gets a pointer": lambda: tirx.Evaluate(T.call_extern("int32", "f", flag())),
 }
@@ -100,8 +101,8 @@ def test_what_only_touches_memory_is_no_fence(name: str) -> None:
 
 def test_a_loop_that_scans_the_tile_of_its_own_iteration_waits_for_nobody() -> None:
     scan = while_(
-        at(SHARED, at(HELD, 0)) > tirx.const(0.0, "float32"),
-        tirx.BufferStore(HELD, at(HELD, 0) + ONE, [0]),
+        at(SHARED, at(REGISTER, 0)) > tirx.const(0.0, "float32"),
+        tirx.BufferStore(REGISTER, at(REGISTER, 0) + ONE, [0]),
     )
     assert effects(scan).why_fence() == Reason("fence.polls", buffer="S")
     assert not effects(scan).why_fence([SHARED])
@@ -236,7 +237,7 @@ def main(
 
 
 @pytest.mark.parametrize(("poll", "mechanism"), [(False, "tma"), (True, "cp_async")])
-def test_no_role_of_its_own_copies_ahead_of_a_poll(poll: bool, mechanism: str) -> None:
+def test_no_producer_warp_copies_ahead_of_a_poll(poll: bool, mechanism: str) -> None:
     before = "while FL[0] == 0:\n                T.evaluate(0)" if poll else ""
     script = TILES.format(before=before)
     plan = pipeliner.build(tvm.script.from_source(script), "h100", instruction="wgmma").plan

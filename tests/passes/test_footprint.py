@@ -1,4 +1,4 @@
-"""Whether accesses to shared memory can meet, held against every value of their variables."""
+"""Whether accesses to shared memory can meet, compared with every value of their variables."""
 
 from __future__ import annotations
 
@@ -115,10 +115,10 @@ def test_elements_are_apart_as_for_every_thread(one: Any, other: Any, unit: int)
     def touched(terms: Any, t: int, k: int) -> set[tuple[int, ...]]:
         return {tuple(index_of(x, t, lane, k) for x in terms) for lane in range(LANES)}
 
-    apart = all(
+    disjoint = all(
         touched([x for x, _ in dims], t, k).isdisjoint(touched([y for _, y in dims], u, k))
         for k in range(SHARED)
         for t, u in itertools.permutations(range(THREADS), 2)
         if t // unit != u // unit
     )
-    assert found == apart
+    assert found == disjoint

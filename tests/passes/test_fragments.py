@@ -1,4 +1,4 @@
-"""Nests over an accumulator held in registers: fused epilogues, guards, wide stores."""
+"""Nests over an accumulator in registers: fused epilogues, guards, wide stores."""
 
 from __future__ import annotations
 

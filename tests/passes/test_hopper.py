@@ -140,17 +140,17 @@ def test_every_element_of_the_accumulator_belongs_to_one_thread() -> None:
 
 
 def test_the_producer_copies_and_the_consumer_computes() -> None:
-    parts = roles(sliced(Gemm(256, 256, 256), (128, 128, 64)))
-    copies = {name: len(calls(body, "cp_async_bulk_tensor_g2s")) for name, body in parts.items()}
+    by_role = roles(sliced(Gemm(256, 256, 256), (128, 128, 64)))
+    copies = {name: len(calls(body, "cp_async_bulk_tensor_g2s")) for name, body in by_role.items()}
     assert copies == {"consumer": 0, "producer": 2}
-    stores = {name: len(calls(body, "cp_async_bulk_tensor_s2g")) for name, body in parts.items()}
+    stores = {name: len(calls(body, "cp_async_bulk_tensor_s2g")) for name, body in by_role.items()}
     assert stores == {"consumer": 1, "producer": 0}
-    assert {n: len(calls(b, "wgmma_f16")) for n, b in parts.items()} == {
+    assert {n: len(calls(b, "wgmma_f16")) for n, b in by_role.items()} == {
         "consumer": 4,
         "producer": 0,
     }
-    assert not calls(parts["consumer"], "encode_matrix_descriptor")
-    for body in parts.values():
+    assert not calls(by_role["consumer"], "encode_matrix_descriptor")
+    for body in by_role.values():
         loops: list[Any] = []
         walk(body, tirx.For, loops.append)
         rolled = [loop for loop in loops if str(loop.loop_var.name) == "k_0"]
@@ -168,7 +168,7 @@ def test_descriptors_are_computed_once_and_added_to() -> None:
 
 
 @pytest.mark.parametrize("operand", ["shared", "registers"])
-def test_threads_that_copy_compute_descriptors_once_too(operand: str) -> None:
+def test_a_non_specialised_mainloop_computes_descriptors_once_too(operand: str) -> None:
     func = sliced(Gemm(256, 256, 512), (128, 128, 64), mechanism="cp_async", operand=operand)
     found = calls(func.body, "wgmma_f16")
     assert found
@@ -371,7 +371,7 @@ def _in_place() -> Any:
 
 @pytest.mark.parametrize("cluster", [2, 4])
 def test_a_cluster_shares_what_a_persistent_group_of_tiles_reads(cluster: int) -> None:
-    # Of 132 CTAs, whose number is no multiple of the 8 rows of tiles that are walked together.
+    # Of 132 CTAs, whose number is no multiple of the 8 rows of tiles of a raster group.
     schedule = schedule_gemm(Gemm(4096, 4096, 4096), GemmTile(256, 128, 64, persistent=132))
     func = pipeliner.pipeline(schedule, "sm_90a", instruction="wgmma", cluster=cluster)
     assert func.script().count("multicast::cluster") == 1

@@ -331,7 +331,7 @@ def test_what_a_copy_reads_is_not_overwritten_before_it_has_landed() -> None:
         verify(graph, dataclasses.replace(plan, ops=late))
 
 
-def test_who_overwrites_the_source_of_a_copy_for_nobody_does_not_put_off_its_wait() -> None:
+def test_who_overwrites_the_source_of_an_overrunning_load_does_not_put_off_its_wait() -> None:
     ops = [
         Op("A_shared", "copy", ("A",), ("As",), "l2", 600, 50, is_async=True),
         Op("C", "compute", ("As",), ("G",), "lsu", 30, 10),

@@ -67,7 +67,7 @@ def through_global_memory(
                         with T.sblock("S"):
                             S[i, j] = X[bx, k * 8 + i, j]
                     for i, j in T.grid(8, 96):
-                        with T.sblock("turned"):
+                        with T.sblock("reversed"):
                             Z[bx, k * 8 + i, j] = Y[bx, 63 - k * 8 - i, 95 - j] + S[i, j]
                     for j in T.serial(96):
                         with T.sblock("chain"):

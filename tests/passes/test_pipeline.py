@@ -223,9 +223,9 @@ def test_a_ring_of_the_user_keeps_what_it_carries() -> None:
     np.testing.assert_array_equal(emulation.outputs["C"][3:], source[:13, ::-1])
 
 
-def test_only_rings_are_held() -> None:
+def test_only_rings_are_pinned() -> None:
     assert hold(ring_kernels.one_slot).same_as(ring_kernels.one_slot)
     assert hold(ring_kernels.waits_first).same_as(ring_kernels.waits_first)
-    held = hold(delayed)
-    assert "pipeliner.held" in held.script()
-    assert text(release(held)) == text(delayed)
+    pinned = hold(delayed)
+    assert "pipeliner.held" in pinned.script()
+    assert text(release(pinned)) == text(delayed)

@@ -22,7 +22,7 @@ DECLARED = re.compile(r"extern __shared__ __align__\((\d+)\) (\w+) (\w+)\[\]")
 
 
 def mirror(name: str, dtype: str, scope: str = "shared", align: int = 64) -> Any:
-    """Columns of a tile turned round, through one shared buffer."""
+    """Columns of a tile reversed, through one shared buffer."""
 
     @T.prim_func(s_tir=True, private=True)
     def func(A: T.Buffer((64, 64), dtype), C: T.Buffer((64, 64), dtype)):

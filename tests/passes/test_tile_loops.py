@@ -35,7 +35,7 @@ def trimmed(gemm: Gemm, ctas: int) -> tuple[Any, Any]:
     ("m", "n", "ctas"),
     [(512, 128, 3), (512, 128, 5), (300, 136, 2), (300, 136, 4), (128, 640, 7), (200, 640, 6)],
 )
-def test_every_tile_is_walked_once_without_a_guard(m: int, n: int, ctas: int) -> None:
+def test_every_tile_is_computed_once_without_a_guard(m: int, n: int, ctas: int) -> None:
     before, after = trimmed(Gemm(m, n, 128), ctas)
     (name,) = [name for name in loops(after) if name.endswith("fused_0")]
     cta = loops(after)["blockIdx.x"].loop_var

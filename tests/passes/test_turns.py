@@ -27,15 +27,15 @@ def ping_pong(gemm: Gemm, tile: GemmTile, **options: Any) -> Any:
     return pipeliner.pipeline(schedule, "h100", consumers="ping-pong", **options)
 
 
-def test_both_teams_run_one_body() -> None:
-    parts = roles(ping_pong(Gemm(512, 128, 256), GemmTile(64, 128, 64, persistent=2)))
-    assert set(parts) == {"consumer", "producer"}
-    assert len(calls(parts["consumer"], "wgmma_f16_ss")) == 4
-    waits = {name: len(calls(body, "mbarrier_wait")) for name, body in parts.items()}
+def test_both_groups_run_one_body() -> None:
+    by_role = roles(ping_pong(Gemm(512, 128, 256), GemmTile(64, 128, 64, persistent=2)))
+    assert set(by_role) == {"consumer", "producer"}
+    assert len(calls(by_role["consumer"], "wgmma_f16_ss")) == 4
+    waits = {name: len(calls(body, "mbarrier_wait")) for name, body in by_role.items()}
     assert waits == {"consumer": 2, "producer": 1}  # a turn and a slot; a slot
 
 
-def test_a_turn_is_passed_on_with_arithmetic_in_flight() -> None:
+def test_the_other_group_goes_on_while_wgmma_is_in_flight() -> None:
     consumer = roles(ping_pong(Gemm(512, 128, 256), GemmTile(64, 128, 64, persistent=2)))[
         "consumer"
     ]
@@ -79,13 +79,13 @@ def test_machine_code_keeps_loops_rolled_and_spills_nothing(
     assert counts == {"HGMMA": hgmma, "UTMALDG": 2, "USETMAXREG": 2}
     lines = kernel.sass.splitlines()
     at = [at for at, line in enumerate(lines) if "HGMMA" in line]
-    # That warps are of one team is known: slots and descriptors stay uniform.
+    # That warps are of one group is known: slots and descriptors stay uniform.
     assert not any("R2UR" in line for line in lines[at[0] : at[-1]])
     assert "serializ" not in kernel._cubin.log
     assert "setmaxnreg" not in kernel._cubin.log
 
 
-def test_what_each_team_would_do_again_is_refused() -> None:
+def test_what_each_group_would_do_again_is_refused() -> None:
     with pytest.raises(PlanError, match="not one loop over tiles, each of which runs 'k' once"):
         pipeliner.pipeline(_beside(), "h100", consumers="ping-pong")
     plan = pipeliner.plan_of(pipeliner.pipeline(_beside(), "h100", instruction="wgmma"))

@@ -270,8 +270,8 @@ def test_one_in_flight_under_a_convolution(
     asked = {"instruction": "wgmma", "mechanism": "cp_async", "epilogue": epilogue}
     named = pipeliner.plan_of(pipeliner.pipeline(schedule, "h100", **asked)).loops[0].rings
     rings = [ring.buffer for ring in named if ring.scope == "shared"]
-    apart = dict(zip(rings, depths, strict=True))
-    kernel = pipeliner.build(schedule, "h100", depth=apart, **asked)
+    per_ring = dict(zip(rings, depths, strict=True))
+    kernel = pipeliner.build(schedule, "h100", depth=per_ring, **asked)
     assert kernel.plan.matmuls[0].in_flight == 1
     assert kernel.plan.sync.barriers_in_steady == 1
     verdict = verify_workload(kernel, conv, timings=TILES[0], orders=("lockstep", "random"))

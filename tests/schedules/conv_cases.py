@@ -119,12 +119,12 @@ CASES = {
         ConvWeightGrad(conv2d(1, 6, 6, 16, 16, 3, 3, pad=1, dtype="fp32")),
         SIMT,
     ),
-    "held": (SAME, ConvTile(32, 24, 16, stationary=True)),
-    "held in phases": (
+    "stationary": (SAME, ConvTile(32, 24, 16, stationary=True)),
+    "stationary, phases": (
         conv2d(2, 10, 16, 3, 16, 7, 7, stride=2, pad=3),
         ConvTile(32, 16, 32, fold=True, phases=4, stationary=True),
     ),
-    "held fp32": (
+    "stationary fp32": (
         conv2d(1, 6, 7, 16, 16, 3, 3, pad=1, dtype="fp32"),
         ConvTile(32, 32, 8, stationary=True),
     ),

@@ -21,7 +21,7 @@ TILE = ConvTile(64, 32, 64)
 CASES: dict[str, tuple[Convolution, ConvTile]] = {
     "rows and images": (SAME, TILE),
     "two warpgroups": (SAME, ConvTile(128, 64, 64)),
-    "swapped": (SAME, ConvTile(80, 64, 64)),
+    "swap A/B": (SAME, ConvTile(80, 64, 64)),
     "strided": (conv2d(9, 6, 7, 64, 64, 3, 3, pad=1, stride=2), TILE),
     "1x1 strided": (conv2d(9, 6, 7, 128, 64, 1, 1, stride=2), TILE),
     "asymmetric, dilated": (
@@ -32,7 +32,7 @@ CASES: dict[str, tuple[Convolution, ConvTile]] = {
     "ragged channels": (conv2d(3, 6, 7, 96, 64, 3, 3, pad=1), TILE),
     "rows of 64 bytes": (conv2d(3, 6, 7, 32, 64, 3, 3, pad=1), ConvTile(64, 32, 32)),
     "rows of 32 bytes": (conv2d(3, 6, 7, 16, 64, 3, 3, pad=1), ConvTile(64, 32, 16)),
-    "two panels": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
+    "two column blocks": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
     "grouped": (conv2d(3, 6, 7, 128, 64, 3, 3, pad=1, groups=2), TILE),
     "one image": (conv2d(1, 9, 9, 64, 64, 3, 3, pad=1), TILE),
     "whole rows of one image": (conv2d(1, 9, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64)),
@@ -69,13 +69,13 @@ CASES: dict[str, tuple[Convolution, ConvTile]] = {
     "weight gradient": (ConvWeightGrad(SAME), ConvTile(64, 64, 64)),
 }
 
-PATCHES: dict[str, tuple[Convolution, ConvTile]] = {
+WINDOWS: dict[str, tuple[Convolution, ConvTile]] = {
     "rows": (conv2d(2, 16, 16, 64, 64, 3, 3, pad=1), TILE),
-    "rows, swapped": (conv2d(2, 6, 16, 64, 64, 3, 3, pad=1), ConvTile(48, 64, 64)),
+    "rows, swap A/B": (conv2d(2, 6, 16, 64, 64, 3, 3, pad=1), ConvTile(48, 64, 64)),
     "an image": (conv2d(3, 6, 8, 64, 64, 3, 3, pad=1), ConvTile(48, 64, 64)),
     "images": (conv2d(5, 4, 8, 64, 64, 3, 3, pad=1), TILE),
     "larger than the image": (conv2d(2, 6, 14, 64, 64, 3, 3, pad=2), ConvTile(64, 32, 64)),
-    "two panels": (conv2d(2, 8, 16, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
+    "two column blocks": (conv2d(2, 8, 16, 128, 64, 3, 3, pad=1), ConvTile(64, 32, 128)),
     "three dimensions": (conv3d(2, 2, 4, 8, 64, 64, 3, 3, 3, pad=1), ConvTile(64, 32, 64)),
     "persistent": (conv2d(5, 8, 16, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, persistent=3)),
     "input gradient": (

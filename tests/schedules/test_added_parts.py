@@ -37,7 +37,7 @@ def added(spec: Spec, tile: Any, **options: Any) -> Any:
     ("spec", "tile"),
     [
         (Gemm(128, 128, 512), GemmTile(128, 64, 64, splits=4)),
-        (Gemm(16, 256, 512, dtype="bfloat16"), GemmTile(16, 128, 64, splits=2)),  # swapped
+        (Gemm(16, 256, 512, dtype="bfloat16"), GemmTile(16, 128, 64, splits=2)),  # swap A/B
         (Gemm(32, 256, 512, out="float32"), GemmTile(32, 128, 64, splits=2)),  # and two boxes
         (Gemm(128, 96, 512, out="float32"), GemmTile(128, 96, 64, splits=4)),
         (Gemm(200, 136, 512, epilogue=("bias", "residual")), GemmTile(128, 64, 64, splits=3)),
@@ -110,7 +110,7 @@ def test_parts_are_not_added_so_unless_that_is_asked_for(reduction: Any) -> None
     assert "kernels behind it" in kernel.plan.explain()
 
 
-def test_what_is_not_pipelined_is_what_parts_are_held_against() -> None:
+def test_partial_sums_are_compared_with_what_is_not_pipelined() -> None:
     kernel = added(Gemm(64, 64, 256), GemmTile(64, 64, 64, splits=2))
     verdict = verify(kernel)
     assert verdict.ok, verdict.worst

@@ -237,7 +237,7 @@ def test_what_is_not_depthwise_is_refused(make, code, args):
 
 
 @pytest.mark.parametrize("ctas", [None, 1, 2, 3])
-def test_held_filters_are_copied_once_for_all_tiles_of_a_cta(ctas):
+def test_stationary_filters_are_copied_once_for_all_tiles_of_a_cta(ctas):
     conv = conv2d(2, 6, 7, 16, 24, 3, 3, pad=1)
     tile = ConvTile(32, 24, 16, stationary=True, persistent=ctas)
     func = prefix(schedule_conv(conv, tile).mod)
@@ -255,7 +255,7 @@ def test_held_filters_are_copied_once_for_all_tiles_of_a_cta(ctas):
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
-def test_held_filters_are_no_warpgroups_operand():
+def test_stationary_filters_are_no_warpgroups_operand():
     """Its descriptors would name the first tile in every step."""
     conv = conv2d(1, 8, 8, 64, 64, 3, 3, pad=1)
     with pytest.raises(PlanError, match="'filters_shared' holds tiles of other iterations too"):

@@ -69,7 +69,7 @@ CASES = {
 
 
 def on_cpu(func):
-    """The scheduled function with its grid walked by serial loops."""
+    """The scheduled function with serial loops as its grid."""
 
     def serial(loop):
         if loop.kind != ForKind.THREAD_BINDING:
@@ -148,7 +148,7 @@ def test_an_fp32_operand_contiguous_along_k_is_staged_transposed():
     assert not matmul.a_k_major
 
 
-def test_neighbouring_ctas_walk_groups_of_rows():
+def test_neighbouring_ctas_rasterise_groups_of_rows():
     gemm = Gemm(512, 512, 32)
     func = schedule_gemm(gemm, GemmTile(64, 64, 32, raster_group=4)).mod["main"]
     text = func.script()

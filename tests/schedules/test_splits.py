@@ -1,4 +1,4 @@
-"""A reduction in parts: which parts, who adds them, when it is chosen and what is refused."""
+"""Split-K: which partial sums, who adds them, when it is chosen and what is refused."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_warpgroups_multiply_parts_too(spec, tile):
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
-def test_a_persistent_grid_walks_the_tiles_of_each_part():
+def test_a_persistent_grid_computes_the_tiles_of_each_partial_sum():
     conv = conv2d(2, 6, 7, 16, 24, 3, 3, pad=1)
     kernel = pipeliner.build(
         schedule_conv(conv, ConvTile(32, 16, 16, splits=3, persistent=2)), "a100"

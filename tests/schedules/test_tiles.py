@@ -71,7 +71,7 @@ def test_no_tile_is_wider_than_the_padded_problem():
     assert tile.n <= 64
 
 
-def test_a_square_of_tiles_is_walked_together():
+def test_a_raster_group_is_a_square_of_tiles():
     assert default_tile(Gemm(4096, 4096, 4096), H100).raster_group in (8, 16)
 
 

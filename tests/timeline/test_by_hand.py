@@ -80,7 +80,7 @@ def test_no_barrier_where_the_kernel_has_none():
     assert not [event for event in run.events if event.op == BARRIER]
 
 
-def test_a_clamped_epilogue_copies_for_nobody_and_drains():
+def test_overrunning_loads_are_clamped_and_drained():
     run = trace(copy_and_compute(2, epilogue="clamped"), 3, A100)
     past = [(event.op, event.iteration) for event in run.events if event.repeats]
     assert past == [(BARRIER, 3), ("S", 3), ("S.drain", 3)]

@@ -58,7 +58,7 @@ def test_latencies_are_those_of_the_machine_file(tmp_path):
     """Whatever it calls the GPU: a memory as far away again takes as long again to arrive."""
     function = schedule_gemm(Gemm(64, 64, 256), GemmTile(64, 64, 32))
     usual = timeline(function, "a100", depth=2, mechanism="cp_async")
-    held = []
+    times = []
     for name, factor in (("A100 SXM4 as measured", 1), ("Mine", 2)):
         file = tmp_path / "machine.json"
         far = factor * A100.global_latency, factor * A100.l2_latency
@@ -66,9 +66,9 @@ def test_latencies_are_those_of_the_machine_file(tmp_path):
         write_machine(file, MachineFile(made))
         drawn = timeline(function, str(file), depth=2, mechanism="cp_async")
         assert drawn.machine == name
-        held.append(drawn.plain.whole)
-    assert held[0] == pytest.approx(usual.plain.whole)
-    assert held[1] > 1.3 * held[0]
+        times.append(drawn.plain.whole)
+    assert times[0] == pytest.approx(usual.plain.whole)
+    assert times[1] > 1.3 * times[0]
 
 
 def test_a_compute_bound_loop_runs_at_its_interval():

@@ -31,7 +31,7 @@ def test_alone_a_kernel_runs_all_rounds(bench):
     assert found.conditions["arch"] == "sm_90"
 
 
-def test_both_run_in_turns(bench):
+def test_both_run_interleaved(bench):
     fast = Takes(path="fast", us=100.0)
     found = bench(Takes(us=105.0), fast)
     assert found.samples == pytest.approx([105.0] * 30)

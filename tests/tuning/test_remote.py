@@ -121,7 +121,7 @@ def test_two_servers_measure_for_one_search(tracker, tmp_path):
 
 
 def test_a_session_serves_trials_until_one_fails(tracker, tmp_path):
-    """Libraries that are loaded there stay as they are; a failure costs what is held."""
+    """Libraries that are loaded there stay as they are; a failure ends the session."""
     measurer = RemoteMeasurer(*tracker_address(tracker), "here", "cpu", rounds=6)
     compiler = OnTheCpu(tmp_path)
     first, second, wrong = (compiler.compile(SPEC, None) for _ in range(3))

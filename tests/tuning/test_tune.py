@@ -140,7 +140,7 @@ def test_where_no_candidate_is_at_fault_the_search_says_so_at_once(db):
     with refused("tune.alike", ToolError, trials=4, failure=Reason("measure.failed", why=DRIVER)):
         search(db, trials=32, fake=lost)
     assert lost.asked <= 6  # what was under way
-    assert kept(db) == []  # nor is it held against them: they are tried when the GPU is back
+    assert kept(db) == []  # nor do they lose by it: they are tried when the GPU is back
     found, fake, _ = search(db, trials=6)
     assert (found.done, found.failed) == (6, 0)
     assert default_candidate(SPEC, "h100") in [candidate for candidate, _ in fake.measured]

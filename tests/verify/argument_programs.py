@@ -22,7 +22,7 @@ from .random_strategies import Trial, runs
 
 THREADS: Final = 32
 COLUMNS: Final = {"tx": lambda tx: tx, "31 - tx": lambda tx: 31 - tx, "tx // 2": lambda tx: tx // 2}
-APART: Final = "apart"
+DISJOINT: Final = "disjoint"
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class ArgumentProgram:
         shapes = {"room": room, "flags": ((1,), "int32"), "trips": ((1,), "int32")}
         memory = random_arrays(shapes, n, 4, seed)["room"]
         first = memory[size : 2 * size]
-        if self.shift == APART:
+        if self.shift == DISJOINT:
             second = np.array(memory[:size])
         else:
             begin = size + int(self.shift)
@@ -138,7 +138,7 @@ def _copied(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Copies that share memory as the arrays do."""
     a, c, sums = (arrays[name] for name in ("A", "C", "sums"))
-    if program.shift == APART:
+    if program.shift == DISJOINT:
         return a.copy(), c.copy(), sums.copy()
     shift, size = int(program.shift), a.size
     memory = np.zeros(size + abs(shift), "float32")
@@ -153,7 +153,7 @@ def is_refused(trial: Trial, message: str) -> bool:
     assert isinstance(program, ArgumentProgram)
     shift = program.shift
     rows, columns = program.shape
-    overlaps = shift != APART and abs(int(shift)) < rows * columns
+    overlaps = shift != DISJOINT and abs(int(shift)) < rows * columns
     return overlaps and "overlaps argument #1 'C'" in message and "'A'" in message
 
 
@@ -173,7 +173,7 @@ def argument_trials(draw: Any) -> Trial:
         draw(columns),
         draw(st.booleans()),
         draw(st.sampled_from([False, False, True])),
-        draw(st.sampled_from([0, 0, 0, APART, 4, -THREADS, THREADS, 1, size, -size])),
+        draw(st.sampled_from([0, 0, 0, DISJOINT, 4, -THREADS, THREADS, 1, size, -size])),
     )
     request = Request(depth=draw(st.sampled_from(["auto", "auto", 1, 2, 3])))
     target = draw(st.sampled_from(["sm_80", "sm_90", "sm_75"]))

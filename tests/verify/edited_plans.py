@@ -112,7 +112,7 @@ SUBJECTS: Final = {
         _gemm(128, 64, 64, GemmTile(64, 64, 32, persistent=1)), "h100", {"consumers": "ping-pong"}
     ),
     "cluster": Subject(_gemm(128, 32, 64, GemmTile(64, 32, 32)), "h100", _WIDE | {"cluster": 2}),
-    "swapped": Subject(_gemm(8, 64, 64, GemmTile(8, 64, 32)), "h100", dict(_WIDE)),
+    "swap_ab": Subject(_gemm(8, 64, 64, GemmTile(8, 64, 32)), "h100", dict(_WIDE)),
     "stored by tma": Subject(
         _gemm(64, 64, 64, GemmTile(64, 64, 32)), "h100", _WIDE | {"store": "tma"}
     ),
@@ -132,7 +132,7 @@ SUBJECTS: Final = {
         _corpus(annotated, "annotated_async_interleaved"), "a100", {}
     ),
     "streaming": Subject(_corpus(loops, "stream_scale_dynamic"), "a100", {}),
-    "gathers": Subject(_corpus(loops, "gather_sum"), "a100", {}),
+    "gather": Subject(_corpus(loops, "gather_sum"), "a100", {}),
     "annotated, bound": Subject(_corpus(annotated, "annotated_dynamic_trip"), "a100", {}),
 }
 

@@ -4,7 +4,7 @@
 
 GEMMs: schedule (instruction and mechanism) x dtype x layout x ragged edges x depth 1 to 6 x trip
 count to depth + 2, from 1 where it is static and from 0 where only a run tells. The epilogue, the
-GPU, the timing and the order of warps take turns. Then every function of the corpus with every
+GPU, the timing and the order of warps rotate. Then every function of the corpus with every
 request, and every defect of every small convolution.
 """
 
@@ -36,7 +36,7 @@ TILE: Final = (32, 16, 32)
 
 SHAPES: Final = ("even", "ragged m", "ragged n", "ragged k", "ragged")
 
-TURNS: Final = {
+ROTATED: Final = {
     "epilogue": ("auto", "rolled", "clamped", "peeled"),
     "target": ("sm_80", "sm_90"),
     "timing": TIMINGS,
@@ -46,7 +46,7 @@ TURNS: Final = {
 
 def gemms() -> Iterator[tuple[Case, Mode]]:
     """A case and the mode of its run; a case with dynamic K stands for all trip counts."""
-    turns = {name: itertools.cycle(values) for name, values in TURNS.items()}
+    rotated = {name: itertools.cycle(values) for name, values in ROTATED.items()}
     for dtype, layout, shape, depth, instruction, mechanism, dynamic in itertools.product(
         FACTORS["dtype"],
         FACTORS["layout"],
@@ -70,10 +70,10 @@ def gemms() -> Iterator[tuple[Case, Mode]]:
                 depth=depth,
                 mechanism=mechanism,
                 instruction=instruction,
-                target=next(turns["target"]),
-                epilogue=next(turns["epilogue"]),
+                target=next(rotated["target"]),
+                epilogue=next(rotated["epilogue"]),
             )
-            yield case, (next(turns["timing"]), next(turns["order"]))
+            yield case, (next(rotated["timing"]), next(rotated["order"]))
 
 
 def check_gemm(item: tuple[Case, Mode]) -> Counter[str]:
@@ -101,10 +101,10 @@ def _refused(case: Case, error: type[PipelinerError], message: str) -> Counter[s
 
 def requests() -> Iterator[Asked]:
     """Every function of the corpus with every depth, mechanism and epilogue."""
-    turns = {name: itertools.cycle(TURNS[name]) for name in ("target", "timing")}
+    rotated = {name: itertools.cycle(ROTATED[name]) for name in ("target", "timing")}
     varied = ("name", "depth", "mechanism", "epilogue")
     for values in itertools.product(*(corpus_requests.FACTORS[name] for name in varied)):
-        asked = Asked(*values, target=next(turns["target"]), timing=next(turns["timing"]))
+        asked = Asked(*values, target=next(rotated["target"]), timing=next(rotated["timing"]))
         if asked.is_possible:
             yield asked
 

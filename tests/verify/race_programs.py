@@ -19,7 +19,7 @@ from pipeliner.emulator.scheduler import ORDERS
 WARP: Final = 32
 THREADS: Final = 2 * WARP
 FLAGS: Final = 2
-PLACES: Final = ("own", "turned", "next", "peer", "half", "bank", "first")
+PLACES: Final = ("own", "reversed", "next", "peer", "half", "bank", "first")
 """Elements of ``G``: a thread's own, others of its CTA, of the next CTA, of its CTA's peer, that of
 two threads, of every fourth, and the one element of all."""
 OWN: Final = -1
@@ -68,10 +68,10 @@ class RaceProgram:
         mirror = THREADS - 1
         if isinstance(cta, str):
             after, peer = f"({cta} + 1) % {self.ctas}", f"T.bitwise_xor({cta}, 1)"
-            turned, half, bank = f"{mirror} - {thread}", f"{thread} // 2", f"{thread} % 4"
+            reversed_, half, bank = f"{mirror} - {thread}", f"{thread} // 2", f"{thread} % 4"
             texts = {
                 "own": f"{cta} * {THREADS} + {thread}",
-                "turned": f"{cta} * {THREADS} + {turned}",
+                "reversed": f"{cta} * {THREADS} + {reversed_}",
                 "next": f"{after} * {THREADS} + {thread}",
                 "peer": f"{peer} * {THREADS} + {thread}",
                 "half": f"{cta} * {THREADS} + {half}",
@@ -81,7 +81,7 @@ class RaceProgram:
             return texts[statement.place]
         return {
             "own": cta * THREADS + thread,
-            "turned": cta * THREADS + mirror - thread,
+            "reversed": cta * THREADS + mirror - thread,
             "next": (cta + 1) % self.ctas * THREADS + thread,
             "peer": (cta ^ 1) * THREADS + thread,
             "half": cta * THREADS + thread // 2,

@@ -70,7 +70,7 @@ class Tile:
 
     ``step`` rows down in each iteration: with fewer than ``rows``, windows overlap. ``vector``
     elements are copied at once. ``mask``: a condition on row or column of the source that gives
-    zero where it fails. ``guard``: the copy happens under it only, and what the tile held stays;
+    zero where it fails. ``guard``: the copy happens under it only, and what was in the tile stays;
     such a tile outlives its iteration. ``scope``: a local tile is one row of ``vector`` elements
     for each thread.
     """
@@ -196,15 +196,15 @@ def meaning(program: Program, arrays: Arrays, n: int, m: int) -> dict[str, np.nd
     arrays = {name: array.copy() for name, array in arrays.items()}
     tx = np.arange(program.threads)
     for bx in range(program.blocks):
-        held = {"acc": np.zeros(program.threads, "float32")}
-        held["h"] = held["acc"].copy()
+        state = {"acc": np.zeros(program.threads, "float32")}
+        state["h"] = state["acc"].copy()
         for tile in program.tiles:
-            held[tile.name] = _unfilled(tile, program.threads, 0.0)
+            state[tile.name] = _unfilled(tile, program.threads, 0.0)
         for o in range(program.outer):
             for loop in program.loops:
                 for k in iterations(loop, n, bx, o):
-                    _iterate(program, loop, arrays, held, (bx, o, k, m), tx)
-            arrays["out"][bx, o] = held["acc"] + held["h"][::-1]
+                    _iterate(program, loop, arrays, state, (bx, o, k, m), tx)
+            arrays["out"][bx, o] = state["acc"] + state["h"][::-1]
     return arrays
 
 
@@ -212,7 +212,7 @@ def _iterate(
     program: Program,
     loop: Loop,
     arrays: dict[str, np.ndarray],
-    held: dict[str, np.ndarray],
+    state: dict[str, np.ndarray],
     at: tuple[int, int, int, int],
     tx: np.ndarray,
 ) -> None:
@@ -222,26 +222,26 @@ def _iterate(
     step = o * MAX_TRIPS + k - loop.low
     for tile in loop.tiles:
         if not tile.guard:
-            held[tile.name] = _unfilled(tile, program.threads, np.nan)
+            state[tile.name] = _unfilled(tile, program.threads, np.nan)
     for item in loop.body:
         taken = np.broadcast_to(GUARDS[item.guard](k, tx, m) if item.guard else True, tx.shape)
         if isinstance(item, Tile):
             if taken.all():
-                held[item.name] = _window(item, arrays[source(item)][bx], step, program, m)
+                state[item.name] = _window(item, arrays[source(item)][bx], step, program, m)
             continue
         rows = row_count(item, loop)
         for r in range(rows):
             value = np.zeros(tx.shape, "float32")
             for sign, read in zip(signs(), item.reads):
-                value = value + sign * _element(read, r, loop, arrays, held, (bx, step), tx)
+                value = value + sign * _element(read, r, loop, arrays, state, (bx, step), tx)
             if item.target.startswith("C"):
                 array = arrays[item.target][bx]
                 value = value - array[step] if item.recurs else value
                 array[step + 1] = np.where(taken, value, array[step + 1])
                 continue
-            old = held.get(item.target, np.full(tx.shape, np.nan, "float32"))
+            old = state.get(item.target, np.full(tx.shape, np.nan, "float32"))
             value = value - old if item.recurs else value
-            held[item.target] = np.where(taken, value, old)
+            state[item.target] = np.where(taken, value, old)
 
 
 def _unfilled(tile: Tile, threads: int, value: float) -> np.ndarray:
@@ -263,7 +263,7 @@ def _element(
     r: int,
     loop: Loop,
     arrays: Arrays,
-    held: Arrays,
+    state: Arrays,
     at: tuple[int, int],
     tx: np.ndarray,
 ) -> np.ndarray:
@@ -271,8 +271,8 @@ def _element(
     if read.name == "B":
         return arrays["B"][bx, step]
     if read.name == "acc":
-        return held["acc"]
-    found = held[read.name]
+        return state["acc"]
+    found = state[read.name]
     tile = next((tile for tile in loop.tiles if tile.name == read.name), None)
     if tile is not None and tile.scope == "local":
         return found[:, int(read.row)]

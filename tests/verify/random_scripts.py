@@ -92,15 +92,15 @@ def _copy_lines(tile: Tile, loop: Loop, program: Program) -> Iterator[str]:
     first = f"({loop.var} - {loop.low} + o * {MAX_TRIPS}) * {tile.step}"
     each = tile.vector
     size = each * program.threads if tile.scope == "local" else tile.rows * tile.columns
-    per_turn = program.threads * each
-    turns = math.ceil(size / per_turn)
-    flat = f"t * {per_turn} + tx * {each}" if turns > 1 else f"tx * {each}"
-    if turns > 1:
-        yield indent + f"for t in T.serial({turns}):"
+    per_step = program.threads * each
+    steps = math.ceil(size / per_step)
+    flat = f"t * {per_step} + tx * {each}" if steps > 1 else f"tx * {each}"
+    if steps > 1:
+        yield indent + f"for t in T.serial({steps}):"
         indent += "    "
     yield indent + f"with T.sblock('{tile.name}'):"
     indent += "    "
-    if size % per_turn:
+    if size % per_step:
         yield indent + f"T.where({flat} < {size})"
     place = flat
     if each > 1:

@@ -157,21 +157,21 @@ class Case:
 def stepped(gemm: Gemm) -> Any:
     """``gemm`` over as many times its K as a parameter ``steps`` says, none included."""
     m, n, k = ("m" if gemm.m is None else gemm.m), gemm.n, f"steps * {gemm.k}"
-    lead, axis, vector = ("", "", "") if gemm.batch is None else (f"{gemm.batch}, ", "b, ", "vb, ")
+    batch, axis, vector = ("", "", "") if gemm.batch is None else (f"{gemm.batch}, ", "b, ", "vb, ")
     a, a_at = (f"{m}, {k}", "vi, vk") if gemm.layout[0] == "N" else (f"{k}, {m}", "vk, vi")
     b, b_at = (f"{k}, {n}", "vk, vj") if gemm.layout[1] == "N" else (f"{n}, {k}", "vj, vk")
-    parallel = "S" * (2 + bool(lead))
+    parallel = "S" * (2 + bool(batch))
     out = f"{vector}vi, vj"
     source = f"""
 @T.prim_func(s_tir=True)
 def main(A_: T.handle, B_: T.handle, C_: T.handle, steps: T.int32):
     T.func_attr({{"global_symbol": "{gemm.name}_stepped", "tirx.noalias": True}})
     m = T.int32()
-    A = T.match_buffer(A_, ({lead}{a}), "{gemm.storage}")
-    B = T.match_buffer(B_, ({lead}{b}), "{gemm.storage}")
-    C = T.match_buffer(C_, ({lead}{m}, {n}), "{gemm.out}")
-    acc = T.sblock_alloc_buffer(({lead}{m}, {n}), "{gemm.accumulator}")
-    for {axis}i, j, k in T.grid({lead}{m}, {n}, {k}):
+    A = T.match_buffer(A_, ({batch}{a}), "{gemm.storage}")
+    B = T.match_buffer(B_, ({batch}{b}), "{gemm.storage}")
+    C = T.match_buffer(C_, ({batch}{m}, {n}), "{gemm.out}")
+    acc = T.sblock_alloc_buffer(({batch}{m}, {n}), "{gemm.accumulator}")
+    for {axis}i, j, k in T.grid({batch}{m}, {n}, {k}):
         with T.sblock("matmul"):
             {vector}vi, vj, vk = T.axis.remap("{parallel}R", [{axis}i, j, k])
             T.sblock_attr({{"pipeliner.mma": "{gemm.instruction}"}})
@@ -180,7 +180,7 @@ def main(A_: T.handle, B_: T.handle, C_: T.handle, steps: T.int32):
             acc[{out}] = acc[{out}] + T.Cast("{gemm.accumulator}", A[{vector}{a_at}]) * T.Cast(
                 "{gemm.accumulator}", B[{vector}{b_at}]
             )
-    for {axis}i, j in T.grid({lead}{m}, {n}):
+    for {axis}i, j in T.grid({batch}{m}, {n}):
         with T.sblock("store"):
             {vector}vi, vj = T.axis.remap("{parallel}", [{axis}i, j])
             C[{out}] = T.Cast("{gemm.out}", acc[{out}])
@@ -214,7 +214,7 @@ def judge_of(case: Case, kernel: Kernel) -> Gemm:
 
 
 def worst_of(gemm: Gemm, a: Any, b: Any, c: Any) -> float:
-    """The largest error of ``c``, in units of what rounding allows."""
+    """The largest error of ``c``, over the bound of rounding."""
     exact = gemm.reference(a, b)
     if gemm.out == "int8":
         exact = exact.astype(np.int8)  # as C does: the low bits

@@ -105,7 +105,7 @@ WAYS = {"rn50 1x1": "tma", "unet": "tma (window)"}
 
 
 @pytest.mark.parametrize("name", LAYERS)
-def test_warpgroups_multiply_layers_that_another_role_copies(name):
+def test_warpgroups_multiply_layers_that_a_producer_warp_copies(name):
     plan = pipeliner.plan_of(pipelined(LAYERS[name], "sm_90"))
     *_, why = plan.reasons
     if name in ALIGNED:

@@ -116,7 +116,10 @@ UNEVEN = [
     (conv2d(5, 6, 7, 64, 64, 3, 3, pad=1), ConvTile(64, 32, 64, splits=2)),
     (conv2d(1, 8, 8, 128, 64, 3, 3, pad=1), ConvTile(64, 64, 64, splits=4)),  # within a position
     (conv2d(2, 9, 9, 64, 64, 3, 3, stride=2, pad=1), ConvTile(64, 64, 64, splits=5)),
-    (conv2d(1, 8, 8, 64, 64, 3, 3, pad=1), ConvTile(64, 64, 64, splits=8)),  # parts of nothing
+    (
+        conv2d(1, 8, 8, 64, 64, 3, 3, pad=1),
+        ConvTile(64, 64, 64, splits=8),
+    ),  # partial sums of nothing
     (ConvWeightGrad(conv2d(3, 8, 7, 64, 64, 3, 3, pad=1)), ConvTile(64, 64, 64, splits=2)),
     (ConvInputGrad(conv2d(3, 8, 7, 64, 64, 3, 3, pad=1)), ConvTile(64, 64, 64, splits=4)),
     (ConvInputGrad(conv2d(3, 8, 8, 64, 64, 3, 3, pad=1)), ConvTile(64, 64, 64, splits=4)),

@@ -99,7 +99,7 @@ def test_every_way_to_cut_the_tile(tile: tuple[int, int, int], warps: tuple[int,
     ],
     ids=str,
 )
-def test_a_tile_of_few_rows_is_swapped(
+def test_a_tile_of_few_rows_takes_swap_ab(
     gemm: Gemm,
     tile: tuple[int, int, int],
     ctas: int | None,
@@ -236,7 +236,7 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
         (Gemm(512, 64, 128), None, 4),
         (Gemm(512, 128, 128), 4, 2),  # one tile left over
         (Gemm(400, 136, 128), 2, 2),
-        (Gemm(1024, 192, 128), 12, 2),  # eight rows of tiles walked together, of 24 tiles
+        (Gemm(1024, 192, 128), 12, 2),  # raster groups of eight rows of tiles, of 24 tiles
         (Gemm(256, 128, 192, batch=2, layout="NN"), 2, 2),
     ],
     ids=str,
@@ -322,7 +322,7 @@ def operands(dtype: str, k: int) -> tuple[Any, Any, Any]:
     ],
     ids=str,
 )
-def test_threads_that_copy_for_wgmma(
+def test_a_non_specialised_mainloop_of_wgmma(
     gemm: Gemm, tile: tuple[int, int, int], depth: Any, timing: str
 ) -> None:
     kernel = kernel_of(gemm, tile, mechanism="cp_async", depth=depth)
@@ -342,7 +342,7 @@ KINDS: tuple[dict[str, Any], ...] = (
 
 @pytest.mark.parametrize("epilogue", ["rolled", "clamped", "peeled"])
 @pytest.mark.parametrize("number", range(len(KINDS)))
-def test_threads_that_copy_every_type(number: int, epilogue: str) -> None:
+def test_a_non_specialised_mainloop_of_every_type(number: int, epilogue: str) -> None:
     """With one to four slots, more of them than steps among these; operands in registers, too."""
     for depth, steps in ((1, 3), (2, 3), (3, 5), (4, 1)):
         kind = KINDS[number]
@@ -383,14 +383,14 @@ def test_a_convolution_gathers_for_wgmma(conv: Conv, tile: ConvTile, timing: str
     assert verify_workload(kernel, conv, timings=(timing,), orders=("lockstep",)).ok
 
 
-def test_no_mutant_of_threads_that_copy_for_wgmma_survives() -> None:
+def test_no_mutant_of_a_non_specialised_mainloop_survives() -> None:
     gemm = Gemm(128, 64, 384)
     kernel = kernel_of(gemm, (128, 64, 64), mechanism="cp_async", depth=3)
     report = pipeliner.mutate(kernel)
     assert report.ok, "\n".join(str(fate.mutant) for fate in report.survivors)
 
 
-def test_rings_of_different_depths_have_channels_of_their_own() -> None:
+def test_rings_of_different_depths_have_mbarriers_of_their_own() -> None:
     gemm = Gemm(128, 64, 320, dtype="bfloat16")
     kernel = kernel_of(gemm, (128, 64, 64), depth={"A_shared": 2, "B_shared": 3})
     assert {(c.rings, c.depth) for c in kernel.plan.mbarriers} == {

@@ -10,13 +10,13 @@ from pipeliner.schedules import ConvTile
 from pipeliner.schedules.workloads import Convolution, conv2d
 from pipeliner.verification import verify_workload
 
-from ..schedules.im2col_cases import PATCHES
+from ..schedules.im2col_cases import WINDOWS
 from .test_conv_tma import kernel_of
 
 
-@pytest.mark.parametrize("case", PATCHES)
+@pytest.mark.parametrize("case", WINDOWS)
 def test_pixels_of_whole_rows_are_a_box(case: str) -> None:
-    spec, tile = PATCHES[case]
+    spec, tile = WINDOWS[case]
     kernel = kernel_of(spec, tile, mechanism="tma")
     assert "tma (window)" in {copy.way for copy in kernel.plan.copies}
     assert "im2col" not in kernel.cuda
@@ -56,7 +56,7 @@ def test_other_pixels_are_gathered(spec: Convolution, tile: ConvTile) -> None:
     assert pixels.view == "im2col"
 
 
-def test_every_defect_of_a_patch_shows() -> None:
+def test_every_defect_of_a_window_shows() -> None:
     spec, tile = conv2d(2, 4, 16, 64, 16, 3, 3, pad=1), ConvTile(64, 16, 64, persistent=1)
     report = mutate(kernel_of(spec, tile, depth=3))
     assert report.mutants >= 20

@@ -55,7 +55,7 @@ def test_every_trip_count_and_depth(tiles: int, steps: int, depth: int) -> None:
         (Gemm(128, 256, 128, out="float32"), 1, (64, 128, 64), {}),
         (Gemm(256, 128, 192), 1, (128, 64, 64), {}),  # two blocks of 64 rows
         (Gemm(200, 136, 128, epilogue=("bias", "relu")), 2, TILE, {}),
-        (Gemm(48, 128, 192), 1, (16, 64, 64), {}),  # swapped
+        (Gemm(48, 128, 192), 1, (16, 64, 64), {}),  # swap A/B
         (Gemm(128, 128, 320), 1, TILE, {"depth": {"A_shared": 2, "B_shared": 3}}),
         (Gemm(128, 128, 256, dtype="int8"), 1, (64, 64, 128), {}),
     ],
@@ -77,7 +77,9 @@ def test_every_form(gemm: Gemm, ctas: int, tile: Any, options: dict[str, Any], t
     ],
     ids=str,
 )
-def test_clusters_share_what_teams_of_both_use(gemm: Gemm, ctas: int, cluster: int) -> None:
+def test_clusters_share_what_ping_pong_groups_of_both_use(
+    gemm: Gemm, ctas: int, cluster: int
+) -> None:
     kernel = kernel_of(gemm, ctas, cluster=cluster, depth=2)
     assert kernel.cuda.count("multicast__cluster(") == 2  # defined and called, for B
     assert [channel.arrivals for channel in kernel.plan.mbarriers] == [cluster]
@@ -91,7 +93,7 @@ def test_a_symbolic_number_of_rows(m: int) -> None:
     assert_right(gemm, kernel_of(gemm, 4), m)
 
 
-def test_a_convolution_takes_turns() -> None:
+def test_a_convolution_with_ping_pong() -> None:
     conv = conv2d(1, 8, 16, 64, 64, 3, 3, pad=1)
     kernel = pipeliner.build(
         schedule_conv(conv, ConvTile(64, 64, 64, persistent=1)),
@@ -112,7 +114,7 @@ def counted_kernel() -> Kernel:
 
 @pytest.mark.parametrize("steps", range(STEPS + 1))
 def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> None:
-    """Also of no steps at all, where a team has its turn all the same."""
+    """Also of no steps at all, where a group runs all the same."""
     rng = np.random.default_rng(0)
     a = rng.integers(-3, 4, (3 * ROWS, STEPS * 64)).astype("float16")
     b = rng.integers(-3, 4, (COLUMNS, STEPS * 64)).astype("float16")
@@ -132,14 +134,14 @@ def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> N
 def test_no_mutant_survives(gemm: Gemm, ctas: int, cluster: int) -> None:
     report = pipeliner.mutate(kernel_of(gemm, ctas, depth=3, cluster=cluster))
     assert report.ok, "\n".join(str(fate.mutant) for fate in report.survivors)
-    turns = [fate for fate in report.fates if "turn" in str(fate.mutant.origin)]
-    assert {(fate.mutant.kind, fate.killed) for fate in turns} == {
+    handovers = [fate for fate in report.fates if "turn" in str(fate.mutant.origin)]
+    assert {(fate.mutant.kind, fate.killed) for fate in handovers} == {
         ("wait", True),
         ("arrival", True),
     }
 
 
-def test_what_cannot_take_turns_is_refused() -> None:
+def test_what_cannot_ping_pong_is_refused() -> None:
     with refused("ping_pong.one_tile", PlanError):
         kernel_of(Gemm(64, 64, 128))
     with refused("ping_pong.no_producer", PlanError):

@@ -37,7 +37,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
         (Gemm(128, 256, 256, dtype="e4m3"), GemmTile(128, 256, 128), {}),
         (Gemm(100, 72, 272, dtype="e5m2", out="float16"), GemmTile(64, 64, 128, persistent=2), {}),
         (Gemm(256, 64, 384, dtype="e4m3"), GemmTile(128, 64, 128), {"cluster": 2, "depth": 2}),
-        (Gemm(16, 128, 256, dtype="e4m3"), GemmTile(16, 64, 128), {}),  # swapped
+        (Gemm(16, 128, 256, dtype="e4m3"), GemmTile(16, 64, 128), {}),  # swap A/B
         (Gemm(200, 136, 256, dtype="e4m3"), GemmTile(128, 64, 128), {"mechanism": "cp_async"}),
         (Gemm(256, 64, 256, dtype="e4m3"), GemmTile(128, 64, 128), {"operand": "registers"}),
         (

@@ -34,7 +34,7 @@ def kernel_of(spec: Any, tile: Any, store: Any = "tma", **options: Any) -> Kerne
     ],
     ids=str,
 )
-def test_a_swapped_tile_is_transposed_on_its_way(spec: Any, tile: Any) -> None:
+def test_a_result_with_swap_ab_is_transposed_as_it_is_stored(spec: Any, tile: Any) -> None:
     kernel = kernel_of(spec, tile)
     assert kernel.plan.matmuls[0].swap_ab
     assert [store.mechanism for store in kernel.plan.stores] == ["tma"]

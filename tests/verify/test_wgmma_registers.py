@@ -39,7 +39,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
         (Gemm(128, 64, 96), GemmTile(64, 64, 16), {}),  # of one k each
         (Gemm(128, 128, 256, layout="TN"), GemmTile(128, 64, 64), {}),  # transposed on the way
         (Gemm(128, 128, 256, layout="NN"), GemmTile(128, 64, 64), {"depth": 1}),
-        (Gemm(16, 128, 256), GemmTile(16, 64, 64), {}),  # swapped: B
+        (Gemm(16, 128, 256), GemmTile(16, 64, 64), {}),  # swap A/B: B
         (Gemm(128, 64, 256, dtype="int8"), GemmTile(64, 64, 64), {}),
         (Gemm(128, 64, 256, dtype="e4m3"), GemmTile(128, 64, 128), {}),
         (Gemm(128, 64, 192, dtype="tf32"), GemmTile(128, 64, 32), {}),
@@ -53,7 +53,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
     ],
     ids=str,
 )
-def test_the_first_operand_by_way_of_registers(
+def test_the_first_operand_through_registers(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
     kernel = kernel_of(gemm, tile, **options)
@@ -64,7 +64,7 @@ def test_the_first_operand_by_way_of_registers(
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
-TURNED = [
+TRANSPOSED = [
     (Gemm(128, 64, 256, dtype="e4m3", layout="TT"), GemmTile(128, 64, 128), {}),
     (Gemm(128, 64, 256, dtype="e5m2", layout="TT", out="float32"), GemmTile(64, 64, 64), {}),
     (Gemm(128, 64, 256, dtype="int8", layout="TT"), GemmTile(64, 64, 64), {}),
@@ -88,7 +88,7 @@ TURNED = [
         GemmTile(64, 128, 128, persistent=2),
         {"consumers": "ping-pong"},
     ),
-    # B, and the tile swapped.
+    # B, and with swap A/B.
     (Gemm(64, 128, 256, dtype="e4m3", layout="NN"), GemmTile(64, 64, 128), {}),
     (Gemm(100, 144, 256, dtype="int8", layout="NN"), GemmTile(64, 64, 64, persistent=2), {}),
     (Gemm(64, 128, 192, dtype="tf32", layout="NN"), GemmTile(64, 128, 32), {}),
@@ -100,8 +100,8 @@ TURNED = [
 ]
 
 
-@pytest.mark.parametrize(("gemm", "tile", "options"), TURNED, ids=str)
-def test_an_operand_with_k_outermost_is_turned_round(
+@pytest.mark.parametrize(("gemm", "tile", "options"), TRANSPOSED, ids=str)
+def test_an_operand_with_k_outermost_is_transposed(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
 ) -> None:
     kernel = kernel_of(gemm, tile, **{"operand": "auto", **options})
@@ -114,7 +114,7 @@ def test_an_operand_with_k_outermost_is_turned_round(
 
 
 @pytest.mark.parametrize(("dtype", "k"), [("e4m3", 32), ("tf32", 8)])
-def test_every_element_of_a_turned_operand_is_where_it_belongs(dtype: str, k: int) -> None:
+def test_every_element_of_a_transposed_operand_is_where_it_belongs(dtype: str, k: int) -> None:
     """Each row has numbers of its own at each k, and B takes one k after the other."""
     gemm = Gemm(64, k, k, dtype=dtype, layout="TT", out="float32")
     kernel = kernel_of(gemm, GemmTile(64, k, k), operand="auto")
@@ -134,7 +134,7 @@ def test_every_element_of_a_turned_operand_is_where_it_belongs(dtype: str, k: in
     ],
     ids=str,
 )
-def test_no_mutant_of_a_turned_operand_survives(gemm: Gemm, tile: GemmTile) -> None:
+def test_no_mutant_of_a_transposed_operand_survives(gemm: Gemm, tile: GemmTile) -> None:
     report = pipeliner.mutate(kernel_of(gemm, tile, operand="auto", depth=3))
     assert report.ok, "\n".join(str(fate.mutant) for fate in report.unexplained)
 
@@ -165,7 +165,7 @@ def test_no_mutant_of_a_turned_operand_survives(gemm: Gemm, tile: GemmTile) -> N
     ],
     ids=str,
 )
-def test_what_cannot_be_turned_round_is_refused(
+def test_what_cannot_be_transposed_is_refused(
     gemm: Gemm, options: dict[str, Any], why: str
 ) -> None:
     tile = GemmTile(64, 72 if gemm.n == 72 else 64, 64)
@@ -184,7 +184,9 @@ def test_what_cannot_be_turned_round_is_refused(
     ],
     ids=str,
 )
-def test_a_turned_step_takes_few_instructions(gemm: Gemm, k: int, wanted: dict[str, int]) -> None:
+def test_a_transposed_step_takes_few_instructions(
+    gemm: Gemm, k: int, wanted: dict[str, int]
+) -> None:
     kernel = kernel_of(gemm, GemmTile(128, 128, k), operand="auto")
     code = _code(kernel)
     at = [n for n, line in enumerate(code) if "GMMA" in line]
@@ -326,8 +328,8 @@ def test_every_weight_is_converted_exactly(dtype: str, layout: str) -> None:
     for k in range(0, 64, 16):
         a = np.zeros((16, 64), numpy_dtype(dtype))
         a[np.arange(16), k + np.arange(16)] = 1
-        held = b if layout == "NT" else np.ascontiguousarray(b.T)
-        result = kernel.emulate(a, held, np.full((16, 256), np.nan, "float32"))
+        stored = b if layout == "NT" else np.ascontiguousarray(b.T)
+        result = kernel.emulate(a, stored, np.full((16, 256), np.nan, "float32"))
         assert not result.hazards
         np.testing.assert_array_equal(result.outputs["C"], b[:, k : k + 16].T.astype("float32"))
 
@@ -410,8 +412,8 @@ def test_what_the_model_charges_for_a_conversion_is_what_is_compiled(
 
 
 @pytest.mark.parametrize("dtype", ["int8", "float16"])
-def test_a_plan_that_turns_other_rows_is_refused(dtype: str) -> None:
-    """Which rows are turned round is the plan's: the lowering follows it, or says what is wrong."""
+def test_a_plan_that_rotates_other_rows_is_refused(dtype: str) -> None:
+    """Which rows are rotated is the plan's: the lowering follows it, or says what is wrong."""
     gemm, tile = Gemm(128, 128, 256, dtype=dtype, layout="TT"), GemmTile(64, 64, 64)
     plan = kernel_of(gemm, tile).plan
     (matmul,) = plan.matmuls

@@ -30,7 +30,7 @@ class Tile:
     ``k_last``: K is the contiguous dimension of the tile; ``source_k_last``: of the array. The box
     begins ``offset`` columns of K further than the step, perhaps before the array, of whose columns
     there are ``columns``; elements outside the array are zero. ``guard``: the copy happens under it
-    only, and what the tile held stays. ``vector``: one column, the first of the step. ``clipped``:
+    only, and what was in the tile stays. ``vector``: one column, the first of the step. ``clipped``:
     not below zero, which is no copy.
     """
 
@@ -234,25 +234,25 @@ def source(tile: Tile) -> str:
 
 @dataclass
 class _Cta:
-    """One CTA at work. ``held``: what its tiles, accumulators and rows hold."""
+    """One CTA at work. ``state``: what its tiles, accumulators and rows hold."""
 
     program: TileProgram
     arrays: dict[str, np.ndarray]
     number: int
     m: int
-    held: dict[str, np.ndarray] = field(default_factory=dict)
+    state: dict[str, np.ndarray] = field(default_factory=dict)
 
     def run(self, n: int) -> None:
         program = self.program
         for tile in program.tiles:
-            self.held[tile.name] = np.zeros(self._shape(tile))
+            self.state[tile.name] = np.zeros(self._shape(tile))
         for name in program.sums:
-            self.held[name] = np.zeros(program.tile[0])
+            self.state[name] = np.zeros(program.tile[0])
         for o in range(program.outer):
             for name, _, begins in program.accs:
-                self.held[name] = np.zeros(program.tile[:2])
+                self.state[name] = np.zeros(program.tile[:2])
                 if begins:
-                    self.held[name] += self._part(self.arrays[f"{name}_begin"], "n")
+                    self.state[name] += self._part(self.arrays[f"{name}_begin"], "n")
             for loop in program.loops:
                 for k in iterations(loop, n, self.number, o):
                     if self._taken(loop.guard, k):
@@ -260,7 +260,7 @@ class _Cta:
                             if self._taken(getattr(item, "guard", ""), k):
                                 self._do(item, o * MAX_TRIPS + k - loop.low)
             for name in program.sums:
-                self.arrays[f"{name}_out"][self.number, o] = self.held[name]
+                self.arrays[f"{name}_out"][self.number, o] = self.state[name]
             for one in program.epilogues:
                 self._store(one, o)
 
@@ -268,30 +268,30 @@ class _Cta:
         return not guard or bool(GUARDS[guard](k, 0, self.m))
 
     def _do(self, item: Item, step: int) -> None:
-        held = self.held
+        state = self.state
         if isinstance(item, Tile):
-            held[item.name] = self._box(item, step)
+            state[item.name] = self._box(item, step)
         elif isinstance(item, Computed):
-            tile = held[item.source]
-            held[item.name] = {
+            tile = state[item.source]
+            state[item.name] = {
                 "doubled": lambda: 2 * tile,
                 "same": tile.copy,
                 "neighbour": lambda: tile - np.roll(tile, -1, 1),
             }[item.how]()
         elif isinstance(item, Product):
-            held[item.acc] = held[item.acc] + held[item.a] @ held[item.b].T
+            state[item.acc] = state[item.acc] + state[item.a] @ state[item.b].T
         elif isinstance(item, Update):
             value = np.ones(1)
             if item.vector:
-                value = held[item.vector]
+                value = state[item.vector]
                 value = value[:, None] if self.program.side(item.vector) == "m" else value
-            held[item.acc] = value - held[item.acc]
+            state[item.acc] = value - state[item.acc]
         elif isinstance(item, Tap):
             place = self.arrays[item.name][self.number, step]
-            place[:] = held[item.tile] + (place if item.adds else 0)
+            place[:] = state[item.tile] + (place if item.adds else 0)
         else:
-            for column in held[item.tile].T:
-                held[item.total] = column - held[item.total]
+            for column in state[item.tile].T:
+                state[item.total] = column - state[item.total]
 
     def _shape(self, tile: Tile) -> tuple[int, ...]:
         rows = self.program.rows(tile.side)
@@ -309,13 +309,13 @@ class _Cta:
         return np.maximum(box, 0) if tile.clipped else box
 
     def _store(self, one: Epilogue, o: int) -> None:
-        held = self.held[one.acc]
+        state = self.state[one.acc]
         if one.odd == "largest":
-            held = held - held.max(1)[:, None]
-        value = -held if one.negated else held
+            state = state - state.max(1)[:, None]
+        value = -state if one.negated else state
         more = self.arrays.get(f"{one.name}_more", np.zeros(1))
         if one.adds == "acc":
-            value = value + next(self.held[name] for name, _, _ in self.program.accs[::-1])
+            value = value + next(self.state[name] for name, _, _ in self.program.accs[::-1])
         elif one.adds == "residual":
             value = value + self._part(self._part(more, "m").T, "n").T
         elif one.adds:

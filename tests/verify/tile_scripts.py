@@ -196,7 +196,7 @@ class _Writer:
         return _alloc(tile.name, tuple(self._dims(tile).values()), tile.dtype)
 
     def _dims(self, tile: Tile | Computed) -> dict[str, int]:
-        """The dimensions of a tile, in its order, by the variable that walks each."""
+        """The dimensions of a tile, in its order, by the variable that indexes each."""
         rows = {"i": self.program.rows(self.program.side(tile.name))}
         if isinstance(tile, Tile) and tile.vector:
             return rows
