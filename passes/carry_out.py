@@ -28,6 +28,7 @@ from .annotations import (
     is_annotated,
     staged_statements,
 )
+from .beside import map_beside
 from .code_size import check_size
 from .copies import lower_copies
 from .dependence import dependence
@@ -150,9 +151,13 @@ def _schedule(
         done = assigned
     elif isinstance(done, KernelPlan):
         steps.rewrite("Expand", lambda func: expand(func, done))
-    if isinstance(done, KernelPlan):
-        steps.rewrite("MapElementwise", lambda func: map_elementwise(func, done))
-    return done
+    if not isinstance(done, KernelPlan):
+        return done
+    planned = done
+    steps.rewrite("MapElementwise", lambda func: map_elementwise(func, planned))
+    beside: list[Why] = []
+    steps.rewrite("MapBeside", lambda func: map_beside(func, planned, machine, beside))
+    return replace(planned, reasons=tuple(dict.fromkeys([*planned.reasons, *beside])))
 
 
 def _scheduled(

@@ -81,13 +81,13 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[Why] | None 
     scope = Scope(plan, Threads(var, count, analyzer, plan.ping_pong_groups))
     scope.notes = [] if notes is None else notes
     scope.barriers = {pair.full: full_barrier(pair) for pair in plan.mbarriers}
-    _bind_ranges(func.body, analyzer)
+    bind_ranges(func.body, analyzer)
     # They come first: they decide what the tiles around them look like.
     matmuls = map_matmuls(kernel.ops, plan, scope.threads, pointed(func.body))
     scope.fragments, scope.layouts = matmuls.fragments, matmuls.layouts
     scope.matmuls, scope.accumulators = matmuls.ops, matmuls.matmuls
     mapped = map_kernels(
-        func, lambda stmt: _map_kernel(stmt, scope) if alone or _has_ops(stmt) else stmt
+        func, lambda stmt: map_kernel(stmt, scope) if alone or _has_ops(stmt) else stmt
     )
     if not scope.maps and not scope.workspaces:
         return mapped
@@ -100,8 +100,8 @@ def _has_ops(stmt: Stmt) -> bool:
     return next(op_loops(stmt), None) is not None
 
 
-def _map_kernel(kernel: Stmt, scope: Scope) -> Stmt:
-    """The kernel that holds the loops, with the thread loop inside its grid."""
+def map_kernel(kernel: Stmt, scope: Scope) -> Stmt:
+    """``kernel`` as ``scope`` maps it, with the thread loop inside its grid."""
     scope.cluster = find_cluster(kernel, scope.plan.cluster)
     kernel = in_shared(*_in_workspace(kernel, scope))
     scope.ordered = ordered(kernel)
@@ -149,7 +149,7 @@ def _is_about(why: Why, name: str) -> bool:
     return name in str(why)
 
 
-def _bind_ranges(body: Stmt, analyzer: Any) -> None:
+def bind_ranges(body: Stmt, analyzer: Any) -> None:
     """Tell ``analyzer`` the range of every loop variable outside the tile nests."""
 
     def visit(loop: Any) -> None:
@@ -296,7 +296,7 @@ def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:
         return func
     analyzer = sym.Analyzer()
     analyzer.bind(var, Range(0, kernel.info.threads))
-    _bind_ranges(func.body, analyzer)
+    bind_ranges(func.body, analyzer)
     scope = Scope(plan, Threads(var, kernel.info.threads, analyzer))
 
     def visit(stmt: Any) -> Any:

@@ -20,6 +20,7 @@ from tvm.s_tir import pipeline as stock
 from ..request import Request
 from .addresses import split_addresses
 from .alignment import show_alignment
+from .allocations import give_to_blocks
 from .annotations import annotated_request
 from .arena import apply_arena
 from .check_arguments import NAME as CHECK
@@ -52,8 +53,9 @@ def slot_passes(request: Request) -> list[Any]:
 
 
 def preparation() -> list[Any]:
-    """Return the passes before the slot: views resolved, TVM's prefix, rings hidden from it."""
+    """Return the passes before the slot: allocations, views, and TVM's prefix without rings."""
     return [
+        function_pass("GiveToBlocks", give_to_blocks),
         function_pass("InlineMatches", inline_matches),
         function_pass("NameMemory", name_memory),
         function_pass("HoldRings", hold),

@@ -137,16 +137,12 @@ def _independent(body: Stmt) -> int:
 def _alone(body: Stmt, *, mapped: bool) -> Why:
     """Why one thread makes all of a kernel in ``body``; empty: it does so of none.
 
-    ``mapped``: tiles of the function are given to threads.
+    ``mapped``: the kernels of loops have their tiles given to threads.
     """
-    kernels = kernels_of(body)
-    for kernel in kernels:
-        if thread_extents(kernel) or mapped:
+    for kernel in kernels_of(body):
+        if thread_extents(kernel) or (mapped and next(op_loops(kernel), None) is not None):
             continue
         inside = [leaf for leaf in leaves(kernel) if leaf.nest is not None]
-        if any(thread_extents(other) for other in kernels):
-            names = tuple(leaf.nest.name for leaf in inside if leaf.nest is not None)
-            return Reason("share.unbound", blocks=names)
         if inside and all(leaf.nest is None or sharing(leaf.nest) <= 1 for leaf in inside):
             return Reason("share.nothing", why=why_serial(inside))
     return ""

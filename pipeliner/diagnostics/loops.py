@@ -66,8 +66,5 @@ SENTENCES: Final = {
     "share.one_element": "each of its statements stores one element",
     "share.in_place": "each iteration makes '{buffer}' anew of what the one before left",
     "share.block": "'{block}': {why}",
-    "share.unbound": (
-        "one thread runs {blocks:quoted}: it binds none, as other kernels of the function do"
-    ),
     "share.nothing": "one thread runs all: {why}",
 }

@@ -23,6 +23,10 @@ SENTENCES: Final = {
     "mapped.along": "'{block}' is shared out along {axes:quoted} alone: {why}",
     "mapped.by_one": "'{block}' is one thread's: {why}",
     "mapped.call": "one thread makes the call {call}: nothing says that others may",
+    "mapped.beside": (
+        "{threads} threads of each CTA share {blocks:quoted}, a kernel of its own beside the "
+        "loops; its time is not predicted"
+    ),
     "mapped.loop": "one thread runs {loop}: {why}",
     "mapped.loop_over": "the loop over '{var}'",
     "mapped.a_loop": "a loop",
