@@ -1,11 +1,11 @@
-"""Inline buffers that a block matches to a region: an access of one is an access of the region.
+"""Inline the buffers that a block matches to a region: their accesses become the region's.
 
     Ym = T.match_buffer(Y[t + 1, 0:64], (64,))
     Ym[tx] = ..                                 =>    Y[t + 1, tx] = ..
 
-TVM's LowerMatchBuffer binds the symbols of a match; where nothing of it is a symbol it insists that
-the region starts at the memory's first element. Those matches are inlined here, and the rest, which
-tensor intrinsics are written with, are left to TVM.
+TVM's LowerMatchBuffer binds the symbols of a match. If a match has no symbols, it insists that the
+region starts at the memory's first element. Such matches are inlined here; the others, which tensor
+intrinsics are written with, are left to TVM.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from .memory import flat
 
 
 def inline_matches(func: Any) -> Any:
-    """``func`` with every match of known offset inlined; itself when there is none."""
+    """Return ``func`` with every match of known offset inlined; itself if there is none."""
     if not ir.has(func.body, ir.SBlock, _has_matches):
         return func
 
@@ -40,7 +40,7 @@ def _has_matches(block: Any) -> bool:
 
 
 def _matches(block: Any) -> list[Any]:
-    """The matches of ``block`` that leave nothing open."""
+    """Return the matches of ``block`` that bind no symbol."""
     return [m for m in block.match_buffers if not _is_open(m.buffer)]
 
 
@@ -114,6 +114,6 @@ def _inlined(block: Any, inlined: Sequence[Any]) -> Any:
 
 
 def _data_of(expr: Any) -> Any:
-    """The buffer whose data ``expr`` is, or None."""
+    """Return the buffer whose data ``expr`` is, or None."""
     name = str(getattr(getattr(expr, "op", None), "name", ""))
     return expr.args[0] if isinstance(expr, ir.Call) and name == "tirx.buffer_data" else None

@@ -1,12 +1,12 @@
-"""Give every tile matmul of a function its instruction, in forms that fit where they share tiles.
+"""Map every tile matmul of a function to its instruction, in forms that agree on shared tiles.
 
     C += A B   then   C += D E         one accumulator: each element in one register of one thread
     C += A B   then   F += A E         one tile: each element in one place of shared memory
 
-A tile for which two matmuls, or both sides of one, want different layouts lies row by row. An
+If two matmuls, or both operands of one, want different layouts of a tile, the tile is row-major. An
 accumulator has the fragment of the first matmul on it.
 
-Does not handle: matmuls on one accumulator that hold it differently (LoweringError).
+Does not handle: matmuls on one accumulator with different fragments (LoweringError).
 """
 
 from __future__ import annotations
@@ -32,7 +32,11 @@ from .wgmma import map_wgmma
 
 @dataclass(frozen=True)
 class MappedMatmuls:
-    """``fragments`` and ``matmuls`` by accumulator, ``layouts`` by tile, ops and buffers by op."""
+    """The mapped matmuls of a function.
+
+    ``fragments`` and ``matmuls`` are by accumulator, ``layouts`` by tile, ``ops`` by op name: the
+    statements and buffers of each.
+    """
 
     fragments: dict[Buffer, Fragment] = field(default_factory=dict)
     layouts: dict[Buffer, Swizzle | ColumnBlocks] = field(default_factory=dict)
@@ -46,10 +50,10 @@ def map_matmuls(
     threads: Threads,
     pointed: Collection[Buffer] = (),
 ) -> MappedMatmuls:
-    """Every matmul of ``plan``, of those ``known`` by the names of their ops, on its instruction.
+    """Return every matmul of ``plan`` mapped to its instruction.
 
-    ``pointed``: buffers that views or pointers reach, which lie row by row. LoweringError: the
-    plan names a matmul that there is none of, or two do not fit.
+    ``known``: recognised ops by name. ``pointed``: buffers that views or pointers reach, which are
+    row-major. Raises LoweringError if the plan names a matmul that does not exist, or two disagree.
     """
     planned = [(_known(op, known), op) for op in plan.matmuls if op.instruction != SCALAR]
     for matmul, op in planned:
@@ -70,7 +74,7 @@ def map_matmuls(
 
 
 def _check_pointed(matmul: Matmul, op: MatmulPlan, pointed: Collection[Buffer]) -> None:
-    """LoweringError: an instruction would hold otherwise what views or pointers reach."""
+    """Raise LoweringError if an instruction would rearrange what views or pointers reach."""
     tiles = [matmul.acc]
     if op.instruction.startswith("wgmma"):
         tiles += [matmul.a.buffer, matmul.b.buffer]
@@ -92,7 +96,7 @@ def _known(op: MatmulPlan, known: Mapping[str, Copy | Matmul]) -> Matmul:
 def _mapped(
     matmul: Matmul, op: MatmulPlan, plan: KernelPlan, threads: Threads, plain: Collection[Buffer]
 ) -> Mapped:
-    """``matmul`` on its instruction, with the tiles ``plain`` row by row."""
+    """Return ``matmul`` mapped to its instruction, with the tiles ``plain`` row-major."""
     asked = {copy.dst: copy.layout for copy in plan.copies}
     operands = {side.buffer for side in (matmul.a, matmul.b)}
     by_row = frozenset(
@@ -110,7 +114,7 @@ def _mapped(
 
 
 def _clashing(mapped: Sequence[Mapped]) -> list[Buffer]:
-    """The tiles for which there is more than one layout."""
+    """Return the tiles for which there is more than one layout."""
     layouts: dict[Buffer, list[Any]] = defaultdict(list)
     for one in mapped:
         for tile, layout in one.layouts.items():
@@ -120,7 +124,7 @@ def _clashing(mapped: Sequence[Mapped]) -> list[Buffer]:
 
 
 def _on(first: Fragment, one: Mapped, op: MatmulPlan) -> tuple[Stmt, ...]:
-    """The ops of ``one`` on the registers of ``first``."""
+    """Return the ops of ``one`` on the registers of ``first``."""
     own = one.fragment
     if own.registers.same_as(first.registers):
         return one.ops

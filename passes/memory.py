@@ -1,10 +1,9 @@
-"""Which memory a buffer is a view of: an allocation, or a parameter's data, and where in it.
-
-A buffer declared over another one's data is a *view* of the memory that the other one is or views:
+"""Find which memory a buffer is a view of (an allocation, or a parameter's data), and where in it.
 
     Yv = T.decl_buffer((20, 128), "float32", data=Y.data, elem_offset=64)    a view of Y
     p = T.address_of(Y[3, 0]); Yp = T.decl_buffer((64,), "int32", data=p)     another, from 768 on
 
+A buffer declared over another one's data is a *view* of the memory that the other one is or views.
 Two parameters are two memories, and so are two allocations. A raw pointer parameter is one memory,
 however many buffers are declared over it.
 """
@@ -23,14 +22,14 @@ from .indexing import offset, strides
 from .ir import Buffer, Call, Expr, TensorLoad, const_int, dtype_bytes, i32, is_buffer_var, walk
 
 WIDE: Final = 1 << 31
-"""Elements, or bytes, from which on a place in a memory is computed in 64 bits."""
+"""Elements, or bytes, from which on an offset in a memory is computed in 64 bits."""
 
 _CASTS: Final = ("tirx.reinterpret", "tirx.cuda.cvta_generic_to_shared")
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """``start`` bytes into the memory ``root``, a buffer or a raw pointer."""
+    """A place ``start`` bytes into the memory ``root``, which is a buffer or a raw pointer."""
 
     root: Var
     start: Expr
@@ -38,15 +37,15 @@ class Place:
 
 @dataclass(slots=True)
 class Memories:
-    """What buffers and pointers declared so far point into; every other buffer is a memory."""
+    """Knows what the views and pointers declared so far point into; other buffers are memories."""
 
     places: dict[Var, Place] = field(default_factory=dict)
     roots: dict[Var, Buffer] = field(default_factory=dict)
 
     def declare(self, stmt: Any) -> bool:
-        """Note a declared buffer or a named pointer; whether it is a view of a known memory.
+        """Record a declared buffer or a named pointer; return whether it is a view of known memory.
 
-        The first buffer over a raw pointer stands for its memory.
+        The first buffer over a raw pointer represents its memory.
         """
         is_bind = isinstance(stmt, tirx.Bind)
         if is_bind and not is_pointer(stmt.var):
@@ -67,11 +66,11 @@ class Memories:
         return True
 
     def place(self, buf: Buffer) -> Place:
-        """Where the data of ``buf`` starts."""
+        """Return where the data of ``buf`` starts."""
         return self.places.get(buf, Place(buf, i32(0)))
 
     def pointed(self, pointer: Any) -> Place | None:
-        """Where an expression points; None: it is no pointer into a memory."""
+        """Return where an expression points; None if it is no pointer into a memory."""
         if isinstance(pointer, Var):
             if pointer in self.places:
                 return self.places[pointer]
@@ -97,14 +96,14 @@ class Memories:
 
 
 def memories(body: Any) -> Memories:
-    """What the declarations in ``body`` say, in order."""
+    """Return what the declarations in ``body`` say, in order."""
     found = Memories()
     walk(body, (tirx.DeclBuffer, tirx.Bind), found.declare)
     return found
 
 
 def pointed(body: Any) -> frozenset[Buffer]:
-    """The buffers whose memory is reached by a view or a pointer, too: it must lie as declared."""
+    """Return the buffers whose data calls get: their memory must be laid out as declared."""
     found: set[Buffer] = set()
 
     def taken(call: Any) -> None:
@@ -120,14 +119,14 @@ def pointed(body: Any) -> frozenset[Buffer]:
 
 
 def flat(buf: Buffer, indices: Sequence[Expr]) -> Expr:
-    """Elements from the data of ``buf`` to the one at ``indices``."""
+    """Return the elements from the data of ``buf`` to the one at ``indices``."""
     if is_wide(buf):
         indices = [tirx.Cast("int64", index) for index in indices]
     return offset(buf, [tvm_ffi.structural_map(index, _QUOTIENTS) for index in indices])
 
 
 def _as_quotient(node: Any) -> Expr:
-    """A remainder as what the quotient leaves: of both in one sum, the number is left."""
+    """Return a modulo written with the quotient, so that the two cancel in a sum."""
     return node.a - tirx.floordiv(node.a, node.b) * node.b
 
 
@@ -137,7 +136,7 @@ _QUOTIENTS: Final = [(tirx.FloorMod, _as_quotient)]
 def byte_span(
     named: Memories, buf: Buffer, box: Sequence[tuple[Expr, int]] | None
 ) -> tuple[Expr, int] | None:
-    """The first byte of a box of ``buf`` in its memory, and the bytes to its last; None: unknown.
+    """Return the first byte of a region of ``buf`` in its memory, and its length; None if unknown.
 
     ``box``: first index and extent of each dimension.
     """
@@ -166,9 +165,9 @@ def is_wide(buf: Buffer) -> bool:
 def rooted(
     named: Memories, view: Buffer, indices: Sequence[Expr], ranges: sym.Analyzer
 ) -> list[Expr] | None:
-    """Where ``view`` at ``indices`` is in its memory, whose elements are as large; None: unknown.
+    """Return the indices in its memory of ``view`` at ``indices``; None if they are unknown.
 
-    ``ranges``: an analyzer that knows the bounds of every variable.
+    Elements of both have one size. ``ranges``: an analyzer that knows the bounds of every variable.
     """
     root, start = named.place(view).root, first_element(named, view, ranges)
     if start is None:
@@ -181,7 +180,10 @@ def rooted(
 
 
 def first_element(named: Memories, view: Buffer, ranges: sym.Analyzer) -> Expr | None:
-    """Elements before the data of ``view`` in its memory, if they are as large and row by row."""
+    """Return the elements before a view's data in its memory; None if that is not row-major.
+
+    None also if their elements have different sizes.
+    """
     place, size = named.place(view), dtype_bytes(view.dtype)
     if dtype_bytes(place.root.dtype) != size or not _is_plain(place.root):
         return None
@@ -193,7 +195,7 @@ def first_element(named: Memories, view: Buffer, ranges: sym.Analyzer) -> Expr |
 
 
 def pointer_to(root: Buffer, element: Expr, ranges: sym.Analyzer) -> Expr:
-    """The address of an ``element`` of a memory that is row by row."""
+    """Return the address of an ``element`` of a row-major memory."""
     if const_int(element) == 0:
         return root.data
     return tirx.address_of(tirx.BufferLoad(root, _unflattened(root, element, ranges)))
@@ -218,7 +220,7 @@ def _same(a: Expr, b: Expr) -> bool:
 
 
 def _is_plain(buf: Buffer) -> bool:
-    """Whether the elements of ``buf`` lie row by row from its data on."""
+    """Whether the elements of ``buf`` are row-major from its data on."""
     if const_int(buf.elem_offset) != 0:
         return False
     dense: Any = i32(1)

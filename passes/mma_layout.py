@@ -1,10 +1,13 @@
-"""Which thread and register of a warp holds which element of a tile matmul on mma.sync.
+"""Say which thread and register of a warp holds which element of a tile matmul on mma.sync.
 
-Register and lane numbers are those of the PTX ISA, "Matrix Fragments for mma.m16n8k*": with
-``g = lane // 4`` and ``q = lane % 4``, A holds rows ``g`` and ``g + 8``, B holds column ``g``, both
-at 4 bytes of K from ``4 q`` bytes, and the accumulator holds columns ``2 q`` and ``2 q + 1`` of
-rows ``g`` and ``g + 8``. Which row or column of the *tile* an instruction's row or column stands
-for is ours to choose; the choice here lets a thread own neighbouring columns of the result.
+    lane 5 (g = 1, q = 1) of m16n8k16 in float16, tile at (0, 0):
+    accumulator registers 0, 1  =>  row 1, columns 2, 3;   registers 2, 3  =>  row 9, columns 2, 3
+
+Register and lane numbers are those of the PTX ISA, "Matrix Fragments for mma.m16n8k*". With ``g =
+lane // 4`` and ``q = lane % 4``, A has rows ``g`` and ``g + 8``, B has column ``g``, both at 4
+bytes of K from ``4 q`` bytes on, and the accumulator has columns ``2 q`` and ``2 q + 1`` of rows
+``g`` and ``g + 8``. Which row or column of the *tile* a row or column of the instruction stands for
+is a free choice. The choice here gives a thread neighbouring columns of the result.
 """
 
 from __future__ import annotations
@@ -39,10 +42,10 @@ _PATTERN: Final = re.compile(r"mma\.m16n8k(\d+)\.(\w+)\.(\w+)")
 
 @dataclass(frozen=True)
 class Columns:
-    """Which columns of a warp tile the instruction tiles stand for.
+    """Says which columns of a warp tile the columns of instruction tiles stand for.
 
     ``run``: neighbouring columns that a thread owns of every ``run * 4``. Column ``c`` of
-    instruction tile ``j``, with ``tiles = run // 2`` of them side by side in a group:
+    instruction tile ``j``, with ``tiles = run // 2`` of them side by side in a group, is:
 
     - pairs: ``c // 2 * run + j % tiles * 2 + c % 2``: a thread's pairs lie side by side.
     - strided: ``c * tiles + j % tiles``: each lane's words of an N-major 8-bit tile do.
@@ -53,11 +56,11 @@ class Columns:
 
     @property
     def tiles(self) -> int:
-        """Instruction tiles in a group of ``run * 4`` columns."""
+        """The instruction tiles in a group of ``run * 4`` columns."""
         return self.run // 2
 
     def of_tile(self, j: Expr, column: Expr) -> Expr:
-        """The column of the warp tile that column ``column`` of instruction tile ``j`` is."""
+        """Return the warp tile's column for column ``column`` of instruction tile ``j``."""
         group = tirx.floordiv(j, self.tiles) * (self.run * 4)
         within = tirx.floormod(j, self.tiles)
         if self.strided:
@@ -66,11 +69,11 @@ class Columns:
         return group + pair * self.run + within * 2 + odd
 
     def of_thread(self, group: Expr, lane: Expr, v: Expr) -> Expr:
-        """The column of the warp tile that is element ``v`` of a thread's run."""
+        """Return the warp tile's column for element ``v`` of a thread's run."""
         return group * (self.run * 4) + tirx.floormod(lane, 4) * self.run + v
 
     def element(self, j: Expr, pair: int) -> Expr:
-        """Where in the runs of one row accumulator column ``2 q + pair`` of tile ``j`` lies."""
+        """Return where in a row's runs accumulator column ``2 q + pair`` of tile ``j`` lies."""
         group, within = tirx.floordiv(j, self.tiles), tirx.floormod(j, self.tiles)
         place = pair * self.tiles + within if self.strided else within * 2 + pair
         return group * self.run + place
@@ -78,12 +81,12 @@ class Columns:
 
 @dataclass(frozen=True)
 class Rows:
-    """Which rows of a warp tile instruction tiles stand for: as they come, or ``tiles`` a lane."""
+    """Says which rows of a warp tile instruction tiles stand for: one, or ``tiles`` a lane."""
 
     tiles: int = 0
 
     def of_tile(self, i: Expr, half: Expr, g: Expr) -> Expr:
-        """The row of the warp tile that row ``g + 8 * half`` of instruction tile ``i`` is."""
+        """Return the warp tile's row for row ``g + 8 * half`` of instruction tile ``i``."""
         if not self.tiles:
             return i * 16 + half * 8 + g
         group, within = tirx.floordiv(i, self.tiles), tirx.floormod(i, self.tiles)
@@ -91,7 +94,7 @@ class Rows:
 
 
 class Warp:
-    """One matmul's geometry: what the loaders and the instruction need to agree on."""
+    """The geometry of one matmul, which loaders and instruction share."""
 
     def __init__(
         self,
@@ -169,7 +172,7 @@ class Warp:
                 raise _refused(plan, Reason("matmul.dtype", buffer=name, dtype=dtype))
 
     def _choose_columns(self, plain: bool) -> None:
-        """The longest runs of neighbouring columns a thread can own without bank conflicts."""
+        """Choose the longest runs of columns that a thread can own without bank conflicts."""
         b = self.matmul.b
         if not b.k_major:
             if self.element == 1:
@@ -182,7 +185,7 @@ class Warp:
                 return
 
     def _layout(self, side: Operand) -> Swizzle:
-        """A layout in which a warp's reads of the operand hit the banks evenly."""
+        """Return a layout in which a warp's reads of the operand use the banks evenly."""
         row = _row_bytes(side)
         if side is self.matmul.b and side.k_major and self.columns.run > 2:
             return by_run(row, self.columns.run) or ROW_MAJOR
@@ -198,7 +201,7 @@ class Warp:
         return side.k_major or self.element == 2
 
     def fragment(self) -> Fragment:
-        """The accumulator: runs of columns, for two rows of each instruction tile."""
+        """Return the accumulator's fragment: runs of columns, for two rows of each tile."""
         matmul, columns = self.matmul, self.columns
         per_row = self.tj * 2
         total = self.ti * 2 * per_row
@@ -228,7 +231,7 @@ class Warp:
         )
 
     def _quad(self) -> Quad | None:
-        """The runs of a quad of lanes where a lane alone has the two columns of a tile."""
+        """Return the runs of a lane quad if a lane alone has two columns of a tile, or None."""
         if self.columns.run != 2 or self.tj % quads.LANES:
             return None
         q = tirx.floormod(self.lane, quads.LANES)
@@ -240,14 +243,14 @@ class Warp:
         return Quad(q, (self.ti, 2, self.tj // quads.LANES), coordinates)
 
     def _indices(self, i: Expr, half: Expr, column: Expr) -> list[Expr]:
-        """The accumulator's indices of a column of the warp tile in a row of this lane."""
+        """Return the accumulator's indices of a warp tile's column in a row of this lane."""
         matmul = self.matmul
         row = self.row0 + self.rows.of_tile(i, half, tirx.floordiv(self.lane, 4))
         values = {**matmul.split(matmul.m, row), **matmul.split(matmul.n, self.col0 + column)}
         return [substitute(index, values) for index in matmul.acc_indices]
 
     def accumulators(self, i: Expr, j: Expr) -> list[Expr]:
-        """The registers that the instruction on tile ``(i, j)`` reads and writes."""
+        """Return the registers that the instruction on tile ``(i, j)`` reads and writes."""
         places = [
             (i * 2 + half) * (self.tj * 2) + self.columns.element(j, pair)
             for half in (0, 1)

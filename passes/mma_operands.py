@@ -1,8 +1,10 @@
 """Load the operands of mma.sync from shared memory into registers.
 
-ldmatrix moves 8 x 8 matrices of 16-bit elements as they lie or transposed, and wider or narrower
-elements as they lie. A tile of those that is not K-major is loaded in words: of 32-bit elements
-each word is a register; of 8-bit elements a register gathers four K from four words.
+    A_frag_k0 = A_shared[warp tile, 0:16]   =>   ldmatrix.x4 for each instruction tile
+
+ldmatrix moves 8 x 8 matrices of 16-bit elements, transposed or not, and elements of other sizes
+untransposed. A tile of the latter that is not K-major is loaded in words: a 32-bit element is a
+register; of 8-bit elements four words give the four K of each register.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ ROUND_TF32: Final = "cvt.rna.tf32.f32"
 
 
 def load_a(warp: Warp, frag: Buffer, step: int, part: int) -> Stmt:
-    """A's registers of every instruction tile, at the ``step``-th instruction depth."""
+    """Return the load of A's registers of every instruction tile, at K step ``step``."""
     side = warp.matmul.a
 
     def row(i: Expr, half: Expr, g: Expr) -> Expr:
@@ -76,7 +78,7 @@ def load_a(warp: Warp, frag: Buffer, step: int, part: int) -> Stmt:
 
 
 def load_b(warp: Warp, frag: Buffer, step: int, part: int) -> Stmt:
-    """B's registers of every instruction tile, at the ``step``-th instruction depth."""
+    """Return the load of B's registers of every instruction tile, at K step ``step``."""
     side = warp.matmul.b
     base = part * warp.tj * 2
     lane = warp.lane
@@ -128,7 +130,7 @@ def load_b(warp: Warp, frag: Buffer, step: int, part: int) -> Stmt:
 
 
 def _half(warp: Warp, step: int, upper: Expr) -> Expr:
-    """The first K of the 16-byte half that a lane addresses."""
+    """Return the first K of the 16-byte half that a lane addresses."""
     return step * warp.k + upper * (16 // warp.element)
 
 
@@ -148,7 +150,7 @@ def _load_words(
     words: Sequence[tuple[int, Expr, int]],
     step: int,
 ) -> Stmt:
-    """32-bit elements of a tile that is not K-major: one load for each register."""
+    """Return loads of 32-bit elements that are not K-major: one for each register."""
     q = tirx.floormod(warp.lane, 4)
     stores = [
         tirx.BufferStore(
@@ -168,9 +170,9 @@ def _load_bytes(
     groups: Sequence[tuple[Expr, int, Sequence[int]]],
     step: int,
 ) -> Stmt:
-    """8-bit elements of a tile that is not K-major: four neighbours at four K, transposed.
+    """Return loads of 8-bit elements that are not K-major: four at four K, transposed.
 
-    A register wants four K of one row; a word of the tile has one K of four rows. So four words are
+    A register needs four K of one row; a word of the tile has one K of four rows. So four words are
     loaded and their bytes exchanged in registers.
     """
     q = tirx.floormod(warp.lane, 4)
@@ -185,7 +187,7 @@ def _load_bytes(
 
 
 def _word(warp: Warp, side: Operand, outer: Expr, k: Expr, count: int) -> Expr:
-    """``count`` neighbouring bytes as the low bytes of a uint32."""
+    """Return ``count`` neighbouring bytes as the low bytes of a uint32."""
     element = _element(warp, side, outer, k)
     if count == 1:
         return tirx.Cast("uint32", tirx.reinterpret("uint8", element))
@@ -196,7 +198,7 @@ def _word(warp: Warp, side: Operand, outer: Expr, k: Expr, count: int) -> Expr:
 
 
 def _gather(words: Sequence[Expr], byte: int) -> Expr:
-    """Byte ``byte`` of each word, the first word's lowest."""
+    """Return byte ``byte`` of each word in one word, the first word's lowest."""
     result = None
     for place, word in enumerate(words):
         moved = word if byte == 0 else tirx.shift_right(word, tirx.const(8 * byte, "uint32"))
@@ -208,7 +210,10 @@ def _gather(words: Sequence[Expr], byte: int) -> Expr:
 
 
 def _round(warp: Warp, frag: Buffer, base: int, count: int) -> Stmt | None:
-    """fp32 to tf32, to nearest: the tensor core would drop the low 13 bits, which biases sums."""
+    """Return the rounding of fp32 to tf32, to nearest, or None for other types.
+
+    The tensor core would drop the low 13 bits, which biases sums.
+    """
     if warp.a_type != "tf32":
         return None
 
@@ -220,7 +225,7 @@ def _round(warp: Warp, frag: Buffer, base: int, count: int) -> Stmt | None:
 
 
 def _element(warp: Warp, side: Operand, outer: Expr, k: Expr) -> Any:
-    """The load of one element of an operand's tile, where its layout puts it."""
+    """Return the load of one element of an operand's tile, where its layout puts it."""
     matmul, analyzer = warp.matmul, warp.threads.analyzer
     dims = matmul.m if side is matmul.a else matmul.n
     values = {**matmul.split(dims, outer), **matmul.split(matmul.k, k)}

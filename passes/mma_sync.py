@@ -1,11 +1,12 @@
-"""Tile matmuls on tensor cores with mma.sync.
+"""Map tile matmuls to tensor cores with mma.sync.
+
+    mma        acc += A_shared * B_shared
+ => mma.k0.a   A_frag_k0 = shared A          ldmatrix, or words where ldmatrix cannot transpose
+    mma.k0.b   B_frag_k0 = shared B
+    mma.k0     acc += A_frag_k0 * B_frag_k0
 
 A CTA tile is cut into warp tiles, a warp tile into instruction tiles of 16 x 8 x ``k``. One step of
-K is three ops, each with its own registers:
-
-    mma.k0.a    A_frag_k0 = shared A          ldmatrix, or words where ldmatrix cannot transpose
-    mma.k0.b    B_frag_k0 = shared B
-    mma.k0      acc += A_frag_k0 * B_frag_k0
+K is three ops, each with its own registers.
 
 Does not handle: warp tiles that the instruction does not divide (LoweringError).
 """
@@ -35,10 +36,10 @@ def map_mma(
     plain: frozenset[Buffer] = frozenset(),
     rotated: frozenset[Buffer] = frozenset(),
 ) -> Mapped:
-    """The op statements, layouts and accumulator fragment of ``matmul`` on mma.sync.
+    """Return the op statements, layouts and accumulator fragment of ``matmul`` on mma.sync.
 
-    ``plain``: tiles that the plan keeps row-major; ``rotated``: tiles whose odd rows
-    it rotates by a chunk.
+    ``plain``: tiles that the plan keeps row-major; ``rotated``: tiles whose odd rows it rotates by
+    a chunk.
     """
     warp = Warp(matmul, plan, threads, plain, rotated)
     fragment = warp.fragment()
@@ -62,7 +63,10 @@ def map_mma(
 
 
 def _multiply(warp: Warp, acc: Buffer, a: Buffer, b: Buffer, part: int) -> Stmt:
-    """The instructions of one K: columns outer, rows back and forth, so that neighbours share B."""
+    """Return the instructions of one K step: columns outer, rows back and forth.
+
+    Neighbouring instructions then share B.
+    """
     a_type, b_type = (
         PTX_TYPES[str(side.buffer.dtype)] if warp.element == 1 else warp.a_type
         for side in (warp.matmul.a, warp.matmul.b)

@@ -1,25 +1,27 @@
-"""Modulo scheduling of one loop: cycles, stages and order for the depths that were chosen.
+"""Schedule one loop modulo its initiation interval: cycles, stages and order for chosen depths.
+
+    ops and dependences, depth 3   =>   copy: stage 0; wait, compute: stage 2; II = 480 cycles
 
 1. Iterative modulo scheduling (``modulo_search``) on latencies and pipes finds the initiation
-   interval II. A ring of depth D is an arc of distance D from each user to each writer; rings
-   whose depth is free start without such arcs and are then narrowed while II allows.
-2. The frame is rotated so that the matrix operations share the last stage where they can.
-3. Producers of rings of depth D >= 2 are retimed ahead: exactly D slots are in use, and copies
-   stand early in a step, so that D - 1 tiles are in flight. What they depend on moves along.
-4. Ops of one step are ordered by their cycle. A load from shared memory goes before the matrix
-   operation during which it is due (a warp issues in order); a wait directly before the first
-   consumer of what it waits for. Where matrix operations are in flight behind their issue, early
-   copies with more than a step to land come next, and the wait for the matrix operations ends the
-   step: with it the slots that they read are free. Where the plan leaves steps of them in
-   flight, the wait is for those of as many steps before, and copies stand that much nearer: slots
-   are free later.
+   interval II. A ring of depth D is an arc of distance D from each user to each writer. Rings whose
+   depth is free start without such arcs and are then narrowed while II allows.
+2. The frame is rotated so that the matrix operations share the last stage if they can.
+3. Producers of rings of depth D >= 2 are retimed ahead, until exactly D slots are in use. Their
+   copies stand early in a step, so that D - 1 tiles are in flight. What they depend on moves along.
+4. Ops of one step are ordered by cycle. A load from shared memory goes before the matrix operation
+   during which it is due (a warp issues in order), a wait directly before the first consumer of
+   what it waits for. If matrix operations are in flight after their issue, early copies with more
+   than a step to land come next, and the wait for the matrix operations ends the step: it frees the
+   slots that they read. If the plan leaves matrix operations of some steps in flight, the wait is
+   for those of as many steps before; copies then run that much less ahead, because slots are free
+   later.
 
 Steps of the result, for tiles with and without fragments (k-steps 0..n of tile k), and for wgmma::
 
     wait(k), copies(k + D - 1), compute(k)
     ld_1(k), copies(k + D - 1), mma_0(k), ..., wait(k + 1), ld_0(k + 1), mma_n(k)
-    wait(k), mma(k), copies(k + D - 1), done(k)
-    wait(k), mma(k), copies(k + D - 2), done(k - 1)                    one in flight across steps
+    wait(k), mma(k), copies(k + D - 1), mma_wait(k)
+    wait(k), mma(k), copies(k + D - 2), mma_wait(k - 1)                one in flight across steps
 """
 
 from __future__ import annotations
@@ -44,23 +46,25 @@ if TYPE_CHECKING:
     import networkx as nx
 
 _NARROWING_COST: Final = 1.125
-"""A free ring loses a version if II grows by less than this factor: registers and shared memory are
-worth a few cycles of latency that other warps hide anyway."""
+"""Factor by which II may grow if a free ring loses a slot.
+
+Registers and shared memory are worth a few cycles of latency, which other warps hide anyway.
+"""
 
 
 _REGISTER_VERSIONS: Final = 2
-"""Most versions of a ring in registers that no plan asks for: one in use, one being filled."""
+"""Most slots of a register ring that no plan asks for: one in use, one being filled."""
 
 
 def schedule_loop(
     graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine, *, in_flight: int = 0
 ) -> LoopPlan:
-    """``plan`` of a loop in op form with ops, edges, rings, II and reasons filled in.
+    """Return ``plan`` of a loop in op form with ops, edges, rings, II and reasons filled in.
 
     ``graph``: the loop's dependence graph. ``plan``: depths of the rings and costs of the
-    statements. ``in_flight``: steps whose matrix operations may still run when a step ends; where
-    that is illegal none do, and a reason says why. ScheduleRefused: a requested depth that the
-    dependences do not allow.
+    statements. ``in_flight``: steps whose matrix operations may be in flight when a step ends; if
+    that is illegal none are, and a reason says why. Raises ScheduleRefused for a requested depth
+    that the dependences do not allow.
     """
     reasons = list(plan.reasons)
     depths = _planned_depths(graph, plan, reasons)
@@ -92,7 +96,7 @@ def schedule_loop(
 
 
 def sequential(graph: nx.MultiDiGraph, plan: LoopPlan, costs: Sequence[OpPlan]) -> LoopPlan:
-    """``plan`` in program order, one stage: nothing overlaps."""
+    """Return ``plan`` in program order with one stage: nothing overlaps."""
     ops = [dataclasses.replace(op, stage=0, order=i) for i, op in enumerate(costs)]
     ordered = insert_waits(graph, ops)
     rings = tuple(_ring(graph, name, 1, plan) for name in graph.graph["rings"])
@@ -112,7 +116,7 @@ def sequential(graph: nx.MultiDiGraph, plan: LoopPlan, costs: Sequence[OpPlan]) 
 
 
 def _planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[Why]) -> dict[str, int]:
-    """Depth by ring of the plan; a ring that the loop does not allow is refused or dropped."""
+    """Return the plan's depth of each ring; an impossible ring is refused or dropped."""
     depths: dict[str, int] = {}
     for ring in plan.rings:
         if ring.buffer in graph.graph["rings"]:
@@ -126,7 +130,7 @@ def _planned_depths(graph: nx.MultiDiGraph, plan: LoopPlan, reasons: list[Why]) 
 
 
 def _narrow(task: Task, machine: Machine, reasons: list[Why]) -> dict[str, int]:
-    """Versions allowed to each ring: planned depths, and for free rings as few as II permits."""
+    """Return the slots allowed to each ring: planned depths; else as few as II permits."""
     free = [name for name in task.graph.graph["rings"] if name not in task.depths]
     caps = {**task.depths, **_register_limits(task, free, reasons)}
     placed = place(task, caps)
@@ -159,10 +163,10 @@ def _narrow(task: Task, machine: Machine, reasons: list[Why]) -> dict[str, int]:
 
 
 def _register_limits(task: Task, free: Sequence[str], reasons: list[Why]) -> dict[str, int]:
-    """The most versions that free rings in registers may have: each one unrolls the loop further.
+    """Return the most slots of free register rings, each of which unrolls the loop further.
 
-    A tile on its way from global to shared memory stays for one step: going deeper is for slots of
-    shared memory, or for a plan that says so.
+    A tile that is staged from global to shared memory stays in registers for one step. Going deeper
+    is for slots of shared memory, or for a plan that says so.
     """
     limits: dict[str, int] = {}
     for name in free:
@@ -188,7 +192,7 @@ def _register_limits(task: Task, free: Sequence[str], reasons: list[Why]) -> dic
 
 
 def _fits(task: Task, name: str, depth: int, machine: Machine) -> bool:
-    """Whether ``depth`` versions of a shared ring fit beside one version of all others."""
+    """Whether ``depth`` slots of a shared ring fit beside one slot of all others."""
     rings = task.graph.graph["rings"]
     if not is_shared(rings[name]):
         return True
@@ -228,7 +232,7 @@ def _plan(
 
 
 def _limiter(task: Task, pipe: str, resource: int, recurrence: int) -> str:
-    """What sets the interval: a pipe, a recurrence of the program, or the depth of its rings."""
+    """Return what sets the interval: a pipe, a recurrence of the program, or a ring's depth."""
     if resource >= recurrence:
         return f"pipe {pipe}"
     own = rec_mii(task.problem({}), resource)
@@ -267,17 +271,17 @@ def _ring(
 
 
 def is_register(scope: str) -> bool:
-    """Whether buffers of this scope live in registers, where slots must be constants."""
+    """Whether buffers of this scope are in registers, where slots must be constants."""
     return not scope.startswith("shared") and scope not in ("", "global")
 
 
 def register_unroll(rings: Sequence[RingPlan]) -> int:
-    """Steady iterations unrolled, for register rings to be indexed by constants."""
+    """Return how often the steady loop is unrolled so that register rings have constant slots."""
     return math.lcm(1, *(ring.depth for ring in rings if is_register(ring.scope)))
 
 
 def edge_plans(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan, ...]:
-    """The edges of the graph and those of the waits among ``ops``, as values."""
+    """Return the edges of the graph and those of the waits among ``ops``, as values."""
     found = {
         EdgePlan(src, dst, edge["kind"], edge["buffer"], edge["distance"])
         for src, dst, edge in graph.edges(data=True)
@@ -297,7 +301,7 @@ def _explain_interval(
 
 
 def _explain_running(task: Task, placed: Placed, reasons: list[Why]) -> None:
-    """Where copies stand in a step whose matrix operations stay in flight."""
+    """Add the reason for where copies stand in a step that leaves matrix operations in flight."""
     mmas = [mma for running in task.running().values() for mma in running]
     copies = [i for i, op in enumerate(task.costs) if task.is_producer(i) and op.kind != "store"]
     ahead = [placed.stages[mma] - placed.stages[copy] for mma in mmas for copy in copies]
@@ -313,10 +317,10 @@ def _explain_running(task: Task, placed: Placed, reasons: list[Why]) -> None:
 
 
 def slots_used(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str) -> int | None:
-    """How many slots of ring ``buffer`` the schedule puts to use; None: no copy fills it.
+    """Return how many slots of ring ``buffer`` the schedule uses; None if no copy fills it.
 
-    Copies behind the reads of their step could reuse the slot just read. With one slot more they do
-    without a barrier between the two: that puts it to use, too.
+    Copies behind the reads of their step could reuse the slot just read. With one more slot they
+    need no barrier between the two, so that slot is used, too.
     """
     placed = [(node, plan.op(name).stage) for name, node in graph.nodes(data=True)]
     writers = [(node, stage) for node, stage in placed if buffer in node["writes"]]
@@ -328,7 +332,7 @@ def slots_used(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str) -> int | Non
 
 
 def _check_requests(graph: nx.MultiDiGraph, result: LoopPlan, plan: LoopPlan) -> None:
-    """A requested depth of a copied ring must put that many slots to use."""
+    """Raise ScheduleRefused if a requested depth of a copied ring leaves slots unused."""
     for ring in plan.rings:
         if not ring.requested or ring.depth == 1 or ring.buffer not in graph.graph["rings"]:
             continue

@@ -1,6 +1,8 @@
-"""Places the ops of one loop: cycles, stages and order of a step, for given versions of its rings.
+"""Place the ops of one loop for given slots of its rings: cycles, stages, and order of a step.
 
-The rules are those of ``modulo``, which decides how many versions each ring may have.
+    slots: A_shared 3     =>   II, a start cycle and a stage for each op, and the order of a step
+
+The rules are those of ``modulo``, which decides how many slots each ring may have.
 """
 
 from __future__ import annotations
@@ -46,7 +48,7 @@ class Task:
         self.arcs = [Arc(src, dst, delay, far) for src, dst, far, delay in sorted(found)]
 
     def _delay(self, src: str, dst: str, edge: Mapping[str, Any]) -> int:
-        """Cycles between the starts of two ops.
+        """Return the cycles between the starts of two ops.
 
         Only RAW waits for results. An accumulator is passed on element by element: the next op on
         it starts when the previous one has issued. A wait for what is in flight may begin at once.
@@ -62,7 +64,7 @@ class Task:
         return op.latency
 
     def users(self, ring: str) -> tuple[list[int], list[int]]:
-        """Indices of the ops that touch a ring, and of those that write it."""
+        """Return the indices of the ops that touch a ring, and of those that write it."""
         if ring not in self._users:
             nodes = [self.nodes[name] for name in self.names]
             writers = [i for i, node in enumerate(nodes) if ring in node["writes"]]
@@ -71,7 +73,7 @@ class Task:
         return self._users[ring]
 
     def running(self) -> dict[int, list[int]]:
-        """What is in flight behind its issue, by the op that waits for it in the same iteration."""
+        """Return what is in flight after its issue, by the op that waits for it."""
         found: dict[int, list[int]] = {}
         for src, dst, edge in self.graph.edges(data=True):
             waits = self.nodes[dst]["kind"] == "mma_wait" and self.nodes[src]["kind"] == "mma"
@@ -80,14 +82,14 @@ class Task:
         return found
 
     def is_producer(self, op: int) -> bool:
-        """Whether the op fills a ring from outside: such ops are retimed ahead."""
+        """Whether the op fills a ring from outside; such ops are retimed ahead."""
         node = self.nodes[self.names[op]]
         return node["kind"] in ("copy", "store") or (
             node["kind"] == "load" and node["is_global_load"]
         )
 
     def problem(self, caps: Mapping[str, int]) -> Problem:
-        """The scheduling problem with each ring of ``caps`` limited to that many versions."""
+        """Return the scheduling problem with each ring of ``caps`` limited to that many slots."""
         arcs = list(self.arcs)
         for ring, depth in caps.items():
             users, writers = self.users(ring)
@@ -100,7 +102,7 @@ class Task:
 
 @dataclass(slots=True)
 class Placed:
-    """A schedule: by op index, but ``order`` lists the ops of a step, ``versions`` is by ring."""
+    """A schedule by op index, but ``order`` lists the ops of a step, ``versions`` is by ring."""
 
     interval: int
     cycles: list[int]
@@ -110,7 +112,7 @@ class Placed:
 
 
 def place(task: Task, caps: Mapping[str, int]) -> Placed:
-    """Cycles, stages and order with each ring of ``caps`` limited to that many versions."""
+    """Return cycles, stages and order with each ring of ``caps`` limited to that many slots."""
     problem = task.problem(caps)
     bound = rec_mii(problem, res_mii(problem)[0])
     early = _early(task)
@@ -127,7 +129,7 @@ def place(task: Task, caps: Mapping[str, int]) -> Placed:
 
 
 def _stretched(placed: Placed, bound: int) -> Placed:
-    """The same steps at a longer interval."""
+    """Return the same steps at a longer interval."""
     if bound <= placed.interval:
         return placed
     cycles = [
@@ -154,7 +156,7 @@ def _finish(
 def numbered(
     task: Task, cycles: Sequence[int], stages: Sequence[int], order: Sequence[int]
 ) -> list[OpPlan]:
-    """The ops in the order of a step, with their cycles and stages."""
+    """Return the ops in the order of a step, with their cycles and stages."""
     return [
         dataclasses.replace(task.costs[i], cycle=cycles[i], stage=stages[i], order=position)
         for position, i in enumerate(order)
@@ -162,7 +164,7 @@ def numbered(
 
 
 def _heavy(task: Task) -> list[int]:
-    """The ops that the loop is about: matrix operations, else the longest computations."""
+    """Return the matrix operations, or without any the longest computations."""
     mmas = [i for i, op in enumerate(task.costs) if op.kind == "mma"]
     if mmas:
         return mmas
@@ -173,7 +175,7 @@ def _heavy(task: Task) -> list[int]:
 
 
 def _framed(task: Task, interval: int, starts: Sequence[int]) -> list[int]:
-    """Cycles from the start of a step: a heavy op's, chosen for heavy ops to share few stages."""
+    """Return cycles counted from a heavy op, chosen so that heavy ops share few stages."""
     heavy = _heavy(task)
     others = [i for i in range(len(starts)) if not task.is_producer(i)] or heavy
 
@@ -187,7 +189,7 @@ def _framed(task: Task, interval: int, starts: Sequence[int]) -> list[int]:
 
 
 def _ended(task: Task, interval: int, cycles: list[int]) -> list[int]:
-    """``cycles`` with what is in flight waited for at the end of its step, or of one behind it."""
+    """Return ``cycles`` with waits for matrix operations in flight at the end of a step."""
     for done, mmas in task.running().items():
         stage = max(cycles[mma] // interval for mma in mmas) + task.in_flight
         cycles[done] = (stage + 1) * interval - 1
@@ -195,7 +197,7 @@ def _ended(task: Task, interval: int, cycles: list[int]) -> list[int]:
 
 
 def _deep_rings(task: Task) -> list[tuple[int, list[int], list[int]]]:
-    """(depth, readers, writers) of the planned rings that are filled ahead."""
+    """Return (depth, readers, writers) of the planned rings that are filled ahead."""
     found: list[tuple[int, list[int], list[int]]] = []
     for ring, depth in task.depths.items():
         users, writers = task.users(ring)
@@ -206,13 +208,13 @@ def _deep_rings(task: Task) -> list[tuple[int, list[int], list[int]]]:
 
 
 def _early(task: Task) -> set[int]:
-    """The ops that start a step: what fills a deep ring, stores excepted, which come late."""
+    """Return the ops that start a step: those that fill a deep ring, except stores."""
     writers = {i for _, _, writers in _deep_rings(task) for i in writers}
     return {i for i in writers if task.nodes[task.names[i]]["kind"] != "store"}
 
 
 def _retime(task: Task, interval: int, cycles: list[int], early: set[int]) -> bool:
-    """Move producers ahead until their rings are full; False if dependences do not let them."""
+    """Move producers ahead until their rings are full; False if dependences do not allow it."""
     pinned: dict[int, int] = {}
     for depth, readers, writers in _deep_rings(task):
         stage = max(cycles[i] // interval for i in readers) + 1 - depth
@@ -224,7 +226,7 @@ def _retime(task: Task, interval: int, cycles: list[int], early: set[int]) -> bo
 
 
 def _pull(task: Task, interval: int, cycles: list[int], early: set[int]) -> bool:
-    """Move by whole steps what the retimed producers need; False if that has no end."""
+    """Move by whole steps what the retimed producers need; False if that does not end."""
     for _ in range(len(cycles) + 1):
         moved = False
         for arc in task.arcs:
@@ -242,7 +244,7 @@ def _pull(task: Task, interval: int, cycles: list[int], early: set[int]) -> bool
 def _order(
     problem: Problem, stages: Sequence[int], places: Sequence[tuple[int, int, int]]
 ) -> list[int]:
-    """Ops of one step: as ``places`` says, where none waits for another of the step."""
+    """Return the ops of one step in the order of ``places``, unless one waits for another."""
     after: dict[int, set[int]] = {op: set() for op in range(problem.size)}
     waiting = [0] * problem.size
     for arc in problem.arcs:
@@ -268,17 +270,18 @@ def _order(
 def _places(
     task: Task, interval: int, cycles: Sequence[int], stages: Sequence[int], early: set[int]
 ) -> list[tuple[int, int, int]]:
-    """By what ops of one step are sorted: by cycle, loads before the mma that they run under.
+    """Return sort keys for the ops of one step: by cycle, loads before the mma that covers them.
 
-    Where such loads begin a step the early copies are spread over the mmas: of tensor cores behind
-    the loads that run under one, whose addresses are then computed under it; of the FMA pipe before
-    them, where they disturb its stream of instructions less. Behind mmas in flight they are
-    issued while tensor cores work, where they are not due in the next step. Else they come first.
-    By way of registers, tiles are stored before later ones are loaded where some are masked: ptxas
-    waits by six counters, so that a store behind a load waits for that too, and code that branches
-    stays where it is. Measured on an H100: 1.07 times as fast so as a mean of 63 masked tiles, 1.48
-    at most and 0.82 at least (fp32, of which ptxas makes more bank conflicts then); 0.98 of 68 that
-    are not masked.
+    If such loads begin a step, the early copies are spread over the mmas. On tensor cores they go
+    behind the loads that an mma covers, so that their addresses are computed under it. On the FMA
+    pipe they go before those loads, where they disturb the stream of FMAs less. Behind mmas in
+    flight they are issued while tensor cores work, unless they are due in the next step. In all
+    other cases they come first.
+
+    Register-staged tiles are stored before later ones are loaded if some are masked: ptxas waits by
+    six counters, so a store behind a load waits for that too, and code that branches stays where it
+    is. Measured on an H100: 1.07x on average over 63 masked tiles, 1.48x at most and 0.82x at least
+    (fp32, where ptxas then makes more bank conflicts); 0.98x over 68 tiles that are not masked.
     """
     windows = sorted(
         (cycles[i] % interval, cycles[i] % interval + task.costs[i].occupancy) for i in _heavy(task)
@@ -330,7 +333,7 @@ def _places(
 
 
 def _are_due_next(stages: Sequence[int], users: Collection[int], early: Collection[int]) -> bool:
-    """Whether some early copy is for the next step: the later it is issued, the longer that waits.
+    """Whether some early copy is for the next step, so that issuing it later delays that step.
 
     On an H100 copies behind wgmma instead of before it cost 3 to 9 % with one slot ahead (4000 x
     4104 x 4040 by 256 x 128, 3x3 convolutions by 256 x 64 and 128 x 128), and gain up to 4 % with

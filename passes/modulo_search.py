@@ -1,9 +1,12 @@
-"""Iterative modulo scheduling (B. R. Rau, MICRO-27, 1994) on plain numbers, without IR.
+"""Search a modulo schedule (B. R. Rau, MICRO-27, 1994) on plain numbers, without IR.
+
+    load -> mma, delay 500; the load is busy for 48 cycles, the mma for 64
+ => II = 64; the load starts at cycle 0, the mma at cycle 500
 
 A problem is a list of operations, each of which keeps one pipe busy for some cycles, and arcs ``(u,
 v, delay, distance)``: ``v`` of iteration ``i + distance`` starts at least ``delay`` cycles after
 ``u`` of iteration ``i``. Operations are placed as late as their successors allow, so that loaded
-values live as short as their latency permits.
+values live only as long as their latency requires.
 """
 
 from __future__ import annotations
@@ -16,12 +19,15 @@ from typing import Final
 _BUDGET_PER_OP: Final = 8
 """Placements tried per operation before an interval is given up; Rau's loops needed 2 to 6."""
 _INTERVAL_STEPS: Final = 64
-"""The interval grows by this fraction of itself between attempts."""
+"""Divisor of the interval that gives its growth between attempts."""
 
 
 @dataclass(frozen=True, slots=True)
 class Arc:
-    """``dst`` of iteration ``i + distance`` starts at least ``delay`` cycles after ``src``."""
+    """A delay between two operations.
+
+    ``dst`` of iteration ``i + distance`` starts at least ``delay`` cycles after ``src`` of ``i``.
+    """
 
     src: int
     dst: int
@@ -39,12 +45,12 @@ class Problem:
 
     @property
     def size(self) -> int:
-        """How many operations."""
+        """The number of operations."""
         return len(self.pipes)
 
 
 def res_mii(problem: Problem) -> tuple[int, str]:
-    """The least interval that the pipes allow, and the pipe that sets it."""
+    """Return the least interval that the pipes allow, and the pipe that sets it."""
     load: dict[str, int] = {}
     for pipe, busy in zip(problem.pipes, problem.busy, strict=True):
         load[pipe] = load.get(pipe, 0) + busy
@@ -53,11 +59,11 @@ def res_mii(problem: Problem) -> tuple[int, str]:
 
 
 def rec_mii(problem: Problem, at_least: int = 1) -> int:
-    """The least interval from ``at_least`` on that the recurrences allow.
+    """Return the least interval from ``at_least`` on that the recurrences allow.
 
-    From 1 on it is the greatest delay / distance of any cycle: one that is too slow for an interval
-    says which interval it needs itself. A cycle within one iteration needs any; the sum of all
-    delays stands for that.
+    From 1 on it is the greatest delay / distance of any cycle: a cycle that is too slow for an
+    interval determines the interval that it needs. A cycle within one iteration fits no interval;
+    the sum of all delays stands for that.
     """
     interval = at_least
     while True:
@@ -71,10 +77,11 @@ def rec_mii(problem: Problem, at_least: int = 1) -> int:
 
 
 def _heights(problem: Problem, interval: int) -> tuple[list[int], list[Arc]]:
-    """The longest path into each operation, or a cycle of positive length that they have no end by.
+    """Return the longest path into each operation, or a cycle of positive length.
 
-    An arc weighs ``delay - interval * distance``. Bellman and Ford's algorithm, which is over when
-    the arcs that paths came by last close a cycle: no path comes by a cycle unless it grows by it.
+    An arc weighs ``delay - interval * distance``. This is Bellman and Ford's algorithm, stopped as
+    soon as the last arcs of the paths form a cycle: a path follows a cycle only if the cycle
+    lengthens it.
     """
     height = [0] * problem.size
     came_by: list[Arc | None] = [None] * problem.size
@@ -90,7 +97,7 @@ def _heights(problem: Problem, interval: int) -> tuple[list[int], list[Arc]]:
 
 
 def _closed(came_by: Sequence[Arc | None]) -> list[Arc]:
-    """The arcs of a cycle among those by which operations are reached; empty if there is none."""
+    """Return the arcs of a cycle among those by which operations are reached, or nothing."""
     seen_from: dict[int, int] = {}
     for start in range(len(came_by)):
         at = start
@@ -107,7 +114,7 @@ def _closed(came_by: Sequence[Arc | None]) -> list[Arc]:
 
 
 def _around(op: int, came_by: Sequence[Arc | None]) -> list[Arc]:
-    """The arcs of the cycle that ``op`` is on."""
+    """Return the arcs of the cycle that ``op`` is on."""
     arcs: list[Arc] = []
     at = op
     while (arc := came_by[at]) is not None:
@@ -119,7 +126,7 @@ def _around(op: int, came_by: Sequence[Arc | None]) -> list[Arc]:
 
 
 def schedule(problem: Problem) -> tuple[int, list[int]]:
-    """The least interval found, at least both bounds, and the start cycle of each operation."""
+    """Return the least interval found, at least both bounds, and each operation's start cycle."""
     bound = rec_mii(problem, res_mii(problem)[0])
     interval = bound
     limit = 2 * (bound + sum(problem.busy) + sum(max(0, arc.delay) for arc in problem.arcs))
@@ -132,7 +139,7 @@ def schedule(problem: Problem) -> tuple[int, list[int]]:
 
 
 def attempt(problem: Problem, interval: int) -> list[int] | None:
-    """Start cycles for one interval, or None when the budget runs out."""
+    """Return start cycles for one interval, or None if the budget runs out."""
     height, cycle = _heights(problem, interval)
     if cycle or any(busy > interval for busy in problem.busy):
         return None
@@ -185,7 +192,7 @@ class _State:
         self.placed: dict[int, int] = {}
 
     def _span(self, op: int, slot: int) -> tuple[int, int]:
-        """First busy cycle modulo the interval, in forward time, and how many."""
+        """Return the first busy cycle modulo the interval, in forward time, and how many follow."""
         return -slot % self.interval, self.problem.busy[op]
 
     def _conflicts(self, op: int, slot: int) -> list[int]:
@@ -204,7 +211,7 @@ class _State:
         return result
 
     def free_slot(self, op: int, earliest: int) -> int | None:
-        """The first slot from ``earliest`` within one interval in which the pipe is free."""
+        """Return the first slot from ``earliest`` within one interval in which the pipe is free."""
         candidates = {earliest}
         busy = self.problem.busy[op]
         for other, at in self.placed.items():
@@ -217,16 +224,16 @@ class _State:
         return None
 
     def evict(self, op: int, slot: int) -> list[int]:
-        """Remove what holds the pipe at ``slot``; returns what was removed."""
+        """Remove the operations that occupy the pipe at ``slot``; return them."""
         victims = self._conflicts(op, slot)
         for victim in victims:
             self.remove(victim)
         return victims
 
     def place(self, op: int, slot: int) -> None:
-        """Put ``op`` at ``slot``."""
+        """Place ``op`` at ``slot``."""
         self.placed[op] = slot
 
     def remove(self, op: int) -> None:
-        """Take ``op`` out."""
+        """Remove ``op``."""
         del self.placed[op]

@@ -1,8 +1,9 @@
-"""Checks a schedule against the dependence graph; shares nothing with what made it.
+"""Verify a schedule against the dependence graph, sharing no code with what made it.
+
+    edge u -> v of distance d holds  iff  step(v, i + d) > step(u, i), or equal and v is later
 
 At step ``t`` of the pipelined loop an op of stage ``s`` works on iteration ``t - s``, and the ops
-of a step run by ``order``. So an edge ``u -> v`` of distance ``d`` holds iff ``v`` of iteration ``i
-+ d`` is at a later step than ``u`` of ``i``, or at the same step and later in it.
+of a step run by ``order``. Rings, waits, pipes and clamped copies are checked too.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _WHY: Final = {
 
 
 def verify(graph: nx.MultiDiGraph, plan: LoopPlan) -> None:
-    """ScheduleRefused, naming the edge, ring or pipe, unless ``plan`` is a legal schedule.
+    """Raise ScheduleRefused, naming the edge, ring or pipe, unless ``plan`` is legal.
 
     ``graph``: as ``dependence`` made it (without the plan's waits).
     """
@@ -45,7 +46,7 @@ def verify(graph: nx.MultiDiGraph, plan: LoopPlan) -> None:
 
 
 def versions_needed(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str) -> int:
-    """How many versions of ``buffer`` the schedule keeps alive at once."""
+    """Return how many slots of ``buffer`` the schedule keeps alive at once."""
     nodes = graph.nodes
     users = [op for op in plan.ops if op.name in graph and _touches(nodes[op.name], buffer)]
     writers = [op for op in users if buffer in nodes[op.name]["writes"]]
@@ -57,7 +58,7 @@ def _touches(node: Mapping[str, Any], buffer: str) -> bool:
 
 
 def _lag(user: OpPlan, writer: OpPlan) -> int:
-    """Least V such that ``writer`` of iteration ``i + V`` comes after ``user`` of ``i``."""
+    """Return the least V for which ``writer`` of iteration ``i + V`` follows ``user`` of ``i``."""
     return max(1, user.stage - writer.stage + (writer.order < user.order))
 
 
@@ -118,7 +119,7 @@ def _check_edge(
 
 
 def why_one_version(graph: nx.MultiDiGraph, buffer: str) -> Reason:
-    """Why ``buffer``, no ring of the loop of ``graph``, has one version."""
+    """Return why ``buffer``, which is no ring of the loop of ``graph``, has one slot."""
     found: Reason = graph.graph["carried"].get(buffer, Reason("version.outside"))
     return found
 
@@ -158,13 +159,13 @@ def _check_rings(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
 
 
 def no_ring(graph: nx.MultiDiGraph, plan: LoopPlan, buffer: str, slots: int) -> ScheduleRefused:
-    """The refusal of ``slots`` of a buffer that has one version."""
+    """Return the refusal of ``slots`` slots for a buffer that can have only one."""
     why = why_one_version(graph, buffer)
     return ScheduleRefused("ring.slots", buffer=buffer, slots=slots, loop=plan.name, why=why)
 
 
 def _check_done(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
-    """A wait leaves in flight what every step issues: else no one number of groups is younger."""
+    """Check that every step issues what a wait leaves in flight, so that its count is constant."""
     for name, node in graph.nodes(data=True):
         if (ops[name].kind == "mma_wait") != (node["kind"] == "mma_wait"):
             kinds = {"kind": node["kind"], "planned": ops[name].kind}
@@ -186,7 +187,7 @@ def _check_done(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan
 
 
 def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
-    """Before every use of an async copy's place, and every write to its source, stands a wait."""
+    """Check for a wait before every use of an asynchronous copy, and every write to its source."""
     waits = [op for op in plan.ops if op.kind == "wait"]
     served = _served(plan, waits)
     for name, node in graph.nodes(data=True):
@@ -207,10 +208,10 @@ def _check_waits(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPla
 
 
 def _check_clamped(graph: nx.MultiDiGraph, plan: LoopPlan, ops: Mapping[str, OpPlan]) -> None:
-    """Copies that read the last tile once more read nothing that some op writes.
+    """Check that no op writes what clamped copies read once more.
 
-    What a fence of the function's own may let others write, recognition has told
-    (``LoopInfo.overwritten``); those that mapping adds order what is there.
+    What a fence of the function itself lets others write is in ``LoopInfo.overwritten``, from
+    recognition. Fences that mapping adds only order what is there.
     """
     if plan.epilogue != "clamped":
         return
@@ -237,7 +238,7 @@ def _served(plan: LoopPlan, waits: Iterable[OpPlan]) -> dict[str, set[str]]:
 
 
 def _check_pipes(plan: LoopPlan) -> None:
-    """No pipe is busy for longer than the interval. A plan without an interval has no cycles."""
+    """Check that no pipe is busy longer than the interval; without one there are no cycles."""
     if plan.ii == 0:
         return
     load: dict[str, int] = {}

@@ -1,14 +1,14 @@
-"""Let every access name the memory that it touches, whatever buffer it is written with.
-
-A view with elements as large as those of its memory is inlined, so that all that follows sees one
-buffer; where its type is another one, what is loaded and stored is reinterpreted:
+"""Make every access name the memory that it touches, whatever buffer it is written with.
 
     Yv = T.decl_buffer((20, 128), data=Y.data)
     Yv[t // 2, t % 2 * 64 + tx] = ..                 =>    Y[t, tx] = ..
 
-Any other view (of elements of another size, one that pointers go to by its type, or of a memory
-with padding) keeps its accesses. It is declared
-anew beside each statement that uses it, so that the statement itself says whose memory that is:
+A view with elements as large as those of its memory is inlined, so that all later passes see one
+buffer. If its type is another one, the values loaded and stored are reinterpreted.
+
+Any other view (of elements of another size, one passed by pointer with its own type, or of a memory
+with padding) keeps its accesses. It is declared anew beside each statement that uses it, so that
+the statement itself says whose memory that is:
 
     Yb = T.decl_buffer((40, 256), "int8", data=Y.data)
     for t:                                                 for t:
@@ -39,7 +39,7 @@ _REINTERPRETED: Final = {
 
 
 def name_memory(func: Any) -> Any:
-    """``func`` without views that can be inlined, the others declared where they are used."""
+    """Return ``func`` without inlinable views, the others declared where they are used."""
     if not ir.has(func.body, tirx.DeclBuffer) and not ir.has(func.body, tirx.Bind, _names_pointer):
         return func
     body = tvm_ffi.structural_mutate(func.body, [(tirx.Bind, _settled)])
@@ -57,7 +57,7 @@ def _names_pointer(bind: Any) -> bool:
 
 
 def _settled(bind: Any, mutator: Any) -> Any:
-    """A named pointer with what is loaded for it loaded there: it may be inlined further on."""
+    """Return a named pointer whose indices are loaded first, so that it can be inlined."""
     value = bind.value
     if not is_pointer(bind.var) or str(getattr(value.op, "name", "")) != "tirx.address_of":
         return bind
@@ -72,10 +72,11 @@ def _settled(bind: Any, mutator: Any) -> Any:
 
 @dataclass
 class _Views:
-    """The views of one function. ``inlined``: those without accesses of their own from here on.
+    """The views of one function, and what becomes of each.
 
-    ``pointers``: named ones, and what they are. ``kept``: the other views, each with the data that
-    it is declared over. ``hoisted``: declarations over raw pointers of which there are views.
+    ``inlined``: those that have no accesses of their own from here on. ``pointers``: named pointers
+    with their values. ``kept``: the other views, each with the data that it is declared over.
+    ``hoisted``: declarations over raw pointers of which there are views.
     """
 
     body: Stmt
@@ -87,7 +88,7 @@ class _Views:
     ranges: sym.Analyzer = field(default_factory=sym.Analyzer)
 
     def __post_init__(self) -> None:
-        """Say of each view what becomes of it."""
+        """Decide for each view what becomes of it."""
         ir.walk(self.body, (tirx.For, ir.SBlock), self._bound)
         vectors: set[Buffer] = set()
 
@@ -130,13 +131,13 @@ class _Views:
         )
 
     def _at(self, view: Buffer, indices: Sequence[Expr]) -> list[Expr]:
-        """Where in its memory an inlined ``view`` is at ``indices``."""
+        """Return the indices in its memory of an inlined ``view`` at ``indices``."""
         return rooted(self.named, view, indices, self.ranges) or list(indices)
 
     # Inlined views, and named pointers.
 
     def inline(self, body: Stmt) -> Stmt:
-        """``body`` with accesses of inlined views made through their memory."""
+        """Return ``body`` with accesses of inlined views made through their memory."""
         rewriters = [
             (ir.TensorLoad, self._load),
             (tirx.BufferStore, self._store),
@@ -170,7 +171,7 @@ class _Views:
         return tirx.BufferStore(root, value, self._at(node.buffer, list(node.indices)))
 
     def _region(self, node: Any, mutator: Any) -> Any:
-        """The whole memory: a region of a view need not be a box of it."""
+        """Return the whole memory: a region of a view need not be a region of it."""
         if node.source not in self.named.places:
             return mutator.default_mutate(node)
         root = self.named.place(node.source).root
@@ -229,7 +230,7 @@ class _Views:
     # Views that stay.
 
     def sink(self, stmt: Stmt) -> Stmt:
-        """``stmt`` with each view that stays declared beside every statement that uses it."""
+        """Return ``stmt`` with each kept view declared beside every statement that uses it."""
         inner = bodies(stmt)
         if not ir.uses(stmt, self.kept):
             return stmt
@@ -248,7 +249,7 @@ class _Views:
         return ir.block("", ir.seq(*made, ir.substitute(stmt, fresh)))
 
     def _with_sources(self, wanted: set[Buffer] | frozenset[Buffer]) -> list[Buffer]:
-        """The views ``wanted`` and those over whose data they are declared, in order."""
+        """Return the views ``wanted`` and those over whose data they are declared, in order."""
         found = set(wanted)
         for view in reversed(list(self.kept)):
             if view in found:
@@ -257,7 +258,7 @@ class _Views:
 
 
 def _as_type(dtype: str, value: Expr) -> Expr:
-    """The bits of ``value`` as a value of type ``dtype``, which is as large."""
+    """Return the bits of ``value`` as a value of type ``dtype``, which has the same size."""
     while str(value.ty.dtype) != dtype and _is_reinterpreted(value):
         value = value.args[0]
     return value if str(value.ty.dtype) == dtype else tirx.reinterpret(dtype, value)
@@ -268,7 +269,7 @@ def _is_reinterpreted(value: Expr) -> bool:
 
 
 def _own(stmt: Stmt) -> list[Expr]:
-    """The expressions of a compound statement, without those of the statements inside it."""
+    """Return the expressions of a compound statement, without those of its inner statements."""
     kind = type(stmt)
     if kind is tirx.For:
         return [stmt.min, stmt.extent]
@@ -282,7 +283,7 @@ def _own(stmt: Stmt) -> list[Expr]:
 
 
 def _united(regions: Sequence[Any]) -> list[Any]:
-    """``regions`` with one of each memory: the largest where there are several."""
+    """Return ``regions`` with one region of each memory: the largest of several."""
     found: dict[Buffer, Any] = {}
     for region in regions:
         old = found.get(region.source)

@@ -1,9 +1,9 @@
-"""Constant vectors of bytes as words, which is how CUDA holds them.
+"""Make constant vectors of bytes of words, as CUDA represents them.
 
-    Broadcast(int8(0), 16)    ->    reinterpret(int8x16, Broadcast(int32(0), 4))
+    Broadcast(int8(0), 16)    =>    reinterpret(int8x16, Broadcast(int32(0), 4))
 
-TVM prints more than four equal bytes as ``make_int4`` with an argument for each of them, which nvcc
-refuses. A masked copy of int8 through registers has such a vector where nothing is loaded.
+TVM prints more than four equal bytes as ``make_int4`` with an argument for each byte, which nvcc
+refuses. A masked register-staged copy of int8 has such a vector for the elements it does not load.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ WORD_BYTES: Final = 4
 
 
 def pack_bytes(func: Any) -> Any:
-    """``func`` with constant vectors of more than four bytes made of words."""
+    """Return ``func`` with constant vectors of more than four bytes made of words."""
 
     def pack(node: Any) -> Any:
         byte, lanes = const_int(node.value), const_int(node.lanes)

@@ -1,15 +1,13 @@
-"""Put forms that schedules leave behind into the ones that recognition knows.
-
-An accumulator that its reduction block clears itself, in the first iteration, is cleared before the
-loop instead:
+"""Normalise what schedules produce to the forms that recognition knows.
 
     for k in T.serial(n):                          acc = 0
       with T.sblock("mma"):                  =>    for k in T.serial(n):
         if k == 0: acc = 0                           acc += ..
         acc += ..
 
-A value bound between two statements becomes part of its users, or a register when it is loaded: a
-statement must not depend on another through anything but memory.
+An accumulator that its reduction block zeroes in the first iteration is zeroed before the loop. A
+value bound between two statements is inlined into its users, or becomes a register if it is loaded:
+statements may depend on each other only through memory.
 """
 
 from __future__ import annotations
@@ -44,7 +42,7 @@ from .patterns import as_nest
 
 
 def hoist_initialisation(body: Stmt) -> Stmt:
-    """``body`` of a tile function with accumulators cleared before their loops; else ``body``."""
+    """Return ``body`` with a tile function's accumulators zeroed before their loops."""
     if thread_extents(body):
         return body
 
@@ -59,7 +57,7 @@ def hoist_initialisation(body: Stmt) -> Stmt:
 
 
 def _without_zeroing(stmt: Stmt, loop: Any, cleared: list[Stmt]) -> Stmt:
-    """``stmt``, in ``loop``, without what it does in the first iteration only; collects that."""
+    """Return ``stmt``, in ``loop``, without what only the first iteration does; collect that."""
     if isinstance(stmt, tirx.SeqStmt) and _is_first_iteration(stmt.seq[0], loop):
         cleared.append(_zeroing(stmt.seq[0], loop))
         return seq(*stmt.seq[1:])
@@ -90,14 +88,14 @@ def _is_first_iteration(stmt: Stmt, loop: Any) -> bool:
 
 
 def _zeroing(stmt: Any, loop: Any) -> Stmt:
-    """What ``stmt`` does, at the loop's first iteration; conditions on inner variables stay."""
+    """Return what ``stmt`` does in the first iteration; conditions on inner variables stay."""
     first = substitute(stmt, {loop.loop_var: loop.min})
     rest = conjunction(conjuncts(sym.Analyzer().simplify(first.condition)))
     return first.then_case if rest is None else tirx.IfThenElse(rest, first.then_case, None)
 
 
 def _under(loop: Any, stmt: Stmt) -> Stmt:
-    """``stmt`` in ``loop``; where only its condition uses the loop, in the first iteration."""
+    """Return ``stmt`` in ``loop``; in the first iteration if only its condition uses the loop."""
     if isinstance(stmt, tirx.IfThenElse) and not uses(stmt.then_case, [loop.loop_var]):
         return _zeroing(stmt, loop)
     if not uses(stmt, [loop.loop_var]):
@@ -106,9 +104,9 @@ def _under(loop: Any, stmt: Stmt) -> Stmt:
 
 
 def distribute_condition(body: Stmt) -> Stmt:
-    """``body`` with a condition around several statements put around each of them.
+    """Return ``body`` with a condition around several statements moved around each of them.
 
-    Where the condition reads what they write it stays where it is.
+    It stays where it is if it reads what they write.
     """
     if isinstance(body, SBlockRealize) and const_int(body.predicate) == 1:
         inside = distribute_condition(body.block.body)
@@ -136,7 +134,7 @@ def distribute_condition(body: Stmt) -> Stmt:
 
 
 def inline_bindings(body: Stmt) -> tuple[Stmt, list[Buffer]]:
-    """``body`` without values bound between its statements, and the registers that replace some."""
+    """Return ``body`` without values bound between statements, and registers that replace some."""
     if not isinstance(body, tirx.SeqStmt):
         return body, []
     rest = list(body.seq)

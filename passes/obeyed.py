@@ -1,13 +1,13 @@
-"""A plan that was handed in: obeyed in every field, or refused in one line.
+"""Obey a plan that was handed in, in every field, or refuse it in one line.
 
     check_given        the plan against the function, before anything is transformed
-    scheduled_as       a loop's schedule against its dependence graph; what follows from it anew
-    check_obeyed       the plan that came out against the one that came in
+    scheduled_as       a loop's schedule against its dependence graph; what follows is recomputed
+    check_obeyed       the plan that was carried out against the one that was handed in
 
-What a plan decides is taken; everything else is made anew from that and from the function, and a
+What a plan decides is taken. Everything else is recomputed from that and from the function, and a
 plan that says otherwise is refused. So no field of it can be wrong and pass, whoever wrote it.
-Left out, by being empty, may be what follows: a loop's edges (it is scheduled anew), mbarriers, the
-arena, the barriers.
+Fields that follow from others may be left empty: a loop's edges (it is then scheduled anew),
+mbarriers, the arena, the barriers.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _SCHEDULE: Final = frozenset({"ops", "edges", "rings", "unroll"})
 """Fields of a loop that follow from its schedule."""
 
 _FOLLOWS: Final = ("mbarriers", "smem", "sync")
-"""Parts of a plan that may be left out."""
+"""Fields of a plan that may be left empty."""
 
 
 def check_given(request: Request, info: KernelInfo, machine: Machine) -> KernelPlan:
-    """The plan of ``request``, made anew from what it decides and not scheduled yet.
+    """Return the plan of ``request``, recomputed from what it decides, not scheduled yet.
 
-    PlanError names the first field that the function cannot have, or must have otherwise.
+    Raises PlanError with the first field that the function cannot have, or must have otherwise.
     """
     given = request.plan
     assert given is not None
@@ -62,16 +62,17 @@ def check_given(request: Request, info: KernelInfo, machine: Machine) -> KernelP
 
 
 def is_scheduled(loop: LoopPlan) -> bool:
-    """Whether a plan that was handed in has a schedule for ``loop``, and not only its depths."""
+    """Whether a given plan has a schedule for ``loop``, and not only its depths."""
     return loop.pipelined and (bool(loop.edges) or loop.source == "edited")
 
 
 def scheduled_as(
     graph: nx.MultiDiGraph, given: LoopPlan, base: LoopPlan, machine: Machine
 ) -> LoopPlan:
-    """The loop with the stages, order and depths of ``given``, and all that follows from them.
+    """Return the loop with the stages, order and depths of ``given``, and all that follows.
 
-    ``base``: the loop made anew without a schedule. ScheduleRefused: the schedule is not legal.
+    ``base``: the loop recomputed without a schedule. Raises ScheduleRefused if the schedule is
+    illegal.
     """
     known = {op.name: op for op in op_costs(graph, base, machine)}
     ops = tuple(_op(op, known.get(op.name)) for op in sorted(given.ops, key=lambda op: op.order))
@@ -102,7 +103,7 @@ def scheduled_as(
 def check_obeyed(
     given: KernelPlan, made: KernelPlan, info: KernelInfo, machine: Machine
 ) -> KernelPlan:
-    """``made``, with the words of ``given``; PlanError: the first field that came otherwise."""
+    """Return ``made`` with the texts of ``given``; raise PlanError for a field that differs."""
     loops = {loop.name: loop for loop in made.loops}
     anew = [loop for loop in given.loops if loop.pipelined and not is_scheduled(loop)]
     for loop in anew:
@@ -120,7 +121,7 @@ def check_obeyed(
 
 
 def _filled(given: KernelPlan, made: KernelPlan) -> KernelPlan:
-    """``given`` with what it leaves out and follows from the rest: mbarriers, arena, barriers."""
+    """Return ``given`` with mbarriers, arena and barriers taken from ``made`` if left empty."""
     return replace(
         given,
         mbarriers=given.mbarriers or made.mbarriers,
@@ -140,7 +141,7 @@ def _compare(given: KernelPlan, made: KernelPlan, skip: frozenset[str]) -> None:
 
 
 def _compare_depths(given: KernelPlan, loop: LoopPlan, made: LoopPlan) -> None:
-    """PlanError: a loop that was scheduled anew did not come out as ``loop`` of ``given`` asks."""
+    """Raise PlanError if a loop scheduled anew is not what ``loop`` of ``given`` asks for."""
     where = {"kernel": given.kernel, "loop": loop.name}
     if not made.pipelined:
         raise PlanError("obeyed.not_pipelined", **where, why=made.reasons[-1:])
@@ -157,12 +158,12 @@ def _compare_depths(given: KernelPlan, loop: LoopPlan, made: LoopPlan) -> None:
 
 
 def _with_flight(given: Any, made: Any) -> Any:
-    """A matmul of a loop that is scheduled anew: what stays in flight follows from that."""
+    """Return a matmul of a loop scheduled anew with what that leaves in flight."""
     return replace(given, in_flight=made.in_flight)
 
 
 def _with_words(made: Any, given: Any) -> Any:
-    """``made`` with what ``given`` says of the same parts in words."""
+    """Return ``made`` with the texts that ``given`` has for the same fields."""
     if dataclasses.is_dataclass(made) and type(made) is type(given):
         value: Any = made
         return replace(
@@ -180,7 +181,7 @@ def _with_words(made: Any, given: Any) -> Any:
 
 
 def _op(given: OpPlan, cost: OpPlan | None) -> OpPlan:
-    """``given`` at its place, with what it costs and is; ``cost``: None for a wait."""
+    """Return ``given`` at its place, with its cost and kind; ``cost`` is None for a wait."""
     name = given.name.removesuffix(WAIT_SUFFIX)
     same = OpPlan(given.name, given.kind, name, "sync", 1, 1) if cost is None else cost
     return replace(
@@ -193,7 +194,7 @@ def _op(given: OpPlan, cost: OpPlan | None) -> OpPlan:
 
 
 def _in_model_time(loop: LoopPlan) -> LoopPlan:
-    """``loop``; where its stages are no longer those of its cycles, without cycles."""
+    """Return ``loop``, without cycles if its stages are no longer those of its cycles."""
     load: dict[str, int] = {}
     for op in loop.ops:
         if op.pipe != "sync":

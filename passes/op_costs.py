@@ -1,8 +1,9 @@
-"""Latency and occupancy of each op of a loop, for ops that exist only after mapping.
+"""Derive latency and occupancy of each op of a loop, for ops that exist only after mapping.
 
-The plan's ops have the cost model's numbers for the statements of the source. Mapping turns one of
-them into several (``C_update`` into ``C_update.k0.a``, ``C_update.k0``, ...), which inherit from
-it:
+    C_update   =>   C_update.k0.a, C_update.k0.b, C_update.k0, ...
+
+The plan's ops have the cost model's numbers for the statements of the source. The ops that mapping
+makes of a statement inherit from it:
 
     occupancy = occupancy of the statement / its ops of that kind
     latency   = occupancy + (latency - occupancy of the statement)
@@ -35,12 +36,12 @@ _PIPES: Final[dict[str, Pipe]] = {
 
 
 def base_name(op: str) -> str:
-    """The statement of the source that an op was made from: its name up to the first dot."""
+    """Return the source statement that an op was made from: its name up to the first dot."""
     return op.split(".", 1)[0]
 
 
 def op_costs(graph: nx.MultiDiGraph, plan: LoopPlan, machine: Machine) -> list[OpPlan]:
-    """Pipe, latency and occupancy of each op of the graph, in program order."""
+    """Return pipe, latency and occupancy of each op of the graph, in program order."""
     known = {op.name: op for op in plan.ops}
     order = sorted(graph.nodes, key=lambda name: int(graph.nodes[name]["index"]))
     heirs: dict[tuple[str, str], int] = {}
@@ -88,7 +89,7 @@ def _derived(
 
 
 def _shared_cycles(node: Any, graph: nx.MultiDiGraph, machine: Machine) -> int:
-    """Cycles in which shared memory moves the registers that the op fills or empties."""
+    """Return the cycles in which shared memory moves the registers that the op fills or stores."""
     rings = graph.graph["rings"]
     buffers = [rings[name] for name in (*node["reads"], *node["writes"]) if name in rings]
     private = [buf for buf in buffers if is_private(buf)]

@@ -1,4 +1,4 @@
-"""The op form of a candidate loop: its ops in program order and the buffers of its body.
+"""Read the op form of a candidate loop: its ops in program order and the buffers of its body.
 
 Every pass from the dependence graph to the expansion reads loops in this form::
 
@@ -40,12 +40,12 @@ class OpLoop:
 
     @property
     def extent(self) -> Expr:
-        """How many iterations."""
+        """The number of iterations."""
         return self.node.extent
 
     @property
     def trip(self) -> int | None:
-        """How many iterations, when constant."""
+        """The number of iterations if constant, else None."""
         return const_int(self.node.extent)
 
     @property
@@ -54,7 +54,7 @@ class OpLoop:
         return tuple(name for name, _ in self.ops)
 
     def buffer_names(self) -> dict[Buffer, str]:
-        """A name for each buffer of the body that no other buffer of the body has."""
+        """Return a name for each buffer of the body that no other buffer of the body has."""
         taken: dict[Buffer, str] = {}
         for buf in self.allocs:
             name, count = str(buf.name), 0
@@ -66,9 +66,9 @@ class OpLoop:
 
 
 def op_loop(node: Any) -> OpLoop | None:
-    """The op form of a loop, or None when it has none (or is already expanded).
+    """Return the op form of a loop, or None if it has none (or is already expanded).
 
-    PlanError: two of its ops have one name.
+    Raises PlanError if two of its ops have one name.
     """
     if not isinstance(node, tirx.For) or node.kind != ForKind.SERIAL:
         return None
@@ -88,7 +88,7 @@ def op_loop(node: Any) -> OpLoop | None:
 
 
 def op_loops(node: Any) -> Iterator[OpLoop]:
-    """Every loop in op form below ``node``, outer before inner."""
+    """Yield every loop in op form below ``node``, outer before inner."""
     loops: list[Any] = []
     walk(node, tirx.For, loops.append)
     for loop in loops:
@@ -98,7 +98,7 @@ def op_loops(node: Any) -> Iterator[OpLoop]:
 
 
 def thread_extents(node: Any) -> dict[Var, int]:
-    """The threadIdx variables bound by loops (or launches) below ``node``, with their extents."""
+    """Return the threadIdx variables bound by loops or launches below ``node``, with extents."""
     found: dict[Var, int] = {}
 
     def visit_loop(loop: Any) -> None:

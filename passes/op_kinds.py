@@ -1,4 +1,9 @@
-"""What kind of op a statement is, by what it does to memory."""
+"""Classify a statement as an op kind by what it does to memory.
+
+    S[i] = A[i]      =>  copy         acc += S[i] * 2   =>  compute
+
+The modulo schedule gives each kind its own rules.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +14,7 @@ from .ir import Buffer, is_global, is_private, is_shared
 
 
 def classify(found: Effects, body: Collection[Buffer] = ()) -> str:
-    """The op kind of a statement with these effects (see ``plan.OpKind``).
+    """Return the op kind of a statement with these effects (see ``plan.OpKind``).
 
     ``body``: the buffers of the loop's body; a plain one among them counts as a copy's destination.
     """

@@ -1,4 +1,10 @@
-"""What instructions do through their operands, from TVM's PTX table and what it keeps beside it."""
+"""Say what an instruction does through its operands, from TVM's PTX table and additions here.
+
+    ldmatrix(R, &S[..])   =>   writes operand 0, reads operand 1
+    wgmma(acc, desc A, desc B)   =>   reads and writes acc, reads by descriptor until a wait
+
+``effects`` asks it for each call.
+"""
 
 from __future__ import annotations
 
@@ -28,18 +34,18 @@ _POINTER_ROLES: Final[dict[str, dict[int, str]]] = {
     "tirx.tvm_store_matrix_sync": {0: READ, 5: WRITE},
 }
 _WGMMA_ORDER: Final = ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group")
-"""What orders the asynchronous instructions of the op that it stands in, or of those before it."""
+"""Instructions that order wgmmas of the same op, or earlier ones."""
 
 _WGMMA_WAIT: Final = "wgmma_wait_group"
 
 _BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
-"""Copies by tensor map. The map hides the source; a barrier counts the bytes."""
+"""Copies by tensor map: the map hides the source, and an mbarrier counts the bytes."""
 
 _BULK_STORES: Final = ("cp_async_bulk_tensor_s2g", "cp_reduce_async_bulk_tensor")
-"""The same the other way, or added there: the map, its first operand, hides the target."""
+"""Stores (or additions) by tensor map: the map, their first operand, hides the target."""
 
 _KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
-"""Flags of a call that say no more than which of its operands are predicates."""
+"""Flags of a call that only say which of its operands are predicates."""
 
 _MMA_CALLS: Final = ("tirx.ptx_legacy.mma", "tirx.tvm_mma_sync")
 # PTX memory instructions whose address operands are one-directional; in operand order.
@@ -58,11 +64,11 @@ _TO_SHARED: Final = "tirx.cuda.cvta_generic_to_shared"
 class Instruction:
     """What one instruction does.
 
-    ``roles``: how it accesses what the operands at these positions point to; None: who knows.
-    ``only_roles``: its other operands touch nothing. ``by_descriptor``: pointers among them are
-    parts of descriptors, by which it reads, while the threads go on. ``is_async``: an
-    asynchronous copy. ``is_mma``: it multiplies matrices. ``is_mma_wait``: it waits for all
-    multiplications in flight. ``is_move``: values arrive as they left.
+    ``roles``: how it accesses what the operands at these positions point to; None if unknown.
+    ``only_roles``: its other operands touch nothing. ``by_descriptor``: its pointers are in
+    descriptors, by which it reads while the threads continue. ``is_async``: it is an asynchronous
+    copy. ``is_mma``: it multiplies matrices. ``is_mma_wait``: it waits for all multiplications in
+    flight. ``is_move``: it does not change the values.
     """
 
     roles: Mapping[int, str] | None = field(default_factory=dict)
@@ -75,7 +81,7 @@ class Instruction:
 
 
 def instruction_of(call: Any) -> Instruction | None:
-    """What ``call`` does where it is an instruction with operands in memory or registers."""
+    """Return what ``call`` does if it is an instruction with operands in memory or registers."""
     name = called(call)
     if name in _POINTER_ROLES:
         return Instruction(_POINTER_ROLES[name], is_mma=name in _MMA_CALLS)
@@ -110,7 +116,7 @@ def _of_ptx(entry: Any, call: Any) -> Instruction:
 
 
 def _roles(entry: Any, call: Any, directions: tuple[str, ...]) -> dict[int, str]:
-    """The roles of operands; none where there is an address that ``directions`` do not tell of."""
+    """Return the roles of operands; none if ``directions`` do not cover an address."""
     tokens = [arg.value for arg in call.args[len(call.args) - len(entry.slots) - 1 : -1]]
     roles: dict[int, str] = {}
     addresses = iter(directions)
@@ -132,7 +138,7 @@ def _is_pointer(arg: Any) -> bool:
 
 
 def called(expr: Any) -> str:
-    """The name of the operator that ``expr`` calls; empty for anything else."""
+    """Return the name of the operator that ``expr`` calls; empty for anything else."""
     if type(expr) is Call and type(expr.op) is Op:
         return str(expr.op.name)
     return ""

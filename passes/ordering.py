@@ -1,4 +1,4 @@
-"""The tree that barriers are placed in: each statement is a node, each shared access an item.
+"""Define the tree that barriers are placed in: statements are nodes, shared accesses are items.
 
     for k: { wait; copy S; use S }   =>   Node("loop", [Node("wait"), Node("leaf", [S: write]),
                                                         Node("leaf", [S: read])])
@@ -25,10 +25,10 @@ from .accesses import Access, Event, op_name
 from .kernels import bodies, with_bodies
 
 PHASE: Final = "pipeliner.phase"
-"""For annotation that says which part of a pipelined loop a loop is."""
+"""Annotation that says which part of a pipelined loop a loop is."""
 
 _MERGE_OVER: Final = 8
-"""Accesses of one statement to one slot that are kept apart; more become one."""
+"""Most accesses of one statement to one slot that are compared one by one; more become one."""
 
 _EVENTS: Final = ("barrier", "wait", "wait_all", "group", "mma_wait")
 _OWN_ORDER: Final = (
@@ -48,7 +48,7 @@ Kind = Literal["leaf", "wrap", "seq", "loop", "branch"] | Event
 
 @dataclass(frozen=True, eq=False)
 class Item:
-    """An access, the loops inside its leaf (``lanes``: variable to extent), and its op.
+    """An access with its op and the loops inside its leaf (``lanes``: variable to extent).
 
     ``guards``: conditions that hold whenever it is made.
     """
@@ -69,8 +69,8 @@ class Node:
     """A statement of the kernel, as far as ordering is concerned.
 
     ``items``: the accesses of a leaf, or those of the condition of a loop or branch. ``why``: set
-    when a barrier stands before the statement. ``landed``: the writes that a wait completes, by
-    the copies that they were; ``finished``: the reads, by their keys. ``has_clash``: two accesses
+    if a barrier stands before the statement. ``landed``: the writes that a wait completes, by their
+    copies; ``finished``: the reads that a wgmma wait ends, by key. ``has_clash``: two accesses
     under it need an order.
     """
 
@@ -88,21 +88,21 @@ class Node:
     has_items: bool = False
 
     def __post_init__(self) -> None:
-        """Note whether a barrier, a wait, a clash or an access stands here or below."""
+        """Compute whether an event, a clash or an access is here or below."""
         self.has_event = self.kind in _EVENTS or any(child.has_event for child in self.children)
         self.has_clash = any(child.has_clash for child in self.children)
         self.has_items = bool(self.items) or any(child.has_items for child in self.children)
 
 
 def number(node: Node, path: Path) -> None:
-    """Give every node the child positions that lead to it."""
+    """Give every node its path: the positions of it and its parents among their siblings."""
     node.path = path
     for i, child in enumerate(node.children):
         number(child, (*path, i))
 
 
 def nodes(node: Node) -> Iterator[Node]:
-    """``node`` and everything under it, in program order."""
+    """Yield ``node`` and everything under it, in program order."""
     yield node
     for child in node.children:
         yield from nodes(child)
@@ -116,14 +116,14 @@ def repeats(node: Node) -> bool:
 
 
 def pruned(node: Node) -> Node:
-    """``node``, or a leaf when nothing under it matters."""
+    """Return ``node``, or a leaf if nothing under it matters."""
     if node.has_event or node.has_items:
         return node
     return Node("leaf", node.stmt, op=node.op)
 
 
 def ended(node: Node, items: Sequence[Item]) -> list[Item]:
-    """``items``, all that ``node`` accesses: reads of wgmma have ended where it waits for all."""
+    """Return ``items``, all accesses of ``node``, with wgmma reads ended if it waits for all."""
     last = [found for found in nodes(node) if found.kind in ("group", "mma_wait")][-1:]
     if not last or left_in_flight(last[0]) != 0:
         return list(items)
@@ -134,14 +134,14 @@ def ended(node: Node, items: Sequence[Item]) -> list[Item]:
 
 
 def left_in_flight(node: Node) -> int | None:
-    """Groups of wgmma that ``node`` leaves in flight where it waits for others; None: all."""
+    """Return how many groups of wgmma a wait leaves in flight; None if ``node`` is no such wait."""
     return ir.const_int(node.stmt.value.args[0]) if node.kind == "mma_wait" else None
 
 
 def parts(node: Node) -> list[list[Item]]:
-    """The accesses under ``node``, one list for each statement, in program order.
+    """Return the accesses under ``node``, one list for each statement, in program order.
 
-    Iterations of the loops around them, ``node`` included, are lanes: any two may be compared.
+    Loops around them, ``node`` included, count as lanes: any two iterations may be compared.
     """
     if not node.has_items:
         return []
@@ -153,7 +153,7 @@ def parts(node: Node) -> list[list[Item]]:
 
 
 def merged(items: Sequence[Item]) -> list[Item]:
-    """``items`` with many accesses to one slot of one buffer as one, to bound the work."""
+    """Return ``items``, with many accesses to one slot of a buffer merged, to bound the work."""
     if len(items) < 2:
         return list(items)
     groups: dict[Any, list[Item]] = {}
@@ -180,15 +180,18 @@ def _as_one(group: Sequence[Item]) -> Item:
 
 
 def lanes(loop: Any) -> int | None:
-    """One more than the largest value of a loop's variable, if constant and never negative."""
+    """Return one more than the greatest value of a loop's variable, if constant, else None.
+
+    None also if the variable may be negative.
+    """
     low, extent = ir.const_int(loop.min), ir.const_int(loop.extent)
     return None if low is None or extent is None or low < 0 else low + extent
 
 
 def conditions(stmt: Any) -> list[Any]:
-    """For each statement directly inside ``stmt`` the condition that it runs under, None: unknown.
+    """Return for each inner statement of ``stmt`` the condition that it runs under, or None.
 
-    That of a while loop may no longer hold further on in its body.
+    A while loop's condition may no longer hold further on in its body, so it does not count.
     """
     if isinstance(stmt, tirx.IfThenElse):
         return [stmt.condition, tirx.Not(stmt.condition)][: len(bodies(stmt))]
@@ -196,12 +199,12 @@ def conditions(stmt: Any) -> list[Any]:
 
 
 def orders_itself(stmt: Any) -> bool:
-    """Whether a statement has synchronisation of its own, such as mbarriers between roles."""
+    """Whether a statement has its own synchronisation, such as mbarriers between roles."""
     return ir.has(stmt, ir.Call, lambda call: op_name(call).startswith(_OWN_ORDER))
 
 
 def title(stmt: Any) -> Reason:
-    """A statement in a few words, for an error."""
+    """Return a short description of a statement, for an error."""
     if isinstance(stmt, tirx.For):
         return Reason("sync.loop", var=str(stmt.loop_var.name))
     condition = stmt.predicate if isinstance(stmt, ir.SBlockRealize) else stmt.condition
@@ -209,7 +212,7 @@ def title(stmt: Any) -> Reason:
 
 
 def pair(a: Item, b: Item) -> Reason:
-    """The conflict between two accesses."""
+    """Return the conflict between two accesses."""
     letter = {"read": "R", "write": "W"}
     kind = f"{letter.get(b.access.mode, 'W')}A{letter.get(a.access.mode, 'W')}"
     name, other = str(a.access.buffer.name), str(b.access.buffer.name)
@@ -225,7 +228,7 @@ def pair(a: Item, b: Item) -> Reason:
 
 
 def rebuild(node: Node) -> Any:
-    """The statement of ``node`` with its barriers."""
+    """Return the statement of ``node`` with its barriers."""
     stmt = node.stmt
     if node.children:
         stmt = with_bodies(stmt, [rebuild(child) for child in node.children])
@@ -236,7 +239,7 @@ def rebuild(node: Node) -> Any:
 
 
 def _barrier_origin(node: Node) -> Origin:
-    """Of the barrier before ``node``: that of the first statement in it, and why it is needed."""
+    """Return the origin of the barrier before ``node``: the first one in it, with the reason."""
     marked: list[Origin] = []
 
     def visit(stmt: Any) -> None:
@@ -254,7 +257,7 @@ def _barrier_origin(node: Node) -> Origin:
 
 
 def summary(root: Node) -> SyncPlan:
-    """What orders the kernel under ``root``."""
+    """Return what orders the kernel under ``root``: its barriers, waits and reasons."""
     waits = [n for n in nodes(root) if n.kind in ("wait", "wait_all")]
     steady = [n for n in nodes(root) if n.kind == "loop" and _phase(n.stmt) == "steady"]
     return SyncPlan(
@@ -268,7 +271,7 @@ def summary(root: Node) -> SyncPlan:
 
 
 def _barriers(node: Node) -> int:
-    """Barriers under ``node`` and the one before it."""
+    """Count the barriers under ``node`` and the one before it."""
     return sum((n.kind == "barrier") + bool(n.why) for n in nodes(node))
 
 

@@ -1,13 +1,13 @@
-"""Parameters that must not overlap at a call, and those that may be one and the same array.
+"""Find parameters that must not overlap at a call, and those that may be the same array.
 
-    for t: S[tx] = A[t, tx]; C[t + 1, tx] = S[63 - tx]     loads of A move above stores to C
-    for t: C[t, tx] = f(A[t, tx])                          each element is read by who writes it
+    for t: S[tx] = A[t, tx]; C[t + 1, tx] = S[63 - tx]    no: loads of A move above stores to C
+    for t: C[t, tx] = f(A[t, tx])                         yes: only its writer reads an element
 
-A kernel is compiled as if no other parameter lay in what it writes: TVM prints ``__restrict__``,
-and loads move above stores. A function that does not promise that itself (``tirx.noalias``) has it
-checked at each call. What is given twice on purpose is let through where every element that one
-instance writes is read by that instance alone, and before: the same iteration of all loops around
-both, in the same thread. Arrays that overlap without being the same are never let through.
+A kernel is compiled as if nothing it writes overlapped another parameter: TVM prints
+``__restrict__``, and loads move above stores. Unless the function promises that itself
+(``tirx.noalias``), it is checked at each call. One array may be given twice if every element that
+an instance writes is read by that instance alone, and before: in the same iteration of all loops
+around both, in the same thread. Arrays that overlap without being the same are always refused.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from .operands import called
 OVERLAP: Final = "pipeliner.overlap"
 """Attribute of a function: pairs of parameters, by position, that its host code checks.
 
-``[written, other, 1]`` where they may be one array, ``[written, other, 0]`` where not.
+``[written, other, 1]`` if they may be one array, else ``[written, other, 0]``.
 """
 
 ENCODERS: Final = ("runtime.cuTensorMapEncodeTiled", "pipeliner_encode_im2col")
@@ -37,7 +37,7 @@ _MAP_STORES: Final = ("tirx.ptx.cp_async_bulk_tensor_s2g", "tirx.ptx.cp_reduce_a
 
 
 def note_overlap(func: Any) -> Any:
-    """``func``, not lowered yet, with the pairs to check; itself where it promises or has none."""
+    """Return ``func``, not lowered yet, with the pairs to check; itself if there are none."""
     attrs = func.attrs or {}
     if OVERLAP in attrs or attrs.get("tirx.noalias", False):
         return func
@@ -57,14 +57,14 @@ def note_overlap(func: Any) -> Any:
 
 
 def used_in_place(func: Any) -> dict[str, str]:
-    """By the names of parameters that ``func`` reads, those that it writes and may be given for."""
+    """Return for each parameter that ``func`` reads the written one that may be the same array."""
     names = [str(getattr(param, "name", "")) for param in func.params]
     pairs = (func.attrs or {}).get(OVERLAP, [])
     return {names[int(other)]: names[int(one)] for one, other, both in pairs if int(both)}
 
 
 def _used(body: Stmt, params: Sequence[Buffer]) -> tuple[set[Buffer], set[Buffer]]:
-    """The parameters that kernels touch, and those that they write, by tensor maps too."""
+    """Return the parameters that kernels touch, and those that they write, also by tensor maps."""
     touched: set[Buffer] = set()
     written: set[Buffer] = set()
     kernels = kernels_of(body)
@@ -100,7 +100,7 @@ class _Site:
     """A store to ``buffer`` by the statement ``store``, or a load for it.
 
     ``store``: None for any other use. ``trail``: the statements around it, outermost first, each
-    with the number of the child that leads to it.
+    with the position of the child that contains it.
     """
 
     buffer: Any
@@ -111,7 +111,7 @@ class _Site:
 
 
 def may_be_one(body: Stmt, written: Buffer, other: Buffer) -> bool:
-    """Whether ``other``, which is only read, may be the array that ``written`` is."""
+    """Whether ``other``, which is only read, may be the same array as ``written``."""
     same = tvm_ffi.structural_equal
     alike = str(written.dtype) == str(other.dtype) and len(written.shape) == len(other.shape)
     if not alike or not same(list(written.shape), list(other.shape)):
@@ -130,7 +130,7 @@ def may_be_one(body: Stmt, written: Buffer, other: Buffer) -> bool:
 
 
 def _sites(stmt: Stmt, buffers: set[Buffer], trail: tuple[tuple[Any, int], ...]) -> Iterator[_Site]:
-    """Where ``buffers`` are used in ``stmt``; what is neither load nor store has no statement."""
+    """Yield the uses of ``buffers`` in ``stmt``; neither load nor store has no statement."""
     if isinstance(stmt, tirx.BufferStore):
         if stmt.buffer in buffers:
             yield _Site(stmt.buffer, stmt, tuple(stmt.indices), trail)
@@ -159,7 +159,7 @@ def _named(node: Any, buffers: set[Buffer]) -> int:
 
 
 def _decides(stmt: Stmt, buffers: set[Buffer]) -> bool:
-    """Whether ``stmt`` runs what is in it by what ``buffers`` hold."""
+    """Whether the values in ``buffers`` decide if ``stmt`` runs what is in it."""
     if isinstance(stmt, tirx.For):
         return uses([stmt.min, stmt.extent], buffers)
     if isinstance(stmt, (tirx.IfThenElse, tirx.While)):
@@ -168,7 +168,7 @@ def _decides(stmt: Stmt, buffers: set[Buffer]) -> bool:
 
 
 def _is_before(read: _Site, write: _Site, kernel: Stmt) -> bool:
-    """Whether whoever writes an element by ``write`` alone reads it by ``read``, and before."""
+    """Whether an element's only writer, by ``write``, reads it by ``read`` before."""
     depth = 0
     while depth < min(len(read.trail), len(write.trail)) and _same(
         read.trail[depth], write.trail[depth]
@@ -202,9 +202,10 @@ def _loops(trail: Sequence[tuple[Any, int]]) -> list[Any]:
 
 
 def _passes_on(first: Any, last: Any, kernel: Stmt, common: Sequence[Any]) -> bool:
-    """Whether ``last`` stores what ``first`` has loaded in the same iteration of loops around both.
+    """Whether ``last`` stores what ``first`` has loaded in the same iteration of common loops.
 
-    Then it stays behind it however the loop is scheduled: nothing else writes what it reads.
+    It then stays behind it however the loop is scheduled, because nothing else writes what it
+    reads.
     """
     buf = first.buffer
     writers: list[Any] = []

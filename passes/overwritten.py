@@ -1,10 +1,10 @@
-"""Loops whose copies may not read their last tile once more: something writes it by then.
+"""Find loops whose copies may not read their last tile once more, because something writes it.
 
     for t: S[tx] = A[t, tx]; A[t, tx] = S[63 - tx]    the loop itself writes what it copies
     for t: S[tx] = A[t, tx]; C[t, tx] = S[63 - tx]    a call may give one array as A and as C
 
-A clamped epilogue lets copies past the end repeat the tile of the last iteration, of which nobody
-reads what they bring. They race with whoever writes there all the same.
+In a clamped epilogue copies past the end repeat the tile of the last iteration. Their result is not
+read, but they race with whoever writes the tile.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from .overlap import used_in_place
 
 
 def overwritten(loops: Sequence[LoopInfo], func: Any, body: Any) -> tuple[LoopInfo, ...]:
-    """``loops`` of ``body``, in op form, told what is written that their copies read.
+    """Return ``loops`` of ``body``, in op form, with what is written that their copies read.
 
-    ``func``: the function, whose attributes say which parameters a call may give one array for.
+    ``func``: the function, whose attributes say which parameters may be one array.
     """
     given = used_in_place(func)
     forms = {str(form.var.name): form for form in op_loops(body)}
@@ -42,7 +42,7 @@ def overwritten(loops: Sequence[LoopInfo], func: Any, body: Any) -> tuple[LoopIn
 
 
 def _in_loop(form: OpLoop, copies: dict[str, str], threads: Any) -> Why:
-    """What the loop itself writes that one of its ``copies``, by name, reads; empty: nothing."""
+    """Return what the loop writes that one of its ``copies``, by name, reads; or nothing."""
     if not copies:
         return ""
     found = {name: effects(stmt) for name, stmt in form.ops}

@@ -1,14 +1,14 @@
-"""Parts of a reduction that are added where their sum belongs: no workspace, no kernel behind.
+"""Accumulate split-K partial sums in the output: no workspace and no second kernel.
 
     kernel 0: parts[p, i, j] = acc[p, i, j]           kernel 0: C[i, j] = f(0)
     kernel 1: C[i, j] = f(parts[0, i, j] + ...)  =>   kernel 1: C[i, j] = C[i, j] + acc[p, i, j]
 
-Many CTAs add to one element, in an order that differs from run to run. So an addition must be one
-indivisible operation on memory; its block says so by ``ADDS``, and whoever lowers it obeys. Each
-part is rounded to the type of C before it is added, and the sum after every addition.
+Many CTAs add to one element, in an order that differs from run to run. So an addition must be
+atomic; its block says so by ``ADDS``, and its lowering obeys. Each partial sum is rounded to the
+type of C before it is added, and so is the sum after every addition.
 
-``f`` may add what is no part (a bias, a residual) and round, nothing else: of anything else, the
-function of a sum is not the sum of the functions. Runs on scheduled blocks, before they are opaque.
+``f`` may add other terms (a bias, a residual) and round, nothing else: any other function of a sum
+is not the sum of the functions. Runs on scheduled blocks, before they are opaque.
 """
 
 from __future__ import annotations
@@ -46,9 +46,9 @@ _NOTE: Final = "starts each sum, to which {count} parts are added in any order"
 
 
 def add_partial_sums(func: Any) -> Any:
-    """``func`` with its parts added to the output instead of being stored and summed.
+    """Return ``func`` with its partial sums added to the output instead of stored and summed.
 
-    PlanError: it has no such parts, or what it stores is more than their sum.
+    Raises PlanError if it has no partial sums, or if what it stores is more than their sum.
     """
     name = str((func.attrs or {}).get("global_symbol", "main"))
     found = _find(func.body, name)
@@ -70,7 +70,7 @@ def add_partial_sums(func: Any) -> Any:
 
 @dataclass(frozen=True)
 class _PartialSums:
-    """The block that stores each part, the one that sums them, and the kernels of both."""
+    """The block that stores each partial sum, the one that adds them, and the kernels of both."""
 
     parts: Buffer
     kernels: tuple[Any, Any]
@@ -81,11 +81,11 @@ class _PartialSums:
 
     @property
     def count(self) -> int:
-        """How many parts there are."""
+        """The number of partial sums."""
         return const_int(self.parts.shape[0]) or 0
 
     def started(self) -> Any:
-        """The block of the sum, storing what it makes of parts that are all zero."""
+        """Return the block of the sum as if all partial sums were zero."""
         store = self.sum.body
         zero = tirx.const(0, str(self.parts.dtype))
         value = _replaced(store.value, self.total, zero)
@@ -95,7 +95,7 @@ class _PartialSums:
         )
 
     def added(self) -> Any:
-        """The block of a part, adding it to the output."""
+        """Return the block of a partial sum, which adds it to the output."""
         store, target = self.partial.body, self.sum.body.buffer
         values = dict(zip(self.at, store.indices[1:], strict=True))
         where = substitute(list(self.sum.body.indices), values)
@@ -107,7 +107,7 @@ class _PartialSums:
 
 
 def _find(body: Any, name: str) -> _PartialSums:
-    """The parts of a function of two kernels; PlanError names what it lacks."""
+    """Return the partial sums of a function of two kernels; PlanError says what is missing."""
 
     def refused(why: Reason) -> PlanError:
         return PlanError("partial_sums.refused", function=name, why=why)
@@ -134,7 +134,7 @@ def _find(body: Any, name: str) -> _PartialSums:
 
 
 def _stores(kernel: Any) -> list[Any]:
-    """The blocks of ``kernel`` that are one store."""
+    """Return the blocks of ``kernel`` that consist of one store."""
     found: list[Any] = []
     walk(kernel, SBlock, lambda b: found.append(b) if isinstance(b.body, tirx.BufferStore) else 0)
     return found
@@ -147,10 +147,10 @@ def _loads(node: Any) -> list[Any]:
 
 
 def _sum_of(block: Any, parts: Buffer) -> tuple[Expr | None, tuple[Var, ...]]:
-    """The sum of all parts in what ``block`` stores, and where in each part it is read.
+    """Return the sum of all partial sums in ``block``, and where in each it is read.
 
-    None where anything but additions, and a conversion in the end, is made of it, or where it is
-    not the same element of every part, once each.
+    None if anything but additions and a final conversion is applied to it, or if it is not the same
+    element of every partial sum, once each.
     """
     expr, at = strip_cast(block.body.value), tuple[Var, ...]()
     while isinstance(expr, tirx.Add) and not all(uses(side, [parts]) for side in (expr.a, expr.b)):
@@ -172,7 +172,7 @@ def _terms(expr: Expr) -> list[Expr]:
 
 
 def _outside(expr: Expr, parts: Buffer) -> str:
-    """The outermost thing made of the parts that is neither an addition nor a conversion."""
+    """Return the outermost operation on the partial sums other than additions and conversions."""
     while isinstance(expr, tirx.Add | tirx.Cast):
         if isinstance(expr, tirx.Cast):
             expr = expr.value
@@ -183,7 +183,7 @@ def _outside(expr: Expr, parts: Buffer) -> str:
 
 
 def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
-    """``expr``, a chain of casts and additions, with ``old`` in it replaced."""
+    """Return ``expr``, a chain of casts and additions, with ``old`` in it replaced."""
     if expr.same_as(old):
         return new
     if isinstance(expr, tirx.Cast):
@@ -194,7 +194,7 @@ def _replaced(expr: Expr, old: Expr, new: Expr) -> Expr:
 
 
 def _block(old: Any, store: Any, notes: Mapping[str, Any]) -> Any:
-    """``old`` with another store, and the regions that it touches."""
+    """Return ``old`` with another store and the regions that it touches."""
     reads = [_point(load.source, load.indices) for load in _loads(store.value)]
     return SBlock(
         old.iter_vars, reads, [_point(store.buffer, store.indices)], old.name_hint, store, old.init,

@@ -1,13 +1,12 @@
-"""Pixels that a convolution's outputs see, where they are a box of the image: a window of it.
+"""Recognise im2col pixels that are a box of the image: a tiled-mode window.
 
     for i, c in T.grid(224, 64):                # x = m * 224 + i: outputs of all images, row by row
         S[i, c] = X[x // 3136, x % 3136 // 56 + r - 1, x % 56 + s - 1, k * 64 + c]  or zero
-    =>
-    a box of 1 x 4 x 56 pixels and 64 channels from (n, h + r - 1, w + s - 1, k * 64) at i = 0
+ => a box of 1 x 4 x 56 pixels and 64 channels from (n, h + r - 1, w + s - 1, k * 64) at i = 0
 
-Each tile is so many rows of an image, a part of one, or so many images. What a box has outside of
-the tensor is zero, as the mask says. The accelerator walks boxes faster than it gathers pixels in
-im2col mode, which takes any number of them.
+That is so if each tile is a number of rows of an image, a piece of one row, or a number of images.
+The box is zero outside the tensor, as the mask says. TMA loads boxes faster in tiled mode than
+pixels in im2col mode, which takes any number of pixels.
 """
 
 from __future__ import annotations
@@ -25,25 +24,25 @@ from .patterns import Copy
 
 @dataclass(frozen=True)
 class TiledWindow:
-    """``pixels`` that are a box; ``extents``: of all dimensions of the tensor but the channels."""
+    """The ``pixels`` as a box; ``extents``: of all dimensions of the tensor but the channels."""
 
     pixels: Im2col
     extents: tuple[int, ...]
 
     @property
     def indices(self) -> tuple[Expr, ...]:
-        """Where the first pixel is that the kernel's position sees."""
+        """The tensor's indices of the first pixel at the kernel's position."""
         found = self.pixels
         return (found.image, *[axis.first + axis.offset for axis in found.axes], found.channel)
 
     @property
     def when(self) -> Expr | None:
-        """The condition outside which the tile is zero; None: it never is."""
+        """The condition without which the tile is zero; None if there is none."""
         return self.pixels.when
 
 
 def window_of(copy: Copy, pixels: Im2col, ranges: Any) -> TiledWindow | None:
-    """``pixels``, which ``copy`` gathers, as a box; None where they are not provably one.
+    """Return ``pixels``, which ``copy`` reads, as a box; None if they are not provably one.
 
     ``ranges``: an analyzer that knows the bounds of every variable.
     """

@@ -1,12 +1,12 @@
-"""The shapes of statement that the mapping knows: nests, tile copies and tile matmuls.
-
-A *nest* is unbound loops around one store; nobody has said yet which thread does what:
+"""Match the statements that mapping knows: nests, tile copies and tile matmuls.
 
     for i, j in T.grid(128, 32):
         with T.sblock("A_shared"):
             A_shared[i, j] = T.if_then_else(mask, A[base + i, k * 32 + j], 0)
+ => Copy(src=A, dst=A_shared, mask=(mask,), shape=(128, 32))
 
-Each matcher returns None when the statement has another shape.
+A *nest* is unbound loops around one store: which thread does what is not decided yet. Each matcher
+returns None if the statement has another form.
 """
 
 from __future__ import annotations
@@ -69,9 +69,10 @@ class Nest:
 
 @dataclass(frozen=True)
 class Copy:
-    """A nest that moves ``src`` to ``dst``; where ``mask`` fails it stores zero.
+    """A nest that copies ``src`` to ``dst``, and stores zero where ``mask`` does not hold.
 
-    ``order``: the loop variables as the dimensions of ``dst`` are walked; ``shape``: their extents.
+    ``order``: the loop variables in the order of the dimensions of ``dst``; ``shape``: their
+    extents.
     """
 
     nest: Nest
@@ -84,9 +85,9 @@ class Copy:
 
     @property
     def src_dims(self) -> tuple[int | None, ...]:
-        """For each source dimension the box dimension that walks it alone, one by one, or None.
+        """For each source dimension the tile dimension that alone indexes it, by ones, or None.
 
-        The last is also walked by what walks several dimensions as if they were one.
+        The last one is also indexed by a variable that counts over several dimensions as one.
         """
         dims = [walker(index, self.order) for index in self.src_indices]
         if dims and dims[-1] is None:
@@ -94,7 +95,7 @@ class Copy:
         return tuple(dims)
 
     def _runner(self) -> int | None:
-        """The box dimension along which the source is contiguous; the innermost of several."""
+        """Return the tile dimension along which the source is contiguous, the innermost."""
         start = offset(self.src, self.src_indices)
         for dim in reversed(range(len(self.order))):
             known = affine(start, [self.order[dim]])
@@ -103,9 +104,9 @@ class Copy:
         return None
 
     def aligned(self) -> int:
-        """Largest power of two, in elements, that divides the source offset of each row start.
+        """Return the largest power of two, in elements, that divides each row's source offset.
 
-        A row runs along the last dimension of ``dst``; 1 when the source is not contiguous there.
+        A row runs along the last dimension of ``dst``; 1 if the source is not contiguous there.
         """
         if not self.order:
             return 1
@@ -144,15 +145,15 @@ class Matmul:
     k: tuple[Var, ...]
 
     def transposed(self) -> Matmul:
-        """The same tile as ``acc^T[n, m] += b^T[n, k] * a^T[k, m]``."""
+        """Return the same tile as ``acc^T[n, m] += b^T[n, k] * a^T[k, m]``."""
         return replace(self, a=self.b, b=self.a, m=self.n, n=self.m)
 
     def extent(self, variables: Sequence[Var]) -> int:
-        """The product of their extents."""
+        """Return the product of the extents of ``variables``."""
         return math.prod(self.nest.extent_of[var] for var in variables)
 
     def split(self, variables: Sequence[Var], flat: Expr) -> dict[Var, Expr]:
-        """Values of ``variables`` at position ``flat`` of the dimension that they make up."""
+        """Return values of ``variables`` at position ``flat`` of the dimension that they form."""
         values: dict[Var, Expr] = {}
         if len(variables) == 1:
             return {variables[0]: flat}
@@ -172,7 +173,7 @@ def _loads(*exprs: Expr) -> list[Any]:
 
 
 def as_nest(stmt: Stmt) -> Nest | None:
-    """``stmt`` as loops around one store, through opaque blocks that allocate nothing."""
+    """Return ``stmt`` as loops around one store, through opaque blocks that allocate nothing."""
     loop_vars: list[Var] = []
     extents: list[int] = []
     predicate: list[Expr] = []
@@ -212,7 +213,7 @@ def as_nest(stmt: Stmt) -> Nest | None:
 
 
 def as_copy(nest: Nest) -> Copy | None:
-    """A nest that only moves elements, to a box of shared memory."""
+    """Return ``nest`` as a copy of elements to a tile of shared memory, or None."""
     loaded = masked_load(nest.store.value)
     if loaded is None:
         return None
@@ -235,7 +236,7 @@ def as_copy(nest: Nest) -> Copy | None:
 
 
 def walker(index: Expr, order: Sequence[Var]) -> int | None:
-    """Which of ``order`` walks ``index`` alone, one by one, or None."""
+    """Return which of ``order`` alone forms ``index``, up to a base, by ones; or None."""
     known = affine(index, order)
     if known is None or list(known.coefficients.values()) != [1]:
         return None
@@ -243,7 +244,7 @@ def walker(index: Expr, order: Sequence[Var]) -> int | None:
 
 
 def masked_load(value: Expr) -> tuple[Any, tuple[Expr, ...]] | None:
-    """``value`` as a load and the conjuncts outside which it is zero instead, or None."""
+    """Return ``value`` as a load and the conjuncts without which it is zero, or None."""
     if isinstance(value, TensorLoad):
         return value, ()
     if is_call(value, "if_then_else"):
@@ -258,7 +259,10 @@ def masked_load(value: Expr) -> tuple[Any, tuple[Expr, ...]] | None:
 
 
 def box_order(indices: Sequence[Expr], variables: Sequence[Var]) -> list[Var] | None:
-    """The variable that walks each dimension by ones, fixed dimensions skipped; None if mixed."""
+    """Return the variable of each dimension, fixed dimensions skipped; None if they are mixed.
+
+    Each variable must count by ones.
+    """
     order: list[Var] = []
     for index in indices:
         known = affine(index, variables)
@@ -273,7 +277,7 @@ def box_order(indices: Sequence[Expr], variables: Sequence[Var]) -> list[Var] | 
 
 
 def as_matmul(nest: Nest) -> Matmul | None:
-    """A nest that accumulates products over a tile with dimensions M, N and K."""
+    """Return ``nest`` as an accumulation of products over a tile of M, N and K, or None."""
     store = nest.store
     factors = _accumulated_product(store)
     if factors is None or uses(list(nest.predicate), nest.vars):
@@ -302,7 +306,7 @@ def as_matmul(nest: Nest) -> Matmul | None:
 
 
 def _operand(load: Any, outer: Sequence[Var], k: Sequence[Var]) -> Operand | None:
-    """The operand, if its contiguous dimension is walked by ones by one variable only."""
+    """Return the operand, if one variable alone indexes its contiguous dimension, by ones."""
     known = affine(load.indices[-1], [*outer, *k])
     if known is None or list(known.coefficients.values()) != [1]:
         return None
@@ -313,7 +317,7 @@ def _operand(load: Any, outer: Sequence[Var], k: Sequence[Var]) -> Operand | Non
 
 
 def _accumulated_product(store: Any) -> tuple[Any, Any] | None:
-    """The loads ``a`` and ``b`` of ``acc = acc + cast(a) * cast(b)``."""
+    """Return the loads ``a`` and ``b`` of ``acc = acc + cast(a) * cast(b)``."""
     if not isinstance(store.value, tirx.Add):
         return None
     for old, product in (
@@ -337,14 +341,14 @@ def _is_load_of(expr: Expr, store: Any) -> bool:
 
 
 def strip_cast(expr: Expr) -> Expr:
-    """``expr`` without the casts around it."""
+    """Return ``expr`` without the casts around it."""
     while isinstance(expr, tirx.Cast):
         expr = expr.value
     return expr
 
 
 def is_call(expr: Any, name: str) -> bool:
-    """Whether ``expr`` calls the builtin ``name``, in whichever namespace TVM keeps it."""
+    """Whether ``expr`` calls the builtin ``name``, in any of TVM's namespaces."""
     return isinstance(expr, Call) and str(getattr(expr.op, "name", "")).split(".")[-1] == name
 
 

@@ -1,9 +1,10 @@
-"""One function through the slot: from the recognised loop to the synchronised, marked kernel.
+"""Pipeline one function: recognise its loops, rank the plans, carry out the best that lowers.
 
-What was decided is left on the function as attribute ``pipeliner.plan``; a function that carries it
-comes back unchanged. An automatic choice that turns out impossible becomes a declined loop with
-its reason; an explicit request that is impossible raises. So it is with a bug of ours in one
-way to make a kernel: another is taken, the plan says where the bug is, and a warning does.
+    func after TVM's prefix   =>   the pipelined kernel, with attribute "pipeliner.plan"
+
+A function that carries a plan is returned unchanged. An automatic choice that turns out impossible
+becomes a declined loop with its reason; an explicit request that is impossible raises. If a plan
+fails by a bug of ours, the next one is taken, and the plan and a warning say where the bug is.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ from .steps import Steps
 
 
 def is_marked(func: Any) -> bool:
-    """Whether ``func`` carries a plan, which says that it has been through the slot."""
+    """Whether ``func`` carries a plan, and so has been pipelined already."""
     return isinstance(func, tirx.PrimFunc) and PLAN_ATTR in (func.attrs or {})
 
 
@@ -51,7 +52,7 @@ def is_left(func: Any) -> bool:
 
 
 def is_kernel(func: Any, target: Any) -> bool:
-    """Whether ``func`` is one for us: bound to the threads of a CUDA GPU."""
+    """Whether ``func`` is ours to pipeline: bound to the threads of a CUDA GPU."""
     return (
         isinstance(func, tirx.PrimFunc)
         and target is not None
@@ -61,11 +62,11 @@ def is_kernel(func: Any, target: Any) -> bool:
 
 
 def pipeline_function(func: Any, target: Any, request: Request) -> Any:
-    """``func`` (after the prefix passes) pipelined as ``request`` says, synchronised and marked.
+    """Return ``func`` (after TVM's prefix) pipelined as ``request`` says, with its plan.
 
-    Every function bound to the GPU comes out with its barriers and its shared memory placed, also
-    where no loop is pipelined. Raises what an explicit request cannot have. Where nothing is asked
-    for and no plan lowers, the function is left to TVM's own passes as it is, with the reason.
+    Every function bound to the GPU is returned with barriers and shared memory placed, even if no
+    loop is pipelined. An explicit request that is impossible raises. If nothing is requested and no
+    plan lowers, the function is left to TVM's own passes as it is, with the reason.
     """
     if is_marked(func):
         return func
@@ -83,19 +84,19 @@ def pipeline_function(func: Any, target: Any, request: Request) -> Any:
 
 
 def _has_constant_sizes(body: Any) -> bool:
-    """Whether TVM's passes can allocate all that threads and CTAs have for themselves."""
+    """Whether TVM's passes can allocate all private and shared buffers."""
     allocated: list[Any] = []
     walk(body, SBlockRealize, lambda realize: allocated.extend(realize.block.alloc_buffers))
     return all(is_global(buf) or buffer_bytes(buf) is not None for buf in allocated)
 
 
 def _left(func: Any, plan: KernelPlan) -> Any:
-    """``func`` marked with ``plan``, which leaves it as it is."""
+    """Return ``func``, otherwise unchanged, marked with ``plan``."""
     return func.with_attr(PLAN_ATTR, plan.to_json())
 
 
 def _pipelined(func: Any, target: Any, request: Request) -> Any:
-    """``func`` as the best plan says that lowers; raises what stands in the way of the first."""
+    """Return ``func`` by the best plan that lowers; raise the first plan's error if none does."""
     try:
         machine: Machine | None = machine_for(target)
         reasons: list[Why] = []
@@ -135,18 +136,18 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
 
 
 def recognised_info(func: Any, machine: Machine, request: Request) -> KernelInfo:
-    """What the choice is made from for ``func``, after the prefix passes."""
+    """Return the description of ``func`` (after TVM's prefix) that plans are ranked by."""
     return _recognised(Steps(func), machine, request).info
 
 
 def _recognised(steps: Steps, machine: Machine, request: Request) -> Kernel:
-    """The loops and ops of a function, with the copies that CTAs could share."""
+    """Return the loops and ops of a function, with the copies that CTAs could share."""
     kernel = steps.run("Recognise", recognise)
     return with_sharing(steps.func, kernel, _clusters(kernel.info, machine, request))
 
 
 def _clusters(info: KernelInfo, machine: Machine, request: Request) -> tuple[int, ...]:
-    """Sizes of clusters that come into question: to prove what their CTAs share takes a while."""
+    """Return the cluster sizes to consider; proving what CTAs share takes a while."""
     if request.plan is not None:
         return () if request.plan.cluster == 1 else (request.plan.cluster,)
     if not machine.has_tma or request.instruction in ("simt", "mma"):
@@ -158,7 +159,7 @@ def _clusters(info: KernelInfo, machine: Machine, request: Request) -> tuple[int
 
 
 def _marked(steps: Steps, plan: KernelPlan) -> Any:
-    """The function so far, carrying its plan."""
+    """Return the function so far, carrying its plan."""
     return steps.func.with_attr(PLAN_ATTR, plan.to_json())
 
 

@@ -1,18 +1,18 @@
-"""What the producer of a sliced kernel does: one thread issues the copies.
+"""Emit what the producer warp of a warp-specialised kernel runs: one thread issues the copies.
 
     for k in range(n):
         wait empty[slot]
-        A_shared[slot] = box of A, at full[slot]
+        A_shared[slot] = tile of A, at full[slot]
 
-A ring of more slots than another is filled as many steps further ahead. The consumer releases
-the slots of one iteration together: a wait for the shallower ring is one for the deeper, too.
+A ring with more slots is filled as many steps further ahead. The consumer releases the slots of one
+iteration together, so a wait for the shallower ring is also one for the deeper.
 
     for k in range(n + 2):
-        if 2 <= k: wait empty[slot]; A_shared[slot] = box of A of k - 2  # 2 slots
-        if k < n: B_shared[slot] = box of B of k                         # 4 slots
+        if 2 <= k: wait empty[slot]; A_shared[slot] = tile of A of k - 2  # 2 slots
+        if k < n: B_shared[slot] = tile of B of k                         # 4 slots
 
-It keeps the copies of the loops that have mbarriers, and what stands around them: tile loops and
-conditions.
+The producer keeps the copies of the loops that have mbarriers, and the tile loops and conditions
+around them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ from .role_loops import RoleLoop, SlicedKernel, check_condition, origin_at, roll
 
 
 def producer(kernel: SlicedKernel, role: RolePlan, body: Stmt) -> Stmt:
-    """What of ``body``, of all threads, the first thread of ``role`` runs.
+    """Return the statements of ``body`` that the first thread of ``role`` runs.
 
-    LoweringError: nothing is copied, or under a condition that not every thread knows.
+    Raises LoweringError if nothing is copied, or under a condition that not every thread knows.
     """
     inner = _Producer(kernel).copies(body)
     if inner is None:
@@ -46,10 +46,12 @@ def producer(kernel: SlicedKernel, role: RolePlan, body: Stmt) -> Stmt:
 
 @dataclass(frozen=True)
 class _Producer:
+    """Emits the producer's statements of one kernel."""
+
     kernel: SlicedKernel
 
     def copies(self, stmt: Stmt) -> Stmt | None:
-        """What of ``stmt`` leads to copies; None when nothing does."""
+        """Return ``stmt`` reduced to its copies; None if it has none."""
         if isinstance(stmt, tirx.For) and stmt in self.kernel.loops:
             return self._loop(self.kernel.loops[stmt])
         if isinstance(stmt, tirx.For):
@@ -75,10 +77,11 @@ class _Producer:
         return seq(*found) if any(part is not None for part in found) else None
 
     def _loop(self, loop: RoleLoop) -> Stmt:
-        """The loop over the steps of the producer.
+        """Return the loop over the steps of the producer.
 
-        Rings of different depths are filled from different stages: in one step the iteration that
-        enters the deepest ring, and earlier ones that enter the others, what is due first first.
+        Rings of different depths are filled from different stages. One step fills the deepest ring
+        with the iteration that enters it, and the others with earlier ones, in the order in which
+        they are due.
         """
         form, ops = loop.form, self._by_pair(loop)
         first = min(op.stage for own in ops.values() for op in own)
@@ -99,7 +102,7 @@ class _Producer:
         return rolled(form.node, var, seq(*steps), form.extent + most if most else None)
 
     def _by_pair(self, loop: RoleLoop) -> dict[int, list[OpPlan]]:
-        """The copies of ``loop`` in order, by the mbarrier pair that passes on what they fill."""
+        """Return the copies of ``loop`` in order, by the mbarrier pair of the ring they fill."""
         found: dict[int, list[OpPlan]] = {}
         for op in sorted(loop.plan.ops, key=lambda op: op.order):
             if op.role == PRODUCER:
@@ -108,7 +111,7 @@ class _Producer:
         return found
 
     def _fill(self, loop: RoleLoop, pair: int, ops: list[OpPlan], iteration: Expr) -> Stmt:
-        """Fill one slot: wait until it is empty, expect the bytes, issue the copies, advance."""
+        """Return the filling of one slot: wait until empty, expect bytes, copy, advance."""
         at, barriers = loop.positions[PRODUCER][pair], loop.barriers[pair]
         full, empty = barriers.plan.full, barriers.plan.empty
         waits = origin_at(loop, ops[0], PRODUCER, pair, [empty])
@@ -125,7 +128,7 @@ class _Producer:
 
 
 def _check_released(loop: RoleLoop, late: dict[int, int]) -> None:
-    """LoweringError where slots of a pair without empty mbarriers may be filled too early.
+    """Raise LoweringError if slots of a pair without empty mbarriers could be filled too early.
 
     The slots of pair ``c`` are filled ``late[c]`` steps after the first. The slots that a step
     waits for must be released in the iteration that last used the others', or in a later one.

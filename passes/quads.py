@@ -1,4 +1,4 @@
-"""Exchange words among the four lanes that hold a row of an mma.sync accumulator.
+"""Exchange words among the four lanes (a lane quad) that have a row of an mma.sync accumulator.
 
     lane   word 0  word 1  word 2  word 3             word 0  word 1  word 2  word 3
       0      00      10      20      30                 00      01      02      03
@@ -6,13 +6,14 @@
       2      02      12      22      32                 20      21      22      23
       3      03      13      23      33                 30      31      32      33
 
-A lane has two columns of every instruction tile, as 16-bit values a word, and its neighbours have
-those beside them. Exchanged, it has all eight columns of one tile: 16 bytes of a row of the result.
+A lane has two columns of every instruction tile, one word of two 16-bit values each; the other
+lanes have the columns beside them. After the exchange it has all eight columns of one tile: 16
+bytes of a row of the result.
 
 Lane ``q`` keeps its word ``q`` and gets that of lane ``q ^ s``, ``s`` in 1..3, by one shuffle each.
-A lane cannot index registers by its own number, so the words are ordered before and after by
-selects, one round for each bit of ``q``. Trades them, and the shuffles, for a quarter of the stores
-and whole 32-byte sectors in each.
+A lane cannot index registers by its own number, so selects order the words before and after, in one
+round for each bit of ``q``. The cost is these selects and shuffles; the gain is a quarter of the
+stores, each of whole 32-byte sectors.
 """
 
 from __future__ import annotations
@@ -29,16 +30,16 @@ LANES: Final = 4
 PAIR: Final = 2
 """16-bit values in a word."""
 RUN: Final = LANES * PAIR
-"""Neighbouring columns that a lane has once exchanged."""
+"""Neighbouring columns that a lane has after the exchange."""
 
 _WARP: Final = 32
 _ALL_LANES: Final = 0xFFFFFFFF
 
 
 def exchange(pairs: Buffer, row: Buffer, lane: Expr) -> Stmt:
-    """Transpose ``pairs`` over the four lanes into ``row``; both hold ``RUN`` 16-bit values.
+    """Return the transposition of ``pairs`` over the quad into ``row``, of ``RUN`` 16-bit values.
 
-    ``lane``: which of the four a thread is. Every lane of the warp must come here.
+    ``lane``: which of the four a thread is. Every lane of the warp must run it.
     """
     places = [tirx.Ramp(t * PAIR, 1, PAIR) for t in range(LANES)]
     steps: list[Stmt] = []
@@ -67,7 +68,7 @@ def exchange(pairs: Buffer, row: Buffer, lane: Expr) -> Stmt:
 
 
 def _from_lane_xor(word: Expr, s: int) -> Expr:
-    """What lane ``q ^ s`` gives as ``word``."""
+    """Return the ``word`` of lane ``q ^ s``."""
     if s == 0:
         return word
     return T.tvm_warp_shuffle_xor(tirx.const(_ALL_LANES, "uint32"), word, s, _WARP, _WARP)

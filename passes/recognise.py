@@ -46,10 +46,10 @@ from .uniform import Uniformity
 
 @dataclass(frozen=True)
 class Kernel:
-    """What one function holds.
+    """What recognition finds in a function.
 
     ``info``: the plain values that the cost model chooses from. ``ops``: the tile copies and
-    matmuls among the ops, by name. ``thread_var``: threadIdx.x where it is the only thread axis.
+    matmuls among the ops, by name. ``thread_var``: threadIdx.x if it is the only thread axis.
     """
 
     info: KernelInfo
@@ -58,7 +58,7 @@ class Kernel:
 
 
 def recognise(func: Any) -> tuple[Any, Kernel]:
-    """``func`` with its candidate loops in op form, and what they hold."""
+    """Return ``func`` with its candidate loops in op form, and a description of them."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
     hoisted = hoist_initialisation(trim_tile_loops(func.body))
     touched = effects(hoisted)
@@ -88,7 +88,7 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
 
 
 def with_sharing(func: Any, kernel: Kernel, clusters: Sequence[int]) -> Kernel:
-    """``kernel`` of ``func``, told which copies the CTAs of ``clusters`` could share."""
+    """Return ``kernel`` of ``func`` with the copies that CTAs of ``clusters`` could share."""
     copies = {name: op for name, op in kernel.ops.items() if isinstance(op, Copy)}
     if not clusters or len(copies) == len(kernel.ops):
         return kernel
@@ -106,7 +106,7 @@ def with_sharing(func: Any, kernel: Kernel, clusters: Sequence[int]) -> Kernel:
 
 
 def _by_tile(loops: Sequence[LoopInfo], body: Stmt) -> tuple[LoopInfo, ...]:
-    """``loops`` of ``body``, told which are run once by each tile of a loop that is all else."""
+    """Return ``loops`` with those marked that each tile runs once, in a kernel of one tile loop."""
     kernels = kernels_of(body)
     once = {
         str(form.var.name)
@@ -117,27 +117,27 @@ def _by_tile(loops: Sequence[LoopInfo], body: Stmt) -> tuple[LoopInfo, ...]:
 
 
 def _elementwise(body: Stmt) -> tuple[ElementwiseInfo, ...]:
-    """The kernels beside those with loops."""
+    """Return the descriptions of the kernels beside those with loops."""
     others = [kernel for kernel in kernels_of(body) if next(op_loops(kernel), None) is None]
     infos = [elementwise_info(kernel) for kernel in others]
     return tuple(info for info in infos if info is not None)
 
 
 def _read(found: Effects) -> frozenset[Buffer]:
-    """The buffers that something with these effects reads, or declares a view of."""
+    """Return the buffers that something with these effects reads, or declares a view of."""
     return frozenset({a.buffer for a in found.accesses if a.reads} | found.viewed)
 
 
 def _independent(body: Stmt) -> int:
-    """The most threads of a CTA that may make a nest in the kernels of ``body`` together."""
+    """Return the most threads of a CTA that may share a nest in the kernels of ``body``."""
     nests = (leaf.nest for kernel in kernels_of(body) for leaf in leaves(kernel))
     return max((sharing(nest) for nest in nests if nest is not None), default=0)
 
 
 def _alone(body: Stmt, *, mapped: bool) -> Why:
-    """Why one thread makes all of a kernel in ``body``; empty: it does so of none.
+    """Return why one thread runs all of a kernel in ``body``; empty if that is not so.
 
-    ``mapped``: the kernels of loops have their tiles given to threads.
+    ``mapped``: tiles of the kernels with loops are mapped to threads.
     """
     for kernel in kernels_of(body):
         if thread_extents(kernel) or (mapped and next(op_loops(kernel), None) is not None):

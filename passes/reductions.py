@@ -1,16 +1,17 @@
-"""Reductions to fewer elements than a warp has threads: each makes a part, a tree adds them.
+"""Split reductions to few elements over threads: each makes a partial sum, a tree adds them.
 
     for j in range(4096): t[0] = t[0] + f(j)
-    =>
-    for p in range(256): part[p] = 0
+ => for p in range(256): part[p] = 0
     for p in range(256): for q in range(16): part[p] = part[p] + f(q * 256 + p)
     for p in range(128): half[p] = part[p] + part[p + 128]        and so on, to one
     t[0] = t[0] + last[0]
 
-Each line is a nest like any other, which ``spread`` shares out; the parts lie in shared memory, so
-that barriers are placed between them. A sum of floating point is made in another order so, as every
-instruction for matmuls makes it. What is no sum, product, minimum or maximum of what else it reads
-stays in the order of the nest.
+This applies if there are fewer elements than threads of a warp. Each line is a nest like any other,
+which ``spread`` maps to threads. The partial sums are in shared memory, so barriers are placed
+between the nests. A floating-point sum is then made in another order, as by every matmul
+instruction.
+
+Does not handle: anything but a sum, product, minimum or maximum of other values; it stays in order.
 """
 
 from __future__ import annotations
@@ -32,14 +33,14 @@ from .ir import Buffer, Expr, TensorLoad, Var, buffer, const_int, i32, substitut
 from .patterns import Nest
 
 ROUNDS: Final = 2
-"""Iterations that a part has at least: fewer are not worth a step of the tree."""
+"""Least iterations of a partial sum: fewer are not worth a step of the tree."""
 
 _Combined = Callable[[Expr, Expr], Expr]
 
 
 @dataclass(frozen=True)
 class Parted:
-    """A reduction as nests, in order; ``parts``: threads that make each of the ``elements``."""
+    """A reduction as nests, in order; ``parts`` threads make each of the ``elements``."""
 
     nests: tuple[Nest, ...]
     buffers: tuple[Buffer, ...]
@@ -49,7 +50,7 @@ class Parted:
 
 @dataclass(frozen=True)
 class _Reduction:
-    """What a nest adds to the element that it stores, in iterations of ``again`` alone."""
+    """A nest that combines its element with a value, repeated over the variables ``again``."""
 
     nest: Nest
     combine: _Combined
@@ -60,16 +61,16 @@ class _Reduction:
 
     @property
     def elements(self) -> int:
-        """How many elements the nest stores."""
+        """The number of elements that the nest stores."""
         return math.prod(self.nest.extent_of[var] for var in self.free)
 
     @property
     def terms(self) -> int:
-        """Of how many iterations each is made."""
+        """The number of iterations that make each element."""
         return math.prod(self.nest.extent_of[var] for var in self.again)
 
     def parts(self, threads: int) -> int:
-        """Threads for each element: a power of two, 1 where there are elements for a warp."""
+        """Return the threads for each element, a power of two; 1 if a warp has an element each."""
         if self.elements >= WARP:
             return 1
         most = min(threads // max(1, self.elements), self.terms // ROUNDS)
@@ -77,13 +78,13 @@ class _Reduction:
 
 
 def parts_of(nest: Nest, threads: int) -> int:
-    """How many of ``threads`` may make each element of ``nest``: 1 where it is no reduction."""
+    """Return how many of ``threads`` may make each element of ``nest``; 1 without a reduction."""
     found = _reduction(nest)
     return 1 if found is None else found.parts(threads)
 
 
 def parted(nest: Nest, threads: int, analyzer: Any) -> Parted | None:
-    """``nest`` with each element made by several of ``threads``; None where one makes it."""
+    """Return ``nest`` with each element made by several threads; None if one makes it."""
     found = _reduction(nest)
     if found is None or found.parts(threads) == 1 or not _is_inside(found, analyzer):
         return None
@@ -100,12 +101,12 @@ def parted(nest: Nest, threads: int, analyzer: Any) -> Parted | None:
 
 
 def why_alone(nest: Nest) -> Reason:
-    """Why one thread makes ``nest``, all of whose iterations store one element."""
+    """Return why one thread runs ``nest``, all of whose iterations store one element."""
     return Reason("share.in_place", buffer=str(nest.store.buffer.name))
 
 
 def _reduction(nest: Nest) -> _Reduction | None:
-    """``nest`` as a reduction; None where it is none, or its order matters."""
+    """Return ``nest`` as a reduction; None if it is none, or if its order matters."""
     shared, why = shareable(nest)
     again = tuple(var for var in nest.vars if var not in shared)
     known = _combination(nest.store)
@@ -119,7 +120,7 @@ def _reduction(nest: Nest) -> _Reduction | None:
 
 
 def _combination(store: Any) -> tuple[_Combined, Expr, Expr] | None:
-    """How ``store`` adds to its element, from what such sums begin, and what it adds."""
+    """Return how ``store`` combines its element with a value, the identity, and the value."""
     value, dtype = store.value, str(store.buffer.dtype)
     kinds: dict[type, tuple[_Combined, Callable[[], Expr]]] = {
         tirx.Add: (lambda a, b: a + b, lambda: tirx.const(0, dtype)),
@@ -145,7 +146,7 @@ def _is_own(expr: Expr, store: Any) -> bool:
 
 
 def _is_inside(found: _Reduction, analyzer: Any) -> bool:
-    """Whether the element may be read and stored also where no iteration would do so."""
+    """Whether the element exists even where no iteration would read and store it."""
     nest = found.nest
     if not any(uses(part, found.again) for part in nest.predicate):
         return True
@@ -164,14 +165,14 @@ def _parts(found: _Reduction, shape: Sequence[int], width: int) -> Buffer:
 
 
 def _cleared(found: _Reduction, parts: Buffer, count: int) -> Nest:
-    """``part[.., p] = 0``."""
+    """Return ``part[.., p] = 0``."""
     nest, part = found.nest, Var("part", "int32")
     store = tirx.BufferStore(parts, found.identity, [*found.free, part])
     return _over(nest, found.free, (part,), (count,), (), store, "zero")
 
 
 def _summed(found: _Reduction, parts: Buffer, count: int) -> Nest:
-    """``part[.., p] = part[.., p] + f(q * count + p)``: neighbours read what lies side by side."""
+    """Return ``part[.., p] = part[.., p] + f(q * count + p)``: neighbours read neighbours."""
     nest, part, turn = found.nest, Var("part", "int32"), Var("turn", "int32")
     turns = -(-found.terms // count)
     flat = turn * count + part
@@ -192,7 +193,7 @@ def _summed(found: _Reduction, parts: Buffer, count: int) -> Nest:
 
 
 def _halved(found: _Reduction, wide: Buffer, half: Buffer) -> Nest:
-    """``half[.., p] = wide[.., p] + wide[.., p + width]``."""
+    """Return ``half[.., p] = wide[.., p] + wide[.., p + width]``."""
     part, width = Var("part", "int32"), const_int(half.shape[-1]) or 1
     first, second = (tirx.BufferLoad(wide, [*found.free, place]) for place in (part, part + width))
     store = tirx.BufferStore(half, found.combine(first, second), [*found.free, part])
@@ -200,7 +201,7 @@ def _halved(found: _Reduction, wide: Buffer, half: Buffer) -> Nest:
 
 
 def _stored(found: _Reduction, total: Buffer) -> Nest:
-    """``t = t + last[.., 0]``."""
+    """Return ``t = t + last[.., 0]``."""
     nest, at = found.nest, list(found.nest.store.indices)
     whole = tirx.BufferLoad(total, [*found.free, i32(0)])
     value = found.combine(tirx.BufferLoad(nest.store.buffer, at), whole)
@@ -218,7 +219,7 @@ def _over(
     store: Any,
     name: str,
 ) -> Nest:
-    """A nest of its own variables, over the elements of ``nest`` and ``more``."""
+    """Return a nest of new variables, over the elements of ``nest`` and ``more``."""
     own = {var: Var(str(var.name), var.ty) for var in free}
     sizes = (*(nest.extent_of[var] for var in free), *extents)
     return replace(

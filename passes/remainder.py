@@ -1,9 +1,9 @@
-"""How much of K the last iteration of a tile loop really has, where its tiles are padded.
+"""Compute the K tail: how much of K the last iteration of a tile loop has, if tiles are padded.
 
     for k in range(64):
         for i, j in grid(128, 64): A_shared[i, j] = A[i, k * 64 + j] if k * 64 + j < 4040 else 0
 
-has 8 of 64 in the last one: the rest is zero in both operands, and adds nothing.
+has 8 of 64 in the last iteration. The rest is zero in both operands and adds nothing.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from .patterns import Copy, Matmul, Operand
 
 
 def k_in_last(matmul: Matmul, copies: Sequence[Copy], loop: Any) -> int:
-    """The elements of K that both operands of ``matmul`` have in the last iteration of ``loop``.
+    """Return how many elements of K both operands of ``matmul`` have in the last iteration.
 
-    All of the tile's where that is not known: K of several loops, a dynamic trip count, operands
-    that are not copied in the loop.
+    All of the tile's if that is unknown: K is made of several loops, the trip count is dynamic, or
+    an operand is not copied in the loop.
     """
     whole, trip = matmul.extent(matmul.k), const_int(loop.extent)
     if trip is None or len(matmul.k) != 1 or const_int(loop.min) != 0:
@@ -32,7 +32,7 @@ def k_in_last(matmul: Matmul, copies: Sequence[Copy], loop: Any) -> int:
 
 
 def _valid(side: Operand, k: Var, copies: Sequence[Copy], step: Var, trip: int, whole: int) -> int:
-    """Where the zeros of one operand begin along K in the last iteration."""
+    """Return where the zeros of one operand begin along K in the last iteration."""
     copy = next((copy for copy in copies if copy.dst.same_as(side.buffer)), None)
     walked = [index for index in side.indices if const_int(index) is None]
     dims = [dim for dim, index in enumerate(walked) if index.same_as(k)]

@@ -1,9 +1,9 @@
-"""Write quotients and remainders of what counts down by what counts up, before TVM flattens.
+"""Rewrite quotients and modulos of descending values by ascending ones, before TVM flattens.
 
     S[(63 - tx) // 8, (7 - tx) % 8]    =>    S[7 - tx // 8, 7 - tx % 8]
 
-TVM's FlattenBuffer takes indices apart into iterators, and one that counts down loses its offset
-there: ``(7 - tx) // 8`` comes out as ``tx // -8``, another number. The identities, for d > 0:
+TVM's FlattenBuffer splits indices into iterators, and a descending one loses its offset there: ``(7
+- tx) // 8`` becomes ``tx // -8``, another number. The identities, for d > 0:
 
     e // d == -1 - (-1 - e) // d        e % d == d - 1 - (-1 - e) % d
 """
@@ -20,7 +20,7 @@ from .ir import Expr, TensorLoad, const_int, has
 
 
 def unreversed(func: Any) -> Any:
-    """``func`` with no quotient or remainder in an index of terms that all count down."""
+    """Return ``func`` without quotients and modulos of descending values in its indices."""
 
     def load(node: Any) -> Any:
         indices = list(node.indices)
@@ -44,7 +44,7 @@ def _turned(indices: list[Expr]) -> bool:
 
 
 def _counts_down(node: Any) -> bool:
-    """Whether something divided by a constant counts down anywhere."""
+    """Whether anything divided by a constant in it is descending."""
     by = const_int(node.b)
     return by is not None and by > 0 and any(factor < 0 for factor, _ in terms_of(node.a)[0])
 
@@ -71,7 +71,7 @@ def _counted_up(node: Any) -> Any:
 
 
 def _within(node: Any) -> Any:
-    """What a quotient was simplified to, with those that are left in it counted up."""
+    """Return what a quotient was simplified to, with the quotients left in it ascending."""
     swap = [((tirx.FloorDiv, tirx.FloorMod), _counted_up)]
     if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or not _turned([node]):
         return node

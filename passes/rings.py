@@ -1,8 +1,9 @@
-"""Buffers with slots: the versioned buffer, and statements rewritten to use one slot of it.
+"""Make rings: the buffer with slots, and statements rewritten to use one slot of it.
 
-``A[i, j]`` becomes ``A[slot, i, j]``. Pointers follow: ``access_ptr`` and the (pointer, offset)
-pairs of TVM's older intrinsics get the slot's offset, any other pointer becomes the address of the
-slot.
+    A[i, j], depth 3, iteration k   =>   A[k % 3, i, j]
+
+Pointers follow: ``access_ptr`` and the (pointer, offset) pairs of TVM's older intrinsics get the
+slot's offset; any other pointer becomes the address of the slot.
 """
 
 from __future__ import annotations
@@ -37,9 +38,9 @@ FRAGMENT_OFFSETS: Final[dict[str, dict[int, int]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """``buffer`` versioned: ``slots`` is the new buffer. ``elements``: of one slot.
+    """A ``buffer`` with slots: ``slots`` is the new buffer, ``elements`` are those of one slot.
 
-    ``fragments``: of one slot, for wmma buffers.
+    ``fragments``: how many one slot has, for wmma buffers.
     """
 
     buffer: Buffer
@@ -50,9 +51,9 @@ class Ring:
 
 
 def make_ring(buf: Buffer, depth: int, body: Stmt) -> Ring:
-    """``buf`` with ``depth`` slots. ``body``: the statements that use it.
+    """Return ``buf`` with ``depth`` slots. ``body``: the statements that use it.
 
-    LoweringError: a buffer whose shape is not constant.
+    Raises LoweringError for a buffer whose shape is not constant.
     """
     shape = [const_int(extent) for extent in buf.shape]
     if any(extent is None for extent in shape):
@@ -76,7 +77,7 @@ def make_ring(buf: Buffer, depth: int, body: Stmt) -> Ring:
 
 
 def _fragments(buf: Buffer, elements: int, body: Stmt) -> int:
-    """Fragments in ``buf``, from the m, n, k of the calls that fill it; 0 if it is not wmma's."""
+    """Return the fragments in ``buf``, from m, n, k of the calls that fill it; 0 unless wmma's."""
     if not str(buf.scope()).startswith("wmma"):
         return 0
     sizes: list[int] = []
@@ -96,19 +97,19 @@ def _fragments(buf: Buffer, elements: int, body: Stmt) -> int:
 
 
 def fragment_elements(buf: Buffer, shape: Sequence[int]) -> int:
-    """Elements of one fragment in a wmma buffer, from the m, n, k of its instruction."""
+    """Return the elements of one fragment in a wmma buffer, from m, n, k of its instruction."""
     m, n, k = shape
     role = str(buf.scope()).rsplit(".", 1)[1]
     return {"matrix_a": m * k, "matrix_b": n * k}.get(role, m * n)
 
 
 def definitions(stmt: Stmt) -> list[Var]:
-    """The variables and buffers that ``stmt`` defines: a copy of it must have its own."""
+    """Return the variables and buffers that ``stmt`` defines: a copy of it must have its own."""
     return definitions_and_uses(stmt)[0]
 
 
 def definitions_and_uses(stmt: Stmt) -> tuple[list[Var], set[Var]]:
-    """What ``stmt`` defines, and all variables and buffers in it."""
+    """Return what ``stmt`` defines, and all variables and buffers in it."""
     defined: list[Var] = []
     found: set[Var] = set()
 
@@ -127,7 +128,7 @@ def instantiate(
     fresh: Sequence[Var],
     slots: Mapping[Buffer, tuple[Ring, Expr]],
 ) -> Stmt:
-    """``stmt`` with ``values`` substituted, ``fresh`` definitions renewed, rings at their slot."""
+    """Return ``stmt`` with ``values`` substituted, ``fresh`` renewed, and rings at their slot."""
     mapping: dict[Var, Any] = {var: Var(var.name, var.ty) for var in fresh}
     mapping.update(values)
     callbacks: list[Any] = [(Var, lambda var: mapping.get(var, var))] if mapping else []
@@ -155,14 +156,17 @@ def _check_complete(stmt: Stmt, slots: Mapping[Buffer, Any]) -> None:
 
 
 def data_of(arg: Any) -> Any:
-    """The buffer whose data pointer ``arg`` is, or None."""
+    """Return the buffer whose data pointer ``arg`` is, or None."""
     if type(arg) is Call and getattr(arg.op, "name", "") == "tirx.buffer_data":
         return arg.args[0]
     return None
 
 
 class _SlotRewriter:
-    """Callbacks for a post-order map: a buffer keeps its old variable until one of them sees it."""
+    """Callbacks of a post-order map that give each access of a ring its slot.
+
+    A buffer keeps its old variable until one of them sees it.
+    """
 
     def __init__(self, slots: Mapping[Buffer, tuple[Ring, Expr]]) -> None:
         self.slots = slots

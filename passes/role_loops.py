@@ -1,4 +1,10 @@
-"""Loops whose iterations two roles share: rings, mbarriers, and where each role is in them."""
+"""Describe loops whose iterations are shared by two roles: rings, mbarriers, and positions.
+
+    loop k of a plan with roles   =>   RoleLoop: a ring for each tile, full / empty mbarriers for
+                                       each pair, slot and phase of each role in registers
+
+``producer`` and ``consumer`` emit their statements from it.
+"""
 
 from __future__ import annotations
 
@@ -39,12 +45,12 @@ from .rings import Ring, definitions, instantiate, make_ring
 from .turns import PingPong
 
 PHASE: Final = "steady"
-"""Of everything in such a loop: nothing is peeled off it."""
+"""Phase of everything in such a loop, which has no prologue or epilogue."""
 
 
 @dataclass
 class RoleLoop:
-    """A loop with mbarrier pairs: its form, rings, and where each role is in each mbarrier pair."""
+    """A loop with mbarrier pairs: its form, rings, and the position of each role in each pair."""
 
     form: OpLoop
     plan: LoopPlan
@@ -57,28 +63,28 @@ class RoleLoop:
     _effects: dict[str, Effects] = field(default_factory=dict)
 
     def body(self, name: str) -> Stmt:
-        """The statement of an op."""
+        """Return the statement of an op."""
         return dict(self.form.ops)[name]
 
     def effects(self, name: str) -> Effects:
-        """The effects of an op's statement."""
+        """Return the effects of an op's statement."""
         if name not in self._effects:
             self._effects[name] = effects(self.body(name))
         return self._effects[name]
 
     def pair(self, ring: Buffer) -> int:
-        """Which mbarrier pair passes the slots of ``ring``."""
+        """Return which mbarrier pair synchronises the slots of ``ring``."""
         names = self.form.buffer_names()
         return next(i for i, b in enumerate(self.barriers) if names[ring] in b.plan.rings)
 
 
 @dataclass(frozen=True)
 class SlicedKernel:
-    """A kernel whose threads, numbered ``thread``, are sliced into the roles of ``plan``.
+    """A warp-specialised kernel, whose threads, numbered ``thread``, have the roles of ``plan``.
 
-    ``loops``: by their nodes. ``remote``: in a cluster, where consumers put the address of another
-    CTA's barrier. ``stages``: shared memory by way of which results leave. ``ping_pong``: the
-    order of consumer warpgroups that alternate on tiles.
+    ``loops``: by their nodes. ``remote``: in a cluster, a register for the address of another CTA's
+    mbarrier. ``stages``: shared memory that results are staged through. ``ping_pong``: the order of
+    consumer warpgroups that alternate on tiles.
     """
 
     plan: KernelPlan
@@ -90,11 +96,11 @@ class SlicedKernel:
     ping_pong: PingPong | None = None
 
     def places(self, role: str) -> list[Position]:
-        """Where ``role`` is in every mbarrier pair."""
+        """Return the position of ``role`` in every mbarrier pair."""
         return [at for loop in self.loops.values() for at in loop.positions[role]]
 
     def instance(self, loop: RoleLoop, op: OpPlan, role: str, iteration: Expr) -> Stmt:
-        """``op`` of one iteration on the slots where ``role`` is."""
+        """Return ``op`` of one iteration on the slots of ``role``'s position."""
         places = loop.positions[role]
         names = loop.form.buffer_names()
         slots: dict[Buffer, tuple[Ring, Expr]] = {
@@ -113,7 +119,10 @@ class SlicedKernel:
 
 
 def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, Buffer]) -> RoleLoop:
-    """``loop`` in op form with new rings and barriers; ``fulls``: what its copies arrive at."""
+    """Return ``loop`` in op form with new rings and mbarriers.
+
+    ``fulls``: the placeholders of the mbarriers that its copies arrive at.
+    """
     pairs = [c for c in plan.mbarriers if c.loop == loop.name]
     if not pairs:
         raise LoweringError("role.loop", loop=loop.name, why=Reason("role.no_mbarriers"))
@@ -141,19 +150,19 @@ def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, B
 
 
 def op_names(loop: LoopPlan) -> list[str]:
-    """The ops of a loop that have statements."""
+    """Return the ops of a loop that have statements."""
     return [op.name for op in loop.ops if op.kind != "wait"]
 
 
 def awaited(loop: RoleLoop, op: OpPlan) -> list[int]:
-    """The mbarrier pairs whose slots a wait is for."""
+    """Return the mbarrier pairs whose slots a wait is for."""
     members = {edge.src for edge in loop.plan.edges if edge.dst == op.name}
     rings = {buf for name in members for buf in loop.effects(name).buffers(WRITE)}
     return sorted({loop.pair(ring) for ring in rings})
 
 
 def origin_at(loop: RoleLoop, op: OpPlan, role: str, pair: int, rings: Sequence[str]) -> Origin:
-    """The origin of ``op`` as ``role`` does it, in the slots of ``rings`` where that is."""
+    """Return the origin of ``op`` run by ``role``, with its current slots of ``rings``."""
     slot = loop.positions[role][pair].counters[0].name
     return Origin(
         op=op.name,
@@ -168,27 +177,27 @@ def origin_at(loop: RoleLoop, op: OpPlan, role: str, pair: int, rings: Sequence[
 
 
 def rolled(loop: Any, var: Var, body: Stmt, extent: Expr | None = None) -> Stmt:
-    """``loop`` over another body, and as often as ``extent`` says, which nvcc leaves rolled."""
+    """Return ``loop`` with another body (and ``extent``), which nvcc does not unroll."""
     annotations = {"disable_unroll": True}
     times = loop.extent if extent is None else extent
     return tirx.For(var, loop.min, times, ForKind.SERIAL, body, None, annotations)
 
 
 def with_var(stmt: Stmt, old: Var, new: Var) -> Stmt:
-    """``stmt`` over another loop variable."""
+    """Return ``stmt`` with another loop variable."""
     return tvm_ffi.structural_map(
         stmt, [(Var, lambda v: new if v.same_as(old) else v)], order="post"
     )
 
 
 def wgmma_wait(groups: int, op: str) -> Stmt:
-    """Wait for the arithmetic of ``op``, but for the last ``groups``."""
+    """Return a wait for the wgmmas of ``op``, except the last ``groups``."""
     origin = Origin(op=f"{op}.wait", kind="wait", block=op, phase=PHASE, role=CONSUMER)
     return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
 
 
 def groups_of(stmt: Stmt) -> int:
-    """How many groups of wgmma ``stmt`` commits."""
+    """Count the groups of wgmma that ``stmt`` commits."""
     found: list[Any] = []
     walk(stmt, Call, lambda call: found.append(call) if _commits(call) else None)
     return len(found)
@@ -204,7 +213,7 @@ def holds(stmt: Stmt, loop: Any) -> bool:
 
 
 def shared_outside(body: Stmt, loops: set[Any]) -> list[str]:
-    """Names of the shared buffers that are used outside ``loops``."""
+    """Return the names of the shared buffers that are used outside ``loops``."""
     if isinstance(body, tirx.For) and body in loops:
         return []
     inner = bodies(body)
@@ -220,7 +229,7 @@ def _is_shared_buffer(var: Any) -> bool:
 
 
 def check_condition(condition: Expr, thread: Any) -> None:
-    """Every thread of every role must agree on a condition around a loop with mbarrier pairs."""
+    """Check that every thread agrees on a condition around a loop with mbarrier pairs."""
     if has(condition, (TensorLoad, Call)) or uses(condition, [thread]):
         why = Reason("role.condition", condition=str(condition))
         raise LoweringError("role.kernel", why=why)

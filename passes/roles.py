@@ -1,23 +1,23 @@
-"""Warp specialisation: a producer warp copies, consumer warpgroups compute, mbarriers between.
+"""Specialise warps: a producer warp copies, consumer warpgroups compute, mbarriers between them.
 
     for k in range(n):                     if threadIdx.x < 256:            # consumer
-        A_shared = box of A                    for k in range(n):
-        B_shared = box of B        =>              wait full[slot]
+        A_shared = tile of A                   for k in range(n):
+        B_shared = tile of B       =>              wait full[slot]
         acc += A_shared * B_shared                 acc += A_shared[slot] * B_shared[slot]
     C = acc                                        release the slot before
                                                C = acc
                                            elif threadIdx.x == 256:         # producer
                                                for k in range(n):
                                                    wait empty[slot]
-                                                   A_shared[slot] = box of A, at full[slot]
+                                                   A_shared[slot] = tile of A, at full[slot]
                                                    ...
 
-The producer keeps the copies of the loops that have mbarriers, and what stands around them: tile
-loops and conditions. Everything else is the consumer's. Loops of roles stay loops: nvcc would
-unroll the producer's by its trip count.
+The producer keeps the copies of the loops that have mbarriers, and the tile loops and conditions
+around them. Everything else is the consumers'. Loops of roles are marked to stay rolled, because
+nvcc would unroll the producer's by its trip count.
 
-Does not handle: statements in such a loop that use a ring otherwise than by wgmma, shared memory
-outside of the rings and of what is on its way out, conditions that depend on what is computed.
+Does not handle: statements in such a loop that use a ring other than by wgmma, shared memory other
+than rings and staged stores, conditions that depend on what is computed.
 """
 
 from __future__ import annotations
@@ -61,13 +61,13 @@ from .role_loops import RoleLoop, SlicedKernel, op_names, role_loop
 from .turns import PingPong, check_ping_pong
 
 MIN_BLOCKS: Final = "tirx.launch_bounds_min_blocks_per_sm"
-"""Key of the AttrStmt by which TVM prints the second number of __launch_bounds__."""
+"""Key of the AttrStmt for which TVM prints the second argument of __launch_bounds__."""
 
 
 def specialise(func: Any, plan: KernelPlan, machine: Machine) -> Any:
-    """``func`` with its threads sliced into the roles of ``plan``; the same object without any.
+    """Return ``func`` with its threads in the roles of ``plan``; the same object without roles.
 
-    LoweringError names a statement that no role can do.
+    Raises LoweringError for a statement that no role can run.
     """
     if not plan.roles:
         return func
@@ -80,7 +80,7 @@ def specialise(func: Any, plan: KernelPlan, machine: Machine) -> Any:
 
 
 def with_roles(plan: KernelPlan) -> KernelPlan:
-    """``plan`` with the role of every scheduled op, and mbarriers on the edges between roles."""
+    """Return ``plan`` with a role for every scheduled op, and mbarriers on edges between roles."""
     if not plan.roles:
         return plan
     copied = set(plan.role(PRODUCER).ops)
@@ -101,7 +101,10 @@ def with_roles(plan: KernelPlan) -> KernelPlan:
 
 
 def _check_sources(kernel: Any, plan: KernelPlan) -> None:
-    """What boxes are copied from must not change: they are not read as the kernel writes."""
+    """Check that the kernel does not write what TMA copies from.
+
+    Such reads are not ordered with the kernel's writes.
+    """
     sources = {copy.src for copy in plan.copies if copy.mechanism == "tma"}
     if sources.isdisjoint(_mentioned(kernel)):
         return  # tensor maps alone know them
@@ -114,7 +117,7 @@ def _check_sources(kernel: Any, plan: KernelPlan) -> None:
 
 
 def _mentioned(kernel: Any) -> set[str]:
-    """The names of the variables in ``kernel``, signatures of blocks left out."""
+    """Return the names of the variables in ``kernel``, without those in signatures of blocks."""
     names: set[str] = set()
     visits = [
         (TensorRegion, lambda _: WalkResult.SKIP),
@@ -126,11 +129,13 @@ def _mentioned(kernel: Any) -> set[str]:
 
 @dataclass(frozen=True)
 class _Slicer:
+    """Rewrites the kernels of a function for the roles of its plan."""
+
     plan: KernelPlan
     machine: Machine
 
     def on_threads(self, stmt: Stmt) -> Stmt:
-        """``stmt`` with the body of its threadIdx loop sliced."""
+        """Return ``stmt`` with the body of its threadIdx loop split into roles."""
         if (thread_tag(stmt) or "").startswith("threadIdx"):
             sliced = self._sliced(stmt.body, stmt.loop_var)
             # Only so does ptxas know how many registers there are for setmaxnreg to exchange.
@@ -167,7 +172,7 @@ class _Slicer:
         return block("roles", seq(self._initialise(thread, ordering), roles, leave), allocs)
 
     def _branch(self, role: RolePlan, body: Stmt) -> Stmt:
-        """``body`` as what the threads of ``role`` do, with the registers that they have for it."""
+        """Return ``body`` as the threads of ``role`` run it, with their register budget."""
         body = seq(self._registers(role), body)
         return tirx.AttrStmt(StringImm(role.name), ROLE_ATTR, StringImm(role.name), body)
 
@@ -187,13 +192,13 @@ class _Slicer:
         )
 
     def _meet(self) -> Stmt:
-        """Every thread of the CTA, or of its cluster, waits for the others."""
+        """Return a barrier for all threads of the CTA, or of its cluster."""
         if self.plan.cluster > 1:
             return tirx.Evaluate(T.cuda.cluster_sync())
         return tirx.Evaluate(T.tvm_storage_sync("shared"))
 
     def _placeholders(self, body: Stmt) -> dict[str, Buffer]:
-        """The ``full`` barriers that copies refer to, by name."""
+        """Return the ``full`` mbarriers that copies refer to, by name."""
         names = {pair.full for pair in self.plan.mbarriers}
         if not isinstance(body, SBlockRealize):
             return {}
@@ -201,7 +206,7 @@ class _Slicer:
         return {name: buf for name, buf in found.items() if name in names}
 
     def _stages(self, body: Any, fulls: dict[str, Buffer]) -> list[Buffer]:
-        """Shared memory by way of which results leave."""
+        """Return the shared memory that results are staged through."""
         known = list(fulls.values())
         return [buf for buf in body.block.alloc_buffers if buf not in known]
 

@@ -1,4 +1,9 @@
-"""What the mapping of one function to threads has decided so far, for all who map a part of it."""
+"""Collect what the mapping of one function to threads has decided so far.
+
+    Scope(plan, threads, fragments={acc: ...}, layouts={A_shared: ...}, ...)
+
+Every file that maps a piece of the function reads it and adds to it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,7 @@ from .tensor_maps import TensorMap
 
 @dataclass
 class Scope:
-    """One function.
+    """The state of mapping one function.
 
     ``stages``: buffers that the mapping adds to each CTA; ``workspaces``: to the function.
     ``notes``: what could not stay in registers, or not be shared out whole. ``ordered``: the

@@ -1,4 +1,4 @@
-"""Loops of statements none of which has work for a second thread: one runs them all.
+"""Find loops of statements without work for a second thread: one thread runs all of such a loop.
 
     for i in range(96):                    if threadIdx.x == 0:
       if m[0] < X[i]:                        for i in range(96):
@@ -6,7 +6,7 @@
         at[0] = i                                m[0] = X[i]
                                                  at[0] = i
 
-Shared out one by one they would stand between barriers, in every iteration.
+Mapped one by one, the statements would need barriers between them, in every iteration.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from .patterns import Nest
 from .reductions import parts_of, why_alone
 
 _MANY = 1024
-"""Threads, as many as a CTA may have."""
+"""Most threads that a CTA may have."""
 
 
 def sharing(nest: Nest) -> int:
-    """How many threads may make iterations of ``nest`` at the same time."""
+    """Return how many threads may run iterations of ``nest`` at the same time."""
     count = parts_of(nest, _MANY)
     for var in shareable(nest)[0]:
         count *= nest.extent_of[var]
@@ -37,9 +37,9 @@ def sharing(nest: Nest) -> int:
 
 
 def is_serial(stmt: Stmt, fragments: Collection[Buffer]) -> bool:
-    """Whether ``stmt`` is a loop that one thread may run, and no second has work in.
+    """Whether ``stmt`` is a loop that one thread may run, without work for a second one.
 
-    ``fragments``: the tiles that threads hold parts of.
+    ``fragments``: the tiles that are distributed over threads.
     """
     if not isinstance(stmt, (tirx.For, tirx.While)) or _has_own_parts(stmt):
         return False
@@ -50,7 +50,7 @@ def is_serial(stmt: Stmt, fragments: Collection[Buffer]) -> bool:
 
 
 def why_serial(inside: Iterable[Leaf]) -> Reason:
-    """Why no second thread has work in a loop of the statements ``inside``."""
+    """Return why no second thread has work in a loop of the statements ``inside``."""
     nests = [leaf.nest for leaf in inside if leaf.nest is not None]
     whole = next((nest for nest in nests if nest.vars), nests[0])
     why = why_alone(whole) if whole.vars else Reason("share.one_element")
@@ -58,7 +58,7 @@ def why_serial(inside: Iterable[Leaf]) -> Reason:
 
 
 def _has_own_parts(stmt: Stmt) -> bool:
-    """Whether ``stmt`` has ops of a pipelined loop, or buffers of its own."""
+    """Whether ``stmt`` contains ops of a pipelined loop, or allocates buffers."""
     if has(stmt, tirx.AttrStmt, lambda node: op_name(node) is not None):
         return True
     if has(stmt, tirx.AllocBuffer):
@@ -67,7 +67,7 @@ def _has_own_parts(stmt: Stmt) -> bool:
 
 
 def _is_one_threads(leaf: Leaf) -> bool:
-    """Whether one thread alone makes ``leaf`` anyway; a condition it may ask by itself."""
+    """Whether one thread alone runs ``leaf`` anyway; it can evaluate a condition by itself."""
     if leaf.nest is not None:
         return sharing(leaf.nest) == 1
     stmt: Any = leaf.stmt

@@ -1,11 +1,11 @@
-"""One name, one declaration: the dynamic shared memory of all kernels that nvcc sees together.
+"""Name dynamic shared memory so that all kernels compiled together agree on each name.
 
     kernel f:  extern __shared__ half buf[];         extern __shared__ half buf[];
-    kernel g:  extern __shared__ uchar buf[];   ->   extern __shared__ uchar buf_1[];
+    kernel g:  extern __shared__ uchar buf[];   =>   extern __shared__ uchar buf_1[];
 
-An ``extern`` array has linkage though a function declares it (C++, [basic.link]), so that kernels
-of one translation unit cannot give one name two types or alignments. Whatever it is called, it is
-the start of its own kernel's dynamic shared memory (CUDA C++ Programming Guide, ``__shared__``).
+An ``extern`` array has linkage even if a function declares it (C++, [basic.link]), so kernels of
+one translation unit cannot give one name two types or alignments. Under any name it is the start of
+its own kernel's dynamic shared memory (CUDA C++ Programming Guide, ``__shared__``).
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from .smem import DYNAMIC
 
 @tvm.transform.module_pass(opt_level=0, name="pipeliner.NameShared")
 def name_shared(mod: Any, ctx: Any) -> Any:
-    """Device functions, whosever they are, with one name only for allocations that are alike.
+    """Return ``mod`` with one name in its device functions only for allocations that are alike.
 
-    The first that has a name keeps it, in the order of the functions' names.
+    The first function with a name keeps it, in the order of the functions' names.
     """
     declared: dict[str, _Form] = {}
     done = dict(mod.functions.items())
@@ -34,11 +34,11 @@ def name_shared(mod: Any, ctx: Any) -> Any:
 
 
 _Form = tuple[str, int]
-"""What an allocation is declared with beside its name: the type and the alignment."""
+"""What an allocation is declared with besides its name: the type and the alignment."""
 
 
 def _named(func: Any, declared: dict[str, _Form]) -> Any:
-    """``func`` in line with what is ``declared``, to which its own names are added."""
+    """Return ``func`` consistent with what is ``declared``, and add its own names there."""
     allocated: list[Any] = []
     ir.walk(func.body, tirx.AllocBuffer, lambda node: allocated.append(node.buffer))
     renamed: dict[Any, Any] = {}
@@ -56,7 +56,7 @@ def _named(func: Any, declared: dict[str, _Form]) -> Any:
 
 
 def _free(name: str, form: _Form, declared: dict[str, _Form]) -> str:
-    """The first of ``name``, ``name_1``, ``name_2``... that is declared so, or not at all."""
+    """Return the first of ``name``, ``name_1``, ... that is declared alike, or not at all."""
     number, tried = 0, name
     while declared.get(tried, form) != form:
         number += 1

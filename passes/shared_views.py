@@ -1,8 +1,11 @@
-"""Views of shared memory, as barriers see them: which memory, and which elements of it if known.
+"""Resolve views of shared memory for barriers: which memory, and which elements if known.
+
+    V = decl_buffer((64,), data=S.data), V[i]   =>   S[i]        elements of one size
+    V = decl_buffer((16,), "int64", data=S.data), V[i]   =>   V[i], somewhere in S
 
 A view whose elements are as large as its memory's is the memory at other indices. Any other view
-keeps its own indices, by which accesses through it are told apart; accesses through two such views,
-or through one and the memory itself, may touch the same bytes.
+keeps its own indices, by which its accesses are compared. Accesses through two such views, or
+through one and the memory itself, may touch the same bytes.
 """
 
 from __future__ import annotations
@@ -27,11 +30,11 @@ class SharedViews:
         self._same: dict[Any, Buffer] = {}
 
     def root(self, buf: Buffer) -> Buffer:
-        """The memory that ``buf`` is or views."""
+        """Return the memory that ``buf`` is or views."""
         return self._named.place(buf).root
 
     def resolved(self, access: Access) -> Access:
-        """``access`` by its memory where that can be said, else by one view of all alike."""
+        """Return ``access`` by its memory if possible, else by one of all equal views."""
         buf = access.buffer
         if buf not in self._named.places:
             return access

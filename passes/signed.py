@@ -1,10 +1,10 @@
-"""Named values that are converted to unsigned only where they are used.
+"""Keep named values signed: convert them to unsigned only at their uses.
 
     n: uint32 = Cast(uint32, 120 - max(x, 26) * 4)         n: int32 = 120 - max(x, 26) * 4
-    if x < 30: copy(.., n)                            ->   if x < 30: copy(.., Cast(uint32, n))
+    if x < 30: copy(.., n)                            =>   if x < 30: copy(.., Cast(uint32, n))
 
-A common subexpression is named outside of the condition under which it was simplified, where it may
-be negative. TVM bounds what is named, and fails on unsigned values with a negative bound.
+A common subexpression is named outside the condition under which it was simplified, where it may be
+negative. TVM bounds named values, and fails on unsigned values with a negative bound.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from . import ir
 
 
 def keep_signed(func: Any) -> Any:
-    """``func`` with a signed name wherever a signed value is converted to unsigned and named."""
+    """Return ``func`` with signed names for signed values that were converted, then named."""
     casts: dict[Any, Any] = {}
 
     def bind(node: Any, mutator: Any) -> Any:
@@ -41,5 +41,5 @@ def keep_signed(func: Any) -> Any:
 
 
 def _kind(value: Any) -> str:
-    """``int``, ``uint`` ... of a scalar."""
+    """Return ``int``, ``uint`` ... for a scalar."""
     return str(getattr(value.ty, "dtype", "")).rstrip("0123456789")

@@ -1,12 +1,13 @@
-"""Tile matmuls on the FMA pipe: each thread owns a small tile of the result.
+"""Map tile matmuls to the FMA pipe: each thread owns a small tile of the result.
 
-A warp is ``lm x ln`` lanes. For an operand whose neighbours in memory are rows (or columns) of the
-result, a thread's share is cut into pieces of up to 16 bytes and lane after lane takes one piece:
-one LDS.128 each, and lanes of one phase read neighbouring chunks or the same one. An operand that
-is contiguous along K is read four K at once instead, by lanes that take rows in turn.
-
-    mma.k0.a    A_frag_k0[tm] = shared A[.., k0]      mma.k0.b likewise
+    mma         acc += A_shared * B_shared
+ => mma.k0.a    A_frag_k0[tm] = shared A[.., k0]      mma.k0.b likewise
     mma.k0      acc[tm, tn] += A_frag_k0 * B_frag_k0  tm * tn multiply-adds for each K
+
+A warp is ``lm x ln`` lanes. If an operand is contiguous along rows (or columns) of the result, a
+thread's share is cut into pieces of up to 16 bytes, and one lane after the other takes a piece:
+each piece is one LDS.128, and lanes of one phase read neighbouring chunks or the same one. An
+operand that is contiguous along K is read four K at once instead, by lanes that alternate on rows.
 
 Does not handle: warp tiles that 32 thread tiles do not fill (LoweringError).
 """
@@ -44,10 +45,10 @@ from .spread import Threads
 
 @dataclass(frozen=True)
 class _Side:
-    """How one operand's rows (of A) or columns (of B) are shared out over the lanes of a warp.
+    """How one operand's rows (of A) or columns (of B) are distributed over the lanes of a warp.
 
     Element ``e`` of a thread is ``e // piece * (lanes * piece) + lane * piece + e % piece``.
-    ``vector``: elements read at once, along K where ``along_k``, else along the piece.
+    ``vector``: elements read at once, along K if ``along_k``, else along the piece.
     """
 
     operand: Operand
@@ -61,7 +62,7 @@ class _Side:
     vector: int
 
     def position(self, e: Expr) -> Expr:
-        """The row or column of the tile that element ``e`` of the thread is."""
+        """Return the row or column of the tile for element ``e`` of the thread."""
         if self.piece == 1:
             return self.origin + e * self.lanes + self.lane
         group, within = tirx.floordiv(e, self.piece), tirx.floormod(e, self.piece)
@@ -69,7 +70,7 @@ class _Side:
 
 
 class _Thread:
-    """One matmul's geometry."""
+    """The geometry of one matmul."""
 
     def __init__(
         self,
@@ -137,7 +138,7 @@ class _Thread:
         return _Side(operand, dims, count, lanes, lane, origin, piece, True, vector)
 
     def fragment(self) -> Fragment:
-        """The accumulator: ``tm`` rows of pieces of columns."""
+        """Return the accumulator's fragment: ``tm`` rows of pieces of columns."""
         matmul, a, b = self.matmul, self.a, self.b
         name = f"{matmul.acc.name}_frag"
         registers = buffer([a.count * b.count], str(matmul.acc.dtype), name, "local")
@@ -158,7 +159,7 @@ class _Thread:
         return Fragment(matmul.acc, registers, loops, b.piece, coordinates, register)
 
     def load(self, side: _Side, frag: Buffer, step: int) -> Stmt:
-        """The registers of one K step, in the widest reads."""
+        """Return the load of the registers of one K step, in the widest reads."""
         first = step * self.plan.k_step
 
         def along_k(e: Expr, k: int) -> Stmt:
@@ -188,7 +189,7 @@ class _Thread:
         )
 
     def _place(self, side: _Side, e: Expr, k: Expr) -> Expr:
-        """The register of element ``e`` at the ``k``-th K of a step: as it was read."""
+        """Return the register of element ``e`` at the ``k``-th K of a step, in read order."""
         return e * self.plan.k_step + k if side.along_k else k * side.count + e
 
     def _element(self, side: _Side, position: Expr, k: Expr) -> Expr:
@@ -203,12 +204,11 @@ class _Thread:
         return tirx.BufferLoad(layout.buffer_for(operand.buffer), where)
 
     def multiply(self, acc: Buffer, a: Buffer, b: Buffer) -> Stmt:
-        """One step of multiply-adds: each shares an operand with the one before.
+        """Return one step of multiply-adds, each sharing an operand with the one before.
 
-        In blocks (i, j) (i + 1, j) (i + 1, j + 1) (i, j + 1), rows back and forth.
-
-        The register file gives an FMA its three operands in one cycle only where the operand
-        collector still holds one of them.
+        They go in blocks (i, j) (i + 1, j) (i + 1, j + 1) (i, j + 1), rows back and forth. The
+        register file delivers an FMA's three operands in one cycle only if the operand collector
+        still has one of them.
         """
         tm, tn, kind = self.a.count, self.b.count, str(self.matmul.acc.dtype)
 
@@ -241,7 +241,7 @@ def map_simt(
     plain: frozenset[Buffer] = frozenset(),
     padded: frozenset[Buffer] = frozenset(),
 ) -> Mapped:
-    """The op statements, layouts and accumulator fragment of ``matmul`` on the FMA pipe.
+    """Return the op statements, layouts and accumulator fragment of ``matmul`` on the FMA pipe.
 
     ``plain``: tiles that the plan keeps row-major. ``padded``: those whose rows it pads.
     """
@@ -270,7 +270,7 @@ def map_simt(
 
 
 def _lanes(lane: Expr, columns: int) -> tuple[Expr, Expr]:
-    """Row and column of a lane in its warp, ``columns`` lanes wide."""
+    """Return row and column of a lane in its warp, which is ``columns`` lanes wide."""
     return tirx.floordiv(lane, columns), tirx.floormod(lane, columns)
 
 

@@ -1,12 +1,15 @@
-"""One arena for the shared memory of a kernel, planned before the barriers are placed.
+"""Plan one arena for the shared memory of a kernel, before barriers are placed.
 
-Every shared buffer becomes dynamic shared memory with an offset of its own. Two buffers share bytes
-only when their lifetimes do not overlap; whoever places barriers is told and orders them. Planning
-here, before that, is the point: TVM's own reuse runs after its barriers and races.
+    A: 4 x 16384 bytes, B: 4 x 32768, C_staged after the loop: 65536
+ => A at 0, B at 65536, C_staged at 0 (its lifetime overlaps neither's)
 
-A buffer lives from its first to its last use, and through all of every loop inside its allocation
-that uses it. Inside a loop, sharing would cost a barrier in each iteration, so buffers of one loop
-share only when the kernel does not fit otherwise.
+Every shared buffer becomes dynamic shared memory with its own offset. Two buffers share bytes only
+if their lifetimes do not overlap; barrier placement knows the arena and orders them. That is why it
+is planned here: TVM's own reuse runs after its barriers and races.
+
+A buffer lives from its first to its last use, and throughout every loop inside its allocation that
+uses it. Sharing inside a loop would cost a barrier in each iteration, so buffers of one loop share
+only if the kernel does not fit otherwise.
 """
 
 from __future__ import annotations
@@ -28,17 +31,17 @@ from .vthreads import is_virtual, private_to
 DYNAMIC: Final = "shared.dyn"
 
 ALIGNMENT: Final = 128
-"""Bytes: one transaction of shared memory, and more than any vector access needs."""
+"""Bytes of one transaction of shared memory: more than any vector access needs."""
 
 DEFAULT_BUDGET: Final = 48 * 1024
-"""Bytes that every CUDA GPU gives a CTA without asking."""
+"""Bytes that every CUDA GPU gives a CTA without opting in."""
 
 
 @dataclass(eq=False)
 class _Life:
     """A shared buffer: where it is allocated and the span of statements in which it is used.
 
-    ``loops``: serial loops around the allocation. ``copies``: versions that virtual threads make.
+    ``loops``: serial loops around the allocation. ``vthreads``: loops of virtual threads around it.
     """
 
     buffer: Any
@@ -63,10 +66,10 @@ class _Life:
 def place(
     func: Any, budget: int = DEFAULT_BUDGET, *, native_bf16: bool = True
 ) -> tuple[Any, SmemPlan]:
-    """``func`` with its shared buffers in dynamic shared memory, and their places in the arena.
+    """Return ``func`` with its shared buffers in dynamic shared memory, and the arena.
 
-    ``budget``: bytes a CTA may have; PlanError names what does not fit. ``native_bf16``: False for
-    a GPU without bfloat16, where TVM later makes every bfloat16 buffer of the kernel float32.
+    ``budget``: bytes a CTA may have; PlanError says what does not fit. ``native_bf16``: False for a
+    GPU without bfloat16, where TVM later makes every bfloat16 buffer of the kernel float32.
     """
     plans: list[SmemPlan] = []
     taken: set[str] = set()
@@ -87,7 +90,7 @@ def place(
 
 
 def least_bytes(kernel: Any, *, native_bf16: bool = True) -> int:
-    """Bytes that the shared buffers of ``kernel`` need; ``native_bf16``: as for ``place``."""
+    """Return the bytes that shared buffers of ``kernel`` need; ``native_bf16`` as for ``place``."""
     lives = _Lifetimes(kernel).lives
     taken: set[str] = set()
     for life in lives:
@@ -105,7 +108,7 @@ class _Lifetimes:
 
     @property
     def lives(self) -> list[_Life]:
-        """Every buffer that is used, in the order of first use."""
+        """Return every buffer that is used, in the order of first use."""
         used = [life for life in dict.fromkeys(self._by_buffer.values()) if life.start >= 0]
         return sorted(used, key=lambda life: life.start)
 
@@ -142,13 +145,13 @@ class _Lifetimes:
                     life.end = self._clock
 
     def _run_at_once(self, start: int) -> None:
-        """Roles run side by side: what one of them used since ``start`` lives throughout."""
+        """Extend what roles used since ``start``: they run at the same time."""
         for life in self._by_buffer.values():
             if life.end > start:
                 life.start, life.end = min(life.start, start + 1), self._clock
 
     def _extend(self, loops: tuple[Any, ...], start: int) -> None:
-        """A loop that ends now keeps what it used alive throughout, if allocated outside it."""
+        """Extend, over a loop that ends now, what it used and was allocated outside it."""
         for life in self._by_buffer.values():
             if life.end > start and len(life.loops) < len(loops):
                 life.start, life.end = min(life.start, start + 1), self._clock
@@ -162,7 +165,7 @@ def _allocated(stmt: Any) -> Iterator[Any]:
 
 
 def _own_expressions(stmt: Any) -> list[Any]:
-    """The expressions of a compound statement, without those of the statements inside it."""
+    """Return the expressions of a compound statement, without those of its inner statements."""
     kind = type(stmt)
     if kind is tirx.For:
         return [stmt.min, stmt.extent]
@@ -195,7 +198,7 @@ def _measure(life: _Life, kernel: Any, taken: set[str], native_bf16: bool) -> No
 
 
 def _flat_bytes(buffer: Any) -> int | None:
-    """Bytes of a buffer once flattened, padding between rows included."""
+    """Return the bytes of a buffer once flattened, padding between rows included."""
     if not buffer.strides:
         return ir.buffer_bytes(buffer)
     rows, stride = ir.const_int(buffer.shape[0]), ir.const_int(buffer.strides[0])
@@ -203,7 +206,7 @@ def _flat_bytes(buffer: Any) -> int | None:
 
 
 def _arrange(func: Any, lives: Sequence[_Life], budget: int) -> SmemPlan:
-    """The arena of one kernel: without sharing inside loops, or with it when that does not fit."""
+    """Return the arena of one kernel: with sharing inside loops only if it does not fit without."""
     total = _pack(lives, inside_loops=False)
     if total > budget:
         total = _pack(lives, inside_loops=True)
@@ -221,7 +224,7 @@ def _arrange(func: Any, lives: Sequence[_Life], budget: int) -> SmemPlan:
 
 
 def _pack(lives: Sequence[_Life], *, inside_loops: bool) -> int:
-    """Give each buffer the lowest free place, large ones first; the bytes of them all."""
+    """Give each buffer the lowest free place, large ones first; return the bytes of them all."""
     done: list[_Life] = []
     for life in sorted(lives, key=lambda life: (-life.alignment, -life.bytes, life.start)):
         others = [other for other in done if not _may_share(life, other, inside_loops)]
@@ -258,7 +261,7 @@ def _entry(life: _Life, lives: Sequence[_Life]) -> SmemBuffer:
 
 
 def _renamed(kernel: Any, lives: Sequence[_Life]) -> Any:
-    """``kernel`` with each buffer dynamic and under its own name."""
+    """Return ``kernel`` with each buffer dynamic and under its own name."""
     new: dict[Any, Any] = {}
     for life in lives:
         buffer = life.buffer

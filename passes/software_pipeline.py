@@ -1,7 +1,9 @@
-"""Software pipelining as one TVM pass among others, before ``tvm.compile``.
+"""Offer software pipelining as one TVM pass among others, before ``tvm.compile``.
 
-mod = SoftwarePipeline(depth="auto")(mod)                      # prologue, steady state, epilogue
-ex = tvm.compile(mod, target, tir_pipeline="pipeliner")        # goes on after the slot
+    mod = SoftwarePipeline(depth="auto")(mod)                  # prologue, steady state, epilogue
+    ex = tvm.compile(mod, target, tir_pipeline="pipeliner")    # continues after our passes
+
+The pass pipelines every CUDA kernel of a module; the lowering leaves a pipelined kernel as it is.
 """
 
 from __future__ import annotations
@@ -19,10 +21,10 @@ from .pipeline import is_marked
 
 
 def SoftwarePipeline(depth: Any = "auto", **options: Any) -> Any:
-    """A TVM module pass that pipelines every CUDA kernel of a module and marks it as done.
+    """Return a TVM module pass that pipelines every CUDA kernel of a module and marks it.
 
-    It runs TVM's passes that prepare a scheduled function and then ours; other functions come back
-    as they are, and a second run changes nothing.
+    It runs TVM's passes that prepare a scheduled function, and then ours. Other functions are
+    returned as they are, and a second run changes nothing.
 
     Parameters
     ----------

@@ -1,14 +1,13 @@
 """Spread unbound nests over the threads of a CTA, in vectors where memory is contiguous.
 
     for i, j in T.grid(128, 32): S[i, j] = A[i, j]
-    =>
-    for it in T.unroll(4):
+ => for it in T.unroll(4):
       for v in T.vectorized(8):
         S[it * 32 + tx // 4, tx % 4 * 8 + v] = A[it * 32 + tx // 4, tx % 4 * 8 + v]
 
 Neighbouring threads take neighbouring vectors of the stored row. Iterations that store the same
-element, as a sum over a row does, stay a loop of the thread that makes it; so do those of which
-nothing shows that they store different ones, if need be all of them.
+element, as those of a sum over a row, stay a loop of the thread that makes it. So do iterations
+that are not proven to store different elements, if need be all of them.
 """
 
 from __future__ import annotations
@@ -49,18 +48,18 @@ from .patterns import Nest, is_call
 
 VECTOR_BYTES: Final = 16
 SECTOR_BYTES: Final = 32
-"""What the memory system moves at least."""
+"""Least bytes that the memory system transfers."""
 
 UNROLL_LIMIT: Final = 64
-"""Iterations per thread up to which the spread loop is unrolled; registers and code bound it."""
+"""Most iterations per thread for which the loop is unrolled: registers and code bound it."""
 
 
 @dataclass(frozen=True)
 class Threads:
     """The CTA that a tile function is mapped to, and what is known of the variables in scope.
 
-    ``count``: threads that share a tile; ``var`` numbers those of all ``groups``, which
-    alternate on tiles (ping-pong).
+    ``count``: threads that share a tile; ``var`` numbers those of all ``groups``, which alternate
+    on tiles (ping-pong).
     """
 
     var: Var
@@ -70,14 +69,14 @@ class Threads:
 
     @property
     def index(self) -> Expr:
-        """Which of those that share its tile a thread is."""
+        """The number of a thread among those that share its tile."""
         return self.var if self.groups == 1 else tirx.floormod(self.var, self.count)
 
 
 def spread(nest: Nest, threads: Threads, vector: int | None = None, *, hold: bool = False) -> Stmt:
-    """``nest`` shared out over the threads; ``vector``: elements at once (None: what is legal).
+    """Return ``nest`` shared out over the threads; ``vector``: elements at once (None: any legal).
 
-    ``hold``: what a thread stores to one element again and again waits in a register.
+    ``hold``: keep an element that a thread stores repeatedly in a register.
     """
     shared, _ = shareable(nest)
     again = [var for var in nest.vars if var not in shared]
@@ -123,7 +122,7 @@ def spread(nest: Nest, threads: Threads, vector: int | None = None, *, hold: boo
 
 @dataclass(frozen=True)
 class _Sums:
-    """A store to one element, again and again, in a register; ``step``: of each iteration."""
+    """A store to one element, repeated, in a register; ``step``: what each iteration does."""
 
     store: Any
     register: Buffer
@@ -131,7 +130,7 @@ class _Sums:
 
     @staticmethod
     def of(store: Any, again: Sequence[Var]) -> _Sums | None:
-        """``store`` so, where the variables ``again`` do not move it and it reads no other."""
+        """Return ``store`` in this form, if ``again`` does not move it and it reads no other."""
         loads: list[Any] = []
         walk(store, TensorLoad, loads.append)
         own = [load for load in loads if load.source.same_as(store.buffer)]
@@ -150,7 +149,7 @@ class _Sums:
         return _Sums(store, register, tirx.BufferStore(register, value, [i32(0)]))
 
     def around(self, loops: Stmt) -> Stmt:
-        """``loops`` of steps, the element loaded before and stored behind them."""
+        """Return ``loops`` of steps, with the element loaded before and stored after them."""
         there = list(self.store.indices)
         first = tirx.BufferLoad(self.store.buffer, there)
         return block(
@@ -173,7 +172,7 @@ def _under(stmt: Stmt, parts: Sequence[Expr]) -> Stmt:
 
 @dataclass(frozen=True)
 class _Digit:
-    """One digit of a vector's position: it counts ``scale`` steps of ``var``."""
+    """A digit of a vector's position, which counts ``scale`` steps of ``var``."""
 
     var: Var
     scale: int
@@ -181,11 +180,12 @@ class _Digit:
 
 
 def _digits(nest: Nest, shared: Sequence[Var], lane: Var | None, width: int) -> list[_Digit]:
-    """The digits of a vector's position, of the variables ``shared``, the fastest last.
+    """Return the digits of a vector's position in the variables ``shared``, the fastest last.
 
-    Neighbouring threads store neighbouring vectors. Where each moves one element and memory is
-    contiguous along another variable (a transposing copy), eight threads walk one sector of that
-    first: their loads then share it, and a swizzled tile takes their stores without conflicts.
+    Neighbouring threads store neighbouring vectors. If each moves one element and memory is
+    contiguous along another variable (a transposing copy), eight threads first take one sector of
+    that. Their loads then share the sector, and a swizzled tile takes their stores without bank
+    conflicts.
     """
     sizes = nest.extent_of
     digits = [_Digit(var, 1, sizes[var]) for var in shared]
@@ -204,9 +204,10 @@ def _digits(nest: Nest, shared: Sequence[Var], lane: Var | None, width: int) -> 
 
 
 def _load_lane(nest: Nest) -> Var | None:
-    """The loop variable along which the global memory that ``nest`` reads is contiguous, if any.
+    """Return the loop variable along which the nest's global loads are contiguous, if any.
 
-    Each is looked at by itself: the pixels of a convolution lie in no line, its channels do.
+    Each load is looked at by itself: the pixels of a convolution are not contiguous, its channels
+    are.
     """
     for load in nest.loads():
         if is_global(load.source):
@@ -219,15 +220,14 @@ def _load_lane(nest: Nest) -> Var | None:
 
 
 def unproven_all(parts: Sequence[Expr], analyzer: Any) -> list[Expr]:
-    """What is left to check of ``parts``."""
+    """Return the conjuncts of all ``parts`` that ``analyzer`` cannot prove."""
     return [rest for part in parts for rest in unproven(part, analyzer)]
 
 
 def split_index(it: Expr, threads: Threads, sizes: Sequence[int]) -> list[Expr]:
-    """The position of vector ``it * threads + thread`` in a box of ``sizes``, by dimension.
+    """Return the position of vector ``it * threads + thread`` in a tile of ``sizes``.
 
-    Written so that what does not depend on ``it`` is a separate term: nvcc then keeps one address
-    and adds constants.
+    What does not depend on ``it`` is a separate term, so nvcc keeps one address and adds constants.
     """
     if not sizes:
         return []
@@ -252,7 +252,7 @@ def split_index(it: Expr, threads: Threads, sizes: Sequence[int]) -> list[Expr]:
 
 
 def store_lane(nest: Nest) -> Var | None:
-    """The loop variable that walks the stored buffer's contiguous dimension by ones, if any."""
+    """Return the loop variable that indexes the target's contiguous dimension by ones, if any."""
     known = affine(offset(nest.store.buffer, nest.store.indices), nest.vars)
     if known is None:
         return None
@@ -263,7 +263,7 @@ def store_lane(nest: Nest) -> Var | None:
 
 
 def widest(nest: Nest, lane: Var | None) -> int:
-    """The most neighbouring elements that one thread may store at once."""
+    """Return how many neighbouring elements one thread may store at once."""
     if lane is None:
         return 1
     width = VECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype)

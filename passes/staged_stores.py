@@ -1,22 +1,21 @@
-"""Accumulators to global memory by way of shared memory, as boxes that a tensor map describes.
-
-Each warpgroup for itself, while the other warpgroups go on:
+"""Store accumulators to global memory through shared memory, in boxes of a tensor map (TMA).
 
     for each box of 64 columns:
         leader:   wait until the box that was in this slot has been read
         barrier of the warpgroup
         stmatrix  C_staged[slot]           # swizzled as the tensor map says
-        fence.proxy.async                  # what is written is for the accelerator to read
+        fence.proxy.async                  # shows the writes to TMA
         barrier of the warpgroup
         leader:   cp.async.bulk.tensor C[box], C_staged[slot];  commit_group
 
-The writes are in flight under the arithmetic of the next tile. What lies outside of the tensor is
-left out by the accelerator, so no element has a guard. It may also add a box to what is there
-(cp.reduce.async.bulk.tensor): each element in one indivisible operation, as other CTAs do.
+Each warpgroup does this for itself, while the other warpgroups continue. The writes are in flight
+under the arithmetic of the next tile. TMA leaves out what is outside the tensor, so no element has
+a guard. It may also add a box to what is in memory (cp.reduce.async.bulk.tensor), each element
+atomically.
 
-A tile with A and B swapped has its rows in the columns of the instruction: stmatrix transposes
-them, and the 64 rows of one instruction are neighbours in a row of the box, or of two boxes of
-4-byte elements, which stmatrix does not know and lanes store themselves.
+If A and B are swapped, the tile's rows are in the columns of the instruction. stmatrix transposes
+them, and the 64 rows of one instruction are neighbours in a row of the box. For 4-byte elements,
+which stmatrix does not support, they are in two boxes and lanes store them themselves.
 
 Sources: PTX ISA, stmatrix, cp.async.bulk.tensor, cp.reduce.async.bulk.tensor,
 cp.async.bulk.wait_group, async proxy.
@@ -69,25 +68,25 @@ _FIRST_BARRIER: Final = 1
 """Number of the first warpgroup's barrier; 0 is the CTA's."""
 
 _SQUARE: Final = 16
-"""Rows and columns of an accumulator that a warp puts into a box at once: four matrices of 8."""
+"""Rows and columns of an accumulator that a warp stores to a box at once: four 8 x 8 matrices."""
 
 _MATRIX: Final = 8
-"""Rows and columns of one of them."""
+"""Rows and columns of one matrix."""
 
 _STMATRIX_BYTES: Final = 2
-"""Of an element (PTX ISA, stmatrix: .b16)."""
+"""Bytes of an element (PTX ISA, stmatrix: .b16)."""
 
 
 def all_written(plan: StorePlan, thread: Any) -> Stmt:
-    """The wait that keeps shared memory until everything in it has been read."""
+    """Return the wait that keeps shared memory until everything in it has been read."""
     return tirx.IfThenElse(_leads(thread), _told(plan, "wait", _wait(0)), None)
 
 
 @dataclass(frozen=True)
 class Staged:
-    """A nest that stores an accumulator's tile, on its way through ``stage``.
+    """A nest that stores an accumulator's tile, staged through ``stage``.
 
-    ``box``: what the nest writes, or adds where the plan says so. ``threads``: those of all
+    ``box``: what the nest writes, or adds if the plan says so. ``threads``: those of all
     warpgroups.
     """
 
@@ -101,7 +100,7 @@ class Staged:
 
     @staticmethod
     def of(nest: Nest, box: Box, fragment: Fragment, plan: StorePlan, threads: Threads) -> Staged:
-        """``nest`` with shared memory of its own and a tensor map."""
+        """Return ``nest`` with its own shared memory and tensor map."""
         target = nest.store.buffer
         rows, columns = plan.box
         groups = threads.groups * threads.count // WARPGROUP
@@ -117,7 +116,7 @@ class Staged:
         return Staged(nest, box, fragment, plan, threads, stage, tensor)
 
     def stmt(self, *, repeats: bool) -> Stmt:
-        """What every thread of the warpgroups does; ``repeats``: for one tile after the other."""
+        """Return what every thread runs; ``repeats``: for one tile after the other."""
         wide = self.fragment.loops[0] * ROWS
         if not self.fragment.swap_ab:
             wide = self.fragment.loops[-1] * quads.RUN
@@ -133,27 +132,27 @@ class Staged:
 
     @property
     def _together(self) -> int:
-        """Boxes that are filled, and written, in one round."""
+        """The number of boxes that are filled, and written, in one round."""
         return filled_together(self.fragment.swap_ab, str(self.stage.dtype))
 
     @property
     def _rounds(self) -> int:
-        """Rounds whose boxes shared memory holds at once."""
+        """The number of rounds whose boxes shared memory has room for."""
         return self.plan.slots // self._together
 
     def _free(self) -> Stmt:
-        """All threads of the warpgroup may write to the slots that were used longest ago."""
+        """Return the wait until the warpgroup may write to the slots that were used longest ago."""
         wait = _told(self.plan, "wait", _wait(self._rounds - 1))
         return seq(tirx.IfThenElse(_leads(self.threads.var), wait, None), self._meet())
 
     def _meet(self) -> Stmt:
-        """The threads of the warpgroup wait for each other."""
+        """Return the barrier of the warpgroup."""
         number = tirx.floordiv(self.threads.var, WARPGROUP) + _FIRST_BARRIER
         sync = T.ptx.bar.sync(tirx.Cast("uint32", number), T.uint32(WARPGROUP))
         return _told(self.plan, "barrier", tirx.Evaluate(sync))
 
     def _store(self, b: Expr) -> Stmt:
-        """Round ``b`` of the warpgroup's columns."""
+        """Return round ``b`` of the warpgroup's columns."""
         thread, plan, together = self.threads.var, self.plan, self._together
         slot = tirx.floordiv(thread, WARPGROUP) * plan.slots
         slot = slot + tirx.floormod(b, self._rounds) * together
@@ -167,7 +166,7 @@ class Staged:
         )
 
     def _fill(self, b: Expr, slot: Expr) -> Stmt:
-        """The boxes of a round in shared memory, 16 rows and columns of a warp at a time."""
+        """Return the stores of a round's boxes to shared memory, in squares of each warp."""
         rows, columns = self.plan.box
         if self.fragment.swap_ab:
             return unrolled("c", rows // _SQUARE, lambda c: self._square(slot, b, i32(0), c))
@@ -179,7 +178,10 @@ class Staged:
         )
 
     def _square(self, slot: Expr, r: Expr, first: Expr, c: Expr) -> Stmt:
-        """Square ``first + c`` of the warp's 16 rows of block ``r``; ``c`` counts in the box."""
+        """Return the store of square ``first + c`` of the warp's 16 rows of block ``r``.
+
+        ``c`` counts in the box.
+        """
         thread, analyzer = self.threads.var, self.threads.analyzer
         pairs = buffer([quads.RUN], str(self.stage.dtype), "pairs", "local")
         access = touched(self.nest, self.fragment)
@@ -204,7 +206,7 @@ class Staged:
         return block("square", seq(*steps), [pairs])
 
     def _matrices(self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer) -> list[Stmt]:
-        """A square of 16-bit elements: eight lanes name the rows of each matrix."""
+        """Return the store of a square of 16-bit elements: eight lanes address each matrix."""
         lane = tirx.floormod(self.threads.var, 32)
         words = [Var(f"word{t}", "uint32") for t in range(quads.LANES)]
         steps: list[Stmt] = []
@@ -226,7 +228,10 @@ class Staged:
         return steps
 
     def _words(self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer) -> list[Stmt]:
-        """A square of wider elements: each lane stores its pairs (PTX ISA, wgmma: layout of D)."""
+        """Return the store of a square of wider elements, each lane its pairs.
+
+        Source: PTX ISA, wgmma, layout of D.
+        """
         lane = tirx.floormod(self.threads.var, 32)
         steps: list[Stmt] = []
         for t in range(quads.LANES):
@@ -247,7 +252,7 @@ class Staged:
         return steps
 
     def _place(self, slot: Expr, row: Expr, column: Expr) -> list[Expr]:
-        """Where ``column`` of ``row`` is in the boxes of a round that begin at ``slot``."""
+        """Return the place of ``column`` of ``row`` in the boxes of a round from ``slot`` on."""
         analyzer, columns = self.threads.analyzer, self.plan.box[1]
         size = dtype_bytes(self.stage.dtype)
         if self._together > 1:
@@ -258,7 +263,7 @@ class Staged:
         return [slot, row, place]
 
     def _write(self, b: Expr, slot: Expr) -> Stmt:
-        """The boxes of a round from shared to global memory, as one thread asks for it."""
+        """Return the copy of a round's boxes to global memory, which one thread issues."""
         assert self.fragment.corner is not None
         row, column = self.fragment.corner
         if self.fragment.swap_ab:
@@ -290,7 +295,7 @@ def _wait(in_flight: int) -> Stmt:
 
 
 def _told(plan: StorePlan, kind: str, stmt: Stmt) -> Stmt:
-    """``stmt`` with where it comes from."""
+    """Return ``stmt`` with its origin."""
     name = plan.op if kind == "store" else f"{plan.op}.{kind}"
     places = (Place(f"{plan.dst}_staged"),)
     return with_origin(

@@ -1,12 +1,11 @@
-"""Split a statement into the loads that feed it and the rest, with registers between the two.
+"""Split a statement into the global loads that feed it and the rest, with registers between.
 
     C[i, tx] = A[i, tx] + B[i, tx]
-    =>
-    C.load    R[0] = A[i, tx]; R_1[0] = B[i, tx]
+ => C.load    R[0] = A[i, tx]; R_1[0] = B[i, tx]
     C         C[i, tx] = R[0] + R_1[0]
 
-Both halves walk the same unrolled loops, so each register has a constant index. A load that happens
-under a condition, or zero else, is one unit and stays under it.
+Both halves have the same unrolled loops, so each register has a constant index. A load under a
+condition, with zero else, is one unit and stays under it.
 """
 
 from __future__ import annotations
@@ -39,12 +38,12 @@ from .ir import (
 from .patterns import is_call, masked_load
 
 REGISTER_LIMIT: Final = 128
-"""Elements of one thread that a split may hold between its halves."""
+"""Most elements of one thread that a split may keep between its halves."""
 
 
 @dataclass
 class _Stage:
-    """Register buffers made for one statement, and where the next element of each load goes."""
+    """The register buffers made for one statement, and where the next element of each load goes."""
 
     name: str
     may_load: Callable[[Any], bool]
@@ -54,9 +53,9 @@ class _Stage:
 def split_loads(
     name: str, stmt: Stmt, written: Collection[Buffer]
 ) -> tuple[Stmt, Stmt, list[Buffer]] | None:
-    """The loads of ``stmt`` from global memory, the rest, and the registers; None when inseparable.
+    """Return the global loads of ``stmt``, the rest, and the registers; None if inseparable.
 
-    ``written``: buffers that the loop writes; what is read from them stays where it is.
+    ``written``: buffers that the loop writes; loads from them stay where they are.
     """
 
     def may_load(load: Any) -> bool:
@@ -115,9 +114,9 @@ def _split_loop(loop: Any, loops: list[tuple[Var, int]], stage: _Stage) -> tuple
 
 
 def _loop(var: Var, extent: Expr, kind: Any, body: Stmt) -> Stmt:
-    """A loop around ``body``; a vector loop goes inside a branch that all its lanes take together.
+    """Return a loop around ``body``, inside any branch that all lanes take together.
 
-    A vector of a masked load is a vector load or zeros: spelled so, each side is one instruction,
+    A vector of a masked load is a vector load or zeros. In this form each side is one instruction,
     and no vector of 8-bit zeros is made (which TVM's CUDA printer gets wrong).
     """
     lanes = const_int(extent) or 1
@@ -163,7 +162,7 @@ def _split_store(
 
 
 def _units(value: Expr, may_load: Callable[[Any], bool]) -> list[Expr]:
-    """The loads in ``value`` that can be made ahead, whole with their conditions; each once."""
+    """Return the loads in ``value`` that can be made ahead, with their conditions, each once."""
     found: list[Expr] = []
 
     def add(unit: Expr) -> None:

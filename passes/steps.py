@@ -1,4 +1,7 @@
-"""Steps on one function that TVM's pass instruments see: timed, printed and traced like its own."""
+"""Run steps on a function so that TVM's pass instruments see them: timed, printed and traced.
+
+steps.rewrite("Expand", lambda func: expand(func, plan))   =>   TVM pass "pipeliner.Expand"
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ _T = TypeVar("_T")
 
 
 def function_pass(name: str, rewrite: Callable[[Any], Any]) -> Any:
-    """``rewrite`` as the pass ``pipeliner.<name>`` on every function of a module."""
+    """Return ``rewrite`` as the pass ``pipeliner.<name>`` on every function of a module."""
 
     @tirx.transform.prim_func_pass(opt_level=0, name=f"pipeliner.{name}")
     def run(func: Any, mod: Any, ctx: Any) -> Any:
@@ -31,7 +34,7 @@ class Steps:
         self.func = func
 
     def run(self, name: str, step: Callable[[Any], tuple[Any, _T]]) -> _T:
-        """Replace the function by what ``step`` makes of it; hand back what else it found."""
+        """Replace the function by what ``step`` makes of it; return what else it found."""
         found: list[_T] = []
 
         def rewrite(func: Any) -> Any:
@@ -44,12 +47,12 @@ class Steps:
         return found[0]
 
     def rewrite(self, name: str, step: Callable[[Any], Any]) -> None:
-        """Replace the function by ``step`` of it."""
+        """Replace the function by what ``step`` makes of it."""
         self.run(name, lambda func: (step(func), None))
 
 
 def _register_errors() -> None:
-    """Let our errors pass through TVM's C++ as themselves instead of as RuntimeError."""
+    """Let our errors pass through TVM's C++ with their types instead of as RuntimeError."""
     for name, kind in vars(errors).items():
         if isinstance(kind, type) and issubclass(kind, Exception):
             tvm_ffi.register_error(f"pipeliner.{name}", kind)

@@ -54,9 +54,9 @@ class _Conflict(Exception):
 
 
 def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]:
-    """``func`` with the barriers it needs, and what they are.
+    """Return ``func`` with the barriers it needs, and the plan of those.
 
-    ``smem``: the arena; buffers that share bytes in it are ordered too. LoweringError names a
+    ``smem``: the arena; buffers that share bytes in it are ordered too. Raises LoweringError for a
     statement that needs a barrier where not every thread of the CTA passes.
     """
     places = {buffer.buffer: buffer for buffer in (smem or SmemPlan()).buffers}
@@ -84,7 +84,7 @@ class _Synchroniser:
         self._writes: dict[Item, Access] = {}
 
     def run(self) -> tuple[Any, SyncPlan]:
-        """The kernel with barriers, and what they are."""
+        """Return the kernel with barriers, and the plan of those."""
         root = self._tree.root
         try:
             self._visit(root, State())
@@ -93,7 +93,7 @@ class _Synchroniser:
         return ordering.rebuild(root), ordering.summary(root)
 
     def _visit(self, node: Node, state: State) -> State:
-        """The state after ``node``; the barriers under it are placed anew."""
+        """Return the state after ``node``, with the barriers under it placed anew."""
         node.why = None
         while True:
             entry = replace(state, pending={}) if node.why else state
@@ -125,7 +125,7 @@ class _Synchroniser:
         return state
 
     def _touch(self, node: Node, state: State) -> State:
-        """The state after the accesses of ``node`` itself."""
+        """Return the state after the accesses of ``node`` itself."""
         if not node.items:
             return state
         self._check_reading(node, state)
@@ -138,7 +138,7 @@ class _Synchroniser:
         return State(pending, {**state.flying, **flying}, {**state.reading, **reading})
 
     def _land(self, node: Node, state: State) -> State:
-        """The state after a wait: any copy in flight may be what it completes."""
+        """Return the state after a wait, which may complete any copy in flight."""
         pending = dict(state.pending)
         for copy in state.flying:
             item = node.landed.get(copy)
@@ -150,7 +150,7 @@ class _Synchroniser:
         return replace(state, pending=pending, flying=flying)
 
     def _finish(self, node: Node, state: State) -> State:
-        """The state after a wait for wgmma: the reads that it ends may have lasted until then."""
+        """Return the state after a wgmma wait: the reads that it ends may last until then."""
         pending = dict(state.pending)
         left = ordering.left_in_flight(node)
         reading = {
@@ -169,7 +169,10 @@ class _Synchroniser:
         return replace(state, pending=pending, reading=reading)
 
     def _landed(self, copy: Item, op: str) -> Item:
-        """The write that ``copy``, of some iteration, becomes: the thread's own where it was."""
+        """Return the write that ``copy``, of some iteration, becomes when it completes.
+
+        It is the write of the issuing thread if the copy was.
+        """
         if not copy.access.own:
             return Item(whole(copy.access.buffer, "write"), {}, op)
         if copy not in self._writes:
@@ -179,9 +182,9 @@ class _Synchroniser:
         return Item(self._writes[copy], copy.lanes, op)
 
     def _loop(self, node: Node, state: State) -> State:
-        """The state after a loop.
+        """Return the state after a loop.
 
-        What the loop itself carries is found first, without what came before it: where only that
+        What the loop itself carries is found first, without what came before it: if only the latter
         conflicts, one barrier before the loop is enough.
         """
         var = getattr(node.stmt, "loop_var", None)
@@ -199,13 +202,16 @@ class _Synchroniser:
         return after if self._tree.prover.can_prove(node.stmt.extent >= 1) else after | state
 
     def _running(self, stmt: Any) -> AbstractContextManager[Any]:
-        """The prover's knowledge inside a loop: it has an iteration."""
+        """Assume, for the prover, that the loop has an iteration."""
         if not isinstance(stmt, tirx.For) or ir.const_int(stmt.extent) is not None:
             return nullcontext()
         return self._tree.conflicts.assuming(stmt.extent >= 1)
 
     def _iterate(self, node: Node, before: State, carried: State) -> tuple[State, State]:
-        """What an iteration hands to the next, and the state after it, at the fixed point."""
+        """Return what an iteration carries to the next, and the state after it, at the end.
+
+        The end is the fixed point of visiting the loop's body.
+        """
         for count in itertools.count():
             after = self._visit(node.children[0], before | carried)
             handed = after.each(lambda entry: barrier_state.carried(entry, node))
@@ -217,7 +223,7 @@ class _Synchroniser:
         return carried, after
 
     def _check_reading(self, node: Node, state: State) -> None:
-        """LoweringError where ``node`` overwrites what wgmma in flight still reads."""
+        """Raise LoweringError if ``node`` overwrites what a wgmma in flight still reads."""
         for entry in state.reading.values():
             item = self._first_conflict(entry, node.items)
             if item is not None:
@@ -225,7 +231,7 @@ class _Synchroniser:
                 raise LoweringError("sync.needs_wgmma_wait", conflict=conflict)
 
     def _check(self, node: Node, state: State) -> None:
-        """Raise where a barrier must stand if ``node`` conflicts with what is pending."""
+        """Raise _Conflict, with the barrier's place, if ``node`` conflicts with an access."""
         place: Path = ()
         why: Reason | None = None
         for entry in state.pending.values():
@@ -238,7 +244,7 @@ class _Synchroniser:
             raise _Conflict(place, why)
 
     def _first_conflict(self, entry: Pending, items: Sequence[Item]) -> Item | None:
-        """The first of ``items`` that needs an order after ``entry``."""
+        """Return the first of ``items`` that needs an order after ``entry``."""
         known = self._memo.setdefault(entry.key, {})
         for item in items:
             if item.is_read and entry.item.is_read:
@@ -258,10 +264,10 @@ class _Synchroniser:
         return self._tree.conflicts.between(entry.item, entry.index, item, index, guards)
 
     def _place(self, entry: Pending, path: Path) -> Path:
-        """The latest statement up to the leaf at ``path`` that is surely after ``entry``.
+        """Return the latest statement up to the leaf at ``path`` that is certainly after ``entry``.
 
         For an access of the same iteration that is the statement of the innermost sequence around
-        both; for one that a loop carried here, the statement of that loop's body.
+        both. For one that a loop carried here it is the statement of that loop's body.
         """
         if entry.crossed:
             return self._statement(path, min(depth for depth, _ in entry.crossed) + 1)
@@ -271,7 +277,7 @@ class _Synchroniser:
         return path[: same + 1]
 
     def _statement(self, path: Path, depth: int) -> Path:
-        """``path`` cut at ``depth``, or where the first sequence further in has its statement."""
+        """Return ``path`` cut at ``depth``, or at a statement of the first sequence further in."""
         node = self._tree.root
         for step in path[:depth]:
             node = node.children[step]
@@ -282,5 +288,5 @@ class _Synchroniser:
 
 
 def _is_of(expr: Any | None, variables: Container[Any]) -> bool:
-    """Whether ``expr`` depends on ``variables`` alone; None, which may be anything, does not."""
+    """Whether ``expr`` depends only on ``variables``; None, which may be anything, does not."""
     return expr is not None and all(var in variables for var in ir.variables(expr))

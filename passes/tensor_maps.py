@@ -1,9 +1,9 @@
-"""Tensor maps: what the host tells the tensor memory accelerator of a tensor, before a kernel runs.
-
-A map is a parameter of the kernel. The host fills it for each call, from the tensor's address:
+"""Make tensor maps: the host's description of a tensor for TMA, passed to each kernel launch.
 
     tiled     boxes of neighbours                        runtime.cuTensorMapEncodeTiled, TVM's
     im2col    pixels that a convolution's outputs see    cuTensorMapEncodeIm2col, ``driver_call``
+
+A map is a parameter of the kernel. The host fills it for each call, from the tensor's address.
 
 Sources: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col.
 """
@@ -29,7 +29,7 @@ ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 _SWIZZLES: Final = {32: 1, 64: 2, 128: 3}
 _NOT_INTERLEAVED: Final = 0
 _L2_PROMOTION: Final = 2
-"""CU_TENSOR_MAP_L2_PROMOTION_L2_128B: a miss fetches the whole line that a box's row lies in."""
+"""CU_TENSOR_MAP_L2_PROMOTION_L2_128B: a miss fetches the whole line that a box's row is in."""
 
 _FILL_ZERO: Final = 0
 _INT32_LIMIT: Final = 1 << 31
@@ -37,14 +37,14 @@ _INT32_LIMIT: Final = 1 << 31
 
 @dataclass(frozen=True)
 class TensorMap:
-    """A tensor map: the kernel parameter, and the host statements that fill it.
+    """A tensor map: the kernel parameter, and the host statements that fill it on each call.
 
-    They fill it on each call. What outlives a call in TVM 0.27's host code is ``tvm_static_handle``
-    alone, one pointer of the process: TIR has no atomic access to it and no storage of a thread, so
-    that a map kept there could be read by one thread while another replaces it. Little is to be
-    saved: on an H100's host the driver encodes one in 0.06 to 0.08 us, and a call with two maps
-    takes 5.9 us where one without takes 4.8 (torch.matmul: 12). A CUDA graph replays a launch with
-    the maps of its capture.
+    The only thing that outlives a call in TVM 0.27's host code is ``tvm_static_handle``, one
+    pointer of the process. TIR has no atomic access to it and no thread-local storage, so one
+    thread could read a map kept there while another replaces it. Little is to be saved: on an
+    H100's host the driver encodes one in 0.06 to 0.08 us, and a call with two maps takes 5.9 us
+    where one without takes 4.8 (torch.matmul: 12). A CUDA graph replays a launch with the maps of
+    its capture.
     """
 
     var: Var
@@ -52,7 +52,7 @@ class TensorMap:
 
 
 def tiled_map(tensor: Buffer, shape: Sequence[Expr], box: Sequence[int], span: int) -> TensorMap:
-    """The map of boxes of ``tensor``, seen as ``shape``, zero outside.
+    """Return the map of boxes of ``tensor``, seen as ``shape``, zero outside.
 
     ``span``: bytes that their swizzle covers.
     """
@@ -79,7 +79,10 @@ def tiled_map(tensor: Buffer, shape: Sequence[Expr], box: Sequence[int], span: i
 
 
 def im2col_map(tensor: Buffer, found: Im2col, pixels: int, channels: int, span: int) -> TensorMap:
-    """The map of ``pixels`` times ``channels`` of ``tensor``, zero outside; ``span`` as above."""
+    """Return the map of ``pixels`` times ``channels`` of ``tensor``; ``span`` as above.
+
+    What is outside the tensor is zero.
+    """
     shape = [const_int(extent) or 0 for extent in tensor.shape]
     axes = found.axes[::-1]
     var, storage = _storage(tensor)
@@ -101,13 +104,13 @@ def im2col_map(tensor: Buffer, found: Im2col, pixels: int, channels: int, span: 
 
 
 def _storage(tensor: Buffer) -> tuple[Var, Expr]:
-    """The map's variable, and the host's memory for it."""
+    """Return the map's variable, and the host's memory for it."""
     storage = T.tvm_stack_alloca("tensormap", 1)
     return Var(f"{tensor.name}_map", storage.ty), storage
 
 
 def _reached(tensor: Buffer, shape: Sequence[Expr]) -> list[Stmt]:
-    """Checks that coordinates reach the dimensions whose extents are 64-bit variables."""
+    """Return checks that coordinates reach the dimensions with extents in 64-bit variables."""
     checks: list[Stmt] = []
     for extent in shape:
         if const_int(extent) is not None or str(extent.ty.dtype) != WIDE:
@@ -120,7 +123,7 @@ def _reached(tensor: Buffer, shape: Sequence[Expr]) -> list[Stmt]:
 
 
 def pitches(shape: Sequence[Expr], size: int) -> list[Expr]:
-    """Bytes between neighbours of every dimension but the last, inner first."""
+    """Return the bytes between neighbours of every dimension but the last, inner first."""
     found: list[Expr] = []
     pitch: Expr = size
     for extent in reversed(shape[1:]):
@@ -130,7 +133,7 @@ def pitches(shape: Sequence[Expr], size: int) -> list[Expr]:
 
 
 def _number(value: Any) -> Any:
-    """A size for the host: 64 bits where 32 may not hold it."""
+    """Return a size for the host, in 64 bits if 32 may not hold it."""
     if isinstance(value, int):
         return value if value < _INT32_LIMIT else tirx.const(value, "int64")
     return widened(value)

@@ -1,4 +1,4 @@
-"""End the tile loop of a persistent kernel where its tiles end, in place of guards in its blocks.
+"""End the tile loop of a persistent kernel where its tiles end, and drop the guards in its blocks.
 
     for blockIdx.x in 132:                          for blockIdx.x in 132:
       for t in ceil(tiles / 132):            =>       for t in (tiles - blockIdx.x + 131) // 132:
@@ -7,9 +7,9 @@
         if t * 132 + blockIdx.x < tiles: acc = ..       acc = ..
         if t * 132 + blockIdx.x < tiles: C = ..         C = ..
 
-A schedule splits the loop over tiles; TVM puts a guard on each block that might leave the tensors,
-on others none, and no two need be written alike. What fails the guard stays failed in every later
-iteration, and an iteration that writes nothing which outlives it need not run.
+A schedule splits the loop over tiles. TVM then puts a guard on each block that might leave the
+tensors and none on others, and no two guards need be written alike. If the guard fails once, it
+fails in every later iteration, and an iteration that writes nothing which outlives it need not run.
 """
 
 from __future__ import annotations
@@ -39,11 +39,11 @@ from .kernels import bodies, thread_extents
 from .patterns import as_nest
 
 _MANY: Final = 1 << 20
-"""Tiles: more than a loop walks, or leaves over."""
+"""A bound on the number of tiles of a loop."""
 
 
 def trim_tile_loops(body: Stmt) -> Stmt:
-    """``body`` of a tile function with its tile loops trimmed; ``body`` itself without any."""
+    """Return ``body`` of a tile function with its tile loops trimmed; itself without any."""
     if thread_extents(body):
         return body
     analyzer = sym.Analyzer()
@@ -63,7 +63,7 @@ def trim_tile_loops(body: Stmt) -> Stmt:
 
 @dataclass(frozen=True)
 class _Guarded:
-    """A statement that writes what outlives the loop, and the conjuncts that it stands under."""
+    """A statement that writes what outlives the loop, and the conjuncts around it."""
 
     stmt: Any
     guards: tuple[Expr, ...]
@@ -91,7 +91,7 @@ def _trimmed(loop: Any, analyzer: Any) -> Stmt:
 
 
 def _writes(stmt: Stmt, guards: tuple[Expr, ...], own: set[Buffer]) -> list[_Guarded]:
-    """What in ``stmt`` changes anything but its ``own`` buffers."""
+    """Return the statements of ``stmt`` that change anything but its ``own`` buffers."""
     if isinstance(stmt, tirx.BufferStore):
         kept = stmt.buffer in own and not is_global(stmt.buffer)
         return [] if kept else [_Guarded(stmt, guards)]
@@ -112,7 +112,7 @@ def _all_guards(body: Stmt) -> list[Expr]:
 
 
 def _end(guard: Expr, var: Var, inner: set[Var]) -> Expr | None:
-    """How many iterations satisfy ``guard``, which fails from some iteration on; else None."""
+    """Return how many iterations satisfy ``guard`` before it fails for good; None if unknown."""
     if not isinstance(guard, tirx.LT) or not uses(guard, [var]) or uses(guard, inner):
         return None
     known = affine(guard.a - guard.b, [var])
@@ -123,7 +123,7 @@ def _end(guard: Expr, var: Var, inner: set[Var]) -> Expr | None:
 
 
 def _needs(write: _Guarded, guard: Expr, analyzer: Any) -> bool:
-    """Whether ``write`` happens only where ``guard`` holds."""
+    """Whether ``write`` happens only if ``guard`` holds."""
     if any(tvm_ffi.structural_equal(part, guard) for part in write.guards):
         return True
     # Where it fails its left side is the right side or more: said so, the prover sees what follows.
@@ -132,7 +132,7 @@ def _needs(write: _Guarded, guard: Expr, analyzer: Any) -> bool:
 
 
 def _some(analyzer: Any) -> Var:
-    """A number from 0 on."""
+    """Return a variable for any number from 0 on."""
     some = Var("some", "int32")
     analyzer.bind(some, Range(0, _MANY))
     return some
@@ -143,7 +143,7 @@ def _is_sure(condition: Expr, analyzer: Any) -> bool:
 
 
 def _replaced(guards: Sequence[Expr], old: Expr, new: Expr) -> list[Expr]:
-    """``guards`` with ``new`` in place of every expression equal to ``old``."""
+    """Return ``guards`` with ``new`` in place of every expression equal to ``old``."""
 
     def visit(node: Any) -> Any:
         return new if tvm_ffi.structural_equal(node, old) else node
@@ -152,7 +152,7 @@ def _replaced(guards: Sequence[Expr], old: Expr, new: Expr) -> list[Expr]:
 
 
 def _without(body: Stmt, guard: Expr, analyzer: Any) -> Stmt:
-    """``body`` without what ``guard`` makes true of its conditions."""
+    """Return ``body`` without the conditions that ``guard`` makes true."""
     less = guard.b - 1 - _some(analyzer)
 
     def left(condition: Expr) -> list[Expr]:

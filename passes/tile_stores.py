@@ -1,10 +1,11 @@
-"""Nests that store an accumulator's tile, and which of them are boxes of what they store to.
+"""Match nests that store an accumulator's tile, and say which of them are boxes of their target.
 
     for i, j in T.grid(128, 256): C[m * 128 + i, n * 256 + j] = T.Cast("float16", acc[i, j])
+ => Box(row=i, column=j, down=0, view=C)
 
-Pixels counted over rows and images are rows of one dimension, see ``views``. The tensor memory
-accelerator writes a box of a tensor, and nothing of it that lies outside; so a guard must say just
-that. What is computed from the accumulator before it is stored is free.
+TMA writes a box of a tensor and leaves out what is outside; so a guard must say exactly that. Any
+computation may be applied to the accumulator before it is stored. Pixels counted over rows and
+images are rows of one dimension (``views``).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from .views import View, flattened, inside
 class Box:
     """The box of ``view`` that a nest stores.
 
-    ``row`` and ``column`` walk dimension ``down`` and the last.
+    ``row`` and ``column`` index dimension ``down`` and the last.
     """
 
     row: Var
@@ -40,7 +41,7 @@ class Box:
 
 
 def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tuple[StoreInfo, ...]:
-    """What the cost model is told of the nests in ``body`` that store accumulators of ``ops``."""
+    """Return the descriptions of the nests in ``body`` that store accumulators of ``ops``."""
     matmuls = {op.acc: op for op in ops.values() if isinstance(op, Matmul)}
     return tuple(
         _info(nest, matmul, ranges)
@@ -51,12 +52,12 @@ def store_infos(body: Stmt, ops: Mapping[str, Copy | Matmul], ranges: Any) -> tu
 
 
 def adds(nest: Nest) -> int:
-    """How many CTAs add to an element of the target of ``nest``, which does so too; 0: none."""
+    """Return how many CTAs add to one element of the target of ``nest``; 0 if it stores."""
     return int(nest.annotations.get(ADDS, 0))
 
 
 def added(nest: Nest) -> Nest:
-    """What ``nest`` adds to its target as if it stored that; ``nest`` itself where it stores."""
+    """Return what ``nest`` adds to its target as if it stored that; itself if it stores."""
     if not adds(nest):
         return nest
     store = nest.store
@@ -66,7 +67,7 @@ def added(nest: Nest) -> Nest:
 
 
 def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | Reason:
-    """The box of its target that ``nest`` stores ``matmul``'s tile to, or why it is none.
+    """Return the box of its target that ``nest`` stores ``matmul``'s tile to, or why it is none.
 
     ``ranges``: an analyzer that knows the bounds of the loops around it.
     """
@@ -105,7 +106,7 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | Reason:
 
 
 def _walked(view: View, row: Var, column: Var, nest: Nest) -> Box | None:
-    """The box of ``view`` that ``row`` and ``column`` walk, each in a dimension of its own."""
+    """Return the box of ``view`` that ``row`` and ``column`` index, each its own dimension."""
     walked = [affine(index, nest.vars) for index in view.indices]
     down = [n for n, known in enumerate(walked[:-1]) if known and known.coefficients == {row: 1}]
     fixed = [n for n, known in enumerate(walked[:-1]) if known and not known.coefficients]
@@ -136,7 +137,7 @@ def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
 
 
 def _walks_last(nest: Nest, matmul: Matmul) -> bool:
-    """Whether the tile's last column variable, and no other, walks the target's last dimension."""
+    """Whether only the tile's last column variable indexes the target's last dimension."""
     places = [load.indices for load in nest.loads() if load.source.same_as(matmul.acc)]
     at = next((n for n, index in enumerate(matmul.acc_indices) if _is(index, matmul.n[-1])), None)
     if at is None:
@@ -146,7 +147,7 @@ def _walks_last(nest: Nest, matmul: Matmul) -> bool:
 
 
 def _nests(stmt: Stmt) -> Iterator[Nest]:
-    """The tile nests in ``stmt``, outermost ones."""
+    """Yield the outermost tile nests in ``stmt``."""
     nest = as_nest(stmt)
     if nest is not None:
         yield nest
@@ -156,14 +157,14 @@ def _nests(stmt: Stmt) -> Iterator[Nest]:
 
 
 def _stored(nest: Nest, matmuls: Mapping[Buffer, Matmul]) -> Matmul | None:
-    """The matmul whose accumulator ``nest`` stores to global memory."""
+    """Return the matmul whose accumulator ``nest`` stores to global memory."""
     if not is_global(nest.store.buffer):
         return None
     return next((matmuls[load.source] for load in nest.loads() if load.source in matmuls), None)
 
 
 def _walkers(place: Any, matmul: Matmul, nest: Nest) -> tuple[Var | None, Var | None]:
-    """The loop variables of ``nest`` that walk the rows and columns of the accumulator."""
+    """Return the loop variables of ``nest`` for rows and columns of the accumulator."""
 
     def walker(of: Var) -> Var | None:
         at = next(n for n, index in enumerate(matmul.acc_indices) if _is(index, of))
@@ -176,10 +177,10 @@ def _walkers(place: Any, matmul: Matmul, nest: Nest) -> tuple[Var | None, Var | 
 
 
 def _left_out(nest: Nest, matmul: Matmul, box: Box, ranges: Any) -> Reason | None:
-    """Which elements of the tile ``nest`` leaves out inside the target, where a box has them.
+    """Return why ``nest`` leaves out elements inside the target that a box would write, or None.
 
-    A tile that reaches beyond the target is walked up to the target's end: the rest of the box is
-    outside, and left out by the accelerator too.
+    A tile that reaches beyond the target is stored up to the target's end; TMA leaves out the rest
+    of the box too.
     """
     dims = ((box.row, box.down, matmul.m, "rows"), (box.column, -1, matmul.n, "columns"))
     for var, dim, tile, name in dims:
@@ -195,7 +196,7 @@ def _is(index: Expr, var: Var) -> bool:
 
 
 def _beyond_bounds(nest: Nest, view: View, analyzer: Any) -> Expr | None:
-    """A conjunct of the guard that is more than the target's bounds, if there is one.
+    """Return a conjunct of the guard other than the target's bounds, if there is one.
 
     ``analyzer`` knows the nest's variables.
     """

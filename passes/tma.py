@@ -1,15 +1,14 @@
-"""Tile copies by the tensor memory accelerator: a tensor map on the host, boxes in the kernel.
+"""Make tile copies by TMA: a tensor map on the host, box copies in the kernel.
 
     for i, j in T.grid(128, 64): A_shared[i, j] = A[m * 128 + i, k * 64 + j]
-    =>
-    host:   cuTensorMapEncodeTiled(A_map, A, shape, strides, box 128 x 64, swizzle 128B)
+ => host:   cuTensorMapEncodeTiled(A_map, A, shape, strides, box 128 x 64, swizzle 128B)
     kernel: cp.async.bulk.tensor.2d [A_shared], [A_map, (k * 64, m * 128)], [full]
 
-A swizzled box is at most 128 bytes wide: wider tiles are column blocks side by side, a box each.
-What lies outside the tensor arrives as zero, so a copy's mask must say just that, of each element;
-where it also says something of the whole tile, the tile is taken from outside the tensor. Pixels
-that a convolution's outputs see are a box where a tile ends with rows, or images, see ``patches``;
-any others are gathered in im2col mode, whose instruction also takes an offset.
+A swizzled box is at most 128 bytes wide; wider tiles are several column blocks side by side, a box
+each. What is outside the tensor is filled with zero, so a copy's mask must say exactly that of each
+element. If the mask also has a condition on the whole tile, the tile is read from outside the
+tensor where that fails. Pixels of an implicit-GEMM operand A are a box if a tile ends with rows or
+images (``patches``); all others are loaded in im2col mode, whose instruction also takes an offset.
 
 Sources: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA,
 cp.async.bulk.tensor.
@@ -46,14 +45,16 @@ IM2COL: Final = ".im2col"
 MULTICAST: Final = ".multicast::cluster"
 
 Source: TypeAlias = "View | TiledWindow | Im2col"
-"""What a tile is copied from: boxes of a tensor, as it is or its dimensions taken together, or the
-pixels of an image, a box of them or not."""
+"""What a tile is copied from, as TMA sees it.
+
+Boxes of a tensor, flattened or not, a tiled-mode window of an image, or im2col pixels.
+"""
 
 
 def source_of(copy: Copy, ranges: Any) -> Source | Reason:
-    """What ``copy`` moves, as the accelerator sees it, or why it can move no such thing.
+    """Return what ``copy`` reads as TMA sees it, or why TMA cannot make the copy.
 
-    ``ranges``: an analyzer that knows the bounds of every variable outside of the copy.
+    ``ranges``: an analyzer that knows the bounds of every variable outside the copy.
     """
     if copy.nest.predicate:
         condition = str(copy.nest.predicate[0])
@@ -84,7 +85,7 @@ def _keeps_order(copy: Copy, view: View) -> bool:
 
 
 def _box_obstacle(copy: Copy, view: View) -> Reason | None:
-    """Why what ``copy`` reads is no box of ``view``, or None."""
+    """Return why what ``copy`` reads is no box of ``view``, or None."""
     name = str(copy.src.name)
     for dimension, index in enumerate(view.indices):
         known = affine(index, copy.order)
@@ -95,12 +96,12 @@ def _box_obstacle(copy: Copy, view: View) -> Reason | None:
 
 
 def _guarded(copy: Copy, view: View) -> View:
-    """``view``, read as zero where the mask says so of a whole tile."""
+    """Return ``view``, read as zero if the mask says so of a whole tile."""
     return replace(view, when=conjunction(_beyond_bounds(copy, view)))
 
 
 def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
-    """The conjuncts of the mask that are more than the source's bounds."""
+    """Return the conjuncts of the mask other than the source's bounds."""
     if not copy.mask:
         return []
     analyzer = sym.Analyzer()
@@ -111,9 +112,9 @@ def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
 
 
 def walked_by(copy: Copy, source: Source) -> tuple[int | None, ...]:
-    """For each dimension of ``source`` the box dimension that walks it, or None.
+    """Return for each dimension of ``source`` the tile dimension that indexes it, or None.
 
-    In im2col mode the pixels, counted over all dimensions but the last, are one.
+    In im2col mode the pixels, counted over all dimensions but the last, are one dimension.
     """
     if isinstance(source, Im2col | TiledWindow):
         return (0, 1)
@@ -121,13 +122,13 @@ def walked_by(copy: Copy, source: Source) -> tuple[int | None, ...]:
 
 
 def column_blocks_of(tile: Buffer) -> ColumnBlocks:
-    """How a tile filled by boxes lies in shared memory."""
+    """Return the layout in shared memory of a tile that TMA fills."""
     row = (const_int(tile.shape[-1]) or 0) * dtype_bytes(tile.dtype)
     return ColumnBlocks.of(tile, column_block_bytes(row))
 
 
 def copy_map(copy: Copy, source: Source, column_blocks: ColumnBlocks, parts: int = 1) -> TensorMap:
-    """The map of the boxes that ``copy`` moves into ``column_blocks``, in ``parts`` along rows."""
+    """Return the map of the boxes that ``copy`` moves, ``parts`` of them along the rows."""
     if isinstance(source, Im2col):
         rows = column_blocks.rows // parts
         return im2col_map(copy.src, source, rows, column_blocks.columns, column_blocks.span)
@@ -143,7 +144,7 @@ def copy_map(copy: Copy, source: Source, column_blocks: ColumnBlocks, parts: int
 
 
 def coordinate(index: Expr) -> Expr:
-    """``index`` as a box's coordinate, which has 32 bits."""
+    """Return ``index`` as a box's coordinate, which has 32 bits."""
     return tirx.Cast("int32", index) if str(index.ty.dtype) == WIDE else index
 
 
@@ -157,10 +158,10 @@ def load_boxes(
     cluster: Cluster | None = None,
     eviction: Eviction = "evict_normal",
 ) -> Stmt:
-    """What one thread does to fill the tile; ``barrier`` counts the bytes.
+    """Return the copies that one thread issues to fill the tile; ``barrier`` counts the bytes.
 
-    ``cluster``: CTAs of which each copies its part of the rows, for all. ``eviction``: when L2 lets
-    go of what it reads.
+    ``cluster``: each of its CTAs copies a chunk of the rows for all (multicast). ``eviction``: L2's
+    eviction priority of what it reads.
     """
     part, row = i32(0), i32(0)
     masks: list[Any] = []

@@ -1,4 +1,4 @@
-"""Ping-pong: groups of consumer warpgroups that alternate on tiles, one multiplying, one storing.
+"""Order consumer warpgroups that alternate on tiles (ping-pong): one multiplies, one stores.
 
     for tile in tiles:                    for tile in tiles:
         for k in range(n): ..                 if tile % 2 == group:
@@ -9,15 +9,15 @@
                                               else:
                                                   slot, phase: n steps further
 
-All groups share the rings, whose slots are used in the order of the tiles: each group counts the
-steps of the tiles that it leaves to others. The main loops run in the order of the tiles. So the
-epilogue of one group runs under the arithmetic of the other. Without that order a group could run
-ahead by more than a ring and take the phase of a slot for the one after the next, which has the
+All groups share the rings, whose slots are used in the order of the tiles; each group counts the
+steps of the tiles that it leaves to others. The main loops run in the order of the tiles, so the
+epilogue of one group runs under the arithmetic of the other. Without that order a group could get
+ahead by more than a ring and mistake the phase of a slot for the one after the next, which has the
 same parity.
 
-The order is kept by a token: one mbarrier for each group (PTX ISA, mbarrier), at which all threads
-of the group before arrive, each behind its own waits. The first group has the token first: a fresh
-mbarrier counts as having completed phase 1.
+A token keeps the order: one mbarrier for each group (PTX ISA, mbarrier), at which all threads of
+the previous group arrive, each after its own waits. The first group has the token first, because a
+new mbarrier counts as having completed phase 1.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class PingPong:
 
     @staticmethod
     def of(role: RolePlan, thread: Var) -> PingPong | None:
-        """New mbarriers for the groups of ``role``; None where there is only one."""
+        """Return new mbarriers for the groups of ``role``; None if there is only one group."""
         if role.ping_pong_groups == 1:
             return None
         barriers = buffer([role.ping_pong_groups, 1], "uint64", TOKEN, "shared", BARRIER_BYTES)
@@ -82,12 +82,12 @@ class PingPong:
 
     @property
     def registers(self) -> list[Buffer]:
-        """What each thread keeps from tile to tile."""
+        """The registers that each thread keeps from tile to tile."""
         return [self.group, self.phase]
 
     @property
     def _each(self) -> int:
-        """Threads of a group."""
+        """The number of threads in a group."""
         return self.role.threads // self.role.ping_pong_groups
 
     @property
@@ -95,7 +95,7 @@ class PingPong:
         return tirx.BufferLoad(self.group, [i32(0)])
 
     def initialise(self) -> Stmt:
-        """What one thread does before anything else."""
+        """Return the initialisation, which one thread runs before anything else."""
         init = T.ptx.mbarrier.init.shared.b64
 
         def group(n: Expr) -> Stmt:
@@ -104,7 +104,7 @@ class PingPong:
         return unrolled("t", self.role.ping_pong_groups, group)
 
     def start(self) -> Stmt:
-        """Before the first tile: the first group has the token."""
+        """Return the initialisation before the first tile: the first group has the token."""
         # Known to be the same for a warp, it leaves slots and descriptors in uniform registers.
         own = uniform(tirx.floordiv(self.thread - self.role.first, self._each))
         first = tirx.Cast("int32", tirx.EQ(self._group, i32(0)))
@@ -114,20 +114,20 @@ class PingPong:
         )
 
     def wait(self, loop: str) -> Stmt:
-        """Wait for the token to run ``loop``."""
+        """Return the wait for the token to run ``loop``."""
         now = tirx.BufferLoad(self.phase, [i32(0)])
         wait = tirx.Evaluate(T.cuda.mbarrier_wait(self._barrier(self._group), now))
         flip = tirx.BufferStore(self.phase, tirx.bitwise_xor(now, i32(1)), [i32(0)])
         return seq(_told("wait", loop, wait), flip)
 
     def pass_on(self, loop: str) -> Stmt:
-        """Pass the token to the next group, behind the issue of the last wgmma of ``loop``."""
+        """Return the pass of the token to the next group, after the last wgmma of ``loop``."""
         following = tirx.floormod(self._group + 1, self.role.ping_pong_groups)
         arrive = tirx.Evaluate(T.ptx.mbarrier.arrive.shared.b64(self._barrier(following)))
         return _told("release", loop, arrive)
 
     def taken(self, tiles: Any, mine: Stmt, skipped: Stmt) -> Stmt:
-        """The body of the loop ``tiles``: ``mine`` in each group's own, else ``skipped``."""
+        """Return the body of the loop ``tiles``: ``mine`` in each group's own, else ``skipped``."""
         tile = tiles.loop_var - tiles.min
         own = tirx.EQ(tirx.floormod(tile, self.role.ping_pong_groups), self._group)
         return tirx.IfThenElse(own, mine, skipped)
@@ -137,7 +137,7 @@ class PingPong:
 
 
 def check_ping_pong(body: Stmt, loops: list[Any]) -> None:
-    """LoweringError where ``runs_by_tile`` does not hold of the only one of ``loops``."""
+    """Raise LoweringError unless ``runs_by_tile`` holds of the only one of ``loops``."""
     if len(loops) != 1 or not runs_by_tile(body, loops[0]):
         raise LoweringError("role.ping_pong")
 
@@ -145,7 +145,7 @@ def check_ping_pong(body: Stmt, loops: list[Any]) -> None:
 def runs_by_tile(body: Stmt, loop: Any) -> bool:
     """Whether all that a CTA does in ``body`` is one loop over tiles that each run ``loop`` once.
 
-    A group would lose count of the token where a tile does not run the loop. What stands beside the
+    A group would lose count of the token if a tile did not run the loop. What stands beside the
     loop over tiles would be done by each group.
     """
     tiles = _only(body)
@@ -153,7 +153,7 @@ def runs_by_tile(body: Stmt, loop: Any) -> bool:
 
 
 def _only(stmt: Stmt) -> Any | None:
-    """The serial loop that is all of ``stmt``, if there is one."""
+    """Return the serial loop that is all of ``stmt``, if there is one."""
     if isinstance(stmt, tirx.For) and thread_tag(stmt) is None:
         return stmt
     inner = [] if _is_guarded(stmt) else bodies(stmt)
@@ -161,7 +161,7 @@ def _only(stmt: Stmt) -> Any | None:
 
 
 def _always(stmt: Stmt, loop: Any) -> bool:
-    """Whether ``stmt`` runs ``loop`` once, whatever happens."""
+    """Whether ``stmt`` runs ``loop`` exactly once in any case."""
     if stmt.same_as(loop):
         return True
     if isinstance(stmt, tirx.For) or _is_guarded(stmt):
@@ -176,5 +176,5 @@ def _is_guarded(stmt: Stmt) -> bool:
 
 
 def _told(kind: str, loop: str, stmt: Stmt) -> Stmt:
-    """``stmt`` with where it comes from."""
+    """Return ``stmt`` with its origin."""
     return with_origin(Origin(op=f"{TOKEN}.{kind}", kind=kind, block=loop, role=CONSUMER), stmt)

@@ -1,11 +1,11 @@
-"""Pointers into an allocation of another type, taken through the view that has theirs.
+"""Take pointers into an allocation of another type through a view that has their type.
 
-    T.tvm_access_ptr("float16", arena.data, 4224, ...)  ->  T.address_of(A[4224])
+    T.tvm_access_ptr("float16", arena.data, 4224, ...)  =>  T.address_of(A[4224])
 
 where A is declared over the data of ``arena``, an allocation of bytes. TVM 0.27 lowers a pointer
-only where its type is that of the allocation ("tvm_access_ptr element type must match the source
-buffer"), but wmma's fragments of float16 and float32 are loaded and stored through one arena. It
-runs right before that, for InferFragment knows no other pointer.
+only if its type is that of the allocation ("tvm_access_ptr element type must match the source
+buffer"), but wmma's fragments of float16 and float32 are loaded and stored through one arena. The
+pass runs right before that lowering, because InferFragment knows no other pointer.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _POINTER: Final = "tirx.tvm_access_ptr"
 
 
 def type_pointers(func: Any) -> Any:
-    """``func``, a device function, with each pointer through a view of its type if there is one."""
+    """Return ``func``, a device function, with pointers through views of their type, if any."""
     views: dict[tuple[Any, str], Any] = {}
 
     def declared(node: Any) -> None:

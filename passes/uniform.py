@@ -1,7 +1,10 @@
-"""Which values are the same in every thread of a CTA: where a barrier may stand.
+"""Find which values are the same in every thread of a CTA: where a barrier may stand.
 
-A value is *divergent* when threads may disagree on it. Threads agree on what they load from shared
-memory or from a buffer that the kernel never writes, as long as they agree on the address.
+    if blockIdx.x < 4: ..        uniform
+    if threadIdx.x < 4: ..       divergent
+
+A value is *divergent* if threads may disagree on it. Threads agree on what they load from shared
+memory, or from a buffer that the kernel never writes, if they agree on the address.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from . import ir
 from .memory import memories
 
 _PURE: Final = 1
-"""Largest ``TCallEffectKind`` of an operator whose result depends on its arguments alone."""
+"""Largest ``TCallEffectKind`` of an operator whose result depends only on its arguments."""
 
 
 class Uniformity:
@@ -62,11 +65,11 @@ class Uniformity:
         return not divergent
 
     def is_written(self, buffer: Any) -> bool:
-        """Whether other CTAs may write ``buffer`` while the kernel runs: it does itself."""
+        """Whether other CTAs may write ``buffer`` while the kernel runs, as this one does."""
         return ir.is_global(buffer) and buffer in self._written
 
     def _escape(self, call: Any) -> None:
-        """A buffer whose address is taken may be written by whoever gets the address."""
+        """Count a buffer whose address is taken as written by whoever gets the address."""
         name = getattr(call.op, "name", "")
         if name == "tirx.buffer_data":
             self._opaque(call.args[0])

@@ -1,9 +1,9 @@
-"""Slots that a schedule cannot put to use are not allocated, and the plan does not speak of them.
+"""Remove slots that a schedule cannot use, from the allocation and from the plan.
 
-    for k: poll(k), copy(k), multiply(k)        three slots pay, and two are ever in use
+    for k: poll(k), copy(k), multiply(k)        depth 3 chosen, 2 slots used   =>   depth 2
 
-How many pay is known before the loop is scheduled; how far copies may go ahead is known behind it:
-none goes above what the loop polls.
+How many slots pay is known before the loop is scheduled. How far copies may run ahead is known only
+after it: no copy moves above a poll of the loop, for instance.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     import networkx as nx
 
 FEWEST: Final = 2
-"""Slots of a ring: one is filled while the other is read."""
+"""Least slots of a ring: one is filled while the other is read."""
 
 
 def with_slots_used(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> LoopPlan:
-    """``plan`` of loop ``node`` without slots of shared memory that no tile is ever in.
+    """Return ``plan`` of loop ``node`` without slots of shared memory that no tile is ever in.
 
-    Two stay where there were as many: copies go to one while the other is read, and no barrier
-    stands between. Those that were asked for stay, as ``schedule_loop`` refuses what has no use.
+    At least two stay, if there were as many: copies fill one while the other is read, without a
+    barrier between. Requested slots stay too, as ``schedule_loop`` refuses those that have no use.
     """
     fewer: dict[str, int] = {}
     for ring in plan.rings:
@@ -53,9 +53,10 @@ def with_slots_used(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> LoopPl
 
 
 def why_no_overlap(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> Reason | None:
-    """Why every value of loop ``node`` is used in the step that makes it; None: some is later.
+    """Return why every value of loop ``node`` is used in the step that makes it, or None.
 
-    A schedule may then still move what makes none: a wait for others to the step before.
+    Such a schedule may still move an op that makes no value, such as a wait for others, to the step
+    before.
     """
     if not plan.pipelined or not any(ring.depth > 1 for ring in plan.rings):
         return None
@@ -71,7 +72,7 @@ def why_no_overlap(graph: nx.MultiDiGraph, plan: LoopPlan, node: Any) -> Reason 
 
 
 def _why(node: Any) -> Reason:
-    """Why copies of loop ``node`` go no further ahead."""
+    """Return why copies of loop ``node`` run no further ahead."""
     found = effects(node.body)
     polled = sorted(str(buf.name) for buf in found.polled.difference(found.allocated))
     if polled:

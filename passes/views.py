@@ -1,11 +1,10 @@
-"""A tensor as boxes see it: neighbouring dimensions that are walked together are one.
+"""Flatten a tensor for TMA boxes: neighbouring dimensions that are indexed together become one.
 
     Y[x // 196, x // 14 % 14, x % 14, c]   of [8, 14, 14, 64]
-    =>
-    Y[x, c]                                of [1568, 64]
+ => Y[x, c]                                of [1568, 64]
 
-Rows of pixels lie one behind the other where nothing is between them, so what is counted over all
-of them is one dimension of a box.
+Rows of pixels are contiguous if nothing is between them, so what is counted over all of them is one
+dimension of a box.
 """
 
 from __future__ import annotations
@@ -28,7 +27,8 @@ _MANY: Final = 1 << 30
 class View:
     """A row-major tensor of ``shape``, read or written at ``indices``.
 
-    ``when``: the condition, the same for a whole box, outside which zero is read; None: always.
+    ``when``: the condition, the same for a whole box, without which zero is read; None: always
+    true.
     """
 
     shape: tuple[Expr, ...]
@@ -39,12 +39,12 @@ class View:
 def inside(
     shape: Sequence[Expr], indices: Sequence[Expr], moving: Sequence[Var], analyzer: Any
 ) -> Expr:
-    """That ``indices`` are those of an element of a tensor of ``shape``.
+    """Return the condition that ``indices`` are those of an element of a tensor of ``shape``.
 
-    Each bound is said twice, as it is and simplified as those that it is to prove have been: the
-    simplifier divides them by what their terms have in common. It is said, too, of what is divided
-    in it: ``a + x // 2 < 7`` where ``a * 2 + x < 14``. An upper bound is also said with the
-    least of what ``moving`` variables do not walk: no simplifier takes that away by itself.
+    Each bound is included in several forms, because it is to prove conditions that were simplified:
+    as it is, and simplified, because the simplifier divides by the common factor of all terms; for
+    what is divided in it, ``a + x // 2 < 7`` for ``a * 2 + x < 14``; and, for an upper bound, with
+    the minimum of the terms without ``moving`` variables, which no simplifier removes by itself.
     """
     found: Expr = tirx.const(True, "bool")
     for index, extent in zip(indices, shape):
@@ -56,9 +56,9 @@ def inside(
 
 
 def _without(index: Expr, extent: Expr, moving: Sequence[Var], analyzer: Any) -> Iterator[Expr]:
-    """``index < extent`` with the least of one term that no ``moving`` variable walks, of each.
+    """Yield ``index < extent`` with the minimum of one term without ``moving`` variables, for each.
 
-    Divided by what the coefficients of the other terms have in common.
+    It is divided by the common factor of the other terms' coefficients.
     """
     terms, constant = terms_of(index)
     size = const_int(extent)
@@ -76,7 +76,7 @@ def _without(index: Expr, extent: Expr, moving: Sequence[Var], analyzer: Any) ->
 
 
 def _undivided(index: Expr) -> tuple[Expr, int]:
-    """``by`` times ``index``, with a term of it that is divided by that number left undivided."""
+    """Return ``by * index``, with a term divided by that number left undivided, and ``by``."""
     for by, term in terms_of(index)[0]:
         divisor = const_int(term.b) if isinstance(term, tirx.FloorDiv) else None
         if by == 1 and divisor is not None:
@@ -85,11 +85,11 @@ def _undivided(index: Expr) -> tuple[Expr, int]:
 
 
 def flattened(view: View, moving: Collection[Var], ranges: Any) -> View | None:
-    """``view`` with outer dimensions taken as one, as many as can be; None: there are none.
+    """Return ``view`` with as many outer dimensions joined as possible; None if there are none.
 
-    Two are one where the inner index provably stays inside its extent, and 32 bits count the
-    elements of both. The last dimension, which a box's rows run along, is left alone. ``moving``:
-    the variables that walk the box. ``ranges``: an analyzer that knows all their bounds.
+    Two are joined if the inner index provably stays inside its extent and 32 bits count the
+    elements of both. The last dimension, along which a box's rows run, stays. ``moving``: the
+    variables that index the box. ``ranges``: an analyzer that knows the bounds of all of them.
     """
     *outer, last = zip(view.shape, view.indices)
     if len(outer) < 2:

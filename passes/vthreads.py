@@ -1,8 +1,10 @@
-"""Which buffers TVM's InjectVirtualThread gives each virtual thread a copy of.
+"""Find the buffers of which TVM's InjectVirtualThread gives each virtual thread a copy.
 
-It is those allocated inside a virtual thread's loop whose contents or addresses depend on the
-virtual thread; the rest is shared. TVM looks at stores and at ``tvm_access_ptr`` with write access,
-so a buffer written through any other pointer is not seen to depend on anything.
+    for vthread in 2: S = alloc; S[tx] = A[vthread, tx]    =>   two copies of S
+
+Those are buffers allocated inside a virtual thread's loop whose contents or addresses depend on the
+virtual thread; all others are shared. TVM looks at stores and at ``tvm_access_ptr`` with write
+access, so a buffer written through any other pointer does not seem to depend on anything.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ def is_virtual(stmt: Any) -> bool:
 
 
 def private_buffers(stmt: Any) -> set[Any]:
-    """The buffers under ``stmt`` that some virtual thread has a copy of."""
+    """Return the buffers under ``stmt`` of which some virtual thread has a copy."""
     found: set[Any] = set()
 
     def visit(loop: Any) -> None:
@@ -34,7 +36,7 @@ def private_buffers(stmt: Any) -> set[Any]:
 
 
 def private_to(vthread: Any) -> set[Any]:
-    """The buffers allocated under ``vthread``, a virtual thread's loop, that it has copies of."""
+    """Return the buffers under ``vthread``, a virtual thread's loop, of which it has copies."""
     allocated: set[Any] = set()
     ir.walk(vthread.body, ir.SBlock, lambda block: allocated.update(block.alloc_buffers))
     ir.walk(vthread.body, tirx.AllocBuffer, lambda stmt: allocated.add(stmt.buffer))
@@ -42,7 +44,7 @@ def private_to(vthread: Any) -> set[Any]:
 
 
 def _touched(vthread: Any) -> set[Any]:
-    """Every variable and buffer that takes its value from ``vthread``."""
+    """Return every variable and buffer that takes its value from ``vthread``."""
     touched = {vthread.loop_var}
 
     def depends(*exprs: Any) -> bool:

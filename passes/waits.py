@@ -1,8 +1,10 @@
-"""Where the waits for asynchronous copies stand in a step.
+"""Place the waits for asynchronous copies in a step.
+
+    copy A, copy B, use A and B    =>    copy A, copy B, wait, use A and B
 
 Copies that are consumed together share a wait. It stands directly before the first consumer, in
-that consumer's stage; an early copy that would stand between two steps' consumers moves behind a
-wait at the start of the step, so that the one barrier after the wait orders both.
+that consumer's stage. An early copy that would stand between the consumers of two steps moves
+behind a wait at the start of the step, so that one barrier after the wait orders both.
 """
 
 from __future__ import annotations
@@ -22,7 +24,7 @@ WAIT_SUFFIX: Final = ".wait"
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """Copies that one wait serves. ``stage`` and ``position``: of what it stands before."""
+    """Copies that one wait serves; ``stage`` and ``position`` are those of its first consumer."""
 
     members: list[str]
     stage: int
@@ -30,7 +32,7 @@ class _Group:
 
 
 def insert_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:
-    """``ops`` (in order) with wait ops inserted, renumbered."""
+    """Return ``ops`` (in order) with wait ops inserted, renumbered."""
     listed = list(ops)
     for group in sorted(_groups(graph, ops), key=lambda g: g.position, reverse=True):
         consumer = ops[group.position] if group.position < len(ops) else ops[-1]
@@ -52,7 +54,7 @@ def insert_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:
 
 
 def wait_edges(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan, ...]:
-    """Copy -> wait -> consumer, for each wait among ``ops``."""
+    """Return the edges copy -> wait -> consumer for each wait among ``ops``."""
     edges: list[EdgePlan] = []
     plain = [op for op in ops if op.kind != "wait"]
     for group in _groups(graph, plain):
@@ -68,15 +70,16 @@ def wait_edges(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> tuple[EdgePlan,
 
 
 def _uses(graph: nx.MultiDiGraph, copy: str) -> list[tuple[str, str, Any]]:
-    """Edges to what needs the copy to have landed.
+    """Return the edges to ops that need the copy to have landed.
 
-    What reads it, what writes there next, and what overwrites its source: it reads until then.
+    Those are what reads its target, what writes there next, and what overwrites its source, which
+    it reads until then.
     """
     return list(graph.out_edges(copy, data=True))
 
 
 def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[_Group]:
-    """Async copies consumed together, and where their wait stands."""
+    """Return groups of asynchronous copies consumed together, and where their wait stands."""
     at = {op.name: (op.stage, position) for position, op in enumerate(ops)}
     last = max((op.stage for op in ops), default=0), len(ops)
     firsts: list[tuple[tuple[int, int], str]] = []
@@ -113,9 +116,9 @@ def _can_share(
 ) -> bool:
     """Whether the copy comes before the wait, which then waits for little more than it did.
 
-    Nothing more where they are committed together. Else only loads may lie between the first
-    consumers; what the plan costs as a load may also round what it has loaded, or permute its
-    bytes.
+    It waits for nothing more if they are committed together. Otherwise only loads may stand between
+    the first consumers; what the plan costs as a load may also round what it has loaded, or permute
+    its bytes.
     """
     at = {op.name: (op.stage, place) for place, op in enumerate(ops)}
     if stage != group.stage or at[name] >= (group.stage, group.position):
@@ -128,7 +131,7 @@ def _can_share(
 
 
 def _leading_waits(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[OpPlan]:
-    """Waits behind nothing but copies of later iterations: they go to the front of the step."""
+    """Return the waits behind only copies of later iterations: they go to the front of a step."""
     leading: list[OpPlan] = []
     copies: list[OpPlan] = []
     served = {edge.dst: set[str]() for edge in wait_edges(graph, ops)}

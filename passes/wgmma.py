@@ -1,34 +1,33 @@
-"""Tile matmuls on tensor cores with wgmma: warpgroups multiply straight from shared memory.
+"""Map tile matmuls to tensor cores with wgmma: warpgroups multiply straight from shared memory.
 
-A CTA tile is cut into the tiles of its warpgroups, such a tile into blocks of 64 rows. One step of
-the loop is one op, a group of asynchronous instructions:
-
-    wgmma.fence
+    acc += A_shared * B_shared
+ => wgmma.fence
     wgmma m64nNk16  acc, descriptor of A at k 0, descriptor of B at k 0    for each 64 rows
     wgmma m64nNk16  acc, descriptor of A at k 16, ...
     wgmma.commit_group
 
-Who waits for the group, and when, is the business of the loop around it. In a loop without roles
-an op of its own does, ``C_update.mma_wait``: what is scheduled between the two, the copies of later
-steps, is issued while tensor cores work.
+A CTA tile is cut into the tiles of its warpgroups, and each of those into blocks of 64 rows. One
+step of the loop is one op, which is one group of asynchronous instructions. The loop around it
+waits for the group. In a loop without roles an extra op, ``C_update.mma_wait``, waits; what is
+scheduled between the two, the copies of later steps, is issued while tensor cores work.
 
 A descriptor names a swizzled tile by address, swizzle and strides (PTX ISA, wgmma matrix
-descriptor). With ``span`` bytes in a row of a column_block, and column_blocks side by side:
+descriptor). With ``span`` bytes in a row of a column block, and column blocks side by side:
 
 - K contiguous: 8 rows further is ``8 * span`` bytes; the next 32 bytes of K are 32 bytes further
-  until the column_block ends.
+until the column block ends.
 - M or N contiguous (16-bit types): 8 steps of K further is ``8 * span`` bytes, the next ``span``
-  bytes along M or N are a column_block further.
+bytes along M or N are a column block further.
 
-Tensor cores cut what they add of fp8 to some 14 bits of the sum. Where the plan has sums promoted,
-they sum up one step alone, and threads add that in float32 when it is done:
+Tensor cores truncate the addends of fp8 sums to about 14 bits. If the plan promotes sums, tensor
+cores add up only one step, and threads add the result in float32 when it is complete:
 
     wgmma m64nNk32  partial, ...           which the first instruction of the step writes
     wgmma.wait_group 0
     acc += partial                         for each 64 rows, one after the other
 
-The first operand may lie in registers instead, see ``wgmma_registers``: then each step of K is a
-group of its own.
+The first operand may be in registers instead (``wgmma_registers``): then each step of K is a group
+of its own.
 """
 
 from __future__ import annotations
@@ -59,7 +58,7 @@ WGMMA: Final = "wgmma.mma_async.sync.aligned.m64n{n}k{k}.{acc}.{a}.{b}"
 
 _PATTERN: Final = re.compile(r"wgmma\.m64n(\d+)k(\d+)\.(\w+)\.(\w+)")
 _REGISTERS: Final = {"f32": "float32", "s32": "uint32", "f16": "uint32"}
-"""What TVM wants accumulators in; two of 16 bits share a register."""
+"""Type of the accumulators that TVM expects; two of 16 bits share a register."""
 
 _TRANSPOSABLE: Final = ("f16", "bf16")
 _INTEGERS: Final = ("s8",)
@@ -67,9 +66,9 @@ _CORE_ROWS: Final = 8
 
 
 def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool = False) -> Mapped:
-    """The ops, layouts and accumulator fragment of ``matmul`` on wgmma.
+    """Return the ops, layouts and accumulator fragment of ``matmul`` on wgmma.
 
-    ``waits``: behind the op comes one that ends when its arithmetic does.
+    ``waits``: add an op that waits for the group.
     """
     if plan.swap_ab:
         matmul, plan = matmul.transposed(), _transposed(plan)
@@ -89,12 +88,12 @@ def map_wgmma(matmul: Matmul, plan: MatmulPlan, threads: Threads, *, waits: bool
 
 
 def _transposed(plan: MatmulPlan) -> MatmulPlan:
-    """``plan`` of a tile with A and B swapped as the instruction sees it."""
+    """Return ``plan`` with A and B swapped, as the instruction sees it."""
     return replace(plan, m=plan.n, n=plan.m, warps=plan.warps[::-1], warp_tile=plan.warp_tile[::-1])
 
 
 def _group(calls: Sequence[Stmt]) -> Stmt:
-    """``calls`` behind a fence, as one group."""
+    """Return ``calls`` behind a fence, as one group."""
     fence = tirx.Evaluate(T.ptx.wgmma.fence.sync.aligned())
     commit = tirx.Evaluate(T.ptx.wgmma.commit_group.sync.aligned())
     return seq(fence, *calls, commit)
@@ -180,7 +179,7 @@ class _Warpgroup:
         )
 
     def _check_transposed(self) -> None:
-        """PlanError: rows of the first operand lie otherwise than the plan has it."""
+        """Raise PlanError if rows of the first operand are laid out otherwise than planned."""
         plan, side = self.plan, self.matmul.a
         transposes = (
             must_transpose(str(side.buffer.dtype), side.k_major) and plan.operand == "registers"
@@ -202,12 +201,12 @@ class _Warpgroup:
     # Operands.
 
     def multiply(self) -> Stmt:
-        """The instructions of one step of the loop, as one group."""
+        """Return the instructions of one step of the loop, as one group."""
         steps, blocks = range(self.plan.steps), range(self.blocks)
         return _group([self._described(step, block) for step in steps for block in blocks])
 
     def multiply_promoted(self, left: Left | None, partial: Buffer) -> Stmt:
-        """The same into ``partial``, one block after the other, each added when it is done."""
+        """Return the same into ``partial``, block after block, each added when it is complete."""
         steps = range(self.plan.steps)
         done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(0))
         parts: list[Stmt] = []
@@ -222,11 +221,11 @@ class _Warpgroup:
         return seq(*parts)
 
     def partial(self) -> Buffer:
-        """Registers for the sum of one step in one block."""
+        """Return registers for the sum of one step in one block."""
         return buffer([self.each], str(self.acc.dtype), f"{self.matmul.acc.name}_partial", "local")
 
     def _added(self, block: int, partial: Buffer) -> Stmt:
-        """``partial`` added to the accumulators of ``block``."""
+        """Return the addition of ``partial`` to the accumulators of ``block``."""
 
         def add(x: Expr) -> Stmt:
             at = [x + block * self.each]
@@ -236,7 +235,7 @@ class _Warpgroup:
         return unrolled("x", self.each, add)
 
     def multiply_from_registers(self, left: Left) -> Stmt:
-        """The same with A loaded to registers, each step of K a group that the next ones pass."""
+        """Return the same with A loaded to registers, each step of K in its own group."""
         done = tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(self.plan.steps - 1))
         parts = [left.read_ahead(0)]
         for step in range(self.plan.steps):
@@ -248,12 +247,12 @@ class _Warpgroup:
         return seq(*parts)
 
     def left(self) -> Left:
-        """A on its way through registers."""
+        """Return operand A in registers."""
         column_blocks = self.column_blocks[self.matmul.a.buffer]
         return Left.of(self.matmul, column_blocks, self.threads, self.row0, self.blocks, self.plan)
 
     def _described(self, step: int, block: int, partial: Buffer | None = None) -> Stmt:
-        """One instruction whose operands are both in shared memory."""
+        """Return one instruction whose operands are both in shared memory."""
         a = self.matmul.a
         left = self._descriptor(a, self.row0, block * ROWS, step)
         return self._call(step, block, [left], [a], partial)
@@ -266,7 +265,7 @@ class _Warpgroup:
         described: Sequence[Operand],
         partial: Buffer | None = None,
     ) -> Stmt:
-        """One instruction; ``left``: its first operand, ``described`` where by a descriptor.
+        """Return one instruction with first operand ``left``; ``described``: by descriptor.
 
         It adds to the accumulators of ``block``, or to ``partial``, which step 0 writes.
         """
@@ -288,7 +287,7 @@ class _Warpgroup:
         )
 
     def _descriptor(self, side: Operand, own: Expr, block: int, step: int) -> Expr:
-        """Of ``side`` from row (or column) ``own + block`` of the tile on, at k-step ``step``."""
+        """Return the descriptor of ``side`` from row (or column) ``own + block`` on, at a step."""
         column_blocks, simplify = self.column_blocks[side.buffer], self.threads.analyzer.simplify
         first, k = simplify(own + block), step * self.k
         if side.k_major:
@@ -304,10 +303,10 @@ class _Warpgroup:
     # Accumulators.
 
     def fragment(self) -> Fragment:
-        """Pairs of columns, for two rows of each block of 64 (PTX ISA, wgmma fragments).
+        """Return the fragment: pairs of columns, for two rows of each block of 64.
 
-        With A and B swapped and rows paired, those are neighbours in the result: pairs of rows, for
-        two columns.
+        Source: PTX ISA, wgmma fragments. With A and B swapped and rows paired, those are neighbours
+        in the result: pairs of rows, for two columns.
         """
         lane = tirx.floormod(self.threads.index, 32)
         q = tirx.floormod(lane, quads.LANES)
@@ -348,7 +347,7 @@ class _Warpgroup:
         )
 
     def _indices(self, block: Expr, half: Expr, column: Expr) -> list[Expr]:
-        """The accumulator's indices of a column of the warpgroup's tile in a row of this lane."""
+        """Return the accumulator's indices of a column of the tile in a row of this lane."""
         matmul, thread = self.matmul, self.threads.index
         warp = tirx.floormod(tirx.floordiv(thread, 32), 4)
         lane = tirx.floordiv(tirx.floormod(thread, 32), quads.LANES)

@@ -1,32 +1,33 @@
-"""The first operand of wgmma in registers: who loads which element, and when.
+"""Load the first operand of wgmma to registers: which lane loads which element, and when.
 
     for each step of k:
-        A_raw = bytes of the next step    # only where they are converted
-        wgmma.wait_group (steps - 1)      # what read these registers one iteration ago is done
+        A_raw = bytes of the next step    # only if they are converted
+        wgmma.wait_group (steps - 1)      # the wgmma that read these registers has completed
         ldmatrix  A_frag[step]            # 16 rows of a warp by 32 bytes of K, in each 64 rows
-        wgmma.fence                       # what follows sees them
+        wgmma.fence                       # makes them visible to wgmma
         wgmma     acc, A_frag[step], descriptor of B
         wgmma.commit_group
 
-Every step has registers of its own, so the arithmetic of all other steps may run while one loads,
-and no register is numbered by what is known at run time. A register must not be touched from the
-wgmma that reads it to the wait for its group, and a fence stands between any access and a wgmma
-that reads it next (PTX ISA, wgmma.mma_async, wgmma.fence). Each warp holds 16 of 64 rows as
-mma.m16n8k16 holds its A (PTX ISA, register fragments of wgmma).
+Every step has its own registers, so the wgmmas of all other steps may be in flight while one loads,
+and no register is indexed by a run-time value. A register must not be accessed from the wgmma that
+reads it to the wait for its group, and a fence stands between any access and the next wgmma that
+reads it (PTX ISA, wgmma.mma_async, wgmma.fence). Each warp has 16 of 64 rows, as mma.m16n8k16 has
+its A (PTX ISA, register fragments of wgmma).
 
-ldmatrix moves 16-bit elements as they lie or transposed, others as they lie. Where those lie with K
-outermost, neighbours along M come to one lane together, and so the two rows that a lane has of the
-16 of its warp are neighbours (``Fragment.paired``). Of 4-byte elements a lane reads such a pair at
-once. Of bytes ldmatrix brings it, transposed, two such pairs of neighbouring steps of K in a word:
+ldmatrix moves 16-bit elements transposed or not, all others untransposed. If those others are laid
+out with K outermost, a lane gets neighbours along M together, so the two rows that a lane has of
+its warp's 16 are neighbours (``Fragment.paired``). Of 4-byte elements a lane reads such a pair at
+once. Of bytes a transposing ldmatrix loads two such pairs, of neighbouring k, in a word:
 
     word 0:  m0 k0   m1 k0   m0 k1   m1 k1         A_frag 0:  m0 k0   m0 k1   m0 k2   m0 k3
     word 1:  m0 k2   m1 k2   m0 k3   m1 k3    =>   A_frag 1:  m1 k0   m1 k1   m1 k2   m1 k3
 
-What is to be converted from such words needs no more than that: its bytes lie apart already.
+A conversion needs no such permutation: the bytes of each row are already every second one.
 
-What is to be converted, weights of 8 bits beside activations of 16, lanes load themselves. Either
-is an ordinary read of shared memory, which the slot's next copy must not overtake: before a warp
-says that it is done with the slot, its lanes make a proxy fence and meet.
+For mixed-input GEMMs (weights of 8 bits, activations of 16) lanes load the weights themselves, and
+they are dequantised in registers. Such a load, like ldmatrix, is an ordinary read of shared memory,
+which the slot's next copy must not overtake. So before a warp releases the slot, its lanes execute
+a proxy fence and synchronise.
 """
 
 from __future__ import annotations
@@ -50,23 +51,25 @@ from .spread import Threads
 PERMUTE: Final = "prmt.b32"
 
 _MATRIX: Final = 8
-"""Rows of a matrix of ldmatrix."""
+"""Rows of one matrix of ldmatrix."""
 
 _WORDS: Final = 2
-"""Of bytes to be converted, in half a step each."""
+"""Words of bytes to be converted in each half of a step."""
 
 _EVEN_BYTES: Final = (0x6420, 0x2064)
-"""Which bytes of two words are the even row's, by k (PTX ISA, prmt: a digit a byte); the odd row's
-are one further. The second: of words that have changed places."""
+"""Selectors of the even row's bytes in two words, by k (PTX ISA, prmt: a digit for each byte).
+
+The odd row's are one byte further. The second selector is for words that were exchanged.
+"""
 
 
 @dataclass(frozen=True)
 class Left:
     """The first operand of a warpgroup's tile: ``blocks`` of 64 rows from row ``first`` on.
 
-    ``steps`` of ``k`` elements; ``transposed``: rows are transposed in registers.
-    ``frag``: what wgmma reads. ``raw``: what is converted to that, of two steps; None where nothing
-    is converted.
+    It has ``steps`` of ``k`` elements. ``transposed``: rows are transposed in registers. ``frag``:
+    what wgmma reads. ``raw``: what is converted to that, of two steps; None if nothing is
+    converted.
     """
 
     matmul: Matmul
@@ -89,7 +92,7 @@ class Left:
         blocks: int,
         plan: MatmulPlan,
     ) -> Left:
-        """``matmul``'s, with registers of its own."""
+        """Return the first operand of ``matmul``, with new registers."""
         name, each = str(matmul.a.buffer.name), blocks * LEFT_REGISTERS
         frag = buffer([plan.steps * each], "uint32", f"{name}_frag", "local")
         raw, count = None, min(2, plan.steps) * blocks
@@ -107,14 +110,14 @@ class Left:
         return (self.frag,) if self.raw is None else (self.frag, self.raw)
 
     def registers(self, step: int, block: int) -> list[Expr]:
-        """What wgmma reads of a block at a step of k."""
+        """Return the registers that wgmma reads of a block at a step of k."""
         first = self._at(step, block)
         return [tirx.BufferLoad(self.frag, [i32(first + x)]) for x in range(LEFT_REGISTERS)]
 
     def read_ahead(self, step: int) -> Stmt | None:
-        """Read what is to be converted at ``step``, while the step before still converts.
+        """Return the read of what ``step`` converts, while the step before still converts.
 
-        Nothing in flight reads these registers, so nothing is waited for.
+        Nothing in flight reads these registers, so no wait is needed.
         """
         if self.raw is None or step == self.steps:
             return None
@@ -135,7 +138,7 @@ class Left:
         return seq(*stmts)
 
     def _read_transposed(self, step: int, block: int) -> Stmt:
-        """Both halves of a step, of eight k each, of bytes that are to be converted."""
+        """Return the reads of both halves of a step, eight k each, of bytes to be converted."""
         lane = tirx.floormod(self.threads.var, _WORDS * _MATRIX)
         source = T.address_of(self._element(self._rows(block), step * self.k + lane))
         name = LDMATRIX.format(count=_WORDS, trans=".trans")
@@ -143,15 +146,15 @@ class Left:
         return tirx.Evaluate(T.ptx[name](*words, source))
 
     def _word(self, step: int, block: int, half: int) -> Expr:
-        """Two rows at two neighbouring k of half a step."""
+        """Return two rows at two neighbouring k of half a step."""
         return tirx.BufferLoad(self.raw, [i32((step % 2 * self.blocks + block) * _WORDS + half)])
 
     def load(self, step: int) -> Stmt:
-        """Fill the registers of every block at ``step``."""
+        """Return the load of every block's registers at ``step``."""
         return seq(*[self.load_block(step, block) for block in range(self.blocks)])
 
     def load_block(self, step: int, block: int) -> Stmt:
-        """Fill the registers of one block at ``step``."""
+        """Return the load of one block's registers at ``step``."""
         if self.raw is not None:
             return self._convert(step, block)
         if self.transposed:
@@ -172,10 +175,10 @@ class Left:
         return tirx.Evaluate(T.ptx[name](*self.registers(step, block), source))
 
     def _transpose_words(self, step: int, block: int) -> Stmt:
-        """Pairs of rows at the lane's k, and at that k and half a step.
+        """Return the loads of pairs of rows at the lane's k, and half a step further.
 
-        Lanes of every second run of eight read the latter first: then 16 lanes, which is what is
-        read at once, find 16 different pairs of banks.
+        Lanes of every second run of eight read the latter first. Then the 16 lanes that are served
+        at once use 16 different pairs of banks.
         """
         lane = tirx.floormod(self.threads.var, 32)
         later = tirx.floormod(tirx.floordiv(lane, _MATRIX), 2)
@@ -198,15 +201,15 @@ class Left:
         return ir_block("turned", seq(*stmts), [words])
 
     def _words(self) -> Buffer:
-        """What is loaded for one block, before it is in order."""
+        """Return registers for what is loaded for one block, before it is in order."""
         name = f"{self.matmul.a.buffer.name}_words"
         return buffer([LEFT_REGISTERS], "uint32", name, "local")
 
     def _transpose_bytes(self, step: int, block: int) -> Stmt:
-        """Four matrices: the first and the second two of a lane's four k, of both halves of a step.
+        """Return the loads of four matrices: two of a lane's four k each, of both halves of a step.
 
-        Lanes of the upper half of each four have the two change places: then the eight rows of a
-        matrix lie in eight different chunks of a line.
+        In lanes of the upper half of each four the two are exchanged. Then the eight rows of a
+        matrix are in eight different chunks of a line.
         """
         lane = tirx.floormod(self.threads.var, 32)
         matrix, line = tirx.floordiv(lane, _MATRIX), tirx.floormod(lane, _MATRIX)
@@ -244,12 +247,12 @@ class Left:
         return (step * self.blocks + block) * LEFT_REGISTERS
 
     def _rows(self, block: int) -> Expr:
-        """The first of the 16 rows of this warp in a block."""
+        """Return the first of the 16 rows of this warp in a block."""
         warp = tirx.floormod(tirx.floordiv(self.threads.var, 32), 4)
         return self.first + block * ROWS + warp * (ROWS // 4)
 
     def _element(self, row: Expr, column: Expr) -> Any:
-        """The load of one element, where it lies."""
+        """Return the load of one element."""
         matmul, analyzer = self.matmul, self.threads.analyzer
         side = matmul.a
         values = {**matmul.split(matmul.m, row), **matmul.split(matmul.k, column)}
@@ -259,11 +262,11 @@ class Left:
 
 
 def widened(pair: Expr, kind: str) -> Expr:
-    """Two signed bytes, as a uint16, as two floats of type ``kind``, in a word.
+    """Return two signed bytes, given as a uint16, as two floats of type ``kind`` in a word.
 
-    Into float16 without a conversion, of which hardware makes few in a cycle: with its sign bit
-    flipped a byte ``x`` is ``x + 128``, and that in the low bits of the float 1024 is the float
-    ``1024 + x + 128`` (mantissas of 10 bits count in ones from 1024 on).
+    float16 needs no conversion instruction, of which hardware executes few per cycle. With its sign
+    bit flipped a byte ``x`` is ``x + 128``. That in the low bits of the float 1024 is the float
+    ``1024 + x + 128``, because mantissas of 10 bits count in ones from 1024 on.
     """
     if kind != "float16":
         both = tirx.reinterpret("int8x2", pair)
@@ -273,7 +276,7 @@ def widened(pair: Expr, kind: str) -> Expr:
 
 
 def widened_apart(word: Expr, kind: str) -> Expr:
-    """Bytes 0 and 2 of a word, whatever the others are, as two floats."""
+    """Return bytes 0 and 2 of a word as two floats, whatever the others are."""
     if kind != "float16":
         low, high = (
             tirx.Cast(

@@ -1,18 +1,18 @@
-"""Indices as wide as the largest that they can reach.
+"""Widen indices to 64 bits where the largest that they can reach needs it.
 
     A: float16[65536, 65536]               A: float16[int64(65536), int64(65536)]
-    A[b * 160 + i, k * 32 + j]       ->    A[int64(b) * 160 + int64(i), int64(k) * 32 + int64(j)]
+    A[b * 160 + i, k * 32 + j]       =>    A[int64(b) * 160 + int64(i), int64(k) * 32 + int64(j)]
 
 TVM flattens an access in the type of its indices, and a product of 32-bit extents and indices wraps
 past 2^31. So indices of buffers with more elements are widened before that, down to variables and
-constants, for a sum must not wrap before it is widened; NarrowDataType, which follows, makes 32
-bits of what provably fits. Shared memory and registers are never that large.
+constants, because a sum must not wrap before it is widened. NarrowDataType, which follows, narrows
+what provably fits in 32 bits. Shared memory and registers are never that large.
 
-An index that can pass 2^31 by itself, of a dimension so long or before it is divided, is widened
-earlier still, before anything folds its constants; so is what it is compared with.
+An index that can pass 2^31 by itself (of a dimension so long, or before a division) is widened even
+earlier, before anything folds its constants, and so is what it is compared with.
 
-Where extents are 32-bit variables, kernels keep 32 bits and the host code checks at each call that
-no buffer has more elements; 64-bit variables make 64-bit offsets, which is TVM's own convention.
+If extents are 32-bit variables, kernels keep 32 bits, and the host code checks at each call that no
+buffer has more elements. 64-bit variables make 64-bit offsets, which is TVM's own convention.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from ..diagnostics import Reason
 from . import ir
 
 ELEMENTS: Final = (1 << 31) - 1
-"""Elements of a buffer of which 32 bits hold the number and the offsets."""
+"""Most elements of a buffer whose number and offsets fit in 32 bits."""
 
 GREATEST: Final = (1 << 31) - 1
 """The greatest index in 32 bits."""
@@ -37,7 +37,7 @@ GREATEST: Final = (1 << 31) - 1
 WIDE: Final = "int64"
 
 Bounds: TypeAlias = "tuple[int, int]"
-"""The least and the greatest that an integer can be."""
+"""The least and the greatest value of an integer."""
 
 _BOTH: Final = (
     tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Mod, tirx.FloorDiv, tirx.FloorMod, tirx.Min,
@@ -51,15 +51,16 @@ _COMPARED: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 
 
 def widen_indices(func: Any) -> Any:
-    """``func``, blocks opaque, with those indices widened that can pass 32 bits by themselves.
+    """Return ``func``, blocks opaque, with indices widened that can exceed 32 bits by themselves.
 
-    So are the extents of large buffers that blocks match: TVM makes their offsets from them.
+    The extents of large buffers that blocks match are widened too, because TVM computes offsets
+    from them.
     """
     return _Indices().run(func)
 
 
 def widen_offsets(func: Any) -> Any:
-    """``func``, blocks lowered, with its large buffers indexed by 64 bits; itself without any."""
+    """Return ``func``, blocks lowered, with 64-bit indices of large buffers; or itself."""
     large = _declared(_large_memory(func))
     if not large:
         return func
@@ -90,9 +91,9 @@ def widen_offsets(func: Any) -> Any:
 
 
 def check_extents(func: Any) -> Any:
-    """``func`` with a check, for each call, that 32 bits count the elements of its parameters.
+    """Return ``func`` with a check, at each call, that 32 bits count its parameters' elements.
 
-    Of those whose extents are 32-bit variables: no other has an unknown number of them.
+    Only parameters whose extents are 32-bit variables need it.
     """
     checks: list[Any] = []
     for param in func.params:
@@ -107,12 +108,12 @@ def check_extents(func: Any) -> Any:
 
 
 def is_large(buffer: Any) -> bool:
-    """Whether ``buffer`` has elements that 32 bits do not count, whatever its variables are."""
+    """Whether ``buffer`` has more elements than 32 bits count, whatever its variables are."""
     return ir.is_global(buffer) and _least_elements(buffer) > ELEMENTS
 
 
 def widened(expr: Any) -> Any:
-    """``expr``, an integer, in 64 bits: so are its sums and products."""
+    """Return ``expr``, an integer, in 64 bits, with its sums and products in 64 bits too."""
     kind, _, lanes = str(expr.ty.dtype).partition("x")
     if kind == WIDE or not kind.startswith("int"):
         return expr
@@ -130,14 +131,14 @@ def widened(expr: Any) -> Any:
 
 
 class _Indices:
-    """One function: the bounds of its loop variables, and which indices they take past 32 bits."""
+    """Widens the indices of one function; knows the bounds of its loop variables."""
 
     def __init__(self) -> None:
         self._known: dict[Any, Bounds] = {}
         self._matched: set[Any] = set()
 
     def run(self, func: Any) -> Any:
-        """``func`` with its indices as wide as they need to be."""
+        """Return ``func`` with its indices as wide as they need to be."""
         rewriters = [
             (tirx.For, self._loop),
             (ir.SBlock, self._block),
@@ -173,7 +174,7 @@ class _Indices:
         return mutator.default_mutate(node)
 
     def _is_matched(self, source: Any) -> bool:
-        """Whether a block matches part of ``source``, which lies in a large buffer."""
+        """Whether a block matches part of ``source``, which is in a large buffer."""
         return source in self._matched or is_large(source)
 
     def _load(self, node: Any, mutator: Any) -> Any:
@@ -209,22 +210,22 @@ class _Indices:
         return type(node)(widened(node.a), widened(node.b))
 
     def _fitting(self, indices: Sequence[Any]) -> list[Any] | None:
-        """``indices``, those widened that need it; None where none does."""
+        """Return ``indices``, with those widened that need it; None if none does."""
         wide = [self._wraps(index) for index in indices]
         if not any(wide):
             return None
         return [widened(index) if wraps else index for index, wraps in zip(indices, wide)]
 
     def _wraps(self, index: Any) -> bool:
-        """Whether ``index``, or a part of it that is computed in 32 bits, can pass them."""
+        """Whether ``index``, or a subexpression computed in 32 bits, can exceed them."""
         found: list[Any] = []
         self._bounds(index, found)
         return bool(found)
 
     def _bounds(self, expr: Any, wrapping: list[Any]) -> Bounds | None:
-        """The bounds of ``expr`` in whole numbers, None where they are not known.
+        """Return the bounds of ``expr`` in whole numbers; None if they are unknown.
 
-        Adds to ``wrapping`` what passes 32 bits.
+        Adds to ``wrapping`` what exceeds 32 bits.
         """
         kind = type(expr)
         if kind is tirx.IntImm:
@@ -243,7 +244,7 @@ class _Indices:
 
 
 def _combined(kind: Any, a: Bounds | None, b: Bounds | None) -> Bounds | None:
-    """The bounds of an operator's result, from those of its operands."""
+    """Return the bounds of an operator's result, from those of its operands."""
     if a is None or b is None:
         return None
     if kind is tirx.Add:
@@ -266,7 +267,7 @@ def _combined(kind: Any, a: Bounds | None, b: Bounds | None) -> Bounds | None:
 
 
 def _least_elements(buffer: Any) -> int:
-    """Elements from the first to the last of ``buffer``, each variable of its extents being 1."""
+    """Return the elements from the first to the last of ``buffer``, if its variables are 1."""
     shape = [ir.const_int(extent) for extent in buffer.shape]
     strides = [ir.const_int(stride) for stride in buffer.strides]
     if not strides:
@@ -277,20 +278,20 @@ def _least_elements(buffer: Any) -> int:
 
 
 def _counts_in_32_bits(buffer: Any) -> bool:
-    """Whether extents that are 32-bit variables say how many elements ``buffer`` has."""
+    """Whether extents that are 32-bit variables determine how many elements ``buffer`` has."""
     kinds = {str(extent.ty.dtype) for extent in buffer.shape if ir.const_int(extent) is None}
     return kinds == {"int32"} and not is_large(buffer) and not len(buffer.strides)
 
 
 def _buffers(func: Any) -> list[Any]:
-    """The buffers of ``func``, parameters first."""
+    """Return the buffers of ``func``, parameters first."""
     found: dict[Any, None] = dict.fromkeys(func.params)
     ir.walk(func.body, Var, found.setdefault)
     return [var for var in found if ir.is_buffer_var(var)]
 
 
 def _large_memory(func: Any) -> list[Any]:
-    """The large buffers of ``func``, and what is declared over the data of one."""
+    """Return the large buffers of ``func``, and what is declared over the data of one."""
     found = {buffer: None for buffer in _buffers(func) if is_large(buffer)}
 
     def declared(node: Any) -> None:
@@ -303,9 +304,9 @@ def _large_memory(func: Any) -> list[Any]:
 
 
 def _declared(buffers: Iterable[Any]) -> dict[Any, Any]:
-    """For each of ``buffers`` the same with 64-bit extents, strides and offset.
+    """Return for each of ``buffers`` the same with 64-bit extents, strides and offset.
 
-    An extent that is a variable stays, for a parameter's shape is what gives it a value.
+    An extent that is a variable stays, because a parameter's shape gives it its value.
     """
     return {
         buffer: tirx.decl_buffer(
@@ -324,7 +325,7 @@ def _declared(buffers: Iterable[Any]) -> dict[Any, Any]:
 
 
 def _replaced(func: Any, buffers: dict[Any, Any]) -> Any:
-    """``func`` with other buffers in the place of ``buffers``."""
+    """Return ``func`` with other buffers in place of ``buffers``."""
     params = [buffers.get(param, param) for param in func.params]
     body = tvm_ffi.structural_map(func.body, [(Var, lambda v: buffers.get(v, v))], order="post")
     return tirx.PrimFunc(params, body, func.ret_type, func.attrs)

@@ -1,8 +1,8 @@
-"""How aligned the pointers that a kernel gets must be: the widest access through each.
+"""Compute how aligned the pointers of a kernel must be: the widest access through each.
 
     A[Ramp(x * 8, 1, 8)] of float16                16 bytes at once: A must be aligned to 16
     cp.async 16 bytes from address_of(A[y * 4])    the same
-    A[Ramp(x * 8 + 1, 1, 8)]                       TVM gathers it: each element to its own size
+    A[Ramp(x * 8 + 1, 1, 8)]                       TVM loads each element: aligned to its size
 
 Only what certainly faults counts: an access whose index is a multiple of its width.
 
@@ -23,7 +23,7 @@ from .ir import Buffer, Expr, const_int, dtype_bytes
 from .operands import called
 
 WIDEST: Final = 16
-"""Bytes of the widest access of a thread, and of what a tensor map's address is a multiple of."""
+"""Bytes of the widest access of a thread, and the alignment of a tensor map's address."""
 
 _PTX: Final = "tirx.ptx."
 _COPIES: Final = re.compile(r"tirx\.ptx\.cp(_async_(ca|cg|bulk).*)?|tirx\.s_tir\.cp_async_raw")
@@ -33,13 +33,15 @@ _TO_ADDRESS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
 
 
 def widths(kernel: Any) -> list[int]:
-    """Bytes to which each parameter of a device function must be aligned; 1: any will do."""
+    """Return the bytes to which each parameter of a device function must be aligned; 1 for any."""
     found = _Widths()
     found.visit(kernel.body)
     return [found.of(param) for param in kernel.params]
 
 
 class _Widths:
+    """Visits a device function and collects the widest access to each buffer."""
+
     def __init__(self) -> None:
         self.root: dict[Any, Any] = {}
         self.least: dict[Any, int] = {}
@@ -92,7 +94,7 @@ class _Widths:
                 self._need(load.source, bytes_at_once, list(load.indices)[-1], lanes)
 
     def _need(self, buf: Buffer, size: int, first: Expr, lanes: int) -> None:
-        """An access of ``size`` bytes at element ``first``, where that is a multiple of it."""
+        """Record an access of ``size`` bytes at ``first``, if that is a multiple of it."""
         root = self.root.get(buf, buf)
         if size <= self.least.get(root, 1) or size & (size - 1) or size > 2 * WIDEST:
             return
@@ -104,12 +106,12 @@ class _Widths:
 
 
 def _pointer(arg: Any) -> Any:
-    """What ``arg`` is without casts."""
+    """Return ``arg`` without casts."""
     return _pointer(arg.args[0]) if called(arg) in _TO_ADDRESS else arg
 
 
 def _bytes(name: str, args: list[Any]) -> int:
-    """What a call moves at each address at once; 0 where it is unknown."""
+    """Return how many bytes a call moves at each address at once; 0 if unknown."""
     if _COPIES.fullmatch(name):
         sizes = [const_int(arg) for arg in args if type(arg) is tirx.IntImm]
         return WIDEST if "bulk" in name else max((s for s in sizes if s in (4, 8, 16)), default=0)

@@ -1,11 +1,12 @@
-"""Tiles beyond the shared memory of a CTA: in global memory, where each CTA has a part of its own.
+"""Move tiles that exceed a CTA's shared memory to a workspace in global memory.
 
     for bx in 784:                                W = alloc_buffer((784, 512, 512), "float32")
       acc = alloc_buffer((512, 512), "float32")   for bx in 784:
       acc[i, j] = ..                        =>      W[bx, i, j] = ..
 
-The function allocates them at each call, as TVM allocates any buffer between two kernels. The
-largest go first, and no more of them than it takes for the others to fit.
+Each CTA has its own piece of the workspace. The function allocates it at each call, as TVM
+allocates any buffer between two kernels. The largest tiles go first, and only as many as it takes
+for the others to fit.
 """
 
 from __future__ import annotations
@@ -39,16 +40,16 @@ from .through_shared import in_shared
 from .wide_indices import widened
 
 SPARE: Final = 8 * 1024
-"""Bytes of shared memory left for what mapping adds: parts of sums, a few for each thread."""
+"""Bytes of shared memory left for what mapping adds: partial sums, a few for each thread."""
 
 NATIVE_BF16: Final = 80
-"""Compute capability from which on TVM leaves bfloat16 as it is."""
+"""Least compute capability for which TVM leaves bfloat16 as it is."""
 
 
 def beyond(kernel: Stmt, private: Collection[Buffer], plan: KernelPlan) -> list[Buffer]:
-    """The tiles of ``kernel`` that the shared memory of ``plan`` has no room for.
+    """Return the tiles of ``kernel`` that the shared memory of ``plan`` has no room for.
 
-    ``private``: those that would lie in registers, which are in shared memory here.
+    ``private``: those that would be in registers, but are in shared memory here.
     """
     budget = plan.smem.budget - SPARE
     native_bf16 = int(plan.target.removeprefix("sm_").rstrip("af")) >= NATIVE_BF16
@@ -65,7 +66,7 @@ def beyond(kernel: Stmt, private: Collection[Buffer], plan: KernelPlan) -> list[
 
 
 def in_workspace(kernel: Stmt, tiles: Sequence[Buffer]) -> tuple[Stmt, list[Buffer]]:
-    """``kernel`` with ``tiles`` in global memory, and the buffers that the function allocates."""
+    """Return ``kernel`` with ``tiles`` in global memory, and the buffers to allocate there."""
     grid = _grid(kernel)
     wide = any(const_int(loop.extent) is None for loop in grid)  # as TVM counts what nobody knows
     lead = [widened(loop.extent) if wide else loop.extent for loop in grid]
@@ -94,14 +95,14 @@ def in_workspace(kernel: Stmt, tiles: Sequence[Buffer]) -> tuple[Stmt, list[Buff
 
 
 def allocating(body: Stmt, buffers: Sequence[Buffer]) -> Stmt:
-    """``body`` of a function with ``buffers`` allocated around it."""
+    """Return ``body`` of a function with ``buffers`` allocated around it."""
     if isinstance(body, SBlockRealize):
         return with_block(body, allocs=[*body.block.alloc_buffers, *buffers])
     return block("workspace", body, buffers)
 
 
 def _tiles(kernel: Stmt) -> list[Buffer]:
-    """The buffers that ``kernel`` allocates for each CTA."""
+    """Return the buffers that ``kernel`` allocates for each CTA."""
     found: list[Buffer] = []
 
     def visit(node: Any) -> None:
@@ -128,7 +129,7 @@ def _is_pointed_at(kernel: Stmt, buf: Buffer) -> bool:
 
 
 def _grid(kernel: Stmt) -> list[Any]:
-    """The loops of ``kernel`` that are bound to blockIdx, outer first."""
+    """Return the loops of ``kernel`` that are bound to blockIdx, outer first."""
     found: list[Any] = []
 
     def visit(loop: Any) -> None:
@@ -140,7 +141,7 @@ def _grid(kernel: Stmt) -> list[Any]:
 
 
 def _without(kernel: Stmt, tiles: Sequence[Buffer]) -> Stmt:
-    """``kernel`` without the allocations of ``tiles``, and without regions of them."""
+    """Return ``kernel`` without the allocations of ``tiles``, and without regions of them."""
 
     def visit(realize: Any) -> Any:
         inner = realize.block
