@@ -241,14 +241,14 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
     column_blocks = scope.layouts.get(nest.store.buffer)
     pair = next((c for c in scope.plan.mbarriers if plan.dst in c.rings), None)
     if not isinstance(column_blocks, ColumnBlocks):
-        raise LoweringError("copy.tma", copy=plan.op, why=Reason("tma.no_reader"))
+        raise _not_by_tma(plan, Reason("tma.no_reader"))
     if copy is None:
-        raise LoweringError("copy.tma", copy=plan.op, why=Reason("tma.no_box"))
+        raise _not_by_tma(plan, Reason("tma.no_box"))
     source = source_of(copy, scope.threads.analyzer)
     if isinstance(source, Reason):
-        raise LoweringError("copy.tma", copy=plan.op, why=source)
+        raise _not_by_tma(plan, source)
     if pair is None:
-        raise LoweringError("copy.tma", copy=plan.op, why=Reason("tma.no_mbarriers"))
+        raise _not_by_tma(plan, Reason("tma.no_mbarriers"))
     cluster = scope.cluster
     if cluster is not None and not can_share(copy, cluster):
         cluster = None
@@ -262,6 +262,10 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
     return load_boxes(
         copy, source, column_blocks, tensor, barrier, analyzer, cluster, plan.eviction
     )
+
+
+def _not_by_tma(plan: CopyPlan, why: Reason) -> LoweringError:
+    return LoweringError("mechanism.refused", copy=plan.op, mechanism="tma", why=why)
 
 
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:

@@ -110,7 +110,7 @@ def _find(body: Any, name: str) -> _PartialSums:
     """Return the partial sums of a function of two kernels; PlanError says what is missing."""
 
     def refused(why: Reason) -> PlanError:
-        return PlanError("partial_sums.refused", function=name, why=why)
+        return PlanError("partial_sums.refused", kernel=name, why=why)
 
     kernels = list(body.block.body.seq) if isinstance(body.block.body, tirx.SeqStmt) else []
     blocks = [_stores(kernel) for kernel in kernels]

@@ -112,7 +112,10 @@ def _check_sources(kernel: Any, plan: KernelPlan) -> None:
     for copy in plan.copies:
         if copy.mechanism == "tma" and copy.src in written:
             raise LoweringError(
-                "copy.tma", copy=copy.op, why=Reason("tma.written", buffer=copy.src)
+                "mechanism.refused",
+                copy=copy.op,
+                mechanism="tma",
+                why=Reason("tma.written", buffer=copy.src),
             )
 
 

@@ -26,6 +26,14 @@ def refused(
     assert {name: found[name] for name in args} == args
 
 
+def gives(reason: Reason, code: str, /, **args: Any) -> bool:
+    """Whether ``reason``, or one that it gives for that, is ``code`` with ``args`` among others."""
+    return any(
+        each.code == code and {name: each.args.get(name) for name in args} == args
+        for each in reason.walk()
+    )
+
+
 def the(code: str, reasons: Iterable[Why]) -> Reason:
     """The first reason with the code ``code`` among ``reasons`` and their arguments."""
     given = [reason for reason in reasons if isinstance(reason, Reason)]

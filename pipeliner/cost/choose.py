@@ -360,13 +360,13 @@ def check_cluster(info: KernelInfo, cluster: int, has_roles: bool) -> None:
         return
     if not has_roles:
         why = Reason("cluster.no_tma")
-        raise PlanError("cluster.kernel", cluster=cluster, kernel=info.name, why=why)
+        raise PlanError("cluster.refused", ctas=cluster, why=why)
     extent = info.grid[-1] if info.grid else 1
     if extent is None or extent % cluster:
-        why = Reason("cluster.run_time_grid")
+        why = Reason("cluster.dynamic_grid")
         if extent is not None:
-            why = Reason("cluster.kernel_grid", extent=extent)
-        raise PlanError("cluster.kernel", cluster=cluster, kernel=info.name, why=why)
+            why = Reason("cluster.grid", extent=extent)
+        raise PlanError("cluster.refused", ctas=cluster, why=why)
 
 
 def _check_clamped(copies: list[CopyPlan], info: KernelInfo, request: Request) -> None:

@@ -210,7 +210,7 @@ def _extent(matmul: MatmulPlan) -> tuple[int, int]:
 
 
 def _cannot_add(info: KernelInfo, why: Why) -> PlanError:
-    return PlanError("partial_sums.kernel", kernel=info.name, why=why)
+    return PlanError("partial_sums.refused", kernel=info.name, why=why)
 
 
 def _plan(

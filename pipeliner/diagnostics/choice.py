@@ -87,10 +87,7 @@ SENTENCES: Final = {
     "release.by_warp": "one arrival a warp, behind a fence: its lanes read the slot",
     "release.by_warpgroup": "one arrival a warpgroup",
     # Clusters and launches
-    "cluster.kernel": "cannot make clusters of {cluster} CTAs of '{kernel}': {why}",
     "cluster.no_tma": "only TMA copies for several CTAs",
-    "cluster.kernel_grid": "its grid along x is {extent}, no multiple of that",
-    "cluster.run_time_grid": "its grid along x is known at run time only",
     "launch.pdl": "cannot launch '{kernel}' early on {machine}: griddepcontrol needs sm_90",
     "launch.trigger": (
         "cannot let a kernel start early behind kernel {number} of '{kernel}': it launches "

@@ -26,7 +26,6 @@ SENTENCES: Final = {
         "contiguous"
     ),
     # The tensor memory accelerator
-    "copy.tma": "cannot copy '{copy}' by tma: {why}",
     "tma.no_box": "it is no copy of a box",
     "tma.no_reader": "no wgmma reads it",
     "tma.no_mbarriers": "it has no pair of mbarriers",
@@ -62,7 +61,7 @@ SENTENCES: Final = {
         "not have it added by tma"
     ),
     # Partial sums
-    "partial_sums.refused": "cannot add the partial sums of '{function}' atomically: {why}",
+    "partial_sums.refused": "cannot add the partial sums of '{kernel}' atomically: {why}",
     "partial_sums.none": "no kernel sums parts that one before it stores",
     "partial_sums.no_sum": "'{block}' stores {value}, which is no sum of parts",
     "partial_sums.dtype": (
@@ -71,7 +70,7 @@ SENTENCES: Final = {
     # Clusters
     "cluster.refused": "cannot make clusters of {ctas} CTAs: {why}",
     "cluster.grid": "the grid along x is {extent}, no multiple of that",
-    "cluster.dynamic_grid": "the grid along x is no constant",
+    "cluster.dynamic_grid": "the grid along x is known at run time only",
     "cluster.trip": "loop '{loop}' has {trip} iterations, not the same for all of them",
     "cluster.nothing_shared": "no tile is the same for neighbours",
 }

@@ -118,7 +118,6 @@ SENTENCES: Final = {
     "store.halves": "the accumulator lies in registers in pairs of halves",
     "store.row": "a row of {nbytes} bytes is no multiple of {multiple}",
     "store.rows": ("a box has at most {most} rows, whole squares of {square}, a warpgroup {rows}"),
-    "partial_sums.kernel": "cannot add the partial sums of '{kernel}' atomically: {why}",
     "partial_sums.direct": "only TMA adds, stores are to be direct",
     "partial_sums.direct_store": (
         "only TMA adds to what others add to at the same time, '{store}' is to be direct"

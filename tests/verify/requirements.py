@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import itertools
 import math
-from typing import Final
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
 
 from pipeliner.errors import PipelinerError, PlanError, TargetError
 
+from ..refusals import gives
 from .sweep import Case
 
 MMA_SHAPES: Final = {
@@ -29,11 +31,21 @@ SHARED_BYTES: Final = {"sm_75": 64 * 1024, "sm_80": 163 * 1024, "sm_90": 227 * 1
 
 MAX_WARPS: Final = 32
 
-Refusal = tuple[type[PipelinerError], str]
+
+class Refusal(NamedTuple):
+    """An error that must be raised, and the reasons that it gives, with arguments of theirs."""
+
+    error: type[PipelinerError]
+    reasons: Mapping[str, Mapping[str, Any]]
+
+    def is_of(self, err: PipelinerError) -> bool:
+        """Whether ``err`` is what was expected, in one line."""
+        given = (gives(err.reason, code, **args) for code, args in self.reasons.items())
+        return isinstance(err, self.error) and "\n" not in str(err) and all(given)
 
 
 def refusal(case: Case) -> Refusal | None:
-    """The error that ``case`` must raise and a pattern of its message; None: it must work."""
+    """How ``case`` must be refused; None: it must work."""
     return _mapping(case) or _copies(case) or _shared(case) or _epilogue(case)
 
 
@@ -52,26 +64,31 @@ def _mapping(case: Case) -> Refusal | None:
         return None
     if any(_simt_layouts(case)):
         return None
-    m, n, _ = case.tile
-    asked = [] if case.warps is None else [f"{_by(case.warps)} warps"]
+    reasons: dict[str, dict[str, Any]] = {
+        "mapping.simt_split": {"tile": case.tile[:2], "lanes": 32},
+        "mapping.with_asked": {},
+    }
+    if case.warps is not None:
+        reasons["mapping.asked_warps"] = {"warps": case.warps}
     if case.thread_tile is not None:
-        asked.append(f"thread tile {_by(case.thread_tile)}")
-    split = f"tile {m}x{n} does not split into warps of 32 equal thread"
-    return PlanError, f"{split}.*asked for: {'; '.join(asked)}"
+        reasons["mapping.asked_thread_tile"] = {"tile": case.thread_tile}
+    return Refusal(PlanError, reasons)
 
 
 def _mma(case: Case) -> Refusal | None:
     if case.thread_tile is not None:
-        return PlanError, f"mma with thread tile {_by(case.thread_tile)}"
+        asked = {"instruction": "mma", "tile": case.thread_tile}
+        return Refusal(PlanError, {"mapping.thread_tile": asked})
     if case.target == "sm_75":
-        return TargetError, r"T4 \(sm_75\) has no mma.sync"
+        return Refusal(TargetError, {"mapping.no_mma": {"machine": "T4", "arch": "sm_75"}})
     shape = MMA_SHAPES[case.dtype]
     if any(extent % unit for extent, unit in zip(case.tile, shape)):
-        name = "m{}n{}k{}".format(*shape)
-        return TargetError, f"tile {_by(case.tile)} is not a multiple of {name}"
+        unit = dict(zip("mnk", shape, strict=True))
+        return Refusal(TargetError, {"mapping.multiple": {"tile": case.tile, **unit}})
     warps = case.warps or (1, 1)
     if any(extent % (unit * count) for extent, unit, count in zip(case.tile, shape, warps)):
-        return PlanError, f"tile {_by(case.tile)} does not split.*: {_by(warps)} warps"
+        split = {"mapping.mma_split": {}, "mapping.asked_warps": {"warps": warps}}
+        return Refusal(PlanError, split)
     return None
 
 
@@ -94,13 +111,14 @@ def _copies(case: Case) -> Refusal | None:
     if case.mechanism != "cp_async":
         return None
     if case.target == "sm_75":
-        return TargetError, r"by cp_async: cp.async needs sm_80, T4 is sm_75"
+        return Refusal(TargetError, {"cp_async.machine": {"machine": "T4", "arch": "sm_75"}})
     for operand in (0, 1):
         width = _aligned_bytes(case, operand)
         if width < 4:
-            name = "AB"[operand]
-            moves = "cp.async moves 4, 8 or 16 bytes"
-            return PlanError, f"'{name}_(pad_)?shared' by cp_async: {moves}, here only {width} are"
+            copy = f"{'AB'[operand]}{'_pad' * _is_padded(case, operand)}_shared"
+            refused = {"copy": copy, "mechanism": "cp_async"}
+            width_of = {"cp_async.vector": {"nbytes": width}}
+            return Refusal(PlanError, {"mechanism.refused": refused, **width_of})
     return None
 
 
@@ -114,6 +132,13 @@ def _aligned_bytes(case: Case, operand: int) -> int:
     return size if length is None else size * math.gcd(length, columns, 16)
 
 
+def _is_padded(case: Case, operand: int) -> bool:
+    """Whether the last tiles of an operand reach beyond it."""
+    m, n, k = case.extents
+    rows = n if operand else None if case.symbolic else m
+    return rows is None or bool(rows % case.tile[operand] or k % case.tile[2])
+
+
 def _shared(case: Case) -> Refusal | None:
     if case.depth == "auto":
         return None
@@ -122,7 +147,7 @@ def _shared(case: Case) -> Refusal | None:
     needs, has = int(case.depth) * (m + n) * k * size, SHARED_BYTES[case.target]
     if needs <= has:
         return None
-    return PlanError, f"{needs} bytes.*{has}"
+    return Refusal(PlanError, {"depth.smem": {"smem": needs, "most": has}})
 
 
 def _epilogue(case: Case) -> Refusal | None:
@@ -130,8 +155,4 @@ def _epilogue(case: Case) -> Refusal | None:
     asynchronous = case.mechanism in ("auto", "cp_async") and case.target != "sm_75" and wide
     if case.epilogue != "clamped" or asynchronous:
         return None
-    return PlanError, "cannot clamp the epilogue of 'gemm[^']*': no copy is asynchronous"
-
-
-def _by(sizes: tuple[int, ...]) -> str:
-    return "x".join(map(str, sizes))
+    return Refusal(PlanError, {"clamped.kernel": {}})

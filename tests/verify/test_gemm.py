@@ -47,10 +47,9 @@ def test_every_pair_of_options_computes_the_product(case: Case) -> None:
 def test_what_is_impossible_is_refused_with_its_numbers(case: Case) -> None:
     expected = refusal(case)
     assert expected is not None
-    error, message = expected
-    with pytest.raises(error, match=message) as raised:
+    with pytest.raises(expected.error) as raised:
         case.kernel()
-    assert "\n" not in str(raised.value)
+    assert expected.is_of(raised.value), raised.value
 
 
 # Small tiles: what depends on extents does so at any size.
@@ -76,9 +75,9 @@ def test_any_extents_compute_the_product_or_are_refused(case: Case) -> None:
     if expected is None:
         check(case, case.kernel())
         return
-    error, message = expected
-    with pytest.raises(error, match=message):
+    with pytest.raises(expected.error) as raised:
         case.kernel()
+    assert expected.is_of(raised.value), raised.value
 
 
 @pytest.mark.parametrize("name", ["m", "n", "k"])
@@ -90,5 +89,5 @@ def test_a_gemm_without_extent_is_refused(name: str) -> None:
 
 @pytest.mark.parametrize("tile", [(7, 5, 3), (20, 12, 16)])
 def test_a_tile_that_no_mapping_fits_is_refused(tile: tuple[int, int, int]) -> None:
-    with pytest.raises(LoweringError, match=rf"tile {tile[0]}x{tile[1]} does not split into warps"):
+    with refused("mapping.simt_split", LoweringError, tile=tile[:2]):
         Case(tile=tile).kernel()

@@ -253,7 +253,7 @@ def test_clusters_share_what_is_the_same_for_neighbours(
 def test_clusters_that_cannot_share_are_refused() -> None:
     with pytest.raises(LoweringError, match="no tile is the same for neighbours"):
         kernel_of(Gemm(384, 128, 128), (128, 64, 64), 2, cluster=2)  # three rows of tiles
-    with refused("cluster.kernel_grid", PlanError, extent=3):
+    with refused("cluster.grid", PlanError, extent=3):
         kernel_of(Gemm(384, 64, 128), (128, 64, 64), cluster=2)
     with pytest.raises(LoweringError, match="iterations, not the same for all of them"):
         kernel_of(Gemm(128, 832, 128, layout="TN"), (128, 64, 64), 4, cluster=4)
