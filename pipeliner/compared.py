@@ -5,14 +5,15 @@ Of a part of the grid, what its CTAs own is compared, and everything else must b
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
 import numpy as np
 
+from .accessed import Block
 from .diagnostics import Reason
-from .ownership import Ownership
+from .ownership import Owned
 from .tolerance import Rule
 
 Array: TypeAlias = "np.ndarray[Any, Any]"
@@ -31,23 +32,26 @@ def compare(
     arrays: Mapping[str, Any],
     wanted: Mapping[str, Any],
     outputs: Mapping[str, Any],
-    owned: Ownership,
-    ran: set[Any] | None = None,
+    owned: Owned,
+    ran: Sequence[Collection[Block]] | None = None,
     *,
     of_all: bool = False,
 ) -> Compared:
     """``outputs`` of a run on ``arrays`` against ``wanted``.
 
-    ``ran``: blockIdx of the CTAs that ran, None for all. ``of_all``: ``wanted`` is what all CTAs
-    must make, not those that ran alone.
+    ``ran``: blockIdx of the CTAs of each kernel that ran, None for all. ``of_all``: ``wanted`` is
+    what all CTAs must make, not those that ran alone: an element counts once the last kernel that
+    writes it has.
     """
+    known = ran is not None and owned.trusts(ran)
     worst, notes = 0.0, list[Reason]()
     for name, want in wanted.items():
         got = outputs[name]
         was = _like(arrays[name], got)
-        if ran is not None and owned.disjoint:
-            mine = _mine(owned, name, ran, got)
-            others = ~mine & ~_same_bits(got, was)
+        if ran is not None and known:
+            some, done = (np.broadcast_to(part, got.shape) for part in owned.written(name, ran))
+            mine = done if of_all else some
+            others = ~some & ~_same_bits(got, was)
             if others.any():
                 worst = float("inf")
                 notes.append(Reason("verdict.strayed", name=name, **_count(others)))
@@ -57,23 +61,15 @@ def compare(
                 mine = ~_same_bits(got, was)
         errors = np.where(mine, rule.errors(name, got, want), 0.0)
         nan = mine & (_is_nan(got) | _is_nan(want))
-        if name not in owned.owners:
+        if not owned.writes(name):
             nan &= ~_untouched(got, want, was)
         if nan.any():
             worst = float("nan")
             notes.append(_of_nan(name, nan, got, want))
         if errors.size:
-            known = np.where(nan | (_is_nan(got) & _is_nan(want)), 0.0, errors)
-            worst = float(np.maximum(worst, known.max()))
+            numbers = np.where(nan | (_is_nan(got) & _is_nan(want)), 0.0, errors)
+            worst = float(np.maximum(worst, numbers.max()))
     return Compared(worst, tuple(notes))
-
-
-def _mine(owned: Ownership, name: str, ran: set[Any], got: Array) -> Array:
-    """Elements that the CTAs that ran own."""
-    if name not in owned.owners:
-        return np.zeros(got.shape, bool)
-    numbers = np.fromiter((owned.number(block) for block in ran), np.int64)
-    return np.isin(owned.owners[name], numbers)
 
 
 def _untouched(got: Array, want: Array, was: Array) -> Array:

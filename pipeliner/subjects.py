@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ from .cuda_lines import lines_when_asked
 from .emulator import Emulation, emulate
 from .emulator.arguments import parameter_names
 from .emulator.evaluate import evaluate
+from .emulator.host import kernel_names
 from .emulator.lower import is_device_function
 from .emulator.report import CudaLine
 from .errors import PipelinerError, WorkloadError
@@ -47,6 +48,12 @@ class Subject:
     line: Callable[[str, int], CudaLine | None] = lambda kernel, number: None
     source: Any = None
     plan: KernelPlan | None = None
+
+    @property
+    def kernels(self) -> list[str]:
+        """Names of its kernels, in order."""
+        functions = self.lowered.functions.values()
+        return kernel_names(next(f for f in functions if not is_device_function(f)))
 
 
 def subject_of(func: Any, target: Any = None) -> Subject:
@@ -194,3 +201,20 @@ def _known(param: Any, extent: Any, extents: Mapping[str, int]) -> int:
     if missing:
         raise WorkloadError("arguments.extents", argument=str(param.name), names=tuple(missing))
     return int(evaluate(extent, {var: extents[str(var.name)] for var in variables}))
+
+
+def has_atomics(lowered: Any) -> bool:
+    """Whether CTAs or threads of a lowered module add in memory in the order in which they come."""
+    return any("atomic" in name.lower() for name in _calls(lowered))
+
+
+def _calls(lowered: Any) -> Iterator[str]:
+    """Names of what device functions call."""
+    for func in lowered.functions.values():
+        if is_device_function(func):
+            calls: list[Any] = []
+            walk(func.body, ir.Call, calls.append)
+            for call in calls:
+                yield str(getattr(call.op, "name", call.op))
+                if call.args and hasattr(call.args[0], "value"):
+                    yield str(call.args[0].value)

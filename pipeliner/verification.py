@@ -9,27 +9,25 @@ not meet, some are run.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
-from tvm import ir
 
+from .accessed import Block
 from .accuracy import poisoned, workload_bounds
 from .compared import Compared, compare
 from .compiled import Kernel
 from .diagnostics import Reason, Why
 from .emulator import Emulation, Hazard, emulate
 from .emulator.copies import TIMINGS
-from .emulator.lower import is_device_function
 from .emulator.scheduler import ORDERS
 from .errors import WorkloadError
 from .magnitudes import magnitude_rule
-from .ownership import Block, Ownership, ownership
-from .passes.ir import walk
+from .ownership import Owned, ownership
 from .sampling import ALL, ALL_CTAS, Sample, sample
-from .subjects import Inputs, Subject, arguments, has_same_sums, subject_of
+from .subjects import Inputs, Subject, arguments, has_atomics, has_same_sums, subject_of
 from .tolerance import Asked, Bounds, Equal, Rule, asked
 
 if TYPE_CHECKING:
@@ -65,7 +63,8 @@ class Verdict:
 
     ``against``: what the outputs were compared with. ``outputs``: of the first run, by parameter.
     ``tolerance``: what each element may differ by. ``ran``: which CTAs were run. ``between``: what
-    is known of races between CTAs that were not run together, empty where all were.
+    is known of races between CTAs that were not run together, empty where all were. ``ctas``: by
+    the name of a kernel of which not all CTAs were run, blockIdx of those that were.
     """
 
     title: str
@@ -75,6 +74,7 @@ class Verdict:
     tolerance: Why = ""
     ran: Reason = ALL_CTAS
     between: Why = ""
+    ctas: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
 
     @property
     def ok(self) -> bool:
@@ -87,7 +87,7 @@ class Verdict:
     @property
     def speaks_of_all(self) -> bool:
         """Whether what holds for the CTAs that ran holds for all."""
-        return not isinstance(self.between, Reason) or self.between.code != "ownership.only_run"
+        return not isinstance(self.between, Reason) or not self.between.has("ownership.only_run")
 
     @property
     def notes(self) -> tuple[Why, ...]:
@@ -123,7 +123,7 @@ def verify(
     timings: Sequence[str] = TIMINGS,
     orders: Sequence[str] = ORDERS,
     seed: int = 0,
-    blocks: str | Iterable[Block] | None = None,
+    blocks: str | Iterable[Block] | Mapping[int, Iterable[Block]] | None = None,
     integers: bool = False,
     extents: Mapping[str, int] | None = None,
     tolerance: Asked = None,
@@ -159,7 +159,9 @@ def verify(
     blocks
         The CTAs to run: ``"all"``, or blockIdx (x, y, z) of some. None (``"auto"``): of a large
         grid in which no CTA reads or writes what another one writes, the first, the last, those at
-        ragged edges and some at random; else all. What they do not own must stay as it was.
+        ragged edges and some at random; else all. What they do not own must stay as it was. Of
+        several kernels each has CTAs of its own grid, given by its number, from 0, or of the last
+        kernel; those of earlier ones run too that write what these read or write.
     integers
         Random arguments are small integers, whose sums are exact: every element must be equal.
     extents
@@ -182,27 +184,37 @@ def verify(
     modes = paired(timings, orders)
     subject = subject_of(func, target)
     arrays = arguments(subject.function, inputs, seed, integers=integers, extents=extents)
-    owned = _owned(subject, arrays, blocks)
-    chosen = sample(blocks, owned, seed, 1 if subject.plan is None else subject.plan.cluster)
+    names = subject.kernels
+    owned = _owned(subject, arrays, blocks, len(names))
+    cluster = 1 if subject.plan is None else subject.plan.cluster
+    chosen = sample(blocks, owned, seed, cluster, names)
     runner = _Runner(subject, arrays, chosen, seed, progress)
     against, wanted, rule = _reference(runner, reference, asked(tolerance), integers=integers)
 
     def judge(outcome: Emulation) -> Compared:
         nonlocal wanted
         wanted = wanted or outcome.outputs
-        ran = {stats.block for stats in outcome.stats}
         return compare(
             rule,
             arrays,
             wanted,
             outcome.outputs,
             owned,
-            None if chosen.blocks is None else ran,
+            None if chosen.blocks is None else runner.ran(outcome),
             of_all=reference is not None,
         )
 
     runs, outputs = runner.run(modes, judge)
-    return Verdict(subject.title, against, runs, outputs, rule.said, chosen.said, chosen.between)
+    return Verdict(
+        subject.title,
+        against,
+        runs,
+        outputs,
+        rule.said,
+        chosen.said,
+        chosen.between,
+        {names[at]: blocks for at, blocks in (chosen.blocks or {}).items()},
+    )
 
 
 def verify_workload(
@@ -230,7 +242,7 @@ def verify_workload(
     taken = rule
 
     def judge(outcome: Emulation) -> Compared:
-        return compare(taken, arrays, {name: exact}, outcome.outputs, Ownership())
+        return compare(taken, arrays, {name: exact}, outcome.outputs, Owned())
 
     runner = _Runner(subject, arrays, Sample(None, ALL_CTAS), seed, progress)
     runs, outputs = runner.run(paired(timings, orders), judge)
@@ -255,13 +267,17 @@ def partial_sums_of(subject: Subject) -> int:
     )
 
 
-def _owned(subject: Subject, arrays: Mapping[str, Any], blocks: Any) -> Ownership:
-    """Return which CTA writes what, where that matters."""
+def _owned(subject: Subject, arrays: Mapping[str, Any], blocks: Any, count: int) -> Owned:
+    """Return which CTA of each of ``count`` kernels writes what, where that matters."""
     if blocks == ALL:
-        return Ownership(unknown=Reason("ownership.all_run"))
+        return Owned.of_unknown(Reason("ownership.all_run"), count)
     if subject.source is None:
-        return Ownership(unknown=Reason("ownership.no_source"))
-    return ownership(subject.source, list(arrays), list(arrays.values()))
+        return Owned.of_unknown(Reason("ownership.no_source"), count)
+    found = ownership(subject.source, list(arrays), list(arrays.values()))
+    if len(found.kernels) != count:
+        why = Reason("ownership.lowered", lowered=count, count=len(found.kernels))
+        return Owned.of_unknown(why, count)
+    return found
 
 
 class _Runner:
@@ -277,14 +293,14 @@ class _Runner:
     ) -> None:
         self.subject = subject
         self.arrays = arrays
-        self._blocks = chosen.blocks
+        self._chosen = chosen
         self._seed = seed
         self._progress = progress
 
     def run(
         self, modes: Sequence[tuple[str, str]], judge: Callable[[Emulation], Compared]
     ) -> tuple[tuple[Run, ...], Outputs]:
-        """Return every run, and the outputs of the first."""
+        """Return every run, and the outputs of the first; WorkloadError: there is no such CTA."""
         runs: list[Run] = []
         first: Outputs = {}
         for number, (timing, order) in enumerate(modes, 1):
@@ -295,6 +311,7 @@ class _Runner:
                 timing=timing,
                 order=order,
             )
+            self._check_asked(outcome)
             first = first or outcome.outputs
             found = judge(outcome)
             seconds = time.perf_counter() - begun
@@ -308,17 +325,27 @@ class _Runner:
         arrays: Sequence[Any] | None = None,
         **options: Any,
     ) -> Emulation:
-        """Run anything on the chosen CTAs; WorkloadError: there is no such CTA."""
+        """Run anything on the chosen CTAs."""
         told = self._progress
         if told is not None:
             options["progress"] = lambda done, total: told(what, done, total)
         values = list(self.arrays.values()) if arrays is None else arrays
-        outcome = run(*values, blocks=self._blocks, seed=self._seed, **options)
-        ran = {stats.block for stats in outcome.stats}
-        missing = [block for block in self._blocks or () if block not in ran]
-        if missing:
-            raise WorkloadError("verification.no_cta", block=tuple(missing[0]))
-        return outcome
+        some, in_step = self._chosen.blocks, self._chosen.in_step
+        return run(*values, blocks=some, in_step=in_step, seed=self._seed, **options)
+
+    def _check_asked(self, outcome: Emulation) -> None:
+        for number, blocks in self._chosen.asked.items():
+            ran = self.ran(outcome)[number]
+            missing = [block for block in blocks if block not in ran]
+            if missing:
+                raise WorkloadError("verification.no_cta", block=tuple(missing[0]))
+
+    def ran(self, outcome: Emulation) -> list[set[Block]]:
+        """The CTAs of each kernel that a run has run."""
+        found: dict[str, set[Block]] = {name: set() for name in self.subject.kernels}
+        for stats in outcome.stats:
+            found[stats.kernel].add(stats.block)
+        return list(found.values())
 
 
 def _reference(
@@ -335,13 +362,13 @@ def _reference(
         found = {name: _shaped(name, want, arrays) for name, want in wanted.items()}
         return Reason("verification.reference"), found, rule or _bounded(runner, found)
     if subject.plain is None:
-        exact = not partial_sums_of(subject) and not _has_atomics(subject.lowered)
+        exact = not partial_sums_of(subject) and not has_atomics(subject.lowered)
         if rule is None and not exact:
             rule = _bounded(runner, runner.once(subject.emulate, "the first run").outputs)
         return Reason("verification.first_run"), {}, rule or Equal()
     plain = subject.plain()
     outcome = runner.once(plain.emulate, "the same function, not pipelined")
-    same = has_same_sums(subject.plan, plain.plan) and not _has_atomics(subject.lowered)
+    same = has_same_sums(subject.plan, plain.plan) and not has_atomics(subject.lowered)
     if rule is None:
         rule = Equal() if same else _bounded(runner, outcome.outputs)
     return Reason("verification.plain"), outcome.outputs, rule
@@ -372,20 +399,3 @@ def _bounded(runner: _Runner, wanted: Outputs) -> Rule:
     source = subject.function if subject.source is None else subject.source
     instructions = [] if subject.plan is None else [m.instruction for m in subject.plan.matmuls]
     return magnitude_rule(subject.lowered, source, runner.arrays, wanted, run, instructions)
-
-
-def _has_atomics(lowered: Any) -> bool:
-    """Whether CTAs or threads add in memory in the order in which they come."""
-    return any("atomic" in name.lower() for name in _calls(lowered))
-
-
-def _calls(lowered: Any) -> Iterator[str]:
-    """Names of what device functions call."""
-    for func in lowered.functions.values():
-        if is_device_function(func):
-            calls: list[Any] = []
-            walk(func.body, ir.Call, calls.append)
-            for call in calls:
-                yield str(getattr(call.op, "name", call.op))
-                if call.args and hasattr(call.args[0], "value"):
-                    yield str(call.args[0].value)

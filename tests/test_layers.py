@@ -45,6 +45,7 @@ LAYERS = [
         "shrunk",
         "accuracy",
         "tolerance",
+        "accessed",
         "ownership",
         "cuda_lines",
     },

@@ -17,7 +17,7 @@ from pipeliner.compared import compare
 from pipeliner.compiled import as_module, only_function
 from pipeliner.diagnostics import Reason, Why
 from pipeliner.errors import WorkloadError
-from pipeliner.ownership import Ownership, ownership
+from pipeliner.ownership import Owned, Ownership, ownership
 from pipeliner.sampling import parsed, sample
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, NaiveTile, conv2d
 from pipeliner.schedules.smaller import AnyTile, scheduled
@@ -47,9 +47,14 @@ def grid(A: T.Buffer(({extent},), "float32"), I: T.Buffer(({extent},), "int32"),
 """)
 
 
-def owned(func: Any, *shapes: tuple[int, ...]) -> Ownership:
+def every(func: Any, *shapes: tuple[int, ...]) -> Owned:
     arrays = [np.zeros(shape, "f4") for shape in shapes]
     return ownership(func, [str(param.name) for param in func.params], arrays)
+
+
+def owned(func: Any, *shapes: tuple[int, ...]) -> Ownership:
+    (kernel,) = every(func, *shapes).kernels
+    return kernel
 
 
 def of_grid(*lines: str, **options: Any) -> Ownership:
@@ -141,19 +146,13 @@ def test_what_indices_do_not_say(lines: list[str], unknown: tuple[str, str]) -> 
     assert not found.disjoint
 
 
-def test_several_kernels_are_all_run() -> None:
-    spec, tile = Gemm(64, 64, 128), GemmTile(32, 32, 32, splits=2)
-    found = owned(only_function(as_module(scheduled(spec, tile))), *spec.shapes())
-    assert found.unknown == Reason("ownership.kernels", count=2)
-    assert sample(None, found, 0).blocks is None
-
-
 def test_the_first_the_last_ragged_ones_and_some_at_random() -> None:
     spec, tile = Gemm(500, 500, 32), GemmTile(64, 64, 32, raster_group=1)
-    found = owned(only_function(as_module(scheduled(spec, tile))), *spec.shapes())
-    chosen = sample(None, found, seed=3)
+    whole = every(only_function(as_module(scheduled(spec, tile))), *spec.shapes())
+    (found,) = whole.kernels
+    chosen = sample(None, whole, seed=3)
     assert chosen.blocks is not None
-    numbers = [found.number(block) for block in chosen.blocks]
+    numbers = [found.number(block) for block in chosen.blocks[0]]
     counts = found.counts()
     assert {0, 63} <= set(numbers)
     assert {int(counts[number]) for number in numbers} == set(counts.tolist())
@@ -167,15 +166,16 @@ def test_the_first_the_last_ragged_ones_and_some_at_random() -> None:
     assert (3328, 4096) in [(cta["elements"], cta["most"]) for cta in ragged]
     assert str(chosen.said).startswith("6 of 64 CTAs: (0, 0, 0) first; ")
     assert chosen.between == Reason("ownership.disjoint", count=64)
-    assert sample(None, found, seed=3) == chosen
-    assert sample(None, found, seed=4) != chosen
-    assert the("sample.clusters", [sample("auto", found, 3, cluster=2).said])["cluster"] == 2
-    assert sample("all", found, 3).blocks is None
+    assert sample(None, whole, seed=3) == chosen
+    assert sample(None, whole, seed=4) != chosen
+    assert the("sample.clusters", [sample("auto", whole, 3, cluster=2).said])["cluster"] == 2
+    assert sample("all", whole, 3).blocks is None
 
 
 def test_few_ctas_are_all_run() -> None:
-    assert sample(None, of_grid("C[i] = A[i]", ctas=8), 0).blocks is None
-    assert sample(None, of_grid("C[i] = A[i]", ctas=9), 0).blocks is not None
+    for ctas, few in ((8, True), (9, False)):
+        found = Owned((of_grid("C[i] = A[i]", ctas=ctas),))
+        assert (sample(None, found, 0).blocks is None) == few
 
 
 def test_part_of_a_grid_is_right_by_what_it_owns() -> None:
@@ -211,10 +211,10 @@ def test_a_cta_that_leaves_out_what_it_owns_is_wrong() -> None:
 
 
 def test_what_no_cta_that_ran_owns_must_stay() -> None:
-    owners = Ownership((2, 1, 1), {"C": np.array([0, 0, 1, 1], np.int32)})
+    owners = Owned((Ownership((2, 1, 1), {"C": np.array([0, 0, 1, 1], np.int32)}),))
     arrays = {"C": np.zeros(4, "f4")}
     wanted = {"C": np.array([1, 2, 3, 4], "f4")}
-    ran = {(0, 0, 0)}
+    ran = [{(0, 0, 0)}]
     right = {"C": np.array([1, 2, 0, 0], "f4")}
     assert compare(Equal(), arrays, wanted, right, owners, ran, of_all=True).worst == 0
     strayed = {"C": np.array([1, 2, 3, 0], "f4")}

@@ -17,7 +17,7 @@ from pipeliner.compared import compare
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
 from pipeliner.magnitudes import factor, terms_of
-from pipeliner.ownership import Ownership
+from pipeliner.ownership import Owned, Ownership
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.subjects import has_same_sums, subject_of
 from pipeliner.tolerance import EQUAL, Equal, Within, asked, parsed
@@ -129,9 +129,9 @@ def test_a_reference_of_nan_is_not_right() -> None:
 def test_an_output_that_stays_nan_is_not_right_and_an_input_may() -> None:
     arrays = {"A": np.array([np.nan, 1.0], "f4"), "C": np.array([np.nan, np.nan], "f4")}
     outputs = {"A": arrays["A"], "C": np.array([2.0, np.nan], "f4")}
-    owned = Ownership(owners={"C": np.zeros(2, np.int32)})
+    owned = Owned((Ownership(owners={"C": np.zeros(2, np.int32)}),))
     assert np.isnan(compare(Equal(), arrays, outputs, outputs, owned).worst)
-    assert np.isnan(compare(Equal(), arrays, outputs, outputs, Ownership()).worst)
+    assert np.isnan(compare(Equal(), arrays, outputs, outputs, Owned()).worst)
     outputs["C"] = np.array([2.0, 3.0], "f4")
     assert compare(Equal(), arrays, outputs, outputs, owned).worst == 0
 

@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from ..diagnostics import reason_as_json
+from ..diagnostics import Reason, reason_as_json
 from ..errors import WorkloadError
 from . import console, mutate, workload
 from .usage import at_least
@@ -37,8 +37,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
         "--blocks",
         metavar="B",
         default="auto",
-        help="CTAs of a function of your own to run: all, or X[,Y[,Z]][:...] (default: of a large "
-        "grid whose CTAs do not meet the first, the last, ragged ones and some at random)",
+        help="CTAs of a function of your own to run: all, or X[,Y[,Z]][:...] of the last kernel or "
+        "of each, with / between them (default: of a large grid whose CTAs do not meet the first, "
+        "the last, ragged ones and some at random)",
     )
     runs.add_argument(
         "--tolerance",
@@ -143,13 +144,24 @@ def print_verdict(verdict: Verdict) -> None:
     )
     for note in verdict.notes:
         print(f"  {note}")
-    if verdict.between:
-        print(f"  ran {verdict.ran}; between CTAs: {verdict.between}")
+    for line in _ctas(verdict):
+        print(f"  ran {line}")
     for ran in verdict.runs:
         print(
             f"  copies {ran.timing}, warps {ran.order}: {'right' if ran.ok else 'WRONG'}, "
             f"error {ran.worst:.2f}, {len(ran.hazards)} hazards, {ran.seconds:.1f} s"
         )
+
+
+def _ctas(verdict: Verdict) -> list[str]:
+    """Which CTAs ran, and what is known of others: a line for each kernel."""
+    ran, between = verdict.ran, verdict.between
+    if ran.code != "sample.kernels":
+        return [f"{ran}; between CTAs: {between}"] if between else []
+    if not isinstance(between, Reason):
+        return list(map(str, ran["kernels"]))
+    each = zip(ran["kernels"], between["kernels"], strict=True)
+    return [f"{one}; between CTAs: {known['said']}" for one, known in each]
 
 
 def _error(verdict: Verdict) -> str:
@@ -171,6 +183,7 @@ def as_json(verdict: Verdict) -> dict[str, Any]:
         "tolerance": verdict.tolerance,
         "ran": verdict.ran.as_dict(),
         "between": reason_as_json(verdict.between),
+        "ctas": {name: list(blocks) for name, blocks in verdict.ctas.items()},
         "notes": list(verdict.notes),
         "hazards": [str(hazard) for hazard in verdict.hazards],
         "runs": [

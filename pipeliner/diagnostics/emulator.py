@@ -40,6 +40,9 @@ SENTENCES: Final = {
     "emulator.host_address": "cannot evaluate the address of {value}: it is no array",
     "emulator.no_kernel": "cannot emulate: the host function launches no kernel",
     "emulator.unknown_kernel": "cannot launch '{kernel}': the module has no such device function",
+    "emulator.kernel_numbers": (
+        "expected CTAs of kernels below {count}, the number of them, not of {given:list}"
+    ),
     "emulator.launch_tags": "cannot launch '{kernel}': unknown launch dimensions {tags:list}",
     "emulator.clusters_of_grid": (
         "cannot launch '{kernel}': a grid of ({grid:list}) is no multiple of clusters of "

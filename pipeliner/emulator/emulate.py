@@ -25,7 +25,7 @@ from .global_memory import Region
 from .global_uses import watch
 from .grid import Grid
 from .grid_barrier import GridBarrier
-from .host import Launch, run_host
+from .host import Launch, kernel_names, run_host
 from .lower import is_device_function
 from .machine import Cluster, Cta, HazardLog, Stopped
 from .memory import GlobalView
@@ -40,6 +40,9 @@ Arguments = Sequence[Any] | Mapping[str, Any]
 
 Array = np.ndarray[Any, Any]
 Block = tuple[int, int, int]
+Blocks = Iterable[Block] | Mapping[int, Iterable[Block]]
+"""CTAs of every kernel, or of each by its number among those of the host function, from 0."""
+
 Programs = dict[tuple[str, bool], CompiledKernel]
 """Compiled kernels by name, and whether their warps are interleaved."""
 
@@ -61,7 +64,8 @@ def emulate(
     timing: str = "late",
     order: str = "lockstep",
     seed: int = 0,
-    blocks: Iterable[Block] | None = None,
+    blocks: Blocks | None = None,
+    in_step: Mapping[int, Iterable[Block]] | None = None,
     lines: Lines | None = None,
     programs: Programs | None = None,
     only_first: bool = False,
@@ -92,6 +96,11 @@ def emulate(
         Of the random timing and order: the same seed gives the same run.
     blocks
         blockIdx (x, y, z) of the CTAs to run, with the others of their clusters; all by default.
+        A mapping has those of each kernel by its number, from 0, and all of those not in it: what a
+        later kernel reads, CTAs of earlier ones have to write.
+    in_step
+        Those whose warps go in lock step whatever ``order`` is, by the number of their kernel: all
+        of their cluster has to be among them.
     lines
         The CUDA of a statement, asked for the statements of hazards alone: device function and
         number of the statement in it, as ``CudaLines.find`` takes them.
@@ -129,19 +138,42 @@ def emulate(
     smem = _smem(host)
     hazards, stats = HazardLog(only_first=only_first), []
     mode = _Mode(timing, order, np.random.default_rng(seed), progress)
-    chosen = None if blocks is None else {_block(b) for b in blocks}
+    chosen = _chosen(blocks, kernel_names(host))
+    calm = _chosen(in_step or {}, kernel_names(host))
+
+    def program(name: str, *, preemptive: bool) -> CompiledKernel:
+        if (name, preemptive) not in programs:
+            programs[name, preemptive] = compile_kernel(kernels[name], preemptive=preemptive)
+        return with_arena(programs[name, preemptive], smem)
+
     with suppress(Stopped):
         for launch in launches:
-            if launch.kernel not in compiled:
-                key = launch.kernel, order != "lockstep"
-                if key not in programs:
-                    programs[key] = compile_kernel(kernels[launch.kernel], preemptive=key[1])
-                compiled[launch.kernel] = with_arena(programs[key], smem)
-            target = kernels[launch.kernel].attrs.get("target")
-            stats += _run_kernel(compiled[launch.kernel], launch, hazards, mode, chosen, target)
+            name = launch.kernel
+            if name not in compiled:
+                compiled[name] = program(name, preemptive=order != "lockstep")
+            step = None
+            if order != "lockstep" and name in calm:
+                step = _InStep(program(name, preemptive=False), calm[name])
+            target = kernels[name].attrs.get("target")
+            stats += _run_kernel(
+                compiled[name], launch, hazards, mode, chosen.get(name), target, step
+            )
     blames = {name: Blame(kernel, lines) for name, kernel in compiled.items()}
     explained = tuple(blames[h.kernel].explain(h) for h in hazards.found.values())
     return Emulation(outputs, explained, tuple(stats))
+
+
+def _chosen(blocks: Blocks | None, names: Sequence[str]) -> dict[str, set[Block]]:
+    """The CTAs to run of each kernel of which not all are run; EmulatorError: no such kernel."""
+    if blocks is None:
+        return {}
+    if not isinstance(blocks, Mapping):
+        every = {_block(b) for b in blocks}
+        return dict.fromkeys(names, every)
+    if not set(blocks) <= set(range(len(names))):
+        given = tuple(sorted(blocks))
+        raise EmulatorError("emulator.kernel_numbers", count=len(names), given=given)
+    return {names[number]: {_block(b) for b in some} for number, some in blocks.items()}
 
 
 def _smem(host: Any) -> SmemPlan:
@@ -176,6 +208,14 @@ class _Mode:
     progress: Callable[[int, int], None] | None = None
 
 
+@dataclass(frozen=True)
+class _InStep:
+    """CTAs of a kernel whose warps go in lock step, and its program for them."""
+
+    kernel: CompiledKernel
+    blocks: set[Block]
+
+
 def _run_kernel(
     kernel: CompiledKernel,
     launch: Launch,
@@ -183,6 +223,7 @@ def _run_kernel(
     mode: _Mode,
     chosen: set[Block] | None,
     target: Any,
+    step: _InStep | None,
 ) -> list[CtaStats]:
     unknown = sorted(set(launch.dims) - _KNOWN_TAGS)
     if unknown:
@@ -212,6 +253,9 @@ def _run_kernel(
                 mixed=mixed,
                 blocks=[block for _, block in members],
             )
+            program, order = kernel, mode.order
+            if step is not None and all(block in step.blocks for _, block in members):
+                program, order = step.kernel, "lockstep"
             programs: list[tuple[Cta, Array, Program]] = []
             for place, block in members:
                 cta = Cta(
@@ -226,10 +270,10 @@ def _run_kernel(
                     dependent=launch.dependent,
                     buffer_at=lambda offset: _buffer_at(kernel.shared, offset),
                 )
-                whole = mode.order == "lockstep" and not kernel.by_warp
+                whole = order == "lockstep" and not kernel.by_warp
                 for group in _thread_groups(cta, dims, whole=whole):
-                    programs.append((cta, group.tids, kernel.entry(group, args, block, dynamic)))
-            yield Resident(cluster, Scheduler(cluster, mode.order, mode.rng, programs))
+                    programs.append((cta, group.tids, program.entry(group, args, block, dynamic)))
+            yield Resident(cluster, Scheduler(cluster, order, mode.rng, programs))
 
     total = math.prod(_dims(launch, "blockIdx"))
     others = Reason("hazard.ctas_run", ran=count, total=total) if count < total else None

@@ -8,6 +8,7 @@ from math import prod
 from typing import Any, Final
 
 import numpy as np
+import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import prim
 
@@ -22,6 +23,8 @@ Array = np.ndarray[Any, Any]
 
 _ENCODE: Final = "runtime.cuTensorMapEncodeTiled"
 """The packed function of TVM that encodes a tiled tensor map."""
+
+_LAUNCH: Final = "tirx.call_ffi_kernel"
 
 _PDL: Final = "tirx.use_programtic_dependent_launch"
 """Launch tag of programmatic dependent launch, as TVM spells it."""
@@ -57,6 +60,18 @@ class GlobalMap:
     map: TensorMap | Im2colMap
     region: Region
     elements: Array  # of the region, in the type of the map
+
+
+def kernel_names(func: Any) -> list[str]:
+    """Names of the kernels that a host function launches, each once, in the order of its text."""
+    found: list[str] = []
+
+    def visit(call: Any) -> None:
+        if getattr(call.op, "name", "") == _LAUNCH:
+            found.append(str(call.args[0].value))
+
+    tvm_ffi.structural_walk(func.body, (ir.Call, visit))
+    return list(dict.fromkeys(found))
 
 
 def run_host(func: Any, kernels: Mapping[str, Any], env: dict[Any, Any]) -> list[Launch]:
@@ -116,7 +131,7 @@ def _run_call(
     if _is_call(call, "tirx.tvm_call_packed", _ENCODE):
         _encode_map(call.args[1:], env)
         return
-    if name != "tirx.call_ffi_kernel":
+    if name != _LAUNCH:
         raise EmulatorError("emulator.host_call", name=name)
     kernel = str(call.args[0].value)
     if kernel not in kernels:
