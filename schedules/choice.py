@@ -6,14 +6,16 @@ import itertools
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Final, overload
+from typing import Final, TypeAlias, overload
 
 from ..cost import choose, warpgroup_tiles
+from ..cost.bound import least_us
 from ..cost.choose import may_gain_from_clusters
 from ..cost.sizes import element_bytes
 from ..cost.warpgroup_tiles import up_to
 from ..diagnostics import Reason
 from ..errors import PipelinerError, WorkloadError
+from ..kernel import KernelInfo
 from ..machine import Machine
 from ..request import AccumulateAsked, Instruction, Request
 from .closed_form import contraction_info, copy_info, storage_bytes, typical
@@ -72,6 +74,9 @@ SAME_TIME: Final = 0.005
 SAME_WAVE: Final = 0.025
 """The same for tiles whose CTAs are one wave; also of the outputs that they compute in vain."""
 
+WORTH_A_PLAN: Final = (1 + SAME_WAVE) * (1 + SAME_TIME) + 0.01
+"""Times of the fastest tile within which ``_best`` looks for another, with a hundredth to spare."""
+
 
 @overload
 def default_tile(
@@ -122,7 +127,9 @@ def default_tile(
         if splits not in (None, 1):
             raise WorkloadError("split.no_matmul", workload=workload.name)
         return _depthwise_tile(workload)
-    found, parts = compare_tiles(workload, machine, instruction, splits, accumulate)
+    found, parts = compare_tiles(
+        workload, machine, instruction, splits, accumulate, within=WORTH_A_PLAN
+    )
     best = whole = _best(found, machine)
     if parts and _best(parts, machine).us < whole.us:
         best = _best(parts, machine)
@@ -162,46 +169,70 @@ def compare_tiles(
     instruction: Instruction = "auto",
     splits: int | None = None,
     accumulate: AccumulateAsked = "auto",
+    within: float = math.inf,
 ) -> tuple[list[ComparedTile], list[ComparedTile]]:
     """The tiles that ``default_tile`` chooses from: whole ones, and those with split-K.
 
-    Raises what ``default_tile`` raises.
+    A tile that provably takes more than ``within`` times as long as the fastest may be left out:
+    those come first whose bounds are least. Raises what ``default_tile`` raises.
     """
     asked = 1 if splits is None else splits
-    found: list[ComparedTile] = []
-    parts: list[ComparedTile] = []
-    failed: PipelinerError | None = None
-    for what, tile, request in _tries(workload, machine, instruction, accumulate):
+    found: dict[int, list[ComparedTile]] = {}
+    parts: dict[int, list[ComparedTile]] = {}
+    failed: dict[int, PipelinerError] = {}
+    tries: list[tuple[float, int, Request, list[_Tile]]] = []
+    for at, (what, tile, request) in enumerate(_tries(workload, machine, instruction, accumulate)):
         counts = worthwhile_splits(what, tile, machine) if splits is None else ()
         try:
-            found += _planned(what, replace(tile, splits=asked), machine, request)
-            for count in counts:
-                parts += _planned(what, replace(tile, splits=count), machine, request)
+            tiles = [_tile(what, replace(tile, splits=count)) for count in (asked, *counts)]
+        except PipelinerError as err:  # it has not that many parts
+            failed[at] = err
+        else:
+            least = min(least_us(info, machine, request) for _, _, info in tiles)
+            tries.append((least, at, request, tiles))
+    fastest = math.inf
+    for least, at, request, (whole, *split) in sorted(tries, key=lambda one: one[:2]):
+        if least > fastest * within:
+            break
+        try:
+            found[at] = _planned(whole, machine, request)
+            fastest = min([fastest, *(one.us for one in found[at])])
+            for part in split:
+                parts.setdefault(at, []).extend(_planned(part, machine, request))
         except PipelinerError as err:  # what is demanded does not fit this tile, or these parts
-            failed = err
-    if not found and instruction != "auto" and failed is not None:
-        raise failed
-    if not found:
-        why = Reason("tile.no_plan") if failed is None else failed.reason
+            failed[at] = err
+    compared = [one for at in sorted(found) for one in found[at]]
+    if not compared:
+        why = failed[max(failed)] if failed else None
+        if why is not None and instruction != "auto":
+            raise why
+        reason = Reason("tile.no_plan") if why is None else why.reason
         name, where = workload.name, machine.name
         if asked > 1:
             raise WorkloadError(
-                "tile.none_split", workload=name, splits=asked, machine=where, why=why
+                "tile.none_split", workload=name, splits=asked, machine=where, why=reason
             )
-        raise WorkloadError("tile.none", workload=name, machine=where, why=why)
-    return found, parts
+        raise WorkloadError("tile.none", workload=name, machine=where, why=reason)
+    return compared, [one for at in sorted(parts) for one in parts[at]]
 
 
-def _planned(
-    what: Contraction, tile: GemmTile, machine: Machine, request: Request
-) -> list[ComparedTile]:
-    """``tile`` with the time of what it makes; nothing where it makes nothing."""
-    plan = choose(contraction_info(what, tile), machine, request, accelerated=False)
+_Tile: TypeAlias = tuple[GemmTile, int, KernelInfo]
+"""A tile to compare, how many there are of it, and what recognition will find."""
+
+
+def _tile(what: Contraction, tile: GemmTile) -> _Tile:
+    return tile, tiles_of(what, tile), contraction_info(what, tile)
+
+
+def _planned(compared: _Tile, machine: Machine, request: Request) -> list[ComparedTile]:
+    """A tile with the time of what it makes; nothing where it makes nothing."""
+    tile, tiles, info = compared
+    plan = choose(info, machine, request, accelerated=False)
     if not plan.matmuls or plan.predicted_us <= 0.0:
         return []
     depth = min((channel.depth for channel in plan.mbarriers), default=0)
     box = max((store.box[1] for store in plan.stores), default=0)
-    return [ComparedTile(tile, plan.predicted_us, depth, tiles_of(what, tile), box)]
+    return [ComparedTile(tile, plan.predicted_us, depth, tiles, box)]
 
 
 def _best(found: list[ComparedTile], machine: Machine) -> ComparedTile:

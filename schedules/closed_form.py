@@ -6,6 +6,7 @@ Tiles are so judged by the model that later fixes the pipeline's depth, without 
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Final
 
 from tvm.ir import Var
@@ -143,6 +144,7 @@ def _store_info(what: Contraction, acc: str, tile: GemmTile) -> StoreInfo:
     )
 
 
+@lru_cache(maxsize=64)  # hundreds of tiles are compared of one contraction
 def _stores_by_rows(what: Contraction) -> bool:
     """Whether N alone indexes the last dimension of where elements are stored."""
     axes = [name for name, _ in (*what.batch_axes, what.m, what.n)]

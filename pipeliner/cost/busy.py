@@ -13,7 +13,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Final
 
 from ..machine import WARP, Machine
@@ -120,7 +119,7 @@ def hidden_bubble(work: Work, busy: float, bubble: float, l1_wait: float) -> flo
 
     ``min(bubble, max(0, busy - (norm without tensor + L1 wait + RESTART_CYCLES)))``.
     """
-    other = replace(work.usage, tensor=0.0).norm(PIPE_NORM) + l1_wait + RESTART_CYCLES
+    other = work.usage.norm(PIPE_NORM, tensor=False) + l1_wait + RESTART_CYCLES
     return min(bubble, max(0.0, busy - other))
 
 

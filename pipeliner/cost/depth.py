@@ -16,7 +16,7 @@ from ..errors import PlanError
 from ..machine import Machine
 from ..machine.constant import chosen, constant, derived, fitted, measured
 from .descriptor import Depth, Work
-from .predict import Prediction, predict, why_in_flight
+from .predict import Prediction, predict, predictions, why_in_flight
 
 TOLERANCE: Final = constant(
     "TOLERANCE",
@@ -112,11 +112,7 @@ class DepthChoice:
 
 def choose_depth(work: Work, machine: Machine, limit: int = MAX_DEPTH) -> DepthChoice | Reason:
     """The depth of the rings of ``work``, at most ``limit``; a reason where not even 1 fits."""
-    options = [
-        prediction
-        for depth in range(1, limit + 1)
-        if (prediction := predict(work, machine, depth)) is not None
-    ]
+    options = predictions(work, machine, limit)
     if not options:
         return no_fit(work, machine)
     best, spare = _best(options)

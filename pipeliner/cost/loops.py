@@ -27,7 +27,7 @@ from .depth import (
 )
 from .descriptor import Work
 from .memory import LOADED_LATENCY_US
-from .predict import Prediction, predict
+from .predict import Prediction, predict, predictions
 from .ring_limits import (
     CLAMP_TRIPS,
     ENOUGH_IN_FLIGHT_BYTES,
@@ -160,11 +160,7 @@ def _plan_produced(
     Its CTA has an SM for itself, so slots that fit cost nothing, and they run ahead of a loaded
     memory system: at 8192 cubed on an H100, 4 slots of 48 KB are 2 % faster than 3.
     """
-    fitting = [
-        prediction
-        for depth in range(1, most_slots(loop, copies) + 1)
-        if (prediction := predict(work, machine, depth)) is not None
-    ]
+    fitting = predictions(work, machine, most_slots(loop, copies))
     if not fitting:
         why = no_fit(work, machine)
         raise PlanError("pipelined.refused", loop=loop.name, why=why)

@@ -195,10 +195,13 @@ class Usage:
         most = max(cycles)
         return PIPES[cycles.index(most)], most
 
-    def norm(self, exponent: float) -> float:
-        """``(sum over the pipes of cycles ^ exponent) ^ (1 / exponent)``: at least ``II``."""
+    def norm(self, exponent: float, *, tensor: bool = True) -> float:
+        """``(sum over the pipes of cycles ^ exponent) ^ (1 / exponent)``: at least ``II``.
+
+        ``tensor``: the tensor cores are among the pipes.
+        """
         total = (
-            self.tensor**exponent
+            (self.tensor**exponent if tensor else 0.0)
             + self.fma**exponent
             + self.sfu**exponent
             + self.lsu**exponent

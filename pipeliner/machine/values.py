@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any, Final
 
 from ..errors import TargetError
@@ -256,6 +257,7 @@ def key_of(name: str) -> str:
     return "".join(word for word in name.lower().split() if not word.startswith("sxm"))
 
 
+@cache
 def capability_of(arch: str) -> int:
     """80 for ``sm_80``, 90 for ``sm_90a``; TargetError: it is no architecture of NVIDIA's."""
     found = re.fullmatch(r"sm_(\d+)[af]?", arch)
