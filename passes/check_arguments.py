@@ -27,9 +27,9 @@ from tvm.tirx.buffer import is_buffer_var
 from ..diagnostics import Reason, Value
 from .accesses import data_buffer
 from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, has, seq, substitute, walk
+from .marks import is_marked
 from .operands import called
 from .overlap import ENCODERS, OVERLAP
-from .pipeline import is_marked
 from .wide_indices import GREATEST
 from .widths import WIDEST, widths
 

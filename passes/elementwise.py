@@ -10,39 +10,19 @@ computes as many neighbouring outputs at once as one access to the widest input 
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
-import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
 from ..diagnostics import Reason
 from ..errors import LoweringError
-from ..kernel import NOTE, ElementwiseInfo
 from ..plan import KernelPlan
-from .ir import Stmt, Var, const_int, dtype_bytes, is_global, thread_loop, walk
+from .elementwise_facts import nest_of
+from .ir import Stmt, Var, thread_loop, walk
 from .kernels import inside_grid, map_kernels, thread_tag
 from .op_form import thread_extents
-from .patterns import Nest, as_nest
-from .spread import VECTOR_BYTES, Threads, spread, store_lane, widest
-
-
-def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
-    """Return the description of an unbound kernel's outputs; None if it is no single nest."""
-    nest = _nest_of(kernel)
-    if nest is None:
-        return None
-    grid = _grid_of(kernel)
-    elements = math.prod(nest.extents)
-    return ElementwiseInfo(
-        op=nest.name,
-        ctas=None if None in grid else math.prod(extent or 1 for extent in grid),
-        elements=elements,
-        vector=_most_at_once(nest),
-        global_bytes=elements * _bytes_of_one(nest),
-        note=str(nest.annotations.get(NOTE, "")),
-    )
+from .spread import Threads, spread
 
 
 def map_elementwise(func: Any, plan: KernelPlan) -> Any:
@@ -55,7 +35,7 @@ def map_elementwise(func: Any, plan: KernelPlan) -> Any:
         return func
 
     def mapped(kernel: Stmt) -> Stmt:
-        nest = None if thread_extents(kernel) else _nest_of(kernel)
+        nest = None if thread_extents(kernel) else nest_of(kernel)
         if nest is None:
             return kernel
         found = planned.get(nest.name)
@@ -70,29 +50,6 @@ def map_elementwise(func: Any, plan: KernelPlan) -> Any:
     return map_kernels(func, mapped)
 
 
-def _nest_of(kernel: Stmt) -> Nest | None:
-    """Return the one nest inside the grid of ``kernel``."""
-    found: list[Stmt] = []
-
-    def keep(stmt: Stmt) -> Stmt:
-        found.append(stmt)
-        return stmt
-
-    inside_grid(kernel, keep)
-    return as_nest(found[0])
-
-
-def _grid_of(kernel: Stmt) -> list[int | None]:
-    grid: list[int | None] = []
-
-    def visit(loop: Any) -> None:
-        if (thread_tag(loop) or "").startswith("blockIdx"):
-            grid.append(const_int(loop.extent))
-
-    walk(kernel, tirx.For, visit)
-    return grid
-
-
 def _ranges(kernel: Stmt) -> Any:
     """Return an analyzer that knows the loops of the grid."""
     analyzer = sym.Analyzer()
@@ -103,18 +60,3 @@ def _ranges(kernel: Stmt) -> Any:
 
     walk(kernel, tirx.For, bind)
     return analyzer
-
-
-def _bytes_of_one(nest: Nest) -> int:
-    """Return how many bytes one output moves; a value used twice is loaded once."""
-    loads = {tvm_ffi.structural_hash(load): load for load in nest.loads()}
-    touched = [nest.store.buffer, *(load.source for load in loads.values())]
-    return sum(dtype_bytes(buf.dtype) for buf in touched if is_global(buf))
-
-
-def _most_at_once(nest: Nest) -> int:
-    """Return how many neighbouring outputs need at most one access to each buffer."""
-    lane = store_lane(nest)
-    sizes = [dtype_bytes(load.source.dtype) for load in nest.loads()]
-    widest_access = VECTOR_BYTES // max([dtype_bytes(nest.store.buffer.dtype), *sizes])
-    return min(widest_access, widest(nest, lane))

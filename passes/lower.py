@@ -27,11 +27,12 @@ from .check_arguments import NAME as CHECK
 from .check_arguments import check_arguments, take_addresses
 from .counters import has_steady_loop, roll_counters
 from .held import hold, release
+from .marks import is_kernel, is_left, is_marked
 from .match_buffers import inline_matches
 from .name_memory import name_memory
 from .narrow import pack_bytes
 from .part_sums import add_partial_sums
-from .pipeline import is_kernel, is_left, is_marked, pipeline_function
+from .pipeline import pipeline_function
 from .reversed_indices import unreversed
 from .shared_names import name_shared
 from .signed import keep_signed

@@ -12,8 +12,6 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from tvm import tirx
-
 from ..cost.again import is_as_predicted, with_prediction
 from ..cost.choose import (
     AUTOMATIC_CLUSTERS,
@@ -33,32 +31,12 @@ from .annotations import (
 from .asked import check_asked
 from .carry_out import carry_out, placed
 from .ir import SBlockRealize, buffer_bytes, is_global, walk
-from .kernels import has_kernel
+from .marks import is_marked
 from .obeyed import check_given, check_obeyed
 from .overlap import note_overlap
 from .recognise import Kernel, recognise, with_sharing
 from .smem import DEFAULT_BUDGET
 from .steps import Steps
-
-
-def is_marked(func: Any) -> bool:
-    """Whether ``func`` carries a plan, and so has been pipelined already."""
-    return isinstance(func, tirx.PrimFunc) and PLAN_ATTR in (func.attrs or {})
-
-
-def is_left(func: Any) -> bool:
-    """Whether the plan of ``func`` leaves its barriers and its shared memory to TVM."""
-    return is_marked(func) and KernelPlan.from_json(str(func.attrs[PLAN_ATTR])).sync.by == "tvm"
-
-
-def is_kernel(func: Any, target: Any) -> bool:
-    """Whether ``func`` is ours to pipeline: bound to the threads of a CUDA GPU."""
-    return (
-        isinstance(func, tirx.PrimFunc)
-        and target is not None
-        and target.kind.name == "cuda"
-        and has_kernel(func)
-    )
 
 
 def pipeline_function(func: Any, target: Any, request: Request) -> Any:

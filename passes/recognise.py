@@ -24,12 +24,13 @@ from tvm import tirx
 
 from ..diagnostics import Reason, Why
 from ..kernel import CopyInfo, ElementwiseInfo, KernelInfo, LoopInfo
+from .by_tile import runs_by_tile
 from .candidates import Context
 from .clusters import shared_by
 from .copies import loop_ranges
 from .cta_order import leaves
 from .effects import Effects, effects
-from .elementwise import elementwise_info
+from .elementwise_facts import elementwise_info
 from .ir import Buffer, Stmt, Var
 from .kernels import kernels_of, thread_extents
 from .loop_finder import LoopFinder
@@ -40,7 +41,6 @@ from .patterns import Copy, Matmul
 from .serial import sharing, why_serial
 from .tile_loops import trim_tile_loops
 from .tile_stores import store_infos
-from .turns import runs_by_tile
 from .uniform import Uniformity
 
 

@@ -17,7 +17,7 @@ from ..released import options as todays
 from ..request import Request
 from .kernels import has_kernel
 from .lower import apply_where, is_fresh_kernel, slot_passes, target_of
-from .pipeline import is_marked
+from .marks import is_marked
 
 
 def SoftwarePipeline(depth: Any = "auto", **options: Any) -> Any:

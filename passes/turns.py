@@ -31,22 +31,20 @@ from tvm.script import tirx as T
 from ..errors import LoweringError
 from ..origin import Origin
 from ..plan import CONSUMER, RolePlan
+from .by_tile import runs_by_tile
 from .channels import BARRIER_BYTES
 from .descriptors import uniform
 from .ir import (
     Buffer,
     Expr,
-    SBlockRealize,
     Stmt,
     Var,
     buffer,
-    const_int,
     i32,
     seq,
     unrolled,
     with_origin,
 )
-from .kernels import bodies, thread_tag
 
 TOKEN: Final = "turn"
 """Name of the mbarriers."""
@@ -140,39 +138,6 @@ def check_ping_pong(body: Stmt, loops: list[Any]) -> None:
     """Raise LoweringError unless ``runs_by_tile`` holds of the only one of ``loops``."""
     if len(loops) != 1 or not runs_by_tile(body, loops[0]):
         raise LoweringError("role.ping_pong")
-
-
-def runs_by_tile(body: Stmt, loop: Any) -> bool:
-    """Whether all that a CTA does in ``body`` is one loop over tiles that each run ``loop`` once.
-
-    A group would lose count of the token if a tile did not run the loop. What stands beside the
-    loop over tiles would be done by each group.
-    """
-    tiles = _only(body)
-    return tiles is not None and not tiles.same_as(loop) and _always(tiles.body, loop)
-
-
-def _only(stmt: Stmt) -> Any | None:
-    """Return the serial loop that is all of ``stmt``, if there is one."""
-    if isinstance(stmt, tirx.For) and thread_tag(stmt) is None:
-        return stmt
-    inner = [] if _is_guarded(stmt) else bodies(stmt)
-    return _only(inner[0]) if len(inner) == 1 else None
-
-
-def _always(stmt: Stmt, loop: Any) -> bool:
-    """Whether ``stmt`` runs ``loop`` exactly once in any case."""
-    if stmt.same_as(loop):
-        return True
-    if isinstance(stmt, tirx.For) or _is_guarded(stmt):
-        return False
-    return any(_always(part, loop) for part in bodies(stmt))
-
-
-def _is_guarded(stmt: Stmt) -> bool:
-    if isinstance(stmt, SBlockRealize):
-        return const_int(stmt.predicate) != 1
-    return isinstance(stmt, tirx.IfThenElse)
 
 
 def _told(kind: str, loop: str, stmt: Stmt) -> Stmt:

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from pathlib import Path
 from typing import Any, Literal
 
+from .building import compiled_for, pipeline_with
 from .candidate import default_candidate, is_workload
 from .compiled import Kernel, as_module, only_function, plan_of
-from .cost.mapped import uses_wgmma
-from .errors import PlanError, RecordsError
-from .passes.kernels import has_kernel, why_no_kernel
-from .passes.pipeline import is_marked
-from .passes.software_pipeline import SoftwarePipeline
+from .errors import RecordsError
+from .passes.marks import is_marked
 from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Reduction, StoreMechanism
 from .recorded import recorded, with_reason
+from .refined import refined
 from .released import options as todays
 from .request import (
     AccumulateAsked,
@@ -28,7 +26,7 @@ from .request import (
     Tile,
 )
 from .schedules.workloads import Spec
-from .targets import accelerated, cuda_target
+from .targets import cuda_target
 
 
 def pipeline(
@@ -137,27 +135,6 @@ def pipeline(
     return pipeline_with(func, target, request)
 
 
-def pipeline_with(func: Any, target: Any, request: Request) -> Any:
-    """``pipeline`` with its options as one value; raises what that raises."""
-    function = only_function(as_module(func))
-    if is_marked(function):
-        if request != Request():
-            raise PlanError("plan.again", function=str(function.attrs["global_symbol"]))
-        return function
-    if not has_kernel(function):
-        raise PlanError("plan.no_kernel", why=why_no_kernel(str(function.attrs["global_symbol"])))
-    given = cuda_target(function.attrs.get("target") if target is None else target)
-    chosen = target_for(given, request)
-    bound = "target" in function.attrs
-    options = {field.name: getattr(request, field.name) for field in fields(request)}
-    with chosen:
-        function = function.with_attr("target", chosen) if bound else function
-        done = only_function(SoftwarePipeline(**options)(as_module(function)))
-    if bound and not uses_wgmma(plan_of(done).matmuls):
-        return done.with_attr("target", given)
-    return done
-
-
 def build(
     func: Any,
     target: Any = None,
@@ -191,12 +168,10 @@ def build(
         raise TypeError(f"cannot apply {', '.join(options)}: the function is pipelined already")
     if target is None:
         target = function.attrs.get("target") or plan_of(function).target
-    return Kernel(as_module(function), _compiled_for(function, target), original=original)
+    return Kernel(as_module(function), compiled_for(function, target), original=original)
 
 
 def _refined(func: Any, target: Any, db: str | Path | None, request: Request) -> Kernel:
-    from .refined import refined  # which builds by this module
-
     if db is not None:
         raise RecordsError("records.refine")
     given = cuda_target(target)
@@ -212,29 +187,4 @@ def _build_workload(spec: Spec, target: Any, request: Request, db: str | Path | 
     choice = recorded(spec, given, request, db)
     original = only_function(as_module(choice.candidate.function(spec)))
     function = with_reason(pipeline_with(original, given, choice.candidate.request), choice.why)
-    return Kernel(as_module(function), _compiled_for(function, given), original=original)
-
-
-def build_with(func: Any, target: Any, request: Request) -> Kernel:
-    """``build`` with its options as one value; ``target`` is given."""
-    original = only_function(as_module(func))
-    function = pipeline_with(original, target, request)
-    return Kernel(as_module(function), _compiled_for(function, target), original=original)
-
-
-def target_for(target: Any, request: Request) -> Any:
-    """The target that a function is planned for: with wgmma wherever that may be chosen."""
-    given = cuda_target(target)
-    return accelerated(given) if _may_use_wgmma(request) else given
-
-
-def _may_use_wgmma(request: Request) -> bool:
-    if request.plan is not None:
-        return uses_wgmma(request.plan.matmuls)
-    return request.instruction in ("auto", "wgmma")
-
-
-def _compiled_for(function: Any, target: Any) -> Any:
-    """The target that a pipelined function is compiled for."""
-    chosen = cuda_target(target)
-    return accelerated(chosen) if uses_wgmma(plan_of(function).matmuls) else chosen
+    return Kernel(as_module(function), compiled_for(function, given), original=original)

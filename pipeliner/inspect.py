@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import tvm
 
-from .api import pipeline_with
+from .building import pipeline_with
 from .compiled import as_module
 from .condensed import condensed
 from .passes.lower import PIPELINE

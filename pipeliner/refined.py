@@ -17,7 +17,7 @@ from typing import Any
 
 import tvm
 
-from .api import build_with, target_for
+from .building import build_with, target_for
 from .compiled import Kernel, as_module, only_function
 from .cost.built import AsBuilt, as_built, best_built, read_loop, worth_building
 from .cost.depth import TOLERANCE

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
-from .api import build_with
+from .building import build_with
 from .compiled import Kernel
 from .cost.wgmma import WARPGROUP
 from .diagnostics import Why

@@ -22,7 +22,7 @@ from .emulator.lower import is_device_function
 from .emulator.report import CudaLine
 from .errors import PipelinerError, WorkloadError
 from .passes.ir import const_int, walk
-from .passes.pipeline import is_marked
+from .passes.marks import is_marked
 from .plan import KernelPlan
 
 Inputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"

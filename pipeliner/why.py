@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-from .api import pipeline_with, target_for
+from .building import pipeline_with, target_for
 from .compiled import plan_of
 from .cost.alternatives import (
     DepthOption,

@@ -10,7 +10,8 @@ import pytest
 from tvm import tirx
 from tvm.script import tirx as T
 
-from pipeliner.api import build, pipeline_with
+from pipeliner.api import build
+from pipeliner.building import pipeline_with
 from pipeliner.compiled import Kernel, compile_kernel
 from pipeliner.cuda_lines import CudaLines
 from pipeliner.emulator.lower import is_device_function

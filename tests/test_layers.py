@@ -31,7 +31,7 @@ LAYERS = [
         "records",
         "workers",
     },
-    {"cost", "emulator", "explain"},
+    {"cost", "emulator"},
     {"passes"},
     {"schedules"},
     {
@@ -41,6 +41,7 @@ LAYERS = [
         "without_driver",
         "compiled",
         "api",
+        "building",
         "refined",
         "shrunk",
         "accuracy",

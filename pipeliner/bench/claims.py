@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from ..api import pipeline_with
+from ..building import pipeline_with
 from ..machine import machine_for
 from ..request import Request
 from ..schedules import Gemm, GemmTile, default_tile, schedule_gemm

@@ -8,7 +8,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
-from ..api import build, pipeline_with
+from ..api import build
+from ..building import pipeline_with
 from ..compiled import Kernel
 from ..errors import WorkloadError
 from ..machine import machine_for

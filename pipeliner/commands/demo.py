@@ -30,7 +30,7 @@ def run(args: argparse.Namespace) -> int:
     """Walk through the steps; 1 where the check fails."""
     started = time.perf_counter()
     with console.progress("loading TVM (a second or two)"):
-        from .. import api
+        from .. import api, building
         from ..targets import gpu
 
         work = workload.load(args)
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace) -> int:
     console.heading("2. Pipelined: what was decided, and why")
     before = time.perf_counter()
     with console.progress("pipelining"):
-        fast = api.pipeline_with(work.function, work.target, work.request)
+        fast = building.pipeline_with(work.function, work.target, work.request)
     took = time.perf_counter() - before
     kernel = api.build(fast, work.target)
     print(kernel.plan.explain())
@@ -110,7 +110,7 @@ def _show_resources(kernel: Any) -> None:
 
 
 def _check(work: workload.Workload, kernel: Kernel) -> bool:
-    from ..api import build_with
+    from ..building import build_with
     from ..shrunk import shrunk
     from ..verification import verify, verify_workload
     from .verify import print_verdict

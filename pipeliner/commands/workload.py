@@ -136,7 +136,7 @@ def built(work: Workload, refine: bool) -> Any:
 
     Raises what ``pipeliner.build`` raises. To be refined, ``work`` must not be from records.
     """
-    from ..api import build_with
+    from ..building import build_with
     from ..refined import refined
 
     if refine:
@@ -186,7 +186,7 @@ def _recorded(spec: Spec, target: Any, request: Request, db: str | None) -> Work
 
 def pipelined(work: Workload) -> Any:
     """The function, pipelined; raises what ``pipeliner.pipeline`` raises."""
-    from ..api import pipeline_with
+    from ..building import pipeline_with
     from ..recorded import with_reason
 
     return with_reason(pipeline_with(work.function, work.target, work.request), work.why)

@@ -11,11 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from ..api import target_for
 from ..bench.compiling import cores, workers_for
 from ..bench.libraries import Runner, cudnn, triton
 from ..bench.problems import LIBRARY_SLACK
 from ..bench.results import CUBLAS, CUDNN, TRITON
+from ..building import target_for
 from ..candidate import (
     NOTHING_ASKED,
     Candidate,

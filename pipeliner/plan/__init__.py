@@ -9,15 +9,8 @@ an op of stage ``s`` works on iteration ``t - s``; ops of one step run by ``orde
 buffer with ``depth`` slots; iteration ``i`` uses slot ``i % depth``.
 """
 
-from .kernel_plan import (
-    PLAN_ATTR,
-    PLAN_VERSION,
-    KernelPlan,
-    LaunchPlan,
-    SmemBuffer,
-    SmemPlan,
-    SyncPlan,
-)
+from .decisions import LaunchPlan, SmemBuffer, SmemPlan, SyncPlan
+from .kernel_plan import PLAN_ATTR, PLAN_VERSION, KernelPlan
 from .loops import EdgeKind, EdgePlan, Epilogue, LoopPlan, OpKind, OpPlan, Pipe, RingPlan
 from .roles import CONSUMER, PRODUCER, Consumers, MbarrierPair, RolePlan
 from .tiles import (

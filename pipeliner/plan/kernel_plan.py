@@ -5,17 +5,17 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from dataclasses import dataclass
+from typing import Any, Final
 
-from ..diagnostics import Reason, Why
+from ..diagnostics import Reason
 from ..errors import PlanError
 from ..released import plan as translated
+from .decisions import Decisions, SmemPlan, SyncPlan
 from .decoding import decode
-from .lookup import named, put
+from .explain import explain
+from .lookup import put
 from .loops import LoopPlan
-from .roles import CONSUMER, MbarrierPair, RolePlan
-from .tiles import CopyPlan, ElementwisePlan, MatmulPlan, StorePlan
 
 PLAN_ATTR: Final = "pipeliner.plan"
 """The attribute by which a function carries its plan, as JSON."""
@@ -24,99 +24,8 @@ PLAN_VERSION: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
-class SmemBuffer:
-    """One shared buffer's place in the arena, in bytes from its start."""
-
-    buffer: str
-    offset: int
-    bytes: int
-    alignment: int
-    shares_with: tuple[str, ...] = ()
-    reason: Why = ""
-
-
-@dataclass(frozen=True, slots=True)
-class SmemPlan:
-    """The shared memory arena of one kernel; ``budget`` is the most a CTA may have, in bytes."""
-
-    bytes: int = 0
-    budget: int = 0
-    buffers: tuple[SmemBuffer, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class SyncPlan:
-    """What orders the function: how many barriers stand where, and each async wait count.
-
-    ``by``: who places barriers and shared memory; TVM's own passes where ours cannot.
-    """
-
-    barriers: int = 0
-    barriers_in_steady: int = 0
-    waits: tuple[str, ...] = ()
-    reasons: tuple[Why, ...] = ()
-    by: Literal["pipeliner", "tvm"] = "pipeliner"
-
-
-@dataclass(frozen=True, slots=True)
-class LaunchPlan:
-    """How the kernels of a function follow each other, and what ran before them in their stream.
-
-    ``pdl``: each may start while the one before it still runs (programmatic dependent launch), and
-    waits for that one's end before it touches global memory. ``triggers``: numbers of the kernels
-    that let the next one start as soon as their last loads are issued (launch_dependents); behind
-    the others it starts when they end.
-    """
-
-    pdl: bool = False
-    triggers: tuple[int, ...] = ()
-    reason: Why = ""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelPlan:
-    """Every decision about one kernel. ``cluster``: neighbouring CTAs that share what they copy."""
-
-    kernel: str
-    target: str
-    machine: str
-    threads: int = 0
-    loops: tuple[LoopPlan, ...] = ()
-    copies: tuple[CopyPlan, ...] = ()
-    matmuls: tuple[MatmulPlan, ...] = ()
-    elementwise: tuple[ElementwisePlan, ...] = ()
-    stores: tuple[StorePlan, ...] = ()
-    roles: tuple[RolePlan, ...] = ()
-    mbarriers: tuple[MbarrierPair, ...] = ()
-    cluster: int = 1
-    launch: LaunchPlan = field(default_factory=LaunchPlan)
-    smem: SmemPlan = field(default_factory=SmemPlan)
-    sync: SyncPlan = field(default_factory=SyncPlan)
-    predicted_us: float = 0.0
-    reasons: tuple[Why, ...] = ()
-
-    @property
-    def pipelined(self) -> bool:
-        """Whether any loop of the kernel is pipelined."""
-        return any(loop.pipelined for loop in self.loops)
-
-    @property
-    def mapped_threads(self) -> int:
-        """Threads that tiles are mapped to: those of one ping-pong group where there are roles."""
-        return self.role(CONSUMER).threads // self.ping_pong_groups if self.roles else self.threads
-
-    @property
-    def ping_pong_groups(self) -> int:
-        """Ping-pong groups of consumer warpgroups; 1: they cooperate, or there are no roles."""
-        return self.role(CONSUMER).ping_pong_groups if self.roles else 1
-
-    def role(self, name: str) -> RolePlan:
-        """The role called ``name``; PlanError names what exists."""
-        return named(self.roles, name, "role", self.kernel)
-
-    def loop(self, name: str) -> LoopPlan:
-        """The loop called ``name``; PlanError names what exists."""
-        return named(self.loops, name, "loop", self.kernel)
+class KernelPlan(Decisions):
+    """The decisions about one kernel as a plan: edited, printed, written and read again."""
 
     def with_loop(self, loop: LoopPlan) -> KernelPlan:
         """This plan with the loop of that name replaced (appended when new)."""
@@ -170,8 +79,6 @@ class KernelPlan:
 
     def explain(self) -> str:
         """The plan in plain words and numbers."""
-        from ..explain import explain
-
         return explain(self)
 
 

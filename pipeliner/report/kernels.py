@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..api import build_with
+from ..building import build_with
 from ..candidate import Candidate
 from ..errors import PipelinerError
 from ..origin import Origin

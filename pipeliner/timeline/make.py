@@ -6,7 +6,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ..api import pipeline_with
+from ..building import pipeline_with
 from ..compiled import plan_of
 from ..machine import machine_for
 from ..passes.expand import PHASE

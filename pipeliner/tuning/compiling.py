@@ -15,9 +15,9 @@ from typing import Any, Final
 import tvm_ffi
 
 from .. import nvcc
-from ..api import build_with
 from ..bench import compiling
 from ..bench.libraries import Runner
+from ..building import build_with
 from ..candidate import Candidate
 from ..compiled import Kernel
 from ..diagnostics import Reason, Why

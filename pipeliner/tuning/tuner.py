@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from .. import knobs
-from ..api import target_for
 from ..bench.compiling import cores, workers_for
+from ..building import target_for
 from ..candidate import NOTHING_ASKED, Candidate
 from ..errors import RecordsError, TargetError, WorkloadError
 from ..machine import machine_for

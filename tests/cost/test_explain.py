@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from pipeliner.cost import choose
-from pipeliner.explain import WIDTH, explain
 from pipeliner.machine import A100, H100
 from pipeliner.plan import KernelPlan, LoopPlan, RingPlan, SmemBuffer, SmemPlan, SyncPlan
+from pipeliner.plan.explain import WIDTH, explain
 from pipeliner.request import Request
 
 from .kernels import gemm, stream

@@ -11,10 +11,10 @@ from pipeliner.cost.alternatives import consumer_options
 from pipeliner.cost.choose import choose
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError
-from pipeliner.explain import explain
 from pipeliner.kernel import CopyInfo, KernelInfo, TmaView
 from pipeliner.machine import A100, H100, Machine
 from pipeliner.plan import KernelPlan
+from pipeliner.plan.explain import explain
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, default_tile
 from pipeliner.schedules.closed_form import kernel_info

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from pipeliner.accuracy import poisoned, worst_error
-from pipeliner.api import build, pipeline_with
+from pipeliner.api import build
+from pipeliner.building import pipeline_with
 from pipeliner.machine import machine_for
 from pipeliner.request import Request
 from pipeliner.schedules import Conv, conv2d, default_tile, schedule_conv

@@ -6,8 +6,8 @@ from collections import defaultdict
 
 import pytest
 
-from pipeliner.api import pipeline_with
 from pipeliner.bench.suites import suite
+from pipeliner.building import pipeline_with
 from pipeliner.compiled import plan_of
 from pipeliner.errors import WorkloadError
 from pipeliner.logs import LIMIT, Candidate, candidate, grid

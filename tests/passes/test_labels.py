@@ -10,7 +10,8 @@ import tvm_ffi
 from tvm import tirx
 from tvm.script import tirx as T
 
-from pipeliner.api import build, pipeline_with
+from pipeliner.api import build
+from pipeliner.building import pipeline_with
 from pipeliner.origin import ORIGIN_ATTR, Origin
 from pipeliner.passes import ir
 from pipeliner.passes.kernels import bodies

@@ -10,7 +10,7 @@ import tvm
 
 import pipeliner
 from pipeliner.diagnostics import Reason
-from pipeliner.explain import explain
+from pipeliner.plan.explain import explain
 
 from ..refusals import the
 

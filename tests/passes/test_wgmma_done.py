@@ -18,7 +18,6 @@ from pipeliner.cost.descriptor import least
 from pipeliner.cost.predict import CROSS_STEP_DEPTH
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import LoweringError, ScheduleRefused
-from pipeliner.explain import explain
 from pipeliner.machine import H100
 from pipeliner.passes import ir, obeyed, sync
 from pipeliner.passes.dependence import FENCE, dependence
@@ -30,6 +29,7 @@ from pipeliner.passes.modulo_verify import verify
 from pipeliner.passes.op_kinds import classify
 from pipeliner.passes.sync import synchronise
 from pipeliner.plan import KernelPlan, LoopPlan
+from pipeliner.plan.explain import explain
 from pipeliner.schedules import ConvTile, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
 from pipeliner.verification import verify_workload

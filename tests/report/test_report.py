@@ -13,7 +13,7 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from pipeliner import cli
-from pipeliner.api import build_with
+from pipeliner.building import build_with
 from pipeliner.candidate import Candidate, machine_key, versions_key, workload_key
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import H100 as H100_SXM

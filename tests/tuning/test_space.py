@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.api import build_with, pipeline_with
+from pipeliner.building import build_with, pipeline_with
 from pipeliner.candidate import NOTHING_ASKED, Candidate
 from pipeliner.compiled import as_module, plan_of
 from pipeliner.errors import WorkloadError

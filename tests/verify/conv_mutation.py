@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from pipeliner.api import build_with
+from pipeliner.building import build_with
 from pipeliner.compiled import Kernel
 from pipeliner.mutation import mutate
 from pipeliner.request import Request

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from pipeliner.accuracy import poisoned, worst_error
-from pipeliner.api import build, pipeline_with
+from pipeliner.api import build
+from pipeliner.building import pipeline_with
 from pipeliner.compiled import Kernel
 from pipeliner.errors import WorkloadError
 from pipeliner.request import Request

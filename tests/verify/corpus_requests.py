@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from pipeliner import plan_of
-from pipeliner.api import pipeline_with
+from pipeliner.building import pipeline_with
 from pipeliner.errors import PipelinerError
 from pipeliner.request import Request
 

@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeliner.api import build_with
+from pipeliner.building import build_with
 from pipeliner.compiled import Kernel
 from pipeliner.diagnostics import Reason
 from pipeliner.mutation import Fate

@@ -25,7 +25,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 import pipeliner
-from pipeliner.api import pipeline_with
+from pipeliner.building import pipeline_with
 from pipeliner.compiled import Kernel
 from pipeliner.errors import EmulatorError, PipelinerError
 from pipeliner.request import Request

@@ -12,7 +12,8 @@ import numpy as np
 import tvm
 
 from pipeliner.accuracy import poisoned, worst_error
-from pipeliner.api import build, pipeline_with
+from pipeliner.api import build
+from pipeliner.building import pipeline_with
 from pipeliner.compiled import Kernel
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm

@@ -8,7 +8,8 @@ from dataclasses import replace
 import pytest
 
 import pipeliner
-from pipeliner.api import build, pipeline_with
+from pipeliner.api import build
+from pipeliner.building import pipeline_with
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PipelinerError
 from pipeliner.machine import machine_for

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
-from pipeliner.api import build, pipeline_with
+from pipeliner.api import build
+from pipeliner.building import pipeline_with
 from pipeliner.compiled import Kernel
 from pipeliner.diagnostics import Reason
 from pipeliner.emulator import Hazard

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.api import build_with
+from pipeliner.building import build_with
 from pipeliner.compiled import Kernel
 from pipeliner.cuda_lines import cuda_lines
 from pipeliner.diagnostics import Reason

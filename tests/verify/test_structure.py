@@ -8,7 +8,8 @@ import pytest
 import tvm
 
 import pipeliner
-from pipeliner.api import build, pipeline_with
+from pipeliner.api import build
+from pipeliner.building import pipeline_with
 from pipeliner.machine import machine_for
 from pipeliner.passes import SoftwarePipeline
 from pipeliner.request import Request

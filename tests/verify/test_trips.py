@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
-from pipeliner.api import build, pipeline_with
+from pipeliner.api import build
+from pipeliner.building import pipeline_with
 from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 

@@ -10,24 +10,17 @@ from collections import Counter
 from collections.abc import Iterable
 from typing import Final
 
-from .diagnostics import Why, each_of, joined
-from .plan import (
-    CopyPlan,
-    KernelPlan,
-    LaunchPlan,
-    LoopPlan,
-    MatmulPlan,
-    RingPlan,
-    SmemPlan,
-    SyncPlan,
-)
+from ..diagnostics import Why, each_of, joined
+from .decisions import Decisions, LaunchPlan, SmemPlan, SyncPlan
+from .loops import LoopPlan, RingPlan
+from .tiles import CopyPlan, MatmulPlan
 
 WIDTH: Final = 100
 SHOWN_STEADY: Final = 3
 """Steps of the steady state in the picture: enough to see that they repeat."""
 
 
-def explain(plan: KernelPlan) -> str:
+def explain(plan: Decisions) -> str:
     """``plan`` as text of at most 100 columns: a section for each kind of decision."""
     sections = [
         _header(plan),
@@ -45,7 +38,7 @@ def explain(plan: KernelPlan) -> str:
     return "\n\n".join("\n".join(lines) for lines in sections if lines)
 
 
-def _header(plan: KernelPlan) -> list[str]:
+def _header(plan: Decisions) -> list[str]:
     time = f", predicted {plan.predicted_us:.1f} us" if plan.predicted_us else ""
     state = "pipelined" if plan.pipelined else "not pipelined"
     gpu = f"{plan.machine} ({plan.target})"
@@ -79,7 +72,7 @@ def _copies(copies: tuple[CopyPlan, ...]) -> list[str]:
     return lines
 
 
-def _stores(plan: KernelPlan) -> list[str]:
+def _stores(plan: Decisions) -> list[str]:
     """How accumulators leave, where roles leave a choice."""
     if not plan.roles or not plan.stores:
         return []
@@ -94,7 +87,7 @@ def _stores(plan: KernelPlan) -> list[str]:
     return lines
 
 
-def _roles(plan: KernelPlan) -> list[str]:
+def _roles(plan: Decisions) -> list[str]:
     """Who does what, and what passes between them."""
     if not plan.roles:
         return []
@@ -119,7 +112,7 @@ def _roles(plan: KernelPlan) -> list[str]:
     return lines
 
 
-def _elementwise(plan: KernelPlan) -> list[str]:
+def _elementwise(plan: Decisions) -> list[str]:
     """What is launched beside the kernel that the rest is about."""
     kernels = plan.elementwise
     first = any(store.partial_sums for store in plan.stores)
