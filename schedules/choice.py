@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, overload
 
-from ..cost import choose, warpgroup_tiles
+from ..cost import warpgroup_tiles
 from ..cost.bound import least_us
-from ..cost.choose import may_gain_from_clusters
+from ..cost.choose import choose, may_gain_from_clusters
 from ..cost.sizes import element_bytes
 from ..cost.warpgroup_tiles import up_to
 from ..diagnostics import Reason

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
 from .. import candidate as tried
-from ..cost import choose
+from ..cost.choose import choose
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
 from ..plan import KernelPlan

@@ -7,8 +7,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..bench.suites import NAMES, suite
-from ..cost import choose
 from ..cost.built import AsBuilt, read_loop
+from ..cost.choose import choose
 from ..cost.depth import DepthChoice, choose_depth
 from ..cost.mapped import LoopWork, map_kernel
 from ..cost.occupancy import occupancy

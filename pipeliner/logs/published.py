@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..cost import choose
+from ..cost.choose import choose
 from ..machine import A100, GTX_1080_TI, Machine
 from ..request import Request
 from ..schedules import Gemm, GemmTile

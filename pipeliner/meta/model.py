@@ -14,7 +14,7 @@ from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
 from ..compiled import as_module, only_function
-from ..cost import choose
+from ..cost.choose import choose
 from ..errors import PipelinerError
 from ..machine import machine_for
 from ..passes.annotations import annotated_request

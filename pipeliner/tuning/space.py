@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from ..candidate import Candidate
-from ..cost import choose
+from ..cost.choose import choose
 from ..cost.wgmma import CONSUMERS, ROWS
 from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.cost import choose
 from pipeliner.cost.again import with_prediction
 from pipeliner.cost.alternatives import (
     depth_options,
     instruction_options,
     mechanism_options,
 )
+from pipeliner.cost.choose import choose
 from pipeliner.errors import PipelinerError, PlanError
 from pipeliner.machine import A100, H100, T4, V100
 from pipeliner.request import Request

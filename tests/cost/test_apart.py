@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.cost import choose
 from pipeliner.cost.alternatives import depth_options
+from pipeliner.cost.choose import choose
 from pipeliner.cost.descriptor import Grid, RingWork, SharedMemory, Threads, Traffic, Work
 from pipeliner.cost.predict import predict
 from pipeliner.cost.usage import Usage

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.cost import choose, predict
+from pipeliner.cost import predict
+from pipeliner.cost.choose import choose
 from pipeliner.cost.depth import MAX_DEPTH, SPARE_SLOTS, TOLERANCE, choose_depth
 from pipeliner.cost.descriptor import FragmentTiming, Grid, SharedMemory, Threads, Traffic, Work
 from pipeliner.cost.usage import Usage

@@ -10,8 +10,8 @@ import pytest
 import tvm
 
 from pipeliner import build, pipeline
-from pipeliner.cost import choose
 from pipeliner.cost.alone import unpipelined
+from pipeliner.cost.choose import choose
 from pipeliner.errors import PlanError
 from pipeliner.kernel import CopyInfo, KernelInfo
 from pipeliner.machine import A100, H100, T4, Machine

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeliner.cost import choose
+from pipeliner.cost.choose import choose
 from pipeliner.machine import A100, H100
 from pipeliner.plan import KernelPlan, LoopPlan, RingPlan, SmemBuffer, SmemPlan, SyncPlan
 from pipeliner.plan.explain import WIDTH, explain

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.cost import choose
+from pipeliner.cost.choose import choose
 from pipeliner.cost.mapped import map_kernel
 from pipeliner.logs import candidate
 from pipeliner.machine import H100

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.cost import choose, op_cost
+from pipeliner.cost import op_cost
+from pipeliner.cost.choose import choose
 from pipeliner.machine import A100, T4
 from pipeliner.request import Request
 

@@ -15,7 +15,7 @@ from collections import defaultdict
 from pathlib import Path
 
 from pipeliner.bench.suites import suite
-from pipeliner.cost import choose
+from pipeliner.cost.choose import choose
 from pipeliner.machine import H100
 from pipeliner.request import Request
 from pipeliner.schedules import ConvTile, default_tile

@@ -13,7 +13,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.cost import choose, predict
+from pipeliner.cost import predict
+from pipeliner.cost.choose import choose
 from pipeliner.cost.depth import choose_depth
 from pipeliner.cost.descriptor import (
     FragmentTiming,

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from tvm import tirx
 
-from pipeliner.cost import choose
+from pipeliner.cost.choose import choose
 from pipeliner.errors import LoweringError
 from pipeliner.machine import A100
 from pipeliner.passes.copies import lower_copies

@@ -12,8 +12,7 @@ from tvm.s_tir import SBlock
 
 from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.api import build
-from pipeliner.cost import choose
-from pipeliner.cost.choose import AUTOMATIC_CLUSTERS
+from pipeliner.cost.choose import AUTOMATIC_CLUSTERS, choose
 from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.kernel import CopyInfo
 from pipeliner.machine import A100, H100

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeliner.cost import choose
+from pipeliner.cost.choose import choose
 from pipeliner.cost.sizes import element_bytes
 from pipeliner.errors import WorkloadError
 from pipeliner.kernel import CopyInfo
