@@ -226,11 +226,11 @@ class _Splitter:
         # Without carries the constants meet: bits that neither x nor y has are added, the rest
         # stay under the exclusive or.
         flipped = in_a ^ in_b
-        apart = flipped & ~(bits_x.mask | bits_y.mask)
+        unmasked = flipped & ~(bits_x.mask | bits_y.mask)
         operands = [part.expr() for part in (a, b) if part.terms]
-        operands += [a.const(flipped ^ apart)] if flipped != apart else []
+        operands += [a.const(flipped ^ unmasked)] if flipped != unmasked else []
         term = functools.reduce(tirx.bitwise_xor, operands)
-        return Sum(a.dtype, ((1, term),), outside + apart)
+        return Sum(a.dtype, ((1, term),), outside + unmasked)
 
 
 def scalar(index: Any) -> tuple[Any, int] | None:

@@ -44,16 +44,16 @@ def commit_points(ops: Sequence[OpPlan], copies: Collection[str], plan: LoopPlan
     needed = _needed_last(ops, plan)
     points: list[str] = []
     run: OpPlan | None = None
-    told_apart = False
+    is_separate = False
     for op in ops:
         starts = op.name in copies
         if run is not None and (
-            op.kind == "wait" or (starts and told_apart and op.stage != run.stage)
+            op.kind == "wait" or (starts and is_separate and op.stage != run.stage)
         ):
             points.append(run.name)
-            run, told_apart = None, False
+            run, is_separate = None, False
         if starts:
-            run, told_apart = op, told_apart or op.name in needed
+            run, is_separate = op, is_separate or op.name in needed
     if run is not None:
         points.append(run.name)
     return {name: number for number, name in enumerate(points)}
@@ -119,7 +119,7 @@ def wait_counts(ops: Sequence[OpPlan], points: Mapping[str, int], plan: LoopPlan
     return counts
 
 
-def flying_counts(
+def wgmma_wait_counts(
     ops: Sequence[OpPlan], issues: Mapping[str, Sequence[str]], plan: LoopPlan
 ) -> dict[str, int]:
     """Return for each wait that comes steps after its wgmma how many groups it leaves in flight.

@@ -60,20 +60,20 @@ class State:
     """
 
     pending: Mapping[Any, Pending] = field(default_factory=dict)
-    flying: Mapping[Item, None] = field(default_factory=dict)
+    in_flight: Mapping[Item, None] = field(default_factory=dict)
     reading: Mapping[Any, Pending] = field(default_factory=dict)
 
     def __or__(self, other: State) -> State:
         return State(
             {**self.pending, **other.pending},
-            {**self.flying, **other.flying},
+            {**self.in_flight, **other.in_flight},
             {**self.reading, **other.reading},
         )
 
     def within(self, other: State) -> bool:
         """Whether everything in this state is in ``other``."""
         kept = self.pending.keys() <= other.pending.keys()
-        known = self.flying.keys() <= other.flying.keys()
+        known = self.in_flight.keys() <= other.in_flight.keys()
         return kept and known and self.reading.keys() <= other.reading.keys()
 
     def each(self, change: Callable[[Pending], Pending]) -> State:

@@ -37,7 +37,7 @@ from .elementwise import map_elementwise
 from .expand import expand
 from .instructions import map_tiles
 from .labels import label
-from .launch import early_launches
+from .launch import dependent_launches
 from .modulo import schedule_loop
 from .obeyed import is_scheduled, scheduled_as
 from .op_form import op_loops, thread_extents
@@ -252,7 +252,7 @@ def placed(steps: Steps, plan: KernelPlan, target: Any, budget: int) -> KernelPl
     steps.rewrite("Label", lambda func: label(func, smem))
     if uses_wgmma(plan.matmuls) and not plan.roles:
         steps.rewrite("Descriptors", compute_once)
-    steps.rewrite("Launch", lambda func: early_launches(func, plan.launch))
+    steps.rewrite("Launch", lambda func: dependent_launches(func, plan.launch))
     return replace(plan, smem=smem, sync=sync)
 
 

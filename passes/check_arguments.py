@@ -169,7 +169,7 @@ def _overlaps(func: Any, name: str) -> list[Stmt]:
         at, beside, may_be_one = (int(number) for number in pair)
         written, other = params[at], params[beside]
         (start, end), (first, last) = _span(written), _span(other)
-        apart = tirx.Or(end <= first, last <= start)
+        disjoint = tirx.Or(end <= first, last <= start)
         both: dict[str, Value] = {
             "other_at": beside,
             "other": str(other.name),
@@ -178,9 +178,9 @@ def _overlaps(func: Any, name: str) -> list[Stmt]:
         }
         if may_be_one:
             said = Reason("call.partial_overlap", function=name, **both)
-            checks.append(_asserted(tirx.Or(apart, tirx.EQ(start, first)), said))
+            checks.append(_asserted(tirx.Or(disjoint, tirx.EQ(start, first)), said))
         else:
-            checks.append(_asserted(apart, Reason("call.overlap", function=name, **both)))
+            checks.append(_asserted(disjoint, Reason("call.overlap", function=name, **both)))
     return checks
 
 

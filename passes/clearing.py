@@ -35,7 +35,7 @@ def accumulators(stmt: Stmt) -> dict[Buffer, int]:
     return found
 
 
-def clears(stmt: Stmt, wanted: dict[Buffer, int]) -> bool:
+def zeroes(stmt: Stmt, wanted: dict[Buffer, int]) -> bool:
     """Whether ``stmt`` sets every element of ``wanted`` to zero once, and does nothing else."""
     stored: dict[Buffer, int] = {}
 

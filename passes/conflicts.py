@@ -111,12 +111,12 @@ class Conflicts:
                 return False
         if first.own and second.own:
             sides = (a_index, a.lanes, b_index, b.lanes)
-            return not footprint.apart(*sides, self._threads, self._prover)
+            return not footprint.disjoint(*sides, self._threads, self._prover)
         if first.tile is None or second.tile is None:
             return True
         # The lanes of a warp go through such an instruction together, so in program order.
         sides = (a_index[-1:], a.lanes, b_index[-1:], b.lanes)
-        return not footprint.apart(*sides, self._threads, self._prover, unit=WARP)
+        return not footprint.disjoint(*sides, self._threads, self._prover, unit=WARP)
 
     def _share_bytes(self, a: Item, a_index: Index, b: Item, b_index: Index) -> bool:
         x, y = self._bytes(a.access.buffer, a_index), self._bytes(b.access.buffer, b_index)

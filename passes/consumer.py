@@ -25,14 +25,14 @@ from ..errors import LoweringError
 from ..machine import WARP
 from ..origin import Origin, Place
 from ..plan import CONSUMER, PRODUCER, OpPlan
-from .clearing import accumulators, clears, start_from_zero
+from .clearing import accumulators, start_from_zero, zeroes
 from .effects import WRITE
 from .ir import Expr, Stmt, block, i32, is_shared, seq, with_origin
 from .kernels import bodies, with_bodies
 from .role_loops import (
     PHASE,
     RoleLoop,
-    SlicedKernel,
+    SpecialisedKernel,
     awaited,
     groups_of,
     holds,
@@ -44,7 +44,7 @@ from .role_loops import (
 from .staged_stores import all_written
 
 
-def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
+def consumer(kernel: SpecialisedKernel, body: Stmt) -> Stmt:
     """Return ``body``, which all threads would run, as the consumers run it.
 
     Raises LoweringError for shared memory that is used without mbarriers.
@@ -74,7 +74,7 @@ def consumer(kernel: SlicedKernel, body: Stmt) -> Stmt:
 class _Consumer:
     """Emits the consumers' statements of one kernel."""
 
-    kernel: SlicedKernel
+    kernel: SpecialisedKernel
 
     def rest(self, stmt: Stmt, repeats: bool) -> Stmt:
         """Return ``stmt`` without the copies; ``repeats``: its loops may be entered again."""
@@ -104,9 +104,9 @@ class _Consumer:
         """Return the statements without the zeroing of accumulators that wgmmas do themselves."""
         for before, part in list(itertools.pairwise(parts)):
             loop = self.kernel.loops.get(part) if isinstance(part, tirx.For) else None
-            if loop is None or not loop.form.trip or not clears(before, accumulators(part)):
+            if loop is None or not loop.form.trip or not zeroes(before, accumulators(part)):
                 continue
-            loop.clears = True
+            loop.zeroes = True
             parts = [other for other in parts if not other.same_as(before)]
         return parts
 
@@ -125,7 +125,7 @@ class _Consumer:
                 groups, reader = groups + groups_of(loop.body(op.name)), op.name
             self._check(loop, op)
             stmt = self.kernel.instance(loop, op, CONSUMER, form.var)
-            if loop.clears:
+            if loop.zeroes:
                 stmt = start_from_zero(stmt, tirx.EQ(form.var, form.node.min))
             steps.append(stmt)
         matmuls = self.kernel.plan.matmuls

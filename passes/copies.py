@@ -36,12 +36,12 @@ from .ir import (
     Stmt,
     Var,
     block,
+    chunk_name,
     const_int,
     dtype_bytes,
     i32,
     op_name,
     op_stmt,
-    part_name,
     seq,
     statements,
     substitute,
@@ -138,7 +138,7 @@ def _lower(
 ) -> tuple[list[Stmt], list[Buffer]]:
     if plan.mechanism == "cp_async":
         copied = as_cp_async(name, stmt, analyzer, [step], plan.cache)
-        return _in_parts(name, copied, plan.chunks), []
+        return _in_chunks(name, copied, plan.chunks), []
     halves = split_loads(name, stmt, written)
     if halves is None:
         raise LoweringError("copy.by_registers", copy=name, why=NO_SHARE)
@@ -146,20 +146,20 @@ def _lower(
     return [op_stmt(f"{name}.load", load), op_stmt(f"{name}.store", store)], buffers
 
 
-def _in_parts(name: str, stmt: Stmt, parts: int) -> list[Stmt]:
+def _in_chunks(name: str, stmt: Stmt, chunks: int) -> list[Stmt]:
     """Return ``stmt`` split into as many ops of equal rounds; one of them keeps the name."""
-    if parts == 1:
+    if chunks == 1:
         return [op_stmt(name, stmt)]
     rounds = const_int(stmt.extent) if isinstance(stmt, tirx.For) else None
-    if rounds is None or rounds % parts or const_int(stmt.min) != 0:
-        raise LoweringError("copy.chunks", copy=name, chunks=parts, rounds=rounds or 1)
-    each = rounds // parts
+    if rounds is None or rounds % chunks or const_int(stmt.min) != 0:
+        raise LoweringError("copy.chunks", copy=name, chunks=chunks, rounds=rounds or 1)
+    each = rounds // chunks
     made: list[Stmt] = []
-    for part in range(parts):
+    for chunk in range(chunks):
         var = Var(str(stmt.loop_var.name), str(stmt.loop_var.ty))
-        body = substitute(stmt.body, {stmt.loop_var: var + part * each})
-        part_stmt = tirx.For(var, i32(0), i32(each), stmt.kind, body)
-        made.append(op_stmt(part_name(name, part), part_stmt))
+        body = substitute(stmt.body, {stmt.loop_var: var + chunk * each})
+        loop = tirx.For(var, i32(0), i32(each), stmt.kind, body)
+        made.append(op_stmt(chunk_name(name, chunk), loop))
     return made
 
 

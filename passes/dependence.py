@@ -29,7 +29,7 @@ from ..diagnostics import Reason
 from .affine import ANY, Interval, Linear, intersect, linear, overlap
 from .effects import BOTH, READ, WRITE, Access, Effects, effects
 from .freshness import why_carried
-from .ir import Buffer, are_parts, is_global, is_private
+from .ir import Buffer, are_chunks, is_global, is_private
 from .memory import Memories, byte_span
 from .op_form import OpLoop, op_loop
 from .op_kinds import classify, is_global_load
@@ -70,8 +70,8 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
     if form is None:
         raise ValueError(f"expected loop '{loop.loop_var.name}' in op form")
     issued = [effects(stmt) for _, stmt in form.ops]
-    flying = _awaited(issued)
-    found = _with_awaited(issued, flying)
+    in_flight = _awaited(issued)
+    found = _with_awaited(issued, in_flight)
     own = frozenset(form.allocs)
     reads, writes = ([op.buffers(mode) for op in found] for mode in (READ, WRITE))
     carried = {buf: why_carried(buf, form, found, threads) for buf in form.allocs}
@@ -95,7 +95,9 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
             is_async=op.is_async,
             is_global_load=is_global_load(op, own),
         )
-    in_order = {(wait, op): _accumulators(issued[op]) for wait, ops in flying.items() for op in ops}
+    in_order = {
+        (wait, op): _accumulators(issued[op]) for wait, ops in in_flight.items() for op in ops
+    }
     _add_memory_edges(graph, form, found, names, rings, threads, in_order)
     _add_fences(graph, form, found)
     return graph
@@ -104,22 +106,24 @@ def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiD
 def _awaited(found: Sequence[Effects]) -> dict[int, list[int]]:
     """Return for each wait (by index) the ops before it in the iteration that it may end."""
     waits: dict[int, list[int]] = {}
-    flying: list[int] = []
+    in_flight: list[int] = []
     for index, op in enumerate(found):
-        if op.is_mma_wait and flying:
-            waits[index] = flying
-        flying = [*([] if op.is_mma_wait else flying), *([index] if op.in_flight else [])]
+        if op.is_mma_wait and in_flight:
+            waits[index] = in_flight
+        in_flight = [*([] if op.is_mma_wait else in_flight), *([index] if op.in_flight else [])]
     return waits
 
 
-def _with_awaited(found: Sequence[Effects], flying: Mapping[int, Sequence[int]]) -> list[Effects]:
+def _with_awaited(
+    found: Sequence[Effects], in_flight: Mapping[int, Sequence[int]]
+) -> list[Effects]:
     """Return ``found`` with what matrix instructions in flight use added to their wait.
 
     A wait keeps its place if no op before it in the iteration has issued what it waits for.
     """
     return [
-        _joined(op, [found[other] for other in flying[index]])
-        if index in flying
+        _joined(op, [found[other] for other in in_flight[index]])
+        if index in in_flight
         else replace(op, fence=op.fence or (_WAITS if op.is_mma_wait and not op.is_mma else None))
         for index, op in enumerate(found)
     ]
@@ -131,9 +135,9 @@ def _accumulators(op: Effects) -> set[Buffer]:
     return touched - {access.buffer for access in op.accesses if access.mode != BOTH}
 
 
-def _joined(wait: Effects, flying: Sequence[Effects]) -> Effects:
-    used = [access for op in flying for access in op.accesses if not is_global(access.buffer)]
-    known = {var: bounds for op in flying for var, bounds in op.locals.items()}
+def _joined(wait: Effects, in_flight: Sequence[Effects]) -> Effects:
+    used = [access for op in in_flight for access in op.accesses if not is_global(access.buffer)]
+    known = {var: bounds for op in in_flight for var, bounds in op.locals.items()}
     return replace(wait, accesses=[*used, *wait.accesses], locals={**known, **wait.locals})
 
 
@@ -181,7 +185,7 @@ def _add_memory_edges(
                 index: _forms(found[index], buf, form, threads, viewed=buf in views)
                 for index in users
             }
-        walks = any(_walks(access) for access in forms.values())
+        moves = any(_moves(access) for access in forms.values())
         having = {
             mode: {at: [pair for pair in forms[at] if mode in pair[0].mode] for at in users}
             for mode in (READ, WRITE)
@@ -192,10 +196,10 @@ def _add_memory_edges(
                     a, b = having[one][src], having[other][dst]
                     if not a or not b or buf in in_order.get((src, dst), ()):
                         continue
-                    if kind == "WAW" and are_parts(ops[src], ops[dst]):
+                    if kind == "WAW" and are_chunks(ops[src], ops[dst]):
                         continue  # of one copy, which stores every element once
                     for distance in _distances(
-                        a, b, src < dst, walks, form.trip, carried=buf not in fresh
+                        a, b, src < dst, moves, form.trip, carried=buf not in fresh
                     ):
                         graph.add_edge(
                             ops[src],
@@ -244,8 +248,8 @@ def _forms(
     return forms
 
 
-def _walks(forms: list[_Form]) -> bool:
-    """Whether some index moves with the loop: else every iteration touches the same places."""
+def _moves(forms: list[_Form]) -> bool:
+    """Whether some index moves with the loop; else every iteration touches the same places."""
     return any(dim is not None and dim.k for _, box in forms if box is not None for dim in box)
 
 
@@ -253,12 +257,12 @@ def _distances(
     first: list[_Form],
     second: list[_Form],
     in_order: bool,
-    walks: bool,
+    moves: bool,
     trip: int | None,
     carried: bool,
 ) -> list[int]:
     """Return the distances of the edges needed: 0 if they meet in one iteration, and the least."""
-    if walks and len(first) * len(second) <= _MAX_PAIRS:
+    if moves and len(first) * len(second) <= _MAX_PAIRS:
         meetings = [_meeting(a, b) for _, a in first for _, b in second]
     else:
         meetings = [ANY]

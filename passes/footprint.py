@@ -37,7 +37,7 @@ _MAX_ELEMENTS: Final = 1 << 22
 """Most elements in the bounding box of two accesses; beyond, they count as touching."""
 
 
-def apart(
+def disjoint(
     a: Index,
     a_lanes: Lanes,
     b: Index,

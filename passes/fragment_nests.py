@@ -163,8 +163,8 @@ def _converted_together(
     both = tirx.Evaluate(T.ptx[NARROW[kind]](packed, high, low))
     half = tirx.shift_right(packed, tirx.Cast("uint32", vector.column * 16))
     value = tirx.reinterpret(kind, tirx.Cast("uint16", half))
-    apart = _stored(tirx.BufferStore(store.buffer, value, store.indices), vector)
-    return block("word", seq(both, apart), [word])
+    separate = _stored(tirx.BufferStore(store.buffer, value, store.indices), vector)
+    return block("word", seq(both, separate), [word])
 
 
 def _exchange(
@@ -215,13 +215,13 @@ def fill_pair(
     t: int,
     analyzer: Any,
     *,
-    apart: bool = False,
+    guard_each: bool = False,
 ) -> Stmt:
-    """The values of a run of two columns as pair ``t`` of ``pairs``.
+    """Return the stores of a run of two columns as pair ``t`` of ``pairs``.
 
-    Where nothing is stored, other arrays may have nothing to read. The guard is the same for both
-    columns, as ``_widest`` found it so for all of the wider vector that they are part of; unless
-    they are looked at ``apart``.
+    An element that is not stored is zero, because its other operands may not exist. The guard is
+    the same for both columns, as ``_widest`` found for the wider vector that they belong to, unless
+    ``guard_each`` asks for a guard for each.
     """
     lane = Var("v", "int32")
     analyzer.bind(lane, Range(0, quads.PAIR))
@@ -230,7 +230,7 @@ def fill_pair(
     value = _with_fragment(nest.store, fragment, position, lane, values).value
     alone = all(load.source.same_as(fragment.tile) for load in nest.loads())
     unproven = [] if alone else _unproven(nest, inside, values, analyzer)
-    if apart and unproven:
+    if guard_each and unproven:
         return seq(
             *[_fill(pairs, value, unproven, lane, v, t, analyzer) for v in range(quads.PAIR)]
         )

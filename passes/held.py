@@ -24,7 +24,7 @@ from tvm.ir import Range, prim
 from . import ir
 from .kernels import bodies, map_kernels, thread_tag, with_block
 
-_HELD: Final = "pipeliner.held"
+_PINNED: Final = "pipeliner.pinned"
 """Name of the block that pins a buffer to its place."""
 
 _SAMPLES: Final = 8
@@ -33,17 +33,17 @@ _SAMPLES: Final = 8
 Box = tuple[tuple[int, int], ...]
 
 
-def hold(func: Any) -> Any:
+def pin_rings(func: Any) -> Any:
     """Return ``func`` with a use beside the allocation of each ring; itself without rings."""
-    return map_kernels(func, _hold)
+    return map_kernels(func, _pin)
 
 
-def release(func: Any) -> Any:
-    """Return ``func`` without the uses that ``hold`` added."""
+def unpin_rings(func: Any) -> Any:
+    """Return ``func`` without the uses that ``pin_rings`` added."""
 
     def flatten(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)
-        kept = [stmt for stmt in node.seq if not _is_held(stmt)]
+        kept = [stmt for stmt in node.seq if not _is_pinned(stmt)]
         return node if len(kept) == len(node.seq) else ir.seq(*kept)
 
     body = tvm_ffi.structural_mutate(func.body, [(tirx.SeqStmt, flatten)])
@@ -52,11 +52,11 @@ def release(func: Any) -> Any:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def _is_held(stmt: Any) -> bool:
-    return isinstance(stmt, ir.SBlockRealize) and stmt.block.name_hint == _HELD
+def _is_pinned(stmt: Any) -> bool:
+    return isinstance(stmt, ir.SBlockRealize) and stmt.block.name_hint == _PINNED
 
 
-def _hold(kernel: Any) -> Any:
+def _pin(kernel: Any) -> Any:
     rings = {buffer for buffer, uses in _Uses(kernel).found.items() if uses.is_ring()}
     if not rings:
         return kernel
@@ -72,7 +72,7 @@ def _hold(kernel: Any) -> Any:
 def _use(buffer: Any) -> Any:
     whole = [Range.from_min_extent(ir.i32(0), extent) for extent in buffer.shape]
     region = tirx.BufferRegion(buffer, whole)
-    return ir.block(_HELD, tirx.Evaluate(buffer.data), reads=[region], writes=[region])
+    return ir.block(_PINNED, tirx.Evaluate(buffer.data), reads=[region], writes=[region])
 
 
 @dataclass
@@ -98,14 +98,14 @@ class _BufferUses:
     def is_ring(self) -> bool:
         """Whether some iteration of the loop around all uses reads what an earlier one wrote."""
         inner = (self.loops or ())[self.around :]
-        if self.opaque or not inner or not self._turns(inner[-1].loop_var):
+        if self.opaque or not inner or not self._wraps(inner[-1].loop_var):
             return False
         loop = inner[-1]
         low, extent = ir.const_int(loop.min) or 0, ir.const_int(loop.extent) or _SAMPLES
         return any(self._carries(loop.loop_var, low + i) for i in range(min(extent, _SAMPLES)))
 
-    def _turns(self, var: Any) -> bool:
-        """Whether an index goes round with ``var``, as those of a ring do."""
+    def _wraps(self, var: Any) -> bool:
+        """Whether an index wraps around with ``var``, as those of a ring do."""
         found: list[Any] = []
 
         def round_trip(expr: Any) -> None:

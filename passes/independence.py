@@ -54,12 +54,12 @@ def shareable(nest: Nest) -> tuple[list[Var], Reason | None]:
     try:
         check_independent(nest, free)
     except LoweringError as err:
-        return _apart(nest, free), err.reason.why
+        return _proven(nest, free), err.reason.why
     return free, None
 
 
-def _apart(nest: Nest, variables: Sequence[Var]) -> list[Var]:
-    """Those of ``variables`` that walk dimensions in which no two iterations meet."""
+def _proven(nest: Nest, variables: Sequence[Var]) -> list[Var]:
+    """Return those of ``variables`` that index dimensions in which no two iterations meet."""
     indices, own = list(nest.store.indices), _reloads(nest)
     found: list[Var] = []
     for dims, walked in _parts(nest, variables):

@@ -28,7 +28,7 @@ from ..diagnostics import Reason
 from ..errors import PlanError
 from ..origin import Origin, Place
 from ..plan import LoopPlan, OpPlan
-from .async_groups import COPIES, commit_points, empty_behind, flying_counts, wait_counts
+from .async_groups import COPIES, commit_points, empty_behind, wait_counts, wgmma_wait_counts
 from .ir import (
     Buffer,
     Call,
@@ -104,7 +104,7 @@ class Instances:
         copies = {op.name for op in self._ops if op.is_async}
         self._groups = commit_points(ordered, copies, plan)
         self._waits = wait_counts(ordered, self._groups, plan)
-        self._flying = flying_counts(ordered, self._issues(), plan)
+        self._wgmma_left = wgmma_wait_counts(ordered, self._issues(), plan)
         self._emitted: set[str] = set()
         self._by_proxy = any(op.by_proxy for op in self._ops)
 
@@ -128,7 +128,7 @@ class Instances:
         If the last iteration is in the rolled loop nothing of it is left out, not even in the
         prologue: for a loop of one iteration that loads the fragments.
         """
-        if op.name in self._flying:
+        if op.name in self._wgmma_left:
             return not any(step(other.stage - 1) for other in self._ops if other.stage < self._last)
         trip = self._form.trip
         last = at.base is None and trip is not None and at.offset == trip - 1
@@ -153,7 +153,7 @@ class Instances:
         return [
             self._finished(op, 0, replace(_origin(op.plan, "epilogue"), op=f"{op.name}.drain"))
             for op in self._ops
-            if op.name in self._flying
+            if op.name in self._wgmma_left
         ]
 
     def _finished(self, op: _Op, left: int, origin: Origin) -> Stmt:
@@ -189,7 +189,7 @@ class Instances:
         """Return a key that equal guards share, the guard, and ``op`` on iteration ``at``."""
         known = at.base is None and self._form.trip is not None
         last = phase == "steady" and op.stage == self._last
-        if op.body is None or op.name in self._flying or known or last or not guarded:
+        if op.body is None or op.name in self._wgmma_left or known or last or not guarded:
             return None, None, self._instance(op, at, at, phase)
         if op.repeats and phase == "steady":
             end = tirx.min(at.value(self._dtype), self._n - tirx.const(1, self._dtype))
@@ -204,8 +204,8 @@ class Instances:
             origin = _origin(op.plan, phase, str(at), self._awaited(op.name, at))
             waited = with_origin(origin, op_stmt(op.name, call))
             return seq(waited, self._proxy_fence(origin)) if self._by_proxy else waited
-        if op.name in self._flying:
-            return self._finished(op, self._flying[op.name], _origin(op.plan, phase, str(at)))
+        if op.name in self._wgmma_left:
+            return self._finished(op, self._wgmma_left[op.name], _origin(op.plan, phase, str(at)))
         slots: dict[Buffer, tuple[Ring, Expr]] = {}
         places: list[Place] = []
         for name, ring in op.rings:

@@ -148,12 +148,12 @@ def origin_of(stmt: Stmt) -> Origin | None:
     return None
 
 
-def part_name(op: str, part: int) -> str:
+def chunk_name(op: str, chunk: int) -> str:
     """Return the name of one of the ops that a copy was split into."""
-    return f"{op}.{part}"
+    return f"{op}.{chunk}"
 
 
-def are_parts(a: str, b: str) -> bool:
+def are_chunks(a: str, b: str) -> bool:
     """Whether two ops are different chunks of one copy."""
     base, _, part = a.rpartition(".")
     other, _, second = b.rpartition(".")

@@ -32,13 +32,13 @@ from .ir import SBlockRealize, Stmt, Var, const_int, has, is_buffer_var, is_glob
 from .kernels import bodies, map_kernels, thread_tag, with_bodies
 
 LAUNCH_PARAMS: Final = "tirx.kernel_launch_params"
-EARLY: Final = "tirx.use_programtic_dependent_launch"
+PDL: Final = "tirx.use_programtic_dependent_launch"
 """TVM's own (mis)spelling of the launch attribute."""
 
 _TENSOR_MAP: Final = T.tvm_stack_alloca("tensormap", 1).ty
 
 
-def early_launches(func: Any, plan: LaunchPlan) -> Any:
+def dependent_launches(func: Any, plan: LaunchPlan) -> Any:
     """Return ``func`` with its kernels launched as ``plan`` says; itself if none is early."""
     if not plan.pdl:
         return func
@@ -47,7 +47,7 @@ def early_launches(func: Any, plan: LaunchPlan) -> Any:
     def launched(kernel: Any) -> Any:
         return _waiting(_releasing(kernel) if next(numbers) in plan.triggers else kernel)
 
-    return map_kernels(func, launched).with_attr(LAUNCH_PARAMS, [EARLY])
+    return map_kernels(func, launched).with_attr(LAUNCH_PARAMS, [PDL])
 
 
 def _waiting(stmt: Stmt) -> Stmt:
@@ -86,8 +86,8 @@ def _releasing(kernel: Stmt) -> Stmt:
 
     Those are the producer's, if there is one.
     """
-    sliced = _by_producer(kernel)
-    return _behind_loads(kernel) if sliced.same_as(kernel) else sliced
+    released = _by_producer(kernel)
+    return _behind_loads(kernel) if released.same_as(kernel) else released
 
 
 def _by_producer(stmt: Stmt) -> Stmt:

@@ -26,7 +26,7 @@ from .arena import apply_arena
 from .check_arguments import NAME as CHECK
 from .check_arguments import check_arguments, take_addresses
 from .counters import has_steady_loop, roll_counters
-from .held import hold, release
+from .held import pin_rings, unpin_rings
 from .marks import is_kernel, is_left, is_marked
 from .match_buffers import inline_matches
 from .name_memory import name_memory
@@ -50,7 +50,7 @@ def slot_passes(request: Request) -> list[Any]:
     A marked function must not see the prefix again: compaction would take a ring whose uses all lie
     in one loop for a buffer of one iteration.
     """
-    return [AddParts(request), *preparation(), Pipeline(request)]
+    return [AddPartialSums(request), *preparation(), Pipeline(request)]
 
 
 def preparation() -> list[Any]:
@@ -59,9 +59,9 @@ def preparation() -> list[Any]:
         function_pass("GiveToBlocks", give_to_blocks),
         function_pass("InlineMatches", inline_matches),
         function_pass("NameMemory", name_memory),
-        function_pass("HoldRings", hold),
+        function_pass("PinRings", pin_rings),
         *prefix(ours=True),
-        function_pass("ReleaseRings", release),
+        function_pass("UnpinRings", unpin_rings),
     ]
 
 
@@ -191,13 +191,13 @@ def CheckArguments() -> Any:
     return run
 
 
-def AddParts(request: Request) -> Any:
+def AddPartialSums(request: Request) -> Any:
     """Return ``add_partial_sums`` as a pass, for scheduled functions that ask for it."""
 
     def run(func: Any) -> Any:
         return add_partial_sums(func) if _asked(func, request).atomic_reduction else func
 
-    return function_pass("AddParts", run)
+    return function_pass("AddPartialSums", run)
 
 
 def Pipeline(request: Request) -> Any:

@@ -191,8 +191,8 @@ def _word(warp: Warp, side: Operand, outer: Expr, k: Expr, count: int) -> Expr:
     element = _element(warp, side, outer, k)
     if count == 1:
         return tirx.Cast("uint32", tirx.reinterpret("uint8", element))
-    *lead, last = element.indices
-    lanes = tirx.BufferLoad(element.source, [*lead, tirx.Ramp(last, 1, count)])
+    *outer, last = element.indices
+    lanes = tirx.BufferLoad(element.source, [*outer, tirx.Ramp(last, 1, count)])
     word = tirx.reinterpret(f"uint{8 * count}", lanes)
     return word if count == 4 else tirx.Cast("uint32", word)
 

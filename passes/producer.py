@@ -27,10 +27,10 @@ from ..plan import PRODUCER, OpPlan, RolePlan
 from .effects import WRITE
 from .ir import Expr, SBlockRealize, Stmt, Var, block, const_int, i32, seq, with_origin
 from .kernels import bodies
-from .role_loops import RoleLoop, SlicedKernel, check_condition, origin_at, rolled, with_var
+from .role_loops import RoleLoop, SpecialisedKernel, check_condition, origin_at, rolled, with_var
 
 
-def producer(kernel: SlicedKernel, role: RolePlan, body: Stmt) -> Stmt:
+def producer(kernel: SpecialisedKernel, role: RolePlan, body: Stmt) -> Stmt:
     """Return the statements of ``body`` that the first thread of ``role`` runs.
 
     Raises LoweringError if nothing is copied, or under a condition that not every thread knows.
@@ -48,7 +48,7 @@ def producer(kernel: SlicedKernel, role: RolePlan, body: Stmt) -> Stmt:
 class _Producer:
     """Emits the producer's statements of one kernel."""
 
-    kernel: SlicedKernel
+    kernel: SpecialisedKernel
 
     def copies(self, stmt: Stmt) -> Stmt | None:
         """Return ``stmt`` reduced to its copies; None if it has none."""

@@ -54,8 +54,8 @@ def exchange(pairs: Buffer, row: Buffer, lane: Expr) -> Stmt:
         """``words[s ^ lane]`` for each ``s``."""
         for bit in (1, 2):
             is_set = tirx.EQ(tirx.floormod(tirx.floordiv(lane, bit), 2), i32(1))
-            swapped = [tirx.Select(is_set, words[s ^ bit], words[s]) for s in range(LANES)]
-            words = bind(f"by{bit}_", swapped)
+            exchanged = [tirx.Select(is_set, words[s ^ bit], words[s]) for s in range(LANES)]
+            words = bind(f"by{bit}_", exchanged)
         return words
 
     packed = [tirx.reinterpret("uint32", tirx.BufferLoad(pairs, [at])) for at in places]

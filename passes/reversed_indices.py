@@ -24,13 +24,15 @@ def unreversed(func: Any) -> Any:
 
     def load(node: Any) -> Any:
         indices = list(node.indices)
-        return tirx.BufferLoad(node.source, _upward(indices)) if _turned(indices) else node
+        return (
+            tirx.BufferLoad(node.source, _ascending(indices)) if _has_descending(indices) else node
+        )
 
     def store(node: Any) -> Any:
         indices = list(node.indices)
-        if not _turned(indices):
+        if not _has_descending(indices):
             return node
-        return tirx.BufferStore(node.buffer, node.value, _upward(indices))
+        return tirx.BufferStore(node.buffer, node.value, _ascending(indices))
 
     rewriters = [(TensorLoad, load), (tirx.BufferStore, store)]
     body = tvm_ffi.structural_map(func.body, rewriters, order="post")
@@ -39,26 +41,27 @@ def unreversed(func: Any) -> Any:
     return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
 
 
-def _turned(indices: list[Expr]) -> bool:
-    return any(has(index, (tirx.FloorDiv, tirx.FloorMod), _counts_down) for index in indices)
+def _has_descending(indices: list[Expr]) -> bool:
+    """Whether an index has a quotient or modulo of a descending value."""
+    return any(has(index, (tirx.FloorDiv, tirx.FloorMod), _is_descending) for index in indices)
 
 
-def _counts_down(node: Any) -> bool:
-    """Whether anything divided by a constant in it is descending."""
+def _is_descending(node: Any) -> bool:
+    """Whether a quotient or modulo by a constant has a descending term."""
     by = const_int(node.b)
     return by is not None and by > 0 and any(factor < 0 for factor, _ in terms_of(node.a)[0])
 
 
-def _upward(indices: list[Expr]) -> list[Expr]:
-    swap = [((tirx.FloorDiv, tirx.FloorMod), _counted_up)]
-    return [tvm_ffi.structural_map(index, swap, order="post") for index in indices]
+def _ascending(indices: list[Expr]) -> list[Expr]:
+    rewriters = [((tirx.FloorDiv, tirx.FloorMod), _made_ascending)]
+    return [tvm_ffi.structural_map(index, rewriters, order="post") for index in indices]
 
 
-def _counted_up(node: Any) -> Any:
-    if not _counts_down(node):
+def _made_ascending(node: Any) -> Any:
+    if not _is_descending(node):
         return node
     node = sym.Analyzer().simplify(node)
-    if not isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or not _counts_down(node):
+    if not isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or not _is_descending(node):
         return _within(node)
     terms, _ = terms_of(node.a)
     if any(factor > 0 for factor, _ in terms):
@@ -72,7 +75,7 @@ def _counted_up(node: Any) -> Any:
 
 def _within(node: Any) -> Any:
     """Return what a quotient was simplified to, with the quotients left in it ascending."""
-    swap = [((tirx.FloorDiv, tirx.FloorMod), _counted_up)]
-    if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or not _turned([node]):
+    rewriters = [((tirx.FloorDiv, tirx.FloorMod), _made_ascending)]
+    if isinstance(node, (tirx.FloorDiv, tirx.FloorMod)) or not _has_descending([node]):
         return node
-    return tvm_ffi.structural_map(node, swap, order="post")
+    return tvm_ffi.structural_map(node, rewriters, order="post")

@@ -59,7 +59,7 @@ class RoleLoop:
     fulls: dict[Buffer, Ring]
     late: bool
     positions: dict[str, tuple[Position, ...]]
-    clears: bool = False
+    zeroes: bool = False
     _effects: dict[str, Effects] = field(default_factory=dict)
 
     def body(self, name: str) -> Stmt:
@@ -79,7 +79,7 @@ class RoleLoop:
 
 
 @dataclass(frozen=True)
-class SlicedKernel:
+class SpecialisedKernel:
     """A warp-specialised kernel, whose threads, numbered ``thread``, have the roles of ``plan``.
 
     ``loops``: by their nodes. ``remote``: in a cluster, a register for the address of another CTA's

@@ -57,7 +57,7 @@ from .ir import (
 from .kernels import bodies, map_kernels, thread_tag, with_bodies
 from .op_form import op_loop
 from .producer import producer
-from .role_loops import RoleLoop, SlicedKernel, op_names, role_loop
+from .role_loops import RoleLoop, SpecialisedKernel, op_names, role_loop
 from .turns import PingPong, check_ping_pong
 
 MIN_BLOCKS: Final = "tirx.launch_bounds_min_blocks_per_sm"
@@ -74,7 +74,7 @@ def specialise(func: Any, plan: KernelPlan, machine: Machine) -> Any:
 
     def sliced(kernel: Any) -> Any:
         _check_sources(kernel, plan)
-        return _Slicer(plan, machine).on_threads(kernel)
+        return _Specialiser(plan, machine).on_threads(kernel)
 
     return map_kernels(func, sliced)
 
@@ -131,8 +131,8 @@ def _mentioned(kernel: Any) -> set[str]:
 
 
 @dataclass(frozen=True)
-class _Slicer:
-    """Rewrites the kernels of a function for the roles of its plan."""
+class _Specialiser:
+    """Splits the threads of a function's kernels into the roles of its plan."""
 
     plan: KernelPlan
     machine: Machine
@@ -140,13 +140,13 @@ class _Slicer:
     def on_threads(self, stmt: Stmt) -> Stmt:
         """Return ``stmt`` with the body of its threadIdx loop split into roles."""
         if (thread_tag(stmt) or "").startswith("threadIdx"):
-            sliced = self._sliced(stmt.body, stmt.loop_var)
+            sliced = self._specialised(stmt.body, stmt.loop_var)
             # Only so does ptxas know how many registers there are for setmaxnreg to exchange.
             one = tirx.AttrStmt(i32(0), MIN_BLOCKS, i32(1), sliced)
             return with_bodies(stmt, [one])
         return with_bodies(stmt, [self.on_threads(body) for body in bodies(stmt)])
 
-    def _sliced(self, body: Stmt, thread: Var) -> Stmt:
+    def _specialised(self, body: Stmt, thread: Var) -> Stmt:
         fulls = self._placeholders(body)
         inner = body.block.body if fulls else body
         stages = self._stages(body, fulls) if fulls else []
@@ -157,7 +157,7 @@ class _Slicer:
         ping_pong = PingPong.of(consuming, thread)
         if ping_pong is not None:
             check_ping_pong(inner, list(loops))
-        kernel = SlicedKernel(
+        kernel = SpecialisedKernel(
             self.plan, thread, loops, Descriptors(thread), remote, stages, ping_pong
         )
         consumed = self._branch(consuming, consumer(kernel, inner))

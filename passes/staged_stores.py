@@ -191,7 +191,7 @@ class Staged:
             steps.append(
                 fill_pair(
                     self.nest, self.fragment, access, position, pairs, t, analyzer,
-                    apart=self.fragment.swap_ab,
+                    guard_each=self.fragment.swap_ab,
                 )
             )  # fmt: skip
         warp = tirx.floormod(tirx.floordiv(thread, 32), 4) * _SQUARE

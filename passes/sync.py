@@ -133,21 +133,21 @@ class _Synchroniser:
         entries = [Pending(item, item.access.index, item.guards, node.path) for item in node.items]
         issued = [entry for entry in entries if entry.item.access.issue]
         pending = {**state.pending, **{entry.key: entry for entry in entries}}
-        flying = dict.fromkeys(entry.item for entry in issued if not entry.item.is_read)
+        in_flight = dict.fromkeys(entry.item for entry in issued if not entry.item.is_read)
         reading = {entry.key: entry for entry in issued if entry.item.is_read}
-        return State(pending, {**state.flying, **flying}, {**state.reading, **reading})
+        return State(pending, {**state.in_flight, **in_flight}, {**state.reading, **reading})
 
     def _land(self, node: Node, state: State) -> State:
         """Return the state after a wait, which may complete any copy in flight."""
         pending = dict(state.pending)
-        for copy in state.flying:
+        for copy in state.in_flight:
             item = node.landed.get(copy)
             if item is None:
                 item = node.landed[copy] = self._landed(copy, node.op or "wait")
             entry = Pending(item, item.access.index, item.guards, node.path)
             pending[entry.key] = entry
-        flying = {} if node.kind == "wait_all" else state.flying
-        return replace(state, pending=pending, flying=flying)
+        in_flight = {} if node.kind == "wait_all" else state.in_flight
+        return replace(state, pending=pending, in_flight=in_flight)
 
     def _finish(self, node: Node, state: State) -> State:
         """Return the state after a wgmma wait: the reads that it ends may last until then."""

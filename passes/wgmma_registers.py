@@ -198,7 +198,7 @@ class Left:
             chosen = tirx.Select(tirx.EQ(later, i32(0)), *both)
             at = i32(self._at(step, block) + x)
             stmts.append(tirx.BufferStore(self.frag, chosen, [at]))
-        return ir_block("turned", seq(*stmts), [words])
+        return ir_block("transposed", seq(*stmts), [words])
 
     def _words(self) -> Buffer:
         """Return registers for what is loaded for one block, before it is in order."""
@@ -222,13 +222,13 @@ class Left:
         source = T.address_of(self._element(self._rows(block), step * self.k + column))
         name = LDMATRIX.format(count=LEFT_REGISTERS, trans=".trans")
         stmts: list[Stmt] = [tirx.Evaluate(T.ptx[name](*loaded, source))]
-        apart = tirx.floormod(lane, quads.LANES) < 2
+        is_lower = tirx.floormod(lane, quads.LANES) < 2
         for x, register in enumerate(self.registers(step, block)):
             chosen = [tirx.const(s + x % 2 * 0x1111, "uint32") for s in _EVEN_BYTES]
             two = loaded[x // 2 * 2 : x // 2 * 2 + 2]
-            permuted = T.ptx[PERMUTE](register, *two, tirx.Select(apart, *chosen))
+            permuted = T.ptx[PERMUTE](register, *two, tirx.Select(is_lower, *chosen))
             stmts.append(tirx.Evaluate(permuted))
-        return ir_block("turned", seq(*stmts), [words])
+        return ir_block("transposed", seq(*stmts), [words])
 
     def _convert(self, step: int, block: int) -> Stmt:
         kind = str(self.matmul.b.buffer.dtype)
@@ -236,7 +236,7 @@ class Left:
         for x in range(LEFT_REGISTERS):
             if self.transposed:
                 word = self._word(step, block, x // 2)
-                wide = widened_apart(tirx.shift_right(word, _word(x % 2 * 8)), kind)
+                wide = widened_even(tirx.shift_right(word, _word(x % 2 * 8)), kind)
             else:
                 pair = tirx.BufferLoad(self.raw, [i32(self._at(step % 2, block) + x)])
                 wide = widened(pair, kind)
@@ -272,11 +272,11 @@ def widened(pair: Expr, kind: str) -> Expr:
         both = tirx.reinterpret("int8x2", pair)
         return tirx.reinterpret("uint32", tirx.Cast(f"{kind}x2", both))
     low = tirx.Cast("uint32", pair)
-    return widened_apart(tirx.bitwise_or(low, tirx.shift_left(low, _word(8))), kind)
+    return widened_even(tirx.bitwise_or(low, tirx.shift_left(low, _word(8))), kind)
 
 
-def widened_apart(word: Expr, kind: str) -> Expr:
-    """Return bytes 0 and 2 of a word as two floats, whatever the others are."""
+def widened_even(word: Expr, kind: str) -> Expr:
+    """Return the even bytes (0 and 2) of a word as two floats, whatever the others are."""
     if kind != "float16":
         low, high = (
             tirx.Cast(
@@ -285,8 +285,8 @@ def widened_apart(word: Expr, kind: str) -> Expr:
             for byte in (word, tirx.shift_right(word, _word(16)))
         )
         return tirx.bitwise_or(low, tirx.shift_left(high, _word(16)))
-    apart = tirx.bitwise_and(word, _word(0xFF00FF))
-    offset = tirx.reinterpret("float16x2", tirx.bitwise_xor(apart, _word(0x64806480)))
+    even = tirx.bitwise_and(word, _word(0xFF00FF))
+    offset = tirx.reinterpret("float16x2", tirx.bitwise_xor(even, _word(0x64806480)))
     exact = offset - tirx.Broadcast(tirx.const(1024 + 128, "float16"), 2)
     return tirx.reinterpret("uint32", exact)
 

@@ -69,11 +69,11 @@ def in_workspace(kernel: Stmt, tiles: Sequence[Buffer]) -> tuple[Stmt, list[Buff
     """Return ``kernel`` with ``tiles`` in global memory, and the buffers to allocate there."""
     grid = _grid(kernel)
     wide = any(const_int(loop.extent) is None for loop in grid)  # as TVM counts what nobody knows
-    lead = [widened(loop.extent) if wide else loop.extent for loop in grid]
+    ctas = [widened(loop.extent) if wide else loop.extent for loop in grid]
     first = [widened(loop.loop_var) if wide else loop.loop_var for loop in grid]
     moved: dict[Buffer, Buffer] = {}
     for tile in tiles:
-        shape = [*lead, *(widened(size) if wide else size for size in tile.shape)]
+        shape = [*ctas, *(widened(size) if wide else size for size in tile.shape)]
         moved[tile] = buffer(shape, str(tile.dtype), f"{tile.name}_workspace", "global")
 
     def at(indices: Sequence[Expr]) -> list[Expr]:

@@ -28,7 +28,7 @@ from .diagnostics import Reason, replaced
 from .errors import PlanError
 from .kernel import KernelInfo
 from .machine import Machine, machine_for
-from .passes.lower import AddParts, preparation
+from .passes.lower import AddPartialSums, preparation
 from .passes.pipeline import recognised_info
 from .plan import KernelPlan, LoopPlan
 from .request import Request
@@ -123,7 +123,7 @@ def recognised(func: Any, target: Any, machine: Machine, request: Request) -> Ke
     chosen = target_for(target, request)
     function = function.with_attr("target", chosen)
     with chosen:
-        passes = [AddParts(request), *preparation()]
+        passes = [AddPartialSums(request), *preparation()]
         prepared = tvm.transform.Sequential(passes)(as_module(function))
         info: KernelInfo = recognised_info(only_function(prepared), machine, request)
         return info

@@ -110,7 +110,9 @@ def test_elements_are_apart_as_for_every_thread(one: Any, other: Any, unit: int)
     dims = list(zip(one, other))
     a = tuple(index_of(x, thread, mine, step) for x, _ in dims)
     b = tuple(index_of(y, thread, theirs, step) for _, y in dims)
-    found = footprint.apart(a, {mine: LANES}, b, {theirs: LANES}, {thread: THREADS}, prover, unit)
+    found = footprint.disjoint(
+        a, {mine: LANES}, b, {theirs: LANES}, {thread: THREADS}, prover, unit
+    )
 
     def touched(terms: Any, t: int, k: int) -> set[tuple[int, ...]]:
         return {tuple(index_of(x, t, lane, k) for x in terms) for lane in range(LANES)}

@@ -17,7 +17,7 @@ from pipeliner.errors import InternalError, PlanError, ScheduleRefused
 from pipeliner.machine import A100
 from pipeliner.passes import carry_out
 from pipeliner.passes import pipeline as driver
-from pipeliner.passes.held import hold, release
+from pipeliner.passes.held import pin_rings, unpin_rings
 from pipeliner.passes.software_pipeline import SoftwarePipeline
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
@@ -224,8 +224,8 @@ def test_a_ring_of_the_user_keeps_what_it_carries() -> None:
 
 
 def test_only_rings_are_pinned() -> None:
-    assert hold(ring_kernels.one_slot).same_as(ring_kernels.one_slot)
-    assert hold(ring_kernels.waits_first).same_as(ring_kernels.waits_first)
-    pinned = hold(delayed)
-    assert "pipeliner.held" in pinned.script()
-    assert text(release(pinned)) == text(delayed)
+    assert pin_rings(ring_kernels.one_slot).same_as(ring_kernels.one_slot)
+    assert pin_rings(ring_kernels.waits_first).same_as(ring_kernels.waits_first)
+    pinned = pin_rings(delayed)
+    assert "pipeliner.pinned" in pinned.script()
+    assert text(unpin_rings(pinned)) == text(delayed)
