@@ -89,8 +89,8 @@ SENTENCES: Final = {
     "hazard.ctas_run": "{ran} of {total} CTAs are run",
     "hazard.not_resident": "the CTA that writes it may not be resident: {why}",
     "hazard.room": (
-        "{machine} holds at most {most} CTAs of {threads} threads and {nbytes} bytes of shared "
-        "memory"
+        "{machine} holds at most {most} CTAs of {threads} threads with about {registers} registers "
+        "each and {nbytes} bytes of shared memory, limited by {limiter}"
     ),
     "hazard.grid_barrier": "the barrier of the grid: {arrived} of {expected:count thread}",
     "hazard.cluster_barrier": "the cluster barrier: {arrived} of {expected:count thread}",

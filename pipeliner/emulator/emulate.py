@@ -7,6 +7,7 @@ import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -154,10 +155,8 @@ def emulate(
             step = None
             if order != "lockstep" and name in calm:
                 step = _InStep(program(name, preemptive=False), calm[name])
-            target = kernels[name].attrs.get("target")
-            stats += _run_kernel(
-                compiled[name], launch, hazards, mode, chosen.get(name), target, step
-            )
+            some = chosen.get(name)
+            stats += _run_kernel(compiled[name], launch, hazards, mode, some, kernels[name], step)
     blames = {name: Blame(kernel, lines) for name, kernel in compiled.items()}
     explained = tuple(blames[h.kernel].explain(h) for h in hazards.found.values())
     return Emulation(outputs, explained, tuple(stats))
@@ -222,7 +221,7 @@ def _run_kernel(
     hazards: HazardLog,
     mode: _Mode,
     chosen: set[Block] | None,
-    target: Any,
+    func: Any,
     step: _InStep | None,
 ) -> list[CtaStats]:
     unknown = sorted(set(launch.dims) - _KNOWN_TAGS)
@@ -282,7 +281,9 @@ def _run_kernel(
     working: Cta | None = None  # one that has run a statement
     with np.errstate(all="ignore"):
         for cluster in run_together(
-            started(), room_for(target, threads, kernel.arena + dynamic), others
+            started(),
+            partial(room_for, func.attrs.get("target"), func, threads, kernel.arena + dynamic),
+            others,
         ):
             done += len(cluster.ctas)
             working = cluster.ctas[-1] if len(cluster.log) > 1 else working

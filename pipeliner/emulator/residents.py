@@ -2,20 +2,22 @@
 
 Clusters are run one after the other, as a GPU starts them. One that can only go on when threads of
 another have written what it polls, or have come to the barrier of the grid, stays resident, and the
-next is started, as many as fit a GPU by their threads and shared memory (registers, which the
-compiler decides, may let it have fewer). What waits for a CTA that finds no place waits for ever.
+next is started, as many as fit a GPU by their threads, shared memory and registers (of which the
+compiler decides: they are estimated). What waits for a CTA that finds no place waits for ever.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ..cost.occupancy import occupancy
 from ..diagnostics import Reason
 from ..errors import TargetError
 from ..machine import machine_for
 from .machine import Cluster
+from .registers import registers_of
 from .scheduler import Scheduler
 
 _PASSES: Final = 256
@@ -47,34 +49,36 @@ class Room:
     why: Reason | None = None
 
 
-def room_for(target: Any, threads: int, smem: int) -> Room:
-    """Return how many CTAs of so many threads and bytes of shared memory a GPU holds."""
+def room_for(target: Any, func: Any, threads: int, smem: int) -> Room:
+    """How many CTAs of a device function, of so many threads and bytes of shared memory, fit."""
     try:
         machine = machine_for(target)
     except TargetError:
         return Room(None)
-    by_smem = machine.smem_per_sm // max(1, smem + machine.smem_reserved)
-    each = min(machine.max_threads_per_sm // threads, machine.max_ctas_per_sm, by_smem)
-    return Room(
-        max(each, 1) * machine.sms,
-        Reason(
-            "hazard.room",
-            machine=machine.name,
-            most=max(each, 1) * machine.sms,
-            threads=threads,
-            nbytes=smem,
-        ),
+    registers = registers_of(func, machine, threads)
+    each, limiter = occupancy(machine, threads, registers, smem)
+    most = max(each, 1) * machine.sms
+    why = Reason(
+        "hazard.room",
+        machine=machine.name,
+        most=most,
+        limiter=limiter,
+        threads=threads,
+        registers=registers,
+        nbytes=smem,
     )
+    return Room(most, why)
 
 
 def run_together(
-    started: Iterable[Resident], room: Room, others: Reason | None
+    started: Iterable[Resident], find_room: Callable[[], Room], others: Reason | None
 ) -> Iterator[Cluster]:
     """Run clusters; yields each when it has ended, or can go on no more, which is reported.
 
-    ``others``: what is to be said of CTAs that are not run.
+    ``find_room``: asked where some wait. ``others``: what is to be said of CTAs that are not run.
     """
     waiting: list[Resident] = []
+    room: Room | None = None
     for resident in started:
         if resident.run():
             yield resident.cluster
@@ -84,7 +88,10 @@ def run_together(
             resident.scheduler.report_deadlock()
             yield resident.cluster
         yield from _go_on(waiting)
-        if room.ctas is not None and sum(len(r.cluster.ctas) for r in waiting) > room.ctas:
+        if waiting and room is None:
+            room = find_room()
+        ctas = sum(len(r.cluster.ctas) for r in waiting)
+        if room is not None and room.ctas is not None and ctas > room.ctas:
             others = Reason("hazard.not_resident", why=room.why)
             break
     for resident in waiting:

@@ -8,13 +8,23 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
+import pipeliner
+from pipeliner.cost.occupancy import occupancy
+from pipeliner.cost.registers import BASE_REGISTERS
 from pipeliner.diagnostics import Reason
+from pipeliner.emulator import emulate
+from pipeliner.emulator.lower import is_device_function
+from pipeliner.emulator.registers import allowed, registers_of
+from pipeliner.machine import machine_for
+from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 from ..refusals import the
 from .judge import ORDERS, WARP, blank, kinds, run
+from .raw import lower
 
 CTAS = 3
 THREADS = 2 * WARP
+BASE = int(BASE_REGISTERS)
 COOPERATIVE = ("tirx.kernel_launch_params", ["tirx.use_cooperative_launch"])
 
 
@@ -207,7 +217,60 @@ def test_as_many_ctas_wait_as_a_gpu_holds():
     assert hazard.kind == "deadlock"
     room = the("hazard.room", [the("hazard.not_resident", [hazard.detail])])
     assert room["machine"].startswith("A100")
-    assert (room["most"], room["threads"]) == (108, 32)
+    assert (room["most"], room["threads"], room["limiter"]) == (108, 32, "shared memory")
+
+
+def waits_with(ctas: int, registers: int, least: int = 1) -> Any:
+    """CTAs of 256 threads with so many registers that wait for the last; ``least``: on an SM."""
+
+    @T.prim_func(s_tir=True)
+    def main(F: T.Buffer((1,), "int32"), Y: T.Buffer((ctas,), "int32")):
+        for bx in T.thread_binding(ctas, thread="blockIdx.x"):
+            for tx in T.thread_binding(256, thread="threadIdx.x"):
+                with T.attr(0, "tirx.launch_bounds_min_blocks_per_sm", least):
+                    seen = T.alloc_buffer((registers - BASE,), "int32", scope="local")
+                    seen[0] = 0
+                    if tx == 0:
+                        if bx == ctas - 1:
+                            T.ptx["st.relaxed.gpu.global.s32"](T.address_of(F[0]), 1)
+                        while seen[0] == 0:
+                            T.ptx["ld.relaxed.gpu.global.s32"](seen[0], T.address_of(F[0]))
+                        Y[bx] = 1
+
+    return main
+
+
+def test_registers_let_fewer_ctas_wait() -> None:
+    """220 registers, 7168 of a warp: 2 warps for each of 4 partitions, so one CTA."""
+    args = blank(1), blank(110)
+    hazard = run(waits_with(110, 220), *args).hazards[0]
+    assert hazard.kind == "deadlock"
+    room = the("hazard.room", [the("hazard.not_resident", [hazard.detail])])
+    assert (room["most"], room["registers"], room["limiter"]) == (108, 220, "registers")
+    assert run(waits_with(110, 128), *args).hazards == ()
+
+
+def test_launch_bounds_say_how_many_registers_there_are() -> None:
+    func = lower(waits_with(110, 220, least=2))
+    assert emulate(func, [blank(1), blank(110)]).hazards == ()
+    (kernel,) = (f for f in func.functions.values() if is_device_function(f))
+    assert registers_of(kernel, machine_for("a100"), 256) == 128
+
+
+@pytest.mark.parametrize(
+    ("threads", "ctas", "registers"), [(32, 1, 255), (384, 1, 168), (256, 2, 128), (1024, 1, 64)]
+)
+def test_registers_that_launch_bounds_allow(threads: int, ctas: int, registers: int) -> None:
+    machine = machine_for("h100")
+    assert allowed(machine, threads, ctas) == registers
+    assert occupancy(machine, threads, registers, 0).ctas >= ctas
+
+
+def test_warpgroups_that_exchange_registers_start_with_all() -> None:
+    kernel = pipeliner.build(schedule_gemm(Gemm(512, 512, 512), GemmTile(128, 256, 64)), "h100")
+    assert [role.registers > 0 for role in kernel.plan.roles] == [True, True]
+    (func,) = (f for f in kernel.lowered.functions.values() if is_device_function(f))
+    assert registers_of(func, machine_for("h100"), kernel.plan.threads) == 168
 
 
 def test_loops_that_wait_for_nobody_run_one_cta_after_the_other():
