@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 import tvm_ffi
 from tvm import sym, tirx
 from tvm_ffi.structural import WalkResult
 
 from . import ir
+from .access_values import Access, Event, Mode, Tile
 from .wide_indices import is_large, widened
-
-Mode = Literal["read", "write", "atomic", "update"]
-Event = Literal["barrier", "wait", "wait_all", "group", "mma_wait"]
-"""A barrier; a wait for some copies, or for all; the same for what wgmma reads."""
 
 BARRIERS: Final = (
     "tirx.cuda.cta_sync",
@@ -63,45 +60,6 @@ _WGMMA_COMMIT: Final = "tirx.ptx.wgmma_commit_group"
 _WITHOUT_ACCESS: Final = ir.CONSTANTS | {ir.Var}
 _CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
 _ATOMICS: Final = ("tirx.atomic_add", "tirx.cuda.atomic_add", "tirx.cuda.atomic_cas")
-
-
-@dataclass(frozen=True)
-class Tile:
-    """A tile of rows in a flat buffer: elements ``offset + row * stride + column``.
-
-    ``offset`` may differ between the lanes of the warp.
-    """
-
-    offset: Any
-    rows: int
-    columns: int
-    stride: int
-
-    @property
-    def extent(self) -> int:
-        """The number of elements from the first of the tile to its last, both included."""
-        return (self.rows - 1) * self.stride + self.columns
-
-
-@dataclass(frozen=True, eq=False)
-class Access:
-    """One access to a shared buffer.
-
-    ``mode``: ``update`` is an opaque access, which may read and write. ``index``: one expression
-    for each dimension; None stands for any value. ``own``: each thread touches only the elements
-    that its index names (false for what a warp does together, and for opaque accesses). ``issue``:
-    an asynchronous access (the write of a copy, the read of a wgmma) starts here and lasts until a
-    later wait. ``width``: how many neighbours along the last dimension it touches, from the index
-    on. ``tile``: what a warp touches together, if that is known.
-    """
-
-    buffer: Any
-    mode: Mode
-    index: tuple[Any, ...]
-    own: bool = True
-    issue: bool = False
-    width: int = 1
-    tile: Tile | None = None
 
 
 def event(stmt: Any) -> Event | None:

@@ -1,13 +1,14 @@
-"""Give memory that a statement allocates to a block, which TVM's prefix may move and make smaller.
+"""Move memory that a statement allocates to a block, as TVM's prefix and our passes expect it.
 
     S = T.alloc_shared((64,))                     with T.sblock():
     for k: S[..] = ..; .. = S[..]        =>           S = T.sblock_alloc_buffer((64,))
                                                       for k: S[..] = ..; .. = S[..]
 
-TensorIR has both forms. Schedules write blocks, and all that comes later reads them; TVM's script
-writes ``T.alloc_shared`` and ``T.alloc_local`` as statements, in scope of what follows them.
+TensorIR has both forms. Schedules write blocks, whose buffers TVM's prefix may move and make
+smaller. TVM's script writes ``T.alloc_shared`` and ``T.alloc_local`` as statements, which are in
+scope of the statements that follow.
 
-Does not handle an allocation with annotations, which is for whoever wrote them.
+Does not handle: an allocation with annotations, which are left to those who read them.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from .kernels import map_kernels
 
 
 def give_to_blocks(func: Any) -> Any:
-    """``func`` with each allocation of its kernels in a block; itself when there is none."""
+    """Return ``func`` with each allocation of its kernels in a block; itself if there is none."""
     return map_kernels(func, _in_blocks)
 
 
@@ -37,7 +38,7 @@ def _in_blocks(kernel: Any) -> Any:
 
 
 def _blocked(node: Any) -> Any:
-    """The sequence ``node``, each allocation a block around what follows it."""
+    """Return the sequence ``node`` with each allocation a block around what follows it."""
     stmts = list(node.seq)
     first = next((n for n, stmt in enumerate(stmts) if _is_plain(stmt)), None)
     if first is None or first + 1 == len(stmts):

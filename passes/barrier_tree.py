@@ -25,7 +25,8 @@ from ..diagnostics import Reason
 from ..errors import LoweringError
 from ..plan import SmemBuffer
 from . import ir, ordering
-from .accesses import Access, accesses, event
+from .access_values import Access
+from .accesses import accesses, event
 from .channels import ROLES_ATTR
 from .conflicts import Conflicts
 from .kernels import bodies, thread_extents, thread_tag

@@ -1,13 +1,14 @@
-"""Kernels beside the one that holds the loops, where they bind no threads and are several nests.
+"""Map the kernels beside the one with the loops that bind no threads and have several nests.
 
     for blockIdx.x in 256:                             for blockIdx.x in 256:
       for j in range(256): S[j] = C[bx, j]               for threadIdx.x in 128:
       for j in range(256): D[bx, j] = S[255 - j]  =>       for v in T.vectorized(2): S[..] = C[..]
                                                            for it in T.unroll(2): D[..] = S[..]
 
-Each is mapped as a function of its own would be, and its barriers are placed like all others. A
-single nest is planned for itself (``elementwise``); a kernel in which no second thread has work
-stays as it is.
+Each is mapped as a separate function would be, and its barriers are placed like all others.
+
+Does not handle: a single nest, which has its own plan (``elementwise``); a kernel in which no
+second thread has work, which stays as it is.
 """
 
 from __future__ import annotations
@@ -34,14 +35,14 @@ MOST_THREADS = 1024
 
 
 def is_beside(kernel: Stmt) -> bool:
-    """Whether ``kernel`` binds no threads, and several may make its nests."""
+    """Whether ``kernel`` binds no threads, and several threads may share one of its nests."""
     return not thread_extents(kernel) and any(count > 1 for count in _sharing(kernel))
 
 
 def map_beside(
     func: tirx.PrimFunc, plan: KernelPlan, machine: Machine, notes: list[Why]
 ) -> tirx.PrimFunc:
-    """``func`` with each kernel that binds no threads shared out; ``notes`` gets what was done."""
+    """Return ``func`` with each unbound kernel spread over threads; ``notes`` receives which."""
     if not any(is_beside(kernel) for kernel in kernels_of(func.body)):
         return func
     count = min(max(plan.mapped_threads, LEAST_THREADS), MOST_THREADS)

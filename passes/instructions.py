@@ -1,11 +1,15 @@
-"""Map a tile function to threads: matmuls to instructions, everything else shared out.
+"""Map a tile function to threads: matmuls to instructions, everything else spread over threads.
 
-A tile function binds nothing to threadIdx. Here it gets its threads: every copy nest becomes vector
-moves of each thread, every tile matmul the ops of its instruction, every tile in registers
-(scope local) the registers of each thread, and every nest over such a tile runs on the elements
-that a thread holds, or (row sums, softmax, a scatter) on a copy of it in shared memory. What is no
-nest one thread does for all. In a function that binds its threads, only unbound copies to shared
-memory are shared out over them; the rest is the user's.
+    A_shared[i, j] = A[..]            for tx in 256: vector copies of thread tx
+    acc[i, j] += A_shared * B_shared  =>  the ops of the instruction, on the registers of thread tx
+    C[i, j] = acc[i, j]               stores of the elements that thread tx has
+
+A tile function binds nothing to threadIdx; here it gets its threads. Every copy nest becomes vector
+copies of each thread, every tile matmul the ops of its instruction, and every tile in registers
+(scope local) registers of each thread. A nest over such a tile runs on the elements that a thread
+has, or (row sums, softmax, a scatter) on a copy of it in shared memory. A statement that is no nest
+is run by one thread for all. In a function that binds its threads, only unbound copies to shared
+memory are spread over them; the rest is the user's.
 """
 
 from __future__ import annotations
@@ -63,10 +67,11 @@ from .workspace import allocating, beyond, in_workspace
 
 
 def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[Why] | None = None) -> Any:
-    """``func`` with every unbound tile block given to threads as ``plan`` says; else ``func``.
+    """Return ``func`` with every unbound tile block mapped to threads as ``plan`` says.
 
-    ``kernel`` is what ``recognise`` found in ``func``. ``notes`` gets what could not stay in
-    registers, or not be shared out whole. LoweringError names a block that ``plan`` cannot have.
+    ``kernel`` is what ``recognise`` found in ``func``. ``notes`` receives what could not stay in
+    registers, or not be spread entirely. Raises LoweringError for a block that cannot have its
+    plan.
     """
     if kernel.info.threads:
         return _map_bound(func, kernel, plan)
@@ -101,7 +106,7 @@ def _has_ops(stmt: Stmt) -> bool:
 
 
 def map_kernel(kernel: Stmt, scope: Scope) -> Stmt:
-    """``kernel`` as ``scope`` maps it, with the thread loop inside its grid."""
+    """Return ``kernel`` as ``scope`` maps it, with the thread loop inside its grid."""
     scope.cluster = find_cluster(kernel, scope.plan.cluster)
     kernel = in_shared(*_in_workspace(kernel, scope))
     scope.ordered = ordered(kernel)
@@ -117,7 +122,10 @@ def map_kernel(kernel: Stmt, scope: Scope) -> Stmt:
 
 
 def _in_workspace(kernel: Stmt, scope: Scope) -> tuple[Stmt, list[Buffer]]:
-    """``kernel`` without the tiles that shared memory has no room for; those that go there."""
+    """Return ``kernel`` without the tiles that exceed shared memory, and the local tiles left.
+
+    Those left have no fragment, so they go to shared memory.
+    """
     in_no_fragment = [tile for tile in registers_of(kernel) if tile not in scope.fragments]
     if not scope.plan.pipelined and not scope.fragments:
         large = beyond(kernel, in_no_fragment, scope.plan)
@@ -143,7 +151,7 @@ def _check_mapped(kernel: Any, plan: KernelPlan) -> None:
 
 
 def _is_about(why: Why, name: str) -> bool:
-    """Whether ``why`` has ``name`` among its arguments, or in its words."""
+    """Whether ``why`` has ``name`` among its arguments, or in its text."""
     if isinstance(why, Reason) and why.code != TEXT:
         return any(name in reason.args.values() for reason in why.walk())
     return name in str(why)
@@ -160,7 +168,7 @@ def bind_ranges(body: Stmt, analyzer: Any) -> None:
 
 
 def _map(stmt: Stmt, scope: Scope) -> Stmt:
-    """``stmt`` of the tile function as what one thread does."""
+    """Return ``stmt`` of the tile function as one thread runs it."""
     name = op_name(stmt)
     if name is not None:
         return _map_op(name, stmt.body, scope)
@@ -192,14 +200,14 @@ def _map(stmt: Stmt, scope: Scope) -> Stmt:
 
 
 def _by_one(stmt: Any, scope: Scope) -> Stmt:
-    """A call, which nobody may make more often than the function says: one thread makes it."""
+    """Return a call run by one thread: it must not run more often than the function says."""
     scope.notes.append(Reason("mapped.call", call=str(stmt.value)))
     made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), stmt, None)
     return behind([stmt], made, scope, always=effects(stmt).is_fence)
 
 
 def _one_runs(loop: Any, scope: Scope) -> Stmt:
-    """A loop of statements that one thread makes: it runs all of them, without barriers between."""
+    """Return a loop of statements run by one thread, without barriers between them."""
     inside = list(leaves(loop))
     over = Reason("mapped.a_loop")
     if isinstance(loop, tirx.For):
@@ -210,7 +218,7 @@ def _one_runs(loop: Any, scope: Scope) -> Stmt:
 
 
 def _map_block(stmt: Any, scope: Scope) -> Stmt:
-    """An opaque block: tile buffers in registers become each thread's, new registers are added."""
+    """Return an opaque block, with register tiles made each thread's and new registers."""
     inner = _map(stmt.block.body, scope)
     allocs: list[Buffer] = []
     for buf in stmt.block.alloc_buffers:
@@ -223,7 +231,7 @@ def _map_block(stmt: Any, scope: Scope) -> Stmt:
 
 
 def _map_op(name: str, stmt: Stmt, scope: Scope) -> Stmt:
-    """One op of a pipelined loop; a matmul becomes the ops of its fragment steps."""
+    """Return one op of a pipelined loop; a matmul becomes the ops of its fragment steps."""
     if name in scope.matmuls:
         return _guarded(stmt, scope.matmuls[name][0])
     nest = as_nest(stmt)
@@ -236,7 +244,7 @@ def _map_op(name: str, stmt: Stmt, scope: Scope) -> Stmt:
 
 
 def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
-    """A copy by the tensor memory accelerator, as its one thread issues it."""
+    """Return a TMA copy, as its one thread issues it."""
     copy = as_copy(nest)
     column_blocks = scope.layouts.get(nest.store.buffer)
     pair = next((c for c in scope.plan.mbarriers if plan.dst in c.rings), None)
@@ -269,7 +277,7 @@ def _not_by_tma(plan: CopyPlan, why: Reason) -> LoweringError:
 
 
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:
-    """``body`` launched in clusters, whose CTAs share some copy and make the same steps."""
+    """Return ``body`` launched in clusters, whose CTAs share some copy and make the same steps."""
     if not shared:
         why = Reason("cluster.nothing_shared")
         raise LoweringError("cluster.refused", ctas=cluster.size, why=why)
@@ -278,7 +286,7 @@ def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:
 
 
 def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:
-    """The ops of a matmul, each under the guard that the matmul's own blocks carried."""
+    """Return the ops of a matmul, each under the guard that the matmul's own blocks had."""
     nest = as_nest(stmt)
     assert nest is not None
     if not nest.predicate:
@@ -290,9 +298,9 @@ def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:
 
 
 def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:
-    """A function with its own threads: unbound copies to shared memory are shared out over them.
+    """Return a function that binds its threads, with unbound copies to shared memory spread.
 
-    With more than one thread axis they stay what they are, the same copy made by every thread.
+    With more than one thread axis they stay as they are: the same copy, made by every thread.
     """
     wanted = {name for name, op in kernel.ops.items() if isinstance(op, Copy)}
     var = kernel.thread_var
@@ -325,7 +333,7 @@ def _with_body(loop: Any, body: Stmt) -> Stmt:
 
 
 def _with_block(realize: Any, body: Stmt, allocs: Sequence[Buffer]) -> Stmt:
-    """``realize`` with another body and allocations, and no claims about tiles any more."""
+    """Return ``realize`` with another body and allocations, and without regions of tiles."""
     old = realize.block
     new = SBlock(
         old.iter_vars,

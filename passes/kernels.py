@@ -1,4 +1,9 @@
-"""Where the kernels of a function are, and rebuilding the statements above and inside them."""
+"""Find the kernels of a function, and rebuild the statements around and inside them.
+
+    func: { kernel 0: blockIdx.x in 784: ..; kernel 1: .. }   =>   kernels_of: [kernel 0, kernel 1]
+
+A kernel is an outermost statement bound to the GPU: one function may have several in sequence.
+"""
 
 from __future__ import annotations
 
@@ -11,15 +16,11 @@ from ..diagnostics import Reason
 from . import ir
 
 _AROUND_ONE: Final = frozenset({tirx.For, tirx.While, tirx.AttrStmt})
-"""Statements around one other."""
+"""Statements that contain exactly one statement."""
 
 
 def map_kernels(func: Any, rewrite: Callable[[Any], Any]) -> Any:
-    """``func`` with each kernel (outermost statement bound to the GPU) rewritten.
-
-    One function may hold several kernels in sequence. The same object comes back when nothing
-    changed.
-    """
+    """Return ``func`` with each of its kernels rewritten; the same object if none changes."""
     body = _map(func.body, rewrite)
     if body.same_as(func.body):
         return func
@@ -27,7 +28,7 @@ def map_kernels(func: Any, rewrite: Callable[[Any], Any]) -> Any:
 
 
 def map_statement(stmt: Any, tag: str, rewrite: Callable[[Any], Any]) -> Any:
-    """``stmt`` with the outermost statements that bind the thread axis ``tag`` rewritten."""
+    """Return ``stmt`` with the outermost statements that bind the thread axis ``tag`` rewritten."""
     if thread_tag(stmt) == tag:
         return rewrite(stmt)
     inner = bodies(stmt)
@@ -35,7 +36,7 @@ def map_statement(stmt: Any, tag: str, rewrite: Callable[[Any], Any]) -> Any:
 
 
 def inside_grid(kernel: Any, wrap: Callable[[Any], Any]) -> Any:
-    """``kernel`` with what stands inside its innermost loop bound to blockIdx wrapped."""
+    """Return ``kernel`` with the body of its innermost loop bound to blockIdx wrapped."""
     if isinstance(kernel, ir.SBlockRealize) and not kernel.block.alloc_buffers:
         return with_block(kernel, body=inside_grid(kernel.block.body, wrap))
     if thread_tag(kernel) is not None:
@@ -44,14 +45,14 @@ def inside_grid(kernel: Any, wrap: Callable[[Any], Any]) -> Any:
 
 
 def on_host(stmts: Sequence[Any], body: Any) -> Any:
-    """``body`` of a function with ``stmts`` before its kernels, which they are in scope of."""
+    """Return a function's ``body`` with ``stmts`` before its kernels, and in scope of them."""
     if isinstance(body, ir.SBlockRealize):
         return with_block(body, body=ir.seq(*stmts, body.block.body))
     return ir.seq(*stmts, body)
 
 
 def kernels_of(body: Any) -> list[Any]:
-    """The kernels in the body of a function, in order."""
+    """Return the kernels in the body of a function, in order."""
     found: list[Any] = []
 
     def keep(kernel: Any) -> Any:
@@ -68,12 +69,12 @@ def has_kernel(func: Any) -> bool:
 
 
 def why_no_kernel(name: str) -> Reason:
-    """What a function lacks in which nothing is bound to the GPU, and what to do."""
+    """Return what a function without anything bound to the GPU lacks, and what to do."""
     return Reason("loop.no_kernel", function=name)
 
 
 def thread_tag(stmt: Any) -> str | None:
-    """The thread axis that ``stmt`` binds, such as ``threadIdx.x``; None when it binds none."""
+    """Return the thread axis that ``stmt`` binds, such as ``threadIdx.x``, or None."""
     kind = type(stmt)
     if kind is tirx.For and stmt.thread_binding is not None:
         return str(stmt.thread_binding.thread_tag)
@@ -83,7 +84,7 @@ def thread_tag(stmt: Any) -> str | None:
 
 
 def thread_extents(kernel: Any) -> dict[Any, int | None]:
-    """The threadIdx variables of a kernel with their extents (None: not a constant).
+    """Return the threadIdx variables of a kernel with their extents (None: not a constant).
 
     The last one counts fastest in a thread's number: ``threadIdx.z, y, x``.
     """
@@ -102,7 +103,7 @@ def thread_extents(kernel: Any) -> dict[Any, int | None]:
 
 
 def bodies(stmt: Any) -> list[Any]:
-    """The statements directly inside ``stmt``."""
+    """Return the statements directly inside ``stmt``."""
     kind = type(stmt)
     if kind in _AROUND_ONE:
         return [stmt.body]
@@ -116,7 +117,7 @@ def bodies(stmt: Any) -> list[Any]:
 
 
 def with_bodies(stmt: Any, new: Sequence[Any]) -> Any:
-    """``stmt`` around other inner statements; ``stmt`` itself when they are the same."""
+    """Return ``stmt`` around other inner statements; itself if they are the same."""
     if all(a.same_as(b) for a, b in zip(new, bodies(stmt))):
         return stmt
     if isinstance(stmt, tirx.SeqStmt):
@@ -148,9 +149,9 @@ def with_block(
     allocs: Sequence[Any] | None = None,
     regions: tuple[Sequence[Any], Sequence[Any]] | None = None,
 ) -> Any:
-    """An SBlockRealize whose block has another body, other allocations or ``regions``.
+    """Return an SBlockRealize whose block has another body, other allocations or ``regions``.
 
-    Those are what it reads and what it writes.
+    ``regions``: what it reads and what it writes.
     """
     block = realize.block
     reads, writes = (block.reads, block.writes) if regions is None else regions

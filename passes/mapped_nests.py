@@ -1,8 +1,12 @@
-"""What threads do of the nests of a tile function: vector moves, register tiles, staged stores.
+"""Map the nests of a tile function to threads: vector copies, register tiles, staged stores.
 
-A nest over a register tile runs on the elements that a thread holds, or (row sums, softmax, a
-scatter) on a copy of it in shared memory; a reduction to few elements is made in parts; any other
-is shared out. What follows another statement on global memory does so behind a barrier.
+    for i, j in T.grid(128, 32): S[i, j] = A[i, j]        =>  vectors of each thread (spread)
+    for i, j in T.grid(128, 128): C[i, j] = acc[i, j]     =>  the elements that a thread has
+    for j in range(4096): t[0] = t[0] + f(j)              =>  partial sums and a tree (reductions)
+
+A nest over a register tile runs on the elements that a thread has, or (row sums, softmax, a
+scatter) on a copy of the tile in shared memory. A statement that follows another one on global
+memory gets a barrier before it.
 """
 
 from __future__ import annotations
@@ -35,14 +39,14 @@ from .tile_stores import added, adds, box_of
 
 
 def map_nest(nest: Nest, plan: CopyPlan | None, scope: Scope) -> Stmt:
-    """A nest over a register tile runs where the elements are; any other is shared out."""
+    """Return ``nest`` mapped to threads: on fragments if it touches any, else spread over them."""
     loads = [*nest.loads(), *nest.asked()]
     touched = dict.fromkeys([*(load.source for load in loads), nest.store.buffer])
     return behind([nest.store], _shared_out(nest, touched, plan, scope), scope)
 
 
 def behind(marks: Sequence[Any], stmt: Stmt, scope: Scope, *, always: bool = False) -> Stmt:
-    """``stmt``, behind a barrier where others of the CTA have written what ``marks`` touch."""
+    """Return ``stmt``, behind a barrier if others of the CTA have written what ``marks`` touch."""
     names = sorted(
         str(buf.name)
         for buf, known in scope.ordered.items()
@@ -80,7 +84,7 @@ def _shared_out(
 
 
 def _in_parts(nest: Nest, scope: Scope) -> Stmt | None:
-    """``nest`` as parts that different threads make of each element; None where one makes it."""
+    """Return ``nest`` as partial results of several threads for each element, or None."""
     if scope.plan.roles:  # which no barrier of the CTA may stand in
         return None
     found = parted(nest, scope.threads.count, scope.threads.analyzer)
@@ -100,7 +104,7 @@ def _in_parts(nest: Nest, scope: Scope) -> Stmt | None:
 
 
 def _on_fragments(nest: Nest, fragments: Sequence[Fragment], scope: Scope) -> Stmt:
-    """``nest``, which touches ``fragments``, in registers, or on copies in shared memory."""
+    """Return ``nest``, which touches ``fragments``, in registers or on copies in shared memory."""
     tiles = tuple(sorted(str(part.tile.name) for part in fragments))
     why = Reason("registers.several", buffers=tiles)
     if len(fragments) == 1:
@@ -118,7 +122,7 @@ def _on_fragments(nest: Nest, fragments: Sequence[Fragment], scope: Scope) -> St
 
 
 def _note_alone(nest: Nest, scope: Scope) -> None:
-    """Say that a nest is not shared out whole over the threads."""
+    """Add a note if a nest is not spread entirely over the threads."""
     shared, why = shareable(nest)
     along = tuple(str(var.name) for var in shared)
     if why is not None and along:
@@ -128,7 +132,7 @@ def _note_alone(nest: Nest, scope: Scope) -> None:
 
 
 def _shown(nest: Nest, stmt: Stmt, scope: Scope) -> Stmt:
-    """``stmt``, and a fence where it computes what wgmma reads (PTX ISA, async proxy)."""
+    """Return ``stmt``, with a fence if it computes what wgmma reads (PTX ISA, async proxy)."""
     column_blocks = isinstance(scope.layouts.get(nest.store.buffer), ColumnBlocks)
     if not column_blocks or as_copy(nest) is not None:
         return stmt
@@ -136,7 +140,7 @@ def _shown(nest: Nest, stmt: Stmt, scope: Scope) -> Stmt:
 
 
 def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: Scope) -> Stmt:
-    """A nest that stores an accumulator by way of shared memory."""
+    """Return a nest that stores an accumulator through shared memory."""
     if plan.partial_sums and not adds(nest):
         raise LoweringError("store.adds_nothing", store=plan.op, buffer=plan.dst)
     box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
@@ -149,7 +153,7 @@ def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: Scope) -> St
 
 
 def place(stmt: Stmt, scope: Scope) -> Stmt:
-    """``stmt`` with every access to a shared tile where the tile's layout puts it."""
+    """Return ``stmt`` with every access to a shared tile where the tile's layout puts it."""
     if not any(layout.moves for layout in scope.layouts.values()):
         return stmt
     analyzer = scope.threads.analyzer

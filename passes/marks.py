@@ -1,4 +1,4 @@
-"""Which functions are kernels for us, and which of them carry a plan already."""
+"""Say which functions are kernels for us, and which of them carry a plan already."""
 
 from __future__ import annotations
 

@@ -21,7 +21,8 @@ from ..diagnostics import Reason
 from ..origin import Origin
 from ..plan import SyncPlan
 from . import ir
-from .accesses import Access, Event, op_name
+from .access_values import Access, Event
+from .accesses import op_name
 from .kernels import bodies, with_bodies
 
 PHASE: Final = "pipeliner.phase"

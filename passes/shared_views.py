@@ -16,7 +16,7 @@ from typing import Any
 import tvm_ffi
 from tvm import sym
 
-from .accesses import Access
+from .access_values import Access
 from .ir import Buffer
 from .memory import memories, rooted
 

@@ -37,7 +37,8 @@ from ..diagnostics import Reason
 from ..errors import InternalError, LoweringError
 from ..plan import SmemPlan, SyncPlan
 from . import barrier_state, ir, ordering
-from .accesses import Access, whole
+from .access_values import Access
+from .accesses import whole
 from .barrier_state import EXACT_ITERATIONS, Pending, State
 from .barrier_tree import Tree, barrier_tree
 from .kernels import map_kernels

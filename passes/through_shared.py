@@ -1,12 +1,11 @@
-"""Nests that no register tile can be read by, on copies of the tiles in shared memory.
+"""Run nests that cannot read register tiles on copies of the tiles in shared memory.
 
     for i, j in T.grid(64, 64): m[i] = T.max(m[i], acc[i, j])
-    =>
-    S[row(..), column(..)] = acc_frag[..]                      each thread what it holds
+ => S[row(..), column(..)] = acc_frag[..]                      each thread its elements
     if tx < 64: for j in range(64): m[tx] = T.max(m[tx], S[tx, j])
 
-What the nest stores into such a tile goes back to registers behind it. A tile of a function without
-threads that no matmul spreads over them lies in shared memory altogether: of one CTA there is one.
+If the nest stores into such a tile, the tile is copied back to registers after it. A local tile
+that no matmul distributes over threads is in shared memory entirely: there is one for each CTA.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from .patterns import Nest
 from .spread import Threads, spread
 
 WORD_BYTES: Final = 4
-"""One bank of shared memory: rows that begin so much further lie in other banks."""
+"""Bytes of one bank of shared memory: rows offset by one use other banks."""
 
 
 def registers_of(stmt: Stmt) -> list[Buffer]:
-    """The buffers in registers that ``stmt`` allocates."""
+    """Return the buffers in registers that ``stmt`` allocates."""
     found: list[Buffer] = []
 
     def visit(node: Any) -> None:
@@ -54,16 +53,16 @@ def registers_of(stmt: Stmt) -> list[Buffer]:
 
 
 def in_shared(stmt: Stmt, tiles: Collection[Buffer]) -> Stmt:
-    """``stmt`` with ``tiles``, which it allocates, in shared memory."""
+    """Return ``stmt`` with ``tiles``, which it allocates, in shared memory."""
     return substitute(stmt, {tile: _like(tile, list(tile.shape), str(tile.name)) for tile in tiles})
 
 
 def through_shared(
     nest: Nest, fragments: Sequence[Fragment], threads: Threads
 ) -> tuple[Stmt, list[Buffer]]:
-    """``nest``, which touches ``fragments``, shared out over ``threads``; what that allocates.
+    """Return ``nest``, which touches ``fragments``, spread over ``threads``; and its copies.
 
-    Each tile is copied to shared memory first, and one that ``nest`` stores into copied back.
+    Each tile is copied to shared memory first; one that ``nest`` stores into is copied back.
     """
     copies = {part.tile: _padded(part.tile) for part in fragments}
     made = [
@@ -79,7 +78,7 @@ def through_shared(
 
 
 def _padded(tile: Buffer) -> Buffer:
-    """A copy of ``tile`` in shared memory, whose columns are read without conflicts of banks."""
+    """Return a copy of ``tile`` in shared memory, padded to read columns without bank conflicts."""
     *outer, last = (const_int(extent) or 1 for extent in tile.shape)
     beyond = max(1, WORD_BYTES // dtype_bytes(tile.dtype)) if outer else 0
     return _like(tile, [*outer, last + beyond], f"{tile.name}_copy")
@@ -90,7 +89,7 @@ def _like(tile: Buffer, shape: Sequence[Any], name: str) -> Buffer:
 
 
 def _moved(nest: Nest, dst: Buffer, src: Buffer) -> Nest:
-    """All of tile ``src`` stored to ``dst``."""
+    """Return the copy of all of tile ``src`` to ``dst``."""
     tile = src if is_private(src) else dst  # not the copy, which has more columns
     extents = tuple(const_int(extent) or 1 for extent in tile.shape)
     at = tuple(Var(f"i{n}", "int32") for n in range(len(extents)))
@@ -99,7 +98,7 @@ def _moved(nest: Nest, dst: Buffer, src: Buffer) -> Nest:
 
 
 def _on(nest: Nest, copies: Mapping[Buffer, Buffer]) -> Nest:
-    """``nest`` on ``copies`` instead of the tiles that they are of."""
+    """Return ``nest`` on ``copies`` instead of their tiles."""
 
     def load(node: Any) -> Any:
         copy = copies.get(node.source)
