@@ -26,11 +26,11 @@ def refused(
     assert {name: found[name] for name in args} == args
 
 
-def gives(reason: Reason, code: str, /, **args: Any) -> bool:
-    """Whether ``reason``, or one that it gives for that, is ``code`` with ``args`` among others."""
+def gives(why: Why, code: str, /, **args: Any) -> bool:
+    """Whether ``why``, or a reason that it gives for that, is ``code`` with ``args`` among others."""
     return any(
         each.code == code and {name: each.args.get(name) for name in args} == args
-        for each in reason.walk()
+        for each in Reason.of(why).walk()
     )
 
 

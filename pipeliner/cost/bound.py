@@ -60,11 +60,11 @@ def _usage(loop: LoopInfo, machine: Machine, request: Request, by_warpgroup: boo
 
 def _ops_per_cycle(op: MatmulInfo, machine: Machine, request: Request, by_warpgroup: bool) -> float:
     """The most operations in a cycle of an SM that ``op`` may get."""
-    by_threads = 2 * machine.fp32_per_cycle
+    by_cuda_cores = 2 * machine.fp32_per_cycle
     wanted = op.instruction if request.instruction == "auto" else request.instruction
     exact = wanted == "auto" and op.a_dtype == "float32"
     if not by_warpgroup and (wanted == "simt" or exact):
-        return by_threads
+        return by_cuda_cores
     kinds = {"tfloat32" if one == "float32" else one for one in (op.a_dtype, op.b_dtype)}
     rates = machine.wgmmas if by_warpgroup else machine.mmas
-    return max([by_threads, *(rate.ops_per_cycle for rate in rates if rate.dtype in kinds)])
+    return max([by_cuda_cores, *(rate.ops_per_cycle for rate in rates if rate.dtype in kinds)])

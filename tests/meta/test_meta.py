@@ -203,7 +203,7 @@ def test_what_is_not_ours_is_refused(tmp_path):
         candidate_of(Schedule(meta.workload(SPEC)))
     broken = Candidate(GemmTile(64, 64, 64)).function(SPEC)
     broken.annotate(broken.get_sblock("root"), "pipeliner.requests", "[{]")
-    with pytest.raises(PlanError, match=r"cannot read annotation 'pipeliner.requests'"):
+    with refused("annotation.unreadable", PlanError, key="pipeliner.requests"):
         pipeliner.pipeline(broken, "h100")
     other = ms.database.MemoryDatabase()
     mod = tvm.IRModule({"main": SPEC.function().with_attr("global_symbol", "main")})

@@ -177,7 +177,7 @@ def test_register_copies_are_two_ops_with_a_local_buffer() -> None:
 
 
 def test_cp_async_that_cannot_be_had_raises() -> None:
-    with pytest.raises(PlanError, match=r"cp\.async moves 4, 8 or 16 bytes"):
+    with refused("cp_async.vector", PlanError, nbytes=2):
         mapped(Gemm(64, 64, 63), GemmTile(64, 64, 32), Request(mechanism="cp_async"))
 
 

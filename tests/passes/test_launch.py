@@ -14,6 +14,7 @@ from pipeliner.errors import PlanError, ToolError
 from pipeliner.mutation.mutants import mutants, mutated
 from pipeliner.plan import LaunchPlan
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from tests.refusals import refused
 
 from .judged import assert_right
 
@@ -126,13 +127,11 @@ def test_the_plan_says_it() -> None:
 
 
 def test_refused() -> None:
-    with pytest.raises(PlanError, match=r"cannot launch .* early on A100.*: griddepcontrol needs"):
+    with refused("launch.pdl", PlanError, machine="A100 SXM4"):
         built(*SPLIT, "a100", pdl=True)
-    with pytest.raises(PlanError, match="expected pdl to be 'auto', True or False, not 'on'"):
+    with refused("request.pdl", PlanError, value="'on'"):
         built(*SPLIT, pdl="on")
     plan = built(*SPLIT).plan
     wrong = replace(plan, launch=LaunchPlan(True, (2,)))
-    with pytest.raises(
-        PlanError, match=r"cannot let a kernel start early behind kernel 2 of .* it launches 2"
-    ):
+    with refused("launch.trigger", PlanError, number=2, kernels=2):
         built(*SPLIT, plan=wrong)

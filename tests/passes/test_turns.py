@@ -17,6 +17,7 @@ from pipeliner.passes.ir import walk
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
 from pipeliner.schedules.workloads import Gemm
+from tests.refusals import refused
 
 from .test_hopper import roles
 from .tiles import calls
@@ -86,14 +87,14 @@ def test_machine_code_keeps_loops_rolled_and_spills_nothing(
 
 
 def test_what_each_group_would_do_again_is_refused() -> None:
-    with pytest.raises(PlanError, match="not one loop over tiles, each of which runs 'k' once"):
+    with refused("ping_pong.loops", PlanError, loops=("k",)):
         pipeliner.pipeline(_beside(), "h100", consumers="ping-pong")
     plan = pipeliner.plan_of(pipeliner.pipeline(_beside(), "h100", instruction="wgmma"))
     assert plan.ping_pong_groups == 1
     edited = replace(
         plan, roles=(replace(plan.roles[0], threads=256, ping_pong_groups=2), plan.roles[1])
     )
-    with pytest.raises(PlanError, match="not one loop over tiles, each of which runs 'k' once"):
+    with refused("ping_pong.loops", PlanError, loops=("k",)):
         pipeliner.pipeline(_beside(), "h100", plan=edited)
 
 

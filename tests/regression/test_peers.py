@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.errors import PipelinerError, PlanError
+from pipeliner.errors import PlanError
 from pipeliner.versions import refusal
+from tests.refusals import refused
 
 from ..corpus.annotated import gemm, simt_gemm
 from ..corpus.loops import CASES as LOOPS
@@ -50,14 +51,14 @@ def test_an_edited_plan_that_breaks_an_edge_is_refused() -> None:
     plan = pipeliner.plan_of(pipeliner.pipeline(func, "sm_80", depth=3, mechanism="cp_async"))
     loop = pipelined_loop(plan)
     broken = plan.with_op(loop.name, "A_shared", stage=loop.stages, order=0)
-    with pytest.raises(PlanError, match="A_shared"):
+    with refused("schedule.order", PlanError, ops=("A_shared.wait", "A_shared"), order=0):
         pipeliner.pipeline(func, "sm_80", plan=broken)
 
 
 def test_depth_beyond_the_budget_is_refused_with_numbers() -> None:
     """Peers overflow shared memory at launch; ours must refuse in one line, naming the bytes."""
     func = simt_gemm([], [], func=gemm(32, 64))
-    with pytest.raises(PipelinerError, match=r"\d+ bytes") as err:
+    with refused("depth.smem", PlanError, smem=409600, most=166912) as err:
         pipeliner.pipeline(func, "sm_80", depth=200, mechanism="cp_async")
     assert "\n" not in str(err.value)
 

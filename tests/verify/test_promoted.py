@@ -10,11 +10,13 @@ import pytest
 
 import pipeliner
 from pipeliner.compiled import Kernel
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError, TargetError
 from pipeliner.plan import KernelPlan
 from pipeliner.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.verification import verify_workload
+from tests.refusals import refused
 
 from .hopper_loops import COLUMNS, ROWS, counted
 from .mutation_kernels import killer
@@ -109,38 +111,39 @@ def test_tensor_cores_sum_all_unless_that_is_asked_for(accumulate: Any) -> None:
 
 
 def test_what_is_not_cut_is_not_promoted() -> None:
-    why = "sums of products of float16 are not cut, there is nothing to promote"
-    with pytest.raises(PlanError, match=why):
+    nothing = "wgmma.nothing_to_promote"
+    with refused(nothing, PlanError, dtype="float16"):
         kernel_of(Gemm(128, 64, 256), GemmTile(128, 64, 64))
-    with pytest.raises(PlanError, match=why):
+    with refused(nothing, PlanError, dtype="float16"):
         kernel_of(Gemm(128, 64, 256), GemmTile(128, 64, 64), instruction="mma")
-    with pytest.raises(PlanError, match="only wgmma cuts them, ask for instruction 'wgmma'"):
+    with refused("mapping.promoted", PlanError, why=Reason("mapping.ask")):
         kernel_of(FP8, GemmTile(128, 64, 128), instruction="simt")
 
 
 @pytest.mark.parametrize(
-    ("asked", "why"),
+    ("asked", "code"),
     [
-        ({"accumulate": "promoted"}, "only wgmma cuts them, that needs sm_90a, A100 SXM4 is sm_80"),
-        ({"operand": "registers"}, "to registers for wgmma: that needs sm_90a, A100 SXM4 is sm_80"),
-        ({"roles": 2}, "only wgmma computes by warpgroup, that needs sm_90a, A100 SXM4 is sm_80"),
+        ({"accumulate": "promoted"}, "mapping.promoted"),
+        ({"operand": "registers"}, "mapping.operand"),
+        ({"roles": 2}, "mapping.roles"),
     ],
 )
-def test_wgmma_is_not_advised_where_there_is_none(asked: dict[str, Any], why: str) -> None:
+def test_wgmma_is_not_advised_where_there_is_none(asked: dict[str, Any], code: str) -> None:
     scheduled = schedule_gemm(FP8, GemmTile(128, 64, 128))
-    with pytest.raises(TargetError, match=why):
+    why = Reason("mapping.needs_sm_90a", machine="A100 SXM4", arch="sm_80")
+    with refused(code, TargetError, why=why):
         pipeliner.build(scheduled, "a100", **asked)
 
 
 @pytest.mark.parametrize("accumulate", ["slow", 2])
 def test_nonsense_is_refused_by_name(accumulate: Any) -> None:
-    with pytest.raises(PlanError, match="expected accumulate to be one of auto, fast, promoted"):
+    with refused("request.choice", PlanError, option="accumulate", value=repr(accumulate)):
         Request(accumulate=accumulate)
 
 
 def test_a_step_and_its_sums_want_registers() -> None:
     gemm = Gemm(128, 256, 256, dtype="e4m3")
-    with pytest.raises(PlanError, match="whose accumulators fit their registers"):
+    with refused("wgmma.split", PlanError, tile=(128, 256)):
         kernel_of(gemm, GemmTile(128, 256, 128), warps=(8, 1))
 
 
