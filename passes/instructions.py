@@ -63,6 +63,7 @@ from .serial import is_serial, why_serial
 from .spread import Threads
 from .through_shared import in_shared, registers_of
 from .tma import copy_map, load_boxes, source_of
+from .viewed_nests import map_viewed
 from .workspace import allocating, beyond, in_workspace
 
 
@@ -177,6 +178,9 @@ def _map(stmt: Stmt, scope: Scope) -> Stmt:
     nest = as_nest(stmt)
     if nest is not None:
         return map_nest(nest, None, scope)
+    viewed = map_viewed(stmt, scope)
+    if viewed is not None:
+        return viewed
     if is_serial(stmt, scope.fragments):
         return _one_runs(stmt, scope)
     if isinstance(stmt, tirx.For):

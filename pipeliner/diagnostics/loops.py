@@ -59,6 +59,7 @@ SENTENCES: Final = {
     "clamp.fence": "'{op}' {fence}, and may write what copies read",
     "clamp.written": "'{writer}' writes '{buffer}', which '{copy}' reads",
     # Nests whose iterations threads may share
+    "share.viewed": "bytes of '{buffer}' may be read through another view in other iterations",
     "share.reads": "it reads {read} where it stores {stored}, which another thread may write",
     "share.same_element": (
         "nothing shows that its iterations store different elements of '{buffer}', at {stored}"

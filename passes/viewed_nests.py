@@ -1,0 +1,137 @@
+"""Share out nests that touch shared memory through views of another element size.
+
+    for j in T.grid(256):                         V = decl_buffer(.., "uint8", data=S.data)
+      V = decl_buffer(.., "uint8", data=S.data)
+      V[j] = C[j]                            =>   V[tx] = C[tx]
+
+Where iterations touch bytes of their own, threads share them, as those of any other nest. Otherwise
+one thread runs all, without barriers between them. A nest that is not handled here (it touches a
+tile in registers or in a layout of its own, or global memory through a view, or the loop is
+warp-specialised) is mapped statement by statement.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from tvm import sym, tirx
+
+from ..diagnostics import Reason
+from .independence import shareable
+from .indexing import affine
+from .ir import Expr, Stmt, Var, const_int, dtype_bytes, i32, is_shared, seq, uses
+from .kernels import bodies, with_bodies
+from .layouts import ROW_MAJOR
+from .mapped_nests import behind
+from .memory import Memories, flat
+from .patterns import Nest, as_nest
+from .reductions import why_alone
+from .scope import Scope
+from .spread import spread
+
+
+def map_viewed(stmt: Stmt, scope: Scope) -> Stmt | None:
+    """A nest that declares views beside its store, as threads run it; None: ``stmt`` is none."""
+    declared: list[Any] = []
+    nest = as_nest(_without_views(stmt, declared))
+    if nest is None or not nest.vars or not _is_handled(nest, declared, scope):
+        return None
+    shared, why = shareable(nest)
+    if shared and not _own_bytes(nest, declared, shared):
+        shared = []
+        why = Reason("share.viewed", buffer=str(nest.store.buffer.name))
+    if not shared:
+        scope.notes.append(Reason("mapped.by_one", block=nest.name, why=why or why_alone(nest)))
+        alone = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), stmt, None)
+        return behind([nest.store], alone, scope)
+    if why is not None:
+        axes = tuple(str(var.name) for var in shared)
+        scope.notes.append(Reason("mapped.along", block=nest.name, axes=axes, why=why))
+    return behind([nest.store], seq(*declared, spread(nest, scope.threads, 1)), scope)
+
+
+def _without_views(stmt: Any, declared: list[Any]) -> Stmt:
+    """``stmt`` without declarations beside its only other statement; ``declared`` gets them."""
+    if isinstance(stmt, tirx.SeqStmt):
+        *first, last = stmt.seq
+        if not all(isinstance(part, tirx.DeclBuffer) for part in first):
+            return stmt
+        declared.extend(first)
+        return _without_views(last, declared)
+    inner = bodies(stmt)
+    if len(inner) != 1:
+        return stmt
+    return with_bodies(stmt, [_without_views(inner[0], declared)])
+
+
+def _is_handled(nest: Nest, declared: Sequence[Any], scope: Scope) -> bool:
+    """Whether the views are of shared memory that lies row by row, whatever threads do."""
+    if not declared or scope.plan.roles or uses(list(declared), nest.vars):
+        return False
+    named = _named(declared)
+    roots = [named.place(stmt.buffer).root for stmt in declared]
+    touched = [access.source for access in (*nest.loads(), *nest.asked())]
+    buffers = [*roots, *touched, nest.store.buffer]
+    return (
+        all(map(is_shared, roots))
+        and not any(buf in scope.fragments for buf in buffers)
+        and not any(scope.layouts.get(buf, ROW_MAJOR).moves for buf in buffers)
+    )
+
+
+def _named(declared: Sequence[Any]) -> Memories:
+    found = Memories()
+    for stmt in declared:
+        found.declare(stmt)
+    return found
+
+
+def _own_bytes(nest: Nest, declared: Sequence[Any], variables: Sequence[Var]) -> bool:
+    """Whether values of ``variables`` provably touch no byte that another one stores.
+
+    Of what is stored through the buffer that it is read through ``shareable`` knows that already.
+    """
+    named = _named(declared)
+    stored = named.place(nest.store.buffer)
+    loads = [*nest.loads(), *nest.asked()]
+    others = [load for load in loads if named.place(load.source).root.same_as(stored.root)]
+    if all(load.source.same_as(nest.store.buffer) for load in others):
+        return True
+    spans = [_bytes(named, nest.store.buffer, nest.store.indices, nest.vars)]
+    spans += [_bytes(named, load.source, load.indices, nest.vars) for load in others]
+    first = spans[0]
+    if first is None:
+        return False
+    low, high = 0, 0
+    analyzer = sym.Analyzer()
+    for span in spans:
+        if span is None or any(span[1].get(v, 0) != first[1].get(v, 0) for v in variables):
+            return False
+        start = const_int(analyzer.simplify(span[0] - first[0]))
+        if start is None:
+            return False
+        rest = [
+            step * (nest.extent_of[var] - 1)
+            for var, step in span[1].items()
+            if not any(var.same_as(other) for other in variables)
+        ]
+        low = min(low, start + sum(min(0, step) for step in rest))
+        high = max(high, start + sum(max(0, step) for step in rest) + span[2])
+    reach = high - low - 1
+    steps = [(abs(first[1].get(var, 0)), nest.extent_of[var]) for var in variables]
+    for step, extent in sorted(steps):
+        if step <= reach:
+            return False
+        reach += step * (extent - 1)
+    return True
+
+
+def _bytes(
+    named: Memories, buf: Any, indices: Sequence[Expr], variables: Sequence[Var]
+) -> tuple[Expr, dict[Var, int], int] | None:
+    """The first byte of an access without ``variables``, their steps, and its length."""
+    size = dtype_bytes(buf.dtype)
+    start = named.place(buf).start + flat(buf, list(indices)) * size
+    found = affine(start, variables)
+    return None if found is None else (found.base, dict(found.coefficients), size)
