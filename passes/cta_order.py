@@ -104,7 +104,7 @@ def _meets_itself(leaf: Leaf) -> bool:
 
 def _reads_elsewhere(nest: Nest) -> bool:
     """Whether ``nest`` reads the buffer that it stores into, at another place than it stores."""
-    own = [load for load in (*nest.loads(), *nest.asked())
+    own = [load for load in (*nest.loads(), *nest.deciding_loads())
            if load.source.same_as(nest.store.buffer)]  # fmt: skip
     here = list(nest.store.indices)
     return any(not tvm_ffi.structural_equal(list(load.indices), here) for load in own)

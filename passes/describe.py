@@ -40,7 +40,7 @@ from .ir import (
 from .kernels import bodies, thread_tag
 from .op_kinds import classify
 from .patches import TiledWindow
-from .patterns import Copy, Matmul, masked_load, walker
+from .patterns import Copy, Matmul, dimension_of, masked_load
 from .tma import Source, source_of
 
 
@@ -104,7 +104,7 @@ def _slides(copy: Copy) -> bool:
     cost what pixels of several rows do: tiles of 224 of vgg's rows of 224 took 275 us, of 240 and
     256 270 and 273.
     """
-    walked = [walker(index, copy.order) for index in copy.src_indices]
+    walked = [dimension_of(index, copy.order) for index in copy.src_indices]
     in_order = [dim for dim in walked if dim is not None] == list(range(len(copy.order)))
     if not in_order or max(copy.shape) > MAX_BOX:
         return False

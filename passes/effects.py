@@ -207,7 +207,7 @@ class _Collector:
         if self.memories.declare(node):
             self.result.viewed.add(self.memories.place(node.buffer).root)
         else:
-            for buf in _pointed(node.data):  # nobody knows where in it
+            for buf in _pointed(node.data):  # its place in them is unknown
                 self.result.viewed.add(buf)
                 self._access(buf, BOTH, None)
         self.result.locals[node.buffer] = None

@@ -88,7 +88,7 @@ def touched(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
 
     Raises LoweringError if there are several, or if a condition depends on the tile's values.
     """
-    if any(load.source.same_as(fragment.tile) for load in nest.asked()):
+    if any(load.source.same_as(fragment.tile) for load in nest.deciding_loads()):
         raise _refused(nest, Reason("registers.decides", buffer=str(fragment.tile.name)))
     places = [load.indices for load in nest.loads() if load.source.same_as(fragment.tile)]
     if nest.store.buffer.same_as(fragment.tile):

@@ -32,7 +32,7 @@ from ..cost.tma import im2col_obstacle
 from ..diagnostics import Reason
 from .indexing import Term, affine, conjunction, terms_of, together
 from .ir import Expr, Var, const_int, i32, uses, walk
-from .patterns import Copy, walker
+from .patterns import Copy, dimension_of
 from .views import inside
 from .wide_indices import ELEMENTS
 
@@ -91,7 +91,7 @@ def im2col_of(copy: Copy, ranges: Any) -> Im2col | Reason:
     ``ranges``: an analyzer that knows the bounds of every variable outside the copy.
     """
     rank = len(copy.src_indices)
-    runs = walker(copy.src_indices[-1], copy.order) == 1
+    runs = dimension_of(copy.src_indices[-1], copy.order) == 1
     if len(copy.order) != 2 or rank not in _RANKS or not runs:
         return Reason("im2col.rank")
     if None in [const_int(extent) for extent in copy.src.shape[:-1]]:
@@ -100,7 +100,7 @@ def im2col_of(copy: Copy, ranges: Any) -> Im2col | Reason:
         ranges.bind(var, Range(0, copy.nest.extent_of[var]))
     found: Im2col | Reason = Reason("im2col.rank")
     for offsets in _offsets(copy):
-        found = _walked(copy, offsets, ranges)
+        found = _with_offsets(copy, offsets, ranges)
         if isinstance(found, Im2col):
             return found
     return found
@@ -123,7 +123,7 @@ def _offsets(copy: Copy) -> Iterator[tuple[Var, ...]]:
         yield from itertools.combinations(variables, count)
 
 
-def _walked(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | Reason:
+def _with_offsets(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col | Reason:
     """Return the pixels if what depends only on ``offsets`` is the kernel's position."""
     name = str(copy.src.name)
     image, *spatial, channel = copy.src_indices

@@ -72,7 +72,7 @@ def _proven(nest: Nest, variables: Sequence[Var]) -> list[Var]:
 
 def _reloads(nest: Nest) -> list[Any]:
     """Return the loads, also in conditions, of the buffer that ``nest`` stores into."""
-    loads = [*nest.loads(), *nest.asked()]
+    loads = [*nest.loads(), *nest.deciding_loads()]
     return [load for load in loads if load.source.same_as(nest.store.buffer)]
 
 

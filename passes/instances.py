@@ -243,7 +243,7 @@ class Instances:
         used, called = set(filter(is_buffer_var, inside)), operators(body)
         is_async = any(name.startswith(COPIES) for name in called)
         if is_async:
-            # Into slots that nobody reads: not the last iteration's, which the loads repeat.
+            # Into slots that are not read: not the last iteration's, which the loads repeat.
             ahead = self._last - op.stage
             repeats = self._plan.epilogue == "clamped" and all(
                 is_global(b) or (is_shared(b) and b in self.rings and ahead < self.rings[b].depth)

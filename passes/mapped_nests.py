@@ -30,7 +30,7 @@ from .independence import shareable
 from .ir import Buffer, Stmt, TensorLoad, seq, walk
 from .layouts import ColumnBlocks
 from .patterns import Nest, as_copy
-from .reductions import parted, why_alone
+from .reductions import split_reduction, why_alone
 from .scope import Scope
 from .spread import spread
 from .staged_stores import Staged
@@ -40,7 +40,7 @@ from .tile_stores import added, adds, box_of
 
 def map_nest(nest: Nest, plan: CopyPlan | None, scope: Scope) -> Stmt:
     """Return ``nest`` mapped to threads: on fragments if it touches any, else spread over them."""
-    loads = [*nest.loads(), *nest.asked()]
+    loads = [*nest.loads(), *nest.deciding_loads()]
     touched = dict.fromkeys([*(load.source for load in loads), nest.store.buffer])
     return behind([nest.store], _shared_out(nest, touched, plan, scope), scope)
 
@@ -75,19 +75,19 @@ def _shared_out(
         return place(_on_fragments(nest, fragments, scope), scope)
     copy = as_copy(nest)
     width = None if copy is None else copy_width(copy, plan)
-    made = _in_parts(nest, scope)
+    made = _split_over_threads(nest, scope)
     if made is None:
         _note_alone(nest, scope)
         scalar = any(matmul.instruction == SCALAR for matmul in scope.plan.matmuls)
-        made = spread(nest, scope.threads, width, hold=scalar)
+        made = spread(nest, scope.threads, width, in_register=scalar)
     return _shown(nest, place(made, scope), scope)
 
 
-def _in_parts(nest: Nest, scope: Scope) -> Stmt | None:
+def _split_over_threads(nest: Nest, scope: Scope) -> Stmt | None:
     """Return ``nest`` as partial results of several threads for each element, or None."""
     if scope.plan.roles:  # which no barrier of the CTA may stand in
         return None
-    found = parted(nest, scope.threads.count, scope.threads.analyzer)
+    found = split_reduction(nest, scope.threads.count, scope.threads.analyzer)
     if found is None:
         return None
     scope.notes.append(
@@ -100,7 +100,7 @@ def _in_parts(nest: Nest, scope: Scope) -> Stmt | None:
         )
     )
     scope.stages.extend(found.buffers)
-    return seq(*[spread(part, scope.threads, 1, hold=True) for part in found.nests])
+    return seq(*[spread(part, scope.threads, 1, in_register=True) for part in found.nests])
 
 
 def _on_fragments(nest: Nest, fragments: Sequence[Fragment], scope: Scope) -> Stmt:

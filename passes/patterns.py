@@ -62,7 +62,7 @@ class Nest:
         """Every load in the stored value and in the indices of the store."""
         return _loads(self.store.value, *self.store.indices)
 
-    def asked(self) -> list[Any]:
+    def deciding_loads(self) -> list[Any]:
         """Every load that decides where, and whether, something is stored."""
         return _loads(*self.store.indices, *self.predicate)
 
@@ -89,7 +89,7 @@ class Copy:
 
         The last one is also indexed by a variable that counts over several dimensions as one.
         """
-        dims = [walker(index, self.order) for index in self.src_indices]
+        dims = [dimension_of(index, self.order) for index in self.src_indices]
         if dims and dims[-1] is None:
             dims[-1] = self._runner()
         return tuple(dims)
@@ -235,7 +235,7 @@ def as_copy(nest: Nest) -> Copy | None:
     )
 
 
-def walker(index: Expr, order: Sequence[Var]) -> int | None:
+def dimension_of(index: Expr, order: Sequence[Var]) -> int | None:
     """Return which of ``order`` alone forms ``index``, up to a base, by ones; or None."""
     known = affine(index, order)
     if known is None or list(known.coefficients.values()) != [1]:

@@ -39,7 +39,7 @@ _Combined = Callable[[Expr, Expr], Expr]
 
 
 @dataclass(frozen=True)
-class Parted:
+class SplitReduction:
     """A reduction as nests, in order; ``parts`` threads make each of the ``elements``."""
 
     nests: tuple[Nest, ...]
@@ -77,13 +77,13 @@ class _Reduction:
         return 1 << (most.bit_length() - 1) if most > 0 else 1
 
 
-def parts_of(nest: Nest, threads: int) -> int:
+def threads_per_element(nest: Nest, threads: int) -> int:
     """Return how many of ``threads`` may make each element of ``nest``; 1 without a reduction."""
     found = _reduction(nest)
     return 1 if found is None else found.parts(threads)
 
 
-def parted(nest: Nest, threads: int, analyzer: Any) -> Parted | None:
+def split_reduction(nest: Nest, threads: int, analyzer: Any) -> SplitReduction | None:
     """Return ``nest`` with each element made by several threads; None if one makes it."""
     found = _reduction(nest)
     if found is None or found.parts(threads) == 1 or not _is_inside(found, analyzer):
@@ -97,7 +97,9 @@ def parted(nest: Nest, threads: int, analyzer: Any) -> Parted | None:
         width //= 2
     nests = [_cleared(found, levels[0], count), _summed(found, levels[0], count)]
     nests += [_halved(found, wide, half) for wide, half in itertools.pairwise(levels)]
-    return Parted((*nests, _stored(found, levels[-1])), tuple(levels), count, found.elements)
+    return SplitReduction(
+        (*nests, _stored(found, levels[-1])), tuple(levels), count, found.elements
+    )
 
 
 def why_alone(nest: Nest) -> Reason:
@@ -173,9 +175,9 @@ def _cleared(found: _Reduction, parts: Buffer, count: int) -> Nest:
 
 def _summed(found: _Reduction, parts: Buffer, count: int) -> Nest:
     """Return ``part[.., p] = part[.., p] + f(q * count + p)``: neighbours read neighbours."""
-    nest, part, turn = found.nest, Var("part", "int32"), Var("turn", "int32")
-    turns = -(-found.terms // count)
-    flat = turn * count + part
+    nest, part, step = found.nest, Var("part", "int32"), Var("turn", "int32")
+    steps = -(-found.terms // count)
+    flat = step * count + part
     values: dict[Var, Expr] = {}
     stride = found.terms
     for var in found.again:
@@ -184,12 +186,12 @@ def _summed(found: _Reduction, parts: Buffer, count: int) -> Nest:
         digit = flat if stride == 1 else tirx.floordiv(flat, stride)
         values[var] = digit if var.same_as(found.again[0]) else tirx.floormod(digit, extent)
     predicate = [substitute(guard, values) for guard in nest.predicate]
-    if turns * count > found.terms:
+    if steps * count > found.terms:
         predicate.insert(0, flat < i32(found.terms))
     at = [*found.free, part]
     value = found.combine(tirx.BufferLoad(parts, at), substitute(found.value, values))
     store = tirx.BufferStore(parts, value, at)
-    return _over(nest, found.free, (part, turn), (count, turns), predicate, store, "parts")
+    return _over(nest, found.free, (part, step), (count, steps), predicate, store, "parts")
 
 
 def _halved(found: _Reduction, wide: Buffer, half: Buffer) -> Nest:

@@ -22,7 +22,7 @@ from .cta_order import Leaf, leaves
 from .independence import shareable
 from .ir import Buffer, SBlockRealize, Stmt, const_int, has, op_name, uses
 from .patterns import Nest
-from .reductions import parts_of, why_alone
+from .reductions import threads_per_element, why_alone
 
 _MANY = 1024
 """Most threads that a CTA may have."""
@@ -30,7 +30,7 @@ _MANY = 1024
 
 def sharing(nest: Nest) -> int:
     """Return how many threads may run iterations of ``nest`` at the same time."""
-    count = parts_of(nest, _MANY)
+    count = threads_per_element(nest, _MANY)
     for var in shareable(nest)[0]:
         count *= nest.extent_of[var]
     return count

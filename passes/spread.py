@@ -73,10 +73,12 @@ class Threads:
         return self.var if self.groups == 1 else tirx.floormod(self.var, self.count)
 
 
-def spread(nest: Nest, threads: Threads, vector: int | None = None, *, hold: bool = False) -> Stmt:
+def spread(
+    nest: Nest, threads: Threads, vector: int | None = None, *, in_register: bool = False
+) -> Stmt:
     """Return ``nest`` shared out over the threads; ``vector``: elements at once (None: any legal).
 
-    ``hold``: keep an element that a thread stores repeatedly in a register.
+    ``in_register``: keep an element that a thread stores repeatedly in a register.
     """
     shared, _ = shareable(nest)
     again = [var for var in nest.vars if var not in shared]
@@ -107,7 +109,7 @@ def spread(nest: Nest, threads: Threads, vector: int | None = None, *, hold: boo
             return substitute(nest.store, here)
 
         inside = unproven_all(substitute(inner, start), analyzer)
-        sums = _Sums.of(one(i32(0)), again) if hold and width == 1 else None
+        sums = _Sums.of(one(i32(0)), again) if in_register and width == 1 else None
         moved = vectorized("v", width, one) if sums is None else sums.step
         moved = _under(moved, inside)
         for var in reversed(again):

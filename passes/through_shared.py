@@ -69,7 +69,7 @@ def through_shared(
         rewrite(_moved(nest, copies[part.tile], part.tile), part, threads.analyzer)
         for part in fragments
     ]
-    made.append(spread(_on(nest, copies), threads, hold=True))
+    made.append(spread(_on(nest, copies), threads, in_register=True))
     for part in fragments:
         if nest.store.buffer.same_as(part.tile):
             back = _moved(nest, part.tile, copies[part.tile])

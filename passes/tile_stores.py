@@ -75,7 +75,7 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | Reason:
     if len(matmul.m) > 1 or len(matmul.n) > 1:
         return Reason("store.dimensions")
     places = [load.indices for load in nest.loads() if load.source.same_as(matmul.acc)]
-    row, column = _walkers(places[0], matmul, nest)
+    row, column = _row_and_column(places[0], matmul, nest)
     if row is None or column is None or len({str(list(place)) for place in places}) > 1:
         return Reason("store.walk")
     if any(load.source.same_as(target) for load in added(nest).loads()):
@@ -88,12 +88,12 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | Reason:
     for var, extent in nest.extent_of.items():
         ranges.bind(var, Range(0, extent))
     declared = View(tuple(target.shape), tuple(nest.store.indices))
-    found = _walked(declared, row, column, nest)
+    found = _indexed(declared, row, column, nest)
     if found is None:
         guard = conjunction(nest.predicate)
         with ranges.constraint_scope(tirx.const(True, "bool") if guard is None else guard):
             merged = flattened(declared, nest.vars, ranges)
-        found = None if merged is None else _walked(merged, row, column, nest)
+        found = None if merged is None else _indexed(merged, row, column, nest)
     if found is None:
         return Reason("store.scattered", buffer=str(target.name))
     short = _left_out(nest, matmul, found, ranges)
@@ -105,7 +105,7 @@ def box_of(nest: Nest, matmul: Matmul, ranges: Any) -> Box | Reason:
     return found
 
 
-def _walked(view: View, row: Var, column: Var, nest: Nest) -> Box | None:
+def _indexed(view: View, row: Var, column: Var, nest: Nest) -> Box | None:
     """Return the box of ``view`` that ``row`` and ``column`` index, each its own dimension."""
     walked = [affine(index, nest.vars) for index in view.indices]
     down = [n for n, known in enumerate(walked[:-1]) if known and known.coefficients == {row: 1}]
@@ -130,13 +130,13 @@ def _info(nest: Nest, matmul: Matmul, ranges: Any) -> StoreInfo:
         dst=str(target.name),
         dtype=str(target.dtype),
         dst_strides=tuple(const_int(stride) for stride in strides(target)),
-        by_rows=_walks_last(nest, matmul),
+        by_rows=_is_column_last(nest, matmul),
         no_tma=found if isinstance(found, Reason) else "",
         partial_sums=adds(nest),
     )
 
 
-def _walks_last(nest: Nest, matmul: Matmul) -> bool:
+def _is_column_last(nest: Nest, matmul: Matmul) -> bool:
     """Whether only the tile's last column variable indexes the target's last dimension."""
     places = [load.indices for load in nest.loads() if load.source.same_as(matmul.acc)]
     at = next((n for n, index in enumerate(matmul.acc_indices) if _is(index, matmul.n[-1])), None)
@@ -163,17 +163,17 @@ def _stored(nest: Nest, matmuls: Mapping[Buffer, Matmul]) -> Matmul | None:
     return next((matmuls[load.source] for load in nest.loads() if load.source in matmuls), None)
 
 
-def _walkers(place: Any, matmul: Matmul, nest: Nest) -> tuple[Var | None, Var | None]:
+def _row_and_column(place: Any, matmul: Matmul, nest: Nest) -> tuple[Var | None, Var | None]:
     """Return the loop variables of ``nest`` for rows and columns of the accumulator."""
 
-    def walker(of: Var) -> Var | None:
+    def variable(of: Var) -> Var | None:
         at = next(n for n, index in enumerate(matmul.acc_indices) if _is(index, of))
         index = place[at]
         return index if isinstance(index, Var) and index in nest.extent_of else None
 
     if not all(any(_is(index, of) for index in matmul.acc_indices) for of in matmul.m + matmul.n):
         return None, None
-    return walker(matmul.m[0]), walker(matmul.n[0])
+    return variable(matmul.m[0]), variable(matmul.n[0])
 
 
 def _left_out(nest: Nest, matmul: Matmul, box: Box, ranges: Any) -> Reason | None:

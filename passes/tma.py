@@ -33,7 +33,7 @@ from .indexing import affine, conjunction
 from .ir import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute, uses
 from .layouts import ColumnBlocks
 from .patches import TiledWindow, window_of
-from .patterns import Copy, walker
+from .patterns import Copy, dimension_of
 from .tensor_maps import TensorMap, im2col_map, tiled_map
 from .views import View, flattened, inside
 from .wide_indices import WIDE
@@ -80,7 +80,7 @@ def source_of(copy: Copy, ranges: Any) -> Source | Reason:
 
 
 def _keeps_order(copy: Copy, view: View) -> bool:
-    walked = [dim for dim in walked_by(copy, view) if dim is not None]
+    walked = [dim for dim in dimensions_of(copy, view) if dim is not None]
     return walked == list(range(len(copy.order)))
 
 
@@ -89,7 +89,7 @@ def _box_obstacle(copy: Copy, view: View) -> Reason | None:
     name = str(copy.src.name)
     for dimension, index in enumerate(view.indices):
         known = affine(index, copy.order)
-        if walker(index, copy.order) is None and (known is None or known.coefficients):
+        if dimension_of(index, copy.order) is None and (known is None or known.coefficients):
             return Reason("tma.index", dimension=dimension, buffer=name, index=str(index))
     outside = next((part for part in _beyond_bounds(copy, view) if uses(part, copy.order)), None)
     return None if outside is None else Reason("tma.mask", buffer=name, condition=str(outside))
@@ -111,14 +111,14 @@ def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
         return [part for part in copy.mask if not analyzer.can_prove(part)]
 
 
-def walked_by(copy: Copy, source: Source) -> tuple[int | None, ...]:
+def dimensions_of(copy: Copy, source: Source) -> tuple[int | None, ...]:
     """Return for each dimension of ``source`` the tile dimension that indexes it, or None.
 
     In im2col mode the pixels, counted over all dimensions but the last, are one dimension.
     """
     if isinstance(source, Im2col | TiledWindow):
         return (0, 1)
-    return tuple(walker(index, copy.order) for index in source.indices)
+    return tuple(dimension_of(index, copy.order) for index in source.indices)
 
 
 def column_blocks_of(tile: Buffer) -> ColumnBlocks:
@@ -136,7 +136,7 @@ def copy_map(copy: Copy, source: Source, column_blocks: ColumnBlocks, parts: int
         return tiled_map(
             copy.src, copy.src.shape, [*source.extents, column_blocks.columns], column_blocks.span
         )
-    walked = walked_by(copy, source)
+    walked = dimensions_of(copy, source)
     box = [1 if dim is None else copy.shape[dim] for dim in walked]
     box[-1] = column_blocks.columns
     box[walked.index(0)] //= parts

@@ -94,7 +94,7 @@ def _groups(graph: nx.MultiDiGraph, ops: Sequence[OpPlan]) -> list[_Group]:
         if used or outlives:
             # What is used after the last stage, or after the loop, is waited for in the last stage.
             firsts.append((min([*uses, last]), op.name))
-        else:  # nobody reads it, but its slot is filled again: it has to land before
+        else:  # not read, but its slot is filled again: it must land before
             stage, position = at[op.name]
             firsts.append(((stage, position + 1), op.name))
     groups: list[_Group] = []

@@ -68,7 +68,7 @@ def beyond(kernel: Stmt, private: Collection[Buffer], plan: KernelPlan) -> list[
 def in_workspace(kernel: Stmt, tiles: Sequence[Buffer]) -> tuple[Stmt, list[Buffer]]:
     """Return ``kernel`` with ``tiles`` in global memory, and the buffers to allocate there."""
     grid = _grid(kernel)
-    wide = any(const_int(loop.extent) is None for loop in grid)  # as TVM counts what nobody knows
+    wide = any(const_int(loop.extent) is None for loop in grid)  # as TVM counts unknown extents
     ctas = [widened(loop.extent) if wide else loop.extent for loop in grid]
     first = [widened(loop.loop_var) if wide else loop.loop_var for loop in grid]
     moved: dict[Buffer, Buffer] = {}
