@@ -69,7 +69,7 @@ class Uniformity:
         return ir.is_global(buffer) and buffer in self._written
 
     def _escape(self, call: Any) -> None:
-        """Count a buffer whose address is taken as written by whoever gets the address."""
+        """Count a buffer whose address is taken as written: the callee may do that."""
         name = getattr(call.op, "name", "")
         if name == "tirx.buffer_data":
             self._opaque(call.args[0])

@@ -1,13 +1,14 @@
-"""Share out nests that touch shared memory through views of another element size.
+"""Spread nests over threads that touch shared memory through views of another element size.
 
     for j in T.grid(256):                         V = decl_buffer(.., "uint8", data=S.data)
       V = decl_buffer(.., "uint8", data=S.data)
       V[j] = C[j]                            =>   V[tx] = C[tx]
 
-Where iterations touch bytes of their own, threads share them, as those of any other nest. Otherwise
-one thread runs all, without barriers between them. A nest that is not handled here (it touches a
-tile in registers or in a layout of its own, or global memory through a view, or the loop is
-warp-specialised) is mapped statement by statement.
+If each iteration touches its own bytes, threads share the iterations as those of any other nest.
+Otherwise one thread runs all, without barriers between them.
+
+Does not handle: a nest that touches a tile in registers or in another layout, or global memory
+through a view, or in a warp-specialised loop; it is mapped statement by statement.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from .spread import spread
 
 
 def map_viewed(stmt: Stmt, scope: Scope) -> Stmt | None:
-    """A nest that declares views beside its store, as threads run it; None: ``stmt`` is none."""
+    """Return a nest that declares views beside its store as threads run it; None if it is none."""
     declared: list[Any] = []
     nest = as_nest(_without_views(stmt, declared))
     if nest is None or not nest.vars or not _is_handled(nest, declared, scope):
@@ -52,7 +53,10 @@ def map_viewed(stmt: Stmt, scope: Scope) -> Stmt | None:
 
 
 def _without_views(stmt: Any, declared: list[Any]) -> Stmt:
-    """``stmt`` without declarations beside its only other statement; ``declared`` gets them."""
+    """Return ``stmt`` without the declarations beside its only other statement.
+
+    ``declared`` receives them.
+    """
     if isinstance(stmt, tirx.SeqStmt):
         *first, last = stmt.seq
         if not all(isinstance(part, tirx.DeclBuffer) for part in first):
@@ -66,12 +70,12 @@ def _without_views(stmt: Any, declared: list[Any]) -> Stmt:
 
 
 def _is_handled(nest: Nest, declared: Sequence[Any], scope: Scope) -> bool:
-    """Whether the views are of shared memory that lies row by row, whatever threads do."""
+    """Whether the views are of shared memory that is row-major, however it is mapped."""
     if not declared or scope.plan.roles or uses(list(declared), nest.vars):
         return False
     named = _named(declared)
     roots = [named.place(stmt.buffer).root for stmt in declared]
-    touched = [access.source for access in (*nest.loads(), *nest.asked())]
+    touched = [access.source for access in (*nest.loads(), *nest.deciding_loads())]
     buffers = [*roots, *touched, nest.store.buffer]
     return (
         all(map(is_shared, roots))
@@ -90,11 +94,11 @@ def _named(declared: Sequence[Any]) -> Memories:
 def _own_bytes(nest: Nest, declared: Sequence[Any], variables: Sequence[Var]) -> bool:
     """Whether values of ``variables`` provably touch no byte that another one stores.
 
-    Of what is stored through the buffer that it is read through ``shareable`` knows that already.
+    ``shareable`` knows that already of reads through the same buffer that is stored through.
     """
     named = _named(declared)
     stored = named.place(nest.store.buffer)
-    loads = [*nest.loads(), *nest.asked()]
+    loads = [*nest.loads(), *nest.deciding_loads()]
     others = [load for load in loads if named.place(load.source).root.same_as(stored.root)]
     if all(load.source.same_as(nest.store.buffer) for load in others):
         return True
@@ -130,7 +134,7 @@ def _own_bytes(nest: Nest, declared: Sequence[Any], variables: Sequence[Var]) ->
 def _bytes(
     named: Memories, buf: Any, indices: Sequence[Expr], variables: Sequence[Var]
 ) -> tuple[Expr, dict[Var, int], int] | None:
-    """The first byte of an access without ``variables``, their steps, and its length."""
+    """Return the first byte of an access without ``variables``, their steps, and its length."""
     size = dtype_bytes(buf.dtype)
     start = named.place(buf).start + flat(buf, list(indices)) * size
     found = affine(start, variables)
