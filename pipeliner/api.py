@@ -8,6 +8,7 @@ from typing import Any, Literal
 from .building import compiled_for, pipeline_with
 from .candidate import default_candidate, is_workload
 from .compiled import Kernel, as_module, only_function, plan_of
+from .diagnostics import Reason
 from .errors import RecordsError
 from .passes.marks import is_marked
 from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Reduction, StoreMechanism
@@ -114,7 +115,7 @@ def pipeline(
         named = todays(old)
         reduction = named.pop("reduction", reduction)
         if named:
-            raise TypeError(f"pipeline() has no option {next(iter(named))!r}")
+            raise TypeError(Reason("function.option", option=next(iter(named))))
     request = Request(
         depth=depth,
         mechanism=mechanism,
@@ -165,7 +166,7 @@ def build(
     if not is_marked(function):
         function = pipeline(function, target, **options)
     elif options:
-        raise TypeError(f"cannot apply {', '.join(options)}: the function is pipelined already")
+        raise TypeError(Reason("function.pipelined", options=tuple(options)))
     if target is None:
         target = function.attrs.get("target") or plan_of(function).target
     return Kernel(as_module(function), compiled_for(function, target), original=original)
@@ -178,7 +179,7 @@ def _refined(func: Any, target: Any, db: str | Path | None, request: Request) ->
     if is_workload(func):
         func = default_candidate(func, given, request).function(func)
     elif is_marked(only_function(as_module(func))):
-        raise TypeError("cannot refine a function that is pipelined already; give the original")
+        raise TypeError(Reason("refine.pipelined"))
     return refined(func, given, request)
 
 

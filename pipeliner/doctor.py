@@ -73,8 +73,7 @@ def _tvm() -> Finding:
     if reason is None:
         return Finding("TVM", "ok", detail, required=True)
     status: Status = "missing" if tvm is None or ffi is None else "refused"
-    why = reason.rsplit("; ", 1)[0]
-    return Finding("TVM", status, why, "everything", versions.REMEDY, True)
+    return Finding("TVM", status, str(reason.why), "everything", versions.REMEDY, True)
 
 
 def _networkx() -> Finding:

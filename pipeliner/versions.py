@@ -8,6 +8,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
+from .diagnostics import Reason
+
 TVM: Final = "0.27"
 """The TVM series whose IR and pass list this package is written for."""
 
@@ -34,28 +36,30 @@ def installed(package: str) -> str | None:
     return found[1] if found else "unknown"
 
 
-def refusal(tvm: str | None, ffi: str | None) -> str | None:
+def refusal(tvm: str | None, ffi: str | None) -> Reason | None:
     """Why this pair of versions cannot be used, in one line; None: it can.
 
     apache-tvm-ffi 0.1.15 with apache-tvm 0.27: every ``Schedule.tensorize`` ends in a segmentation
     fault, and 0.27 accepts any newer tvm-ffi, so that pip chooses it.
     """
+    why = _refused(tvm, ffi)
+    return None if why is None else Reason("versions.refused", why=why, remedy=REMEDY)
+
+
+def _refused(tvm: str | None, ffi: str | None) -> Reason | None:
     if tvm is None or ffi is None:
         missing = "apache-tvm" if tvm is None else "apache-tvm-ffi"
-        return f"cannot use pipeliner: {missing} is not installed; {REMEDY}"
+        return Reason("versions.missing", package=missing)
     if tvm != "unknown" and not tvm.startswith(f"{TVM}."):
-        return f"cannot use apache-tvm {tvm}: expected {TVM}.*; {REMEDY}"
+        return Reason("versions.tvm", tvm=tvm, expected=TVM)
     numbers = tuple(int(part) for part in re.findall(r"\d+", ffi)[:3])
     if not numbers:
         return None  # built from source: nothing is known against it
     if _FFI_FROM <= numbers < _FFI_BELOW:
         return None
     if numbers < _FFI_FROM:
-        return f"cannot use apache-tvm-ffi {ffi} with apache-tvm {tvm}: it is too old; {REMEDY}"
-    return (
-        f"cannot use apache-tvm-ffi {ffi} with apache-tvm {tvm}: "
-        f"tensorize crashes (segmentation fault); {REMEDY}"
-    )
+        return Reason("versions.ffi_old", ffi=ffi, tvm=tvm)
+    return Reason("versions.ffi_crashes", ffi=ffi, tvm=tvm)
 
 
 def require() -> None:

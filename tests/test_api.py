@@ -15,6 +15,7 @@ from tvm.script import tirx as T
 import pipeliner
 from pipeliner.accuracy import poisoned
 from pipeliner.compiled import compile_kernel
+from pipeliner.diagnostics import Reason
 from pipeliner.emulator import lower_for_emulation
 from pipeliner.errors import PlanError, TargetError, WorkloadError
 from pipeliner.passes import SoftwarePipeline
@@ -77,8 +78,9 @@ def test_build_pipelines_what_is_not(scheduled) -> None:
 
 def test_build_refuses_options_for_what_is_pipelined(scheduled) -> None:
     fast = pipeliner.pipeline(scheduled, "a100")
-    with pytest.raises(TypeError, match="cannot apply depth: the function is pipelined already"):
+    with pytest.raises(TypeError) as raised:
         pipeliner.build(fast, depth=2)
+    assert raised.value.args == (Reason("function.pipelined", options=("depth",)),)
 
 
 def test_tvm_compiles_the_same(scheduled, kernel) -> None:

@@ -17,30 +17,30 @@ ROOT = Path(__file__).parents[1]
 
 
 @pytest.mark.parametrize(
-    ("tvm", "ffi", "reason"),
+    ("tvm", "ffi", "code"),
     [
         ("0.27.0.post1", "0.1.14.post0", None),
         ("0.27.0.post1", "0.1.14.post1", None),
         ("0.27.3", "unknown", None),
         ("unknown", "0.1.14.post1", None),
-        ("0.27.0.post1", "0.1.15", "tensorize crashes"),
-        ("0.27.0.post1", "0.1.15.post2", "tensorize crashes"),
-        ("0.27.0.post1", "0.2.0", "tensorize crashes"),
-        ("0.27.0.post1", "0.1.13", "too old"),
-        ("0.26.0", "0.1.14.post1", "expected 0.27"),
-        (None, "0.1.14.post1", "apache-tvm is not installed"),
-        ("0.27.0", None, "apache-tvm-ffi is not installed"),
+        ("0.27.0.post1", "0.1.15", "versions.ffi_crashes"),
+        ("0.27.0.post1", "0.1.15.post2", "versions.ffi_crashes"),
+        ("0.27.0.post1", "0.2.0", "versions.ffi_crashes"),
+        ("0.27.0.post1", "0.1.13", "versions.ffi_old"),
+        ("0.26.0", "0.1.14.post1", "versions.tvm"),
+        (None, "0.1.14.post1", "versions.missing"),
+        ("0.27.0", None, "versions.missing"),
     ],
 )
-def test_refusal(tvm: str | None, ffi: str | None, reason: str | None) -> None:
+def test_refusal(tvm: str | None, ffi: str | None, code: str | None) -> None:
     found = versions.refusal(tvm, ffi)
-    if reason is None:
+    if code is None:
         assert found is None
         return
     assert found is not None
-    assert reason in found
+    assert found.why.code == code
     assert found.count("\n") == 0
-    assert "pip install" in found
+    assert found["remedy"] == versions.REMEDY
 
 
 def test_installed_agrees_with_the_module() -> None:

@@ -24,6 +24,7 @@ SENTENCES: Final = {
     "plan.none": "cannot find a plan on '{function}': expected what pipeliner.pipeline returned",
     "plan.why_given": "cannot name the alternatives to a plan that is given: nothing was chosen",
     "refine.depth_given": "cannot choose a depth by compiling several: a {asked} is asked for",
+    "refine.pipelined": ("cannot refine a function that is pipelined already; give the original"),
     "refine.roles": "depths are not compiled: roles set their registers themselves",
     "refine.loops": "depths are not compiled: expected one loop, the kernel has {loops}",
     "refine.no_matmul": (

@@ -5,6 +5,14 @@ from __future__ import annotations
 from typing import Final
 
 SENTENCES: Final = {
+    "versions.refused": "{why}; {remedy}",
+    "versions.missing": "cannot use pipeliner: {package} is not installed",
+    "versions.tvm": "cannot use apache-tvm {tvm}: expected {expected}.*",
+    "versions.ffi_old": "cannot use apache-tvm-ffi {ffi} with apache-tvm {tvm}: it is too old",
+    "versions.ffi_crashes": (
+        "cannot use apache-tvm-ffi {ffi} with apache-tvm {tvm}: tensorize crashes (segmentation "
+        "fault)"
+    ),
     "target.unknown": "expected target to be one of {choices} or sm_NN, not {value}",
     "target.no_gpu": "cannot choose a target: no GPU is visible; name one of {choices} or sm_NN",
     "target.kind": "cannot pipeline for target '{kind}': expected cuda",
