@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any, Final
 
 import tvm_ffi
@@ -23,6 +22,8 @@ from .source import Val, Writer
 
 _WRAPPING: Final = ("+", "-", "*", "<<")
 """Operators whose results may leave 32 bits."""
+
+_NOTHING: Final[frozenset[str]] = frozenset()
 
 
 class Translation:
@@ -130,16 +131,21 @@ class Translation:
         known: Span | None = None,
     ) -> Val:
         """Return the result of an operation on ``operands``, hoisted if it is pure."""
-        varies = any(v.varying for v in operands) if varying is None else varying
-        wraps = frozenset[str]().union(*(v.wraps for v in operands))
-        if not all(v.pure for v in operands):
+        varies, pure, depth, wraps = bool(varying), True, 1, _NOTHING
+        for one in operands:
+            varies |= varying is None and one.varying
+            pure &= one.pure
+            depth = max(depth, one.depth)
+            wraps |= one.wraps
+        if not pure:
             return Val(text, dtype, lanes, varies, self.writer.depth, False, None, known, wraps)
-        depth = max([1, *(v.depth for v in operands)])
         name = self.writer.hoist(text, depth)
         return Val(name, dtype, lanes, varies, depth, True, None, known, wraps)
 
     def touches_memory(self, expr: Any) -> bool:
         """Whether evaluating has effects or reads memory, so that it must stay in place."""
+        if isinstance(expr, ir.Var | prim.IntImm):
+            return False
         found = False
 
         def load(_: Any) -> None:
@@ -200,7 +206,7 @@ class Translation:
         result = self.make(
             f"arith.checked(s, {text!r}, {symbol!r}, {a.text}, {b.text})", a.dtype, [a, b], lanes
         )
-        return replace(self.settle(result, "index"), wraps=result.wraps | {text})
+        return self.settle(result, "index")._replace(wraps=result.wraps | {text})
 
     def use(self, value: Val) -> None:
         """Emit a check that an index, an address or a condition comes of nothing that has wrapped.

@@ -6,6 +6,7 @@ A span is the pair of the least and the largest value.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 from typing import Final
 
 import numpy as np
@@ -19,6 +20,7 @@ _MAX_SHIFT: Final = 63
 """The largest shift whose result is bounded."""
 
 
+@cache
 def of_type(dtype: str) -> Span | None:
     """All values of an integer type; None for other types."""
     if dtype == "bool":

@@ -118,6 +118,11 @@ def _use(group: ThreadGroup, registers: Registers) -> None:
 def touch(group: ThreadGroup, view: LocalView, index: Any, width: int, mask: Mask) -> None:
     """Judge an access to registers that some wgmma uses: none while it may be in flight."""
     used, touched = view.marks("used"), view.marks("touched")
+    if mask is None and isinstance(index, int):  # the same registers of all threads, as mostly
+        first, last = (_column(view, at) for at in (index, index + width - 1))
+        if not (used[:, first : last + 1] > group.waited[:, None]).any():
+            touched[:, first : last + 1] = group.event
+            return
     rows = np.arange(group.n) if mask is None else np.flatnonzero(mask)
     at = np.asarray(select(index, mask, group.n))
     columns = at.reshape(len(at) if at.ndim else 1, -1)
@@ -138,6 +143,11 @@ def touch(group: ThreadGroup, view: LocalView, index: Any, width: int, mask: Mas
             detail=Reason("hazard.register_in_use"),
         )
     touched[rows[:, None], columns] = group.event
+
+
+def _column(view: LocalView, index: int) -> int:
+    """The register that holds an element; the nearest one where there is no such element."""
+    return min(max(index, 0), view.size - 1) * view.array.itemsize // REGISTER_BYTES
 
 
 def wgmma_commit(group: ThreadGroup, mask: Mask) -> None:

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from .dtypes import is_float, is_int
 from .intervals import Span, of_type
 
 
-@dataclass(frozen=True)
-class Val:
+class Val(NamedTuple):
     """A value of the generated code.
 
     ``varying`` values are arrays with a row for each thread, (n,) or (n, lanes); uniform ones are
