@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -27,7 +28,17 @@ PRINTS = {
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.name)
-def test_example(path: Path) -> None:
+def test_example(
+    path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(ROOT)
+    monkeypatch.setattr(sys, "argv", [str(path)])
+    runpy.run_path(str(path), run_name="__main__")
+    assert PRINTS[path.name] in capsys.readouterr().out
+
+
+def test_an_example_runs_by_itself() -> None:
+    path = ROOT / "examples" / "streaming.py"
     done = run(str(path))
     assert done.returncode == 0, done.stderr
     assert PRINTS[path.name] in done.stdout

@@ -9,8 +9,8 @@ from pipeliner.schedules import Gemm
 from pipeliner.tuning import tune
 from tests.tuning.fakes import Compiler, Fake, MadeUpGpu
 
-SPEC = Gemm(256, 256, 256)
-TRIALS = 12
+SPEC = Gemm(128, 128, 128)
+TRIALS = 8
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.default_int_handler)  # a job in the background ignores it

@@ -128,9 +128,9 @@ def test_what_cannot_be_tiled_is_refused():
 @pytest.mark.parametrize(
     ("spec", "tile", "others"),
     [
-        (Gemm(384, 1024, 256), GemmTile(128, 128, 64, raster_group=4), [8, 16, 32]),
-        (Gemm(1024, 128, 256), GemmTile(128, 128, 64, raster_group=1), [2, 4, 8, 32]),
-        (conv2d(4, 20, 20, 64, 64, 3, 3), ConvTile(64, 64, 64, raster_group=1), [4, 8]),
+        (Gemm(96, 256, 128), GemmTile(32, 32, 64, raster_group=4), [8, 16, 32]),
+        (Gemm(256, 32, 128), GemmTile(32, 32, 64, raster_group=1), [2, 4, 8, 32]),
+        (conv2d(2, 14, 14, 32, 32, 3, 3), ConvTile(32, 32, 32, raster_group=1), [4, 8]),
     ],
     ids=["three rows", "one column of tiles", "one column of a convolution"],
 )

@@ -18,10 +18,10 @@ from .random_strategies import Trial, trials
 from .random_trials import KINDS, check_seed, outcome
 from .tile_programs import Epilogue, Product, Tile, TileLoop, TileProgram
 
-EXAMPLES = 100
-TILES = 12
+EXAMPLES = 60
+TILES = 8
 """Programs of tiles of each seed."""
-ODD = 15
+ODD = 10
 """Programs of each seed of which nothing is asked, and of which none may be refused."""
 
 
