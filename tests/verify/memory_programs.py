@@ -83,7 +83,8 @@ class Statement:
 class MemoryProgram:
     """``body`` for ``trips`` iterations; ``tail``: another tile behind the loop.
 
-    ``early``: whether views of what outlives the loop are declared before it.
+    ``early``: whether views of what outlives the loop are declared before it. ``stated``: memory is
+    allocated by statements.
     """
 
     tiles: tuple[Tile, ...]
@@ -92,6 +93,7 @@ class MemoryProgram:
     early: bool = True
     tail: bool = False
     blocks: int = 1
+    stated: bool = False
 
     def arrays(self, n: int, seed: int = 0) -> dict[str, np.ndarray]:
         """Random contents of the parameters; ``n``: what ``trips`` says."""
@@ -180,7 +182,8 @@ def script(program: MemoryProgram) -> str:
         lines += [pad + line for line in _statement_lines(item, number)]
     if program.tail:
         lines += [" " * 16 + line for line in _tail_lines()]
-    return "\n".join(lines)
+    text = "\n".join(lines)
+    return text.replace("T.sblock_alloc_", "T.alloc_") if program.stated else text
 
 
 def _allocation(tile: Tile) -> str:

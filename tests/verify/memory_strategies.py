@@ -58,6 +58,7 @@ def _programs(draw: Any) -> MemoryProgram:
         trips=draw(st.sampled_from(_TRIPS)),
         early=draw(st.booleans()),
         tail=draw(st.booleans()),
+        stated=draw(st.booleans()),
     )
 
 

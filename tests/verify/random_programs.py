@@ -140,6 +140,8 @@ class Program:
     blocks: int
     outer: int
     loops: tuple[Loop, ...]
+    stated: bool = False
+    """Whether memory is allocated by statements, or by blocks."""
 
     @property
     def tiles(self) -> list[Tile]:

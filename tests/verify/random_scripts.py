@@ -42,6 +42,25 @@ def script(program: Program) -> str:
     for loop in program.loops:
         lines += [" " * 20 + line for line in _loop_lines(loop, program)]
     lines.append(f"                    out[bx, o, tx] = acc[0] + h[{program.threads - 1} - tx]")
+    text = "\n".join(lines)
+    return by_statements(text) if program.stated else text
+
+
+def by_statements(text: str) -> str:
+    """A script with statements that allocate, in place of blocks; those with a ``T.where`` stay.
+
+    TVM's parser has what a block allocates by a statement read by the blocks around it.
+    """
+    lines: list[str] = []
+    around: list[int] = []
+    given = text.replace("T.sblock_alloc_buffer(", "T.alloc_buffer(").splitlines()
+    for line, following in zip(given, [*given[1:], ""]):
+        depth = len(line) - len(line.lstrip())
+        around = [one for one in around if one < depth]
+        if line.lstrip().startswith("with T.sblock(") and "T.where(" not in following:
+            around.append(depth)
+        elif not line.lstrip().startswith(("T.reads(", "T.writes(")):
+            lines.append(line[4 * len(around) :])
     return "\n".join(lines)
 
 

@@ -98,7 +98,11 @@ def programs(draw: Any) -> Program:
     count = draw(st.sampled_from([1, 1, 2]))
     loops = tuple(draw(_loops(f"k{number}", threads, names)) for number in range(count))
     return Program(
-        threads, draw(st.sampled_from([1, 2])), draw(st.sampled_from([1, 1, 2, 3])), loops
+        threads,
+        draw(st.sampled_from([1, 2])),
+        draw(st.sampled_from([1, 1, 2, 3])),
+        loops,
+        stated=draw(st.booleans()),
     )
 
 
