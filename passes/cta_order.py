@@ -21,8 +21,9 @@ from tvm import tirx
 
 from .accesses import event
 from .effects import READ, WRITE, effects
-from .ir import Buffer, Stmt, is_global
+from .ir import Buffer, Stmt, is_buffer_var, is_global
 from .kernels import bodies, thread_tag
+from .memory import Memories, memories
 from .patterns import Nest, as_nest
 
 
@@ -48,11 +49,12 @@ def ordered(kernel: Stmt) -> dict[Buffer, list[Any]]:
     """Return for each global buffer the marks of statements that need a barrier before them."""
     touching: dict[Buffer, list[tuple[Leaf, bool]]] = defaultdict(list)
     anywhere = False
+    named = memories(kernel)
     for leaf in leaves(kernel):
         found = effects(leaf.stmt)
-        writes = found.buffers(WRITE)
+        writes = {_memory(named, buf) for buf in found.buffers(WRITE)}
         anywhere |= found.is_fence and event(leaf.stmt) is None
-        for buf in writes | found.buffers(READ):
+        for buf in writes | {_memory(named, buf) for buf in found.buffers(READ)}:
             touching[buf].append((leaf, buf in writes))
     # Of a call that may touch any memory nothing is known.
     return {
@@ -60,6 +62,12 @@ def ordered(kernel: Stmt) -> dict[Buffer, list[Any]]:
         for buf, found in touching.items()
         if is_global(buf)
     }
+
+
+def _memory(named: Memories, buf: Buffer) -> Buffer:
+    """Return the buffer that ``buf`` is a view of; itself, if it is none."""
+    root = named.place(buf).root
+    return root if is_buffer_var(root) else buf
 
 
 def _behind_others(found: list[tuple[Leaf, bool]]) -> list[Any]:

@@ -159,3 +159,29 @@ def test_in_a_loop_that_is_repeated() -> None:
         want = want[:, ::-1] + np.uint8(k)
     np.testing.assert_array_equal(out["A"], np.ascontiguousarray(want).view("int16"))
     assert not says("mapped.by_one", notes(kernel))
+
+
+def test_what_a_view_of_global_memory_reads_is_behind_a_barrier() -> None:
+    """Before, bytes were read through the view while other threads still wrote them."""
+    func = from_source("""
+@T.prim_func
+def main(A: T.Buffer((12, 128), "int16"), C: T.Buffer((12, 256), "uint8")):
+    T.func_attr({"tirx.noalias": True, "global_symbol": "main"})
+    V = T.decl_buffer((12, 256), "uint8", data=A.data)
+    for bx in T.thread_binding(12, thread="blockIdx.x"):
+        for j in range(128):
+            A[bx, j] = A[bx, j] * T.int16(2)
+        for j in range(256):
+            C[bx, j] = V[bx, 255 - j]
+        for j in range(256):
+            V[bx, j] = C[bx, j] + T.uint8(1)
+        for j in range(128):
+            A[bx, j] = A[bx, j] + T.int16(1)
+""")
+    kernel = pipeliner.build(func, "a100")
+    (a, _), out = made(kernel)
+    with np.errstate(over="ignore"):
+        turned = np.ascontiguousarray((a * np.int16(2)).view("uint8")[:, ::-1])
+        want = (turned + np.uint8(1)).view("int16") + np.int16(1)
+    np.testing.assert_array_equal(out["C"], turned)
+    np.testing.assert_array_equal(out["A"], want)
