@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .conv import Conv
+from .conv_shape import ConvShape
 
 
-def convolve(conv: Conv, x: Any, w: Any) -> Any:
+def convolve(conv: ConvShape, x: Any, w: Any) -> Any:
     """The sums in the type of ``x`` and ``w``, one kernel position at a time."""
     images, filters = grouped(conv, padded(conv, x), w)
     total: Any = 0
@@ -22,13 +21,13 @@ def convolve(conv: Conv, x: Any, w: Any) -> Any:
     return from_channels_last(conv, total.reshape(conv.n, *conv.out_size, conv.k))
 
 
-def padded(conv: Conv, x: Any) -> Any:
+def padded(conv: ConvShape, x: Any) -> Any:
     """``x`` with channels innermost and zeros around it."""
     last = x if conv.channels_last else np.moveaxis(x, 1, -1)
     return np.pad(last, ((0, 0), *conv.pad, (0, 0)))
 
 
-def grouped(conv: Conv, images: Any, w: Any) -> tuple[Any, Any]:
+def grouped(conv: ConvShape, images: Any, w: Any) -> tuple[Any, Any]:
     """Images as ``[n, *size, g, c]`` and filters as ``[g, k, *kernel, c]``."""
     last = w if conv.channels_last else np.moveaxis(w, 1, -1)
     return (
@@ -37,7 +36,7 @@ def grouped(conv: Conv, images: Any, w: Any) -> tuple[Any, Any]:
     )
 
 
-def strided(conv: Conv, at: Sequence[int]) -> tuple[slice, ...]:
+def strided(conv: ConvShape, at: Sequence[int]) -> tuple[slice, ...]:
     """The part of the padded input that all outputs read at kernel position ``at``."""
     return tuple(
         slice(r * dilation, r * dilation + (p - 1) * stride + 1, stride)
@@ -45,6 +44,6 @@ def strided(conv: Conv, at: Sequence[int]) -> tuple[slice, ...]:
     )
 
 
-def from_channels_last(conv: Conv, y: Any) -> Any:
+def from_channels_last(conv: ConvShape, y: Any) -> Any:
     """``y`` in the layout of the workload."""
     return y if conv.channels_last else np.moveaxis(y, -1, 1)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tvm import tirx
 
@@ -23,6 +23,7 @@ from ...diagnostics import Reason, joined
 from ...errors import WorkloadError
 from ...passes.ir import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
+from .conv_shape import ConvShape
 from .dtypes import numpy_dtype
 from .forward import contraction_of, forward
 from .windows import (
@@ -36,29 +37,26 @@ from .windows import (
     windows,
 )
 
-if TYPE_CHECKING:
-    from .conv import Conv
-
 VECTOR_BYTES: Final = 16
 """The widest copy of a thread, which runs are aligned for."""
 
 MAX_PHASES: Final = 8
 
 
-def can_fold(conv: Conv) -> bool:
+def can_fold(conv: ConvShape) -> bool:
     """Whether positions along the last dimension and channels are one contiguous run."""
     return (
         conv.channels_last and conv.groups == 1 and conv.dilation[-1] == 1 and conv.kernel[-1] > 1
     )
 
 
-def best_phases(conv: Conv) -> int:
+def best_phases(conv: ConvShape) -> int:
     """The fewest phases with the widest copies, of those that divide a row of outputs."""
     counts = [n for n in range(1, MAX_PHASES + 1) if conv.out_size[-1] % n == 0]
     return max(counts, key=lambda n: (_Runs(conv, n).aligned, -n))
 
 
-def folded(conv: Conv, phases: int) -> Contraction:
+def folded(conv: ConvShape, phases: int) -> Contraction:
     """The matmul over runs; WorkloadError where there are none or rows have no such phases."""
     if not can_fold(conv):
         raise WorkloadError("conv.fold", workload=conv.name)
@@ -87,7 +85,7 @@ class _Runs:
     first. ``length``: of a window.
     """
 
-    conv: Conv
+    conv: ConvShape
     phases: int
 
     @property
@@ -132,7 +130,7 @@ class _Runs:
         return tirx.floordiv(first, unit) * unit - self.margin, tirx.floormod(first, unit)
 
 
-def _operands(conv: Conv, runs: _Runs) -> tuple[Operand, Operand]:
+def _operands(conv: ConvShape, runs: _Runs) -> tuple[Operand, Operand]:
     last = (conv.out_size[-1] - 1) * runs.step - runs.before + runs.length + runs.most_early - 1
     ends_early = runs.most_early > 0
 
@@ -190,7 +188,7 @@ def _by_position(operand: Operand, plain: Operand, channels: int) -> Operand:
     return replace(operand, within=(("sc", channels, 1, form),))
 
 
-def _why(conv: Conv, runs: _Runs) -> str:
+def _why(conv: ConvShape, runs: _Runs) -> str:
     found = [Reason("conv.runs", positions=conv.kernel[-1], channels=conv.c)]
     if runs.most_early:
         found.append(Reason("conv.runs_early", elements=runs.most_early))
@@ -201,13 +199,13 @@ def _why(conv: Conv, runs: _Runs) -> str:
     return joined(found)
 
 
-def _counted(conv: Conv, phases: int, at: Coordinates) -> tuple[Any, list[Any]]:
+def _counted(conv: ConvShape, phases: int, at: Coordinates) -> tuple[Any, list[Any]]:
     """Image and place of an output; the last coordinate counts outputs of its phase."""
     *outer, row = conv.out_size
     return split_pixel(at["i"], conv.n, [*outer, row // phases])
 
 
-def _output(conv: Conv, phases: int, at: Coordinates) -> tuple[Any, list[Any]]:
+def _output(conv: ConvShape, phases: int, at: Coordinates) -> tuple[Any, list[Any]]:
     image, places = _counted(conv, phases, at)
     if phases > 1:
         places[-1] = places[-1] * phases + at["phase"]

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from tvm import tirx
 
 from ...passes.ir import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
+from .conv_shape import ConvShape
 from .windows import (
     arranged,
     channel_run,
@@ -33,11 +34,8 @@ from .windows import (
     within_images,
 )
 
-if TYPE_CHECKING:
-    from .conv import Conv
 
-
-def forward(conv: Conv, by_image: bool = False) -> Contraction:
+def forward(conv: ConvShape, by_image: bool = False) -> Contraction:
     """The matmul over the channels of each position in turn; ``by_image``: one for each image."""
     return contraction_of(
         conv,
@@ -52,7 +50,7 @@ def forward(conv: Conv, by_image: bool = False) -> Contraction:
 
 
 def contraction_of(
-    conv: Conv,
+    conv: ConvShape,
     batch_axes: tuple[Axis, ...],
     pixels: int,
     steps: tuple[Axis, ...],
@@ -95,7 +93,7 @@ def contraction_of(
     return arranged(conv, what)
 
 
-def _plain(conv: Conv, by_image: bool) -> tuple[Operand, Operand]:
+def _plain(conv: ConvShape, by_image: bool) -> tuple[Operand, Operand]:
     """Rows of one position's channels."""
     each_in, each_out = conv.c // conv.groups, conv.k // conv.groups
 
@@ -134,7 +132,7 @@ def _plain(conv: Conv, by_image: bool) -> tuple[Operand, Operand]:
     return within_images(conv, images, conv.out_size, *pixel_runs(conv)), filters
 
 
-def by_channel(conv: Conv) -> Contraction:
+def by_channel(conv: ConvShape) -> Contraction:
     """Over one channel of one group: ``c`` has one value."""
     each = conv.k // conv.groups
 
@@ -148,7 +146,6 @@ def by_channel(conv: Conv) -> Contraction:
         image, places = split_pixel(at["i"], conv.n, conv.out_size)
         return list(image_shape(conv, places, at["j"], image))
 
-    x, w, *_, y = conv.shapes()
     return Contraction(
         name=conv.name,
         types=conv.types,
@@ -157,14 +154,14 @@ def by_channel(conv: Conv) -> Contraction:
         n=("j", conv.k),
         reduction_axes=kernel_axes(conv),
         k=("c", 1),
-        a=Operand("X", x, True, pixel, masked=is_masked(conv)),
+        a=Operand("X", image_shape(conv, conv.size, conv.c), True, pixel, masked=is_masked(conv)),
         b=Operand(
             "W",
-            w,
+            filter_shape(conv),
             True,
             lambda at: (list(filter_indices(conv, at["j"], position(conv, at), at["c"])), []),
         ),
-        out=("Y", y),
+        out=("Y", image_shape(conv, conv.out_size, conv.k)),
         place=place,
         channel=lambda at: at["j"],
         channels=conv.k,

@@ -5,16 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tvm import tirx
 
 from ...cost.tma import im2col_obstacle
 from ...passes.ir import i32
 from .contraction import Axis, Contraction, Coordinates, Operand
-
-if TYPE_CHECKING:
-    from .conv import Conv
+from .conv_shape import ConvShape
 
 KERNEL_AXES: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
 
@@ -28,40 +26,42 @@ GROUP: Final = "g"
 """The axis that counts groups of channels."""
 
 
-def image_shape(conv: Conv, size: Sequence[Any], channels: Any, n: Any = None) -> tuple[Any, ...]:
+def image_shape(
+    conv: ConvShape, size: Sequence[Any], channels: Any, n: Any = None
+) -> tuple[Any, ...]:
     """Shape of an image tensor; also the indices of an element, in the same order."""
     images = conv.n if n is None else n
     return (images, *size, channels) if conv.channels_last else (images, channels, *size)
 
 
-def filter_shape(conv: Conv) -> tuple[int, ...]:
+def filter_shape(conv: ConvShape) -> tuple[int, ...]:
     """Shape of W."""
     return filter_indices(conv, conv.k, conv.kernel, conv.c // conv.groups)
 
 
-def filter_indices(conv: Conv, k: Any, position: Sequence[Any], c: Any) -> tuple[Any, ...]:
+def filter_indices(conv: ConvShape, k: Any, position: Sequence[Any], c: Any) -> tuple[Any, ...]:
     """Indices of an element of W."""
     return (k, *position, c) if conv.channels_last else (k, c, *position)
 
 
-def kernel_axes(conv: Conv) -> tuple[Axis, ...]:
+def kernel_axes(conv: ConvShape) -> tuple[Axis, ...]:
     """The kernel's dimensions that have more than one position."""
     return tuple(
         (name, extent) for name, extent in zip(KERNEL_AXES[conv.rank], conv.kernel) if extent > 1
     )
 
 
-def position(conv: Conv, at: Coordinates) -> list[Any]:
+def position(conv: ConvShape, at: Coordinates) -> list[Any]:
     """The position in the kernel that coordinates name; axes that are left out are at 0."""
     return [at.get(name, i32(0)) for name in KERNEL_AXES[conv.rank]]
 
 
-def group_axis(conv: Conv) -> tuple[Axis, ...]:
+def group_axis(conv: ConvShape) -> tuple[Axis, ...]:
     """The leading axis of independent matmuls, where there are groups."""
     return ((GROUP, conv.groups),) if conv.groups > 1 else ()
 
 
-def in_group(conv: Conv, at: Coordinates, channel: Any, each: int) -> Any:
+def in_group(conv: ConvShape, at: Coordinates, channel: Any, each: int) -> Any:
     """A channel of the whole tensor from one of the group's ``each`` channels."""
     return at[GROUP] * each + channel if conv.groups > 1 else channel
 
@@ -84,12 +84,12 @@ def split_pixel(flat: Any, images: int, size: Sequence[int]) -> tuple[Any, list[
     return (flat if images > 1 else i32(0)), places[::-1]
 
 
-def image_axis(conv: Conv, by_image: bool) -> tuple[Axis, ...]:
+def image_axis(conv: ConvShape, by_image: bool) -> tuple[Axis, ...]:
     """The leading axis of images, where each is a matmul of its own."""
     return ((IMAGE, conv.n),) if by_image else ()
 
 
-def pixel_at(conv: Conv, at: Coordinates, size: Sequence[int]) -> tuple[Any, list[Any]]:
+def pixel_at(conv: ConvShape, at: Coordinates, size: Sequence[int]) -> tuple[Any, list[Any]]:
     """Image and place in it of pixel ``i``: of the leading axis' image, or counted over all."""
     if IMAGE not in at:
         return split_pixel(at["i"], conv.n, size)
@@ -97,7 +97,7 @@ def pixel_at(conv: Conv, at: Coordinates, size: Sequence[int]) -> tuple[Any, lis
     return at[IMAGE], places
 
 
-def window(conv: Conv, dim: int, p: Any, r: Any) -> tuple[Any, list[Any]]:
+def window(conv: ConvShape, dim: int, p: Any, r: Any) -> tuple[Any, list[Any]]:
     """The input coordinate that output ``p`` reads at kernel position ``r``; when it is one."""
     stride, dilation, (low, _) = conv.stride[dim], conv.dilation[dim], conv.pad[dim]
     at = p * stride + r * dilation - low
@@ -108,7 +108,9 @@ def window(conv: Conv, dim: int, p: Any, r: Any) -> tuple[Any, list[Any]]:
     return at, conditions
 
 
-def windows(conv: Conv, places: Sequence[Any], at: Sequence[Any]) -> tuple[list[Any], list[Any]]:
+def windows(
+    conv: ConvShape, places: Sequence[Any], at: Sequence[Any]
+) -> tuple[list[Any], list[Any]]:
     """``window`` of each of the first dimensions, and all their conditions."""
     found, conditions = [], []
     for dim, (p, r) in enumerate(zip(places, at)):
@@ -118,13 +120,13 @@ def windows(conv: Conv, places: Sequence[Any], at: Sequence[Any]) -> tuple[list[
     return found, conditions
 
 
-def is_masked(conv: Conv) -> bool:
+def is_masked(conv: ConvShape) -> bool:
     """Whether some output reads outside the input."""
     zero = i32(0)
     return any(window(conv, dim, zero, zero)[1] for dim in range(conv.rank))
 
 
-def seen(conv: Conv) -> int:
+def seen(conv: ConvShape) -> int:
     """Elements of the images that windows see: of dimensions that they leap over, one in as many.
 
     But not of the last: memory comes in sectors.
@@ -139,7 +141,7 @@ def seen(conv: Conv) -> int:
     return conv.n * places * conv.c
 
 
-def lie(conv: Conv, channels: int, pixels: int | None) -> dict[str, Any]:
+def lie(conv: ConvShape, channels: int, pixels: int | None) -> dict[str, Any]:
     """``contiguous`` and ``unit`` of an image operand.
 
     ``channels``: what divides where its rows start if they are channels; ``pixels``: if they are
@@ -149,7 +151,7 @@ def lie(conv: Conv, channels: int, pixels: int | None) -> dict[str, Any]:
     return {"contiguous": unit is not None, "unit": unit}
 
 
-def pixel_run(conv: Conv, rows: bool = False, by_image: bool = False) -> int | None:
+def pixel_run(conv: ConvShape, rows: bool = False, by_image: bool = False) -> int | None:
     """What divides where a run of pixels starts that neighbouring outputs read; None: no run.
 
     With channels outside, the pixels of one image are a run where the windows are as wide as the
@@ -167,13 +169,13 @@ def pixel_run(conv: Conv, rows: bool = False, by_image: bool = False) -> int | N
     return run_unit(conv, conv.size, conv.stride[:-1] if rows else ())
 
 
-def pixel_runs(conv: Conv) -> tuple[int | None, int | None]:
+def pixel_runs(conv: ConvShape) -> tuple[int | None, int | None]:
     """``pixel_run`` of tiles that stay within a row, and within an image."""
     return pixel_run(conv, rows=True), pixel_run(conv, by_image=True)
 
 
 def seen_by_boxes(
-    conv: Conv,
+    conv: ConvShape,
     size: Sequence[int],
     places: Sequence[int],
     first: Sequence[int],
@@ -211,12 +213,12 @@ def seen_by_boxes(
     return {**found, "sliced": sliced, "view": "im2col", "counts": counts}
 
 
-def forward_by_boxes(conv: Conv) -> dict[str, Any]:
+def forward_by_boxes(conv: ConvShape) -> dict[str, Any]:
     """``seen_by_boxes`` of the image that the convolution reads."""
     return seen_by_boxes(conv, conv.size, conv.out_size, [-low for low, _ in conv.pad], conv.stride)
 
 
-def channel_run(conv: Conv) -> int:
+def channel_run(conv: ConvShape) -> int:
     """What divides where the channels start that an output reads of a pixel, those innermost."""
     if conv.groups > 1:
         return conv.c // conv.groups
@@ -229,7 +231,7 @@ def channel_run(conv: Conv) -> int:
 
 
 def within_images(
-    conv: Conv, operand: Operand, places: Sequence[int], row: int | None, image: int | None
+    conv: ConvShape, operand: Operand, places: Sequence[int], row: int | None, image: int | None
 ) -> Operand:
     """``operand``, told what it is to tiles of pixels that stay within a row, or within an image.
 
@@ -247,7 +249,7 @@ def within_images(
     return replace(operand, within=tuple(runs))
 
 
-def run_unit(conv: Conv, size: Sequence[int], outer: Sequence[int] = ()) -> int:
+def run_unit(conv: ConvShape, size: Sequence[int], outer: Sequence[int] = ()) -> int:
     """What divides the offset of a window's start in an image with channels outside.
 
     ``outer``: steps in the first dimensions that the start also takes.
@@ -259,7 +261,7 @@ def run_unit(conv: Conv, size: Sequence[int], outer: Sequence[int] = ()) -> int:
     return math.gcd(math.prod(size), before, *moves)
 
 
-def arranged(conv: Conv, what: Contraction) -> Contraction:
+def arranged(conv: ConvShape, what: Contraction) -> Contraction:
     """``what``, or with its sides exchanged where pixels are what is contiguous in the output.
 
     A matmul writes neighbouring columns from neighbouring threads.
