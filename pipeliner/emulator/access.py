@@ -12,12 +12,13 @@ from tvm import ir, sym
 from tvm.ir import prim
 
 from ..errors import EmulatorError
-from . import arith, calls
+from . import arith
 from .buffers import BufferRef, Memory, Pointer
 from .dtypes import is_float, numpy_dtype
 from .fragments import mma_spec
 from .global_uses import GlobalUse
 from .intervals import Span, combined, within
+from .operation import is_pure
 from .source import Val, Writer
 
 _WRAPPING: Final = ("+", "-", "*", "<<")
@@ -46,6 +47,10 @@ class Translation:
     @abstractmethod
     def expr(self, node: Any) -> Val:
         """Translate an expression."""
+
+    @abstractmethod
+    def call(self, node: Any) -> Val | None:
+        """Translate a call; None: it is a statement."""
 
     @abstractmethod
     def cast(self, value: Val, dtype: str) -> Val:
@@ -154,7 +159,7 @@ class Translation:
 
         def call(node: Any) -> None:
             nonlocal found
-            found = found or not calls.is_pure(node)
+            found = found or not is_pure(node)
 
         tvm_ffi.structural_walk(expr, [(ir.TensorLoad, load), (ir.Call, call)])
         return found
@@ -333,6 +338,16 @@ class Translation:
         ref = self.buffer(buffer)
         at, width = self.index(ref, indices)
         self.store_at(ref, at, width, value)
+
+    def assign(self, target: Any, value: Val) -> None:
+        """Write a destination register; 32-bit values keep their bits whatever its type."""
+        if not isinstance(target, ir.TensorLoad):
+            raise EmulatorError("ptx.destination", expression=str(target))
+        dtype = str(target.ty)
+        if dtype != value.dtype:
+            text = f"{value.text}.view({self.dtype(dtype)})"
+            value = Val(text, dtype, 1, True, value.depth, False)
+        self.store(target.source, target.indices, value)
 
     def store_at(self, ref: BufferRef, at: Val, width: int, value: Val) -> None:
         self.note_access(ref, width, writes=True)

@@ -3,43 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
-
-from tvm import ir
+from typing import Any, Final
 
 from ..errors import EmulatorError
 from . import legacy_calls, mathfn, ptx, ptx_hopper, ptx_memory, wmma_calls
-from .buffers import Pointer
-from .dtypes import is_int, numpy_dtype, split_lanes
+from .dtypes import is_int, split_lanes
+from .expressions import Expressions
+from .operation import ADDRESSES, math_function, op_name, string
 from .source import Val
 from .wgmma import WARPGROUP
 
-if TYPE_CHECKING:
-    from .expressions import Expressions
-    from .pointers import Pointers
-
-Handler = Callable[["Expressions", Any], "Val | None"]
+Handler = Callable[[Expressions, Any], Val | None]
 """Translates one family of calls; None: the call is a statement."""
 
 _HANDLERS: Final[dict[str, Handler]] = {**legacy_calls.HANDLERS, **wmma_calls.HANDLERS}
 """Handlers by the name of the operation; others register below."""
 
-_PURE: Final[set[str]] = set()
-"""Operations that neither read memory nor depend on active threads."""
-
 _CTA_SYNC_SCOPES: Final = ("shared", "shared.dyn")
 """Scopes whose storage sync is __syncthreads."""
-
-_ADDRESSES: Final = {
-    "tirx.address_of",
-    "tirx.tvm_access_ptr",
-    "tirx.buffer_data",
-    "tirx.handle_add_byte_offset",
-    "tirx.ptr_byte_offset",
-    "tirx.cuda.cvta_generic_to_shared",
-    "tirx.ptx.addr",
-}
-"""Operations that denote an address."""
 
 _SHUFFLES: Final = {
     "tirx.cuda.__shfl_sync": "idx",
@@ -72,51 +53,27 @@ _FENCES: Final = {
 """Scope by the name of a CUDA fence."""
 
 
-def _handles(*names: str, pure: bool = False) -> Callable[[Handler], Handler]:
+def _handles(*names: str) -> Callable[[Handler], Handler]:
     def register(handler: Handler) -> Handler:
         _HANDLERS.update(dict.fromkeys(names, handler))
-        if pure:
-            _PURE.update(names)
         return handler
 
     return register
 
 
-def op_name(call: Any) -> str:
-    """Name of the operation called."""
-    return str(getattr(call.op, "name", call.op))
-
-
-def string(node: Any) -> str:
-    """Value of a StringImm."""
-    return str(node.value)
-
-
 def translate(c: Expressions, call: Any) -> Val | None:
     """Emit the code of a call and return its value, None for a statement."""
     name = op_name(call)
-    if name.startswith("tirx.ptx.") and name not in _ADDRESSES:
+    if name.startswith("tirx.ptx.") and name not in ADDRESSES:
         ptx.translate(c, call)
         return None
     handler = _HANDLERS.get(name)
     if handler is not None:
         return handler(c, call)
-    function = mathfn.canonical(name.rpartition(".")[2])
-    if function is not None and name.startswith(("tirx.", "prim.")):
+    function = math_function(name)
+    if function is not None:
         return math(c, function, call.args, call.ty)
     raise EmulatorError("emulator.operation", name=name, call=str(call))
-
-
-def is_pure(call: Any) -> bool:
-    """Whether the operation itself neither reads memory nor depends on active threads."""
-    name = op_name(call)
-    if name == "tirx.call_pure_extern":
-        return mathfn.canonical(str(call.args[0].value)) is not None
-    if name in _PURE or name in _ADDRESSES:
-        return True
-    return name.startswith(("tirx.", "prim.")) and (
-        mathfn.canonical(name.rpartition(".")[2]) is not None
-    )
 
 
 def blocks(call: Any) -> bool:
@@ -145,41 +102,6 @@ def uses_engines(call: Any) -> bool:
     return name in _HOPPER_WAITS or ptx.uses_engines(name)
 
 
-def is_address(node: Any) -> bool:
-    """Whether a node is a call that denotes an address."""
-    return isinstance(node, ir.Call) and op_name(node) in _ADDRESSES
-
-
-def address(c: Pointers, call: Any) -> Pointer:
-    """Translate an address expression."""
-    name, args = op_name(call), call.args
-    if name == "tirx.address_of":
-        load = args[0]
-        ref = c.buffer(load.source)
-        at, _ = c.index(ref, load.indices)
-        return Pointer(ref.memory, at, numpy_dtype(ref.dtype).itemsize, ref.dtype)
-    if name == "tirx.buffer_data":
-        return c.pointer(args[0])
-    if name == "tirx.tvm_access_ptr":
-        dtype, lanes = split_lanes(args[0].ty)
-        size = numpy_dtype(dtype).itemsize * lanes
-        return c.advanced(c.pointer(args[1]), c.expr(args[2]), size)
-    if name == "tirx.cuda.cvta_generic_to_shared":
-        return c.pointer(args[0])
-    if name in _ADDRESSES:
-        return c.shifted(c.pointer(args[0]), c.expr(args[1]))
-    raise EmulatorError("emulator.address", kind=name, expression=str(call))
-
-
-def address_name(c: Pointers, node: Any) -> str:
-    """Name of the buffer that an address expression points into, as the kernel declares it."""
-    while isinstance(node, ir.Call) and op_name(node) != "tirx.address_of":
-        node = node.args[1] if op_name(node) == "tirx.tvm_access_ptr" else node.args[0]
-    if isinstance(node, ir.Call):
-        return str(node.args[0].source.name)
-    return str(getattr(node, "name", "shared"))
-
-
 def math(c: Expressions, function: str, args: Any, ty: Any) -> Val:
     """Translate a math function, evaluated in float64 and rounded once."""
     dtype, lanes = split_lanes(ty)
@@ -196,17 +118,17 @@ def math(c: Expressions, function: str, args: Any, ty: Any) -> Val:
 # Values
 
 
-@_handles("prim.if_then_else", pure=True)
+@_handles("prim.if_then_else")
 def _if_then_else(c: Expressions, call: Any) -> Val:
     return c.choose(call.args[0], call.args[1], call.args[2], call.ty)
 
 
-@_handles("prim.likely", "tirx.tvm_thread_invariant", pure=True)
+@_handles("prim.likely", "tirx.tvm_thread_invariant")
 def _same(c: Expressions, call: Any) -> Val:
     return c.expr(call.args[0])
 
 
-@_handles("tirx.reinterpret", pure=True)
+@_handles("tirx.reinterpret")
 def _reinterpret(c: Expressions, call: Any) -> Val:
     value = c.expr(call.args[0])
     dtype, lanes = split_lanes(call.ty)
@@ -220,14 +142,14 @@ def _reinterpret(c: Expressions, call: Any) -> Val:
     return c.make(text, dtype, [value], lanes)
 
 
-@_handles("tirx.isnan", "tirx.isinf", "tirx.isfinite", pure=True)
+@_handles("tirx.isnan", "tirx.isinf", "tirx.isfinite")
 def _predicate(c: Expressions, call: Any) -> Val:
     value = c.expr(call.args[0])
     name = op_name(call).rpartition(".")[2]
     return c.make(f"mathfn.predicate({name!r}, {value.text})", "bool", [value], value.lanes)
 
 
-@_handles("tirx.popcount", "tirx.ctpop", pure=True)
+@_handles("tirx.popcount", "tirx.ctpop")
 def _popcount(c: Expressions, call: Any) -> Val:
     value = c.expr(call.args[0])
     counted = c.make(f"mathfn.popcount({value.text})", "int32", [value], value.lanes)

@@ -24,6 +24,7 @@ from .dtypes import numpy_dtype, split_lanes
 from .global_uses import GlobalUse
 from .machine import SiteInfo
 from .memory import GlobalView, LocalView, SharedView
+from .operation import is_pure
 from .requests import Fork, Program
 from .source import Val
 from .thread_group import NOBODY, narrow
@@ -108,6 +109,9 @@ class _Compiler(ControlFlow):
             SharedView=SharedView,
         )
 
+    def call(self, node: Any) -> Val | None:
+        return calls.translate(self, node)
+
     def compile(self) -> CompiledKernel:
         func, w = self._func, self.writer
         with w.block("def kernel(s, args, block, dynamic_bytes):"):
@@ -190,7 +194,7 @@ class _Compiler(ControlFlow):
 
         def call(node: Any) -> None:
             nonlocal found
-            found = found or not calls.is_pure(node)
+            found = found or not is_pure(node)
 
         tvm_ffi.structural_walk(expr, [(ir.TensorLoad, load), (ir.Call, call)])
         return found
@@ -302,7 +306,7 @@ class _Compiler(ControlFlow):
         if not isinstance(stmt.value, ir.Call):
             raise EmulatorError("emulator.evaluate", expression=str(stmt.value))
         self.step(stmt)
-        result = calls.translate(self, stmt.value)
+        result = self.call(stmt.value)
         # The call may be kept for its effect alone, but it must be made.
         if result is not None and not result.pure:
             self.writer.emit(result.text)

@@ -16,6 +16,7 @@ from .buffers import constant_extent, is_local_scope
 from .dtypes import split_lanes
 from .expressions import Expressions
 from .intervals import Span, combined, within
+from .operation import is_pure
 from .source import Val, Writer
 
 
@@ -154,7 +155,7 @@ class ControlFlow(Expressions):
 
     def _read_in(self, stmt: Any) -> set[str]:
         """The parameters that a statement loads from, '' where it may be any other memory."""
-        if any(not calls.is_pure(call) for call in calls_in(stmt)):
+        if any(not is_pure(call) for call in calls_in(stmt)):
             return {""}
         refs = (self.buffers.get(buffer) for buffer in _loaded(stmt))
         return {ref.memory.param or "" for ref in refs if ref and ref.memory.space != "local"}
@@ -181,7 +182,7 @@ def _spins(loop: Any) -> bool:
     if any(map(calls.waits_by_warp, inside)):
         return False
     outside = (not is_local_scope(buffer.scope()) for buffer in _loaded(loop))
-    return any(outside) or not all(map(calls.is_pure, inside))
+    return any(outside) or not all(map(is_pure, inside))
 
 
 def _loaded(stmt: Any) -> list[Any]:

@@ -9,9 +9,10 @@ from tvm import ir
 from tvm.ir import prim
 
 from ..errors import EmulatorError
-from . import arith, calls
+from . import arith
 from .dtypes import is_float, is_int, numpy_dtype, split_lanes
 from .intervals import combined, union, within
+from .operation import op_name
 from .pointers import Pointers
 from .source import Val
 
@@ -268,9 +269,9 @@ class Expressions(Pointers):
         return self.expr(node.body)
 
     def _call(self, node: Any) -> Val:
-        result = calls.translate(self, node)
+        result = self.call(node)
         if result is None:
-            raise EmulatorError("emulator.no_value", name=calls.op_name(node))
+            raise EmulatorError("emulator.no_value", name=op_name(node))
         return result
 
 

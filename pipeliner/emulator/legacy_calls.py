@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..errors import EmulatorError
-from . import calls, ptx
+from . import ptx
 from .buffers import Pointer
 from .dtypes import numpy_dtype, split_lanes
-
-if TYPE_CHECKING:
-    from .expressions import Expressions
+from .expressions import Expressions
+from .operation import string
 
 
 def _pointee_size(pointer_node: Any) -> int:
@@ -55,7 +54,7 @@ def _local_pointer(c: Expressions, node: Any, offset: Any) -> tuple[Pointer, str
 
 
 def _mma_legacy(c: Expressions, call: Any) -> None:
-    shape, a_layout, b_layout, a_type, b_type, c_type = (calls.string(a) for a in call.args[:6])
+    shape, a_layout, b_layout, a_type, b_type, c_type = (string(a) for a in call.args[:6])
     if (a_layout, b_layout) != ("row", "col"):
         raise EmulatorError("ptx.mma_layouts", a_layout=a_layout, b_layout=b_layout)
     spec = c.mma(shape, a_type, b_type, c_type)

@@ -9,11 +9,11 @@ from tvm.ir import prim
 from tvm.tirx.buffer import is_buffer_var
 
 from ..errors import EmulatorError
-from . import calls
 from .access import Translation
 from .buffers import BufferRef, Pointer
-from .dtypes import numpy_dtype
+from .dtypes import numpy_dtype, split_lanes
 from .intervals import combined
+from .operation import ADDRESSES, is_address, op_name
 from .source import Val
 
 
@@ -48,14 +48,33 @@ class Pointers(Translation):
         if isinstance(node, ir.Var):
             return self._pointer_var(node)
         if isinstance(node, ir.Call):
-            return calls.address(self, node)
+            return self._pointer_call(node)
         if isinstance(node, prim.Cast):
             return self.pointer(node.value)
         if isinstance(node, prim.Add):
-            first = calls.is_address(node.a) or isinstance(self.env.get(node.a), Pointer)
+            first = is_address(node.a) or isinstance(self.env.get(node.a), Pointer)
             base, offset = (node.a, node.b) if first else (node.b, node.a)
             return self.shifted(self.pointer(base), self.expr(offset))
         raise EmulatorError("emulator.address", kind=type(node).__name__, expression=str(node))
+
+    def _pointer_call(self, call: Any) -> Pointer:
+        name, args = op_name(call), call.args
+        if name == "tirx.address_of":
+            load = args[0]
+            ref = self.buffer(load.source)
+            at, _ = self.index(ref, load.indices)
+            return Pointer(ref.memory, at, numpy_dtype(ref.dtype).itemsize, ref.dtype)
+        if name == "tirx.buffer_data":
+            return self.pointer(args[0])
+        if name == "tirx.tvm_access_ptr":
+            dtype, lanes = split_lanes(args[0].ty)
+            size = numpy_dtype(dtype).itemsize * lanes
+            return self.advanced(self.pointer(args[1]), self.expr(args[2]), size)
+        if name == "tirx.cuda.cvta_generic_to_shared":
+            return self.pointer(args[0])
+        if name in ADDRESSES:
+            return self.shifted(self.pointer(args[0]), self.expr(args[1]))
+        raise EmulatorError("emulator.address", kind=name, expression=str(call))
 
     def _pointer_var(self, var: Any) -> Pointer:
         zero = self.const(0, "int32")

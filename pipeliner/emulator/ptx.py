@@ -4,18 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final
-
-from tvm.ir import TensorLoad
+from typing import Any, Final
 
 from ..errors import EmulatorError
-from . import calls, ptx_bulk, ptx_hopper, ptx_memory
+from . import ptx_bulk, ptx_hopper, ptx_memory
 from .buffers import Pointer
-from .instruction import PtxInstruction, decode
+from .expressions import Expressions
+from .operation import PtxInstruction, decode, op_name
 from .source import Val
-
-if TYPE_CHECKING:
-    from .expressions import Expressions
 
 _BARRIERS: Final = ("bar_sync", "bar_sync_count", "barrier_sync", "barrier_sync_count")
 """Named barriers at which threads wait."""
@@ -46,7 +42,7 @@ def uses_engines(name: str) -> bool:
 
 def matrix_registers(call: Any) -> list[Any]:
     """Buffers whose registers an instruction works on asynchronously."""
-    if not calls.op_name(call).startswith("tirx.ptx.wgmma"):
+    if not op_name(call).startswith("tirx.ptx.wgmma"):
         return []
     return ptx_hopper.matrix_registers(decode(call))
 
@@ -123,18 +119,7 @@ def _ldmatrix(c: Expressions, ins: PtxInstruction) -> None:
         f"{', '.join(names)}, = warp.ldmatrix(s, {at.text}, {count}, {transposed}, {c.mask})"
     )
     for name, target in zip(names, ins.operands["r"], strict=True):
-        assign(c, target, Val(name, "uint32", 1, True, c.writer.depth, False))
-
-
-def assign(c: Expressions, target: Any, value: Val) -> None:
-    """Write a destination register; 32-bit values keep their bits whatever its type."""
-    if not isinstance(target, TensorLoad):
-        raise EmulatorError("ptx.destination", expression=str(target))
-    dtype = str(target.ty)
-    if dtype != value.dtype:
-        text = f"{value.text}.view({c.dtype(dtype)})"
-        value = Val(text, dtype, 1, True, value.depth, False)
-    c.store(target.source, target.indices, value)
+        c.assign(target, Val(name, "uint32", 1, True, c.writer.depth, False))
 
 
 def _mma(c: Expressions, ins: PtxInstruction) -> None:
@@ -160,7 +145,7 @@ def _mma(c: Expressions, ins: PtxInstruction) -> None:
     )
     carrier = {"f16": "uint32", "f32": "float32", "s32": "int32"}[m["dtype"]]
     for name, target in zip(names, targets, strict=True):
-        assign(c, target, Val(name, carrier, 1, True, c.writer.depth, False))
+        c.assign(target, Val(name, carrier, 1, True, c.writer.depth, False))
 
 
 def _bar_sync(c: Expressions, ins: PtxInstruction) -> None:
@@ -183,7 +168,7 @@ def _cvt_tf32(c: Expressions, ins: PtxInstruction) -> None:
     value = c.expr(ins.one("a"))
     text = value.text if value.varying else f"s.full({value.text}, {c.dtype('float32')})"
     rounded = Val(f"warp.nearest_tf32({text})", "float32", 1, True, c.writer.depth, False)
-    assign(c, ins.one("d"), rounded)
+    c.assign(ins.one("d"), rounded)
 
 
 def _permute(c: Expressions, ins: PtxInstruction) -> None:
@@ -193,7 +178,7 @@ def _permute(c: Expressions, ins: PtxInstruction) -> None:
         value = c.cast(c.expr(ins.one(name)), "uint32")
         words.append(value.text if value.varying else f"s.full({value.text}, {c.dtype('uint32')})")
     text = f"warp.permuted_bytes({', '.join(words)})"
-    assign(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+    c.assign(ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
 def _cvt_pair(c: Expressions, ins: PtxInstruction) -> None:
@@ -204,7 +189,7 @@ def _cvt_pair(c: Expressions, ins: PtxInstruction) -> None:
         value = c.expr(ins.one(name))
         texts.append(value.text if value.varying else f"s.full({value.text}, {c.dtype('float32')})")
     text = f"warp.narrowed_pair({', '.join(texts)}, {c.dtype(kind)})"
-    assign(c, ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+    c.assign(ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
 
 
 _HANDLERS: Final[dict[str, Callable[[Any, PtxInstruction], None]]] = {

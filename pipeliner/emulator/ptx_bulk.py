@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tvm import ir
 
 from ..errors import EmulatorError
-from . import calls
 from .dtypes import PTX_TYPES
-from .instruction import PtxInstruction
+from .expressions import Expressions
 from .mbarrier import SIZE
+from .operation import PtxInstruction, op_name
 from .ptx_hopper import address
-
-if TYPE_CHECKING:
-    from .expressions import Expressions
 
 _BULK_GRANULE: Final = 16
 """Bytes to which bulk copies are aligned."""
@@ -27,7 +24,7 @@ _ADD_TYPES: Final = {**PTX_TYPES, "u32": "uint32", "s64": "int64", "u64": "uint6
 def _map(c: Expressions, node: Any, *, store: bool = False, add: bool = False) -> str:
     """Name of the kernel parameter that is a tensor map."""
     while isinstance(node, ir.Call):
-        node = node.args[0] if calls.op_name(node) == "tirx.address_of" else node.args[-1]
+        node = node.args[0] if op_name(node) == "tirx.address_of" else node.args[-1]
     memory = c.pointers.get(node)
     if memory is None:
         raise EmulatorError("ptx.tensor_map", expression=str(node))

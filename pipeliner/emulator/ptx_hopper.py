@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from tvm import ir
 from tvm.ir import TensorLoad
 
 from ..errors import EmulatorError
-from . import calls
-from .instruction import PtxInstruction
+from .expressions import Expressions
 from .mbarrier import SIZE
+from .operation import PtxInstruction, address_name, is_address
 from .source import Val
 from .wgmma import wgmma_spec
-
-if TYPE_CHECKING:
-    from .expressions import Expressions
 
 _WGMMA_KINDS: Final = ("f16", "bf16", "tf32", "fp8", "int", "f16_f16acc", "fp8_f16acc")
 _WGMMA: Final = tuple(f"wgmma_{kind}_{form}" for kind in _WGMMA_KINDS for form in ("ss", "rs"))
@@ -43,14 +40,14 @@ def uses_engines(name: str) -> bool:
 
 def address(c: Expressions, node: Any, size: int) -> tuple[str, str]:
     """Return buffer and text of a shared address: a pointer, or a number (from mapa)."""
-    if not (calls.is_address(node) or isinstance(node, ir.Var)):
+    if not (is_address(node) or isinstance(node, ir.Var)):
         c.note_shared(size)
         return "shared::cluster", c.expr(node).text
     pointer = c.pointer(node)
     if pointer.memory.space != "shared":
         raise EmulatorError("ptx.address_space", expected="shared", space=pointer.memory.space)
     c.note_shared(size)
-    return calls.address_name(c, node), c.bytes_of(pointer).text
+    return address_name(node), c.bytes_of(pointer).text
 
 
 # mbarrier

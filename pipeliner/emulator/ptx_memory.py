@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..errors import EmulatorError
-from . import ptx
+from .expressions import Expressions
+from .operation import PtxInstruction
 from .source import Val
-
-if TYPE_CHECKING:
-    from .expressions import Expressions
-    from .instruction import PtxInstruction
 
 _TYPES: Final = {
     "u8": "uint8",
@@ -82,7 +79,7 @@ def _atom(c: Expressions, ins: PtxInstruction) -> None:
         order=_order(ins, "relaxed"),
     )
     if "d" in ins.operands:
-        ptx.assign(c, ins.one("d"), found)
+        c.assign(ins.one("d"), found)
 
 
 def _global(c: Expressions, ins: PtxInstruction, **use: bool) -> tuple[str, str]:
@@ -105,7 +102,7 @@ def _load(c: Expressions, ins: PtxInstruction) -> None:
     )
     name = c.writer.fresh("loaded")
     c.writer.emit(f"{name} = {text}")
-    ptx.assign(c, ins.one("d"), Val(name, _dtype(ins), 1, True, c.writer.depth, False))
+    c.assign(ins.one("d"), Val(name, _dtype(ins), 1, True, c.writer.depth, False))
 
 
 def _store(c: Expressions, ins: PtxInstruction) -> None:

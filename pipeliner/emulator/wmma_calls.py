@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from ..errors import EmulatorError
-from . import calls
-
-if TYPE_CHECKING:
-    from .expressions import Expressions
+from .expressions import Expressions
+from .operation import op_name, string
 
 
 def _fragment(c: Expressions, node: Any) -> tuple[str, str, str]:
@@ -45,8 +43,8 @@ def _wmma_move(c: Expressions, call: Any) -> None:
     index = c.expr(call.args[4])
     ref, at = c.element(c.pointer(call.args[5]), dtype)
     stride = c.expr(call.args[6])
-    row_major = calls.string(call.args[7]) == "row_major"
-    move = "load" if "load" in calls.op_name(call) else "store"
+    row_major = string(call.args[7]) == "row_major"
+    move = "load" if "load" in op_name(call) else "store"
     c.note_access(ref, 1, reads=move == "load", writes=move == "store")
     c.writer.emit(
         f"wmma.{move}(s, {view}, {index.text}, {tile}, {c.view(ref.memory, dtype)}, {at.text}, "

@@ -10,7 +10,7 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
 from ..diagnostics import Reason, Why
-from ..emulator.calls import op_name
+from ..emulator.operation import op_name
 from ..passes.async_groups import GroupEvent, InFlight
 from ..passes.ir import walk
 from ..passes.kernels import bodies

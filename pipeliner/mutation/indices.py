@@ -15,7 +15,7 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import TensorLoad, prim
 
-from ..emulator.calls import op_name
+from ..emulator.operation import op_name
 from ..origin import Origin
 from ..passes.ir import const_int, is_shared, walk
 from .operations import numbered, replace_nth

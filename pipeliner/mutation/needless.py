@@ -17,7 +17,7 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
 from ..diagnostics import Reason, Why
-from ..emulator.calls import op_name
+from ..emulator.operation import op_name
 from ..passes.ir import walk
 from .mutants import Mutant, device_functions
 from .operations import numbered, operations

@@ -19,8 +19,7 @@ from typing import Any, Final, Literal, TypeAlias
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..emulator.calls import op_name
-from ..emulator.instruction import decode
+from ..emulator.operation import decode, op_name
 from ..errors import EmulatorError
 from ..origin import Origin
 from ..passes.ir import i32, origin_of, walk

@@ -17,8 +17,8 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
-from ..emulator.calls import op_name
 from ..emulator.evaluate import evaluate
+from ..emulator.operation import op_name
 from ..errors import EmulatorError
 from ..origin import Origin
 from ..passes.ir import dtype_bytes, is_private, is_shared, origin_of, walk
