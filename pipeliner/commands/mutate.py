@@ -86,8 +86,8 @@ def _relatives(small: Shrunk) -> dict[str, Callable[[], Any]]:
 
 
 def _others(spec: Any, tile: GemmTile) -> dict[str, Spec]:
+    from ..mutation.longer import longer
     from ..schedules import ConvTile, Gemm
-    from ..schedules.workloads import longer
 
     if isinstance(spec, Gemm):
         less = (tile.k - spec.k % tile.k) % tile.k  # of the last step, as it was

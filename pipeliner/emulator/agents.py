@@ -7,14 +7,12 @@ rows touch one place in one statement. Zero is nobody, crowds are below it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .grid import Grid
-    from .machine import Cluster
-    from .thread_group import ThreadGroup
+from .grid import Grid
+from .state import ClusterState, GroupState
 
 Array = np.ndarray[Any, Any]
 
@@ -30,7 +28,7 @@ class GlobalAccess:
     ``reach``: for which threads it is a strong operation, -1 for a weak one.
     """
 
-    group: ThreadGroup
+    group: GroupState
     name: str
     start: int  # of the buffer in its memory
     tids: Array
@@ -39,7 +37,7 @@ class GlobalAccess:
     reach: int = -1
 
     @property
-    def cluster(self) -> Cluster:
+    def cluster(self) -> ClusterState:
         """The cluster of the threads."""
         return self.group.cta.cluster
 

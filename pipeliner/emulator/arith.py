@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 from .dtypes import is_float
-
-if TYPE_CHECKING:
-    from .thread_group import ThreadGroup
 
 Value = Any
 """A Python int, a numpy scalar or an array."""
@@ -64,7 +61,14 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 """Operators that are checked, by symbol, as 64-bit arithmetic."""
 
 
-def checked(group: ThreadGroup, key: str, symbol: str, a: Value, b: Value) -> Value:
+class NotesWraps(Protocol):
+    """What of a thread group arithmetic uses."""
+
+    def note_wrap(self, key: str, where: Any, exact: Any) -> None:
+        """Note that the arithmetic ``key`` wraps ``where``, and its ``exact`` results."""
+
+
+def checked(group: NotesWraps, key: str, symbol: str, a: Value, b: Value) -> Value:
     """Return ``a symbol b`` in 32 bits, signed; the group notes under ``key`` where it wraps.
 
     Nothing is reported yet: a value that no active thread uses does no harm.

@@ -1,22 +1,20 @@
 """Atomic and strong accesses to memory, and fences, as the generated code calls them.
 
-Each thread in turn. What they order, at the scope of the GPU, ``grid.Scoped`` knows.
+Each thread in turn. What they order, at the scope of the GPU, ``scoped.Scoped`` knows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from .agents import WIDE
 from .grid import SCOPES
 from .memory import GlobalView, SharedView, select
+from .state import GroupState
 from .warp import rows_of
-
-if TYPE_CHECKING:
-    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -36,7 +34,7 @@ _OPERATIONS: Final[dict[str, Callable[[Any, Any], Any]]] = {
 
 
 def update(
-    group: ThreadGroup,
+    group: GroupState,
     view: GlobalView | SharedView,
     index: Any,
     operation: str,
@@ -80,7 +78,7 @@ def update(
 
 
 def _places(
-    group: ThreadGroup, view: GlobalView | SharedView, index: Any, mask: Mask
+    group: GroupState, view: GlobalView | SharedView, index: Any, mask: Mask
 ) -> tuple[Array, Array]:
     """The element of each active thread, and whether it is out of bounds, which is reported."""
     at = rows_of(group, index, mask) + view.low
@@ -97,7 +95,7 @@ def _places(
 
 
 def _judge(
-    group: ThreadGroup,
+    group: GroupState,
     view: GlobalView,
     at: Array,
     tids: Array,
@@ -119,7 +117,7 @@ def _judge(
 
 
 def load(
-    group: ThreadGroup, view: GlobalView, index: Any, order: tuple[str, str], mask: Mask
+    group: GroupState, view: GlobalView, index: Any, order: tuple[str, str], mask: Mask
 ) -> Array:
     """Run a strong load: relaxed, volatile or acquire."""
     at, outside = _places(group, view, index, mask)
@@ -134,7 +132,7 @@ def load(
 
 
 def store(
-    group: ThreadGroup, view: GlobalView, index: Any, value: Any, order: tuple[str, str], mask: Mask
+    group: GroupState, view: GlobalView, index: Any, value: Any, order: tuple[str, str], mask: Mask
 ) -> None:
     """Run a strong store: relaxed, volatile or release."""
     at, outside = _places(group, view, index, mask)
@@ -148,7 +146,7 @@ def store(
 
 
 def _order(
-    group: ThreadGroup,
+    group: GroupState,
     view: GlobalView,
     tid: int,
     where: int,
@@ -168,7 +166,7 @@ def _order(
         scoped.write(tid, group.event, key, scope, release=release, update=reads)
 
 
-def fence(group: ThreadGroup, scope: str, mask: Mask) -> None:
+def fence(group: GroupState, scope: str, mask: Mask) -> None:
     """Run fence.acq_rel or fence.sc, __threadfence."""
     cluster = group.cta.cluster
     cluster.scoped.fence(group.active(mask), group.event, SCOPES.index(scope))

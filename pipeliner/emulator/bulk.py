@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..diagnostics import Reason
-from .mbarrier import Mbarrier
+from .mbarrier import Mbarrier, Mbarriers
 from .report import in_flight
-
-if TYPE_CHECKING:
-    from .machine import Cluster, Cta
-    from .thread_group import ThreadGroup
+from .state import ClusterState, CtaState, GroupState
 
 Array = np.ndarray[Any, Any]
 _LANDING_CHANCE: Final = 0.25
@@ -41,7 +38,7 @@ class _Load:
 class _Store:
     """One copy from shared to global memory; ``put`` writes its bytes."""
 
-    cta: Cta
+    cta: CtaState
     thread: int
     event: int
     group: int
@@ -52,8 +49,9 @@ class _Store:
 class BulkCopies:
     """All bulk copies of one cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState, mbarriers: Mbarriers) -> None:
         self._cluster = cluster
+        self._mbarriers = mbarriers
         self._loads: list[_Load] = []
         self._stores: list[_Store] = []
         self._open: dict[int, int] = {}  # number of the bulk group that each thread fills now
@@ -64,7 +62,7 @@ class BulkCopies:
     # Loads
 
     def load(
-        self, group: ThreadGroup, tid: int, barrier: Mbarrier, offsets: Array, data: Array
+        self, group: GroupState, tid: int, barrier: Mbarrier, offsets: Array, data: Array
     ) -> None:
         """Copy ``data`` (bytes) to byte ``offsets`` of the window of the mbarrier's CTA."""
         cta = barrier.cta
@@ -76,7 +74,7 @@ class BulkCopies:
             self._land(load)
         self.tick()
 
-    def read(self, group: ThreadGroup, tid: int, barrier: Mbarrier, offsets: Array) -> Array:
+    def read(self, group: GroupState, tid: int, barrier: Mbarrier, offsets: Array) -> Array:
         """Return bytes of the own CTA, which are read until a wait on ``barrier``."""
         cta, who = group.cta, np.array([tid])
         clock = self._cluster.clocks.common(who)
@@ -89,7 +87,7 @@ class BulkCopies:
         self._loads.remove(load)
         load.barrier.cta.window.bytes[load.offsets] = load.data
         load.barrier.landed.append((load.granules, load.event))
-        self._cluster.mbarriers.complete(load.barrier, len(load.data))
+        self._mbarriers.complete(load.barrier, len(load.data))
 
     def land_awaited(self, keys: set[Hashable]) -> bool:
         """Land one load that a wait is for, the last issued first; whether there was one."""
@@ -112,7 +110,7 @@ class BulkCopies:
 
     def store(
         self,
-        group: ThreadGroup,
+        group: GroupState,
         tid: int,
         offsets: Array,
         put: Callable[[Array], None],
@@ -195,7 +193,7 @@ class BulkCopies:
             self._perform(store)
 
 
-def _granules(cta: Cta, offsets: Array) -> Array:
+def _granules(cta: CtaState, offsets: Array) -> Array:
     """Return the shadow granules of bytes, which are mostly a whole range in some order."""
     if not len(offsets):
         return np.empty(0, np.int64)

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..diagnostics import Reason
-
-if TYPE_CHECKING:
-    from .machine import Cluster
-    from .thread_group import ThreadGroup
+from .state import ClusterState, GroupState
 
 Array = np.ndarray[Any, Any]
 
@@ -18,7 +15,7 @@ Array = np.ndarray[Any, Any]
 class ClusterBarrier:
     """The one hardware barrier of a cluster, phase by phase."""
 
-    def __init__(self, cluster: Cluster, threads: int) -> None:
+    def __init__(self, cluster: ClusterState, threads: int) -> None:
         self._cluster = cluster
         self._phase = 0
         self._of = np.full(threads, -1)  # phase at which each thread arrived, -1: waited since
@@ -27,7 +24,7 @@ class ClusterBarrier:
         self._building = cluster.clocks.blank()
         self._completed = self._building
 
-    def arrive(self, group: ThreadGroup, tids: Array, *, release: bool = True) -> None:
+    def arrive(self, group: GroupState, tids: Array, *, release: bool = True) -> None:
         """Run barrier.cluster.arrive."""
         again = tids[self._of[tids] >= 0]
         if len(again):
@@ -57,7 +54,7 @@ class ClusterBarrier:
         self._phase += 1
         self._cluster.changes += 1
 
-    def passed(self, group: ThreadGroup, tids: Array) -> bool:
+    def passed(self, group: GroupState, tids: Array) -> bool:
         """Return whether a wait of ``tids`` returns; if so they acquire what others released."""
         absent = tids[self._of[tids] < 0]
         if len(absent):

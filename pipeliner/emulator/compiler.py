@@ -6,7 +6,7 @@ the signature ``kernel(s, args, block, dynamic_bytes)`` with ``s`` the thread gr
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,6 +22,8 @@ from .buffers import BufferRef, Memory, constant_extent, element_count, is_local
 from .control_flow import ControlFlow, calls_in, positions
 from .dtypes import numpy_dtype, split_lanes
 from .global_uses import GlobalUse
+from .grid import Block
+from .issuing import IssuingGroup
 from .machine import SiteInfo
 from .memory import GlobalView, LocalView, SharedView
 from .operation import is_pure
@@ -55,7 +57,7 @@ class CompiledKernel:
     """
 
     name: str
-    entry: Callable[..., Program]
+    entry: Callable[[IssuingGroup, Sequence[Any], Block, int], Program]
     source: str
     sites: tuple[SiteInfo, ...]
     granule: int

@@ -12,18 +12,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from .agents import GlobalAccess
-from .mbarrier import Mbarrier
+from .mbarrier import Mbarrier, Mbarriers
 from .memory import GlobalView
 from .report import in_flight
-
-if TYPE_CHECKING:
-    from .machine import Cta
-    from .thread_group import ThreadGroup
+from .state import CtaState, GroupState
 
 Array = np.ndarray[Any, Any]
 
@@ -43,7 +40,7 @@ class Source:
 
     @classmethod
     def begin(
-        cls, group: ThreadGroup, view: GlobalView, tids: Array, start: Array, wanted: Array
+        cls, group: GroupState, view: GlobalView, tids: Array, start: Array, wanted: Array
     ) -> Source | None:
         """Note that copies are issued; ``wanted``: which bytes from each ``start`` on they read."""
         count = np.asarray(wanted.sum(axis=1))
@@ -112,8 +109,9 @@ class _Trigger:
 class CopyEngine:
     """All cp.async traffic of one CTA."""
 
-    def __init__(self, cta: Cta) -> None:
+    def __init__(self, cta: CtaState, mbarriers: Mbarriers) -> None:
         self._cta = cta
+        self._mbarriers = mbarriers
         self._timing = cta.cluster.timing
         self._rng = cta.cluster.rng
         threads = cta.cluster.clocks.threads
@@ -190,7 +188,7 @@ class CopyEngine:
             if not mine.all():
                 rest.append(batch.part(~mine))
         self._queue = rest
-        self._cta.cluster.mbarriers.arrive_later(trigger.barrier, trigger.tids, trigger.event)
+        self._mbarriers.arrive_later(trigger.barrier, trigger.tids, trigger.event)
 
     def land_awaited(self, keys: set[Hashable]) -> bool:
         """Let one trigger fire that a wait is for; whether there was one."""

@@ -24,8 +24,7 @@ from .copies import TIMINGS
 from .fragments import WARP
 from .global_memory import Region
 from .global_uses import watch
-from .grid import Grid
-from .grid_barrier import GridBarrier
+from .grid import Grid, GridBarrier
 from .host import Launch, kernel_names, run_host
 from .lower import is_device_function
 from .machine import Cluster, Cta, HazardLog, Stopped

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from itertools import count
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from .global_shadow import GlobalShadow
+from .global_shadow import GlobalShadow
 
 Array = np.ndarray[Any, Any]
 

@@ -2,8 +2,8 @@
 
 Kept for memory that the kernel writes, one record for each granule, the smallest access: the last
 write (its agent and event) and, where the kernel also reads that memory, the last read. The order
-within a cluster is that of ``Clocks``, between clusters that of ``grid``: nothing but releases and
-acquires at the scope of the GPU, and the end of the kernel. What a later access must still be
+within a cluster is that of ``Clocks``, between clusters that of ``scoped``: nothing but releases
+and acquires at the scope of the GPU, and the end of the kernel. What a later access must still be
 compared with is kept aside where it is more than one access: reads, or atomic updates, that are
 not ordered among themselves (``aside``). Several threads that touch one granule in one statement
 are one agent (``agents``).
@@ -25,18 +25,16 @@ PTX ISA, memory consistency model: data races, morally strong operations, proxie
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..diagnostics import Reason, Why
 from .agents import WIDE, Agents, GlobalAccess
 from .aside import Aside
+from .grid import Grid
 from .report import HazardKind
 from .sparse import sparse
-
-if TYPE_CHECKING:
-    from .grid import Grid
 
 Array = np.ndarray[Any, Any]
 Equal = Callable[[], Any] | None

@@ -13,7 +13,7 @@ from typing import Any, Final
 from .global_memory import GlobalMemory, Region
 from .global_shadow import GlobalShadow
 from .grid import Grid
-from .host import GlobalMap
+from .im2col_map import GlobalMap
 from .memory import GlobalView
 
 _COARSEST: Final = 16

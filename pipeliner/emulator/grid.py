@@ -1,25 +1,18 @@
-"""What the CTAs of one launch have in common, and what of one cluster happens before another.
+"""What the CTAs of one launch have in common: their accesses, what was released, their barrier.
 
-Nothing orders two clusters but synchronisation at the scope of the GPU. A *release* is what a
-thread made known there: by an atomic operation or a store with release semantics, by one that
-follows a fence, or at a barrier of the grid. A thread of another cluster that acquires it, by
-reading what was written so, gets a column of its clock for it, which goes on to whoever
-synchronises with that thread (PTX ISA, memory consistency model: release and acquire patterns,
-synchronizes-with, causality order; the observation of a read-modify-write passes a release on).
+A *release* is what a thread made known at the scope of the GPU; ``scoped`` says when.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
+from ..diagnostics import Reason
 from ..errors import EmulatorError
-
-if TYPE_CHECKING:
-    from .grid_barrier import GridBarrier
-    from .machine import Cluster
+from .clocks import Clocks
 
 Array = np.ndarray[Any, Any]
 Block = tuple[int, int, int]
@@ -59,6 +52,51 @@ class Value:
     releases: tuple[Release, ...]
 
 
+class Meeting(Release):
+    """What all threads of a grid knew when they met: the clock of each cluster."""
+
+    def __init__(self, clocks: dict[int, Array]) -> None:
+        nobody = np.zeros((1, 0), np.int32)
+        super().__init__(-1, -1, SCOPES.index("gpu"), nobody, ())
+        self.clocks = clocks
+
+    def covers(self, cluster: int, agent: int, event: int) -> bool:
+        """Whether an event of a cluster happens before they met."""
+        clock = self.clocks.get(cluster)
+        return clock is not None and agent < clock.shape[1] and bool(clock[0, agent] >= event)
+
+
+class GridBarrier:
+    """The phases of the barrier for so many ``threads``: those of the CTAs that are run."""
+
+    def __init__(self, threads: int, *, cooperative: bool) -> None:
+        self.cooperative = cooperative
+        self._threads = threads
+        self._arrived = 0
+        self._building: dict[int, Array] = {}
+        self._met: list[Meeting] = []
+
+    def arrive(self, cluster: int, clocks: Clocks, tids: Array, event: int) -> int:
+        """Let ``tids`` of a cluster arrive and return the phase that they wait for."""
+        clock = clocks.release(tids, event)
+        known = self._building.get(cluster)
+        self._building[cluster] = clock if known is None else clocks.merged(known, clock)
+        self._arrived += len(tids)
+        phase = len(self._met)
+        if self._arrived >= self._threads:
+            self._met.append(Meeting(self._building))
+            self._building, self._arrived = {}, 0
+        return phase
+
+    def met(self, phase: int) -> Meeting | None:
+        """What all threads knew at the end of a phase; None: some have not arrived."""
+        return self._met[phase] if phase < len(self._met) else None
+
+    def state(self) -> Reason:
+        """What it waits for."""
+        return Reason("hazard.grid_barrier", arrived=self._arrived, expected=self._threads)
+
+
 @dataclass(eq=False)
 class Grid:
     """One launch: its clusters by number, and where each judged access was made."""
@@ -88,123 +126,3 @@ class Grid:
         if len(self.blocks) * self.agents >= 2**31:
             raise EmulatorError("emulator.clusters", most=len(self.blocks) - 1)
         return len(self.blocks) - 1
-
-
-class Scoped:
-    """Synchronisation of one cluster's threads at the scope of the GPU."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
-        self._columns: dict[Release, int] = {}
-        # By thread: fences, of falling scope, with the clock and what was known at each;
-        self._fenced: dict[int, list[tuple[int, Array, tuple[Release, ...]]]] = {}
-        # and what was read, with the scope of the read, and no fence has acquired.
-        self._observed: dict[int, list[tuple[Release, int]]] = {}
-
-    # What happens before what
-
-    def unordered(self, who: Array, cluster: Array, agent: Array, event: Array) -> Array:
-        """Which accesses of other clusters do not happen before the present of threads ``who``."""
-        if not self._columns:
-            return np.ones(who.shape, np.bool_)
-        knows = self._cluster.clocks.knows
-        return np.array(
-            [
-                not any(
-                    knows[t, column] and release.covers(int(c), int(a), int(e))
-                    for release, column in self._columns.items()
-                )
-                for t, c, a, e in zip(who, cluster, agent, event, strict=True)
-            ],
-            np.bool_,
-        )
-
-    def _known(self, clock: Array) -> tuple[Release, ...]:
-        columns = self._columns.items()
-        return tuple(r for r, c in columns if c < clock.shape[1] and clock[0, c])
-
-    def _acquire(self, tid: int, release: Release, scope: int) -> bool:
-        """Whether ``tid`` acquires a release at a scope."""
-        if min(scope, release.scope) < self._scope_between(tid, release.cluster, release.thread):
-            return False
-        clocks = self._cluster.clocks
-        if release.cluster == self._cluster.index:
-            clocks.acquire(np.array([tid]), release.clock)
-            return True
-        if release not in self._columns:
-            self._columns[release] = clocks.engine()
-        clocks.mark(tid, self._columns[release])
-        return True
-
-    def _scope_between(self, tid: int, cluster: int, thread: int) -> int:
-        """The least scope that holds both threads."""
-        if cluster != self._cluster.index:
-            return SCOPES.index("gpu")
-        threads = self._cluster.threads
-        return int(thread // threads != tid // threads)
-
-    def _sees(self, tid: int, value: Value | None, scope: int) -> tuple[Release, ...]:
-        """What a strong operation that reads ``value`` observes: a write morally strong with it."""
-        if value is None or min(scope, value.scope) < self._scope_between(
-            tid, value.cluster, value.thread
-        ):
-            return ()
-        return value.releases
-
-    def meet(self, tids: Array, release: Release, clock: Array) -> None:
-        """Let threads acquire a ``release`` of the grid, their own cluster's part by its clock."""
-        clocks = self._cluster.clocks
-        clocks.acquire(tids, clock)
-        if release not in self._columns:
-            self._columns[release] = clocks.engine()
-        for tid in map(int, tids):
-            clocks.mark(tid, self._columns[release])
-
-    # Operations
-
-    def fence(self, tids: Array, event: int, scope: int) -> None:
-        """Run a fence: what was read before is acquired, what follows may release."""
-        clocks = self._cluster.clocks
-        for tid in map(int, tids):
-            observed = self._observed.pop(tid, [])
-            left = [(r, s) for r, s in observed if not self._acquire(tid, r, scope)]
-            if left:
-                self._observed[tid] = left
-            clock = clocks.release(np.array([tid]), event)
-            wider = [fenced for fenced in self._fenced.get(tid, []) if fenced[0] > scope]
-            self._fenced[tid] = [*wider, (scope, clock, self._known(clock))]
-
-    def read(self, tid: int, key: tuple[int, int], scope: int, *, acquire: bool) -> None:
-        """Note a strong read of what others may have released by it."""
-        for release in self._sees(tid, self._cluster.grid.values.get(key), scope):
-            if not (acquire and self._acquire(tid, release, scope)):
-                kept = self._observed.setdefault(tid, [])
-                if (release, scope) not in kept:
-                    kept.append((release, scope))
-
-    def write(
-        self, tid: int, event: int, key: tuple[int, int], scope: int, *, release: bool, update: bool
-    ) -> None:
-        """Note a strong write; an ``update``, which has read what it replaces, passes that on."""
-        grid, mine = self._cluster.grid, self._cluster.index
-        given: list[Release] = []
-        if release:
-            clock = self._cluster.clocks.release(np.array([tid]), event)
-            given = [Release(mine, tid, scope, clock, self._known(clock))]
-        for fenced, clock, known in self._fenced.get(tid, []):
-            if not release or fenced > scope:
-                given.append(Release(mine, tid, fenced, clock, known))
-        earlier = self._sees(tid, grid.values.get(key), scope) if update else ()
-        grid.values[key] = Value(mine, tid, scope, (*_not_renewed(earlier, given), *given))
-
-
-def _not_renewed(earlier: tuple[Release, ...], given: list[Release]) -> list[Release]:
-    """Return the releases of which the same thread gives none that is as wide."""
-    return [
-        old
-        for old in earlier
-        if not any(
-            (new.cluster, new.thread) == (old.cluster, old.thread) and new.scope >= old.scope
-            for new in given
-        )
-    ]

@@ -6,18 +6,16 @@ the rank of their CTA above ``RANK_SHIFT``.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..diagnostics import Reason
 from .fragments import WARP, stmatrix_rows
+from .issuing import IssuingGroup
 from .mbarrier import RANK_SHIFT, SIZE, Mbarrier, by_address
 from .requests import Barrier, Fork, Program, Wait, Waiting
 from .warp import active_warps, rows_of, shared_rows
-
-if TYPE_CHECKING:
-    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -26,7 +24,7 @@ Mask = Array | None
 # mbarrier
 
 
-def mbarrier_init(group: ThreadGroup, name: str, addr: Any, count: Any, mask: Mask) -> None:
+def mbarrier_init(group: IssuingGroup, name: str, addr: Any, count: Any, mask: Mask) -> None:
     """Run mbarrier.init; ``name`` is the buffer's."""
     at = shared_rows(group, addr, SIZE, mask, name)
     counts = rows_of(group, count, mask)
@@ -34,7 +32,7 @@ def mbarrier_init(group: ThreadGroup, name: str, addr: Any, count: Any, mask: Ma
         group.cta.cluster.mbarriers.init(group, int(tid), int(offset), int(number), name)
 
 
-def mbarrier_inval(group: ThreadGroup, name: str, addr: Any, mask: Mask) -> None:
+def mbarrier_inval(group: IssuingGroup, name: str, addr: Any, mask: Mask) -> None:
     """Run mbarrier.inval."""
     at = shared_rows(group, addr, SIZE, mask, name)
     for tid, offset in zip(group.active(mask), at, strict=True):
@@ -42,7 +40,7 @@ def mbarrier_inval(group: ThreadGroup, name: str, addr: Any, mask: Mask) -> None
 
 
 def mbarrier_arrive(
-    group: ThreadGroup, addr: Any, count: Any, nbytes: Any, release: bool, mask: Mask
+    group: IssuingGroup, addr: Any, count: Any, nbytes: Any, release: bool, mask: Mask
 ) -> None:
     """Run mbarrier.arrive, with expect_tx if ``nbytes`` is given; ``count`` 0: expect_tx alone."""
     mbarriers = group.cta.cluster.mbarriers
@@ -61,7 +59,7 @@ def mbarrier_arrive(
             mbarriers.arrive(group, barrier, who, int(counts[here][0]), release=release)
 
 
-def mbarrier_complete(group: ThreadGroup, addr: Any, nbytes: Any, mask: Mask) -> None:
+def mbarrier_complete(group: IssuingGroup, addr: Any, nbytes: Any, mask: Mask) -> None:
     """Run mbarrier.complete_tx."""
     mbarriers = group.cta.cluster.mbarriers
     at, done = rows_of(group, addr, mask), rows_of(group, nbytes, mask)
@@ -71,7 +69,7 @@ def mbarrier_complete(group: ThreadGroup, addr: Any, nbytes: Any, mask: Mask) ->
             mbarriers.complete(barrier, int(done[at == address].sum()))
 
 
-def cp_async_arrive(group: ThreadGroup, addr: Any, counted: bool, mask: Mask) -> None:
+def cp_async_arrive(group: IssuingGroup, addr: Any, counted: bool, mask: Mask) -> None:
     """Run cp.async.mbarrier.arrive; ``counted``: it expects the arrival that it makes."""
     cluster, tids = group.cta.cluster, group.active(mask)
     at = rows_of(group, addr, mask)
@@ -85,7 +83,7 @@ def cp_async_arrive(group: ThreadGroup, addr: Any, counted: bool, mask: Mask) ->
 
 
 def mbarrier_wait(
-    group: ThreadGroup, addr: Any, parity: Any, mask: Mask, *, patient: bool = True
+    group: IssuingGroup, addr: Any, parity: Any, mask: Mask, *, patient: bool = True
 ) -> Waiting:
     """Wait by parity; the answer is False only for a try_wait (not ``patient``) that gave up."""
     mbarriers = group.cta.cluster.mbarriers
@@ -123,7 +121,7 @@ def wait(request: Wait) -> Waiting:
     return (yield request)
 
 
-def proxy_fence(group: ThreadGroup, spaces: tuple[str, ...], mask: Mask) -> None:
+def proxy_fence(group: IssuingGroup, spaces: tuple[str, ...], mask: Mask) -> None:
     """Run fence.proxy.async of these spaces."""
     tids = group.active(mask)
     group.cta.cluster.clocks.fence(tids, group.event, spaces=spaces)
@@ -131,12 +129,12 @@ def proxy_fence(group: ThreadGroup, spaces: tuple[str, ...], mask: Mask) -> None
         group.cta.cluster.mbarriers.fence(tids)
 
 
-def mbarrier_fence(group: ThreadGroup, mask: Mask) -> None:
+def mbarrier_fence(group: IssuingGroup, mask: Mask) -> None:
     """Run fence.mbarrier_init.release.cluster."""
     group.cta.cluster.mbarriers.fence(group.active(mask))
 
 
-def grid_wait(group: ThreadGroup, mask: Mask) -> None:
+def grid_wait(group: IssuingGroup, mask: Mask) -> None:
     """Run griddepcontrol.wait: the preceding kernel has ended, and its writes are visible."""
     tids, cta = group.active(mask), group.cta
     cta.unwaited[tids - cta.first] = False
@@ -147,7 +145,7 @@ def grid_wait(group: ThreadGroup, mask: Mask) -> None:
 # Clusters
 
 
-def map_address(group: ThreadGroup, addr: Any, rank: Any, mask: Mask) -> Array:
+def map_address(group: IssuingGroup, addr: Any, rank: Any, mask: Mask) -> Array:
     """Return the address of the same byte in the CTA of that rank (mapa)."""
     ranks, size = rows_of(group, rank, None), len(group.cta.cluster.ctas)
     outside = (ranks < 0) | (ranks >= size)
@@ -165,18 +163,18 @@ def map_address(group: ThreadGroup, addr: Any, rank: Any, mask: Mask) -> Array:
     )
 
 
-def rank_of_address(group: ThreadGroup, addr: Any) -> Array:
+def rank_of_address(group: IssuingGroup, addr: Any) -> Array:
     """Return the rank of the CTA that an address belongs to (getctarank)."""
     ranks = (rows_of(group, addr, None) >> RANK_SHIFT) - 1
     return np.where(ranks < 0, group.cta.rank, ranks).astype(np.uint32)
 
 
-def cluster_arrive(group: ThreadGroup, release: bool, mask: Mask) -> None:
+def cluster_arrive(group: IssuingGroup, release: bool, mask: Mask) -> None:
     """Run barrier.cluster.arrive."""
     group.cta.cluster.barrier.arrive(group, group.active(mask), release=release)
 
 
-def cluster_wait(group: ThreadGroup, mask: Mask) -> Waiting:
+def cluster_wait(group: IssuingGroup, mask: Mask) -> Waiting:
     """Run barrier.cluster.wait."""
     barrier, tids = group.cta.cluster.barrier, group.active(mask)
     group.count("cluster_waits")
@@ -188,7 +186,7 @@ def cluster_wait(group: ThreadGroup, mask: Mask) -> Waiting:
 # Warps
 
 
-def elect(group: ThreadGroup, mask: Mask) -> tuple[Array, Array]:
+def elect(group: IssuingGroup, mask: Mask) -> tuple[Array, Array]:
     """Run elect.sync and return the leader's lane, and whether each thread is it."""
     on = np.ones(group.n, np.bool_) if mask is None else mask
     padded = np.zeros(-(-group.n // WARP) * WARP, np.bool_)
@@ -199,7 +197,7 @@ def elect(group: ThreadGroup, mask: Mask) -> tuple[Array, Array]:
 
 
 def named_barriers(
-    group: ThreadGroup, mask: Mask, numbers: Any, count: int | None = None
+    group: IssuingGroup, mask: Mask, numbers: Any, count: int | None = None
 ) -> Barrier | Fork:
     """Return the request for a named barrier whose number is each thread's own."""
     tids, of = group.active(mask), rows_of(group, numbers, mask)
@@ -214,7 +212,7 @@ def named_barriers(
 
 
 def stmatrix(
-    group: ThreadGroup, addr: Any, registers: list[Any], transposed: bool, mask: Mask
+    group: IssuingGroup, addr: Any, registers: list[Any], transposed: bool, mask: Mask
 ) -> None:
     """Run stmatrix .m8n8 .b16."""
     mask = group.warps(mask, "stmatrix")

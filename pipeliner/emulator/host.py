@@ -16,7 +16,7 @@ from ..errors import EmulatorError
 from .dtypes import numpy_dtype, poison, split_lanes
 from .evaluate import evaluate
 from .global_memory import GlobalMemory, Region
-from .im2col_map import ARRAYS, Im2colMap, from_driver
+from .im2col_map import ARRAYS, GlobalMap, Im2colMap, from_driver
 from .tensor_map import ALIGNMENT, TensorMap, from_encode_args
 
 Array = np.ndarray[Any, Any]
@@ -51,15 +51,6 @@ class Launch:
 
     def extent(self, tag: str) -> int:
         return self.dims.get(tag, 1)
-
-
-@dataclass(frozen=True)
-class GlobalMap:
-    """A tensor map over a region of global memory."""
-
-    map: TensorMap | Im2colMap
-    region: Region
-    elements: Array  # of the region, in the type of the map
 
 
 def kernel_names(func: Any) -> list[str]:

@@ -20,7 +20,8 @@ from typing import Any, Final
 import numpy as np
 
 from ..errors import EmulatorError
-from .tensor_map import ALIGNMENT, SWIZZLE_SPANS, MappedTensor, check_modes, check_stride
+from .global_memory import Region
+from .tensor_map import ALIGNMENT, SWIZZLE_SPANS, MappedTensor, TensorMap, check_modes, check_stride
 
 Array = np.ndarray[Any, Any]
 
@@ -63,6 +64,15 @@ class Im2colMap(MappedTensor):
     def extent(self) -> tuple[int, ...]:
         """Elements copied along the dimensions of shared memory."""
         return (self.channels, self.pixels)
+
+
+@dataclass(frozen=True)
+class GlobalMap:
+    """A tensor map over a region of global memory."""
+
+    map: TensorMap | Im2colMap
+    region: Region
+    elements: Array  # of the region, in the type of the map
 
 
 def from_driver(

@@ -24,11 +24,12 @@ from .bulk import BulkCopies
 from .clocks import Clocks
 from .cluster_barrier import ClusterBarrier
 from .copies import CopyEngine
-from .grid import Block, Grid, Scoped
+from .grid import Block, Grid
 from .mbarrier import Mbarriers
-from .memory import SharedWindow
 from .report import Hazard, HazardKind, Site
+from .scoped import Scoped
 from .shadow import Shadow
+from .shared_window import SharedWindow
 from .warpgroup import MatrixUnits
 
 Array = np.ndarray[Any, Any]
@@ -87,15 +88,15 @@ class Cluster:
         self.grid = Grid() if grid is None else grid
         self.index = self.grid.enter(list(blocks), size * threads)  # among its clusters
         self.clocks = Clocks(size * threads, proxies=proxies, mixed=mixed)
-        self.scoped = Scoped(self)
+        self.scoped = Scoped(self.clocks, self.grid, cluster=self.index, threads=threads)
         self.log: list[tuple[int, ...]] = [()]  # event 0 is the launch
         self.changes = 0  # counts what may let a waiting thread go on
         self.ctas: list[Cta] = []
         # Of each wait for the preceding kernel: a thread and the event, in order.
         self.waited: list[tuple[int, int]] = []
-        self.mbarriers = Mbarriers(self)
-        self.bulk = BulkCopies(self)
         self.matrix_units = MatrixUnits(self)
+        self.mbarriers = Mbarriers(self, self.matrix_units)
+        self.bulk = BulkCopies(self, self.mbarriers)
         self.barrier = ClusterBarrier(self, size * threads)
 
     def cta_of(self, thread: int) -> Cta:
@@ -148,7 +149,7 @@ class Cta:
         self.counts: Counter[str] = Counter()
         self.window = SharedWindow(window_bytes)
         self.shadow = Shadow(len(self.window.bytes) // granule, cluster.clocks, self._conflict)
-        self.copies = CopyEngine(self)
+        self.copies = CopyEngine(self, cluster.mbarriers)
         self.log = cluster.log
         self._sites = sites
         self._hazards = hazards

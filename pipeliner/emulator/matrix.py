@@ -2,28 +2,26 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from ..diagnostics import Reason
 from .fragments import WARP
 from .hopper import wait
+from .issuing import IssuingGroup
 from .memory import REGISTER_BYTES, LocalView, select
 from .requests import Wait, Waiting
 from .warp import rows_of
 from .warpgroup import Registers, WgmmaOperation
 from .wgmma import Wgmma, encode_descriptor
 
-if TYPE_CHECKING:
-    from .thread_group import ThreadGroup
-
 Array = np.ndarray[Any, Any]
 Mask = Array | None
 
 
 def matrix_descriptor(
-    group: ThreadGroup, addr: Any, leading: Any, stride: Any, swizzle: Any
+    group: IssuingGroup, addr: Any, leading: Any, stride: Any, swizzle: Any
 ) -> Array:
     """The descriptors of each thread's operand, (n,) uint64."""
     columns = [rows_of(group, v, None) for v in (addr, leading, stride, swizzle)]
@@ -36,13 +34,13 @@ def matrix_descriptor(
     return np.array(encoded, np.uint64)[which.reshape(-1)]
 
 
-def _warps(group: ThreadGroup, mask: Mask) -> list[slice]:
+def _warps(group: IssuingGroup, mask: Mask) -> list[slice]:
     """Rows of each active warp."""
     rows = [slice(i, i + WARP) for i in range(0, group.n, WARP)]
     return [r for r in rows if mask is None or mask[r.start]]
 
 
-def _same(group: ThreadGroup, value: Any, rows: slice, what: str) -> int:
+def _same(group: IssuingGroup, value: Any, rows: slice, what: str) -> int:
     """Return a value that must be the same in all threads of a warp."""
     if not isinstance(value, np.ndarray) or not value.ndim:
         return int(value)
@@ -56,14 +54,14 @@ def _same(group: ThreadGroup, value: Any, rows: slice, what: str) -> int:
     return int(values[0])
 
 
-def wgmma_fence(group: ThreadGroup, mask: Mask) -> None:
+def wgmma_fence(group: IssuingGroup, mask: Mask) -> None:
     """Run wgmma.fence: registers touched before it may be given to a wgmma after it."""
     mask = group.warps(mask, "wgmma.fence")
     group.registers_fenced[slice(None) if mask is None else mask] = group.event
 
 
 def wgmma_mma(
-    group: ThreadGroup,
+    group: IssuingGroup,
     spec: Wgmma,
     a_type: str,
     d: tuple[LocalView, tuple[int, ...]],
@@ -98,7 +96,7 @@ def wgmma_mma(
     group.count("wgmmas", len(_warps(group, mask)))
 
 
-def _use(group: ThreadGroup, registers: Registers) -> None:
+def _use(group: IssuingGroup, registers: Registers) -> None:
     """Let the matrix unit use registers, which a fence must separate from earlier accesses."""
     used, touched = registers.view.marks("used"), registers.view.marks("touched")
     rows, columns = registers.rows, list(registers.columns)
@@ -115,7 +113,7 @@ def _use(group: ThreadGroup, registers: Registers) -> None:
     used[rows, columns] = group.event
 
 
-def touch(group: ThreadGroup, view: LocalView, index: Any, width: int, mask: Mask) -> None:
+def touch(group: IssuingGroup, view: LocalView, index: Any, width: int, mask: Mask) -> None:
     """Judge an access to registers that some wgmma uses: none while it may be in flight."""
     used, touched = view.marks("used"), view.marks("touched")
     if mask is None and isinstance(index, int):  # the same registers of all threads, as mostly
@@ -150,14 +148,14 @@ def _column(view: LocalView, index: int) -> int:
     return min(max(index, 0), view.size - 1) * view.array.itemsize // REGISTER_BYTES
 
 
-def wgmma_commit(group: ThreadGroup, mask: Mask) -> None:
+def wgmma_commit(group: IssuingGroup, mask: Mask) -> None:
     """Run wgmma.commit_group."""
     mask = group.warps(mask, "wgmma.commit_group")
     for rows in _warps(group, mask):
         group.cta.cluster.matrix_units.commit(group, rows)
 
 
-def wgmma_wait(group: ThreadGroup, in_flight: int, mask: Mask) -> Waiting:
+def wgmma_wait(group: IssuingGroup, in_flight: int, mask: Mask) -> Waiting:
     """Run wgmma.wait_group: not before every warp of the warpgroup has issued its part."""
     mask = group.warps(mask, "wgmma.wait_group")
     units, warps = group.cta.cluster.matrix_units, _warps(group, mask)

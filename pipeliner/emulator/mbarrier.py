@@ -12,15 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..diagnostics import Reason, Why
-
-if TYPE_CHECKING:
-    from .machine import Cluster, Cta
-    from .thread_group import ThreadGroup
+from .state import ClusterState, CtaState, GroupState
+from .warpgroup import MatrixUnits
 
 Array = np.ndarray[Any, Any]
 
@@ -38,7 +36,7 @@ RANK_SHIFT: Final = 24
 class Mbarrier:
     """One live mbarrier; ``engine`` is the agent of the copies that it counts."""
 
-    cta: Cta
+    cta: CtaState
     offset: int
     name: str
     count: int
@@ -83,15 +81,16 @@ class Mbarrier:
 class Mbarriers:
     """All mbarriers of a cluster, by CTA and byte offset."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState, matrix_units: MatrixUnits) -> None:
         self._cluster = cluster
+        self._matrix_units = matrix_units
         self._live: dict[tuple[int, int], Mbarrier] = {}
         # Last arrival of a thread at another CTA's mbarrier: (thread, rank) -> event.
         self._remote: dict[tuple[int, int], int] = {}
 
     # Lifetime
 
-    def init(self, group: ThreadGroup, tid: int, offset: int, count: int, name: str) -> None:
+    def init(self, group: GroupState, tid: int, offset: int, count: int, name: str) -> None:
         """Run mbarrier.init of one thread."""
         cta, cluster = group.cta, self._cluster
         if not 1 <= count <= _MAX_COUNT:
@@ -128,13 +127,13 @@ class Mbarriers:
         )
         self._guard(cta, offset, live=True)
 
-    def invalidate(self, group: ThreadGroup, tid: int, offset: int) -> None:
+    def invalidate(self, group: GroupState, tid: int, offset: int) -> None:
         """Run mbarrier.inval of one thread."""
         if self.use(group, np.array([tid]), offset) is not None:
             del self._live[group.cta.rank, offset]
             self._guard(group.cta, offset, live=False)
 
-    def _guard(self, cta: Cta, offset: int, *, live: bool) -> None:
+    def _guard(self, cta: CtaState, offset: int, *, live: bool) -> None:
         shadow = cta.shadow
         if shadow.guarded is None:
             shadow.guarded = np.zeros(len(shadow.writer), np.bool_)
@@ -148,7 +147,7 @@ class Mbarriers:
     # Use
 
     def use(
-        self, group: ThreadGroup, tids: Array, address: int, *, engine: bool = False
+        self, group: GroupState, tids: Array, address: int, *, engine: bool = False
     ) -> Mbarrier | None:
         """Return the mbarrier at a shared::cluster address, checked to be initialised for ``tids``.
 
@@ -189,7 +188,7 @@ class Mbarriers:
 
     def arrive(
         self,
-        group: ThreadGroup,
+        group: GroupState,
         barrier: Mbarrier,
         tids: Array,
         count: int,
@@ -273,7 +272,7 @@ class Mbarriers:
         clock = barrier.completed[0]
         for tids, event in barrier.waits:
             late = tids[clock[tids] < event]
-            late = [t for t in late if not self._cluster.matrix_units.ordered(int(t), event, clock)]
+            late = [t for t in late if not self._matrix_units.ordered(int(t), event, clock)]
             if late:
                 cta = self._cluster.cta_of(int(late[0]))
                 cta.add_hazard(
@@ -325,7 +324,7 @@ class Mbarriers:
                     detail=Reason("hazard.peer_exited", block=peer.block),
                 )
 
-    def _threads(self, cta: Cta) -> slice:
+    def _threads(self, cta: CtaState) -> slice:
         return slice(cta.first, cta.first + cta.threads)
 
 

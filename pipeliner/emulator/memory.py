@@ -8,7 +8,7 @@ one vector access: their address must be aligned to their size (16 bytes at most
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -16,9 +16,8 @@ from ..diagnostics import Reason
 from .agents import GlobalAccess
 from .dtypes import POISON_BYTE, poison
 from .global_memory import Region
-
-if TYPE_CHECKING:
-    from .thread_group import ThreadGroup
+from .shared_window import SharedWindow
+from .state import GroupState
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -59,7 +58,7 @@ class _View:
     low: int  # first element of the buffer in `array`, and one past its last
     high: int
 
-    def _place(self, group: ThreadGroup, index: Any, mask: Mask, width: int) -> tuple[Any, Any]:
+    def _place(self, group: GroupState, index: Any, mask: Mask, width: int) -> tuple[Any, Any]:
         """Return the element index of each active row, and which rows are inside (None: all)."""
         at = select(index, mask, group.n)
         at = at + self.low
@@ -81,7 +80,7 @@ class _View:
         group.hazard("out-of-bounds", self.name, offset, thread=int(thread))
         return np.where(inside, at, self.low), inside
 
-    def _check_aligned(self, group: ThreadGroup, at: Any, mask: Mask, size: int) -> None:
+    def _check_aligned(self, group: GroupState, at: Any, mask: Mask, size: int) -> None:
         size = min(size, _MAX_VECTOR_BYTES)
         misaligned = np.asarray((at * self.array.itemsize + self.base) % size != 0)
         if not misaligned.any():
@@ -94,13 +93,13 @@ class _View:
             "misaligned", self.name, offset, thread=int(tids[row % len(tids)]), detail=detail
         )
 
-    def _note_read(self, group: ThreadGroup, at: Any, mask: Mask, width: int) -> None:
+    def _note_read(self, group: GroupState, at: Any, mask: Mask, width: int) -> None:
         """Judge a read."""
 
-    def _note_write(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _note_write(self, group: GroupState, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Judge a write, before it is made."""
 
-    def _changes(self, group: ThreadGroup) -> None:
+    def _changes(self, group: GroupState) -> None:
         """Note a write of memory that threads of other clusters may poll."""
 
     def _equal(self, at: Any, value: Any, width: int) -> Any:
@@ -114,10 +113,10 @@ class _View:
         same = bits[0] == bits[1]
         return same.all(axis=-1) if width > 1 or same.ndim == 2 else same
 
-    def _check_clash(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _check_clash(self, group: GroupState, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Report two threads that have written different values to one place."""
 
-    def load(self, group: ThreadGroup, index: Any, mask: Mask, width: int = 1) -> Any:
+    def load(self, group: GroupState, index: Any, mask: Mask, width: int = 1) -> Any:
         at, inside = self._place(group, index, mask, width)
         if inside is False:
             fill = poison(self.array.dtype, (width,))
@@ -130,7 +129,7 @@ class _View:
             value[~inside] = poison(self.array.dtype, (1,))[0]
         return spread(value, mask, group.n)
 
-    def store(self, group: ThreadGroup, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
+    def store(self, group: GroupState, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
         at, inside = self._place(group, index, mask, width)
         if inside is False:
             return
@@ -149,7 +148,7 @@ class _View:
         self._check_clash(group, at, mask, width, value)
 
     def _store_inside(
-        self, group: ThreadGroup, at: Array, value: Any, mask: Mask, width: int, inside: Array
+        self, group: GroupState, at: Array, value: Any, mask: Mask, width: int, inside: Array
     ) -> None:
         """Store the rows that are inside, where some are out of bounds."""
         rows: Array = inside if inside.ndim == 1 else np.asarray(inside.all(axis=1))
@@ -178,7 +177,7 @@ class GlobalView(_View):
 
     def access(
         self,
-        group: ThreadGroup,
+        group: GroupState,
         tids: Array,
         at: Any,
         width: int = 1,
@@ -194,37 +193,28 @@ class GlobalView(_View):
         granules = shadow.granules(first, size * width)
         return GlobalAccess(group, self.name, self.region.start, tids, granules, reach=reach)
 
-    def _changes(self, group: ThreadGroup) -> None:
+    def _changes(self, group: GroupState) -> None:
         group.cta.cluster.grid.changes += 1
 
-    def _note_read(self, group: ThreadGroup, at: Any, mask: Mask, width: int) -> None:
+    def _note_read(self, group: GroupState, at: Any, mask: Mask, width: int) -> None:
         group.touch_global(self.name, mask)
         shadow = self.region.memory.shadow
         access = self.access(group, group.active(mask), at, width)
         if shadow is not None and access is not None:
             shadow.read(access)
 
-    def _note_write(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _note_write(self, group: GroupState, at: Any, mask: Mask, width: int, value: Any) -> None:
         group.touch_global(self.name, mask)
         shadow = self.region.memory.shadow
         access = self.access(group, group.active(mask), at, width)
         if shadow is not None and access is not None:
             shadow.write(access, lambda: self._equal(at, value, width))
 
-    def _check_clash(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _check_clash(self, group: GroupState, at: Any, mask: Mask, width: int, value: Any) -> None:
         shadow = self.region.memory.shadow
         access = self.access(group, group.active(mask), at, width)
         if shadow is not None and access is not None:
             shadow.check_equal(access, lambda: self._equal(at, value, width))
-
-
-class SharedWindow:
-    """The shared memory of one CTA: every allocation at its byte offset in one window."""
-
-    def __init__(self, nbytes: int) -> None:
-        # Vector views of any kind need a whole number of 16-byte rows.
-        self.bytes = np.full(-(-nbytes // 16) * 16, POISON_BYTE, np.uint8)
-        self.nbytes = nbytes
 
 
 class SharedView(_View):
@@ -240,7 +230,7 @@ class SharedView(_View):
         self.low = base // dtype.itemsize
         self.high = (base + nbytes) // dtype.itemsize
 
-    def _granules(self, group: ThreadGroup, at: Any, width: int) -> Array:
+    def _granules(self, group: GroupState, at: Any, width: int) -> Array:
         size = self.array.itemsize
         step = group.cta.granule
         if size >= step:
@@ -253,15 +243,15 @@ class SharedView(_View):
         grains = first[..., None] + np.arange(count)
         return grains.reshape(grains.shape[0] if grains.ndim > 1 else 1, -1)
 
-    def _note_read(self, group: ThreadGroup, at: Any, mask: Mask, width: int) -> None:
+    def _note_read(self, group: GroupState, at: Any, mask: Mask, width: int) -> None:
         grains = self._granules(group, at, width)
         group.cta.shadow.read(group.active(mask), grains, group.event)
 
-    def _note_write(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _note_write(self, group: GroupState, at: Any, mask: Mask, width: int, value: Any) -> None:
         grains = self._granules(group, at, width)
         group.cta.shadow.write(group.active(mask), grains, group.event)
 
-    def _check_clash(self, group: ThreadGroup, at: Any, mask: Mask, width: int, value: Any) -> None:
+    def _check_clash(self, group: GroupState, at: Any, mask: Mask, width: int, value: Any) -> None:
         """Report several threads on one granule, unless each has stored the same value."""
         tids, shadow = group.active(mask), group.cta.shadow
         grains = self._granules(group, at, width)
@@ -285,9 +275,7 @@ class LocalView:
         self._marks: dict[str, Array] = {}
 
     @classmethod
-    def allocate(
-        cls, name: str, group: ThreadGroup, nbytes: int, dtype: np.dtype[Any]
-    ) -> LocalView:
+    def allocate(cls, name: str, group: GroupState, nbytes: int, dtype: np.dtype[Any]) -> LocalView:
         data = poison(np.dtype(np.uint8), (group.n, -(-nbytes // 16) * 16))
         group.registers.append(data)
         return cls(name, data, nbytes, dtype)
@@ -308,7 +296,7 @@ class LocalView:
         """Begin a new lifetime: contents are undefined again."""
         self.data[:] = POISON_BYTE
 
-    def load(self, group: ThreadGroup, index: Any, mask: Mask, width: int = 1) -> Any:
+    def load(self, group: GroupState, index: Any, mask: Mask, width: int = 1) -> Any:
         if isinstance(index, int):
             if not 0 <= index <= self.size - width:
                 group.hazard("out-of-bounds", self.name, index * self.array.itemsize, mask=mask)
@@ -320,7 +308,7 @@ class LocalView:
             at = expand(at, width)
         return self.array[rows if at.ndim == 1 else rows[:, None], at]
 
-    def store(self, group: ThreadGroup, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
+    def store(self, group: GroupState, index: Any, value: Any, mask: Mask, width: int = 1) -> None:
         value = select(value, mask, group.n)
         if isinstance(index, int):
             if not 0 <= index <= self.size - width:
@@ -338,7 +326,7 @@ class LocalView:
             at = expand(at, width)
         self.array[rows if at.ndim == 1 else rows[:, None], at] = value
 
-    def _inside(self, group: ThreadGroup, index: Array, mask: Mask, width: int) -> Array:
+    def _inside(self, group: GroupState, index: Array, mask: Mask, width: int) -> Array:
         outside = (index < 0) | (index > self.size - width)
         if mask is not None:
             outside &= mask if index.ndim == 1 else mask[:, None]

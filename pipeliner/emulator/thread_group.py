@@ -7,17 +7,15 @@ by ``Shadow`` on happens-before.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..diagnostics import Reason, Why
 from .fragments import WARP
+from .machine import Cta
 from .report import HazardKind
 from .requests import Barrier, Spin
-
-if TYPE_CHECKING:
-    from .machine import Cta
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
@@ -18,15 +18,12 @@ from . import tensor_map
 from .agents import WIDE, GlobalAccess
 from .global_memory import Region
 from .global_shadow import GlobalShadow
-from .im2col_map import Im2colMap, pixel_index
+from .im2col_map import GlobalMap, Im2colMap, pixel_index
+from .issuing import IssuingGroup
 from .mbarrier import RANK_SHIFT, Mbarrier
 from .memory import GlobalView
 from .tensor_map import SHARED_ALIGNMENT
 from .warp import rows_of
-
-if TYPE_CHECKING:
-    from .host import GlobalMap
-    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -35,7 +32,9 @@ BULK_ALIGNMENT: Final = 16
 """Bytes to which both sides and the size of a bulk copy are aligned."""
 
 
-def _destinations(group: ThreadGroup, who: Array, bar: int, cta_mask: int | None) -> list[Mbarrier]:
+def _destinations(
+    group: IssuingGroup, who: Array, bar: int, cta_mask: int | None
+) -> list[Mbarrier]:
     """The mbarriers of the CTAs that a copy goes to, each in its own CTA."""
     cluster = group.cta.cluster
     if cta_mask is None:
@@ -56,7 +55,7 @@ def _destinations(group: ThreadGroup, who: Array, bar: int, cta_mask: int | None
 
 
 def _load(
-    group: ThreadGroup,
+    group: IssuingGroup,
     tid: int,
     name: str,
     start: int,
@@ -87,7 +86,7 @@ def _load(
         cta.cluster.bulk.load(group, tid, barrier, offsets, data)
 
 
-def _each(group: ThreadGroup, values: list[Any], mask: Mask) -> list[tuple[int, list[int]]]:
+def _each(group: IssuingGroup, values: list[Any], mask: Mask) -> list[tuple[int, list[int]]]:
     """Active threads, each with its scalar operands."""
     columns = [rows_of(group, value, mask) for value in values]
     return [(int(tid), [int(c[i]) for c in columns]) for i, tid in enumerate(group.active(mask))]
@@ -98,7 +97,7 @@ def _local(address: int) -> int:
 
 
 def tensor_load(
-    group: ThreadGroup,
+    group: IssuingGroup,
     name: str,
     dst: Any,
     tmap: GlobalMap,
@@ -151,7 +150,7 @@ def _box(tmap: GlobalMap, coords: list[int], offsets: list[int] | None) -> tuple
 
 
 def tensor_store(
-    group: ThreadGroup,
+    group: IssuingGroup,
     name: str,
     src: Any,
     tmap: GlobalMap,
@@ -182,7 +181,7 @@ def tensor_store(
 
 
 def _access(
-    group: ThreadGroup, tid: int, region: Region, first: Array, size: int
+    group: IssuingGroup, tid: int, region: Region, first: Array, size: int
 ) -> tuple[GlobalShadow, GlobalAccess] | None:
     """Return an access of ``tid`` to ``size`` bytes from each byte ``first``, where judged."""
     shadow = region.memory.shadow
@@ -197,7 +196,7 @@ def _access(
 
 
 def _reading(
-    group: ThreadGroup, tid: int, region: Region, first: Array, size: int
+    group: IssuingGroup, tid: int, region: Region, first: Array, size: int
 ) -> Callable[[int], None] | None:
     """Return what notes an engine's read of global memory; None where nothing is judged."""
     judged = _access(group, tid, region, first, size)
@@ -208,7 +207,7 @@ def _reading(
 
 
 def _writing(
-    group: ThreadGroup, tid: int, region: Region, first: Array, size: int, *, add: bool
+    group: IssuingGroup, tid: int, region: Region, first: Array, size: int, *, add: bool
 ) -> Callable[[int], None] | None:
     """Return what notes that an engine writes global memory, or adds to it."""
     judged = _access(group, tid, region, first, size)
@@ -230,7 +229,7 @@ def _put(elements: Array, index: Array, add: bool) -> Callable[[Array], None]:
 
 
 def _store(
-    group: ThreadGroup,
+    group: IssuingGroup,
     tid: int,
     name: str,
     start: int,
@@ -259,7 +258,7 @@ def _store(
 
 
 def bulk_load(
-    group: ThreadGroup,
+    group: IssuingGroup,
     name: str,
     dst: Any,
     src: GlobalView,
@@ -293,7 +292,7 @@ def bulk_load(
 
 
 def bulk_share(
-    group: ThreadGroup, name: str, dst: Any, src: Any, size: Any, bar: Any, mask: Mask
+    group: IssuingGroup, name: str, dst: Any, src: Any, size: Any, bar: Any, mask: Mask
 ) -> None:
     """Run cp.async.bulk from the own shared memory to that of the CTA whose mbarrier counts."""
     cta = group.cta
@@ -331,7 +330,7 @@ def _bulk_alignment(nbytes: int) -> Reason:
     return Reason("hazard.bulk_alignment", nbytes=nbytes, multiple=BULK_ALIGNMENT)
 
 
-def _global_bytes(group: ThreadGroup, tid: int, view: GlobalView, begin: int, count: int) -> Array:
+def _global_bytes(group: IssuingGroup, tid: int, view: GlobalView, begin: int, count: int) -> Array:
     """Return checked bytes of a global array, as a view of it."""
     if (begin + view.base) % BULK_ALIGNMENT or count % BULK_ALIGNMENT:
         group.hazard("misaligned", view.name, begin, thread=tid, detail=_bulk_alignment(count))
@@ -343,7 +342,7 @@ def _global_bytes(group: ThreadGroup, tid: int, view: GlobalView, begin: int, co
 
 
 def bulk_store(
-    group: ThreadGroup,
+    group: IssuingGroup,
     name: str,
     dst: GlobalView,
     begin: Any,
@@ -372,12 +371,12 @@ def bulk_store(
         )
 
 
-def bulk_commit(group: ThreadGroup, mask: Mask) -> None:
+def bulk_commit(group: IssuingGroup, mask: Mask) -> None:
     """Run cp.async.bulk.commit_group."""
     group.cta.cluster.bulk.commit(group.active(mask))
 
 
-def bulk_wait(group: ThreadGroup, in_flight: int, read: bool, mask: Mask) -> None:
+def bulk_wait(group: IssuingGroup, in_flight: int, read: bool, mask: Mask) -> None:
     """Run cp.async.bulk.wait_group; ``read``: .read, for shared memory to be read alone."""
     group.count("waits")
     group.cta.cluster.bulk.wait(group.active(mask), in_flight, read=read)

@@ -7,7 +7,7 @@ CTA's window.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -24,10 +24,9 @@ from .fragments import (
     nearest_tf32,
     permuted_bytes,
 )
+from .issuing import IssuingGroup
 from .memory import GlobalView, LocalView, SharedView, select
-
-if TYPE_CHECKING:
-    from .thread_group import ThreadGroup
+from .state import GroupState
 
 __all__ = ["narrowed_pair", "nearest_tf32", "permuted_bytes"]
 """Called by the generated code, as warp.nearest_tf32 and so on."""
@@ -38,7 +37,7 @@ Place = tuple[LocalView, Any]
 """A register array and a byte (or element) offset in it."""
 
 
-def rows_of(group: ThreadGroup, value: Any, mask: Mask) -> Array:
+def rows_of(group: GroupState, value: Any, mask: Mask) -> Array:
     """Return ``value`` for each active thread, as int64."""
     if mask is None and isinstance(value, np.ndarray) and value.ndim:
         return value.astype(np.int64)
@@ -47,7 +46,7 @@ def rows_of(group: ThreadGroup, value: Any, mask: Mask) -> Array:
     return picked if picked.shape == (count,) else np.broadcast_to(picked, (count,))
 
 
-def shared_rows(group: ThreadGroup, addr: Any, size: int, mask: Mask, what: str) -> Array:
+def shared_rows(group: GroupState, addr: Any, size: int, mask: Mask, what: str) -> Array:
     """Return byte offsets of the active threads, checked for alignment and bounds."""
     at = rows_of(group, addr, mask)
     tids = group.active(mask)
@@ -70,7 +69,7 @@ def shared_rows(group: ThreadGroup, addr: Any, size: int, mask: Mask, what: str)
 
 
 def cp_async(
-    group: ThreadGroup,
+    group: IssuingGroup,
     name: str,
     dst: Any,
     src: GlobalView,
@@ -110,22 +109,22 @@ def cp_async(
     group.cta.copies.issue(tids, at, data, group.event, source)
 
 
-def commit_group(group: ThreadGroup, mask: Mask) -> None:
+def commit_group(group: IssuingGroup, mask: Mask) -> None:
     group.count("commits")
     group.cta.copies.commit(group.active(mask))
 
 
-def wait_group(group: ThreadGroup, in_flight: int, mask: Mask) -> None:
+def wait_group(group: IssuingGroup, in_flight: int, mask: Mask) -> None:
     group.count("waits")
     group.cta.copies.wait(group.active(mask), in_flight, group.event)
 
 
-def wait_all(group: ThreadGroup, mask: Mask) -> None:
+def wait_all(group: IssuingGroup, mask: Mask) -> None:
     group.count("waits")
     group.cta.copies.wait_all(group.active(mask), group.event)
 
 
-def zero_shared(group: ThreadGroup, name: str, dst: Any, size: int, mask: Mask) -> None:
+def zero_shared(group: GroupState, name: str, dst: Any, size: int, mask: Mask) -> None:
     """Store ``size`` zero bytes, as TVM's cp.async does where its predicate is false."""
     unit = np.dtype(np.uint32)
     view = SharedView(name, group.cta.window, unit, 0, group.cta.window.nbytes)
@@ -135,9 +134,7 @@ def zero_shared(group: ThreadGroup, name: str, dst: Any, size: int, mask: Mask) 
     view.store(group, index, np.uint32(0), mask, words)
 
 
-def ldmatrix(
-    group: ThreadGroup, addr: Any, count: int, transposed: bool, mask: Mask
-) -> list[Array]:
+def ldmatrix(group: GroupState, addr: Any, count: int, transposed: bool, mask: Mask) -> list[Array]:
     """Run ldmatrix .m8n8 .b16: ``count`` registers (n,) uint32."""
     mask = group.warps(mask, "ldmatrix")
     lanes = np.arange(group.n) % WARP
@@ -155,13 +152,13 @@ def ldmatrix(
     return [word.reshape(-1) for word in words]
 
 
-def active_warps(group: ThreadGroup, mask: Mask) -> int:
+def active_warps(group: GroupState, mask: Mask) -> int:
     """Number of warps with an active thread."""
     return group.n // WARP if mask is None else int(mask.reshape(-1, WARP).any(axis=1).sum())
 
 
 def mma(
-    group: ThreadGroup,
+    group: GroupState,
     spec: Mma,
     a: list[Any],
     b: list[Any],
@@ -192,7 +189,7 @@ def mma(
     return [flat[:, i] for i in range(flat.shape[1])]
 
 
-def local_registers(group: ThreadGroup, place: Place, count: int) -> list[Array]:
+def local_registers(group: GroupState, place: Place, count: int) -> list[Array]:
     """Return ``count`` 32-bit registers at a place in a local buffer."""
     view, offset = place
     words = view.view(np.dtype(np.uint32))
@@ -200,7 +197,7 @@ def local_registers(group: ThreadGroup, place: Place, count: int) -> list[Array]
     return [words.load(group, at + i, None) for i in range(count)]
 
 
-def store_registers(group: ThreadGroup, place: Place, values: list[Array], mask: Mask) -> None:
+def store_registers(group: GroupState, place: Place, values: list[Array], mask: Mask) -> None:
     """Write 32-bit registers at a place in a local buffer."""
     view, offset = place
     words = view.view(np.dtype(np.uint32))
@@ -210,7 +207,7 @@ def store_registers(group: ThreadGroup, place: Place, values: list[Array], mask:
 
 
 def mma_legacy(
-    group: ThreadGroup, spec: Mma, a: Place, b: Place, c: Place, saturate: bool, mask: Mask
+    group: GroupState, spec: Mma, a: Place, b: Place, c: Place, saturate: bool, mask: Mask
 ) -> None:
     """Run TVM's pointer form of mma; ``a``, ``b``, ``c`` are (local view, byte offset)."""
     a_regs = spec.a.size * spec.a_type.itemsize // (WARP * 4)
@@ -229,7 +226,7 @@ def mma_legacy(
 
 
 def ldmatrix_legacy_int8_trans(
-    group: ThreadGroup, dst: Place, src: Any, stride: Any, dtype: Any, mask: Mask
+    group: GroupState, dst: Place, src: Any, stride: Any, dtype: Any, mask: Mask
 ) -> None:
     """Run the loop that TVM prints for a transposed 8-bit ldmatrix .x4, which no GPU has."""
     view, offset = dst
@@ -244,7 +241,7 @@ def ldmatrix_legacy_int8_trans(
 
 
 def mma_store_legacy(
-    group: ThreadGroup, dst: Any, index: Any, stride: Any, src: Place, dtype: Any, mask: Mask
+    group: GroupState, dst: Any, index: Any, stride: Any, src: Place, dtype: Any, mask: Mask
 ) -> None:
     """Store a 16x16 accumulator in TVM's ldmatrix_32x8 layout, by rows of ``stride``."""
     rows, cols = mma_store_positions()
@@ -257,7 +254,7 @@ def mma_store_legacy(
 
 
 def shuffle(
-    group: ThreadGroup, kind: str, value: Any, operand: Any, width: int, mask: Mask
+    group: GroupState, kind: str, value: Any, operand: Any, width: int, mask: Mask
 ) -> Array:
     """Run __shfl_sync and kin; an inactive lane that is read is reported."""
     rows = np.broadcast_to(np.asarray(value), (group.n,))
@@ -288,7 +285,7 @@ def shuffle(
     return out
 
 
-def active_mask(group: ThreadGroup, mask: Mask) -> Array:
+def active_mask(group: GroupState, mask: Mask) -> Array:
     """Return the lanes of each thread's warp that are active (__activemask)."""
     on = np.ones(group.n, np.bool_) if mask is None else mask
     padded = np.zeros(-(-group.n // WARP) * WARP, np.bool_)

@@ -12,20 +12,17 @@ from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..diagnostics import Reason
 from . import wgmma
 from .fragments import WARP
+from .memory import LocalView
 from .report import in_flight
+from .state import ClusterState, CtaState, GroupState
 from .wgmma import WARPGROUP, Descriptor, Major, Wgmma
-
-if TYPE_CHECKING:
-    from .machine import Cluster, Cta
-    from .memory import LocalView
-    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 _WARPS: Final = WARPGROUP // WARP
@@ -84,7 +81,7 @@ class _Issued:
 class _Unit:
     """The queue of one warpgroup, whose first thread is ``first``."""
 
-    def __init__(self, cta: Cta, first: int) -> None:
+    def __init__(self, cta: CtaState, first: int) -> None:
         self.cta = cta
         self.first = first
         self.engine = cta.cluster.clocks.engine()
@@ -138,11 +135,11 @@ class _Unit:
 class MatrixUnits:
     """The matrix units of all warpgroups of a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: ClusterState) -> None:
         self._cluster = cluster
         self._units: dict[int, _Unit] = {}
 
-    def _unit(self, cta: Cta, tid: int) -> tuple[_Unit, int]:
+    def _unit(self, cta: CtaState, tid: int) -> tuple[_Unit, int]:
         """Return the unit of a thread, and which of its warps the thread is in."""
         local = cta.local(tid)
         first = tid - local % WARPGROUP
@@ -152,7 +149,7 @@ class MatrixUnits:
 
     def issue(
         self,
-        group: ThreadGroup,
+        group: GroupState,
         rows: slice,
         operation: WgmmaOperation,
         d: Registers,
@@ -196,7 +193,7 @@ class MatrixUnits:
                 unit.run(issued)
 
     def _read_shared(
-        self, group: ThreadGroup, unit: _Unit, warp: int, tids: Array, operation: WgmmaOperation
+        self, group: GroupState, unit: _Unit, warp: int, tids: Array, operation: WgmmaOperation
     ) -> None:
         """Note that operands are read from now until the group is waited for."""
         spec, cta = operation.spec, group.cta
@@ -217,11 +214,11 @@ class MatrixUnits:
             granules = _granules(*at, rows.start, rows.stop, cta.granule)
             cta.shadow.engine_read(unit.engine, tids, clock, granules, group.event)
 
-    def commit(self, group: ThreadGroup, rows: slice) -> None:
+    def commit(self, group: GroupState, rows: slice) -> None:
         unit, warp = self._unit(group.cta, int(group.tids[rows.start]))
         unit.commits[warp].append(len(unit.events[warp]))
 
-    def complete(self, group: ThreadGroup, warps: Sequence[slice], in_flight: int) -> bool:
+    def complete(self, group: GroupState, warps: Sequence[slice], in_flight: int) -> bool:
         """Complete all but the last ``in_flight`` groups of warps; False: not all are issued."""
         found = [(*self._unit(group.cta, int(group.tids[r.start])), r) for r in warps]
         targets = [u.commits[w][max(0, len(u.commits[w]) - 1 - in_flight)] for u, w, _ in found]

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import numpy as np
 
 from ..errors import EmulatorError
 from .dtypes import poison
 from .fragments import WARP
+from .state import GroupState
 from .warp import active_warps
-
-if TYPE_CHECKING:
-    from .thread_group import ThreadGroup
 
 Array = np.ndarray[Any, Any]
 Mask = Array | None
@@ -26,7 +24,7 @@ _ROTATION: Final = 7
 class Wmma:
     """Opaque fragments of the wmma API: ``data[warp, fragment]`` is a whole (rows, cols) tile."""
 
-    def __init__(self, group: ThreadGroup, name: str, elements: int, dtype: np.dtype[Any]) -> None:
+    def __init__(self, group: GroupState, name: str, elements: int, dtype: np.dtype[Any]) -> None:
         if group.n % WARP:
             raise EmulatorError("emulator.wmma_threads", threads=group.n)
         self.name = name
@@ -34,7 +32,7 @@ class Wmma:
         self.elements = elements
         self.tiles: dict[int, Array] = {}
 
-    def tile(self, group: ThreadGroup, index: int, shape: tuple[int, int]) -> Array:
+    def tile(self, group: GroupState, index: int, shape: tuple[int, int]) -> Array:
         """The fragments of all warps at ``index``, poisoned at first use."""
         if index not in self.tiles:
             self.tiles[index] = poison(self.dtype, (group.n // WARP, *shape))
@@ -42,7 +40,7 @@ class Wmma:
 
 
 def fill(
-    group: ThreadGroup, frag: Wmma, index: Any, shape: tuple[int, int], value: Any, mask: Mask
+    group: GroupState, frag: Wmma, index: Any, shape: tuple[int, int], value: Any, mask: Mask
 ) -> None:
     """Run fill_fragment."""
     put(group, frag, index, np.asarray(value).astype(frag.dtype), shape, mask)
@@ -57,7 +55,7 @@ def _uniform(index: Any) -> int:
 
 
 def put(
-    group: ThreadGroup, frag: Wmma, index: Any, value: Array, shape: tuple[int, int], mask: Mask
+    group: GroupState, frag: Wmma, index: Any, value: Array, shape: tuple[int, int], mask: Mask
 ) -> None:
     """Write the tile of every active warp."""
     mask = group.warps(mask, "wmma")
@@ -67,7 +65,7 @@ def put(
 
 
 def _accesses(
-    group: ThreadGroup, base: Any, stride: Any, shape: tuple[int, int], row_major: bool
+    group: GroupState, base: Any, stride: Any, shape: tuple[int, int], row_major: bool
 ) -> tuple[Array, list[Array]]:
     """Return flattened tile positions (k, 32) and, for each k, an element index per thread."""
     rows, cols = shape
@@ -89,7 +87,7 @@ def _accesses(
 
 
 def load(
-    group: ThreadGroup,
+    group: GroupState,
     frag: Wmma,
     index: Any,
     shape: tuple[int, int],
@@ -109,7 +107,7 @@ def load(
 
 
 def store(
-    group: ThreadGroup,
+    group: GroupState,
     frag: Wmma,
     index: Any,
     shape: tuple[int, int],
@@ -128,7 +126,7 @@ def store(
 
 
 def mma(
-    group: ThreadGroup,
+    group: GroupState,
     d: tuple[Wmma, Any],
     a: tuple[Wmma, Any],
     b: tuple[Wmma, Any],

@@ -14,7 +14,6 @@ from .dtypes import DTYPES, Types, numpy_dtype
 from .folded import best_phases, can_fold
 from .gemm import LAYOUTS, Gemm
 from .input_grad import ConvInputGrad
-from .longer import longer
 from .splitting import MAX_SPLITS, PART, reduction_tiles, split
 from .weight_grad import ConvWeightGrad
 from .windows import GROUP, PIXELS
@@ -51,7 +50,6 @@ __all__ = [
     "conv1d",
     "conv2d",
     "conv3d",
-    "longer",
     "numpy_dtype",
     "reduction_tiles",
     "split",

@@ -9,9 +9,9 @@ from typing import Final
 from pipeliner.building import build_with
 from pipeliner.compiled import Kernel
 from pipeliner.mutation import mutate
+from pipeliner.mutation.longer import longer
 from pipeliner.request import Request
 from pipeliner.schedules import schedule_conv
-from pipeliner.schedules.workloads import longer
 
 from ..schedules.conv_cases import CASES
 

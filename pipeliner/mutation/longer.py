@@ -5,10 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from .conv import Conv
-from .gemm import Gemm
-from .input_grad import ConvInputGrad
-from .weight_grad import ConvWeightGrad
+from ..schedules.workloads import Conv, ConvInputGrad, ConvWeightGrad, Gemm
 
 _Spec = TypeVar("_Spec", Gemm, Conv, ConvInputGrad, ConvWeightGrad)
 
