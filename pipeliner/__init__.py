@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from .tuning import Tuned, tune
     from .verification import Verdict, verify
 
-__version__: Final = "0.1.0"
+__version__: Final = versions.OWN
 
 _HOMES: Final = {
     "build": "api",

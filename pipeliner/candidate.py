@@ -8,7 +8,7 @@ import json
 from dataclasses import dataclass, fields
 from typing import Any, Final, TypeAlias
 
-from . import __version__, nvcc, versions
+from . import nvcc, versions
 from .errors import RecordsError, ToolError, WorkloadError
 from .machine import machine_for
 from .reason import why
@@ -124,7 +124,7 @@ def versions_key() -> str:
     except ToolError:
         compiler = "missing"
     tvm = versions.installed("tvm")
-    return f"pipeliner {__version__}, tvm {tvm}, nvcc {compiler}"
+    return f"pipeliner {versions.OWN}, tvm {tvm}, nvcc {compiler}"
 
 
 def _as_dict(value: Any, *, defaults: bool = True) -> dict[str, Any]:

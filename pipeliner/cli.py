@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Sequence
 from typing import Final
 
-from . import __version__, versions
+from . import versions
 from .commands import (
     bench,
     build,
@@ -74,7 +74,7 @@ def parser() -> argparse.ArgumentParser:
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    top.add_argument("--version", action="version", version=f"pipeliner {__version__}")
+    top.add_argument("--version", action="version", version=f"pipeliner {versions.OWN}")
     common = usage.Parser(add_help=False)
     common.add_argument("-v", "--verbose", action="store_true", help="show tracebacks")
     common.add_argument("--nvcc", metavar="PATH", help="the nvcc to use (or set PIPELINER_NVCC)")

@@ -10,6 +10,9 @@ from typing import Final
 
 from .diagnostics import Reason
 
+OWN: Final = "0.1.0"
+"""The version of this package."""
+
 TVM: Final = "0.27"
 """The TVM series whose IR and pass list this package is written for."""
 

@@ -123,8 +123,6 @@ def test_imports_go_down(path: Path) -> None:
         return
     assert own in LEVEL, f"{own} has no layer: add it to LAYERS"
     for line, name in imported(path):
-        if name == "__version__":
-            continue
         assert LEVEL[name] <= LEVEL[own], f"{path}:{line}: {own} must not import {name}"
 
 

@@ -12,7 +12,7 @@ from pipeliner.bench.suites import suite
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import A100, H100
-from pipeliner.passes.elementwise import elementwise_info
+from pipeliner.passes.elementwise_facts import elementwise_info
 from pipeliner.passes.kernels import kernels_of
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.choice import default_tile
