@@ -19,9 +19,6 @@ _STATIC_ALIGN: Final = 128
 _DYNAMIC_ALIGN: Final = 1024
 """Bytes to which the dynamic arena is aligned: a pattern of the widest swizzle."""
 
-_LOCAL_SCOPES: Final = ("local", "warp", "local_scalar")
-"""Scopes of which each thread has its own copy."""
-
 
 @dataclass(frozen=True, eq=False)
 class Memory:
@@ -103,8 +100,3 @@ def place_shared(body: Any) -> tuple[Mapping[Any, Memory], int]:
     for buffer in dynamic:
         places[buffer] = Memory("shared", buffer.name, arena, None)
     return places, arena
-
-
-def is_local_scope(scope: str) -> bool:
-    """Whether each thread has a buffer of this scope of its own (CUDA prints warp so, too)."""
-    return scope in _LOCAL_SCOPES

@@ -18,14 +18,14 @@ from tvm.ir import prim
 from ..errors import EmulatorError
 from ..origin import ORIGIN_ATTR, Origin
 from . import arith, atomics, calls, grid_barrier, hopper, mathfn, matrix, ptx, tma, warp, wmma
-from .buffers import BufferRef, Memory, constant_extent, element_count, is_local_scope, place_shared
+from .buffers import BufferRef, Memory, constant_extent, element_count, place_shared
 from .control_flow import ControlFlow, calls_in, positions
 from .dtypes import numpy_dtype, split_lanes
 from .global_uses import GlobalUse
 from .grid import Block
 from .issuing import IssuingGroup
 from .machine import SiteInfo
-from .memory import GlobalView, LocalView, SharedView
+from .memory import GlobalView, LocalView, SharedView, is_local_scope
 from .operation import is_pure
 from .requests import Fork, Program
 from .source import Val

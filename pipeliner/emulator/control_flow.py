@@ -12,10 +12,11 @@ from tvm.tirx import ForKind
 
 from ..errors import EmulatorError
 from . import calls
-from .buffers import constant_extent, is_local_scope
+from .buffers import constant_extent
 from .dtypes import split_lanes
 from .expressions import Expressions
 from .intervals import Span, combined, within
+from .memory import is_local_scope
 from .operation import is_pure
 from .source import Val, Writer
 

@@ -27,6 +27,14 @@ _MAX_VECTOR_BYTES: Final = 16
 REGISTER_BYTES: Final = 4
 """Bytes of a register."""
 
+_LOCAL_SCOPES: Final = ("local", "warp", "local_scalar")
+"""Scopes of which each thread has its own copy."""
+
+
+def is_local_scope(scope: str) -> bool:
+    """Whether each thread has a buffer of this scope of its own (CUDA prints warp so, too)."""
+    return scope in _LOCAL_SCOPES
+
 
 def select(value: Any, mask: Mask, n: int) -> Any:
     """Rows of ``value`` under ``mask``; what has no row per thread is returned as it is."""

@@ -19,8 +19,8 @@ from tvm import ir, tirx
 from ..cost.occupancy import occupancy
 from ..cost.registers import BASE_REGISTERS, REGISTER_UNIT
 from ..machine import WARP, Machine
-from .buffers import is_local_scope
 from .dtypes import numpy_dtype, split_lanes
+from .memory import is_local_scope
 
 _MIN_BLOCKS: Final = "tirx.launch_bounds_min_blocks_per_sm"
 """The attribute that TVM prints as the second argument of ``__launch_bounds__``."""
