@@ -8,7 +8,7 @@ that share a filter tile. The table below is read off the plan, flag and handle 
 
 import pipeliner
 from pipeliner.schedules import ConvTile, conv1d, schedule_conv
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 
 conv = conv1d(1, 512, 64, 64, 3, pad=1)
 asked = {"instruction": "wgmma", "mechanism": "tma", "depth": 2, "cluster": 2}

@@ -7,7 +7,7 @@ turn that into asynchronous copies in which the hardware fills the halo with zer
 import pipeliner
 from pipeliner.machine import H100
 from pipeliner.schedules import conv2d, default_tile, schedule_conv
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 
 layer = conv2d(32, 56, 56, 64, 64, 3, 3, pad=1, epilogue=("bias", "relu"))
 stem = conv2d(32, 224, 224, 3, 64, 7, 7, stride=2, pad=3)

@@ -4,7 +4,7 @@ The steady state of the loop as CUDA, and what ptxas reports where nvcc is insta
 """
 
 import pipeliner
-from pipeliner.inspect import condense, find_loop, kernel_source
+from pipeliner.explain.inspect import condense, find_loop, kernel_source
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 schedule = schedule_gemm(Gemm(1024, 1024, 1024), GemmTile(128, 128, 32))

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from ..cost.mapped import uses_wgmma
-from ..cost.wgmma import WARPGROUP
+from ..choice.mapped import uses_wgmma
 from ..diagnostics import Reason, Value
 from ..errors import PlanError
+from ..instructions.wgmma import WARPGROUP
 from ..plan import CONSUMER, KernelPlan
-from ..request import Request
+from ..plan.request import Request
 
 
 def check_asked(request: Request, plan: KernelPlan) -> None:

@@ -14,40 +14,35 @@ from typing import Any, Final
 
 from tvm.support import nvcc
 
-from ..cost.alone import unpipelined
-from ..cost.mapped import uses_wgmma
-from ..cost.remainder import check_skips
+from ..choice.alone import unpipelined
+from ..choice.k_tail import check_skips
+from ..choice.mapped import uses_wgmma
 from ..diagnostics import Reason, Why
 from ..errors import PlanError, ScheduleRefused, TargetError
-from ..kernel import KernelInfo
 from ..machine import Machine
 from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan
-from .annotations import (
-    annotated_plan,
-    async_statements,
-    is_annotated,
-    staged_statements,
-)
-from .beside import map_beside
-from .code_size import check_size
-from .copies import lower_copies
-from .dependence import dependence
-from .descriptors import compute_once
-from .elementwise import map_elementwise
-from .expand import expand
-from .instructions import map_tiles
-from .labels import label
-from .launch import dependent_launches
-from .modulo import schedule_loop
-from .obeyed import is_scheduled, scheduled_as
-from .op_form import op_loops, thread_extents
-from .recognise import Kernel
-from .roles import specialise, with_roles
-from .smem import place
+from ..values.facts import KernelInfo
+from .copy.copies import lower_copies
+from .dependence.graph import dependence
+from .expand.rewrite import expand
+from .ir.op_form import op_loops, thread_extents
+from .map.beside import map_beside
+from .map.elementwise import map_elementwise
+from .map.instructions import map_tiles
+from .matmul.descriptors import compute_once
+from .recognise.facts import Kernel
+from .schedule.annotations import annotated_plan, async_statements, is_annotated, staged_statements
+from .schedule.code_size import check_size
+from .schedule.modulo import schedule_loop
+from .schedule.obeyed import is_scheduled, scheduled_as
+from .schedule.used_slots import why_no_overlap, with_slots_used
+from .smem.place import place
+from .smem.vthreads import private_buffers
+from .specialise.slice import specialise, with_roles
 from .steps import Steps
-from .sync import synchronise
-from .used_slots import why_no_overlap, with_slots_used
-from .vthreads import private_buffers
+from .sync.labels import label
+from .sync.launch import dependent_launches
+from .sync.synchronise import synchronise
 
 _GIVEN: Final = ("request", "annotation", "edited")
 """Sources of a loop's plan for which it counts as requested."""

@@ -17,28 +17,28 @@ import tvm
 from tvm import s_tir, tirx
 from tvm.s_tir import pipeline as stock
 
-from ..request import Request
-from .addresses import split_addresses
-from .alignment import show_alignment
-from .allocations import give_to_blocks
-from .annotations import annotated_request
-from .arena import apply_arena
-from .check_arguments import NAME as CHECK
-from .check_arguments import check_arguments, take_addresses
-from .counters import has_steady_loop, roll_counters
-from .held import pin_rings, unpin_rings
-from .marks import is_kernel, is_left, is_marked
-from .match_buffers import inline_matches
-from .name_memory import name_memory
-from .narrow import pack_bytes
-from .part_sums import add_partial_sums
+from ..plan.request import Request
+from .device.addresses import split_addresses
+from .device.alignment import show_alignment
+from .device.check_arguments import NAME as CHECK
+from .device.check_arguments import check_arguments, take_addresses
+from .device.counters import has_steady_loop, roll_counters
+from .device.packed_bytes import pack_bytes
+from .device.reversed_indices import unreversed
+from .device.signed import keep_signed
+from .device.typed_pointers import type_pointers
+from .ir.marks import is_kernel, is_left, is_marked
+from .ir.wide_indices import check_extents, widen_indices, widen_offsets
 from .pipeline import pipeline_function
-from .reversed_indices import unreversed
-from .shared_names import name_shared
-from .signed import keep_signed
+from .prepare.allocations import give_to_blocks
+from .prepare.match_buffers import inline_matches
+from .prepare.name_memory import name_memory
+from .prepare.partial_sums import add_partial_sums
+from .prepare.pinned_rings import pin_rings, unpin_rings
+from .schedule.annotations import annotated_request
+from .smem.arena import apply_arena
+from .smem.shared_names import name_shared
 from .steps import function_pass
-from .typed_pointers import type_pointers
-from .wide_indices import check_extents, widen_indices, widen_offsets
 
 PIPELINE: Final = "pipeliner"
 """The name for ``tvm.compile(..., tir_pipeline=...)``."""

@@ -12,30 +12,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from ..cost.again import is_as_predicted, with_prediction
-from ..cost.choose import (
-    AUTOMATIC_CLUSTERS,
-    may_gain_from_clusters,
-)
-from ..cost.ranked import ranked
+from ..choice.again import is_as_predicted, with_prediction
+from ..choice.choose import AUTOMATIC_CLUSTERS, may_gain_from_clusters
+from ..choice.ranked import ranked
 from ..diagnostics import Reason, Why
 from ..errors import TargetError
-from ..kernel import CopyInfo, KernelInfo
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, KernelPlan, SyncPlan
-from ..reason import refusal
-from ..request import Request
-from .annotations import (
-    is_asked,
-)
+from ..plan.request import Request
+from ..values.facts import CopyInfo, KernelInfo
+from ..values.failure import refusal
 from .asked import check_asked
 from .carry_out import carry_out, placed
-from .ir import SBlockRealize, buffer_bytes, is_global, walk
-from .marks import is_marked
-from .obeyed import check_given, check_obeyed
-from .overlap import note_overlap
-from .recognise import Kernel, recognise, with_sharing
-from .smem import DEFAULT_BUDGET
+from .dependence.overlap import note_overlap
+from .ir.marks import is_marked
+from .ir.nodes import SBlockRealize, buffer_bytes, is_global, walk
+from .recognise.facts import Kernel, recognise, with_sharing
+from .schedule.annotations import is_asked
+from .schedule.obeyed import check_given, check_obeyed
+from .smem.place import DEFAULT_BUDGET
 from .steps import Steps
 
 

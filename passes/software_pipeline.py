@@ -13,11 +13,11 @@ from typing import Any
 import tvm
 
 from ..errors import TargetError
-from ..released import options as todays
-from ..request import Request
-from .kernels import has_kernel
+from ..plan.request import Request
+from ..values.released import options as todays
+from .ir.kernels import has_kernel
+from .ir.marks import is_marked
 from .lower import apply_where, is_fresh_kernel, slot_passes, target_of
-from .marks import is_marked
 
 
 def SoftwarePipeline(depth: Any = "auto", **options: Any) -> Any:

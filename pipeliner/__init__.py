@@ -17,24 +17,24 @@ from . import versions
 if TYPE_CHECKING:
     from . import errors, machine, meta, passes, relax, schedules
     from .api import build, pipeline
-    from .compiled import Kernel, plan_of
     from .emulator import emulate
     from .errors import PipelinerError
+    from .kernel.compiled import Kernel, plan_of
     from .machine import Machine, machine_for
     from .mutation import MutationReport, mutate
     from .plan import KernelPlan
+    from .plan.request import Request
     from .records import Record, Records
-    from .request import Request
     from .tuning import Tuned, tune
-    from .verification import Verdict, verify
+    from .verification.verdict import Verdict, verify
 
 __version__: Final = versions.OWN
 
 _HOMES: Final = {
     "build": "api",
     "pipeline": "api",
-    "plan_of": "compiled",
-    "Kernel": "compiled",
+    "plan_of": "kernel.compiled",
+    "Kernel": "kernel.compiled",
     "emulate": "emulator",
     "PipelinerError": "errors",
     "Machine": "machine",
@@ -44,11 +44,11 @@ _HOMES: Final = {
     "KernelPlan": "plan",
     "Record": "records",
     "Records": "records",
-    "Request": "request",
+    "Request": "plan.request",
     "Tuned": "tuning",
     "tune": "tuning",
-    "Verdict": "verification",
-    "verify": "verification",
+    "Verdict": "verification.verdict",
+    "verify": "verification.verdict",
 }
 _MODULES: Final = ("errors", "machine", "meta", "passes", "relax", "schedules")
 

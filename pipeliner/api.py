@@ -5,17 +5,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, Literal
 
-from .building import compiled_for, pipeline_with
-from .candidate import default_candidate, is_workload
-from .compiled import Kernel, as_module, only_function, plan_of
 from .diagnostics import Reason
 from .errors import RecordsError
-from .passes.marks import is_marked
+from .kernel.building import compiled_for, pipeline_with
+from .kernel.compiled import Kernel, as_module, only_function, plan_of
+from .kernel.refined import refined
+from .passes.ir.marks import is_marked
 from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Reduction, StoreMechanism
-from .recorded import recorded, with_reason
-from .refined import refined
-from .released import options as todays
-from .request import (
+from .plan.request import (
     AccumulateAsked,
     Cluster,
     Depth,
@@ -26,8 +23,11 @@ from .request import (
     Roles,
     Tile,
 )
+from .records.candidate import default_candidate, is_workload
+from .records.recorded import recorded, with_reason
 from .schedules.workloads import Spec
 from .targets import cuda_target
+from .values.released import options as todays
 
 
 def pipeline(

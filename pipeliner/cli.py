@@ -14,25 +14,19 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import versions
-from .commands import (
+from .commands.kernels import build, demo, doctor, inspect, plan, timeline, verify
+from .commands.lab import (
     bench,
-    build,
     calibrate,
     constants,
-    demo,
-    doctor,
     experiment,
-    inspect,
-    plan,
     record,
     regret,
     replay,
     report,
-    timeline,
     tune,
-    usage,
-    verify,
 )
+from .commands.shared import usage
 from .errors import PipelinerError
 
 COMMANDS: Final = {

@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from typing import Final, Literal
 
-from . import nvcc, versions
+from . import versions
 from .errors import ToolError
+from .toolchain import nvcc
 
 Status = Literal["ok", "missing", "refused"]
 

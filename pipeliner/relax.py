@@ -22,11 +22,11 @@ import tvm
 from tvm import relax
 from tvm.s_tir import dlight
 
-from .candidate import NOTHING_ASKED
-from .compiled import as_module, only_function
 from .errors import PipelinerError, WorkloadError
+from .kernel.compiled import as_module, only_function
 from .passes.software_pipeline import SoftwarePipeline
-from .recorded import recorded, with_reason
+from .records.candidate import NOTHING_ASKED
+from .records.recorded import recorded, with_reason
 from .schedules import Gemm, conv2d
 from .schedules.workloads import Spec
 from .targets import cuda_target

@@ -8,16 +8,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias, overload
 
-from ..cost import warpgroup_tiles
-from ..cost.bound import least_us
-from ..cost.choose import choose, may_gain_from_clusters
-from ..cost.sizes import element_bytes
-from ..cost.warpgroup_tiles import up_to
+from ..choice.bound import least_us
+from ..choice.choose import choose, may_gain_from_clusters
 from ..diagnostics import Reason
 from ..errors import PipelinerError, WorkloadError
-from ..kernel import KernelInfo
+from ..instructions import warpgroup_tiles
+from ..instructions.dtypes import element_bytes
+from ..instructions.warpgroup_tiles import up_to
 from ..machine import Machine
-from ..request import AccumulateAsked, Instruction, Request
+from ..plan.request import AccumulateAsked, Instruction, Request
+from ..values.facts import KernelInfo
 from .closed_form import contraction_info, copy_info, storage_bytes, typical
 from .tiles import ConvTile, DepthwiseTile, GemmTile
 from .workloads import (

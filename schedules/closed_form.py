@@ -11,11 +11,11 @@ from typing import Final
 
 from tvm.ir import Var
 
-from ..cost.choose import AUTOMATIC_CLUSTERS
-from ..cost.sizes import element_bytes
-from ..cost.tma import MAX_BOX, window_extents
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
-from ..passes.indexing import affine
+from ..choice.choose import AUTOMATIC_CLUSTERS
+from ..instructions.dtypes import element_bytes
+from ..mechanisms.tma import MAX_BOX, window_extents
+from ..passes.ir.indexing import affine
+from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StoreInfo, TmaView
 from .tiles import ConvTile, GemmTile, divisor, is_ragged, stages_transposed
 from .total import sum_info
 from .workloads import (

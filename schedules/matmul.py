@@ -24,7 +24,7 @@ from typing import Any, Final
 from tvm import s_tir
 
 from ..errors import WorkloadError
-from ..kernel import NOTE
+from ..values.facts import NOTE
 from .tiles import GemmTile, divisor, is_ragged, stages_transposed
 from .total import schedule_sum
 from .workloads import INSTRUCTION, MATMUL, PARTIAL, Contraction, split

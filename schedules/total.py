@@ -13,9 +13,9 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from ..cost.sizes import element_bytes
 from ..diagnostics import Reason, Why, joined
-from ..kernel import NOTE, ElementwiseInfo
+from ..instructions.dtypes import element_bytes
+from ..values.facts import NOTE, ElementwiseInfo
 from .workloads import PART, STORE, Contraction
 from .workloads.epilogue import READING
 

@@ -10,10 +10,10 @@ from importlib.util import find_spec
 
 import pytest
 
+from pipeliner.bench.peers import tensor_intrinsics
 from pipeliner.errors import ToolError
-from pipeliner.nvcc import find_nvcc
-from pipeliner.peers import tensor_intrinsics
 from pipeliner.targets import gpu
+from pipeliner.toolchain.nvcc import find_nvcc
 
 # TVM's parser looks at the whole stack for each function, and for frames that come from no file
 # inspect.getmodule searches all modules unless they are known: those that a process of pytest-xdist

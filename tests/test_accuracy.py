@@ -9,8 +9,8 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pipeliner.accuracy import allowed, worst_error
 from pipeliner.schedules import Gemm, conv2d
+from pipeliner.verification.accuracy import allowed, worst_error
 
 INSTRUCTION = 32
 """Products that one instruction adds up (PTX ISA, wgmma of fp8: k32)."""

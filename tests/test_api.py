@@ -13,15 +13,15 @@ import tvm
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.accuracy import poisoned
-from pipeliner.compiled import compile_kernel
 from pipeliner.diagnostics import Reason
 from pipeliner.emulator import lower_for_emulation
 from pipeliner.errors import PlanError, TargetError, WorkloadError
+from pipeliner.kernel.compiled import compile_kernel
 from pipeliner.passes import SoftwarePipeline
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target, gpu
-from pipeliner.verification import verify_workload
+from pipeliner.verification.accuracy import poisoned
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 SMALL = Gemm(128, 64, 96, dtype="fp16")
@@ -212,7 +212,7 @@ def test_what_is_emulated_is_what_was_compiled(target: str, splits: int) -> None
     alone = lower_for_emulation(kernel.module, kernel.target, kernel.pipeline, kernel.config)
     assert "__global__" in kernel.cuda
     with pytest.MonkeyPatch.context() as monkey:
-        monkey.delattr("pipeliner.compiled.lower_for_emulation")  # not lowered again
+        monkey.delattr("pipeliner.kernel.compiled.lower_for_emulation")  # not lowered again
         tvm.ir.assert_structural_equal(kernel.lowered, alone)
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from pipeliner import cli
-from pipeliner.request import EPILOGUES, INSTRUCTIONS, MECHANISMS, STORES
+from pipeliner.plan.request import EPILOGUES, INSTRUCTIONS, MECHANISMS, STORES
 from pipeliner.targets import gpu
 from tests.refusals import told
 

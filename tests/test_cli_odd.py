@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from pipeliner import cli
-from pipeliner.commands import specs
-from pipeliner.commands.usage import did_you_mean
+from pipeliner.commands.shared import specs
+from pipeliner.commands.shared.usage import did_you_mean
 from pipeliner.schedules.workloads.epilogue import STEPS
 from tests.refusals import printed, told
 

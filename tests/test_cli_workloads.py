@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pipeliner import cli
-from pipeliner.candidate import Candidate, versions_key, workload_key
 from pipeliner.diagnostics import Reason
 from pipeliner.plan import KernelPlan
+from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
-from pipeliner.request import Request
+from pipeliner.records.candidate import Candidate, versions_key, workload_key
 from pipeliner.schedules import Gemm, GemmTile
 from tests.refusals import says, the, told
 

@@ -11,12 +11,12 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from pipeliner.api import build
-from pipeliner.building import pipeline_with
-from pipeliner.compiled import Kernel, compile_kernel
-from pipeliner.cuda_lines import CudaLines
 from pipeliner.emulator.lower import is_device_function
-from pipeliner.passes.kernels import bodies
-from pipeliner.request import Request
+from pipeliner.kernel.building import pipeline_with
+from pipeliner.kernel.compiled import Kernel, compile_kernel
+from pipeliner.kernel.cuda_lines import CudaLines
+from pipeliner.passes.ir.kernels import bodies
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
 from pipeliner.targets import cuda_target

@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from pipeliner import doctor, knobs, nvcc, versions
+from pipeliner import doctor, knobs, versions
 from pipeliner.errors import ToolError
+from pipeliner.toolchain import nvcc
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[1]

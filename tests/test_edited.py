@@ -10,12 +10,12 @@ import pytest
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.commands.build import verdict
-from pipeliner.edited import POSTPROC, EditedKernel
+from pipeliner.commands.kernels.build import verdict
 from pipeliner.errors import ToolError, WorkloadError
-from pipeliner.reproducer import reproducer
+from pipeliner.kernel.edited import POSTPROC, EditedKernel
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.tuning import Measurement
+from pipeliner.verification.reproducer import reproducer
 from tests.refusals import printed, refused, told
 
 ROOT = Path(__file__).parents[1]

@@ -1,4 +1,4 @@
-"""pipeliner.inspect: reading CUDA, counting instructions, tracing passes."""
+"""pipeliner.explain.inspect: reading CUDA, counting instructions, tracing passes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import tvm
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.condensed import condensed
-from pipeliner.inspect import (
+from pipeliner.explain.condensed import condensed
+from pipeliner.explain.inspect import (
     Trace,
     condense,
     emit,
@@ -16,7 +16,7 @@ from pipeliner.inspect import (
     kernel_source,
     trace,
 )
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target
 from tests.refusals import told

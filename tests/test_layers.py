@@ -1,4 +1,4 @@
-"""Each layer imports only those before it; nothing under schedules/ pipelines by hand."""
+"""Rooms import only rooms below them; nothing under schedules/ pipelines by hand."""
 
 from __future__ import annotations
 
@@ -6,129 +6,104 @@ import ast
 import re
 from pathlib import Path
 
+import networkx
 import pytest
 
-ROOT = Path(__file__).parents[1]
+from .rooms import ROOT, imports, modules, room_imports
 
-# From the bottom up; a name stands for a module or a package of pipeliner.
+# From the bottom up: the rooms of a line import those of lines above it, and none of their own line.
 LAYERS = [
+    {"commands", "diagnostics.lab", "diagnostics.planning", "diagnostics.running", "knobs"},
+    {"diagnostics"},
+    {"errors", "versions"},
+    {"machine", "toolchain", "values"},
+    {"emulator.base", "plan", "targets", "workers"},
+    {"doctor", "emulator.memory", "instructions", "passes.ir"},
+    {"emulator.launch", "emulator.units", "mechanisms", "passes.analysis"},
+    {"cost", "passes.copy", "passes.dependence", "passes.prepare", "schedules.workloads"},
+    {"choice", "emulator.engine", "passes.sync", "passes.threads"},
     {
-        "diagnostics",
-        "errors",
-        "reason",
-        "knobs",
-        "versions",
-        "plan",
-        "kernel",
-        "released",
-        "request",
-        "machine",
-        "targets",
-        "nvcc",
-        "machine_code",
-        "origin",
-        "condensed",
-        "records",
-        "workers",
+        "emulator.translate",
+        "passes.expand",
+        "passes.matmul",
+        "passes.recognise",
+        "passes.schedule",
+        "passes.smem",
+        "schedules",
     },
-    {"cost", "emulator"},
+    {"emulator", "passes.device", "passes.map"},
+    {"passes.specialise"},
     {"passes"},
-    {"schedules"},
-    {
-        "candidate",
-        "recorded",
-        "measured",
-        "without_driver",
-        "compiled",
-        "api",
-        "building",
-        "refined",
-        "shrunk",
-        "accuracy",
-        "tolerance",
-        "accessed",
-        "ownership",
-        "cuda_lines",
-    },
-    {"sampling", "magnitudes", "compared", "subjects"},
-    {"inspect", "verification", "timeline", "doctor", "peers", "why", "edited", "reproducer"},
-    {"mutation"},
-    {"bench"},
-    {"tuning"},
-    {"experiments", "meta", "relax"},
-    {"report"},
-    {"calibrate", "logs"},
-    {"commands"},
+    {"kernel"},
+    {"records", "timeline"},
+    {"api", "commands.shared", "explain", "relax"},
+    {"verification"},
+    {"bench", "mutation"},
+    {"calibrate", "report", "tuning"},
+    {"experiments", "logs", "meta"},
+    {"commands.lab"},
+    {"commands.kernels"},
     {"cli"},
     {"__main__"},
 ]
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
-
-SOURCES = [
-    *(path for path in (ROOT / "pipeliner").rglob("*.py") if not path.is_symlink()),
-    *(ROOT / "passes").rglob("*.py"),
-    *(ROOT / "schedules").rglob("*.py"),
-]
-MODULES = sorted(
-    {path for path in SOURCES if not any(parent.is_symlink() for parent in path.parents)}
-)
+MODULES = modules()
+IMPORTS = room_imports()
+MOST_FILES = 15
 
 
-def dotted(path: Path) -> list[str]:
-    parts = path.relative_to(ROOT).with_suffix("").parts
-    return list(parts[1:]) if parts[0] == "pipeliner" else list(parts)
+@pytest.mark.parametrize("room", sorted(IMPORTS))
+def test_imports_go_down(room: str) -> None:
+    """Also late imports, and those that only types need."""
+    assert room in LEVEL, f"{room} has no layer: add it to LAYERS"
+    up = {other for other in IMPORTS[room] if LEVEL[other] >= LEVEL[room]}
+    assert not up, f"{room} must not import {up}"
 
 
-def imported(path: Path) -> list[tuple[int, str]]:
-    """Line and top-level name inside pipeliner of every import of our own, at import time."""
-    here = dotted(path)
-    package = here[:-1]
-    found = []
-    tree = ast.parse(path.read_text())
-    late = {id(node) for function in functions(tree) for node in ast.walk(function)}
-    typing = {id(node) for block in type_checking(tree) for node in ast.walk(block)}
-    for node in ast.walk(tree):
-        if id(node) in typing or (id(node) in late and here[0] in LAYERS[0]):
-            continue
-        if isinstance(node, ast.Import):
-            found += [
-                (node.lineno, alias.name.split(".")[1])
-                for alias in node.names
-                if alias.name.startswith("pipeliner.")
-            ]
-        if isinstance(node, ast.ImportFrom) and node.level:
-            base = package[: len(package) - node.level + 1]
-            target = [*base, *(node.module.split(".") if node.module else [])]
-            names = target[:1] or [alias.name for alias in node.names]
-            found += [(node.lineno, name) for name in names]
-    return found
+def test_every_layer_is_of_rooms_that_are() -> None:
+    assert set(LEVEL) == set(IMPORTS)
 
 
-def functions(tree: ast.AST) -> list[ast.AST]:
-    return [n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef | ast.AsyncFunctionDef)]
-
-
-def type_checking(tree: ast.AST) -> list[ast.AST]:
-    return [
-        n
-        for n in ast.walk(tree)
-        if isinstance(n, ast.If) and isinstance(n.test, ast.Name) and n.test.id == "TYPE_CHECKING"
+def test_no_two_files_import_each_other() -> None:
+    graph = networkx.DiGraph([(a, b) for a, found in imports().items() for b in found])
+    rings = [
+        sorted(ring) for ring in networkx.strongly_connected_components(graph) if len(ring) > 1
     ]
+    assert rings == []
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: "/".join(dotted(path)))
-def test_imports_go_down(path: Path) -> None:
-    own = dotted(path)[0]
-    if own == "__init__":
-        return
-    assert own in LEVEL, f"{own} has no layer: add it to LAYERS"
-    for line, name in imported(path):
-        assert LEVEL[name] <= LEVEL[own], f"{path}:{line}: {own} must not import {name}"
+def test_no_room_has_more_files_than_one_reads() -> None:
+    rooms = [module.room for name, module in MODULES.items() if not module.is_package]
+    assert {room for room in rooms if rooms.count(room) > MOST_FILES} == set()
 
 
 def test_the_check_sees_imports() -> None:
-    assert "passes" in {name for _, name in imported(ROOT / "pipeliner" / "compiled.py")}
-    assert "errors" in {name for _, name in imported(ROOT / "schedules" / "matmul.py")}
+    assert "passes" in IMPORTS["kernel"]
+    assert "errors" in IMPORTS["schedules"]
+    assert "machine" in IMPORTS["commands.lab"]  # in a function
+
+
+def readmes() -> list[Path]:
+    return sorted(
+        path
+        for folder in ("pipeliner", "passes")
+        for path in (ROOT / folder).rglob("README.md")
+        if "\nImports: " in path.read_text() and not path.parent.is_symlink()
+    )
+
+
+@pytest.mark.parametrize("path", readmes(), ids=lambda path: str(path.parent.relative_to(ROOT)))
+def test_what_a_room_says_that_it_imports(path: Path) -> None:
+    parts = path.parent.relative_to(ROOT).parts
+    room = ".".join(parts[1:] if parts[0] == "pipeliner" else parts)
+    line = re.search(r"^Imports: ([^.]*(?:\.\w[^.]*)*)\.$", path.read_text(), re.M)
+    assert line is not None
+    assert set(re.findall(r"`([\w.]+)`", line[1])) == IMPORTS[room]
+
+
+def test_every_room_of_passes_has_a_readme() -> None:
+    rooms = {path.parent for path in (ROOT / "passes").rglob("__init__.py")}
+    assert {room for room in rooms if not (room / "README.md").exists()} == set()
 
 
 FORBIDDEN = re.compile(
@@ -153,15 +128,15 @@ ALLOWED = {"rings", "mbarriers"}  # fields of what recognition finds and of a pl
 CUDA_CONTROL = re.compile(r"for\s*\((?:int|unsigned|auto)\b|__syncthreads\s*\(|bar\.sync")
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: "/".join(dotted(path)))
-def test_no_cuda_text_with_a_loop_or_barrier(path: Path) -> None:
+def test_no_cuda_text_with_a_loop_or_barrier() -> None:
     """Kernels are IR: no string of ours is CUDA C++ or PTX that loops or synchronises."""
-    if path.name == "inspect.py":  # looks for these words in what TVM printed
-        return
-    tree = ast.parse(path.read_text())
-    strings = [
-        node.value
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    found = [
+        (name, node.value)
+        for name, module in MODULES.items()
+        if name != "explain.inspect"  # looks for these words in what TVM printed
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Constant)
+        and isinstance(node.value, str)
+        and CUDA_CONTROL.search(node.value)
     ]
-    assert not [text for text in strings if CUDA_CONTROL.search(text)]
+    assert found == []

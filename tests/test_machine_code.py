@@ -6,8 +6,8 @@ import textwrap
 
 import pytest
 
-from pipeliner import nvcc
-from pipeliner.machine_code import LoopCode, longest_loop
+from pipeliner.toolchain import nvcc
+from pipeliner.toolchain.machine_code import LoopCode, longest_loop
 
 NVDISASM = """
     .section .text.small,"ax",@progbits

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.origin import Origin, Place
+from pipeliner.values.origin import Origin, Place
 
 # Lone surrogates have no UTF-8, so no name in an IR can hold them.
 texts = st.text(st.characters(exclude_categories=["Cs"]), max_size=12) | st.sampled_from(

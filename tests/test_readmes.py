@@ -18,9 +18,9 @@ import tvm
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.compiled import as_module
-from pipeliner.emulator.report import HazardKind
-from pipeliner.request import Request
+from pipeliner.emulator.base.report import HazardKind
+from pipeliner.kernel.compiled import as_module
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target
 
@@ -233,7 +233,7 @@ def test_passes_are_listed_in_their_order() -> None:
     for names, link, _ in listed:
         assert (ROOT / "passes" / link.split("](")[1][:-1]).exists(), names
     made = re.compile(r'(?:function_pass|run|rewrite)\(\s*"(\w+)"|name="pipeliner\.(\w+)"\)')
-    text = "\n".join(path.read_text() for path in (ROOT / "passes").glob("*.py"))
+    text = "\n".join(path.read_text() for path in (ROOT / "passes").rglob("*.py"))
     names = {one or other for one, other in made.findall(text)} - WRAPPERS
     assert set(known) == names | {"CheckArguments"}
     schedule = schedule_gemm(Gemm(256, 256, 128), GemmTile(128, 128, 64))
@@ -278,9 +278,10 @@ def test_examples_are_listed_with_their_questions() -> None:
 def test_layers_are_listed_from_the_bottom_up() -> None:
     text = (ROOT / ".github" / "CONTRIBUTING.md").read_text().split("## Layers")[1]
     lines = text.split("```text\n")[1].split("```")[0].splitlines()
-    levels = [[LEVEL[one] for one in line[12:].strip().split(", ")] for line in lines]
+    levels = [[LEVEL[one] for one in line[13:].strip().split(", ")] for line in lines]
     for below, above in pairwise(levels):
         assert max(below) < min(above)
+    assert sum(map(len, levels)) == len(LEVEL)
 
 
 def test_every_folder_of_the_package_is_in_its_readme() -> None:

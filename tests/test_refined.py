@@ -7,10 +7,10 @@ import pytest
 
 import pipeliner
 from pipeliner import PipelinerError
-from pipeliner import refined as module
 from pipeliner.cli import main
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError, RecordsError, ToolError
+from pipeliner.kernel import refined as module
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from tests.refusals import refused, says, the
 

@@ -10,11 +10,11 @@ from typing import Any, Final
 import pytest
 
 import pipeliner
-from pipeliner.candidate import Candidate
 from pipeliner.diagnostics import Reason
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.comparing import difference
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
+from pipeliner.records.candidate import Candidate
 from pipeliner.schedules import ConvTile, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
 

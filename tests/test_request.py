@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pipeliner.errors import PlanError
-from pipeliner.request import EPILOGUES, INSTRUCTIONS, MECHANISMS, Request
+from pipeliner.plan.request import EPILOGUES, INSTRUCTIONS, MECHANISMS, Request
 from tests.refusals import refused
 
 

@@ -13,16 +13,16 @@ from tvm.script import from_source
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.compared import compare
-from pipeliner.compiled import as_module, only_function
 from pipeliner.diagnostics import Reason, Why
 from pipeliner.errors import WorkloadError
-from pipeliner.ownership import Owned, Ownership, ownership
-from pipeliner.sampling import parsed, sample
+from pipeliner.kernel.compiled import as_module, only_function
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, NaiveTile, conv2d
 from pipeliner.schedules.smaller import AnyTile, scheduled
 from pipeliner.schedules.workloads import Spec
-from pipeliner.tolerance import Equal
+from pipeliner.verification.compared import compare
+from pipeliner.verification.ownership import Owned, Ownership, ownership
+from pipeliner.verification.sampling import parsed, sample
+from pipeliner.verification.tolerance import Equal
 
 from .refusals import refused, says, the
 

@@ -18,15 +18,15 @@ from tvm.script import from_source
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.compared import compare
-from pipeliner.compiled import as_module, only_function
-from pipeliner.cuda_lines import cuda_lines
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import EmulatorError, WorkloadError
-from pipeliner.ownership import Owned, Ownership, ownership
-from pipeliner.sampling import parsed, sample
+from pipeliner.kernel.compiled import as_module, only_function
+from pipeliner.kernel.cuda_lines import cuda_lines
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
-from pipeliner.tolerance import Equal
+from pipeliner.verification.compared import compare
+from pipeliner.verification.ownership import Owned, Ownership, ownership
+from pipeliner.verification.sampling import parsed, sample
+from pipeliner.verification.tolerance import Equal
 
 from .refusals import refused, says, the
 

@@ -10,7 +10,7 @@ import pytest
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.compiled import Kernel
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.machine import machine_for
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.comparing import difference
@@ -26,8 +26,8 @@ from pipeliner.schedules import (
 )
 from pipeliner.schedules.smaller import AnyTile, scheduled
 from pipeliner.schedules.workloads import Spec
-from pipeliner.shrunk import SMALL, Shrunk, differences, needs_of, shrunk
 from pipeliner.targets import cuda_target
+from pipeliner.verification.shrunk import SMALL, Shrunk, differences, needs_of, shrunk
 
 LAYER = conv2d(32, 56, 56, 64, 64, 3, 3, pad=1)
 

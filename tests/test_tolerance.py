@@ -12,16 +12,16 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.accuracy import workload_bounds, worst_error
-from pipeliner.compared import compare
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
-from pipeliner.magnitudes import factor, terms_of
-from pipeliner.ownership import Owned, Ownership
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
-from pipeliner.subjects import has_same_sums, subject_of
-from pipeliner.tolerance import EQUAL, Equal, Within, asked, parsed
-from pipeliner.verification import verify_workload
+from pipeliner.verification.accuracy import workload_bounds, worst_error
+from pipeliner.verification.compared import compare
+from pipeliner.verification.magnitudes import factor, terms_of
+from pipeliner.verification.ownership import Owned, Ownership
+from pipeliner.verification.subjects import has_same_sums, subject_of
+from pipeliner.verification.tolerance import EQUAL, Equal, Within, asked, parsed
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused, says, the
 
 ROWS, TERMS = 6, 512

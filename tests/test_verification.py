@@ -15,16 +15,16 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.compiled import compile_kernel
 from pipeliner.diagnostics import Reason
-from pipeliner.emulator.copies import TIMINGS
+from pipeliner.emulator.engine.scheduler import ORDERS
 from pipeliner.emulator.lower import is_device_function
-from pipeliner.emulator.scheduler import ORDERS
+from pipeliner.emulator.units.cp_async import TIMINGS
 from pipeliner.errors import WorkloadError
+from pipeliner.kernel.compiled import compile_kernel
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
-from pipeliner.subjects import random_arguments
 from pipeliner.targets import cuda_target
-from pipeliner.verification import verify_workload
+from pipeliner.verification.subjects import random_arguments
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused, told
 
 GEMM = Gemm(32, 32, 128)

@@ -11,10 +11,9 @@ from typing import Any
 import pytest
 
 import pipeliner
-from pipeliner import nvcc
 from pipeliner.bench.problems import describe
 from pipeliner.bench.suites import suite
-from pipeliner.inspect import resource_lines
+from pipeliner.explain.inspect import resource_lines
 from pipeliner.machine import H100
 from pipeliner.schedules import (
     ConvInputGrad,
@@ -24,6 +23,7 @@ from pipeliner.schedules import (
     schedule_conv,
     schedule_gemm,
 )
+from pipeliner.toolchain import nvcc
 
 KINDS = """
 #include <cstdint>

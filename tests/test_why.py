@@ -10,23 +10,16 @@ import pytest
 
 import pipeliner
 from pipeliner import cli
-from pipeliner.candidate import Candidate, versions_key, workload_key
-from pipeliner.commands.console import JSON_VERSION
-from pipeliner.commands.why import bars
+from pipeliner.commands.kernels.why import bars
+from pipeliner.commands.shared.console import JSON_VERSION
 from pipeliner.errors import PlanError
+from pipeliner.explain.why import SHOWN_TILES, alternatives
 from pipeliner.machine import A100, H100
+from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
-from pipeliner.request import Request
-from pipeliner.schedules import (
-    Gemm,
-    GemmTile,
-    conv2d,
-    default_tile,
-    schedule_conv,
-    schedule_gemm,
-)
+from pipeliner.records.candidate import Candidate, versions_key, workload_key
+from pipeliner.schedules import Gemm, GemmTile, conv2d, default_tile, schedule_conv, schedule_gemm
 from pipeliner.schedules.choice import SAME_TIME
-from pipeliner.why import SHOWN_TILES, alternatives
 from tests.refusals import refused
 
 ROOT = Path(__file__).parents[1]

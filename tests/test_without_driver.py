@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 import pipeliner
-from pipeliner import knobs, nvcc, without_driver
-from pipeliner.compiled import Kernel
+from pipeliner import knobs
 from pipeliner.errors import ToolError
+from pipeliner.kernel import without_driver
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.schedules import Gemm
+from pipeliner.toolchain import nvcc
 from tests.refusals import refused
 
 pytestmark = [

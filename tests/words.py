@@ -22,7 +22,7 @@ LIMITS: Final = Path(__file__).parent / "words.txt"
 FOLDERS: Final = ("passes", "pipeliner", "schedules", "examples", "tests")
 
 QUOTING: Final = (
-    "pipeliner/released.py",
+    "pipeliner/values/released.py",
     "tests/test_released.py",
     "tests/test_words.py",
     "tests/words.py",

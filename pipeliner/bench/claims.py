@@ -8,9 +8,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Final
 
-from ..building import pipeline_with
+from ..kernel.building import pipeline_with
 from ..machine import machine_for
-from ..request import Request
+from ..plan.request import Request
 from ..schedules import Gemm, GemmTile, default_tile, schedule_gemm
 from ..targets import cuda_target
 from .problems import USUAL_PEERS, Problem, contenders

@@ -19,9 +19,9 @@ from typing import Final
 import tvm
 import tvm_ffi
 
-from .. import nvcc
 from ..diagnostics import Why
 from ..errors import ToolError
+from ..toolchain import nvcc
 from ..workers import Pool
 from .libraries import Runner
 from .problems import Contender, Problem, Recipe

@@ -9,12 +9,11 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, TypeVar
 
 from ..api import build
-from ..building import pipeline_with
-from ..compiled import Kernel
 from ..errors import WorkloadError
+from ..kernel.building import pipeline_with
+from ..kernel.compiled import Kernel
 from ..machine import machine_for
-from ..peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
-from ..request import Request
+from ..plan.request import Request
 from ..schedules import (
     ConvTile,
     DepthwiseTile,
@@ -26,6 +25,7 @@ from ..schedules import (
 )
 from ..schedules.workloads import Spec
 from .libraries import Runner, cudnn, triton
+from .peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
 from .results import CUBLAS, CUDNN, OURS, OURS_PLAIN, STOCK_PREFIX, TRITON
 
 Inputs: TypeAlias = "tuple[Any, ...]"

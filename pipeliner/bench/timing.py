@@ -7,13 +7,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..compiled import Kernel
 from ..diagnostics import Reason, Why
-from ..peers import cublas
-from ..reason import why
+from ..kernel.compiled import Kernel
 from ..schedules import Gemm
+from ..values.failure import why
 from .conditions import device_name, require_gpu, sm_clock
 from .libraries import Runner
+from .peers import cublas
 from .problems import LIBRARY_SLACK, Contender, Inputs, Problem, describe
 from .results import CUBLAS, OURS, Report, Result
 from .truth import Truth, empty_output, random_inputs, truth

@@ -15,11 +15,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..accuracy import worst_error
 from ..schedules import Conv, Gemm
 from ..schedules.workloads import Spec
 from ..schedules.workloads.conv_reference import strided
 from ..schedules.workloads.dtypes import INT_RANGE
+from ..verification.accuracy import worst_error
 
 CHUNK_BYTES: Final = 256 * 1024 * 1024
 """Of float64 in one step of a comparison or convolution; a few such tensors live at once."""

@@ -15,9 +15,9 @@ from typing import Any, Final
 from ..bench.compiling import Built, compile_all
 from ..bench.problems import Recipe
 from ..bench.timing import FLUSH_BYTES
-from ..compiled import Kernel, compile_kernel
+from ..kernel.compiled import Kernel, compile_kernel
 from ..machine import Machine, Measurement
-from ..reason import why
+from ..values.failure import why
 from . import kernels
 from .probes import LINE_WORDS, STEPS, Probe, Run, Took, probes
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import pkgutil
 from collections.abc import Iterable
 from importlib import import_module
+from typing import Final
 
 from ..machine.constant import Constant, records
+
+ROOMS: Final = ("instructions", "mechanisms", "cost", "choice")
+"""The folders whose constants are the cost model's."""
 
 
 def constants() -> tuple[Constant, ...]:
     """The constants of all modules of the cost model, by name."""
-    package = __name__.rpartition(".")[0]
-    for module in pkgutil.iter_modules(import_module(package).__path__):
-        import_module(f"{package}.{module.name}")
+    for room in ROOMS:
+        package = import_module(f"pipeliner.{room}")
+        for module in pkgutil.iter_modules(package.__path__):
+            import_module(f"{package.__name__}.{module.name}")
     return records()
 
 

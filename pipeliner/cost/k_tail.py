@@ -10,8 +10,8 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ..kernel import LoopInfo, MatmulInfo
 from ..plan import MatmulPlan, OpPlan
+from ..values.facts import LoopInfo, MatmulInfo
 
 
 def idle_steps(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> dict[str, int]:

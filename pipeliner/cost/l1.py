@@ -10,13 +10,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..kernel import CopyInfo
+from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..machine import Machine
 from ..machine.constant import constant, documented, measured
+from ..mechanisms.copies import of_pixels
+from ..mechanisms.tma import lines_of_row
 from ..plan import CopyPlan
-from .copies import of_pixels
-from .sizes import LINE_BYTES, element_bytes
-from .tma import lines_of_row
+from ..values.facts import CopyInfo
 
 LINE_WAIT_CYCLES: Final = constant(
     "LINE_WAIT_CYCLES",

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
-from ..kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..machine import Machine
+from ..mechanisms.copies import shared_bytes
+from ..mechanisms.rates import copy_rate, cta_count, memory_rate
 from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, OpKind, OpPlan, Pipe
-from .copies import shared_bytes
+from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .k_tail import marked
-from .rates import copy_rate, cta_count, memory_rate
 from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
 
 _STEP: Final = re.compile(r"(?P<matmul>.+)\.k\d+(?:\.(?P<operand>[ab]))?")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..kernel import CopyInfo, LoopInfo, MatmulInfo
 from ..machine import Machine
 from ..machine.constant import constant, counted, fitted, measured
+from ..mechanisms.copies import of_pixels
 from ..plan import CopyPlan, MatmulPlan
-from .copies import of_pixels
+from ..values.facts import CopyInfo, LoopInfo, MatmulInfo
 from .descriptor import FragmentTiming, LoadTiming, WgmmaTiming
 from .usage import of_arithmetic, of_copy, of_fragments
 

@@ -16,15 +16,15 @@ import math
 from dataclasses import dataclass
 from typing import Final
 
-from ..kernel import PIXEL_VIEWS, CopyInfo, MatmulInfo, StatementInfo
+from ..instructions.dtypes import LINE_BYTES, element_bytes
+from ..instructions.mapping import simt_shared_cycles
+from ..instructions.wgmma import ROWS
 from ..machine import WARP, Machine
 from ..machine.constant import constant, counted, documented, measured
+from ..mechanisms.copies import shared_bytes
+from ..mechanisms.tma import lines_of_row
 from ..plan import CopyPlan, MatmulPlan
-from .copies import shared_bytes
-from .mapping import simt_shared_cycles
-from .sizes import LINE_BYTES, element_bytes
-from .tma import lines_of_row
-from .wgmma import ROWS
+from ..values.facts import PIXEL_VIEWS, CopyInfo, MatmulInfo, StatementInfo
 
 PIPES: Final = ("tensor", "fma", "sfu", "lsu", "l2", "issue")
 

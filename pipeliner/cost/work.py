@@ -6,17 +6,17 @@ import math
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from ..kernel import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from ..instructions.dtypes import element_bytes
+from ..instructions.mapping import second_fragments
 from ..machine import Machine
 from ..machine.constant import chosen, constant, documented, measured
+from ..mechanisms.copies import shared_bytes
+from ..mechanisms.rates import copy_rate, cta_count, is_implicit_gemm, memory_rate
 from ..plan import CopyPlan, MatmulPlan
-from .copies import shared_bytes
+from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .descriptor import Grid, ResultStores, RingWork, SharedMemory, Threads, Traffic, Work
 from .l1 import lines
-from .mapping import second_fragments
 from .memory import compulsory_us
-from .rates import copy_rate, cta_count, is_implicit_gemm, memory_rate
-from .sizes import element_bytes
 from .timing import copies_of, fragment_timing, load_timing, matmuls_of, wgmma_timing
 from .usage import Usage, of_arithmetic, of_copy, of_fragments, of_statement
 

@@ -5,17 +5,7 @@ plan and written as JSON by its code and arguments. ``str`` makes its sentence f
 subject in this folder, so that prose can be improved in one place, and tests ask for codes.
 """
 
-from .reason import (
-    Reason,
-    Value,
-    Why,
-    all_of,
-    each_of,
-    is_code,
-    joined,
-    reason_as_json,
-    replaced,
-)
+from .reason import Reason, Value, Why, all_of, each_of, is_code, joined, reason_as_json, replaced
 from .sentences import SENTENCES, TEXT
 
 __all__ = [

@@ -5,38 +5,25 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
-from . import (
+from .lab import commands, constants, experiments, files, peers, records, targets, workloads
+from .planning import (
     choice,
     code_size,
-    commands,
-    constants,
     copies,
     depths,
-    emulator,
-    experiments,
-    files,
-    hazards,
-    kernels,
     loops,
     mapping,
     matmuls,
     mechanisms,
-    mutation,
     obeyed,
-    peers,
     plans,
-    ptx,
-    records,
     requests,
-    sampling,
     schedule,
     sync,
-    targets,
     tensor_maps,
     tiles,
-    verification,
-    workloads,
 )
+from .running import emulator, hazards, kernels, mutation, ptx, sampling, verification
 
 TEXT: Final = "text"
 """The code of a reason of which only words are known."""

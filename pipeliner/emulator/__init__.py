@@ -10,10 +10,10 @@ than memory run on ``sparse`` ones, CTA by CTA.
 """
 
 from ..errors import EmulatorError
+from .base.report import CtaStats, Emulation, Hazard, Site
+from .base.sparse import sparse
 from .emulate import emulate
 from .lower import lower_for_emulation
-from .report import CtaStats, Emulation, Hazard, Site
-from .sparse import sparse
 
 __all__ = [
     "CtaStats",

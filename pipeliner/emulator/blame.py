@@ -14,10 +14,10 @@ from typing import Final, TypeAlias
 
 from ..diagnostics import Reason
 from ..plan import SmemPlan
-from .buffers import Memory
-from .compiler import CompiledKernel
-from .machine import SiteInfo
-from .report import CudaLine, Hazard, Life, Site
+from .base.report import CudaLine, Hazard, Life, Site
+from .engine.machine import SiteInfo
+from .translate.buffers import Memory
+from .translate.compiler import CompiledKernel
 
 Lines: TypeAlias = "Callable[[str, int], CudaLine | None]"
 """The CUDA of a statement, by its device function and its number there."""

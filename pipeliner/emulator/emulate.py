@@ -16,24 +16,24 @@ from tvm import ir, tirx
 from ..diagnostics import Reason
 from ..errors import EmulatorError
 from ..plan import PLAN_ATTR, KernelPlan, SmemPlan
-from .arguments import bind_arguments
+from .base.report import CtaStats, Emulation
+from .base.requests import Program
 from .blame import Blame, Lines, with_arena
-from .buffers import Memory
-from .compiler import CompiledKernel, compile_kernel
-from .copies import TIMINGS
-from .fragments import WARP
-from .global_memory import Region
-from .global_uses import watch
-from .grid import Grid, GridBarrier
-from .host import Launch, kernel_names, run_host
+from .engine.machine import Cluster, Cta, HazardLog, Stopped
+from .engine.residents import Resident, room_for, run_together
+from .engine.scheduler import ORDERS, Scheduler
+from .engine.thread_group import ThreadGroup
+from .launch.arguments import bind_arguments
+from .launch.global_uses import watch
+from .launch.host import Launch, kernel_names, run_host
 from .lower import is_device_function
-from .machine import Cluster, Cta, HazardLog, Stopped
-from .memory import GlobalView
-from .report import CtaStats, Emulation
-from .requests import Program
-from .residents import Resident, room_for, run_together
-from .scheduler import ORDERS, Scheduler
-from .thread_group import ThreadGroup
+from .memory.global_memory import Region
+from .memory.grid import Grid, GridBarrier
+from .memory.spaces import GlobalView
+from .translate.buffers import Memory
+from .translate.compiler import CompiledKernel, compile_kernel
+from .units.cp_async import TIMINGS
+from .units.fragments import WARP
 
 Arguments = Sequence[Any] | Mapping[str, Any]
 """Arguments in order or by name."""

@@ -14,14 +14,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from ..bench.suites import NAMES, suite
-from ..candidate import NOTHING_ASKED, Tile
 from ..diagnostics import Reason
 from ..errors import PipelinerError, ToolError, WorkloadError
 from ..machine import key_of
-from ..reason import why
-from ..released import options as todays
-from ..released import recorded_tile
-from ..request import Request
+from ..plan.request import Request
+from ..records.candidate import NOTHING_ASKED, Tile
 from ..schedules import (
     Conv,
     ConvTile,
@@ -34,6 +31,9 @@ from ..schedules import (
     conv3d,
 )
 from ..schedules.workloads import Spec
+from ..values.failure import why
+from ..values.released import options as todays
+from ..values.released import recorded_tile
 
 SHIPPED: Final = ("ladder", "depths")
 """Experiments that come with the library, by name."""

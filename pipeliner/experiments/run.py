@@ -13,10 +13,14 @@ from typing import Any, Final
 
 from ..bench.compiling import cores, workers_for
 from ..bench.libraries import Runner, cudnn, triton
+from ..bench.peers import cublas
 from ..bench.problems import LIBRARY_SLACK
 from ..bench.results import CUBLAS, CUDNN, TRITON
-from ..building import target_for
-from ..candidate import (
+from ..diagnostics import Why
+from ..errors import PipelinerError, WorkloadError
+from ..kernel.building import target_for
+from ..records import OURS, Record, Records
+from ..records.candidate import (
     NOTHING_ASKED,
     Candidate,
     default_candidate,
@@ -24,10 +28,6 @@ from ..candidate import (
     versions_key,
     workload_key,
 )
-from ..diagnostics import Why
-from ..errors import PipelinerError, WorkloadError
-from ..peers import cublas
-from ..records import OURS, Record, Records
 from ..schedules.workloads import Spec
 from ..tuning import Built, Compiler, Compiles, Measurement, Measurer, on_gpus, records_path
 from .file import Experiment, Variant, Workload

@@ -13,8 +13,8 @@ from ..bench import compiling
 from ..bench.libraries import Runner
 from ..diagnostics import Why
 from ..machine import machine_for
-from ..machine_code import LoopCode
 from ..schedules.workloads import Spec
+from ..toolchain.machine_code import LoopCode
 from ..tuning.compiling import Compiler
 from .candidates import Candidate
 

@@ -14,12 +14,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, cast
 
-from .. import candidate as tried
-from ..cost.choose import choose
+from ..choice.choose import choose
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine
 from ..plan import KernelPlan
-from ..request import Instruction, Request
+from ..plan.request import Instruction, Request
+from ..records import candidate as tried
 from ..schedules import ConvTile, Gemm, GemmTile
 from ..schedules.choice import forms, raster_group, tiles_of, worthwhile_splits
 from ..schedules.closed_form import kernel_info, typical

@@ -7,10 +7,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from ..bench.suites import NAMES, suite
-from ..cost.built import AsBuilt, read_loop
-from ..cost.choose import choose
-from ..cost.depth import DepthChoice, choose_depth
-from ..cost.mapped import LoopWork, map_kernel
+from ..choice.built import AsBuilt, read_loop
+from ..choice.choose import choose
+from ..choice.depth import DepthChoice, choose_depth
+from ..choice.mapped import LoopWork, map_kernel
 from ..cost.occupancy import occupancy
 from ..errors import PipelinerError, WorkloadError
 from ..machine import Machine

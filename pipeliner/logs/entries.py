@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Final
 
 from ..errors import WorkloadError
-from ..machine_code import LoopCode
-from ..reason import why
+from ..toolchain.machine_code import LoopCode
+from ..values.failure import why
 from .candidates import Candidate, candidate
 
 SHIPPED: Final = {"h100": Path(__file__).parent / "h100.csv"}

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..cost.choose import choose
+from ..choice.choose import choose
 from ..machine import A100, GTX_1080_TI, Machine
-from ..request import Request
+from ..plan.request import Request
 from ..schedules import Gemm, GemmTile
 from ..schedules.closed_form import kernel_info
 

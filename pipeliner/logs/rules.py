@@ -11,11 +11,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from ..cost.built import as_built, best_built, worth_building
+from ..choice.built import as_built, best_built, worth_building
 from ..cost.predict import Prediction, predict
-from ..cost.sizes import element_bytes
 from ..cost.usage import of_arithmetic, of_fragments
-from ..kernel import MatmulInfo
+from ..instructions.dtypes import element_bytes
+from ..values.facts import MatmulInfo
 from .cases import Case
 
 Depths = tuple[int, ...]

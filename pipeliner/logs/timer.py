@@ -23,8 +23,8 @@ from ..bench.timing import Entry, flush_buffer, ready, run_round
 from ..bench.truth import random_inputs, truth
 from ..diagnostics import Reason
 from ..errors import ToolError
-from ..reason import reason
 from ..schedules.workloads import Spec
+from ..values.failure import reason
 from ..workers import Worker
 from .building import Library
 

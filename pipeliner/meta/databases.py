@@ -9,9 +9,9 @@ from typing import Any, Final
 from tvm.s_tir import Schedule
 from tvm.s_tir import meta_schedule as ms
 
-from ..candidate import Candidate, machine_key, versions_key, workload_key, workload_of
 from ..errors import PipelinerError
 from ..records import OURS, Record, Records
+from ..records.candidate import Candidate, machine_key, versions_key, workload_key, workload_of
 from .workload import annotate, candidate_of, replays, spec_of, target, workload
 
 SOURCE: Final = "meta_schedule"

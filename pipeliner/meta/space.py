@@ -7,9 +7,9 @@ from typing import Any, Final
 from tvm.ir.utils import derived_object
 from tvm.s_tir import meta_schedule as ms
 
+from ..bench.peers import tensor_intrinsics
 from ..errors import WorkloadError
 from ..machine import machine_for
-from ..peers import tensor_intrinsics
 from ..tuning.space import Point
 from ..tuning.space import space as points_of
 from .model import postproc

@@ -8,11 +8,11 @@ from typing import Any, Final
 import tvm
 from tvm.target import Target
 
-from ..candidate import Candidate, Tile, workload_key, workload_of
-from ..compiled import only_function
 from ..errors import WorkloadError
-from ..passes.annotations import CHOICE, REQUESTS
-from ..request import Request
+from ..kernel.compiled import only_function
+from ..passes.schedule.annotations import CHOICE, REQUESTS
+from ..plan.request import Request
+from ..records.candidate import Candidate, Tile, workload_key, workload_of
 from ..schedules import ConvTile, DepthwiseTile, GemmTile
 from ..schedules.workloads import Spec
 from ..targets import accelerated, cuda_target

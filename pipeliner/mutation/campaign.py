@@ -17,18 +17,18 @@ from typing import Any, Final, TypeAlias
 
 import numpy as np
 
-from ..accuracy import equal
 from ..diagnostics import Reason, Why
 from ..emulator import Emulation, emulate
-from ..emulator.arguments import bind_arguments
-from ..emulator.copies import TIMINGS
+from ..emulator.base.report import CudaLine
 from ..emulator.emulate import Programs
-from ..emulator.host import run_host
-from ..emulator.report import CudaLine
-from ..emulator.scheduler import ORDERS
+from ..emulator.engine.scheduler import ORDERS
+from ..emulator.launch.arguments import bind_arguments
+from ..emulator.launch.host import run_host
+from ..emulator.units.cp_async import TIMINGS
 from ..errors import WorkloadError
-from ..subjects import Inputs, arguments, subject_of
-from ..verification import paired, verify
+from ..verification.accuracy import equal
+from ..verification.subjects import Inputs, arguments, subject_of
+from ..verification.verdict import paired, verify
 from .equivalence import equivalent
 from .mutants import Mutant, device_functions, is_planned, mutants, mutated
 from .needless import needless

@@ -10,10 +10,10 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
 from ..diagnostics import Reason, Why
-from ..emulator.operation import op_name
-from ..passes.async_groups import GroupEvent, InFlight
-from ..passes.ir import walk
-from ..passes.kernels import bodies
+from ..emulator.translate.operation import op_name
+from ..passes.ir.kernels import bodies
+from ..passes.ir.nodes import walk
+from ..passes.sync.async_groups import GroupEvent, InFlight
 from .mutants import Mutant, device_functions
 from .operations import group_count, is_synchronising, name_of
 

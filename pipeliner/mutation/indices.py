@@ -15,9 +15,9 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import TensorLoad, prim
 
-from ..emulator.operation import op_name
-from ..origin import Origin
-from ..passes.ir import const_int, is_shared, walk
+from ..emulator.translate.operation import op_name
+from ..passes.ir.nodes import const_int, is_shared, walk
+from ..values.origin import Origin
 from .operations import numbered, replace_nth
 
 _LEAVES: Final = (tirx.Bind, tirx.Evaluate, tirx.BufferStore)

@@ -10,8 +10,8 @@ from typing import Any, Literal, TypeAlias
 import tvm
 
 from ..emulator.lower import is_device_function
-from ..origin import Origin
 from ..plan import PLAN_ATTR, KernelPlan
+from ..values.origin import Origin
 from .indices import advance, indices
 from .operations import operations, weaken
 from .slots import Ring, fragment_bytes, rings_of, shift, slot_uses

@@ -17,8 +17,8 @@ from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
 from ..diagnostics import Reason, Why
-from ..emulator.operation import op_name
-from ..passes.ir import walk
+from ..emulator.translate.operation import op_name
+from ..passes.ir.nodes import walk
 from .mutants import Mutant, device_functions
 from .operations import numbered, operations
 

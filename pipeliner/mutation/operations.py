@@ -19,11 +19,11 @@ from typing import Any, Final, Literal, TypeAlias
 import tvm_ffi
 from tvm import ir, tirx
 
-from ..emulator.operation import decode, op_name
+from ..emulator.translate.operation import decode, op_name
 from ..errors import EmulatorError
-from ..origin import Origin
-from ..passes.ir import i32, origin_of, walk
-from ..passes.kernels import bodies
+from ..passes.ir.kernels import bodies
+from ..passes.ir.nodes import i32, origin_of, walk
+from ..values.origin import Origin
 
 Kind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival"]
 """How an operation synchronises."""

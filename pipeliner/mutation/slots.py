@@ -17,13 +17,13 @@ import tvm_ffi
 from tvm import ir, tirx
 from tvm.ir import TensorLoad
 
-from ..emulator.evaluate import evaluate
-from ..emulator.operation import op_name
+from ..emulator.launch.evaluate import evaluate
+from ..emulator.translate.operation import op_name
 from ..errors import EmulatorError
-from ..origin import Origin
-from ..passes.ir import dtype_bytes, is_private, is_shared, origin_of, walk
-from ..passes.rings import FRAGMENT_OFFSETS, data_of, fragment_elements
+from ..passes.expand.rings import FRAGMENT_OFFSETS, data_of, fragment_elements
+from ..passes.ir.nodes import dtype_bytes, is_private, is_shared, origin_of, walk
 from ..plan import KernelPlan
+from ..values.origin import Origin
 from .operations import numbered, replace_nth
 
 _ACCESS_PTR: Final = "tirx.tvm_access_ptr"

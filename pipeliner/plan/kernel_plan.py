@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from ..diagnostics import Reason
 from ..errors import PlanError
-from ..released import plan as translated
+from ..values.released import plan as translated
 from .decisions import Decisions, SmemPlan, SyncPlan
 from .decoding import decode
 from .explain import explain

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..diagnostics import Why
-from ..kernel import PIXEL_VIEWS, TmaView
+from ..values.facts import PIXEL_VIEWS, TmaView
 
 Mechanism = Literal["direct", "register", "cp_async", "tma"]
 StoreMechanism = Literal["direct", "tma"]

@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from ..bench.suites import NAMES, suite
-from ..candidate import Candidate, workload_of
-from ..cost.sizes import element_bytes
 from ..diagnostics import Reason
 from ..errors import PipelinerError, RecordsError
+from ..instructions.dtypes import element_bytes
 from ..machine import Machine
 from ..records import OURS, Record
+from ..records.candidate import Candidate, workload_of
 from ..schedules import Gemm
 from ..schedules.workloads import Spec
 from .charts import Chart, Series

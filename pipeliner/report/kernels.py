@@ -8,14 +8,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from ..building import build_with
-from ..candidate import Candidate
 from ..errors import PipelinerError
-from ..origin import Origin
+from ..kernel.building import build_with
 from ..records import Record
+from ..records.candidate import Candidate
 from ..schedules.workloads import Spec
 from ..targets import accelerated, cuda_target
 from ..timeline import svg, timeline_with
+from ..values.origin import Origin
 
 STAGES: Final = 6
 """Colours of stages; what is later than that has the colour of the last."""

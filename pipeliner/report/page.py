@@ -8,9 +8,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
-from ..candidate import Candidate, describe
 from ..diagnostics import Reason
 from ..records import Record
+from ..records.candidate import Candidate, describe
 from .charts import Chart
 from .figures import DEPTH, Row, Tables, chart_names
 from .kernels import STAGES, KernelView

@@ -6,13 +6,13 @@ from typing import Any
 
 from tvm import tirx
 
-from ..building import pipeline_with
-from ..compiled import plan_of
+from ..kernel.building import pipeline_with
+from ..kernel.compiled import plan_of
 from ..machine import machine_for
-from ..passes.expand import PHASE
-from ..passes.ir import walk
+from ..passes.expand.rewrite import PHASE
+from ..passes.ir.nodes import walk
 from ..plan import KernelPlan
-from ..request import Request
+from ..plan.request import Request
 from ..targets import cuda_target
 from .model import Timeline, pipelined_loop, timeline_of
 

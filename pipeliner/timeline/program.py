@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
-from ..passes.async_groups import commit_points, empty_behind, wait_counts
+from ..passes.sync.async_groups import commit_points, empty_behind, wait_counts
 from ..plan import LoopPlan, OpPlan, RingPlan
 
 Part = Literal["prologue", "steady state", "epilogue"]

@@ -14,16 +14,16 @@ from typing import Any, Final
 
 import tvm_ffi
 
-from .. import nvcc
 from ..bench import compiling
 from ..bench.libraries import Runner
-from ..building import build_with
-from ..candidate import Candidate
-from ..compiled import Kernel
 from ..diagnostics import Reason, Why
 from ..errors import ToolError
-from ..machine_code import LoopCode, longest_loop
+from ..kernel.building import build_with
+from ..kernel.compiled import Kernel
+from ..records.candidate import Candidate
 from ..schedules.workloads import Spec
+from ..toolchain import nvcc
+from ..toolchain.machine_code import LoopCode, longest_loop
 from ..workers import Pool
 from .vetting import vet
 

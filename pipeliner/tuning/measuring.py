@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from ..candidate import Candidate
 from ..diagnostics import Why
+from ..records.candidate import Candidate
 from ..schedules.workloads import Spec
 from .compiling import Built
 

@@ -24,10 +24,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..accuracy import worst_error
 from ..diagnostics import Reason
 from ..errors import TargetError, ToolError, WorkloadError
 from ..schedules.workloads import Spec, numpy_dtype
+from ..verification.accuracy import worst_error
 from ..workers import Worker
 from .compiling import Built
 from .gpu import FEWEST, HOPELESS, MOST_SECONDS, ROUNDS

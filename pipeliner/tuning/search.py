@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from ..candidate import Candidate
+from ..records.candidate import Candidate
 from .space import Point
 
 SPREAD: Final = 0.15

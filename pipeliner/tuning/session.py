@@ -9,11 +9,17 @@ from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from typing import Any, Final
 
-from ..candidate import Candidate, default_candidate, machine_key, versions_key, workload_key
 from ..diagnostics import Reason, Why
 from ..errors import ToolError
 from ..machine import machine_for
 from ..records import OURS, Record, Records
+from ..records.candidate import (
+    Candidate,
+    default_candidate,
+    machine_key,
+    versions_key,
+    workload_key,
+)
 from ..schedules.workloads import Spec
 from .compiling import Built
 from .measuring import Compiles, Measurement, Measurer

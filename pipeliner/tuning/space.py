@@ -12,20 +12,20 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
-from ..candidate import Candidate
-from ..cost.choose import choose
-from ..cost.wgmma import CONSUMERS, ROWS
+from ..choice.choose import choose
 from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError
-from ..kernel import CopyInfo
+from ..instructions.wgmma import CONSUMERS, ROWS
 from ..machine import Machine
 from ..plan import KernelPlan, MatmulPlan
-from ..request import Instruction, Request
+from ..plan.request import Instruction, Request
+from ..records.candidate import Candidate
 from ..schedules import Conv, ConvTile, DepthwiseTile, Gemm, GemmTile
 from ..schedules.choice import compare_tiles, tiles_of
 from ..schedules.closed_form import kernel_info, typical
 from ..schedules.tiles import divisor
 from ..schedules.workloads import Spec
+from ..values.facts import CopyInfo
 
 Features: TypeAlias = "tuple[float, ...]"
 

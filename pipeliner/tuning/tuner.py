@@ -14,11 +14,11 @@ from typing import Any, Final
 
 from .. import knobs
 from ..bench.compiling import cores, workers_for
-from ..building import target_for
-from ..candidate import NOTHING_ASKED, Candidate
 from ..errors import RecordsError, TargetError, WorkloadError
+from ..kernel.building import target_for
 from ..machine import machine_for
 from ..records import Record, Records
+from ..records.candidate import NOTHING_ASKED, Candidate
 from ..schedules.workloads import Spec
 from ..targets import gpu_arch
 from .compiling import Compiler

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from ..candidate import Candidate
-from ..compiled import Kernel
 from ..diagnostics import Reason
 from ..errors import EmulatorError
+from ..kernel.compiled import Kernel
+from ..records.candidate import Candidate
 from ..schedules.workloads import Spec
-from ..shrunk import shrunk
-from ..verification import verify_workload
+from ..verification.shrunk import shrunk
+from ..verification.verdict import verify_workload
 
 TIMINGS: Final = ("late", "random")
 ORDERS: Final = ("lockstep", "random")

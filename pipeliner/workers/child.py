@@ -11,7 +11,7 @@ import threading
 from multiprocessing.connection import Connection
 from typing import Any, Final
 
-from ..reason import why
+from ..values.failure import why
 
 WHOLE_GROUP: Final = 0
 

@@ -20,8 +20,8 @@ import tvm
 from tvm import tirx
 from tvm.ir import Var
 
-from ...kernel import TmaView
-from ...passes.ir import block, buffer, i32
+from ...passes.ir.nodes import block, buffer, i32
+from ...values.facts import TmaView
 from .blocks import all_of, cast, grid
 from .dtypes import Types, check_extent
 from .epilogue import READING, RESIDUAL, apply

@@ -21,7 +21,7 @@ from tvm import tirx
 
 from ...diagnostics import Reason, joined
 from ...errors import WorkloadError
-from ...passes.ir import i32
+from ...passes.ir.nodes import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .conv_shape import ConvShape
 from .dtypes import numpy_dtype

@@ -8,7 +8,7 @@ from typing import Any
 
 from tvm import tirx
 
-from ...passes.ir import i32
+from ...passes.ir.nodes import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
 from .conv_shape import ConvShape
 from .windows import (

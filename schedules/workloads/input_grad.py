@@ -18,7 +18,7 @@ import numpy as np
 from tvm import tirx
 
 from ...errors import WorkloadError
-from ...passes.ir import i32
+from ...passes.ir.nodes import i32
 from .contraction import Contraction, Coordinates, Element, Operand
 from .conv import Conv
 from .conv_reference import from_channels_last, grouped, strided

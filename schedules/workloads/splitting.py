@@ -20,7 +20,7 @@ from typing import Any, Final
 from tvm import tirx
 
 from ...errors import WorkloadError
-from ...passes.ir import i32
+from ...passes.ir.nodes import i32
 from .contraction import Contraction, Coordinates, Element, Operand
 
 PART: Final = "part"

@@ -9,8 +9,8 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from ...cost.tma import im2col_obstacle
-from ...passes.ir import i32
+from ...mechanisms.tma import im2col_obstacle
+from ...passes.ir.nodes import i32
 from .contraction import Axis, Contraction, Coordinates, Operand
 from .conv_shape import ConvShape
 

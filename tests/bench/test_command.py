@@ -9,7 +9,7 @@ import pytest
 
 from pipeliner import bench, cli
 from pipeliner.bench import Contender, Problem, timing
-from pipeliner.commands import bench as command
+from pipeliner.commands.lab import bench as command
 from pipeliner.schedules import ConvTile, GemmTile, conv2d
 from tests.refusals import told
 

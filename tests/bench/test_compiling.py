@@ -11,7 +11,7 @@ from pipeliner.bench import Contender, Problem
 from pipeliner.bench.compiling import workers_for
 from pipeliner.bench.problems import OwnKernel
 from pipeliner.errors import ToolError
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import cuda_target
 from tests.refusals import refused

@@ -11,10 +11,11 @@ import types
 import numpy as np
 import pytest
 
-from pipeliner import bench, peers
+from pipeliner import bench
+from pipeliner.bench import peers
 from pipeliner.bench.libraries import cudnn, triton
 from pipeliner.errors import ToolError, WorkloadError
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvWeightGrad, Gemm, GemmTile, conv1d, conv2d, conv3d
 from pipeliner.targets import cuda_target
 from tests.refusals import refused

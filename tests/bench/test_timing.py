@@ -9,9 +9,9 @@ import pytest
 from pipeliner import bench
 from pipeliner.bench import Contender, Problem, Report, timing
 from pipeliner.errors import TargetError
-from pipeliner.reason import reason
 from pipeliner.schedules import ConvInputGrad, Gemm, conv2d
 from pipeliner.targets import gpu
+from pipeliner.values.failure import reason
 from tests.refusals import refused, the
 
 from .. import fake_torch

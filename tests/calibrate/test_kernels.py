@@ -8,7 +8,7 @@ import pytest
 
 from pipeliner.calibrate import probes
 from pipeliner.calibrate.measure import PIPELINE
-from pipeliner.compiled import compile_kernel
+from pipeliner.kernel.compiled import compile_kernel
 from pipeliner.machine import GTX_1080_TI, H100, MACHINES, T4
 from pipeliner.targets import cuda_target
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from pipeliner.cost.choose import choose
-from pipeliner.kernel import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
+from pipeliner.choice.choose import choose
 from pipeliner.machine import H100
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
+from pipeliner.values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 
 WGMMA = Request(instruction="wgmma")
 SIZES = {"float32": 4, "float16": 2, "bfloat16": 2, "int8": 1}

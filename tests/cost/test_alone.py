@@ -6,11 +6,11 @@ import pytest
 import tvm_ffi
 
 import pipeliner
-from pipeliner.cost.again import predicted, remade
-from pipeliner.cost.choose import choose
+from pipeliner.choice.again import predicted, remade
+from pipeliner.choice.choose import choose
 from pipeliner.machine import A100
 from pipeliner.plan.comparing import difference
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import GemmTile, schedule_gemm
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import Gemm

@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.cost.again import with_prediction
-from pipeliner.cost.alternatives import (
-    depth_options,
-    instruction_options,
-    mechanism_options,
-)
-from pipeliner.cost.choose import choose
+from pipeliner.choice.again import with_prediction
+from pipeliner.choice.alternatives import depth_options, instruction_options, mechanism_options
+from pipeliner.choice.choose import choose
 from pipeliner.errors import PipelinerError, PlanError
 from pipeliner.machine import A100, H100, T4, V100
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from tests.refusals import says, the
 
 from .kernels import gemm, stream

@@ -6,14 +6,14 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.cost.alternatives import depth_options
-from pipeliner.cost.choose import choose
+from pipeliner.choice.alternatives import depth_options
+from pipeliner.choice.choose import choose
 from pipeliner.cost.descriptor import Grid, RingWork, SharedMemory, Threads, Traffic, Work
 from pipeliner.cost.predict import predict
 from pipeliner.cost.usage import Usage
 from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import conv2d

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.cost.bound import least_us
-from pipeliner.cost.choose import choose
+from pipeliner.choice.bound import least_us
+from pipeliner.choice.choose import choose
 from pipeliner.machine import A100, H100, T4
 from pipeliner.schedules import choice
 from pipeliner.schedules.choice import compare_tiles, default_tile

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.cost.built import AsBuilt, as_built, best_built, read_loop, worth_building
-from pipeliner.cost.mapped import map_kernel
+from pipeliner.choice.built import AsBuilt, as_built, best_built, read_loop, worth_building
+from pipeliner.choice.mapped import map_kernel
 from pipeliner.cost.predict import predict
 from pipeliner.logs import candidate
 from pipeliner.machine import A100, GTX_1080_TI, H100, WARP
-from pipeliner.machine_code import LoopCode
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import conv2d
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.toolchain.machine_code import LoopCode
 
 from .kernels import gemm
 

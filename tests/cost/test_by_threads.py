@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.cost.alternatives import depth_options, instruction_options
+from pipeliner.choice.alternatives import depth_options, instruction_options
+from pipeliner.choice.choose import BY_MATH_WARPS, CP_ASYNC_MARGIN, choose
+from pipeliner.choice.mapped import as_chosen, map_kernel
 from pipeliner.cost.busy import RESTART_CYCLES
-from pipeliner.cost.choose import BY_MATH_WARPS, CP_ASYNC_MARGIN, choose
-from pipeliner.cost.mapped import as_chosen, map_kernel
 from pipeliner.cost.predict import CROSS_STEP_DEPTH, predict, why_in_flight
 from pipeliner.machine import H100
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import conv2d

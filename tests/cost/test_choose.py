@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeliner.choice.choose import choose
+from pipeliner.choice.depth import MAX_DEPTH, SPARE_SLOTS, TOLERANCE, choose_depth
 from pipeliner.cost import predict
-from pipeliner.cost.choose import choose
-from pipeliner.cost.depth import MAX_DEPTH, SPARE_SLOTS, TOLERANCE, choose_depth
 from pipeliner.cost.descriptor import FragmentTiming, Grid, SharedMemory, Threads, Traffic, Work
 from pipeliner.cost.usage import Usage
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError
 from pipeliner.machine import A100, H100, T4
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from tests.refusals import refused, says, the
 
 from .kernels import copy, depths, gemm, matmul, stream

@@ -13,15 +13,15 @@ from pathlib import Path
 import pytest
 
 from pipeliner import cli
-from pipeliner.cost.constants import constants, markdown
-from pipeliner.cost.mapped import map_kernel
+from pipeliner.choice.mapped import map_kernel
+from pipeliner.cost.constants import ROOMS, constants, markdown
 from pipeliner.cost.predict import predict
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import H100, MACHINES, MEASURED, REFERENCES, Machine, records_of
 from pipeliner.machine.constant import Constant, constant, documented
 from pipeliner.machine.file import Measurement
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.schedules.closed_form import kernel_info
 
@@ -30,8 +30,9 @@ README = (FOLDER / "README.md").read_text()
 DATE = re.compile(r"2026-\d\d-\d\d")
 
 BOUND = [
-    (path.stem, node)
-    for path in sorted(FOLDER.glob("*.py"))
+    (f"{room}.{path.stem}", node)
+    for room in ROOMS
+    for path in sorted((FOLDER.parent / room).glob("*.py"))
     for node in ast.parse(path.read_text()).body
     if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None
 ]
@@ -60,7 +61,7 @@ def test_a_record_says_what_its_variable_holds() -> None:
     made = [(stem, node) for stem, node in BOUND if is_record(node.value)]
     for stem, node in made:
         name = node.target.id
-        module = importlib.import_module(f"pipeliner.cost.{stem}")
+        module = importlib.import_module(f"pipeliner.{stem}")
         assert by_name[name].value == getattr(module, name)
     assert len(made) == len(by_name) > 100
 
@@ -217,8 +218,8 @@ def test_the_text_below_the_example_has_its_numbers() -> None:
 
 
 def test_every_file_that_the_readme_names_is_there() -> None:
-    for name in set(re.findall(r"`(\w+\.py)`", README)):
-        assert (FOLDER / name).exists(), name
+    for name in set(re.findall(r"`([\w/]+\.py)`", README)):
+        assert (FOLDER.parent / name if "/" in name else FOLDER / name).exists(), name
 
 
 def test_every_constant_that_the_readme_explains_is_one() -> None:

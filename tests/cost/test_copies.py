@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.cost.copies import plan_copy
-from pipeliner.cost.mapping import map_matmul
 from pipeliner.errors import PlanError, TargetError
-from pipeliner.kernel import LoopInfo
+from pipeliner.instructions.mapping import map_matmul
 from pipeliner.machine import A100, T4
-from pipeliner.request import Request
+from pipeliner.mechanisms.copies import plan_copy
+from pipeliner.plan.request import Request
+from pipeliner.values.facts import LoopInfo
 from tests.refusals import refused, says, the
 
 from .kernels import copy, matmul

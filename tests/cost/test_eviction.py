@@ -10,25 +10,18 @@ import pytest
 import tvm
 
 from pipeliner import build, pipeline
-from pipeliner.cost.alone import unpipelined
-from pipeliner.cost.choose import choose
+from pipeliner.choice.alone import unpipelined
+from pipeliner.choice.choose import choose
 from pipeliner.errors import PlanError
-from pipeliner.kernel import CopyInfo, KernelInfo
 from pipeliner.machine import A100, H100, T4, Machine
-from pipeliner.nvcc import find_tool
 from pipeliner.passes.lower import preparation
 from pipeliner.passes.pipeline import recognised_info
 from pipeliner.plan import CopyPlan
-from pipeliner.request import Request
-from pipeliner.schedules import (
-    ConvTile,
-    Gemm,
-    GemmTile,
-    conv2d,
-    default_tile,
-    schedule_gemm,
-)
+from pipeliner.plan.request import Request
+from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, default_tile, schedule_gemm
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.toolchain.nvcc import find_tool
+from pipeliner.values.facts import CopyInfo, KernelInfo
 from tests.refusals import refused, says
 
 SMALL = GemmTile(16, 64, 64)

@@ -6,16 +6,16 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.cost.choose import choose
-from pipeliner.cost.depth import MAX_DEPTH
-from pipeliner.cost.ring_limits import TMA_DEPTH
-from pipeliner.cost.tma import tma_obstacle
+from pipeliner.choice.choose import choose
+from pipeliner.choice.depth import MAX_DEPTH
+from pipeliner.choice.ring_limits import TMA_DEPTH
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError, TargetError
-from pipeliner.kernel import StoreInfo
 from pipeliner.machine import A100, H100
+from pipeliner.mechanisms.tma import tma_obstacle
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
+from pipeliner.values.facts import StoreInfo
 from tests.refusals import refused, says, the
 
 from .kernels import WGMMA, copy, gemm, with_copies

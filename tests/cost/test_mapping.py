@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.cost.mapping import Mapping, map_matmul
 from pipeliner.errors import PlanError, TargetError
+from pipeliner.instructions.mapping import Mapping, map_matmul
 from pipeliner.machine import A100, H100, T4, WARP
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from tests.refusals import refused, says, the
 
 from .kernels import matmul

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeliner.cost.mapped import map_kernel
+from pipeliner.choice.mapped import map_kernel
 from pipeliner.cost.memory import DIRTY_LINES, compulsory_us, memory_us
 from pipeliner.logs import SHIPPED, candidate, read_log
 from pipeliner.logs.cases import cases

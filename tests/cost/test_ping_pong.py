@@ -7,17 +7,17 @@ from typing import Any
 
 import pytest
 
-from pipeliner.cost.alternatives import consumer_options
-from pipeliner.cost.choose import choose
+from pipeliner.choice.alternatives import consumer_options
+from pipeliner.choice.choose import choose
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError
-from pipeliner.kernel import CopyInfo, KernelInfo, TmaView
 from pipeliner.machine import A100, H100, Machine
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.explain import explain
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, default_tile
 from pipeliner.schedules.closed_form import kernel_info
+from pipeliner.values.facts import CopyInfo, KernelInfo, TmaView
 from tests.refusals import refused, says, the
 
 from .kernels import gemm

@@ -15,9 +15,9 @@ from collections import defaultdict
 from pathlib import Path
 
 from pipeliner.bench.suites import suite
-from pipeliner.cost.choose import choose
+from pipeliner.choice.choose import choose
 from pipeliner.machine import H100
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, default_tile
 from pipeliner.schedules.closed_form import kernel_info
 

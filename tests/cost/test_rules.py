@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeliner.choice.choose import choose
+from pipeliner.choice.depth import choose_depth
 from pipeliner.cost import predict
-from pipeliner.cost.choose import choose
-from pipeliner.cost.depth import choose_depth
 from pipeliner.cost.descriptor import (
     FragmentTiming,
     Grid,
@@ -28,7 +28,7 @@ from pipeliner.cost.descriptor import (
 from pipeliner.cost.usage import Usage
 from pipeliner.diagnostics import Reason
 from pipeliner.machine import H100
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from tests.refusals import the
 
 from .kernels import gemm

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from math import prod
 
-from pipeliner.emulator.tensor_map import TensorMap
+from pipeliner.emulator.memory.tensor_map import TensorMap
 
 
 def bytes_of_box(tmap: TensorMap) -> int:

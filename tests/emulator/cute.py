@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from pipeliner.emulator.wgmma import decode_descriptor, operand_offsets
+from pipeliner.emulator.units.wgmma import decode_descriptor, operand_offsets
 
 
 def cute(shape, stride, coordinate: int) -> int:

@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from pipeliner.emulator.fragments import (
+from pipeliner.emulator.units.fragments import (
     ldmatrix_words,
     mma_spec,
     mma_store_positions,

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeliner.emulator.im2col_map import Im2colMap, from_driver, pixel_index
+from pipeliner.emulator.memory.im2col_map import Im2colMap, from_driver, pixel_index
 from pipeliner.errors import EmulatorError
 
 from ..refusals import refused

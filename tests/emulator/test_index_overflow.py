@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
-from pipeliner.emulator import emulate, sparse
+from pipeliner.emulator import emulate
+from pipeliner.emulator.base import sparse
 
 from .raw import lower
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm.backend.cuda.tile_primitive.tma_utils import mma_shared_layout
 
-from pipeliner.emulator.tensor_map import (
+from pipeliner.emulator.memory.tensor_map import (
     SWIZZLE_SPANS,
     TensorMap,
     box_index,

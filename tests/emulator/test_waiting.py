@@ -10,11 +10,11 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.cost.occupancy import occupancy
-from pipeliner.cost.registers import BASE_REGISTERS
 from pipeliner.diagnostics import Reason
 from pipeliner.emulator import emulate
+from pipeliner.emulator.engine.registers import allowed, registers_of
 from pipeliner.emulator.lower import is_device_function
-from pipeliner.emulator.registers import allowed, registers_of
+from pipeliner.instructions.registers import BASE_REGISTERS
 from pipeliner.machine import machine_for
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from tvm.backend.cuda.ptx.table import TABLE
 
-from pipeliner.emulator.dtypes import PTX_TYPES, numpy_dtype
-from pipeliner.emulator.tensor_map import box_index, from_encode_args, shared_offsets
-from pipeliner.emulator.wgmma import (
+from pipeliner.emulator.base.dtypes import PTX_TYPES, numpy_dtype
+from pipeliner.emulator.memory.tensor_map import box_index, from_encode_args, shared_offsets
+from pipeliner.emulator.units.wgmma import (
     LEGAL_TYPES,
     a_register_positions,
     accumulator_positions,

@@ -12,15 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tvm.backend.cuda.codegen.header import header_generator
 
-from pipeliner.emulator.dtypes import PTX_TYPES, numpy_dtype
-from pipeliner.emulator.tensor_map import (
+from pipeliner.emulator.base.dtypes import PTX_TYPES, numpy_dtype
+from pipeliner.emulator.memory.tensor_map import (
     SWIZZLE_SPANS,
     TensorMap,
     box_index,
     shared_offsets,
     swizzled,
 )
-from pipeliner.emulator.wgmma import (
+from pipeliner.emulator.units.wgmma import (
     Descriptor,
     decode_descriptor,
     encode_descriptor,

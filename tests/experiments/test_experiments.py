@@ -11,11 +11,11 @@ import pytest
 import pipeliner
 from pipeliner import cli
 from pipeliner.bench.suites import NAMES
-from pipeliner.candidate import workload_key
-from pipeliner.commands.experiment import EXAMPLE, as_dict
+from pipeliner.commands.lab.experiment import EXAMPLE, as_dict
 from pipeliner.errors import WorkloadError
 from pipeliner.experiments import SHIPPED, file, read_experiment, run_experiment, steps_of
 from pipeliner.records import OURS, Records
+from pipeliner.records.candidate import workload_key
 from pipeliner.schedules import Conv, Gemm
 from pipeliner.targets import accelerated, cuda_target, gpu
 from pipeliner.tuning import Built, Measurement, Measurer

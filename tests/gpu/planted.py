@@ -15,8 +15,8 @@ import tvm
 from tvm import tirx
 
 import pipeliner
-from pipeliner.compiled import Kernel, as_module
 from pipeliner.emulator import emulate
+from pipeliner.kernel.compiled import Kernel, as_module
 from pipeliner.mutation import Mutant, mutants, mutated
 from pipeliner.passes.lower import PIPELINE
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm

@@ -6,13 +6,13 @@ from typing import Any
 
 import pytest
 
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.api import build
-from pipeliner.building import pipeline_with
+from pipeliner.kernel.building import pipeline_with
 from pipeliner.machine import machine_for
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Conv, conv2d, default_tile, schedule_conv
 from pipeliner.targets import cuda_target
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 from ..schedules.conv_cases import CASES
 from .sanitizer import assert_accepted

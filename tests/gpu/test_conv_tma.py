@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.schedules import ConvTile, schedule_conv
 from pipeliner.schedules.workloads import Convolution, conv2d
 from pipeliner.targets import gpu_arch
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 from ..schedules.im2col_cases import BOXES, CASES, WINDOWS
 from .sanitizer import assert_accepted

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 from .sanitizer import assert_accepted
 

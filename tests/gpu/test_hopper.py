@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import LAYOUTS
 from pipeliner.targets import gpu_arch
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 from .planted import CROSSING, whole, wrong_runs
 from .sanitizer import assert_accepted

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.schedules import (
     ConvTile,
     ConvWeightGrad,
@@ -18,6 +17,7 @@ from pipeliner.schedules import (
     schedule_conv,
     schedule_gemm,
 )
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 from .sanitizer import assert_accepted
 
@@ -79,7 +79,7 @@ def test_parts_that_memory_adds_are_all_there(spec: Any, tile: Any) -> None:
 
 UNDER_THE_SANITIZER = """
 import pipeliner
-from pipeliner.accuracy import poisoned
+from pipeliner.verification.accuracy import poisoned
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 for gemm, tile in (
     (Gemm(256, 256, 1024), GemmTile(128, 128, 64, splits=4)),

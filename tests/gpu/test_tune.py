@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.candidate import default_candidate
 from pipeliner.records import Records
+from pipeliner.records.candidate import default_candidate
 from pipeliner.schedules import Gemm
 from pipeliner.targets import cuda_target
 from pipeliner.tuning import Compiler, GpuMeasurer, gpu, tune

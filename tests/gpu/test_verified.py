@@ -10,9 +10,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeliner.accuracy import poisoned
 from pipeliner.emulator import emulate
 from pipeliner.targets import gpu_arch
+from pipeliner.verification.accuracy import poisoned
 
 from ..verify.requirements import SHARED_BYTES, refusal
 from ..verify.sweep import FACTORS, Case, cover, judge_of, worst_of

@@ -7,9 +7,9 @@ from collections import defaultdict
 import pytest
 
 from pipeliner.bench.suites import suite
-from pipeliner.building import pipeline_with
-from pipeliner.compiled import plan_of
 from pipeliner.errors import WorkloadError
+from pipeliner.kernel.building import pipeline_with
+from pipeliner.kernel.compiled import plan_of
 from pipeliner.logs import LIMIT, Candidate, candidate, grid
 from pipeliner.machine import H100
 from pipeliner.targets import cuda_target

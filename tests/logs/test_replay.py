@@ -7,13 +7,13 @@ import math
 
 import pytest
 
-from pipeliner.candidate import Candidate
 from pipeliner.cli import main
-from pipeliner.commands.replay import replayed
+from pipeliner.commands.lab.replay import replayed
 from pipeliner.logs import SHIPPED, Entry, candidate
 from pipeliner.logs.cases import cases
 from pipeliner.logs.replay import replay, shares
 from pipeliner.machine import H100
+from pipeliner.records.candidate import Candidate
 from pipeliner.schedules import GemmTile
 from pipeliner.tuning.space import Point
 from tests.refusals import told

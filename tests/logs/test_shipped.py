@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from pipeliner.cli import main, parser
-from pipeliner.commands import regret
+from pipeliner.commands.lab import regret
 from pipeliner.errors import WorkloadError
 from pipeliner.logs import LIMIT, SHIPPED, Entry, by_workload, candidate, noise, read_log
 from pipeliner.logs.cases import cases

@@ -8,8 +8,8 @@ from tvm import te
 
 import pipeliner
 from pipeliner import meta
-from pipeliner.peers import tensor_intrinsics
-from pipeliner.verification import verify
+from pipeliner.bench.peers import tensor_intrinsics
+from pipeliner.verification.verdict import verify
 
 pytest.importorskip("psutil", reason="meta_schedule needs psutil")
 

@@ -11,14 +11,14 @@ import tvm_ffi
 
 import pipeliner
 from pipeliner import meta
-from pipeliner.candidate import NOTHING_ASKED, Candidate, versions_key, workload_key
 from pipeliner.errors import PlanError, WorkloadError
 from pipeliner.meta.model import planned
 from pipeliner.meta.workload import annotate, candidate_of, spec_of
+from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
-from pipeliner.request import Request
+from pipeliner.records.candidate import NOTHING_ASKED, Candidate, versions_key, workload_key
 from pipeliner.schedules import ConvTile, DepthwiseTile, Gemm, GemmTile, conv2d
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 
 pytest.importorskip("psutil", reason="meta_schedule needs psutil")
 

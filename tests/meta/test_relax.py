@@ -8,15 +8,15 @@ from tvm import relax, tirx
 
 import pipeliner
 from pipeliner import meta
-from pipeliner.candidate import Candidate, versions_key, workload_key
-from pipeliner.compiled import compile_kernel
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
+from pipeliner.kernel.compiled import compile_kernel
+from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
+from pipeliner.records.candidate import Candidate, versions_key, workload_key
 from pipeliner.relax import IS_SCHEDULED, Schedule, conv2d_of, matmul_of
-from pipeliner.request import Request
 from pipeliner.schedules import Conv, Gemm, GemmTile, conv2d
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused, says
 
 from .models import CHANNELS, CLASSES, FILTERS, HIDDEN, IMAGES, SIZE, model, weights

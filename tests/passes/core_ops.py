@@ -15,14 +15,14 @@ from tvm.s_tir.pipeline import finalize_device_passes, finalize_host_passes
 from tvm.tirx import transform as TT
 
 from pipeliner.machine import H100
-from pipeliner.passes import ir
-from pipeliner.passes.dependence import dependence
-from pipeliner.passes.expand import expand
-from pipeliner.passes.modulo import edge_plans, register_unroll
-from pipeliner.passes.modulo_verify import versions_needed
-from pipeliner.passes.op_costs import op_costs
-from pipeliner.passes.op_form import OpLoop, op_loops, thread_extents
-from pipeliner.passes.waits import insert_waits
+from pipeliner.passes.dependence.graph import dependence
+from pipeliner.passes.expand.rewrite import expand
+from pipeliner.passes.ir import nodes as ir
+from pipeliner.passes.ir.op_form import OpLoop, op_loops, thread_extents
+from pipeliner.passes.schedule.modulo import edge_plans, register_unroll
+from pipeliner.passes.schedule.modulo_verify import versions_needed
+from pipeliner.passes.schedule.op_costs import op_costs
+from pipeliner.passes.sync.waits import insert_waits
 from pipeliner.plan import KernelPlan, LoopPlan, RingPlan
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.schedules import Gemm
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 
 def assert_right(kernel: Any, gemm: Gemm) -> list[Any]:

@@ -10,10 +10,10 @@ import tvm_ffi
 from tvm import tirx
 
 from pipeliner.emulator import Emulation, emulate, lower_for_emulation
-from pipeliner.passes.ir import Call, seq, walk
+from pipeliner.passes.ir.nodes import Call, seq, walk
 from pipeliner.passes.lower import PIPELINE, prefix
-from pipeliner.passes.smem import place
-from pipeliner.passes.sync import synchronise
+from pipeliner.passes.smem.place import place
+from pipeliner.passes.sync.synchronise import synchronise
 from pipeliner.plan import PLAN_ATTR, KernelPlan, SmemPlan, SyncPlan
 from pipeliner.targets import cuda_target
 

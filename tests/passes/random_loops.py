@@ -15,7 +15,7 @@ import numpy as np
 from hypothesis import strategies as st
 from tvm import tirx
 
-from pipeliner.passes import ir
+from pipeliner.passes.ir import nodes as ir
 
 WIDTH = 3
 """Elements of a ring's slot and of a row of the arrays."""

@@ -11,8 +11,9 @@ import tvm
 from tvm import tirx
 
 import pipeliner
-from pipeliner.passes import ir, lower
-from pipeliner.passes.addresses import scalar, split_addresses
+from pipeliner.passes import lower
+from pipeliner.passes.device.addresses import scalar, split_addresses
+from pipeliner.passes.ir import nodes as ir
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tvm
 from tvm.script import tirx as T
 
-from pipeliner.passes.alignment import show_alignment
+from pipeliner.passes.device.alignment import show_alignment
 
 
 def test_a_name_is_spelt_out_in_a_vector_index_alone() -> None:

@@ -9,7 +9,7 @@ import pytest
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.passes.allocations import give_to_blocks
+from pipeliner.passes.prepare.allocations import give_to_blocks
 
 
 @T.prim_func

@@ -13,8 +13,8 @@ from tvm.script import tirx as T
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import ScheduleRefused
 from pipeliner.machine import H100
-from pipeliner.passes import ir
-from pipeliner.passes.annotations import (
+from pipeliner.passes.ir import nodes as ir
+from pipeliner.passes.schedule.annotations import (
     LOCAL_STAGE,
     annotated_plan,
     async_statements,

@@ -14,7 +14,7 @@ import tvm
 import pipeliner
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import EmulatorError, PlanError
-from pipeliner.passes.overlap import OVERLAP
+from pipeliner.passes.dependence.overlap import OVERLAP
 from pipeliner.schedules import Gemm
 from tests.refusals import refused, says
 

@@ -10,10 +10,10 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.errors import PlanError
-from pipeliner.passes import ir
-from pipeliner.request import Request
+from pipeliner.explain.why import alternatives
+from pipeliner.passes.ir import nodes as ir
+from pipeliner.plan.request import Request
 from pipeliner.timeline import timeline
-from pipeliner.why import alternatives
 from tests.refusals import refused, says, the
 
 from ..verify.edited_plans import SUBJECTS

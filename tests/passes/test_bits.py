@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from tvm import tirx
 
-from pipeliner.passes import ir
-from pipeliner.passes.bits import Bits
+from pipeliner.passes.ir import nodes as ir
+from pipeliner.passes.ir.bits import Bits
 
 EXTENTS = (8, 5)
 EXPRESSIONS: dict[str, Callable[[Any, Any], Any]] = {

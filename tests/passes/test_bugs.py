@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 import pipeliner
-from pipeliner.commands.why import show
-from pipeliner.cost.mapped import uses_wgmma
+from pipeliner.choice.mapped import uses_wgmma
+from pipeliner.commands.kernels.why import show
 from pipeliner.errors import BugWarning, InternalError
+from pipeliner.explain.why import alternatives
 from pipeliner.passes import carry_out
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
-from pipeliner.why import alternatives
 
 from ..refusals import the
 

@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 import pipeliner
-from pipeliner import nvcc
 from pipeliner.mutation.mutants import mutants
-from pipeliner.passes.caching import cache_hint
+from pipeliner.passes.copy.eviction import cache_hint
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.toolchain import nvcc
 
 from .judged import assert_right
 

@@ -15,9 +15,9 @@ from tvm.script import tirx as T
 import pipeliner
 from pipeliner.emulator import emulate, lower_for_emulation
 from pipeliner.errors import LoweringError, PlanError
-from pipeliner.passes.copies import lower_copies
-from pipeliner.passes.cp_async import as_cp_async
-from pipeliner.passes.ir import (
+from pipeliner.passes.copy.copies import lower_copies
+from pipeliner.passes.copy.cp_async import as_cp_async
+from pipeliner.passes.ir.nodes import (
     ForKind,
     TensorLoad,
     Var,
@@ -29,9 +29,9 @@ from pipeliner.passes.ir import (
     walk,
 )
 from pipeliner.passes.lower import PIPELINE
-from pipeliner.passes.recognise import recognise
+from pipeliner.passes.recognise.facts import recognise
 from pipeliner.plan import KernelPlan, LoopPlan, RingPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
 

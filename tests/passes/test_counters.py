@@ -11,9 +11,10 @@ import tvm
 from tvm import tirx
 
 import pipeliner
-from pipeliner.passes import ir, lower
-from pipeliner.passes.counters import has_steady_loop, roll_counters
-from pipeliner.passes.expand import PHASE
+from pipeliner.passes import lower
+from pipeliner.passes.device.counters import has_steady_loop, roll_counters
+from pipeliner.passes.expand.rewrite import PHASE
+from pipeliner.passes.ir import nodes as ir
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm
 

@@ -35,8 +35,8 @@ import sys
 import tvm
 from tvm import tirx
 from tvm.script import tirx as T
-from pipeliner.passes.driver_call import encode_im2col
-from pipeliner.passes.ir import Var, buffer, seq
+from pipeliner.passes.copy.driver_call import encode_im2col
+from pipeliner.passes.ir.nodes import Var, buffer, seq
 
 data = buffer([16], "int32", "X", "global")
 

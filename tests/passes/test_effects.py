@@ -9,9 +9,9 @@ from tvm import tirx
 from tvm.ir import Range
 from tvm.script import tirx as T
 
-from pipeliner.passes import ir
-from pipeliner.passes.effects import READ, WRITE, effects
-from pipeliner.passes.op_kinds import classify
+from pipeliner.passes.analysis.effects import READ, WRITE, effects
+from pipeliner.passes.analysis.op_kinds import classify
+from pipeliner.passes.ir import nodes as ir
 
 A = ir.buffer([16, 64], "float16", "A", "global")
 S = ir.buffer([16, 64], "float16", "S", "shared.dyn")

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from pipeliner.errors import ScheduleRefused
 from pipeliner.machine import H100
-from pipeliner.passes.modulo import schedule_loop
-from pipeliner.passes.modulo_verify import verify
+from pipeliner.passes.schedule.modulo import schedule_loop
+from pipeliner.passes.schedule.modulo_verify import verify
 from pipeliner.plan import LoopPlan, RingPlan
 
 from ..refusals import refused

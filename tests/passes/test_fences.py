@@ -14,8 +14,8 @@ from tvm.script import tirx as T
 import pipeliner
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import ScheduleRefused
-from pipeliner.passes import ir
-from pipeliner.passes.effects import effects
+from pipeliner.passes.analysis.effects import effects
+from pipeliner.passes.ir import nodes as ir
 
 from ..refusals import refused
 

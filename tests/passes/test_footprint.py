@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from pipeliner.passes import footprint, ir
-from pipeliner.passes.differences import Differences
+from pipeliner.passes.dependence import footprint
+from pipeliner.passes.dependence.differences import Differences
+from pipeliner.passes.ir import nodes as ir
 
 STEPS = 24
 """Values of the loop variable: more than any modulus and offset here."""

@@ -10,7 +10,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.passes.ir import ForKind, const_int, walk
+from pipeliner.passes.ir.nodes import ForKind, const_int, walk
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm
 

@@ -8,7 +8,7 @@ import pytest
 from tvm import tirx
 
 from pipeliner.diagnostics import Reason
-from pipeliner.passes import ir
+from pipeliner.passes.ir import nodes as ir
 
 from .core_ops import graph_of
 

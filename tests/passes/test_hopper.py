@@ -12,20 +12,20 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.cost.choose import choose
-from pipeliner.emulator.wgmma import decode_descriptor
+from pipeliner.choice.choose import choose
+from pipeliner.emulator.units.wgmma import decode_descriptor
 from pipeliner.errors import LoweringError, PlanError, TargetError
 from pipeliner.machine import machine_for
-from pipeliner.passes.channels import ROLE_ATTR
-from pipeliner.passes.instructions import map_tiles
-from pipeliner.passes.ir import TensorLoad, i32, substitute, walk
-from pipeliner.passes.patterns import Matmul, is_zero
-from pipeliner.passes.recognise import recognise
+from pipeliner.passes.ir.nodes import TensorLoad, i32, substitute, walk
+from pipeliner.passes.ir.patterns import Matmul, is_zero
+from pipeliner.passes.map.instructions import map_tiles
+from pipeliner.passes.matmul.wgmma import map_wgmma
+from pipeliner.passes.recognise.facts import recognise
 from pipeliner.passes.software_pipeline import SoftwarePipeline
-from pipeliner.passes.spread import Threads
-from pipeliner.passes.wgmma import map_wgmma
+from pipeliner.passes.sync.mbarriers import ROLE_ATTR
+from pipeliner.passes.threads.spread import Threads
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
 from pipeliner.targets import cuda_target

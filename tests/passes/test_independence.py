@@ -11,9 +11,9 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.errors import LoweringError
-from pipeliner.passes.independence import check_independent, repeated
-from pipeliner.passes.ir import const_int
-from pipeliner.passes.patterns import as_nest
+from pipeliner.passes.dependence.independence import check_independent, repeated
+from pipeliner.passes.ir.nodes import const_int
+from pipeliner.passes.ir.patterns import as_nest
 
 from ..refusals import refused, the
 

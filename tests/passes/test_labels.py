@@ -11,14 +11,14 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from pipeliner.api import build
-from pipeliner.building import pipeline_with
-from pipeliner.origin import ORIGIN_ATTR, Origin
-from pipeliner.passes import ir
-from pipeliner.passes.kernels import bodies
-from pipeliner.passes.labels import label
-from pipeliner.request import Request
+from pipeliner.kernel.building import pipeline_with
+from pipeliner.passes.ir import nodes as ir
+from pipeliner.passes.ir.kernels import bodies
+from pipeliner.passes.sync.labels import label
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
+from pipeliner.values.origin import ORIGIN_ATTR, Origin
 
 from . import arena_kernels, sync_kernels
 from .lowering_tools import prepared

@@ -9,9 +9,9 @@ import pytest
 from tvm import tirx
 
 from pipeliner.errors import LoweringError
-from pipeliner.passes.instructions import map_tiles
-from pipeliner.passes.ir import walk
-from pipeliner.passes.recognise import recognise
+from pipeliner.passes.ir.nodes import walk
+from pipeliner.passes.map.instructions import map_tiles
+from pipeliner.passes.recognise.facts import recognise
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm
 

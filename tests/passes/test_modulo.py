@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import ScheduleRefused
 from pipeliner.machine import H100
-from pipeliner.passes import ir
-from pipeliner.passes.modulo import schedule_loop
-from pipeliner.passes.modulo_search import Arc, Problem, rec_mii, res_mii, schedule
-from pipeliner.passes.modulo_verify import verify, versions_needed
+from pipeliner.passes.ir import nodes as ir
+from pipeliner.passes.schedule.modulo import schedule_loop
+from pipeliner.passes.schedule.modulo_search import Arc, Problem, rec_mii, res_mii, schedule
+from pipeliner.passes.schedule.modulo_verify import verify, versions_needed
 from pipeliner.plan import LoopPlan, OpKind, OpPlan, Pipe, RingPlan
 
 from ..refusals import refused, the

@@ -10,9 +10,9 @@ import pytest
 import tvm
 
 import pipeliner
-from pipeliner.passes.effects import effects
-from pipeliner.passes.match_buffers import inline_matches
-from pipeliner.passes.name_memory import name_memory
+from pipeliner.passes.analysis.effects import effects
+from pipeliner.passes.prepare.match_buffers import inline_matches
+from pipeliner.passes.prepare.name_memory import name_memory
 
 from ..refusals import refused
 

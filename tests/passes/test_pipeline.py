@@ -11,16 +11,16 @@ import tvm
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.cost import ranked
+from pipeliner.choice import ranked
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import InternalError, PlanError, ScheduleRefused
 from pipeliner.machine import A100
 from pipeliner.passes import carry_out
 from pipeliner.passes import pipeline as driver
-from pipeliner.passes.held import pin_rings, unpin_rings
+from pipeliner.passes.prepare.pinned_rings import pin_rings, unpin_rings
 from pipeliner.passes.software_pipeline import SoftwarePipeline
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 from ..corpus.loops import CASES as LOOPS

@@ -8,8 +8,8 @@ import tvm
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner import nvcc
-from pipeliner.cuda_lines import cuda_lines
+from pipeliner.kernel.cuda_lines import cuda_lines
+from pipeliner.toolchain import nvcc
 
 from ..refusals import says, the
 from .odd_tiles import KINDS, Case

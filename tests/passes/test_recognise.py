@@ -9,12 +9,12 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from pipeliner.diagnostics import Reason, Why
-from pipeliner.kernel import CopyInfo, MatmulInfo, StatementInfo
-from pipeliner.passes.ir import walk
-from pipeliner.passes.op_form import op_loops
-from pipeliner.passes.recognise import recognise
+from pipeliner.passes.ir.nodes import walk
+from pipeliner.passes.ir.op_form import op_loops
+from pipeliner.passes.recognise.facts import recognise
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm
+from pipeliner.values.facts import CopyInfo, MatmulInfo, StatementInfo
 
 from .lowering_tools import prepared
 from .tiles import run, scheduled

@@ -8,8 +8,8 @@ import pytest
 
 import pipeliner
 from pipeliner.errors import PlanError
-from pipeliner.inspect import emit, instruction_counts
-from pipeliner.passes.recognise import recognise
+from pipeliner.explain.inspect import emit, instruction_counts
+from pipeliner.passes.recognise.facts import recognise
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm
 from tests.refusals import refused

@@ -9,7 +9,7 @@ import pytest
 import tvm
 
 import pipeliner
-from pipeliner.passes.reversed_indices import unreversed
+from pipeliner.passes.device.reversed_indices import unreversed
 
 INDICES = [
     "(63 - tx) // 8",

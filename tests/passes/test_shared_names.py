@@ -11,10 +11,11 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
-from pipeliner import meta, nvcc
+from pipeliner import meta
 from pipeliner.passes.lower import PIPELINE
-from pipeliner.passes.shared_names import name_shared
+from pipeliner.passes.smem.shared_names import name_shared
 from pipeliner.relax import Schedule
+from pipeliner.toolchain import nvcc
 from tests.meta.models import model, weights
 
 TARGET = meta.target("h100")

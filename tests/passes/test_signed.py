@@ -8,8 +8,8 @@ import tvm
 from tvm.script import tirx as T
 
 import pipeliner
-from pipeliner.passes import ir
-from pipeliner.passes.signed import keep_signed
+from pipeliner.passes.device.signed import keep_signed
+from pipeliner.passes.ir import nodes as ir
 
 
 @T.prim_func(s_tir=True)

@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 from tvm import tirx
 
-from pipeliner.cost.choose import choose
+from pipeliner.choice.choose import choose
 from pipeliner.errors import LoweringError
 from pipeliner.machine import A100
-from pipeliner.passes.copies import lower_copies
-from pipeliner.passes.instructions import map_tiles
-from pipeliner.passes.ir import ForKind, TensorLoad, const_int, walk
-from pipeliner.passes.recognise import recognise
-from pipeliner.request import Request
+from pipeliner.passes.copy.copies import lower_copies
+from pipeliner.passes.ir.nodes import ForKind, TensorLoad, const_int, walk
+from pipeliner.passes.map.instructions import map_tiles
+from pipeliner.passes.recognise.facts import recognise
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, conv2d, schedule_conv
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm

@@ -13,11 +13,11 @@ from tvm.script import tirx as T
 
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import InternalError, PlanError
-from pipeliner.passes.arena import ARENA, apply_arena
-from pipeliner.passes.ir import buffer_bytes, is_shared, walk
+from pipeliner.passes.ir.nodes import buffer_bytes, is_shared, walk
 from pipeliner.passes.lower import suffix
-from pipeliner.passes.smem import place
-from pipeliner.passes.vthreads import private_buffers
+from pipeliner.passes.smem.arena import ARENA, apply_arena
+from pipeliner.passes.smem.place import place
+from pipeliner.passes.smem.vthreads import private_buffers
 
 from ..refusals import refused
 from . import arena_kernels, ring_kernels, sync_kernels

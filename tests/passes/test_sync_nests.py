@@ -12,8 +12,8 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from pipeliner.errors import LoweringError
-from pipeliner.passes.ir import substitute, walk
-from pipeliner.passes.sync import synchronise
+from pipeliner.passes.ir.nodes import substitute, walk
+from pipeliner.passes.sync.synchronise import synchronise
 
 from ..refusals import refused
 from .lowering_tools import data, marked, ordered, run, without_barrier

@@ -9,8 +9,8 @@ import pytest
 from tvm import tirx
 from tvm.script import tirx as T
 
-from pipeliner.passes.ir import SBlockRealize, const_int, walk
-from pipeliner.passes.tile_loops import trim_tile_loops
+from pipeliner.passes.ir.nodes import SBlockRealize, const_int, walk
+from pipeliner.passes.recognise.tile_loops import trim_tile_loops
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
 from pipeliner.schedules.workloads import Gemm

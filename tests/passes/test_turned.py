@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from tvm import sym
 
-from pipeliner.passes.ir import i32
-from pipeliner.passes.layouts import Swizzle, by_rotation, by_row, by_run
+from pipeliner.passes.copy.layouts import Swizzle, by_rotation, by_row, by_run
+from pipeliner.passes.ir.nodes import i32
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Gemm
 from tests.refusals import says

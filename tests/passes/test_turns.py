@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.errors import PlanError
-from pipeliner.passes.ir import walk
+from pipeliner.passes.ir.nodes import walk
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
 from pipeliner.schedules.workloads import Gemm

@@ -181,7 +181,7 @@ def main(A: T.Buffer((12, 128), "int16"), C: T.Buffer((12, 256), "uint8")):
     kernel = pipeliner.build(func, "a100")
     (a, _), out = made(kernel)
     with np.errstate(over="ignore"):
-        turned = np.ascontiguousarray((a * np.int16(2)).view("uint8")[:, ::-1])
-        want = (turned + np.uint8(1)).view("int16") + np.int16(1)
-    np.testing.assert_array_equal(out["C"], turned)
+        transposed = np.ascontiguousarray((a * np.int16(2)).view("uint8")[:, ::-1])
+        want = (transposed + np.uint8(1)).view("int16") + np.int16(1)
+    np.testing.assert_array_equal(out["C"], transposed)
     np.testing.assert_array_equal(out["A"], want)

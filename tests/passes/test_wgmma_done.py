@@ -19,20 +19,22 @@ from pipeliner.cost.predict import CROSS_STEP_DEPTH
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import LoweringError, ScheduleRefused
 from pipeliner.machine import H100
-from pipeliner.passes import ir, obeyed, sync
-from pipeliner.passes.dependence import FENCE, dependence
-from pipeliner.passes.descriptors import encode
-from pipeliner.passes.effects import effects
-from pipeliner.passes.expand import PHASE
-from pipeliner.passes.modulo import schedule_loop
-from pipeliner.passes.modulo_verify import verify
-from pipeliner.passes.op_kinds import classify
-from pipeliner.passes.sync import synchronise
+from pipeliner.passes.analysis.effects import effects
+from pipeliner.passes.analysis.op_kinds import classify
+from pipeliner.passes.dependence.graph import FENCE, dependence
+from pipeliner.passes.expand.rewrite import PHASE
+from pipeliner.passes.ir import nodes as ir
+from pipeliner.passes.matmul.descriptors import encode
+from pipeliner.passes.schedule import obeyed
+from pipeliner.passes.schedule.modulo import schedule_loop
+from pipeliner.passes.schedule.modulo_verify import verify
+from pipeliner.passes.sync import synchronise as sync
+from pipeliner.passes.sync.synchronise import synchronise
 from pipeliner.plan import KernelPlan, LoopPlan
 from pipeliner.plan.explain import explain
 from pipeliner.schedules import ConvTile, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 
 from ..refusals import refused, the
 from ..verify.hopper_loops import COLUMNS, ROWS, counted, counted_tiles

@@ -13,9 +13,9 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.diagnostics import Reason
-from pipeliner.emulator import sparse
+from pipeliner.emulator.base import sparse
 from pipeliner.errors import EmulatorError, PlanError, WorkloadError
-from pipeliner.passes import wide_indices
+from pipeliner.passes.ir import wide_indices
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import conv
 from tests.refusals import refused

@@ -9,17 +9,17 @@ import numpy as np
 from tvm import tirx
 
 import pipeliner
-from pipeliner.cost.choose import choose
+from pipeliner.choice.choose import choose
 from pipeliner.emulator import Emulation, emulate, lower_for_emulation
 from pipeliner.machine import machine_for
-from pipeliner.passes.copies import lower_copies
-from pipeliner.passes.indexing import offset
-from pipeliner.passes.instructions import map_tiles
-from pipeliner.passes.ir import Call, TensorLoad, Var, op_name, walk
+from pipeliner.passes.copy.copies import lower_copies
+from pipeliner.passes.ir.indexing import offset
+from pipeliner.passes.ir.nodes import Call, TensorLoad, Var, op_name, walk
 from pipeliner.passes.lower import PIPELINE
-from pipeliner.passes.recognise import recognise
+from pipeliner.passes.map.instructions import map_tiles
+from pipeliner.passes.recognise.facts import recognise
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm, numpy_dtype
 

@@ -11,7 +11,7 @@ from tvm import ir, tirx
 
 import pipeliner
 from pipeliner.errors import PipelinerError
-from pipeliner.passes.ir import buffer_bytes, const_int, walk
+from pipeliner.passes.ir.nodes import buffer_bytes, const_int, walk
 from pipeliner.plan import KernelPlan, LoopPlan
 
 from ..corpus.harness import assert_right, run

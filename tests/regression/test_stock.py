@@ -15,8 +15,8 @@ import tvm
 from tvm import s_tir
 
 from pipeliner.emulator import emulate
-from pipeliner.passes.smem import place
-from pipeliner.passes.sync import synchronise
+from pipeliner.passes.smem.place import place
+from pipeliner.passes.sync.synchronise import synchronise
 from pipeliner.plan import SmemPlan
 
 from ..corpus.annotated import simt_gemm

@@ -13,20 +13,20 @@ import xml.etree.ElementTree as ElementTree
 import pytest
 
 from pipeliner import cli
-from pipeliner.building import build_with
-from pipeliner.candidate import Candidate, machine_key, versions_key, workload_key
 from pipeliner.errors import WorkloadError
+from pipeliner.kernel.building import build_with
 from pipeliner.machine import H100 as H100_SXM
 from pipeliner.machine import MEASURED, NAMES, MachineFile, machine_for, write_machine
-from pipeliner.origin import Origin
+from pipeliner.plan.request import Request
 from pipeliner.records import Record, Records
+from pipeliner.records.candidate import Candidate, machine_key, versions_key, workload_key
 from pipeliner.report import Chart, Series, charts, report
 from pipeliner.report.charts import ticks
 from pipeliner.report.figures import Row, bytes_of, peak_flops
 from pipeliner.report.kernels import coloured
-from pipeliner.request import Request
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import accelerated, cuda_target
+from pipeliner.values.origin import Origin
 from tests.refusals import refused, told
 
 H100 = accelerated(cuda_target("h100"))

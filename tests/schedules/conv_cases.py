@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from pipeliner.schedules import ConvTile
-from pipeliner.schedules.workloads import (
-    ConvInputGrad,
-    ConvWeightGrad,
-    conv1d,
-    conv2d,
-    conv3d,
-)
+from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv1d, conv2d, conv3d
 
 TILE = ConvTile(32, 16, 16)
 FOLDED = ConvTile(32, 16, 16, fold=True)

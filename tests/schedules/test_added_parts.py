@@ -11,13 +11,13 @@ import tvm
 
 import pipeliner
 from pipeliner.errors import PlanError
-from pipeliner.passes.kernels import kernels_of
-from pipeliner.passes.part_sums import add_partial_sums
+from pipeliner.passes.ir.kernels import kernels_of
+from pipeliner.passes.prepare.partial_sums import add_partial_sums
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import Spec
-from pipeliner.verification import verify, verify_workload
+from pipeliner.verification.verdict import verify, verify_workload
 from tests.refusals import gives, refused, says
 
 from .test_gemm import prefix

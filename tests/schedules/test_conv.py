@@ -10,15 +10,13 @@ from hypothesis import strategies as st
 from tvm import tirx
 from tvm.s_tir import SBlock
 
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.api import build
-from pipeliner.cost.choose import AUTOMATIC_CLUSTERS, choose
+from pipeliner.choice.choose import AUTOMATIC_CLUSTERS, choose
 from pipeliner.errors import PlanError, WorkloadError
-from pipeliner.kernel import CopyInfo
 from pipeliner.machine import A100, H100
-from pipeliner.passes.ir import ForKind, const_int, walk
-from pipeliner.passes.recognise import recognise, with_sharing
-from pipeliner.request import Request
+from pipeliner.passes.ir.nodes import ForKind, const_int, walk
+from pipeliner.passes.recognise.facts import recognise, with_sharing
+from pipeliner.plan.request import Request
 from pipeliner.schedules import (
     ConvTile,
     DepthwiseTile,
@@ -30,7 +28,9 @@ from pipeliner.schedules import (
 from pipeliner.schedules.choice import default_tile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv1d, conv2d
-from pipeliner.verification import verify_workload
+from pipeliner.values.facts import CopyInfo
+from pipeliner.verification.accuracy import poisoned, worst_error
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 from .conv_cases import CASES, TILE

@@ -11,7 +11,6 @@ import tvm
 from tvm import s_tir
 
 import pipeliner
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import H100
 from pipeliner.schedules import ConvTile, default_tile, schedule_conv
@@ -24,6 +23,7 @@ from pipeliner.schedules.workloads import (
     conv2d,
     conv3d,
 )
+from pipeliner.verification.accuracy import poisoned, worst_error
 from tests.refusals import refused
 
 from .conv_cases import CASES, FIRST, GROUPED, SAME, STRIDED

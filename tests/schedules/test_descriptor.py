@@ -12,11 +12,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeliner.cost.mapped import map_kernel
+from pipeliner.choice.mapped import map_kernel
 from pipeliner.errors import PipelinerError
 from pipeliner.machine import A100, H100
-from pipeliner.passes.recognise import recognise, with_sharing
-from pipeliner.request import Request
+from pipeliner.passes.recognise.facts import recognise, with_sharing
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.workloads import (

@@ -16,7 +16,7 @@ from tvm.s_tir import transform as stir
 from tvm.tirx import ForKind
 
 from pipeliner.errors import WorkloadError
-from pipeliner.passes.ir import const_int, walk
+from pipeliner.passes.ir.nodes import const_int, walk
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.tiles import stages_transposed

@@ -7,7 +7,7 @@ import pytest
 import pipeliner
 from pipeliner.errors import WorkloadError
 from pipeliner.schedules import Gemm, NaiveTile, schedule_naive
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 

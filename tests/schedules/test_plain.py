@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from tvm.tirx import AttrStmt
 
-from pipeliner.passes.ir import Call, walk
+from pipeliner.passes.ir.nodes import Call, walk
 from pipeliner.schedules.gemm import GemmTile, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
 

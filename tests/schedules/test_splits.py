@@ -12,12 +12,12 @@ from pipeliner.bench.suites import suite
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import A100, H100
-from pipeliner.passes.elementwise_facts import elementwise_info
-from pipeliner.passes.kernels import kernels_of
+from pipeliner.passes.ir.kernels import kernels_of
+from pipeliner.passes.recognise.elementwise import elementwise_info
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.choice import default_tile
 from pipeliner.schedules.workloads import MAX_SPLITS, reduction_tiles
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused, the
 
 from .test_conv import check as check_conv

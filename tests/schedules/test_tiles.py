@@ -6,18 +6,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeliner.cost.choose import choose
-from pipeliner.cost.sizes import element_bytes
+from pipeliner.choice.choose import choose
 from pipeliner.errors import WorkloadError
-from pipeliner.kernel import CopyInfo
+from pipeliner.instructions.dtypes import element_bytes
 from pipeliner.machine import A100, H100, T4
-from pipeliner.passes.recognise import recognise, with_sharing
-from pipeliner.request import Request
+from pipeliner.passes.recognise.facts import recognise, with_sharing
+from pipeliner.plan.request import Request
 from pipeliner.schedules.choice import default_tile
 from pipeliner.schedules.closed_form import kernel_info
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
 from pipeliner.schedules.workloads import DTYPES, LAYOUTS, Gemm
+from pipeliner.values.facts import CopyInfo
 from tests.refusals import refused
 
 from .test_gemm import CASES, prefix

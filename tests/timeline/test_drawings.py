@@ -14,7 +14,7 @@ from xml.etree import ElementTree
 import pytest
 
 from pipeliner import cli
-from pipeliner.commands import console
+from pipeliner.commands.shared import console
 from pipeliner.machine import A100
 from pipeliner.plan import EdgePlan, KernelPlan, LoopPlan, OpPlan, RingPlan, SyncPlan
 from pipeliner.timeline import chrome, svg, text, timeline_of

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from pipeliner import api
-from pipeliner.compiled import plan_of
 from pipeliner.emulator import emulate
-from pipeliner.emulator import thread_group as emulated
+from pipeliner.emulator.engine import thread_group as emulated
+from pipeliner.kernel.compiled import plan_of
 from pipeliner.machine import machine_for
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.timeline import trace

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from pipeliner.candidate import Candidate
 from pipeliner.diagnostics import Reason
 from pipeliner.machine import machine_for
+from pipeliner.records.candidate import Candidate
 from pipeliner.schedules.workloads import Spec
 from pipeliner.tuning import Built, Measurement, Measurer
 from pipeliner.tuning.space import Point, point_of

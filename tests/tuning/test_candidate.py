@@ -7,7 +7,9 @@ import json
 
 import pytest
 
-from pipeliner.candidate import (
+from pipeliner.errors import RecordsError, WorkloadError
+from pipeliner.plan.request import Request
+from pipeliner.records.candidate import (
     Candidate,
     default_candidate,
     is_workload,
@@ -16,8 +18,6 @@ from pipeliner.candidate import (
     workload_key,
     workload_of,
 )
-from pipeliner.errors import RecordsError, WorkloadError
-from pipeliner.request import Request
 from pipeliner.schedules import (
     ConvInputGrad,
     ConvTile,

@@ -7,7 +7,7 @@ import json
 import pytest
 
 from pipeliner import cli
-from pipeliner.commands import tune as command
+from pipeliner.commands.lab import tune as command
 from pipeliner.errors import WorkloadError
 from pipeliner.targets import gpu
 from pipeliner.tuning import Progress, tune

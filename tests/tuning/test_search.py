@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from pipeliner.bench.suites import suite
-from pipeliner.candidate import Candidate
 from pipeliner.machine import H100, machine_for
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
+from pipeliner.records.candidate import Candidate
 from pipeliner.schedules import ConvTile, Gemm, conv2d
 from pipeliner.tuning.search import Search
 from pipeliner.tuning.space import Point, point_of, space

@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from pipeliner.building import build_with, pipeline_with
-from pipeliner.candidate import NOTHING_ASKED, Candidate
-from pipeliner.compiled import as_module, plan_of
 from pipeliner.errors import WorkloadError
+from pipeliner.kernel.building import build_with, pipeline_with
+from pipeliner.kernel.compiled import as_module, plan_of
 from pipeliner.machine import machine_for
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
+from pipeliner.records.candidate import NOTHING_ASKED, Candidate
 from pipeliner.schedules import Conv, ConvTile, Gemm, GemmTile, conv2d, default_tile
 from pipeliner.targets import accelerated, cuda_target
 from pipeliner.tuning.space import VARIED, point_of, space, variants

@@ -16,11 +16,11 @@ from pathlib import Path
 import pytest
 
 import pipeliner
-from pipeliner.candidate import Candidate, default_candidate, workload_key
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import RecordsError, TargetError, ToolError, WorkloadError
 from pipeliner.machine import machine_for
 from pipeliner.records import Record, Records
+from pipeliner.records.candidate import Candidate, default_candidate, workload_key
 from pipeliner.schedules import Gemm, GemmTile, conv2d
 from pipeliner.targets import cuda_target, gpu
 from pipeliner.tuning import Measurement, compiling, space, tune

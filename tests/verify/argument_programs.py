@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from hypothesis import strategies as st
 
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 
 from .random_programs import MAX_TRIPS, random_arrays
 from .random_strategies import Trial, runs

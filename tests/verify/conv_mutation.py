@@ -6,11 +6,11 @@ from collections import Counter
 from collections.abc import Callable
 from typing import Final
 
-from pipeliner.building import build_with
-from pipeliner.compiled import Kernel
+from pipeliner.kernel.building import build_with
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.mutation import mutate
 from pipeliner.mutation.longer import longer
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import schedule_conv
 
 from ..schedules.conv_cases import CASES

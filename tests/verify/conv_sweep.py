@@ -6,12 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.api import build
-from pipeliner.building import pipeline_with
-from pipeliner.compiled import Kernel
 from pipeliner.errors import WorkloadError
-from pipeliner.request import Request
+from pipeliner.kernel.building import pipeline_with
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, schedule_conv
 from pipeliner.schedules.workloads import (
     Conv,
@@ -21,6 +20,7 @@ from pipeliner.schedules.workloads import (
     can_fold,
     conv,
 )
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 FACTORS: Final[Mapping[str, Sequence[Any]]] = {
     "rank": (1, 2, 3),

@@ -10,9 +10,9 @@ from typing import Any, Final
 import numpy as np
 
 from pipeliner import plan_of
-from pipeliner.building import pipeline_with
 from pipeliner.errors import PipelinerError
-from pipeliner.request import Request
+from pipeliner.kernel.building import pipeline_with
+from pipeliner.plan.request import Request
 
 from ..corpus.case import Case as Function
 from ..corpus.harness import assert_right, run

@@ -31,7 +31,7 @@ from pipeliner.plan import SmemPlan, SyncPlan
 from pipeliner.plan.comparing import FREE, difference
 from pipeliner.schedules import ConvTile, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
-from pipeliner.subjects import random_arguments
+from pipeliner.verification.subjects import random_arguments
 
 from ..corpus import annotated, loops
 from .runner import add_options, doing, options_of, run

@@ -9,13 +9,13 @@ import tvm
 import tvm_ffi
 from tvm import tirx
 
-from pipeliner.compiled import Kernel
-from pipeliner.cuda_lines import CudaLines, cuda_lines
 from pipeliner.emulator import Emulation, emulate
 from pipeliner.emulator.lower import is_device_function
-from pipeliner.origin import Origin
-from pipeliner.passes import ir
-from pipeliner.passes.kernels import bodies, with_bodies
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.kernel.cuda_lines import CudaLines, cuda_lines
+from pipeliner.passes.ir import nodes as ir
+from pipeliner.passes.ir.kernels import bodies, with_bodies
+from pipeliner.values.origin import Origin
 
 Edit = Callable[[Any], Any]
 

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 
 from .memory_programs import (
     COLUMNS,

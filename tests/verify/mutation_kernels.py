@@ -6,11 +6,11 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pipeliner.building import build_with
-from pipeliner.compiled import Kernel
 from pipeliner.diagnostics import Reason
+from pipeliner.kernel.building import build_with
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.mutation import Fate
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 MMA, SIMT = (32, 32, 16), (16, 32, 8)

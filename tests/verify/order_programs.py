@@ -16,10 +16,10 @@ import numpy as np
 from hypothesis import strategies as st
 from tvm.ir import TensorLoad
 
-from pipeliner.compiled import Kernel
 from pipeliner.emulator.lower import is_device_function
-from pipeliner.passes.ir import walk
-from pipeliner.request import Request
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.passes.ir.nodes import walk
+from pipeliner.plan.request import Request
 
 from ..refusals import says
 from .random_programs import COLUMNS, MAX_TRIPS, random_arrays

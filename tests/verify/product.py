@@ -18,8 +18,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final
 
-from pipeliner.emulator.copies import TIMINGS
-from pipeliner.emulator.scheduler import ORDERS
+from pipeliner.emulator.engine.scheduler import ORDERS
+from pipeliner.emulator.units.cp_async import TIMINGS
 from pipeliner.errors import PipelinerError
 
 from ..schedules.conv_cases import CASES as CONVOLUTIONS

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from pipeliner.emulator.scheduler import ORDERS
+from pipeliner.emulator.engine.scheduler import ORDERS
 
 WARP: Final = 32
 THREADS: Final = 2 * WARP

@@ -7,9 +7,9 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from pipeliner.emulator.copies import TIMINGS
-from pipeliner.emulator.scheduler import ORDERS
-from pipeliner.request import Request
+from pipeliner.emulator.engine.scheduler import ORDERS
+from pipeliner.emulator.units.cp_async import TIMINGS
+from pipeliner.plan.request import Request
 
 from .memory_programs import MemoryProgram
 from .random_programs import (

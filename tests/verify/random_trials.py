@@ -25,10 +25,10 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 import pipeliner
-from pipeliner.building import pipeline_with
-from pipeliner.compiled import Kernel
 from pipeliner.errors import EmulatorError, PipelinerError
-from pipeliner.request import Request
+from pipeliner.kernel.building import pipeline_with
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.plan.request import Request
 
 from . import (
     argument_programs,

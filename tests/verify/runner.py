@@ -61,7 +61,7 @@ def options_of(args: argparse.Namespace) -> Options:
 
 def prepared() -> None:
     """Load what nearly every check needs."""
-    from pipeliner.peers import tensor_intrinsics  # and with it TVM, which takes seconds
+    from pipeliner.bench.peers import tensor_intrinsics  # and with it TVM, which takes seconds
 
     tensor_intrinsics()
 

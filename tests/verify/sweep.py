@@ -11,12 +11,12 @@ from typing import Any, Final, TypeVar
 import numpy as np
 import tvm
 
-from pipeliner.accuracy import poisoned, worst_error
 from pipeliner.api import build
-from pipeliner.building import pipeline_with
-from pipeliner.compiled import Kernel
-from pipeliner.request import Request
+from pipeliner.kernel.building import pipeline_with
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
+from pipeliner.verification.accuracy import poisoned, worst_error
 
 FACTORS: Final[Mapping[str, Sequence[Any]]] = {
     "dtype": ("fp32", "tf32", "fp16", "fp16 in fp16", "bf16", "int8"),

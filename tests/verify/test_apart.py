@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 
 import pipeliner
-from pipeliner.compiled import Kernel
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.schedules import ConvTile, GemmTile, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import Gemm, Spec, conv2d
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 
 from ..regression.checks import wait_counts
 

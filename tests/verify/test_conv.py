@@ -9,14 +9,14 @@ import pytest
 
 import pipeliner
 from pipeliner.api import build
-from pipeliner.building import pipeline_with
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PipelinerError
+from pipeliner.kernel.building import pipeline_with
 from pipeliner.machine import machine_for
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, default_tile, schedule_conv
 from pipeliner.schedules.workloads import ConvInputGrad, ConvWeightGrad, conv2d
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import says, the
 
 from ..schedules.conv_cases import CASES

@@ -8,18 +8,12 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.compiled import Kernel
 from pipeliner.errors import PlanError
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.mutation import mutate
 from pipeliner.schedules import ConvTile, schedule_conv
-from pipeliner.schedules.workloads import (
-    Conv,
-    ConvInputGrad,
-    Convolution,
-    ConvWeightGrad,
-    conv2d,
-)
-from pipeliner.verification import verify_workload
+from pipeliner.schedules.workloads import Conv, ConvInputGrad, Convolution, ConvWeightGrad, conv2d
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import gives, refused
 
 from ..schedules.im2col_cases import BOXES, CASES, TILE

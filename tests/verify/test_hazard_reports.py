@@ -12,17 +12,17 @@ import pytest
 from tvm.script import tirx as T
 
 from pipeliner.api import build
-from pipeliner.building import pipeline_with
-from pipeliner.compiled import Kernel
 from pipeliner.diagnostics import Reason
 from pipeliner.emulator import Hazard
 from pipeliner.emulator.lower import is_device_function
-from pipeliner.origin import Origin
+from pipeliner.kernel.building import pipeline_with
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.passes import carry_out
 from pipeliner.plan import SmemPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, schedule_gemm
 from pipeliner.schedules.tiles import GemmTile
+from pipeliner.values.origin import Origin
 
 from .edits import Broken, Edit, only_for, removed, shifted
 

@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.compiled import Kernel
 from pipeliner.errors import LoweringError, PlanError
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.schedules.conv import schedule_conv
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import ConvTile, GemmTile
 from pipeliner.schedules.workloads import LAYOUTS, Conv, Gemm, conv2d, numpy_dtype
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 from .hopper_loops import COLUMNS, ROWS, counted

@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.building import build_with
-from pipeliner.compiled import Kernel
-from pipeliner.cuda_lines import cuda_lines
 from pipeliner.diagnostics import Reason
+from pipeliner.kernel.building import build_with
+from pipeliner.kernel.compiled import Kernel
+from pipeliner.kernel.cuda_lines import cuda_lines
 from pipeliner.mutation import mutants, mutate, mutated
 from pipeliner.mutation.equivalence import equivalent
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.schedules.workloads.gemm import LAYOUTS
 

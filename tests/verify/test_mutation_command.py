@@ -42,7 +42,7 @@ def test_command_as_json_with_the_line_of_each(capsys: pytest.CaptureFixture[str
 def test_command_says_what_survives(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipeliner.commands.mutate.TRIPS", (1,))
+    monkeypatch.setattr("pipeliner.commands.kernels.mutate.TRIPS", (1,))
     assert cli.main(["verify", *SMALL, "--k", "16", "--mutate"]) == 1
     out = capsys.readouterr().out
     assert "SURVIVES" in out

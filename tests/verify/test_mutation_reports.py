@@ -9,9 +9,9 @@ import tvm
 from tvm import tirx
 from tvm.script import tirx as T
 
-from pipeliner.compiled import Kernel, compile_kernel
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import EmulatorError, WorkloadError
+from pipeliner.kernel.compiled import Kernel, compile_kernel
 from pipeliner.mutation import Campaign, Fate, mutants, mutate, mutated
 from pipeliner.mutation.mutants import device_functions
 from pipeliner.mutation.operations import kind_of

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from pipeliner.cost.tma import window_extents
+from pipeliner.mechanisms.tma import window_extents
 from pipeliner.mutation import mutate
 from pipeliner.schedules import ConvTile
 from pipeliner.schedules.workloads import Convolution, conv2d
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 
 from ..schedules.im2col_cases import WINDOWS
 from .test_conv_tma import kernel_of

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.compiled import Kernel
 from pipeliner.errors import PlanError
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.schedules.conv import schedule_conv
 from pipeliner.schedules.gemm import schedule_gemm
 from pipeliner.schedules.tiles import ConvTile, GemmTile
 from pipeliner.schedules.workloads import Gemm, conv2d
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 from .hopper_loops import COLUMNS, ROWS, STEPS, counted_tiles

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.compiled import Kernel
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError, TargetError
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 from .hopper_loops import COLUMNS, ROWS, counted

@@ -12,7 +12,7 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 
 from .random_strategies import Trial, trials
 from .random_trials import KINDS, check_seed, outcome

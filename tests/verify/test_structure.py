@@ -9,10 +9,10 @@ import tvm
 
 import pipeliner
 from pipeliner.api import build
-from pipeliner.building import pipeline_with
+from pipeliner.kernel.building import pipeline_with
 from pipeliner.machine import machine_for
 from pipeliner.passes import SoftwarePipeline
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, default_tile, schedule_gemm
 from pipeliner.targets import cuda_target
 

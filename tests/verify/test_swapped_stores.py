@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 
 import pipeliner
-from pipeliner.compiled import Kernel
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import says
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 
 from .random_strategies import Trial
 from .random_trials import KINDS, outcome

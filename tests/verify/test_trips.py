@@ -7,8 +7,8 @@ import pytest
 from tvm.script import tirx as T
 
 from pipeliner.api import build
-from pipeliner.building import pipeline_with
-from pipeliner.request import Request
+from pipeliner.kernel.building import pipeline_with
+from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 
 M, N, STEP = 32, 16, 16

@@ -10,16 +10,16 @@ import numpy as np
 import pytest
 
 import pipeliner
-from pipeliner.compiled import Kernel
 from pipeliner.cost.usage import CONVERT_INSTRUCTIONS, CONVERT_LOAD_INSTRUCTIONS
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError, WorkloadError
+from pipeliner.kernel.compiled import Kernel
 from pipeliner.mutation import MutationReport
 from pipeliner.plan import KernelPlan
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import numpy_dtype
-from pipeliner.verification import verify_workload
+from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused, says, the
 
 from .mutation_kernels import killer

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 from hypothesis import strategies as st
 
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 
 from .random_programs import UNIFORM
 from .random_strategies import Trial, runs, trip_counts

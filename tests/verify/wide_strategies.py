@@ -6,7 +6,7 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from pipeliner.request import Request
+from pipeliner.plan.request import Request
 
 from .random_strategies import Trial, runs
 from .wide_programs import wide_programs

@@ -1,0 +1,1 @@
+"""What a statement touches: memory, effects, fences, shared accesses."""

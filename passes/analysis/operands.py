@@ -1,0 +1,144 @@
+"""Say what an instruction does through its operands, from TVM's PTX table and additions here.
+
+    ldmatrix(R, &S[..])   =>   writes operand 0, reads operand 1
+    wgmma(acc, desc A, desc B)   =>   reads and writes acc, reads by descriptor until a wait
+
+``effects`` asks it for each call.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tvm.backend.cuda.ptx.table import TABLE, mods, operand_layout
+from tvm.ir import Call, Op
+
+from ..ir.nodes import const_int
+
+READ: Final = "r"
+WRITE: Final = "w"
+BOTH: Final = "rw"
+
+# Operand positions that are pointers, of the instructions TVM keeps outside its PTX table.
+_POINTER_ROLES: Final[dict[str, dict[int, str]]] = {
+    "tirx.ptx_legacy.ldmatrix": {3: WRITE, 5: READ},
+    "tirx.ptx_legacy.mma": {6: READ, 8: READ, 10: BOTH},
+    "tirx.mma_fill_legacy": {1: WRITE},
+    "tirx.mma_store_legacy": {2: WRITE, 3: READ},
+    "tirx.tvm_load_matrix_sync": {0: WRITE, 5: READ},
+    "tirx.tvm_mma_sync": {0: WRITE, 2: READ, 4: READ, 6: READ},
+    "tirx.tvm_fill_fragment": {0: WRITE},
+    "tirx.tvm_store_matrix_sync": {0: READ, 5: WRITE},
+}
+_WGMMA_ORDER: Final = ("wgmma_fence", "wgmma_commit_group", "wgmma_wait_group")
+"""Instructions that order wgmmas of the same op, or earlier ones."""
+
+_WGMMA_WAIT: Final = "wgmma_wait_group"
+
+_BULK_LOADS: Final = "cp_async_bulk_tensor_g2s"
+"""Copies by tensor map: the map hides the source, and an mbarrier counts the bytes."""
+
+_BULK_STORES: Final = ("cp_async_bulk_tensor_s2g", "cp_reduce_async_bulk_tensor")
+"""Stores (or additions) by tensor map: the map, their first operand, hides the target."""
+
+_KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
+"""Flags of a call that only say which of its operands are predicates."""
+
+_MMA_CALLS: Final = ("tirx.ptx_legacy.mma", "tirx.tvm_mma_sync")
+# PTX memory instructions whose address operands are one-directional; in operand order.
+_ADDRESS_ROLES: Final[dict[str, tuple[str, ...]]] = {
+    "ld": (READ,),
+    "ldmatrix": (READ,),
+    "st": (WRITE,),
+    "stmatrix": (WRITE,),
+}
+_MOVES: Final = ("cp", "ld", "st", "ldmatrix", "stmatrix", "mov")
+_PTX: Final = "tirx.ptx."
+_TO_SHARED: Final = "tirx.cuda.cvta_generic_to_shared"
+
+
+@dataclass(frozen=True, slots=True)
+class Instruction:
+    """What one instruction does.
+
+    ``roles``: how it accesses what the operands at these positions point to; None if unknown.
+    ``only_roles``: its other operands touch nothing. ``by_descriptor``: its pointers are in
+    descriptors, by which it reads while the threads continue. ``is_async``: it is an asynchronous
+    copy. ``is_mma``: it multiplies matrices. ``is_mma_wait``: it waits for all multiplications in
+    flight. ``is_move``: it does not change the values.
+    """
+
+    roles: Mapping[int, str] | None = field(default_factory=dict)
+    only_roles: bool = False
+    by_descriptor: bool = False
+    is_async: bool = False
+    is_mma: bool = False
+    is_mma_wait: bool = False
+    is_move: bool = True
+
+
+def instruction_of(call: Any) -> Instruction | None:
+    """Return what ``call`` does if it is an instruction with operands in memory or registers."""
+    name = called(call)
+    if name in _POINTER_ROLES:
+        return Instruction(_POINTER_ROLES[name], is_mma=name in _MMA_CALLS)
+    if name.startswith(_PTX) and name[len(_PTX) :] in TABLE:
+        return _of_ptx(TABLE[name[len(_PTX) :]], call)
+    return None
+
+
+def _of_ptx(entry: Any, call: Any) -> Instruction:
+    if not _KEEPS_POSITIONS.fullmatch(str(call.args[-1].value)):
+        return Instruction(None)  # predicated or sunk operands: positions shift
+    is_mma = entry.family in ("mma", "wgmma")
+    if entry.name == _WGMMA_WAIT and const_int(call.args[0]) == 0:
+        return Instruction(only_roles=True, is_mma_wait=True)
+    if entry.name in _WGMMA_ORDER:
+        return Instruction(only_roles=True, is_mma=is_mma)
+    is_move = entry.family in _MOVES
+    if entry.name.startswith(_BULK_LOADS):
+        return Instruction({0: WRITE}, only_roles=True, is_async=True, is_move=is_move)
+    if entry.name.startswith(_BULK_STORES):
+        (source,) = [at for at, arg in enumerate(call.args) if at and _is_pointer(arg)]
+        return Instruction({source: READ}, only_roles=True, is_async=True, is_move=is_move)
+    is_copy = entry.name.startswith(("cp_async_ca", "cp_async_cg"))
+    roles = _roles(entry, call, (WRITE, READ) if is_copy else _ADDRESS_ROLES.get(entry.family, ()))
+    return Instruction(
+        roles or None,
+        by_descriptor=entry.family == "wgmma",
+        is_async=is_copy,
+        is_mma=is_mma,
+        is_move=is_move,
+    )
+
+
+def _roles(entry: Any, call: Any, directions: tuple[str, ...]) -> dict[int, str]:
+    """Return the roles of operands; none if ``directions`` do not cover an address."""
+    tokens = [arg.value for arg in call.args[len(call.args) - len(entry.slots) - 1 : -1]]
+    roles: dict[int, str] = {}
+    addresses = iter(directions)
+    for slot, first, lanes in operand_layout(entry, mods(entry, tokens)):
+        if slot.kind in ("addr", "ptr"):
+            direction = next(addresses, None)
+            if direction is None:
+                return {}
+            roles[first] = direction
+        elif slot.rw != READ:
+            roles.update(dict.fromkeys(range(first, first + lanes), slot.rw))
+    return roles
+
+
+def _is_pointer(arg: Any) -> bool:
+    while called(arg) == _TO_SHARED:
+        arg = arg.args[0]
+    return called(arg) == "tirx.address_of"
+
+
+def called(expr: Any) -> str:
+    """Return the name of the operator that ``expr`` calls; empty for anything else."""
+    if type(expr) is Call and type(expr.op) is Op:
+        return str(expr.op.name)
+    return ""

@@ -1,0 +1,1 @@
+"""Emit copies: register-staged, cp.async, TMA (tiled, im2col, multicast), and layouts."""

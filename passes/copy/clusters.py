@@ -1,0 +1,199 @@
+"""Find clusters: neighbouring CTAs that each copy a chunk of what all of them need (multicast).
+
+    A_shared = tile of A that depends on r      each rank copies its own
+    B_shared = tile of B that does not          each rank copies 1 / size of it, into every CTA
+
+The CTAs ``q * size + r`` of a grid, ``r < size``, form a cluster. A tile that is the same for every
+rank ``r`` is cut along its rows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeAlias
+
+import numpy as np
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Range
+from tvm.tirx import ForKind
+
+from ...diagnostics import Reason
+from ...errors import LoweringError
+from ..ir.indexing import affine, evaluate
+from ..ir.kernels import thread_tag
+from ..ir.nodes import Expr, Stmt, Var, const_int, substitute, thread_loop, variables, walk
+from ..ir.patterns import Copy
+
+TAG: Final = "clusterCtaIdx.x"
+Sizes: TypeAlias = "tuple[int, ...]"
+
+_MANY: Final = 1 << 30
+_SWIZZLE_ROWS: Final = 8
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """A grid of clusters, each of ``size`` CTAs along ``grid``, the variable of blockIdx.x.
+
+    ``clusters``: how many. ``rank``: of a CTA in its cluster. ``ranges``: of the serial loops of
+    the kernel.
+    """
+
+    size: int
+    clusters: int
+    grid: Var
+    rank: Var
+    ranges: Mapping[Var, Range]
+
+    @property
+    def mask(self) -> int:
+        """The multicast mask: a bit for each CTA."""
+        return (1 << self.size) - 1
+
+    def shares(self, value: Expr) -> bool:
+        """Whether ``value`` is the same for all CTAs of a cluster."""
+        return all(self._is_same(value, rank) for rank in range(1, self.size))
+
+    def agrees(self, value: Expr) -> bool:
+        """Whether ``value``, monotone in blockIdx.x, is the same for all CTAs of a cluster."""
+        return self._is_same(value, self.size - 1)
+
+    def _is_same(self, value: Expr, rank: int) -> bool:
+        """Whether ``value`` is the same for ``rank`` as for the first of a cluster."""
+        if variables(value) <= {self.grid}:
+            first = np.arange(self.clusters) * self.size
+            known, other = (evaluate(value, {self.grid: at}) for at in (first, first + rank))
+            if known is not None and other is not None:
+                return bool(np.all(known == other))
+        analyzer, cluster = sym.Analyzer(), Var("cluster", "int32")
+        analyzer.bind(cluster, Range(0, self.clusters))
+        for var, extent in self.ranges.items():
+            analyzer.bind(var, extent)
+        whole: list[tuple[Expr, Var]] = []
+        numbered = self._numbered(value, whole)
+        for _, number in whole:
+            analyzer.bind(number, Range(0, _MANY))
+        first, other = (
+            substitute(
+                numbered,
+                {
+                    self.grid: cluster * self.size + r,
+                    **{number: number * self.size + r for _, number in whole},
+                },
+            )
+            for r in (0, rank)
+        )
+        gap = const_int(analyzer.simplify(other - first))
+        if gap is not None:
+            return gap == 0
+        same = tirx.EQ(first, other)
+        return bool(analyzer.can_prove(same, sym.ProofStrength.SYMBOLIC_BOUND))
+
+    def _numbered(self, value: Expr, whole: list[tuple[Expr, Var]]) -> Expr:
+        """Return ``value`` with a variable in place of each sum such as ``i * 132 + blockIdx.x``.
+
+        ``whole`` receives the sums and their variables. Without the rank such a sum is a multiple
+        of ``size``. The prover divides a variable of that kind and takes its remainders, but not
+        those of the sum.
+        """
+        loops = list(self.ranges)
+
+        def visit(node: Any) -> Any:
+            known = affine(node, [self.grid, *loops])
+            if (
+                known is None
+                or known.coefficients.get(self.grid) != 1
+                or const_int(known.base) != 0
+            ):
+                return node
+            others = [c for var, c in known.coefficients.items() if not var.same_as(self.grid)]
+            if any(c < 0 or c % self.size for c in others):
+                return node
+            for seen, number in whole:
+                if tvm_ffi.structural_equal(seen, node):
+                    return number
+            whole.append((node, Var("number", "int32")))
+            return whole[-1][1]
+
+        return tvm_ffi.structural_map(value, [(tirx.Add, visit)], order="pre")
+
+
+def find_cluster(body: Stmt, size: int) -> Cluster | None:
+    """Return the clusters of ``size`` CTAs of a kernel; None for 1.
+
+    Raises LoweringError if the grid along x is no multiple of ``size``.
+    """
+    if size == 1:
+        return None
+    loops: list[Any] = []
+    walk(body, tirx.For, loops.append)
+    found = [loop for loop in loops if thread_tag(loop) == "blockIdx.x"]
+    extent = const_int(found[0].extent) if found else None
+    if extent is None or extent % size:
+        why = Reason("cluster.dynamic_grid")
+        if extent is not None:
+            why = Reason("cluster.grid", extent=extent)
+        raise LoweringError("cluster.refused", ctas=size, why=why)
+    bound = sym.Analyzer()
+    bound.bind(found[0].loop_var, Range(0, extent))
+    ranges = {}
+    for loop in loops:
+        most = const_int(loop.extent) or int(bound.const_int_bound(loop.extent).max_value)
+        if thread_tag(loop) is None and 0 < most < _MANY:
+            ranges[loop.loop_var] = Range(0, most)
+    rank = Var("clusterCtaIdx_x", "int32")
+    return Cluster(size, extent // size, found[0].loop_var, rank, ranges)
+
+
+def in_clusters(body: Stmt, cluster: Cluster) -> Stmt:
+    """Return ``body``, the blockIdx.x loop and all in it, launched in clusters."""
+    return thread_loop(cluster.rank, cluster.size, TAG, body)
+
+
+def shared_by(body: Stmt, sizes: Sequence[int], copies: Mapping[str, Copy]) -> dict[str, Sizes]:
+    """Return for each of ``copies`` the cluster ``sizes`` whose CTAs can share the copy.
+
+    They copy chunks of the tile for each other. A size is left out if the CTAs of such a cluster
+    need not make the same steps.
+    """
+    found: dict[str, Sizes] = dict.fromkeys(copies, ())
+    for size in (size for size in sizes if size > 1):
+        try:
+            cluster = find_cluster(body, size)
+            assert cluster is not None
+            shared = [name for name, copy in copies.items() if can_share(copy, cluster)]
+            if shared:
+                check_loops(body, cluster)
+        except LoweringError:
+            continue
+        found.update((name, (*found[name], size)) for name in shared)
+    return found
+
+
+def can_share(copy: Copy, cluster: Cluster) -> bool:
+    """Whether each CTA of a cluster can copy a chunk of the tile for all of them.
+
+    A chunk is a number of whole swizzle patterns, of 8 rows of the first dimension.
+    """
+    rows = copy.shape[0]
+    if len(copy.shape) < 2 or rows % (_SWIZZLE_ROWS * cluster.size):
+        return False
+    return all(cluster.shares(index) for index in copy.src_indices)
+
+
+def check_loops(body: Stmt, cluster: Cluster) -> None:
+    """Raise LoweringError unless the CTAs of a cluster make the same steps.
+
+    Otherwise they would wait for each other forever.
+    """
+
+    def visit(loop: Any) -> None:
+        same = loop.kind != ForKind.SERIAL or const_int(loop.extent) is not None
+        if not same and not cluster.agrees(loop.extent):
+            name = str(loop.loop_var.name)
+            why = Reason("cluster.trip", loop=name, trip=str(loop.extent))
+            raise LoweringError("cluster.refused", ctas=cluster.size, why=why)
+
+    walk(body, tirx.For, visit)

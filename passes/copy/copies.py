@@ -1,0 +1,205 @@
+"""Carry out each copy of a loop by its mechanism.
+
+``cp_async``: every vector store from global to shared memory becomes a cp.async of 16, 8 or 4
+bytes. A mask becomes the source size; the hardware fills the bytes past it with zero. A copy of
+many narrow cp.asyncs may be split into several ops, ``A_shared.0``, ``A_shared.1``, ...
+
+    for v in T.vectorized(8): S[r, c * 8 + v] = T.if_then_else(m < M, A[m, c * 8 + v], 0)
+ => cp.async.cg [S[r, c * 8]], [A[min(m, M - 1), c * 8]], 16, T.Select(m < M, 16, 0)
+
+``register``: the op becomes two, with the thread's share staged in a local buffer:
+
+    A_shared.load     R[it * 8 + v] = A[..]
+    A_shared.store    S[..] = R[it * 8 + v]
+
+A statement that computes straight from global memory is split in the same way (``C.load``, ``C``),
+so that its loads can be issued iterations ahead. ``direct``: the op stays as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Range
+
+from ...diagnostics import Reason, Why
+from ...errors import LoweringError
+from ...plan import CopyPlan, KernelPlan
+from ..analysis.effects import WRITE, effects
+from ..ir.indexing import is_uniform
+from ..ir.kernels import with_block, with_bodies
+from ..ir.nodes import (
+    Buffer,
+    SBlockRealize,
+    Stmt,
+    Var,
+    block,
+    chunk_name,
+    const_int,
+    dtype_bytes,
+    i32,
+    op_name,
+    op_stmt,
+    seq,
+    statements,
+    substitute,
+    walk,
+)
+from ..ir.patterns import Copy
+from .cp_async import as_cp_async
+from .register import split_loads
+
+NO_SHARE: Final = Reason("copy.no_share")
+
+
+def lower_copies(func: Any, plan: KernelPlan) -> Any:
+    """Return ``func`` with each copy op carried out by the mechanism that ``plan`` gives it.
+
+    Raises LoweringError for a copy that its mechanism cannot make.
+    """
+    done = ("direct", "tma")  # nothing to do, and done where tiles were mapped
+    copies = {copy.op: copy for copy in plan.copies if copy.mechanism not in done}
+    streamed = _streamed(plan) - set(copies)
+    staged = {name for name, copy in copies.items() if copy.mechanism == "register"}
+    if not copies and not streamed:
+        return func
+    analyzer = loop_ranges(func.body)
+
+    def loop(node: Any) -> Any:
+        body = node.body
+        realize = body if isinstance(body, SBlockRealize) else None
+        ops = statements(body if realize is None else realize.block.body)
+        names = {op_name(op) for op in ops}
+        if not names & (copies.keys() | streamed):
+            return node
+        written = frozenset(effects(body).buffers(WRITE) if names & (streamed | staged) else ())
+        made: list[Stmt] = []
+        buffers: list[Buffer] = []
+        for op in ops:
+            name = op_name(op) or ""
+            if name in copies:
+                new, added = _lower(name, op.body, copies[name], written, analyzer, node.loop_var)
+            elif name in streamed:
+                new, added = _stream(name, op.body, written)
+            else:
+                new, added = [op], []
+            made += new
+            buffers += added
+        return _with_ops(node, realize, made, buffers)
+
+    body = tvm_ffi.structural_map(func.body, [(tirx.For, loop)], order="post")
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _streamed(plan: KernelPlan) -> set[str]:
+    """Return the ops whose own loads have a register ring, ``<op>.load``, in the plan."""
+    return {
+        ring.buffer.removesuffix(".load")
+        for loop in plan.loops
+        if loop.pipelined
+        for ring in loop.rings
+        if ring.buffer.endswith(".load")
+    }
+
+
+def loop_ranges(body: Stmt) -> Any:
+    """Return an analyzer that knows the range of every loop."""
+    analyzer = sym.Analyzer()
+
+    def bind(loop: Any) -> None:
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+
+    walk(body, tirx.For, bind)
+    return analyzer
+
+
+def obstacles(name: str, stmt: Stmt, written: frozenset[Buffer], analyzer: Any) -> tuple[Why, Why]:
+    """Return why cp.async and why registers cannot make the bound copy ``stmt``; empty if they can.
+
+    ``written``: the buffers that its loop writes. ``analyzer``: from ``loop_ranges``.
+    """
+    no_cp_async: Why = ""
+    try:
+        as_cp_async(name, stmt, analyzer)
+    except LoweringError as err:
+        no_cp_async = err.reason.why
+    return no_cp_async, "" if split_loads(name, stmt, written) else NO_SHARE
+
+
+def _lower(
+    name: str,
+    stmt: Stmt,
+    plan: CopyPlan,
+    written: frozenset[Buffer],
+    analyzer: Any,
+    step: Var,
+) -> tuple[list[Stmt], list[Buffer]]:
+    if plan.mechanism == "cp_async":
+        copied = as_cp_async(name, stmt, analyzer, [step], plan.cache)
+        return _in_chunks(name, copied, plan.chunks), []
+    halves = split_loads(name, stmt, written)
+    if halves is None:
+        raise LoweringError("copy.by_registers", copy=name, why=NO_SHARE)
+    load, store, buffers = halves
+    return [op_stmt(f"{name}.load", load), op_stmt(f"{name}.store", store)], buffers
+
+
+def _in_chunks(name: str, stmt: Stmt, chunks: int) -> list[Stmt]:
+    """Return ``stmt`` split into as many ops of equal rounds; one of them keeps the name."""
+    if chunks == 1:
+        return [op_stmt(name, stmt)]
+    rounds = const_int(stmt.extent) if isinstance(stmt, tirx.For) else None
+    if rounds is None or rounds % chunks or const_int(stmt.min) != 0:
+        raise LoweringError("copy.chunks", copy=name, chunks=chunks, rounds=rounds or 1)
+    each = rounds // chunks
+    made: list[Stmt] = []
+    for chunk in range(chunks):
+        var = Var(str(stmt.loop_var.name), str(stmt.loop_var.ty))
+        body = substitute(stmt.body, {stmt.loop_var: var + chunk * each})
+        loop = tirx.For(var, i32(0), i32(each), stmt.kind, body)
+        made.append(op_stmt(chunk_name(name, chunk), loop))
+    return made
+
+
+def _stream(name: str, stmt: Stmt, written: frozenset[Buffer]) -> tuple[list[Stmt], list[Buffer]]:
+    """Return a statement split into its loads and the rest; unsplit if that is impossible."""
+    halves = split_loads(name, stmt, written)
+    if halves is None:
+        return [op_stmt(name, stmt)], []
+    load, use, buffers = halves
+    return [op_stmt(f"{name}.load", load), op_stmt(name, use)], buffers
+
+
+def _with_ops(node: Any, realize: Any, ops: list[Stmt], buffers: list[Buffer]) -> Any:
+    """Return the loop with another body; new registers need a block to be allocated in."""
+    body = seq(*ops)
+    if realize is not None:
+        allocs = [*realize.block.alloc_buffers, *buffers]
+        return with_bodies(node, [with_block(realize, body=body, allocs=allocs)])
+    return with_bodies(node, [block("", body, buffers) if buffers else body])
+
+
+def copy_width(copy: Copy, plan: CopyPlan | None) -> int | None:
+    """Return how many elements a thread moves at once in a tile copy; None for whatever is legal.
+
+    cp.async ends a vector at a mask's bound by itself; a vector that is staged in registers must
+    lie on one side of it.
+    """
+    if plan is None:
+        return None
+    width = max(1, plan.vector_bytes // dtype_bytes(copy.dst.dtype))
+    if not copy.order:
+        return 1
+    lane = copy.order[-1]
+    while width > 1 and (
+        copy.aligned() % width
+        or copy.nest.extent_of[lane] % width
+        or (
+            plan.mechanism != "cp_async"
+            and not all(is_uniform(part, lane, width) for part in copy.mask)
+        )
+    ):
+        width //= 2
+    return width

@@ -1,0 +1,213 @@
+"""Split a statement into the global loads that feed it and the rest, with registers between.
+
+    C[i, tx] = A[i, tx] + B[i, tx]
+ => C.load    R[0] = A[i, tx]; R_1[0] = B[i, tx]
+    C         C[i, tx] = R[0] + R_1[0]
+
+Both halves have the same unrolled loops, so each register has a constant index. A load under a
+condition, with zero else, is one unit and stays under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Call
+
+from ..ir.indexing import conjunction, is_uniform
+from ..ir.nodes import (
+    Buffer,
+    Expr,
+    ForKind,
+    SBlockRealize,
+    Stmt,
+    TensorLoad,
+    Var,
+    buffer,
+    const_int,
+    i32,
+    is_global,
+    seq,
+    substitute,
+    walk,
+)
+from ..ir.patterns import is_call, masked_load
+
+REGISTER_LIMIT: Final = 128
+"""Most elements of one thread that a split may keep between its halves."""
+
+
+@dataclass
+class _Stage:
+    """The register buffers made for one statement, and where the next element of each load goes."""
+
+    name: str
+    may_load: Callable[[Any], bool]
+    buffers: list[Buffer] = field(default_factory=list)
+
+
+def split_loads(
+    name: str, stmt: Stmt, written: Collection[Buffer]
+) -> tuple[Stmt, Stmt, list[Buffer]] | None:
+    """Return the global loads of ``stmt``, the rest, and the registers; None if inseparable.
+
+    ``written``: buffers that the loop writes; loads from them stay where they are.
+    """
+
+    def may_load(load: Any) -> bool:
+        return is_global(load.source) and load.source not in written
+
+    stage = _Stage(name, may_load)
+    halves = _split(stmt, [], stage)
+    if halves is None or not stage.buffers:
+        return None
+    load, use = halves
+    return load, use, stage.buffers
+
+
+def _split(stmt: Stmt, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stmt, Stmt] | None:
+    if isinstance(stmt, tirx.BufferStore):
+        return _split_store(stmt, loops, stage)
+    if isinstance(stmt, tirx.SeqStmt):
+        halves = [_split(part, loops, stage) for part in stmt.seq]
+        if any(half is None for half in halves):
+            return None
+        return seq(*[h[0] for h in halves if h]), seq(*[h[1] for h in halves if h])
+    if isinstance(stmt, tirx.IfThenElse) and stmt.else_case is None:
+        inner = _split(stmt.then_case, loops, stage)
+        if inner is None or not all(map(stage.may_load, _loads(stmt.condition))):
+            return None  # both halves ask for it
+        return (
+            tirx.IfThenElse(stmt.condition, inner[0], None),
+            tirx.IfThenElse(stmt.condition, inner[1], None),
+        )
+    if isinstance(stmt, SBlockRealize):
+        block = stmt.block
+        if block.alloc_buffers or block.match_buffers or block.init is not None:
+            return None
+        if const_int(stmt.predicate) == 1:
+            return _split(block.body, loops, stage)
+        return _split(tirx.IfThenElse(stmt.predicate, block.body, None), loops, stage)
+    if isinstance(stmt, tirx.For) and stmt.thread_binding is None:
+        return _split_loop(stmt, loops, stage)
+    return None
+
+
+def _split_loop(loop: Any, loops: list[tuple[Var, int]], stage: _Stage) -> tuple[Stmt, Stmt] | None:
+    extent = const_int(loop.extent)
+    if extent is None or const_int(loop.min) != 0:
+        return None
+    inner = _split(loop.body, [*loops, (loop.loop_var, extent)], stage)
+    if inner is None:
+        return None
+    kind = ForKind.VECTORIZED if loop.kind == ForKind.VECTORIZED else ForKind.UNROLLED
+    halves = []
+    for half in inner:
+        var = Var(str(loop.loop_var.name), str(loop.loop_var.ty))
+        body = substitute(half, {loop.loop_var: var})
+        halves.append(_loop(var, loop.extent, kind, body))
+    return halves[0], halves[1]
+
+
+def _loop(var: Var, extent: Expr, kind: Any, body: Stmt) -> Stmt:
+    """Return a loop around ``body``, inside any branch that all lanes take together.
+
+    A vector of a masked load is a vector load or zeros. In this form each side is one instruction,
+    and no vector of 8-bit zeros is made (which TVM's CUDA printer gets wrong).
+    """
+    lanes = const_int(extent) or 1
+    if kind != ForKind.VECTORIZED or not isinstance(body, tirx.BufferStore):
+        if isinstance(body, tirx.SeqStmt):
+            return seq(*[_loop(var, extent, kind, part) for part in body.seq])
+        return tirx.For(var, i32(0), extent, kind, body)
+    loaded = masked_load(body.value)
+    if loaded is None or not loaded[1] or not all(is_uniform(p, var, lanes) for p in loaded[1]):
+        return tirx.For(var, i32(0), extent, kind, body)
+    load, mask = loaded
+    condition = substitute(conjunction(mask), {var: i32(0)})
+    zero = tirx.BufferStore(body.buffer, tirx.const(0, str(body.buffer.dtype)), body.indices)
+    other = Var(str(var.name), "int32")
+    return tirx.IfThenElse(
+        condition,
+        tirx.For(var, i32(0), extent, kind, tirx.BufferStore(body.buffer, load, body.indices)),
+        tirx.For(other, i32(0), extent, ForKind.UNROLLED, substitute(zero, {var: other})),
+    )
+
+
+def _split_store(
+    store: Any, loops: list[tuple[Var, int]], stage: _Stage
+) -> tuple[Stmt, Stmt] | None:
+    units = _units(store.value, stage.may_load)
+    if not units:
+        return tirx.Evaluate(i32(0)), store
+    count = 1
+    index: Expr = i32(0)
+    for var, extent in loops:
+        index = index * extent + var
+        count *= extent
+    if count * len(units) + sum(int(b.shape[0]) for b in stage.buffers) > REGISTER_LIMIT:
+        return None
+    loads, value = [], store.value
+    for unit in units:
+        suffix = f"_{len(stage.buffers)}" if stage.buffers else ""
+        register = buffer([count], str(unit.ty), f"{stage.name}.load{suffix}", "local")
+        stage.buffers.append(register)
+        loads.append(tirx.BufferStore(register, unit, [index]))
+        value = _replace(value, unit, tirx.BufferLoad(register, [index]))
+    return seq(*loads), tirx.BufferStore(store.buffer, value, store.indices)
+
+
+def _units(value: Expr, may_load: Callable[[Any], bool]) -> list[Expr]:
+    """Return the loads in ``value`` that can be made ahead, with their conditions, each once."""
+    found: list[Expr] = []
+
+    def add(unit: Expr) -> None:
+        if not any(tvm_ffi.structural_equal(unit, other) for other in found):
+            found.append(unit)
+
+    def visit(expr: Expr) -> None:
+        masked = masked_load(expr)
+        if masked is not None:
+            load, mask = masked
+            found_at = [inner for index in load.indices for inner in _loads(index)]
+            if all(map(may_load, [load, *found_at])) and not any(_loads(part) for part in mask):
+                add(expr)
+            return
+        if is_call(expr, "if_then_else"):
+            return  # what its branches load, they load under the condition only
+        for child in _children(expr):
+            visit(child)
+
+    visit(value)
+    return found
+
+
+def _children(expr: Expr) -> list[Expr]:
+    if isinstance(expr, Call):
+        return [arg for arg in expr.args if not isinstance(arg, str)]
+    if isinstance(expr, tirx.Cast):
+        return [expr.value]
+    if isinstance(expr, tirx.Select):
+        return [expr.condition, expr.true_value, expr.false_value]
+    if hasattr(expr, "a") and hasattr(expr, "b"):
+        return [expr.a, expr.b]
+    return []
+
+
+def _replace(value: Expr, unit: Expr, by: Expr) -> Expr:
+    kind = type(unit)
+
+    def swap(node: Any) -> Any:
+        return by if tvm_ffi.structural_equal(node, unit) else node
+
+    return tvm_ffi.structural_map(value, [(kind, swap)], order="pre")
+
+
+def _loads(expr: Any) -> list[Any]:
+    found: list[Any] = []
+    walk(expr, TensorLoad, found.append)
+    return found

@@ -1,0 +1,194 @@
+"""Make tile copies by TMA: a tensor map on the host, box copies in the kernel.
+
+    for i, j in T.grid(128, 64): A_shared[i, j] = A[m * 128 + i, k * 64 + j]
+ => host:   cuTensorMapEncodeTiled(A_map, A, shape, strides, box 128 x 64, swizzle 128B)
+    kernel: cp.async.bulk.tensor.2d [A_shared], [A_map, (k * 64, m * 128)], [full]
+
+A swizzled box is at most 128 bytes wide; wider tiles are several column blocks side by side, a box
+each. What is outside the tensor is filled with zero, so a copy's mask must say exactly that of each
+element. If the mask also has a condition on the whole tile, the tile is read from outside the
+tensor where that fails. Pixels of an implicit-GEMM operand A are a box if a tile ends with rows or
+images (``patches``); all others are loaded in im2col mode, whose instruction also takes an offset.
+
+Sources: CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA,
+cp.async.bulk.tensor.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, Final, TypeAlias
+
+from tvm import sym, tirx
+from tvm.ir import Range
+from tvm.script import tirx as T
+
+from ...diagnostics import Reason
+from ...mechanisms.tma import column_block_bytes, extent_obstacle
+from ...plan import Eviction
+from ..ir.indexing import affine, conjunction
+from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, i32, seq, substitute, uses
+from ..ir.patterns import Copy, dimension_of
+from ..ir.wide_indices import WIDE
+from .clusters import Cluster
+from .eviction import cache_hint
+from .im2col import Im2col, im2col_of
+from .layouts import ColumnBlocks
+from .tensor_maps import TensorMap, im2col_map, tiled_map
+from .tensor_views import View, flattened, inside
+from .windows import TiledWindow, window_of
+
+LOAD: Final = (
+    "cp.async.bulk.tensor.{rank}d.shared::cluster.global{mode}.mbarrier::complete_tx::bytes"
+)
+IM2COL: Final = ".im2col"
+MULTICAST: Final = ".multicast::cluster"
+
+Source: TypeAlias = "View | TiledWindow | Im2col"
+"""What a tile is copied from, as TMA sees it.
+
+Boxes of a tensor, flattened or not, a tiled-mode window of an image, or im2col pixels.
+"""
+
+
+def source_of(copy: Copy, ranges: Any) -> Source | Reason:
+    """Return what ``copy`` reads as TMA sees it, or why TMA cannot make the copy.
+
+    ``ranges``: an analyzer that knows the bounds of every variable outside the copy.
+    """
+    if copy.nest.predicate:
+        condition = str(copy.nest.predicate[0])
+        return Reason("tma.partial_box", buffer=str(copy.dst.name), condition=condition)
+    if len(copy.src.strides):
+        return Reason("tma.strides", buffer=str(copy.src.name))
+    unreached = extent_obstacle(str(copy.src.name), [const_int(n) for n in copy.src.shape])
+    if unreached:
+        return Reason.of(unreached)
+    declared = View(tuple(copy.src.shape), copy.src_indices)
+    obstacle = _box_obstacle(copy, declared)
+    if obstacle is None:
+        return _guarded(copy, declared)
+    for var in copy.order:
+        ranges.bind(var, Range(0, copy.nest.extent_of[var]))
+    merged = flattened(declared, copy.order, ranges)
+    if merged is not None and _box_obstacle(copy, merged) is None and _keeps_order(copy, merged):
+        return _guarded(copy, merged)
+    pixels = im2col_of(copy, ranges)
+    if not isinstance(pixels, Im2col):
+        return Reason("tma.both", tiled=obstacle, im2col=pixels)
+    return window_of(copy, pixels, ranges) or pixels
+
+
+def _keeps_order(copy: Copy, view: View) -> bool:
+    walked = [dim for dim in dimensions_of(copy, view) if dim is not None]
+    return walked == list(range(len(copy.order)))
+
+
+def _box_obstacle(copy: Copy, view: View) -> Reason | None:
+    """Return why what ``copy`` reads is no box of ``view``, or None."""
+    name = str(copy.src.name)
+    for dimension, index in enumerate(view.indices):
+        known = affine(index, copy.order)
+        if dimension_of(index, copy.order) is None and (known is None or known.coefficients):
+            return Reason("tma.index", dimension=dimension, buffer=name, index=str(index))
+    outside = next((part for part in _beyond_bounds(copy, view) if uses(part, copy.order)), None)
+    return None if outside is None else Reason("tma.mask", buffer=name, condition=str(outside))
+
+
+def _guarded(copy: Copy, view: View) -> View:
+    """Return ``view``, read as zero if the mask says so of a whole tile."""
+    return replace(view, when=conjunction(_beyond_bounds(copy, view)))
+
+
+def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
+    """Return the conjuncts of the mask other than the source's bounds."""
+    if not copy.mask:
+        return []
+    analyzer = sym.Analyzer()
+    for var in copy.order:
+        analyzer.bind(var, Range(0, copy.nest.extent_of[var]))
+    with analyzer.constraint_scope(inside(view.shape, view.indices, copy.order, analyzer)):
+        return [part for part in copy.mask if not analyzer.can_prove(part)]
+
+
+def dimensions_of(copy: Copy, source: Source) -> tuple[int | None, ...]:
+    """Return for each dimension of ``source`` the tile dimension that indexes it, or None.
+
+    In im2col mode the pixels, counted over all dimensions but the last, are one dimension.
+    """
+    if isinstance(source, Im2col | TiledWindow):
+        return (0, 1)
+    return tuple(dimension_of(index, copy.order) for index in source.indices)
+
+
+def column_blocks_of(tile: Buffer) -> ColumnBlocks:
+    """Return the layout in shared memory of a tile that TMA fills."""
+    row = (const_int(tile.shape[-1]) or 0) * dtype_bytes(tile.dtype)
+    return ColumnBlocks.of(tile, column_block_bytes(row))
+
+
+def copy_map(copy: Copy, source: Source, column_blocks: ColumnBlocks, parts: int = 1) -> TensorMap:
+    """Return the map of the boxes that ``copy`` moves, ``parts`` of them along the rows."""
+    if isinstance(source, Im2col):
+        rows = column_blocks.rows // parts
+        return im2col_map(copy.src, source, rows, column_blocks.columns, column_blocks.span)
+    if isinstance(source, TiledWindow):
+        return tiled_map(
+            copy.src, copy.src.shape, [*source.extents, column_blocks.columns], column_blocks.span
+        )
+    walked = dimensions_of(copy, source)
+    box = [1 if dim is None else copy.shape[dim] for dim in walked]
+    box[-1] = column_blocks.columns
+    box[walked.index(0)] //= parts
+    return tiled_map(copy.src, source.shape, box, column_blocks.span)
+
+
+def coordinate(index: Expr) -> Expr:
+    """Return ``index`` as a box's coordinate, which has 32 bits."""
+    return tirx.Cast("int32", index) if str(index.ty.dtype) == WIDE else index
+
+
+def load_boxes(
+    copy: Copy,
+    source: Source,
+    column_blocks: ColumnBlocks,
+    tensor: TensorMap,
+    barrier: Buffer,
+    analyzer: Any,
+    cluster: Cluster | None = None,
+    eviction: Eviction = "evict_normal",
+) -> Stmt:
+    """Return the copies that one thread issues to fill the tile; ``barrier`` counts the bytes.
+
+    ``cluster``: each of its CTAs copies a chunk of the rows for all (multicast). ``eviction``: L2's
+    eviction priority of what it reads.
+    """
+    part, row = i32(0), i32(0)
+    masks: list[Any] = []
+    if cluster is not None:
+        part = cluster.rank * (copy.shape[0] // cluster.size)
+        row = cluster.rank * (column_blocks.rows // cluster.size)
+        masks = [T.uint16(cluster.mask)]
+    hint, policy = cache_hint(eviction)
+    start = {**dict.fromkeys(copy.order, i32(0)), copy.order[0]: part}
+    corner = [analyzer.simplify(substitute(index, start)) for index in source.indices]
+    if source.when is not None:
+        outside = source.shape[0] if isinstance(source, View) else copy.src.shape[0]
+        corner[0] = tirx.Select(source.when, coordinate(corner[0]), coordinate(outside))
+    mode, offsets = "", []
+    if isinstance(source, Im2col):
+        mode = IM2COL
+        offsets = [tirx.Cast("uint16", axis.offset) for axis in reversed(source.axes)]
+    name = LOAD.format(rank=len(corner), mode=mode) + (MULTICAST if masks else "") + hint
+
+    def box(column_block: int) -> Stmt:
+        *outer, inner = corner
+        last = inner + column_block * column_blocks.columns if column_block else inner
+        coordinates = [coordinate(index) for index in (*outer, last)]
+        target = T.address_of(tirx.BufferLoad(column_blocks.stored, [column_block, row, 0]))
+        full = T.address_of(tirx.BufferLoad(barrier, [0]))
+        there = T.address_of(tensor.var)
+        call = T.ptx[name](target, there, *reversed(coordinates), full, *offsets, *masks, *policy)
+        return tirx.Evaluate(call)
+
+    return seq(*[box(column_block) for column_block in range(column_blocks.count)])

@@ -1,0 +1,1 @@
+"""Whether two accesses meet: distances, slots, footprints, independence, overlap."""

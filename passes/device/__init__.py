@@ -1,0 +1,1 @@
+"""Passes behind TVM's own, down to what CUDA is printed from."""

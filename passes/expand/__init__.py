@@ -1,0 +1,1 @@
+"""Expand a scheduled loop: prologue, steady state, epilogue, rings."""

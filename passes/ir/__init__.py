@@ -1,0 +1,1 @@
+"""TensorIR: build it, walk it, and answer questions about its indices."""

@@ -1,0 +1,362 @@
+"""Map a tile function to threads: matmuls to instructions, everything else spread over threads.
+
+    A_shared[i, j] = A[..]            for tx in 256: vector copies of thread tx
+    acc[i, j] += A_shared * B_shared  =>  the ops of the instruction, on the registers of thread tx
+    C[i, j] = acc[i, j]               stores of the elements that thread tx has
+
+A tile function binds nothing to threadIdx; here it gets its threads. Every copy nest becomes vector
+copies of each thread, every tile matmul the ops of its instruction, and every tile in registers
+(scope local) registers of each thread. A nest over such a tile runs on the elements that a thread
+has, or (row sums, softmax, a scatter) on a copy of it in shared memory. A statement that is no nest
+is run by one thread for all. In a function that binds its threads, only unbound copies to shared
+memory are spread over them; the rest is the user's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import tvm_ffi
+from tvm import sym, tirx
+from tvm.ir import Range
+from tvm.script import tirx as T
+
+from ...diagnostics import TEXT, Reason, Why
+from ...errors import LoweringError
+from ...plan import CopyPlan, KernelPlan
+from ..analysis.accesses import event
+from ..analysis.cta_order import leaves, ordered
+from ..analysis.effects import effects
+from ..analysis.memory import pointed
+from ..copy.clusters import Cluster, can_share, check_loops, find_cluster, in_clusters
+from ..copy.layouts import ROW_MAJOR, ColumnBlocks
+from ..copy.tma import copy_map, load_boxes, source_of
+from ..copy.windows import TiledWindow
+from ..ir.kernels import inside_grid, map_kernels, map_statement, on_host
+from ..ir.nodes import (
+    Buffer,
+    ForKind,
+    SBlock,
+    SBlockRealize,
+    Stmt,
+    Var,
+    block,
+    buffer_bytes,
+    const_int,
+    i32,
+    is_shared,
+    op_name,
+    op_stmt,
+    seq,
+    statements,
+    thread_loop,
+    walk,
+)
+from ..ir.op_form import op_loops
+from ..ir.patterns import Copy, Matmul, Nest, as_copy, as_nest
+from ..matmul.matmuls import map_matmuls
+from ..sync.mbarriers import full_barrier
+from ..threads.serial import is_serial, why_serial
+from ..threads.spread import Threads
+from .mapped_nests import behind, map_nest
+from .scope import Scope
+from .through_shared import in_shared, registers_of
+from .viewed_nests import map_viewed
+from .workspace import allocating, beyond, in_workspace
+
+
+def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[Why] | None = None) -> Any:
+    """Return ``func`` with every unbound tile block mapped to threads as ``plan`` says.
+
+    ``kernel`` is what ``recognise`` found in ``func``. ``notes`` receives what could not stay in
+    registers, or not be spread entirely. Raises LoweringError for a block that cannot have its
+    plan.
+    """
+    if kernel.info.threads:
+        return _map_bound(func, kernel, plan)
+    alone = kernel.info.independent > 1 and not plan.pipelined
+    if not kernel.ops and not alone:
+        return func
+    _check_mapped(kernel, plan)
+    count = plan.mapped_threads
+    var = Var("threadIdx_x", "int32")
+    analyzer = sym.Analyzer()
+    analyzer.bind(var, Range(0, count * plan.ping_pong_groups))
+    scope = Scope(plan, Threads(var, count, analyzer, plan.ping_pong_groups))
+    scope.notes = [] if notes is None else notes
+    scope.barriers = {pair.full: full_barrier(pair) for pair in plan.mbarriers}
+    bind_ranges(func.body, analyzer)
+    # They come first: they decide what the tiles around them look like.
+    matmuls = map_matmuls(kernel.ops, plan, scope.threads, pointed(func.body))
+    scope.fragments, scope.layouts = matmuls.fragments, matmuls.layouts
+    scope.matmuls, scope.accumulators = matmuls.ops, matmuls.matmuls
+    mapped = map_kernels(
+        func, lambda stmt: map_kernel(stmt, scope) if alone or _has_ops(stmt) else stmt
+    )
+    if not scope.maps and not scope.workspaces:
+        return mapped
+    host = [stmt for tensor in scope.maps for stmt in tensor.encode]
+    body = allocating(on_host(host, mapped.body), scope.workspaces)
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _has_ops(stmt: Stmt) -> bool:
+    return next(op_loops(stmt), None) is not None
+
+
+def map_kernel(kernel: Stmt, scope: Scope) -> Stmt:
+    """Return ``kernel`` as ``scope`` maps it, with the thread loop inside its grid."""
+    scope.cluster = find_cluster(kernel, scope.plan.cluster)
+    kernel = in_shared(*_in_workspace(kernel, scope))
+    scope.ordered = ordered(kernel)
+
+    def bind(stmt: Stmt) -> Stmt:
+        inner = _map(stmt, scope)
+        shared = [*scope.barriers.values(), *scope.stages]
+        inner = block("", inner, shared) if shared else inner
+        return thread_loop(scope.threads.var, scope.plan.threads, "threadIdx.x", inner)
+
+    mapped = inside_grid(kernel, bind)
+    return mapped if scope.cluster is None else _clustered(mapped, scope.cluster, scope.shared)
+
+
+def _in_workspace(kernel: Stmt, scope: Scope) -> tuple[Stmt, list[Buffer]]:
+    """Return ``kernel`` without the tiles that exceed shared memory, and the local tiles left.
+
+    Those left have no fragment, so they go to shared memory.
+    """
+    in_no_fragment = [tile for tile in registers_of(kernel) if tile not in scope.fragments]
+    if not scope.plan.pipelined and not scope.fragments:
+        large = beyond(kernel, in_no_fragment, scope.plan)
+        for tile in large:
+            sizes = {"nbytes": buffer_bytes(tile), "budget": scope.plan.smem.budget}
+            scope.notes.append(Reason("mapped.workspace", buffer=str(tile.name), **sizes))
+        kernel, added = in_workspace(kernel, large)
+        scope.workspaces.extend(added)
+        in_no_fragment = [tile for tile in in_no_fragment if tile not in large]
+    for tile in in_no_fragment:
+        scope.notes.append(Reason("mapped.shared", buffer=str(tile.name)))
+    return kernel, in_no_fragment
+
+
+def _check_mapped(kernel: Any, plan: KernelPlan) -> None:
+    planned = {matmul.op for matmul in plan.matmuls}
+    for name, op in kernel.ops.items():
+        if isinstance(op, Matmul) and name not in planned:
+            said = (reason for reason in plan.reasons if _is_about(reason, name))
+            raise LoweringError(
+                "block.unmapped", block=name, why=next(said, Reason("block.omitted"))
+            )
+
+
+def _is_about(why: Why, name: str) -> bool:
+    """Whether ``why`` has ``name`` among its arguments, or in its text."""
+    if isinstance(why, Reason) and why.code != TEXT:
+        return any(name in reason.args.values() for reason in why.walk())
+    return name in str(why)
+
+
+def bind_ranges(body: Stmt, analyzer: Any) -> None:
+    """Tell ``analyzer`` the range of every loop variable outside the tile nests."""
+
+    def visit(loop: Any) -> None:
+        if loop.kind == ForKind.THREAD_BINDING or as_nest(loop) is None:
+            analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+
+    walk(body, tirx.For, visit)
+
+
+def _map(stmt: Stmt, scope: Scope) -> Stmt:
+    """Return ``stmt`` of the tile function as one thread runs it."""
+    name = op_name(stmt)
+    if name is not None:
+        return _map_op(name, stmt.body, scope)
+    if isinstance(stmt, tirx.SeqStmt):
+        return seq(*[_map(part, scope) for part in stmt.seq])
+    nest = as_nest(stmt)
+    if nest is not None:
+        return map_nest(nest, None, scope)
+    viewed = map_viewed(stmt, scope)
+    if viewed is not None:
+        return viewed
+    if is_serial(stmt, scope.fragments):
+        return _one_runs(stmt, scope)
+    if isinstance(stmt, tirx.For):
+        return _with_body(stmt, _map(stmt.body, replace(scope, repeats=True)))
+    if isinstance(stmt, tirx.IfThenElse):
+        other = None if stmt.else_case is None else _map(stmt.else_case, scope)
+        made = tirx.IfThenElse(stmt.condition, _map(stmt.then_case, scope), other)
+        return behind([stmt.condition], made, scope)
+    if isinstance(stmt, tirx.AttrStmt):
+        return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, _map(stmt.body, scope))
+    if isinstance(stmt, SBlockRealize):
+        return _map_block(stmt, scope)
+    if isinstance(stmt, tirx.While):
+        # All threads ask before any writes what they ask for, and again when all have written.
+        around = tirx.Evaluate(T.tvm_storage_sync("shared"))
+        body = _map(stmt.body, replace(scope, repeats=True))
+        return tirx.While(stmt.condition, seq(around, body, around))
+    if isinstance(stmt, tirx.Evaluate) and const_int(stmt.value) is None and event(stmt) is None:
+        return _by_one(stmt, scope)
+    return stmt  # what every thread does: a barrier, a value that is bound, a claim
+
+
+def _by_one(stmt: Any, scope: Scope) -> Stmt:
+    """Return a call run by one thread: it must not run more often than the function says."""
+    scope.notes.append(Reason("mapped.call", call=str(stmt.value)))
+    made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), stmt, None)
+    return behind([stmt], made, scope, always=effects(stmt).is_fence)
+
+
+def _one_runs(loop: Any, scope: Scope) -> Stmt:
+    """Return a loop of statements run by one thread, without barriers between them."""
+    inside = list(leaves(loop))
+    over = Reason("mapped.a_loop")
+    if isinstance(loop, tirx.For):
+        over = Reason("mapped.loop_over", var=str(loop.loop_var.name))
+    scope.notes.append(Reason("mapped.loop", loop=over, why=why_serial(inside)))
+    made = tirx.IfThenElse(tirx.EQ(scope.threads.index, i32(0)), loop, None)
+    return behind([leaf.mark for leaf in inside], made, scope)
+
+
+def _map_block(stmt: Any, scope: Scope) -> Stmt:
+    """Return an opaque block, with register tiles made each thread's and new registers."""
+    inner = _map(stmt.block.body, scope)
+    allocs: list[Buffer] = []
+    for buf in stmt.block.alloc_buffers:
+        fragment = scope.fragments.get(buf)
+        layout = scope.layouts.get(buf, ROW_MAJOR)
+        allocs.append(layout.buffer_for(buf) if fragment is None else fragment.registers)
+    for part in statements(stmt.block.body):
+        allocs.extend(scope.matmuls.get(op_name(part) or "", ((), ()))[1])
+    return _with_block(stmt, inner, allocs)
+
+
+def _map_op(name: str, stmt: Stmt, scope: Scope) -> Stmt:
+    """Return one op of a pipelined loop; a matmul becomes the ops of its fragment steps."""
+    if name in scope.matmuls:
+        return _guarded(stmt, scope.matmuls[name][0])
+    nest = as_nest(stmt)
+    if nest is None:
+        return op_stmt(name, _map(stmt, scope))
+    copy_plan = next((copy for copy in scope.plan.copies if copy.op == name), None)
+    if copy_plan is not None and copy_plan.mechanism == "tma":
+        return op_stmt(name, _boxes(nest, copy_plan, scope))
+    return op_stmt(name, map_nest(nest, copy_plan, scope))
+
+
+def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
+    """Return a TMA copy, as its one thread issues it."""
+    copy = as_copy(nest)
+    column_blocks = scope.layouts.get(nest.store.buffer)
+    pair = next((c for c in scope.plan.mbarriers if plan.dst in c.rings), None)
+    if not isinstance(column_blocks, ColumnBlocks):
+        raise _not_by_tma(plan, Reason("tma.no_reader"))
+    if copy is None:
+        raise _not_by_tma(plan, Reason("tma.no_box"))
+    source = source_of(copy, scope.threads.analyzer)
+    if isinstance(source, Reason):
+        raise _not_by_tma(plan, source)
+    if pair is None:
+        raise _not_by_tma(plan, Reason("tma.no_mbarriers"))
+    cluster = scope.cluster
+    if cluster is not None and not can_share(copy, cluster):
+        cluster = None
+    if cluster is not None:
+        scope.shared.append(plan.op)
+        source = source.pixels if isinstance(source, TiledWindow) else source
+    tensor = copy_map(copy, source, column_blocks, 1 if cluster is None else cluster.size)
+    scope.maps.append(tensor)
+    barrier = scope.barriers[pair.full]
+    analyzer = scope.threads.analyzer
+    return load_boxes(
+        copy, source, column_blocks, tensor, barrier, analyzer, cluster, plan.eviction
+    )
+
+
+def _not_by_tma(plan: CopyPlan, why: Reason) -> LoweringError:
+    return LoweringError("mechanism.refused", copy=plan.op, mechanism="tma", why=why)
+
+
+def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:
+    """Return ``body`` launched in clusters, whose CTAs share some copy and make the same steps."""
+    if not shared:
+        why = Reason("cluster.nothing_shared")
+        raise LoweringError("cluster.refused", ctas=cluster.size, why=why)
+    check_loops(body, cluster)
+    return map_statement(body, "blockIdx.x", lambda loop: in_clusters(loop, cluster))
+
+
+def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:
+    """Return the ops of a matmul, each under the guard that the matmul's own blocks had."""
+    nest = as_nest(stmt)
+    assert nest is not None
+    if not nest.predicate:
+        return seq(*ops)
+    guard = nest.predicate[0]
+    for part in nest.predicate[1:]:
+        guard = tirx.And(guard, part)
+    return seq(*[op_stmt(str(op_name(op)), tirx.IfThenElse(guard, op.body, None)) for op in ops])
+
+
+def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:
+    """Return a function that binds its threads, with unbound copies to shared memory spread.
+
+    With more than one thread axis they stay as they are: the same copy, made by every thread.
+    """
+    wanted = {name for name, op in kernel.ops.items() if isinstance(op, Copy)}
+    var = kernel.thread_var
+    if not wanted or var is None:
+        return func
+    analyzer = sym.Analyzer()
+    analyzer.bind(var, Range(0, kernel.info.threads))
+    bind_ranges(func.body, analyzer)
+    scope = Scope(plan, Threads(var, kernel.info.threads, analyzer))
+
+    def visit(stmt: Any) -> Any:
+        name = op_name(stmt)
+        return _map_op(name, stmt.body, scope) if name is not None and name in wanted else stmt
+
+    body = tvm_ffi.structural_map(func.body, [(tirx.AttrStmt, visit)], order="pre")
+    return tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
+
+
+def _with_body(loop: Any, body: Stmt) -> Stmt:
+    return tirx.For(
+        loop.loop_var,
+        loop.min,
+        loop.extent,
+        loop.kind,
+        body,
+        loop.thread_binding,
+        loop.annotations,
+        loop.step,
+    )
+
+
+def _with_block(realize: Any, body: Stmt, allocs: Sequence[Buffer]) -> Stmt:
+    """Return ``realize`` with another body and allocations, and without regions of tiles."""
+    old = realize.block
+    new = SBlock(
+        old.iter_vars,
+        [r for r in old.reads if not _is_tile(r.source)],
+        [w for w in old.writes if not _is_tile(w.source)],
+        old.name_hint,
+        body,
+        old.init,
+        list(allocs),
+        old.match_buffers,
+        old.annotations,
+    )
+    return SBlockRealize(realize.iter_values, realize.predicate, new)
+
+
+def _is_private(buf: Buffer) -> bool:
+    return str(buf.scope()).startswith("local")
+
+
+def _is_tile(buf: Buffer) -> bool:
+    """Whether a region of ``buf`` may no longer be what the mapped statement touches."""
+    return is_shared(buf) or _is_private(buf)

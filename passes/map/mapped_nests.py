@@ -1,0 +1,182 @@
+"""Map the nests of a tile function to threads: vector copies, register tiles, staged stores.
+
+    for i, j in T.grid(128, 32): S[i, j] = A[i, j]        =>  vectors of each thread (spread)
+    for i, j in T.grid(128, 128): C[i, j] = acc[i, j]     =>  the elements that a thread has
+    for j in range(4096): t[0] = t[0] + f(j)              =>  partial sums and a tree (reductions)
+
+A nest over a register tile runs on the elements that a thread has, or (row sums, softmax, a
+scatter) on a copy of the tile in shared memory. A statement that follows another one on global
+memory gets a barrier before it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range
+from tvm.script import tirx as T
+
+from ...diagnostics import Reason
+from ...errors import LoweringError
+from ...plan import SCALAR, CopyPlan, StorePlan
+from ..copy.copies import copy_width
+from ..copy.layouts import ColumnBlocks
+from ..dependence.independence import shareable
+from ..ir.nodes import Buffer, Stmt, TensorLoad, seq, walk
+from ..ir.patterns import Nest, as_copy
+from ..matmul.fragment_nests import rewrite
+from ..matmul.fragments import Fragment
+from ..recognise.tile_stores import added, adds, box_of
+from ..threads.reductions import split_reduction, why_alone
+from ..threads.spread import spread
+from .scope import Scope
+from .staged_stores import Staged
+from .through_shared import through_shared
+
+
+def map_nest(nest: Nest, plan: CopyPlan | None, scope: Scope) -> Stmt:
+    """Return ``nest`` mapped to threads: on fragments if it touches any, else spread over them."""
+    loads = [*nest.loads(), *nest.deciding_loads()]
+    touched = dict.fromkeys([*(load.source for load in loads), nest.store.buffer])
+    return behind([nest.store], _shared_out(nest, touched, plan, scope), scope)
+
+
+def behind(marks: Sequence[Any], stmt: Stmt, scope: Scope, *, always: bool = False) -> Stmt:
+    """Return ``stmt``, behind a barrier if others of the CTA have written what ``marks`` touch."""
+    names = sorted(
+        str(buf.name)
+        for buf, known in scope.ordered.items()
+        if always or any(mark.same_as(other) for mark in marks for other in known)
+    )
+    if not names:
+        return stmt
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        raise LoweringError("sync.inside_role", buffer=names[0])
+    return seq(tirx.Evaluate(T.tvm_storage_sync("shared")), stmt)
+
+
+def _shared_out(
+    nest: Nest, touched: Collection[Buffer], plan: CopyPlan | None, scope: Scope
+) -> Stmt:
+    fragments = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
+    store = next((s for s in scope.plan.stores if s.op == nest.name), None)
+    if adds(nest) and (
+        not fragments or store is None or store.mechanism != "tma" or not store.partial_sums
+    ):
+        name = str(nest.store.buffer.name)
+        raise LoweringError("store.adds_alone", buffer=name, block=nest.name)
+    if fragments and store is not None and store.mechanism == "tma":
+        return _staged(nest, store, fragments[0], scope)
+    if fragments:
+        return place(_on_fragments(nest, fragments, scope), scope)
+    copy = as_copy(nest)
+    width = None if copy is None else copy_width(copy, plan)
+    made = _split_over_threads(nest, scope)
+    if made is None:
+        _note_alone(nest, scope)
+        scalar = any(matmul.instruction == SCALAR for matmul in scope.plan.matmuls)
+        made = spread(nest, scope.threads, width, in_register=scalar)
+    return _shown(nest, place(made, scope), scope)
+
+
+def _split_over_threads(nest: Nest, scope: Scope) -> Stmt | None:
+    """Return ``nest`` as partial results of several threads for each element, or None."""
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        return None
+    found = split_reduction(nest, scope.threads.count, scope.threads.analyzer)
+    if found is None:
+        return None
+    scope.notes.append(
+        Reason(
+            "mapped.in_parts",
+            threads=found.parts,
+            buffer=str(nest.store.buffer.name),
+            block=nest.name,
+            elements=found.elements,
+        )
+    )
+    scope.stages.extend(found.buffers)
+    return seq(*[spread(part, scope.threads, 1, in_register=True) for part in found.nests])
+
+
+def _on_fragments(nest: Nest, fragments: Sequence[Fragment], scope: Scope) -> Stmt:
+    """Return ``nest``, which touches ``fragments``, in registers or on copies in shared memory."""
+    tiles = tuple(sorted(str(part.tile.name) for part in fragments))
+    why = Reason("registers.several", buffers=tiles)
+    if len(fragments) == 1:
+        try:
+            return rewrite(nest, fragments[0], scope.threads.analyzer)
+        except LoweringError as err:
+            why = err.reason.why
+    if scope.plan.roles:  # which no barrier of the CTA may stand in
+        raise LoweringError("block.to_role", block=nest.name, why=why)
+    scope.notes.append(Reason("mapped.through_shared", block=nest.name, why=why))
+    _note_alone(nest, scope)
+    made, copies = through_shared(nest, fragments, scope.threads)
+    scope.stages.extend(copies)
+    return made
+
+
+def _note_alone(nest: Nest, scope: Scope) -> None:
+    """Add a note if a nest is not spread entirely over the threads."""
+    shared, why = shareable(nest)
+    along = tuple(str(var.name) for var in shared)
+    if why is not None and along:
+        scope.notes.append(Reason("mapped.along", block=nest.name, axes=along, why=why))
+    elif why is not None or (not along and math.prod(nest.extents) > 1):
+        scope.notes.append(Reason("mapped.by_one", block=nest.name, why=why or why_alone(nest)))
+
+
+def _shown(nest: Nest, stmt: Stmt, scope: Scope) -> Stmt:
+    """Return ``stmt``, with a fence if it computes what wgmma reads (PTX ISA, async proxy)."""
+    column_blocks = isinstance(scope.layouts.get(nest.store.buffer), ColumnBlocks)
+    if not column_blocks or as_copy(nest) is not None:
+        return stmt
+    return seq(stmt, tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]()))
+
+
+def _staged(nest: Nest, plan: StorePlan, fragment: Fragment, scope: Scope) -> Stmt:
+    """Return a nest that stores an accumulator through shared memory."""
+    if plan.partial_sums and not adds(nest):
+        raise LoweringError("store.adds_nothing", store=plan.op, buffer=plan.dst)
+    box = box_of(nest, scope.accumulators[fragment.tile], scope.threads.analyzer)
+    if isinstance(box, Reason):
+        raise LoweringError("store.tma", store=plan.op, why=box)
+    staged = Staged.of(added(nest), box, fragment, plan, scope.threads)
+    scope.stages.append(staged.stage)
+    scope.maps.append(staged.tensor)
+    return staged.stmt(repeats=scope.repeats)
+
+
+def place(stmt: Stmt, scope: Scope) -> Stmt:
+    """Return ``stmt`` with every access to a shared tile where the tile's layout puts it."""
+    if not any(layout.moves for layout in scope.layouts.values()):
+        return stmt
+    analyzer = scope.threads.analyzer
+
+    def bind(loop: Any) -> None:
+        analyzer.bind(loop.loop_var, Range.from_min_extent(loop.min, loop.extent))
+
+    walk(stmt, tirx.For, bind)
+
+    def load(node: Any) -> Any:
+        layout = scope.layouts.get(node.source)
+        if layout is None:
+            return node
+        where = layout.place(node.source, node.indices, analyzer)
+        return tirx.BufferLoad(layout.buffer_for(node.source), where)
+
+    def store(node: Any) -> Any:
+        layout = scope.layouts.get(node.buffer)
+        if layout is None:
+            return node
+        where = layout.place(node.buffer, node.indices, analyzer)
+        return tirx.BufferStore(layout.buffer_for(node.buffer), node.value, where)
+
+    return tvm_ffi.structural_map(
+        stmt, [(TensorLoad, load), (tirx.BufferStore, store)], order="post"
+    )

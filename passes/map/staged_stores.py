@@ -1,0 +1,303 @@
+"""Store accumulators to global memory through shared memory, in boxes of a tensor map (TMA).
+
+    for each box of 64 columns:
+        leader:   wait until the box that was in this slot has been read
+        barrier of the warpgroup
+        stmatrix  C_staged[slot]           # swizzled as the tensor map says
+        fence.proxy.async                  # shows the writes to TMA
+        barrier of the warpgroup
+        leader:   cp.async.bulk.tensor C[box], C_staged[slot];  commit_group
+
+Each warpgroup does this for itself, while the other warpgroups continue. The writes are in flight
+under the arithmetic of the next tile. TMA leaves out what is outside the tensor, so no element has
+a guard. It may also add a box to what is in memory (cp.reduce.async.bulk.tensor), each element
+atomically.
+
+If A and B are swapped, the tile's rows are in the columns of the instruction. stmatrix transposes
+them, and the 64 rows of one instruction are neighbours in a row of the box. For 4-byte elements,
+which stmatrix does not support, they are in two boxes and lanes store them themselves.
+
+Sources: PTX ISA, stmatrix, cp.async.bulk.tensor, cp.reduce.async.bulk.tensor,
+cp.async.bulk.wait_group, async proxy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Final
+
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ...diagnostics import Reason
+from ...errors import LoweringError
+from ...instructions.wgmma import ROWS, WARPGROUP
+from ...mechanisms.stores import filled_together
+from ...plan import CONSUMER, StorePlan
+from ...values.origin import Origin, Place
+from ..copy.layouts import ATOM_BYTES, CHUNK_BYTES, by_row
+from ..copy.tensor_maps import TensorMap, tiled_map
+from ..copy.tma import coordinate
+from ..ir.nodes import (
+    Buffer,
+    Expr,
+    Stmt,
+    Var,
+    block,
+    buffer,
+    dtype_bytes,
+    i32,
+    seq,
+    substitute,
+    unrolled,
+    vectorized,
+    with_origin,
+)
+from ..ir.patterns import Nest
+from ..matmul import quads
+from ..matmul.fragment_nests import fill_pair, touched
+from ..matmul.fragments import Fragment, row_of_warp
+from ..recognise.tile_stores import Box
+from ..threads.spread import Threads
+
+STORE: Final = "cp.async.bulk.tensor.{rank}d.global.shared::cta.tile.bulk_group"
+ADD: Final = "cp.reduce.async.bulk.tensor.{rank}d.global.shared::cta.add.tile.bulk_group"
+STMATRIX: Final = "stmatrix.sync.aligned.m8n8.x4{trans}.shared.b16"
+
+_FIRST_BARRIER: Final = 1
+"""Number of the first warpgroup's barrier; 0 is the CTA's."""
+
+_SQUARE: Final = 16
+"""Rows and columns of an accumulator that a warp stores to a box at once: four 8 x 8 matrices."""
+
+_MATRIX: Final = 8
+"""Rows and columns of one matrix."""
+
+_STMATRIX_BYTES: Final = 2
+"""Bytes of an element (PTX ISA, stmatrix: .b16)."""
+
+
+def all_written(plan: StorePlan, thread: Any) -> Stmt:
+    """Return the wait that keeps shared memory until everything in it has been read."""
+    return tirx.IfThenElse(_leads(thread), _told(plan, "wait", _wait(0)), None)
+
+
+@dataclass(frozen=True)
+class Staged:
+    """A nest that stores an accumulator's tile, staged through ``stage``.
+
+    ``box``: what the nest writes, or adds if the plan says so. ``threads``: those of all
+    warpgroups.
+    """
+
+    nest: Nest
+    box: Box
+    fragment: Fragment
+    plan: StorePlan
+    threads: Threads
+    stage: Buffer
+    tensor: TensorMap
+
+    @staticmethod
+    def of(nest: Nest, box: Box, fragment: Fragment, plan: StorePlan, threads: Threads) -> Staged:
+        """Return ``nest`` with its own shared memory and tensor map."""
+        target = nest.store.buffer
+        rows, columns = plan.box
+        groups = threads.groups * threads.count // WARPGROUP
+        shape = [groups * plan.slots, rows, columns]
+        name = f"{target.name}_staged"
+        stage = buffer(shape, str(target.dtype), name, "shared", ATOM_BYTES)
+        extents = [1] * len(box.view.shape)
+        extents[box.down], extents[-1] = rows, columns
+        span = columns * dtype_bytes(target.dtype)
+        tensor = tiled_map(target, box.view.shape, extents, span)
+        if fragment.corner is None:
+            raise LoweringError("store.tma", store=plan.op, why=Reason("store.no_holder"))
+        return Staged(nest, box, fragment, plan, threads, stage, tensor)
+
+    def stmt(self, *, repeats: bool) -> Stmt:
+        """Return what every thread runs; ``repeats``: for one tile after the other."""
+        wide = self.fragment.loops[0] * ROWS
+        if not self.fragment.swap_ab:
+            wide = self.fragment.loops[-1] * quads.RUN
+        rounds = wide // (self.plan.box[1] * self._together)
+        fresh = 0 if repeats else self._rounds
+        first = unrolled("b", fresh, self._store) if fresh else None
+        if rounds == fresh:
+            return seq(first)
+        return seq(
+            first,
+            unrolled("b", rounds - fresh, lambda b: seq(self._free(), self._store(b + fresh))),
+        )
+
+    @property
+    def _together(self) -> int:
+        """The number of boxes that are filled, and written, in one round."""
+        return filled_together(self.fragment.swap_ab, str(self.stage.dtype))
+
+    @property
+    def _rounds(self) -> int:
+        """The number of rounds whose boxes shared memory has room for."""
+        return self.plan.slots // self._together
+
+    def _free(self) -> Stmt:
+        """Return the wait until the warpgroup may write to the slots that were used longest ago."""
+        wait = _told(self.plan, "wait", _wait(self._rounds - 1))
+        return seq(tirx.IfThenElse(_leads(self.threads.var), wait, None), self._meet())
+
+    def _meet(self) -> Stmt:
+        """Return the barrier of the warpgroup."""
+        number = tirx.floordiv(self.threads.var, WARPGROUP) + _FIRST_BARRIER
+        sync = T.ptx.bar.sync(tirx.Cast("uint32", number), T.uint32(WARPGROUP))
+        return _told(self.plan, "barrier", tirx.Evaluate(sync))
+
+    def _store(self, b: Expr) -> Stmt:
+        """Return round ``b`` of the warpgroup's columns."""
+        thread, plan, together = self.threads.var, self.plan, self._together
+        slot = tirx.floordiv(thread, WARPGROUP) * plan.slots
+        slot = slot + tirx.floormod(b, self._rounds) * together
+        fence = tirx.Evaluate(T.ptx["fence.proxy.async.shared::cta"]())
+        written = _told(plan, "store", self._write(b, slot))
+        return seq(
+            self._fill(b, slot),
+            _told(plan, "fence", fence),
+            self._meet(),
+            tirx.IfThenElse(_leads(thread), written, None),
+        )
+
+    def _fill(self, b: Expr, slot: Expr) -> Stmt:
+        """Return the stores of a round's boxes to shared memory, in squares of each warp."""
+        rows, columns = self.plan.box
+        if self.fragment.swap_ab:
+            return unrolled("c", rows // _SQUARE, lambda c: self._square(slot, b, i32(0), c))
+        first = b * (columns // _SQUARE)
+        return unrolled(
+            "r",
+            rows // ROWS,
+            lambda r: unrolled("c", columns // _SQUARE, lambda c: self._square(slot, r, first, c)),
+        )
+
+    def _square(self, slot: Expr, r: Expr, first: Expr, c: Expr) -> Stmt:
+        """Return the store of square ``first + c`` of the warp's 16 rows of block ``r``.
+
+        ``c`` counts in the box.
+        """
+        thread, analyzer = self.threads.var, self.threads.analyzer
+        pairs = buffer([quads.RUN], str(self.stage.dtype), "pairs", "local")
+        access = touched(self.nest, self.fragment)
+        steps: list[Stmt] = []
+        for t in range(quads.LANES):  # two halves of 8 rows, two tiles of 8 columns
+            position = [r, i32(t % 2), (first + c) * 2 + t // 2]
+            steps.append(
+                fill_pair(
+                    self.nest, self.fragment, access, position, pairs, t, analyzer,
+                    guard_each=self.fragment.swap_ab,
+                )
+            )  # fmt: skip
+        warp = tirx.floormod(tirx.floordiv(thread, 32), 4) * _SQUARE
+        if self.fragment.swap_ab:
+            corner = c * _SQUARE, warp
+        else:
+            corner = r * ROWS + warp, c * _SQUARE
+        if dtype_bytes(self.stage.dtype) == _STMATRIX_BYTES:
+            steps += self._matrices(slot, corner, pairs)
+        else:
+            steps += self._words(slot, corner, pairs)
+        return block("square", seq(*steps), [pairs])
+
+    def _matrices(self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer) -> list[Stmt]:
+        """Return the store of a square of 16-bit elements: eight lanes address each matrix."""
+        lane = tirx.floormod(self.threads.var, 32)
+        words = [Var(f"word{t}", "uint32") for t in range(quads.LANES)]
+        steps: list[Stmt] = []
+        for t, word in enumerate(words):
+            pair = tirx.BufferLoad(pairs, [tirx.Ramp(t * quads.PAIR, 1, quads.PAIR)])
+            steps.append(tirx.Bind(word, tirx.reinterpret("uint32", pair)))
+        if self.fragment.swap_ab:
+            within = tirx.floormod(lane, _MATRIX)
+            down = tirx.floordiv(lane, _SQUARE) * _MATRIX + within
+            across = tirx.floormod(tirx.floordiv(lane, _MATRIX), 2) * _MATRIX
+        else:
+            half = tirx.floormod(tirx.floordiv(lane, _MATRIX), 2)
+            down = row_of_warp(half, tirx.floormod(lane, _MATRIX), paired=self.fragment.paired)
+            across = tirx.floordiv(lane, _SQUARE) * _MATRIX
+        at = self._place(slot, corner[0] + down, corner[1] + across)
+        name = STMATRIX.format(trans=".trans" if self.fragment.swap_ab else "")
+        there = T.address_of(tirx.BufferLoad(self.stage, at))
+        steps.append(_told(self.plan, "store", tirx.Evaluate(T.ptx[name](there, *words))))
+        return steps
+
+    def _words(self, slot: Expr, corner: tuple[Expr, Expr], pairs: Buffer) -> list[Stmt]:
+        """Return the store of a square of wider elements, each lane its pairs.
+
+        Source: PTX ISA, wgmma, layout of D.
+        """
+        lane = tirx.floormod(self.threads.var, 32)
+        steps: list[Stmt] = []
+        for t in range(quads.LANES):
+            eighth = tirx.floordiv(lane, quads.LANES)
+            down = row_of_warp(t % 2, eighth, paired=self.fragment.paired)
+            across = tirx.floormod(lane, quads.LANES) * quads.PAIR + t // 2 * _MATRIX
+
+            def store(v: Expr, t: int = t, down: Expr = down, across: Expr = across) -> Stmt:
+                value = tirx.BufferLoad(pairs, [v + t * quads.PAIR])
+                row, column = (across + v, down) if self.fragment.swap_ab else (down, across)
+                at = self._place(slot, corner[0] + row, corner[1] + column)
+                if not self.fragment.swap_ab:
+                    at[-1] = at[-1] + v
+                return tirx.BufferStore(self.stage, value, at)
+
+            loop = unrolled if self.fragment.swap_ab else vectorized
+            steps.append(_told(self.plan, "store", loop("v", quads.PAIR, store)))
+        return steps
+
+    def _place(self, slot: Expr, row: Expr, column: Expr) -> list[Expr]:
+        """Return the place of ``column`` of ``row`` in the boxes of a round from ``slot`` on."""
+        analyzer, columns = self.threads.analyzer, self.plan.box[1]
+        size = dtype_bytes(self.stage.dtype)
+        if self._together > 1:
+            slot = slot + tirx.floordiv(column, columns)
+            column = tirx.floormod(column, columns)
+        row = analyzer.simplify(row)
+        place = by_row(columns * size).column(row, column, CHUNK_BYTES // size, analyzer)
+        return [slot, row, place]
+
+    def _write(self, b: Expr, slot: Expr) -> Stmt:
+        """Return the copy of a round's boxes to global memory, which one thread issues."""
+        assert self.fragment.corner is not None
+        row, column = self.fragment.corner
+        if self.fragment.swap_ab:
+            row, column = column, row
+        values: dict[Any, Expr] = {var: i32(0) for var in self.nest.vars}
+        values[self.box.row] = row
+        writes: list[Stmt] = []
+        for n in range(self._together):
+            across = (b * self._together + n) * self.plan.box[1]
+            values[self.box.column] = column + across
+            corner = [
+                self.threads.analyzer.simplify(substitute(index, values))
+                for index in self.box.view.indices
+            ]
+            source = T.address_of(tirx.BufferLoad(self.stage, [slot + n, i32(0), i32(0)]))
+            store = T.ptx[(ADD if self.plan.partial_sums else STORE).format(rank=len(corner))]
+            coordinates = [coordinate(index) for index in reversed(corner)]
+            call = store(T.address_of(self.tensor.var), *coordinates, source)
+            writes.append(tirx.Evaluate(call))
+        return seq(*writes, tirx.Evaluate(T.ptx["cp.async.bulk.commit_group"]()))
+
+
+def _leads(thread: Any) -> Expr:
+    return tirx.EQ(tirx.floormod(thread, WARPGROUP), i32(0))
+
+
+def _wait(in_flight: int) -> Stmt:
+    return tirx.Evaluate(T.ptx["cp.async.bulk.wait_group.read"](in_flight))
+
+
+def _told(plan: StorePlan, kind: str, stmt: Stmt) -> Stmt:
+    """Return ``stmt`` with its origin."""
+    name = plan.op if kind == "store" else f"{plan.op}.{kind}"
+    places = (Place(f"{plan.dst}_staged"),)
+    return with_origin(
+        Origin(op=name, kind=kind, block=plan.op, role=CONSUMER, places=places), stmt
+    )

@@ -1,0 +1,1 @@
+"""Emit tile matmuls: simt, mma.sync, wgmma; fragments and operands."""

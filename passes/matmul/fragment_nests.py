@@ -1,0 +1,395 @@
+"""Rewrite nests over an accumulator tile for the elements that each thread holds of it.
+
+    for i, j in T.grid(128, 128): C[bi * 128 + i, bj * 128 + j] = T.Cast("float16", acc[i, j])
+ => for e0, e1, e2 in T.unroll: for v in T.vectorized(2): C[bi * 128 + row(..), ..] = Cast(reg[..])
+
+Each nest that reads or writes the tile is solved for its loop variables. A nest that stores
+elsewhere uses the widest vectors that its addresses allow. If a lane holds too few neighbours for
+those, lane quads exchange elements first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range
+from tvm.script import tirx as T
+
+from ...diagnostics import Reason
+from ...errors import LoweringError
+from ..dependence.independence import check_independent
+from ..ir.indexing import affine, at_lane, conjunction, is_uniform
+from ..ir.nodes import (
+    Buffer,
+    Expr,
+    Stmt,
+    TensorLoad,
+    Var,
+    block,
+    buffer,
+    dtype_bytes,
+    i32,
+    is_global,
+    seq,
+    substitute,
+    unrolled,
+    uses,
+    vectorized,
+)
+from ..ir.patterns import Nest, strip_cast
+from ..threads.spread import VECTOR_BYTES, is_contiguous, unproven_all
+from . import quads
+from .fragments import Fragment, Position, Quad
+
+NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
+"""PTX instruction that converts two floats to a type; the first operand is the upper one (cvt)."""
+
+
+def rewrite(nest: Nest, fragment: Fragment, analyzer: Any) -> Stmt:
+    """Return ``nest``, which reads or writes ``fragment``'s tile, for the elements of a thread."""
+    access = touched(nest, fragment)
+    free = [v for v in nest.vars if not any(uses(index, [v]) for index in access)]
+    if not nest.store.buffer.same_as(fragment.tile):
+        check_independent(nest, [v for v in nest.vars if v not in free])
+    position, body = _mapped(nest, fragment, access, analyzer)
+    for var in reversed(free):
+        body = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, body)
+    return _unroll(position, body)
+
+
+def _mapped(
+    nest: Nest, fragment: Fragment, access: Sequence[Expr], analyzer: Any
+) -> tuple[dict[Var, int], Stmt]:
+    """Return loop variables over a thread's elements with extents, and the body of the loops."""
+    if fragment.quad is not None:
+        position = _position(fragment.quad.loops, analyzer)
+        wide = _exchange(nest, fragment, fragment.quad, access, list(position), analyzer)
+        if wide is not None:
+            return position, wide
+    position = _position(fragment.loops, analyzer)
+    mapped = _update if nest.store.buffer.same_as(fragment.tile) else _consume
+    return position, mapped(nest, fragment, access, list(position), analyzer)
+
+
+def _position(loops: Sequence[int], analyzer: Any) -> dict[Var, int]:
+    """Return new variables for loops of these extents, known to ``analyzer``."""
+    position = {Var(f"e{n}", "int32"): extent for n, extent in enumerate(loops)}
+    for var, extent in position.items():
+        analyzer.bind(var, Range(0, extent))
+    return position
+
+
+def touched(nest: Nest, fragment: Fragment) -> tuple[Expr, ...]:
+    """Return the one place of the tile that each iteration of ``nest`` touches.
+
+    Raises LoweringError if there are several, or if a condition depends on the tile's values.
+    """
+    if any(load.source.same_as(fragment.tile) for load in nest.deciding_loads()):
+        raise _refused(nest, Reason("registers.decides", buffer=str(fragment.tile.name)))
+    places = [load.indices for load in nest.loads() if load.source.same_as(fragment.tile)]
+    if nest.store.buffer.same_as(fragment.tile):
+        places.append(nest.store.indices)
+    first = list(places[0])
+    if any(not tvm_ffi.structural_equal(first, list(other)) for other in places[1:]):
+        raise _refused(nest, Reason("registers.places", buffer=str(fragment.tile.name)))
+    return tuple(first)
+
+
+def _refused(nest: Nest, why: Reason) -> LoweringError:
+    return LoweringError("block.to_registers", block=nest.name, why=why)
+
+
+def _solve(
+    nest: Nest, access: Sequence[Expr], at: Sequence[Expr]
+) -> tuple[dict[Var, Expr], list[Expr]]:
+    """Return values of the nest's variables for which ``access`` is ``at``, and the conditions."""
+    values: dict[Var, Expr] = {}
+    guards: list[Expr] = []
+    for index, wanted in zip(access, at):
+        known = affine(index, nest.vars)
+        if known is None or len(known.coefficients) > 1:
+            raise _refused(nest, Reason("registers.index", index=str(index)))
+        if not known.coefficients:
+            guards.append(tirx.EQ(wanted, known.base))
+            continue
+        ((var, coefficient),) = known.coefficients.items()
+        if coefficient != 1 or var in values:
+            raise _refused(nest, Reason("registers.index", index=str(index)))
+        values[var] = wanted - known.base
+        guards.append(i32(0) <= values[var])
+        guards.append(values[var] < nest.extent_of[var])
+    return values, guards
+
+
+def _consume(
+    nest: Nest, fragment: Fragment, access: Sequence[Expr], position: Position, analyzer: Any
+) -> Stmt:
+    """Return a nest that stores elsewhere what it computes from the tile."""
+
+    def run(column: Expr) -> Sequence[Expr]:
+        return fragment.coordinates(position, column)
+
+    vector = _widest(nest, access, run, fragment.run, analyzer)
+    store = _with_fragment(nest.store, fragment, position, vector.column, vector.values)
+    if fragment.swap_ab and vector.width == 1 and _narrows(nest.store):
+        return _converted_together(store, fragment, position, vector)
+    return _stored(store, vector)
+
+
+def _narrows(store: Any) -> bool:
+    """Whether the stored value is an element of a float tile, converted to 16 bits and no more."""
+    kind, value = str(store.buffer.dtype), store.value
+    if kind not in NARROW or not isinstance(value, tirx.Cast):
+        return False
+    return isinstance(value.value, TensorLoad) and str(value.value.ty.dtype) == "float32"
+
+
+def _converted_together(
+    store: Any, fragment: Fragment, position: Position, vector: _Vector
+) -> Stmt:
+    """Return a run of two columns, stored separately, that one instruction converts.
+
+    ptxas would run some of the single conversions of a wgmma's sums while it is still in flight,
+    and then make every wgmma wait for the one before (C7514, nvcc 13.0).
+    """
+    kind = str(store.buffer.dtype)
+    word = buffer([1], "uint32", "word", "local")
+    packed = tirx.BufferLoad(word, [i32(0)])
+    low, high = (fragment.read(position, i32(v)) for v in range(quads.PAIR))
+    both = tirx.Evaluate(T.ptx[NARROW[kind]](packed, high, low))
+    half = tirx.shift_right(packed, tirx.Cast("uint32", vector.column * 16))
+    value = tirx.reinterpret(kind, tirx.Cast("uint16", half))
+    separate = _stored(tirx.BufferStore(store.buffer, value, store.indices), vector)
+    return block("word", seq(both, separate), [word])
+
+
+def _exchange(
+    nest: Nest,
+    fragment: Fragment,
+    quad: Quad,
+    access: Sequence[Expr],
+    position: Position,
+    analyzer: Any,
+) -> Stmt | None:
+    """Return a nest that stores 16-bit values, by lane quads; None if no vector gets wider.
+
+    Values are computed where the elements of the tile lie, and then exchanged. Every lane must take
+    part in the exchange, so guards stand around the values and around the store. A nest that reads
+    what it stores is left alone, because the lane that reads an element is not the one that stores
+    it.
+    """
+    target, kind = nest.store.buffer, str(nest.store.buffer.dtype)
+    if not is_global(target) or dtype_bytes(kind) != 2:
+        return None
+    if any(load.source.same_as(target) for load in nest.loads()):
+        return None
+
+    def run(column: Expr) -> Sequence[Expr]:
+        return quad.coordinates(position, column)
+
+    vector = _widest(nest, access, run, quads.RUN, analyzer)
+    if vector.width <= fragment.run:
+        return None
+    pairs, row = (buffer([quads.RUN], kind, name, "local") for name in ("pairs", "row"))
+    *outer, four = position
+    filled = [
+        fill_pair(nest, fragment, access, [*outer, four * quads.LANES + t], pairs, t, analyzer)
+        for t in range(quads.LANES)
+    ]
+    indices = substitute(list(nest.store.indices), vector.values)
+    store = tirx.BufferStore(target, tirx.BufferLoad(row, [vector.column]), indices)
+    exchanged = quads.exchange(pairs, row, quad.lane)
+    return block("exchange", seq(*filled, exchanged, _stored(store, vector)), [pairs, row])
+
+
+def fill_pair(
+    nest: Nest,
+    fragment: Fragment,
+    access: Sequence[Expr],
+    position: Position,
+    pairs: Buffer,
+    t: int,
+    analyzer: Any,
+    *,
+    guard_each: bool = False,
+) -> Stmt:
+    """Return the stores of a run of two columns as pair ``t`` of ``pairs``.
+
+    An element that is not stored is zero, because its other operands may not exist. The guard is
+    the same for both columns, as ``_widest`` found for the wider vector that they belong to, unless
+    ``guard_each`` asks for a guard for each.
+    """
+    lane = Var("v", "int32")
+    analyzer.bind(lane, Range(0, quads.PAIR))
+    values, inside = _solve(nest, access, fragment.coordinates(position, lane))
+    values = {var: analyzer.simplify(value) for var, value in values.items()}
+    value = _with_fragment(nest.store, fragment, position, lane, values).value
+    alone = all(load.source.same_as(fragment.tile) for load in nest.loads())
+    unproven = [] if alone else _unproven(nest, inside, values, analyzer)
+    if guard_each and unproven:
+        return seq(
+            *[_fill(pairs, value, unproven, lane, v, t, analyzer) for v in range(quads.PAIR)]
+        )
+    guard = _guard(unproven, lane, analyzer)
+    if guard is not None:
+        value = tirx.if_then_else(guard, value, tirx.const(0, str(pairs.dtype)))
+    store = tirx.BufferStore(pairs, value, [lane + t * quads.PAIR])
+    return vectorized("v", quads.PAIR, lambda v: at_lane(store, lane, v))
+
+
+def _fill(
+    pairs: Buffer, value: Expr, guards: Sequence[Expr], lane: Var, v: int, t: int, analyzer: Any
+) -> Stmt:
+    """Return the store of value ``v`` of pair ``t``: zero if that element is not stored."""
+    own = conjunction([analyzer.simplify(at_lane(part, lane, v)) for part in guards])
+    zero = tirx.const(0, str(pairs.dtype))
+    one = tirx.if_then_else(own, at_lane(value, lane, v), zero)
+    return tirx.BufferStore(pairs, one, [i32(v + t * quads.PAIR)])
+
+
+@dataclass(frozen=True)
+class _Vector:
+    """A vector of ``width`` neighbouring elements of a run, stored at once under ``guard``.
+
+    Element ``lane`` of vector ``base`` of ``rounds`` is ``column`` of the run; ``values``: the
+    nest's variables there.
+    """
+
+    width: int
+    rounds: int
+    lane: Var
+    base: Var
+    column: Expr
+    values: Mapping[Var, Expr]
+    guard: Expr | None
+
+
+def _widest(
+    nest: Nest,
+    access: Sequence[Expr],
+    coordinates: Callable[[Expr], Sequence[Expr]],
+    run: int,
+    analyzer: Any,
+) -> _Vector:
+    """Return the widest vectors of a run, at ``coordinates``, that ``nest`` can store."""
+    width = min(run, max(1, VECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype)))
+    while True:
+        lane, base = Var("v", "int32"), Var("u", "int32")
+        analyzer.bind(lane, Range(0, width))
+        analyzer.bind(base, Range(0, run // width))
+        column = base * width + lane
+        values, inside = _solve(nest, access, coordinates(column))
+        values = {var: analyzer.simplify(value) for var, value in values.items()}
+        indices = substitute(list(nest.store.indices), values)
+        guards = _unproven(nest, inside, values, analyzer)
+        if width == 1 or (
+            is_contiguous(nest.store.buffer, indices, lane, width)
+            and all(is_uniform(part, lane, width) for part in guards)
+        ):
+            guard = _guard(guards, lane, analyzer)
+            return _Vector(width, run // width, lane, base, column, values, guard)
+        width //= 2
+
+
+def _stored(store: Any, vector: _Vector) -> Stmt:
+    """Return ``store``, of one element of a run, for every vector of the run."""
+    lane, base = vector.lane, vector.base
+    if _is_too_wide(store, vector.width):
+        moved = _in_words(store, vector)
+    else:
+        moved = vectorized("v", vector.width, lambda v: at_lane(store, lane, v))
+    body = moved if vector.guard is None else tirx.IfThenElse(vector.guard, moved, None)
+    if vector.rounds == 1:
+        return substitute(body, {base: i32(0)})
+    return unrolled("u", vector.rounds, lambda u: substitute(body, {base: u}))
+
+
+def _is_too_wide(store: Any, width: int) -> bool:
+    """Whether a vector is computed in a type of which ``width`` exceed the widest access.
+
+    TVM represents eight floats as ``ulonglong4`` and loads, adds and converts them, but prints a
+    constant beside them as a constructor that CUDA does not have.
+    """
+    value = store.value
+    wide = isinstance(value, tirx.Cast) and not isinstance(strip_cast(value), TensorLoad)
+    return wide and width * dtype_bytes(str(value.value.ty.dtype)) > VECTOR_BYTES
+
+
+def _in_words(store: Any, vector: _Vector) -> Stmt:
+    """Return one vector of ``store``, computed in vectors of the wider type, converted at once."""
+    lane, wide = vector.lane, store.value.value
+    kind = str(wide.ty.dtype)
+    each = VECTOR_BYTES // dtype_bytes(kind)
+    row = buffer([vector.width], kind, "row", "local")
+
+    def word(q: Expr) -> Stmt:
+        def one(v: Expr) -> Stmt:
+            return tirx.BufferStore(row, at_lane(wide, lane, q * each + v), [q * each + v])
+
+        return vectorized("v", each, one)
+
+    def converted(v: Expr) -> Stmt:
+        value = tirx.Cast(str(store.buffer.dtype), tirx.BufferLoad(row, [v]))
+        return tirx.BufferStore(store.buffer, value, at_lane(list(store.indices), lane, v))
+
+    computed = unrolled("q", vector.width // each, word)
+    return block("row", seq(computed, vectorized("v", vector.width, converted)), [row])
+
+
+def _guard(parts: Sequence[Expr], lane: Var, analyzer: Any) -> Expr | None:
+    """Return the conjunction of ``parts``, which are the same for every ``lane``."""
+    return conjunction([analyzer.simplify(at_lane(part, lane, 0)) for part in parts])
+
+
+def _unproven(
+    nest: Nest, inside: Sequence[Expr], values: Mapping[Var, Expr], analyzer: Any
+) -> list[Expr]:
+    """Return what of ``inside`` and of the nest's predicate is not proven for ``values``."""
+    return unproven_all(
+        [analyzer.simplify(part) for part in inside]
+        + [substitute(part, values) for part in nest.predicate],
+        analyzer,
+    )
+
+
+def _update(
+    nest: Nest, fragment: Fragment, access: Sequence[Expr], position: Position, analyzer: Any
+) -> Stmt:
+    """Return a nest that stores into the tile: initialisation, scaling, a bias."""
+    step = 2 if fragment.packed else 1
+    parts: list[Stmt] = []
+    for start in range(0, fragment.run, step):
+        new: list[Expr] = []
+        for v in range(start, start + step):
+            values, inside = _solve(nest, access, fragment.coordinates(position, i32(v)))
+            old = fragment.read(position, i32(v))
+            value = _with_fragment(nest.store, fragment, position, i32(v), values).value
+            guard = conjunction(_unproven(nest, inside, values, analyzer))
+            new.append(value if guard is None else tirx.if_then_else(guard, value, old))
+        parts.append(fragment.write(position, start, new))
+    return seq(*parts)
+
+
+def _with_fragment(
+    store: Any, fragment: Fragment, position: Position, v: Expr, values: Mapping[Var, Expr]
+) -> Any:
+    """Return ``store`` for one element, with registers in place of loads of the tile."""
+
+    def register(load: Any) -> Expr:
+        return fragment.read(position, v) if load.source.same_as(fragment.tile) else load
+
+    replaced = tvm_ffi.structural_map(store, [(TensorLoad, register)], order="post")
+    return substitute(replaced, values)
+
+
+def _unroll(position: Mapping[Var, int], body: Stmt) -> Stmt:
+    for var, extent in reversed(list(position.items())):
+        if extent == 1:
+            body = substitute(body, {var: i32(0)})
+        else:
+            body = tirx.For(var, i32(0), i32(extent), tirx.ForKind.UNROLLED, body)
+    return body

@@ -1,0 +1,144 @@
+"""Define an accumulator tile in registers: which thread holds which element, in which register.
+
+    acc[128, 128] in scope local   =>   reg[64] of each of 256 threads, and the tile's indices of
+                                        each register: coordinates(position, v) = (row, column)
+
+The tile buffer of a tile function becomes registers of each thread. Instructions say where the
+elements lie; ``fragment_nests`` rewrites nests over the tile by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import tvm_ffi
+from tvm import tirx
+
+from ..copy.layouts import ColumnBlocks, Swizzle
+from ..ir.nodes import Buffer, Expr, Stmt, Var, i32
+from ..ir.patterns import is_zero
+
+Position = Sequence[Expr]
+"""Values of the element loops of a fragment."""
+
+
+@dataclass(frozen=True)
+class Quad:
+    """A lane quad: four lanes that exchange runs of two columns for runs of eight.
+
+    ``lane``: which of the four a thread is. ``loops``: extents of the loops over its runs of eight;
+    the last of them counts four of the fragment's. ``coordinates``: the tile buffer's indices of
+    element ``v`` of such a run.
+    """
+
+    lane: Expr
+    loops: tuple[int, ...]
+    coordinates: Callable[[Position, Expr], Sequence[Expr]]
+
+
+@dataclass(frozen=True)
+class Fragment:
+    """Says which thread holds which element of one tile in which register.
+
+    ``loops``: extents of the loops over the elements of one thread; inside them lie ``run``
+    elements of neighbouring columns. ``coordinates``: the tile buffer's indices of element ``v`` of
+    a run. ``register``: its place in ``registers``. ``packed``: two 16-bit elements share one
+    uint32, as half accumulators of mma.sync do. ``view``: the element type if that of the registers
+    differs (int32 in uint32). ``quad``: the wider runs that lanes have after an exchange.
+    ``corner``: first row and column of a warpgroup's piece of the tile, for wgmma. ``swap_ab``: A
+    and B change places, so the tile's rows are the columns of a run. ``paired``: of each 16 rows of
+    a warp a lane has two neighbouring ones, not two that differ by 8.
+    """
+
+    tile: Buffer
+    registers: Buffer
+    loops: tuple[int, ...]
+    run: int
+    coordinates: Callable[[Position, Expr], Sequence[Expr]]
+    register: Callable[[Position, Expr], Expr]
+    packed: bool = False
+    quad: Quad | None = None
+    corner: tuple[Expr, Expr] | None = None
+    swap_ab: bool = False
+    paired: bool = False
+
+    @property
+    def dtype(self) -> str:
+        """Type of an element."""
+        return str(self.tile.dtype)
+
+    def is_like(self, other: Fragment) -> bool:
+        """Whether every thread holds the same elements in the same registers in both."""
+        if (self.loops, self.run, self.packed) != (other.loops, other.run, other.packed):
+            return False
+        if str(self.registers.dtype) != str(other.registers.dtype):
+            return False
+        position = [Var(f"e{n}", "int32") for n in range(len(self.loops))]
+        v = Var("v", "int32")
+        mine, others = (
+            [*one.coordinates(position, v), one.register(position, v)] for one in (self, other)
+        )
+        return bool(tvm_ffi.structural_equal(mine, others))
+
+    def read(self, position: Position, v: Expr) -> Expr:
+        """Return the value of one element."""
+        index = self.register(position, v)
+        if self.packed:
+            word = tirx.BufferLoad(self.registers, [tirx.floordiv(index, 2)])
+            half = tirx.shift_right(word, tirx.Cast("uint32", tirx.floormod(index, 2) * 16))
+            return tirx.reinterpret(self.dtype, tirx.Cast("uint16", half))
+        value = tirx.BufferLoad(self.registers, [index])
+        if str(self.registers.dtype) != self.dtype:
+            return tirx.reinterpret(self.dtype, value)
+        return value
+
+    def write(self, position: Position, v: int, values: Sequence[Expr]) -> Stmt:
+        """Return the store of ``values`` from element ``v`` on: one, or a packed register's two."""
+        index = self.register(position, i32(v))
+        if self.packed:
+            low, high = (tirx.Cast("uint32", tirx.reinterpret("uint16", value)) for value in values)
+            word = tirx.bitwise_or(low, tirx.shift_left(high, tirx.const(16, "uint32")))
+            if all(is_zero(value) for value in values):
+                word = tirx.const(0, "uint32")
+            return tirx.BufferStore(self.registers, word, [tirx.floordiv(index, 2)])
+        (value,) = values
+        if str(self.registers.dtype) != self.dtype:
+            zero = is_zero(value)
+            kind = str(self.registers.dtype)
+            value = tirx.const(0, kind) if zero else tirx.reinterpret(kind, value)
+        return tirx.BufferStore(self.registers, value, [index])
+
+
+@dataclass(frozen=True)
+class Mapped:
+    """A matmul mapped to an instruction.
+
+    ``layouts``: of the operands' shared tiles. ``ops``: the op statements that replace the matmul.
+    ``buffers``: register buffers of one iteration, to be allocated beside the operands.
+    """
+
+    fragment: Fragment
+    layouts: Mapping[Buffer, Swizzle | ColumnBlocks]
+    ops: tuple[Stmt, ...]
+    buffers: tuple[Buffer, ...]
+
+
+def row_of_warp(half: Expr | int, eighth: Expr, *, paired: bool) -> Expr:
+    """Return which of a warp's 16 rows the lane quad ``eighth`` holds in ``half``.
+
+    ``paired``: as for ``Fragment``.
+    """
+    return eighth * 2 + half if paired else eighth + half * 8
+
+
+def power_of_two(count: int, most: int) -> int:
+    """Return the largest power of two up to ``most`` (itself one) that divides ``count``."""
+    while count % most:
+        most //= 2
+    return most
+
+
+def back_and_forth(inner: Expr, outer: Expr, count: int) -> Expr:
+    """Return ``inner`` of ``count`` if ``outer`` is even, counted down if it is odd."""
+    return inner + tirx.floormod(outer, 2) * (count - 1 - inner * 2)

@@ -1,0 +1,134 @@
+"""Map every tile matmul of a function to its instruction, in forms that agree on shared tiles.
+
+    C += A B   then   C += D E         one accumulator: each element in one register of one thread
+    C += A B   then   F += A E         one tile: each element in one place of shared memory
+
+If two matmuls, or both operands of one, want different layouts of a tile, the tile is row-major. An
+accumulator has the fragment of the first matmul on it.
+
+Does not handle: matmuls on one accumulator with different fragments (LoweringError).
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from ...diagnostics import Reason
+from ...errors import LoweringError
+from ...mechanisms.copies import PADDED, ROTATED
+from ...plan import SCALAR, KernelPlan, MatmulPlan
+from ..copy.layouts import ColumnBlocks, Swizzle
+from ..ir.nodes import Buffer, Stmt, substitute
+from ..ir.patterns import Copy, Matmul
+from ..threads.spread import Threads
+from .fragments import Fragment, Mapped
+from .mma_sync import map_mma
+from .simt import map_simt
+from .wgmma import map_wgmma
+
+
+@dataclass(frozen=True)
+class MappedMatmuls:
+    """The mapped matmuls of a function.
+
+    ``fragments`` and ``matmuls`` are by accumulator, ``layouts`` by tile, ``ops`` by op name: the
+    statements and buffers of each.
+    """
+
+    fragments: dict[Buffer, Fragment] = field(default_factory=dict)
+    layouts: dict[Buffer, Swizzle | ColumnBlocks] = field(default_factory=dict)
+    ops: dict[str, tuple[tuple[Stmt, ...], tuple[Buffer, ...]]] = field(default_factory=dict)
+    matmuls: dict[Buffer, Matmul] = field(default_factory=dict)
+
+
+def map_matmuls(
+    known: Mapping[str, Copy | Matmul],
+    plan: KernelPlan,
+    threads: Threads,
+    pointed: Collection[Buffer] = (),
+) -> MappedMatmuls:
+    """Return every matmul of ``plan`` mapped to its instruction.
+
+    ``known``: recognised ops by name. ``pointed``: buffers that views or pointers reach, which are
+    row-major. Raises LoweringError if the plan names a matmul that does not exist, or two disagree.
+    """
+    planned = [(_known(op, known), op) for op in plan.matmuls if op.instruction != SCALAR]
+    for matmul, op in planned:
+        _check_pointed(matmul, op, pointed)
+    mapped = [_mapped(matmul, op, plan, threads, pointed) for matmul, op in planned]
+    if clashing := _clashing(mapped):
+        plain = {*clashing, *pointed}
+        mapped = [_mapped(matmul, op, plan, threads, plain) for matmul, op in planned]
+    for tile in _clashing(mapped):
+        raise LoweringError("matmul.layouts", buffer=str(tile.name))
+    result = MappedMatmuls()
+    for (matmul, op), one in zip(planned, mapped):
+        first = result.fragments.setdefault(matmul.acc, one.fragment)
+        result.matmuls.setdefault(matmul.acc, matmul)
+        result.layouts.update(one.layouts)
+        result.ops[op.op] = _on(first, one, op), one.buffers
+    return result
+
+
+def _check_pointed(matmul: Matmul, op: MatmulPlan, pointed: Collection[Buffer]) -> None:
+    """Raise LoweringError if an instruction would rearrange what views or pointers reach."""
+    tiles = [matmul.acc]
+    if op.instruction.startswith("wgmma"):
+        tiles += [matmul.a.buffer, matmul.b.buffer]
+    for tile in tiles:
+        if tile in pointed:
+            why = Reason("matmul.pointed", buffer=str(tile.name))
+            raise LoweringError(
+                "matmul.unmapped", matmul=op.op, instruction=op.instruction, why=why
+            )
+
+
+def _known(op: MatmulPlan, known: Mapping[str, Copy | Matmul]) -> Matmul:
+    matmul = known.get(op.op)
+    if not isinstance(matmul, Matmul):
+        raise LoweringError("matmul.unknown", matmul=op.op)
+    return matmul
+
+
+def _mapped(
+    matmul: Matmul, op: MatmulPlan, plan: KernelPlan, threads: Threads, plain: Collection[Buffer]
+) -> Mapped:
+    """Return ``matmul`` mapped to its instruction, with the tiles ``plain`` row-major."""
+    asked = {copy.dst: copy.layout for copy in plan.copies}
+    operands = {side.buffer for side in (matmul.a, matmul.b)}
+    by_row = frozenset(
+        tile
+        for tile in operands
+        if len(operands) == 1 or tile in plain or asked.get(str(tile.name)) == "row-major"
+    )
+    if op.instruction == "simt":
+        padded = frozenset(tile for tile in operands if asked.get(str(tile.name)) == PADDED)
+        return map_simt(matmul, op, threads, by_row, padded - by_row)
+    if op.instruction.startswith("wgmma"):
+        return map_wgmma(matmul, op, threads, waits=not plan.roles)
+    rotated = frozenset(tile for tile in operands if asked.get(str(tile.name)) == ROTATED)
+    return map_mma(matmul, op, threads, by_row, rotated - by_row)
+
+
+def _clashing(mapped: Sequence[Mapped]) -> list[Buffer]:
+    """Return the tiles for which there is more than one layout."""
+    layouts: dict[Buffer, list[Any]] = defaultdict(list)
+    for one in mapped:
+        for tile, layout in one.layouts.items():
+            if layout not in layouts[tile]:
+                layouts[tile].append(layout)
+    return [tile for tile, found in layouts.items() if len(found) > 1]
+
+
+def _on(first: Fragment, one: Mapped, op: MatmulPlan) -> tuple[Stmt, ...]:
+    """Return the ops of ``one`` on the registers of ``first``."""
+    own = one.fragment
+    if own.registers.same_as(first.registers):
+        return one.ops
+    if not own.is_like(first):
+        why = Reason("matmul.spread", buffer=str(first.tile.name))
+        raise LoweringError("matmul.unmapped", matmul=op.op, instruction=op.instruction, why=why)
+    return tuple(substitute(stmt, {own.registers: first.registers}) for stmt in one.ops)

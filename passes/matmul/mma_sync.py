@@ -1,0 +1,84 @@
+"""Map tile matmuls to tensor cores with mma.sync.
+
+    mma        acc += A_shared * B_shared
+ => mma.k0.a   A_frag_k0 = shared A          ldmatrix, or words where ldmatrix cannot transpose
+    mma.k0.b   B_frag_k0 = shared B
+    mma.k0     acc += A_frag_k0 * B_frag_k0
+
+A CTA tile is cut into warp tiles, a warp tile into instruction tiles of 16 x 8 x ``k``. One step of
+K is three ops, each with its own registers.
+
+Does not handle: warp tiles that the instruction does not divide (LoweringError).
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ...plan import MatmulPlan
+from ..ir.nodes import Buffer, Expr, Stmt, buffer, op_stmt, seq, unrolled
+from ..ir.patterns import Matmul
+from ..threads.spread import Threads
+from .fragments import Mapped, back_and_forth
+from .mma_layout import PTX_TYPES, Warp
+from .mma_operands import load_a, load_b
+
+MMA: Final = "mma.sync.aligned.m16n8k{k}.row.col.{acc}.{a}.{b}.{acc}"
+
+
+def map_mma(
+    matmul: Matmul,
+    plan: MatmulPlan,
+    threads: Threads,
+    plain: frozenset[Buffer] = frozenset(),
+    rotated: frozenset[Buffer] = frozenset(),
+) -> Mapped:
+    """Return the op statements, layouts and accumulator fragment of ``matmul`` on mma.sync.
+
+    ``plain``: tiles that the plan keeps row-major; ``rotated``: tiles whose odd rows it rotates by
+    a chunk.
+    """
+    warp = Warp(matmul, plan, threads, plain, rotated)
+    fragment = warp.fragment()
+    inner = plan.k_step // warp.k
+    ops: list[Stmt] = []
+    buffers: list[Buffer] = []
+    for step in range(plan.steps):
+        name = f"{plan.op}.k{step}"
+        a = buffer([inner * warp.ti * 4], "uint32", f"{matmul.a.buffer.name}_frag_k{step}", "local")
+        b = buffer([inner * warp.tj * 2], "uint32", f"{matmul.b.buffer.name}_frag_k{step}", "local")
+        parts = [(step * inner + part, part) for part in range(inner)]
+        ops += [
+            op_stmt(f"{name}.a", seq(*[load_a(warp, a, k, part) for k, part in parts])),
+            op_stmt(f"{name}.b", seq(*[load_b(warp, b, k, part) for k, part in parts])),
+            op_stmt(
+                name, seq(*[_multiply(warp, fragment.registers, a, b, part) for _, part in parts])
+            ),
+        ]
+        buffers += [a, b]
+    return Mapped(fragment, warp.layouts, tuple(ops), tuple(buffers))
+
+
+def _multiply(warp: Warp, acc: Buffer, a: Buffer, b: Buffer, part: int) -> Stmt:
+    """Return the instructions of one K step: columns outer, rows back and forth.
+
+    Neighbouring instructions then share B.
+    """
+    a_type, b_type = (
+        PTX_TYPES[str(side.buffer.dtype)] if warp.element == 1 else warp.a_type
+        for side in (warp.matmul.a, warp.matmul.b)
+    )
+    name = MMA.format(k=warp.k, acc=warp.acc_type, a=a_type, b=b_type)
+
+    def one(i: Expr, j: Expr) -> Stmt:
+        row = back_and_forth(i, j, warp.ti)
+        d = [tirx.BufferLoad(acc, [place]) for place in warp.accumulators(row, j)]
+        first_a, first_b = (row + part * warp.ti) * 4, (j + part * warp.tj) * 2
+        left = [tirx.BufferLoad(a, [first_a + x]) for x in range(4)]
+        right = [tirx.BufferLoad(b, [first_b + x]) for x in range(2)]
+        return tirx.Evaluate(T.ptx[name](*d, *left, *right, *d))
+
+    return unrolled("j", warp.tj, lambda j: unrolled("i", warp.ti, lambda i: one(i, j)))

@@ -1,0 +1,1 @@
+"""Find the loops worth pipelining and describe them in plain values."""

@@ -1,0 +1,156 @@
+"""Count what a statement costs one CTA: bytes by memory, operations, and tensor core work.
+
+    for i in range(8): S[i] = A[i] * 2    =>   Cost(global_bytes=32, shared_bytes=32, flops=8)
+
+``StatementInfo`` has these counts; ``pipeliner/cost/usage.py`` divides them by rates.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm
+from tvm import tirx
+from tvm.ir import Call, TensorLoad
+
+from ..ir.kernels import bodies, thread_tag
+from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, is_global, is_shared, walk
+
+_ARITHMETIC: Final = (tirx.Add, tirx.Sub, tirx.Mul, tirx.Div, tirx.Max, tirx.Min)
+_TRANSCENDENTAL: Final = frozenset(
+    (
+        "cos",
+        "cosh",
+        "erf",
+        "exp",
+        "exp10",
+        "exp2",
+        "log",
+        "log10",
+        "log2",
+        "pow",
+        "rsqrt",
+        "sigmoid",
+        "sin",
+        "sinh",
+        "sqrt",
+        "tan",
+        "tanh",
+    )
+)
+_SHAPE: Final = re.compile(r"m(\d+)n(\d+)k(\d+)")
+_WMMA_FLOPS: Final = 2 * 16 * 16 * 16
+WARP: Final = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """What a statement moves and computes, either in one thread or in all threads of a CTA."""
+
+    global_bytes: int = 0
+    """Bytes of global memory that it loads and stores."""
+    shared_bytes: int = 0
+    """Bytes of shared memory that it loads and stores."""
+    flops: int = 0
+    """Operations on floating-point values, without those below."""
+    transcendentals: int = 0
+    """Functions that the special function units compute."""
+    tensor_flops: int = 0
+    """Multiplications and additions of tensor cores."""
+
+    def __add__(self, other: Cost) -> Cost:
+        """Return the cost of both."""
+        return Cost(
+            self.global_bytes + other.global_bytes,
+            self.shared_bytes + other.shared_bytes,
+            self.flops + other.flops,
+            self.transcendentals + other.transcendentals,
+            self.tensor_flops + other.tensor_flops,
+        )
+
+    def __mul__(self, times: int) -> Cost:
+        """Return the cost of ``times`` executions."""
+        return Cost(
+            self.global_bytes * times,
+            self.shared_bytes * times,
+            self.flops * times,
+            self.transcendentals * times,
+            self.tensor_flops * times,
+        )
+
+
+def cost_of(stmt: Stmt, threads: int) -> Cost:
+    """Return the cost of one execution of ``stmt`` by ``threads`` threads.
+
+    A loop of unknown extent counts once. Of two branches the more expensive one counts.
+    """
+    return _per_thread(stmt) * threads
+
+
+def _per_thread(stmt: Stmt) -> Cost:
+    inner = [_per_thread(part) for part in bodies(stmt)]
+    if isinstance(stmt, tirx.For):
+        shared_out = (thread_tag(stmt) or "").startswith("threadIdx")
+        return inner[0] * (1 if shared_out else const_int(stmt.extent) or 1)
+    if isinstance(stmt, tirx.IfThenElse):
+        return max(inner, key=lambda cost: sum((cost.global_bytes, cost.shared_bytes, cost.flops)))
+    if inner:
+        return sum(inner, Cost())
+    if isinstance(stmt, tirx.BufferStore):
+        return _of_value(stmt.value) + _of_access(stmt.buffer, _lanes(stmt.value))
+    if isinstance(stmt, tirx.Evaluate):
+        return _of_value(stmt.value)
+    return _of_value(stmt.value) if hasattr(stmt, "value") else Cost()
+
+
+def _of_access(buf: Buffer, lanes: int) -> Cost:
+    size = dtype_bytes(buf.dtype) * lanes
+    if is_global(buf):
+        return Cost(global_bytes=size)
+    return Cost(shared_bytes=size) if is_shared(buf) else Cost()
+
+
+def _of_value(value: Expr) -> Cost:
+    total = Cost()
+    counted = {"flops": 0, "transcendentals": 0, "tensor": 0}
+
+    def visit(node: Any) -> None:
+        nonlocal total
+        if isinstance(node, TensorLoad):
+            total = total + _of_access(node.source, _lanes(node))
+        elif isinstance(node, Call):
+            name = str(getattr(node.op, "name", "")).split(".")[-1]
+            counted["transcendentals"] += (name in _TRANSCENDENTAL) * _lanes(node)
+            counted["tensor"] += _tensor_flops(node)
+        elif str(node.ty).startswith(("float", "bfloat")):
+            counted["flops"] += _lanes(node)
+
+    walk(value, (TensorLoad, Call, *_ARITHMETIC), visit)
+    return total + Cost(
+        flops=counted["flops"],
+        transcendentals=counted["transcendentals"],
+        tensor_flops=counted["tensor"],
+    )
+
+
+def _tensor_flops(call: Any) -> int:
+    """Operations of one thread's share of a warp's matrix instruction: ``2 * m * n * k / 32``."""
+    name = str(getattr(call.op, "name", ""))
+    if name.endswith("tvm_mma_sync"):
+        return _WMMA_FLOPS // WARP
+    if "mma" not in name:
+        return 0
+    for arg in call.args:
+        found = _SHAPE.search(str(getattr(arg, "value", "")))
+        if found:
+            return 2 * math.prod(int(size) for size in found.groups()) // WARP
+    return 0
+
+
+def _lanes(expr: Any) -> int:
+    """Elements of a vector value; 1 for a pointer."""
+    kind = getattr(expr.ty, "dtype", None)
+    return 1 if kind is None else max(1, int(tvm.DataType(str(kind)).lanes))

@@ -1,0 +1,70 @@
+"""Say what an elementwise kernel beside the loops makes, in plain values for the cost model."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import tvm_ffi
+from tvm import tirx
+
+from ...values.facts import NOTE, ElementwiseInfo
+from ..ir.kernels import inside_grid, thread_tag
+from ..ir.nodes import Stmt, const_int, dtype_bytes, is_global, walk
+from ..ir.patterns import Nest, as_nest
+from ..threads.spread import VECTOR_BYTES, store_lane, widest
+
+
+def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
+    """Return the description of an unbound kernel's outputs; None if it is no single nest."""
+    nest = nest_of(kernel)
+    if nest is None:
+        return None
+    grid = _grid_of(kernel)
+    elements = math.prod(nest.extents)
+    return ElementwiseInfo(
+        op=nest.name,
+        ctas=None if None in grid else math.prod(extent or 1 for extent in grid),
+        elements=elements,
+        vector=_most_at_once(nest),
+        global_bytes=elements * _bytes_of_one(nest),
+        note=str(nest.annotations.get(NOTE, "")),
+    )
+
+
+def nest_of(kernel: Stmt) -> Nest | None:
+    """Return the one nest inside the grid of ``kernel``."""
+    found: list[Stmt] = []
+
+    def keep(stmt: Stmt) -> Stmt:
+        found.append(stmt)
+        return stmt
+
+    inside_grid(kernel, keep)
+    return as_nest(found[0])
+
+
+def _grid_of(kernel: Stmt) -> list[int | None]:
+    grid: list[int | None] = []
+
+    def visit(loop: Any) -> None:
+        if (thread_tag(loop) or "").startswith("blockIdx"):
+            grid.append(const_int(loop.extent))
+
+    walk(kernel, tirx.For, visit)
+    return grid
+
+
+def _bytes_of_one(nest: Nest) -> int:
+    """Return how many bytes one output moves; a value used twice is loaded once."""
+    loads = {tvm_ffi.structural_hash(load): load for load in nest.loads()}
+    touched = [nest.store.buffer, *(load.source for load in loads.values())]
+    return sum(dtype_bytes(buf.dtype) for buf in touched if is_global(buf))
+
+
+def _most_at_once(nest: Nest) -> int:
+    """Return how many neighbouring outputs need at most one access to each buffer."""
+    lane = store_lane(nest)
+    sizes = [dtype_bytes(load.source.dtype) for load in nest.loads()]
+    widest_access = VECTOR_BYTES // max([dtype_bytes(nest.store.buffer.dtype), *sizes])
+    return min(widest_access, widest(nest, lane))

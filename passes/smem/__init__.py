@@ -1,0 +1,1 @@
+"""One arena for the shared memory of a kernel."""

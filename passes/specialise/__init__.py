@@ -1,0 +1,1 @@
+"""Warp specialisation: producer and consumer roles, ping-pong."""

@@ -1,0 +1,235 @@
+"""Describe loops whose iterations are shared by two roles: rings, mbarriers, and positions.
+
+    loop k of a plan with roles   =>   RoleLoop: a ring for each tile, full / empty mbarriers for
+                                       each pair, slot and phase of each role in registers
+
+``producer`` and ``consumer`` emit their statements from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import tirx
+from tvm.script import tirx as T
+
+from ...diagnostics import Reason
+from ...errors import LoweringError
+from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
+from ...values.origin import Origin, Place
+from ..analysis.effects import WRITE, Effects, effects
+from ..expand.rings import Ring, definitions, instantiate, make_ring
+from ..ir.kernels import bodies
+from ..ir.nodes import (
+    Buffer,
+    Call,
+    Expr,
+    ForKind,
+    Stmt,
+    TensorLoad,
+    Var,
+    has,
+    is_buffer_var,
+    is_shared,
+    uses,
+    variables,
+    walk,
+    with_origin,
+)
+from ..ir.op_form import OpLoop
+from ..matmul.descriptors import Descriptors
+from ..sync.mbarriers import Barriers, Position
+from .ping_pong import PingPong
+
+PHASE: Final = "steady"
+"""Phase of everything in such a loop, which has no prologue or epilogue."""
+
+
+@dataclass
+class RoleLoop:
+    """A loop with mbarrier pairs: its form, rings, and the position of each role in each pair."""
+
+    form: OpLoop
+    plan: LoopPlan
+    barriers: tuple[Barriers, ...]
+    rings: dict[Buffer, Ring]
+    fulls: dict[Buffer, Ring]
+    late: bool
+    positions: dict[str, tuple[Position, ...]]
+    zeroes: bool = False
+    _effects: dict[str, Effects] = field(default_factory=dict)
+
+    def body(self, name: str) -> Stmt:
+        """Return the statement of an op."""
+        return dict(self.form.ops)[name]
+
+    def effects(self, name: str) -> Effects:
+        """Return the effects of an op's statement."""
+        if name not in self._effects:
+            self._effects[name] = effects(self.body(name))
+        return self._effects[name]
+
+    def pair(self, ring: Buffer) -> int:
+        """Return which mbarrier pair synchronises the slots of ``ring``."""
+        names = self.form.buffer_names()
+        return next(i for i, b in enumerate(self.barriers) if names[ring] in b.plan.rings)
+
+
+@dataclass(frozen=True)
+class SpecialisedKernel:
+    """A warp-specialised kernel, whose threads, numbered ``thread``, have the roles of ``plan``.
+
+    ``loops``: by their nodes. ``remote``: in a cluster, a register for the address of another CTA's
+    mbarrier. ``stages``: shared memory that results are staged through. ``ping_pong``: the order of
+    consumer warpgroups that alternate on tiles.
+    """
+
+    plan: KernelPlan
+    thread: Var
+    loops: Mapping[Any, RoleLoop]
+    descriptors: Descriptors
+    remote: Buffer | None
+    stages: Sequence[Buffer] = ()
+    ping_pong: PingPong | None = None
+
+    def places(self, role: str) -> list[Position]:
+        """Return the position of ``role`` in every mbarrier pair."""
+        return [at for loop in self.loops.values() for at in loop.positions[role]]
+
+    def instance(self, loop: RoleLoop, op: OpPlan, role: str, iteration: Expr) -> Stmt:
+        """Return ``op`` of one iteration on the slots of ``role``'s position."""
+        places = loop.positions[role]
+        names = loop.form.buffer_names()
+        slots: dict[Buffer, tuple[Ring, Expr]] = {
+            buf: (ring, places[loop.pair(buf)].slot) for buf, ring in loop.rings.items()
+        }
+        for barriers, at in zip(loop.barriers, places):
+            full = next(b for b, ring in loop.fulls.items() if ring.slots.same_as(barriers.full))
+            slots[full] = loop.fulls[full], at.slot
+        body = loop.body(op.name)
+        inside = variables(body)
+        used = [names[buf] for buf in loop.rings if buf in inside]
+        fresh = definitions(body) if role == PRODUCER else []
+        stmt = instantiate(body, {loop.form.var: iteration}, fresh, slots)
+        stmt = self.descriptors.rewrite(stmt)
+        return with_origin(origin_at(loop, op, role, 0, tuple(used)), stmt)
+
+
+def role_loop(form: OpLoop, loop: LoopPlan, plan: KernelPlan, fulls: dict[str, Buffer]) -> RoleLoop:
+    """Return ``loop`` in op form with new rings and mbarriers.
+
+    ``fulls``: the placeholders of the mbarriers that its copies arrive at.
+    """
+    pairs = [c for c in plan.mbarriers if c.loop == loop.name]
+    if not pairs:
+        raise LoweringError("role.loop", loop=loop.name, why=Reason("role.no_mbarriers"))
+    barriers = tuple(Barriers.of(pair) for pair in pairs)
+    depths = {name: pair.depth for pair in pairs for name in pair.rings}
+    rings = {
+        buf: make_ring(buf, depths[name], form.node.body)
+        for buf, name in form.buffer_names().items()
+        if name in depths
+    }
+    placed = {
+        fulls[made.plan.full]: Ring(fulls[made.plan.full], made.full, made.plan.depth, 1)
+        for made in barriers
+    }
+    in_flight = min((matmul.in_flight for matmul in plan.matmuls), default=0)
+    late = in_flight > 0 and min(depths.values()) > 1
+    positions = {
+        role: tuple(
+            Position.of(role, pair, late=late and role == CONSUMER and pair.arrivals > 0)
+            for pair in pairs
+        )
+        for role in (PRODUCER, CONSUMER)
+    }
+    return RoleLoop(form, loop, barriers, rings, placed, late, positions)
+
+
+def op_names(loop: LoopPlan) -> list[str]:
+    """Return the ops of a loop that have statements."""
+    return [op.name for op in loop.ops if op.kind != "wait"]
+
+
+def awaited(loop: RoleLoop, op: OpPlan) -> list[int]:
+    """Return the mbarrier pairs whose slots a wait is for."""
+    members = {edge.src for edge in loop.plan.edges if edge.dst == op.name}
+    rings = {buf for name in members for buf in loop.effects(name).buffers(WRITE)}
+    return sorted({loop.pair(ring) for ring in rings})
+
+
+def origin_at(loop: RoleLoop, op: OpPlan, role: str, pair: int, rings: Sequence[str]) -> Origin:
+    """Return the origin of ``op`` run by ``role``, with its current slots of ``rings``."""
+    slot = loop.positions[role][pair].counters[0].name
+    return Origin(
+        op=op.name,
+        kind=op.kind,
+        block=op.block,
+        stage=op.stage,
+        phase=PHASE,
+        role=role,
+        iteration=str(loop.form.var.name),
+        places=tuple(Place(name, str(slot)) for name in rings),
+    )
+
+
+def rolled(loop: Any, var: Var, body: Stmt, extent: Expr | None = None) -> Stmt:
+    """Return ``loop`` with another body (and ``extent``), which nvcc does not unroll."""
+    annotations = {"disable_unroll": True}
+    times = loop.extent if extent is None else extent
+    return tirx.For(var, loop.min, times, ForKind.SERIAL, body, None, annotations)
+
+
+def with_var(stmt: Stmt, old: Var, new: Var) -> Stmt:
+    """Return ``stmt`` with another loop variable."""
+    return tvm_ffi.structural_map(
+        stmt, [(Var, lambda v: new if v.same_as(old) else v)], order="post"
+    )
+
+
+def wgmma_wait(groups: int, op: str) -> Stmt:
+    """Return a wait for the wgmmas of ``op``, except the last ``groups``."""
+    origin = Origin(op=f"{op}.wait", kind="wait", block=op, phase=PHASE, role=CONSUMER)
+    return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
+
+
+def groups_of(stmt: Stmt) -> int:
+    """Count the groups of wgmma that ``stmt`` commits."""
+    found: list[Any] = []
+    walk(stmt, Call, lambda call: found.append(call) if _commits(call) else None)
+    return len(found)
+
+
+def _commits(call: Any) -> bool:
+    return str(getattr(call.op, "name", "")) == "tirx.ptx.wgmma_commit_group"
+
+
+def holds(stmt: Stmt, loop: Any) -> bool:
+    """Whether ``loop`` is inside ``stmt``."""
+    return has(stmt, tirx.For, lambda node: bool(node.same_as(loop)))
+
+
+def shared_outside(body: Stmt, loops: set[Any]) -> list[str]:
+    """Return the names of the shared buffers that are used outside ``loops``."""
+    if isinstance(body, tirx.For) and body in loops:
+        return []
+    inner = bodies(body)
+    if inner:
+        return [name for part in inner for name in shared_outside(part, loops)]
+    found: list[str] = []
+    walk(body, Var, lambda v: found.append(str(v.name)) if _is_shared_buffer(v) else None)
+    return found
+
+
+def _is_shared_buffer(var: Any) -> bool:
+    return is_buffer_var(var) and is_shared(var)
+
+
+def check_condition(condition: Expr, thread: Any) -> None:
+    """Check that every thread agrees on a condition around a loop with mbarrier pairs."""
+    if has(condition, (TensorLoad, Call)) or uses(condition, [thread]):
+        why = Reason("role.condition", condition=str(condition))
+        raise LoweringError("role.kernel", why=why)

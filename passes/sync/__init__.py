@@ -1,0 +1,1 @@
+"""Barriers, mbarriers, groups of asynchronous copies, waits, launches."""

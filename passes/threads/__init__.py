@@ -1,0 +1,1 @@
+"""Nests shared out over the threads of a CTA."""

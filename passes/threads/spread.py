@@ -1,0 +1,313 @@
+"""Spread unbound nests over the threads of a CTA, in vectors where memory is contiguous.
+
+    for i, j in T.grid(128, 32): S[i, j] = A[i, j]
+ => for it in T.unroll(4):
+      for v in T.vectorized(8):
+        S[it * 32 + tx // 4, tx % 4 * 8 + v] = A[it * 32 + tx // 4, tx % 4 * 8 + v]
+
+Neighbouring threads take neighbouring vectors of the stored row. Iterations that store the same
+element, as those of a sum over a row, stay a loop of the thread that makes it. So do iterations
+that are not proven to store different elements, if need be all of them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import tvm_ffi
+from tvm import tirx
+from tvm.ir import Range
+
+from ..dependence.independence import shareable
+from ..ir.indexing import affine, alignment, conjunction, conjuncts, is_uniform, offset, unproven
+from ..ir.nodes import (
+    Buffer,
+    Call,
+    Expr,
+    Stmt,
+    TensorLoad,
+    Var,
+    block,
+    buffer,
+    dtype_bytes,
+    has,
+    i32,
+    is_global,
+    loop,
+    seq,
+    substitute,
+    unrolled,
+    uses,
+    vectorized,
+    walk,
+)
+from ..ir.patterns import Nest, is_call
+
+VECTOR_BYTES: Final = 16
+SECTOR_BYTES: Final = 32
+"""Least bytes that the memory system transfers."""
+
+UNROLL_LIMIT: Final = 64
+"""Most iterations per thread for which the loop is unrolled: registers and code bound it."""
+
+
+@dataclass(frozen=True)
+class Threads:
+    """The CTA that a tile function is mapped to, and what is known of the variables in scope.
+
+    ``count``: threads that share a tile; ``var`` numbers those of all ``groups``, which alternate
+    on tiles (ping-pong).
+    """
+
+    var: Var
+    count: int
+    analyzer: Any
+    groups: int = 1
+
+    @property
+    def index(self) -> Expr:
+        """The number of a thread among those that share its tile."""
+        return self.var if self.groups == 1 else tirx.floormod(self.var, self.count)
+
+
+def spread(
+    nest: Nest, threads: Threads, vector: int | None = None, *, in_register: bool = False
+) -> Stmt:
+    """Return ``nest`` shared out over the threads; ``vector``: elements at once (None: any legal).
+
+    ``in_register``: keep an element that a thread stores repeatedly in a register.
+    """
+    shared, _ = shareable(nest)
+    again = [var for var in nest.vars if var not in shared]
+    lane = store_lane(nest)
+    lane = None if lane in again else lane
+    width = 1 if lane is None else vector or widest(nest, lane)
+    digits = _digits(nest, shared, lane, width)
+    total = math.prod(digit.extent for digit in digits)
+    analyzer = threads.analyzer
+    for var in again:
+        analyzer.bind(var, Range(0, nest.extent_of[var]))
+    rounds = -(-total // threads.count)
+
+    def body(it: Expr) -> Stmt:
+        start: dict[Var, Expr] = {}
+        for digit, value in zip(
+            digits, split_index(it, threads, [digit.extent for digit in digits])
+        ):
+            scaled = value * digit.scale
+            start[digit.var] = start[digit.var] + scaled if digit.var in start else scaled
+        inner = [part for part in nest.predicate if uses(part, again)]
+        guards = [substitute(part, start) for part in nest.predicate if not uses(part, again)]
+        if total % threads.count:
+            guards.insert(0, it * threads.count + threads.index < total)
+
+        def one(v: Expr) -> Stmt:
+            here = start if lane is None else {**start, lane: start[lane] + v}
+            return substitute(nest.store, here)
+
+        inside = unproven_all(substitute(inner, start), analyzer)
+        sums = _Sums.of(one(i32(0)), again) if in_register and width == 1 else None
+        moved = vectorized("v", width, one) if sums is None else sums.step
+        moved = _under(moved, inside)
+        for var in reversed(again):
+            moved = tirx.For(var, i32(0), i32(nest.extent_of[var]), tirx.ForKind.SERIAL, moved)
+        moved = moved if sums is None else sums.around(moved)
+        return _under(moved, unproven_all(guards, analyzer))
+
+    if rounds == 1:
+        return body(i32(0))
+    return unrolled("it", rounds, body) if rounds <= UNROLL_LIMIT else loop("it", rounds, body)
+
+
+@dataclass(frozen=True)
+class _Sums:
+    """A store to one element, repeated, in a register; ``step``: what each iteration does."""
+
+    store: Any
+    register: Buffer
+    step: Stmt
+
+    @staticmethod
+    def of(store: Any, again: Sequence[Var]) -> _Sums | None:
+        """Return ``store`` in this form, if ``again`` does not move it and it reads no other."""
+        loads: list[Any] = []
+        walk(store, TensorLoad, loads.append)
+        own = [load for load in loads if load.source.same_as(store.buffer)]
+        here = list(store.indices)
+        if not again or uses(here, again) or not own or any(has(i, TensorLoad) for i in here):
+            return None
+        if any(not tvm_ffi.structural_equal(list(load.indices), here) for load in own):
+            return None
+        register = buffer([1], str(store.buffer.dtype), f"{store.buffer.name}_held", "local")
+
+        def loaded(load: Any) -> Any:
+            mine = load.source.same_as(store.buffer)
+            return tirx.BufferLoad(register, [i32(0)]) if mine else load
+
+        value = tvm_ffi.structural_map(store.value, [(TensorLoad, loaded)], order="post")
+        return _Sums(store, register, tirx.BufferStore(register, value, [i32(0)]))
+
+    def around(self, loops: Stmt) -> Stmt:
+        """Return ``loops`` of steps, with the element loaded before and stored after them."""
+        there = list(self.store.indices)
+        first = tirx.BufferLoad(self.store.buffer, there)
+        return block(
+            "held",
+            seq(
+                tirx.BufferStore(self.register, first, [i32(0)]),
+                loops,
+                tirx.BufferStore(
+                    self.store.buffer, tirx.BufferLoad(self.register, [i32(0)]), there
+                ),
+            ),
+            [self.register],
+        )
+
+
+def _under(stmt: Stmt, parts: Sequence[Expr]) -> Stmt:
+    guard = conjunction(parts)
+    return stmt if guard is None else tirx.IfThenElse(guard, stmt, None)
+
+
+@dataclass(frozen=True)
+class _Digit:
+    """A digit of a vector's position, which counts ``scale`` steps of ``var``."""
+
+    var: Var
+    scale: int
+    extent: int
+
+
+def _digits(nest: Nest, shared: Sequence[Var], lane: Var | None, width: int) -> list[_Digit]:
+    """Return the digits of a vector's position in the variables ``shared``, the fastest last.
+
+    Neighbouring threads store neighbouring vectors. If each moves one element and memory is
+    contiguous along another variable (a transposing copy), eight threads first take one sector of
+    that. Their loads then share the sector, and a swizzled tile takes their stores without bank
+    conflicts.
+    """
+    sizes = nest.extent_of
+    digits = [_Digit(var, 1, sizes[var]) for var in shared]
+    if lane is None:
+        return digits
+    last = _Digit(lane, width, sizes[lane] // width)
+    source = _load_lane(nest) if width == 1 else None
+    if source is None or source.same_as(lane) or source not in shared:
+        return [digit for digit in digits if not digit.var.same_as(lane)] + [last]
+    sector = max(1, SECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype))
+    while sizes[source] % sector:
+        sector //= 2
+    others = [d for d in digits if not d.var.same_as(lane) and not d.var.same_as(source)]
+    outer = _Digit(source, sector, sizes[source] // sector)
+    return [*others, outer, last, _Digit(source, 1, sector)]
+
+
+def _load_lane(nest: Nest) -> Var | None:
+    """Return the loop variable along which the nest's global loads are contiguous, if any.
+
+    Each load is looked at by itself: the pixels of a convolution are not contiguous, its channels
+    are.
+    """
+    for load in nest.loads():
+        if is_global(load.source):
+            start = offset(load.source, load.indices)
+            for var in nest.vars:
+                known = affine(start, [var])
+                if known is not None and known.coefficients.get(var) == 1:
+                    return var
+    return None
+
+
+def unproven_all(parts: Sequence[Expr], analyzer: Any) -> list[Expr]:
+    """Return the conjuncts of all ``parts`` that ``analyzer`` cannot prove."""
+    return [rest for part in parts for rest in unproven(part, analyzer)]
+
+
+def split_index(it: Expr, threads: Threads, sizes: Sequence[int]) -> list[Expr]:
+    """Return the position of vector ``it * threads + thread`` in a tile of ``sizes``.
+
+    What does not depend on ``it`` is a separate term, so nvcc keeps one address and adds constants.
+    """
+    if not sizes:
+        return []
+    step, thread = threads.count, threads.index
+    high: Expr = it  # the flat index is high * step + low
+    low: Expr = thread
+    digits: list[Expr] = []
+    for size in reversed(sizes[1:]):
+        if step % size == 0:
+            digits.append(tirx.floormod(low, size))
+            low, step = tirx.floordiv(low, size), step // size
+        elif size % step == 0:
+            ratio = size // step
+            digits.append(tirx.floormod(high, ratio) * step + low)
+            high, low, step = tirx.floordiv(high, ratio), i32(0), 1
+        else:
+            flat = high * step + low
+            digits.append(tirx.floormod(flat, size))
+            high, low, step = tirx.floordiv(flat, size), i32(0), 1
+    digits.append(high * step + low)
+    return [threads.analyzer.simplify(digit) for digit in reversed(digits)]
+
+
+def store_lane(nest: Nest) -> Var | None:
+    """Return the loop variable that indexes the target's contiguous dimension by ones, if any."""
+    known = affine(offset(nest.store.buffer, nest.store.indices), nest.vars)
+    if known is None:
+        return None
+    for var in reversed(nest.vars):
+        if known.coefficients.get(var) == 1 and nest.extent_of[var] > 1:
+            return var
+    return None
+
+
+def widest(nest: Nest, lane: Var | None) -> int:
+    """Return how many neighbouring elements one thread may store at once."""
+    if lane is None:
+        return 1
+    width = VECTOR_BYTES // dtype_bytes(nest.store.buffer.dtype)
+    while width > 1 and not is_vector(nest, lane, width):
+        width //= 2
+    return max(1, width)
+
+
+def is_vector(nest: Nest, lane: Var, width: int) -> bool:
+    """Whether ``width`` elements along ``lane`` are one aligned store of a plain vector."""
+    if nest.extent_of[lane] % width:
+        return False
+    if not is_contiguous(nest.store.buffer, nest.store.indices, lane, width):
+        return False
+    if not all(is_uniform(part, lane, width) for part in nest.predicate):
+        return False
+    return all(_is_straight(load, lane, width) for load in nest.loads()) and not _branches(
+        nest.store.value, lane, width
+    )
+
+
+def is_contiguous(buf: Any, indices: Sequence[Expr], lane: Var, width: int) -> bool:
+    """Whether ``width`` elements along ``lane`` are neighbours that start on a multiple of it."""
+    known = affine(offset(buf, indices), [lane])
+    if known is None or known.coefficients.get(lane) != 1:
+        return False
+    return alignment(known.base) % width == 0
+
+
+def _is_straight(load: Any, lane: Var, width: int) -> bool:
+    return not uses(load, [lane]) or is_contiguous(load.source, load.indices, lane, width)
+
+
+def _branches(value: Expr, lane: Var, width: int) -> bool:
+    """Whether a condition inside ``value`` differs between the lanes of one vector."""
+    conditions: list[Expr] = []
+
+    def visit(node: Any) -> None:
+        if is_call(node, "if_then_else"):
+            conditions.append(node.args[0])
+        elif isinstance(node, tirx.Select):
+            conditions.append(node.condition)
+
+    walk(value, (Call, tirx.Select), visit)
+    return any(not is_uniform(part, lane, width) for part in conditions for part in conjuncts(part))

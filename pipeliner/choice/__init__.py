@@ -1,0 +1,1 @@
+"""From what a kernel does to ranked plans: instruction, mechanism, depth."""

@@ -1,0 +1,70 @@
+"""A lower bound of what a kernel is predicted to take, before anything of it is mapped.
+
+    us   = norm(rounds * trip * busy / clock, compulsory) + elementwise kernels
+    busy = norm(arithmetic, lsu, l2) (+ RESTART_CYCLES where the GPU has no TMA)
+
+Each term is one of ``predict``'s at the least that any mapping, mechanism and depth come to. A tile
+whose bound lies above the time of another one needs no plan.
+"""
+
+from __future__ import annotations
+
+import math
+
+from ..cost.busy import PIPE_NORM, RESTART_CYCLES
+from ..cost.memory import compulsory_us
+from ..cost.predict import ASSUMED_TRIP, MEMORY_NORM
+from ..cost.usage import Usage
+from ..machine import Machine
+from ..mechanisms.copies import shared_bytes
+from ..mechanisms.elementwise import elementwise_us
+from ..mechanisms.rates import TMA_RATE, cta_count, memory_rate
+from ..plan.request import Request
+from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+
+
+def least_us(info: KernelInfo, machine: Machine, request: Request) -> float:
+    """Microseconds below which nothing is predicted for ``info``, rounded or not.
+
+    It is meant for a tile function whose loops are copies and matmuls; other statements count
+    nothing.
+    """
+    by_warpgroup = request.instruction == "wgmma" or any(one.partial_sums for one in info.stores)
+    rounds = math.ceil((cta_count(info) or 1) / machine.sms)
+    us = sum(elementwise_us(found, machine) for found in info.elementwise)
+    for loop in info.loops:
+        trip = ASSUMED_TRIP if loop.trip is None else loop.trip * (loop.outer or 1)
+        busy = _usage(loop, machine, request, by_warpgroup).norm(PIPE_NORM)
+        busy += 0 if machine.has_tma else RESTART_CYCLES
+        on_sms = machine.cycles_to_us(rounds * trip * busy)
+        read = {op.src: op.src_bytes for op in loop.ops if isinstance(op, CopyInfo)}
+        memory = compulsory_us(sum(read.values()), 0, machine)
+        us += float((on_sms**MEMORY_NORM + memory**MEMORY_NORM) ** (1.0 / MEMORY_NORM))
+    return us
+
+
+def _usage(loop: LoopInfo, machine: Machine, request: Request, by_warpgroup: bool) -> Usage:
+    """What copies and matmuls ask of the pipes in one iteration, at the least."""
+    rate = memory_rate(machine, loop) * (TMA_RATE if machine.has_tma else 1.0)
+    arithmetic = lsu = l2 = 0.0
+    for op in loop.ops:
+        if isinstance(op, CopyInfo):
+            moved = shared_bytes(op)
+            lsu += moved / machine.smem_bytes_per_cycle
+            l2 += moved / max(op.multicast, default=1) / rate
+        elif isinstance(op, MatmulInfo):
+            most = _ops_per_cycle(op, machine, request, by_warpgroup)
+            arithmetic += 2 * op.m * op.n * op.k / most
+    return Usage(tensor=arithmetic, lsu=lsu, l2=l2)
+
+
+def _ops_per_cycle(op: MatmulInfo, machine: Machine, request: Request, by_warpgroup: bool) -> float:
+    """The most operations in a cycle of an SM that ``op`` may get."""
+    by_cuda_cores = 2 * machine.fp32_per_cycle
+    wanted = op.instruction if request.instruction == "auto" else request.instruction
+    exact = wanted == "auto" and op.a_dtype == "float32"
+    if not by_warpgroup and (wanted == "simt" or exact):
+        return by_cuda_cores
+    kinds = {"tfloat32" if one == "float32" else one for one in (op.a_dtype, op.b_dtype)}
+    rates = machine.wgmmas if by_warpgroup else machine.mmas
+    return max([by_cuda_cores, *(rate.ops_per_cycle for rate in rates if rate.dtype in kinds)])

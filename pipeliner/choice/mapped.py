@@ -1,0 +1,243 @@
+"""Map a kernel without its depths: instructions, copy mechanisms, layouts, and ``Work``.
+
+The depth is chosen from that, and the depths that were not chosen are compared by it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Final
+
+from ..cost.descriptor import Work
+from ..cost.work import work_of
+from ..diagnostics import Reason, replaced
+from ..errors import PlanError, TargetError
+from ..instructions.mapping import Mapping, map_matmul
+from ..instructions.registers import BASE_REGISTERS, IM2COL_REGISTERS, STAGED_COPY_SAVING
+from ..instructions.wgmma import WARPGROUP, consumer_groups, math_warp_registers
+from ..machine import Machine
+from ..machine.constant import chosen, constant
+from ..mechanisms.copies import laid_out, plan_copy
+from ..mechanisms.eviction import with_eviction
+from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
+from ..mechanisms.stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
+from ..plan import CopyPlan, KernelPlan, MatmulPlan, StorePlan
+from ..plan.request import Request
+from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from .loops import by_tma
+
+DEFAULT_THREADS: Final = constant(
+    "DEFAULT_THREADS",
+    256,
+    "threads",
+    "threads of a tile function without a matmul: eight warps keep every scheduler busy",
+    formula="threads = DEFAULT_THREADS",
+    source=chosen("two warps for each of four schedulers"),
+    date="2026-11-21",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class LoopWork:
+    """A candidate loop in its layout, the plans of its copies, and its descriptor."""
+
+    loop: LoopInfo
+    copies: tuple[CopyPlan, ...]
+    work: Work
+
+
+@dataclass(frozen=True, slots=True)
+class MappedKernel:
+    """A kernel without its depths.
+
+    ``threads``: of a CTA, without a producer warp. ``reasons``: why something could not be mapped.
+    ``work_of``: the descriptor of a loop, by its name, were its copies others.
+    """
+
+    matmuls: tuple[MatmulPlan, ...]
+    stores: tuple[StorePlan, ...]
+    loops: tuple[LoopWork, ...]
+    threads: int
+    reasons: tuple[Reason, ...]
+    work_of: Callable[[str, tuple[CopyPlan, ...]], Work]
+
+
+def map_kernel(info: KernelInfo, machine: Machine, request: Request) -> MappedKernel:
+    """Everything of ``info`` that ``request`` and ``machine`` decide before the depth.
+
+    Raises PlanError or TargetError for an instruction or a mechanism that cannot be had.
+    """
+    matmuls, threads, registers, reasons = _map_matmuls(info, machine, request)
+    moved = [
+        with_eviction(info, found, _moved(found, matmuls, machine, request), machine)
+        for found in info.loops
+    ]
+    copies = tuple(copy for plans in moved for copy in plans)
+    stores = plan_stores(info, matmuls, copies, machine, request)
+
+    def work_of_loop(found: LoopInfo, plans: tuple[CopyPlan, ...]) -> LoopWork:
+        return _loop_work(info, found, plans, matmuls, stores, threads, registers, machine, request)
+
+    known = {found.name: found for found in info.loops}
+    return MappedKernel(
+        matmuls,
+        stores,
+        tuple(work_of_loop(found, plans) for found, plans in zip(info.loops, moved, strict=True)),
+        threads,
+        reasons,
+        lambda name, plans: work_of_loop(known[name], plans).work,
+    )
+
+
+def _loop_work(
+    info: KernelInfo,
+    found: LoopInfo,
+    plans: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    stores: tuple[StorePlan, ...],
+    threads: int,
+    registers: int,
+    machine: Machine,
+    request: Request,
+) -> LoopWork:
+    """The loop with copies ``plans``; ``registers``: of a thread, as matmuls are mapped."""
+    staged = staged_bytes(stores)
+    loop = laid_out(found, plans, machine)
+    copying = WARPGROUP if by_tma(plans) else 0
+    most = machine.max_registers_per_thread
+    kept = registers
+    if not by_tma(plans):
+        kept = _math_warp_registers(found, plans, matmuls, registers, most)
+    work = work_of(info, loop, plans, matmuls, threads + copying, kept, machine)
+    work = replace(
+        work,
+        shared=replace(work.shared, fixed_bytes=work.shared.fixed_bytes + staged),
+        stores=replace(
+            work.stores,
+            by_tma=staged > 0,
+            uncoalesced_cycles=uncoalesced_cycles(info, matmuls, stores),
+            slot_waits=slot_waits(stores, matmuls),
+        ),
+        wgmma=replace(
+            work.wgmma,
+            consumer_groups=consumer_groups(request.consumers) if by_tma(plans) else 1,
+        ),
+    )
+    return LoopWork(loop, plans, work)
+
+
+def uses_wgmma(matmuls: tuple[MatmulPlan, ...]) -> bool:
+    """Whether warpgroups multiply, by wgmma."""
+    return any(plan.instruction.startswith("wgmma") for plan in matmuls)
+
+
+def _math_warp_registers(
+    loop: LoopInfo,
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    registers: int,
+    most: int,
+) -> int:
+    """Registers of a math warp's thread that copies too; ``registers``: as mapped.
+
+    ``most``: what there are; ptxas gets by with them where a little more would be wanted.
+    """
+    gathered = any(bool(op.no_tma) for op in loop.ops if isinstance(op, CopyInfo))
+    if not uses_wgmma(matmuls):
+        if any(plan.instruction == "simt" for plan in matmuls):
+            return min(registers + IM2COL_REGISTERS * gathered, most)
+        pixels = any(op.view in PIXEL_VIEWS for op in loop.ops if isinstance(op, CopyInfo))
+        staged = any(plan.mechanism == "register" for plan in copies)
+        return registers - STAGED_COPY_SAVING * (
+            bool(matmuls) and staged and not gathered and not pixels
+        )
+    return max(math_warp_registers(plan, gathered) for plan in matmuls)
+
+
+def _moved(
+    loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], machine: Machine, request: Request
+) -> tuple[CopyPlan, ...]:
+    """The plans of a loop's copies: a producer warp makes all of them, or none."""
+    copies = [op for op in loop.ops if isinstance(op, CopyInfo)]
+    plans = tuple(
+        plan_copy(op, loop, matmuls, machine, pinned_copy(request, op.op)) for op in copies
+    )
+    others = [plan for plan in plans if plan.mechanism != "tma"]
+    if len(others) in (0, len(plans)):
+        return plans
+    by_cp_async = replace(request, mechanism="cp_async")
+    again = tuple(plan_copy(op, loop, matmuls, machine, by_cp_async) for op in copies)
+    why = Reason("mechanism.as_other", copy=others[0].op)
+    return tuple(
+        old
+        if old.mechanism != "tma"
+        else replace(new, reason=replaced(new.reason, "request.asked", why))
+        for old, new in zip(plans, again)
+    )
+
+
+def _map_matmuls(
+    info: KernelInfo, machine: Machine, request: Request
+) -> tuple[tuple[MatmulPlan, ...], int, int, tuple[Reason, ...]]:
+    """Plans of matmuls, threads of a CTA, registers of a thread, and what was not mapped."""
+    plans: list[MatmulPlan] = []
+    reasons: list[Reason] = []
+    threads = info.threads or None
+    registers = BASE_REGISTERS + info.registers_hint
+    matmuls = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
+    done: dict[str, Mapping | Reason] = {}
+    for op in matmuls:
+        if op.op not in done:
+            alike = [other for other in matmuls if other.acc == op.acc]
+            if request.plan is not None:
+                done[op.op] = map_matmul(op, machine, pinned_matmul(request, op.op), threads)
+            else:
+                done.update(_map_alike(alike, machine, request, threads))
+        mapped = done[op.op]
+        if isinstance(mapped, Mapping):
+            plans.append(mapped.plan)
+            threads, registers = mapped.threads, max(registers, mapped.registers)
+        else:
+            reasons.append(Reason("mapping.left_out", op=op.op, why=mapped))
+    return (
+        tuple(plans),
+        threads or (1 if info.unmapped else DEFAULT_THREADS),
+        registers,
+        tuple(reasons),
+    )
+
+
+def _map_alike(
+    ops: Sequence[MatmulInfo], machine: Machine, request: Request, threads: int | None
+) -> dict[str, Mapping | Reason]:
+    """Mappings of matmuls on one accumulator: one instruction, which spreads it in one way."""
+    first, *others = ops
+    mapped = map_matmul(first, machine, request, threads)
+    done: dict[str, Mapping | Reason] = {first.op: mapped}
+    if isinstance(mapped, Reason) or not others:
+        return done | {op.op: Reason("mapping.as_other", op=first.op) for op in others}
+    plan = mapped.plan
+    simt = plan.instruction == "simt"
+    alike = replace(
+        request,
+        instruction=kind(plan),
+        warps=plan.warps,
+        thread_tile=plan.thread_tile if simt else None,
+    )
+    try:
+        return done | {op.op: map_matmul(op, machine, alike, mapped.threads) for op in others}
+    except (PlanError, TargetError):
+        if simt or request.instruction != "auto":
+            raise
+        return _map_alike(ops, machine, replace(request, instruction="simt"), threads)
+
+
+def as_chosen(request: Request, plan: KernelPlan) -> Request:
+    """``request``, asking for the instruction of ``plan``, and cp.async without a producer warp."""
+    if not plan.matmuls:
+        return request
+    instruction = kind(plan.matmuls[0])
+    if instruction == "wgmma" and not plan.roles:
+        return replace(request, instruction=instruction, mechanism="cp_async")
+    return replace(request, instruction=instruction)

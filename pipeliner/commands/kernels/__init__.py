@@ -1,0 +1,1 @@
+"""Commands on one kernel: build, plan, inspect, timeline, verify, demo, doctor."""

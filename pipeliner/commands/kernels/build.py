@@ -1,0 +1,135 @@
+"""``pipeliner build``: compile a kernel to a library, or compare an edited one with it."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ...diagnostics import Reason
+from ...errors import ToolError, WorkloadError
+from ..shared import console, workload
+
+if TYPE_CHECKING:
+    from ...tuning import Measurement
+
+_OURS: Final = re.compile(r"\S*/kernel\.cu")
+"""What nvcc calls the file that it is given."""
+
+HELP: Final = "compile a kernel to a library; or from edited CUDA, checked, timed and compared"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.description = (
+        f"{HELP}. Edit and recompile: `pipeliner inspect gemm --emit cuda -o k.cu`, change k.cu, "
+        "`pipeliner build gemm --from k.cu`, both with the same workload and options."
+    )
+    workload.configure(parser)
+    workload.configure_records(parser)
+    workload.configure_refine(parser)
+    parser.add_argument(
+        "--from", dest="source", metavar="FILE", help="the kernel's CUDA, edited, to use instead"
+    )
+    parser.add_argument("-o", "--output", metavar="FILE", help="write the library there")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Build and compare; 1 where the edited kernel does not compile or is wrong."""
+    with console.progress("loading TVM"):
+        from ...targets import gpu
+
+        work = workload.load(args)
+    if args.output and not Path(args.output).parent.is_dir():
+        raise WorkloadError(
+            "file.no_folder", path=args.output, folder=str(Path(args.output).parent)
+        )
+    source = None if args.source is None else _read(Path(args.source))
+    with console.progress(f"building {work.title}"):
+        kernel = workload.built(work, args.refine)
+        made = kernel if source is None else _edited(kernel, source)
+        _show(kernel, made, args.source)
+    if work.why:
+        print(work.why)
+    if args.refine:
+        print("\n".join(map(str, kernel.plan.reasons)))
+    right = True
+    if source is not None and work.spec is not None and gpu() is not None:
+        right = _race(work.spec, kernel, made)
+    elif source is not None:
+        why = "no GPU is visible" if work.spec is not None else "it is no workload of the library"
+        print(f"not checked and not timed: {why}")
+    if args.output and right:
+        with console.progress(f"compiling {args.output}"):
+            holds = made.export(args.output)
+        print(f"{args.output}: {holds}")
+    return 0 if right else 1
+
+
+def _edited(kernel: Any, source: str) -> Any:
+    from ...kernel.edited import EditedKernel
+
+    return EditedKernel(kernel, source)
+
+
+def _show(kernel: Any, made: Any, source: str | None) -> None:
+    """What the compiler makes of both; what is wrong in ``source`` is told by that name."""
+    try:
+        used = [one.resources for one in dict.fromkeys((kernel, made))]
+    except ToolError as err:
+        text = str(err) if source is None else _OURS.sub(lambda _: source, str(err))
+        raise ToolError("nvcc.compile", kernel=kernel.name, why=text) from err
+    names = ["original", "edited"] if len(used) > 1 else [kernel.name]
+    rows = [
+        (name, str(one.registers), str(one.spills), str(one.shared))
+        for name, one in zip(names, used)
+    ]
+    headers = ("kernel", "registers", "bytes spilled", "bytes shared")
+    console.print_table(headers, rows, numeric=3)
+    for name, one in zip(names, used):
+        if one.wgmma_warning:
+            print(f"wgmma of {name}: {one.wgmma_warning}")
+
+
+def _race(spec: Any, kernel: Any, made: Any) -> bool:
+    """Check the edited kernel against float64 and time both, interleaved; whether it is right."""
+    import tempfile
+
+    from ...tuning import Built, GpuMeasurer
+
+    measurer = GpuMeasurer()
+    with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
+        built = []
+        for name, one in (("original", kernel), ("edited", made)):
+            path = Path(folder) / f"{name}.so"
+            one.export(path)
+            built.append(Built(spec, path=str(path), name=one.name))
+        try:
+            measurer.start()
+            with console.progress("timing"):
+                found = measurer.measure(built[1], built[0])
+        finally:
+            measurer.close()
+    print(verdict(found))
+    return not found.failure
+
+
+def verdict(found: Measurement) -> str:
+    """How the edited kernel did beside the original, in one line."""
+    import statistics
+
+    if found.failure:
+        return f"edited: {found.failure}"
+    ours, theirs = statistics.median(found.samples), statistics.median(found.beside)
+    return (
+        f"edited: right, {ours:.2f} us; original {theirs:.2f} us: {theirs / ours:.3f} times as fast"
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as err:
+        why = getattr(err, "strerror", None) or Reason("file.no_text")
+        raise WorkloadError("file.read", path=str(path), why=why) from err

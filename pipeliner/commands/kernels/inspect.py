@@ -1,0 +1,153 @@
+"""``pipeliner inspect``: the kernel at each level, and what each pass changed."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import WorkloadError
+from ..shared import console, usage, workload
+
+if TYPE_CHECKING:
+    from ...explain.inspect import PassRun
+
+HELP: Final = "show a kernel: TensorIR, plan, CUDA, PTX, SASS, resources, pass by pass"
+
+_KINDS: Final = ("tir", "plan", "cuda", "ptx", "sass", "resources")
+_LANGUAGES: Final = {"tir": "python", "cuda": "cuda", "ptx": "ptx", "sass": "asm"}
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    workload.configure(parser)
+    workload.configure_records(parser)
+    parser.add_argument(
+        "--emit",
+        default="cuda",
+        metavar="KIND[,...]",
+        help=f"of {', '.join(_KINDS)} (default: cuda)",
+    )
+    parser.add_argument(
+        "--passes",
+        nargs="?",
+        const="",
+        metavar="NAME",
+        help="the passes that changed the IR, as diffs; only those with NAME in their name",
+    )
+    parser.add_argument(
+        "--condense",
+        action="store_true",
+        help="--passes for reading: no blocks, regions and attributes; PTX by name",
+    )
+    parser.add_argument(
+        "--annotate",
+        action="store_true",
+        help="CUDA with the op, stage, phase, iteration and slots of each line behind it",
+    )
+    parser.add_argument(
+        "-o", "--output", metavar="DIR", help="write files instead of stdout; k.cu: that one file"
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Print or write what was asked for."""
+    kinds = args.emit.split(",")
+    unknown = [kind for kind in kinds if kind not in _KINDS]
+    if unknown:
+        raise WorkloadError("option.choice", option="emit", choices=_KINDS, value=unknown[0])
+    if args.annotate and "cuda" not in kinds:
+        raise WorkloadError("option.annotate", emitted=tuple(kinds))
+    if args.condense and args.passes is None:
+        raise WorkloadError("option.condense")
+    with console.progress("loading TVM"):
+        from ...explain.inspect import SUFFIXES, emit
+
+        work = workload.load(args)
+    if args.passes is not None:
+        return _show_passes(work, args.passes, args.output, condense=args.condense)
+    kernel = _build(work)
+    file = _file(args.output, kinds)
+    folder = None if file is not None else _folder(args.output)
+    for kind in kinds:
+        with console.progress(f"making {kind}"):
+            text = emit(kernel, kind, annotate=args.annotate)
+        if file is not None:
+            _write(file, text)
+        elif folder is not None:
+            _write(folder / f"{kernel.name}.{SUFFIXES[kind]}", text)
+        elif kind in _LANGUAGES:
+            console.print_code(text, _LANGUAGES[kind])
+        else:
+            print(text)
+    return 0
+
+
+def _build(work: workload.Workload) -> Any:
+    from ...api import build
+
+    with console.progress(f"pipelining {work.title}"):
+        return build(workload.pipelined(work), work.target)
+
+
+def _show_passes(
+    work: workload.Workload, wanted: str, output: str | None, *, condense: bool
+) -> int:
+    from ...explain.inspect import trace
+
+    with console.progress(f"running the passes on {work.title}"):
+        seen = trace(work.function, work.target, work.request)
+    if not any(wanted.lower() in name.lower() for name in seen.names):
+        short = tuple(name.rpartition(".")[2] for name in seen.names)
+        near = usage.nearest(wanted, short)
+        raise WorkloadError("option.pass", choices=short, value=wanted, near=near)
+    runs = [found for found in seen.runs if wanted.lower() in found.name.lower()]
+    folder = _folder(output)
+    for at, found in enumerate(runs):
+        diff = found.diff(condense=condense)
+        if folder is not None:
+            _write_pass(folder, at, found, diff)
+        elif diff:
+            console.heading(found.name)
+            console.print_code(diff, "diff")
+    passes = "1 pass" if len(runs) == 1 else f"{len(runs)} passes"
+    print(f"{passes} changed the IR", file=sys.stderr)
+    return 0
+
+
+def _write_pass(folder: Path, at: int, found: PassRun, diff: str) -> None:
+    name = f"{at:02d}-{found.name}"
+    _write(folder / f"{name}.before.py", found.before)
+    _write(folder / f"{name}.after.py", found.after)
+    _write(folder / f"{name}.diff", diff)
+
+
+def _file(output: str | None, kinds: list[str]) -> Path | None:
+    """The file that is named by the suffix of the only thing to write."""
+    from ...explain.inspect import SUFFIXES
+
+    if output is None or len(kinds) != 1 or not output.endswith(f".{SUFFIXES[kinds[0]]}"):
+        return None
+    if not Path(output).parent.is_dir():
+        raise WorkloadError("file.no_folder", path=output, folder=str(Path(output).parent))
+    return Path(output)
+
+
+def _folder(output: str | None) -> Path | None:
+    if output is None:
+        return None
+    folder = Path(output)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as err:
+        raise WorkloadError("file.write", path=str(folder), why=err.strerror) from err
+    return folder
+
+
+def _write(path: Path, text: str) -> None:
+    try:
+        path.write_text(text if text.endswith("\n") else text + "\n", encoding="utf-8")
+    except OSError as err:
+        raise WorkloadError("file.write", path=str(path), why=err.strerror) from err
+    print(path)

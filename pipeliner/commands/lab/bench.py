@@ -1,0 +1,229 @@
+"""``pipeliner bench``: kernels against cuBLAS, cuDNN, TVM and Triton, on this machine's GPU."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING, Final
+
+from ...errors import WorkloadError
+from ..shared import console, specs, workload
+
+if TYPE_CHECKING:
+    from ...bench import Problem, Report
+
+HELP: Final = "time kernels against cuBLAS, cuDNN, TVM and Triton (needs a GPU and PyTorch)"
+
+SPINE: Final = "default"
+SUITES: Final = ("gemm", "conv")
+PEERS: Final = ("cublas", "cudnn", "tvm", "triton")
+USUAL_PEERS: Final = PEERS[:3]
+
+EXIT_INTERRUPTED: Final = 130
+FEWEST_ROUNDS: Final = 2
+
+CONV: Final = "conv"
+"""The suite of convolutions."""
+
+_ONE: Final = (
+    *specs.KINDS[specs.GEMM].options,
+    "layout",
+    "out",
+    "fuse",
+    "tile",
+    "splits",
+    "persistent",
+)
+"""Options that make one workload of ``gemm`` instead of the suite."""
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    workload.configure(parser, default=SPINE)
+    parser.set_defaults(dtype="")
+    parser.description = (
+        f"{HELP}. WORKLOAD is a suite: 'gemm', 'conv', or 'default', the figures that this library "
+        "states; or one workload: conv2d, or gemm with a shape or layout. Contenders are checked "
+        "against float64 before and after, and timed interleaved in one process."
+    )
+    timed = parser.add_argument_group("what is timed")
+    timed.add_argument("--only", default="", metavar="TEXT", help="workloads with TEXT in the name")
+    timed.add_argument("--rounds", type=int, default=30, help="timed runs of each (default: 30)")
+    timed.add_argument(
+        "--depth-one",
+        action=argparse.BooleanOptionalAction,
+        help=f"also our kernels with one slot: the gain of depth (default: in the suite '{CONV}')",
+    )
+    timed.add_argument(
+        "--peers",
+        type=_peers,
+        default=USUAL_PEERS,
+        metavar="NAMES",
+        help=f"of {','.join(PEERS)} (default: all but triton); each where it has the workload",
+    )
+    timed.add_argument(
+        "--jobs", type=int, help="processes that compile, before timing (default: cores - 1)"
+    )
+    shown = parser.add_argument_group("what is shown")
+    shown.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+    shown.add_argument("--chart", metavar="FILE", help="write the ratios as bars: .svg or .png")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Measure and print; 1 where something failed or a floor was missed, 130 when interrupted."""
+    if args.rounds < FEWEST_ROUNDS:
+        raise WorkloadError("option.least", option="rounds", least=FEWEST_ROUNDS, value=args.rounds)
+    if args.jobs is not None and args.jobs < 1:
+        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
+    with console.progress("loading TVM"):
+        from ... import bench
+
+    bench.require_gpu()
+    if args.chart:
+        bench.check_chart(args.chart)
+    problems = _problems(args)
+    report = bench.Report(
+        bench.device_name(),
+        suite=_title(args),
+        rounds=args.rounds,
+        conditions=bench.current_conditions(),
+    )
+    with bench.compiled_ahead(problems, _say, args.jobs) as ready:
+        for at, problem in enumerate(ready, 1):
+            _say(f"[{at}/{len(ready)}] {problem.spec.title}")
+            bench.measure(problem, report, args.rounds, say=_say)
+            if report.interrupted:
+                break
+    if args.workload == SPINE and not args.only and not report.interrupted:
+        with console.progress("timing the passes"):
+            report.claims = bench.spine_claims(report, workload.target_of(args))
+    _show(report, args)
+    if report.interrupted:
+        return EXIT_INTERRUPTED
+    return int(_failed(report))
+
+
+def print_report(report: Report) -> None:
+    """Conditions, results and claims as tables; a suite in one of them."""
+    from ...bench import tables
+
+    print("\n".join(tables.condition_lines(report)))
+    whole = [tables.suite_table(report)] if report.suite else tables.problem_tables(report)
+    for table in whole if report.results else ():
+        print()
+        console.print_table(table.headers, table.rows, numeric=table.numeric)
+    if report.suite:
+        print("\n".join(["", *tables.summary_lines(report), *tables.failure_lines(report)]))
+    if report.claims:
+        print()
+        table = tables.claim_table(report)
+        console.print_table(table.headers, table.rows, numeric=table.numeric)
+
+
+def _show(report: Report, args: argparse.Namespace) -> None:
+    """On stdout first: a chart that cannot be written loses no measurement."""
+    from ... import bench
+
+    if args.json:
+        console.print_json(**report.as_dict())
+    else:
+        print_report(report)
+    if args.chart:
+        bench.write_chart(report, args.chart)
+        _say(args.chart)
+
+
+def _problems(args: argparse.Namespace) -> list[Problem]:
+    """What the arguments name; WorkloadError where that is nothing."""
+    found = _all_problems(args)
+    chosen = [problem for problem in found if args.only in problem.name]
+    if not chosen:
+        names = tuple(problem.name for problem in found)
+        raise WorkloadError("command.time_only", value=args.only, names=names)
+    return chosen
+
+
+def _all_problems(args: argparse.Namespace) -> list[Problem]:
+    from ... import bench
+    from ...targets import cuda_target
+
+    if args.workload == SPINE:
+        _refuse_shape(args)
+        problems = bench.spine(workload.target_of(args), args.peers)
+        return [problem for problem in problems if _has_dtype(problem, args.dtype)]
+    if _is_suite(args):
+        _refuse_shape(args)
+        target, request = cuda_target(workload.target_of(args)), workload.requested(args)
+        plain = args.workload == CONV if args.depth_one is None else args.depth_one
+        return [
+            bench.contenders(spec, target, request, plain=plain, peers=args.peers, label=label)
+            for label, spec in bench.suite(args.workload, args.dtype or "float16").items()
+        ]
+    if args.workload not in specs.KINDS:
+        raise WorkloadError(
+            "command.time",
+            workload=args.workload,
+            suites=(SPINE, *SUITES),
+            workloads=tuple(specs.KINDS),
+        )
+    args.dtype = args.dtype or "float16"
+    spec = specs.make(args, None)
+    target, request = cuda_target(workload.target_of(args)), workload.requested(args)
+    asked = (args.tile, args.splits, args.persistent)
+    given = any(option is not None for option in asked)
+    tile = workload.tile_of(spec, target, request, *asked) if given else None
+    return [bench.contenders(spec, target, request, tile, peers=args.peers)]
+
+
+def _is_suite(args: argparse.Namespace) -> bool:
+    """Whether ``gemm`` is meant as the suite: nothing says which one product."""
+    if args.workload == specs.GEMM:
+        return all(getattr(args, name) in (None, "") for name in _ONE)
+    return args.workload in SUITES
+
+
+def _refuse_shape(args: argparse.Namespace) -> None:
+    """WorkloadError where an option speaks of one workload beside a suite of many."""
+    options = (name for kind in specs.KINDS.values() for name in kind.options)
+    for name in dict.fromkeys((*options, *_ONE)):
+        if getattr(args, name) not in (None, ""):
+            raise WorkloadError(
+                "option.not_of_suite",
+                option=name,
+                suite=args.workload,
+                workloads=tuple(specs.KINDS),
+            )
+
+
+def _has_dtype(problem: Problem, asked: str) -> bool:
+    from ...schedules import Gemm
+
+    return not asked or problem.spec.dtype == Gemm(1, 1, 1, dtype=asked).dtype
+
+
+def _title(args: argparse.Namespace) -> str:
+    """What a table of all problems is called; empty where each has a table of its own."""
+    from ...schedules import Gemm
+
+    if not _is_suite(args):
+        return ""
+    return f"{args.workload}, {Gemm(1, 1, 1, dtype=args.dtype or 'float16').dtype}"
+
+
+def _peers(text: str) -> tuple[str, ...]:
+    names = tuple(dict.fromkeys(text.split(",")))
+    unknown = [name for name in names if name not in PEERS]
+    if unknown:
+        raise argparse.ArgumentTypeError(f"expected names of {','.join(PEERS)}, not {unknown[0]!r}")
+    return names
+
+
+def _failed(report: Report) -> bool:
+    from ...bench import OURS
+
+    ours = [result for result in report.results if result.contender.startswith(OURS)]
+    return any(result.failure for result in ours) or any(not claim.met for claim in report.claims)
+
+
+def _say(text: str) -> None:
+    print(text, file=sys.stderr, flush=True)

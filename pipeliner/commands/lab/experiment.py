@@ -1,0 +1,164 @@
+"""``pipeliner experiment``: run what a TOML file lists, and go on where it ended."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+import textwrap
+from typing import TYPE_CHECKING, Any, Final
+
+from ... import knobs
+from ...errors import WorkloadError
+from ...plan.request import Request
+from ..shared import console, workload
+from .tune import DB, EXIT_INTERRUPTED
+
+if TYPE_CHECKING:
+    from ...experiments import Experiment, Outcome, Step
+
+HELP: Final = "measure workloads times variants as a file lists them; resumes (needs a GPU)"
+
+EXAMPLE: Final = """\
+# small.toml
+title = "How many slots"
+machines = ["h100"]                  # GPUs that it is for; default: any
+
+[[workload]]
+kind = "gemm"                        # gemm, conv1d, conv2d or conv3d, with the fields of that kind
+square = [1024, 4096]                # m = n = k; a list makes as many workloads
+
+[[workload]]
+suite = "conv"                       # gemm, conv or other: the workloads that bench times
+only = "3x3_56"                      # those with this in their name; dtype = ... of the suite
+
+[[variant]]
+name = "depth {depth}"               # braces name an option of this variant
+depth = [2, 4]                       # options of pipeliner.pipeline; a list makes as many variants
+tile = { m = 128, n = 128, k = 64 }  # kind = "gemm", "conv", "depthwise", "naive"; default: chosen
+for = "gemm"                         # of products only; "conv": of convolutions only
+
+[[variant]]
+name = "chosen by the model"
+
+[[variant]]
+name = "cuBLAS, bf16"
+workload = { dtype = "bf16" }        # fields of the workload that differ
+peer = "cublas"                      # another library's kernel: cublas, cudnn or triton
+for = "gemm"
+"""
+"""A file with every kind of key; the README of ``pipeliner/experiments`` explains each."""
+
+WIDTH: Final = 79
+
+OPTIONS: Final = tuple(field.name for field in dataclasses.fields(Request) if field.name != "plan")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.formatter_class = argparse.RawDescriptionHelpFormatter
+    parser.description = textwrap.fill(
+        f"{HELP}. What is recorded already is not measured again. Two come with the library: "
+        "'ladder', the rungs of the tutorials, and 'depths', one to eight slots on both suites.",
+        WIDTH,
+    )
+    options = textwrap.fill(f"options of a variant: {', '.join(OPTIONS)}", WIDTH)
+    parser.epilog = f"a file, in TOML:\n\n{textwrap.indent(EXAMPLE, '  ')}\n{options}"
+    parser.add_argument("file", metavar="FILE", help="a TOML file; or ladder, or depths")
+    parser.add_argument("--target", help="the GPU (default: this one; with --dry-run, any: h100)")
+    parser.add_argument("--db", metavar="FILE", help=f"records (default: PIPELINER_DB, or {DB})")
+    parser.add_argument("--jobs", type=int, help="processes that compile (default: cores - 1)")
+    parser.add_argument(
+        "--retry", action="store_true", help="measure again what is recorded without a time"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="list the steps and end: no GPU")
+    parser.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Run what is missing; 130 when interrupted."""
+    if args.jobs is not None and args.jobs < 1:
+        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
+    with console.progress("loading TVM"):
+        from ...experiments import read_experiment, run_experiment
+    experiment = read_experiment(args.file)
+    if args.dry_run:
+        return _dry_run(args, experiment)
+    outcome = run_experiment(
+        experiment,
+        args.target,
+        db=args.db or knobs.records() or DB,
+        jobs=args.jobs,
+        retry=args.retry,
+        say=lambda text: print(text, file=sys.stderr, flush=True),
+    )
+    if args.json:
+        console.print_json(**as_dict(experiment, outcome))
+    else:
+        _print(experiment, outcome)
+    return EXIT_INTERRUPTED if outcome.interrupted else 0
+
+
+def _dry_run(args: argparse.Namespace, experiment: Experiment) -> int:
+    from ...experiments import steps_of
+    from ...records.candidate import describe
+    from ...targets import cuda_target, gpu
+
+    target = cuda_target(args.target or (None if gpu() else workload.DEFAULT_TARGET))
+    with console.progress("choosing tiles"):
+        steps = steps_of(experiment, target)
+    if args.json:
+        console.print_json(title=experiment.title, steps=[_step(step) for step in steps])
+        return 0
+    print(f"{experiment.title}: {len(steps)} steps")
+    rows = [
+        (
+            step.workload.label,
+            step.variant.name,
+            *(
+                (str(step.failure) or step.contender, "-")
+                if step.candidate is None
+                else describe(step.candidate)
+            ),
+        )
+        for step in steps
+    ]
+    console.print_table(("workload", "variant", "tile", "asked"), rows)
+    return 0
+
+
+def as_dict(experiment: Experiment, outcome: Outcome) -> dict[str, Any]:
+    """What a run came to, of types that JSON has."""
+    return {
+        "title": experiment.title,
+        "steps": outcome.steps,
+        "before": outcome.before,
+        "done": outcome.done,
+        "failed": outcome.failed,
+        "seconds": outcome.seconds,
+        "interrupted": outcome.interrupted,
+        "db": str(outcome.path),
+        "results": [
+            {**_step(step), "us": record.us or None, "failure": record.failure}
+            for step, record in outcome.results
+        ],
+    }
+
+
+def _step(step: Step) -> dict[str, Any]:
+    return {
+        "workload": step.workload.label,
+        "variant": step.variant.name,
+        "contender": step.contender,
+        "candidate": None if step.candidate is None else json.loads(step.candidate.to_json()),
+        "failure": step.failure,
+    }
+
+
+def _print(experiment: Experiment, outcome: Outcome) -> None:
+    print(
+        f"{experiment.title}: {outcome.steps} steps, {outcome.before} of them recorded before, "
+        f"{outcome.done} now, {outcome.failed} of these without a time, {outcome.seconds:.0f} s"
+    )
+    print(f"  pipeliner report --db {outcome.path} draws them")

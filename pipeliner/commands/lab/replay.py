@@ -1,0 +1,84 @@
+"""``pipeliner replay``: what the tuner would have found in so many trials, by a log."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import geometric_mean
+from typing import Any, Final
+
+from ...errors import WorkloadError
+from ..shared import console
+
+HELP: Final = "replay the tuner's order over a log of measured candidates"
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.description = (
+        f"{HELP}: the speed of the best of so many trials beside the best in the log, workload by "
+        "workload, with as many trials under way as on a machine of 16 cores. Needs no GPU."
+    )
+    parser.add_argument("--log", metavar="FILE", help="of `pipeliner record` (default: shipped)")
+    parser.add_argument("--target", default="h100", help="the GPU that was measured")
+    parser.add_argument("--json", action="store_true", help="everything, as one JSON object")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Replay the log of each workload; 0."""
+    with console.progress("replaying what was measured"):
+        found = replayed(args)
+    if args.json:
+        console.print_json(**found)
+        return 0
+    print(
+        f"{found['candidates']} candidates of {len(found['workloads'])} workloads on "
+        f"{found['machine']}; share of the log's best within so many trials"
+    )
+    headers = ("workload (* fitted to)", "logged", *map(str, found["trials"]))
+    rows = [
+        (one["workload"] + " *" * one["fitted"], str(one["candidates"]), *_texts(one["shares"]))
+        for one in found["workloads"]
+    ]
+    rows.append(("geometric mean", "", *_texts(found["mean"])))
+    console.print_table(headers, rows, numeric=len(headers) - 1)
+    return 0
+
+
+def replayed(args: argparse.Namespace) -> dict[str, Any]:
+    """What ``--json`` prints: the shares of each workload, and their geometric means."""
+    from ...logs import SHIPPED, read_log
+    from ...logs.cases import cases
+    from ...logs.regret import parts
+    from ...logs.replay import TRIALS, shares
+    from ...machine import machine_for
+    from ...targets import accelerated, cuda_target
+
+    if args.log is None and args.target not in SHIPPED:
+        raise WorkloadError("option.log", known=tuple(SHIPPED))
+    machine = machine_for(accelerated(cuda_target(args.target)))
+    timed = cases(read_log(Path(args.log) if args.log else SHIPPED[args.target]), machine)
+    if not timed:
+        raise WorkloadError("command.log_without_time", log=args.log or args.target)
+    part = parts(timed)
+    workloads = [
+        {
+            "workload": f"{label} {dtype}",
+            "fitted": part[label, dtype] == "fitted",
+            "candidates": len(found),
+            "shares": shares(found),
+        }
+        for (label, dtype), found in timed.items()
+    ]
+    return {
+        "machine": machine.name,
+        "candidates": sum(map(len, timed.values())),
+        "trials": TRIALS,
+        "workloads": workloads,
+        "mean": [geometric_mean(each) for each in zip(*(one["shares"] for one in workloads))],
+    }
+
+
+def _texts(shares: Sequence[float]) -> list[str]:
+    return [f"{share:.3f}" for share in shares]

@@ -1,0 +1,61 @@
+"""``pipeliner report``: what was measured, as one page to read anywhere."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import Final
+
+from ... import knobs
+from ...errors import WorkloadError
+from ..shared import console
+from .tune import DB
+
+HELP: Final = "make one self-contained HTML page of what was tuned and measured"
+
+OUTPUT: Final = "report.html"
+KERNELS: Final = 24
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.add_argument("--db", metavar="FILE", help=f"records (default: PIPELINER_DB, or {DB})")
+    parser.add_argument(
+        "-o", "--output", metavar="FILE", default=OUTPUT, help=f"the page (default: {OUTPUT})"
+    )
+    parser.add_argument(
+        "--plots", metavar="FOLDER", help="write every chart there, as SVG and as CSV"
+    )
+    parser.add_argument(
+        "--machine", metavar="FILE", help="of `pipeliner calibrate`, or of a GPU not described here"
+    )
+    parser.add_argument("--png", action="store_true", help="with --plots: as PNG too (matplotlib)")
+    parser.add_argument(
+        "--kernels",
+        type=int,
+        default=KERNELS,
+        metavar="N",
+        help=f"kernels that are shown with plan, timeline and CUDA (default: {KERNELS})",
+    )
+
+
+def run(args: argparse.Namespace) -> int:
+    """Write the page; the names of the files on stdout."""
+    if args.png and args.plots is None:
+        raise WorkloadError("option.png")
+    if args.kernels < 0:
+        raise WorkloadError("option.least", option="kernels", least=0, value=args.kernels)
+    with console.progress("making the page"):
+        from ...report import report
+
+        written = report(
+            args.db or knobs.records() or DB,
+            args.output,
+            plots=args.plots,
+            png=args.png,
+            kernels=args.kernels,
+            machine=args.machine,
+        )
+    print("\n".join(map(str, written)))
+    print("1 file" if len(written) == 1 else f"{len(written)} files", file=sys.stderr)
+    return 0

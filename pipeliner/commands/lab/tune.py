@@ -1,0 +1,207 @@
+"""``pipeliner tune``: search for the fastest kernel of a workload on this machine's GPU."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+from ... import knobs
+from ...errors import WorkloadError
+from ..shared import console, specs, workload
+
+if TYPE_CHECKING:
+    from ...schedules.workloads import Spec
+    from ...tuning import Measurer, Progress, Tuned
+
+HELP: Final = "search for the fastest kernel of a workload, and record every sample (needs a GPU)"
+
+DB: Final = "tuned.sqlite"
+SHOWN: Final = 20
+EXIT_INTERRUPTED: Final = 130
+
+_CHOSEN: Final = ("tile", "splits", "persistent")
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add this command's arguments."""
+    parser.description = (
+        f"{HELP}. Run again, it goes on where it ended: trials that are recorded count. "
+        "pipeliner.build uses the record where PIPELINER_DB or db= names the file."
+    )
+    parser.add_argument("workload", choices=tuple(specs.KINDS), help="what to tune")
+    specs.configure(parser)
+    search = parser.add_argument_group("the search")
+    search.add_argument("--target", help="the GPU (default: this one; with --dry-run, any: h100)")
+    search.add_argument("--trials", type=int, default=64, help="in all (default: 64)")
+    search.add_argument("--seconds", type=float, help="stop after that long")
+    search.add_argument(
+        "--db", metavar="FILE", help=f"of the records (default: PIPELINER_DB, or {DB})"
+    )
+    search.add_argument("--jobs", type=int, help="processes that compile (default: cores - 1)")
+    search.add_argument(
+        "--devices", type=_devices, default=(), metavar="N[,N]", help="GPUs that measure: 0,1"
+    )
+    search.add_argument(
+        "--tracker", metavar="HOST:PORT", help="measure on the RPC servers of a TVM tracker"
+    )
+    search.add_argument("--key", help="of these servers (default: the target's name)")
+    search.add_argument(
+        "--verify", action="store_true", help="the emulator vets each candidate beforehand"
+    )
+    search.add_argument(
+        "--dry-run", action="store_true", help="rank the candidates by the model and end: no GPU"
+    )
+    search.add_argument("--json", action="store_true", help="machine-readable, on stdout")
+
+
+def run(args: argparse.Namespace) -> int:
+    """Search, and print the best; 1 where no candidate ran, 130 when interrupted."""
+    _check(args)
+    spec = specs.make(args, None)
+    if args.dry_run:
+        return _dry_run(args, spec)
+    with console.progress("loading TVM"):
+        from ...bench import check_gpu
+        from ...tuning import tune
+
+    measurers = _servers(args)
+    if not measurers:
+        check_gpu()
+    found = tune(
+        spec,
+        args.target,
+        trials=args.trials,
+        seconds=args.seconds,
+        db=args.db or knobs.records() or DB,
+        jobs=args.jobs,
+        devices=args.devices,
+        verify=args.verify,
+        say=say,
+        measurers=measurers,
+    )
+    if args.json:
+        console.print_json(**as_dict(found))
+    else:
+        _print(found)
+    if found.interrupted:
+        return EXIT_INTERRUPTED
+    return 0 if found.best is not None else 1
+
+
+def as_dict(found: Tuned) -> dict[str, Any]:
+    """What a search came to, of types that JSON has."""
+    best = found.best
+    return {
+        "workload": found.spec.title,
+        "done": found.done,
+        "failed": found.failed,
+        "seconds": found.seconds,
+        "interrupted": found.interrupted,
+        "db": str(found.path),
+        "best_us": None if best is None else best.us,
+        "predicted_us": None if best is None else best.predicted_us,
+        "candidate": None if best is None else best.candidate,
+    }
+
+
+def say(progress: Progress) -> None:
+    """One line on stderr: what the last trial took, the best so far, the rate, the time left."""
+    print(progress_line(progress), file=sys.stderr, flush=True)
+
+
+def progress_line(progress: Progress) -> str:
+    """``[12/64] 190.3 us; best 182.1 us, 754.2 TFLOP/s; 1.9 trials/s, 27 s left``."""
+    parts = [progress.trial] if progress.trial else []
+    if progress.best_us is not None and progress.tflops is not None:
+        parts.append(f"best {progress.best_us:.1f} us, {progress.tflops:.1f} TFLOP/s")
+    pace = [f"{progress.rate:.2g} trials/s"] if progress.rate else []
+    pace += [] if progress.left is None else [f"{progress.left:.0f} s left"]
+    parts += [", ".join(pace)] if pace else []
+    return f"[{progress.done}/{progress.trials}] {'; '.join(parts) or 'ranking is done'}"
+
+
+def _dry_run(args: argparse.Namespace, spec: Spec) -> int:
+    """The candidates that a search would begin with, and how many there are."""
+    from ...records.candidate import describe
+    from ...targets import cuda_target, gpu
+    from ...tuning import ranked
+
+    target = cuda_target(args.target or (None if gpu() else workload.DEFAULT_TARGET))
+    with console.progress(f"ranking {spec.title}"):
+        points = ranked(spec, target)
+    if args.json:
+        console.print_json(
+            workload=spec.title,
+            points=len(points),
+            ranked=[
+                {"candidate": one.candidate.to_json(), "predicted_us": one.predicted_us}
+                for one in points[: args.trials]
+            ],
+        )
+        return 0
+    print(f"{spec.title}: {len(points)} candidates; the best predicted, nothing is measured")
+    rows = [
+        (*describe(one.candidate), f"{one.predicted_us:.1f}" if one.predicted_us else "-")
+        for one in points[: min(SHOWN, args.trials)]
+    ]
+    console.print_table(("tile", "asked", "us"), rows, numeric=1)
+    return 0
+
+
+def _print(found: Tuned) -> None:
+    """The best, and beside it what the model would have taken."""
+    from ...records.candidate import describe
+
+    if found.best is None:
+        print(f"{found.spec.title}: none of {found.done} candidates ran; {found.path} says why")
+        return
+    best = found.best
+    tile, asked = describe(found.candidate)
+    rate = found.spec.flops() / best.us * 1e-6
+    print(
+        f"{found.spec.title}: {best.us:.1f} us, {rate:.1f} TFLOP/s, predicted {best.predicted_us}"
+    )
+    print(f"  tile {tile}; asked: {asked}")
+    print(f"  {found.done} trials, {found.failed} of them failed, {found.seconds:.0f} s")
+    print(
+        f"  to build it: PIPELINER_DB={found.path}, or pipeliner.build(..., db={str(found.path)!r})"
+    )
+
+
+def _servers(args: argparse.Namespace) -> Sequence[Measurer]:
+    """Who measures where a tracker is named; nobody else is needed then."""
+    if args.tracker is None:
+        return ()
+    if args.target is None:
+        raise WorkloadError("option.tracker_target")
+    from ...tuning import remote_measurers
+
+    return remote_measurers(args.tracker, args.key or args.target)
+
+
+def _check(args: argparse.Namespace) -> None:
+    """WorkloadError for options that ask for what the search is to find, or for nothing."""
+    for name in _CHOSEN:
+        if getattr(args, name) is not None:
+            raise WorkloadError("option.searched", option=name)
+    if args.trials < 1:
+        raise WorkloadError("option.least", option="trials", least=1, value=args.trials)
+    if args.jobs is not None and args.jobs < 1:
+        raise WorkloadError("option.least", option="jobs", least=1, value=args.jobs)
+    if args.seconds is not None and not args.seconds > 0:
+        raise WorkloadError("option.positive", option="seconds", value=args.seconds)
+    if args.tracker is None and args.key is not None:
+        raise WorkloadError("option.key")
+    if args.tracker is not None and args.devices:
+        raise WorkloadError("option.devices")
+
+
+def _devices(text: str) -> tuple[int, ...]:
+    parts = text.split(",")
+    if not all(part.isdigit() for part in parts):
+        raise argparse.ArgumentTypeError(f"expected numbers such as 0,1, not {text!r}")
+    if len(set(parts)) < len(parts):
+        raise argparse.ArgumentTypeError(f"expected each GPU once, not {text!r}")
+    return tuple(int(part) for part in parts)

@@ -1,0 +1,1 @@
+"""What commands share: console, usage errors, workloads from flags, files of users."""

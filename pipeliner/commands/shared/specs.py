@@ -1,0 +1,217 @@
+"""The workloads that a command line can describe: one table, from a name to what its options make.
+
+Every workload reads its extents from options of the same names as the tensors' dimensions; an
+option that a workload does not have is an error, not a silence.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import WorkloadError
+from .usage import Renamed, did_you_mean
+
+if TYPE_CHECKING:
+    from ...schedules.workloads import Spec
+
+GEMM: Final = "gemm"
+
+STEPS: Final = ("bias", "residual", "scale", "relu", "gelu", "silu")
+"""Steps of an epilogue, known here before the workloads are loaded."""
+
+GRADIENTS: Final = ("input", "weight")
+
+_CONV_SIZE: Final[Mapping[str, int]] = {"n": 32, "d": 8, "h": 56, "w": 56, "c": 64, "k": 64}
+_CONV_SMALL: Final[Mapping[str, int]] = {"n": 1, "d": 6, "h": 14, "w": 14, "c": 64, "k": 64}
+_KERNEL: Final = 3
+
+_IMAGE: Final = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
+_POSITIONS: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """``options``: the shape options it has. ``make``: the workload; given a size, a small one."""
+
+    options: tuple[str, ...]
+    make: Callable[[argparse.Namespace, int | None], Spec]
+
+
+def configure(parser: argparse.ArgumentParser) -> None:
+    """Add the options that give a workload its shape and types."""
+    shape = parser.add_argument_group(
+        "the workload",
+        "gemm: C[m, n] = sum over k of A[m, k] * B[k, n]. conv2d: n images of h x w x c, k filters "
+        "of r x s; conv1d without h and r, conv3d with d and t.",
+    )
+    extents = {
+        "m": "rows of C",
+        "n": "columns of C; images",
+        "k": "what a GEMM sums over; output channels",
+        "d": "depth of an image",
+        "h": "height of an image",
+        "w": "width of an image",
+        "c": "input channels",
+        "t": "depth of a filter (default: 3)",
+        "r": "height of a filter (default: 3)",
+        "s": "width of a filter (default: 3)",
+    }
+    for name, text in extents.items():
+        shape.add_argument(f"--{name}", type=int, help=text)
+    shape.add_argument("--batch", type=int, help="multiply that many pairs of matrices")
+    each = "a number, or one for each dimension: 2 or 1,2"
+    shape.add_argument("--weights", help="type of a GEMM's B in memory: int8 beside fp16 or bf16")
+    shape.add_argument("--stride", type=_numbers, help=each)
+    shape.add_argument(
+        "--pad",
+        type=_numbers,
+        help="a number, one for each dimension, or before and after each: 1 or 0,1,0,1 "
+        "(default: what keeps the size at stride 1)",
+    )
+    shape.add_argument("--dilation", type=_numbers, help=each)
+    shape.add_argument("--groups", type=int, help="groups of channels (default: 1)")
+    shape.add_argument("--grad", choices=GRADIENTS, help="the gradient of the input or the weights")
+    types = "fp32, tf32, fp16 (default), bf16, int8, e4m3, e5m2"
+    shape.add_argument("--dtype", default="float16", help=types)
+    shape.add_argument("--out", default="", help="type of the output (default: the inputs'; int32)")
+    shape.add_argument(
+        "--layout",
+        help="gemm: NN, NT (default: both K-major), TN or TT; conv2d: NHWC (default) or NCHW",
+    )
+    shape.add_argument("--fuse", type=_steps, help=f"steps before the store: {','.join(STEPS)}")
+    shape.add_argument("--tile", type=_tile, help="tile of a CTA, MxNxK (default: chosen)")
+    shape.add_argument(
+        "--splits",
+        type=int,
+        help="split-K: partial sums of each output, computed by different CTAs",
+    )
+    shape.add_argument(
+        "--persistent", type=int, help="CTAs of a persistent kernel; 0: a CTA for each tile"
+    )
+    shape.add_argument(
+        "--ctas", type=int, dest="persistent", action=Renamed, help=argparse.SUPPRESS
+    )
+
+
+def make(args: argparse.Namespace, size: int | None) -> Spec:
+    """The workload that ``args`` describe; ``size``: make it about that small where they do not.
+
+    WorkloadError: an option that it has not.
+    """
+    kind = KINDS[args.workload]
+    for name in _SHAPE:
+        if name not in kind.options and getattr(args, name) is not None:
+            raise WorkloadError("option.not_of_workload", option=name, workload=args.workload)
+    return kind.make(args, size)
+
+
+def _gemm(args: argparse.Namespace, size: int | None) -> Spec:
+    from ...schedules.workloads import Gemm
+
+    extent = SIZE if size is None else size
+    return Gemm(
+        m=extent if args.m is None else args.m,
+        n=extent if args.n is None else args.n,
+        k=extent if args.k is None else args.k,
+        batch=args.batch,
+        dtype=args.dtype,
+        layout=(args.layout or "NT").upper(),
+        out=args.out,
+        epilogue=args.fuse or (),
+        weights=args.weights or "",
+    )
+
+
+def _conv(rank: int) -> Callable[[argparse.Namespace, int | None], Spec]:
+    def make(args: argparse.Namespace, size: int | None) -> Spec:
+        from ...schedules.workloads import ConvInputGrad, ConvWeightGrad, conv
+
+        usual = _CONV_SIZE if size is None else _CONV_SMALL
+
+        def extent(name: str) -> int:
+            value = getattr(args, name)
+            return int(usual.get(name, _KERNEL) if value is None else value)
+
+        kernel = [extent(name) for name in _POSITIONS[rank]]
+        dilation = args.dilation or (1,)
+        forward = conv(
+            extent("n"),
+            [extent(name) for name in _IMAGE[rank]],
+            extent("c"),
+            extent("k"),
+            kernel,
+            stride=args.stride or 1,
+            pad=_same(kernel, dilation) if args.pad is None else args.pad,
+            dilation=dilation,
+            groups=1 if args.groups is None else args.groups,
+            dtype=args.dtype,
+            layout=(args.layout or "").upper(),
+            out=args.out,
+            epilogue=args.fuse or (),
+        )
+        if args.grad == "input":
+            return ConvInputGrad(forward)
+        return ConvWeightGrad(forward) if args.grad == "weight" else forward
+
+    return make
+
+
+def _same(kernel: list[int], dilation: tuple[int, ...]) -> tuple[int, ...]:
+    """The padding on both sides that keeps the size where the kernel is odd."""
+    each = dilation * len(kernel) if len(dilation) == 1 else dilation
+    return tuple(step * (extent - 1) // 2 for extent, step in zip(kernel, each))
+
+
+SIZE: Final = 4096
+"""Extent of a GEMM where the command line gives none."""
+
+_WINDOW: Final = ("stride", "pad", "dilation", "groups", "grad")
+
+KINDS: Final[Mapping[str, Kind]] = {
+    GEMM: Kind(("m", "n", "k", "batch", "weights"), _gemm),
+    **{
+        f"conv{rank}d": Kind(
+            ("n", "c", "k", *_IMAGE[rank], *_POSITIONS[rank], *_WINDOW), _conv(rank)
+        )
+        for rank in _IMAGE
+    },
+}
+
+_SHAPE: Final = tuple(dict.fromkeys(name for kind in KINDS.values() for name in kind.options))
+
+
+def _numbers(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(","))
+    except ValueError:
+        raise argparse.ArgumentTypeError(
+            f"expected numbers such as 1 or 1,2, not {text!r}"
+        ) from None
+
+
+def _steps(text: str) -> tuple[str, ...]:
+    steps = tuple(text.split(","))
+    wrong = next((step for step in steps if step not in STEPS), None)
+    if wrong is not None:
+        near = did_you_mean(wrong, STEPS)
+        raise argparse.ArgumentTypeError(f"expected {', '.join(STEPS)}, not {wrong!r}{near}")
+    return steps
+
+
+def _tile(text: str) -> tuple[int, int, int]:
+    m, n, k = times(text, 3)
+    return m, n, k
+
+
+def times(text: str, count: int) -> list[int]:
+    """``count`` numbers with an x between them."""
+    try:
+        numbers: list[Any] = [int(part) for part in text.lower().split("x")]
+    except ValueError:
+        numbers = []
+    if len(numbers) != count:
+        raise argparse.ArgumentTypeError(f"expected {'x'.join('MNK'[:count])}, not {text!r}")
+    return numbers

@@ -1,0 +1,82 @@
+"""Wrong usage: the usage of the command that was meant, one line, and what it may have meant."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import sys
+from collections.abc import Callable, Iterable
+from typing import Any, Final, NoReturn
+
+from ...diagnostics.formatting import sentence
+from ...values.released import option
+
+EXIT_USAGE: Final = 2
+
+_CHOICE: Final = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
+
+
+class Parser(argparse.ArgumentParser):
+    """An argument parser that says which of its options or choices a wrong one is nearest to."""
+
+    def error(self, message: str) -> NoReturn:
+        """Print usage and one line, and exit."""
+        self.print_usage(sys.stderr)
+        line = " ".join(message.split()) + self._near(message)
+        self.exit(EXIT_USAGE, f"{self.prog}: error: {line}\n")
+
+    def _near(self, message: str) -> str:
+        choice = _CHOICE.search(message)
+        if choice is not None:
+            return did_you_mean(choice[1], re.findall(r"[\w.-]+", choice[2]))
+        if not message.startswith(("unrecognized", "ambiguous")):
+            return ""
+        known = [name for action in self._actions for name in action.option_strings]
+        wrong = [word.split("=")[0] for word in message.split() if word.startswith("--")]
+        return next(filter(None, (did_you_mean(word, known) for word in wrong)), "")
+
+
+class Renamed(argparse.Action):
+    """An option by its name in the release before; its ``dest`` is called as it is now."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Store the value, with a note."""
+        print(f"{parser.prog}: note: {option_string} is called --{self.dest} now", file=sys.stderr)
+        setattr(namespace, self.dest, option(self.dest, values))
+
+
+def did_you_mean(wrong: str, known: Iterable[str]) -> str:
+    """``; did you mean 'right'?`` where one of ``known`` is near, else nothing."""
+    return sentence("{name:near}", {"name": nearest(wrong, known)})
+
+
+def nearest(wrong: str, known: Iterable[str]) -> str:
+    """The one of ``known`` that ``wrong`` is a slip for, or an empty string."""
+    import difflib  # only a mistake needs it
+
+    lower = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(wrong.lower(), lower, n=1)
+    return lower[near[0]] if near else ""
+
+
+def at_least(least: int) -> Callable[[str], int]:
+    """The type of an option that is an integer of at least ``least``."""
+
+    def read(text: str) -> int:
+        try:
+            value = int(text)
+        except ValueError:
+            value = least - 1
+        if value < least:
+            raise argparse.ArgumentTypeError(
+                f"expected an integer of at least {least}, not {text!r}"
+            )
+        return value
+
+    return read

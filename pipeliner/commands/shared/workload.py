@@ -1,0 +1,321 @@
+"""What a command works on: a workload described by options, or a function of the user's own."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from ...errors import PlanError, RecordsError, WorkloadError
+from ...plan.request import (
+    ACCUMULATES,
+    CONSUMERS,
+    EPILOGUES,
+    INSTRUCTIONS,
+    MECHANISMS,
+    OPERANDS,
+    REDUCTIONS,
+    STORES,
+)
+from . import specs
+from .usage import Renamed
+
+if TYPE_CHECKING:
+    from ...diagnostics import Why
+    from ...machine import Machine
+    from ...plan.request import Request
+    from ...schedules.tiles import DepthwiseTile, GemmTile
+    from ...schedules.workloads import Gemm, Spec
+
+GEMM: Final = specs.GEMM
+
+DEFAULT_TARGET: Final = "h100"
+"""The GPU that is planned for where none is named and none is present."""
+
+
+_PDL: Final[dict[str, Any]] = {"auto": "auto", "on": True, "off": False}
+
+
+@dataclass(frozen=True, slots=True)
+class Workload:
+    """A scheduled function to pipeline.
+
+    ``spec`` is set where it is one of ours, ``tile`` where it is a matmul's; ``cut``: the tile of
+    any kind. ``why``: what the plan is to say of the records that it is from, or why it is from
+    none.
+    """
+
+    function: Any
+    target: Any
+    request: Request
+    spec: Spec | None = None
+    tile: GemmTile | None = None
+    reference: Any = None
+    why: Why = ""
+    cut: Any = None
+
+    @property
+    def gemm(self) -> Gemm | None:
+        """The workload where it is a GEMM."""
+        from ...schedules.workloads import Gemm
+
+        return self.spec if isinstance(self.spec, Gemm) else None
+
+    @property
+    def title(self) -> str:
+        """What a person calls it."""
+        if self.spec is None:
+            return str(self.function.attrs["global_symbol"])
+        return self.spec.title
+
+
+def configure(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
+    """Add the arguments that say what to work on and what is asked of it."""
+    parser.add_argument(
+        "workload",
+        nargs="?" if default else None,
+        default=default,
+        help=f"{', '.join(specs.KINDS)}; or file.py:name for a PrimFunc or Schedule, or a function "
+        "that returns one",
+    )
+    specs.configure(parser)
+    asked = parser.add_argument_group("what is asked (default: chosen by the cost model)")
+    asked.add_argument(
+        "--target", help="a100, h100, rtx4090, sm_80, sm_90 ... (default: this GPU, or h100)"
+    )
+    asked.add_argument(
+        "--machine", metavar="FILE", help="plan by what `pipeliner calibrate` measured"
+    )
+    asked.add_argument("--depth", default="auto", help="slots of each ring, or BUFFER=N[,...]")
+    _one_of(asked, "--mechanism", MECHANISMS, "how tiles reach shared memory")
+    _one_of(asked, "--instruction", INSTRUCTIONS, "what multiplies")
+    _one_of(asked, "--epilogue", EPILOGUES, "how the pipeline drains")
+    asked.add_argument("--warps", type=_pair, help="warps along M and N, such as 2x4")
+    asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
+    asked.add_argument(
+        "--roles", default="auto", help="consumer warpgroups; 0: no warp specialisation"
+    )
+    _one_of(asked, "--consumers", CONSUMERS, "they share each tile, or alternate on tiles")
+    asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
+    _one_of(asked, "--store", STORES, "how accumulators reach memory")
+    _one_of(asked, "--pdl", _PDL, "kernels start before the one before them ends")
+    _one_of(asked, "--reduction", REDUCTIONS, "where the partial sums of split-K are added")
+    asked.add_argument("--parts", dest="reduction", action=Renamed, help=argparse.SUPPRESS)
+    _one_of(asked, "--operand", OPERANDS, "where wgmma reads its first operand")
+    _one_of(asked, "--accumulate", ACCUMULATES, "whether tensor cores sum all of fp8 themselves")
+    asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
+
+
+def _one_of(group: argparse._ArgumentGroup, name: str, choices: Iterable[str], text: str) -> None:
+    """An option that shows its choices; a wrong one is the library's to refuse, in its words."""
+    group.add_argument(name, default="auto", metavar=f"{{{','.join(choices)}}}", help=text)
+
+
+def configure_records(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that says where tuned kernels are recorded."""
+    parser.add_argument(
+        "--db", metavar="FILE", help="records: take what was tuned (default: PIPELINER_DB, if set)"
+    )
+
+
+def configure_refine(parser: argparse.ArgumentParser) -> None:
+    """Add the argument that has depths compared by what nvcc makes of them."""
+    parser.add_argument(
+        "--refine",
+        action="store_true",
+        help="compile the depths that are nearly as fast as the best, and take the one that is "
+        "best by the registers and the machine code that ptxas made; needs no GPU, and takes "
+        "nothing from records",
+    )
+
+
+def built(work: Workload, refine: bool) -> Any:
+    """The kernel; ``refine``: with the depth that is best by what nvcc makes of each.
+
+    Raises what ``pipeliner.build`` raises. To be refined, ``work`` must not be from records.
+    """
+    from ...kernel.building import build_with
+    from ...kernel.refined import refined
+
+    if refine:
+        return refined(work.function, work.target, work.request)
+    return build_with(work.function, work.target, work.request)
+
+
+def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = True) -> Workload:
+    """What the arguments describe; ``size``: make it about that small where they leave it open.
+
+    ``tuned``: where the command takes records, the fastest that they have is taken.
+    """
+    from ...targets import cuda_target, gpu
+
+    target = cuda_target(target_of(args) or (None if gpu() else DEFAULT_TARGET))
+    request = requested(args)
+    db = getattr(args, "db", None)
+    if getattr(args, "refine", False):
+        if db is not None:
+            raise RecordsError("records.refine")
+        tuned = False
+    if args.workload not in specs.KINDS:
+        if db is not None:
+            raise RecordsError("records.function")
+        from .user_file import user_function
+
+        function, reference = user_function(args.workload)
+        return Workload(function, target, request, reference=reference)
+    made = specs.make(args, size)
+    chosen = (args.tile, args.splits, args.persistent)
+    if not tuned or not hasattr(args, "db") or any(one is not None for one in chosen):
+        return scheduled(made, target, request, *chosen)
+    return _recorded(made, target, request, db)
+
+
+def _recorded(spec: Spec, target: Any, request: Request, db: str | None) -> Workload:
+    """The fastest that records have of a workload, or what the model chooses."""
+    from ...records.recorded import recorded
+    from ...schedules import GemmTile
+
+    choice = recorded(spec, target, request, db)
+    function, asked = choice.candidate.function(spec), choice.candidate.request
+    tile = choice.candidate.tile if isinstance(choice.candidate.tile, GemmTile) else None
+    cut = choice.candidate.tile
+    return Workload(function, target, asked, spec, tile, why=choice.why, cut=cut)
+
+
+def pipelined(work: Workload) -> Any:
+    """The function, pipelined; raises what ``pipeliner.pipeline`` raises."""
+    from ...kernel.building import pipeline_with
+    from ...records.recorded import with_reason
+
+    return with_reason(pipeline_with(work.function, work.target, work.request), work.why)
+
+
+def target_of(args: argparse.Namespace) -> str | None:
+    """What is planned for, as far as it is said; WorkloadError: it is said twice."""
+    if args.machine is None:
+        return None if args.target is None else str(args.target)
+    if args.target is not None:
+        raise WorkloadError("option.machine_target")
+    if not args.machine.endswith(".json"):
+        raise WorkloadError("option.json_file", option="machine", value=args.machine)
+    return str(args.machine)
+
+
+def scheduled(
+    spec: Spec,
+    target: Any,
+    request: Request,
+    tile: tuple[int, int, int] | None = None,
+    splits: int | None = None,
+    ctas: int | None = None,
+) -> Workload:
+    """One of our workloads with its tile, as for ``tile_of``."""
+    from ...schedules import ConvTile, DepthwiseTile, Gemm, GemmTile, schedule_conv, schedule_gemm
+
+    made = tile_of(spec, target, request, tile, splits, ctas)
+    if isinstance(spec, Gemm):
+        assert isinstance(made, GemmTile)
+        return Workload(schedule_gemm(spec, made), target, request, spec, made, cut=made)
+    assert isinstance(made, (ConvTile, DepthwiseTile))
+    tile_made = made if isinstance(made, ConvTile) else None
+    return Workload(schedule_conv(spec, made), target, request, spec, tile_made, cut=made)
+
+
+def tile_of(
+    spec: Spec,
+    target: Any,
+    request: Request,
+    tile: tuple[int, int, int] | None,
+    splits: int | None,
+    ctas: int | None,
+) -> GemmTile | DepthwiseTile:
+    """The tile of one of our workloads; what is None is chosen for the machine.
+
+    ``splits``: of the reduction (split-K). ``ctas``: of a persistent kernel; 0: one for each tile.
+    """
+    from ...machine import machine_for
+    from ...schedules import ConvTile, Gemm, GemmTile, default_tile
+
+    if tile is None:
+        machine = machine_for(target)
+        made = default_tile(spec, machine, request.instruction, splits, request.accumulate)
+    else:
+        _check_tile(spec, machine_for(target), tile)
+        kind = GemmTile if isinstance(spec, Gemm) else ConvTile
+        made = kind(*tile, splits=1 if splits is None else splits)
+    if ctas is None:
+        return made
+    if not isinstance(made, GemmTile):
+        raise WorkloadError("option.persistent", workload=spec.name, count=ctas)
+    return replace(made, persistent=ctas or None)
+
+
+def _check_tile(spec: Spec, machine: Machine, tile: tuple[int, int, int]) -> None:
+    """WorkloadError: one slot of both operands, which all tiles pass through, is too large."""
+    from ...instructions.dtypes import element_bytes
+
+    m, n, k = tile
+    size = element_bytes(spec.dtype)
+    slot = (m * size + n * (1 if getattr(spec, "weights", "") else size)) * k
+    if slot > machine.smem_per_cta:
+        raise WorkloadError(
+            "option.tile",
+            m=m,
+            n=n,
+            k=k,
+            bytes=slot,
+            machine=machine.name,
+            most=machine.smem_per_cta,
+        )
+
+
+def requested(args: argparse.Namespace) -> Request:
+    """What the arguments ask of the pipeliner."""
+    from ...plan import KernelPlan
+    from ...plan.request import Request
+
+    plan = KernelPlan.from_json(_read(Path(args.plan))) if args.plan else None
+    return Request(
+        depth=_depth(args.depth),
+        mechanism=args.mechanism,
+        instruction=args.instruction,
+        epilogue=args.epilogue,
+        warps=args.warps,
+        thread_tile=args.thread_tile,
+        roles=int(args.roles) if args.roles.isdigit() else args.roles,
+        consumers=args.consumers,
+        cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
+        store=args.store,
+        pdl=_PDL.get(args.pdl, args.pdl),
+        reduction=args.reduction,
+        operand=args.operand,
+        accumulate=args.accumulate,
+        plan=plan,
+    )
+
+
+def _depth(text: str) -> Any:
+    """``auto``, a number, or ``A_shared=4,B_shared=3``."""
+    if text == "auto":
+        return text
+    try:
+        if "=" not in text:
+            return int(text)
+        pairs = (item.split("=") for item in text.split(","))
+        return {name: int(slots) for name, slots in pairs}
+    except ValueError as err:
+        raise PlanError("option.depth", value=text) from err
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text()
+    except OSError as err:
+        raise PlanError("file.read", path=str(path), why=err.strerror) from err
+
+
+def _pair(text: str) -> tuple[int, int]:
+    first, second = specs.times(text, 2)
+    return first, second

@@ -1,0 +1,1 @@
+"""Sentences of commands, files, records and experiments."""

@@ -1,0 +1,1 @@
+"""Sentences of what is planned and refused."""

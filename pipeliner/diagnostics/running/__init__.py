@@ -1,0 +1,1 @@
+"""Sentences of what runs: emulation, hazards, verification, mutation."""

@@ -1,0 +1,1 @@
+"""What every part of the emulator uses: reports, types, clocks, arithmetic."""

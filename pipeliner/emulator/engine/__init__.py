@@ -1,0 +1,1 @@
+"""Thread groups and CTAs in execution, in adversarial order."""

@@ -1,0 +1,215 @@
+"""Shadow state of shared memory: who wrote, who read, and whether the next access is ordered.
+
+Kept for each granule, the smallest access size of the kernel; ``Clocks`` says what is ordered:
+
+    writer, wrote   agent of the last write and its event; ``IN_FLIGHT`` from the issue of an
+                    asynchronous copy to the wait that completes it, then the event of that wait
+    site            event of the statement that wrote (for an asynchronous copy, its issue)
+    seen[t]         event of the last read by thread t; ``engine_seen`` the same for engines
+
+Threads access through the generic proxy, engines (TMA, wgmma, bulk copies) through the async proxy.
+Accesses of the same bytes through both are in causality order only with a fence.proxy.async between
+them (PTX ISA, memory consistency model, "proxy-preserved base causality order"):
+
+    generic write, then an engine reads     fence by the writer, then a barrier: what cp.async or
+                                            st.shared wrote for wgmma, what stmatrix did for TMA
+    generic read or write, then an          fence by who read or wrote, before it says that the slot
+    engine writes                           is free: nothing else keeps a read from seeing the write
+    an engine writes, then generic          none: completion, once a wait has observed it, is
+                                            followed by an implicit fence (PTX ISA, "async proxy")
+    an engine reads or writes, then         none: one proxy; its waits order them
+    the same kind of engine does
+
+The second line is the strict one. CUTLASS keeps it too: the epilogue of its Hopper kernels fences
+between its reads of a tile and the release of the tile to TMA, as it does before every TMA store.
+Kernels of the passes never need it, as their rings for TMA are read by wgmma alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final
+
+import numpy as np
+
+from ..base.clocks import Clocks
+from ..base.report import HazardKind
+
+Array = np.ndarray[Any, Any]
+Report = Callable[[HazardKind, int, int, int, int], None]
+"""Takes kind, granule, thread, other thread or -1, other event or 0."""
+
+IN_FLIGHT: Final = 2**31 - 1
+"""Event of a write by an asynchronous copy that no wait has completed."""
+
+
+class Shadow:
+    """Shadow state of one CTA's shared window."""
+
+    def __init__(self, granules: int, clocks: Clocks, report: Report) -> None:
+        self.clocks = clocks
+        self._report = report
+        self.writer = np.full(granules, clocks.never, np.int32)
+        self.wrote = np.zeros(granules, np.int32)
+        self.site = np.zeros(granules, np.int32)
+        self.atomic = np.zeros(granules, np.bool_)
+        self.seen = np.zeros((granules, clocks.threads), np.int32)
+        self.last_seen = np.zeros(granules, np.int32)
+        self.engine_seen: dict[int, Array] = {}
+        self.guarded: Array | None = None  # granules that hold a live mbarrier
+
+    # Threads
+
+    def read(self, tids: Array, granules: Array, now: int) -> None:
+        """Judge a read by ``tids`` (a,) of ``granules``, shaped (), (a,), (a, k) or (1, k)."""
+        who = tids if granules.ndim < 2 else tids[:, None]
+        bad = self.wrote[granules] > self.clocks.knows[who, self.writer[granules]]
+        if bad.any():
+            who, places = np.broadcast_arrays(who, granules)
+            self._blame_read(int(who[bad][0]), int(places[bad][0]))
+        self.seen[granules, who] = now
+        self.last_seen[granules] = now
+
+    def _blame_read(self, thread: int, granule: int) -> None:
+        """Report a read of bytes whose write is not ordered before it."""
+        writer = int(self.writer[granule])
+        if writer == self.clocks.never:
+            self._report("uninitialised-read", granule, thread, -1, 0)
+            return
+        arriving = self.wrote[granule] == IN_FLIGHT or writer > self.clocks.never
+        kind: HazardKind = "read-before-arrival" if arriving else "race"
+        self._report(kind, granule, thread, self._thread(writer), int(self.site[granule]))
+
+    def _thread(self, agent: int) -> int:
+        return agent if agent < self.clocks.threads else -1
+
+    def write(self, tids: Array, granules: Array, now: int, *, in_flight: bool = False) -> None:
+        """Judge a write of threads; ``in_flight`` marks an asynchronous copy issued now."""
+        who, granules = np.broadcast_arrays(tids if granules.ndim < 2 else tids[:, None], granules)
+        self._check_write(who, granules, atomic=False)
+        self._record(who, granules, IN_FLIGHT if in_flight else now, now)
+
+    def _record(self, who: Array | int, granules: Array, wrote: int, site: int) -> None:
+        self.writer[granules] = who
+        self.wrote[granules] = wrote
+        self.site[granules] = site
+        self.atomic[granules] = False
+
+    def update(self, tids: Array, granules: Array, now: int) -> None:
+        """Judge atomic updates: ordered among themselves, not against plain accesses."""
+        who, granules = np.broadcast_arrays(tids, granules)
+        fresh = self.writer[granules] == self.clocks.never
+        if fresh.any():
+            self._blame_read(int(who[fresh][0]), int(granules[fresh][0]))
+        self._check_write(who, granules, atomic=True)
+        self._record(who, granules, now, now)
+        self.atomic[granules] = True
+
+    def clash(self, tids: Array, granules: Array, now: int) -> None:
+        """Report two threads that write different values to one granule in one statement."""
+        thread, granule = int(tids.flat[0]), int(granules.flat[0])
+        self._report("race", granule, thread, int(self.writer[granule]), now)
+
+    def _check_write(self, who: Array, granules: Array, *, atomic: bool) -> None:
+        knows = self.clocks.knows
+        writer = self.writer[granules]
+        bad = self.wrote[granules] > knows[who, writer]
+        bad &= writer != self.clocks.never
+        if atomic:
+            bad &= ~self.atomic[granules]
+        if bad.any():
+            self._blame_write(int(who[bad][0]), int(granules[bad][0]))
+        if self.guarded is not None:
+            self._check_guarded(int(who.flat[0]), granules)
+        for engine, seen in self.engine_seen.items():
+            unseen = seen[granules] > knows[who, engine]
+            if unseen.any():
+                place = int(granules[unseen][0])
+                thread = int(who[unseen][0])
+                self._report("write-while-read", place, thread, -1, int(seen[place]))
+        # Reads older than anything unknown to the writer cannot conflict: the common case, cheap.
+        late = self.last_seen[granules] > self.clocks.floor[who]
+        if not late.any():
+            return
+        writers, places = who[late], granules[late]
+        unseen = self.seen[places] > knows[writers, : self.clocks.threads]
+        rows = np.flatnonzero(unseen.any(axis=1))
+        for row in rows[:1]:
+            reader = int(np.argmax(unseen[row]))
+            event = int(self.seen[places[row], reader])
+            place = int(places[row])
+            self._report("write-while-read", place, int(writers[row]), reader, event)
+
+    def _blame_write(self, thread: int, granule: int) -> None:
+        writer = int(self.writer[granule])
+        arriving = self.wrote[granule] == IN_FLIGHT or writer > self.clocks.never
+        kind: HazardKind = "write-in-flight" if arriving else "race"
+        self._report(kind, granule, thread, self._thread(writer), int(self.site[granule]))
+
+    def _check_guarded(self, thread: int, granules: Array) -> None:
+        assert self.guarded is not None
+        hit = self.guarded[granules]
+        if hit.any():
+            place = int(granules[hit][0])
+            self._report("mbarrier-overwritten", place, thread, -1, int(self.site[place]))
+
+    def arrive(self, tids: Array, granules: Array, now: int) -> None:
+        """Complete asynchronous copies of ``tids`` for them, by a wait at event ``now``."""
+        who, granules = np.broadcast_arrays(tids[:, None], granules)
+        mine = (self.writer[granules] == who) & (self.wrote[granules] == IN_FLIGHT)
+        self.wrote[granules[mine]] = now
+
+    # Engines
+
+    def engine_read(
+        self, engine: int, tids: Array, clock: Array, granules: Array, now: int
+    ) -> None:
+        """Judge a read by an engine from ``now`` on; ``clock``: what is ordered before it."""
+        writer, wrote = self.writer[granules], self.wrote[granules]
+        thread = int(tids[0])
+        bad = wrote > clock[0, writer]
+        if bad.any():
+            self._blame_read(thread, int(granules[bad][0]))
+        fenced = clock[self.clocks.plane, writer]
+        unfenced = ~bad & (writer < self.clocks.threads) & (wrote > fenced)
+        if unfenced.any():
+            place = int(granules[unfenced][0])
+            self._report(
+                "missing-proxy-fence", place, thread, int(self.writer[place]), int(self.site[place])
+            )
+        if engine not in self.engine_seen:
+            self.engine_seen[engine] = np.zeros(len(self.writer), np.int32)
+        self.engine_seen[engine][granules] = now
+
+    def engine_write(self, engine: int, thread: int, granules: Array, now: int) -> None:
+        """Judge a write by an engine for ``thread``, in flight until ``landed`` and waited for."""
+        who = np.full(granules.shape, thread)
+        self._check_write(who, granules, atomic=False)
+        self._check_fenced(thread, granules)
+        self._record(engine, granules, IN_FLIGHT, now)
+
+    def _check_fenced(self, thread: int, granules: Array) -> None:
+        """Report generic accesses that ``thread`` knows of without a proxy fence since."""
+        knows, fenced = self.clocks.knows[thread], self.clocks.fenced[thread]
+        threads = self.clocks.threads
+        writer, wrote = self.writer[granules], self.wrote[granules]
+        bad = (writer < threads) & (wrote > fenced[writer]) & (wrote <= knows[writer])
+        if bad.any():
+            place = int(granules[bad][0])
+            self._report(
+                "missing-proxy-fence", place, thread, int(self.writer[place]), int(self.site[place])
+            )
+            return
+        read = granules[self.last_seen[granules] > fenced[:threads].min()]
+        seen = self.seen[read]
+        unfenced = (seen > fenced[:threads]) & (seen <= knows[:threads])
+        for row in np.flatnonzero(unfenced.any(axis=1))[:1]:
+            reader = int(np.argmax(unfenced[row]))
+            self._report(
+                "missing-proxy-fence", int(read[row]), thread, reader, int(seen[row, reader])
+            )
+
+    def landed(self, engine: int, granules: Array, site: int, now: int) -> None:
+        """Complete the write issued at ``site`` at ``now`` for who waits for the engine."""
+        mine = (self.writer[granules] == engine) & (self.site[granules] == site)
+        self.wrote[granules[mine]] = now

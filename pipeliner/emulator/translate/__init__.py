@@ -1,0 +1,1 @@
+"""Lowered IR to one Python generator function."""

@@ -1,0 +1,213 @@
+"""Translate ``T.ptx`` calls: cp.async, matrix and barrier instructions up to sm_89."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from typing import Any, Final
+
+from ...errors import EmulatorError
+from . import ptx_bulk, ptx_hopper, ptx_memory
+from .buffers import Pointer
+from .expressions import Expressions
+from .operation import PtxInstruction, decode, op_name
+from .source import Val
+
+_BARRIERS: Final = ("bar_sync", "bar_sync_count", "barrier_sync", "barrier_sync_count")
+"""Named barriers at which threads wait."""
+
+_COPIES: Final = (
+    "cp_async_ca",
+    "cp_async_cg",
+    "cp_async_ca_src_size",
+    "cp_async_cg_src_size",
+    "cp_async_ca_ignore_src",
+    "cp_async_cg_ignore_src",
+)
+"""Forms of cp.async."""
+
+_COPY_BYTES: Final = {"ca": (4, 8, 16), "cg": (16,)}
+"""Sizes in bytes that cp.async takes, by cache operator."""
+
+
+def blocks(name: str) -> bool:
+    """Whether threads wait for each other in the instruction."""
+    return name.removeprefix("tirx.ptx.") in (*_BARRIERS, "bar_arrive", *ptx_hopper.WAITS)
+
+
+def uses_engines(name: str) -> bool:
+    """Whether an instruction involves mbarriers, bulk copies or wgmma."""
+    return name.startswith("tirx.ptx.") and ptx_hopper.uses_engines(name)
+
+
+def matrix_registers(call: Any) -> list[Any]:
+    """Buffers whose registers an instruction works on asynchronously."""
+    if not op_name(call).startswith("tirx.ptx.wgmma"):
+        return []
+    return ptx_hopper.matrix_registers(decode(call))
+
+
+def translate(c: Expressions, call: Any) -> None:
+    """Emit one instruction, under its predicate if it has one."""
+    name = str(call.op.name).removeprefix("tirx.ptx.")
+    handler = _HANDLERS.get(name)
+    if handler is None:
+        raise EmulatorError("ptx.unknown", instruction=name, call=str(call))
+    instruction = decode(call)
+    guard: Any = nullcontext()
+    if instruction.predicate is not None:
+        predicate = c.settle(c.cast(c.expr(instruction.predicate), "bool"), "pred")
+        guard = c.under(predicate.text)
+    with guard:
+        handler(c, instruction)
+
+
+def _cp_async(c: Expressions, ins: PtxInstruction) -> None:
+    dst, src, size_node, *rest = (ins.one(name) for name in ins.operands)
+    size = int(size_node.value)
+    cache = ins.name.split("_")[2]
+    if size not in _COPY_BYTES[cache]:
+        raise EmulatorError("ptx.cp_async", cache=cache, nbytes=size)
+    src_size: Val | None = None
+    if ins.name.endswith("src_size"):
+        src_size = c.expr(rest[0])
+    elif ins.name.endswith("ignore_src"):
+        ignored = c.cast(c.expr(rest[0]), "int32")
+        src_size = c.make(f"({size} - {size} * {ignored.text})", "int32", [ignored])
+    emit_cp_async(c, c.pointer(dst), c.pointer(src), size, src_size)
+
+
+def emit_cp_async(
+    c: Expressions, dst: Pointer, src: Pointer, size: int, src_size: Val | None
+) -> None:
+    """Emit a cp.async of ``size`` bytes; EmulatorError: not from global to shared memory."""
+    if dst.memory.space != "shared" or src.memory.space != "global":
+        raise EmulatorError(
+            "ptx.cp_async_spaces", source=src.memory.space, destination=dst.memory.space
+        )
+    c.note_shared(size)
+    c.note_global(src.memory, size, reads=True)
+    at, start = c.bytes_of(dst), c.units(src, 1)
+    source = c.view(src.memory, "uint8")
+    tail = "" if src_size is None else f", {src_size.text}"
+    c.writer.emit(
+        f"warp.cp_async(s, {dst.memory.name!r}, {at.text}, {source}, {start.text}, {size}, "
+        f"{c.mask}{tail})"
+    )
+
+
+def _commit(c: Expressions, ins: PtxInstruction) -> None:
+    c.writer.emit(f"warp.commit_group(s, {c.mask})")
+
+
+def _wait_group(c: Expressions, ins: PtxInstruction) -> None:
+    (operand,) = (values[0] for values in ins.operands.values())
+    c.writer.emit(f"warp.wait_group(s, {c.expr(operand).text}, {c.mask})")
+
+
+def _wait_all(c: Expressions, ins: PtxInstruction) -> None:
+    c.writer.emit(f"warp.wait_all(s, {c.mask})")
+
+
+def _ldmatrix(c: Expressions, ins: PtxInstruction) -> None:
+    count = int(ins.modifiers["num"][1:])
+    transposed = bool(ins.modifiers["trans"])
+    c.note_shared(16)
+    at = c.bytes_of(c.pointer(ins.one("p")))
+    names = [c.writer.fresh("word") for _ in range(count)]
+    c.writer.emit(
+        f"{', '.join(names)}, = warp.ldmatrix(s, {at.text}, {count}, {transposed}, {c.mask})"
+    )
+    for name, target in zip(names, ins.operands["r"], strict=True):
+        c.assign(target, Val(name, "uint32", 1, True, c.writer.depth, False))
+
+
+def _mma(c: Expressions, ins: PtxInstruction) -> None:
+    m = ins.modifiers
+    if (m["alayout"], m["blayout"]) != ("row", "col"):
+        raise EmulatorError("ptx.mma_layouts", a_layout=m["alayout"], b_layout=m["blayout"])
+    spec = c.mma(m["shape"], m["atype"], m["btype"], m["dtype"])
+    groups = []
+    for name in ("a", "b", "c"):
+        texts = []
+        for node in ins.operands[name]:
+            value = c.expr(node)
+            text = value.text
+            if not value.varying:
+                text = f"s.full({text}, {c.dtype(value.dtype)})"
+            texts.append(text)
+        groups.append(f"[{', '.join(texts)}]")
+    saturate = m.get("satfinite", "") == "satfinite"
+    targets = ins.operands["d"]
+    names = [c.writer.fresh("d") for _ in targets]
+    c.writer.emit(
+        f"{', '.join(names)}, = warp.mma(s, {spec}, {', '.join(groups)}, {saturate}, {c.mask})"
+    )
+    carrier = {"f16": "uint32", "f32": "float32", "s32": "int32"}[m["dtype"]]
+    for name, target in zip(names, targets, strict=True):
+        c.assign(target, Val(name, carrier, 1, True, c.writer.depth, False))
+
+
+def _bar_sync(c: Expressions, ins: PtxInstruction) -> None:
+    number, *count = [c.expr(values[0]) for values in ins.operands.values()]
+    if any(v.varying for v in count):
+        raise EmulatorError("emulator.named_barrier", varies="count")
+    listed = ", ".join(v.text for v in (number, *count))
+    if number.varying:
+        c.writer.emit(f"yield hopper.named_barriers(s, {c.mask}, {listed})")
+    else:
+        c.writer.emit(f"yield s.barrier({c.mask}, {listed}, aligned=False)")
+
+
+def _warp_sync(c: Expressions, ins: PtxInstruction) -> None:
+    c.writer.emit(f"s.sync_warp({c.mask})")
+
+
+def _cvt_tf32(c: Expressions, ins: PtxInstruction) -> None:
+    ins.expect(rnd=("rna",), satfinite=("",), relu=("",))
+    value = c.expr(ins.one("a"))
+    text = value.text if value.varying else f"s.full({value.text}, {c.dtype('float32')})"
+    rounded = Val(f"warp.nearest_tf32({text})", "float32", 1, True, c.writer.depth, False)
+    c.assign(ins.one("d"), rounded)
+
+
+def _permute(c: Expressions, ins: PtxInstruction) -> None:
+    ins.expect(mode=("",))
+    words = []
+    for name in ("a", "b", "c"):
+        value = c.cast(c.expr(ins.one(name)), "uint32")
+        words.append(value.text if value.varying else f"s.full({value.text}, {c.dtype('uint32')})")
+    text = f"warp.permuted_bytes({', '.join(words)})"
+    c.assign(ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+
+
+def _cvt_pair(c: Expressions, ins: PtxInstruction) -> None:
+    kind = {"cvt_f16x2_f32": "float16", "cvt_bf16x2_f32": "bfloat16"}[ins.name]
+    ins.expect(rnd=("rn",), satfinite=("",), relu=("",))
+    texts = []
+    for name in ("b", "a"):
+        value = c.expr(ins.one(name))
+        texts.append(value.text if value.varying else f"s.full({value.text}, {c.dtype('float32')})")
+    text = f"warp.narrowed_pair({', '.join(texts)}, {c.dtype(kind)})"
+    c.assign(ins.one("d"), Val(text, "uint32", 1, True, c.writer.depth, False))
+
+
+_HANDLERS: Final[dict[str, Callable[[Any, PtxInstruction], None]]] = {
+    **dict.fromkeys(_COPIES, _cp_async),
+    **dict.fromkeys(_BARRIERS, _bar_sync),
+    "cp_async_commit_group": _commit,
+    "cp_async_wait_group": _wait_group,
+    "cp_async_wait_all": _wait_all,
+    "ldmatrix": _ldmatrix,
+    "mma": _mma,
+    "mma_f16acc": _mma,
+    "mma_int": _mma,
+    "bar_warp_sync": _warp_sync,
+    "cvt_tf32_f32": _cvt_tf32,
+    "cvt_f16x2_f32": _cvt_pair,
+    "cvt_bf16x2_f32": _cvt_pair,
+    "prmt": _permute,
+    **ptx_hopper.HANDLERS,
+    **ptx_bulk.HANDLERS,
+    **ptx_memory.HANDLERS,
+}

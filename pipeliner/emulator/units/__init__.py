@@ -1,0 +1,1 @@
+"""The asynchronous and matrix units: cp.async, TMA, mbarriers, mma, wgmma."""

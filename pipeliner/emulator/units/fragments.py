@@ -1,0 +1,226 @@
+"""Register fragments of warp-level matrix instructions, as index tables.
+
+Every table follows the figures of PTX ISA 9.7.14 (mma fragments, ldmatrix).  With
+``group = lane // 4`` and ``t = lane % 4``, one 32-bit register holds ``e = 4 / element bytes``
+consecutive elements of a row of A, of a column of B, two consecutive columns of an accumulator.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, Final
+
+import numpy as np
+
+from ...errors import EmulatorError
+from ..base.dtypes import PTX_TYPES, numpy_dtype
+
+Array = np.ndarray[Any, Any]
+WARP: Final = 32
+
+_LANE: Final = np.arange(WARP)
+_GROUP: Final = _LANE // 4
+_T: Final = _LANE % 4
+"""Place of each lane in its warp, and the PTX ISA's groupID and threadID_in_group."""
+
+_K_OF_TYPE: Final = {
+    "f16": (8, 16),
+    "bf16": (8, 16),
+    "tf32": (4, 8),
+    "s8": (16, 32),
+    "u8": (16, 32),
+    "e4m3": (16, 32),
+    "e5m2": (16, 32),
+}
+"""Values of k that the tables below describe, by the multiplicands' type."""
+
+
+@dataclass(frozen=True)
+class Mma:
+    """One m16n8 instruction: element positions of every register of every lane.
+
+    ``a`` indexes the flattened (lane, register, element) data of a warp by (m, k), ``b`` by (k, n);
+    ``d`` gives the flattened (m, n) position of each (lane, value).
+    """
+
+    k: int
+    a_type: np.dtype[Any]
+    b_type: np.dtype[Any]
+    d_type: np.dtype[Any]
+    a: Array
+    b: Array
+    d: Array
+    tf32: bool
+
+    @property
+    def integer(self) -> bool:
+        return self.d_type.kind == "i"
+
+
+@cache
+def mma_spec(shape: str, a_type: str, b_type: str, d_type: str) -> Mma:
+    """Tables of ``mma.sync.aligned.<shape>.row.col``; EmulatorError for a shape not modelled."""
+    k = int(shape.rpartition("k")[2])
+    a_ptx, b_ptx = _canonical(a_type), _canonical(b_type)
+    if not shape.startswith("m16n8k") or k not in _K_OF_TYPE.get(a_ptx, ()):
+        raise EmulatorError("ptx.mma", shape=shape, a_type=a_type, b_type=b_type)
+    a_dtype, b_dtype = numpy_dtype(PTX_TYPES[a_ptx]), numpy_dtype(PTX_TYPES[b_ptx])
+    e = 4 // a_dtype.itemsize
+    step = 4 * e  # columns of A covered by one register across t = 0..3
+    halves = k // step
+    a = np.zeros((16, k), np.int64)
+    b = np.zeros((k, 8), np.int64)
+    a_regs, b_regs = 2 * halves, halves
+    for lane in range(WARP):
+        group, t = lane // 4, lane % 4
+        for half in range(halves):
+            for i in range(e):
+                col = half * step + t * e + i
+                for low in range(2):
+                    reg = half * 2 + low
+                    a[group + 8 * low, col] = (lane * a_regs + reg) * e + i
+                b[col, group] = (lane * b_regs + half) * e + i
+    return Mma(
+        k,
+        a_dtype,
+        b_dtype,
+        numpy_dtype(PTX_TYPES[_canonical(d_type)]),
+        a,
+        b,
+        accumulator_positions(),
+        a_ptx == "tf32",
+    )
+
+
+_SPELLINGS: Final = {
+    "fp16": "f16",
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "int8": "s8",
+    "uint8": "u8",
+    "fp32": "f32",
+    "float32": "f32",
+    "int32": "s32",
+    "float8_e4m3fn": "e4m3",
+    "float8_e5m2": "e5m2",
+}
+"""What TVM's intrinsics call a type, and PTX."""
+
+
+def _canonical(name: str) -> str:
+    return _SPELLINGS.get(name, name)
+
+
+def accumulator_positions() -> Array:
+    """Return (32, 4): flattened (row, col) in 16x8 of values c0..c3 of each lane."""
+    row: Array = _GROUP[:, None] + np.array([0, 0, 8, 8])
+    col: Array = (2 * _T)[:, None] + np.array([0, 1, 0, 1])
+    return row * 8 + col
+
+
+def round_to_tf32(value: Array) -> Array:
+    """Return float32 with the 13 low mantissa bits cut, as a tensor core reads a register."""
+    bits = np.ascontiguousarray(value, np.float32).view(np.uint32) & np.uint32(0xFFFFE000)
+    cut: Array = bits.view(np.float32)
+    return cut
+
+
+def nearest_tf32(value: Array) -> Array:
+    """Return values rounded to nearest, ties away from zero (cvt.rna.tf32.f32)."""
+    bits = np.ascontiguousarray(value, np.float32).view(np.uint32)
+    rounded = np.where(np.isfinite(value), bits + np.uint32(0x1000), bits)
+    near: Array = (rounded & np.uint32(0xFFFFE000)).astype(np.uint32).view(np.float32)
+    return near
+
+
+def multiply(spec: Mma, a: Array, b: Array, c: Array, *, saturate: bool) -> Array:
+    """Return D = A B + C for every warp.
+
+    ``a``, ``b``: (warps, 32, registers) uint32; ``c``: (warps, 32, 4) of the accumulator type.
+    Products and the sum are exact to float64 (or int64) and rounded once.
+    """
+    warps = a.shape[0]
+    wide = np.int64 if spec.integer else np.float64
+    ma = np.ascontiguousarray(a).view(spec.a_type).reshape(warps, -1)[:, spec.a]
+    mb = np.ascontiguousarray(b).view(spec.b_type).reshape(warps, -1)[:, spec.b]
+    if spec.tf32:
+        ma, mb = round_to_tf32(ma), round_to_tf32(mb)
+    product = np.matmul(ma.astype(wide), mb.astype(wide))
+    total = product.reshape(warps, 128)[:, spec.d] + c.astype(wide)
+    return round_once(total, spec.d_type, saturate=saturate)
+
+
+def round_once(total: Array, dtype: np.dtype[Any], *, saturate: bool) -> Array:
+    """Exact sums (float64 or int64) as accumulators; integers wrap unless they saturate."""
+    if saturate and dtype.kind == "i":
+        total = np.clip(total, -(2**31), 2**31 - 1)
+    out: Array = total.astype(dtype)
+    return out
+
+
+def narrowed_pair(low: Array, high: Array, dtype: np.dtype[Any]) -> Array:
+    """``cvt.rn.f16x2.f32`` and kin: both rounded to nearest even, in a word."""
+    with np.errstate(over="ignore"):
+        words = [x.astype(dtype).view(np.uint16).astype(np.uint32) for x in (low, high)]
+    return words[0] | words[1] << np.uint32(16)
+
+
+def permuted_bytes(low: Array, high: Array, chosen: Array) -> Array:
+    """``prmt.b32``: each digit of ``chosen`` takes one of the eight bytes of two words.
+
+    A digit of 8 and more takes the sign of that byte instead, eight times (PTX ISA, prmt).
+    """
+    out = np.zeros(low.shape, np.uint32)
+    for byte in range(4):
+        digit = chosen >> np.uint32(4 * byte)
+        shift = (digit & np.uint32(3)) * np.uint32(8)
+        taken = np.where(digit & np.uint32(4), high, low) >> shift & np.uint32(0xFF)
+        sign = np.where(taken & np.uint32(0x80), np.uint32(0xFF), np.uint32(0))
+        taken = np.where(digit & np.uint32(8), sign, taken)
+        out |= taken << np.uint32(8 * byte)
+    return out
+
+
+def ldmatrix_words(rows: Array, count: int, *, transposed: bool) -> list[Array]:
+    """Registers that ``ldmatrix .x<count>`` gives each lane.
+
+    ``rows``: (warps, 32, 16) uint8, the 16-byte row at the address each lane supplied; lanes
+    8 i .. 8 i + 7 address the rows of matrix i.  Returns ``count`` arrays (warps, 32) uint32.
+    """
+    rows = np.ascontiguousarray(rows)
+    if not transposed:
+        words = rows.view(np.uint32)  # (warps, 32, 4)
+        return [words[:, 8 * i + _GROUP, _T] for i in range(count)]
+    halves = rows.view(np.uint16).astype(np.uint32)  # (warps, 32, 8)
+    out = []
+    for i in range(count):
+        low = halves[:, 8 * i + 2 * _T, _GROUP]
+        high = halves[:, 8 * i + 2 * _T + 1, _GROUP]
+        out.append(low | high << np.uint32(16))
+    return out
+
+
+def stmatrix_rows(registers: Array, *, transposed: bool) -> Array:
+    """Rows that ``stmatrix .x<count>`` stores: the inverse of ``ldmatrix_words``.
+
+    ``registers``: (warps, 32, count) uint32.  Returns (warps, 32, 16) uint8, the row at the address
+    each lane supplied; zeros beyond lane 8 count.
+    """
+    warps, _, count = registers.shape
+    halves = np.ascontiguousarray(registers.transpose(0, 2, 1)).view(np.uint16)
+    tiles = halves.reshape(warps, count, 8, 8)
+    if transposed:
+        tiles = tiles.swapaxes(-1, -2)
+    out = np.zeros((warps, WARP, 8), np.uint16)
+    out[:, : 8 * count] = tiles.reshape(warps, 8 * count, 8)
+    rows: Array = out.view(np.uint8)
+    return rows
+
+
+def mma_store_positions() -> tuple[Array, Array]:
+    """Rows and columns (32, 8) in 16x16 of TVM's ldmatrix_32x8 layout (``mma_store_legacy``)."""
+    local = np.arange(8)
+    row = 8 * (local % 4 // 2)[None, :] + _GROUP[:, None]
+    col = 8 * (local // 4)[None, :] + (2 * _T)[:, None] + (local % 2)[None, :]
+    return row, col

@@ -1,0 +1,334 @@
+"""mbarrier objects: phases, pending arrivals and transaction bytes, and what a wait acquires.
+
+PTX ISA 9.7.13.15: an mbarrier counts the arrivals and the bytes that its current phase still
+expects; when both are zero the phase completes and the next begins with the initial count.  Waits
+are by parity: that of phase n returns when phase n, or phase n - 2, is the last to have completed.
+
+Arrivals release and waits acquire the past of all arrivals up to the completed phase.  Bytes of
+asynchronous copies are complete for those who wait for the phase in which they were counted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+import numpy as np
+
+from ...diagnostics import Reason, Why
+from ..memory.state import ClusterState, CtaState, GroupState
+from .warpgroup import MatrixUnits
+
+Array = np.ndarray[Any, Any]
+
+SIZE: Final = 8
+"""Bytes of an mbarrier object."""
+
+_MAX_COUNT: Final = 2**20 - 1
+"""The most arrivals, or bytes, of a phase."""
+
+RANK_SHIFT: Final = 24
+"""Where a shared::cluster address has 1 + the rank of its CTA; 0 there means the own CTA."""
+
+
+@dataclass(eq=False)
+class Mbarrier:
+    """One live mbarrier; ``engine`` is the agent of the copies that it counts."""
+
+    cta: CtaState
+    offset: int
+    name: str
+    count: int
+    engine: int
+    thread: int  # that initialised it, and when
+    event: int
+    building: Array  # clock of the arrivals so far
+    completed: Array  # the same at the end of the last phase
+    pending: int
+    bytes: int = 0
+    phase: int = 0  # the current, incomplete one
+    visible: bool = False  # fenced for other CTAs and the async proxy
+    last: int = 0  # event of the last operation
+    waits: list[tuple[Array, int]] = field(default_factory=list)  # on the last completed phase
+    landed: list[tuple[Array, int]] = field(default_factory=list)  # granules, site in this phase
+    # cp.async complete in this phase: threads, granules, events of arrival and of issue.
+    copies: list[tuple[Array, Array, int, int]] = field(default_factory=list)
+    copied: tuple[int, int] = (0, 0)  # last completion that covered copies, and the site of one
+
+    def passed(self, parity: int) -> bool:
+        """Whether a wait by ``parity`` returns."""
+        return self.phase % 2 != parity
+
+    def state(self) -> Reason:
+        """What the current phase has and lacks."""
+        arrived = self.count - self.pending
+        has = Reason("hazard.phase", phase=self.phase, arrived=arrived, expected=self.count)
+        if self.bytes > 0:
+            return Reason("hazard.phase_lacks", phase=has, nbytes=self.bytes)
+        if self.bytes < 0:
+            return Reason("hazard.phase_exceeds", phase=has, nbytes=-self.bytes)
+        return has
+
+    def named(self) -> Reason:
+        """The buffer and byte where it lies, and its CTA among several."""
+        place = Reason("hazard.mbarrier", buffer=self.name, offset=self.offset)
+        if self.cta.alone:
+            return place
+        return Reason("hazard.of_cta", what=place, block=self.cta.block)
+
+
+class Mbarriers:
+    """All mbarriers of a cluster, by CTA and byte offset."""
+
+    def __init__(self, cluster: ClusterState, matrix_units: MatrixUnits) -> None:
+        self._cluster = cluster
+        self._matrix_units = matrix_units
+        self._live: dict[tuple[int, int], Mbarrier] = {}
+        # Last arrival of a thread at another CTA's mbarrier: (thread, rank) -> event.
+        self._remote: dict[tuple[int, int], int] = {}
+
+    # Lifetime
+
+    def init(self, group: GroupState, tid: int, offset: int, count: int, name: str) -> None:
+        """Run mbarrier.init of one thread."""
+        cta, cluster = group.cta, self._cluster
+        if not 1 <= count <= _MAX_COUNT:
+            group.hazard(
+                "mbarrier-arrivals",
+                name,
+                offset,
+                thread=tid,
+                detail=Reason("hazard.mbarrier_count", arrivals=count, most=_MAX_COUNT),
+            )
+        if (cta.rank, offset) in self._live:
+            group.hazard(
+                "mbarrier-overwritten",
+                name,
+                offset,
+                thread=tid,
+                detail=Reason("hazard.mbarrier_again"),
+            )
+        self._guard(cta, offset, live=False)
+        cta.shadow.write(np.array([tid]), cta.granules(offset, SIZE)[None], group.event)
+        clock = cluster.clocks.blank()
+        self._live[cta.rank, offset] = Mbarrier(
+            cta,
+            offset,
+            name,
+            count,
+            cluster.clocks.engine(),
+            tid,
+            group.event,
+            clock,
+            clock.copy(),
+            count,
+            last=group.event,
+        )
+        self._guard(cta, offset, live=True)
+
+    def invalidate(self, group: GroupState, tid: int, offset: int) -> None:
+        """Run mbarrier.inval of one thread."""
+        if self.use(group, np.array([tid]), offset) is not None:
+            del self._live[group.cta.rank, offset]
+            self._guard(group.cta, offset, live=False)
+
+    def _guard(self, cta: CtaState, offset: int, *, live: bool) -> None:
+        shadow = cta.shadow
+        if shadow.guarded is None:
+            shadow.guarded = np.zeros(len(shadow.writer), np.bool_)
+        shadow.guarded[cta.granules(offset, SIZE)] = live
+
+    def fence(self, tids: Array) -> None:
+        """Run fence.mbarrier_init or a proxy fence of the threads that initialised."""
+        for barrier in self._live.values():
+            barrier.visible |= bool((tids == barrier.thread).any())
+
+    # Use
+
+    def use(
+        self, group: GroupState, tids: Array, address: int, *, engine: bool = False
+    ) -> Mbarrier | None:
+        """Return the mbarrier at a shared::cluster address, checked to be initialised for ``tids``.
+
+        ``engine``: used through the async proxy.
+        """
+        rank = group.cta.rank if address >> RANK_SHIFT == 0 else (address >> RANK_SHIFT) - 1
+        offset = address & (1 << RANK_SHIFT) - 1
+        barrier = self._live.get((rank, offset))
+        name = group.cta.buffer_at(offset)
+        if barrier is None:
+            group.hazard(
+                "mbarrier-uninitialised",
+                name,
+                offset,
+                thread=int(tids[0]),
+                detail=Reason("hazard.mbarrier_none"),
+            )
+            return None
+        ordered = self._cluster.clocks.knows[tids, barrier.thread] >= barrier.event
+        detail: Why = ""
+        if not ordered.all():
+            detail = Reason("hazard.mbarrier_unordered")
+        elif not barrier.visible and (engine or rank != group.cta.rank):
+            detail = Reason("hazard.mbarrier_unfenced")
+        if detail:
+            who = int(tids[int(np.argmin(ordered))])
+            group.cta.add_hazard(
+                "mbarrier-uninitialised",
+                group.event,
+                buffer=barrier.name,
+                offset=offset,
+                threads=(group.cta.local(who),),
+                detail=detail,
+                other=barrier.event,
+            )
+        barrier.last = group.event
+        return barrier
+
+    def arrive(
+        self,
+        group: GroupState,
+        barrier: Mbarrier,
+        tids: Array,
+        count: int,
+        *,
+        release: bool = True,
+    ) -> None:
+        """Let each of ``tids`` arrive ``count`` times."""
+        if group.cta is not barrier.cta:
+            self._remote.update({(int(t), barrier.cta.rank): group.event for t in tids})
+        left = tids
+        while len(left):
+            # Those who arrive after a phase is complete belong to the next.
+            fitting = max(1, barrier.pending // count)
+            now, left = left[:fitting], left[fitting:]
+            if count * len(now) > barrier.pending:
+                group.hazard(
+                    "mbarrier-arrivals",
+                    barrier.name,
+                    barrier.offset,
+                    thread=int(now[0]),
+                    detail=Reason("hazard.surplus_arrivals", count=count, state=barrier.state()),
+                )
+                return
+            if release:
+                clock = self._cluster.clocks.release(now, group.event)
+                barrier.building = self._cluster.clocks.merged(barrier.building, clock)
+            barrier.pending -= count * len(now)
+            self._settle(barrier)
+
+    def arrive_later(self, barrier: Mbarrier, tids: Array, event: int) -> None:
+        """Let ``tids`` arrive, as they asked at ``event``: their cp.async are complete."""
+        if len(tids) > barrier.pending:
+            thread = barrier.cta.local(int(tids[0]))
+            barrier.cta.add_hazard(
+                "mbarrier-arrivals",
+                event,
+                buffer=barrier.name,
+                offset=barrier.offset,
+                threads=(thread,),
+                detail=Reason("hazard.surplus_arrivals", count=len(tids), state=barrier.state()),
+            )
+            return
+        np.maximum.at(barrier.building[0], tids, event)
+        barrier.pending -= len(tids)
+        self._settle(barrier)
+
+    def expect(self, barrier: Mbarrier, nbytes: int) -> None:
+        """Let the current phase wait for so many more bytes (expect_tx)."""
+        barrier.bytes += nbytes
+        self._settle(barrier)
+
+    def complete(self, barrier: Mbarrier, nbytes: int) -> None:
+        """Count so many bytes that have arrived (complete_tx)."""
+        barrier.bytes -= nbytes
+        self._settle(barrier)
+
+    def _settle(self, barrier: Mbarrier) -> None:
+        """Complete the phase if nothing is missing."""
+        if barrier.pending or barrier.bytes:
+            return
+        now = len(self._cluster.log) - 1
+        for granules, site in barrier.landed:
+            barrier.cta.shadow.landed(barrier.engine, granules, site, now)
+            barrier.copied = (now, site)
+        for tids, granules, event, site in barrier.copies:
+            barrier.cta.shadow.arrive(tids, granules, event)
+            barrier.copied = (now, site)
+        barrier.landed, barrier.copies = [], []
+        barrier.building[:, barrier.engine] = now
+        barrier.completed = barrier.building.copy()
+        barrier.pending = barrier.count
+        barrier.phase += 1
+        self._check_waits(barrier)
+        self._cluster.changes += 1
+
+    def _check_waits(self, barrier: Mbarrier) -> None:
+        """Check that every wait on the phase before is ordered before this one completed.
+
+        Else that wait, had it been a little later, would have found the parity flipped back.
+        """
+        clock = barrier.completed[0]
+        for tids, event in barrier.waits:
+            late = tids[clock[tids] < event]
+            late = [t for t in late if not self._matrix_units.ordered(int(t), event, clock)]
+            if late:
+                cta = self._cluster.cta_of(int(late[0]))
+                cta.add_hazard(
+                    "phase-aliasing",
+                    event,
+                    buffer=barrier.name,
+                    offset=barrier.offset,
+                    threads=(cta.local(int(late[0])),),
+                    other=len(self._cluster.log) - 1,
+                    detail=Reason(
+                        "hazard.parity_gone", phase=barrier.phase - 1, waited=barrier.phase - 2
+                    ),
+                )
+        barrier.waits = []
+
+    def observe(self, barrier: Mbarrier, tids: Array, event: int) -> None:
+        """Let ``tids``, which have waited, acquire the completed phase."""
+        self._cluster.clocks.acquire(tids, barrier.completed)
+        barrier.waits.append((tids, event))
+
+    # The end
+
+    def finish(self) -> None:
+        """Report what is half done when all threads have exited."""
+        clocks = self._cluster.clocks
+        for barrier in self._live.values():
+            mine = clocks.knows[self._threads(barrier.cta)]
+            where = {"buffer": barrier.name, "offset": barrier.offset}
+            left = Reason("hazard.at_exit", state=barrier.state())
+            if barrier.pending != barrier.count and barrier.last:
+                barrier.cta.add_hazard("mbarrier-arrivals", barrier.last, **where, detail=left)
+            elif barrier.bytes:
+                barrier.cta.add_hazard("mbarrier-bytes", barrier.last, **where, detail=left)
+            completed, site = barrier.copied
+            unfinished = [site for _, site in barrier.landed]
+            unfinished += [site for *_, site in barrier.copies]
+            if unfinished or mine[:, barrier.engine].max() < completed:
+                site = unfinished[0] if unfinished else site
+                detail = Reason("hazard.bytes_unwaited", mbarrier=barrier.named())
+                barrier.cta.add_hazard("never-waited", site, **where, detail=detail)
+        for (tid, rank), event in self._remote.items():
+            peer = self._cluster.ctas[rank]
+            if clocks.knows[self._threads(peer), tid].max() < event:
+                cta = self._cluster.cta_of(tid)
+                cta.add_hazard(
+                    "exit-before-peer",
+                    event,
+                    threads=(cta.local(tid),),
+                    detail=Reason("hazard.peer_exited", block=peer.block),
+                )
+
+    def _threads(self, cta: CtaState) -> slice:
+        return slice(cta.first, cta.first + cta.threads)
+
+
+def by_address(tids: Array, addresses: Array) -> Iterator[tuple[int, Array]]:
+    """Yield each address with the threads that use it."""
+    for address in np.unique(addresses):
+        yield int(address), tids[addresses == address]

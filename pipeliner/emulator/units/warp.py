@@ -1,0 +1,294 @@
+"""Instructions on shared memory and registers that need more than a load or a store.
+
+Functions called by the generated code: cp.async, ldmatrix, mma, warp shuffles, atomics, and the
+older forms that TVM's own tensor intrinsics lower to.  Shared addresses are byte offsets in the
+CTA's window.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from ...diagnostics import Reason
+from ..base.dtypes import poison
+from ..memory.spaces import GlobalView, LocalView, SharedView, select
+from ..memory.state import GroupState
+from .cp_async import Source
+from .fragments import (
+    WARP,
+    Mma,
+    ldmatrix_words,
+    mma_store_positions,
+    multiply,
+    narrowed_pair,
+    nearest_tf32,
+    permuted_bytes,
+)
+from .issuing import IssuingGroup
+
+__all__ = ["narrowed_pair", "nearest_tf32", "permuted_bytes"]
+"""Called by the generated code, as warp.nearest_tf32 and so on."""
+
+Array = np.ndarray[Any, Any]
+Mask = Array | None
+Place = tuple[LocalView, Any]
+"""A register array and a byte (or element) offset in it."""
+
+
+def rows_of(group: GroupState, value: Any, mask: Mask) -> Array:
+    """Return ``value`` for each active thread, as int64."""
+    if mask is None and isinstance(value, np.ndarray) and value.ndim:
+        return value.astype(np.int64)
+    count = group.n if mask is None else int(mask.sum())
+    picked = np.asarray(select(value, mask, group.n), np.int64)
+    return picked if picked.shape == (count,) else np.broadcast_to(picked, (count,))
+
+
+def shared_rows(group: GroupState, addr: Any, size: int, mask: Mask, what: str) -> Array:
+    """Return byte offsets of the active threads, checked for alignment and bounds."""
+    at = rows_of(group, addr, mask)
+    tids = group.active(mask)
+    misaligned = at % size != 0
+    if misaligned.any():
+        row = int(np.argmax(misaligned))
+        group.hazard(
+            "misaligned",
+            what,
+            int(at[row]),
+            thread=int(tids[row]),
+            detail=Reason("hazard.shared_alignment", multiple=size),
+        )
+    outside = (at < 0) | (at > group.cta.window.nbytes - size)
+    if outside.any():
+        row = int(np.argmax(outside))
+        group.hazard("out-of-bounds", what, int(at[row]), thread=int(tids[row]))
+        at = np.clip(at, 0, len(group.cta.window.bytes) - size)
+    return at
+
+
+def cp_async(
+    group: IssuingGroup,
+    name: str,
+    dst: Any,
+    src: GlobalView,
+    src_offset: Any,
+    size: int,
+    mask: Mask,
+    src_size: Any = None,
+) -> None:
+    """Run cp.async of ``size`` bytes; those from ``src_size`` on are zero, and are not read."""
+    tids = group.active(mask)
+    at = shared_rows(group, dst, size, mask, name)
+    start = rows_of(group, src_offset, mask)
+    valid = np.full(len(tids), size) if src_size is None else rows_of(group, src_size, mask)
+    misaligned = ((start + src.base) % size != 0) & (valid > 0)
+    if misaligned.any():
+        row = int(np.argmax(misaligned))
+        group.hazard(
+            "misaligned",
+            src.name,
+            int(start[row]),
+            thread=int(tids[row]),
+            detail=Reason("hazard.source_alignment", nbytes=size),
+        )
+    index = start[:, None] + np.arange(size)
+    wanted = np.arange(size) < valid[:, None]
+    outside = wanted & ((index < 0) | (index >= src.array.size))
+    if outside.any():
+        row = int(np.argmax(outside.any(axis=1)))
+        group.hazard("out-of-bounds", src.name, int(start[row]), thread=int(tids[row]))
+        wanted &= ~outside
+    group.touch_global(src.name, mask)
+    data = np.where(wanted, src.array[np.where(wanted, index, 0)], 0).astype(np.uint8)
+    group.count("copies", len(tids))
+    source = None
+    if src.region.memory.shadow is not None:
+        source = Source.begin(group, src, tids, start, wanted)
+    group.cta.copies.issue(tids, at, data, group.event, source)
+
+
+def commit_group(group: IssuingGroup, mask: Mask) -> None:
+    group.count("commits")
+    group.cta.copies.commit(group.active(mask))
+
+
+def wait_group(group: IssuingGroup, in_flight: int, mask: Mask) -> None:
+    group.count("waits")
+    group.cta.copies.wait(group.active(mask), in_flight, group.event)
+
+
+def wait_all(group: IssuingGroup, mask: Mask) -> None:
+    group.count("waits")
+    group.cta.copies.wait_all(group.active(mask), group.event)
+
+
+def zero_shared(group: GroupState, name: str, dst: Any, size: int, mask: Mask) -> None:
+    """Store ``size`` zero bytes, as TVM's cp.async does where its predicate is false."""
+    unit = np.dtype(np.uint32)
+    view = SharedView(name, group.cta.window, unit, 0, group.cta.window.nbytes)
+    words = size // unit.itemsize
+    at = np.asarray(dst) // unit.itemsize
+    index = int(at) if at.ndim == 0 else at
+    view.store(group, index, np.uint32(0), mask, words)
+
+
+def ldmatrix(group: GroupState, addr: Any, count: int, transposed: bool, mask: Mask) -> list[Array]:
+    """Run ldmatrix .m8n8 .b16: ``count`` registers (n,) uint32."""
+    mask = group.warps(mask, "ldmatrix")
+    lanes = np.arange(group.n) % WARP
+    readers = lanes < 8 * count
+    if mask is not None:
+        readers = readers & mask
+    at = shared_rows(group, addr, 16, readers, "ldmatrix")
+    cta = group.cta
+    grains = at[:, None] // cta.granule + np.arange(max(1, 16 // cta.granule))
+    cta.shadow.read(group.active(readers), grains, group.event)
+    rows = np.zeros((group.n, 16), np.uint8)
+    rows[readers] = cta.window.bytes[at[:, None] + np.arange(16)]
+    group.count("ldmatrix", active_warps(group, mask))
+    words = ldmatrix_words(rows.reshape(-1, WARP, 16), count, transposed=transposed)
+    return [word.reshape(-1) for word in words]
+
+
+def active_warps(group: GroupState, mask: Mask) -> int:
+    """Number of warps with an active thread."""
+    return group.n // WARP if mask is None else int(mask.reshape(-1, WARP).any(axis=1).sum())
+
+
+def mma(
+    group: GroupState,
+    spec: Mma,
+    a: list[Any],
+    b: list[Any],
+    c: list[Any],
+    saturate: bool,
+    mask: Mask,
+) -> list[Array]:
+    """Run mma.sync: registers of A and B as uint32, of C as its type (halves as uint32)."""
+    mask = group.warps(mask, "mma")
+    warps = group.n // WARP
+
+    def stack(registers: list[Any], dtype: Any) -> Array:
+        bits = np.empty((group.n, len(registers)), dtype)
+        for i, register in enumerate(map(np.asarray, registers)):
+            bits[:, i] = register if register.dtype == dtype else register.view(dtype)
+        return bits.reshape(warps, WARP, len(registers))
+
+    packed = spec.d_type.itemsize == 2
+    carrier = np.dtype(np.uint32) if packed else spec.d_type
+    addend = stack(c, carrier)
+    if packed:
+        addend = np.ascontiguousarray(addend).view(spec.d_type)
+    out = multiply(spec, stack(a, np.uint32), stack(b, np.uint32), addend, saturate=saturate)
+    if packed:
+        out = np.ascontiguousarray(out).view(np.uint32)
+    group.count("mmas", active_warps(group, mask))
+    flat = out.reshape(group.n, -1)
+    return [flat[:, i] for i in range(flat.shape[1])]
+
+
+def local_registers(group: GroupState, place: Place, count: int) -> list[Array]:
+    """Return ``count`` 32-bit registers at a place in a local buffer."""
+    view, offset = place
+    words = view.view(np.dtype(np.uint32))
+    at = offset // 4
+    return [words.load(group, at + i, None) for i in range(count)]
+
+
+def store_registers(group: GroupState, place: Place, values: list[Array], mask: Mask) -> None:
+    """Write 32-bit registers at a place in a local buffer."""
+    view, offset = place
+    words = view.view(np.dtype(np.uint32))
+    at = offset // 4
+    for i, value in enumerate(values):
+        words.store(group, at + i, value.view(np.uint32), mask)
+
+
+def mma_legacy(
+    group: GroupState, spec: Mma, a: Place, b: Place, c: Place, saturate: bool, mask: Mask
+) -> None:
+    """Run TVM's pointer form of mma; ``a``, ``b``, ``c`` are (local view, byte offset)."""
+    a_regs = spec.a.size * spec.a_type.itemsize // (WARP * 4)
+    b_regs = spec.b.size * spec.b_type.itemsize // (WARP * 4)
+    c_regs = 128 * spec.d_type.itemsize // (WARP * 4)
+    out = mma(
+        group,
+        spec,
+        local_registers(group, a, a_regs),
+        local_registers(group, b, b_regs),
+        [r.copy() for r in local_registers(group, c, c_regs)],
+        saturate,
+        mask,
+    )
+    store_registers(group, c, out, mask)
+
+
+def ldmatrix_legacy_int8_trans(
+    group: GroupState, dst: Place, src: Any, stride: Any, dtype: Any, mask: Mask
+) -> None:
+    """Run the loop that TVM prints for a transposed 8-bit ldmatrix .x4, which no GPU has."""
+    view, offset = dst
+    window = group.cta.window
+    shared = SharedView("ldmatrix", window, dtype, 0, window.nbytes)
+    local = view.view(dtype)
+    tx = group.tx
+    for i in range(16):
+        at = src + (i % 8) // 4 * stride * 16 + tx % 4 * 4 * stride + i % 4 * stride
+        at = at + tx // 4 + i // 8 * 8
+        local.store(group, offset + i, shared.load(group, at, mask), mask)
+
+
+def mma_store_legacy(
+    group: GroupState, dst: Any, index: Any, stride: Any, src: Place, dtype: Any, mask: Mask
+) -> None:
+    """Store a 16x16 accumulator in TVM's ldmatrix_32x8 layout, by rows of ``stride``."""
+    rows, cols = mma_store_positions()
+    view, offset = src
+    values = view.view(dtype)
+    lane = group.tx
+    for i in range(8):
+        at = index + rows[lane, i].astype(np.int32) * stride + cols[lane, i].astype(np.int32)
+        dst.store(group, at, values.load(group, offset + i, mask), mask)
+
+
+def shuffle(
+    group: GroupState, kind: str, value: Any, operand: Any, width: int, mask: Mask
+) -> Array:
+    """Run __shfl_sync and kin; an inactive lane that is read is reported."""
+    rows = np.broadcast_to(np.asarray(value), (group.n,))
+    lane = group.tids % WARP
+    segment = lane // width * width
+    operand = np.broadcast_to(np.asarray(operand), (group.n,)).astype(np.int64)
+    if kind == "idx":
+        source = segment + operand % width
+    elif kind == "up":
+        source = np.where(lane - operand < segment, lane, lane - operand)
+    elif kind == "down":
+        source = np.where(lane + operand >= segment + width, lane, lane + operand)
+    else:
+        flipped = lane ^ operand
+        source = np.where(flipped >= segment + width, lane, flipped)
+    own = np.arange(group.n)
+    index = own - lane + source
+    absent = index >= group.n
+    index = np.where(absent, own, index)
+    silent = absent if mask is None else (absent | ~mask[index])
+    relevant = silent if mask is None else silent & mask
+    out = rows[index]
+    if relevant.any():
+        out = out.copy()
+        out[relevant] = poison(out.dtype, (1,))[0]
+        thread = int(group.tids[int(np.argmax(relevant))])
+        group.hazard("divergent-warp", thread=thread, detail=Reason("hazard.inactive_lane"))
+    return out
+
+
+def active_mask(group: GroupState, mask: Mask) -> Array:
+    """Return the lanes of each thread's warp that are active (__activemask)."""
+    on = np.ones(group.n, np.bool_) if mask is None else mask
+    padded = np.zeros(-(-group.n // WARP) * WARP, np.bool_)
+    padded[: group.n] = on
+    bits = (padded.reshape(-1, WARP) << np.arange(WARP, dtype=np.uint64)).sum(axis=1)
+    return np.repeat(bits.astype(np.uint32), WARP)[: group.n]

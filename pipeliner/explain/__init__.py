@@ -1,0 +1,1 @@
+"""Read what was made: pass by pass, in short, and why not otherwise."""

@@ -1,0 +1,1 @@
+"""The planning half of matrix instructions: shapes, types, warps, registers."""

@@ -1,0 +1,141 @@
+"""The tiles to compare where wgmma multiplies.
+
+A warpgroup multiplies 64 rows by any multiple of 8 columns, so tiles need not be powers of two: the
+one whose number is just below a multiple of the SMs leaves the fewest idle. A problem of few rows
+swaps A and B: its rows are the instruction's columns. Where there are more tiles than SMs, a
+persistent kernel loads the next tile while the one before is stored.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from ..machine import Machine
+from ..machine.constant import chosen, constant, derived, documented, measured
+from ..plan.request import Instruction, Request
+from .wgmma import ROWS
+
+ASKED: Final = Request(instruction="wgmma")
+"""The request that such a tile is planned with."""
+
+COLUMNS: Final = constant(
+    "COLUMNS",
+    tuple(range(16, 257, 16)),
+    "columns",
+    "columns of a tile to compare: whole rows of the narrowest swizzle, for 16-bit results",
+    formula="n of a tile in COLUMNS",
+    source=derived("32 bytes of the narrowest swizzle; 256 columns of the widest wgmma"),
+    date="2026-11-21",
+)
+
+BLOCKS: Final = constant(
+    "BLOCKS",
+    (1, 2, 3, 4),
+    "64 rows",
+    "rows of a tile to compare; columns, with A and B swapped",
+    formula="m of a tile in 64 * BLOCKS",
+    source=derived("one to four consumer warpgroups"),
+    date="2026-11-21",
+)
+
+K_BYTES: Final = constant(
+    "K_BYTES",
+    (128, 256),
+    "bytes",
+    "K of a step to compare: one swizzled row or two, which halve what a step costs beside "
+    "arithmetic",
+    formula="k of a tile = K_BYTES / element_bytes",
+    source=derived("128 bytes of the widest swizzle"),
+    date="2026-11-21",
+)
+
+GATHERED_K_BYTES: Final = constant(
+    "GATHERED_K_BYTES",
+    (64, 128),
+    "bytes",
+    "K of a step to compare where the math warps copy: half a row where that leaves an SM to more "
+    "CTAs",
+    formula="k of a tile = GATHERED_K_BYTES / element_bytes",
+    source=chosen("shallower slots leave room for a second CTA"),
+    date="2026-11-21",
+)
+
+FEW_ROWS: Final = constant(
+    "FEW_ROWS",
+    128,
+    "rows",
+    "rows of a problem up to which one tile of them all, A and B swapped, is compared",
+    formula="m <= FEW_ROWS",
+    source=chosen("more rows fill instructions of 64 without swapping"),
+    date="2026-11-21",
+)
+
+COLUMN_UNIT: Final = constant(
+    "COLUMN_UNIT",
+    8,
+    "columns",
+    "what divides the columns of a wgmma",
+    formula="n % COLUMN_UNIT = 0",
+    source=documented("PTX ISA, wgmma.mma_async: n8"),
+    date="2026-11-21",
+)
+
+
+def are_compared(machine: Machine, instruction: Instruction) -> bool:
+    """Whether tiles for wgmma are compared where ``instruction`` is asked for."""
+    return bool(machine.wgmmas) and instruction in ("auto", "wgmma")
+
+
+def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]:
+    """M, N and K of the tiles of a product of these extents; ``size``: bytes of an element."""
+    steps = up_to([bytes_ // size for bytes_ in K_BYTES], k)
+    blocks = [ROWS * count for count in BLOCKS]
+    yield from itertools.product(up_to(blocks, m), up_to(COLUMNS, n), steps)
+    if m <= FEW_ROWS and m % ROWS:
+        all_rows = math.ceil(m / COLUMN_UNIT) * COLUMN_UNIT
+        yield from itertools.product([all_rows], up_to(blocks, n), steps)
+
+
+SHORT_BOX_BYTES: Final = constant(
+    "SHORT_BOX_BYTES",
+    64,
+    "bytes",
+    "K of a step of TMA boxes where channels are multiples of it and of no longer step, part of "
+    "which would lie past them",
+    formula="k of a tile = SHORT_BOX_BYTES / element_bytes",
+    source=measured("H100, 160 and 96 channels", "a tenth faster than any other tile"),
+    date="2026-11-22",
+)
+
+
+def image_extents(
+    m: int, n: int, k: int, size: int, *, boxes: bool
+) -> Iterator[tuple[int, int, int]]:
+    """M, N and K of the tiles of an implicit GEMM, as ``extents``.
+
+    Any may swap A and B: its few outputs, or channels, are then the instruction's columns.
+    ``boxes``: TMA copies the operands; else the math warps do.
+    """
+    blocks = [ROWS * count for count in BLOCKS]
+    steps = up_to([bytes_ // size for bytes_ in (K_BYTES if boxes else GATHERED_K_BYTES)], k)
+    short = SHORT_BOX_BYTES // size
+    if boxes and k % short == 0 and all(k % step for step in steps):
+        steps.insert(0, short)
+    plain = itertools.product(up_to(blocks, m), up_to(COLUMNS, n))
+    swap_ab = itertools.product(up_to(COLUMNS, m), up_to(blocks, n))
+    tiles = dict.fromkeys(itertools.chain(plain, swap_ab))
+    yield from ((rows, columns, step) for (rows, columns), step in itertools.product(tiles, steps))
+
+
+def grids(tiles: int, machine: Machine) -> list[int | None]:
+    """CTAs to compare for ``tiles`` tiles: one for each, or one for each SM (persistent)."""
+    return [None] if tiles <= machine.sms else [None, machine.sms]
+
+
+def up_to(sizes: Sequence[int], extent: int) -> list[int]:
+    """The sizes below ``extent`` and the first that covers it."""
+    below = [size for size in sizes if size < extent]
+    return [*below, *[size for size in sizes if size >= extent][:1]]

@@ -1,0 +1,1 @@
+"""A function pipelined, compiled, emulated, exported, edited."""

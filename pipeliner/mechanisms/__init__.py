@@ -1,0 +1,1 @@
+"""The planning half of copy and store mechanisms, roles and launches."""

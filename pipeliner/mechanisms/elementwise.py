@@ -1,0 +1,68 @@
+"""Elementwise kernels behind the one with the loops: their threads and their time.
+
+    us = launch_us + (2 * global_latency + ELEMENTWISE_TRAFFIC * bytes / bandwidth) / clock
+
+A load and a store stand behind one another; all bytes move at the rate of memory.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ..diagnostics import Reason, all_of
+from ..machine import WARP, Machine
+from ..machine.constant import chosen, constant, fitted
+from ..plan import ElementwisePlan
+from ..values.facts import ElementwiseInfo
+
+ELEMENTWISE_THREADS: Final = constant(
+    "ELEMENTWISE_THREADS",
+    256,
+    "threads",
+    "threads of a CTA of an elementwise kernel: eight warps, so that CTAs of an SM come and go "
+    "one by one",
+    formula="threads = min(ELEMENTWISE_THREADS, elements / vector)",
+    source=chosen("eight CTAs fill an SM"),
+    date="2026-11-21",
+)
+
+
+ELEMENTWISE_TRAFFIC: Final = constant(
+    "ELEMENTWISE_TRAFFIC",
+    1.3,
+    "1",
+    "bytes that cross to memory for each that an elementwise kernel moves: what was just written "
+    "is read from L2, what is written drives out as much",
+    formula="cycles = 2 * global_latency + ELEMENTWISE_TRAFFIC * bytes / sms / "
+    "dram_bytes_per_cycle",
+    source=fitted(
+        "77 candidates of six workloads of the H100 log on tensor cores with split-K, beside what "
+        "the partial sums drive out",
+        "residual not recorded",
+    ),
+    date="2026-11-22",
+)
+
+
+def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan:
+    """The plan of an elementwise kernel: one vector for each thread, as far as a CTA goes."""
+    vectors = math.ceil(info.elements / info.vector)
+    us = elementwise_us(info, machine)
+    reason = Reason("elementwise.predicted", us=us, launch_us=machine.launch_us)
+    return ElementwisePlan(
+        op=info.op,
+        ctas="symbolic" if info.ctas is None else str(info.ctas),
+        elements=info.elements,
+        threads=min(ELEMENTWISE_THREADS, math.ceil(vectors / WARP) * WARP),
+        vector=info.vector,
+        reason=all_of((info.note, reason)),
+    )
+
+
+def elementwise_us(info: ElementwiseInfo, machine: Machine) -> float:
+    """Microseconds from the end of the kernel before to its own; one CTA where that is symbolic."""
+    moved = (info.ctas or 1) * info.global_bytes
+    passing = ELEMENTWISE_TRAFFIC * moved / machine.sms / machine.dram_bytes_per_cycle
+    cycles = 2 * machine.global_latency + passing
+    return machine.launch_us + machine.cycles_to_us(cycles)

@@ -1,0 +1,155 @@
+"""Warp specialisation: the producer warp, the consumer warpgroups, and their mbarriers.
+
+One warp of a warpgroup issues every TMA copy; the other warpgroups compute. Each slot has a full
+and an empty mbarrier: consumers wait on ``full`` until the bytes are there, the producer on
+``empty`` until they have been used.
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal
+
+from ..diagnostics import Reason, all_of
+from ..errors import PlanError
+from ..instructions.registers import PRODUCER_REGISTERS
+from ..instructions.wgmma import WARPGROUP, consumer_groups, consumer_registers, launch_registers
+from ..machine import WARP, Machine
+from ..plan import (
+    CONSUMER,
+    PRODUCER,
+    Consumers,
+    CopyPlan,
+    LoopPlan,
+    MatmulPlan,
+    MbarrierPair,
+    RolePlan,
+)
+from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
+from .copies import shared_bytes
+from .ping_pong import ping_pong_obstacle, why_cooperative
+
+FULL: Final = "full"
+EMPTY: Final = "empty"
+
+TOGETHER: Final = Reason("release.together")
+"""Why a deeper ring has no empty mbarrier of its own."""
+
+_WARPS: Final = WARPGROUP // WARP
+
+
+def reads_by_lane(matmuls: tuple[MatmulPlan, ...]) -> bool:
+    """Whether lanes load operands from the slots: each warp then releases a slot by itself."""
+    return any(plan.operand == "registers" for plan in matmuls)
+
+
+def plan_roles(
+    info: KernelInfo,
+    loops: tuple[LoopPlan, ...],
+    copies: tuple[CopyPlan, ...],
+    matmuls: tuple[MatmulPlan, ...],
+    machine: Machine,
+    cluster: int = 1,
+    consumers: Literal["auto"] | Consumers = "auto",
+) -> tuple[tuple[RolePlan, ...], tuple[MbarrierPair, ...]]:
+    """The roles and mbarrier pairs of a kernel that TMA copies for; empty for any other.
+
+    ``cluster``: CTAs that fill each other's slots and release them to each other. Raises PlanError
+    where ``consumers`` cannot ping-pong.
+    """
+    by_tma = tuple(copy.op for copy in copies if copy.mechanism == "tma")
+    obstacle = ping_pong_obstacle(info, by_role=bool(by_tma))
+    if consumers == "ping-pong" and obstacle is not None:
+        raise PlanError("consumers.refused", kernel=info.name, why=obstacle)
+    if not by_tma:
+        return (), ()
+    ping_pong = consumer_groups(consumers)
+    why = why_cooperative(info, matmuls, copies) if consumers == "auto" else None
+    each = max(plan.warps[0] * plan.warps[1] for plan in matmuls) * 32 // WARPGROUP
+    groups = each * ping_pong
+    computed = tuple(
+        op.op for loop in info.loops for op in loop.ops if not isinstance(op, CopyInfo)
+    )
+    arrivals = each * cluster * (_WARPS if reads_by_lane(matmuls) else 1)
+    launched = launch_registers(machine, groups)
+    kept = consumer_registers(machine, groups)
+    consumer = RolePlan(
+        name=CONSUMER,
+        first=0,
+        threads=groups * WARPGROUP,
+        registers=kept,
+        ops=computed,
+        reason=all_of(
+            (
+                Reason("consumers.registers", groups=groups, registers=kept, launched=launched),
+                _sharing(ping_pong, each, why),
+            )
+        ),
+        ping_pong_groups=ping_pong,
+    )
+    producer = RolePlan(
+        name=PRODUCER,
+        first=groups * WARPGROUP,
+        threads=WARPGROUP,
+        registers=PRODUCER_REGISTERS,
+        ops=by_tma,
+        reason=Reason("producer.one_thread"),
+    )
+    return (consumer, producer), tuple(
+        pair
+        for found, plan in zip(info.loops, loops)
+        if plan.pipelined
+        for pair in _mbarrier_pairs(
+            found, plan, by_tma, arrivals, len(info.loops) > 1, reads_by_lane(matmuls)
+        )
+    )
+
+
+def _sharing(ping_pong: int, each: int, why: Reason | None) -> Reason:
+    """Which consumers have which tiles; ``why``: why they do not ping-pong."""
+    if ping_pong > 1:
+        return Reason("consumers.ping_pong", groups=ping_pong, each=each)
+    if why is not None:
+        return Reason("consumers.not_ping_pong", why=why)
+    return Reason("consumers.cooperative")
+
+
+def _mbarrier_pairs(
+    loop: LoopInfo,
+    plan: LoopPlan,
+    by_tma: tuple[str, ...],
+    arrivals: int,
+    several: bool,
+    by_warp: bool,
+) -> list[MbarrierPair]:
+    """A full/empty mbarrier pair for each depth among the rings: slots of one depth share it.
+
+    ``by_warp``: each warp releases slots, not each warpgroup.
+    """
+    depths = {ring.buffer: ring.depth for ring in plan.rings}
+    moved = [op for op in loop.ops if isinstance(op, CopyInfo) and op.op in by_tma]
+    pairs: list[MbarrierPair] = []
+    least = min((depths[op.dst] for op in moved), default=0)
+    for depth in sorted({depths[op.dst] for op in moved}):
+        own = [op for op in moved if depths[op.dst] == depth]
+        name = f"_{own[0].dst}" if several or len(own) < len(moved) else ""
+        pairs.append(
+            MbarrierPair(
+                loop=loop.name,
+                full=FULL + name,
+                empty=EMPTY + name if depth == least else "",
+                rings=tuple(dict.fromkeys(op.dst for op in own)),
+                depth=depth,
+                bytes=sum(shared_bytes(op) for op in own),
+                producer=PRODUCER,
+                consumer=CONSUMER,
+                arrivals=arrivals if depth == least else 0,
+                reason=_release_reason(loop, depth, by_warp) if depth == least else TOGETHER,
+            )
+        )
+    return pairs
+
+
+def _release_reason(loop: LoopInfo, depth: int, by_warp: bool) -> Reason:
+    arrival = Reason("release.by_warp" if by_warp else "release.by_warpgroup")
+    reads = any(isinstance(op, MatmulInfo) for op in loop.ops)
+    return Reason("release.late", arrival=arrival) if depth > 1 and reads else arrival

@@ -1,0 +1,256 @@
+"""What TMA requires of a tile copy.
+
+One thread names a box of a tensor by the coordinates of its corner; TMA moves it to shared memory,
+swizzled, zero where it lies outside, and counts its bytes at an mbarrier. Source of the limits:
+CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA, tensor swizzle modes.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Final
+
+from ..diagnostics import Reason, Value, Why
+from ..instructions.dtypes import LINE_BYTES, element_bytes
+from ..instructions.wgmma import SPANS
+from ..machine import Machine
+from ..machine.constant import constant, documented
+from ..values.facts import PIXEL_VIEWS, CopyInfo
+
+MAX_RANK: Final = constant(
+    "MAX_RANK",
+    5,
+    "dimensions",
+    "the most dimensions of a tensor map",
+    formula="rank <= MAX_RANK",
+    source=documented("CUDA driver API, cuTensorMapEncodeTiled"),
+    date="2026-11-21",
+)
+MAX_BOX: Final = constant(
+    "MAX_BOX",
+    256,
+    "elements",
+    "the most elements of a box along one dimension",
+    formula="extent <= MAX_BOX",
+    source=documented("CUDA driver API, cuTensorMapEncodeTiled, boxDim"),
+    date="2026-11-21",
+)
+
+MAX_PIXELS: Final = constant(
+    "MAX_PIXELS",
+    1024,
+    "pixels",
+    "the most pixels that one im2col load gathers",
+    formula="pixels <= MAX_PIXELS",
+    source=documented("CUDA driver API, cuTensorMapEncodeIm2col, pixelsPerColumn"),
+    date="2026-11-21",
+)
+
+CORNERS: Final = constant(
+    "CORNERS",
+    {1: (-32768, 32767), 2: (-128, 127), 3: (-16, 15)},
+    "pixels",
+    "least and greatest offset of an im2col map's corner, by the number of spatial dimensions",
+    formula="CORNERS[d][0] <= corner <= CORNERS[d][1]",
+    source=documented("CUDA driver API, cuTensorMapEncodeIm2col"),
+    date="2026-11-21",
+)
+
+OFFSETS: Final = constant(
+    "OFFSETS",
+    {1: 65535, 2: 255, 3: 31},
+    "pixels",
+    "greatest offset of an im2col load, by the number of spatial dimensions",
+    formula="offset <= OFFSETS[d]",
+    source=documented("PTX ISA, cp.async.bulk.tensor, im2col offsets"),
+    date="2026-11-21",
+)
+
+MAX_STEP: Final = constant(
+    "MAX_STEP",
+    8,
+    "pixels",
+    "greatest step of an im2col map through a dimension",
+    formula="step <= MAX_STEP",
+    source=documented("CUDA driver API, cuTensorMapEncodeIm2col, elementStrides"),
+    date="2026-11-21",
+)
+
+STRIDE_UNIT: Final = constant(
+    "STRIDE_UNIT",
+    16,
+    "bytes",
+    "what divides every stride but the innermost, which is one element",
+    formula="stride % STRIDE_UNIT = 0",
+    source=documented("CUDA driver API, cuTensorMapEncodeTiled, globalStrides"),
+    date="2026-11-21",
+)
+
+MAX_STRIDE: Final = constant(
+    "MAX_STRIDE",
+    (1 << 40) - STRIDE_UNIT,
+    "bytes",
+    "greatest stride",
+    formula="stride <= MAX_STRIDE",
+    source=documented("CUDA driver API, cuTensorMapEncodeTiled, globalStrides"),
+    date="2026-11-22",
+)
+
+MAX_EXTENT: Final = constant(
+    "MAX_EXTENT",
+    1 << 31,
+    "elements",
+    "extent of a dimension that coordinates of 32 bits, signed, reach",
+    formula="extent <= MAX_EXTENT",
+    source=documented("PTX ISA, cp.async.bulk.tensor, tensorCoords"),
+    date="2026-11-22",
+)
+
+TYPES: Final = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
+
+
+def tma_obstacle(copy: CopyInfo, machine: Machine) -> Why | None:
+    """The requirement of TMA that ``copy`` misses, with its numbers; None: none."""
+    if not machine.has_tma:
+        return Reason("box.machine", machine=machine.name, arch=machine.arch)
+    if copy.bound:
+        return Reason("box.bound")
+    if not copy.dst_scope.startswith("shared"):
+        return Reason("box.scope", buffer=copy.dst, scope=copy.dst_scope)
+    if copy.no_tma:
+        return copy.no_tma
+    if copy.dtype not in TYPES:
+        return Reason("box.dtype", dtype=copy.dtype)
+    rank = len(copy.src_dims)
+    if not 2 <= rank <= MAX_RANK:
+        return Reason("box.rank", most=MAX_RANK, buffer=copy.src, rank=rank)
+    return stride_obstacle(copy.src, copy.dtype, copy.src_strides) or _box_obstacle(copy)
+
+
+def stride_obstacle(name: str, dtype: str, strides: tuple[int | None, ...]) -> Reason | None:
+    """The requirement that the strides of tensor ``name`` miss; None: none."""
+    size = element_bytes(dtype)
+    *outer, inner = strides
+    if inner != 1:
+        return Reason("box.inner_stride", buffer=name, stride=inner)
+    for dimension, stride in enumerate(outer):
+        at: dict[str, Value] = {"dimension": dimension, "buffer": name}
+        if stride is None:
+            return Reason("box.run_time_stride", multiple=STRIDE_UNIT, **at)
+        if stride * size % STRIDE_UNIT:
+            return Reason("box.stride", multiple=STRIDE_UNIT, stride=stride * size, **at)
+        if stride * size > MAX_STRIDE:
+            return Reason("box.long_stride", most=MAX_STRIDE, stride=stride * size, **at)
+    return None
+
+
+def extent_obstacle(name: str, extents: Sequence[int | None]) -> Reason | None:
+    """The dimension of tensor ``name`` that coordinates do not reach; None: there is none.
+
+    An extent of None is known at run time, when the host checks it.
+    """
+    for dimension, extent in enumerate(extents):
+        if extent is not None and extent > MAX_EXTENT:
+            at: dict[str, Value] = {"dimension": dimension, "buffer": name}
+            return Reason("box.extent", most=MAX_EXTENT, extent=extent, **at)
+    return None
+
+
+def im2col_obstacle(axes: Sequence[tuple[int, int, int, int]]) -> Reason | None:
+    """The number of an im2col map or load that is too large; None: there is none.
+
+    ``axes``: of each spatial dimension the lower and the upper corner, the greatest offset and the
+    step.
+    """
+    rank = len(axes)
+    (low, high), most = CORNERS[rank], OFFSETS[rank]
+    for lower, upper, offset, step in axes:
+        for corner in (lower, upper):
+            if not low <= corner <= high:
+                return Reason("box.corner", rank=rank, least=low, most=high, corner=corner)
+        if offset > most:
+            return Reason("box.offset", rank=rank, most=most, offset=offset)
+        if step > MAX_STEP:
+            return Reason("box.step", most=MAX_STEP, step=step)
+    return None
+
+
+def window_extents(pixels: int, counts: Sequence[int]) -> tuple[int, ...] | None:
+    """Extents of the tiled-mode window of ``pixels`` consecutive outputs; None: they are no box.
+
+    ``counts``: outputs in each dimension, outer ones first, images before all. The outputs are so
+    many images, rows that divide an image, or a part that divides a row, from a multiple of their
+    number on; images beyond the last are outside of the tensor.
+    """
+    images, *inner = counts
+    found: list[int] = []
+    for count in reversed(inner):
+        extent = math.gcd(pixels, count)
+        if extent != min(pixels, count):
+            return None
+        found.append(extent)
+        pixels //= extent
+    found.append(pixels)
+    fits = pixels <= images and max(found) <= MAX_BOX
+    return tuple(reversed(found)) if fits else None
+
+
+def _box_obstacle(copy: CopyInfo) -> Reason | None:
+    walked = [dim for dim in copy.src_dims if dim is not None]
+    if copy.view == "tensor" and walked != list(range(len(copy.shape))):
+        return Reason("box.order", buffer=copy.dst, dimensions=tuple(walked))
+    row = copy.shape[-1] * element_bytes(copy.dtype)
+    if row % min(SPANS):
+        return Reason("box.row", buffer=copy.dst, nbytes=row, multiple=min(SPANS))
+    pixels = copy.view in PIXEL_VIEWS
+    most, what = (MAX_PIXELS, "pixels") if pixels else (MAX_BOX, "elements")
+    for extent in copy.shape[:-1]:
+        if extent > most:
+            size: dict[str, Value] = {"most": most, "unit": what, "extent": extent}
+            return Reason("box.large", buffer=copy.dst, **size)
+    return None
+
+
+def is_off_lines(copy: CopyInfo) -> bool:
+    """Whether some rows of the boxes, at most a line of L2 long, lie in two lines."""
+    return lines_of_row(copy) > 1
+
+
+def lines_of_row(copy: CopyInfo) -> float:
+    """Lines of L2 in which a row of the boxes lies, at most a line long, as a mean over all rows.
+
+    ``2 - inside / starts``: rows begin at the ``starts`` multiples, within a line, of what their
+    strides have in common with it; from ``inside`` of those a row ends in the same line.
+    """
+    size = element_bytes(copy.dtype)
+    strides = [stride * size for stride in copy.src_strides[:-1] if stride is not None]
+    step = math.gcd(LINE_BYTES, *strides)
+    row = min(LINE_BYTES, copy.shape[-1] * size)
+    inside = (LINE_BYTES - row) // step + 1
+    return 2 - inside / (LINE_BYTES // step)
+
+
+def column_block_bytes(row: int) -> int:
+    """Bytes of a row that one box takes: the widest swizzle that divides it."""
+    return next(span for span in SPANS if row % span == 0)
+
+
+def box_reasons(copy: CopyInfo) -> tuple[Reason, ...]:
+    """What a plan says of a copy by TMA: its boxes, and what is in them."""
+    row = copy.shape[-1] * element_bytes(copy.dtype)
+    blocks = row // column_block_bytes(row)
+    boxes = Reason("box.one")
+    if blocks > 1:
+        boxes = Reason("box.blocks", boxes=blocks, nbytes=column_block_bytes(row))
+    filled = (Reason("mechanism.zero_filled"),) if copy.masked else ()
+    view = _VIEWS.get(copy.view)
+    return boxes, *filled, *((Reason(view),) if view else ())
+
+
+_VIEWS: Final = {
+    "flattened": "box.flattened",
+    "window": "box.window",
+    "im2col": "box.im2col",
+}
+"""What a plan says of an implicit GEMM's operand A, by how TMA sees it."""

@@ -1,0 +1,166 @@
+"""What a tuner tries: a tile and a request; and the texts by which records know such things."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeAlias
+
+from .. import versions
+from ..errors import RecordsError, ToolError, WorkloadError
+from ..machine import machine_for
+from ..plan.request import Request
+from ..schedules import (
+    Conv,
+    ConvInputGrad,
+    ConvTile,
+    ConvWeightGrad,
+    DepthwiseTile,
+    Gemm,
+    GemmTile,
+    NaiveTile,
+    default_tile,
+    schedule_conv,
+    schedule_gemm,
+    schedule_naive,
+)
+from ..schedules.workloads import Spec
+from ..toolchain import nvcc
+from ..values.failure import why
+from ..values.released import recorded_request, recorded_tile
+
+Tile: TypeAlias = "GemmTile | ConvTile | DepthwiseTile | NaiveTile"
+
+NOTHING_ASKED: Final = Request()
+
+_WORKLOADS: Final = {kind.__name__: kind for kind in (Gemm, Conv, ConvInputGrad, ConvWeightGrad)}
+_TILES: Final = {kind.__name__: kind for kind in (GemmTile, ConvTile, DepthwiseTile, NaiveTile)}
+_KIND: Final = "kind"
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One way to make a workload's kernel: how it is tiled, and what is asked of the pipeliner."""
+
+    tile: Tile
+    request: Request = NOTHING_ASKED
+
+    def function(self, spec: Spec) -> Any:
+        """The workload, scheduled; WorkloadError: the tile is another kind's."""
+        if isinstance(spec, Gemm) and type(self.tile) is GemmTile:
+            return schedule_gemm(spec, self.tile)
+        if isinstance(spec, Gemm) and isinstance(self.tile, NaiveTile):
+            return schedule_naive(spec, self.tile)
+        if not isinstance(spec, Gemm) and isinstance(self.tile, (ConvTile, DepthwiseTile)):
+            return schedule_conv(spec, self.tile)
+        raise WorkloadError("tile.kind", workload=spec.name, kind=type(self.tile).__name__)
+
+    def to_json(self) -> str:
+        """As text that ``from_json`` reads, the same for the same candidate."""
+        asked = self.request.as_dict()
+        return json.dumps({"tile": _as_dict(self.tile), "request": asked}, sort_keys=True)
+
+    @staticmethod
+    def from_json(text: str) -> Candidate:
+        """The candidate of a record; RecordsError: it is none."""
+        try:
+            data = json.loads(text)
+            tile = _of_dict(_TILES, recorded_tile(data["tile"]))
+            asked = recorded_request(data["request"])
+            return Candidate(tile, Request.from_dict(asked))
+        except (ValueError, LookupError, TypeError, AttributeError) as err:
+            raise RecordsError("tune.candidate", text=text, why=why(err)) from err
+
+
+def describe(candidate: Candidate) -> tuple[str, str]:
+    """The tile and what is asked of the pipeliner, in short; ``-`` where nothing is."""
+    tile, request = candidate.tile, candidate.request
+    sizes = [f"{name} {value}" for name, value in _differing(tile) if name not in "mnk"]
+    extents = [str(getattr(tile, name)) for name in "mnk" if hasattr(tile, name)]
+    asked = [f"{name} {value}" for name, value in _differing(request)]
+    return ", ".join(["x".join(extents)] * bool(extents) + sizes), ", ".join(asked) or "-"
+
+
+def default_candidate(spec: Spec, target: Any, request: Request = NOTHING_ASKED) -> Candidate:
+    """What is taken where nothing was measured: the model's choice of a tile for ``request``."""
+    machine = machine_for(target)
+    tile = default_tile(spec, machine, request.instruction, accumulate=request.accumulate)
+    return Candidate(tile, request)
+
+
+def is_workload(value: Any) -> bool:
+    """Whether ``value`` is a workload, rather than a function."""
+    return isinstance(value, tuple(_WORKLOADS.values()))
+
+
+def workload_key(spec: Spec) -> str:
+    """The text by which records know a workload; ``workload_of`` reads it.
+
+    A field at its default is left out: one that a later version adds changes no key.
+    """
+    return json.dumps(_as_dict(spec, defaults=False))
+
+
+def workload_of(key: str) -> Spec:
+    """The workload of a record; RecordsError: it is none of ours."""
+    try:
+        spec: Spec = _of_dict(_WORKLOADS, json.loads(key))
+    except (ValueError, LookupError, TypeError, AttributeError) as err:
+        raise RecordsError("tune.workload", text=key, why=why(err)) from err
+    return spec
+
+
+def machine_key(target: Any) -> str:
+    """The text by which records know a GPU, such as ``h100``."""
+    return machine_for(target).key
+
+
+@functools.cache
+def versions_key() -> str:
+    """The text by which records know what made a kernel: this library, TVM and nvcc."""
+    try:
+        compiler = nvcc.version(nvcc.find_nvcc())
+    except ToolError:
+        compiler = "missing"
+    tvm = versions.installed("tvm")
+    return f"pipeliner {versions.OWN}, tvm {tvm}, nvcc {compiler}"
+
+
+def _as_dict(value: Any, *, defaults: bool = True) -> dict[str, Any]:
+    """The fields that take part in a comparison, and which kind it is."""
+    names = [field.name for field in fields(value) if field.compare]
+    compared = (
+        {name: getattr(value, name) for name in names} if defaults else dict(_differing(value))
+    )
+    inner = {
+        name: _as_dict(part, defaults=defaults) if dataclasses.is_dataclass(part) else part
+        for name, part in compared.items()
+    }
+    return {_KIND: type(value).__name__, **inner}
+
+
+def _of_dict(kinds: dict[str, Any], data: dict[str, Any]) -> Any:
+    values = {
+        name: _of_dict(kinds, part) if isinstance(part, dict) else _tuples(part)
+        for name, part in data.items()
+        if name != _KIND
+    }
+    if data[_KIND] not in kinds:
+        raise RecordsError("tune.kind", choices=tuple(kinds), value=data[_KIND])
+    return kinds[data[_KIND]](**values)
+
+
+def _tuples(value: Any) -> Any:
+    """JSON's lists as the tuples that they were."""
+    return tuple(_tuples(part) for part in value) if isinstance(value, list) else value
+
+
+def _differing(value: Any) -> list[tuple[str, Any]]:
+    """The fields of a dataclass that are not as they are by default."""
+    return [
+        (field.name, getattr(value, field.name))
+        for field in dataclasses.fields(value)
+        if field.compare and getattr(value, field.name) != field.default
+    ]

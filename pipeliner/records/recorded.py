@@ -1,0 +1,71 @@
+"""What to build for a workload: the fastest that was measured, or else the model's choice."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from .. import knobs
+from ..diagnostics import Reason, Why
+from ..kernel.compiled import plan_of
+from ..plan import PLAN_ATTR
+from ..plan.request import Request
+from ..schedules.workloads import Spec
+from . import OURS, Records
+from .candidate import (
+    NOTHING_ASKED,
+    Candidate,
+    default_candidate,
+    machine_key,
+    versions_key,
+    workload_key,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A candidate, and what its plan is to say of where it comes from (nothing: empty)."""
+
+    candidate: Candidate
+    why: Why = ""
+
+
+def recorded(spec: Spec, target: Any, request: Request, db: str | Path | None) -> Choice:
+    """The candidate to build for ``spec``.
+
+    ``db``: the file of records; None: what PIPELINER_DB names, if anything. What is requested is
+    done whatever the records say. RecordsError: ``db`` is missing, or no file of records.
+    """
+    named = db or knobs.records()
+    if named is None:
+        return Choice(default_candidate(spec, target, request))
+    path = Path(named)
+    if request != NOTHING_ASKED:
+        why = Reason("recorded.not_used", file=path.name)
+        return Choice(default_candidate(spec, target, request), why)
+    if db is None and not path.exists():
+        why = Reason("recorded.no_file", file=path.name)
+        return Choice(default_candidate(spec, target), why)
+    key = (workload_key(spec), machine_key(target), versions_key())
+    with Records(path, create=False) as records:
+        best = records.best(*key)
+        found = records.find(*key, plans=False)
+        tried = len({one.candidate for one in found if one.contender == OURS})
+        elsewhere = records.best(key[0], key[1]) if best is None else None
+    if best is not None:
+        why = Reason("recorded.tuned", us=best.us, tried=tried, file=path.name)
+        return Choice(Candidate.from_json(best.candidate), why)
+    asked = {"file": path.name, "versions": key[2]}
+    why = Reason("recorded.no_record", machine=key[1], **asked)
+    if elsewhere is not None:
+        why = Reason("recorded.other_versions", found=elsewhere.versions, **asked)
+    return Choice(default_candidate(spec, target), why)
+
+
+def with_reason(function: Any, why: Why) -> Any:
+    """A pipelined function whose plan says ``why``, before everything else."""
+    if not why:
+        return function
+    plan = plan_of(function)
+    return function.with_attr(PLAN_ATTR, replace(plan, reasons=(why, *plan.reasons)).to_json())

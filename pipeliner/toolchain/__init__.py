@@ -1,0 +1,1 @@
+"""nvcc, ptxas and the disassemblers: found, run, read."""

@@ -1,0 +1,1 @@
+"""Plain values that passes, cost model and emulator share."""

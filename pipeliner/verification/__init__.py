@@ -1,0 +1,1 @@
+"""Whether a kernel is right: what is run, against what, how exact."""

@@ -1,0 +1,401 @@
+"""Whether a kernel is right: run on the CPU under adversarial timing, judged and compared.
+
+The emulator executes the lowered kernel and objects to every access that nothing orders; what it
+computes is compared, each element with a tolerance of its own, with a reference. Each run has its
+own timing of asynchronous copies and its own order of warps. Of a large grid whose CTAs provably do
+not meet, some are run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+
+from ..diagnostics import Reason, Why
+from ..emulator import Emulation, Hazard, emulate
+from ..emulator.engine.scheduler import ORDERS
+from ..emulator.units.cp_async import TIMINGS
+from ..errors import WorkloadError
+from ..kernel.compiled import Kernel
+from .accessed import Block
+from .accuracy import poisoned, workload_bounds
+from .compared import Compared, compare
+from .magnitudes import magnitude_rule
+from .ownership import Owned, ownership
+from .sampling import ALL, ALL_CTAS, Sample, sample
+from .subjects import Inputs, Subject, arguments, has_atomics, has_same_sums, subject_of
+from .tolerance import Asked, Bounds, Equal, Rule, asked
+
+if TYPE_CHECKING:
+    from ..schedules.workloads import Spec
+
+Outputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
+"""Arrays by the name of their parameter."""
+
+Progress: TypeAlias = "Callable[[str, int, int], None]"
+"""Told what runs, how many CTAs of it have, and how many will."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One execution: when copies landed, how warps were interleaved, and what came of it."""
+
+    timing: str
+    order: str
+    worst: float
+    hazards: tuple[Hazard, ...]
+    seconds: float
+    notes: tuple[Why, ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Whether every element is right and nothing was objected to."""
+        return self.worst <= 1 and not self.hazards
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What came of all runs of one kernel.
+
+    ``against``: what the outputs were compared with. ``outputs``: of the first run, by parameter.
+    ``tolerance``: what each element may differ by. ``ran``: which CTAs were run. ``between``: what
+    is known of races between CTAs that were not run together, empty where all were. ``ctas``: by
+    the name of a kernel of which not all CTAs were run, blockIdx of those that were.
+    """
+
+    title: str
+    against: Reason
+    runs: tuple[Run, ...]
+    outputs: Outputs = field(default_factory=dict, repr=False, compare=False)
+    tolerance: Why = ""
+    ran: Reason = ALL_CTAS
+    between: Why = ""
+    ctas: Mapping[str, tuple[Block, ...]] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether every run is right: every element that was compared, and no hazard.
+
+        This speaks of the CTAs that ran; whether it holds for others too says ``between``.
+        """
+        return all(run.ok for run in self.runs)
+
+    @property
+    def speaks_of_all(self) -> bool:
+        """Whether what holds for the CTAs that ran holds for all."""
+        return not isinstance(self.between, Reason) or not self.between.has("ownership.only_run")
+
+    @property
+    def notes(self) -> tuple[Why, ...]:
+        """What else is to be known of the outputs, such as where they are NaN; each once."""
+        return tuple(dict.fromkeys(note for run in self.runs for note in run.notes))
+
+    @property
+    def worst(self) -> float:
+        """The largest error in units of what is allowed, so right means at most 1.
+
+        NaN where an element is NaN, as where it was not written.
+        """
+        return float(np.max([run.worst for run in self.runs]))
+
+    @property
+    def hazards(self) -> tuple[Hazard, ...]:
+        """What the emulator objects to: each pair of statements once, of the first run with it."""
+        found: dict[tuple[Any, ...], Hazard] = {}
+        for run in self.runs:
+            for hazard in run.hazards:
+                other = hazard.other.statement if hazard.other else ""
+                key = (hazard.kind, hazard.site.statement, other, hazard.buffer)
+                found.setdefault(key, hazard)
+        return tuple(found.values())
+
+
+def verify(
+    func: Any,
+    inputs: Inputs | None = None,
+    *,
+    target: Any = None,
+    reference: Callable[..., Any] | None = None,
+    timings: Sequence[str] = TIMINGS,
+    orders: Sequence[str] = ORDERS,
+    seed: int = 0,
+    blocks: str | Iterable[Block] | Mapping[int, Iterable[Block]] | None = None,
+    integers: bool = False,
+    extents: Mapping[str, int] | None = None,
+    tolerance: Asked = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """Run ``func`` on the CPU under adversarial timing; whether it is right, and every hazard.
+
+    Parameters
+    ----------
+    func
+        A kernel, a PrimFunc, a Schedule, or an IRModule, also a lowered one. A function that is not
+        pipelined yet is pipelined and compiled as by ``pipeliner.build``.
+    inputs
+        Its arguments as numpy arrays, outputs included, in order or by name; they stay as they are.
+        None: random ones, standard normal, from ``seed``. A second argument of one name is
+        ``NAME_1``.
+    target
+        As for ``pipeliner.build``.
+    reference
+        Given the arrays, returns what the last one must become, or a mapping of what several must
+        become by name. None: the same function, not pipelined but with the same instruction and
+        order of sums, run on the same arrays; what was pipelined before it came here has none, and
+        only its runs are compared with each other.
+    timings
+        When asynchronous copies land: ``"late"``, ``"early"``, ``"random"``.
+    orders
+        How warps are interleaved: ``"lockstep"``, ``"round-robin"``, ``"reversed"``, ``"random"``.
+        Every timing and every order is in a run, as many runs as there are of whichever are more:
+        hazards are judged by happens-before, which no order hides.
+    seed
+        Of the arguments, random timing, random order and CTAs: the same seed gives the same
+        verdict.
+    blocks
+        The CTAs to run: ``"all"``, or blockIdx (x, y, z) of some. None (``"auto"``): of a large
+        grid in which no CTA reads or writes what another one writes, the first, the last, those at
+        ragged edges and some at random; else all. What they do not own must stay as it was. Of
+        several kernels each has CTAs of its own grid, given by its number, from 0, or of the last
+        kernel; those of earlier ones run too that write what these read or write.
+    integers
+        Random arguments are small integers, whose sums are exact: every element must be equal.
+    extents
+        Values of the symbolic extents in the shapes of random arguments, by name.
+    tolerance
+        What each element may differ by, relative, or (relative, absolute). None: nothing where the
+        same sums are made in the same order, as in the function itself, not pipelined; otherwise
+        what rounding may make of each element, by the magnitudes of what is added up for it.
+        The verdict says which was taken.
+    progress
+        Called with what runs, how many CTAs of it have run, and how many will.
+
+    Raises
+    ------
+    WorkloadError
+        A shape is symbolic and ``extents`` has no value for it; or there is no such CTA.
+    EmulatorError
+        An operation that the emulator does not know, or arguments that do not fit.
+    """
+    modes = paired(timings, orders)
+    subject = subject_of(func, target)
+    arrays = arguments(subject.function, inputs, seed, integers=integers, extents=extents)
+    names = subject.kernels
+    owned = _owned(subject, arrays, blocks, len(names))
+    cluster = 1 if subject.plan is None else subject.plan.cluster
+    chosen = sample(blocks, owned, seed, cluster, names)
+    runner = _Runner(subject, arrays, chosen, seed, progress)
+    against, wanted, rule = _reference(runner, reference, asked(tolerance), integers=integers)
+
+    def judge(outcome: Emulation) -> Compared:
+        nonlocal wanted
+        wanted = wanted or outcome.outputs
+        return compare(
+            rule,
+            arrays,
+            wanted,
+            outcome.outputs,
+            owned,
+            None if chosen.blocks is None else runner.ran(outcome),
+            of_all=reference is not None,
+        )
+
+    runs, outputs = runner.run(modes, judge)
+    return Verdict(
+        subject.title,
+        against,
+        runs,
+        outputs,
+        rule.said,
+        chosen.said,
+        chosen.between,
+        {names[at]: blocks for at, blocks in (chosen.blocks or {}).items()},
+    )
+
+
+def verify_workload(
+    kernel: Kernel,
+    spec: Spec,
+    seed: int = 0,
+    timings: Sequence[str] = TIMINGS,
+    orders: Sequence[str] = ORDERS,
+    tolerance: Asked = None,
+    progress: Progress | None = None,
+) -> Verdict:
+    """``kernel`` on random operands, compared with what ``spec`` must compute, in float64."""
+    inputs = spec.inputs(seed)
+    out = poisoned(spec.shapes()[-1], spec.out)
+    exact = spec.reference(*inputs)
+    subject = subject_of(kernel)
+    arrays = arguments(subject.function, [*inputs, out])
+    name = list(arrays)[-1]
+    rule = asked(tolerance)
+    if rule is None and spec.storage == "int8":
+        rule = Equal()
+    elif rule is None:
+        bounds = workload_bounds(spec, exact, spec.magnitude(*inputs), partial_sums_of(subject))
+        rule = Bounds(Reason("bound.workload"), {name: bounds})
+    taken = rule
+
+    def judge(outcome: Emulation) -> Compared:
+        return compare(taken, arrays, {name: exact}, outcome.outputs, Owned())
+
+    runner = _Runner(subject, arrays, Sample(None, ALL_CTAS), seed, progress)
+    runs, outputs = runner.run(paired(timings, orders), judge)
+    return Verdict(spec.name, Reason("verification.exact"), runs, outputs, rule.said)
+
+
+def paired(timings: Sequence[str], orders: Sequence[str]) -> list[tuple[str, str]]:
+    """Return pairs in which every timing and every order is, the first with the first.
+
+    WorkloadError: there are none of one of them.
+    """
+    if not timings or not orders:
+        raise WorkloadError("verification.modes")
+    count = max(len(timings), len(orders))
+    return [(timings[at % len(timings)], orders[at % len(orders)]) for at in range(count)]
+
+
+def partial_sums_of(subject: Subject) -> int:
+    """How many partial sums, each rounded, the plan adds to a result; 0: none."""
+    return (
+        0 if subject.plan is None else max((s.partial_sums for s in subject.plan.stores), default=0)
+    )
+
+
+def _owned(subject: Subject, arrays: Mapping[str, Any], blocks: Any, count: int) -> Owned:
+    """Return which CTA of each of ``count`` kernels writes what, where that matters."""
+    if blocks == ALL:
+        return Owned.of_unknown(Reason("ownership.all_run"), count)
+    if subject.source is None:
+        return Owned.of_unknown(Reason("ownership.no_source"), count)
+    found = ownership(subject.source, list(arrays), list(arrays.values()))
+    if len(found.kernels) != count:
+        why = Reason("ownership.lowered", lowered=count, count=len(found.kernels))
+        return Owned.of_unknown(why, count)
+    return found
+
+
+class _Runner:
+    """Runs a subject on the chosen CTAs."""
+
+    def __init__(
+        self,
+        subject: Subject,
+        arrays: Mapping[str, Any],
+        chosen: Sample,
+        seed: int,
+        progress: Progress | None,
+    ) -> None:
+        self.subject = subject
+        self.arrays = arrays
+        self._chosen = chosen
+        self._seed = seed
+        self._progress = progress
+
+    def run(
+        self, modes: Sequence[tuple[str, str]], judge: Callable[[Emulation], Compared]
+    ) -> tuple[tuple[Run, ...], Outputs]:
+        """Return every run, and the outputs of the first; WorkloadError: there is no such CTA."""
+        runs: list[Run] = []
+        first: Outputs = {}
+        for number, (timing, order) in enumerate(modes, 1):
+            begun = time.perf_counter()
+            outcome = self.once(
+                self.subject.emulate,
+                f"run {number} of {len(modes)}, copies {timing}, warps {order}",
+                timing=timing,
+                order=order,
+            )
+            self._check_asked(outcome)
+            first = first or outcome.outputs
+            found = judge(outcome)
+            seconds = time.perf_counter() - begun
+            runs.append(Run(timing, order, found.worst, outcome.hazards, seconds, found.notes))
+        return tuple(runs), first
+
+    def once(
+        self,
+        run: Callable[..., Emulation],
+        what: str,
+        arrays: Sequence[Any] | None = None,
+        **options: Any,
+    ) -> Emulation:
+        """Run anything on the chosen CTAs."""
+        told = self._progress
+        if told is not None:
+            options["progress"] = lambda done, total: told(what, done, total)
+        values = list(self.arrays.values()) if arrays is None else arrays
+        some, in_step = self._chosen.blocks, self._chosen.in_step
+        return run(*values, blocks=some, in_step=in_step, seed=self._seed, **options)
+
+    def _check_asked(self, outcome: Emulation) -> None:
+        for number, blocks in self._chosen.asked.items():
+            ran = self.ran(outcome)[number]
+            missing = [block for block in blocks if block not in ran]
+            if missing:
+                raise WorkloadError("verification.no_cta", block=tuple(missing[0]))
+
+    def ran(self, outcome: Emulation) -> list[set[Block]]:
+        """The CTAs of each kernel that a run has run."""
+        found: dict[str, set[Block]] = {name: set() for name in self.subject.kernels}
+        for stats in outcome.stats:
+            found[stats.kernel].add(stats.block)
+        return list(found.values())
+
+
+def _reference(
+    runner: _Runner, reference: Callable[..., Any] | None, rule: Rule | None, *, integers: bool
+) -> tuple[Reason, Outputs, Rule]:
+    """Return what outputs are compared with, also as arrays (none: the first run), and how."""
+    subject, arrays = runner.subject, runner.arrays
+    if integers and rule is None:
+        rule = Equal()
+    if reference is not None:
+        wanted = reference(*arrays.values())
+        if not isinstance(wanted, Mapping):
+            wanted = {list(arrays)[-1]: wanted}
+        found = {name: _shaped(name, want, arrays) for name, want in wanted.items()}
+        return Reason("verification.reference"), found, rule or _bounded(runner, found)
+    if subject.plain is None:
+        exact = not partial_sums_of(subject) and not has_atomics(subject.lowered)
+        if rule is None and not exact:
+            rule = _bounded(runner, runner.once(subject.emulate, "the first run").outputs)
+        return Reason("verification.first_run"), {}, rule or Equal()
+    plain = subject.plain()
+    outcome = runner.once(plain.emulate, "the same function, not pipelined")
+    same = has_same_sums(subject.plan, plain.plan) and not has_atomics(subject.lowered)
+    if rule is None:
+        rule = Equal() if same else _bounded(runner, outcome.outputs)
+    return Reason("verification.plain"), outcome.outputs, rule
+
+
+def _shaped(name: str, want: Any, arrays: Mapping[str, Any]) -> Any:
+    """Return ``want`` as an array; WorkloadError: no such argument, or another shape."""
+    found = np.asarray(want)
+    if name not in arrays:
+        raise WorkloadError("verification.reference_name", expected=tuple(arrays), name=str(name))
+    if found.shape != np.shape(arrays[name]):
+        raise WorkloadError(
+            "verification.reference_shape", expected=np.shape(arrays[name]), shape=found.shape
+        )
+    return found
+
+
+def _bounded(runner: _Runner, wanted: Outputs) -> Rule:
+    """Return what rounding may make of each element, by the magnitudes of its summands."""
+    subject = runner.subject
+
+    def run(mod: Any, arrays: Sequence[Any]) -> Outputs:
+        def emulated(*values: Any, **options: Any) -> Emulation:
+            return emulate(mod, values, **options)
+
+        return runner.once(emulated, "the magnitudes of what is added up", arrays).outputs
+
+    source = subject.function if subject.source is None else subject.source
+    instructions = [] if subject.plan is None else [m.instruction for m in subject.plan.matmuls]
+    return magnitude_rule(subject.lowered, source, runner.arrays, wanted, run, instructions)
