@@ -20,7 +20,7 @@ _BUGS: Final = (AssertionError, AttributeError, LookupError, NameError, TypeErro
 """What code raises that is wrong in itself, ours or a library's; its text alone says little."""
 
 
-_OURS: Final = Path(__file__).parent
+_OURS: Final = Path(__file__).parents[1]
 
 
 def why(err: Exception) -> Why:

@@ -46,7 +46,7 @@ if __name__ == "__main__":
 _OF_WORKLOAD: Final = """\
 def check(kernel):
     from pipeliner.records.candidate import workload_of
-    from pipeliner.verification import verify_workload
+    from pipeliner.verification.verdict import verify_workload
 
     spec = workload_of({key!r})
     return verify_workload(kernel, spec, SEED, TIMINGS, ORDERS, TOLERANCE)

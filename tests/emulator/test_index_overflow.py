@@ -10,7 +10,7 @@ import pytest
 from tvm.script import tirx as T
 
 from pipeliner.emulator import emulate
-from pipeliner.emulator.base import sparse
+from pipeliner.emulator import sparse
 
 from .raw import lower
 

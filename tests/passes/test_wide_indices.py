@@ -13,7 +13,7 @@ from tvm.script import tirx as T
 
 import pipeliner
 from pipeliner.diagnostics import Reason
-from pipeliner.emulator.base import sparse
+from pipeliner.emulator import sparse
 from pipeliner.errors import EmulatorError, PlanError, WorkloadError
 from pipeliner.passes.ir import wide_indices
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, schedule_conv, schedule_gemm

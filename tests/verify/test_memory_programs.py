@@ -156,4 +156,4 @@ def test_what_a_copy_reads_is_overwritten_when_it_has_landed(name: str) -> None:
 def test_random_programs_about_memory_do_what_they_mean(number: int) -> None:
     outcomes = check_seed(("memory", number), 40)
     assert outcomes.total() >= 40
-    assert outcomes["pipelined"] >= 0.3 * outcomes.total(), outcomes
+    assert outcomes["pipelined"] >= 0.2 * outcomes.total(), outcomes

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 from hypothesis import strategies as st
 
-from pipeliner.emulator.base import sparse
+from pipeliner.emulator import sparse
 
 FORMS: Final = ("flat", "rows", "columns", "deep", "divided")
 
