@@ -20,7 +20,6 @@ from tvm.s_tir import pipeline as stock
 from ..plan.request import Request
 from .device.addresses import split_addresses
 from .device.alignment import show_alignment
-from .device.check_arguments import NAME as CHECK
 from .device.check_arguments import check_arguments, take_addresses
 from .device.counters import has_steady_loop, roll_counters
 from .device.packed_bytes import pack_bytes
@@ -38,7 +37,7 @@ from .prepare.pinned_rings import pin_rings, unpin_rings
 from .schedule.annotations import annotated_request
 from .smem.arena import apply_arena
 from .smem.shared_names import name_shared
-from .steps import function_pass
+from .steps import function_pass, module_pass
 
 PIPELINE: Final = "pipeliner"
 """The name for ``tvm.compile(..., tir_pipeline=...)``."""
@@ -56,12 +55,12 @@ def slot_passes(request: Request) -> list[Any]:
 def preparation() -> list[Any]:
     """Return the passes before the slot: allocations, views, and TVM's prefix without rings."""
     return [
-        function_pass("GiveToBlocks", give_to_blocks),
-        function_pass("InlineMatches", inline_matches),
-        function_pass("NameMemory", name_memory),
-        function_pass("PinRings", pin_rings),
+        function_pass(give_to_blocks),
+        function_pass(inline_matches),
+        function_pass(name_memory),
+        function_pass(pin_rings),
         *prefix(ours=True),
-        function_pass("UnpinRings", unpin_rings),
+        function_pass(unpin_rings),
     ]
 
 
@@ -78,7 +77,7 @@ def prefix(*, ours: bool) -> list[Any]:
         transform.PlanAndUpdateBufferAllocationLocation(),
         transform.ConvertBlocksToOpaque(),
         transform.LiftThreadBinding(),
-        *_unless(not ours, lambda: function_pass("WidenIndices", widen_indices)),
+        *_unless(not ours, lambda: function_pass(widen_indices)),
         *_unless(ours, transform.ManifestSharedMemoryLocalStage),
         transform.CompactBufferAllocation(),
         transform.LowerAutoCopy(),
@@ -108,9 +107,9 @@ def suffix() -> list[Any]:
         transform.LowerOpaqueBlock(),
         marked(
             [
-                function_pass("CountUp", unreversed),
-                function_pass("WidenOffsets", widen_offsets),
-                function_pass("CheckExtents", check_extents),
+                function_pass(unreversed),
+                function_pass(widen_offsets),
+                function_pass(check_extents),
             ]
         ),
         tirx.transform.FlattenBuffer(),
@@ -120,7 +119,7 @@ def suffix() -> list[Any]:
         tirx.transform.VectorizeLoop(off("tirx.disable_vectorize")),
         transform.InjectVirtualThread(),
         unmarked([transform.InjectDoubleBuffer()]),
-        function_pass("ApplyArena", apply_arena),
+        function_pass(apply_arena),
         *_unless(not off("tirx.disable_storage_rewrite"), tirx.transform.StorageRewrite),
         *_unless(no_async, lambda: unmarked([transform.LowerAsyncDMA()])),
         transform.HoistIfThenElse(),
@@ -146,11 +145,11 @@ def suffix() -> list[Any]:
         *_unless(no_ldg32, transform.InjectPTXLDG32),
         unmarked([transform.MergeSharedMemoryAllocations()]),
         tirx.transform.SplitHostDevice(),
-        CheckArguments(),
+        module_pass(check_arguments),
         tirx.transform.MakePackedAPI(),
         tirx.transform.FP8StorageLegalize(),
         tirx.transform.BF16StorageLegalize(),
-        function_pass("TakeAddresses", take_addresses),
+        function_pass(take_addresses),
     ]
 
 
@@ -162,33 +161,23 @@ def finalize_device() -> Any:
     config = tvm.transform.PassContext.current().config
     no_cse = config.get("tirx.disable_cse_tir", False)
     ours = [
-        function_pass("SplitAddresses", split_addresses),
-        function_pass("RollCounters", roll_counters),
+        function_pass(split_addresses),
+        function_pass(roll_counters),
         *_unless(no_cse, tirx.transform.CommonSubexprElim),
-        function_pass("KeepSigned", keep_signed),
-        function_pass("ShowAlignment", show_alignment),
+        function_pass(keep_signed),
+        function_pass(show_alignment),
     ]
     return tvm.transform.Sequential(
         [
             tirx.transform.LowerWarpMemory(),
             tirx.transform.StmtSimplify(),
             pipelined(ours),
-            function_pass("PackBytes", pack_bytes),
-            function_pass("TypePointers", type_pointers),
+            function_pass(pack_bytes),
+            function_pass(type_pointers),
             tirx.transform.LowerIntrin(),
-            name_shared,
+            module_pass(name_shared),
         ]
     )
-
-
-def CheckArguments() -> Any:
-    """Return ``check_arguments`` as a pass."""
-
-    @tvm.transform.module_pass(opt_level=0, name=CHECK)
-    def run(mod: Any, ctx: Any) -> Any:
-        return check_arguments(mod)
-
-    return run
 
 
 def AddPartialSums(request: Request) -> Any:
@@ -197,7 +186,7 @@ def AddPartialSums(request: Request) -> Any:
     def run(func: Any) -> Any:
         return add_partial_sums(func) if _asked(func, request).atomic_reduction else func
 
-    return function_pass("AddPartialSums", run)
+    return function_pass(add_partial_sums, run)
 
 
 def Pipeline(request: Request) -> Any:
@@ -206,7 +195,7 @@ def Pipeline(request: Request) -> Any:
     def run(func: Any) -> Any:
         return pipeline_function(func, target_of(func), _asked(func, request))
 
-    return function_pass("Pipeline", run)
+    return function_pass(pipeline_function, run)
 
 
 def _asked(func: Any, request: Request) -> Request:

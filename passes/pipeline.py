@@ -26,6 +26,7 @@ from .asked import check_asked
 from .carry_out import carry_out, placed
 from .dependence.overlap import note_overlap
 from .ir.marks import is_marked
+from .ir.named_pass import named_pass
 from .ir.nodes import SBlockRealize, buffer_bytes, is_global, walk
 from .recognise.facts import Kernel, recognise, with_sharing
 from .schedule.annotations import is_asked
@@ -34,6 +35,7 @@ from .smem.place import DEFAULT_BUDGET
 from .steps import Steps
 
 
+@named_pass("Pipeline")
 def pipeline_function(func: Any, target: Any, request: Request) -> Any:
     """Return ``func`` (after TVM's prefix) pipelined as ``request`` says, with its plan.
 
@@ -115,7 +117,7 @@ def recognised_info(func: Any, machine: Machine, request: Request) -> KernelInfo
 
 def _recognised(steps: Steps, machine: Machine, request: Request) -> Kernel:
     """Return the loops and ops of a function, with the copies that CTAs could share."""
-    kernel = steps.run("Recognise", recognise)
+    kernel = steps.run(recognise)
     return with_sharing(steps.func, kernel, _clusters(kernel.info, machine, request))
 
 

@@ -30,6 +30,7 @@ from ...plan import CopyPlan, KernelPlan
 from ..analysis.effects import WRITE, effects
 from ..ir.indexing import is_uniform
 from ..ir.kernels import with_block, with_bodies
+from ..ir.named_pass import named_pass
 from ..ir.nodes import (
     Buffer,
     SBlockRealize,
@@ -54,6 +55,7 @@ from .register import split_loads
 NO_SHARE: Final = Reason("copy.no_share")
 
 
+@named_pass("LowerCopies")
 def lower_copies(func: Any, plan: KernelPlan) -> Any:
     """Return ``func`` with each copy op carried out by the mechanism that ``plan`` gives it.
 

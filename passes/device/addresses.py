@@ -35,6 +35,7 @@ from tvm.ir import Range
 from ..ir import nodes as ir
 from ..ir.bits import Bits
 from ..ir.kernels import thread_tag
+from ..ir.named_pass import named_pass
 
 _RANGES: Final = {
     "int32": range(-(1 << 31), 1 << 31),
@@ -43,6 +44,7 @@ _RANGES: Final = {
 """What an index of each type can hold."""
 
 
+@named_pass("SplitAddresses")
 def split_addresses(func: Any) -> Any:
     """Return ``func`` (flat buffers) with the indices of its global and shared accesses split."""
     return tirx.PrimFunc(func.params, _Splitter().run(func.body), func.ret_type, func.attrs)

@@ -16,8 +16,10 @@ import tvm_ffi
 from tvm import tirx
 
 from ..ir import nodes as ir
+from ..ir.named_pass import named_pass
 
 
+@named_pass("ShowAlignment")
 def show_alignment(func: Any) -> Any:
     """Return ``func`` with named subexpressions written out where a vector access starts."""
     values: dict[Any, Any] = {}

@@ -1,5 +1,11 @@
 """Make the host check its arguments at each call, before it launches anything.
 
+    launch kernel(A, C)    =>    assert A and C do not overlap
+                                 assert address of A % 16 == 0, address of C % 8 == 0
+                                 launch kernel(A, C)
+
+What is checked:
+
     extents      a 32-bit variable of a shape or stride must hold its value, which TVM truncates
     overlap      a written parameter must not overlap another, if the function does not promise it
     alignment    a pointer is as aligned as the widest access through it, or the GPU faults
@@ -30,11 +36,9 @@ from ..analysis.operands import called
 from ..analysis.widths import WIDEST, widths
 from ..dependence.overlap import ENCODERS, OVERLAP
 from ..ir.marks import is_marked
+from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, has, seq, substitute, walk
 from ..ir.wide_indices import GREATEST
-
-NAME: Final = "pipeliner.CheckArguments"
-"""Name of the pass; behind it host functions are as they are called."""
 
 ADDRESS: Final = "pipeliner_address"
 """Function that host code calls for an address, until TVM's last passes have run."""
@@ -46,6 +50,7 @@ _DEVICE_KERNEL: Final = 2
 _ERROR: Final = "ValueError"
 
 
+@named_pass("CheckArguments")
 def check_arguments(mod: Any) -> Any:
     """Return ``mod``, split into host and device functions, with checks in our host functions."""
     kernels = {str(var.name_hint): func for var, func in mod.functions.items() if _is_kernel(func)}
@@ -255,8 +260,12 @@ def _address(param: Buffer) -> Expr:
     return T.call_pure_extern("uint64", ADDRESS, param.data)
 
 
+@named_pass("TakeAddresses")
 def take_addresses(func: Any) -> Any:
-    """Return ``func`` with addresses as TVM computes them, hidden from its bfloat16 passes."""
+    """Put the addresses that checks name in their places, once TVM's bfloat16 passes have run.
+
+    assert pipeliner_address(A.data) % 16 == 0    =>    assert reinterpret(uint64, A.data) % 16 == 0
+    """
 
     def address(call: Any, mutator: Any) -> Any:
         call = mutator.default_mutate(call)

@@ -26,6 +26,7 @@ from tvm.ir import Range
 from ..expand.rewrite import PHASE
 from ..ir import nodes as ir
 from ..ir.indexing import affine
+from ..ir.named_pass import named_pass
 
 Key: TypeAlias = "tuple[int, int]"
 """What a counter counts: the step of an iteration and the modulus, ``step * k % modulus``."""
@@ -33,6 +34,7 @@ Key: TypeAlias = "tuple[int, int]"
 _STEADY: Final = "steady"
 
 
+@named_pass("RollCounters")
 def roll_counters(func: Any) -> Any:
     """Return ``func`` with counters for slots in steady loops; the same object without any."""
 

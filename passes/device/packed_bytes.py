@@ -13,11 +13,13 @@ from typing import Any, Final
 import tvm_ffi
 from tvm import tirx
 
+from ..ir.named_pass import named_pass
 from ..ir.nodes import const_int
 
 WORD_BYTES: Final = 4
 
 
+@named_pass("PackBytes")
 def pack_bytes(func: Any) -> Any:
     """Return ``func`` with constant vectors of more than four bytes made of words."""
 

@@ -16,9 +16,11 @@ import tvm_ffi
 from tvm import sym, tirx
 
 from ..ir.indexing import terms_of
+from ..ir.named_pass import named_pass
 from ..ir.nodes import Expr, TensorLoad, const_int, has
 
 
+@named_pass("CountUp")
 def unreversed(func: Any) -> Any:
     """Return ``func`` without quotients and modulos of descending values in its indices."""
 

@@ -15,8 +15,10 @@ import tvm_ffi
 from tvm import tirx
 
 from ..ir import nodes as ir
+from ..ir.named_pass import named_pass
 
 
+@named_pass("KeepSigned")
 def keep_signed(func: Any) -> Any:
     """Return ``func`` with signed names for signed values that were converted, then named."""
     casts: dict[Any, Any] = {}

@@ -19,10 +19,12 @@ from tvm.script import tirx as T
 
 from ..analysis.accesses import data_buffer, op_name
 from ..ir import nodes as ir
+from ..ir.named_pass import named_pass
 
 _POINTER: Final = "tirx.tvm_access_ptr"
 
 
+@named_pass("TypePointers")
 def type_pointers(func: Any) -> Any:
     """Return ``func``, a device function, with pointers through views of their type, if any."""
     views: dict[tuple[Any, str], Any] = {}

@@ -33,6 +33,7 @@ from tvm.tirx import ForKind
 from ...errors import PipelinerError, PlanError
 from ...plan import KernelPlan, LoopPlan
 from ..ir.iteration import Iteration
+from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, Stmt, block, is_private, seq
 from ..ir.op_form import OpLoop, op_loop
 from ..sync.async_groups import without_idle_commits, without_idle_waits
@@ -44,6 +45,7 @@ PHASE: Final = "pipeliner.phase"
 _TVM_PIPELINE: Final = "software_pipeline_"
 
 
+@named_pass("Expand")
 def expand(func: Any, plan: KernelPlan) -> Any:
     """Return ``func`` with each pipelined loop of ``plan`` expanded; the same object without any.
 

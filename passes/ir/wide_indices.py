@@ -27,6 +27,7 @@ from tvm.ir import Call, Range, StringImm, TensorLoad, TensorRegion, Var
 
 from ...diagnostics import Reason
 from . import nodes as ir
+from .named_pass import named_pass
 
 ELEMENTS: Final = (1 << 31) - 1
 """Most elements of a buffer whose number and offsets fit in 32 bits."""
@@ -50,8 +51,12 @@ _POINTER: Final = "tirx.tvm_access_ptr"
 _COMPARED: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 
 
+@named_pass("WidenIndices")
 def widen_indices(func: Any) -> Any:
-    """Return ``func``, blocks opaque, with indices widened that can exceed 32 bits by themselves.
+    """Widen those indices of ``func``, blocks opaque, that can pass 2^31 by themselves.
+
+    A: int8[2^32]
+    A[b * 65536 + t] = ..      =>      A[int64(b) * 65536 + int64(t)] = ..
 
     The extents of large buffers that blocks match are widened too, because TVM computes offsets
     from them.
@@ -59,8 +64,13 @@ def widen_indices(func: Any) -> Any:
     return _Indices().run(func)
 
 
+@named_pass("WidenOffsets")
 def widen_offsets(func: Any) -> Any:
-    """Return ``func``, blocks lowered, with 64-bit indices of large buffers; or itself."""
+    """Widen all indices of large buffers of ``func``, blocks lowered; return itself without any.
+
+    B: int8[65536, 65536]              B: int8[int64(65536), int64(65536)]
+    B[b, t] = ..                 =>    B[int64(b), int64(t)] = ..
+    """
     large = _declared(_large_memory(func))
     if not large:
         return func
@@ -90,8 +100,13 @@ def widen_offsets(func: Any) -> Any:
     return func.with_body(tvm_ffi.structural_mutate(func.body, rewriters))
 
 
+@named_pass("CheckExtents")
 def check_extents(func: Any) -> Any:
-    """Return ``func`` with a check, at each call, that 32 bits count its parameters' elements.
+    """Check at each call of ``func`` that 32 bits count the elements of its parameters.
+
+    def f(A: int8[n, 1024]): S      =>      def f(A: int8[n, 1024]):
+                                                assert int64(n) * 1024 <= 2147483647
+                                                S
 
     Only parameters whose extents are 32-bit variables need it.
     """

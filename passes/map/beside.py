@@ -23,6 +23,7 @@ from ...machine import Machine
 from ...plan import KernelPlan, SmemPlan
 from ..analysis.cta_order import leaves
 from ..ir.kernels import kernels_of, map_kernels, thread_extents
+from ..ir.named_pass import named_pass
 from ..ir.nodes import Stmt, Var
 from ..threads.serial import sharing
 from ..threads.spread import Threads
@@ -39,6 +40,7 @@ def is_beside(kernel: Stmt) -> bool:
     return not thread_extents(kernel) and any(count > 1 for count in _sharing(kernel))
 
 
+@named_pass("MapBeside")
 def map_beside(
     func: tirx.PrimFunc, plan: KernelPlan, machine: Machine, notes: list[Why]
 ) -> tirx.PrimFunc:

@@ -19,12 +19,14 @@ from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...plan import KernelPlan
 from ..ir.kernels import inside_grid, map_kernels, thread_tag
+from ..ir.named_pass import named_pass
 from ..ir.nodes import Stmt, Var, thread_loop, walk
 from ..ir.op_form import thread_extents
 from ..recognise.elementwise import nest_of
 from ..threads.spread import Threads, spread
 
 
+@named_pass("MapElementwise")
 def map_elementwise(func: Any, plan: KernelPlan) -> Any:
     """Return ``func`` with every kernel of ``plan.elementwise`` mapped to its threads.
 

@@ -35,6 +35,7 @@ from ..copy.layouts import ROW_MAJOR, ColumnBlocks
 from ..copy.tma import copy_map, load_boxes, source_of
 from ..copy.windows import TiledWindow
 from ..ir.kernels import inside_grid, map_kernels, map_statement, on_host
+from ..ir.named_pass import named_pass
 from ..ir.nodes import (
     Buffer,
     ForKind,
@@ -67,6 +68,7 @@ from .viewed_nests import map_viewed
 from .workspace import allocating, beyond, in_workspace
 
 
+@named_pass("MapTiles")
 def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[Why] | None = None) -> Any:
     """Return ``func`` with every unbound tile block mapped to threads as ``plan`` says.
 

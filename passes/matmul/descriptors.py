@@ -25,6 +25,7 @@ from ...machine import WARP
 from ..copy.layouts import CHUNK_BYTES
 from ..ir.indexing import strides
 from ..ir.kernels import map_kernels, thread_extents, with_block
+from ..ir.named_pass import named_pass
 from ..ir.nodes import (
     Buffer,
     Call,
@@ -120,6 +121,7 @@ class Descriptors:
         return tirx.BufferLoad(base, [i32(0)]) + offset + tirx.const(fixed, "uint64")
 
 
+@named_pass("Descriptors")
 def compute_once(func: Any) -> Any:
     """Return ``func`` with descriptors computed where the block allocates their tile.
 

@@ -20,8 +20,10 @@ from tvm import tirx
 
 from ..ir import nodes as ir
 from ..ir.kernels import map_kernels
+from ..ir.named_pass import named_pass
 
 
+@named_pass("GiveToBlocks")
 def give_to_blocks(func: Any) -> Any:
     """Return ``func`` with each allocation of its kernels in a block; itself if there is none."""
     return map_kernels(func, _in_blocks)

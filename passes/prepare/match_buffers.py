@@ -18,9 +18,11 @@ from tvm import tirx
 
 from ..analysis.memory import flat
 from ..ir import nodes as ir
+from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, const_int
 
 
+@named_pass("InlineMatches")
 def inline_matches(func: Any) -> Any:
     """Return ``func`` with every match of known offset inlined; itself if there is none."""
     if not ir.has(func.body, ir.SBlock, _has_matches):

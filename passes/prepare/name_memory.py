@@ -37,6 +37,7 @@ from ..analysis.memory import (
 )
 from ..ir import nodes as ir
 from ..ir.kernels import bodies, on_host, with_bodies
+from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, ForKind, Stmt, const_int
 
 _REINTERPRETED: Final = {
@@ -46,6 +47,7 @@ _REINTERPRETED: Final = {
 """Types of one element that ``T.reinterpret`` takes and gives."""
 
 
+@named_pass("NameMemory")
 def name_memory(func: Any) -> Any:
     """Return ``func`` without inlinable views, the others declared where they are used."""
     if not ir.has(func.body, tirx.DeclBuffer) and not ir.has(func.body, tirx.Bind, _names_pointer):

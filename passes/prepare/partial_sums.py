@@ -25,6 +25,7 @@ from ...diagnostics import Reason
 from ...errors import PlanError
 from ...plan import ADDABLE
 from ...values.facts import ADDS, NOTE
+from ..ir.named_pass import named_pass
 from ..ir.nodes import (
     Buffer,
     Expr,
@@ -45,6 +46,7 @@ from ..ir.patterns import strip_cast
 _NOTE: Final = "starts each sum, to which {count} parts are added in any order"
 
 
+@named_pass("AddPartialSums")
 def add_partial_sums(func: Any) -> Any:
     """Return ``func`` with its partial sums added to the output instead of stored and summed.
 

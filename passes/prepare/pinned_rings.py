@@ -23,6 +23,7 @@ from tvm.ir import Range, prim
 
 from ..ir import nodes as ir
 from ..ir.kernels import bodies, map_kernels, thread_tag, with_block
+from ..ir.named_pass import named_pass
 
 _PINNED: Final = "pipeliner.pinned"
 """Name of the block that pins a buffer to its place."""
@@ -33,13 +34,25 @@ _SAMPLES: Final = 8
 Box = tuple[tuple[int, int], ...]
 
 
+@named_pass("PinRings")
 def pin_rings(func: Any) -> Any:
-    """Return ``func`` with a use beside the allocation of each ring; itself without rings."""
+    """Pin each ring of ``func``: add a use of all of it; return ``func`` itself without rings.
+
+    S = alloc_buffer((4, 64))          S = alloc_buffer((4, 64))
+    for k: S[k % 4, ..] = ..     =>    with block("pipeliner.pinned"): a use of S[0:4, 0:64]
+                                       for k: S[k % 4, ..] = ..
+    """
     return map_kernels(func, _pin)
 
 
+@named_pass("UnpinRings")
 def unpin_rings(func: Any) -> Any:
-    """Return ``func`` without the uses that ``pin_rings`` added."""
+    """Unpin the rings of ``func``: remove the uses that ``pin_rings`` added.
+
+    S = alloc_buffer((4, 64))                                           S = alloc_buffer((4, 64))
+    with block("pipeliner.pinned"): a use of S[0:4, 0:64]         =>    for k: S[k % 4, ..] = ..
+    for k: S[k % 4, ..] = ..
+    """
 
     def flatten(node: Any, mutator: Any) -> Any:
         node = mutator.default_mutate(node)

@@ -31,6 +31,7 @@ from ..copy.clusters import shared_by
 from ..copy.copies import loop_ranges
 from ..dependence.overwritten import overwritten
 from ..ir.kernels import kernels_of, thread_extents
+from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Stmt, Var
 from ..ir.op_form import op_loops
 from ..ir.patterns import Copy, Matmul
@@ -57,6 +58,7 @@ class Kernel:
     thread_var: Var | None = None
 
 
+@named_pass("Recognise")
 def recognise(func: Any) -> tuple[Any, Kernel]:
     """Return ``func`` with its candidate loops in op form, and a description of them."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}

@@ -24,12 +24,14 @@ from ...plan import PLAN_ATTR, KernelPlan, SmemBuffer
 from ..analysis.accesses import op_name
 from ..ir import nodes as ir
 from ..ir.kernels import map_kernels, with_bodies
+from ..ir.named_pass import named_pass
 from .place import DYNAMIC
 
 ARENA: Final = "buf_dyn_shmem"
 """Name of the allocation: the one that TVM gives its own."""
 
 
+@named_pass("ApplyArena")
 def apply_arena(func: Any) -> Any:
     """Return ``func`` (flat buffers, planned by ``smem.place``) with one shared allocation.
 

@@ -25,6 +25,7 @@ from ...errors import LoweringError, PlanError
 from ...plan import SmemBuffer, SmemPlan
 from ..ir import nodes as ir
 from ..ir.kernels import bodies, map_kernels, thread_tag
+from ..ir.named_pass import named_pass
 from ..sync.mbarriers import ROLES_ATTR
 from .vthreads import is_virtual, private_to
 
@@ -63,6 +64,7 @@ class _Life:
         return self.offset < other.offset + other.bytes and other.offset < self.offset + self.bytes
 
 
+@named_pass("Place")
 def place(
     func: Any, budget: int = DEFAULT_BUDGET, *, native_bf16: bool = True
 ) -> tuple[Any, SmemPlan]:

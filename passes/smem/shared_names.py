@@ -16,11 +16,12 @@ import tvm
 from tvm import tirx
 
 from ..ir import nodes as ir
+from ..ir.named_pass import named_pass
 from .place import DYNAMIC
 
 
-@tvm.transform.module_pass(opt_level=0, name="pipeliner.NameShared")
-def name_shared(mod: Any, ctx: Any) -> Any:
+@named_pass("NameShared")
+def name_shared(mod: Any) -> Any:
     """Return ``mod`` with one name in its device functions only for allocations that are alike.
 
     The first function with a name keeps it, in the order of the functions' names.

@@ -38,6 +38,7 @@ from ...machine import Machine
 from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, RolePlan
 from ..analysis.effects import WRITE, effects
 from ..ir.kernels import bodies, map_kernels, thread_tag, with_bodies
+from ..ir.named_pass import named_pass
 from ..ir.nodes import (
     Buffer,
     SBlockRealize,
@@ -64,6 +65,7 @@ MIN_BLOCKS: Final = "tirx.launch_bounds_min_blocks_per_sm"
 """Key of the AttrStmt for which TVM prints the second argument of __launch_bounds__."""
 
 
+@named_pass("Specialise")
 def specialise(func: Any, plan: KernelPlan, machine: Machine) -> Any:
     """Return ``func`` with its threads in the roles of ``plan``; the same object without roles.
 

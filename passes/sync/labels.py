@@ -24,8 +24,10 @@ from ...plan import SmemPlan
 from ...values.origin import Origin, Place
 from ..ir import nodes as ir
 from ..ir.kernels import bodies, map_kernels, with_bodies
+from ..ir.named_pass import named_pass
 
 
+@named_pass("Label")
 def label(func: Any, smem: SmemPlan | None = None) -> Any:
     """Return ``func`` with an origin on each such statement; the same object if there are none.
 

@@ -27,6 +27,7 @@ from tvm.script import tirx as T
 from ...plan import PRODUCER, LaunchPlan
 from ..analysis.effects import READ, effects
 from ..ir.kernels import bodies, map_kernels, thread_tag, with_bodies
+from ..ir.named_pass import named_pass
 from ..ir.nodes import SBlockRealize, Stmt, Var, const_int, has, is_buffer_var, is_global, seq
 from .async_groups import issues_copies
 from .mbarriers import ROLE_ATTR, ROLES_ATTR
@@ -38,6 +39,7 @@ PDL: Final = "tirx.use_programtic_dependent_launch"
 _TENSOR_MAP: Final = T.tvm_stack_alloca("tensormap", 1).ty
 
 
+@named_pass("Launch")
 def dependent_launches(func: Any, plan: LaunchPlan) -> Any:
     """Return ``func`` with its kernels launched as ``plan`` says; itself if none is early."""
     if not plan.pdl:

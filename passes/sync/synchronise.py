@@ -40,6 +40,7 @@ from ..analysis.access_values import Access
 from ..analysis.accesses import whole
 from ..ir import nodes as ir
 from ..ir.kernels import map_kernels
+from ..ir.named_pass import named_pass
 from . import barrier_state, ordering
 from .barrier_state import EXACT_ITERATIONS, Pending, State
 from .barrier_tree import Tree, barrier_tree
@@ -55,6 +56,7 @@ class _Conflict(Exception):
         self.why = why
 
 
+@named_pass("Synchronise")
 def synchronise(func: Any, smem: SmemPlan | None = None) -> tuple[Any, SyncPlan]:
     """Return ``func`` with the barriers it needs, and the plan of those.
 

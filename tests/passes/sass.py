@@ -5,11 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any
 
+from pipeliner.passes.ir.named_pass import named_pass
+
 _LABEL = re.compile(r"^(\.L_\w+):")
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]{4,}\*/\s+(.*?)\s*;")
 _BRANCH = re.compile(r"\bBRA\b.*\(?(\.L_\w+)\)")
 
 
+@named_pass("Nothing")
 def nothing(func: Any) -> Any:
     """``func`` as it is, in place of the pass whose effect is measured."""
     return func

@@ -13,6 +13,7 @@ from pipeliner.commands.kernels.why import show
 from pipeliner.errors import BugWarning, InternalError
 from pipeliner.explain.why import alternatives
 from pipeliner.passes import carry_out
+from pipeliner.passes.ir.named_pass import Pass
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
@@ -33,7 +34,7 @@ def breaks(monkeypatch: pytest.MonkeyPatch, err: Exception, *, only_wgmma: bool)
             raise err
         return whole(func, kernel, plan, notes)
 
-    monkeypatch.setattr(carry_out, "map_tiles", broken)
+    monkeypatch.setattr(carry_out, "map_tiles", Pass(whole.name, broken))
 
 
 @pytest.mark.parametrize(
@@ -58,7 +59,7 @@ def test_a_bug_in_one_candidate_leaves_the_others(
     assert not_taken["name"] == "the plan of least predicted time"
     error = str(the("plan.bug", [not_taken])["error"])
     assert re.search(told, error)
-    assert "(carry_out.py:" in error
+    assert "(steps.py:" in error
     with pytest.warns(BugWarning, match=told):
         show(alternatives(product(), "h100", Request()))
     assert "bug in pipeliner" in capsys.readouterr().out

@@ -15,9 +15,9 @@ from pipeliner.choice import ranked
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import InternalError, PlanError, ScheduleRefused
 from pipeliner.machine import A100
-from pipeliner.passes import carry_out
 from pipeliner.passes import pipeline as driver
 from pipeliner.passes.prepare.pinned_rings import pin_rings, unpin_rings
+from pipeliner.passes.schedule import loops
 from pipeliner.passes.software_pipeline import SoftwarePipeline
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.request import Request
@@ -115,14 +115,14 @@ def test_an_epilogue_with_nothing_to_clamp_is_refused() -> None:
 def test_a_loop_that_cannot_be_scheduled_leaves_its_sibling_alone(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    schedule = carry_out.schedule_loop
+    schedule = loops.schedule_loop
 
     def without_j(graph: Any, loop: Any, machine: Any, **options: Any) -> Any:
         if loop.name == "j":
             raise ScheduleRefused("schedule.op_names", loop="j")
         return schedule(graph, loop, machine, **options)
 
-    monkeypatch.setattr(carry_out, "schedule_loop", without_j)
+    monkeypatch.setattr(loops, "schedule_loop", without_j)
     case = next(case for case in LOOPS if case.name == "siblings")
     func, plan = pipelined(case.build())
     by_name = {loop.name: loop for loop in plan.loops}

@@ -14,6 +14,7 @@ from tvm.script import tirx as T
 from pipeliner import meta
 from pipeliner.passes.lower import PIPELINE
 from pipeliner.passes.smem.shared_names import name_shared
+from pipeliner.passes.steps import module_pass
 from pipeliner.relax import Schedule
 from pipeliner.toolchain import nvcc
 from tests.meta.models import model, weights
@@ -105,7 +106,7 @@ def test_functions_that_are_not_ours_compile_too() -> None:
     assert declarations(clashing) == {
         "S_ptr": {("half", "64"), ("float", "64"), ("half", "128")},
     }
-    source = cuda(tvm.IRModule(funcs), stock_with(name_shared))
+    source = cuda(tvm.IRModule(funcs), stock_with(module_pass(name_shared)))
     assert declarations(source) == {
         "S_ptr": {("half", "64")},
         "S_1_ptr": {("float", "64")},

@@ -18,6 +18,7 @@ from pipeliner.emulator.lower import is_device_function
 from pipeliner.kernel.building import pipeline_with
 from pipeliner.kernel.compiled import Kernel
 from pipeliner.passes import carry_out
+from pipeliner.passes.ir.named_pass import Pass
 from pipeliner.plan import SmemPlan
 from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, schedule_gemm
@@ -225,7 +226,8 @@ def test_the_whole_arena_is_right_as_it_is() -> None:
 
 def test_tvms_reuse_of_shared_memory_after_our_barriers(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without an arena of ours TVM lets buffers share space when the barriers are placed."""
-    monkeypatch.setattr(carry_out, "place", lambda func, *_, **__: (func, SmemPlan()))
+    nowhere = Pass("Place", lambda func, *_, **__: (func, SmemPlan()))
+    monkeypatch.setattr(carry_out, "place", nowhere)
     kernel = build(pipeline_with(in_turn, "sm_80", Request()), "sm_80")
     assert kernel.plan.smem.buffers == ()
     hazard = aliased(kernel, *row_and_results())
