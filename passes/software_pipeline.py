@@ -13,8 +13,7 @@ from typing import Any
 import tvm
 
 from ..errors import TargetError
-from ..plan.request import Request
-from ..values.released import options as todays
+from ..plan.request import asked
 from .ir.kernels import has_kernel
 from .ir.marks import is_marked
 from .lower import apply_where, is_fresh_kernel, slot_passes, target_of
@@ -38,7 +37,7 @@ def SoftwarePipeline(depth: Any = "auto", **options: Any) -> Any:
     PipelinerError
         A request that a kernel cannot have.
     """
-    request = Request(depth=depth, **todays(options))
+    request = asked({"depth": depth, **options})
 
     @tvm.transform.module_pass(opt_level=0, name="pipeliner.SoftwarePipeline")
     def run(mod: Any, ctx: Any) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any
 
 from .diagnostics import Reason
 from .errors import RecordsError
@@ -11,45 +11,20 @@ from .kernel.building import compiled_for, pipeline_with
 from .kernel.compiled import Kernel, as_module, only_function, plan_of
 from .kernel.refined import refined
 from .passes.ir.marks import is_marked
-from .plan import Consumers, Epilogue, KernelPlan, Mechanism, Reduction, StoreMechanism
-from .plan.request import (
-    AccumulateAsked,
-    Cluster,
-    Depth,
-    Instruction,
-    OperandAsked,
-    Pdl,
-    Request,
-    Roles,
-    Tile,
-)
+from .plan.request import Options, Request, asked
 from .records.candidate import default_candidate, is_workload
 from .records.recorded import recorded, with_reason
 from .schedules.workloads import Spec
 from .targets import cuda_target
-from .values.released import options as todays
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
 
 
 def pipeline(
     func: Any,
     target: Any = None,
-    *,
-    depth: Depth = "auto",
-    mechanism: Literal["auto"] | Mechanism = "auto",
-    instruction: Instruction = "auto",
-    epilogue: Literal["auto"] | Epilogue = "auto",
-    warps: Tile | None = None,
-    thread_tile: Tile | None = None,
-    roles: Roles = "auto",
-    consumers: Literal["auto"] | Consumers = "auto",
-    cluster: Cluster = "auto",
-    store: Literal["auto"] | StoreMechanism = "auto",
-    pdl: Pdl = "auto",
-    reduction: Literal["auto"] | Reduction = "auto",
-    operand: OperandAsked = "auto",
-    accumulate: AccumulateAsked = "auto",
-    plan: KernelPlan | None = None,
-    **old: Any,
+    **options: Unpack[Options],
 ) -> Any:
     """The same function, software-pipelined, as TensorIR; its plan is on it (``plan_of``).
 
@@ -102,8 +77,8 @@ def pipeline(
         the sums of each step of the loop in float32.
     plan
         A plan to obey, such as an edited one; it is verified like any other.
-    **old
-        Options by their names in the release before, with a FutureWarning.
+
+    Options by their names in the release before still work, with a FutureWarning.
 
     Raises
     ------
@@ -111,28 +86,7 @@ def pipeline(
         A request that cannot be honoured. What is left ``"auto"`` never raises: where it declines,
         the plan has the reason.
     """
-    if old:
-        named = todays(old)
-        reduction = named.pop("reduction", reduction)
-        if named:
-            raise TypeError(Reason("function.option", option=next(iter(named))))
-    request = Request(
-        depth=depth,
-        mechanism=mechanism,
-        instruction=instruction,
-        epilogue=epilogue,
-        warps=warps,
-        thread_tile=thread_tile,
-        roles=roles,
-        consumers=consumers,
-        cluster=cluster,
-        store=store,
-        pdl=pdl,
-        reduction=reduction,
-        operand=operand,
-        accumulate=accumulate,
-        plan=plan,
-    )
+    request = asked(options)
     return pipeline_with(func, target, request)
 
 
@@ -142,7 +96,7 @@ def build(
     *,
     db: str | Path | None = None,
     refine: bool = False,
-    **options: Any,
+    **options: Unpack[Options],
 ) -> Kernel:
     """Compile ``func`` through our lowering; nothing runs until something is asked of the kernel.
 
@@ -157,9 +111,9 @@ def build(
     where a depth is asked for; what ``pipeline`` raises.
     """
     if refine:
-        return _refined(func, target, db, Request(**todays(options)))
+        return _refined(func, target, db, asked(options))
     if is_workload(func):
-        return _build_workload(func, target, Request(**todays(options)), db)
+        return _build_workload(func, target, asked(options), db)
     if db is not None:
         raise RecordsError("records.function")
     original = function = only_function(as_module(func))

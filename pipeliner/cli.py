@@ -76,6 +76,7 @@ def parser() -> argparse.ArgumentParser:
     for name, module in COMMANDS.items():
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP, parents=[common])
         module.configure(sub)
+        usage.offer_help_all(sub)
         sub.set_defaults(run=module.run, parser=sub)
     return top
 

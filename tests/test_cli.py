@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import subprocess
 import sys
@@ -12,7 +13,8 @@ from typing import Any
 import pytest
 
 from pipeliner import cli
-from pipeliner.plan.request import EPILOGUES, INSTRUCTIONS, MECHANISMS, STORES
+from pipeliner.commands.shared import workload
+from pipeliner.plan.request import EPILOGUES, INSTRUCTIONS, MECHANISMS, OPTIONS, STORES, Request
 from pipeliner.targets import gpu
 from tests.refusals import told
 
@@ -109,10 +111,58 @@ def test_help_has_examples_that_are_commands(capsys: pytest.CaptureFixture[str])
 
 def test_help_shows_the_choices(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
-        cli.main(["plan", "--help"])
+        cli.main(["plan", "--help-all"])
     out = capsys.readouterr().out
     for choices in (MECHANISMS, INSTRUCTIONS, EPILOGUES, STORES):
         assert f"{{{','.join(choices)}}}" in out
+
+
+def test_help_shows_what_is_common_and_help_all_the_rest(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    shown = {}
+    for flag in ("--help", "--help-all"):
+        with pytest.raises(SystemExit) as exited:
+            cli.main(["plan", flag])
+        assert exited.value.code == 0
+        listed = capsys.readouterr().out.partition("\noptions:")[2]
+        shown[flag] = set(re.findall(r"^  (?:-\w, )?(--[a-z-]+)", listed, re.M))
+    common = {f"--{name.replace('_', '-')}" for name, how in OPTIONS.items() if how.common}
+    every = {f"--{name.replace('_', '-')}" for name in OPTIONS}
+    assert shown["--help"] & every == common
+    assert every <= shown["--help-all"]
+    assert len(shown["--help"]) < 25 < 40 < len(shown["--help-all"])
+
+
+def test_each_option_is_asked_for_by_its_flag() -> None:
+    """What the command makes of ``--name text`` is what Python asks for by ``name=value``."""
+    said = {
+        "depth": ("A_shared=4,B_shared=3", {"A_shared": 4, "B_shared": 3}),
+        "mechanism": ("cp_async", "cp_async"),
+        "instruction": ("mma", "mma"),
+        "epilogue": ("peeled", "peeled"),
+        "warps": ("2x4", (2, 4)),
+        "thread_tile": ("8X4", (8, 4)),
+        "roles": ("2", 2),
+        "consumers": ("ping-pong", "ping-pong"),
+        "cluster": ("2", 2),
+        "store": ("tma", "tma"),
+        "pdl": ("off", False),
+        "reduction": ("atomic", "atomic"),
+        "operand": ("registers", "registers"),
+        "accumulate": ("promoted", "promoted"),
+    }
+    assert [*said, "plan"] == list(OPTIONS)
+    for name, (text, value) in said.items():
+        args = cli.parser().parse_args(["plan", "gemm", f"--{name.replace('_', '-')}", text])
+        assert workload.requested(args) == Request(**{name: value})
+
+
+@pytest.mark.parametrize("text", ["2", "2x", "x", "2x4x8", "0x2"])
+def test_sizes_are_two(text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["plan", "gemm", "--warps", text]) == cli.EXIT_FAILED
+    err = capsys.readouterr().err
+    told(err, "request.pair" if text in ("2", "2x4x8", "0x2") else "option.pair")
 
 
 @pytest.mark.parametrize("argv", [[], ["nonsense"], ["plan"], ["plan", "gemm", "--tile", "3"]])

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
+import re
+from dataclasses import fields
 from typing import Any
 
 import pytest
 
+import pipeliner
 from pipeliner.errors import PlanError
-from pipeliner.plan.request import EPILOGUES, INSTRUCTIONS, MECHANISMS, Request
+from pipeliner.plan.request import EPILOGUES, INSTRUCTIONS, MECHANISMS, OPTIONS, Options, Request
 from tests.refusals import refused
 
 
@@ -49,3 +53,25 @@ def test_nonsense_is_refused_by_name(
 ) -> None:
     with refused(code, PlanError, **args):
         Request(**options)
+
+
+def test_keyword_arguments_are_typed_as_the_fields_are() -> None:
+    declared = {field.name: field.type for field in fields(Request)}
+    assert Options.__annotations__.keys() == declared.keys() == OPTIONS.keys()
+    types = {name: one.__forward_arg__ for name, one in Options.__annotations__.items()}
+    assert types == declared
+
+
+def test_pipeline_says_what_each_option_does() -> None:
+    """In the order in which they are declared, as numpy's docstrings list parameters."""
+    text = inspect.getdoc(pipeliner.pipeline).partition("Raises")[0]
+    listed = re.findall(r"^(\w+(?:, \w+)*)$", text, re.M)[1:]
+    names = [name for line in listed for name in line.split(", ")]
+    assert names[2:] == [*OPTIONS]
+
+
+@pytest.mark.parametrize("call", [pipeliner.pipeline, pipeliner.passes.SoftwarePipeline])
+def test_an_option_that_is_none_is_named(call: Any) -> None:
+    with pytest.raises(TypeError) as caught:
+        call(**({"func": None} if call is pipeliner.pipeline else {}), stages=3)
+    assert caught.value.args[0].args == {"option": "stages"}

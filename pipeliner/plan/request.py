@@ -7,10 +7,12 @@ explicit request: it is honoured or it raises.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from typing import Any, Final, Literal, TypeAlias
+from dataclasses import dataclass, field, fields
+from typing import Any, Final, Literal, TypeAlias, TypedDict, get_args
 
+from ..diagnostics import Reason
 from ..errors import PlanError
+from ..values.released import options as todays
 from . import (
     Accumulate,
     Consumers,
@@ -21,81 +23,126 @@ from . import (
     Source,
     StoreMechanism,
 )
+from .options import (
+    AUTO,
+    Option,
+    check_depth,
+    check_roles,
+    declared,
+    number,
+    one_of,
+    pair,
+    read_depth,
+    switch,
+)
 
-Depth: TypeAlias = "int | Literal['auto'] | Mapping[str, int]"
+Auto: TypeAlias = Literal["auto"]
+Depth: TypeAlias = "int | Auto | Mapping[str, int]"
 Tile: TypeAlias = "tuple[int, int]"
-Roles: TypeAlias = "int | Literal['auto']"
-Pdl: TypeAlias = "bool | Literal['auto']"
-Cluster: TypeAlias = "int | Literal['auto']"
-OperandAsked: TypeAlias = "Literal['auto'] | Source"
-AccumulateAsked: TypeAlias = "Literal['auto'] | Accumulate"
-Instruction: TypeAlias = "Literal['auto', 'simt', 'mma', 'wgmma']"
+Roles: TypeAlias = "int | Auto"
+Pdl: TypeAlias = "bool | Auto"
+Cluster: TypeAlias = "int | Auto"
+OperandAsked: TypeAlias = "Auto | Source"
+AccumulateAsked: TypeAlias = "Auto | Accumulate"
+Instruction: TypeAlias = Literal["auto", "simt", "mma", "wgmma"]
 
-MECHANISMS: Final = ("auto", "tma", "cp_async", "register", "direct")
-INSTRUCTIONS: Final = ("auto", "simt", "mma", "wgmma")
+MECHANISMS: Final = (AUTO, *get_args(Mechanism))
+INSTRUCTIONS: Final = get_args(Instruction)
 CLUSTERS: Final = (1, 2, 4, 8)  # CUDA C++ Programming Guide: 8 CTAs on every GPU of sm_90
-STORES: Final = ("auto", "direct", "tma")
-CONSUMERS: Final = ("auto", "cooperative", "ping-pong")
-OPERANDS: Final = ("auto", "shared", "registers")
-ACCUMULATES: Final = ("auto", "fast", "promoted")
-REDUCTIONS: Final = ("auto", "workspace", "atomic")
-EPILOGUES: Final = ("auto", "rolled", "clamped", "peeled")
+CONSUMERS: Final = (AUTO, *get_args(Consumers))
+EPILOGUES: Final = (AUTO, *get_args(Epilogue))
+STORES: Final = (AUTO, *get_args(StoreMechanism))
+
+
+def _check_cluster(name: str, cluster: object) -> None:
+    if cluster != AUTO and (type(cluster) is not int or cluster not in CLUSTERS):
+        raise PlanError("request.cluster", choices=CLUSTERS, value=repr(cluster))
+
+
+def _check_plan(name: str, plan: object) -> None:
+    """A plan is checked by whoever obeys it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """Options of one pipelining run.
+    """Options of one pipelining run, each declared once; ``pipeline`` says what they do.
 
-    ``depth``: slots of every ring, or slots by buffer name.
-    ``mechanism``: how tile copies move. ``instruction``: what unbound matmul tiles become.
-    ``epilogue``: ``rolled`` keeps one guarded copy of the compute; ``clamped`` too, but overrunning
-    loads are clamped to the last tile, not guarded; ``peeled`` copies it for each drain step.
-    ``warps``: warps along (M, N). ``thread_tile``: rows and columns that a SIMT thread owns.
-    ``roles``: consumer warpgroups of a warp-specialised kernel, beside one producer warp; 0: not
-    warp-specialised. ``consumers``: consumer warpgroups share each tile (``cooperative``), or two
-    groups of them alternate on the tiles of a persistent kernel (``ping-pong``). ``cluster``: CTAs
-    of a cluster, of which each multicasts a part of what all need. ``store``: how the tile of an
-    accumulator reaches global memory. ``pdl``: whether kernels start before the one before them
-    ends (programmatic dependent launch). ``reduction``: where the partial sums of split-K are
-    added: in a ``workspace``, in their order, or (``atomic``) in the output as they come, which is
-    another order in every run. ``operand``: where wgmma reads its first operand. ``accumulate``:
-    tensor cores add up all products of fp8 (``fast``, what ``auto`` takes), cutting off what is
-    below some 14 bits, or those of one step alone, whose sums threads add in float32
-    (``promoted``). ``plan``: a finished plan to obey; it is verified like any other.
+    ``plan``: a finished plan to obey; it is verified like any other.
     """
 
-    depth: Depth = "auto"
-    mechanism: Literal["auto"] | Mechanism = "auto"
-    instruction: Instruction = "auto"
-    epilogue: Literal["auto"] | Epilogue = "auto"
-    warps: Tile | None = None
-    thread_tile: Tile | None = None
-    roles: Roles = "auto"
-    consumers: Literal["auto"] | Consumers = "auto"
-    cluster: Cluster = "auto"
-    store: Literal["auto"] | StoreMechanism = "auto"
-    pdl: Pdl = "auto"
-    reduction: Literal["auto"] | Reduction = "auto"
-    operand: OperandAsked = "auto"
-    accumulate: AccumulateAsked = "auto"
-    plan: KernelPlan | None = None
+    depth: Depth = field(
+        default=AUTO,
+        metadata=declared(
+            Option(
+                check_depth,
+                read_depth,
+                "slots of each ring, or BUFFER=N[,...]",
+                "auto, N, BUFFER=N[,...]",
+                common=True,
+            )
+        ),
+    )
+    mechanism: Auto | Mechanism = field(
+        default=AUTO, metadata=one_of(MECHANISMS, "how tiles reach shared memory", common=True)
+    )
+    instruction: Instruction = field(
+        default=AUTO, metadata=one_of(INSTRUCTIONS, "what multiplies", common=True)
+    )
+    epilogue: Auto | Epilogue = field(
+        default=AUTO, metadata=one_of(EPILOGUES, "how the pipeline drains")
+    )
+    warps: Tile | None = field(default=None, metadata=pair("warps along M and N", "MxN"))
+    thread_tile: Tile | None = field(
+        default=None, metadata=pair("elements of C of a SIMT thread", "MxN")
+    )
+    roles: Roles = field(
+        default=AUTO,
+        metadata=number(check_roles, "consumer warpgroups; 0: no warp specialisation", "auto, N"),
+    )
+    consumers: Auto | Consumers = field(
+        default=AUTO, metadata=one_of(CONSUMERS, "they share each tile, or alternate on tiles")
+    )
+    cluster: Cluster = field(
+        default=AUTO,
+        metadata=number(_check_cluster, "CTAs that share what they copy", "auto, 1, 2, 4, 8"),
+    )
+    store: Auto | StoreMechanism = field(
+        default=AUTO, metadata=one_of(STORES, "how accumulators reach memory")
+    )
+    pdl: Pdl = field(default=AUTO, metadata=switch("kernels start before the one before them ends"))
+    reduction: Auto | Reduction = field(
+        default=AUTO,
+        metadata=one_of(
+            (AUTO, *get_args(Reduction)), "where the partial sums of split-K are added"
+        ),
+    )
+    operand: OperandAsked = field(
+        default=AUTO,
+        metadata=one_of((AUTO, *get_args(Source)), "where wgmma reads its first operand"),
+    )
+    accumulate: AccumulateAsked = field(
+        default=AUTO,
+        metadata=one_of(
+            (AUTO, *get_args(Accumulate)), "whether tensor cores sum all of fp8 themselves"
+        ),
+    )
+    plan: KernelPlan | None = field(
+        default=None,
+        metadata=declared(
+            Option(
+                _check_plan,
+                KernelPlan.from_json,
+                "a plan to obey (JSON of `plan --json`)",
+                "FILE",
+                common=True,
+            )
+        ),
+    )
 
     def __post_init__(self) -> None:
         """Refuse values that no kernel could honour; PlanError names the option."""
-        _check_depth(self.depth)
-        _check_choice("mechanism", self.mechanism, MECHANISMS)
-        _check_choice("instruction", self.instruction, INSTRUCTIONS)
-        _check_choice("epilogue", self.epilogue, EPILOGUES)
-        _check_choice("store", self.store, STORES)
-        _check_choice("consumers", self.consumers, CONSUMERS)
-        _check_choice("reduction", self.reduction, REDUCTIONS)
-        _check_choice("operand", self.operand, OPERANDS)
-        _check_choice("accumulate", self.accumulate, ACCUMULATES)
-        _check_pair("warps", self.warps)
-        _check_pair("thread_tile", self.thread_tile)
-        _check_roles(self.roles)
-        _check_cluster(self.cluster)
-        _check_early(self.pdl)
+        for name, how in OPTIONS.items():
+            how.check(name, getattr(self, name))
 
     @property
     def atomic_reduction(self) -> bool:
@@ -130,42 +177,37 @@ class Request:
         return self.depth if isinstance(self.depth, int) else None
 
 
-def _check_depth(depth: object) -> None:
-    if isinstance(depth, Mapping):
-        for name, slots in depth.items():
-            _check_slots(f"depth of '{name}'", slots)
-    elif depth != "auto":
-        _check_slots("depth", depth)
+OPTIONS: Final[Mapping[str, Option]] = {one.name: one.metadata["option"] for one in fields(Request)}
+"""Every option by its name, in the order in which they are declared."""
 
 
-def _check_slots(what: str, slots: object) -> None:
-    if isinstance(slots, bool) or not isinstance(slots, int) or slots < 1:
-        raise PlanError("request.slots", option=what, value=repr(slots))
+class Options(TypedDict, total=False):
+    """The options of ``Request`` as keyword arguments, for signatures that take them all."""
+
+    depth: Depth
+    mechanism: Auto | Mechanism
+    instruction: Instruction
+    epilogue: Auto | Epilogue
+    warps: Tile | None
+    thread_tile: Tile | None
+    roles: Roles
+    consumers: Auto | Consumers
+    cluster: Cluster
+    store: Auto | StoreMechanism
+    pdl: Pdl
+    reduction: Auto | Reduction
+    operand: OperandAsked
+    accumulate: AccumulateAsked
+    plan: KernelPlan | None
 
 
-def _check_choice(what: str, value: object, choices: tuple[str, ...]) -> None:
-    if value not in choices:
-        raise PlanError("request.choice", option=what, choices=choices, value=repr(value))
+def asked(options: Mapping[str, Any]) -> Request:
+    """The request that keyword arguments are; those of the release before give a FutureWarning.
 
-
-def _check_roles(roles: object) -> None:
-    if roles != "auto" and (isinstance(roles, bool) or not isinstance(roles, int) or roles < 0):
-        raise PlanError("request.roles", value=repr(roles))
-
-
-def _check_cluster(cluster: object) -> None:
-    if cluster != "auto" and (type(cluster) is not int or cluster not in CLUSTERS):
-        raise PlanError("request.cluster", choices=CLUSTERS, value=repr(cluster))
-
-
-def _check_early(pdl: object) -> None:
-    if pdl != "auto" and not isinstance(pdl, bool):
-        raise PlanError("request.pdl", value=repr(pdl))
-
-
-def _check_pair(what: str, pair: object) -> None:
-    if pair is None:
-        return
-    sizes = pair if isinstance(pair, tuple) else ()
-    if len(sizes) != 2 or any(type(size) is not int or size < 1 for size in sizes):
-        raise PlanError("request.pair", option=what, value=repr(pair))
+    TypeError: there is no such option. PlanError: no kernel could have such a value.
+    """
+    named = todays(options)
+    unknown = next((name for name in named if name not in OPTIONS), None)
+    if unknown is not None:
+        raise TypeError(Reason("function.option", option=unknown))
+    return Request(**named)

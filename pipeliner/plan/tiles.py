@@ -8,7 +8,7 @@ from typing import Final, Literal
 from ..diagnostics import Why
 from ..values.facts import PIXEL_VIEWS, TmaView
 
-Mechanism = Literal["direct", "register", "cp_async", "tma"]
+Mechanism = Literal["tma", "cp_async", "register", "direct"]
 StoreMechanism = Literal["direct", "tma"]
 Source = Literal["shared", "registers"]
 Accumulate = Literal["fast", "promoted"]

@@ -48,7 +48,7 @@ def options(given: Mapping[str, Any]) -> dict[str, Any]:
     found = _translated(given, OPTIONS)
     for name in given.keys() - found.keys():
         note = f"option '{name}' is called '{OPTIONS[name]}' now"
-        warnings.warn(note, FutureWarning, stacklevel=3)
+        warnings.warn(note, FutureWarning, stacklevel=4)
     return found
 
 

@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 from tvm.script import tirx as T
 
-from pipeliner.emulator import emulate
-from pipeliner.emulator import sparse
+from pipeliner.emulator import emulate, sparse
 
 from .raw import lower
 

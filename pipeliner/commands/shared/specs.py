@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import WorkloadError
-from .usage import Renamed, did_you_mean
+from .usage import Renamed, did_you_mean, rare
 
 if TYPE_CHECKING:
     from ...schedules.workloads import Spec
@@ -27,6 +27,12 @@ GRADIENTS: Final = ("input", "weight")
 _CONV_SIZE: Final[Mapping[str, int]] = {"n": 32, "d": 8, "h": 56, "w": 56, "c": 64, "k": 64}
 _CONV_SMALL: Final[Mapping[str, int]] = {"n": 1, "d": 6, "h": 14, "w": 14, "c": 64, "k": 64}
 _KERNEL: Final = 3
+
+_RARE: Final = (
+    *("d", "t", "r", "s", "batch", "weights", "dilation", "groups", "grad", "out"),
+    *("splits", "persistent"),
+)
+"""Options that ``--help-all`` shows and ``--help`` does not."""
 
 _IMAGE: Final = {1: ("w",), 2: ("h", "w"), 3: ("d", "h", "w")}
 _POSITIONS: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
@@ -91,6 +97,9 @@ def configure(parser: argparse.ArgumentParser) -> None:
     shape.add_argument(
         "--persistent", type=int, help="CTAs of a persistent kernel; 0: a CTA for each tile"
     )
+    for action in shape._group_actions:
+        if action.dest in _RARE:
+            rare(action)
     shape.add_argument(
         "--ctas", type=int, dest="persistent", action=Renamed, help=argparse.SUPPRESS
     )

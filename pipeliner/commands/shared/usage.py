@@ -36,6 +36,38 @@ class Parser(argparse.ArgumentParser):
         return next(filter(None, (did_you_mean(word, known) for word in wrong)), "")
 
 
+class HelpAll(argparse.Action):
+    """Print the help with the options that ``--help`` leaves out, and exit."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,
+        namespace: argparse.Namespace,
+        values: Any,
+        option_string: str | None = None,
+    ) -> None:
+        """Show what ``rare`` has hidden."""
+        for action in parser._actions:
+            action.help = getattr(action, "full_help", action.help)
+        parser.print_help()
+        parser.exit()
+
+
+def rare(action: argparse.Action) -> argparse.Action:
+    """``action`` as an option that only ``--help-all`` shows."""
+    vars(action)["full_help"] = action.help
+    action.help = argparse.SUPPRESS
+    return action
+
+
+def offer_help_all(parser: argparse.ArgumentParser) -> None:
+    """Add ``--help-all`` to a command that has rare options."""
+    hidden = sum(hasattr(action, "full_help") for action in parser._actions)
+    if hidden:
+        text = f"this help with all options ({hidden} more) and exit"
+        parser.add_argument("--help-all", action=HelpAll, nargs=0, help=text)
+
+
 class Renamed(argparse.Action):
     """An option by its name in the release before; its ``dest`` is called as it is now."""
 

@@ -3,24 +3,15 @@
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import PlanError, RecordsError, WorkloadError
-from ...plan.request import (
-    ACCUMULATES,
-    CONSUMERS,
-    EPILOGUES,
-    INSTRUCTIONS,
-    MECHANISMS,
-    OPERANDS,
-    REDUCTIONS,
-    STORES,
-)
+from ...plan.options import AUTO
+from ...plan.request import OPTIONS
 from . import specs
-from .usage import Renamed
+from .usage import Renamed, rare
 
 if TYPE_CHECKING:
     from ...diagnostics import Why
@@ -35,7 +26,8 @@ DEFAULT_TARGET: Final = "h100"
 """The GPU that is planned for where none is named and none is present."""
 
 
-_PDL: Final[dict[str, Any]] = {"auto": "auto", "on": True, "off": False}
+_UNSET: Final = ("warps", "thread_tile", "plan")
+"""Options that are not asked for where nothing is said; all others say ``auto``."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,32 +77,17 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
     asked.add_argument(
         "--target", help="a100, h100, rtx4090, sm_80, sm_90 ... (default: this GPU, or h100)"
     )
-    asked.add_argument(
-        "--machine", metavar="FILE", help="plan by what `pipeliner calibrate` measured"
+    rare(
+        asked.add_argument(
+            "--machine", metavar="FILE", help="plan by what `pipeliner calibrate` measured"
+        )
     )
-    asked.add_argument("--depth", default="auto", help="slots of each ring, or BUFFER=N[,...]")
-    _one_of(asked, "--mechanism", MECHANISMS, "how tiles reach shared memory")
-    _one_of(asked, "--instruction", INSTRUCTIONS, "what multiplies")
-    _one_of(asked, "--epilogue", EPILOGUES, "how the pipeline drains")
-    asked.add_argument("--warps", type=_pair, help="warps along M and N, such as 2x4")
-    asked.add_argument("--thread-tile", type=_pair, help="elements of C of a SIMT thread, 8x8")
-    asked.add_argument(
-        "--roles", default="auto", help="consumer warpgroups; 0: no warp specialisation"
-    )
-    _one_of(asked, "--consumers", CONSUMERS, "they share each tile, or alternate on tiles")
-    asked.add_argument("--cluster", default="auto", help="CTAs that share what they copy: 2, 4, 8")
-    _one_of(asked, "--store", STORES, "how accumulators reach memory")
-    _one_of(asked, "--pdl", _PDL, "kernels start before the one before them ends")
-    _one_of(asked, "--reduction", REDUCTIONS, "where the partial sums of split-K are added")
+    for name, how in OPTIONS.items():
+        flag, default = f"--{name.replace('_', '-')}", None if name in _UNSET else AUTO
+        action = asked.add_argument(flag, default=default, metavar=how.values, help=how.help)
+        if not how.common:
+            rare(action)
     asked.add_argument("--parts", dest="reduction", action=Renamed, help=argparse.SUPPRESS)
-    _one_of(asked, "--operand", OPERANDS, "where wgmma reads its first operand")
-    _one_of(asked, "--accumulate", ACCUMULATES, "whether tensor cores sum all of fp8 themselves")
-    asked.add_argument("--plan", metavar="FILE", help="a plan to obey (JSON of `plan --json`)")
-
-
-def _one_of(group: argparse._ArgumentGroup, name: str, choices: Iterable[str], text: str) -> None:
-    """An option that shows its choices; a wrong one is the library's to refuse, in its words."""
-    group.add_argument(name, default="auto", metavar=f"{{{','.join(choices)}}}", help=text)
 
 
 def configure_records(parser: argparse.ArgumentParser) -> None:
@@ -122,12 +99,14 @@ def configure_records(parser: argparse.ArgumentParser) -> None:
 
 def configure_refine(parser: argparse.ArgumentParser) -> None:
     """Add the argument that has depths compared by what nvcc makes of them."""
-    parser.add_argument(
-        "--refine",
-        action="store_true",
-        help="compile the depths that are nearly as fast as the best, and take the one that is "
-        "best by the registers and the machine code that ptxas made; needs no GPU, and takes "
-        "nothing from records",
+    rare(
+        parser.add_argument(
+            "--refine",
+            action="store_true",
+            help="compile the depths that are nearly as fast as the best, and take the one that is "
+            "best by the registers and the machine code that ptxas made; needs no GPU, and takes "
+            "nothing from records",
+        )
     )
 
 
@@ -273,40 +252,14 @@ def _check_tile(spec: Spec, machine: Machine, tile: tuple[int, int, int]) -> Non
 
 def requested(args: argparse.Namespace) -> Request:
     """What the arguments ask of the pipeliner."""
-    from ...plan import KernelPlan
     from ...plan.request import Request
 
-    plan = KernelPlan.from_json(_read(Path(args.plan))) if args.plan else None
-    return Request(
-        depth=_depth(args.depth),
-        mechanism=args.mechanism,
-        instruction=args.instruction,
-        epilogue=args.epilogue,
-        warps=args.warps,
-        thread_tile=args.thread_tile,
-        roles=int(args.roles) if args.roles.isdigit() else args.roles,
-        consumers=args.consumers,
-        cluster=int(args.cluster) if args.cluster.isdigit() else args.cluster,
-        store=args.store,
-        pdl=_PDL.get(args.pdl, args.pdl),
-        reduction=args.reduction,
-        operand=args.operand,
-        accumulate=args.accumulate,
-        plan=plan,
-    )
-
-
-def _depth(text: str) -> Any:
-    """``auto``, a number, or ``A_shared=4,B_shared=3``."""
-    if text == "auto":
-        return text
-    try:
-        if "=" not in text:
-            return int(text)
-        pairs = (item.split("=") for item in text.split(","))
-        return {name: int(slots) for name, slots in pairs}
-    except ValueError as err:
-        raise PlanError("option.depth", value=text) from err
+    asked: dict[str, Any] = {}
+    for name, how in OPTIONS.items():
+        text = getattr(args, name)
+        if text is not None:
+            asked[name] = how.read(_read(Path(text)) if name == "plan" else text)
+    return Request(**asked)
 
 
 def _read(path: Path) -> str:
@@ -314,8 +267,3 @@ def _read(path: Path) -> str:
         return path.read_text()
     except OSError as err:
         raise PlanError("file.read", path=str(path), why=err.strerror) from err
-
-
-def _pair(text: str) -> tuple[int, int]:
-    first, second = specs.times(text, 2)
-    return first, second

@@ -10,6 +10,7 @@ SENTENCES: Final = {
     "option.choice": "expected --{option} to be one of {choices}, not {value!r}",
     "option.pass": "expected --passes to name one of {choices}, not {value!r}{near:near}",
     "option.depth": "expected --depth to be auto, N or BUFFER=N[,...], not {value!r}",
+    "option.pair": "expected two sizes such as 2x4, not {value!r}",
     "option.tolerance": "expected --tolerance to be RTOL or RTOL,ATOL, not {value!r}",
     "option.json_file": "expected --{option} to name a .json file, not '{value}'",
     "option.not_of_workload": "cannot use --{option}: {workload} has no such option",

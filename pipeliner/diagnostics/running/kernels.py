@@ -7,7 +7,7 @@ from typing import Final
 SENTENCES: Final = {
     "function.type": "expected a PrimFunc, a Schedule or an IRModule, not {type}",
     "function.one": "expected a module with one PrimFunc, not {count} ({names})",
-    "function.option": "pipeline() has no option {option!r}",
+    "function.option": "there is no option {option!r}",
     "function.pipelined": "cannot apply {options:list}: the function is pipelined already",
     "kernel.no_cuda": "cannot show CUDA of '{kernel}': nothing in it is bound to threads",
     "kernel.export": "cannot export '{kernel}' to '{path}': {why}",
