@@ -100,15 +100,15 @@ def _roles(plan: Decisions) -> list[str]:
         lines += _reasons((role.reason,), indent=6)
     if plan.cluster > 1:
         lines.append(f"  clusters of {plan.cluster} CTAs: each copies a part of what all need")
-    for channel in plan.mbarriers:
-        slots = f"{_count(channel.depth, 'slot')} of {', '.join(channel.rings)}"
+    for pair in plan.mbarriers:
+        slots = f"{_count(pair.depth, 'slot')} of {', '.join(pair.rings)}"
         lines += _wrapped(
-            f"channel {'/'.join(filter(None, (channel.full, channel.empty)))}: "
-            f"{channel.producer} -> {channel.consumer}, {slots}; {channel.bytes} bytes fill one, "
-            f"{_count(channel.arrivals, 'arrival')} release it",
+            f"mbarriers {'/'.join(filter(None, (pair.full, pair.empty)))}: "
+            f"{pair.producer} -> {pair.consumer}, {slots}; {pair.bytes} bytes fill one, "
+            f"{_count(pair.arrivals, 'arrival')} release it",
             indent=2,
         )
-        lines += _reasons((channel.reason,), indent=6)
+        lines += _reasons((pair.reason,), indent=6)
     return lines
 
 

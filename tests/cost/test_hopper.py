@@ -100,7 +100,7 @@ def test_roles_and_mbarriers_survive_json_and_are_explained():
     text = plan.explain()
     assert "consumer: threads 0-255, 232 registers each: C_update" in text
     assert "producer: threads 256-383, 32 registers each: A_shared, B_shared" in text
-    assert "channel full/empty: producer -> consumer, 4 slots of A_shared, B_shared" in text
+    assert "mbarriers full/empty: producer -> consumer, 4 slots of A_shared, B_shared" in text
     assert "49152 bytes fill one, 2 arrivals release it" in " ".join(text.split())
 
 

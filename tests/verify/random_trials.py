@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.strategies import SearchStrategy
 
 import pipeliner
+from pipeliner.diagnostics import Reason
 from pipeliner.errors import EmulatorError, PipelinerError
 from pipeliner.kernel.building import pipeline_with
 from pipeliner.kernel.compiled import Kernel
@@ -58,7 +59,7 @@ BATCH: Final = 50
 class Kind:
     """Programs of one sort: what is drawn, how it is written, and what it means.
 
-    ``expects``: whether a refusal, by its message, is what a trial deserves; ``refuses``: whether
+    ``expects``: whether a refusal, by its reason, is what a trial deserves; ``refuses``: whether
     one of the call is. ``inspects``: objects to a kernel before it runs. ``blocks``: the CTAs of a
     program that run; None: all.
     """
@@ -66,7 +67,7 @@ class Kind:
     drawn: SearchStrategy[Trial]
     script: Callable[[Any], str]
     meaning: Callable[..., Mapping[str, Any]]
-    expects: Callable[[Trial, str], bool]
+    expects: Callable[[Trial, Reason], bool]
     refuses: Callable[[Trial, str], bool] = lambda trial, message: False
     inspects: Callable[[Trial, Kernel], None] = lambda trial, kernel: None
     blocks: Callable[[Any], Any] = lambda program: None
@@ -77,26 +78,26 @@ KINDS: Final = {
         argument_programs.argument_trials(),
         argument_programs.script,
         argument_programs.meaning,
-        lambda trial, message: True,
+        lambda trial, refusal: True,
         refuses=argument_programs.is_refused,
     ),
     "bound": Kind(
         trials(),
         random_scripts.script,
         random_programs.meaning,
-        lambda trial, message: True,
+        lambda trial, refusal: True,
     ),
     "memory": Kind(
         memory_trials(),
         memory_programs.script,
         memory_programs.meaning,
-        lambda trial, message: True,
+        lambda trial, refusal: True,
     ),
     "order": Kind(
         order_programs.order_trials(),
         order_programs.script,
         order_programs.meaning,
-        lambda trial, message: True,
+        lambda trial, refusal: True,
         inspects=order_programs.check_order,
     ),
     "tiles": Kind(
@@ -109,14 +110,14 @@ KINDS: Final = {
         wide_trials(),
         wide_programs.script,
         wide_programs.meaning,
-        lambda trial, message: True,
+        lambda trial, refusal: True,
         blocks=lambda program: program.blocks,
     ),
     "odd": Kind(
         odd_trials(),
         tile_scripts.script,
         TileProgram.meaning,
-        lambda trial, message: False,
+        lambda trial, refusal: False,
     ),
 }
 
@@ -135,11 +136,12 @@ def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
     """
     text = kind.script(trial.program)
     func = tvm.script.from_source(text)
-    refusal = ""
+    refusal: Reason | None = None
     try:
         fast = pipeline_with(func, trial.target, trial.request)
     except PipelinerError as err:
-        refusal = str(err)
+        refusal = err.reason
+    if refusal is not None:
         assert len(refusal.splitlines()) == 1
         assert kind.expects(trial, refusal), f"unexpected: {refusal}\n{trial}\n{text}"
         fast = pipeline_with(func, trial.target, Request())
@@ -162,7 +164,7 @@ def outcome(trial: Trial, kind: Kind = KINDS["bound"]) -> str:
             if isinstance(want, Some):
                 got, want = got.reshape(-1)[want.places], want.values
             np.testing.assert_array_equal(got, want, err_msg=f"{name}\n{about}")
-    if refusal:
+    if refusal is not None:
         return "refused"
     return "pipelined" if kernel.plan.pipelined else "declined"
 
