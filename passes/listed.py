@@ -71,7 +71,7 @@ SITES: Final = (
     Site(
         "Pipeline",
         "passes/carry_out.py",
-        "inside Pipeline, for one plan after the other until one can be carried out",
+        "on a prepared function, for one plan after the other until one can be carried out",
         (
             recognise,
             map_tiles,

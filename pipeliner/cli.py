@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from . import versions
-from .commands.kernels import build, demo, doctor, inspect, plan, timeline, verify
+from .commands.kernels import build, demo, doctor, inspect, passes, plan, timeline, verify
 from .commands.lab import (
     bench,
     calibrate,
@@ -34,6 +34,7 @@ COMMANDS: Final = {
     "demo": demo,
     "plan": plan,
     "inspect": inspect,
+    "passes": passes,
     "timeline": timeline,
     "verify": verify,
     "bench": bench,

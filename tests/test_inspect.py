@@ -1,4 +1,4 @@
-"""pipeliner.explain.inspect: reading CUDA, counting instructions, tracing passes."""
+"""pipeliner.explain: reading CUDA, counting instructions, tracing passes."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ import tvm
 
 import pipeliner
 from pipeliner import cli
+from pipeliner.errors import PlanError
 from pipeliner.explain.condensed import condensed
 from pipeliner.explain.inspect import (
-    Trace,
     condense,
     emit,
     find_loop,
     instruction_counts,
     kernel_source,
-    trace,
 )
+from pipeliner.explain.pass_runs import Trace, run_pass, trace
 from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target
-from tests.refusals import told
+from tests.refusals import refused, told
 
 CUDA = """\
 __device__ void helper() {
@@ -118,7 +118,7 @@ def small():
 
 def test_trace_keeps_what_changed_only() -> None:
     runs = trace(small(), "a100", Request()).runs
-    assert all(run.before != run.after for run in runs)
+    assert all(run.changed for run in runs)
     names = [run.name for run in runs]
     ours = [name.removeprefix("pipeliner.") for name in names if name.startswith("pipeliner.")]
     assert ours[:4] == ["Recognise", "MapTiles", "LowerCopies", "Expand"]
@@ -166,8 +166,9 @@ def main(A: T.Buffer((8,), "float32")):
 
 def test_every_function_and_every_stage_of_it_condenses() -> None:
     for run in trace(small(), "a100", Request()).runs:
-        text = condensed(run.after)
-        assert len(text) <= len(run.after) + run.after.count('"pipeliner.op"') * 40
+        _, after = run.texts
+        text = condensed(after)
+        assert len(text) <= len(after) + after.count('"pipeliner.op"') * 40
         assert not [line for line in text.splitlines() if "T.reads(" in line or ".origin" in line]
 
 
@@ -176,6 +177,19 @@ def test_trace_among_the_users_own_instruments() -> None:
     with cuda_target("a100"), tvm.transform.PassContext(instruments=[seen]):
         pipeliner.passes.SoftwarePipeline()(small().mod)
     assert "pipeliner.Expand" in [run.name for run in seen.runs]
+
+
+def test_one_pass_with_the_function_before_and_after() -> None:
+    expand = run_pass("Expand", small(), "a100")
+    assert (expand.name, expand.changed) == ("pipeliner.Expand", True)
+    assert "commit_group" not in expand.before["main"].script()
+    assert "commit_group" in expand.after["main"].script()
+    assert not run_pass("PinRings", small(), "a100").changed
+    last = run_pass("Launch", small(), "h100", Request(mechanism="cp_async", depth=2))
+    assert "cp.async" in condensed(last.after["main"].script())
+    with refused("pass.not_run", PlanError) as found:
+        run_pass("Specialise", small(), "a100")
+    assert "Expand" in found.value.reason["ran"]
 
 
 def test_emit() -> None:

@@ -264,7 +264,9 @@ def _address(param: Buffer) -> Expr:
 def take_addresses(func: Any) -> Any:
     """Put the addresses that checks name in their places, once TVM's bfloat16 passes have run.
 
-    assert pipeliner_address(A.data) % 16 == 0    =>    assert reinterpret(uint64, A.data) % 16 == 0
+        assert pipeliner_address(A.data) % 16 == 0  =>  assert reinterpret(uint64, A.data) % 16 == 0
+
+    Until then a name hides the addresses from those passes.
     """
 
     def address(call: Any, mutator: Any) -> Any:

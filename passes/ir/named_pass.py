@@ -18,7 +18,8 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
-_PACKAGE: Final = "pipeliner."
+OURS: Final = "pipeliner."
+"""What TVM's names of our passes begin with, as do our modules'."""
 
 ARROW: Final = "=>"
 """What stands between before and after in a drawing."""
@@ -38,12 +39,12 @@ class Pass(Generic[_P, _T]):
     @property
     def tvm_name(self) -> str:
         """The name that TVM's instruments see."""
-        return f"{_PACKAGE}{self.name}"
+        return f"{OURS}{self.name}"
 
     @property
     def file(self) -> str:
         """The file that it is in, from the top of the repository."""
-        return f"{self.rewrite.__module__.removeprefix(_PACKAGE).replace('.', '/')}.py"
+        return f"{self.rewrite.__module__.removeprefix(OURS).replace('.', '/')}.py"
 
     @property
     def doc(self) -> str:

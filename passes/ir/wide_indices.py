@@ -55,8 +55,8 @@ _COMPARED: Final = (tirx.LT, tirx.LE, tirx.GT, tirx.GE, tirx.EQ, tirx.NE)
 def widen_indices(func: Any) -> Any:
     """Widen those indices of ``func``, blocks opaque, that can pass 2^31 by themselves.
 
-    A: int8[2^32]
-    A[b * 65536 + t] = ..      =>      A[int64(b) * 65536 + int64(t)] = ..
+        A: int8[2^32]
+        A[b * 65536 + t] = ..      =>      A[int64(b) * 65536 + int64(t)] = ..
 
     The extents of large buffers that blocks match are widened too, because TVM computes offsets
     from them.
@@ -68,8 +68,10 @@ def widen_indices(func: Any) -> Any:
 def widen_offsets(func: Any) -> Any:
     """Widen all indices of large buffers of ``func``, blocks lowered; return itself without any.
 
-    B: int8[65536, 65536]              B: int8[int64(65536), int64(65536)]
-    B[b, t] = ..                 =>    B[int64(b), int64(t)] = ..
+        B: int8[65536, 65536]              B: int8[int64(65536), int64(65536)]
+        B[b, t] = ..                 =>    B[int64(b), int64(t)] = ..
+
+    TVM then flattens their accesses in 64 bits.
     """
     large = _declared(_large_memory(func))
     if not large:
@@ -104,9 +106,9 @@ def widen_offsets(func: Any) -> Any:
 def check_extents(func: Any) -> Any:
     """Check at each call of ``func`` that 32 bits count the elements of its parameters.
 
-    def f(A: int8[n, 1024]): S      =>      def f(A: int8[n, 1024]):
-                                                assert int64(n) * 1024 <= 2147483647
-                                                S
+        def f(A: int8[n, 1024]): S      =>      def f(A: int8[n, 1024]):
+                                                    assert int64(n) * 1024 <= 2147483647
+                                                    S
 
     Only parameters whose extents are 32-bit variables need it.
     """

@@ -38,9 +38,11 @@ Box = tuple[tuple[int, int], ...]
 def pin_rings(func: Any) -> Any:
     """Pin each ring of ``func``: add a use of all of it; return ``func`` itself without rings.
 
-    S = alloc_buffer((4, 64))          S = alloc_buffer((4, 64))
-    for k: S[k % 4, ..] = ..     =>    with block("pipeliner.pinned"): a use of S[0:4, 0:64]
-                                       for k: S[k % 4, ..] = ..
+        S = alloc_buffer((4, 64))          S = alloc_buffer((4, 64))
+        for k: S[k % 4, ..] = ..     =>    with block("pipeliner.pinned"): a use of S[0:4, 0:64]
+                                           for k: S[k % 4, ..] = ..
+
+    Compaction then finds that all of the ring is used outside of the loop.
     """
     return map_kernels(func, _pin)
 
@@ -49,9 +51,11 @@ def pin_rings(func: Any) -> Any:
 def unpin_rings(func: Any) -> Any:
     """Unpin the rings of ``func``: remove the uses that ``pin_rings`` added.
 
-    S = alloc_buffer((4, 64))                                           S = alloc_buffer((4, 64))
-    with block("pipeliner.pinned"): a use of S[0:4, 0:64]         =>    for k: S[k % 4, ..] = ..
-    for k: S[k % 4, ..] = ..
+        S = alloc_buffer((4, 64))                                     S = alloc_buffer((4, 64))
+        with block("pipeliner.pinned"): a use of S[0:4, 0:64]   =>    for k: S[k % 4, ..] = ..
+        for k: S[k % 4, ..] = ..
+
+    Compaction, which they protect a ring from, has run.
     """
 
     def flatten(node: Any, mutator: Any) -> Any:

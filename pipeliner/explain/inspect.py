@@ -1,23 +1,12 @@
-"""Read what was made: the loop in the CUDA, what the machine code holds, what each pass changed."""
+"""Read what was made: a kernel at each level, the loop in its CUDA, its instructions."""
 
 from __future__ import annotations
 
-import difflib
 import itertools
 import re
 import textwrap
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any, Final
-
-import tvm
-
-from ..kernel.building import pipeline_with
-from ..kernel.compiled import as_module
-from ..passes.lower import PIPELINE
-from ..plan.request import Request
-from ..targets import cuda_target
-from .condensed import condensed
 
 EMIT: Final = ("tir", "plan", "cuda", "ptx", "sass", "resources")
 """What ``emit`` can show of a kernel."""
@@ -50,57 +39,6 @@ WIDTH: Final = 110
 
 _ADDRESS: Final = re.compile(r"\s*int cse_v\d+ = ")
 _HELPER: Final = re.compile(r"(\s*)tvm_builtin_(?:ptx_|cuda_)?(\w+)\((.*)\);$")
-
-
-@dataclass(frozen=True, slots=True)
-class PassRun:
-    """One pass that changed the function: its name and the IR before and after, as text."""
-
-    name: str
-    before: str
-    after: str
-
-    def diff(self, *, condense: bool = False) -> str:
-        """A unified diff of the two; ``condense``: as ``condensed`` prints them, empty if alike."""
-        texts = [condensed(text) if condense else text for text in (self.before, self.after)]
-        before, after = (text.splitlines() for text in texts)
-        lines = difflib.unified_diff(before, after, "before", "after", lineterm="", n=2)
-        return "\n".join(lines)
-
-
-@tvm.ir.instrument.pass_instrument
-class Trace:
-    """A TVM instrument that keeps what each pass changes.
-
-    Use: ``with tvm.transform.PassContext(instruments=[trace]): ...``, then read ``trace.runs``.
-    A pass made of passes is kept as its parts. ``names``: of every pass that ran.
-    """
-
-    def __init__(self) -> None:
-        self.runs: list[PassRun] = []
-        self.names: dict[str, None] = {}
-        self._open: list[tuple[str, int]] = []
-
-    def run_before_pass(self, mod: Any, info: Any) -> None:
-        self._open.append((mod.script(), len(self.runs)))
-
-    def run_after_pass(self, mod: Any, info: Any) -> None:
-        before, runs = self._open.pop()
-        self.names[str(info.name)] = None
-        after = mod.script()
-        parts = len(self.runs) > runs
-        if after != before and not parts:
-            self.runs.append(PassRun(str(info.name), before, after))
-
-
-def trace(func: Any, target: Any, request: Request) -> Trace:
-    """What passes change of ``func`` on its way to CUDA, TVM's and ours, in order."""
-    seen = Trace()
-    with tvm.transform.PassContext(instruments=[seen]):
-        pipelined = pipeline_with(func, target, request)
-        with cuda_target(target) as bound:
-            tvm.compile(as_module(pipelined), bound, tir_pipeline=PIPELINE)
-    return seen
 
 
 def emit(kernel: Any, kind: str, *, annotate: bool = False) -> str:

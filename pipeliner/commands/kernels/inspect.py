@@ -11,7 +11,7 @@ from ...errors import WorkloadError
 from ..shared import console, usage, workload
 
 if TYPE_CHECKING:
-    from ...explain.inspect import PassRun
+    from ...explain.pass_runs import PassRun
 
 HELP: Final = "show a kernel: TensorIR, plan, CUDA, PTX, SASS, resources, pass by pass"
 
@@ -94,7 +94,7 @@ def _build(work: workload.Workload) -> Any:
 def _show_passes(
     work: workload.Workload, wanted: str, output: str | None, *, condense: bool
 ) -> int:
-    from ...explain.inspect import trace
+    from ...explain.pass_runs import trace
 
     with console.progress(f"running the passes on {work.title}"):
         seen = trace(work.function, work.target, work.request)
@@ -118,8 +118,8 @@ def _show_passes(
 
 def _write_pass(folder: Path, at: int, found: PassRun, diff: str) -> None:
     name = f"{at:02d}-{found.name}"
-    _write(folder / f"{name}.before.py", found.before)
-    _write(folder / f"{name}.after.py", found.after)
+    for when, text in zip(("before", "after"), found.texts):
+        _write(folder / f"{name}.{when}.py", text)
     _write(folder / f"{name}.diff", diff)
 
 

@@ -9,6 +9,7 @@ SENTENCES: Final = {
     "option.positive": "expected --{option} to be above 0, not {value:g}",
     "option.choice": "expected --{option} to be one of {choices}, not {value!r}",
     "option.pass": "expected --passes to name one of {choices}, not {value!r}{near:near}",
+    "pass.not_run": "the pass {name!r} does not run on the function; of ours, these do: {ran}",
     "option.depth": "expected --depth to be auto, N or BUFFER=N[,...], not {value!r}",
     "option.pair": "expected two sizes such as 2x4, not {value!r}",
     "option.tolerance": "expected --tolerance to be RTOL or RTOL,ATOL, not {value!r}",
