@@ -1,5 +1,7 @@
 """Carry out each copy of a loop by its mechanism.
 
+``pipeliner/mechanisms/copies.py`` chooses the mechanism.
+
 ``cp_async``: every vector store from global to shared memory becomes a cp.async of 16, 8 or 4
 bytes. A mask becomes the source size; the hardware fills the bytes past it with zero. A copy of
 many narrow cp.asyncs may be split into several ops, ``A_shared.0``, ``A_shared.1``, ...

@@ -1,5 +1,7 @@
 """Make cp.async of stores of loaded values: as wide as alignment proves, the mask as a source size.
 
+``pipeliner/mechanisms/cp_async.py`` says what it requires and which cache it goes through.
+
     S[r, c * 8 + v] = if_then_else(m < M, A[m, c * 8 + v], 0)   # v in 8 lanes
  => cp.async.cg [&S[r, c * 8]], [&A[min(m, M - 1), c * 8]], 16, select(m < M, 16, 0)
 

@@ -1,5 +1,7 @@
 """Return the L2 cache hint of a TMA copy.
 
+``pipeliner/mechanisms/eviction.py`` says which copies have one.
+
 Sources: PTX ISA, cp.async.bulk.tensor (.L2::cache_hint), createpolicy; CUTLASS,
 include/cute/arch/copy_sm90_desc.hpp (TMA::CacheHintSm90).
 """

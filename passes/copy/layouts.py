@@ -1,5 +1,7 @@
 """Define layouts of shared tiles: where element (row, column) of a tile is stored.
 
+``pipeliner/mechanisms/layouts.py`` chooses the layout of each tile.
+
     S[r, c]   =>   S[r, ((c / 8) ^ f(r)) * 8 + c % 8]     chunks of 8 elements of 16 bits
 
 If rows lay one after the other, a warp would read a tile in patterns that hit few banks. So the

@@ -1,5 +1,7 @@
 """Split a statement into the global loads that feed it and the rest, with registers between.
 
+``pipeliner/mechanisms/register.py`` says when a copy goes through registers.
+
     C[i, tx] = A[i, tx] + B[i, tx]
  => C.load    R[0] = A[i, tx]; R_1[0] = B[i, tx]
     C         C[i, tx] = R[0] + R_1[0]

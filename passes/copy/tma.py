@@ -1,5 +1,7 @@
 """Make tile copies by TMA: a tensor map on the host, box copies in the kernel.
 
+``pipeliner/mechanisms/tma.py`` says what it requires of a copy.
+
     for i, j in T.grid(128, 64): A_shared[i, j] = A[m * 128 + i, k * 64 + j]
  => host:   cuTensorMapEncodeTiled(A_map, A, shape, strides, box 128 x 64, swizzle 128B)
     kernel: cp.async.bulk.tensor.2d [A_shared], [A_map, (k * 64, m * 128)], [full]

@@ -1,5 +1,7 @@
 """Map every tile matmul of a function to its instruction, in forms that agree on shared tiles.
 
+``pipeliner/instructions/mapping.py`` chooses the instruction.
+
     C += A B   then   C += D E         one accumulator: each element in one register of one thread
     C += A B   then   F += A E         one tile: each element in one place of shared memory
 
@@ -18,7 +20,7 @@ from typing import Any
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...mechanisms.copies import PADDED, ROTATED
+from ...mechanisms.layouts import PADDED, ROTATED
 from ...plan import SCALAR, KernelPlan, MatmulPlan
 from ..copy.layouts import ColumnBlocks, Swizzle
 from ..ir.nodes import Buffer, Stmt, substitute

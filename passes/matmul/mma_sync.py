@@ -1,5 +1,7 @@
 """Map tile matmuls to tensor cores with mma.sync.
 
+``pipeliner/instructions/mma_sync.py`` says what it requires and chooses the warp tiles.
+
     mma        acc += A_shared * B_shared
  => mma.k0.a   A_frag_k0 = shared A          ldmatrix, or words where ldmatrix cannot transpose
     mma.k0.b   B_frag_k0 = shared B

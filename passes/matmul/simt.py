@@ -1,5 +1,7 @@
 """Map tile matmuls to the FMA pipe: each thread owns a small tile of the result.
 
+``pipeliner/instructions/simt.py`` chooses the tiles of warps and threads.
+
     mma         acc += A_shared * B_shared
  => mma.k0.a    A_frag_k0[tm] = shared A[.., k0]      mma.k0.b likewise
     mma.k0      acc[tm, tn] += A_frag_k0 * B_frag_k0  tm * tn multiply-adds for each K

@@ -1,5 +1,7 @@
 """Map tile matmuls to tensor cores with wgmma: warpgroups multiply straight from shared memory.
 
+``pipeliner/instructions/wgmma.py`` says what it requires and chooses the tiles of warpgroups.
+
     acc += A_shared * B_shared
  => wgmma.fence
     wgmma m64nNk16  acc, descriptor of A at k 0, descriptor of B at k 0    for each 64 rows

@@ -1,5 +1,7 @@
 """Order consumer warpgroups that alternate on tiles (ping-pong): one multiplies, one stores.
 
+``pipeliner/mechanisms/ping_pong.py`` says what it needs, and when it comes by default.
+
     for tile in tiles:                    for tile in tiles:
         for k in range(n): ..                 if tile % 2 == group:
         C[tile] = ..                =>            wait token[group]

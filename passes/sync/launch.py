@@ -1,5 +1,7 @@
 """Launch kernels early: each starts while the one before it in the stream still runs (PDL).
 
+``pipeliner/mechanisms/launch.py`` says whether.
+
     kernel 0:                              kernel 0:
         for k in range(n): ..                  griddepcontrol.wait
         parts = acc                            for k in range(n): ..

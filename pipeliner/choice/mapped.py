@@ -13,13 +13,15 @@ from ..cost.descriptor import Work
 from ..cost.work import work_of
 from ..diagnostics import Reason, replaced
 from ..errors import PlanError, TargetError
-from ..instructions.mapping import Mapping, map_matmul
+from ..instructions.mapping import map_matmul
 from ..instructions.registers import BASE_REGISTERS, IM2COL_REGISTERS, STAGED_COPY_SAVING
+from ..instructions.warps import Mapping
 from ..instructions.wgmma import WARPGROUP, consumer_groups, math_warp_registers
 from ..machine import Machine
 from ..machine.constant import chosen, constant
-from ..mechanisms.copies import laid_out, plan_copy
+from ..mechanisms.copies import plan_copy
 from ..mechanisms.eviction import with_eviction
+from ..mechanisms.layouts import laid_out
 from ..mechanisms.pinned import kind, pinned_copy, pinned_matmul
 from ..mechanisms.stores import plan_stores, slot_waits, staged_bytes, uncoalesced_cycles
 from ..plan import CopyPlan, KernelPlan, MatmulPlan, StorePlan

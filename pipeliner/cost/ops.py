@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
 from ..machine import Machine
-from ..mechanisms.copies import shared_bytes
+from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import copy_rate, cta_count, memory_rate
 from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, OpKind, OpPlan, Pipe
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo

@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from typing import Final
 
 from ..instructions.dtypes import LINE_BYTES, element_bytes
-from ..instructions.mapping import simt_shared_cycles
+from ..instructions.simt import simt_shared_cycles
 from ..instructions.wgmma import ROWS
 from ..machine import WARP, Machine
 from ..machine.constant import constant, counted, documented, measured
-from ..mechanisms.copies import shared_bytes
+from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.tma import lines_of_row
 from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, MatmulInfo, StatementInfo

@@ -10,7 +10,7 @@ from ..instructions.dtypes import element_bytes
 from ..instructions.mapping import second_fragments
 from ..machine import Machine
 from ..machine.constant import chosen, constant, documented, measured
-from ..mechanisms.copies import shared_bytes
+from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import copy_rate, cta_count, is_implicit_gemm, memory_rate
 from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo

@@ -1,5 +1,7 @@
 """Map a matmul tile to wgmma: which warpgroup owns which part, and the registers of a thread.
 
+``passes/matmul/wgmma.py`` emits it.
+
 A warpgroup (four warps) multiplies 64 rows by up to 256 columns with one instruction, both operands
 in shared memory, or the first in registers. Its accumulators lie in its registers, so a tile of
 128x256 needs two warpgroups.
@@ -27,6 +29,7 @@ from .registers import (
     PRODUCER_REGISTERS,
     REGISTER_UNIT,
 )
+from .warps import asked_warps, with_asked
 
 WARPGROUP: Final = constant(
     "WARPGROUP",
@@ -201,16 +204,6 @@ def map_wgmma(
 def nothing_to_promote(info: MatmulInfo) -> Reason:
     """Why no sums of ``info`` are promoted: tensor cores keep all bits of their type."""
     return Reason("wgmma.nothing_to_promote", dtype=info.b_dtype)
-
-
-def with_asked(why: Reason, *asked: Reason) -> Reason:
-    """``why`` a tile does not split, with what was asked for of its parts."""
-    return Reason("mapping.with_asked", why=why, asked=asked) if asked else why
-
-
-def asked_warps(warps: tuple[int, int] | None) -> tuple[Reason, ...]:
-    """The warps that are asked for, for ``with_asked``."""
-    return (Reason("mapping.asked_warps", warps=warps),) if warps else ()
 
 
 def _why_not_swap_ab(

@@ -1,5 +1,7 @@
 """Elementwise kernels behind the one with the loops: their threads and their time.
 
+``passes/map/elementwise.py`` maps them.
+
     us = launch_us + (2 * global_latency + ELEMENTWISE_TRAFFIC * bytes / bandwidth) / clock
 
 A load and a store stand behind one another; all bytes move at the rate of memory.

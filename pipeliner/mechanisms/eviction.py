@@ -1,5 +1,7 @@
 """Which copies ask L2 to evict their lines first: tiles of a large operand that are read once.
 
+``passes/copy/eviction.py`` emits the hint.
+
 L2 keeps what was used last. Operands that stream through push out what others still want, and what
 they push out may have to be written back first. TMA's copies can say so (PTX ISA, Cache Eviction
 Priority Hints: evict_first).
@@ -18,7 +20,7 @@ from ..machine import Machine
 from ..machine.constant import chosen, constant, measured
 from ..plan import CopyPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo
-from .copies import shared_bytes
+from .layouts import shared_bytes
 
 EVICT_FIRST_SHARE: Final = constant(
     "EVICT_FIRST_SHARE",

@@ -1,4 +1,7 @@
-"""Programmatic dependent launch: whether kernels of a function start while the one before runs."""
+"""Programmatic dependent launch: whether kernels of a function start while the one before runs.
+
+``passes/sync/launch.py`` emits the waits and releases.
+"""
 
 from __future__ import annotations
 

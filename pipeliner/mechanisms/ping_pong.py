@@ -1,5 +1,7 @@
 """Ping-pong: what consumer groups with tiles of their own need, and when they come by default.
 
+``passes/specialise/ping_pong.py`` emits the tokens that order the groups.
+
 Of two groups one runs its main loop while the other stores its tile. A group holds all accumulators
 of its tile, so that tiles are smaller than cooperative ones, and more is copied.
 """

@@ -8,7 +8,7 @@ from ..machine import Machine
 from ..machine.constant import chosen, constant, measured
 from ..plan import CopyPlan
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
-from .copies import shared_bytes
+from .layouts import shared_bytes
 
 TMA_RATE: Final = constant(
     "TMA_RATE",

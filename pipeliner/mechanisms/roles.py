@@ -25,7 +25,7 @@ from ..plan import (
     RolePlan,
 )
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
-from .copies import shared_bytes
+from .layouts import shared_bytes
 from .ping_pong import ping_pong_obstacle, why_cooperative
 
 FULL: Final = "full"

@@ -1,5 +1,7 @@
 """What TMA requires of a tile copy.
 
+``passes/copy/tma.py`` emits such copies.
+
 One thread names a box of a tensor by the coordinates of its corner; TMA moves it to shared memory,
 swizzled, zero where it lies outside, and counts its bytes at an mbarrier. Source of the limits:
 CUDA driver API, cuTensorMapEncodeTiled, cuTensorMapEncodeIm2col; PTX ISA, tensor swizzle modes.

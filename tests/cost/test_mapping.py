@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipeliner.errors import PlanError, TargetError
-from pipeliner.instructions.mapping import Mapping, map_matmul
+from pipeliner.instructions.mapping import map_matmul
+from pipeliner.instructions.warps import Mapping
 from pipeliner.machine import A100, H100, T4, WARP
 from pipeliner.plan.request import Request
 from tests.refusals import refused, says, the

@@ -76,6 +76,7 @@ def spread(items: Sequence[Fixed], count: int, seed: int) -> list[Fixed]:
 
 def cuda_of(case: PlanCase) -> tuple[KernelPlan, str]:
     """The plan made for ``case``, and the CUDA that it gives when it is handed back."""
+    prepared()
     function, plan = case.planned()
     done = pipeliner.pipeline(function, case.target, plan=plan)
     return plan, pipeliner.build(done).cuda

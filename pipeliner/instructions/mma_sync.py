@@ -1,0 +1,135 @@
+"""Map a matmul tile to mma.sync: types, warp tiles, registers.
+
+``passes/matmul/mma_sync.py`` emits it.
+
+A larger warp tile reads each operand from shared memory less often. Registers bound it: a warp
+holds its accumulators, and two sets of fragments so that the next k-step's loads run under this
+one's arithmetic.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final
+
+from ..diagnostics import Reason
+from ..machine import WARP, Machine, MmaRate
+from ..plan import MatmulPlan
+from ..values.facts import MatmulInfo
+from .dtypes import element_bytes
+from .registers import MANY_ACCUMULATORS, OVERHEAD_REGISTERS
+from .warps import Mapping, asked_warps, warp_layouts, with_asked
+
+PTX_TYPES: Final = {
+    "float16": "f16",
+    "bfloat16": "bf16",
+    "tfloat32": "tf32",
+    "float32": "f32",
+    "int8": "s8",
+    "int32": "s32",
+}
+
+
+def mma_rate(info: MatmulInfo, machine: Machine) -> MmaRate | Reason:
+    """The tensor core instruction for the operands' type, or why there is none."""
+    if info.a_dtype != info.b_dtype:
+        return Reason("mapping.dtypes", a_dtype=info.a_dtype, b_dtype=info.b_dtype)
+    dtype = "tfloat32" if info.a_dtype == "float32" else info.a_dtype
+    rate = machine.mma(dtype)
+    if rate is None:
+        return Reason("mapping.no_mma", machine=machine.name, arch=machine.arch, dtype=dtype)
+    accumulators = {"float16": ("float32", "float16"), "int8": ("int32",)}
+    if info.acc_dtype not in accumulators.get(dtype, ("float32",)):
+        return Reason("mapping.accumulator", dtype=dtype, accumulator=info.acc_dtype)
+    m, n, k = rate.shape
+    if info.m % m or info.n % n or info.k % k:
+        return Reason("mapping.multiple", tile=(info.m, info.n, info.k), m=m, n=n, k=k)
+    return rate
+
+
+def map_mma_sync(
+    info: MatmulInfo,
+    machine: Machine,
+    rate: MmaRate,
+    warps: tuple[int, int] | None,
+    threads: int | None,
+) -> Mapping | Reason:
+    """The warps that read operands least often, or why none fit."""
+    m, n, k = rate.shape
+    best: tuple[tuple[float, ...], tuple[int, int], int] | None = None
+    fewest = min(4, (info.m // m) * (info.n // n))
+    for layout in warp_layouts(info, warps, threads):
+        rows, columns = info.m // layout[0], info.n // layout[1]
+        if info.m % layout[0] or info.n % layout[1] or rows % m or columns % n:
+            continue
+        registers = _mma_registers(info, rate, rows, columns)
+        if registers > machine.max_registers_per_thread:
+            continue
+        count = layout[0] * layout[1]
+        score = (
+            float(count < fewest),  # a warp scheduler without a warp idles
+            float(columns % (2 * n) != 0),  # ldmatrix.x4 fills two B fragments at once
+            float(count * (rows + columns)),  # operand rows read from shared memory
+            float(abs(rows - columns)),
+        )
+        if best is None or score < best[0]:
+            best = (score, layout, registers)
+    if best is None:
+        tile = (info.m, info.n, info.k)
+        most = machine.max_registers_per_thread
+        why = Reason("mapping.mma_split", tile=tile, m=m, n=n, k=k, registers=most)
+        return with_asked(why, *asked_warps(warps))
+    _, layout, registers = best
+    rows, columns = info.m // layout[0], info.n // layout[1]
+    types = f"{PTX_TYPES[rate.dtype]}.{PTX_TYPES[info.acc_dtype]}"
+    plan = MatmulPlan(
+        op=info.op,
+        m=info.m,
+        n=info.n,
+        k=info.k,
+        dtype=rate.dtype,
+        accumulator=info.acc_dtype,
+        instruction=f"mma.m{m}n{n}k{k}.{types}",
+        warps=layout,
+        warp_tile=(rows, columns),
+        thread_tile=(0, 0),
+        k_step=k,
+        steps=info.k // k,
+        reason=Reason(
+            "mapping.mma",
+            machine=machine.name,
+            ops=rate.ops_per_cycle,
+            fma=2 * machine.fp32_per_cycle,
+            tile=(rows, columns),
+            registers=registers,
+            most=machine.max_registers_per_thread,
+        ),
+    )
+    return Mapping(plan, layout[0] * layout[1] * WARP, registers)
+
+
+def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> int:
+    """Registers of a thread: accumulators + one or two sets of fragments + OVERHEAD_REGISTERS."""
+    bits = {"float16": 16, "bfloat16": 16, "tfloat32": 32, "int8": 8}[rate.dtype]
+    accumulator_bits = 16 if info.acc_dtype == "float16" else 32
+    lanes = 32 * WARP
+    accumulators = rows * columns * accumulator_bits // lanes
+    fragments = (rows + columns) * rate.k * bits // lanes
+    buffers = 2 if _keeps_second(info.k // rate.k, accumulators) else 1
+    return accumulators + buffers * fragments + OVERHEAD_REGISTERS
+
+
+def _keeps_second(steps: int, sums: int) -> bool:
+    """Whether a thread holds fragments of two k-steps; ``sums``: registers of its accumulators.
+
+    With more than two k-steps; of two ptxas keeps both only beside ``MANY_ACCUMULATORS``.
+    """
+    return steps > 2 or (steps == 2 and sums >= MANY_ACCUMULATORS)
+
+
+def second_fragments(info: MatmulInfo, plan: MatmulPlan) -> int:
+    """Registers of a thread for the fragments of a k-step that is read ahead."""
+    sums = math.prod(plan.warp_tile) * element_bytes(info.acc_dtype) // (4 * WARP)
+    if not _keeps_second(plan.steps, sums):
+        return 0
+    return sum(plan.warp_tile) * plan.k_step * element_bytes(info.a_dtype) // (4 * WARP)

@@ -1,0 +1,61 @@
+"""A mapped matmul, and the warps of a CTA that may share its tile."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Final
+
+from ..diagnostics import Reason
+from ..machine import WARP
+from ..machine.constant import constant, documented
+from ..plan import MatmulPlan
+from ..values.facts import MatmulInfo
+
+MAX_WARPS: Final = constant(
+    "MAX_WARPS",
+    32,
+    "warps",
+    "the most of a CTA on every GPU described: 1024 threads",
+    formula="warps_m * warps_n <= MAX_WARPS",
+    source=documented("CUDA C++ Programming Guide, technical specifications"),
+    date="2026-11-21",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Mapping:
+    """A mapped matmul: its plan, threads of a CTA, and estimated registers of a thread."""
+
+    plan: MatmulPlan
+    threads: int
+    registers: int
+
+
+def warp_layouts(
+    info: MatmulInfo, warps: tuple[int, int] | None, threads: int | None
+) -> Iterator[tuple[int, int]]:
+    """Warps along M and N to consider; those that are asked for are the only ones."""
+    if warps is not None:
+        yield warps
+        return
+    for rows, columns in itertools.product(powers(MAX_WARPS), powers(MAX_WARPS)):
+        count = rows * columns
+        if count <= MAX_WARPS and (threads is None or count * WARP == threads):
+            yield rows, columns
+
+
+def powers(at_most: int) -> list[int]:
+    """Powers of two up to ``at_most``."""
+    return [1 << e for e in range(at_most.bit_length()) if 1 << e <= at_most]
+
+
+def with_asked(why: Reason, *asked: Reason) -> Reason:
+    """``why`` a tile does not split, with what was asked for of its parts."""
+    return Reason("mapping.with_asked", why=why, asked=asked) if asked else why
+
+
+def asked_warps(warps: tuple[int, int] | None) -> tuple[Reason, ...]:
+    """The warps that are asked for, for ``with_asked``."""
+    return (Reason("mapping.asked_warps", warps=warps),) if warps else ()
