@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -47,6 +47,7 @@ class Module:
         return {one for one in found if one in known and one}
 
 
+@cache
 def modules() -> dict[str, Module]:
     """Every file of the package by its name."""
     found: dict[str, Module] = {}
@@ -61,12 +62,14 @@ def modules() -> dict[str, Module]:
     return found
 
 
+@cache
 def imports() -> dict[str, set[str]]:
     """The modules that each module imports; but not what the front door offers by name."""
     known = modules()
     return {name: module.targets(known) for name, module in known.items() if name}
 
 
+@cache
 def room_imports() -> dict[str, set[str]]:
     """The rooms that each room imports."""
     known = modules()

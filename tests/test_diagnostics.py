@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import pickle
+from functools import cache
 from pathlib import Path
 from typing import Final
 
@@ -20,8 +21,6 @@ from pipeliner.plan import KernelPlan
 
 from .refusals import refused, says, the
 from .rooms import ROOT, modules
-
-MODULES = [module.path for module in modules().values()]
 
 ERRORS: Final = frozenset(
     {
@@ -40,13 +39,6 @@ IN_WORDS: Final = frozenset((Path(__file__).parent / "in_words.txt").read_text()
 """Files whose errors are words still; none may be added."""
 
 
-def calls(path: Path, names: frozenset[str]) -> list[ast.Call]:
-    """Calls of ``names`` in the file at ``path``."""
-    nodes = ast.walk(ast.parse(path.read_text()))
-    found = [node for node in nodes if isinstance(node, ast.Call)]
-    return [call for call in found if getattr(call.func, "id", "") in names and call.args]
-
-
 def code_of(call: ast.Call) -> str | None:
     """The code that ``call`` names; None: its first argument is no literal."""
     first = call.args[0]
@@ -54,11 +46,21 @@ def code_of(call: ast.Call) -> str | None:
     return value if isinstance(value, str) else None
 
 
-CALLS: Final = [(path, call) for path in MODULES for call in calls(path, ERRORS | {"Reason"})]
+@cache
+def calls() -> list[tuple[Path, ast.Call]]:
+    """Where an error or a reason is made from a code or words."""
+    return [
+        (module.path, node)
+        for module in modules().values()
+        for node in ast.walk(module.tree)
+        if isinstance(node, ast.Call)
+        and getattr(node.func, "id", "") in ERRORS | {"Reason"}
+        and node.args
+    ]
 
 
 def test_every_code_has_a_sentence_and_gives_what_it_names() -> None:
-    for path, call in CALLS:
+    for path, call in calls():
         code = code_of(call)
         given = {keyword.arg for keyword in call.keywords}
         where = f"{path.relative_to(ROOT)}:{call.lineno}"
@@ -70,9 +72,9 @@ def test_every_code_has_a_sentence_and_gives_what_it_names() -> None:
 def test_every_sentence_is_used() -> None:
     literals = {
         node.value
-        for path in MODULES
-        if "diagnostics" not in path.parts
-        for node in ast.walk(ast.parse(path.read_text()))
+        for module in modules().values()
+        if "diagnostics" not in module.path.parts
+        for node in ast.walk(module.tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str)
     }
     assert sorted(SENTENCES.keys() - literals - {"text", "reason.all"}) == []
@@ -81,7 +83,7 @@ def test_every_sentence_is_used() -> None:
 def test_errors_are_codes() -> None:
     worded = {
         path.relative_to(ROOT).as_posix()
-        for path, call in CALLS
+        for path, call in calls()
         if isinstance(call.args[0], ast.JoinedStr | ast.BinOp)
         or (" " in (code_of(call) or "") and getattr(call.func, "id", "") in ERRORS)
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import shutil
 
 import numpy as np
@@ -74,13 +73,11 @@ def test_f25_dynamic_loops_wait_for_no_more_than_they_need() -> None:
 
 @pytest.mark.nvcc
 @pytest.mark.slow
+@pytest.mark.usefixtures("intrinsics")  # CUDA's printer asks for the index map of mma_store
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
 def test_f23_warp_fragments_stay_in_registers() -> None:
     """TVM rewrites only the first warp-scope buffer of a sequence and leaves the others 32 times too
     large; in ours nothing may end on the stack."""
-    # Registers the index map that CUDA's printer asks for to print mma_store; takes 17 seconds.
-    importlib.import_module("tvm.s_tir.tensor_intrin.cuda")
-
     fast = pipeliner.pipeline(gemms.mma_gemm(), "sm_80", depth=3)
     used = pipeliner.build(fast).resources
     assert (used.stack, used.spill_stores, used.spill_loads) == (0, 0, 0)

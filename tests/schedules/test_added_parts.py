@@ -20,6 +20,7 @@ from pipeliner.schedules.workloads import Spec
 from pipeliner.verification.verdict import verify, verify_workload
 from tests.refusals import gives, refused, says
 
+from ..verify.modes import modes_of
 from .test_gemm import prefix
 
 ADDED = "cp_reduce_async_bulk_tensor"
@@ -56,7 +57,7 @@ def test_parts_are_added_right(spec: Spec, tile: Any) -> None:
     (store,) = kernel.plan.stores
     assert (store.mechanism, store.partial_sums) == ("tma", tile.splits)
     assert kernel.cuda.count(ADDED) >= 2  # defined and called
-    verdict = verify_workload(kernel, spec, seed=4)
+    verdict = verify_workload(kernel, spec, seed=4, **modes_of(spec))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 

@@ -20,6 +20,7 @@ from pipeliner.schedules.workloads import MAX_SPLITS, reduction_tiles
 from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused, the
 
+from ..verify.modes import modes_of
 from .test_conv import check as check_conv
 from .test_gemm import check, prefix
 
@@ -78,7 +79,7 @@ def test_parts_are_added_in_their_order():
 def test_split_products_are_right_on_every_gpu(target):
     gemm = Gemm(40, 36, 104, epilogue=("bias", "residual", "silu"))
     kernel = pipeliner.build(schedule_gemm(gemm, GemmTile(32, 32, 16, splits=3)), target)
-    verdict = verify_workload(kernel, gemm, seed=2)
+    verdict = verify_workload(kernel, gemm, seed=2, **modes_of(target))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
@@ -95,7 +96,7 @@ def test_warpgroups_multiply_parts_too(spec, tile):
     schedule = schedule_gemm if isinstance(spec, Gemm) else schedule_conv
     kernel = pipeliner.build(schedule(spec, tile), "h100", instruction="wgmma")
     assert kernel.plan.matmuls[0].instruction.startswith("wgmma")
-    verdict = verify_workload(kernel, spec, seed=4)
+    verdict = verify_workload(kernel, spec, seed=4, **modes_of(spec))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 

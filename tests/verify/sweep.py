@@ -240,14 +240,16 @@ def cover(
     missing and is the best of ``tries`` completions. A pair that ten times as many completions do
     not make a wanted case of counts as impossible.
     """
-    rng = random.Random(seed)
+    random_share = random.Random(seed).random
+    choices = [(factor, values, len(values)) for factor, values in factors.items()]
     missing = dict.fromkeys(_pairs(factors))
     cases: list[T] = []
     while missing:
         start = next(iter(missing))
         found: list[T] = []
         for _ in range(10 * tries):
-            case = make(**{**{f: rng.choice(v) for f, v in factors.items()}, **dict(start)})
+            drawn = {factor: values[int(random_share() * n)] for factor, values, n in choices}
+            case = make(**{**drawn, **dict(start)})
             if wanted(case):
                 found.append(case)
             if len(found) == tries:
@@ -255,7 +257,7 @@ def cover(
         if not found:
             del missing[start]
             continue
-        best = max(found, key=lambda case: sum(p in missing for p in _pairs_of(case, factors)))
+        best = max(found, key=lambda case: len(missing.keys() & _pairs_of(case, factors)))
         for pair in _pairs_of(best, factors):
             missing.pop(pair, None)
         cases.append(best)

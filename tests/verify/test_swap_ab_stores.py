@@ -12,6 +12,8 @@ from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv,
 from pipeliner.verification.verdict import verify_workload
 from tests.refusals import says
 
+from .modes import modes_of
+
 
 def kernel_of(spec: Any, tile: Any, store: Any = "tma", **options: Any) -> Kernel:
     schedule = schedule_gemm if isinstance(spec, Gemm) else schedule_conv
@@ -39,7 +41,7 @@ def test_a_result_with_swap_ab_is_transposed_as_it_is_stored(spec: Any, tile: An
     assert kernel.plan.matmuls[0].swap_ab
     assert [store.mechanism for store in kernel.plan.stores] == ["tma"]
     assert "x4_trans_shared_b16" in kernel.cuda
-    verdict = verify_workload(kernel, spec, seed=4)
+    verdict = verify_workload(kernel, spec, seed=4, **modes_of(spec))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 

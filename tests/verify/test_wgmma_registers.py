@@ -22,8 +22,8 @@ from pipeliner.schedules.workloads import numpy_dtype
 from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused, says, the
 
+from .modes import modes_of
 from .mutation_kernels import killer
-from .test_hopper import ORDERS, TIMINGS
 
 
 def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
@@ -60,7 +60,7 @@ def test_the_first_operand_through_registers(
     (matmul,) = kernel.plan.matmuls
     assert matmul.operand == "registers"
     assert "ldmatrix" in kernel.cuda
-    verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
+    verdict = verify_workload(kernel, gemm, seed=4, **modes_of(gemm))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
@@ -109,7 +109,7 @@ def test_an_operand_with_k_outermost_is_transposed(
     assert (matmul.operand, matmul.swap_ab) == ("registers", gemm.layout == "NN")
     name = "B_" if matmul.swap_ab else "A_"
     assert str(the("wgmma.transposed", [matmul.reason])["operand"]).startswith(name)
-    verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
+    verdict = verify_workload(kernel, gemm, seed=4, **modes_of(gemm))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
@@ -312,7 +312,7 @@ def test_weights_are_converted_on_their_way(
     assert (matmul.operand, matmul.swap_ab) == ("registers", True)
     text = " ".join(kernel.plan.explain().split())
     assert f"converted on its way from int8 to {gemm.dtype}" in text
-    verdict = verify_workload(kernel, gemm, seed=4, timings=TIMINGS, orders=ORDERS)
+    verdict = verify_workload(kernel, gemm, seed=4, **modes_of(gemm))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 

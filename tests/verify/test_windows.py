@@ -11,6 +11,7 @@ from pipeliner.schedules.workloads import Convolution, conv2d
 from pipeliner.verification.verdict import verify_workload
 
 from ..schedules.im2col_cases import WINDOWS
+from .modes import modes_of
 from .test_conv_tma import kernel_of
 
 
@@ -20,7 +21,7 @@ def test_pixels_of_whole_rows_are_a_box(case: str) -> None:
     kernel = kernel_of(spec, tile, mechanism="tma")
     assert "tma (window)" in {copy.way for copy in kernel.plan.copies}
     assert "im2col" not in kernel.cuda
-    verdict = verify_workload(kernel, spec, seed=3)
+    verdict = verify_workload(kernel, spec, seed=3, **modes_of(case))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
