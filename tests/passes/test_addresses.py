@@ -190,7 +190,7 @@ def test_fragments_are_read_in_vectors() -> None:
 @pytest.mark.nvcc
 def test_machine_code_shares_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
     gemm = Gemm(512, 512, 512, dtype="bfloat16", layout="NN")
-    func = scheduled(gemm, GemmTile(128, 256, 64))
+    func = scheduled(gemm, GemmTile(64, 128, 64))
     split = pipeliner.build(pipeliner.pipeline(func, "sm_90", depth=3, instruction="mma"), "sm_90")
     lean = longest_loop(split.sass)
     monkeypatch.setattr(lower, "split_addresses", nothing)

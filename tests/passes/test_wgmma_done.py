@@ -38,6 +38,7 @@ from pipeliner.verification.verdict import verify_workload
 
 from ..refusals import refused, the
 from ..verify.hopper_loops import COLUMNS, ROWS, counted, counted_tiles
+from ..verify.modes import modes_of
 from .core_ops import edges_of, manual_plan
 from .sass import longest_loop
 from .tiles import calls
@@ -281,7 +282,7 @@ def test_one_in_flight_under_a_convolution(
     kernel = pipeliner.build(schedule, "h100", depth=per_ring, **asked)
     assert kernel.plan.matmuls[0].in_flight == 1
     assert kernel.plan.sync.barriers_in_steady == 1
-    verdict = verify_workload(kernel, conv, timings=TILES[0], orders=("lockstep", "random"))
+    verdict = verify_workload(kernel, conv, **modes_of((depths, epilogue)))
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 

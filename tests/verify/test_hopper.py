@@ -20,6 +20,7 @@ from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 from .hopper_loops import COLUMNS, ROWS, counted
+from .modes import modes_of, runs_of
 
 TIMINGS = ("late", "early", "random")
 ORDERS = ("lockstep", "round-robin", "reversed", "random")
@@ -87,7 +88,6 @@ def test_every_way_to_cut_the_tile(tile: tuple[int, int, int], warps: tuple[int,
     assert_right(gemm, kernel)
 
 
-@pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(
     ("gemm", "tile", "ctas", "warps"),
     [
@@ -104,14 +104,13 @@ def test_a_tile_of_few_rows_takes_swap_ab(
     tile: tuple[int, int, int],
     ctas: int | None,
     warps: tuple[int, int] | None,
-    timing: str,
 ) -> None:
     kernel = kernel_of(gemm, tile, ctas, warps=warps)
     assert kernel.plan.matmuls[0].swap_ab
-    assert_right(gemm, kernel, timing=timing, order=ORDERS[TIMINGS.index(timing)])
+    for timing, order in runs_of(gemm):
+        assert_right(gemm, kernel, timing=timing, order=order)
 
 
-@pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(
     ("gemm", "tile"),
     [
@@ -122,11 +121,12 @@ def test_a_tile_of_few_rows_takes_swap_ab(
     ],
     ids=str,
 )
-def test_ragged_and_batched(gemm: Gemm, tile: tuple[int, int, int], timing: str) -> None:
-    assert_right(gemm, kernel_of(gemm, tile), timing=timing)
+def test_ragged_and_batched(gemm: Gemm, tile: tuple[int, int, int]) -> None:
+    kernel = kernel_of(gemm, tile)
+    for timing, order in runs_of(gemm):
+        assert_right(gemm, kernel, timing=timing, order=order)
 
 
-@pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(
     ("gemm", "tile", "ctas", "slots"),
     [
@@ -140,13 +140,12 @@ def test_ragged_and_batched(gemm: Gemm, tile: tuple[int, int, int], timing: str)
     ids=str,
 )
 def test_results_leave_by_way_of_shared_memory(
-    gemm: Gemm, tile: tuple[int, int, int], ctas: int | None, slots: int, timing: str
+    gemm: Gemm, tile: tuple[int, int, int], ctas: int | None, slots: int
 ) -> None:
     kernel = kernel_of(gemm, tile, ctas)
     (store,) = kernel.plan.stores
     assert (store.mechanism, store.slots) == ("tma", slots)
-    order = ORDERS[TIMINGS.index(timing)]
-    assert verify_workload(kernel, gemm, timings=(timing,), orders=(order,)).ok
+    assert verify_workload(kernel, gemm, **modes_of(gemm)).ok
 
 
 def test_results_leave_from_registers_where_that_is_asked_for() -> None:
@@ -245,8 +244,8 @@ def test_clusters_share_what_is_the_same_for_neighbours(
 ) -> None:
     kernel = kernel_of(gemm, (128, 64, 64), ctas, cluster=cluster, depth=2)
     assert kernel.cuda.count("multicast__cluster(") == 2  # defined and called, for B
-    for number, timing in enumerate(TIMINGS):
-        assert_right(gemm, kernel, timing=timing, order=ORDERS[number])
+    for timing, order in runs_of(gemm):
+        assert_right(gemm, kernel, timing=timing, order=order)
 
 
 def test_clusters_that_cannot_share_are_refused() -> None:
@@ -284,8 +283,8 @@ def counted_kernel() -> Kernel:
 @pytest.mark.parametrize("steps", range(9))
 def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> None:
     a, b, c = operands("float16", 512)
-    for timing in TIMINGS:
-        result = counted_kernel.emulate(a, b, c, steps, timing=timing)
+    for timing, order in runs_of(steps):
+        result = counted_kernel.emulate(a, b, c, steps, timing=timing, order=order)
         assert not result.hazards, "\n".join(map(str, result.hazards))
         want = a[:, : 64 * steps].astype("float32") @ b[:, : 64 * steps].astype("float32").T
         np.testing.assert_array_equal(result.outputs["C"], want)
@@ -310,7 +309,6 @@ def operands(dtype: str, k: int) -> tuple[Any, Any, Any]:
     return a, b, np.full((ROWS, COLUMNS), np.nan, np.float32)
 
 
-@pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(
     ("gemm", "tile", "depth"),
     [
@@ -322,11 +320,12 @@ def operands(dtype: str, k: int) -> tuple[Any, Any, Any]:
     ids=str,
 )
 def test_a_non_specialised_mainloop_of_wgmma(
-    gemm: Gemm, tile: tuple[int, int, int], depth: Any, timing: str
+    gemm: Gemm, tile: tuple[int, int, int], depth: Any
 ) -> None:
     kernel = kernel_of(gemm, tile, mechanism="cp_async", depth=depth)
     assert not kernel.plan.roles
-    assert_right(gemm, kernel, timing=timing, order=ORDERS[TIMINGS.index(timing)])
+    for timing, order in runs_of(gemm):
+        assert_right(gemm, kernel, timing=timing, order=order)
 
 
 KINDS: tuple[dict[str, Any], ...] = (
@@ -377,7 +376,7 @@ def test_a_convolution_gathers_for_wgmma(conv: Conv, tile: ConvTile) -> None:
         schedule_conv(conv, tile), "h100", instruction="wgmma", mechanism="cp_async"
     )
     assert {copy.mechanism for copy in kernel.plan.copies} == {"cp_async"}
-    assert verify_workload(kernel, conv, timings=TIMINGS, orders=("lockstep",)).ok
+    assert verify_workload(kernel, conv, **modes_of(conv)).ok
 
 
 def test_no_mutant_of_a_non_specialised_mainloop_survives() -> None:

@@ -43,10 +43,10 @@ def test_each_mutant_differs_from_the_kernel_and_from_the_others() -> None:
 def test_the_cuda_of_mutants_can_be_printed(how: dict[str, str]) -> None:
     lowered = gemm(4, 3, **how).lowered
     whole = cuda_lines(lowered).source
-    some = mutants(lowered)[::4]  # printing one takes a second
+    some = {mutant.kind: mutant for mutant in mutants(lowered)}.values()  # a second each
     printed = {cuda_lines(mutated(lowered, mutant)).source for mutant in some}
     assert whole not in printed
-    assert len(printed) == len(some) > 4
+    assert len(printed) == len(some) > 1
 
 
 def test_every_slot_of_the_steady_state_is_shifted() -> None:

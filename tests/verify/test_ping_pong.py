@@ -19,6 +19,7 @@ from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused
 
 from .hopper_loops import COLUMNS, ROWS, STEPS, counted_tiles
+from .modes import modes_of, runs_of
 from .test_hopper import ORDERS, TIMINGS, assert_right
 
 TILE = (64, 64, 64)
@@ -44,7 +45,6 @@ def test_every_trip_count_and_depth(tiles: int, steps: int, depth: int) -> None:
     assert_right(gemm, kernel, **in_some_mode(tiles * 16 + steps * 4 + depth))
 
 
-@pytest.mark.parametrize("timing", TIMINGS)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "tile", "options"),
     [
@@ -61,10 +61,9 @@ def test_every_trip_count_and_depth(tiles: int, steps: int, depth: int) -> None:
     ],
     ids=str,
 )
-def test_every_form(gemm: Gemm, ctas: int, tile: Any, options: dict[str, Any], timing: str) -> None:
+def test_every_form(gemm: Gemm, ctas: int, tile: Any, options: dict[str, Any]) -> None:
     kernel = kernel_of(gemm, ctas, tile, **options)
-    order = ORDERS[TIMINGS.index(timing)]
-    assert verify_workload(kernel, gemm, timings=(timing,), orders=(order,)).ok
+    assert verify_workload(kernel, gemm, **modes_of(gemm)).ok
 
 
 @pytest.mark.parametrize(
@@ -83,8 +82,8 @@ def test_clusters_share_what_ping_pong_groups_of_both_use(
     kernel = kernel_of(gemm, ctas, cluster=cluster, depth=2)
     assert kernel.cuda.count("multicast__cluster(") == 2  # defined and called, for B
     assert [channel.arrivals for channel in kernel.plan.mbarriers] == [cluster]
-    for number in range(3):
-        assert_right(gemm, kernel, **in_some_mode(number))
+    for timing, order in runs_of(gemm):
+        assert_right(gemm, kernel, timing=timing, order=order)
 
 
 @pytest.mark.parametrize("m", [1, 300, 513])
