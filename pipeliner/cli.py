@@ -61,8 +61,8 @@ EXIT_FAILED: Final = 1
 EXIT_INTERRUPTED: Final = 130
 
 
-def parser() -> argparse.ArgumentParser:
-    """The argument parser of the whole command."""
+def parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:
+    """The argument parser of the whole command; ``argv``: of the commands named in it alone."""
     top = usage.Parser(
         prog="pipeliner",
         description="Software pipelining for TensorIR: the schedule, the reasons and the CUDA.",
@@ -76,15 +76,17 @@ def parser() -> argparse.ArgumentParser:
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for name, module in COMMANDS.items():
         sub = commands.add_parser(name, help=module.HELP, description=module.HELP, parents=[common])
-        module.configure(sub)
-        usage.offer_help_all(sub)
+        if argv is None or name in argv:  # options of the others would only take time
+            module.configure(sub)
+            usage.offer_help_all(sub)
         sub.set_defaults(run=module.run, parser=sub)
     return top
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command; the exit code."""
-    args, unknown = parser().parse_known_args(argv)
+    given = sys.argv[1:] if argv is None else argv
+    args, unknown = parser(given).parse_known_args(given)
     if unknown:
         args.parser.error(f"unrecognized arguments: {' '.join(unknown)}")
     if args.nvcc:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import json
 import sys
 import textwrap
@@ -11,7 +10,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ... import knobs
 from ...errors import WorkloadError
-from ...plan.request import Request
 from ..shared import console, workload
 from .tune import DB, EXIT_INTERRUPTED
 
@@ -52,18 +50,20 @@ for = "gemm"
 
 WIDTH: Final = 79
 
-OPTIONS: Final = tuple(field.name for field in dataclasses.fields(Request) if field.name != "plan")
-
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
+    from ...plan.request import OPTIONS
+
     parser.formatter_class = argparse.RawDescriptionHelpFormatter
     parser.description = textwrap.fill(
         f"{HELP}. What is recorded already is not measured again. Two come with the library: "
         "'ladder', the rungs of the tutorials, and 'depths', one to eight slots on both suites.",
         WIDTH,
     )
-    options = textwrap.fill(f"options of a variant: {', '.join(OPTIONS)}", WIDTH)
+    options = textwrap.fill(
+        f"options of a variant: {', '.join(name for name in OPTIONS if name != 'plan')}", WIDTH
+    )
     parser.epilog = f"a file, in TOML:\n\n{textwrap.indent(EXAMPLE, '  ')}\n{options}"
     parser.add_argument("file", metavar="FILE", help="a TOML file; or ladder, or depths")
     parser.add_argument("--target", help="the GPU (default: this one; with --dry-run, any: h100)")

@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import PlanError, RecordsError, WorkloadError
-from ...plan.options import AUTO
-from ...plan.request import OPTIONS
 from . import specs
 from .usage import Renamed, rare
 
@@ -65,6 +63,9 @@ class Workload:
 
 def configure(parser: argparse.ArgumentParser, *, default: str | None = None) -> None:
     """Add the arguments that say what to work on and what is asked of it."""
+    from ...plan.options import AUTO
+    from ...plan.request import OPTIONS
+
     parser.add_argument(
         "workload",
         nargs="?" if default else None,
@@ -252,7 +253,7 @@ def _check_tile(spec: Spec, machine: Machine, tile: tuple[int, int, int]) -> Non
 
 def requested(args: argparse.Namespace) -> Request:
     """What the arguments ask of the pipeliner."""
-    from ...plan.request import Request
+    from ...plan.request import OPTIONS, Request
 
     asked: dict[str, Any] = {}
     for name, how in OPTIONS.items():
