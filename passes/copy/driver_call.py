@@ -20,6 +20,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ...diagnostics import Reason
+from ...values.elements import element
 from ..ir.nodes import Expr, Stmt, Var, i32, seq
 
 ENCODE_IM2COL: Final = "pipeliner_encode_im2col"
@@ -28,14 +29,6 @@ _DRIVER: Final = "libcuda.so.1"
 _FUNCTION: Final = "cuTensorMapEncodeIm2col"
 _RTLD_NOW: Final = 2
 _NO_DRIVER: Final = -1
-
-_TYPES: Final = {
-    "float16": 6,
-    "float32": 7,
-    "bfloat16": 9,
-    **dict.fromkeys(("int8", "uint8", "float8_e4m3fn", "float8_e5m2"), 0),
-}
-"""CUtensorMapDataType: bytes are bytes to it."""
 
 _ARRAYS: Final = {
     "shape": ("i64", 5),
@@ -70,8 +63,10 @@ def encode_im2col(
     for (kind, length), values in zip(_ARRAYS.values(), arrays, strict=True):
         padded = [*values, *[0] * (length - len(values))]
         numbers += [tirx.const(value, f"int{kind[1:]}") for value in padded]
+    kind_of_element = element(dtype).tensor_map
+    assert kind_of_element is not None, dtype
     call = T.call_extern(
-        "int32", ENCODE_IM2COL, var, _TYPES[dtype], len(shape), data, *numbers, *scalars
+        "int32", ENCODE_IM2COL, var, kind_of_element, len(shape), data, *numbers, *scalars
     )
     result = Var(f"{var.name}_result", "int32")
     text = tvm.ir.StringImm

@@ -22,6 +22,7 @@ from tvm import tirx
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...plan import MatmulPlan
+from ...values.elements import operands_of
 from ..copy.layouts import ROW_MAJOR, Swizzle, by_rotation, by_row, by_run, by_word
 from ..ir.nodes import Buffer, Expr, buffer, dtype_bytes, substitute
 from ..ir.patterns import Matmul, Operand
@@ -29,14 +30,10 @@ from ..threads.spread import Threads
 from . import quads
 from .fragments import Fragment, Quad, power_of_two
 
-TYPES: Final = {
-    "f16": "float16",
-    "bf16": "bfloat16",
-    "tf32": "float32",
-    "s8": "int8",
-    "u8": "uint8",
-}
-PTX_TYPES: Final = {"int8": "s8", "uint8": "u8"}
+_DTYPES: Final = {one.operand: one.name for one in operands_of("mma")}
+_BYTES: Final = tuple(one.name for one in operands_of("mma") if one.nbytes == 1)
+"""Types of bytes, of which one instruction takes two: signed and unsigned."""
+
 _PATTERN: Final = re.compile(r"mma\.m16n8k(\d+)\.(\w+)\.(\w+)")
 
 
@@ -162,11 +159,11 @@ class Warp:
                         unit=unit,
                     ),
                 )
-        wanted = TYPES.get(self.a_type)
+        wanted = _DTYPES.get(self.a_type)
         for side in (matmul.a, matmul.b):
             if str(side.buffer.dtype) not in (
                 wanted,
-                *(PTX_TYPES if self.a_type in ("s8", "u8") else ()),
+                *(_BYTES if wanted in _BYTES else ()),
             ):
                 name, dtype = str(side.buffer.name), str(side.buffer.dtype)
                 raise _refused(plan, Reason("matmul.dtype", buffer=name, dtype=dtype))

@@ -21,11 +21,12 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ...plan import MatmulPlan
+from ...values.elements import element
 from ..ir.nodes import Buffer, Expr, Stmt, buffer, op_stmt, seq, unrolled
 from ..ir.patterns import Matmul
 from ..threads.spread import Threads
 from .fragments import Mapped, back_and_forth
-from .mma_layout import PTX_TYPES, Warp
+from .mma_layout import Warp
 from .mma_operands import load_a, load_b
 
 MMA: Final = "mma.sync.aligned.m16n8k{k}.row.col.{acc}.{a}.{b}.{acc}"
@@ -70,7 +71,7 @@ def _multiply(warp: Warp, acc: Buffer, a: Buffer, b: Buffer, part: int) -> Stmt:
     Neighbouring instructions then share B.
     """
     a_type, b_type = (
-        PTX_TYPES[str(side.buffer.dtype)] if warp.element == 1 else warp.a_type
+        element(str(side.buffer.dtype)).operand if warp.element == 1 else warp.a_type
         for side in (warp.matmul.a, warp.matmul.b)
     )
     name = MMA.format(k=warp.k, acc=warp.acc_type, a=a_type, b=b_type)

@@ -44,8 +44,9 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError, PlanError
-from ...instructions.wgmma import ACCUMULATORS, CONVERTED, ROWS, TYPES, WARPGROUP, must_transpose
+from ...instructions.wgmma import ROWS, WARPGROUP, must_transpose
 from ...plan import MatmulPlan
+from ...values.elements import element, operands_of
 from ..copy.layouts import CHUNK_BYTES
 from ..copy.tma import column_blocks_of
 from ..ir.nodes import Buffer, Expr, Stmt, buffer, i32, op_stmt, seq, substitute, unrolled
@@ -62,8 +63,8 @@ _PATTERN: Final = re.compile(r"wgmma\.m64n(\d+)k(\d+)\.(\w+)\.(\w+)")
 _REGISTERS: Final = {"f32": "float32", "s32": "uint32", "f16": "uint32"}
 """Type of the accumulators that TVM expects; two of 16 bits share a register."""
 
-_TRANSPOSABLE: Final = ("f16", "bf16")
-_INTEGERS: Final = ("s8",)
+_TRANSPOSABLE: Final = tuple(one.operand for one in operands_of("wgmma") if one.k_outermost)
+_INTEGERS: Final = tuple(one.operand for one in operands_of("wgmma") if "int32" in one.sums)
 _CORE_ROWS: Final = 8
 
 
@@ -157,13 +158,14 @@ class _Warpgroup:
         self._check_transposed()
         for side in (matmul.a, matmul.b):
             kind = str(side.buffer.dtype)
-            if side is matmul.a and str(matmul.b.buffer.dtype) in CONVERTED.get(kind, ()):
+            if side is matmul.a and str(matmul.b.buffer.dtype) in element(kind).converts_to:
                 if plan.operand != "registers":
                     name = str(side.buffer.name)
                     raise self._refused(Reason("matmul.converted", buffer=name, dtype=kind))
                 continue
-            into = ACCUMULATORS.get(kind, {}).get(str(matmul.acc.dtype))
-            if TYPES.get(kind) != self.type or into != self.acc_type:
+            given, sums = element(kind), element(str(matmul.acc.dtype))
+            fits = given.is_operand_of("wgmma") and sums.name in given.sums
+            if not fits or (given.operand, sums.ptx) != (self.type, self.acc_type):
                 raise self._refused(
                     Reason(
                         "matmul.dtypes",

@@ -5,23 +5,11 @@ from __future__ import annotations
 from typing import Final
 
 from ..machine.constant import constant, documented
+from ..values.elements import ELEMENT_TYPES, element
 
 ELEMENT_BYTES: Final = constant(
     "ELEMENT_BYTES",
-    {
-        "int8": 1,
-        "uint8": 1,
-        "bool": 1,
-        "float8_e4m3fn": 1,
-        "float8_e5m2": 1,
-        "float16": 2,
-        "bfloat16": 2,
-        "int16": 2,
-        "uint16": 2,
-        "float64": 8,
-        "int64": 8,
-        "uint64": 8,
-    },
+    {one.name: one.nbytes for one in ELEMENT_TYPES if one.nbytes != 4},
     "bytes",
     "size of an element; 4 for a type that is not listed",
     formula="tile_bytes = elements * ELEMENT_BYTES",
@@ -52,4 +40,4 @@ SECTOR_BYTES: Final = constant(
 
 def element_bytes(dtype: str) -> int:
     """Bytes of one element of ``dtype``."""
-    return ELEMENT_BYTES.get(dtype, 4)
+    return element(dtype).nbytes

@@ -13,12 +13,13 @@ from ..errors import PlanError, TargetError
 from ..machine import Machine, MmaRate
 from ..plan import MatmulPlan
 from ..plan.request import Request
+from ..values.elements import element
 from ..values.facts import MatmulInfo
 from . import mma_sync, simt
 from .mma_sync import map_mma_sync, mma_rate
 from .simt import map_simt
 from .warps import Mapping
-from .wgmma import LOW_PRECISION_SUMS, consumer_groups, map_wgmma, nothing_to_promote
+from .wgmma import consumer_groups, map_wgmma, nothing_to_promote
 
 TENSOR: Final = "tensor"
 """The annotation of a schedule that wants tensor cores, by whichever instruction."""
@@ -81,7 +82,7 @@ def _refuse_without_wgmma(info: MatmulInfo, machine: Machine, request: Request) 
         refused = Reason("mapping.operand", op=info.op, why=why)
     elif request.accumulate == "promoted":
         refused = Reason("mapping.promoted", op=info.op, why=why)
-        if info.b_dtype not in LOW_PRECISION_SUMS:
+        if not element(info.b_dtype).low_precision_sums:
             nothing = nothing_to_promote(info)
             raise PlanError("mapping.nothing_promoted", op=info.op, why=nothing)
     else:

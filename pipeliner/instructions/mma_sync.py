@@ -10,24 +10,15 @@ one's arithmetic.
 from __future__ import annotations
 
 import math
-from typing import Final
 
 from ..diagnostics import Reason
 from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
+from ..values.elements import element
 from ..values.facts import MatmulInfo
 from .dtypes import element_bytes
 from .registers import MANY_ACCUMULATORS, OVERHEAD_REGISTERS
 from .warps import Mapping, asked_warps, warp_layouts, with_asked
-
-PTX_TYPES: Final = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "tfloat32": "tf32",
-    "float32": "f32",
-    "int8": "s8",
-    "int32": "s32",
-}
 
 
 def mma_rate(info: MatmulInfo, machine: Machine) -> MmaRate | Reason:
@@ -38,8 +29,7 @@ def mma_rate(info: MatmulInfo, machine: Machine) -> MmaRate | Reason:
     rate = machine.mma(dtype)
     if rate is None:
         return Reason("mapping.no_mma", machine=machine.name, arch=machine.arch, dtype=dtype)
-    accumulators = {"float16": ("float32", "float16"), "int8": ("int32",)}
-    if info.acc_dtype not in accumulators.get(dtype, ("float32",)):
+    if info.acc_dtype not in element(info.a_dtype).sums:
         return Reason("mapping.accumulator", dtype=dtype, accumulator=info.acc_dtype)
     m, n, k = rate.shape
     if info.m % m or info.n % n or info.k % k:
@@ -81,7 +71,7 @@ def map_mma_sync(
         return with_asked(why, *asked_warps(warps))
     _, layout, registers = best
     rows, columns = info.m // layout[0], info.n // layout[1]
-    types = f"{PTX_TYPES[rate.dtype]}.{PTX_TYPES[info.acc_dtype]}"
+    types = f"{element(info.a_dtype).operand}.{element(info.acc_dtype).ptx}"
     plan = MatmulPlan(
         op=info.op,
         m=info.m,
@@ -110,7 +100,7 @@ def map_mma_sync(
 
 def _mma_registers(info: MatmulInfo, rate: MmaRate, rows: int, columns: int) -> int:
     """Registers of a thread: accumulators + one or two sets of fragments + OVERHEAD_REGISTERS."""
-    bits = {"float16": 16, "bfloat16": 16, "tfloat32": 32, "int8": 8}[rate.dtype]
+    bits = 8 * element_bytes(info.a_dtype)
     accumulator_bits = 16 if info.acc_dtype == "float16" else 32
     lanes = 32 * WARP
     accumulators = rows * columns * accumulator_bits // lanes

@@ -18,6 +18,7 @@ from ..machine import WARP, Machine, MmaRate
 from ..machine.constant import chosen, constant, documented
 from ..plan import Consumers, MatmulPlan
 from ..plan.request import AccumulateAsked, OperandAsked, Roles
+from ..values.elements import element
 from ..values.facts import MatmulInfo
 from .dtypes import element_bytes
 from .registers import (
@@ -91,35 +92,6 @@ PING_PONG_GROUPS: Final = constant(
     date="2026-11-21",
 )
 
-TYPES: Final = {
-    "float16": "f16",
-    "bfloat16": "bf16",
-    "float32": "tf32",
-    "int8": "s8",
-    "float8_e4m3fn": "e4m3",
-    "float8_e5m2": "e5m2",
-}
-"""PTX's names of the types of operands."""
-
-ACCUMULATORS: Final = {
-    "float16": {"float32": "f32", "float16": "f16"},
-    "bfloat16": {"float32": "f32"},
-    "float32": {"float32": "f32"},
-    "int8": {"int32": "s32"},
-    "float8_e4m3fn": {"float32": "f32"},
-    "float8_e5m2": {"float32": "f32"},
-}
-
-LOW_PRECISION_SUMS: Final = ("float8_e4m3fn", "float8_e5m2")
-"""Operands whose products tensor cores accumulate in some 14 bits (DeepSeek-V3 Technical Report,
-arXiv 2412.19437, section 3.3.2)."""
-
-TRANSPOSED: Final = ("float16", "bfloat16")
-"""Operands that may lie in shared memory with K outermost (PTX ISA, wgmma: imm-trans)."""
-
-CONVERTED: Final = {"int8": ("float16", "bfloat16")}
-"""Types of a mixed-input GEMM that are dequantised in registers, and what to."""
-
 LEFT_REGISTERS: Final = constant(
     "LEFT_REGISTERS",
     4,
@@ -179,7 +151,7 @@ def map_wgmma(
     if operand == "shared" and info.a_dtype != info.b_dtype:
         return Reason("wgmma.mixed_shared", a_dtype=info.a_dtype, b_dtype=info.b_dtype)
     promotes = accumulate == "promoted"
-    if promotes and info.b_dtype not in LOW_PRECISION_SUMS:
+    if promotes and not element(info.b_dtype).low_precision_sums:
         return nothing_to_promote(info)
     why = _why_not_swap_ab(info, warps, operand)
     if why is None:
@@ -213,7 +185,7 @@ def _why_not_swap_ab(
     if warps is not None:
         swaps = warps[0] % 4 != 0 and warps[1] % 4 == 0
         return Reason("wgmma.warps_asked", warps=warps) if swaps else None
-    if CONVERTED.get(info.b_dtype) and info.a_dtype in CONVERTED[info.b_dtype]:
+    if info.a_dtype in element(info.b_dtype).converts_to:
         return Reason("wgmma.converts", operand=info.b)
     if info.m % ROWS and info.n % ROWS == 0:
         return Reason("wgmma.rows", rows=info.m, multiple=ROWS)
@@ -232,7 +204,7 @@ def must_transpose(dtype: str, k_major: bool) -> bool:
 
     It lies with K outermost, which wgmma reads of 16-bit types alone, as ldmatrix transposes them.
     """
-    return dtype not in TRANSPOSED and not k_major
+    return not element(dtype).k_outermost and not k_major
 
 
 def _map(
@@ -284,7 +256,7 @@ def _map(
     wide = info.n // columns
     _, _, k = rate.shape
     kind = _multiplied(info)
-    types = f"{TYPES[kind]}.{ACCUMULATORS[kind][info.acc_dtype]}"
+    types = f"{element(kind).operand}.{element(info.acc_dtype).ptx}"
     groups = rows * columns
     plan = MatmulPlan(
         op=info.op,
@@ -406,12 +378,12 @@ def _rate(info: MatmulInfo, machine: Machine) -> MmaRate | Reason:
     if not machine.wgmmas:
         return Reason("wgmma.machine", machine=machine.name, arch=machine.arch)
     kind = _multiplied(info)
-    if info.a_dtype != kind and kind not in CONVERTED.get(info.a_dtype, ()):
+    if info.a_dtype != kind and kind not in element(info.a_dtype).converts_to:
         return Reason("mapping.dtypes", a_dtype=info.a_dtype, b_dtype=info.b_dtype)
     rate = machine.wgmma("tfloat32" if kind == "float32" else kind)
     if rate is None:
         return Reason("wgmma.dtype", dtype=kind)
-    if info.acc_dtype not in ACCUMULATORS[kind]:
+    if info.acc_dtype not in element(kind).sums:
         return Reason("wgmma.accumulator", dtype=kind, accumulator=info.acc_dtype)
     return rate
 
@@ -431,7 +403,7 @@ def _shape_obstacle(info: MatmulInfo, rate: MmaRate, by_lane: bool) -> Reason | 
     by_registers = by_lane and _is_transposed(info)
     sides = sides[1:] if by_registers else sides
     for name, kind, k_major in sides:
-        if kind not in TRANSPOSED and not k_major:
+        if not element(kind).k_outermost and not k_major:
             if by_registers:
                 return Reason("wgmma.k_outermost_but", dtype=kind, operand=info.a)
             return Reason("wgmma.k_outermost", dtype=kind)

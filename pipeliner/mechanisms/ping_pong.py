@@ -12,9 +12,10 @@ from typing import Final
 
 from ..diagnostics import Reason
 from ..instructions.dtypes import element_bytes
-from ..instructions.wgmma import LOW_PRECISION_SUMS, group_accumulators
+from ..instructions.wgmma import group_accumulators
 from ..machine.constant import constant, measured
 from ..plan import CopyPlan, MatmulPlan
+from ..values.elements import element
 from ..values.facts import KernelInfo, MatmulInfo
 from .rates import is_implicit_gemm
 
@@ -121,7 +122,7 @@ def _why_by_type(info: KernelInfo, matmuls: tuple[MatmulPlan, ...]) -> Reason | 
     others = {kind for op in ops for kind in (op.a_dtype, op.b_dtype) if element_bytes(kind) != 2}
     if not others:
         return None
-    if others - set(LOW_PRECISION_SUMS):
+    if not all(element(kind).low_precision_sums for kind in others):
         return Reason("ping_pong.dtypes")
     if alone := promotion_stalls(matmuls):
         return alone

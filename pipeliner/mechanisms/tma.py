@@ -18,6 +18,7 @@ from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..instructions.wgmma import SPANS
 from ..machine import Machine
 from ..machine.constant import constant, documented
+from ..values.elements import element
 from ..values.facts import PIXEL_VIEWS, CopyInfo
 
 MAX_RANK: Final = constant(
@@ -109,8 +110,6 @@ MAX_EXTENT: Final = constant(
     date="2026-11-22",
 )
 
-TYPES: Final = ("float16", "bfloat16", "float32", "int8", "uint8", "float8_e4m3fn", "float8_e5m2")
-
 
 def tma_obstacle(copy: CopyInfo, machine: Machine) -> Why | None:
     """The requirement of TMA that ``copy`` misses, with its numbers; None: none."""
@@ -122,7 +121,7 @@ def tma_obstacle(copy: CopyInfo, machine: Machine) -> Why | None:
         return Reason("box.scope", buffer=copy.dst, scope=copy.dst_scope)
     if copy.no_tma:
         return copy.no_tma
-    if copy.dtype not in TYPES:
+    if element(copy.dtype).tensor_map is None:
         return Reason("box.dtype", dtype=copy.dtype)
     rank = len(copy.src_dims)
     if not 2 <= rank <= MAX_RANK:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Final, Literal
 
 from ..diagnostics import Why
+from ..values.elements import ELEMENT_TYPES
 from ..values.facts import PIXEL_VIEWS, TmaView
 
 Mechanism = Literal["tma", "cp_async", "register", "direct"]
@@ -17,7 +18,7 @@ Cache = Literal["L1", "L2"]
 Eviction = Literal["evict_normal", "evict_first"]
 
 
-ADDABLE: Final = ("float16", "bfloat16", "float32", "int32")
+ADDABLE: Final = tuple(one.name for one in ELEMENT_TYPES if one.added_by_tma)
 """What the tensor memory accelerator adds to in memory, of the types that accumulators are stored
 as (PTX ISA, cp.reduce.async.bulk.tensor and the table of types of cp.reduce.async.bulk)."""
 

@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 
 from ...errors import WorkloadError
+from ...values.elements import element
 
 INT_RANGE: Final = (-8, 8)
 """Random integer operands lie in this half-open range: sums of thousands of products are exact."""
@@ -17,23 +18,27 @@ INT_RANGE: Final = (-8, 8)
 @dataclass(frozen=True, slots=True)
 class _Type:
     storage: str
-    accumulators: tuple[str, ...]
     outputs: tuple[str, ...]
     instruction: str = "auto"
+
+    @property
+    def accumulators(self) -> tuple[str, ...]:
+        """What products may be added up in, the default first."""
+        return element(self.storage).sums
 
 
 _FP8_OUTPUTS: Final = ("bfloat16", "float16", "float32")
 
-# The first accumulator and the first output are the defaults. tf32 is a way to multiply, not to
-# store: its operands are float32 in memory, so only the annotation tells it from fp32.
+# The first output is the default. tf32 is a way to multiply, not to store: its operands are float32
+# in memory, so only the annotation tells it from fp32.
 _TYPES: Final = {
-    "float32": _Type("float32", ("float32",), ("float32",)),
-    "tfloat32": _Type("float32", ("float32",), ("float32",), instruction="tensor"),
-    "float16": _Type("float16", ("float32", "float16"), ("float16", "float32")),
-    "bfloat16": _Type("bfloat16", ("float32",), ("bfloat16", "float32")),
-    "int8": _Type("int8", ("int32",), ("int32", "int8")),
-    "float8_e4m3fn": _Type("float8_e4m3fn", ("float32",), _FP8_OUTPUTS, "tensor"),
-    "float8_e5m2": _Type("float8_e5m2", ("float32",), _FP8_OUTPUTS, "tensor"),
+    "float32": _Type("float32", ("float32",)),
+    "tfloat32": _Type("float32", ("float32",), instruction="tensor"),
+    "float16": _Type("float16", ("float16", "float32")),
+    "bfloat16": _Type("bfloat16", ("bfloat16", "float32")),
+    "int8": _Type("int8", ("int32", "int8")),
+    "float8_e4m3fn": _Type("float8_e4m3fn", _FP8_OUTPUTS, "tensor"),
+    "float8_e5m2": _Type("float8_e5m2", _FP8_OUTPUTS, "tensor"),
 }
 
 _ALIASES: Final = {
