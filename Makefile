@@ -18,7 +18,7 @@ DEV := $(VENV)/.dev
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test verify-all lint types gpu wheel clean
+.PHONY: help demo test quick verify-all lint types gpu wheel clean
 
 help:  ## this list
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST) | expand -t 20
@@ -28,10 +28,13 @@ demo: $(BASE)  ## pipeline a GEMM, explain it, show its CUDA, check it without a
 
 # numpy's threads would be as many again for each process; bytecode is kept, because tests start
 # many processes, each of which would compile the package anew.
-test: export OPENBLAS_NUM_THREADS := 1
-test: export PYTHONDONTWRITEBYTECODE :=
+test quick: export OPENBLAS_NUM_THREADS := 1
+test quick: export PYTHONDONTWRITEBYTECODE :=
 test: $(DEV)  ## all tests that this machine can run
 	$(PY) -m pytest -q -n $(JOBS) --dist worksteal
+
+quick: $(DEV)  ## passes, cost model, choice and emulator: what takes no nvcc and no ten seconds
+	$(PY) -m pytest -q -n $(JOBS) --dist worksteal -m "not nvcc and not slow" tests/passes tests/cost tests/emulator
 
 verify-all: $(DEV)  ## all options, 10^4 random programs of each kind, records under stress: hours; SHARD=2/8 does a part
 	$(PY) -m tests.verify.product --shard $(SHARD)

@@ -153,6 +153,7 @@ def test_cp_async_is_told_nothing(instruction, mechanism, eviction):
     assert {copy.eviction for copy in plan.copies} == {eviction}
 
 
+@pytest.mark.nvcc
 @pytest.mark.skipif(find_tool("nvdisasm") is None, reason="needs nvdisasm")
 @pytest.mark.parametrize("instruction", ["mma", "wgmma"])
 def test_no_copy_reads_registers_that_nothing_set(instruction):

@@ -158,6 +158,7 @@ def test_ragged_edges(gemm: Gemm, tile: GemmTile) -> None:
     run(gemm, tile, m=77 if gemm.m is None else None, depth=2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cp_async", "register", "direct"])
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])
 def test_mechanisms_give_the_same_answer(dtype: str, mechanism: str) -> None:

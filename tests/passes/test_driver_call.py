@@ -89,11 +89,13 @@ def run(script: str, driver: Path, *arguments: str) -> subprocess.CompletedProce
     )
 
 
+@pytest.mark.slow
 def test_the_driver_is_given_every_number_in_process(drivers: dict[int, Path]) -> None:
     done = run(f"{BUILD}\ncall = built['main']\n{RUN}", drivers[0])
     assert done.stdout.splitlines() == [GIVEN] * 2, done.stderr
 
 
+@pytest.mark.slow
 def test_an_exported_library_finds_the_driver_by_itself(
     drivers: dict[int, Path], tmp_path: Path
 ) -> None:
@@ -105,6 +107,7 @@ def test_an_exported_library_finds_the_driver_by_itself(
     assert done.stdout.splitlines() == [GIVEN] * 2, done.stderr
 
 
+@pytest.mark.slow
 def test_what_the_driver_refuses_is_an_error(drivers: dict[int, Path]) -> None:
     done = run(f"{BUILD}\ncall = built['main']\n{RUN}", drivers[1])
     assert done.returncode != 0

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shutil
 from dataclasses import replace
 from typing import Any
 
@@ -45,6 +44,7 @@ def both(gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]) -> tu
     return plain, pipeliner.build(schedule, target, plan=replace(plain.plan, copies=copies))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "target", "options"), CASES, ids=str)
 def test_same_kernel_but_for_the_hint(
     gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]
@@ -67,7 +67,7 @@ def test_the_plan_travels_with_it() -> None:
     assert type(hinted.plan).from_json(hinted.plan.to_json()) == hinted.plan
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
+@pytest.mark.nvcc
 def test_the_policy_is_what_createpolicy_makes() -> None:
     def sass(policy: int) -> str:
         source = COMPARED.format(policy=policy)
@@ -79,7 +79,7 @@ def test_the_policy_is_what_createpolicy_makes() -> None:
     assert "STG" in sass(int(policy.value) + 1)
 
 
-@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not on PATH")
+@pytest.mark.nvcc
 @pytest.mark.parametrize(("gemm", "tile", "target", "options"), CASES[:3], ids=str)
 def test_machine_code_has_the_policy(
     gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]

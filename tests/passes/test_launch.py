@@ -42,6 +42,7 @@ def bodies(cuda: str) -> list[str]:
     return re.split(r'extern "C" __global__ [^;{]*\{\n', cuda)[1:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
 def test_right_and_every_wait_is_needed(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
@@ -80,6 +81,7 @@ def test_one_thread_of_the_producer_lets_the_next_one_in() -> None:
     assert "threadIdx.x) == 256" in around[-1]
 
 
+@pytest.mark.nvcc
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
 def test_no_load_is_moved_before_the_wait(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]

@@ -37,6 +37,7 @@ def compiled(functions: dict[str, object], target: str) -> str:
     return str(built.mod.imports[0].inspect_source())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target"),
     [  # all for one of them, and each for another

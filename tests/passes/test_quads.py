@@ -68,6 +68,7 @@ def exact(gemm: Gemm, tile: GemmTile, m: int | None = None) -> None:
     np.testing.assert_array_equal(result.outputs["C"].astype("f8"), gemm.reference(a, b))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", ["NN", "TN"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize(("m", "n"), [(128, 128), (67, 72), (61, 132), (3, 4)])

@@ -50,6 +50,7 @@ def vectors(stmt: Any) -> list[tuple[Any, int]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])
 def test_every_type_and_layout(dtype: str, layout: str) -> None:

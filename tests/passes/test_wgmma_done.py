@@ -238,6 +238,7 @@ def test_what_waits_within_a_step_stays_in_none(gemm: Gemm, options: dict[str, A
     assert STAYS not in plan.loops[0].reasons
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "depth", "epilogue"),
     [  # every two of them together
@@ -266,6 +267,7 @@ def test_one_in_flight_is_right_for_every_trip_count(dtype: str, depth: int, epi
         assert verdict.ok, (steps, verdict.worst, verdict.hazards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize(
     ("depths", "dtype"), [((4, 4), "float16"), ((5, 5), "bfloat16"), ((4, 6), "float16")]
@@ -286,6 +288,7 @@ def test_one_in_flight_under_a_convolution(
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("tiles", [1, 3])
 def test_one_in_flight_where_a_run_tells_the_trip_count(tiles: int, epilogue: str) -> None:
@@ -306,6 +309,7 @@ def test_one_in_flight_where_a_run_tells_the_trip_count(tiles: int, epilogue: st
         np.testing.assert_array_equal(result.outputs["C"], want)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_no_wait_for_what_is_in_flight_may_be_weaker(epilogue: str) -> None:
     func = pipelined(mechanism="cp_async", depth=4, epilogue=epilogue)
