@@ -19,8 +19,8 @@ from pipeliner.schedules import ConvTile, Gemm, GemmTile, conv2d, schedule_conv,
 from pipeliner.schedules.workloads import Spec
 from pipeliner.verification.verdict import verify, verify_workload
 from tests.refusals import gives, refused, says
+from tests.verify.modes import modes_of
 
-from ..verify.modes import modes_of
 from .test_gemm import prefix
 
 ADDED = "cp_reduce_async_bulk_tensor"

@@ -19,8 +19,8 @@ from pipeliner.schedules.choice import default_tile
 from pipeliner.schedules.workloads import MAX_SPLITS, reduction_tiles
 from pipeliner.verification.verdict import verify_workload
 from tests.refusals import refused, the
+from tests.verify.modes import modes_of
 
-from ..verify.modes import modes_of
 from .test_conv import check as check_conv
 from .test_gemm import check, prefix
 
