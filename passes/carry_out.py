@@ -19,7 +19,7 @@ from ..choice.mapped import uses_wgmma
 from ..diagnostics import Reason, Why
 from ..errors import PlanError, TargetError
 from ..machine import Machine
-from ..plan import CopyPlan, KernelPlan, LoopPlan
+from ..plan import CopyPlan, KernelPlan, LoopPlan, Mechanism
 from ..values.facts import KernelInfo
 from .copy.copies import lower_copies
 from .expand.rewrite import expand
@@ -94,15 +94,16 @@ def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
 
     def legal(copy: CopyPlan) -> CopyPlan:
         if copy.op in staged:
-            return replace(copy, mechanism="register", reason=Reason("annotation.staged"))
+            return loaded(copy, "register", Reason("annotation.staged"))
         if not named.get(copy.op, True):
-            why = Reason("annotation.not_async")
-            return replace(copy, mechanism="direct", reason=why)
+            return loaded(copy, "direct", Reason("annotation.not_async"))
         if copy.mechanism == "cp_async" and copy.dst in private:
-            return replace(
-                copy, mechanism="register", reason=Reason("copy.vthread", buffer=copy.dst)
-            )
+            return loaded(copy, "register", Reason("copy.vthread", buffer=copy.dst))
         return copy
+
+    def loaded(copy: CopyPlan, mechanism: Mechanism, why: Reason) -> CopyPlan:
+        """``copy`` by loads and stores, which have no cache to choose."""
+        return replace(copy, mechanism=mechanism, reason=why, cache="L2")
 
     return replace(plan, copies=tuple(legal(copy) for copy in plan.copies))
 

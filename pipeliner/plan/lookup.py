@@ -20,8 +20,10 @@ def named(items: tuple[_T, ...], name: str, what: str, where: str, key: str = "n
 
 
 def put(items: tuple[_T, ...], new: _T, key: str) -> tuple[_T, ...]:
-    """``items`` with that of ``new``'s ``key`` replaced, or with ``new`` behind them."""
+    """``items`` with the first of ``new``'s ``key`` replaced, or with ``new`` behind them.
+
+    Others may be called alike: loops that are declined have the names of their variables.
+    """
     name = getattr(new, key)
-    if all(getattr(item, key) != name for item in items):
-        return (*items, new)
-    return tuple(new if getattr(item, key) == name else item for item in items)
+    at = next((n for n, item in enumerate(items) if getattr(item, key) == name), len(items))
+    return (*items[:at], new, *items[at + 1 :])

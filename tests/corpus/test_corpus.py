@@ -60,6 +60,16 @@ def test_plan_is_the_expected_one(case: Case) -> None:
 
 
 @every_case
+def test_its_own_plan_is_obeyed(case: Case) -> None:
+    """Also where loops that are declined go by the name of one that is pipelined."""
+    plan = pipeliner.plan_of(pipelined(case.name))
+    names = [loop.name for loop in plan.loops if loop.pipelined]
+    assert len(names) == len(set(names))
+    again = pipeliner.pipeline(case.build(), case.arch, plan=plan)
+    assert pipeliner.plan_of(again).loops == plan.loops
+
+
+@every_case
 def test_result_is_right(case: Case) -> None:
     inputs, truth = inputs_and_truth(case)
     emulation = run(pipelined(case.name), inputs, truth, arch=case.arch)
