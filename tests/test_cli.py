@@ -76,7 +76,7 @@ def test_help_loads_no_tvm_and_is_quick() -> None:
 
 
 def test_help_is_quick() -> None:
-    """Under 150 ms of processor time, which other processes lengthen less than they do the wait."""
+    """Under 200 ms of processor time (130 where nothing else runs): TVM alone would take a second."""
 
     def spent() -> float:
         used = resource.getrusage(resource.RUSAGE_CHILDREN)
@@ -88,7 +88,7 @@ def test_help_is_quick() -> None:
         before = spent()
         subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.DEVNULL)
         took.append(spent() - before)
-    assert min(took) < 0.150
+    assert min(took) < 0.200
 
 
 @pytest.mark.parametrize("command", sorted(cli.COMMANDS))
