@@ -6,9 +6,7 @@
 
 TensorIR has both forms. Schedules write blocks, whose buffers TVM's prefix may move and make
 smaller. TVM's script writes ``T.alloc_shared`` and ``T.alloc_local`` as statements, which are in
-scope of the statements that follow.
-
-Does not handle: an allocation with annotations, which are left to those who read them.
+scope of the statements that follow. Annotations of the statement become the block's.
 """
 
 from __future__ import annotations
@@ -30,7 +28,7 @@ def give_to_blocks(func: Any) -> Any:
 
 
 def _in_blocks(kernel: Any) -> Any:
-    if not ir.has(kernel, tirx.AllocBuffer, _is_plain):
+    if not ir.has(kernel, tirx.AllocBuffer):
         return kernel
 
     def visit(node: Any, mutator: Any) -> Any:
@@ -42,12 +40,9 @@ def _in_blocks(kernel: Any) -> Any:
 def _blocked(node: Any) -> Any:
     """Return the sequence ``node`` with each allocation a block around what follows it."""
     stmts = list(node.seq)
-    first = next((n for n, stmt in enumerate(stmts) if _is_plain(stmt)), None)
+    first = next((n for n, stmt in enumerate(stmts) if isinstance(stmt, tirx.AllocBuffer)), None)
     if first is None or first + 1 == len(stmts):
         return node
     rest = _blocked(ir.seq(*stmts[first + 1 :])) if len(stmts) > first + 2 else stmts[-1]
-    return ir.seq(*stmts[:first], ir.block("", rest, [stmts[first].buffer]))
-
-
-def _is_plain(stmt: Any) -> bool:
-    return isinstance(stmt, tirx.AllocBuffer) and not stmt.annotations
+    made, own = stmts[first].buffer, dict(stmts[first].annotations)
+    return ir.seq(*stmts[:first], ir.block("", rest, [made], annotations=own))

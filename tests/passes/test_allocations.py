@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import tvm
 from tvm.script import tirx as T
 
 import pipeliner
@@ -119,3 +120,18 @@ def test_each_allocation_has_a_block_around_what_follows() -> None:
     assert told.count("T.sblock(") == told.count("sblock_alloc_buffer") == 2
     assert "alloc_local" not in told
     assert "alloc_shared" not in told
+
+
+def test_annotations_of_an_allocation_are_those_of_its_block() -> None:
+    """A register tile so annotated was left as a statement, and ended in an InternalError."""
+    text = str(by_statements.script())
+    annotated = text.replace(
+        "T.alloc_local((64, 64))",
+        'T.alloc_buffer((64, 64), "float32", scope="local", annotations={"mine": 1})',
+    )
+    assert annotated != text
+    func = tvm.script.from_source(annotated)
+    assert "mine" in allocated(func)
+    kernel = pipeliner.build(func, "a100")
+    assert kernel.plan.pipelined
+    assert "mma" in kernel.cuda
