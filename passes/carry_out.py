@@ -28,7 +28,7 @@ from .map.beside import map_beside
 from .map.elementwise import map_elementwise
 from .map.instructions import map_tiles
 from .matmul.descriptors import compute_once
-from .recognise.facts import Kernel
+from .recognise.facts import Facts
 from .schedule.annotations import async_statements, is_annotated, staged_statements
 from .schedule.loops import GIVEN, Failure, schedule_loops
 from .smem.place import place
@@ -42,7 +42,7 @@ from .sync.synchronise import synchronise
 
 def carry_out(
     steps: Steps,
-    kernel: Kernel,
+    facts: Facts,
     plan: KernelPlan,
     target: Any,
     machine: Machine,
@@ -58,21 +58,21 @@ def carry_out(
     """
     if uses_wgmma(plan.matmuls) and not str(target.arch).endswith("a"):
         raise TargetError("matmul.target", arch=str(target.arch), needed=plan.target)
-    check_skips(plan, kernel.info)
+    check_skips(plan, facts.info)
     plan = _with_legal_copies(steps.func, plan)
     recognised = steps.func
     while True:
         try:
-            done = _schedule(steps, kernel, plan, machine, given, asked=asked)
+            done = _schedule(steps, facts, plan, machine, given, asked=asked)
             if isinstance(done, KernelPlan):
                 return placed(steps, done, target, machine.smem_per_cta)
             if given is not None:
                 raise done.error
-            plan = _without_pipelining(plan, kernel.info, machine, done.error, done.loop)
+            plan = _without_pipelining(plan, facts.info, machine, done.error, done.loop)
         except PlanError as err:
             if given is not None:
                 raise
-            plan = _without_pipelining(plan, kernel.info, machine, err)
+            plan = _without_pipelining(plan, facts.info, machine, err)
         steps.func = recognised
 
 
@@ -110,7 +110,7 @@ def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
 
 def _schedule(
     steps: Steps,
-    kernel: Kernel,
+    facts: Facts,
     plan: KernelPlan,
     machine: Machine,
     given: KernelPlan | None,
@@ -119,7 +119,7 @@ def _schedule(
 ) -> KernelPlan | Failure:
     """Map, copy, schedule and expand; return the plan with its loops scheduled."""
     notes: list[Why] = []
-    steps.rewrite(map_tiles, kernel, plan, notes)
+    steps.rewrite(map_tiles, facts, plan, notes)
     steps.rewrite(lower_copies, plan)
     plan = replace(plan, reasons=tuple(dict.fromkeys([*plan.reasons, *notes])))
     done = steps.run(schedule_loops, plan, machine, given, asked=asked)

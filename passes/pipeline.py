@@ -28,7 +28,7 @@ from .dependence.overlap import note_overlap
 from .ir.marks import is_marked
 from .ir.named_pass import named_pass
 from .ir.nodes import SBlockRealize, buffer_bytes, is_global, walk
-from .recognise.facts import Kernel, recognise, with_sharing
+from .recognise.facts import Facts, recognise, with_sharing
 from .schedule.annotations import is_asked
 from .schedule.obeyed import check_given, check_obeyed
 from .smem.place import DEFAULT_BUDGET
@@ -83,24 +83,22 @@ def _pipelined(func: Any, target: Any, request: Request) -> Any:
     if machine is None:
         plan = KernelPlan(_name(func), str(target.arch), "", reasons=tuple(reasons))
         return _marked(steps, placed(steps, plan, target, DEFAULT_BUDGET))
-    kernel = _recognised(steps, machine, request)
+    facts = _recognised(steps, machine, request)
     accelerated = str(target.arch).endswith("a")
     if request.plan is not None:
-        plan = check_given(request, kernel.info, machine)
-        made = carry_out(steps, kernel, plan, target, machine, request.plan)
-        return _marked(steps, check_obeyed(request.plan, made, kernel.info, machine))
+        plan = check_given(request, facts.info, machine)
+        made = carry_out(steps, facts, plan, target, machine, request.plan)
+        return _marked(steps, check_obeyed(request.plan, made, facts.info, machine))
     recognised = steps.func
     refused: list[Exception] = []
-    for candidate in ranked(kernel.info, machine, request, accelerated=accelerated):
+    for candidate in ranked(facts.info, machine, request, accelerated=accelerated):
         try:
             plan = candidate.make()
             plan = replace(plan, reasons=(*plan.reasons, *reasons))
-            made = carry_out(
-                steps, kernel, plan, target, machine, asked=request.mechanism != "auto"
-            )
+            made = carry_out(steps, facts, plan, target, machine, asked=request.mechanism != "auto")
             check_asked(request, made)
             if not is_as_predicted(plan, made):
-                made = with_prediction(kernel.info, machine, made)
+                made = with_prediction(facts.info, machine, made)
             return _marked(steps, made)
         except Exception as err:  # a bug in one candidate, too, leaves the others
             refused.append(err)
@@ -115,10 +113,10 @@ def recognised_info(func: Any, machine: Machine, request: Request) -> KernelInfo
     return _recognised(Steps(func), machine, request).info
 
 
-def _recognised(steps: Steps, machine: Machine, request: Request) -> Kernel:
+def _recognised(steps: Steps, machine: Machine, request: Request) -> Facts:
     """Return the loops and ops of a function, with the copies that CTAs could share."""
-    kernel = steps.run(recognise)
-    return with_sharing(steps.func, kernel, _clusters(kernel.info, machine, request))
+    facts = steps.run(recognise)
+    return with_sharing(steps.func, facts, _clusters(facts.info, machine, request))
 
 
 def _clusters(info: KernelInfo, machine: Machine, request: Request) -> tuple[int, ...]:

@@ -12,13 +12,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
-from ..errors import PipelinerError, WorkloadError
-from .conv import schedule_conv
-from .gemm import schedule_gemm
-from .naive import schedule_naive
-from .tiles import ConvTile, DepthwiseTile, GemmTile, NaiveTile, divisor, is_ragged
+from ..errors import PipelinerError
+from .tiles import ConvTile, DepthwiseTile, GemmTile, NaiveTile, Tile, divisor, is_ragged
 from .total import sum_info
 from .workloads import (
     Contraction,
@@ -30,8 +27,6 @@ from .workloads import (
     reduction_tiles,
     split,
 )
-
-AnyTile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile"
 
 TILES: Final = 2
 """Along M and along N, where there are as many: neighbours, and an edge at either end."""
@@ -59,25 +54,14 @@ class Needs:
     ping_pong_groups: int = 1
 
 
-def scheduled(spec: Spec, tile: AnyTile) -> Any:
-    """The workload as ``tile`` cuts it; WorkloadError: it cannot."""
-    if isinstance(spec, Gemm) and isinstance(tile, NaiveTile):
-        return schedule_naive(spec, tile)
-    if isinstance(spec, Gemm) and type(tile) is GemmTile:
-        return schedule_gemm(spec, tile)
-    if not isinstance(spec, Gemm) and isinstance(tile, (ConvTile, DepthwiseTile)):
-        return schedule_conv(spec, tile)
-    raise WorkloadError("tile.kind", workload=spec.name, kind=type(tile).__name__)
-
-
-def smaller(spec: Spec, tile: AnyTile, needs: Needs) -> Iterator[tuple[Spec, AnyTile]]:
+def smaller(spec: Spec, tile: Tile, needs: Needs) -> Iterator[tuple[Spec, Tile]]:
     """``spec`` and ``tile`` on smaller extents, the smallest first, ``spec`` itself last.
 
     Later ones leave more extents as they are: the box of a tile may depend on the size of an image,
     and a stationary operand on the length of the reduction.
     """
     axes = _axes(spec)
-    found: list[tuple[Spec, AnyTile]] = []
+    found: list[tuple[Spec, Tile]] = []
     for kept in range(len(axes) + 1):
         made = _shrunk(spec, tile, needs, axes[: len(axes) - kept])
         if made not in found:
@@ -90,11 +74,11 @@ class _Axis:
     """One extent of a workload; ``step``: smaller values differ from it by a multiple of that."""
 
     extent: int
-    step: Callable[[AnyTile], int]
+    step: Callable[[Tile], int]
     put: Callable[[Any, int], Spec]
 
 
-def _shrunk(spec: Spec, tile: AnyTile, needs: Needs, axes: list[_Axis]) -> tuple[Spec, AnyTile]:
+def _shrunk(spec: Spec, tile: Tile, needs: Needs, axes: list[_Axis]) -> tuple[Spec, Tile]:
     """Each axis in turn as small as what stays like the original allows."""
     found = spec
     for axis in axes:
@@ -108,7 +92,7 @@ def _shrunk(spec: Spec, tile: AnyTile, needs: Needs, axes: list[_Axis]) -> tuple
     return found, _tile_for(found, spec, tile, needs)
 
 
-def _is_alike(small: Spec, spec: Spec, tile: AnyTile, needs: Needs) -> bool:
+def _is_alike(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> bool:
     """Whether the kernel of ``small`` has every kind of CTA and step that that of ``spec`` has."""
     try:
         if isinstance(tile, DepthwiseTile):
@@ -210,7 +194,7 @@ def _persistent(small: _Cut, whole: _Cut, needs: Needs) -> int | None:
     return None
 
 
-def _tile_for(small: Spec, spec: Spec, tile: AnyTile, needs: Needs) -> AnyTile:
+def _tile_for(small: Spec, spec: Spec, tile: Tile, needs: Needs) -> Tile:
     """``tile`` with as many persistent CTAs as the tiles of ``small`` keep busy."""
     if not isinstance(tile, GemmTile) or small == spec:
         return tile
@@ -262,7 +246,7 @@ def _axes(spec: Spec) -> list[_Axis]:
 
 
 def _gemm_axes(gemm: Gemm) -> list[_Axis]:
-    def axis(name: str, step: Callable[[AnyTile], int]) -> list[_Axis]:
+    def axis(name: str, step: Callable[[Tile], int]) -> list[_Axis]:
         extent = getattr(gemm, name)
         if extent is None:
             return []
@@ -310,11 +294,11 @@ def _conv_axes(conv: Conv, whole: Callable[[Any, Conv], Spec], spec: Spec) -> li
     return [images, filters, channels, *sizes]
 
 
-def _always(step: int) -> Callable[[AnyTile], int]:
+def _always(step: int) -> Callable[[Tile], int]:
     return lambda tile: step
 
 
-def _side(name: str, groups: int) -> Callable[[AnyTile], int]:
+def _side(name: str, groups: int) -> Callable[[Tile], int]:
     """That side of a tile, for all groups together; 1 where tiles have no sides."""
     return lambda tile: groups * int(getattr(tile, name, 1))
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
 from ..diagnostics import Why
 from ..errors import WorkloadError
@@ -94,6 +94,10 @@ class NaiveTile:
     def __post_init__(self) -> None:
         """WorkloadError names a size that is no number of at least 1."""
         _check_sizes(self, "m", "n")
+
+
+Tile: TypeAlias = "GemmTile | DepthwiseTile | NaiveTile"
+"""The tile of any schedule; a ConvTile is a GemmTile."""
 
 
 def _check_sizes(tile: Any, *names: str) -> None:

@@ -17,7 +17,8 @@ from pipeliner.diagnostics import Reason, Why
 from pipeliner.errors import WorkloadError
 from pipeliner.kernel.compiled import as_module, only_function
 from pipeliner.schedules import ConvTile, Gemm, GemmTile, NaiveTile, conv2d
-from pipeliner.schedules.smaller import AnyTile, scheduled
+from pipeliner.schedules.scheduled import scheduled
+from pipeliner.schedules.tiles import Tile
 from pipeliner.schedules.workloads import Spec
 from pipeliner.verification.compared import compare
 from pipeliner.verification.ownership import Owned, Ownership, ownership
@@ -78,7 +79,7 @@ def test_a_loop_of_fewer_than_no_iterations_writes_nothing() -> None:
         (conv2d(1, 7, 9, 32, 32, 3, 3, pad=1), ConvTile(16, 32, 32), {16 * 32, 15 * 32}),
     ],
 )
-def test_every_element_has_an_owner(spec: Spec, tile: AnyTile, counts: set[int] | None) -> None:
+def test_every_element_has_an_owner(spec: Spec, tile: Tile, counts: set[int] | None) -> None:
     func = only_function(as_module(scheduled(spec, tile)))
     found = owned(func, *spec.shapes())
     assert found.disjoint

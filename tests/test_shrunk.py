@@ -24,7 +24,8 @@ from pipeliner.schedules import (
     conv2d,
     default_tile,
 )
-from pipeliner.schedules.smaller import AnyTile, scheduled
+from pipeliner.schedules.scheduled import scheduled
+from pipeliner.schedules.tiles import Tile
 from pipeliner.schedules.workloads import Spec
 from pipeliner.targets import cuda_target
 from pipeliner.verification.shrunk import SMALL, Shrunk, differences, needs_of, shrunk
@@ -53,7 +54,7 @@ WORKLOADS: dict[str, tuple[Spec, str]] = {
 
 
 @functools.cache
-def made(spec: Spec, target: str, tile: AnyTile | None = None) -> tuple[Kernel, Shrunk]:
+def made(spec: Spec, target: str, tile: Tile | None = None) -> tuple[Kernel, Shrunk]:
     given = cuda_target(target)
     cut = tile or default_tile(spec, machine_for(given))
     kernel = pipeliner.build(scheduled(spec, cut), given)

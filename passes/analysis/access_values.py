@@ -14,8 +14,8 @@ Event = Literal["barrier", "wait", "wait_all", "group", "mma_wait"]
 
 
 @dataclass(frozen=True)
-class Tile:
-    """A tile of rows in a flat buffer: elements ``offset + row * stride + column``.
+class Region:
+    """A region of rows in a flat buffer: elements ``offset + row * stride + column``.
 
     ``offset`` may differ between the lanes of the warp.
     """
@@ -27,7 +27,7 @@ class Tile:
 
     @property
     def extent(self) -> int:
-        """The number of elements from the first of the tile to its last, both included."""
+        """The number of elements from the first of the region to its last, both included."""
         return (self.rows - 1) * self.stride + self.columns
 
 
@@ -40,7 +40,7 @@ class Access:
     that its index names (false for what a warp does together, and for opaque accesses). ``issue``:
     an asynchronous access (the write of a copy, the read of a wgmma) starts here and lasts until a
     later wait. ``width``: how many neighbours along the last dimension it touches, from the index
-    on. ``tile``: what a warp touches together, if that is known.
+    on. ``region``: what a warp touches together, if that is known.
     """
 
     buffer: Any
@@ -49,4 +49,4 @@ class Access:
     own: bool = True
     issue: bool = False
     width: int = 1
-    tile: Tile | None = None
+    region: Region | None = None

@@ -20,7 +20,7 @@ from tvm_ffi.structural import WalkResult
 
 from ..ir import nodes as ir
 from ..ir.wide_indices import is_large, widened
-from .access_values import Access, Event, Mode, Tile
+from .access_values import Access, Event, Mode, Region
 
 BARRIERS: Final = (
     "tirx.cuda.cta_sync",
@@ -214,7 +214,7 @@ def _tiled(
     *,
     in_bytes: bool = False,
 ) -> Access | None:
-    """Return the access to the tile that starts ``further`` elements behind ``pointer``.
+    """Return the access to the region that starts ``further`` elements behind ``pointer``.
 
     ``sizes``: its rows, columns and stride.
     """
@@ -226,10 +226,10 @@ def _tiled(
         return None
     per = ir.dtype_bytes(buffer.dtype) if in_bytes else 1
     rows, columns, stride = known[0], known[1] // per, known[2] // per
-    tile = Tile(pointer.args[2] + further, rows, columns, stride)
-    slot = _slot_of(buffer, tile.offset, ir.i32(tile.extent), prover)
+    region = Region(pointer.args[2] + further, rows, columns, stride)
+    slot = _slot_of(buffer, region.offset, ir.i32(region.extent), prover)
     index = (slot, *(None for _ in list(buffer.shape)[1:]))
-    return Access(buffer, mode, index, own=False, tile=tile)
+    return Access(buffer, mode, index, own=False, region=region)
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
-"""Define what a statement does to memory: its ``Access``es, and the ``Effects`` of all of it.
+"""Define what a statement does to memory: its ``Effect``s, and the ``Effects`` of all of it.
 
-    for i in range(8): S[i] = A[k, i]   =>   Effects([Access(A, "r", [(k, 1), (i, 1)]),
-                                                      Access(S, "w", [(i, 1)])], locals={i: (0, 7)})
+    for i in range(8): S[i] = A[k, i]   =>   Effects([Effect(A, "r", [(k, 1), (i, 1)]),
+                                                      Effect(S, "w", [(i, 1)])], locals={i: (0, 7)})
 
 ``effects`` finds them in a statement.
 """
@@ -17,8 +17,8 @@ from .operands import READ, WRITE
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
-    """One access of a buffer: a read, a write, or both.
+class Effect:
+    """What a statement does to one buffer: it reads it, writes it, or both.
 
     ``box``: (first index, extent) for each dimension, None for the whole buffer. ``guards``: the
     conditions around it. ``bytes``: its first byte and length, if it is made through a view of the
@@ -55,7 +55,7 @@ class Effects:
     a loaded value, possibly masked or cast.
     """
 
-    accesses: list[Access] = field(default_factory=list)
+    accesses: list[Effect] = field(default_factory=list)
     locals: dict[Var, tuple[int, int] | None] = field(default_factory=dict)
     allocated: set[Buffer] = field(default_factory=set)
     viewed: set[Buffer] = field(default_factory=set)

@@ -26,10 +26,10 @@ from tvm.tirx.buffer import is_buffer_var
 
 from ...diagnostics import Reason
 from ..ir.nodes import CONSTANTS, Buffer, Expr, Stmt, walk
-from .effect_values import Access, Effects
+from .effect_values import Effect, Effects
 from .fences import callee, fence_of, polled_by
 from .memory import Memories, byte_span
-from .operands import BOTH, READ, WRITE, Instruction, called, instruction_of
+from .operands import BOTH, READ, WRITE, InstructionEffects, called, instruction_of
 
 _OPAQUE_EFFECT: Final = 2
 """Largest ``TCallEffectKind`` without effect on memory; UpdateState is above it."""
@@ -42,7 +42,7 @@ _EXCHANGES: Final = (
 _TRANSPARENT: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.ptx.addr")
 _POINTERS: Final = ("tirx.tvm_access_ptr", "tirx.address_of", "tirx.buffer_data")
 
-__all__ = ["BOTH", "READ", "WRITE", "Access", "Effects", "effects"]
+__all__ = ["BOTH", "READ", "WRITE", "Effect", "Effects", "effects"]
 
 
 def effects(stmt: Stmt) -> Effects:
@@ -228,7 +228,7 @@ class _Collector:
         else:
             self._unknown(node, visitor)
 
-    def _instruction(self, instruction: Instruction, node: Any, visitor: Any) -> None:
+    def _instruction(self, instruction: InstructionEffects, node: Any, visitor: Any) -> None:
         self.result.is_mma |= instruction.is_mma
         if instruction.roles is None:
             self._unknown(node, visitor)
@@ -242,7 +242,7 @@ class _Collector:
         self._operands(node.args, instruction, visitor)
         self.descriptors = False
 
-    def _operands(self, args: Any, instruction: Instruction, visitor: Any) -> None:
+    def _operands(self, args: Any, instruction: InstructionEffects, visitor: Any) -> None:
         """Visit the operands, inputs first: an accumulator is read before it is written."""
         roles, args = instruction.roles or {}, args[:]
         if not instruction.only_roles:
@@ -307,7 +307,7 @@ class _Collector:
             span, box = byte_span(self.memories, buf, box), None
             buf = self.memories.place(buf).root
         buf = self.buffers.setdefault(buf, buf)  # one object each: to compare them is then cheap
-        self.result.accesses.append(Access(buf, mode, box, tuple(self.guards), span))
+        self.result.accesses.append(Effect(buf, mode, box, tuple(self.guards), span))
 
 
 def _is_pure(op: Any) -> bool:

@@ -61,8 +61,8 @@ _TO_SHARED: Final = "tirx.cuda.cvta_generic_to_shared"
 
 
 @dataclass(frozen=True, slots=True)
-class Instruction:
-    """What one instruction does.
+class InstructionEffects:
+    """What one instruction does through its operands.
 
     ``roles``: how it accesses what the operands at these positions point to; None if unknown.
     ``only_roles``: its other operands touch nothing. ``by_descriptor``: its pointers are in
@@ -80,33 +80,33 @@ class Instruction:
     is_move: bool = True
 
 
-def instruction_of(call: Any) -> Instruction | None:
+def instruction_of(call: Any) -> InstructionEffects | None:
     """Return what ``call`` does if it is an instruction with operands in memory or registers."""
     name = called(call)
     if name in _POINTER_ROLES:
-        return Instruction(_POINTER_ROLES[name], is_mma=name in _MMA_CALLS)
+        return InstructionEffects(_POINTER_ROLES[name], is_mma=name in _MMA_CALLS)
     if name.startswith(_PTX) and name[len(_PTX) :] in TABLE:
         return _of_ptx(TABLE[name[len(_PTX) :]], call)
     return None
 
 
-def _of_ptx(entry: Any, call: Any) -> Instruction:
+def _of_ptx(entry: Any, call: Any) -> InstructionEffects:
     if not _KEEPS_POSITIONS.fullmatch(str(call.args[-1].value)):
-        return Instruction(None)  # predicated or sunk operands: positions shift
+        return InstructionEffects(None)  # predicated or sunk operands: positions shift
     is_mma = entry.family in ("mma", "wgmma")
     if entry.name == _WGMMA_WAIT and const_int(call.args[0]) == 0:
-        return Instruction(only_roles=True, is_mma_wait=True)
+        return InstructionEffects(only_roles=True, is_mma_wait=True)
     if entry.name in _WGMMA_ORDER:
-        return Instruction(only_roles=True, is_mma=is_mma)
+        return InstructionEffects(only_roles=True, is_mma=is_mma)
     is_move = entry.family in _MOVES
     if entry.name.startswith(_BULK_LOADS):
-        return Instruction({0: WRITE}, only_roles=True, is_async=True, is_move=is_move)
+        return InstructionEffects({0: WRITE}, only_roles=True, is_async=True, is_move=is_move)
     if entry.name.startswith(_BULK_STORES):
         (source,) = [at for at, arg in enumerate(call.args) if at and _is_pointer(arg)]
-        return Instruction({source: READ}, only_roles=True, is_async=True, is_move=is_move)
+        return InstructionEffects({source: READ}, only_roles=True, is_async=True, is_move=is_move)
     is_copy = entry.name.startswith(("cp_async_ca", "cp_async_cg"))
     roles = _roles(entry, call, (WRITE, READ) if is_copy else _ADDRESS_ROLES.get(entry.family, ()))
-    return Instruction(
+    return InstructionEffects(
         roles or None,
         by_descriptor=entry.family == "wgmma",
         is_async=is_copy,

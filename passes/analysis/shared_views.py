@@ -39,7 +39,7 @@ class SharedViews:
         if buf not in self._named.places:
             return access
         place = self._named.place(buf)
-        if access.width == 1 and access.tile is None and None not in access.index:
+        if access.width == 1 and access.region is None and None not in access.index:
             index = rooted(self._named, buf, access.index, self._ranges)
             if index is not None:
                 return replace(access, buffer=place.root, index=tuple(index))

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Final
 from tvm.ir import Var
 
 from ...diagnostics import Reason
-from ..analysis.effects import BOTH, READ, WRITE, Access, Effects, effects
+from ..analysis.effects import BOTH, READ, WRITE, Effect, Effects, effects
 from ..analysis.memory import Memories, byte_span
 from ..analysis.op_kinds import classify, is_global_load
 from ..ir.nodes import Buffer, are_chunks, is_global, is_private
@@ -48,7 +48,7 @@ _KINDS: Final = (("RAW", WRITE, READ), ("WAR", READ, WRITE), ("WAW", WRITE, WRIT
 _MAX_PAIRS: Final = 1024
 """Most pairs of accesses compared for two ops; beyond, a buffer counts as one location."""
 
-_Form = tuple[Access, "tuple[Linear | None, ...] | None"]
+_Form = tuple[Effect, "tuple[Linear | None, ...] | None"]
 
 
 def dependence(loop: Any, threads: Mapping[Var, int] | None = None) -> nx.MultiDiGraph:

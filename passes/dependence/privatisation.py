@@ -20,7 +20,7 @@ from tvm import tirx
 from tvm.ir import TensorLoad, Var
 
 from ...diagnostics import Reason
-from ..analysis.effects import Access, Effects
+from ..analysis.effects import Effect, Effects
 from ..ir.indexing import conjuncts
 from ..ir.nodes import Buffer, const_int, has, uses
 from ..ir.op_form import OpLoop
@@ -91,7 +91,7 @@ class _Written:
         return Reason("version.not_always_written")
 
 
-def _bounds(access: Access, loop_var: Var, bounds: Mapping[Var, Any]) -> _Box:
+def _bounds(access: Effect, loop_var: Var, bounds: Mapping[Var, Any]) -> _Box:
     """Return the bounds of an access; the whole dimension if they are unknown."""
     if access.box is None:
         return (None,) * len(access.buffer.shape)

@@ -17,21 +17,19 @@ behind the last pass that simplifies: that would put a derived slot back into ev
 
 from __future__ import annotations
 
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 import tvm_ffi
 from tvm import sym, tirx
 from tvm.ir import Range
 
-from ..expand.rewrite import PHASE
+from ...values.origin import PHASE, STEADY
 from ..ir import nodes as ir
 from ..ir.indexing import affine
 from ..ir.named_pass import named_pass
 
 Key: TypeAlias = "tuple[int, int]"
 """What a counter counts: the step of an iteration and the modulus, ``step * k % modulus``."""
-
-_STEADY: Final = "steady"
 
 
 @named_pass("RollCounters")
@@ -56,7 +54,7 @@ def has_steady_loop(func: Any) -> bool:
 def _is_steady(loop: Any) -> bool:
     return (
         loop.kind == ir.ForKind.SERIAL
-        and str(loop.annotations.get(PHASE, "")) == _STEADY
+        and str(loop.annotations.get(PHASE, "")) == STEADY
         and (loop.step is None or ir.const_int(loop.step) == 1)
     )
 

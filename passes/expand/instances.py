@@ -27,7 +27,7 @@ from tvm.tirx.buffer import is_buffer_var
 from ...diagnostics import Reason
 from ...errors import PlanError
 from ...plan import LoopPlan, OpPlan
-from ...values.origin import Origin, Place
+from ...values.origin import STEADY, Origin, Place
 from ..ir.iteration import Iteration
 from ..ir.nodes import (
     Buffer,
@@ -188,10 +188,10 @@ class Instances:
     ) -> tuple[int | None, Any, Stmt]:
         """Return a key that equal guards share, the guard, and ``op`` on iteration ``at``."""
         known = at.base is None and self._form.trip is not None
-        last = phase == "steady" and op.stage == self._last
+        last = phase == STEADY and op.stage == self._last
         if op.body is None or op.name in self._wgmma_left or known or last or not guarded:
             return None, None, self._instance(op, at, at, phase)
-        if op.repeats and phase == "steady":
+        if op.repeats and phase == STEADY:
             end = tirx.min(at.value(self._dtype), self._n - tirx.const(1, self._dtype))
             source = Iteration(end, 0, 1, f"min({at}, {self._plan.trip or 'n'} - 1)")
             return None, None, self._instance(op, at, source, phase)

@@ -32,15 +32,13 @@ from tvm.tirx import ForKind
 
 from ...errors import PipelinerError, PlanError
 from ...plan import KernelPlan, LoopPlan
+from ...values.origin import PHASE, STEADY
 from ..ir.iteration import Iteration
 from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, Stmt, block, is_private, seq
 from ..ir.op_form import OpLoop, op_loop
 from ..sync.async_groups import without_idle_commits, without_idle_waits
 from .instances import Instances, Step
-
-PHASE: Final = "pipeliner.phase"
-"""Annotation that says which part of a pipelined loop an emitted loop is."""
 
 _TVM_PIPELINE: Final = "software_pipeline_"
 
@@ -178,7 +176,7 @@ class _Expansion:
             def at(stage: int, copy: int = copy) -> Iteration:
                 return Iteration(base, copy + self.last - stage, self.unroll, text)
 
-            step = self.instances.step(at, "steady", guarded)
+            step = self.instances.step(at, STEADY, guarded)
             if copy and self.static is None:
                 inside = base + self._const(copy) < self.n
                 parts.append(tirx.IfThenElse(inside, seq(*step), None))
@@ -189,7 +187,7 @@ class _Expansion:
             for key, value in self.form.node.annotations.items()
             if not str(key).startswith(_TVM_PIPELINE)
         }
-        annotations = {**kept, PHASE: "steady"}
+        annotations = {**kept, PHASE: STEADY}
         return tirx.For(var, self._const(0), trips, ForKind.SERIAL, seq(*parts), None, annotations)
 
     def _constant(self, step: int) -> Step:

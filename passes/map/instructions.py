@@ -58,6 +58,7 @@ from ..ir.nodes import (
 from ..ir.op_form import op_loops
 from ..ir.patterns import Copy, Matmul, Nest, as_copy, as_nest
 from ..matmul.matmuls import map_matmuls
+from ..recognise.facts import Facts
 from ..sync.mbarriers import full_barrier
 from ..threads.serial import is_serial, why_serial
 from ..threads.spread import Threads
@@ -69,19 +70,19 @@ from .workspace import allocating, beyond, in_workspace
 
 
 @named_pass("MapTiles")
-def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[Why] | None = None) -> Any:
+def map_tiles(func: Any, facts: Facts, plan: KernelPlan, notes: list[Why] | None = None) -> Any:
     """Return ``func`` with every unbound tile block mapped to threads as ``plan`` says.
 
-    ``kernel`` is what ``recognise`` found in ``func``. ``notes`` receives what could not stay in
+    ``facts`` is what ``recognise`` found in ``func``. ``notes`` receives what could not stay in
     registers, or not be spread entirely. Raises LoweringError for a block that cannot have its
     plan.
     """
-    if kernel.info.threads:
-        return _map_bound(func, kernel, plan)
-    alone = kernel.info.independent > 1 and not plan.pipelined
-    if not kernel.ops and not alone:
+    if facts.info.threads:
+        return _map_bound(func, facts, plan)
+    alone = facts.info.independent > 1 and not plan.pipelined
+    if not facts.ops and not alone:
         return func
-    _check_mapped(kernel, plan)
+    _check_mapped(facts, plan)
     count = plan.mapped_threads
     var = Var("threadIdx_x", "int32")
     analyzer = sym.Analyzer()
@@ -91,7 +92,7 @@ def map_tiles(func: Any, kernel: Any, plan: KernelPlan, notes: list[Why] | None 
     scope.barriers = {pair.full: full_barrier(pair) for pair in plan.mbarriers}
     bind_ranges(func.body, analyzer)
     # They come first: they decide what the tiles around them look like.
-    matmuls = map_matmuls(kernel.ops, plan, scope.threads, pointed(func.body))
+    matmuls = map_matmuls(facts.ops, plan, scope.threads, pointed(func.body))
     scope.fragments, scope.layouts = matmuls.fragments, matmuls.layouts
     scope.matmuls, scope.accumulators = matmuls.ops, matmuls.matmuls
     mapped = map_kernels(
@@ -143,9 +144,9 @@ def _in_workspace(kernel: Stmt, scope: Scope) -> tuple[Stmt, list[Buffer]]:
     return kernel, in_no_fragment
 
 
-def _check_mapped(kernel: Any, plan: KernelPlan) -> None:
+def _check_mapped(facts: Facts, plan: KernelPlan) -> None:
     planned = {matmul.op for matmul in plan.matmuls}
-    for name, op in kernel.ops.items():
+    for name, op in facts.ops.items():
         if isinstance(op, Matmul) and name not in planned:
             said = (reason for reason in plan.reasons if _is_about(reason, name))
             raise LoweringError(
@@ -303,19 +304,19 @@ def _guarded(stmt: Stmt, ops: Sequence[Stmt]) -> Stmt:
     return seq(*[op_stmt(str(op_name(op)), tirx.IfThenElse(guard, op.body, None)) for op in ops])
 
 
-def _map_bound(func: Any, kernel: Any, plan: KernelPlan) -> Any:
+def _map_bound(func: Any, facts: Facts, plan: KernelPlan) -> Any:
     """Return a function that binds its threads, with unbound copies to shared memory spread.
 
     With more than one thread axis they stay as they are: the same copy, made by every thread.
     """
-    wanted = {name for name, op in kernel.ops.items() if isinstance(op, Copy)}
-    var = kernel.thread_var
+    wanted = {name for name, op in facts.ops.items() if isinstance(op, Copy)}
+    var = facts.thread_var
     if not wanted or var is None:
         return func
     analyzer = sym.Analyzer()
-    analyzer.bind(var, Range(0, kernel.info.threads))
+    analyzer.bind(var, Range(0, facts.info.threads))
     bind_ranges(func.body, analyzer)
-    scope = Scope(plan, Threads(var, kernel.info.threads, analyzer))
+    scope = Scope(plan, Threads(var, facts.info.threads, analyzer))
 
     def visit(stmt: Any) -> Any:
         name = op_name(stmt)

@@ -46,7 +46,7 @@ from .tile_stores import store_infos
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Facts:
     """What recognition finds in a function.
 
     ``info``: the plain values that the cost model chooses from. ``ops``: the tile copies and
@@ -59,7 +59,7 @@ class Kernel:
 
 
 @named_pass("Recognise")
-def recognise(func: Any) -> tuple[Any, Kernel]:
+def recognise(func: Any) -> tuple[Any, Facts]:
     """Return ``func`` with its candidate loops in op form, and a description of them."""
     threads = {var: extent or 1 for var, extent in thread_extents(func.body).items()}
     hoisted = hoist_initialisation(trim_tile_loops(func.body))
@@ -86,14 +86,14 @@ def recognise(func: Any) -> tuple[Any, Kernel]:
     new = func
     if not body.same_as(func.body):
         new = tirx.PrimFunc(func.params, body, func.ret_type, func.attrs)
-    return new, Kernel(info, dict(found.ops), only)
+    return new, Facts(info, dict(found.ops), only)
 
 
-def with_sharing(func: Any, kernel: Kernel, clusters: Sequence[int]) -> Kernel:
-    """Return ``kernel`` of ``func`` with the copies that CTAs of ``clusters`` could share."""
-    copies = {name: op for name, op in kernel.ops.items() if isinstance(op, Copy)}
-    if not clusters or len(copies) == len(kernel.ops):
-        return kernel
+def with_sharing(func: Any, facts: Facts, clusters: Sequence[int]) -> Facts:
+    """Return ``facts`` of ``func`` with the copies that CTAs of ``clusters`` could share."""
+    copies = {name: op for name, op in facts.ops.items() if isinstance(op, Copy)}
+    if not clusters or len(copies) == len(facts.ops):
+        return facts
     shared = shared_by(func.body, clusters, copies)
 
     def told(loop: LoopInfo) -> LoopInfo:
@@ -103,8 +103,8 @@ def with_sharing(func: Any, kernel: Kernel, clusters: Sequence[int]) -> Kernel:
         )
         return replace(loop, ops=tuple(ops))
 
-    info = replace(kernel.info, loops=tuple(map(told, kernel.info.loops)))
-    return replace(kernel, info=info)
+    info = replace(facts.info, loops=tuple(map(told, facts.info.loops)))
+    return replace(facts, info=info)
 
 
 def _by_tile(loops: Sequence[LoopInfo], body: Stmt) -> tuple[LoopInfo, ...]:

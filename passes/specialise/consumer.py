@@ -24,14 +24,13 @@ from ...instructions.wgmma import WARPGROUP
 from ...machine import WARP
 from ...mechanisms.roles import reads_by_lane
 from ...plan import CONSUMER, PRODUCER, OpPlan
-from ...values.origin import Origin, Place
+from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE
 from ..ir.kernels import bodies, with_bodies
 from ..ir.nodes import Expr, Stmt, block, i32, is_shared, seq, with_origin
 from ..map.staged_stores import all_written
 from ..matmul.zero_init import accumulators, start_from_zero, zeroes
 from .role_loops import (
-    PHASE,
     RoleLoop,
     SpecialisedKernel,
     awaited,
@@ -176,7 +175,7 @@ class _Consumer:
             op=f"{barriers.plan.empty}.release",
             kind="release",
             block=loop.plan.name,
-            phase=PHASE,
+            phase=STEADY,
             role=CONSUMER,
             iteration=str(loop.form.var.name),
             places=(Place(barriers.plan.empty, str(counter.name)),),

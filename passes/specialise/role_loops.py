@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import tvm_ffi
 from tvm import tirx
@@ -19,7 +19,7 @@ from tvm.script import tirx as T
 from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, OpPlan
-from ...values.origin import Origin, Place
+from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE, Effects, effects
 from ..expand.rings import Ring, definitions, instantiate, make_ring
 from ..ir.kernels import bodies
@@ -43,9 +43,6 @@ from ..ir.op_form import OpLoop
 from ..matmul.descriptors import Descriptors
 from ..sync.mbarriers import Barriers, Position
 from .ping_pong import PingPong
-
-PHASE: Final = "steady"
-"""Phase of everything in such a loop, which has no prologue or epilogue."""
 
 
 @dataclass
@@ -169,7 +166,7 @@ def origin_at(loop: RoleLoop, op: OpPlan, role: str, pair: int, rings: Sequence[
         kind=op.kind,
         block=op.block,
         stage=op.stage,
-        phase=PHASE,
+        phase=STEADY,  # such a loop has no prologue or epilogue
         role=role,
         iteration=str(loop.form.var.name),
         places=tuple(Place(name, str(slot)) for name in rings),
@@ -192,7 +189,7 @@ def with_var(stmt: Stmt, old: Var, new: Var) -> Stmt:
 
 def wgmma_wait(groups: int, op: str) -> Stmt:
     """Return a wait for the wgmmas of ``op``, except the last ``groups``."""
-    origin = Origin(op=f"{op}.wait", kind="wait", block=op, phase=PHASE, role=CONSUMER)
+    origin = Origin(op=f"{op}.wait", kind="wait", block=op, phase=STEADY, role=CONSUMER)
     return with_origin(origin, tirx.Evaluate(T.ptx.wgmma.wait_group.sync.aligned(groups)))
 
 

@@ -169,14 +169,14 @@ class _Builder:
             self._bind(element, ir.i32(0), ir.i32(access.width))
             index = (*index[:-1], index[-1] + element)
             lanes = {**lanes, element: access.width}
-        tile = access.tile
-        if tile is not None and self._is_fixed(tile.offset):
+        region = access.region
+        if region is not None and self._is_fixed(region.offset):
             row, column = ir.Var("row", "int32"), ir.Var("column", "int32")
-            self._bind(row, ir.i32(0), ir.i32(tile.rows))
-            self._bind(column, ir.i32(0), ir.i32(tile.columns))
-            # One more dimension than the buffer has: compared between tiles alone.
-            index = (*index, tile.offset + row * tile.stride + column)
-            lanes = {**lanes, row: tile.rows, column: tile.columns}
+            self._bind(row, ir.i32(0), ir.i32(region.rows))
+            self._bind(column, ir.i32(0), ir.i32(region.columns))
+            # One more dimension than the buffer has: compared between regions alone.
+            index = (*index, region.offset + row * region.stride + column)
+            lanes = {**lanes, row: region.rows, column: region.columns}
         return Item(replace(access, buffer=buffer, index=index), lanes, op, self._guards)
 
     def _is_fixed(self, index: Any) -> bool:

@@ -113,7 +113,7 @@ class Conflicts:
         if first.own and second.own:
             sides = (a_index, a.lanes, b_index, b.lanes)
             return not footprint.disjoint(*sides, self._threads, self._prover)
-        if first.tile is None or second.tile is None:
+        if first.region is None or second.region is None:
             return True
         # The lanes of a warp go through such an instruction together, so in program order.
         sides = (a_index[-1:], a.lanes, b_index[-1:], b.lanes)

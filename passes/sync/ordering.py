@@ -19,14 +19,11 @@ from tvm_ffi import StructuralKey
 
 from ...diagnostics import Reason
 from ...plan import SyncPlan
-from ...values.origin import Origin
+from ...values.origin import PHASE, STEADY, Origin
 from ..analysis.access_values import Access, Event
 from ..analysis.accesses import op_name
 from ..ir import nodes as ir
 from ..ir.kernels import bodies, with_bodies
-
-PHASE: Final = "pipeliner.phase"
-"""Annotation that says which part of a pipelined loop a loop is."""
 
 _MERGE_OVER: Final = 8
 """Most accesses of one statement to one slot that are compared one by one; more become one."""
@@ -260,7 +257,7 @@ def _barrier_origin(node: Node) -> Origin:
 def summary(root: Node) -> SyncPlan:
     """Return what orders the kernel under ``root``: its barriers, waits and reasons."""
     waits = [n for n in nodes(root) if n.kind in ("wait", "wait_all")]
-    steady = [n for n in nodes(root) if n.kind == "loop" and _phase(n.stmt) == "steady"]
+    steady = [n for n in nodes(root) if n.kind == "loop" and _phase(n.stmt) == STEADY]
     return SyncPlan(
         barriers=_barriers(root),
         barriers_in_steady=max((_barriers(loop) - bool(loop.why) for loop in steady), default=0),

@@ -6,7 +6,7 @@ import dataclasses
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeAlias
 
 from ..api import build
 from ..errors import WorkloadError
@@ -15,23 +15,19 @@ from ..kernel.compiled import Kernel
 from ..machine import machine_for
 from ..plan.request import Request
 from ..schedules import (
-    ConvTile,
     DepthwiseTile,
     Gemm,
-    GemmTile,
+    NaiveTile,
     default_tile,
-    schedule_conv,
-    schedule_gemm,
 )
+from ..schedules.scheduled import scheduled
+from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
 from .libraries import Runner, cudnn, triton
 from .peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
 from .results import CUBLAS, CUDNN, OURS, OURS_PLAIN, STOCK_PREFIX, TRITON
 
 Inputs: TypeAlias = "tuple[Any, ...]"
-Tile: TypeAlias = "GemmTile | DepthwiseTile"
-
-_Kind = TypeVar("_Kind", GemmTile, ConvTile)
 
 PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "tvm": STOCK_PREFIX, "triton": TRITON}
 """What a person calls a peer, and how the names of its contenders start."""
@@ -74,7 +70,7 @@ class OwnKernel(Recipe):
         tile = self.tile or default_tile(
             self.spec, machine, asked.instruction, accumulate=asked.accumulate
         )
-        function = pipeline_with(_schedule(self.spec, tile), self.target, self.request)
+        function = pipeline_with(scheduled(self.spec, tile), self.target, self.request)
         kernel = build(function, self.target)
         return kernel, f"{_tile_title(tile)}, {describe(kernel)}"
 
@@ -170,26 +166,11 @@ def describe(kernel: Kernel) -> str:
     )
 
 
-def _schedule(spec: Spec, tile: Tile) -> Any:
-    """The workload as its tile cuts it; WorkloadError where the tile is another kind's."""
-    if isinstance(spec, Gemm):
-        return schedule_gemm(spec, _of(GemmTile, tile, spec))
-    if isinstance(tile, DepthwiseTile):
-        return schedule_conv(spec, tile)
-    return schedule_conv(spec, _of(ConvTile, tile, spec))
-
-
-def _of(kind: type[_Kind], tile: Tile, spec: Spec) -> _Kind:
-    if not isinstance(tile, kind):
-        raise WorkloadError(
-            "tile.other_kind", workload=spec.name, expected=kind.__name__, kind=type(tile).__name__
-        )
-    return tile
-
-
 def _tile_title(tile: Tile) -> str:
     if isinstance(tile, DepthwiseTile):
         return f"{tile.pixels} pixels of {tile.vector} channels a thread"
+    if isinstance(tile, NaiveTile):
+        return f"{tile.m}x{tile.n}"
     parts = f" in {tile.splits} parts" if tile.splits > 1 else ""
     return f"{tile.m}x{tile.n}x{tile.k}{parts}"
 

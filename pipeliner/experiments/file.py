@@ -18,7 +18,7 @@ from ..diagnostics import Reason
 from ..errors import PipelinerError, ToolError, WorkloadError
 from ..machine import key_of
 from ..plan.request import Request
-from ..records.candidate import NOTHING_ASKED, Tile
+from ..records.candidate import NOTHING_ASKED
 from ..schedules import (
     Conv,
     ConvTile,
@@ -30,6 +30,7 @@ from ..schedules import (
     conv2d,
     conv3d,
 )
+from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
 from ..values.failure import why
 from ..values.released import options as todays

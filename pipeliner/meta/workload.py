@@ -12,8 +12,9 @@ from ..errors import WorkloadError
 from ..kernel.compiled import only_function
 from ..passes.schedule.annotations import CHOICE, REQUESTS
 from ..plan.request import Request
-from ..records.candidate import Candidate, Tile, workload_key, workload_of
+from ..records.candidate import Candidate, workload_key, workload_of
 from ..schedules import ConvTile, DepthwiseTile, GemmTile
+from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
 from ..targets import accelerated, cuda_target
 

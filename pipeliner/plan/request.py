@@ -38,7 +38,7 @@ from .options import (
 
 Auto: TypeAlias = Literal["auto"]
 Depth: TypeAlias = "int | Auto | Mapping[str, int]"
-Tile: TypeAlias = "tuple[int, int]"
+Pair: TypeAlias = "tuple[int, int]"
 Roles: TypeAlias = "int | Auto"
 Pdl: TypeAlias = "bool | Auto"
 Cluster: TypeAlias = "int | Auto"
@@ -91,8 +91,8 @@ class Request:
     epilogue: Auto | Epilogue = field(
         default=AUTO, metadata=one_of(EPILOGUES, "how the pipeline drains")
     )
-    warps: Tile | None = field(default=None, metadata=pair("warps along M and N", "MxN"))
-    thread_tile: Tile | None = field(
+    warps: Pair | None = field(default=None, metadata=pair("warps along M and N", "MxN"))
+    thread_tile: Pair | None = field(
         default=None, metadata=pair("elements of C of a SIMT thread", "MxN")
     )
     roles: Roles = field(
@@ -188,8 +188,8 @@ class Options(TypedDict, total=False):
     mechanism: Auto | Mechanism
     instruction: Instruction
     epilogue: Auto | Epilogue
-    warps: Tile | None
-    thread_tile: Tile | None
+    warps: Pair | None
+    thread_tile: Pair | None
     roles: Roles
     consumers: Auto | Consumers
     cluster: Cluster

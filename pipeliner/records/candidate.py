@@ -6,10 +6,10 @@ import dataclasses
 import functools
 import json
 from dataclasses import dataclass, fields
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from .. import versions
-from ..errors import RecordsError, ToolError, WorkloadError
+from ..errors import RecordsError, ToolError
 from ..machine import machine_for
 from ..plan.request import Request
 from ..schedules import (
@@ -22,16 +22,13 @@ from ..schedules import (
     GemmTile,
     NaiveTile,
     default_tile,
-    schedule_conv,
-    schedule_gemm,
-    schedule_naive,
 )
+from ..schedules.scheduled import scheduled
+from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
 from ..toolchain import nvcc
 from ..values.failure import why
 from ..values.released import recorded_request, recorded_tile
-
-Tile: TypeAlias = "GemmTile | ConvTile | DepthwiseTile | NaiveTile"
 
 NOTHING_ASKED: Final = Request()
 
@@ -49,13 +46,7 @@ class Candidate:
 
     def function(self, spec: Spec) -> Any:
         """The workload, scheduled; WorkloadError: the tile is another kind's."""
-        if isinstance(spec, Gemm) and type(self.tile) is GemmTile:
-            return schedule_gemm(spec, self.tile)
-        if isinstance(spec, Gemm) and isinstance(self.tile, NaiveTile):
-            return schedule_naive(spec, self.tile)
-        if not isinstance(spec, Gemm) and isinstance(self.tile, (ConvTile, DepthwiseTile)):
-            return schedule_conv(spec, self.tile)
-        raise WorkloadError("tile.kind", workload=spec.name, kind=type(self.tile).__name__)
+        return scheduled(spec, self.tile)
 
     def to_json(self) -> str:
         """As text that ``from_json`` reads, the same for the same candidate."""

@@ -9,11 +9,11 @@ from tvm import tirx
 from ..kernel.building import pipeline_with
 from ..kernel.compiled import plan_of
 from ..machine import machine_for
-from ..passes.expand.rewrite import PHASE
 from ..passes.ir.nodes import walk
 from ..plan import KernelPlan
 from ..plan.request import Request
 from ..targets import cuda_target
+from ..values.origin import PHASE
 from .model import Timeline, pipelined_loop, timeline_of
 
 

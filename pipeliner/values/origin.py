@@ -17,9 +17,15 @@ from typing import Any, Final
 ORIGIN_ATTR: Final = "pipeliner.origin"
 """Key of the AttrStmt around each emitted statement; its value is an origin as text."""
 
+PHASE: Final = "pipeliner.phase"
+"""Key of the annotation of an expanded loop; its value is a phase."""
+
+STEADY: Final = "steady"
+"""The phase of the loop in which an iteration of each stage runs, between prologue and epilogue."""
+
 _FIELD: Final = "|"
 _PLACE: Final = ";"
-_PHASES: Final = {"steady": "steady state"}
+_PHASES: Final = {STEADY: "steady state"}
 _OPERATORS: Final[dict[type[ast.operator], Callable[[int, int], int]]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,

@@ -61,7 +61,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Access:
+class GlobalAccess:
     """A load or a store of an element of ``name``."""
 
     name: str
@@ -75,7 +75,7 @@ class Access:
 class KernelAccesses:
     """The accesses of one kernel; ``unknown``: why they are not known."""
 
-    found: list[Access] = field(default_factory=list)
+    found: list[GlobalAccess] = field(default_factory=list)
     extents: dict[str, int] = field(default_factory=dict)
     unknown: Why = ""
 
@@ -103,7 +103,7 @@ def accesses_of(func: Any, names: Sequence[str], arrays: Sequence[Any]) -> Acces
 
 
 def places(
-    access: Access, grid: Block, shape: tuple[int, ...], ctas: Array | None = None
+    access: GlobalAccess, grid: Block, shape: tuple[int, ...], ctas: Array | None = None
 ) -> Iterator[tuple[Array, Array]]:
     """CTAs and flat places in the array, of all points, some CTAs at a time.
 
@@ -275,7 +275,7 @@ class _Reader:
         if name is None or self._inside is None:
             return
         put = [self._put(index) for index in indices]
-        access = Access(name, put, writes, scope.loops, scope.conditions)
+        access = GlobalAccess(name, put, writes, scope.loops, scope.conditions)
         self._inside.found.append(access)
 
     def _put(self, expr: Any) -> Any:
@@ -318,7 +318,7 @@ def _values(
 
 
 def _evaluated(
-    access: Access,
+    access: GlobalAccess,
     values: Mapping[Any, Array],
     numbers: Array,
     extents: Sequence[int],

@@ -20,10 +20,10 @@ import numpy as np
 from ..diagnostics import Reason, Why
 from ..passes.ir.kernels import kernels_of
 from .accessed import (
-    Access,
     Accesses,
     Array,
     Block,
+    GlobalAccess,
     KernelAccesses,
     UnknownError,
     accesses_of,
@@ -205,7 +205,7 @@ def _owned(kernel: KernelAccesses, shapes: Mapping[str, tuple[int, ...]]) -> Own
     return Ownership(kernel.grid, owners, meeting=meeting)
 
 
-def _enter(access: Access, grid: Block, owner: Array) -> Why:
+def _enter(access: GlobalAccess, grid: Block, owner: Array) -> Why:
     """Enter who writes what ``access`` does; where two meet, or one reads what another writes."""
     flat = owner.reshape(-1)
     meeting: Why = ""
@@ -227,7 +227,7 @@ def _enter(access: Access, grid: Block, owner: Array) -> Why:
     return meeting
 
 
-def _meeting(access: Access, first: Block, second: Block, index: tuple[int, ...]) -> Reason:
+def _meeting(access: GlobalAccess, first: Block, second: Block, index: tuple[int, ...]) -> Reason:
     """Return where two CTAs meet in an element."""
     if access.writes:
         return Reason(

@@ -24,7 +24,9 @@ from ..plan import CONSUMER, KernelPlan, SmemPlan, SyncPlan
 from ..plan.comparing import FREE
 from ..plan.request import Request
 from ..schedules import GemmTile
-from ..schedules.smaller import AnyTile, Needs, scheduled, smaller
+from ..schedules.scheduled import scheduled
+from ..schedules.smaller import Needs, smaller
+from ..schedules.tiles import Tile
 from ..schedules.workloads import Gemm, Spec
 from ..targets import cuda_target
 
@@ -41,7 +43,7 @@ class Shrunk:
 
     whole: Spec
     spec: Spec
-    tile: AnyTile
+    tile: Tile
     kernel: Kernel
     differences: tuple[str, ...] = ()
 
@@ -55,7 +57,7 @@ class Shrunk:
         return f"{self.whole.title} verified on {_extents(self.spec, self.whole)}: {same}{but}"
 
 
-def shrunk(spec: Spec, tile: AnyTile, kernel: Kernel) -> Shrunk:
+def shrunk(spec: Spec, tile: Tile, kernel: Kernel) -> Shrunk:
     """``kernel``, of ``spec`` cut by ``tile``, on extents as small as its plan can be obeyed on.
 
     PlanError: it fits none.
@@ -152,7 +154,7 @@ def _short(value: Any) -> str:
     return textwrap.shorten(str(value), 60, placeholder=" ...")
 
 
-def _what_stays(tile: AnyTile, plan: KernelPlan) -> str:
+def _what_stays(tile: Tile, plan: KernelPlan) -> str:
     """Tile, instruction, mechanisms, roles, cluster, store and depth, in a few words."""
     parts = []
     if isinstance(tile, GemmTile):

@@ -13,10 +13,10 @@ from tvm import tirx
 import pipeliner
 from pipeliner.passes import lower
 from pipeliner.passes.device.counters import has_steady_loop, roll_counters
-from pipeliner.passes.expand.rewrite import PHASE
 from pipeliner.passes.ir import nodes as ir
 from pipeliner.schedules.gemm import GemmTile
 from pipeliner.schedules.workloads import Gemm
+from pipeliner.values.origin import PHASE
 
 from .sass import longest_loop, nothing
 from .tiles import run, scheduled

@@ -15,11 +15,11 @@ from tvm.script import tirx as T
 
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import LoweringError, PlanError
-from pipeliner.passes.expand.rewrite import PHASE, expand
+from pipeliner.passes.expand.rewrite import expand
 from pipeliner.passes.expand.rings import instantiate, make_ring
 from pipeliner.passes.ir import nodes as ir
 from pipeliner.plan import KernelPlan, LoopPlan
-from pipeliner.values.origin import Origin
+from pipeliner.values.origin import PHASE, Origin
 
 from ..refusals import refused
 from .core_ops import compiled, expand_loop, graph_of, manual_plan, op_form, run

@@ -16,11 +16,11 @@ from tvm.script import tirx as T
 
 from pipeliner.errors import ScheduleRefused
 from pipeliner.machine import H100
-from pipeliner.passes.expand.rewrite import PHASE
 from pipeliner.passes.ir import nodes as ir
 from pipeliner.passes.schedule.modulo import schedule_loop
 from pipeliner.passes.schedule.modulo_verify import verify
 from pipeliner.plan import LoopPlan, RingPlan
+from pipeliner.values.origin import PHASE
 
 from ..refusals import refused
 from .async_machine import AsyncMachine

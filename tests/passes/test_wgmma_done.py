@@ -22,7 +22,6 @@ from pipeliner.machine import H100
 from pipeliner.passes.analysis.effects import effects
 from pipeliner.passes.analysis.op_kinds import classify
 from pipeliner.passes.dependence.graph import FENCE, dependence
-from pipeliner.passes.expand.rewrite import PHASE
 from pipeliner.passes.ir import nodes as ir
 from pipeliner.passes.matmul.descriptors import encode
 from pipeliner.passes.schedule import obeyed
@@ -34,6 +33,7 @@ from pipeliner.plan import KernelPlan, LoopPlan
 from pipeliner.plan.explain import explain
 from pipeliner.schedules import ConvTile, GemmTile, conv2d, schedule_conv, schedule_gemm
 from pipeliner.schedules.workloads import Gemm
+from pipeliner.values.origin import PHASE
 from pipeliner.verification.verdict import verify_workload
 
 from ..refusals import refused, the

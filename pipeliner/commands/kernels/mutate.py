@@ -103,7 +103,7 @@ def _others(spec: Any, tile: GemmTile) -> dict[str, Spec]:
 def _of_extents(small: Shrunk, others: dict[str, Spec]) -> Iterator[tuple[str, Callable[[], Any]]]:
     def maker(spec: Spec) -> Callable[[], Any]:
         def make() -> Any:
-            from ...schedules.smaller import scheduled
+            from ...schedules.scheduled import scheduled
             from ...verification.shrunk import handed_over
 
             kernel = small.kernel

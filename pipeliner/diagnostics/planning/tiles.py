@@ -8,7 +8,6 @@ SENTENCES: Final = {
     "tile.integer": "expected tile {name} to be an integer, not {value}",
     "tile.least": "expected tile {name} to be at least 1, not {value}",
     "tile.kind": "cannot tile '{workload}' by a {kind}",
-    "tile.other_kind": "cannot tile '{workload}' by a {kind}: expected a {expected}",
     "tile.none": "cannot tile '{workload}' for {machine}: {why}",
     "tile.none_split": "cannot tile '{workload}' with {splits} splits for {machine}: {why}",
     "tile.no_plan": "none of its tiles has a plan there",
