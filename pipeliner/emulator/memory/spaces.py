@@ -276,7 +276,7 @@ class LocalView:
 
     def __init__(self, name: str, data: Array, nbytes: int, dtype: np.dtype[Any]) -> None:
         self.name = name
-        self.data = data  # (n, bytes) uint8; rows padded to 16, so that every view is whole
+        self.data = data  # (n, bytes) uint8, rows padded
         self.nbytes = nbytes
         self.array = data.view(dtype)
         self.size = nbytes // dtype.itemsize
@@ -284,9 +284,14 @@ class LocalView:
 
     @classmethod
     def allocate(cls, name: str, group: GroupState, nbytes: int, dtype: np.dtype[Any]) -> LocalView:
-        data = poison(np.dtype(np.uint8), (group.n, -(-nbytes // 16) * 16))
+        data = poison(np.dtype(np.uint8), (group.n, cls.padded(nbytes)))
         group.registers.append(data)
         return cls(name, data, nbytes, dtype)
+
+    @staticmethod
+    def padded(nbytes: int) -> int:
+        """Bytes of a row, so that every view is whole."""
+        return -(-nbytes // 16) * 16
 
     def view(self, dtype: np.dtype[Any]) -> LocalView:
         other = LocalView(self.name, self.data, self.nbytes, dtype)

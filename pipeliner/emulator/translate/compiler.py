@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from typing import Any, Final
 
 import numpy as np
@@ -26,7 +27,7 @@ from ..engine.thread_group import NOBODY, narrow
 from ..launch.global_uses import GlobalUse
 from ..memory.grid import Block
 from ..memory.spaces import GlobalView, LocalView, SharedView, is_local_scope
-from ..units import atomics, hopper, matrix, tma, warp, wmma
+from ..units import atomics, hopper, matrix, mma_runs, tma, warp, wmma
 from ..units.issuing import IssuingGroup
 from . import calls, ptx
 from .buffers import BufferRef, Memory, constant_extent, element_count, place_shared
@@ -107,6 +108,7 @@ class _Compiler(ControlFlow):
             wmma=wmma,
             hopper=hopper,
             matrix=matrix,
+            mma_runs=mma_runs,
             tma=tma,
             grid_barrier=grid_barrier,
             GlobalView=GlobalView,
@@ -199,14 +201,23 @@ class _Compiler(ControlFlow):
 
         def call(node: Any) -> None:
             nonlocal found
-            found = found or not is_pure(node)
+            found = found or not (is_pure(node) or ptx.stays_in_registers(node))
 
         tvm_ffi.structural_walk(expr, [(ir.TensorLoad, load), (ir.Call, call)])
         return found
 
     def _sequence(self, stmt: Any) -> None:
-        for part in stmt.seq:
-            self.statement(part)
+        for multiplies, parts in groupby(stmt.seq, ptx.multiplies):
+            run = ptx.Products(self)
+            for part in parts:
+                product = ptx.product(self, part.value) if multiplies else None
+                run.take(product)
+                if product is None:
+                    self.statement(part)
+                else:
+                    self._number += 1
+                    self.step(part)
+            run.take(None)
 
     def _bind(self, stmt: Any) -> None:
         if isinstance(stmt.var.ty, ir.PointerType):

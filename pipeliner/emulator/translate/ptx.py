@@ -4,11 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from dataclasses import dataclass
 from typing import Any, Final
 
+from tvm import ir, tirx
+
 from ...errors import EmulatorError
+from ..base.dtypes import numpy_dtype
+from ..memory.spaces import LocalView
+from ..units.fragments import Mma, mma_spec
+from ..units.mma_runs import REGISTER, MmaRun
 from . import ptx_bulk, ptx_hopper, ptx_memory
-from .buffers import Pointer
+from .buffers import Memory, Pointer
 from .expressions import Expressions
 from .operation import PtxInstruction, decode, op_name
 from .source import Val
@@ -25,6 +32,12 @@ _COPIES: Final = (
     "cp_async_cg_ignore_src",
 )
 """Forms of cp.async."""
+
+_PRODUCTS: Final = ("mma", "mma_f16acc", "mma_int")
+"""Forms of mma.sync."""
+
+_IN_REGISTERS: Final = (*_PRODUCTS, "cvt_tf32_f32", "cvt_f16x2_f32", "cvt_bf16x2_f32", "prmt")
+"""Instructions on registers alone."""
 
 _COPY_BYTES: Final = {"ca": (4, 8, 16), "cg": (16,)}
 """Sizes in bytes that cp.async takes, by cache operator."""
@@ -148,6 +161,118 @@ def _mma(c: Expressions, ins: PtxInstruction) -> None:
         c.assign(target, Val(name, carrier, 1, True, c.writer.depth, False))
 
 
+@dataclass(frozen=True)
+class Product:
+    """An mma.sync on registers that are known: the memory and the registers of each operand."""
+
+    spec: str
+    mma: Mma
+    saturate: bool
+    memories: tuple[Memory, ...]
+    registers: tuple[tuple[int, ...], ...]
+
+
+def multiplies(stmt: Any) -> bool:
+    """Whether a statement is an mma.sync."""
+    if not isinstance(stmt, tirx.Evaluate) or not isinstance(stmt.value, ir.Call):
+        return False
+    return op_name(stmt.value).removeprefix("tirx.ptx.") in _PRODUCTS
+
+
+def stays_in_registers(call: Any) -> bool:
+    """Whether an instruction touches nothing but registers of its own warp."""
+    return op_name(call).removeprefix("tirx.ptx.") in _IN_REGISTERS
+
+
+def product(c: Expressions, call: Any) -> Product | None:
+    """Return what an mma.sync does; None where it must stand alone."""
+    ins = decode(call)
+    m = ins.modifiers
+    if ins.predicate is not None or (m["alayout"], m["blayout"]) != ("row", "col"):
+        return None
+    memories, registers = [], []
+    for name in ("a", "b", "c", "d"):
+        found = [_register(c, node) for node in ins.operands[name]]
+        if None in found or len({memory for memory, _ in filter(None, found)}) != 1:
+            return None
+        memories += [memory for memory, _ in filter(None, found[:1])]
+        registers.append(tuple(at for _, at in filter(None, found)))
+    types = (m["shape"], m["atype"], m["btype"], m["dtype"])
+    saturate = m.get("satfinite", "") == "satfinite"
+    key = c.mma(*types)
+    return Product(key, mma_spec(*types), saturate, tuple(memories), tuple(registers))
+
+
+def _register(c: Expressions, node: Any) -> tuple[Memory, int] | None:
+    """Return the memory and the number of a register of four bytes, None for anything else."""
+    if not isinstance(node, ir.TensorLoad) or len(node.indices) != 1:
+        return None
+    ref, index = c.buffers.get(node.source), getattr(node.indices[0], "value", None)
+    if ref is None or index is None or ref.memory.space != "local" or ref.offset.const is None:
+        return None
+    if ref.lanes > 1 or numpy_dtype(ref.dtype).itemsize != REGISTER:
+        return None
+    at, count = int(index) + int(ref.offset.const), (ref.memory.nbytes or 0) // REGISTER
+    if ref.memory in c.matrix_memories or not 0 <= at < count:
+        return None
+    return ref.memory, at
+
+
+class Products:
+    """A run of mma.sync of which none reads what an earlier one writes: emitted as one."""
+
+    def __init__(self, c: Expressions) -> None:
+        self._c = c
+        self._run: list[Product] = []
+        self._written: set[int] = set()
+
+    def take(self, product: Product | None) -> None:
+        """Add a product; emit those before it where it is None, or cannot be made with them."""
+        if self._run and (product is None or not self._joins(product)):
+            self._emit()
+            self._run, self._written = [], set()
+        if product is not None:
+            self._run.append(product)
+            self._written.update(product.registers[3])
+
+    def _joins(self, product: Product) -> bool:
+        first = self._run[0]
+        if product.memories != first.memories or product.spec != first.spec:
+            return False
+        target = product.memories[3]
+        touched = {
+            at
+            for memory, registers in zip(product.memories, product.registers, strict=True)
+            for at in registers
+            if memory is target
+        }
+        return product.saturate == first.saturate and not touched & self._written
+
+    def _emit(self) -> None:
+        c, first = self._c, self._run[0]
+        a, b, addend, d = ([one.registers[at] for one in self._run] for at in range(4))
+        run = MmaRun.of(
+            first.mma,
+            first.saturate,
+            (_width(first.memories[0]), a),
+            (_width(first.memories[1]), b),
+            addend,
+            d,
+        )
+        name = c.writer.fresh("run")
+        c.namespace[name] = run
+        kind = first.mma.d_type.name
+        types = ("uint32", "uint32", kind, kind)
+        files = [f"{c.view(m, t)}_a" for m, t in zip(first.memories, types, strict=True)]
+        c.writer.emit(f"mma_runs.multiply_all(s, {name}, {', '.join(files)}, {c.mask})")
+
+
+def _width(memory: Memory) -> int:
+    """Registers in the file of a lane, as ``LocalView`` pads it."""
+    assert memory.nbytes is not None
+    return LocalView.padded(memory.nbytes) // REGISTER
+
+
 def _bar_sync(c: Expressions, ins: PtxInstruction) -> None:
     number, *count = [c.expr(values[0]) for values in ins.operands.values()]
     if any(v.varying for v in count):
@@ -199,9 +324,7 @@ _HANDLERS: Final[dict[str, Callable[[Any, PtxInstruction], None]]] = {
     "cp_async_wait_group": _wait_group,
     "cp_async_wait_all": _wait_all,
     "ldmatrix": _ldmatrix,
-    "mma": _mma,
-    "mma_f16acc": _mma,
-    "mma_int": _mma,
+    **dict.fromkeys(_PRODUCTS, _mma),
     "bar_warp_sync": _warp_sync,
     "cvt_tf32_f32": _cvt_tf32,
     "cvt_f16x2_f32": _cvt_pair,

@@ -11,7 +11,7 @@ asynchronously).
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +29,13 @@ TIMINGS: Final = ("late", "early", "random")
 
 _LANDING_CHANCE: Final = 0.25
 """Chance that a copy has landed by the next issue, commit or barrier (timing "random")."""
+
+
+_MANY: Final = 2**62
+"""A tick that does not come."""
+
+_NEVER: Final = np.zeros(0, np.int64)
+"""When copies land that do not land at random."""
 
 
 @dataclass
@@ -72,29 +79,47 @@ class Source:
 
 @dataclass
 class _Batch:
-    """The copies of one statement execution, a row for each thread."""
+    """The copies of one statement execution, a row for each thread.
+
+    ``due``: under random timing, by which tick of the engine each lands.
+    """
 
     tids: Array
     group: Array  # number of the commit group of each row
-    rows: Array  # byte offsets in the window, (rows, size)
+    dst: Array  # byte offsets in the window
     data: Array  # (rows, size) uint8
     granules: Array  # (rows, granules)
     landed: Array
     event: int
+    due: Array
     source: Source | None = None
+    first: int = field(init=False)  # of the threads, and the last
+    last: int = field(init=False)
+    oldest: int = field(init=False)  # group
+    next: int = field(init=False)  # tick at which some land
+
+    def __post_init__(self) -> None:
+        self.first, self.last = int(self.tids[0]), int(self.tids[-1])
+        self.oldest = int(self.group.min())
+        self.next = int(self.due.min()) if self.due.size else _MANY
 
     def part(self, rows: Array) -> _Batch:
         """Return some of the rows."""
         return _Batch(
             self.tids[rows],
             self.group[rows],
-            self.rows[rows],
+            self.dst[rows],
             self.data[rows],
             self.granules[rows],
             self.landed[rows],
             self.event,
+            self.due[rows] if self.due.size else self.due,
             None if self.source is None else self.source.part(rows),
         )
+
+    def of_any(self, first: int, last: int) -> bool:
+        """Whether some of the threads may be among ``first`` to ``last``."""
+        return self.first <= last and first <= self.last
 
 
 @dataclass(eq=False)
@@ -118,6 +143,7 @@ class CopyEngine:
         self._open = np.zeros(threads, np.int64)  # number of the group each thread fills now
         self._queue: list[_Batch] = []
         self._triggers: list[_Trigger] = []
+        self._ticks = 0  # of random timing
 
     def issue(
         self, tids: Array, dst: Array, data: Array, event: int, source: Source | None = None
@@ -127,9 +153,11 @@ class CopyEngine:
         step = self._cta.granule
         granules = (dst // step)[:, None] + np.arange(max(1, size // step))
         self._cta.shadow.write(tids, granules, event, in_flight=True)
-        rows = dst[:, None] + np.arange(size)
         landed = np.zeros(len(tids), np.bool_)
-        batch = _Batch(tids, self._open[tids], rows, data, granules, landed, event, source)
+        due = _NEVER
+        if self._timing == "random":
+            due = self._ticks + self._rng.geometric(_LANDING_CHANCE, len(tids))
+        batch = _Batch(tids, self._open[tids], dst, data, granules, landed, event, due, source)
         self._queue.append(batch)
         if self._timing == "early":
             self._land(batch, ~landed)
@@ -141,19 +169,22 @@ class CopyEngine:
 
     def wait(self, tids: Array, in_flight: int, event: int) -> None:
         """Complete all but the last ``in_flight`` committed groups of the threads (wait_group)."""
-        oldest_kept = np.full(len(self._open), -1, np.int64)
-        oldest_kept[tids] = self._open[tids] - in_flight
-        self._complete(oldest_kept, event)
+        self._complete(tids, self._open[tids] - in_flight, event)
 
     def wait_all(self, tids: Array, event: int) -> None:
-        oldest_kept = np.full(len(self._open), -1, np.int64)
-        oldest_kept[tids] = self._open[tids] + 1
-        self._complete(oldest_kept, event)
+        self._complete(tids, self._open[tids] + 1, event)
 
-    def _complete(self, oldest_kept: Array, event: int) -> None:
+    def _complete(self, tids: Array, oldest: Array, event: int) -> None:
+        """Complete the copies of ``tids`` in groups before the ``oldest`` that each keeps."""
+        kept = np.full(len(self._open), -1, np.int64)
+        kept[tids] = oldest
+        first, last, newest = int(tids.min()), int(tids.max()), int(oldest.max())
         rest = []
         for batch in self._queue:
-            done = batch.group < oldest_kept[batch.tids]
+            if not batch.of_any(first, last) or batch.oldest >= newest:
+                rest.append(batch)
+                continue
+            done = batch.group < kept[batch.tids]
             if not done.any():
                 rest.append(batch)
                 continue
@@ -201,11 +232,12 @@ class CopyEngine:
         """Land some copies in flight, under random timing: time has passed."""
         if self._timing != "random":
             return
+        self._ticks += 1
         for batch in self._queue:
-            if batch.landed.all():
-                continue
-            chosen = self._rng.random(len(batch.tids)) < _LANDING_CHANCE
-            self._land(batch, chosen & ~batch.landed)
+            if batch.next <= self._ticks:
+                self._land(batch, (batch.due <= self._ticks) & ~batch.landed)
+                later = batch.due[~batch.landed]
+                batch.next = int(later.min()) if later.size else _MANY
         for trigger in list(self._triggers):
             if self._rng.random() < _LANDING_CHANCE:
                 self._fire(trigger)
@@ -217,7 +249,7 @@ class CopyEngine:
         for batch in self._queue:
             committed = batch.group < self._open[batch.tids]
             row = int(np.argmin(committed))
-            offset = int(batch.rows[row, 0])
+            offset = int(batch.dst[row])
             self._cta.add_hazard(
                 "never-waited",
                 batch.event,
@@ -229,5 +261,6 @@ class CopyEngine:
 
     def _land(self, batch: _Batch, rows: Array) -> None:
         if rows.any():
-            self._cta.window.bytes[batch.rows[rows]] = batch.data[rows]
+            size = batch.data.shape[1]
+            self._cta.window.rows(size)[batch.dst[rows] // size] = batch.data[rows]
             batch.landed |= rows

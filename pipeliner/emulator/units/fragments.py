@@ -19,6 +19,11 @@ from ..base.dtypes import PTX_TYPES, numpy_dtype
 Array = np.ndarray[Any, Any]
 WARP: Final = 32
 
+MATRIX_ROWS: Final = 8
+MATRIX_ROW: Final = 16
+MOST_MATRICES: Final = 4
+"""Rows of a matrix of ldmatrix, bytes of a row, and how many an instruction has at most."""
+
 _LANE: Final = np.arange(WARP)
 _GROUP: Final = _LANE // 4
 _T: Final = _LANE % 4
@@ -56,6 +61,11 @@ class Mma:
     @property
     def integer(self) -> bool:
         return self.d_type.kind == "i"
+
+    @property
+    def d_positions(self) -> int:
+        """Elements of D."""
+        return len(self.a) * len(self.b[0])
 
 
 @cache
@@ -182,23 +192,25 @@ def permuted_bytes(low: Array, high: Array, chosen: Array) -> Array:
     return out
 
 
-def ldmatrix_words(rows: Array, count: int, *, transposed: bool) -> list[Array]:
+def ldmatrix_words(rows: Array, count: int, *, transposed: bool) -> Array:
     """Registers that ``ldmatrix .x<count>`` gives each lane.
 
     ``rows``: (warps, 32, 16) uint8, the 16-byte row at the address each lane supplied; lanes
-    8 i .. 8 i + 7 address the rows of matrix i.  Returns ``count`` arrays (warps, 32) uint32.
+    8 i .. 8 i + 7 address the rows of matrix i.  Returns (count, warps, 32) uint32.
     """
-    rows = np.ascontiguousarray(rows)
-    if not transposed:
-        words = rows.view(np.uint32)  # (warps, 32, 4)
-        return [words[:, 8 * i + _GROUP, _T] for i in range(count)]
-    halves = rows.view(np.uint16).astype(np.uint32)  # (warps, 32, 8)
-    out = []
-    for i in range(count):
-        low = halves[:, 8 * i + 2 * _T, _GROUP]
-        high = halves[:, 8 * i + 2 * _T + 1, _GROUP]
-        out.append(low | high << np.uint32(16))
-    return out
+    halves = rows.reshape(len(rows), -1).view(np.uint16)
+    taken = np.ascontiguousarray(halves[:, _halves_taken(count, transposed)])
+    return taken.view(np.uint32)[..., 0].swapaxes(0, 1)
+
+
+@cache
+def _halves_taken(count: int, transposed: bool) -> Array:
+    """Return (count, 32, 2): where the halves of each register are among those of all rows."""
+    matrix, half = np.arange(count)[:, None, None] * MATRIX_ROWS, np.arange(2)
+    row, column = _GROUP[:, None], 2 * _T[:, None] + half
+    if transposed:
+        row, column = column, row
+    return (matrix + row) * (MATRIX_ROW // 2) + column
 
 
 def stmatrix_rows(registers: Array, *, transposed: bool) -> Array:

@@ -17,6 +17,9 @@ from ..memory.spaces import GlobalView, LocalView, SharedView, select
 from ..memory.state import GroupState
 from .cp_async import Source
 from .fragments import (
+    MATRIX_ROW,
+    MATRIX_ROWS,
+    MOST_MATRICES,
     WARP,
     Mma,
     ldmatrix_words,
@@ -49,7 +52,18 @@ def rows_of(group: GroupState, value: Any, mask: Mask) -> Array:
 def shared_rows(group: GroupState, addr: Any, size: int, mask: Mask, what: str) -> Array:
     """Return byte offsets of the active threads, checked for alignment and bounds."""
     at = rows_of(group, addr, mask)
-    tids = group.active(mask)
+    if size & (size - 1) or (at.size and int(np.bitwise_or.reduce(at)) & (size - 1)):
+        _check_aligned(group, at, size, mask, what)
+    # A negative offset is a large one without its sign.
+    if at.size and at.view(np.uint64).max() > group.cta.window.nbytes - size:
+        outside = (at < 0) | (at > group.cta.window.nbytes - size)
+        row = int(np.argmax(outside))
+        group.hazard("out-of-bounds", what, int(at[row]), thread=int(group.active(mask)[row]))
+        at = np.clip(at, 0, len(group.cta.window.bytes) - size)
+    return at
+
+
+def _check_aligned(group: GroupState, at: Array, size: int, mask: Mask, what: str) -> None:
     misaligned = at % size != 0
     if misaligned.any():
         row = int(np.argmax(misaligned))
@@ -57,15 +71,9 @@ def shared_rows(group: GroupState, addr: Any, size: int, mask: Mask, what: str) 
             "misaligned",
             what,
             int(at[row]),
-            thread=int(tids[row]),
+            thread=int(group.active(mask)[row]),
             detail=Reason("hazard.shared_alignment", multiple=size),
         )
-    outside = (at < 0) | (at > group.cta.window.nbytes - size)
-    if outside.any():
-        row = int(np.argmax(outside))
-        group.hazard("out-of-bounds", what, int(at[row]), thread=int(tids[row]))
-        at = np.clip(at, 0, len(group.cta.window.bytes) - size)
-    return at
 
 
 def cp_async(
@@ -82,7 +90,32 @@ def cp_async(
     tids = group.active(mask)
     at = shared_rows(group, dst, size, mask, name)
     start = rows_of(group, src_offset, mask)
-    valid = np.full(len(tids), size) if src_size is None else rows_of(group, src_size, mask)
+    group.touch_global(src.name, mask)
+    group.count("copies", len(tids))
+    if src_size is None and _is_plain(src, start, size):
+        wanted, data = None, src.array[start[:, None] + np.arange(size)]
+    else:
+        valid = np.full(len(tids), size) if src_size is None else rows_of(group, src_size, mask)
+        wanted, data = _partly(group, src, tids, start, valid, size)
+    source = None
+    if src.region.memory.shadow is not None:
+        if wanted is None:
+            wanted = np.ones(data.shape, np.bool_)
+        source = Source.begin(group, src, tids, start, wanted)
+    group.cta.copies.issue(tids, at, data, group.event, source)
+
+
+def _is_plain(src: GlobalView, start: Array, size: int) -> bool:
+    """Whether all copies of ``size`` bytes are aligned and inside their buffer."""
+    if not start.size or start.min() < 0 or start.max() > src.array.size - size:
+        return False
+    return not (src.base | int(np.bitwise_or.reduce(start))) & (size - 1)
+
+
+def _partly(
+    group: IssuingGroup, src: GlobalView, tids: Array, start: Array, valid: Array, size: int
+) -> tuple[Array, Array]:
+    """Return which bytes copies read that take ``valid`` each, and the bytes, zeros for others."""
     misaligned = ((start + src.base) % size != 0) & (valid > 0)
     if misaligned.any():
         row = int(np.argmax(misaligned))
@@ -100,13 +133,7 @@ def cp_async(
         row = int(np.argmax(outside.any(axis=1)))
         group.hazard("out-of-bounds", src.name, int(start[row]), thread=int(tids[row]))
         wanted &= ~outside
-    group.touch_global(src.name, mask)
-    data = np.where(wanted, src.array[np.where(wanted, index, 0)], 0).astype(np.uint8)
-    group.count("copies", len(tids))
-    source = None
-    if src.region.memory.shadow is not None:
-        source = Source.begin(group, src, tids, start, wanted)
-    group.cta.copies.issue(tids, at, data, group.event, source)
+    return wanted, np.where(wanted, src.array[np.where(wanted, index, 0)], 0).astype(np.uint8)
 
 
 def commit_group(group: IssuingGroup, mask: Mask) -> None:
@@ -137,18 +164,24 @@ def zero_shared(group: GroupState, name: str, dst: Any, size: int, mask: Mask) -
 def ldmatrix(group: GroupState, addr: Any, count: int, transposed: bool, mask: Mask) -> list[Array]:
     """Run ldmatrix .m8n8 .b16: ``count`` registers (n,) uint32."""
     mask = group.warps(mask, "ldmatrix")
-    lanes = np.arange(group.n) % WARP
-    readers = lanes < 8 * count
-    if mask is not None:
-        readers = readers & mask
-    at = shared_rows(group, addr, 16, readers, "ldmatrix")
+    readers = mask
+    if count < MOST_MATRICES:
+        readers = np.arange(group.n) % WARP < MATRIX_ROWS * count
+        readers = readers if mask is None else readers & mask
+    at = shared_rows(group, addr, MATRIX_ROW, readers, "ldmatrix")
     cta = group.cta
-    grains = at[:, None] // cta.granule + np.arange(max(1, 16 // cta.granule))
+    step = cta.granule
+    grains = (at // step)[:, None]
+    if step < MATRIX_ROW:
+        grains = grains + np.arange(MATRIX_ROW // step)
     cta.shadow.read(group.active(readers), grains, group.event)
-    rows = np.zeros((group.n, 16), np.uint8)
-    rows[readers] = cta.window.bytes[at[:, None] + np.arange(16)]
+    read = cta.window.rows(MATRIX_ROW)[at // MATRIX_ROW]
+    rows = read
+    if readers is not None:
+        rows = np.zeros((group.n, MATRIX_ROW), np.uint8)
+        rows[readers] = read
     group.count("ldmatrix", active_warps(group, mask))
-    words = ldmatrix_words(rows.reshape(-1, WARP, 16), count, transposed=transposed)
+    words = ldmatrix_words(rows.reshape(-1, WARP, MATRIX_ROW), count, transposed=transposed)
     return [word.reshape(-1) for word in words]
 
 
