@@ -27,6 +27,7 @@ from .commands.lab import (
     tune,
 )
 from .commands.shared import usage
+from .commands.shared.usage import EXIT_INTERRUPTED
 from .errors import PipelinerError
 
 COMMANDS: Final = {
@@ -58,7 +59,6 @@ examples:
 exit codes: 0 done, 1 cannot be done, 2 usage, 130 interrupted"""
 
 EXIT_FAILED: Final = 1
-EXIT_INTERRUPTED: Final = 130
 
 
 def parser(argv: Sequence[str] | None = None) -> argparse.ArgumentParser:

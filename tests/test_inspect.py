@@ -15,7 +15,7 @@ from pipeliner.explain.inspect import (
     instruction_counts,
     kernel_source,
 )
-from pipeliner.explain.pass_runs import Trace, run_pass, trace
+from pipeliner.explain.pass_runs import PassTrace, run_pass, trace
 from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile, schedule_gemm
 from pipeliner.targets import cuda_target
@@ -173,7 +173,7 @@ def test_every_function_and_every_stage_of_it_condenses() -> None:
 
 
 def test_trace_among_the_users_own_instruments() -> None:
-    seen = Trace()
+    seen = PassTrace()
     with cuda_target("a100"), tvm.transform.PassContext(instruments=[seen]):
         pipeliner.passes.SoftwarePipeline()(small().mod)
     assert "pipeliner.Expand" in [run.name for run in seen.runs]

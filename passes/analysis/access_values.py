@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Mode = Literal["read", "write", "atomic", "update"]
-Event = Literal["barrier", "wait", "wait_all", "group", "mma_wait"]
+OrderingEvent = Literal["barrier", "wait", "wait_all", "group", "mma_wait"]
 """A barrier; a wait for some copies, or for all; a commit of a wgmma group, or a wait for some."""
 
 

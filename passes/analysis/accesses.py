@@ -20,7 +20,7 @@ from tvm_ffi.structural import WalkResult
 
 from ..ir import nodes as ir
 from ..ir.wide_indices import is_large, widened
-from .access_values import Access, Event, Mode, Region
+from .access_values import Access, Mode, OrderingEvent, Region
 
 BARRIERS: Final = (
     "tirx.cuda.cta_sync",
@@ -62,7 +62,7 @@ _CASTS: Final = ("tirx.cuda.cvta_generic_to_shared", "tirx.reinterpret")
 _ATOMICS: Final = ("tirx.atomic_add", "tirx.cuda.atomic_add", "tirx.cuda.atomic_cas")
 
 
-def event(stmt: Any) -> Event | None:
+def event(stmt: Any) -> OrderingEvent | None:
     """Return what an Evaluate statement does for ordering, such as a barrier; None for nothing."""
     if not isinstance(stmt, tirx.Evaluate) or not isinstance(stmt.value, ir.Call):
         return None

@@ -38,7 +38,7 @@ _CASTS: Final = ("tirx.reinterpret", "tirx.cuda.cvta_generic_to_shared")
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class Address:
     """A place ``start`` bytes into the memory ``root``, which is a buffer or a raw pointer."""
 
     root: Var
@@ -49,7 +49,7 @@ class Place:
 class Memories:
     """Knows what the views and pointers declared so far point into; other buffers are memories."""
 
-    places: dict[Var, Place] = field(default_factory=dict)
+    places: dict[Var, Address] = field(default_factory=dict)
     roots: dict[Var, Buffer] = field(default_factory=dict)
 
     def declare(self, stmt: Any) -> bool:
@@ -71,21 +71,21 @@ class Memories:
                 if _is_plain(stmt.buffer) and const_int(found.start) == 0:
                     self.roots[found.root] = stmt.buffer
                 return False
-            found = Place(self.roots[found.root], found.start)
+            found = Address(self.roots[found.root], found.start)
         self.places[stmt.buffer] = found
         return True
 
-    def place(self, buf: Buffer) -> Place:
+    def place(self, buf: Buffer) -> Address:
         """Return where the data of ``buf`` starts."""
-        return self.places.get(buf, Place(buf, i32(0)))
+        return self.places.get(buf, Address(buf, i32(0)))
 
-    def pointed(self, pointer: Any) -> Place | None:
+    def pointed(self, pointer: Any) -> Address | None:
         """Return where an expression points; None if it is no pointer into a memory."""
         if isinstance(pointer, Var):
             if pointer in self.places:
                 return self.places[pointer]
             raw = not is_buffer_var(pointer) and is_pointer(pointer)
-            return Place(pointer, i32(0)) if raw else None
+            return Address(pointer, i32(0)) if raw else None
         if not isinstance(pointer, Call):
             return None
         name, args = str(getattr(pointer.op, "name", "")), pointer.args
@@ -246,5 +246,5 @@ def is_pointer(var: Var) -> bool:
     return type(var.ty).__name__ == "PointerType"
 
 
-def _further(place: Place, start: Expr) -> Place:
-    return Place(place.root, start if const_int(place.start) == 0 else place.start + start)
+def _further(place: Address, start: Expr) -> Address:
+    return Address(place.root, start if const_int(place.start) == 0 else place.start + start)

@@ -42,7 +42,7 @@ _RANKS: Final = (3, 4, 5)
 
 
 @dataclass(frozen=True)
-class Axis:
+class SpatialAxis:
     """One spatial dimension: a coordinate is ``lower + step * place + offset``.
 
     ``place`` is in ``0 .. count - 1``, ``offset`` in ``0 .. reach``. ``upper``: end of the bounding
@@ -74,7 +74,7 @@ class Im2col:
     """
 
     image: Expr
-    axes: tuple[Axis, ...]
+    axes: tuple[SpatialAxis, ...]
     channel: Expr
     first: Expr
     when: Expr | None = None
@@ -128,7 +128,7 @@ def _with_offsets(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col |
     name = str(copy.src.name)
     image, *spatial, channel = copy.src_indices
     extents = [const_int(extent) or 0 for extent in copy.src.shape[1:-1]]
-    axes: list[Axis] = []
+    axes: list[SpatialAxis] = []
     for index, extent in zip(spatial, extents):
         axis = _axis(index, extent, copy.order[0], offsets, ranges)
         if axis is None:
@@ -160,7 +160,7 @@ def _with_offsets(copy: Copy, offsets: Collection[Var], ranges: Any) -> Im2col |
 
 def _axis(
     index: Expr, extent: int, pixel: Var, offsets: Collection[Var], ranges: Any
-) -> Axis | None:
+) -> SpatialAxis | None:
     """Return ``index`` in its three terms; None if it has others."""
     terms, constant = terms_of(index)
     moved = [term for term in terms if not uses(term[1], [pixel]) and uses(term[1], offsets)]
@@ -173,17 +173,17 @@ def _axis(
     if int(places.min_value) < 0 or max(-least, most, int(places.max_value)) > _MANY:
         return None
     lower = constant + least
-    axis = Axis(place, offset - least, most - least, step, 0, lower, 0)
+    axis = SpatialAxis(place, offset - least, most - least, step, 0, lower, 0)
     return _with_count(axis, int(places.max_value) + 1, extent)
 
 
-def _with_count(axis: Axis, count: int, extent: int) -> Axis:
+def _with_count(axis: SpatialAxis, count: int, extent: int) -> SpatialAxis:
     """Return ``axis`` with ``count`` places, in a dimension of ``extent``."""
     upper = axis.lower + (count - 1) * axis.step - (extent - 1)
     return replace(axis, count=count, upper=upper)
 
 
-def _ended(axis: Axis, extent: int, inner: int, copy: Copy, counted: Expr) -> Axis:
+def _ended(axis: SpatialAxis, extent: int, inner: int, copy: Copy, counted: Expr) -> SpatialAxis:
     """Return the outermost axis of a lone image, ended where the copy's mask ends the pixels.
 
     Pixels behind that are in the next image, which does not exist: so they are zero, as the mask

@@ -46,14 +46,14 @@ LOAD: Final = (
 IM2COL: Final = ".im2col"
 MULTICAST: Final = ".multicast::cluster"
 
-Source: TypeAlias = "View | TiledWindow | Im2col"
+TmaSource: TypeAlias = "View | TiledWindow | Im2col"
 """What a tile is copied from, as TMA sees it.
 
 Boxes of a tensor, flattened or not, a tiled-mode window of an image, or im2col pixels.
 """
 
 
-def source_of(copy: Copy, ranges: Any) -> Source | Reason:
+def source_of(copy: Copy, ranges: Any) -> TmaSource | Reason:
     """Return what ``copy`` reads as TMA sees it, or why TMA cannot make the copy.
 
     ``ranges``: an analyzer that knows the bounds of every variable outside the copy.
@@ -113,7 +113,7 @@ def _beyond_bounds(copy: Copy, view: View) -> list[Expr]:
         return [part for part in copy.mask if not analyzer.can_prove(part)]
 
 
-def dimensions_of(copy: Copy, source: Source) -> tuple[int | None, ...]:
+def dimensions_of(copy: Copy, source: TmaSource) -> tuple[int | None, ...]:
     """Return for each dimension of ``source`` the tile dimension that indexes it, or None.
 
     In im2col mode the pixels, counted over all dimensions but the last, are one dimension.
@@ -129,7 +129,9 @@ def column_blocks_of(tile: Buffer) -> ColumnBlocks:
     return ColumnBlocks.of(tile, column_block_bytes(row))
 
 
-def copy_map(copy: Copy, source: Source, column_blocks: ColumnBlocks, parts: int = 1) -> TensorMap:
+def copy_map(
+    copy: Copy, source: TmaSource, column_blocks: ColumnBlocks, parts: int = 1
+) -> TensorMap:
     """Return the map of the boxes that ``copy`` moves, ``parts`` of them along the rows."""
     if isinstance(source, Im2col):
         rows = column_blocks.rows // parts
@@ -152,7 +154,7 @@ def coordinate(index: Expr) -> Expr:
 
 def load_boxes(
     copy: Copy,
-    source: Source,
+    source: TmaSource,
     column_blocks: ColumnBlocks,
     tensor: TensorMap,
     barrier: Buffer,

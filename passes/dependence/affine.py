@@ -22,7 +22,7 @@ from tvm.ir import Call, TensorLoad, Var
 from ..ir.nodes import Expr
 
 Interval: TypeAlias = "tuple[float, float]"
-Bounds: TypeAlias = "Mapping[Var, tuple[int, int] | None]"
+VariableBounds: TypeAlias = "Mapping[Var, tuple[int, int] | None]"
 """Variables that differ between two instances of a statement, with inclusive bounds if known."""
 
 ANY: Final[Interval] = (-math.inf, math.inf)
@@ -63,7 +63,7 @@ class Linear:
         return not self.k and not self.symbols
 
 
-def linear(expr: Expr, loop_var: Var, bounds: Bounds, closed: bool = True) -> Linear | None:
+def linear(expr: Expr, loop_var: Var, bounds: VariableBounds, closed: bool = True) -> Linear | None:
     """``expr`` as a Linear form, or None.
 
     ``closed``: every variable that is neither the loop's nor in ``bounds`` has one value for all
@@ -105,7 +105,7 @@ def intersect(a: Interval, b: Interval) -> Interval:
     return max(a[0], b[0]), min(a[1], b[1])
 
 
-def _variable(var: Var, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
+def _variable(var: Var, loop_var: Var, bounds: VariableBounds, closed: bool) -> Linear | None:
     if var.same_as(loop_var):
         return Linear(k=1)
     if var in bounds:
@@ -114,7 +114,7 @@ def _variable(var: Var, loop_var: Var, bounds: Bounds, closed: bool) -> Linear |
     return Linear(symbols={var: 1}) if closed else None
 
 
-def _arithmetic(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
+def _arithmetic(expr: Any, loop_var: Var, bounds: VariableBounds, closed: bool) -> Linear | None:
     a = linear(expr.a, loop_var, bounds, closed)
     b = None if a is None else linear(expr.b, loop_var, bounds, closed)
     if a is None or b is None:
@@ -129,7 +129,7 @@ def _arithmetic(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linea
     return _uniform(expr, loop_var, bounds, closed)
 
 
-def _other(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
+def _other(expr: Any, loop_var: Var, bounds: VariableBounds, closed: bool) -> Linear | None:
     if isinstance(expr, (tirx.FloorMod, tirx.FloorDiv)):
         divisor, inner = _const(expr.b), linear(expr.a, loop_var, bounds, closed)
         if divisor is not None and divisor > 0 and not _is_uniform(inner):
@@ -171,7 +171,7 @@ def _divided(is_modulo: bool, inner: Linear | None, divisor: int) -> Linear | No
     return Linear(low=0, high=divisor - 1) if is_modulo else None
 
 
-def _uniform(expr: Any, loop_var: Var, bounds: Bounds, closed: bool) -> Linear | None:
+def _uniform(expr: Any, loop_var: Var, bounds: VariableBounds, closed: bool) -> Linear | None:
     """``expr`` as one symbol when it has the same value in every instance."""
     varying: list[Any] = []
 

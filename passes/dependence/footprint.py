@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from tvm import sym
@@ -20,8 +20,11 @@ from tvm import sym
 from ..ir import nodes as ir
 from ..ir.indexing import Numbers, evaluate
 
-Index = tuple[Any, ...]
-Lanes = Mapping[Any, int | None]
+Index: TypeAlias = "tuple[Any, ...]"
+"""One expression for each dimension; None stands for any value."""
+
+Lanes: TypeAlias = "Mapping[Any, int | None]"
+"""Variables, with their extents from 0 if constant."""
 
 MAX_POINTS: Final = 1 << 16
 """Most elements enumerated for one access; beyond, two accesses count as touching."""

@@ -51,7 +51,7 @@ from .rings import Ring, definitions_and_uses, instantiate, make_ring
 _ALL_THREADS: Final = "all"
 _COMMIT: Final = "tirx.ptx.wgmma_commit_group"
 
-Step: TypeAlias = "Callable[[int], Iteration | None]"
+StepIterations: TypeAlias = "Callable[[int], Iteration | None]"
 """The iteration that an op of a given stage works on in one step; None if it is idle."""
 
 
@@ -108,7 +108,7 @@ class Instances:
         self._emitted: set[str] = set()
         self._by_proxy = any(op.by_proxy for op in self._ops)
 
-    def step(self, at: Step, phase: str, guarded: bool = True) -> list[Stmt]:
+    def step(self, at: StepIterations, phase: str, guarded: bool = True) -> list[Stmt]:
         """Return all ops of a step; neighbours with the same guard share one ``if``."""
         items: list[tuple[int | None, Any, Stmt]] = []
         for op in self._ops:
@@ -122,7 +122,7 @@ class Instances:
                 items.append((None, None, with_origin(origin, call)))
         return _merge(items)
 
-    def _is_idle(self, op: _Op, at: Iteration, step: Step) -> bool:
+    def _is_idle(self, op: _Op, at: Iteration, step: StepIterations) -> bool:
         """Whether ``op`` has no work there: only padding, or a wait that need not wait.
 
         If the last iteration is in the rolled loop nothing of it is left out, not even in the

@@ -38,7 +38,7 @@ from ..ir.named_pass import named_pass
 from ..ir.nodes import Buffer, Expr, Stmt, block, is_private, seq
 from ..ir.op_form import OpLoop, op_loop
 from ..sync.async_groups import without_idle_commits, without_idle_waits
-from .instances import Instances, Step
+from .instances import Instances, StepIterations
 
 _TVM_PIPELINE: Final = "software_pipeline_"
 
@@ -190,7 +190,7 @@ class _Expansion:
         annotations = {**kept, PHASE: STEADY}
         return tirx.For(var, self._const(0), trips, ForKind.SERIAL, seq(*parts), None, annotations)
 
-    def _constant(self, step: int) -> Step:
+    def _constant(self, step: int) -> StepIterations:
         """Return step ``step``, counted from the first of the prologue."""
 
         def at(stage: int) -> Iteration | None:

@@ -18,36 +18,36 @@ from .wide_indices import WIDE
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownBits:
     """A value in ``0 .. high`` all of whose one bits are in ``mask``."""
 
     mask: int
     high: int
 
     @classmethod
-    def upto(cls, high: int) -> Known:
+    def upto(cls, high: int) -> KnownBits:
         """Return any value in ``0 .. high``."""
         return cls((1 << high.bit_length()) - 1, high)
 
 
-_Unknown: TypeAlias = "Known | None"
+_Unknown: TypeAlias = "KnownBits | None"
 
 
 class Bits:
     """Computes what is known of expressions from the bounds of their variables."""
 
     def __init__(self) -> None:
-        self._bounds: dict[Any, Known] = {}
+        self._bounds: dict[Any, KnownBits] = {}
 
     def bound(self, var: Var, high: int) -> None:
         """Record that ``var`` lies in ``0 .. high``."""
-        self._bounds[var] = Known.upto(high)
+        self._bounds[var] = KnownBits.upto(high)
 
-    def of(self, expr: Expr) -> Known | None:
+    def of(self, expr: Expr) -> KnownBits | None:
         """Return what is known of an integer expression; None if it may be negative."""
         if isinstance(expr, tirx.IntImm):
             value = int(expr.value)
-            return None if value < 0 else Known(value, value)
+            return None if value < 0 else KnownBits(value, value)
         if isinstance(expr, tirx.Add):
             return _sum(self.of(expr.a), self.of(expr.b))
         if isinstance(expr, tirx.BitwiseXor):
@@ -62,7 +62,7 @@ class Bits:
             return _either(self.of(expr.true_value), self.of(expr.false_value))
         return self._bounds.get(expr) if isinstance(expr, Var) else None
 
-    def _by_constant(self, expr: Any) -> Known | None:
+    def _by_constant(self, expr: Any) -> KnownBits | None:
         by = int(expr.b.value) if isinstance(expr.b, tirx.IntImm) else 0
         if by <= 0:
             return None
@@ -71,32 +71,36 @@ class Bits:
         if isinstance(expr, tirx.FloorMod):
             if whole and value is not None:
                 mask = value.mask & (by - 1)
-                return Known(mask, min(mask, value.high))
-            return Known.upto(by - 1 if value is None else min(by - 1, value.high))
+                return KnownBits(mask, min(mask, value.high))
+            return KnownBits.upto(by - 1 if value is None else min(by - 1, value.high))
         if value is None:
             return None
         if isinstance(expr, tirx.FloorDiv):
             return (
-                Known(value.mask >> shift, value.high // by)
+                KnownBits(value.mask >> shift, value.high // by)
                 if whole
-                else Known.upto(value.high // by)
+                else KnownBits.upto(value.high // by)
             )
-        return Known(value.mask << shift, value.high * by) if whole else Known.upto(value.high * by)
+        return (
+            KnownBits(value.mask << shift, value.high * by)
+            if whole
+            else KnownBits.upto(value.high * by)
+        )
 
 
 def _sum(a: _Unknown, b: _Unknown) -> _Unknown:
     if a is None or b is None:
         return None
     if a.mask & b.mask:
-        return Known.upto(a.high + b.high)
-    return Known(a.mask | b.mask, a.high + b.high)
+        return KnownBits.upto(a.high + b.high)
+    return KnownBits(a.mask | b.mask, a.high + b.high)
 
 
 def _xor(a: _Unknown, b: _Unknown) -> _Unknown:
     if a is None or b is None:
         return None
     mask = a.mask | b.mask
-    return Known(mask, mask)
+    return KnownBits(mask, mask)
 
 
 def _least(a: _Unknown, b: _Unknown) -> _Unknown:
@@ -106,4 +110,4 @@ def _least(a: _Unknown, b: _Unknown) -> _Unknown:
 def _either(a: _Unknown, b: _Unknown, high: int | None = None) -> _Unknown:
     if a is None or b is None:
         return None
-    return Known(a.mask | b.mask, max(a.high, b.high) if high is None else high)
+    return KnownBits(a.mask | b.mask, max(a.high, b.high) if high is None else high)

@@ -120,7 +120,7 @@ class Copy:
 
 
 @dataclass(frozen=True)
-class Operand:
+class MatmulOperand:
     """One side of a matmul tile: the load, and whether K is its contiguous dimension."""
 
     buffer: Buffer
@@ -138,8 +138,8 @@ class Matmul:
     nest: Nest
     acc: Buffer
     acc_indices: tuple[Expr, ...]
-    a: Operand
-    b: Operand
+    a: MatmulOperand
+    b: MatmulOperand
     m: tuple[Var, ...]
     n: tuple[Var, ...]
     k: tuple[Var, ...]
@@ -305,7 +305,7 @@ def as_matmul(nest: Nest) -> Matmul | None:
     )
 
 
-def _operand(load: Any, outer: Sequence[Var], k: Sequence[Var]) -> Operand | None:
+def _operand(load: Any, outer: Sequence[Var], k: Sequence[Var]) -> MatmulOperand | None:
     """Return the operand, if one variable alone indexes its contiguous dimension, by ones."""
     known = affine(load.indices[-1], [*outer, *k])
     if known is None or list(known.coefficients.values()) != [1]:
@@ -313,7 +313,7 @@ def _operand(load: Any, outer: Sequence[Var], k: Sequence[Var]) -> Operand | Non
     lane = next(iter(known.coefficients))
     if lane not in (outer[-1], k[-1]) or any(uses(x, [lane]) for x in list(load.indices)[:-1]):
         return None
-    return Operand(load.source, tuple(load.indices), lane.same_as(k[-1]))
+    return MatmulOperand(load.source, tuple(load.indices), lane.same_as(k[-1]))
 
 
 def _accumulated_product(store: Any) -> tuple[Any, Any] | None:

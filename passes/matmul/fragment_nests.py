@@ -43,7 +43,7 @@ from ..ir.nodes import (
 from ..ir.patterns import Nest, strip_cast
 from ..threads.spread import VECTOR_BYTES, is_contiguous, unproven_all
 from . import quads
-from .fragments import Fragment, Position, Quad
+from .fragments import ElementIndex, Fragment, Quad
 
 NARROW: Final = {"float16": "cvt.rn.f16x2.f32", "bfloat16": "cvt.rn.bf16x2.f32"}
 """PTX instruction that converts two floats to a type; the first operand is the upper one (cvt)."""
@@ -126,7 +126,7 @@ def _solve(
 
 
 def _consume(
-    nest: Nest, fragment: Fragment, access: Sequence[Expr], position: Position, analyzer: Any
+    nest: Nest, fragment: Fragment, access: Sequence[Expr], position: ElementIndex, analyzer: Any
 ) -> Stmt:
     """Return a nest that stores elsewhere what it computes from the tile."""
 
@@ -149,7 +149,7 @@ def _narrows(store: Any) -> bool:
 
 
 def _converted_together(
-    store: Any, fragment: Fragment, position: Position, vector: _Vector
+    store: Any, fragment: Fragment, position: ElementIndex, vector: _Vector
 ) -> Stmt:
     """Return a run of two columns, stored separately, that one instruction converts.
 
@@ -172,7 +172,7 @@ def _exchange(
     fragment: Fragment,
     quad: Quad,
     access: Sequence[Expr],
-    position: Position,
+    position: ElementIndex,
     analyzer: Any,
 ) -> Stmt | None:
     """Return a nest that stores 16-bit values, by lane quads; None if no vector gets wider.
@@ -210,7 +210,7 @@ def fill_pair(
     nest: Nest,
     fragment: Fragment,
     access: Sequence[Expr],
-    position: Position,
+    position: ElementIndex,
     pairs: Buffer,
     t: int,
     analyzer: Any,
@@ -357,7 +357,7 @@ def _unproven(
 
 
 def _update(
-    nest: Nest, fragment: Fragment, access: Sequence[Expr], position: Position, analyzer: Any
+    nest: Nest, fragment: Fragment, access: Sequence[Expr], position: ElementIndex, analyzer: Any
 ) -> Stmt:
     """Return a nest that stores into the tile: initialisation, scaling, a bias."""
     step = 2 if fragment.packed else 1
@@ -375,7 +375,7 @@ def _update(
 
 
 def _with_fragment(
-    store: Any, fragment: Fragment, position: Position, v: Expr, values: Mapping[Var, Expr]
+    store: Any, fragment: Fragment, position: ElementIndex, v: Expr, values: Mapping[Var, Expr]
 ) -> Any:
     """Return ``store`` for one element, with registers in place of loads of the tile."""
 

@@ -19,7 +19,7 @@ from ..copy.layouts import ColumnBlocks, Swizzle
 from ..ir.nodes import Buffer, Expr, Stmt, Var, i32
 from ..ir.patterns import is_zero
 
-Position = Sequence[Expr]
+ElementIndex = Sequence[Expr]
 """Values of the element loops of a fragment."""
 
 
@@ -34,7 +34,7 @@ class Quad:
 
     lane: Expr
     loops: tuple[int, ...]
-    coordinates: Callable[[Position, Expr], Sequence[Expr]]
+    coordinates: Callable[[ElementIndex, Expr], Sequence[Expr]]
 
 
 @dataclass(frozen=True)
@@ -55,8 +55,8 @@ class Fragment:
     registers: Buffer
     loops: tuple[int, ...]
     run: int
-    coordinates: Callable[[Position, Expr], Sequence[Expr]]
-    register: Callable[[Position, Expr], Expr]
+    coordinates: Callable[[ElementIndex, Expr], Sequence[Expr]]
+    register: Callable[[ElementIndex, Expr], Expr]
     packed: bool = False
     quad: Quad | None = None
     corner: tuple[Expr, Expr] | None = None
@@ -81,7 +81,7 @@ class Fragment:
         )
         return bool(tvm_ffi.structural_equal(mine, others))
 
-    def read(self, position: Position, v: Expr) -> Expr:
+    def read(self, position: ElementIndex, v: Expr) -> Expr:
         """Return the value of one element."""
         index = self.register(position, v)
         if self.packed:
@@ -93,7 +93,7 @@ class Fragment:
             return tirx.reinterpret(self.dtype, value)
         return value
 
-    def write(self, position: Position, v: int, values: Sequence[Expr]) -> Stmt:
+    def write(self, position: ElementIndex, v: int, values: Sequence[Expr]) -> Stmt:
         """Return the store of ``values`` from element ``v`` on: one, or a packed register's two."""
         index = self.register(position, i32(v))
         if self.packed:

@@ -25,7 +25,7 @@ from ...plan import MatmulPlan
 from ...values.elements import operands_of
 from ..copy.layouts import ROW_MAJOR, Swizzle, by_rotation, by_row, by_run, by_word
 from ..ir.nodes import Buffer, Expr, buffer, dtype_bytes, substitute
-from ..ir.patterns import Matmul, Operand
+from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
 from . import quads
 from .fragments import Fragment, Quad, power_of_two
@@ -181,7 +181,7 @@ class Warp:
                 self.columns = Columns(run)
                 return
 
-    def _layout(self, side: Operand) -> Swizzle:
+    def _layout(self, side: MatmulOperand) -> Swizzle:
         """Return a layout in which a warp's reads of the operand use the banks evenly."""
         row = _row_bytes(side)
         if side is self.matmul.b and side.k_major and self.columns.run > 2:
@@ -193,7 +193,7 @@ class Warp:
         words = self.columns.tiles * 2 if side is self.matmul.b else self.rows.tiles * 4
         return by_word(row, rows=4, words=words)
 
-    def has_ldmatrix(self, side: Operand) -> bool:
+    def has_ldmatrix(self, side: MatmulOperand) -> bool:
         """Whether ldmatrix can load the operand."""
         return side.k_major or self.element == 2
 
@@ -262,5 +262,5 @@ def _refused(plan: MatmulPlan, why: Reason) -> LoweringError:
     return LoweringError("matmul.unmapped", matmul=plan.op, instruction=plan.instruction, why=why)
 
 
-def _row_bytes(side: Operand) -> int:
+def _row_bytes(side: MatmulOperand) -> int:
     return int(side.buffer.shape[-1]) * dtype_bytes(side.buffer.dtype)

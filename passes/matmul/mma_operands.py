@@ -16,7 +16,7 @@ from tvm import tirx
 from tvm.script import tirx as T
 
 from ..ir.nodes import Buffer, Expr, Stmt, i32, seq, substitute, unrolled
-from ..ir.patterns import Operand
+from ..ir.patterns import MatmulOperand
 from .mma_layout import Warp
 
 LDMATRIX: Final = "ldmatrix.sync.aligned.m8n8.x{count}{trans}.shared.b16"
@@ -135,7 +135,7 @@ def _half(warp: Warp, step: int, upper: Expr) -> Expr:
 
 
 def _ldmatrix(
-    warp: Warp, side: Operand, frag: Buffer, at: Expr, count: int, outer: Expr, k: Expr
+    warp: Warp, side: MatmulOperand, frag: Buffer, at: Expr, count: int, outer: Expr, k: Expr
 ) -> Stmt:
     name = LDMATRIX.format(count=count, trans="" if side.k_major else ".trans")
     registers = [tirx.BufferLoad(frag, [at + x]) for x in range(count)]
@@ -144,7 +144,7 @@ def _ldmatrix(
 
 def _load_words(
     warp: Warp,
-    side: Operand,
+    side: MatmulOperand,
     frag: Buffer,
     base: int,
     words: Sequence[tuple[int, Expr, int]],
@@ -165,7 +165,7 @@ def _load_words(
 
 def _load_bytes(
     warp: Warp,
-    side: Operand,
+    side: MatmulOperand,
     frag: Buffer,
     groups: Sequence[tuple[Expr, int, Sequence[int]]],
     step: int,
@@ -186,7 +186,7 @@ def _load_bytes(
     return seq(*stores)
 
 
-def _word(warp: Warp, side: Operand, outer: Expr, k: Expr, count: int) -> Expr:
+def _word(warp: Warp, side: MatmulOperand, outer: Expr, k: Expr, count: int) -> Expr:
     """Return ``count`` neighbouring bytes as the low bytes of a uint32."""
     element = _element(warp, side, outer, k)
     if count == 1:
@@ -224,7 +224,7 @@ def _round(warp: Warp, frag: Buffer, base: int, count: int) -> Stmt | None:
     return unrolled("x", count, one)
 
 
-def _element(warp: Warp, side: Operand, outer: Expr, k: Expr) -> Any:
+def _element(warp: Warp, side: MatmulOperand, outer: Expr, k: Expr) -> Any:
     """Return the load of one element of an operand's tile, where its layout puts it."""
     matmul, analyzer = warp.matmul, warp.threads.analyzer
     dims = matmul.m if side is matmul.a else matmul.n

@@ -40,7 +40,7 @@ from ..ir.nodes import (
     unrolled,
     vectorized,
 )
-from ..ir.patterns import Matmul, Operand
+from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
 from .fragments import Fragment, Mapped, back_and_forth, power_of_two
 
@@ -53,7 +53,7 @@ class _Side:
     ``vector``: elements read at once, along K if ``along_k``, else along the piece.
     """
 
-    operand: Operand
+    operand: MatmulOperand
     dims: tuple[Var, ...]
     count: int
     lanes: int
@@ -113,7 +113,7 @@ class _Thread:
 
     def _side(
         self,
-        operand: Operand,
+        operand: MatmulOperand,
         dims: tuple[Var, ...],
         count: int,
         lanes: int,

@@ -50,7 +50,7 @@ from ...values.elements import element, operands_of
 from ..copy.layouts import CHUNK_BYTES
 from ..copy.tma import column_blocks_of
 from ..ir.nodes import Buffer, Expr, Stmt, buffer, i32, op_stmt, seq, substitute, unrolled
-from ..ir.patterns import Matmul, Operand
+from ..ir.patterns import Matmul, MatmulOperand
 from ..threads.spread import Threads
 from . import quads
 from .descriptors import encode
@@ -266,7 +266,7 @@ class _Warpgroup:
         step: int,
         block: int,
         left: Sequence[Expr],
-        described: Sequence[Operand],
+        described: Sequence[MatmulOperand],
         partial: Buffer | None = None,
     ) -> Stmt:
         """Return one instruction with first operand ``left``; ``described``: by descriptor.
@@ -290,7 +290,7 @@ class _Warpgroup:
             )
         )
 
-    def _descriptor(self, side: Operand, own: Expr, block: int, step: int) -> Expr:
+    def _descriptor(self, side: MatmulOperand, own: Expr, block: int, step: int) -> Expr:
         """Return the descriptor of ``side`` from row (or column) ``own + block`` on, at a step."""
         column_blocks, simplify = self.column_blocks[side.buffer], self.threads.analyzer.simplify
         first, k = simplify(own + block), step * self.k

@@ -31,7 +31,7 @@ _PINNED: Final = "pipeliner.pinned"
 _SAMPLES: Final = 8
 """Iterations examined: a ring of up to as many slots is recognised by them."""
 
-Box = tuple[tuple[int, int], ...]
+_Region = tuple[tuple[int, int], ...]
 
 
 @named_pass("PinRings")
@@ -139,7 +139,7 @@ class _BufferUses:
         read = [self._box(index, var, value) for index in self.reads]
         return any(not any(_covers(box, inner) for box in written) for inner in read)
 
-    def _box(self, index: tuple[Any, ...], var: Any, value: int) -> Box:
+    def _box(self, index: tuple[Any, ...], var: Any, value: int) -> _Region:
         box = []
         for expr in index:
             bound = self.prover.const_int_bound(ir.substitute(expr, {var: ir.i32(value)}))
@@ -147,7 +147,7 @@ class _BufferUses:
         return tuple(box)
 
 
-def _covers(box: Box, inner: Box) -> bool:
+def _covers(box: _Region, inner: _Region) -> bool:
     return all(a <= c and d <= b for (a, b), (c, d) in zip(box, inner))
 
 

@@ -16,6 +16,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
+from ...machine import WARP
 from ..ir.kernels import bodies, thread_tag
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, is_global, is_shared, walk
 
@@ -43,7 +44,6 @@ _TRANSCENDENTAL: Final = frozenset(
 )
 _SHAPE: Final = re.compile(r"m(\d+)n(\d+)k(\d+)")
 _WMMA_FLOPS: Final = 2 * 16 * 16 * 16
-WARP: Final = 32
 
 
 @dataclass(frozen=True, slots=True)

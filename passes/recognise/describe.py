@@ -22,7 +22,7 @@ from ..analysis.effects import READ, effects
 from ..analysis.op_kinds import classify
 from ..copy.copies import obstacles
 from ..copy.im2col import Im2col
-from ..copy.tma import Source, source_of
+from ..copy.tma import TmaSource, source_of
 from ..copy.windows import TiledWindow
 from ..ir.indexing import affine, alignment, offset, strides, terms_of
 from ..ir.kernels import bodies, thread_tag
@@ -84,7 +84,7 @@ def _seen_bytes(copy: Copy, ranges: Any) -> int:
     return total
 
 
-def _view(copy: Copy, source: Source | Reason) -> TmaView:
+def _view(copy: Copy, source: TmaSource | Reason) -> TmaView:
     """Return how TMA sees what ``copy`` reads."""
     if isinstance(source, Im2col):
         return "im2col"

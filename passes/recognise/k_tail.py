@@ -13,7 +13,7 @@ from typing import Any
 
 from ..ir.indexing import affine, comparison
 from ..ir.nodes import Var, const_int, uses
-from ..ir.patterns import Copy, Matmul, Operand
+from ..ir.patterns import Copy, Matmul, MatmulOperand
 
 
 def k_in_last(matmul: Matmul, copies: Sequence[Copy], loop: Any) -> int:
@@ -31,7 +31,9 @@ def k_in_last(matmul: Matmul, copies: Sequence[Copy], loop: Any) -> int:
     )
 
 
-def _valid(side: Operand, k: Var, copies: Sequence[Copy], step: Var, trip: int, whole: int) -> int:
+def _valid(
+    side: MatmulOperand, k: Var, copies: Sequence[Copy], step: Var, trip: int, whole: int
+) -> int:
     """Return where the zeros of one operand begin along K in the last iteration."""
     copy = next((copy for copy in copies if copy.dst.same_as(side.buffer)), None)
     walked = [index for index in side.indices if const_int(index) is None]

@@ -17,6 +17,7 @@ from typing import Any, Final, TypeAlias
 from tvm import tirx
 
 from ...diagnostics import Reason, Why
+from ...machine import WARP
 from ...values.facts import CopyInfo, LoopInfo, MatmulInfo, StatementInfo
 from ..analysis.effects import WRITE, effects
 from ..analysis.uniform import Uniformity
@@ -41,7 +42,6 @@ from ..ir.nodes import (
 )
 from ..ir.patterns import Copy, Matmul, Nest, as_copy, as_matmul, as_nest
 from .candidates import Context, why_not
-from .costs import WARP
 from .describe import bound_copy, copy_info, hint, matmul_info, statement_info
 from .k_tail import k_in_last
 from .normalise import distribute_condition, inline_bindings

@@ -16,7 +16,7 @@ from typing import Any
 
 from ...errors import InternalError
 from ...plan import LoopPlan, OpPlan
-from .modulo_search import Arc, Problem, rec_mii, res_mii, schedule
+from .modulo_search import Arc, ModuloProblem, rec_mii, res_mii, schedule
 from .modulo_verify import versions_needed
 
 
@@ -88,7 +88,7 @@ class Task:
             node["kind"] == "load" and node["is_global_load"]
         )
 
-    def problem(self, caps: Mapping[str, int]) -> Problem:
+    def problem(self, caps: Mapping[str, int]) -> ModuloProblem:
         """Return the scheduling problem with each ring of ``caps`` limited to that many slots."""
         arcs = list(self.arcs)
         for ring, depth in caps.items():
@@ -97,7 +97,7 @@ class Task:
                 for writer in writers:
                     arcs.append(Arc(user, writer, self.costs[user].occupancy, depth))
         pipes = tuple(op.pipe for op in self.costs)
-        return Problem(pipes, tuple(op.occupancy for op in self.costs), tuple(arcs))
+        return ModuloProblem(pipes, tuple(op.occupancy for op in self.costs), tuple(arcs))
 
 
 @dataclass(slots=True)
@@ -140,7 +140,7 @@ def _stretched(placed: Placed, bound: int) -> Placed:
 
 
 def _finish(
-    task: Task, problem: Problem, interval: int, cycles: list[int], early: set[int]
+    task: Task, problem: ModuloProblem, interval: int, cycles: list[int], early: set[int]
 ) -> Placed:
     first = min(cycle // interval for cycle in cycles)
     cycles = [cycle - first * interval for cycle in cycles]
@@ -242,7 +242,7 @@ def _pull(task: Task, interval: int, cycles: list[int], early: set[int]) -> bool
 
 
 def _order(
-    problem: Problem, stages: Sequence[int], places: Sequence[tuple[int, int, int]]
+    problem: ModuloProblem, stages: Sequence[int], places: Sequence[tuple[int, int, int]]
 ) -> list[int]:
     """Return the ops of one step in the order of ``places``, unless one waits for another."""
     after: dict[int, set[int]] = {op: set() for op in range(problem.size)}

@@ -36,7 +36,7 @@ class Arc:
 
 
 @dataclass(frozen=True, slots=True)
-class Problem:
+class ModuloProblem:
     """Operations by index: ``pipes[i]`` is busy for ``busy[i]`` cycles from the start of ``i``."""
 
     pipes: tuple[str, ...]
@@ -49,7 +49,7 @@ class Problem:
         return len(self.pipes)
 
 
-def res_mii(problem: Problem) -> tuple[int, str]:
+def res_mii(problem: ModuloProblem) -> tuple[int, str]:
     """Return the least interval that the pipes allow, and the pipe that sets it."""
     load: dict[str, int] = {}
     for pipe, busy in zip(problem.pipes, problem.busy, strict=True):
@@ -58,7 +58,7 @@ def res_mii(problem: Problem) -> tuple[int, str]:
     return max(1, load[pipe]), pipe
 
 
-def rec_mii(problem: Problem, at_least: int = 1) -> int:
+def rec_mii(problem: ModuloProblem, at_least: int = 1) -> int:
     """Return the least interval from ``at_least`` on that the recurrences allow.
 
     From 1 on it is the greatest delay / distance of any cycle: a cycle that is too slow for an
@@ -76,7 +76,7 @@ def rec_mii(problem: Problem, at_least: int = 1) -> int:
         interval = math.ceil(sum(arc.delay for arc in cycle) / distance)
 
 
-def _heights(problem: Problem, interval: int) -> tuple[list[int], list[Arc]]:
+def _heights(problem: ModuloProblem, interval: int) -> tuple[list[int], list[Arc]]:
     """Return the longest path into each operation, or a cycle of positive length.
 
     An arc weighs ``delay - interval * distance``. This is Bellman and Ford's algorithm, stopped as
@@ -125,7 +125,7 @@ def _around(op: int, came_by: Sequence[Arc | None]) -> list[Arc]:
     return arcs
 
 
-def schedule(problem: Problem) -> tuple[int, list[int]]:
+def schedule(problem: ModuloProblem) -> tuple[int, list[int]]:
     """Return the least interval found, at least both bounds, and each operation's start cycle."""
     bound = rec_mii(problem, res_mii(problem)[0])
     interval = bound
@@ -138,7 +138,7 @@ def schedule(problem: Problem) -> tuple[int, list[int]]:
     raise AssertionError("a sequential schedule exists at the limit")
 
 
-def attempt(problem: Problem, interval: int) -> list[int] | None:
+def attempt(problem: ModuloProblem, interval: int) -> list[int] | None:
     """Return start cycles for one interval, or None if the budget runs out."""
     height, cycle = _heights(problem, interval)
     if cycle or any(busy > interval for busy in problem.busy):
@@ -186,7 +186,7 @@ def attempt(problem: Problem, interval: int) -> list[int] | None:
 class _State:
     """The modulo reservation table: intervals of each pipe, in reversed time."""
 
-    def __init__(self, problem: Problem, interval: int) -> None:
+    def __init__(self, problem: ModuloProblem, interval: int) -> None:
         self.problem = problem
         self.interval = interval
         self.placed: dict[int, int] = {}

@@ -36,7 +36,7 @@ from ...values.origin import Origin
 from ..ir.nodes import Buffer, Expr, Stmt, Var, buffer, i32, seq, unrolled, with_origin
 from ..matmul.descriptors import uniform
 from ..recognise.by_tile import runs_by_tile
-from ..sync.mbarriers import BARRIER_BYTES
+from ..sync.mbarriers import MBARRIER_BYTES
 
 TOKEN: Final = "turn"
 """Name of the mbarriers."""
@@ -61,7 +61,7 @@ class PingPong:
         """Return new mbarriers for the groups of ``role``; None if there is only one group."""
         if role.ping_pong_groups == 1:
             return None
-        barriers = buffer([role.ping_pong_groups, 1], "uint64", TOKEN, "shared", BARRIER_BYTES)
+        barriers = buffer([role.ping_pong_groups, 1], "uint64", TOKEN, "shared", MBARRIER_BYTES)
         group, phase = (buffer([1], "int32", n, "local") for n in ("team", f"{TOKEN}_phase"))
         return PingPong(role, thread, barriers, group, phase)
 

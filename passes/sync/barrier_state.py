@@ -1,7 +1,7 @@
 """The accesses that no barrier orders yet, at one point of a function.
 
-Barrier placement visits statements in program order with a ``State``. A barrier empties it, an
-access adds a ``Pending`` to it, and the functions below say how a pending access changes when
+Barrier placement visits statements in program order with a ``BarrierState``. A barrier empties it,
+an access adds a ``Pending`` to it, and the functions below say how a pending access changes when
 control enters a loop, goes on to its next iteration, or leaves it:
 
     for k: { S[k % 3] = ..; .. }     after the first iteration, pending: a write of S[(k - 1) % 3]
@@ -53,7 +53,7 @@ class Pending:
 
 
 @dataclass(frozen=True)
-class State:
+class BarrierState:
     """The accesses since the last barrier, and the copies and wgmma reads in flight.
 
     All are in the order in which they were made, so that the outcome is deterministic.
@@ -63,20 +63,20 @@ class State:
     in_flight: Mapping[Item, None] = field(default_factory=dict)
     reading: Mapping[Any, Pending] = field(default_factory=dict)
 
-    def __or__(self, other: State) -> State:
-        return State(
+    def __or__(self, other: BarrierState) -> BarrierState:
+        return BarrierState(
             {**self.pending, **other.pending},
             {**self.in_flight, **other.in_flight},
             {**self.reading, **other.reading},
         )
 
-    def within(self, other: State) -> bool:
+    def within(self, other: BarrierState) -> bool:
         """Whether everything in this state is in ``other``."""
         kept = self.pending.keys() <= other.pending.keys()
         known = self.in_flight.keys() <= other.in_flight.keys()
         return kept and known and self.reading.keys() <= other.reading.keys()
 
-    def each(self, change: Callable[[Pending], Pending]) -> State:
+    def each(self, change: Callable[[Pending], Pending]) -> BarrierState:
         """Return this state with ``change`` applied to every pending access and wgmma read."""
         pending, reading = (
             {entry.key: entry for entry in map(change, entries.values())}

@@ -28,12 +28,13 @@ from ..analysis.access_values import Access
 from ..analysis.accesses import accesses, event
 from ..analysis.shared_views import SharedViews
 from ..analysis.uniform import Uniformity
+from ..dependence.footprint import Lanes
 from ..ir import nodes as ir
 from ..ir.kernels import bodies, thread_extents, thread_tag
 from . import ordering
 from .conflicts import Conflicts
 from .mbarriers import ROLES_ATTR
-from .ordering import Item, Kind, Lanes, Node
+from .ordering import Item, Node, NodeKind
 
 
 @dataclass(frozen=True)
@@ -133,7 +134,7 @@ class _Builder:
         body = self._build(stmt.body, lanes, op)
         return self._settle(ordering.pruned(Node("loop", stmt, [body], op=op)), uniform)
 
-    def _guarded(self, kind: Kind, stmt: Any, condition: Any, lanes: Lanes, op: str) -> Node:
+    def _guarded(self, kind: NodeKind, stmt: Any, condition: Any, lanes: Lanes, op: str) -> Node:
         children = []
         for guard, body in zip(ordering.conditions(stmt), bodies(stmt), strict=True):
             if guard is not None and ir.const_int(self._prover.simplify(guard)) == 0:

@@ -21,10 +21,9 @@ from ...machine import WARP
 from ...plan import SmemBuffer
 from ..dependence import footprint
 from ..dependence.differences import Differences
+from ..dependence.footprint import Index, Lanes
 from ..ir import nodes as ir
-from .ordering import Item, Lanes
-
-Index = tuple[Any, ...]
+from .ordering import Item
 
 
 class Conflicts:

@@ -33,12 +33,12 @@ order, the mbarriers themselves included."""
 ROLE_ATTR: Final = "pipeliner.role"
 """Key of the AttrStmt around what one role does; its value is the role's name."""
 
-BARRIER_BYTES: Final = 8
+MBARRIER_BYTES: Final = 8
 
 
 def full_barrier(pair: MbarrierPair) -> Buffer:
     """Return the ``full`` mbarrier of one slot, as copies refer to it before they have slots."""
-    return buffer([1], "uint64", pair.full, "shared", BARRIER_BYTES)
+    return buffer([1], "uint64", pair.full, "shared", MBARRIER_BYTES)
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class Barriers:
         shape = [plan.depth, 1]
 
         def barriers(name: str) -> Buffer:
-            return buffer(shape, "uint64", name, "shared", BARRIER_BYTES)
+            return buffer(shape, "uint64", name, "shared", MBARRIER_BYTES)
 
         full, empty = barriers(plan.full), barriers(plan.empty) if plan.empty else None
         return Barriers(plan, full, empty)

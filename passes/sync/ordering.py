@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final, Literal, TypeAlias
 
@@ -20,8 +20,9 @@ from tvm_ffi import StructuralKey
 from ...diagnostics import Reason
 from ...plan import SyncPlan
 from ...values.origin import PHASE, STEADY, Origin
-from ..analysis.access_values import Access, Event
+from ..analysis.access_values import Access, OrderingEvent
 from ..analysis.accesses import op_name
+from ..dependence.footprint import Lanes
 from ..ir import nodes as ir
 from ..ir.kernels import bodies, with_bodies
 
@@ -40,8 +41,7 @@ _OWN_ORDER: Final = (
 )
 
 Path: TypeAlias = "tuple[int, ...]"
-Lanes: TypeAlias = "Mapping[Any, int | None]"
-Kind = Literal["leaf", "wrap", "seq", "loop", "branch"] | Event
+NodeKind = Literal["leaf", "wrap", "seq", "loop", "branch"] | OrderingEvent
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Node:
     under it need an order.
     """
 
-    kind: Kind
+    kind: NodeKind
     stmt: Any
     children: list[Node] = field(default_factory=list)
     items: list[Item] = field(default_factory=list)

@@ -42,7 +42,7 @@ from ..ir import nodes as ir
 from ..ir.kernels import map_kernels
 from ..ir.named_pass import named_pass
 from . import barrier_state, ordering
-from .barrier_state import EXACT_ITERATIONS, Pending, State
+from .barrier_state import EXACT_ITERATIONS, BarrierState, Pending
 from .barrier_tree import Tree, barrier_tree
 from .ordering import Item, Node, Path
 
@@ -91,12 +91,12 @@ class _Synchroniser:
         """Return the kernel with barriers, and the plan of those."""
         root = self._tree.root
         try:
-            self._visit(root, State())
+            self._visit(root, BarrierState())
         except _Conflict as conflict:
             raise InternalError(f"cannot place the barrier for {conflict.why}") from conflict
         return ordering.rebuild(root), ordering.summary(root)
 
-    def _visit(self, node: Node, state: State) -> State:
+    def _visit(self, node: Node, state: BarrierState) -> BarrierState:
         """Return the state after ``node``, with the barriers under it placed anew."""
         node.why = None
         while True:
@@ -108,7 +108,7 @@ class _Synchroniser:
                     raise
                 node.why = conflict.why
 
-    def _enter(self, node: Node, state: State) -> State:
+    def _enter(self, node: Node, state: BarrierState) -> BarrierState:
         if node.kind == "barrier":
             return replace(state, pending={})
         if node.kind in ("wait", "wait_all"):
@@ -128,7 +128,7 @@ class _Synchroniser:
             state = self._visit(child, state)
         return state
 
-    def _touch(self, node: Node, state: State) -> State:
+    def _touch(self, node: Node, state: BarrierState) -> BarrierState:
         """Return the state after the accesses of ``node`` itself."""
         if not node.items:
             return state
@@ -139,9 +139,9 @@ class _Synchroniser:
         pending = {**state.pending, **{entry.key: entry for entry in entries}}
         in_flight = dict.fromkeys(entry.item for entry in issued if not entry.item.is_read)
         reading = {entry.key: entry for entry in issued if entry.item.is_read}
-        return State(pending, {**state.in_flight, **in_flight}, {**state.reading, **reading})
+        return BarrierState(pending, {**state.in_flight, **in_flight}, {**state.reading, **reading})
 
-    def _land(self, node: Node, state: State) -> State:
+    def _land(self, node: Node, state: BarrierState) -> BarrierState:
         """Return the state after a wait, which may complete any copy in flight."""
         pending = dict(state.pending)
         for copy in state.in_flight:
@@ -153,7 +153,7 @@ class _Synchroniser:
         in_flight = {} if node.kind == "wait_all" else state.in_flight
         return replace(state, pending=pending, in_flight=in_flight)
 
-    def _finish(self, node: Node, state: State) -> State:
+    def _finish(self, node: Node, state: BarrierState) -> BarrierState:
         """Return the state after a wgmma wait: the reads that it ends may last until then."""
         pending = dict(state.pending)
         left = ordering.left_in_flight(node)
@@ -185,7 +185,7 @@ class _Synchroniser:
             self._writes[copy] = replace(copy.access, mode="write", index=index, issue=False)
         return Item(self._writes[copy], copy.lanes, op)
 
-    def _loop(self, node: Node, state: State) -> State:
+    def _loop(self, node: Node, state: BarrierState) -> BarrierState:
         """Return the state after a loop.
 
         What the loop itself carries is found first, without what came before it: if only the latter
@@ -211,7 +211,9 @@ class _Synchroniser:
             return nullcontext()
         return self._tree.conflicts.assuming(stmt.extent >= 1)
 
-    def _iterate(self, node: Node, before: State, carried: State) -> tuple[State, State]:
+    def _iterate(
+        self, node: Node, before: BarrierState, carried: BarrierState
+    ) -> tuple[BarrierState, BarrierState]:
         """Return what an iteration carries to the next, and the state after it, at the end.
 
         The end is the fixed point of visiting the loop's body.
@@ -226,7 +228,7 @@ class _Synchroniser:
             carried = handed if count < EXACT_ITERATIONS else handed | carried
         return carried, after
 
-    def _check_reading(self, node: Node, state: State) -> None:
+    def _check_reading(self, node: Node, state: BarrierState) -> None:
         """Raise LoweringError if ``node`` overwrites what a wgmma in flight still reads."""
         for entry in state.reading.values():
             item = self._first_conflict(entry, node.items)
@@ -234,7 +236,7 @@ class _Synchroniser:
                 conflict = ordering.pair(entry.item, item)
                 raise LoweringError("sync.needs_wgmma_wait", conflict=conflict)
 
-    def _check(self, node: Node, state: State) -> None:
+    def _check(self, node: Node, state: BarrierState) -> None:
         """Raise _Conflict, with the barrier's place, if ``node`` conflicts with an access."""
         place: Path = ()
         why: Reason | None = None

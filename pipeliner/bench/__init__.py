@@ -9,6 +9,7 @@ Operands are standard normal: zeros draw less power and run faster than any real
 
 from __future__ import annotations
 
+from ..records.record import OURS
 from .chart import check_chart, groups, svg, write_chart
 from .claims import spine, spine_claims, square, stopwatch, transformation_ms
 from .compiling import compiled_ahead
@@ -18,14 +19,13 @@ from .problems import PEERS, USUAL_PEERS, Contender, Problem, contenders, descri
 from .results import (
     CUBLAS,
     CUDNN,
-    OURS,
     OURS_PLAIN,
     STOCK_PREFIX,
     TRITON,
     Claim,
     Report,
     Result,
-    Summary,
+    SpeedSummary,
 )
 from .suites import suite
 from .timing import FLUSH_BYTES, ROUNDS, WARM_UP, measure, quick
@@ -49,7 +49,7 @@ __all__ = [
     "Report",
     "Result",
     "Runner",
-    "Summary",
+    "SpeedSummary",
     "check_chart",
     "check_gpu",
     "compiled_ahead",

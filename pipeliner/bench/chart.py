@@ -10,7 +10,8 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from ..errors import ToolError, WorkloadError
-from .results import LIBRARIES, OURS, OURS_PLAIN, STOCK_PREFIX, TRITON, Report
+from ..records.record import OURS
+from .results import LIBRARIES, OURS_PLAIN, STOCK_PREFIX, TRITON, Report
 
 SUFFIXES: Final = (".svg", ".png")
 

@@ -11,10 +11,11 @@ from typing import Any, Final
 from ..kernel.building import pipeline_with
 from ..machine import machine_for
 from ..plan.request import Request
+from ..records.record import OURS
 from ..schedules import Gemm, GemmTile, default_tile, schedule_gemm
 from ..targets import cuda_target
 from .problems import USUAL_PEERS, Problem, contenders
-from .results import CUBLAS, OURS, OURS_PLAIN, STOCK_PREFIX, Claim, Report, Result
+from .results import CUBLAS, OURS_PLAIN, STOCK_PREFIX, Claim, Report, Result
 
 
 @contextmanager

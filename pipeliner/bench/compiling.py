@@ -24,16 +24,14 @@ from ..errors import ToolError
 from ..toolchain import nvcc
 from ..workers import Pool
 from .libraries import Runner
-from .problems import Contender, Problem, Recipe
-
-Say = Callable[[str], None]
+from .problems import Contender, Problem, Recipe, Say
 
 SECONDS: Final = 600.0
 """For one kernel; nvcc takes one to five."""
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltLibrary:
     """What a worker made: a library with the kernel ``name``, or why there is none."""
 
     path: str
@@ -99,18 +97,20 @@ def compiled_ahead(
         ]
 
 
-def compile_all(recipes: Sequence[Recipe], folder: Path, workers: int, say: Say) -> list[Built]:
+def compile_all(
+    recipes: Sequence[Recipe], folder: Path, workers: int, say: Say
+) -> list[BuiltLibrary]:
     """What became of each recipe, in order; one that ends its process costs itself alone."""
     pool = Pool(_compiler, min(workers, len(recipes)))
     threads = ThreadPoolExecutor(pool.count)
 
-    def compiled(at: int) -> Built:
+    def compiled(at: int) -> BuiltLibrary:
         path = str(folder / f"{at}.so")
         try:
             name, detail = pool.call(recipes[at], path, seconds=SECONDS)
         except ToolError as err:
-            return Built(path, failure=err.reason)
-        return Built(path, name, detail)
+            return BuiltLibrary(path, failure=err.reason)
+        return BuiltLibrary(path, name, detail)
 
     try:
         futures = [threads.submit(compiled, at) for at in range(len(recipes))]

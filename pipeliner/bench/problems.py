@@ -14,6 +14,7 @@ from ..kernel.building import pipeline_with
 from ..kernel.compiled import Kernel
 from ..machine import machine_for
 from ..plan.request import Request
+from ..records.record import OURS
 from ..schedules import (
     DepthwiseTile,
     Gemm,
@@ -25,9 +26,12 @@ from ..schedules.tiles import Tile
 from ..schedules.workloads import Spec
 from .libraries import Runner, cudnn, triton
 from .peers import NESTED, STAGES, cublas, require_stock, stock_mma, stock_simt
-from .results import CUBLAS, CUDNN, OURS, OURS_PLAIN, STOCK_PREFIX, TRITON
+from .results import CUBLAS, CUDNN, OURS_PLAIN, STOCK_PREFIX, TRITON
 
 Inputs: TypeAlias = "tuple[Any, ...]"
+
+Say: TypeAlias = "Callable[[str], None]"
+"""Told line by line what is going on."""
 
 PEERS: Final = {"cublas": CUBLAS, "cudnn": CUDNN, "tvm": STOCK_PREFIX, "triton": TRITON}
 """What a person calls a peer, and how the names of its contenders start."""

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..diagnostics import Why
+from ..records.record import OURS
 from .conditions import Conditions
 
-OURS: Final = "pipeliner"
 OURS_PLAIN: Final = "pipeliner, depth 1"
 CUBLAS: Final = "cuBLAS"
 CUDNN: Final = "cuDNN"
@@ -68,7 +68,7 @@ class Claim:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class SpeedSummary:
     """Our speed over a peer's, over all problems that both ran: above 1 is faster.
 
     ``worst``: the problem with the smallest ratio. ``missing``: problems without a ratio.
@@ -149,7 +149,7 @@ class Report:
         ours, theirs = self.find(problem, contender), self.best(problem, peer)
         return None if ours is None or theirs is None else theirs.us / ours.us
 
-    def summaries(self) -> list[Summary]:
+    def summaries(self) -> list[SpeedSummary]:
         """Our ratios to each peer over all problems, where there is one at all."""
         made = []
         for peer in self.peers():
@@ -161,7 +161,7 @@ class Report:
             worst = min(known, key=lambda name: known[name])
             missing = tuple(name for name in asked if name not in known)
             mean = statistics.geometric_mean(known.values())
-            made.append(Summary(peer, mean, known[worst], worst, len(known), missing))
+            made.append(SpeedSummary(peer, mean, known[worst], worst, len(known), missing))
         return made
 
     def as_dict(self) -> dict[str, Any]:

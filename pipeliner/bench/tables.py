@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..diagnostics import Why
-from .results import LIBRARIES, OURS, OURS_PLAIN, Claim, Report, Result, Summary
+from ..records.record import OURS
+from .results import LIBRARIES, OURS_PLAIN, Claim, Report, Result, SpeedSummary
 
 NONE = "-"
 
@@ -120,7 +121,7 @@ def _claim_row(claim: Claim) -> tuple[str, ...]:
     return (claim.name, met, f"{claim.value:.3g}", f"{claim.floor:g}", f"{claim.goal:g}")
 
 
-def _summary_line(summary: Summary) -> str:
+def _summary_line(summary: SpeedSummary) -> str:
     missing = f"; no ratio for {', '.join(summary.missing)}" if summary.missing else ""
     return (
         f"{_versus(summary.peer)}: geometric mean {summary.geometric_mean:.3f}, minimum "

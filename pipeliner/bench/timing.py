@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from ..diagnostics import Reason, Why
 from ..kernel.compiled import Kernel
+from ..records.record import OURS
 from ..schedules import Gemm
 from ..values.failure import why
 from .conditions import device_name, require_gpu, sm_clock
 from .libraries import Runner
 from .peers import cublas
-from .problems import LIBRARY_SLACK, Contender, Inputs, Problem, describe
-from .results import CUBLAS, OURS, Report, Result
+from .problems import LIBRARY_SLACK, Contender, Inputs, Problem, Say, describe
+from .results import CUBLAS, Report, Result
 from .truth import Truth, empty_output, random_inputs, truth
 
 ROUNDS: Final = 30
@@ -24,11 +24,9 @@ FLUSH_BYTES: Final = 512 * 1024 * 1024
 """Written before each timed run: more than the L2 cache of any GPU that is planned for, and long
 enough (about 0.2 ms on an H100) that the launch is prepared before the GPU is done with it."""
 
-Say = Callable[[str], None]
-
 
 @dataclass(slots=True)
-class Entry:
+class ReadyContender:
     """A contender that is ready: compiled, and right once."""
 
     contender: Contender
@@ -47,7 +45,7 @@ def measure(problem: Problem, report: Report, rounds: int = ROUNDS, say: Say = p
     and sets ``report.interrupted``.
     """
     torch = require_gpu()
-    entries: list[Entry] = []
+    entries: list[ReadyContender] = []
     failed: set[str] = set()
 
     def fail(contender: Contender, why: Why) -> None:
@@ -102,16 +100,16 @@ def quick(gemm: Gemm, kernel: Kernel, rounds: int) -> Report:
 
 def ready(
     torch: Any, problem: Problem, contender: Contender, inputs: Inputs, right: Truth
-) -> Entry:
+) -> ReadyContender:
     """The contender, compiled, loaded and run once; whether it was right is in ``worst``."""
     run, detail = contender.make()
     out = empty_output(torch, problem.spec, contender.out)
-    entry = Entry(contender, run, contender.arrange(inputs), out, detail, worst=0.0)
+    entry = ReadyContender(contender, run, contender.arrange(inputs), out, detail, worst=0.0)
     entry.worst = checked(torch, entry, right)
     return entry
 
 
-def checked(torch: Any, entry: Entry, right: Truth) -> float:
+def checked(torch: Any, entry: ReadyContender, right: Truth) -> float:
     """The largest error of one run on a poisoned output; NaN where an element is not written."""
     out = entry.out
     out.fill_(float("nan") if out.is_floating_point() else -85)
@@ -120,7 +118,7 @@ def checked(torch: Any, entry: Entry, right: Truth) -> float:
     return right.error(out if made is None else made)
 
 
-def _interleave(torch: Any, entries: list[Entry], rounds: int) -> None:
+def _interleave(torch: Any, entries: list[ReadyContender], rounds: int) -> None:
     """Time every contender once a round."""
     if not entries:
         return
@@ -134,7 +132,7 @@ def flush_buffer(torch: Any) -> Any:
     return torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
 
 
-def run_round(torch: Any, entries: list[Entry], number: int, flush: Any) -> None:
+def run_round(torch: Any, entries: list[ReadyContender], number: int, flush: Any) -> None:
     """Run every contender once, in an order that moves on by one each round.
 
     Times go to the entries, but for rounds below 0, which warm up.
@@ -155,7 +153,7 @@ def run_round(torch: Any, entries: list[Entry], number: int, flush: Any) -> None
             entry.times.append(start.elapsed_time(stop) * 1e3)
 
 
-def _result(problem: Problem, entry: Entry) -> Result:
+def _result(problem: Problem, entry: ReadyContender) -> Result:
     low, middle, high = statistics.quantiles(entry.times, n=4)
     return Result(
         problem.name,

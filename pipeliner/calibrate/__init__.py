@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from .machines import with_measured
 from .measure import Calibration, calibrate, compiled
-from .probes import Probe, Run, Took, probes
+from .probes import Probe, ProbeRun, Took, probes
 
 __all__ = [
     "Calibration",
     "Probe",
-    "Run",
+    "ProbeRun",
     "Took",
     "calibrate",
     "compiled",

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Final
 
-from ..machine import Machine, Measurement, MmaRate
+from ..machine import Machine, MeasuredValue, MmaRate
 
 COUNTED: Final = (
     "global_latency",
@@ -22,7 +22,7 @@ RATES: Final = ("dram_bytes_per_second", "launch_us", "clock_ghz")
 _WGMMA: Final = "wgmma_m64n256k16"
 
 
-def with_measured(machine: Machine, found: Mapping[str, Measurement]) -> Machine:
+def with_measured(machine: Machine, found: Mapping[str, MeasuredValue]) -> Machine:
     """``machine`` with what was measured in place of what was published.
 
     Widths of shared memory and of the FMA pipe stay what the vendor states: no kernel gets more. So
@@ -39,7 +39,7 @@ def with_measured(machine: Machine, found: Mapping[str, Measurement]) -> Machine
     return replace(machine, **changed)
 
 
-def _with_rate(rate: MmaRate, found: Mapping[str, Measurement]) -> MmaRate:
+def _with_rate(rate: MmaRate, found: Mapping[str, MeasuredValue]) -> MmaRate:
     m, n, k = rate.shape
     name = f"mma_{rate.dtype}_m{m}n{n}k{k}"
     if f"{name}_rate" not in found:
@@ -49,7 +49,7 @@ def _with_rate(rate: MmaRate, found: Mapping[str, Measurement]) -> MmaRate:
 
 
 def _with_wgmma(
-    rates: tuple[MmaRate, ...], found: Mapping[str, Measurement]
+    rates: tuple[MmaRate, ...], found: Mapping[str, MeasuredValue]
 ) -> tuple[MmaRate, ...]:
     if f"{_WGMMA}_rate" not in found:
         return rates

@@ -5,29 +5,27 @@ Each kernel runs several times; the least counts, for nothing makes a GPU faster
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-from ..bench.compiling import Built, compile_all
-from ..bench.problems import Recipe
+from ..bench.compiling import BuiltLibrary, compile_all
+from ..bench.problems import Recipe, Say
 from ..bench.timing import FLUSH_BYTES
 from ..kernel.compiled import Kernel, compile_kernel
-from ..machine import Machine, Measurement
+from ..machine import Machine, MeasuredValue
 from ..values.failure import why
 from . import kernels
-from .probes import LINE_WORDS, STEPS, Probe, Run, Took, probes
+from .probes import LINE_WORDS, STEPS, Probe, ProbeRun, Took, probes
 
 REPEATS: Final = 5
 PIPELINE: Final = "tirx"
 
 _LAUNCHES: Final = (20, 220)
 """Kernels in a row, of which the difference is timed."""
-
-Say = Callable[[str], None]
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ class ProbeKernel(Recipe):
 class Calibration:
     """What was measured so far; ``failed``: probes that could not be run, with the reason."""
 
-    measured: dict[str, Measurement] = field(default_factory=dict)
+    measured: dict[str, MeasuredValue] = field(default_factory=dict)
     failed: dict[str, str] = field(default_factory=dict)
     interrupted: bool = False
 
@@ -62,7 +60,7 @@ class Calibration:
 @contextmanager
 def compiled(
     machine: Machine, target: Any, workers: int, say: Say
-) -> Iterator[Mapping[tuple[int, int], Built]]:
+) -> Iterator[Mapping[tuple[int, int], BuiltLibrary]]:
     """Every kernel by its probe and run, compiled side by side."""
     places = [(-1, 0)]
     for at, probe in enumerate(probes(machine)):
@@ -76,7 +74,7 @@ def compiled(
 def calibrate(
     torch: Any,
     machine: Machine,
-    made: Mapping[tuple[int, int], Built],
+    made: Mapping[tuple[int, int], BuiltLibrary],
     say: Say,
 ) -> Calibration:
     """Measure everything; an interrupt keeps what has been measured."""
@@ -106,15 +104,15 @@ def calibrate(
     return found
 
 
-def _text(key: str, one: Measurement) -> str:
+def _text(key: str, one: MeasuredValue) -> str:
     return f"{key} {one.value:.4g} {one.unit}"
 
 
-def _loaded(made: Built) -> Any:
+def _loaded(made: BuiltLibrary) -> Any:
     return made.load()[0]
 
 
-def _took(torch: Any, kernel: Any, run: Run, flush: Any) -> Took:
+def _took(torch: Any, kernel: Any, run: ProbeRun, flush: Any) -> Took:
     """The least of several runs, after one that loads the kernel and warms L2."""
     out = torch.zeros((run.ctas,), dtype=torch.int64, device="cuda")
     arguments = (*_inputs(torch, run), out, *_sink(torch, run))
@@ -133,7 +131,7 @@ def _took(torch: Any, kernel: Any, run: Run, flush: Any) -> Took:
     return Took(min(cycles[1:]), min(us[1:]))
 
 
-def _inputs(torch: Any, run: Run) -> tuple[Any, ...]:
+def _inputs(torch: Any, run: ProbeRun) -> tuple[Any, ...]:
     if run.chased:
         return (_cycle(torch, run.chased),)
     if run.words:
@@ -144,7 +142,7 @@ def _inputs(torch: Any, run: Run) -> tuple[Any, ...]:
     return ()
 
 
-def _sink(torch: Any, run: Run) -> tuple[Any, ...]:
+def _sink(torch: Any, run: ProbeRun) -> tuple[Any, ...]:
     if run.sink is None:
         return ()
     count, dtype = run.sink
@@ -162,7 +160,7 @@ def _cycle(torch: Any, words: int) -> Any:
     return found
 
 
-def _launches(torch: Any, kernel: Any) -> dict[str, Measurement]:
+def _launches(torch: Any, kernel: Any) -> dict[str, MeasuredValue]:
     """Of kernels that do nothing, one behind another in a CUDA graph."""
     out = torch.zeros((1,), dtype=torch.int64, device="cuda")
     kernel(out)
@@ -184,4 +182,4 @@ def _launches(torch: Any, kernel: Any) -> dict[str, Measurement]:
         times.append(min(us[1:]))
     each = (times[1] - times[0]) / (_LAUNCHES[1] - _LAUNCHES[0])
     how = "from kernel to kernel that does nothing, in a CUDA graph"
-    return {"launch_us": Measurement(round(each, 3), "us", how)}
+    return {"launch_us": MeasuredValue(round(each, 3), "us", how)}

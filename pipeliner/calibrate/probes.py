@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final, TypeAlias
 
-from ..machine import Machine, Measurement, MmaRate
+from ..machine import Machine, MeasuredValue, MmaRate
 from . import kernels
 
 STEPS: Final = 1024
@@ -47,7 +47,7 @@ _COPIERS: Final = 128
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class ProbeRun:
     """A kernel to run. ``make``: its function.
 
     Its arguments: what it reads, if anything (``chased`` words that say where the next one is, or
@@ -72,7 +72,7 @@ class Took:
     us: float
 
 
-Values: TypeAlias = "dict[str, Measurement]"
+Values: TypeAlias = "dict[str, MeasuredValue]"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +83,7 @@ class Probe:
     """
 
     name: str
-    runs: tuple[Run, ...]
+    runs: tuple[ProbeRun, ...]
     values: Callable[[Sequence[Took]], Values]
 
 
@@ -109,18 +109,18 @@ def probes(machine: Machine) -> Iterator[Probe]:
     yield _clock(machine)
 
 
-def _cycles(value: float, how: str) -> Measurement:
-    return Measurement(round(value, 2), "cycles", how)
+def _cycles(value: float, how: str) -> MeasuredValue:
+    return MeasuredValue(round(value, 2), "cycles", how)
 
 
 def _latency(name: str, key: str, words: int, *, cold: bool) -> Probe:
     how = f"a thread that reads {STEPS} words, each where the one before says"
-    run = Run(partial(kernels.chase, STEPS, words), chased=words, sink=(1, "int32"), cold=cold)
+    run = ProbeRun(partial(kernels.chase, STEPS, words), chased=words, sink=(1, "int32"), cold=cold)
     return Probe(name, (run,), lambda took: {key: _cycles(took[0].cycles / STEPS, how)})
 
 
 def _shared_latency() -> Probe:
-    run = Run(
+    run = ProbeRun(
         partial(kernels.chase_shared, STEPS, SHARED_WORDS), chased=SHARED_WORDS, sink=(1, "int32")
     )
     how = "as memory's, in shared memory"
@@ -136,7 +136,7 @@ def _bandwidth(machine: Machine, name: str, words: int, *, cold: bool) -> Probe:
     ctas, chunks = 2 * machine.sms, words // (READERS * 4)
     steps = chunks // ctas if cold else FEW_STEPS
     stride = ctas if cold else ctas + 1
-    run = Run(
+    run = ProbeRun(
         partial(kernels.read, ctas, READERS, steps, chunks, stride),
         words=words,
         sink=(ctas * READERS, "int32"),
@@ -149,16 +149,16 @@ def _bandwidth(machine: Machine, name: str, words: int, *, cold: bool) -> Probe:
         if cold:
             rate = moved / took[0].us * 1e6
             how = f"{moved >> 20} MB read once by all SMs"
-            return {"dram_bytes_per_second": Measurement(rate, "bytes a second", how)}
+            return {"dram_bytes_per_second": MeasuredValue(rate, "bytes a second", how)}
         rate = moved / machine.sms / took[0].cycles
         how = f"{words >> 18} MB read {moved // (4 * words)} times by all SMs"
-        return {"l2_bytes_per_cycle": Measurement(round(rate, 2), "bytes a cycle and SM", how)}
+        return {"l2_bytes_per_cycle": MeasuredValue(round(rate, 2), "bytes a cycle and SM", how)}
 
     return Probe(name, (run,), values)
 
 
 def _shared_bandwidth(name: str, *, matrices: bool) -> Probe:
-    run = Run(
+    run = ProbeRun(
         partial(kernels.read_shared, SHARED_READERS, STEPS, matrices=matrices),
         sink=(SHARED_READERS, "int32"),
     )
@@ -167,14 +167,14 @@ def _shared_bandwidth(name: str, *, matrices: bool) -> Probe:
 
     def values(took: Sequence[Took]) -> Values:
         rate = SHARED_READERS * 16 * STEPS / took[0].cycles
-        return {key: Measurement(round(rate, 2), "bytes a cycle and SM", how)}
+        return {key: MeasuredValue(round(rate, 2), "bytes a cycle and SM", how)}
 
     return Probe(name, (run,), values)
 
 
 def _barrier() -> Probe:
     sizes = (128, 256, 512)
-    runs = tuple(Run(partial(kernels.synchronise, n, STEPS)) for n in sizes)
+    runs = tuple(ProbeRun(partial(kernels.synchronise, n, STEPS)) for n in sizes)
 
     def values(took: Sequence[Took]) -> Values:
         each = dict(zip(sizes, (one.cycles / STEPS for one in took)))
@@ -185,7 +185,7 @@ def _barrier() -> Probe:
 
 
 def _mbarrier() -> Probe:
-    run = Run(partial(kernels.hand_over, 256, STEPS))
+    run = ProbeRun(partial(kernels.hand_over, 256, STEPS))
     how = "8 warps arrive, all of 256 threads wait"
     return Probe(
         "mbarrier",
@@ -196,15 +196,15 @@ def _mbarrier() -> Probe:
 
 def _fused() -> Probe:
     runs = (
-        Run(partial(kernels.add_up, 32, 1, STEPS), sink=(32, "float32")),
-        Run(partial(kernels.add_up, 1024, 4, STEPS), sink=(1024, "float32")),
+        ProbeRun(partial(kernels.add_up, 32, 1, STEPS), sink=(32, "float32")),
+        ProbeRun(partial(kernels.add_up, 1024, 4, STEPS), sink=(1024, "float32")),
     )
 
     def values(took: Sequence[Took]) -> Values:
         rate = 1024 * 4 * STEPS / took[1].cycles
         return {
             "fp32_latency": _cycles(took[0].cycles / STEPS, "one chain of multiply-adds"),
-            "fp32_per_cycle": Measurement(
+            "fp32_per_cycle": MeasuredValue(
                 round(rate, 1), "multiply-adds a cycle and SM", "32 warps of 4 chains"
             ),
         }
@@ -218,8 +218,8 @@ def _mma(rate: MmaRate) -> Probe:
     shape, dtype = rate.shape, rate.dtype
     result = "int32" if dtype == "int8" else "float32"
     runs = (
-        Run(partial(kernels.multiply, dtype, shape, 1, 1, 1, STEPS), sink=(32, result)),
-        Run(
+        ProbeRun(partial(kernels.multiply, dtype, shape, 1, 1, 1, STEPS), sink=(32, result)),
+        ProbeRun(
             partial(kernels.multiply, dtype, shape, 1, warps, chains, FEW_STEPS),
             sink=(warps * 32, result),
         ),
@@ -230,7 +230,7 @@ def _mma(rate: MmaRate) -> Probe:
     def values(took: Sequence[Took]) -> Values:
         return {
             f"{name}_latency": _cycles(took[0].cycles / STEPS, "a chain of one warp"),
-            f"{name}_rate": Measurement(
+            f"{name}_rate": MeasuredValue(
                 round(ops / took[1].cycles, 1),
                 "operations a cycle and SM",
                 f"{warps} warps of {chains} chains",
@@ -242,7 +242,7 @@ def _mma(rate: MmaRate) -> Probe:
 
 def _cp_async() -> Probe:
     runs = tuple(
-        Run(
+        ProbeRun(
             partial(kernels.copy_asynchronously, _COPIERS, count, FEW_STEPS, L2_WORDS),
             words=L2_WORDS,
         )
@@ -263,7 +263,7 @@ def _cp_async() -> Probe:
 def _tma() -> Probe:
     size = L2_WORDS * 2 // kernels.BOX_COLUMNS
     runs = tuple(
-        Run(partial(kernels.copy_boxes, rows, FEW_STEPS, size), rows=size) for rows in BOX_ROWS
+        ProbeRun(partial(kernels.copy_boxes, rows, FEW_STEPS, size), rows=size) for rows in BOX_ROWS
     )
 
     def values(took: Sequence[Took]) -> Values:
@@ -280,13 +280,13 @@ def _wgmma() -> Probe:
     """Each alone for completion; batches of two warpgroups for the rate."""
     batch = 8
     alone = tuple(
-        Run(
+        ProbeRun(
             partial(kernels.multiply_by_warpgroup, n, 1, 1, 1, FEW_STEPS),
             sink=(128, "float32"),
         )
         for n in WARPGROUP_COLUMNS
     )
-    both = Run(
+    both = ProbeRun(
         partial(kernels.multiply_by_warpgroup, 256, 1, 2, batch, FEW_STEPS), sink=(256, "float32")
     )
 
@@ -297,7 +297,7 @@ def _wgmma() -> Probe:
         }
         ops = 2 * 64 * 256 * 16 * 2 * batch * FEW_STEPS
         how = f"2 warpgroups, {batch} instructions at a time"
-        rate = Measurement(round(ops / took[-1].cycles, 1), "operations a cycle and SM", how)
+        rate = MeasuredValue(round(ops / took[-1].cycles, 1), "operations a cycle and SM", how)
         return {**done, "wgmma_m64n256k16_rate": rate}
 
     return Probe("wgmma", (*alone, both), values)
@@ -307,23 +307,23 @@ def _clock(machine: Machine) -> Probe:
     """Of SMs whose tensor cores, or FMA pipes, are all busy for a while."""
     steps = 20_000
     if machine.wgmmas:
-        run = Run(
+        run = ProbeRun(
             partial(kernels.multiply_by_warpgroup, 256, machine.sms, 2, 8, steps),
             sink=(machine.sms * 256, "float32"),
             ctas=machine.sms,
         )
     elif machine.mmas:
         rate = machine.mmas[0]
-        run = Run(
+        run = ProbeRun(
             partial(kernels.multiply, rate.dtype, rate.shape, machine.sms, 16, 4, steps),
             sink=(machine.sms * 512, "float32"),
             ctas=machine.sms,
         )
     else:
-        run = Run(partial(kernels.add_up, 1024, 4, steps), sink=(1024, "float32"))
+        run = ProbeRun(partial(kernels.add_up, 1024, 4, steps), sink=(1024, "float32"))
 
     def values(took: Sequence[Took]) -> Values:
         how = f"{took[0].us:.0f} us of arithmetic"
-        return {"clock_ghz": Measurement(round(took[0].cycles / took[0].us / 1e3, 4), "GHz", how)}
+        return {"clock_ghz": MeasuredValue(round(took[0].cycles / took[0].us / 1e3, 4), "GHz", how)}
 
     return Probe("clock", (run,), values)

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Final
 
-from ..cost.descriptor import Threads, Work
+from ..cost.descriptor import ThreadBudget, Work
 from ..cost.predict import Prediction
 from ..instructions.dtypes import element_bytes
 from ..instructions.wgmma import WARPGROUP
@@ -99,7 +99,7 @@ def as_built(work: Work, found: AsBuilt, machine: Machine) -> Work:
 
     For kernels without a producer warp: that one's roles set their registers themselves.
     """
-    work = replace(work, threads=Threads(work.threads.count, found.registers))
+    work = replace(work, threads=ThreadBudget(work.threads.count, found.registers))
     if not found.instructions:
         return work
     each = work.threads.count / WARP / machine.issue_per_cycle

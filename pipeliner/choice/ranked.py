@@ -42,7 +42,7 @@ _NAMES: Final = {"auto": "another instruction than wgmma"}
 
 
 @dataclass(frozen=True)
-class Candidate:
+class PlanCandidate:
     """One way to make a kernel; ``make`` returns its plan, or raises where it is ruled out."""
 
     name: str
@@ -51,7 +51,7 @@ class Candidate:
 
 def ranked(
     info: KernelInfo, machine: Machine, request: Request, *, accelerated: bool
-) -> Iterator[Candidate]:
+) -> Iterator[PlanCandidate]:
     """The plans that ``request`` leaves open, best first. ``accelerated``: as for ``choose``."""
 
     def chosen(asked: Request) -> Callable[[], KernelPlan]:
@@ -62,15 +62,15 @@ def ranked(
 
     alone = info.independent > 1 and is_free(info, request)
     if alone:
-        yield Candidate("nests shared out", lambda: shared_out(info, machine, request))
-    yield Candidate("the plan of least predicted time", chosen(request))
+        yield PlanCandidate("nests shared out", lambda: shared_out(info, machine, request))
+    yield PlanCandidate("the plan of least predicted time", chosen(request))
     if _may_copy_for_wgmma(info, machine, request):
         asked = replace(request, instruction="wgmma", mechanism="cp_async")
-        yield Candidate("wgmma with copies by cp_async", chosen(asked))
+        yield PlanCandidate("wgmma with copies by cp_async", chosen(asked))
     for name, asked in _plain(info, request):
-        yield Candidate(name, without_wgmma(asked))
+        yield PlanCandidate(name, without_wgmma(asked))
     if is_free(info, request) and not alone:
-        yield Candidate("no instruction", lambda: shared_out(info, machine, request))
+        yield PlanCandidate("no instruction", lambda: shared_out(info, machine, request))
 
 
 def is_free(info: KernelInfo, request: Request) -> bool:

@@ -33,7 +33,7 @@ class Grid:
 
 
 @dataclass(frozen=True, slots=True)
-class Threads:
+class ThreadBudget:
     """Threads of a CTA and the registers of each."""
 
     count: int
@@ -188,7 +188,7 @@ class Work:
     usage: Usage
     """Cycles that one iteration of one CTA keeps each pipe of an SM busy."""
     grid: Grid
-    threads: Threads
+    threads: ThreadBudget
     shared: SharedMemory
     traffic: Traffic
     loads: LoadTiming = LoadTiming()

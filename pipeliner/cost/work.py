@@ -14,7 +14,7 @@ from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import copy_rate, cta_count, is_implicit_gemm, memory_rate
 from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
-from .descriptor import Grid, ResultStores, RingWork, SharedMemory, Threads, Traffic, Work
+from .descriptor import Grid, ResultStores, RingWork, SharedMemory, ThreadBudget, Traffic, Work
 from .l1 import lines
 from .memory import compulsory_us
 from .timing import copies_of, fragment_timing, load_timing, matmuls_of, wgmma_timing
@@ -117,7 +117,7 @@ def _threads(
     threads: int,
     registers: int,
     streamed: int,
-) -> Threads:
+) -> ThreadBudget:
     """Registers of a thread; ``streamed``: bytes that statements, not copies, load a step."""
     staged, kept = (
         sum(
@@ -128,7 +128,7 @@ def _threads(
         for local in (False, True)
     )
     fragments = (second_fragments(op, plan) for op, plan in matmuls_of(loop, matmuls))
-    return Threads(
+    return ThreadBudget(
         count=threads,
         registers=registers + -(-(staged + kept) // (4 * threads)),
         slot_registers=-(-streamed // (4 * threads)),

@@ -1,15 +1,15 @@
 """Experiments as files: workloads times variants, measured on each GPU, resumed from records."""
 
-from .file import SHIPPED, Experiment, Variant, Workload, read_experiment
+from .file import SHIPPED, Experiment, LabelledWorkload, Variant, read_experiment
 from .run import Outcome, Step, run_experiment, steps_of
 
 __all__ = [
     "SHIPPED",
     "Experiment",
+    "LabelledWorkload",
     "Outcome",
     "Step",
     "Variant",
-    "Workload",
     "read_experiment",
     "run_experiment",
     "steps_of",

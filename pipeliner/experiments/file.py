@@ -69,7 +69,7 @@ _LISTED: Final = tuple(name for name in _OPTIONS if name not in _PAIRS)
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class LabelledWorkload:
     """A workload of an experiment, by the ``label`` that it has there.
 
     ``kind``: ``gemm`` or ``conv``.
@@ -95,7 +95,7 @@ class Variant:
     peer: str = ""
     only: str = ""
 
-    def spec(self, workload: Workload) -> Spec:
+    def spec(self, workload: LabelledWorkload) -> Spec:
         """The workload as this variant has it; of another type, with that type's own results."""
         known = tuple(field.name for field in dataclasses.fields(workload.spec))
         _check_names(self.changes, known, f"workload of variant '{self.name}'")
@@ -108,11 +108,11 @@ class Experiment:
     """Workloads times variants; ``machines``: keys of the GPUs that it is for, empty: any."""
 
     title: str
-    workloads: tuple[Workload, ...]
+    workloads: tuple[LabelledWorkload, ...]
     variants: tuple[Variant, ...]
     machines: tuple[str, ...] = ()
 
-    def of(self, workload: Workload) -> tuple[Variant, ...]:
+    def of(self, workload: LabelledWorkload) -> tuple[Variant, ...]:
         """The variants of a workload."""
         return tuple(one for one in self.variants if one.only in ("", workload.kind))
 
@@ -162,21 +162,21 @@ def _tables(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
     return tables
 
 
-def _workloads(table: dict[str, Any]) -> Iterator[Workload]:
+def _workloads(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
     return _of_suite(table) if "suite" in table else _of_kind(table)
 
 
-def _of_suite(table: dict[str, Any]) -> Iterator[Workload]:
+def _of_suite(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
     _check_names(table, ("suite", "dtype", "only"), "a suite")
     name, only = _one_of("suite", table["suite"], NAMES), str(table.get("only", ""))
     found = suite(name, _text("dtype", table.get("dtype", "float16")))
     labels = [label for label in found if only in label]
     if not labels:
         raise WorkloadError("experiment.only", names=tuple(found), value=only)
-    yield from (Workload(label, _family(found[label]), found[label]) for label in labels)
+    yield from (LabelledWorkload(label, _family(found[label]), found[label]) for label in labels)
 
 
-def _of_kind(table: dict[str, Any]) -> Iterator[Workload]:
+def _of_kind(table: dict[str, Any]) -> Iterator[LabelledWorkload]:
     kind = table.get("kind", "")
     if kind not in tuple(_MAKERS):
         raise WorkloadError("experiment.kind", choices=tuple(_MAKERS), value=repr(kind))
@@ -195,7 +195,7 @@ def _of_kind(table: dict[str, Any]) -> Iterator[Workload]:
                 if len(many[name]) > 1
             ]
             label = made.name if extent is None else " ".join([f"{extent}^3", *told])
-            yield Workload(label, _family(made), made)
+            yield LabelledWorkload(label, _family(made), made)
 
 
 def _family(spec: Spec) -> str:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from ..bench.compiling import cores, workers_for
 from ..bench.libraries import Runner, cudnn, triton
 from ..bench.peers import cublas
-from ..bench.problems import LIBRARY_SLACK
+from ..bench.problems import LIBRARY_SLACK, Say
 from ..bench.results import CUBLAS, CUDNN, TRITON
 from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError
@@ -29,8 +29,16 @@ from ..records.candidate import (
     workload_key,
 )
 from ..schedules.workloads import Spec
-from ..tuning import Built, Compiler, Compiles, Measurement, Measurer, on_gpus, records_path
-from .file import Experiment, Variant, Workload
+from ..tuning import (
+    BuiltCandidate,
+    Compiler,
+    Compiles,
+    Measurement,
+    Measurer,
+    on_gpus,
+    records_path,
+)
+from .file import Experiment, LabelledWorkload, Variant
 
 SOURCE: Final = "experiment"
 
@@ -48,7 +56,7 @@ class Step:
     ``failure``: why it cannot be made.
     """
 
-    workload: Workload
+    workload: LabelledWorkload
     variant: Variant
     spec: Spec
     candidate: Candidate | None = None
@@ -100,7 +108,7 @@ def run_experiment(
     db: str | Path | None = None,
     jobs: int | None = None,
     retry: bool = False,
-    say: Callable[[str], None] = lambda text: None,
+    say: Say = lambda text: None,
     measurer: Measurer | None = None,
     compiler: Compiles | None = None,
 ) -> Outcome:
@@ -148,7 +156,7 @@ def run_experiment(
 
 
 @dataclass(frozen=True)
-class PeerBuilt(Built):
+class PeerBuilt(BuiltCandidate):
     """A library's kernel of ``spec``; ``name`` says which library's."""
 
     slack: float = LIBRARY_SLACK
@@ -161,9 +169,7 @@ class PeerBuilt(Built):
 class _Run:
     """The records of one experiment, and what its workloads are measured beside."""
 
-    def __init__(
-        self, experiment: Experiment, records: Records, machine: str, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, experiment: Experiment, records: Records, machine: str, say: Say) -> None:
         self.done = self.failed = 0
         self._title, self._records, self._say = experiment.title, records, say
         self._machine, self._versions = machine, versions_key()
@@ -196,11 +202,11 @@ class _Run:
         try:
             compiler.start()
             ahead = list(self._submitted(steps, pool, compiler))
-            beside: dict[str, tuple[Built, float]] = {}
+            beside: dict[str, tuple[BuiltCandidate, float]] = {}
             for at, (step, reference, built) in enumerate(ahead, 1):
                 key = workload_key(step.spec)
                 if reference is not None:
-                    made: Built = reference.result()
+                    made: BuiltCandidate = reference.result()
                     if not made.failure:
                         beside[key] = (made, self._references[key][1])
                 record = self._measured(step, built, measurer, beside.get(key))
@@ -220,7 +226,9 @@ class _Run:
 
     def _submitted(
         self, steps: list[Step], pool: ThreadPoolExecutor, compiler: Compiles
-    ) -> Iterator[tuple[Step, Future[Built] | None, Future[Built] | Built]]:
+    ) -> Iterator[
+        tuple[Step, Future[BuiltCandidate] | None, Future[BuiltCandidate] | BuiltCandidate]
+    ]:
         """Each step with what is compiled for it.
 
         With the first of a workload comes what its steps ran beside in an earlier run.
@@ -235,16 +243,16 @@ class _Run:
             if step.candidate is not None:
                 yield step, reference, pool.submit(compiler.compile, step.spec, step.candidate)
             elif step.failure:
-                yield step, reference, Built(step.spec, failure=step.failure)
+                yield step, reference, BuiltCandidate(step.spec, failure=step.failure)
             else:
                 yield step, reference, PeerBuilt(step.spec, name=step.contender)
 
     def _measured(
         self,
         step: Step,
-        making: Future[Built] | Built,
+        making: Future[BuiltCandidate] | BuiltCandidate,
         measurer: Measurer,
-        beside: tuple[Built, float] | None,
+        beside: tuple[BuiltCandidate, float] | None,
     ) -> Record:
         """Measure one step and record it."""
         built = making.result() if isinstance(making, Future) else making
@@ -280,7 +288,7 @@ class _Run:
 
 
 def _step(
-    workload: Workload,
+    workload: LabelledWorkload,
     variant: Variant,
     target: Any,
     choose: Callable[..., Candidate],

@@ -53,7 +53,7 @@ class PassRun:
 
 
 @tvm.ir.instrument.pass_instrument
-class Trace:
+class PassTrace:
     """A TVM instrument that keeps every run of a pass.
 
     Use: ``with tvm.transform.PassContext(instruments=[trace]): ...``, then read ``trace.every``, or
@@ -82,9 +82,9 @@ class Trace:
             self.runs.append(done)
 
 
-def trace(func: Any, target: Any, request: Request = _ANY) -> Trace:
+def trace(func: Any, target: Any, request: Request = _ANY) -> PassTrace:
     """What passes do to ``func`` on its way to CUDA, TVM's and ours, in order."""
-    seen = Trace()
+    seen = PassTrace()
     with tvm.transform.PassContext(instruments=[seen]):
         pipelined = pipeline_with(func, target, request)
         with cuda_target(target) as bound:

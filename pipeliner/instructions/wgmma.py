@@ -17,7 +17,7 @@ from ..diagnostics import Reason, all_of, each_of
 from ..machine import WARP, Machine, MmaRate
 from ..machine.constant import chosen, constant, documented
 from ..plan import Consumers, MatmulPlan
-from ..plan.request import AccumulateAsked, OperandAsked, Roles
+from ..plan.request import AccumulateAsked, OperandAsked, RolesAsked
 from ..values.elements import element
 from ..values.facts import MatmulInfo
 from .dtypes import element_bytes
@@ -131,7 +131,7 @@ def map_wgmma(
     info: MatmulInfo,
     machine: Machine,
     warps: tuple[int, int] | None,
-    roles: Roles,
+    roles: RolesAsked,
     ping_pong: int = 1,
     operand: OperandAsked = "auto",
     accumulate: AccumulateAsked = "auto",
@@ -211,7 +211,7 @@ def _map(
     info: MatmulInfo,
     machine: Machine,
     warps: tuple[int, int] | None,
-    roles: Roles,
+    roles: RolesAsked,
     ping_pong: int,
     operand: OperandAsked,
     promotes: bool,
@@ -355,7 +355,9 @@ def _per_register(accumulator: str) -> int:
     return 2 if accumulator == "float16" else 1
 
 
-def _layouts(warps: tuple[int, int] | None, roles: Roles, ping_pong: int) -> list[tuple[int, int]]:
+def _layouts(
+    warps: tuple[int, int] | None, roles: RolesAsked, ping_pong: int
+) -> list[tuple[int, int]]:
     """Warpgroups along M and N of a tile to consider, best first."""
     asked = roles if isinstance(roles, int) and roles else None
     if warps is not None:

@@ -5,14 +5,14 @@
 
 from __future__ import annotations
 
-from .candidates import LIMIT, Candidate, candidate, grid
+from .candidates import LIMIT, LogCandidate, candidate, grid
 from .entries import SHIPPED, Entry, append, by_workload, noise, read_log
 
 __all__ = [
     "LIMIT",
     "SHIPPED",
-    "Candidate",
     "Entry",
+    "LogCandidate",
     "append",
     "by_workload",
     "candidate",

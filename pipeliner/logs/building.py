@@ -16,7 +16,7 @@ from ..machine import machine_for
 from ..schedules.workloads import Spec
 from ..toolchain.machine_code import LoopCode
 from ..tuning.compiling import Compiler
-from .candidates import Candidate
+from .candidates import LogCandidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Library:
 
     def load(self) -> tuple[Runner, str]:
         """As a contender's ``make``."""
-        return compiling.Built(self.path, self.name).load()
+        return compiling.BuiltLibrary(self.path, self.name).load()
 
 
 class Builders:
@@ -54,7 +54,7 @@ class Builders:
         self._submitted = 0
         self._compiler.start()
 
-    def submit(self, spec: Spec, candidates: Sequence[Candidate]) -> range:
+    def submit(self, spec: Spec, candidates: Sequence[LogCandidate]) -> range:
         """Put ``candidates`` in line; the numbers that their libraries will come under."""
         first = self._submitted
         self._submitted += len(candidates)
@@ -78,7 +78,7 @@ class Builders:
         self._threads.shutdown()
         self._compiler.close()
 
-    def _build(self, number: int, spec: Spec, one: Candidate) -> None:
+    def _build(self, number: int, spec: Spec, one: LogCandidate) -> None:
         made = self._compiler.compile(spec, one.whole(spec, self._machine))
         used = made.resources
         spills = used.get("spill_stores", 0) + used.get("spill_loads", 0)

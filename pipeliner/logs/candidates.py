@@ -121,7 +121,7 @@ _KEY: Final = re.compile(
 
 
 @dataclass(frozen=True, slots=True)
-class Candidate:
+class LogCandidate:
     """One way to compute a workload.
 
     ``mechanism``: ``auto`` where operands need different ones. ``persistent``: its CTAs; 0: one for
@@ -152,7 +152,7 @@ class Candidate:
         )
 
     @property
-    def family(self) -> Candidate:
+    def family(self) -> LogCandidate:
         """The same with one slot: what candidates that differ in depth alone have in common."""
         return replace(self, depth=1)
 
@@ -193,13 +193,13 @@ class Candidate:
         return tried.Candidate(self.tile(spec, machine), self.request)
 
 
-def candidate(key: str) -> Candidate:
+def candidate(key: str) -> LogCandidate:
     """The candidate that ``key`` names; WorkloadError: it names none."""
     found = _KEY.fullmatch(key)
     if found is None:
         raise WorkloadError("log.candidate", value=key)
     m, n, k, depth = (int(found[name]) for name in ("m", "n", "k", "depth"))
-    return Candidate(
+    return LogCandidate(
         found["instruction"],
         found["mechanism"],
         m,
@@ -213,9 +213,9 @@ def candidate(key: str) -> Candidate:
     )
 
 
-def grid(spec: Spec, machine: Machine, limit: int = LIMIT) -> list[Candidate]:
+def grid(spec: Spec, machine: Machine, limit: int = LIMIT) -> list[LogCandidate]:
     """The first ``limit`` candidates of ``spec``: families of all ways interleaved, each whole."""
-    found: list[Candidate] = []
+    found: list[LogCandidate] = []
     for family, depths in _families(spec, machine):
         for depth in depths:
             one = replace(family, depth=depth)
@@ -224,7 +224,7 @@ def grid(spec: Spec, machine: Machine, limit: int = LIMIT) -> list[Candidate]:
     return found
 
 
-def _families(spec: Spec, machine: Machine) -> Iterator[tuple[Candidate, tuple[int, ...]]]:
+def _families(spec: Spec, machine: Machine) -> Iterator[tuple[LogCandidate, tuple[int, ...]]]:
     """Families and the depths at which each is measured, ways interleaved."""
     ways = [list(_of_way(way, tiles, spec, machine)) for way, tiles in _TILES[spec.dtype].items()]
     for each in itertools.zip_longest(*ways):
@@ -233,11 +233,11 @@ def _families(spec: Spec, machine: Machine) -> Iterator[tuple[Candidate, tuple[i
 
 def _of_way(
     way: Way, tiles: Iterable[Extents], spec: Spec, machine: Machine
-) -> Iterator[tuple[Candidate, tuple[int, ...]]]:
+) -> Iterator[tuple[LogCandidate, tuple[int, ...]]]:
     phases = _phases(spec)
     if phases and way[1] == "cp_async":  # rows of few channels: filters are too narrow for it
         way = (way[0], "auto")
-    whole = (Candidate(*way, *tile, depth=1, phases=phases) for tile in tiles)
+    whole = (LogCandidate(*way, *tile, depth=1, phases=phases) for tile in tiles)
     for at, one in enumerate(dict.fromkeys(_cut(each, spec, machine) for each in whole)):
         usual = SIMT_DEPTHS if way[0] == "simt" else USUAL_DEPTHS
         deep = DEPTHS if at < _DEEP else usual
@@ -256,7 +256,7 @@ def _phases(spec: Spec) -> int:
     return folded[0].phases if folded and few else 0
 
 
-def _cut(whole: Candidate, spec: Spec, machine: Machine) -> Candidate:
+def _cut(whole: LogCandidate, spec: Spec, machine: Machine) -> LogCandidate:
     """``whole`` with a tile no larger than what covers the workload."""
     extents = typical(whole.contraction(spec, machine))
     m, n, k = (
@@ -266,7 +266,7 @@ def _cut(whole: Candidate, spec: Spec, machine: Machine) -> Candidate:
     return replace(whole, m=m, n=n, k=k)
 
 
-def _is_possible(one: Candidate, spec: Spec, machine: Machine) -> bool:
+def _is_possible(one: LogCandidate, spec: Spec, machine: Machine) -> bool:
     """Whether the library does exactly that: a deeper ring than the loop is long is cut, say."""
     try:
         plan = one.plan(spec, machine)

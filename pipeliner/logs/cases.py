@@ -18,7 +18,7 @@ from ..plan import KernelPlan
 from ..schedules.choice import tiles_of
 from ..schedules.closed_form import kernel_info, typical
 from ..schedules.workloads import Spec
-from .candidates import Candidate
+from .candidates import LogCandidate
 from .entries import Entry, by_workload
 
 
@@ -48,12 +48,12 @@ class Case:
         return read_loop(self.entry.registers, self.entry.loop, loop, self.plan.matmuls)
 
     @property
-    def candidate(self) -> Candidate:
+    def candidate(self) -> LogCandidate:
         """Its name."""
         return self.entry.candidate
 
     @property
-    def family(self) -> Candidate:
+    def family(self) -> LogCandidate:
         """Its name but for the depth."""
         return self.entry.candidate.family
 
@@ -81,9 +81,9 @@ def cases(entries: Iterable[Entry], machine: Machine) -> Mapping[tuple[str, str]
     return found
 
 
-def by_family(found: Sequence[Case]) -> Mapping[Candidate, list[Case]]:
+def by_family(found: Sequence[Case]) -> Mapping[LogCandidate, list[Case]]:
     """Cases that differ in depth alone."""
-    families: dict[Candidate, list[Case]] = defaultdict(list)
+    families: dict[LogCandidate, list[Case]] = defaultdict(list)
     for case in found:
         families[case.family].append(case)
     return families
@@ -113,13 +113,13 @@ def _case(entry: Entry, spec: Spec, machine: Machine, own_depth: int) -> Case:
     )
 
 
-def _own_depths(timed: Sequence[Entry], spec: Spec, machine: Machine) -> dict[Candidate, int]:
+def _own_depths(timed: Sequence[Entry], spec: Spec, machine: Machine) -> dict[LogCandidate, int]:
     """The depth that the library gives each family by itself."""
     families = dict.fromkeys(entry.candidate.family for entry in timed)
     return {family: _own_depth(family, spec, machine) for family in families}
 
 
-def _own_depth(family: Candidate, spec: Spec, machine: Machine) -> int:
+def _own_depth(family: LogCandidate, spec: Spec, machine: Machine) -> int:
     """1 where the library leaves the loop alone.
 
     Where it gives each ring its own depth, which no candidate does, the best of one for all.

@@ -17,7 +17,7 @@ from typing import Final
 from ..errors import WorkloadError
 from ..toolchain.machine_code import LoopCode
 from ..values.failure import why
-from .candidates import Candidate, candidate
+from .candidates import LogCandidate, candidate
 
 SHIPPED: Final = {"h100": Path(__file__).parent / "h100.csv"}
 """Logs that come with the library, by the key of their machine."""
@@ -55,7 +55,7 @@ class Entry:
 
     workload: str
     dtype: str
-    candidate: Candidate
+    candidate: LogCandidate
     us: float = 0.0
     spread: float = 0.0
     again: float = 0.0
@@ -77,7 +77,7 @@ class Entry:
 
 def read_log(path: Path) -> list[Entry]:
     """The entries of a log, the last of each candidate; WorkloadError names a line that is none."""
-    found: dict[tuple[str, str, Candidate], Entry] = {}
+    found: dict[tuple[str, str, LogCandidate], Entry] = {}
     try:
         with path.open(newline="") as lines:
             for number, row in _rows(lines):

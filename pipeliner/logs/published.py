@@ -19,7 +19,7 @@ from ..schedules.closed_form import kernel_info
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PublishedRow:
     """One kernel of a table: microseconds for each size, and what comes nearest to it, if any."""
 
     name: str
@@ -29,13 +29,13 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class PublishedTable:
     """A table of fp32 products of ``sizes`` cubed; ratios are to the row ``base``."""
 
     title: str
     machine: Machine
     sizes: tuple[int, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[PublishedRow, ...]
     base: str
 
 
@@ -68,36 +68,36 @@ _ROWS: Final = GemmTile(128, 128, 8, thread_tile=(8, 8), warps=(8, 1))
 _WARPS: Final = GemmTile(128, 128, 8, thread_tile=(8, 8))
 
 TABLES: Final = (
-    Table(
+    PublishedTable(
         "A100, 4096 cubed: one buffer, two, two filled asynchronously",
         A100,
         (4096,),
         (
-            Row("single buffer", (42e3,), _ONE, _simt(1)),
-            Row("double buffer", (35e3,), _ONE, _simt(2)),
-            Row("double buffer, async copy", (32e3,), _ONE, _simt(2, "cp_async")),
+            PublishedRow("single buffer", (42e3,), _ONE, _simt(1)),
+            PublishedRow("double buffer", (35e3,), _ONE, _simt(2)),
+            PublishedRow("double buffer, async copy", (32e3,), _ONE, _simt(2, "cp_async")),
         ),
         "single buffer",
     ),
-    Table(
+    PublishedTable(
         "GTX 1080 Ti, fp32, from naive to double buffered",
         GTX_1080_TI,
         (256, 512, 1024, 2048),
         (
-            Row("naive", (95.5, 724, 28424, 228681)),
-            Row("shared tiles", (40.5, 198, 8246, 59048), _ONE, _simt(1)),
-            Row("1-D thread tile", (35.2, 175, 895, 5880), _COLUMN, _simt(1)),
-            Row("2-D thread tile", (34.7, 92.9, 558, 3510), _ROWS, _simt(1)),
-            Row("vectorised", (36.6, 90.7, 428, 2901)),
-            Row("warp tiled", (25.1, 65.8, 361, 2651), _WARPS, _simt(1)),
-            Row("double buffered", (22.4, 62.5, 333, 2533), _WARPS, _simt(2)),
+            PublishedRow("naive", (95.5, 724, 28424, 228681)),
+            PublishedRow("shared tiles", (40.5, 198, 8246, 59048), _ONE, _simt(1)),
+            PublishedRow("1-D thread tile", (35.2, 175, 895, 5880), _COLUMN, _simt(1)),
+            PublishedRow("2-D thread tile", (34.7, 92.9, 558, 3510), _ROWS, _simt(1)),
+            PublishedRow("vectorised", (36.6, 90.7, 428, 2901)),
+            PublishedRow("warp tiled", (25.1, 65.8, 361, 2651), _WARPS, _simt(1)),
+            PublishedRow("double buffered", (22.4, 62.5, 333, 2533), _WARPS, _simt(2)),
         ),
         "2-D thread tile",
     ),
 )
 
 
-def compare(table: Table) -> list[Comparison]:
+def compare(table: PublishedTable) -> list[Comparison]:
     """Every cell of ``table`` that has a prediction, but for its base row, size by size."""
     base = next(row for row in table.rows if row.name == table.base)
     found: list[Comparison] = []
@@ -111,7 +111,7 @@ def compare(table: Table) -> list[Comparison]:
     return found
 
 
-def predicted_us(row: Row, machine: Machine, size: int) -> float:
+def predicted_us(row: PublishedRow, machine: Machine, size: int) -> float:
     """Microseconds that the model says the schedule of ``row`` takes of ``size`` cubed."""
     assert row.tile is not None
     assert row.request is not None

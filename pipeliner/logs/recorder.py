@@ -8,21 +8,20 @@ interleaved, so that clocks and temperature drift for all alike; then the fastes
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Protocol
 
 from ..bench.conditions import Conditions
+from ..bench.problems import Say
 from ..errors import ToolError
 from ..machine import machine_for
 from ..schedules.workloads import Spec
 from .building import Library
-from .candidates import LIMIT, Candidate, grid
+from .candidates import LIMIT, LogCandidate, grid
 from .entries import Entry, append, noise, read_log
 from .timer import FRESH_ROUNDS, FRESHEST, TRY_SECONDS, WAIT_SECONDS, Open, Rounds, Try
-
-Say = Callable[[str], None]
 
 AHEAD: Final = 2
 """Workloads that are compiled while another is timed."""
@@ -31,17 +30,17 @@ CLOSING_SECONDS: Final = 6.0
 """Kept for the rounds of a workload whose candidates are not all compiled when time is up."""
 
 
-class Compiler(Protocol):
+class KernelBuilder(Protocol):
     """What compiles kernels: ``Builders``, or what a test has in its place."""
 
-    def submit(self, spec: Spec, candidates: Sequence[Candidate]) -> range:
+    def submit(self, spec: Spec, candidates: Sequence[LogCandidate]) -> range:
         """As ``Builders.submit``."""
 
     def next(self, seconds: float) -> tuple[int, Library] | None:
         """As ``Builders.next``."""
 
 
-class Bench(Protocol):
+class KernelTimer(Protocol):
     """What times kernels: a ``Timer``, or what a test has in its place."""
 
     def ask(self, question: Open | Try | Rounds, seconds: float) -> Any:
@@ -54,9 +53,9 @@ class Job:
 
     label: str
     spec: Spec
-    candidates: tuple[Candidate, ...]
+    candidates: tuple[LogCandidate, ...]
 
-    def entry(self, one: Candidate, **found: Any) -> Entry:
+    def entry(self, one: LogCandidate, **found: Any) -> Entry:
         """What became of ``one``."""
         return Entry(self.label, self.spec.dtype, one, **found)
 
@@ -65,7 +64,7 @@ class Job:
 class _Tried:
     """Candidates that ran and were right, in the order of the timer's; the others' entries."""
 
-    right: list[tuple[Candidate, Library]] = field(default_factory=list)
+    right: list[tuple[LogCandidate, Library]] = field(default_factory=list)
     failed: list[Entry] = field(default_factory=list)
 
 
@@ -82,8 +81,8 @@ def jobs_for(specs: Mapping[str, Spec], target: Any, log: Path, limit: int = LIM
 
 def record(
     jobs: Sequence[Job],
-    builders: Compiler,
-    timer: Bench,
+    builders: KernelBuilder,
+    timer: KernelTimer,
     log: Path,
     seconds: float,
     say: Say,
@@ -108,7 +107,7 @@ def record(
 
 
 def measure(
-    job: Job, libraries: Iterator[tuple[Candidate, Library]], timer: Bench, say: Say
+    job: Job, libraries: Iterator[tuple[LogCandidate, Library]], timer: KernelTimer, say: Say
 ) -> list[Entry]:
     """What became of each candidate whose library came; those that could not be timed are left."""
     tried = _Tried()
@@ -125,7 +124,7 @@ def measure(
         return tried.failed
 
 
-def _try(job: Job, one: Candidate, library: Library, tried: _Tried, timer: Bench) -> None:
+def _try(job: Job, one: LogCandidate, library: Library, tried: _Tried, timer: KernelTimer) -> None:
     """Run ``one`` once; where that ends the timer's process, its successor learns all others."""
     try:
         wrong = timer.ask(Try(library), TRY_SECONDS)
@@ -141,7 +140,9 @@ def _try(job: Job, one: Candidate, library: Library, tried: _Tried, timer: Bench
         tried.right.append((one, library))
 
 
-def _timed(job: Job, right: Sequence[tuple[Candidate, Library]], timer: Bench) -> list[Entry]:
+def _timed(
+    job: Job, right: Sequence[tuple[LogCandidate, Library]], timer: KernelTimer
+) -> list[Entry]:
     """All interleaved, and then the fastest again, interleaved anew."""
     if not right:
         return []
@@ -164,8 +165,8 @@ def _timed(job: Job, right: Sequence[tuple[Candidate, Library]], timer: Bench) -
 
 
 def _compiled(
-    jobs: Sequence[Job], builders: Compiler, end: float
-) -> Iterator[tuple[Job, Iterator[tuple[Candidate, Library]]]]:
+    jobs: Sequence[Job], builders: KernelBuilder, end: float
+) -> Iterator[tuple[Job, Iterator[tuple[LogCandidate, Library]]]]:
     """Each job with its candidates as they are compiled, until ``end``; later ones are begun."""
     lines: list[range] = []
     ready: dict[int, Library] = {}
@@ -176,8 +177,8 @@ def _compiled(
 
 
 def _libraries(
-    job: Job, numbers: range, builders: Compiler, ready: dict[int, Library], end: float
-) -> Iterator[tuple[Candidate, Library]]:
+    job: Job, numbers: range, builders: KernelBuilder, ready: dict[int, Library], end: float
+) -> Iterator[tuple[LogCandidate, Library]]:
     """The libraries of ``numbers`` as they come; ``ready``: what has come for later ones."""
     left = set(numbers)
     while left:

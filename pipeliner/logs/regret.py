@@ -77,7 +77,7 @@ class Scores:
 
 
 @dataclass(frozen=True, slots=True)
-class Summary:
+class ScoreSummary:
     """Scores of several workloads: geometric means and the worst; of correlations also the mean."""
 
     workloads: int
@@ -142,13 +142,13 @@ def _taken(rule: Rule, family: Sequence[Case]) -> list[Case]:
     return [case for case in family if case.candidate.depth in depths]
 
 
-def summary(found: Sequence[Scores]) -> Summary:
+def summary(found: Sequence[Scores]) -> ScoreSummary:
     """Scores of several workloads in one."""
     depths = [ratio for one in found for ratio in one.depths]
     firsts = [one.first for one in found if one.first is not None]
     tops = [one.top for one in found if one.top is not None]
     correlations = [one.correlation for one in found if one.correlation is not None]
-    return Summary(
+    return ScoreSummary(
         workloads=len(found),
         depth=_mean(depths),
         worst_depth=max(depths, default=1.0),

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from ..bench.conditions import require_gpu
 from ..bench.problems import Contender, Problem
-from ..bench.timing import Entry, flush_buffer, ready, run_round
+from ..bench.timing import ReadyContender, flush_buffer, ready, run_round
 from ..bench.truth import random_inputs, truth
 from ..diagnostics import Reason
 from ..errors import ToolError
@@ -106,7 +106,7 @@ class Bench:
 
     def __init__(self) -> None:
         self._torch = require_gpu()
-        self._entries: list[Entry] = []
+        self._entries: list[ReadyContender] = []
 
     def __call__(self, question: Open | Try | Rounds) -> Any:
         """What the module's table says."""

@@ -13,7 +13,7 @@ of the L40S's chip (its own tables state 48 or 96). Not compared: the other late
 from .ampere import A100, L40S, RTX_3090, RTX_4090
 from .described import records_of
 from .earlier import GTX_1080_TI, T4, V100
-from .file import SUFFIX, MachineFile, Measurement, read_machine, write_machine
+from .file import SUFFIX, MachineFile, MeasuredValue, read_machine, write_machine
 from .find import MACHINES, NAMES, machine_for, model_of
 from .hopper import H100, H200
 from .references import REFERENCES
@@ -37,7 +37,7 @@ __all__ = [
     "WARP",
     "Machine",
     "MachineFile",
-    "Measurement",
+    "MeasuredValue",
     "MmaRate",
     "key_of",
     "machine_for",

@@ -11,7 +11,7 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 
 T = TypeVar("T")
 
-Kind: TypeAlias = Literal["documented", "measured", "counted", "fitted", "derived", "chosen"]
+SourceKind: TypeAlias = Literal["documented", "measured", "counted", "fitted", "derived", "chosen"]
 """Where a number is from.
 
 ``documented``: a vendor's document. ``measured``: kernels timed on a GPU. ``counted``: instructions
@@ -24,7 +24,7 @@ measurements. ``derived``: from another number of this list. ``chosen``: a polic
 class Source:
     """Where a number is from, and how well it is known."""
 
-    kind: Kind
+    kind: SourceKind
     where: str
     """The document and its section, the command, the log, or the reason of a choice."""
     residual: str = ""

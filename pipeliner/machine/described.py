@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any, Final, TypeAlias
 
 from .constant import Constant, Source, derived, measured
-from .file import Measurement
+from .file import MeasuredValue
 from .values import MEASURED, Machine, MmaRate
 
-Known: TypeAlias = "tuple[Any, Source]"
+Sourced: TypeAlias = "tuple[Any, Source]"
 """A value and where it is from."""
 
 _SOURCES: Final[dict[str, dict[str, tuple[Source, str]]]] = {}
@@ -28,7 +28,7 @@ _OF_FILE: Final = (measured("the machine file"), UNDATED)
 
 
 def described(
-    name: str, arch: str, date: str, *, later: Mapping[str, str] | None = None, **values: Known
+    name: str, arch: str, date: str, *, later: Mapping[str, str] | None = None, **values: Sourced
 ) -> Machine:
     """The machine ``name`` with these fields; ``later``: fields that changed after ``date``."""
     machine = Machine(name=name, arch=arch, **{key: value for key, (value, _) in values.items()})
@@ -36,7 +36,7 @@ def described(
     return machine
 
 
-def sister(base: Machine, name: str, date: str, **values: Known) -> Machine:
+def sister(base: Machine, name: str, date: str, **values: Sourced) -> Machine:
     """``base`` with another name and these fields; everything else is derived from ``base``."""
     changed = {key: value for key, (value, _) in values.items()}
     machine = dataclasses.replace(base, name=name, **changed)
@@ -49,13 +49,13 @@ def sister(base: Machine, name: str, date: str, **values: Known) -> Machine:
 
 
 def _dated(
-    values: Mapping[str, Known], date: str, later: Mapping[str, str]
+    values: Mapping[str, Sourced], date: str, later: Mapping[str, str]
 ) -> dict[str, tuple[Source, str]]:
     return {key: (source, later.get(key, date)) for key, (_, source) in values.items()}
 
 
 def records_of(
-    machine: Machine, measurements: Mapping[str, Measurement] | None = None
+    machine: Machine, measurements: Mapping[str, MeasuredValue] | None = None
 ) -> tuple[Constant, ...]:
     """Each number of ``machine`` as a record; ``measurements``: those that a machine file has.
 

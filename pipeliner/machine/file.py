@@ -27,7 +27,7 @@ _RATES: Final = ("mmas", "wgmmas")
 
 
 @dataclass(frozen=True, slots=True)
-class Measurement:
+class MeasuredValue:
     """A measured value; ``how``: by what, in a few words."""
 
     value: float
@@ -40,7 +40,7 @@ class MachineFile:
     """A machine, and the measurements that it was made from, by name."""
 
     machine: Machine
-    measured: Mapping[str, Measurement] = field(default_factory=dict)
+    measured: Mapping[str, MeasuredValue] = field(default_factory=dict)
     conditions: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -91,7 +91,7 @@ def _made(data: Any) -> MachineFile:
         _check(known, values[known.name])
     machine = Machine(**values)
     capability_of(machine.arch)
-    measured = {name: Measurement(**one) for name, one in data["measured"].items()}
+    measured = {name: MeasuredValue(**one) for name, one in data["measured"].items()}
     return MachineFile(machine, measured, dict(data["conditions"]))
 
 

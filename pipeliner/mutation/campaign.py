@@ -27,7 +27,7 @@ from ..emulator.launch.host import run_host
 from ..emulator.units.cp_async import TIMINGS
 from ..errors import WorkloadError
 from ..verification.accuracy import equal
-from ..verification.subjects import Inputs, arguments, subject_of
+from ..verification.subjects import GivenInputs, arguments, subject_of
 from ..verification.verdict import paired, verify
 from .equivalence import equivalent
 from .mutants import Mutant, device_functions, is_planned, mutants, mutated
@@ -96,7 +96,7 @@ class MutationReport:
 
 def mutate(
     func: Any,
-    inputs: Inputs | None = None,
+    inputs: GivenInputs | None = None,
     *,
     target: Any = None,
     relatives: Relatives | None = None,
@@ -105,7 +105,7 @@ def mutate(
     seed: int = 0,
     extents: Sequence[Mapping[str, int]] = ({},),
     reference: Callable[..., Any] | None = None,
-    others: Sequence[Inputs] = (),
+    others: Sequence[GivenInputs] = (),
 ) -> MutationReport:
     """Delete or weaken every synchronisation of ``func``, shift every ring index, and see each die.
 
@@ -139,14 +139,14 @@ class Campaign:
     def __init__(
         self,
         func: Any,
-        inputs: Inputs | None = None,
+        inputs: GivenInputs | None = None,
         target: Any = None,
         relatives: Relatives | None = None,
         modes: Sequence[tuple[str, str]] = DEFAULT_MODES,
         seed: int = 0,
         extents: Sequence[Mapping[str, int]] = ({},),
         reference: Callable[..., Any] | None = None,
-        others: Sequence[Inputs] = (),
+        others: Sequence[GivenInputs] = (),
     ) -> None:
         subject = subject_of(func, target)
         self.title = subject.title
@@ -190,7 +190,7 @@ class Campaign:
         name: str,
         make: Callable[[], Any],
         extents: Mapping[str, int],
-        inputs: Inputs | None = None,
+        inputs: GivenInputs | None = None,
     ) -> None:
         def host() -> _Host:
             subject = subject_of(make(), self._target)

@@ -27,7 +27,7 @@ _WAIT: Final = "tirx.cuda.mbarrier_wait"
 
 
 @dataclass(frozen=True, slots=True)
-class Index:
+class RingIndex:
     """One remainder, or one phase, in one statement.
 
     ``leaf``: number of the statement among those without others inside. ``place``: the remainder's
@@ -47,21 +47,21 @@ class Index:
         return self.place < 0
 
 
-def indices(func: Any) -> tuple[Index, ...]:
+def indices(func: Any) -> tuple[RingIndex, ...]:
     """The ring indices and the phases of a lowered device function, in program order."""
     known = _loop_values(func.body)
-    found: list[Index] = []
+    found: list[RingIndex] = []
     leaves = (item for item in numbered(func.body) if isinstance(item[0], _LEAVES))
     for leaf, (stmt, origin, number) in enumerate(leaves):
         for at, node in enumerate(_ring_indices(stmt, known)):
-            found.append(Index(leaf, at, number, origin, f"{node} in {_name(stmt)}"))
+            found.append(RingIndex(leaf, at, number, origin, f"{node} in {_name(stmt)}"))
         if _waits(stmt):
             text = f"{stmt.value.args[1]} in {_name(stmt)}"
-            found.append(Index(leaf, -1, number, origin, text))
+            found.append(RingIndex(leaf, -1, number, origin, text))
     return tuple(found)
 
 
-def advance(func: Any, index: Index) -> Any:
+def advance(func: Any, index: RingIndex) -> Any:
     """Return ``func`` with one ring index one slot further, or one phase flipped."""
     known = _loop_values(func.body)
 

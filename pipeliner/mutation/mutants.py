@@ -14,7 +14,7 @@ from ..plan import PLAN_ATTR, KernelPlan
 from ..values.origin import Origin
 from .indices import advance, indices
 from .operations import operations, weaken
-from .slots import Ring, fragment_bytes, rings_of, shift, slot_uses
+from .slots import PlacedRing, fragment_bytes, rings_of, shift, slot_uses
 
 MutantKind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival", "slot", "phase"]
 """What a mutant changes."""
@@ -94,7 +94,7 @@ def mutated(mod: Any, mutant: Mutant) -> Any:
     return tvm.IRModule(functions, attrs=mod.attrs)
 
 
-def _of_kernel(name: str, func: Any, rings: Mapping[str, Ring]) -> list[Mutant]:
+def _of_kernel(name: str, func: Any, rings: Mapping[str, PlacedRing]) -> list[Mutant]:
     """The mutants of one device function."""
     found: list[Mutant] = []
     alike: Counter[Twin] = Counter()
@@ -133,7 +133,7 @@ def is_planned(mod: Any) -> bool:
     return any(PLAN_ATTR in (func.attrs or {}) for func in mod.functions.values())
 
 
-def _rings(mod: Any) -> dict[str, Ring]:
+def _rings(mod: Any) -> dict[str, PlacedRing]:
     """The rings of the plan that a function of the module carries; none without a plan."""
     for func in mod.functions.values():
         text = func.attrs.get(PLAN_ATTR) if func.attrs else None

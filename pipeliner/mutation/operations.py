@@ -25,10 +25,10 @@ from ..passes.ir.kernels import bodies
 from ..passes.ir.nodes import i32, origin_of, walk
 from ..values.origin import Origin
 
-Kind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival"]
+OperationKind: TypeAlias = Literal["barrier", "wait", "commit", "fence", "arrival"]
 """How an operation synchronises."""
 
-_KINDS: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
+_KINDS: Final[tuple[tuple[OperationKind, re.Pattern[str]], ...]] = (
     (
         "barrier",
         re.compile(
@@ -58,7 +58,7 @@ _KINDS: Final[tuple[tuple[Kind, re.Pattern[str]], ...]] = (
 )
 """Names of the operations of each kind, without the prefix of TVM."""
 
-_QUEUE_KINDS: Final[dict[str, Kind]] = {
+_QUEUE_KINDS: Final[dict[str, OperationKind]] = {
     "async_commit_queue_scope": "commit",
     "async_wait_queue_scope": "wait",
 }
@@ -81,13 +81,13 @@ class Operation:
     """
 
     name: str
-    kind: Kind
+    kind: OperationKind
     weakening: str
     origin: Origin | None
     statement: int
 
 
-def kind_of(name: str) -> Kind | None:
+def kind_of(name: str) -> OperationKind | None:
     """Return the kind of a synchronising operation of TVM, None for another one."""
     short = name.removeprefix("tirx.")
     return next((kind for kind, pattern in _KINDS if pattern.fullmatch(short)), None)
@@ -191,7 +191,7 @@ def group_count(stmt: Any) -> int:
     return int(decode(stmt.value).one("group").value)
 
 
-def _kind(stmt: Any) -> Kind:
+def _kind(stmt: Any) -> OperationKind:
     if isinstance(stmt, tirx.AttrStmt):
         return _QUEUE_KINDS[str(stmt.attr_key)]
     kind = kind_of(op_name(stmt.value))

@@ -32,7 +32,7 @@ _FRAGMENT_SHAPE: Final = "fragment_shape"
 
 
 @dataclass(frozen=True, slots=True)
-class Ring:
+class PlacedRing:
     """Where a ring lies: ``slots`` of ``slot_bytes`` bytes from ``offset``, in the arena.
 
     ``registers``: the name of the buffer that holds it where that is each thread's own, or a
@@ -67,7 +67,7 @@ class SlotUse:
     slot: str
 
 
-def rings_of(plan: KernelPlan, fragments: Mapping[str, int]) -> dict[str, Ring]:
+def rings_of(plan: KernelPlan, fragments: Mapping[str, int]) -> dict[str, PlacedRing]:
     """The rings that have more than one slot, barriers' too, by buffer.
 
     ``fragments``: bytes of one fragment of each wmma buffer (``fragment_bytes``).
@@ -80,17 +80,17 @@ def rings_of(plan: KernelPlan, fragments: Mapping[str, int]) -> dict[str, Ring]:
             if ring.depth == 1:
                 continue
             if place is not None and ring.scope.startswith("shared"):
-                found[ring.buffer] = Ring(place.offset, ring.depth, place.bytes // ring.depth)
+                found[ring.buffer] = PlacedRing(place.offset, ring.depth, place.bytes // ring.depth)
             elif ring.scope == "local":
-                found[ring.buffer] = Ring(0, ring.depth, ring.slot_bytes, ring.buffer)
+                found[ring.buffer] = PlacedRing(0, ring.depth, ring.slot_bytes, ring.buffer)
             elif ring.buffer in fragments:
                 each = ring.slot_bytes // fragments[ring.buffer]
-                found[ring.buffer] = Ring(0, ring.depth, ring.slot_bytes, ring.buffer, each)
+                found[ring.buffer] = PlacedRing(0, ring.depth, ring.slot_bytes, ring.buffer, each)
     for pair in plan.mbarriers:
         for name in filter(None, (pair.full, pair.empty)):
             place = places.get(name)
             if place is not None and pair.depth > 1:
-                found[name] = Ring(place.offset, pair.depth, place.bytes // pair.depth)
+                found[name] = PlacedRing(place.offset, pair.depth, place.bytes // pair.depth)
     return found
 
 
@@ -108,7 +108,7 @@ def fragment_bytes(func: Any) -> dict[str, int]:
     return found
 
 
-def slot_uses(func: Any, rings: Mapping[str, Ring]) -> tuple[SlotUse, ...]:
+def slot_uses(func: Any, rings: Mapping[str, PlacedRing]) -> tuple[SlotUse, ...]:
     """Every use of a slot of ``rings`` in a lowered device function, in program order."""
     marked = [(stmt, number) for stmt, _, number in numbered(func.body) if origin_of(stmt)]
     found: list[SlotUse] = []
@@ -126,7 +126,7 @@ def slot_uses(func: Any, rings: Mapping[str, Ring]) -> tuple[SlotUse, ...]:
     return tuple(found)
 
 
-def shift(func: Any, use: SlotUse, ring: Ring) -> Any:
+def shift(func: Any, use: SlotUse, ring: PlacedRing) -> Any:
     """Return ``func`` with the statement of ``use`` one slot further in its ring."""
     return replace_nth(
         func,
@@ -137,7 +137,7 @@ def shift(func: Any, use: SlotUse, ring: Ring) -> Any:
     )
 
 
-def touches(stmt: Any, ring: Ring) -> bool:
+def touches(stmt: Any, ring: PlacedRing) -> bool:
     """Whether anything in ``stmt`` reads, writes or addresses ``ring``."""
     found: list[tuple[Any, Any]] = []
 
@@ -159,7 +159,7 @@ def touches(stmt: Any, ring: Ring) -> bool:
     return any(_may_be_inside(index, dtype_bytes(kind), ring) for index, kind in found)
 
 
-def _may_be_inside(index: Any, size: int, ring: Ring) -> bool:
+def _may_be_inside(index: Any, size: int, ring: PlacedRing) -> bool:
     """Return whether ``index``, of elements of ``size`` bytes, may lie in ``ring``.
 
     Where everything that varies is zero an index is in its own ring's first slot, or unknown.
@@ -183,7 +183,7 @@ def _may_be_inside(index: Any, size: int, ring: Ring) -> bool:
     return 0 <= first * size - ring.offset < ring.slots * ring.slot_bytes
 
 
-def _shifted(stmt: Any, ring: Ring) -> Any:
+def _shifted(stmt: Any, ring: PlacedRing) -> Any:
     """Return the statement with every address in ``ring`` moved to the next slot."""
 
     def load(node: Any, mutator: Any) -> Any:
@@ -217,7 +217,7 @@ def _shifted(stmt: Any, ring: Ring) -> Any:
     return tirx.AttrStmt(stmt.node, stmt.attr_key, stmt.value, body)
 
 
-def _moved(indices: Any, dtype: Any, ring: Ring) -> list[Any]:
+def _moved(indices: Any, dtype: Any, ring: PlacedRing) -> list[Any]:
     (index,) = indices  # TVM flattens every buffer
     size = dtype_bytes(dtype)
     if isinstance(index, tirx.Ramp):
@@ -225,7 +225,7 @@ def _moved(indices: Any, dtype: Any, ring: Ring) -> list[Any]:
     return [_rotated(index, size, ring)]
 
 
-def _rotated(index: Any, size: int, ring: Ring) -> Any:
+def _rotated(index: Any, size: int, ring: PlacedRing) -> Any:
     """Return ``index``, of elements of ``size`` bytes, one slot further where in ``ring``."""
 
     def elements(count: int) -> Any:
@@ -239,7 +239,7 @@ def _rotated(index: Any, size: int, ring: Ring) -> Any:
     return tirx.Select(inside, following, index)  # nothing that only LowerIntrin can print
 
 
-def _fragment_numbers(call: Any, ring: Ring) -> list[int]:
+def _fragment_numbers(call: Any, ring: PlacedRing) -> list[int]:
     """The arguments of a call that are numbers of fragments of ``ring``."""
     if not ring.fragments:
         return []
@@ -250,7 +250,7 @@ def _fragment_numbers(call: Any, ring: Ring) -> list[int]:
     ]
 
 
-def _is_address(call: Any, ring: Ring) -> bool:
+def _is_address(call: Any, ring: PlacedRing) -> bool:
     """Whether a call is an address, as a base and an offset, of what ``ring`` lies in."""
     if op_name(call) != _ACCESS_PTR:
         return False

@@ -19,8 +19,8 @@ from . import (
     Epilogue,
     KernelPlan,
     Mechanism,
+    OperandSource,
     Reduction,
-    Source,
     StoreMechanism,
 )
 from .options import (
@@ -37,12 +37,12 @@ from .options import (
 )
 
 Auto: TypeAlias = Literal["auto"]
-Depth: TypeAlias = "int | Auto | Mapping[str, int]"
+DepthAsked: TypeAlias = "int | Auto | Mapping[str, int]"
 Pair: TypeAlias = "tuple[int, int]"
-Roles: TypeAlias = "int | Auto"
-Pdl: TypeAlias = "bool | Auto"
-Cluster: TypeAlias = "int | Auto"
-OperandAsked: TypeAlias = "Auto | Source"
+RolesAsked: TypeAlias = "int | Auto"
+PdlAsked: TypeAlias = "bool | Auto"
+ClusterAsked: TypeAlias = "int | Auto"
+OperandAsked: TypeAlias = "Auto | OperandSource"
 AccumulateAsked: TypeAlias = "Auto | Accumulate"
 Instruction: TypeAlias = Literal["auto", "simt", "mma", "wgmma"]
 
@@ -70,7 +70,7 @@ class Request:
     ``plan``: a finished plan to obey; it is verified like any other.
     """
 
-    depth: Depth = field(
+    depth: DepthAsked = field(
         default=AUTO,
         metadata=declared(
             Option(
@@ -95,21 +95,23 @@ class Request:
     thread_tile: Pair | None = field(
         default=None, metadata=pair("elements of C of a SIMT thread", "MxN")
     )
-    roles: Roles = field(
+    roles: RolesAsked = field(
         default=AUTO,
         metadata=number(check_roles, "consumer warpgroups; 0: no warp specialisation", "auto, N"),
     )
     consumers: Auto | Consumers = field(
         default=AUTO, metadata=one_of(CONSUMERS, "they share each tile, or alternate on tiles")
     )
-    cluster: Cluster = field(
+    cluster: ClusterAsked = field(
         default=AUTO,
         metadata=number(_check_cluster, "CTAs that share what they copy", "auto, 1, 2, 4, 8"),
     )
     store: Auto | StoreMechanism = field(
         default=AUTO, metadata=one_of(STORES, "how accumulators reach memory")
     )
-    pdl: Pdl = field(default=AUTO, metadata=switch("kernels start before the one before them ends"))
+    pdl: PdlAsked = field(
+        default=AUTO, metadata=switch("kernels start before the one before them ends")
+    )
     reduction: Auto | Reduction = field(
         default=AUTO,
         metadata=one_of(
@@ -118,7 +120,7 @@ class Request:
     )
     operand: OperandAsked = field(
         default=AUTO,
-        metadata=one_of((AUTO, *get_args(Source)), "where wgmma reads its first operand"),
+        metadata=one_of((AUTO, *get_args(OperandSource)), "where wgmma reads its first operand"),
     )
     accumulate: AccumulateAsked = field(
         default=AUTO,
@@ -184,17 +186,17 @@ OPTIONS: Final[Mapping[str, Option]] = {one.name: one.metadata["option"] for one
 class Options(TypedDict, total=False):
     """The options of ``Request`` as keyword arguments, for signatures that take them all."""
 
-    depth: Depth
+    depth: DepthAsked
     mechanism: Auto | Mechanism
     instruction: Instruction
     epilogue: Auto | Epilogue
     warps: Pair | None
     thread_tile: Pair | None
-    roles: Roles
+    roles: RolesAsked
     consumers: Auto | Consumers
-    cluster: Cluster
+    cluster: ClusterAsked
     store: Auto | StoreMechanism
-    pdl: Pdl
+    pdl: PdlAsked
     reduction: Auto | Reduction
     operand: OperandAsked
     accumulate: AccumulateAsked

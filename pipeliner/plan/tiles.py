@@ -11,7 +11,7 @@ from ..values.facts import PIXEL_VIEWS, TmaView
 
 Mechanism = Literal["tma", "cp_async", "register", "direct"]
 StoreMechanism = Literal["direct", "tma"]
-Source = Literal["shared", "registers"]
+OperandSource = Literal["shared", "registers"]
 Accumulate = Literal["fast", "promoted"]
 Reduction = Literal["workspace", "atomic"]
 Cache = Literal["L1", "L2"]
@@ -92,7 +92,7 @@ class MatmulPlan:
     reason: Why = ""
     in_flight: int = 0
     swap_ab: bool = False
-    operand: Source = "shared"
+    operand: OperandSource = "shared"
     promoted: int = 0
     transposed: bool = False
 

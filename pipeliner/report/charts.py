@@ -29,7 +29,7 @@ DPI: Final = 150
 MOST_MARKS: Final = 10
 """Values of x that are all marked where lines are drawn through them."""
 
-Kind = Literal["points", "lines", "bars"]
+ChartKind = Literal["points", "lines", "bars"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class Chart:
 
     name: str
     title: str
-    kind: Kind
+    kind: ChartKind
     x: str
     y: str
     series: tuple[Series, ...]

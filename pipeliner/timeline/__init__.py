@@ -9,7 +9,7 @@
 
 from .chrome import chrome
 from .make import timeline, timeline_with
-from .model import Run, Timeline, timeline_of
+from .model import LoopRun, Timeline, timeline_of
 from .program import Slot
 from .slots import Span
 from .svg import svg
@@ -19,7 +19,7 @@ from .trace import Event, Hold, Steady, Trace, steady, trace
 __all__ = [
     "Event",
     "Hold",
-    "Run",
+    "LoopRun",
     "Slot",
     "Span",
     "Steady",

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 from . import rows
-from .model import Run, Timeline
+from .model import LoopRun, Timeline
 from .program import is_shared
 from .slots import Span
 from .trace import Event
@@ -38,7 +38,7 @@ def chrome(timeline: Timeline) -> str:
     return json.dumps(trace, indent=1)
 
 
-def _tracks(run: Run) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
+def _tracks(run: LoopRun) -> Iterator[tuple[str, Iterator[dict[str, Any]]]]:
     yield "part", (_slice(part, "part", *span) for part, span in run.trace.parts.items())
     for pipe in dict.fromkeys(op.pipe for op in sorted(run.loop.ops, key=lambda op: op.stage)):
         if pipe != "sync":

@@ -26,7 +26,7 @@ MORE_THAN_DEPTH: Final = 4
 
 
 @dataclass(frozen=True)
-class Run:
+class LoopRun:
     """One of the two loops.
 
     ``whole``: cycles of all its iterations, None where their number is not constant.
@@ -65,11 +65,11 @@ class Timeline:
     loop: str
     trip: str
     iterations: int
-    pipelined: Run
-    plain: Run
+    pipelined: LoopRun
+    plain: LoopRun
 
     @property
-    def runs(self) -> tuple[Run, Run]:
+    def runs(self) -> tuple[LoopRun, LoopRun]:
         """Both, in the order in which they are drawn."""
         return self.pipelined, self.plain
 
@@ -151,7 +151,7 @@ def _iterations(loop: LoopPlan, asked: int | None) -> int:
     return asked
 
 
-def _run(title: str, plan: KernelPlan, loop: LoopPlan, count: int, machine: Machine) -> Run:
+def _run(title: str, plan: KernelPlan, loop: LoopPlan, count: int, machine: Machine) -> LoopRun:
     barriers = plan.sync.barriers > 0
     pace = steady(loop, machine, barriers=barriers)
     whole = None
@@ -160,7 +160,7 @@ def _run(title: str, plan: KernelPlan, loop: LoopPlan, count: int, machine: Mach
         traced = trace(loop, exact, machine, barriers=barriers).cycles
         whole = round(traced + (int(loop.trip) - exact) * pace.cycles)
     alone = sum(other.pipelined for other in plan.loops) == 1
-    return Run(
+    return LoopRun(
         title,
         trace(loop, count, machine, barriers=barriers),
         pace,
@@ -169,7 +169,7 @@ def _run(title: str, plan: KernelPlan, loop: LoopPlan, count: int, machine: Mach
     )
 
 
-def _run_dict(run: Run) -> dict[str, Any]:
+def _run_dict(run: LoopRun) -> dict[str, Any]:
     return {
         "stages": run.loop.stages,
         "ii": run.loop.ii,

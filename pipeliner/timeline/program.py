@@ -14,8 +14,8 @@ from typing import Final, Literal
 from ..passes.sync.async_groups import commit_points, empty_behind, wait_counts
 from ..plan import LoopPlan, OpPlan, RingPlan
 
-Part = Literal["prologue", "steady state", "epilogue"]
-PARTS: Final[tuple[Part, ...]] = ("prologue", "steady state", "epilogue")
+Phase = Literal["prologue", "steady state", "epilogue"]
+PHASES: Final[tuple[Phase, ...]] = ("prologue", "steady state", "epilogue")
 
 DRAIN: Final = ".drain"
 """Ends the name of the wait behind a loop, for overrunning copies of its last steps."""
@@ -44,7 +44,7 @@ class Issue:
     op: OpPlan
     iteration: int
     step: int
-    part: Part
+    part: Phase
     reads: tuple[Slot, ...] = ()
     writes: tuple[Slot, ...] = ()
     repeats: bool = False
@@ -61,7 +61,7 @@ def program(loop: LoopPlan, iterations: int, *, barriers: bool) -> list[Issue]:
     return list(_with_barriers(loop, issues, iterations)) if barriers else issues
 
 
-def part_of(step: int, ahead: int, iterations: int) -> Part:
+def part_of(step: int, ahead: int, iterations: int) -> Phase:
     """The part of the pipelined loop that ``step`` belongs to."""
     if step >= iterations:
         return "epilogue"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from .model import Run, Timeline
+from .model import LoopRun, Timeline
 from .program import Slot, is_shared
 from .slots import Span
 from .trace import Cause, Event
@@ -43,7 +43,7 @@ class SlotRow:
     spans: tuple[Span, ...]
 
 
-def op_rows(run: Run, *, each: bool) -> list[OpRow]:
+def op_rows(run: LoopRun, *, each: bool) -> list[OpRow]:
     """The rows of a run's ops, in program order; ``each``: one for every op."""
     groups: dict[tuple[str, str, str], list[str]] = {}
     for op in sorted(run.loop.ops, key=lambda op: (op.stage, op.order)):
@@ -60,14 +60,14 @@ def op_rows(run: Run, *, each: bool) -> list[OpRow]:
     ]
 
 
-def slot_rows(timeline: Timeline, run: Run, *, each: bool) -> list[SlotRow]:
+def slot_rows(timeline: Timeline, run: LoopRun, *, each: bool) -> list[SlotRow]:
     """The rows of a run's slots; ``each``: also those of registers that have one slot anyway."""
     rings = timeline.pipelined.loop.rings
     shown = {ring.buffer for ring in rings if each or is_shared(ring) or ring.depth > 1}
     return [SlotRow(slot, spans) for slot, spans in run.slots.items() if slot.ring in shown]
 
 
-def stalls(run: Run) -> list[Event]:
+def stalls(run: LoopRun) -> list[Event]:
     """The events before which all threads stood still, though no pipe that they need was busy."""
     return [event for event in run.trace.events if event.stall and event.cause in MARKS]
 
@@ -88,7 +88,7 @@ def disclaimer(timeline: Timeline) -> str:
     )
 
 
-def headline(run: Run) -> str:
+def headline(run: LoopRun) -> str:
     """A run in one line."""
     stages = f"{run.loop.stages} stage{'s' * (run.loop.stages > 1)}"
     slots = sorted({ring.depth for ring in run.loop.rings if ring.depth > 1})
@@ -110,7 +110,7 @@ def verdict(timeline: Timeline) -> str:
     )
 
 
-def pace(run: Run) -> str:
+def pace(run: LoopRun) -> str:
     """The steady state in numbers: cycles against the plan's interval, and the busiest pipe."""
     steady = run.steady
     text = f"steady iteration: {number(steady.cycles)} cycles"
@@ -123,7 +123,7 @@ def pace(run: Run) -> str:
     return text
 
 
-def holds(run: Run) -> str:
+def holds(run: LoopRun) -> str:
     """What holds up the issue in a steady iteration, the worst first."""
     least = LEAST_SHARE * run.steady.cycles
     named = [hold for hold in run.steady.holds[:MOST_HOLDS] if hold.cycles >= least]
@@ -137,7 +137,7 @@ def holds(run: Run) -> str:
     return "issue stalled by: " + (", ".join(parts) or "nothing")
 
 
-def doubts(run: Run) -> str:
+def doubts(run: LoopRun) -> str:
     """Where the drawing is known to differ from the kernel; empty where it is not."""
     if run.barriers is None or run.barriers == run.steady.barriers:
         return ""

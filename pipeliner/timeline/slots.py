@@ -9,7 +9,7 @@ from typing import Literal
 from .program import Slot
 from .trace import Event, Trace
 
-State = Literal["empty", "filling", "ready", "read"]
+SlotState = Literal["empty", "filling", "ready", "read"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,7 +21,7 @@ class Span:
     """
 
     slot: Slot
-    state: State
+    state: SlotState
     start: int
     end: int
     iteration: int | None = None

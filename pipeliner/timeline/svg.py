@@ -8,9 +8,9 @@ from typing import Final
 from xml.sax.saxutils import escape
 
 from . import rows
-from .model import Run, Timeline
-from .program import Part
-from .slots import Span, State
+from .model import LoopRun, Timeline
+from .program import Phase
+from .slots import SlotState, Span
 from .terminal import COLOURS
 from .trace import Event
 
@@ -24,8 +24,8 @@ LETTER: Final = 6.2
 """Width of a character of the small font, rounded up, in pixels: what fits into a bar."""
 
 _PALETTE: Final = ("#4878a8", "#d98b2b", "#4f9a4a", "#a5669b", "#3f9c96", "#a06a4f")
-_STATES: Final[dict[State, str]] = {"filling": "0.22", "ready": "0.45", "read": "0.95"}
-_TINTS: Final[dict[Part, str]] = {
+_STATES: Final[dict[SlotState, str]] = {"filling": "0.22", "ready": "0.45", "read": "0.95"}
+_TINTS: Final[dict[Phase, str]] = {
     "prologue": "prologue",
     "steady state": "steady",
     "epilogue": "epilogue",
@@ -146,7 +146,7 @@ def _hatch(at: int) -> str:
     )
 
 
-def _draw_run(page: _Page, timeline: Timeline, run: Run, each: bool) -> None:
+def _draw_run(page: _Page, timeline: Timeline, run: LoopRun, each: bool) -> None:
     page.text(MARGIN, page.y + 14, rows.headline(run), "h2")
     page.text(MARGIN, page.y + 31, f"{rows.pace(run)}; {rows.holds(run)}", "dim")
     if rows.doubts(run):
@@ -189,7 +189,7 @@ def _draw_axis(page: _Page, top: float, bottom: float) -> None:
             page.text(x + 3, top - 6, text, "dim small")
 
 
-def _draw_parts(page: _Page, run: Run, top: float, bottom: float) -> None:
+def _draw_parts(page: _Page, run: LoopRun, top: float, bottom: float) -> None:
     for part, (start, end) in run.trace.parts.items():
         tint = _TINTS[part]
         page.span(start, end, top, bottom - top, f'class="{tint} tint"')

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from . import rows
-from .model import Run, Timeline
+from .model import LoopRun, Timeline
 from .slots import Span
 from .trace import Event
 
@@ -94,7 +94,7 @@ class _Scale:
 
 
 def _run(
-    timeline: Timeline, run: Run, scale: _Scale, label: int, glyphs: Glyphs, each: bool
+    timeline: Timeline, run: LoopRun, scale: _Scale, label: int, glyphs: Glyphs, each: bool
 ) -> list[Line]:
     lines = [_axis(scale, label, glyphs), _parts(run, scale, label, glyphs)]
     for op in rows.op_rows(run, each=each):
@@ -140,7 +140,7 @@ def _axis(scale: _Scale, label: int, glyphs: Glyphs) -> Line:
     return (f"{'cycles':<{label}} ", "dim"), ("".join(cells), "dim")
 
 
-def _parts(run: Run, scale: _Scale, label: int, glyphs: Glyphs) -> Line:
+def _parts(run: LoopRun, scale: _Scale, label: int, glyphs: Glyphs) -> Line:
     cells: list[Segment] = []
     for part, (start, end) in run.trace.parts.items():
         first, last = scale.column(start), scale.column(end - 1) + 1
@@ -152,7 +152,7 @@ def _parts(run: Run, scale: _Scale, label: int, glyphs: Glyphs) -> Line:
     return _row("part", label, cells)
 
 
-def _background(run: Run, scale: _Scale, glyphs: Glyphs) -> list[Segment]:
+def _background(run: LoopRun, scale: _Scale, glyphs: Glyphs) -> list[Segment]:
     last = scale.column(run.cycles - 1)
     return [(glyphs.idle, "dim") if at <= last else (" ", "") for at in range(scale.columns)]
 

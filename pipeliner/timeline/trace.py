@@ -21,7 +21,7 @@ from typing import Final, Literal
 
 from ..machine import Machine
 from ..plan import LoopPlan, OpPlan
-from .program import PARTS, Issue, Part, Slot, awaited, is_shared, program
+from .program import PHASES, Issue, Phase, Slot, awaited, is_shared, program
 
 Cause = Literal[
     "pipe busy", "copy in flight", "load in flight", "result not ready", "slot in use", "barrier"
@@ -62,7 +62,7 @@ class Event:
     iteration: int
     step: int
     stage: int
-    part: Part
+    part: Phase
     start: int
     busy: int
     end: int
@@ -90,17 +90,17 @@ class Trace:
         return max((event.end for event in self.events), default=0)
 
     @property
-    def parts(self) -> dict[Part, tuple[int, int]]:
+    def parts(self) -> dict[Phase, tuple[int, int]]:
         """The parts that the run has, in cycles.
 
         One lasts until the first op of the next is reached that is no wait: what the loop waits for
         first is the filling of the pipeline.
         """
-        begins: dict[Part, int] = {}
+        begins: dict[Phase, int] = {}
         for event in self.events:
             if event.kind != "wait":
                 begins.setdefault(event.part, event.resume - event.stall)
-        found = [part for part in PARTS if part in begins]
+        found = [part for part in PHASES if part in begins]
         inner = [begins[part] for part in found[1:]]
         return dict(zip(found, zip((0, *inner), (*inner, self.cycles))))
 

@@ -4,7 +4,7 @@ tuned = pipeliner.tune(Gemm(4096, 4096, 4096), trials=32, db="tuned.sqlite")
 kernel = pipeliner.build(Gemm(4096, 4096, 4096), db="tuned.sqlite")
 """
 
-from .compiling import Built, Compiler
+from .compiling import BuiltCandidate, Compiler
 from .gpu import GpuMeasurer
 from .measuring import Compiles, Measurement, Measurer
 from .remote import RemoteMeasurer, remote_measurers
@@ -14,7 +14,7 @@ from .tuner import TRIALS, Tuned, on_gpus, ranked, records_path, tune
 
 __all__ = [
     "TRIALS",
-    "Built",
+    "BuiltCandidate",
     "Compiler",
     "Compiles",
     "GpuMeasurer",

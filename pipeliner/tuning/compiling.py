@@ -37,7 +37,7 @@ _COMPILE: Final = "tvm_callback_cuda_compile"
 
 
 @dataclass(frozen=True, slots=True)
-class Built:
+class BuiltCandidate:
     """A candidate's kernel of ``spec``, or why there is none (``failure``).
 
     ``path``, ``name``: the library and the function in it. ``slack``: the largest error that is
@@ -58,7 +58,7 @@ class Built:
 
     def load(self) -> tuple[Runner, str]:
         """As a contender's ``make``."""
-        return compiling.Built(self.path, self.name).load()
+        return compiling.BuiltLibrary(self.path, self.name).load()
 
 
 class Compiler:
@@ -81,12 +81,14 @@ class Compiler:
         """Start the processes: they load TVM while the space is ranked."""
         self._pool.start()
 
-    def compile(self, spec: Spec, candidate: Candidate) -> Built:
+    def compile(self, spec: Spec, candidate: Candidate) -> BuiltCandidate:
         """The candidate's kernel, or why there is none; whatever happens, nothing is raised."""
         try:
-            made: Built = self._pool.call(spec, candidate, seconds=SECONDS)
+            made: BuiltCandidate = self._pool.call(spec, candidate, seconds=SECONDS)
         except ToolError as err:
-            return Built(spec, candidate, failure=Reason("measure.not_compiled", why=err.reason))
+            return BuiltCandidate(
+                spec, candidate, failure=Reason("measure.not_compiled", why=err.reason)
+            )
         return made
 
     def end(self) -> None:
@@ -110,7 +112,7 @@ class _Compile:
         os.environ["TMPDIR"] = tempfile.tempdir = str(self._folder)
         self._made = 0
 
-    def __call__(self, spec: Spec, candidate: Candidate) -> Built:
+    def __call__(self, spec: Spec, candidate: Candidate) -> BuiltCandidate:
         kernel = build_with(candidate.function(spec), self._target, candidate.request)
         if self._verify:
             vet(spec, candidate, kernel)
@@ -119,7 +121,7 @@ class _Compile:
         self._made += 1
         with _reports(kernel.arch) as made:
             kernel.export(path, compiled=False)
-        return Built(
+        return BuiltCandidate(
             spec,
             candidate,
             str(path),

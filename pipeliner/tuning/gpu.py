@@ -16,14 +16,14 @@ from typing import Final
 
 from ..bench.conditions import check_gpu, current_conditions, require_gpu
 from ..bench.problems import Contender, Inputs, Problem
-from ..bench.timing import WARM_UP, Entry, checked, flush_buffer, ready, run_round
+from ..bench.timing import WARM_UP, ReadyContender, checked, flush_buffer, ready, run_round
 from ..bench.truth import Truth, random_inputs, truth
 from ..diagnostics import Reason
 from ..errors import ToolError
 from ..schedules.workloads import Spec
 from ..targets import gpu_arch
 from ..workers import Worker
-from .compiling import Built
+from .compiling import BuiltCandidate
 from .measuring import Measurement, Measurer
 
 ROUNDS: Final = 30
@@ -56,7 +56,7 @@ class GpuMeasurer(Measurer):
         check_gpu()
         self._worker.start()
 
-    def measure(self, built: Built, incumbent: Built | None) -> Measurement:
+    def measure(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
         limit = SECONDS if self._ready_for == built.spec else FIRST_SECONDS
         try:
             found: Measurement = self._worker.call(built, incumbent, seconds=limit)
@@ -91,12 +91,12 @@ class _Bench:
         self._torch = require_gpu()
         self._rounds = rounds
         self._case: _Case | None = None
-        self._incumbent: tuple[Built, Entry] | None = None
+        self._incumbent: tuple[BuiltCandidate, ReadyContender] | None = None
         self._flush = flush_buffer(self._torch)
         now = current_conditions()
         self._conditions = {"gpu": now.gpu, "arch": str(gpu_arch()), **now.versions, **now.settings}
 
-    def __call__(self, built: Built, incumbent: Built | None) -> Measurement:
+    def __call__(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
         case = self._switch_to(built.spec)
         entry = self._entry(built, case)
         if not entry.worst <= built.slack:
@@ -120,7 +120,7 @@ class _Bench:
         self._case = _Case(Problem(spec, ()), inputs, truth(self._torch, spec, inputs))
         return self._case
 
-    def _race(self, entries: list[Entry]) -> None:
+    def _race(self, entries: list[ReadyContender]) -> None:
         for entry in entries:
             entry.times.clear()
         started = time.monotonic()
@@ -130,12 +130,12 @@ class _Bench:
             if number + 1 >= FEWEST and (late or _is_hopeless(entries)):
                 return
 
-    def _known(self, incumbent: Built, case: _Case) -> Entry:
+    def _known(self, incumbent: BuiltCandidate, case: _Case) -> ReadyContender:
         if self._incumbent is None or self._incumbent[0] != incumbent:
             self._incumbent = (incumbent, self._entry(incumbent, case))
         return self._incumbent[1]
 
-    def _entry(self, built: Built, case: _Case) -> Entry:
+    def _entry(self, built: BuiltCandidate, case: _Case) -> ReadyContender:
         contender = Contender(built.name, built.load, built.spec.out)
         return ready(self._torch, case.problem, contender, case.inputs, case.right)
 
@@ -143,6 +143,6 @@ class _Bench:
         return Measurement(failure=failure, conditions=self._conditions)
 
 
-def _is_hopeless(entries: list[Entry]) -> bool:
+def _is_hopeless(entries: list[ReadyContender]) -> bool:
     ours, *others = (statistics.median(entry.times) for entry in entries)
     return any(ours > HOPELESS * other for other in others)

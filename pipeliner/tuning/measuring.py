@@ -10,7 +10,7 @@ from typing import Protocol
 from ..diagnostics import Why
 from ..records.candidate import Candidate
 from ..schedules.workloads import Spec
-from .compiling import Built
+from .compiling import BuiltCandidate
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +31,7 @@ class Measurer(ABC):
     """Measures kernels, one at a time. What goes wrong with one is its measurement's failure."""
 
     @abstractmethod
-    def measure(self, built: Built, incumbent: Built | None) -> Measurement:
+    def measure(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
         """Run ``built`` and ``incumbent``, of the same workload, interleaved; nothing is raised."""
 
     def start(self) -> None:
@@ -55,7 +55,7 @@ class Compiles(Protocol):
     def start(self) -> None:
         """Get ready, without waiting for it."""
 
-    def compile(self, spec: Spec, candidate: Candidate) -> Built:
+    def compile(self, spec: Spec, candidate: Candidate) -> BuiltCandidate:
         """The candidate's kernel, or why there is none."""
 
     def end(self) -> None:

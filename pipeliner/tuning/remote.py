@@ -29,7 +29,7 @@ from ..errors import TargetError, ToolError, WorkloadError
 from ..schedules.workloads import Spec, numpy_dtype
 from ..verification.accuracy import worst_error
 from ..workers import Worker
-from .compiling import Built
+from .compiling import BuiltCandidate
 from .gpu import FEWEST, HOPELESS, MOST_SECONDS, ROUNDS
 from .measuring import Measurement, Measurer
 
@@ -98,7 +98,7 @@ class RemoteMeasurer(Measurer):
     def start(self) -> None:
         self._worker.start()
 
-    def measure(self, built: Built, incumbent: Built | None) -> Measurement:
+    def measure(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
         try:
             found: Measurement = self._worker.call(built, incumbent, seconds=SECONDS)
         except ToolError as err:
@@ -134,7 +134,7 @@ class _Session:
     began: float
     spec: Spec
     inputs: list[Any]
-    incumbent: tuple[Built, _Loaded] | None = None
+    incumbent: tuple[BuiltCandidate, _Loaded] | None = None
     modules: dict[str, Any] = field(default_factory=dict)
 
 
@@ -154,7 +154,7 @@ class _Remote:
         self._magnitude: Any = None
         self._session: _Session | None = None
 
-    def __call__(self, built: Built, incumbent: Built | None) -> Measurement:
+    def __call__(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
         self._switch_to(built.spec)
         session = self._connected(built.spec)
         name = str(getattr(session.device, "device_name", "") or self._device)
@@ -196,12 +196,12 @@ class _Remote:
         self._session = _Session(session, device, time.monotonic(), spec, inputs)
         return self._session
 
-    def _known(self, session: _Session, incumbent: Built) -> _Loaded:
+    def _known(self, session: _Session, incumbent: BuiltCandidate) -> _Loaded:
         if session.incumbent is None or session.incumbent[0] != incumbent:
             session.incumbent = (incumbent, self._load(session, incumbent))
         return session.incumbent[1]
 
-    def _load(self, session: _Session, built: Built) -> _Loaded:
+    def _load(self, session: _Session, built: BuiltCandidate) -> _Loaded:
         import tvm
 
         name = f"{Path(built.path).parent.name}_{Path(built.path).name}"

@@ -21,7 +21,7 @@ from ..records.candidate import (
     workload_key,
 )
 from ..schedules.workloads import Spec
-from .compiling import Built
+from .compiling import BuiltCandidate
 from .measuring import Compiles, Measurement, Measurer
 from .search import Search
 from .space import point_of, space
@@ -69,9 +69,9 @@ class _Trial:
 
     candidate: Candidate
     known: bool = False
-    built: Built | None = None
+    built: BuiltCandidate | None = None
     measurer: Measurer | None = None
-    against: tuple[Built, float] | None = None
+    against: tuple[BuiltCandidate, float] | None = None
 
 
 def at_once(trials: int, jobs: int, measurers: int) -> int:
@@ -101,7 +101,7 @@ class Session:
         self._started = time.monotonic()
         self._here = 0
         self._best: Record | None = None
-        self._incumbent: tuple[Built, float] | None = None
+        self._incumbent: tuple[BuiltCandidate, float] | None = None
         self._doubtful: list[Record] | None = []
 
         self._machine = machine_for(target)

@@ -22,9 +22,9 @@ from ..diagnostics import Reason, Why
 from ..passes.ir.indexing import evaluate
 from ..passes.ir.kernels import kernels_of, thread_tag
 from ..passes.ir.nodes import const_int, substitute, variables, walk
+from .arrays import Array
 
 Block: TypeAlias = "tuple[int, int, int]"
-Array: TypeAlias = "np.ndarray[Any, Any]"
 
 POINTS: Final = 1 << 20
 """Accesses that are evaluated at a time."""

@@ -7,16 +7,15 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from ..diagnostics import Reason
 from .accessed import Block
+from .arrays import Array
 from .ownership import Owned
-from .tolerance import Rule
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from .tolerance import Tolerance
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +27,7 @@ class Compared:
 
 
 def compare(
-    rule: Rule,
+    rule: Tolerance,
     arrays: Mapping[str, Any],
     wanted: Mapping[str, Any],
     outputs: Mapping[str, Any],

@@ -28,7 +28,7 @@ from ..errors import EmulatorError
 from ..passes.ir.kernels import thread_tag
 from ..passes.ir.nodes import const_int, substitute, variables, walk
 from .accuracy import ROUNDOFF, TF32_TRUNCATION, cut_error
-from .tolerance import Bounds, Equal, Rule, Within
+from .tolerance import AbsoluteBounds, Equal, Tolerance, Within
 
 LAMBDA: Final = 8.0
 """Roundoffs times sqrt(n) that a sum of n terms may err by: one of 10^12 errs by more."""
@@ -69,7 +69,7 @@ def magnitude_rule(
     wanted: Mapping[str, Any],
     run: Callable[[Any, Sequence[Any]], Mapping[str, Any]],
     instructions: Sequence[str] = (),
-) -> Rule:
+) -> Tolerance:
     """A bound for each element of ``wanted``, or relative to it where no bound is known.
 
     ``source``: the function that ``lowered`` came from, as far as it is known. ``run``: emulates a
@@ -89,7 +89,7 @@ def magnitude_rule(
     except (_UnboundedError, EmulatorError) as err:
         return _relative(wanted, terms, unit, err.reason)
     said = Reason("bound.rounding", factor=factor(terms), roundoff=unit, terms=terms)
-    return Bounds(said, bounds, Equal())
+    return AbsoluteBounds(said, bounds, Equal())
 
 
 def factor(terms: int) -> float:
@@ -187,7 +187,7 @@ def _bound(made: Any, want: Any, terms: int, unit: float, instructions: Sequence
     return of_sum * magnitude + of_value * value + least
 
 
-def _relative(wanted: Mapping[str, Any], terms: int, unit: float, why: Reason) -> Rule:
+def _relative(wanted: Mapping[str, Any], terms: int, unit: float, why: Reason) -> Tolerance:
     """Relative to each element, and absolute by the median of all: no outlier widens it."""
     units = [ROUNDOFF.get(str(want.dtype), 0.0) for want in wanted.values()]
     rtol = factor(terms) * max([unit, *units])

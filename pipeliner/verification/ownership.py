@@ -21,7 +21,6 @@ from ..diagnostics import Reason, Why
 from ..passes.ir.kernels import kernels_of
 from .accessed import (
     Accesses,
-    Array,
     Block,
     GlobalAccess,
     KernelAccesses,
@@ -29,6 +28,7 @@ from .accessed import (
     accesses_of,
     places,
 )
+from .arrays import Array
 
 
 @dataclass(frozen=True, slots=True)

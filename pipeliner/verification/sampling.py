@@ -15,11 +15,11 @@ import numpy as np
 
 from ..diagnostics import Reason, Value, Why
 from ..errors import WorkloadError
+from ..plan.options import AUTO
 from .accessed import Block
 from .ownership import Owned, Ownership
 
 ALL: Final = "all"
-AUTO: Final = "auto"
 
 ALL_CTAS: Final = Reason("sample.all")
 """What a sample of all CTAs says."""

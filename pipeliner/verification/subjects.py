@@ -25,7 +25,7 @@ from ..passes.ir.marks import is_marked
 from ..passes.ir.nodes import const_int, walk
 from ..plan import KernelPlan
 
-Inputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
+GivenInputs: TypeAlias = "Sequence[Any] | Mapping[str, Any]"
 
 LARGEST_INTEGER: Final = 4
 """Of the integers in random arguments: sums of thousands of their products are exact in float32."""
@@ -138,7 +138,7 @@ def _same_sums(plan: KernelPlan) -> dict[str, Any]:
 
 def arguments(
     function: Any,
-    inputs: Inputs | None = None,
+    inputs: GivenInputs | None = None,
     seed: int = 0,
     *,
     integers: bool = False,

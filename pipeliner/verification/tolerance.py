@@ -15,8 +15,7 @@ import numpy as np
 
 from ..diagnostics import Reason
 from ..errors import WorkloadError
-
-Array: TypeAlias = "np.ndarray[Any, Any]"
+from .arrays import Array
 
 Asked: TypeAlias = "float | tuple[float, float] | None"
 """``tolerance=`` of a caller: relative, or relative and absolute."""
@@ -27,7 +26,7 @@ _ASKED: Final = Reason("bound.asked")
 _TINY: Final = 1e-300
 
 
-class Rule(Protocol):
+class Tolerance(Protocol):
     """How far each element may be off."""
 
     @property
@@ -70,12 +69,12 @@ class Within:
 
 
 @dataclass(frozen=True, slots=True)
-class Bounds:
+class AbsoluteBounds:
     """An absolute bound for each element, by argument; another rule for arguments without."""
 
     said: Reason
     bounds: Mapping[str, Array] = field(repr=False)
-    other: Rule = field(default_factory=Equal)
+    other: Tolerance = field(default_factory=Equal)
 
     def errors(self, name: str, got: Array, want: Array) -> Array:
         """The difference over what is allowed."""
@@ -84,7 +83,7 @@ class Bounds:
         return _ratio(got, want, self.bounds[name])
 
 
-def asked(tolerance: Asked) -> Rule | None:
+def asked(tolerance: Asked) -> Tolerance | None:
     """The rule that a caller asks for; WorkloadError: it is none."""
     if tolerance is None:
         return None

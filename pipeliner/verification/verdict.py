@@ -23,20 +23,21 @@ from ..errors import WorkloadError
 from ..kernel.compiled import Kernel
 from .accessed import Block
 from .accuracy import poisoned, workload_bounds
+from .arrays import Array
 from .compared import Compared, compare
 from .magnitudes import magnitude_rule
 from .ownership import Owned, ownership
 from .sampling import ALL, ALL_CTAS, Sample, sample
-from .subjects import Inputs, Subject, arguments, has_atomics, has_same_sums, subject_of
-from .tolerance import Asked, Bounds, Equal, Rule, asked
+from .subjects import GivenInputs, Subject, arguments, has_atomics, has_same_sums, subject_of
+from .tolerance import AbsoluteBounds, Asked, Equal, Tolerance, asked
 
 if TYPE_CHECKING:
     from ..schedules.workloads import Spec
 
-Outputs: TypeAlias = "Mapping[str, np.ndarray[Any, Any]]"
+Outputs: TypeAlias = "Mapping[str, Array]"
 """Arrays by the name of their parameter."""
 
-Progress: TypeAlias = "Callable[[str, int, int], None]"
+OnProgress: TypeAlias = "Callable[[str, int, int], None]"
 """Told what runs, how many CTAs of it have, and how many will."""
 
 
@@ -116,7 +117,7 @@ class Verdict:
 
 def verify(
     func: Any,
-    inputs: Inputs | None = None,
+    inputs: GivenInputs | None = None,
     *,
     target: Any = None,
     reference: Callable[..., Any] | None = None,
@@ -127,7 +128,7 @@ def verify(
     integers: bool = False,
     extents: Mapping[str, int] | None = None,
     tolerance: Asked = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Verdict:
     """Run ``func`` on the CPU under adversarial timing; whether it is right, and every hazard.
 
@@ -224,7 +225,7 @@ def verify_workload(
     timings: Sequence[str] = TIMINGS,
     orders: Sequence[str] = ORDERS,
     tolerance: Asked = None,
-    progress: Progress | None = None,
+    progress: OnProgress | None = None,
 ) -> Verdict:
     """``kernel`` on random operands, compared with what ``spec`` must compute, in float64."""
     inputs = spec.inputs(seed)
@@ -238,7 +239,7 @@ def verify_workload(
         rule = Equal()
     elif rule is None:
         bounds = workload_bounds(spec, exact, spec.magnitude(*inputs), partial_sums_of(subject))
-        rule = Bounds(Reason("bound.workload"), {name: bounds})
+        rule = AbsoluteBounds(Reason("bound.workload"), {name: bounds})
     taken = rule
 
     def judge(outcome: Emulation) -> Compared:
@@ -289,7 +290,7 @@ class _Runner:
         arrays: Mapping[str, Any],
         chosen: Sample,
         seed: int,
-        progress: Progress | None,
+        progress: OnProgress | None,
     ) -> None:
         self.subject = subject
         self.arrays = arrays
@@ -349,8 +350,8 @@ class _Runner:
 
 
 def _reference(
-    runner: _Runner, reference: Callable[..., Any] | None, rule: Rule | None, *, integers: bool
-) -> tuple[Reason, Outputs, Rule]:
+    runner: _Runner, reference: Callable[..., Any] | None, rule: Tolerance | None, *, integers: bool
+) -> tuple[Reason, Outputs, Tolerance]:
     """Return what outputs are compared with, also as arrays (none: the first run), and how."""
     subject, arrays = runner.subject, runner.arrays
     if integers and rule is None:
@@ -386,7 +387,7 @@ def _shaped(name: str, want: Any, arrays: Mapping[str, Any]) -> Any:
     return found
 
 
-def _bounded(runner: _Runner, wanted: Outputs) -> Rule:
+def _bounded(runner: _Runner, wanted: Outputs) -> Tolerance:
     """Return what rounding may make of each element, by the magnitudes of its summands."""
     subject = runner.subject
 

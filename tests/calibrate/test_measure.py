@@ -8,7 +8,7 @@ import pytest
 from pipeliner.calibrate import Calibration, Took, calibrate, probes, with_measured
 from pipeliner.calibrate import measure as module
 from pipeliner.calibrate.probes import BOX_ROWS, FEW_STEPS, STEPS
-from pipeliner.machine import A100, H100, Measurement
+from pipeliner.machine import A100, H100, MeasuredValue
 
 from .. import fake_torch
 
@@ -57,7 +57,7 @@ def test_the_clock_is_cycles_over_time() -> None:
 
 def test_a_machine_takes_what_was_measured_and_keeps_the_rest() -> None:
     def one(value):
-        return Measurement(value, "", "")
+        return MeasuredValue(value, "", "")
 
     found = {
         "l2_latency": one(261.7),

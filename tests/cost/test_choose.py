@@ -10,7 +10,14 @@ from hypothesis import strategies as st
 from pipeliner.choice.choose import choose
 from pipeliner.choice.depth import MAX_DEPTH, SPARE_SLOTS, TOLERANCE, choose_depth
 from pipeliner.cost import predict
-from pipeliner.cost.descriptor import FragmentTiming, Grid, SharedMemory, Threads, Traffic, Work
+from pipeliner.cost.descriptor import (
+    FragmentTiming,
+    Grid,
+    SharedMemory,
+    ThreadBudget,
+    Traffic,
+    Work,
+)
 from pipeliner.cost.usage import Usage
 from pipeliner.diagnostics import Reason
 from pipeliner.errors import PlanError
@@ -179,7 +186,7 @@ def test_shared_buffers_outside_the_loop_count_against_the_budget():
 WORK = Work(
     Usage(tensor=400, lsu=200, global_bytes=16384, l2=350),
     Grid(ctas=1024, trip=64),
-    Threads(128, registers=128),
+    ThreadBudget(128, registers=128),
     SharedMemory(16384),
     Traffic(46.6),
     fragments=FragmentTiming(ahead=0.5),

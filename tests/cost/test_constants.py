@@ -20,7 +20,7 @@ from pipeliner.diagnostics import Reason
 from pipeliner.errors import WorkloadError
 from pipeliner.machine import H100, MACHINES, MEASURED, REFERENCES, Machine, records_of
 from pipeliner.machine.constant import Constant, constant, documented
-from pipeliner.machine.file import Measurement
+from pipeliner.machine.file import MeasuredValue
 from pipeliner.plan.request import Request
 from pipeliner.schedules import Gemm, GemmTile
 from pipeliner.schedules.closed_form import kernel_info
@@ -108,7 +108,9 @@ def test_a_measured_machine_says_what_was_measured() -> None:
     machine = dataclasses.replace(H100, name=f"{H100.name}{MEASURED}", l2_latency=300)
     found = {
         one.name: one
-        for one in records_of(machine, {"l2_latency": Measurement(300, "cycles", "a chase of L2")})
+        for one in records_of(
+            machine, {"l2_latency": MeasuredValue(300, "cycles", "a chase of L2")}
+        )
     }
     assert found["l2_latency"].value == 300
     assert found["l2_latency"].source.where == "a chase of L2"

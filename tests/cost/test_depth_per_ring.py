@@ -8,7 +8,7 @@ import pytest
 
 from pipeliner.choice.alternatives import depth_options
 from pipeliner.choice.choose import choose
-from pipeliner.cost.descriptor import Grid, RingWork, SharedMemory, Threads, Traffic, Work
+from pipeliner.cost.descriptor import Grid, RingWork, SharedMemory, ThreadBudget, Traffic, Work
 from pipeliner.cost.predict import predict
 from pipeliner.cost.usage import Usage
 from pipeliner.errors import PlanError
@@ -32,7 +32,7 @@ def rings(near=H100.l2_latency, far=H100.global_latency):
 WORK = Work(
     Usage(tensor=256, l2=100, global_bytes=20480),
     Grid(ctas=132, trip=64),
-    Threads(256, registers=128),
+    ThreadBudget(256, registers=128),
     SharedMemory(20480, rings=rings(), skew=None),
     Traffic(200.0),
 )

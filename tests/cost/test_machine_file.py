@@ -14,7 +14,7 @@ from pipeliner.machine import (
     H100,
     MACHINES,
     MachineFile,
-    Measurement,
+    MeasuredValue,
     machine_for,
     read_machine,
     write_machine,
@@ -24,7 +24,7 @@ from tests.refusals import refused, told
 
 MADE = MachineFile(
     dataclasses.replace(H100, name="mine", l2_bytes_per_cycle=51.5),
-    {"l2_bytes_per_cycle": Measurement(51.5, "bytes a cycle and SM", "all SMs read")},
+    {"l2_bytes_per_cycle": MeasuredValue(51.5, "bytes a cycle and SM", "all SMs read")},
     {"driver": "1"},
 )
 

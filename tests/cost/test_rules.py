@@ -21,7 +21,7 @@ from pipeliner.cost.descriptor import (
     Grid,
     LoadTiming,
     SharedMemory,
-    Threads,
+    ThreadBudget,
     Traffic,
     Work,
 )
@@ -52,7 +52,7 @@ def work(load, compute, trip=LONG, **changes):
     return Work(
         Usage(tensor=compute, l2=transfer, global_bytes=int(transfer * RATE)),
         Grid(values["ctas"], trip),
-        Threads(256, values["registers"]),
+        ThreadBudget(256, values["registers"]),
         SharedMemory(values["slot_bytes"]),
         Traffic(RATE),
         LoadTiming(synchronised=values["synchronised"]),

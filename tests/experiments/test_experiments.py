@@ -18,7 +18,7 @@ from pipeliner.records import OURS, Records
 from pipeliner.records.candidate import workload_key
 from pipeliner.schedules import Conv, Gemm
 from pipeliner.targets import accelerated, cuda_target, gpu
-from pipeliner.tuning import Built, Measurement, Measurer
+from pipeliner.tuning import BuiltCandidate, Measurement, Measurer
 from tests.refusals import refused, told
 
 from ..tuning.fakes import NOT_COMPILED, Compiler
@@ -49,11 +49,11 @@ class Counts(Measurer):
     """10 us times the order in which kernels come; what comes after ``most`` is an interrupt."""
 
     def __init__(self, most: int = 1000) -> None:
-        self.seen: list[Built] = []
-        self.beside: list[Built | None] = []
+        self.seen: list[BuiltCandidate] = []
+        self.beside: list[BuiltCandidate | None] = []
         self.most = most
 
-    def measure(self, built: Built, incumbent: Built | None) -> Measurement:
+    def measure(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
         if len(self.seen) == self.most:
             raise KeyboardInterrupt
         self.seen.append(built)

@@ -10,7 +10,7 @@ from pipeliner.bench.suites import suite
 from pipeliner.errors import WorkloadError
 from pipeliner.kernel.building import pipeline_with
 from pipeliner.kernel.compiled import plan_of
-from pipeliner.logs import LIMIT, Candidate, candidate, grid
+from pipeliner.logs import LIMIT, LogCandidate, candidate, grid
 from pipeliner.machine import H100
 from pipeliner.targets import cuda_target
 from tests.refusals import refused
@@ -70,6 +70,6 @@ def test_a_key_that_names_nothing_is_refused(key) -> None:
 
 
 def test_a_family_is_everything_but_the_depth() -> None:
-    one = Candidate("wgmma", "tma", 128, 128, 64, 4, persistent=132)
+    one = LogCandidate("wgmma", "tma", 128, 128, 64, 4, persistent=132)
     assert one.family == candidate("wgmma/tma 128x128x64 d3 c132").family
     assert one.family != candidate("wgmma/tma 128x128x64 d4").family

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from pipeliner.errors import WorkloadError
-from pipeliner.logs import Candidate, Entry, append, by_workload, noise, read_log
+from pipeliner.logs import Entry, LogCandidate, append, by_workload, noise, read_log
 from tests.refusals import refused
 
-ONE = Candidate("wgmma", "tma", 128, 256, 64, 4, persistent=132)
-OTHER = Candidate("mma", "cp_async", 64, 64, 32, 2, splits=3)
+ONE = LogCandidate("wgmma", "tma", 128, 256, 64, 4, persistent=132)
+OTHER = LogCandidate("mma", "cp_async", 64, 64, 32, 2, splits=3)
 ENTRIES = [
     Entry("sq1024", "float16", ONE, us=12.5, spread=0.01, again=12.75, registers=168),
     Entry("sq1024", "float16", OTHER, us=20.0, spread=0.02, registers=96, spills=8),

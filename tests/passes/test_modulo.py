@@ -15,7 +15,7 @@ from pipeliner.errors import ScheduleRefused
 from pipeliner.machine import H100
 from pipeliner.passes.ir import nodes as ir
 from pipeliner.passes.schedule.modulo import schedule_loop
-from pipeliner.passes.schedule.modulo_search import Arc, Problem, rec_mii, res_mii, schedule
+from pipeliner.passes.schedule.modulo_search import Arc, ModuloProblem, rec_mii, res_mii, schedule
 from pipeliner.passes.schedule.modulo_verify import verify, versions_needed
 from pipeliner.plan import LoopPlan, OpKind, OpPlan, Pipe, RingPlan
 
@@ -354,7 +354,7 @@ def test_verifier_recounts_slots_and_pipes() -> None:
 
 
 @st.composite
-def problems(draw: Any) -> Problem:
+def problems(draw: Any) -> ModuloProblem:
     size = draw(st.integers(1, 9))
     busy = tuple(draw(st.integers(0, 12)) for _ in range(size))
     pipes = tuple(draw(st.sampled_from(["a", "b", "c"])) for _ in range(size))
@@ -363,12 +363,12 @@ def problems(draw: Any) -> Problem:
         u, v = draw(st.integers(0, size - 1)), draw(st.integers(0, size - 1))
         distance = draw(st.integers(0, 2)) if u < v else draw(st.integers(1, 3))
         arcs.append(Arc(u, v, draw(st.integers(0, 40)), distance))
-    return Problem(pipes, busy, tuple(arcs))
+    return ModuloProblem(pipes, busy, tuple(arcs))
 
 
 @settings(max_examples=200, deadline=None)
 @given(problems())
-def test_search_meets_every_arc_and_pipe(problem: Problem) -> None:
+def test_search_meets_every_arc_and_pipe(problem: ModuloProblem) -> None:
     interval, starts = schedule(problem)
     assert interval >= max(res_mii(problem)[0], rec_mii(problem))
     assert all(
@@ -386,7 +386,7 @@ def test_search_meets_every_arc_and_pipe(problem: Problem) -> None:
 
 @settings(max_examples=100, deadline=None)
 @given(problems())
-def test_recurrence_bound_is_the_slowest_cycle(problem: Problem) -> None:
+def test_recurrence_bound_is_the_slowest_cycle(problem: ModuloProblem) -> None:
     graph = nx.MultiDiGraph()
     for arc in problem.arcs:
         graph.add_edge(arc.src, arc.dst, delay=arc.delay, distance=arc.distance)

@@ -13,7 +13,7 @@ from pipeliner.diagnostics import Reason
 from pipeliner.machine import machine_for
 from pipeliner.records.candidate import Candidate
 from pipeliner.schedules.workloads import Spec
-from pipeliner.tuning import Built, Measurement, Measurer
+from pipeliner.tuning import BuiltCandidate, Measurement, Measurer
 from pipeliner.tuning.space import Point, point_of
 
 NOT_COMPILED = Reason("measure.not_compiled", why="ptxas said no")
@@ -53,11 +53,13 @@ class Compiler:
     def start(self) -> None:
         self.log.append("start")
 
-    def compile(self, spec: Spec, candidate: Candidate) -> Built:
+    def compile(self, spec: Spec, candidate: Candidate) -> BuiltCandidate:
         self.compiled.append(candidate)
         if self.broken(candidate):
-            return Built(spec, candidate, failure=NOT_COMPILED)
-        return Built(spec, candidate, candidate.to_json(), "k", plan="{}", predicted_us=1.0)
+            return BuiltCandidate(spec, candidate, failure=NOT_COMPILED)
+        return BuiltCandidate(
+            spec, candidate, candidate.to_json(), "k", plan="{}", predicted_us=1.0
+        )
 
     def end(self) -> None:
         self.log.append("end")
@@ -75,7 +77,7 @@ class Fake(Measurer):
         self._rng = random.Random(gpu.seed)
         self._heat = 1.0
 
-    def measure(self, built: Built, incumbent: Built | None) -> Measurement:
+    def measure(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
         time.sleep(self.seconds)
         self.measured.append((built.candidate, incumbent and incumbent.candidate))
         self._heat += self.drift
@@ -90,7 +92,7 @@ class Fake(Measurer):
 class Loop(Measurer):
     """Fails every time."""
 
-    def measure(self, built: Built, incumbent: Built | None) -> Measurement:
+    def measure(self, built: BuiltCandidate, incumbent: BuiltCandidate | None) -> Measurement:
         return Measurement(
             failure=Reason("measure.failed", why=Reason("worker.died", how="SIGSEGV"))
         )

@@ -11,14 +11,14 @@ import numpy as np
 
 from pipeliner.schedules import Gemm
 from pipeliner.schedules.workloads import Spec
-from pipeliner.tuning import Built
+from pipeliner.tuning import BuiltCandidate
 from tests import fake_torch
 
 SPEC = Gemm(32, 16, 24, layout="NN")
 
 
 @dataclass(frozen=True)
-class Takes(Built):
+class Takes(BuiltCandidate):
     """A product on numpy, right up to ``wrong``, that takes ``us`` by the made-up clock."""
 
     spec: Spec = SPEC
@@ -41,7 +41,7 @@ class Takes(Built):
 
 
 @dataclass(frozen=True)
-class Hangs(Built):
+class Hangs(BuiltCandidate):
     """A kernel of an hour, as far as anybody waits."""
 
     spec: Spec = SPEC
@@ -56,7 +56,7 @@ class Hangs(Built):
 
 
 @dataclass(frozen=True)
-class Crashes(Built):
+class Crashes(BuiltCandidate):
     """Takes its process with it."""
 
     spec: Spec = SPEC

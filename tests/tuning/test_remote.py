@@ -17,7 +17,7 @@ from pipeliner import cli
 from pipeliner.errors import TargetError, ToolError, WorkloadError
 from pipeliner.records import Records
 from pipeliner.schedules import Gemm
-from pipeliner.tuning import Built, remote, remote_measurers, tune
+from pipeliner.tuning import BuiltCandidate, remote, remote_measurers, tune
 from pipeliner.tuning.remote import LAST_PORT, RemoteMeasurer, tracker_address
 from tests.refusals import refused, the, told
 
@@ -41,7 +41,7 @@ class OnTheCpu:
 
     end = close = start
 
-    def compile(self, spec, candidate) -> Built:
+    def compile(self, spec, candidate) -> BuiltCandidate:
         made = next(self.numbers)
         wrong = made == 3
         function = (
@@ -51,7 +51,7 @@ class OnTheCpu:
         tvm.compile(
             tvm.IRModule({"k": function.with_attr("global_symbol", "k")}), "llvm"
         ).export_library(str(path))
-        return Built(spec, candidate, str(path), "k", predicted_us=1.0)
+        return BuiltCandidate(spec, candidate, str(path), "k", predicted_us=1.0)
 
 
 def free_port() -> int:
@@ -132,7 +132,7 @@ def test_a_session_serves_trials_until_one_fails(tracker, tmp_path):
         assert bool(found.beside) == (beside is not None)
     assert measurer.measure(wrong, first).failure.code == "measure.wrong"
     assert not measurer.measure(second, first).failure
-    failure = measurer.measure(Built(SPEC, path=__file__, name="k"), first).failure
+    failure = measurer.measure(BuiltCandidate(SPEC, path=__file__, name="k"), first).failure
     said = the("measure.failed", [failure])["why"]
     assert str(said).startswith("Loader for `.py` files ")  # the server's own words
     assert not measurer.measure(second, first).failure
@@ -172,7 +172,7 @@ def test_an_old_session_makes_room_for_a_new_one(tracker, tmp_path, monkeypatch)
 
 def test_a_lost_library_costs_its_trial(tracker):
     (measurer, *_) = remote_measurers(tracker, "here", "cpu")
-    found = measurer.measure(Built(SPEC, path="/nowhere/k.so", name="k"), None)
+    found = measurer.measure(BuiltCandidate(SPEC, path="/nowhere/k.so", name="k"), None)
     assert str(the("measure.failed", [found.failure])["why"]).startswith("[Errno 2] ")
     measurer.close()
 

@@ -96,7 +96,7 @@ def _race(spec: Any, kernel: Any, made: Any) -> bool:
     """Check the edited kernel against float64 and time both, interleaved; whether it is right."""
     import tempfile
 
-    from ...tuning import Built, GpuMeasurer
+    from ...tuning import BuiltCandidate, GpuMeasurer
 
     measurer = GpuMeasurer()
     with tempfile.TemporaryDirectory(prefix="pipeliner-") as folder:
@@ -104,7 +104,7 @@ def _race(spec: Any, kernel: Any, made: Any) -> bool:
         for name, one in (("original", kernel), ("edited", made)):
             path = Path(folder) / f"{name}.so"
             one.export(path)
-            built.append(Built(spec, path=str(path), name=one.name))
+            built.append(BuiltCandidate(spec, path=str(path), name=one.name))
         try:
             measurer.start()
             with console.progress("timing"):

@@ -7,7 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import TargetError, ToolError, WorkloadError
-from ..shared import console, workload
+from ..shared import console, specs, workload
 
 if TYPE_CHECKING:
     from ...kernel.compiled import Kernel
@@ -23,7 +23,7 @@ _NEXT: Final = (
 
 def configure(parser: argparse.ArgumentParser) -> None:
     """Add this command's arguments."""
-    workload.configure(parser, default=workload.GEMM)
+    workload.configure(parser, default=specs.GEMM)
 
 
 def run(args: argparse.Namespace) -> int:
@@ -62,7 +62,7 @@ def run(args: argparse.Namespace) -> int:
     return 0 if right else 1
 
 
-def _plain_loop(work: workload.Workload) -> str:
+def _plain_loop(work: workload.ScheduledFunction) -> str:
     """What the schedule says, in few words, for ours; the script for a function of the user's."""
     if work.gemm is None or work.tile is None:
         return str(work.function.script())
@@ -110,7 +110,7 @@ def _show_resources(kernel: Any) -> None:
         print(f"    {count:5d}  {name}")
 
 
-def _check(work: workload.Workload, kernel: Kernel) -> bool:
+def _check(work: workload.ScheduledFunction, kernel: Kernel) -> bool:
     from ...kernel.building import build_with
     from ...verification.shrunk import shrunk
     from ...verification.verdict import verify, verify_workload
@@ -129,7 +129,7 @@ def _check(work: workload.Workload, kernel: Kernel) -> bool:
     return verdict.ok
 
 
-def _time(work: workload.Workload, kernel: Any) -> None:
+def _time(work: workload.ScheduledFunction, kernel: Any) -> None:
     from ...bench import quick
     from ..lab.bench import print_report
 

@@ -84,7 +84,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _build(work: workload.Workload) -> Any:
+def _build(work: workload.ScheduledFunction) -> Any:
     from ...api import build
 
     with console.progress(f"pipelining {work.title}"):
@@ -92,7 +92,7 @@ def _build(work: workload.Workload) -> Any:
 
 
 def _show_passes(
-    work: workload.Workload, wanted: str, output: str | None, *, condense: bool
+    work: workload.ScheduledFunction, wanted: str, output: str | None, *, condense: bool
 ) -> int:
     from ...explain.pass_runs import trace
 

@@ -48,7 +48,7 @@ def run(args: argparse.Namespace) -> int:
     return 0
 
 
-def _why(args: argparse.Namespace, work: workload.Workload) -> int:
+def _why(args: argparse.Namespace, work: workload.ScheduledFunction) -> int:
     from ...explain.why import alternatives
     from .why import show
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from ...errors import WorkloadError
 from ..shared import console, specs, workload
+from ..shared.usage import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from ...bench import Problem, Report
@@ -19,7 +20,6 @@ SUITES: Final = ("gemm", "conv")
 PEERS: Final = ("cublas", "cudnn", "tvm", "triton")
 USUAL_PEERS: Final = PEERS[:3]
 
-EXIT_INTERRUPTED: Final = 130
 FEWEST_ROUNDS: Final = 2
 
 CONV: Final = "conv"

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import ToolError, WorkloadError
 from ..shared import console
+from ..shared.usage import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from ...calibrate import Calibration
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
 
 HELP: Final = "measure this GPU's latencies and rates into a machine file (needs a GPU and PyTorch)"
 
-EXIT_INTERRUPTED: Final = 130
 
 DEFAULT_FILE: Final = "machine.json"
 

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, Final
 from ... import knobs
 from ...errors import WorkloadError
 from ..shared import console, workload
-from .tune import DB, EXIT_INTERRUPTED
+from ..shared.usage import EXIT_INTERRUPTED
+from .tune import DB
 
 if TYPE_CHECKING:
     from ...experiments import Experiment, Outcome, Step

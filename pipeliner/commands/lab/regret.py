@@ -13,7 +13,7 @@ from ..shared import console
 
 if TYPE_CHECKING:
     from ...logs.published import Comparison
-    from ...logs.regret import Part, Scores, Summary
+    from ...logs.regret import Part, Scores, ScoreSummary
 
 HELP: Final = "judge the model's choices by a log of measured candidates, beside others' rules"
 
@@ -62,7 +62,7 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
     if not timed:
         raise WorkloadError("command.log_without_time", log=args.log or args.target)
     part = parts(timed)
-    rules: dict[str, dict[Part, Summary]] = {}
+    rules: dict[str, dict[Part, ScoreSummary]] = {}
     workloads: dict[str, list[tuple[Scores, Part]]] = {}
     for rule in RULES:
         scored = {group: scores(found, rule) for group, found in timed.items()}
@@ -85,7 +85,7 @@ def judged(args: argparse.Namespace) -> dict[str, Any]:
 
 
 def _plain(
-    rule: Mapping[Part, Summary], workloads: Sequence[tuple[Scores, Part]]
+    rule: Mapping[Part, ScoreSummary], workloads: Sequence[tuple[Scores, Part]]
 ) -> dict[str, Any]:
     return {
         **{name: _rounded(found) for name, found in rule.items()},
@@ -93,7 +93,7 @@ def _plain(
     }
 
 
-def _rounded(found: Scores | Summary | Comparison) -> dict[str, Any]:
+def _rounded(found: Scores | ScoreSummary | Comparison) -> dict[str, Any]:
     return {
         name: round(value, 4) if isinstance(value, float) else value
         for name, value in asdict(found).items()

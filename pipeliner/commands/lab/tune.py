@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 from ... import knobs
 from ...errors import WorkloadError
 from ..shared import console, specs, workload
+from ..shared.usage import EXIT_INTERRUPTED
 
 if TYPE_CHECKING:
     from ...schedules.workloads import Spec
@@ -19,7 +20,6 @@ HELP: Final = "search for the fastest kernel of a workload, and record every sam
 
 DB: Final = "tuned.sqlite"
 SHOWN: Final = 20
-EXIT_INTERRUPTED: Final = 130
 
 _CHOSEN: Final = ("tile", "splits", "persistent")
 

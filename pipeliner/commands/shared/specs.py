@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import WorkloadError
-from .usage import Renamed, did_you_mean, rare
+from .usage import RenamedOption, did_you_mean, rare
 
 if TYPE_CHECKING:
     from ...schedules.workloads import Spec
@@ -39,7 +39,7 @@ _POSITIONS: Final = {1: ("s",), 2: ("r", "s"), 3: ("t", "r", "s")}
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
+class WorkloadKind:
     """``options``: the shape options it has. ``make``: the workload; given a size, a small one."""
 
     options: tuple[str, ...]
@@ -101,7 +101,7 @@ def configure(parser: argparse.ArgumentParser) -> None:
         if action.dest in _RARE:
             rare(action)
     shape.add_argument(
-        "--ctas", type=int, dest="persistent", action=Renamed, help=argparse.SUPPRESS
+        "--ctas", type=int, dest="persistent", action=RenamedOption, help=argparse.SUPPRESS
     )
 
 
@@ -179,10 +179,10 @@ SIZE: Final = 4096
 
 _WINDOW: Final = ("stride", "pad", "dilation", "groups", "grad")
 
-KINDS: Final[Mapping[str, Kind]] = {
-    GEMM: Kind(("m", "n", "k", "batch", "weights"), _gemm),
+KINDS: Final[Mapping[str, WorkloadKind]] = {
+    GEMM: WorkloadKind(("m", "n", "k", "batch", "weights"), _gemm),
     **{
-        f"conv{rank}d": Kind(
+        f"conv{rank}d": WorkloadKind(
             ("n", "c", "k", *_IMAGE[rank], *_POSITIONS[rank], *_WINDOW), _conv(rank)
         )
         for rank in _IMAGE

@@ -12,6 +12,7 @@ from ...diagnostics.formatting import sentence
 from ...values.released import option
 
 EXIT_USAGE: Final = 2
+EXIT_INTERRUPTED: Final = 130
 
 _CHOICE: Final = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
 
@@ -68,7 +69,7 @@ def offer_help_all(parser: argparse.ArgumentParser) -> None:
         parser.add_argument("--help-all", action=HelpAll, nargs=0, help=text)
 
 
-class Renamed(argparse.Action):
+class RenamedOption(argparse.Action):
     """An option by its name in the release before; its ``dest`` is called as it is now."""
 
     def __call__(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from ...errors import PlanError, RecordsError, WorkloadError
 from . import specs
-from .usage import Renamed, rare
+from .usage import RenamedOption, rare
 
 if TYPE_CHECKING:
     from ...diagnostics import Why
@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     from ...plan.request import Request
     from ...schedules.tiles import DepthwiseTile, GemmTile
     from ...schedules.workloads import Gemm, Spec
-
-GEMM: Final = specs.GEMM
 
 DEFAULT_TARGET: Final = "h100"
 """The GPU that is planned for where none is named and none is present."""
@@ -29,7 +27,7 @@ _UNSET: Final = ("warps", "thread_tile", "plan")
 
 
 @dataclass(frozen=True, slots=True)
-class Workload:
+class ScheduledFunction:
     """A scheduled function to pipeline.
 
     ``spec`` is set where it is one of ours, ``tile`` where it is a matmul's; ``cut``: the tile of
@@ -88,7 +86,7 @@ def configure(parser: argparse.ArgumentParser, *, default: str | None = None) ->
         action = asked.add_argument(flag, default=default, metavar=how.values, help=how.help)
         if not how.common:
             rare(action)
-    asked.add_argument("--parts", dest="reduction", action=Renamed, help=argparse.SUPPRESS)
+    asked.add_argument("--parts", dest="reduction", action=RenamedOption, help=argparse.SUPPRESS)
 
 
 def configure_records(parser: argparse.ArgumentParser) -> None:
@@ -111,7 +109,7 @@ def configure_refine(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def built(work: Workload, refine: bool) -> Any:
+def built(work: ScheduledFunction, refine: bool) -> Any:
     """The kernel; ``refine``: with the depth that is best by what nvcc makes of each.
 
     Raises what ``pipeliner.build`` raises. To be refined, ``work`` must not be from records.
@@ -124,7 +122,9 @@ def built(work: Workload, refine: bool) -> Any:
     return build_with(work.function, work.target, work.request)
 
 
-def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = True) -> Workload:
+def load(
+    args: argparse.Namespace, size: int | None = None, *, tuned: bool = True
+) -> ScheduledFunction:
     """What the arguments describe; ``size``: make it about that small where they leave it open.
 
     ``tuned``: where the command takes records, the fastest that they have is taken.
@@ -144,7 +144,7 @@ def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = Tru
         from .user_file import user_function
 
         function, reference = user_function(args.workload)
-        return Workload(function, target, request, reference=reference)
+        return ScheduledFunction(function, target, request, reference=reference)
     made = specs.make(args, size)
     chosen = (args.tile, args.splits, args.persistent)
     if not tuned or not hasattr(args, "db") or any(one is not None for one in chosen):
@@ -152,7 +152,7 @@ def load(args: argparse.Namespace, size: int | None = None, *, tuned: bool = Tru
     return _recorded(made, target, request, db)
 
 
-def _recorded(spec: Spec, target: Any, request: Request, db: str | None) -> Workload:
+def _recorded(spec: Spec, target: Any, request: Request, db: str | None) -> ScheduledFunction:
     """The fastest that records have of a workload, or what the model chooses."""
     from ...records.recorded import recorded
     from ...schedules import GemmTile
@@ -161,10 +161,10 @@ def _recorded(spec: Spec, target: Any, request: Request, db: str | None) -> Work
     function, asked = choice.candidate.function(spec), choice.candidate.request
     tile = choice.candidate.tile if isinstance(choice.candidate.tile, GemmTile) else None
     cut = choice.candidate.tile
-    return Workload(function, target, asked, spec, tile, why=choice.why, cut=cut)
+    return ScheduledFunction(function, target, asked, spec, tile, why=choice.why, cut=cut)
 
 
-def pipelined(work: Workload) -> Any:
+def pipelined(work: ScheduledFunction) -> Any:
     """The function, pipelined; raises what ``pipeliner.pipeline`` raises."""
     from ...kernel.building import pipeline_with
     from ...records.recorded import with_reason
@@ -190,17 +190,17 @@ def scheduled(
     tile: tuple[int, int, int] | None = None,
     splits: int | None = None,
     ctas: int | None = None,
-) -> Workload:
+) -> ScheduledFunction:
     """One of our workloads with its tile, as for ``tile_of``."""
     from ...schedules import ConvTile, DepthwiseTile, Gemm, GemmTile, schedule_conv, schedule_gemm
 
     made = tile_of(spec, target, request, tile, splits, ctas)
     if isinstance(spec, Gemm):
         assert isinstance(made, GemmTile)
-        return Workload(schedule_gemm(spec, made), target, request, spec, made, cut=made)
+        return ScheduledFunction(schedule_gemm(spec, made), target, request, spec, made, cut=made)
     assert isinstance(made, (ConvTile, DepthwiseTile))
     tile_made = made if isinstance(made, ConvTile) else None
-    return Workload(schedule_conv(spec, made), target, request, spec, tile_made, cut=made)
+    return ScheduledFunction(schedule_conv(spec, made), target, request, spec, tile_made, cut=made)
 
 
 def tile_of(
