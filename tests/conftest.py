@@ -14,6 +14,7 @@ from pipeliner.bench.peers import tensor_intrinsics
 from pipeliner.errors import ToolError
 from pipeliner.targets import gpu
 from pipeliner.toolchain.nvcc import find_nvcc
+from tests.parts import chosen
 
 # TVM's parser looks at the whole stack for each function, and for frames that come from no file
 # inspect.getmodule searches all modules unless they are known: those that a process of pytest-xdist
@@ -42,6 +43,20 @@ def missing(marker: str) -> str | None:
 def intrinsics() -> None:
     """TVM's tensor intrinsics: 8 seconds, 20 where TVM itself loads them in the middle of a test."""
     tensor_intrinsics()
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--all-cases", action="store_true", help="also those left to verify-all")
+    parser.addoption("--shard", default="1/1", help="one part of all tests, such as 2/8")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    number, count = map(int, config.getoption("shard").split("/"))
+    named = any("[" in arg for arg in (*config.args, config.option.keyword))
+    kept = items if named or config.getoption("all_cases") else chosen(items)
+    kept = kept[number - 1 :: count]
+    config.hook.pytest_deselected(items=[item for item in items if item not in {*kept}])
+    items[:] = kept
 
 
 def pytest_collection_finish() -> None:

@@ -39,6 +39,7 @@ def test_every_probe_is_looked_at() -> None:
     assert set(PROBES) == set(INSTRUCTIONS)
 
 
+@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", INSTRUCTIONS)
 def test_a_kernel_has_its_instruction(name) -> None:
@@ -68,6 +69,7 @@ def test_the_oldest_machine_that_nvcc_knows_compiles_its_kernels() -> None:
             assert compile_kernel(run.make(), cuda_target("sm_75"), PIPELINE).resources.registers
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("name", ["shared memory", "ldmatrix"])
 def test_every_step_reads_shared_memory(name) -> None:

@@ -58,6 +58,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("number", range(len(FORMS)))
 def test_every_trip_count_depth_and_cluster(number):
     timing, order = TIMINGS[number % 3], ORDERS[number % 4]
@@ -152,6 +153,7 @@ WRONG = [
 ]
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("timing", ["late", "early"])
 @pytest.mark.parametrize(("change", "kind"), WRONG, ids=[str(change) for change, _ in WRONG])
 def test_no_count_parity_slot_or_mask_can_be_wrong(change, kind, timing):

@@ -139,6 +139,7 @@ def _at(expr: Any, thread: int) -> int | None:
     return const_int(substitute(expr, {THREAD: i32(thread)}))
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "tile"),
     [
@@ -158,6 +159,7 @@ def test_ragged_edges(gemm: Gemm, tile: GemmTile) -> None:
     run(gemm, tile, m=77 if gemm.m is None else None, depth=2)
 
 
+@pytest.mark.part(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("mechanism", ["cp_async", "register", "direct"])
 @pytest.mark.parametrize("dtype", ["float16", "int8", "float32"])

@@ -44,6 +44,7 @@ def both(gemm: Gemm, tile: GemmTile, target: str, options: dict[str, Any]) -> tu
     return plain, pipeliner.build(schedule, target, plan=replace(plain.plan, copies=copies))
 
 
+@pytest.mark.part(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "target", "options"), CASES, ids=str)
 def test_same_kernel_but_for_the_hint(
@@ -79,6 +80,7 @@ def test_the_policy_is_what_createpolicy_makes() -> None:
     assert "STG" in sass(int(policy.value) + 1)
 
 
+@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(("gemm", "tile", "target", "options"), CASES[:3], ids=str)
 def test_machine_code_has_the_policy(

@@ -20,7 +20,7 @@ from .random_loops import Loop, arguments, function, is_legal, loops
 
 TRIPS = 9
 SLOW = settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+QUICK = settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
 
 
 @st.composite
@@ -107,7 +107,7 @@ def test_some_random_schedules_are_legal_and_some_are_not() -> None:
     """The strategy exercises both verdicts, else the tests above would prove nothing."""
     verdicts: list[bool] = []
 
-    @settings(max_examples=80, deadline=None, database=None, derandomize=True)
+    @settings(max_examples=50, deadline=None, database=None, derandomize=True)
     @given(schedules(guards=False))
     def collect(case: tuple[Loop, list[int], list[int]]) -> None:
         verdicts.append(is_legal(*case, TRIPS))

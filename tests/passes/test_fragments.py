@@ -141,6 +141,7 @@ def test_a_row_sum_over_registers_is_made_in_shared_memory_and_said_by_name() ->
     assert the("mapped.shared", plan.reasons)["buffer"] == "sums"
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("gemm", "tile", "instructions"),

@@ -263,6 +263,7 @@ def test_a_kernel_that_writes_what_it_copies_has_no_tma() -> None:
     assert the("sync.inside_role", plan.reasons)["buffer"] == "A"
 
 
+@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("tile", "hgmma"),

@@ -42,6 +42,7 @@ def bodies(cuda: str) -> list[str]:
     return re.split(r'extern "C" __global__ [^;{]*\{\n', cuda)[1:]
 
 
+@pytest.mark.part(2)
 @pytest.mark.slow
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
 def test_right_and_every_wait_is_needed(
@@ -57,6 +58,7 @@ def test_right_and_every_wait_is_needed(
         assert {"before-predecessor", "never-waited"} <= {h.kind for h in broken.hazards}
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
 def test_where_they_stand(gemm: Gemm, tile: GemmTile, options: dict[str, Any]) -> None:
     kernel = built(gemm, tile, **options)
@@ -81,6 +83,7 @@ def test_one_thread_of_the_producer_lets_the_next_one_in() -> None:
     assert "threadIdx.x) == 256" in around[-1]
 
 
+@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(("gemm", "tile", "options"), CASES, ids=str)
 def test_no_load_is_moved_before_the_wait(

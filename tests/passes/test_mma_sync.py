@@ -22,6 +22,7 @@ from .tiles import byte_addresses, calls, conflicts, mapped, ops, run, scheduled
 MATMUL = "matmul_update_o"
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize(
     ("dtype", "accumulator", "k"),

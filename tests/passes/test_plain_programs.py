@@ -37,6 +37,7 @@ def compiled(functions: dict[str, object], target: str) -> str:
     return str(built.mod.imports[0].inspect_source())
 
 
+@pytest.mark.part(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "target"),
@@ -63,6 +64,7 @@ def test_it_is_right_and_says_what_one_thread_makes(name: str, target: str) -> N
     assert kernel.plan.threads == 1 if alone else kernel.plan.threads >= 128
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("name", ["whole sum", "histogram", "argmax", "a second kernel"])
 def test_a_plan_that_is_handed_back_is_obeyed(name: str) -> None:
     func = PROGRAMS[name].func
@@ -72,6 +74,7 @@ def test_a_plan_that_is_handed_back_is_obeyed(name: str) -> None:
     assert pipeliner.build(again).cuda == pipeliner.build(once).cuda
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("target", ["a100", "h100"])
 def test_nvcc_compiles_what_stands_beside_a_matmul(target: str) -> None:

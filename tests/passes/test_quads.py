@@ -68,6 +68,7 @@ def exact(gemm: Gemm, tile: GemmTile, m: int | None = None) -> None:
     np.testing.assert_array_equal(result.outputs["C"].astype("f8"), gemm.reference(a, b))
 
 
+@pytest.mark.part(4)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", ["NN", "TN"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
@@ -199,6 +200,7 @@ def test_a_nest_that_reads_what_it_stores_exchanges_nothing() -> None:
     np.testing.assert_array_equal(result.outputs["C"].astype("f8"), gemm.reference(a, b) + c)
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("arch", ["sm_80", "sm_90"])
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])

@@ -50,6 +50,7 @@ def vectors(stmt: Any) -> list[tuple[Any, int]]:
     return found
 
 
+@pytest.mark.part(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16", "int8"])

@@ -238,6 +238,7 @@ def test_what_waits_within_a_step_stays_in_none(gemm: Gemm, options: dict[str, A
     assert STAYS not in plan.loops[0].reasons
 
 
+@pytest.mark.part(3)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("dtype", "depth", "epilogue"),
@@ -267,6 +268,7 @@ def test_one_in_flight_is_right_for_every_trip_count(dtype: str, depth: int, epi
         assert verdict.ok, (steps, verdict.worst, verdict.hazards)
 
 
+@pytest.mark.part(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize(
@@ -288,6 +290,7 @@ def test_one_in_flight_under_a_convolution(
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
+@pytest.mark.part(2)
 @pytest.mark.slow
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 @pytest.mark.parametrize("tiles", [1, 3])
@@ -309,6 +312,7 @@ def test_one_in_flight_where_a_run_tells_the_trip_count(tiles: int, epilogue: st
         np.testing.assert_array_equal(result.outputs["C"], want)
 
 
+@pytest.mark.part(3)
 @pytest.mark.slow
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_no_wait_for_what_is_in_flight_may_be_weaker(epilogue: str) -> None:
@@ -420,6 +424,7 @@ def test_the_plan_draws_the_wait_a_step_later() -> None:
     assert rows[""][:3] == ["P", "P", "S"]
 
 
+@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("epilogue", EPILOGUES)
 def test_ptxas_keeps_one_in_flight(epilogue: str) -> None:

@@ -87,6 +87,7 @@ def test_pixels_past_the_end_of_32_bits() -> None:
     np.testing.assert_array_equal(result.outputs["Y"][-1, 30:], want[30:].astype("float16"))
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("target", ["a100", "h100"])
 def test_outputs_of_2_to_the_32_elements_compile(target: str) -> None:

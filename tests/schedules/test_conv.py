@@ -46,13 +46,14 @@ def check(spec, schedule):
     assert worst_error(spec, out.numpy(), exact, magnitude) <= 1
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("case", CASES)
 def test_the_schedule_computes_the_convolution(case):
     spec, tile = CASES[case]
     check(spec, schedule_conv(spec, tile))
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=5, deadline=None)
 @given(data=st.data())
 def test_any_window_computes_the_convolution(data):
     count = st.integers(1, 3)
@@ -113,6 +114,7 @@ def has_boxes(info):
     return all(not copy.no_tma for copy in copies)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("machine", [A100, H100], ids=lambda machine: machine.name)
 @pytest.mark.parametrize("case", CASES)
 def test_every_default_tile_maps(case, machine):

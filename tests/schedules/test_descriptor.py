@@ -111,7 +111,7 @@ sizes = st.one_of(st.integers(6, 12), st.sampled_from([16, 18, 32]))
 """Of images; tiles divide some of them."""
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=20, deadline=None, derandomize=True)
 @given(
     extents=st.tuples(*[st.integers(1, 300)] * 3),
     aligned=st.booleans(),
@@ -136,7 +136,7 @@ def test_of_any_product(extents, aligned, dtype, layout, batch, tile):
     check(spec, tile)
 
 
-@settings(max_examples=100, deadline=None, derandomize=True)
+@settings(max_examples=40, deadline=None, derandomize=True)
 @given(data=st.data())
 def test_of_any_convolution(data):
     draw = data.draw

@@ -53,6 +53,7 @@ def slots(target):
     return 2 if target == "sm_80" else "auto"
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_of_convolution_is_right(case):
     spec, tile = CASES[case]
@@ -61,6 +62,7 @@ def test_every_kind_of_convolution_is_right(case):
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("case", cover(FACTORS, lambda case: case.is_legal, ConvCase), ids=str)
 def test_every_pair_of_options_computes_the_convolution(case):
     check(case.spec(), case.kernel_of())
@@ -159,6 +161,7 @@ def test_a_halo_is_the_size_of_a_copy_and_costs_no_other_store():
     assert all("min(" not in line and "max(" not in line for line in copies)
 
 
+@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -177,6 +180,7 @@ def test_layers_keep_everything_in_registers(name, target):
     assert 0 <= used.dynamic_shared - rings - staged <= barriers
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("instruction", "opcode", "least"), [("mma", "HMMA", 32), ("wgmma", "HGMMA", 4)]
@@ -194,6 +198,7 @@ def test_no_thread_divides_in_the_steady_loop(name, instruction, opcode, least):
     assert [line for line in loop if re.search(r"\bIMAD\.HI", line)] == []
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     "spec",

@@ -24,6 +24,7 @@ KEPT = fixed()
 DOZEN = spread(KEPT, 12, seed=0)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("kept", DOZEN, ids=lambda kept: str(kept.case))
 def test_a_plan_gives_the_cuda_that_it_gave(kept: Fixed) -> None:
     """Where the change is wanted: ``python -m tests.verify.fixed_plans --update``."""

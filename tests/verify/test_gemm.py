@@ -27,6 +27,7 @@ ILLEGAL = cover(
 )
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("case", LEGAL, ids=str)
 def test_every_pair_of_options_computes_the_product(case: Case) -> None:
     kernel = case.kernel()
@@ -68,7 +69,7 @@ cases = st.builds(
 )
 
 
-@settings(max_examples=50, deadline=None, derandomize=True)
+@settings(max_examples=15, deadline=None, derandomize=True)
 @given(case=cases)
 def test_any_extents_compute_the_product_or_are_refused(case: Case) -> None:
     expected = refusal(case)

@@ -49,6 +49,7 @@ def assert_right(gemm: Gemm, kernel: Kernel, m: int | None = None, **options: An
 STEPS = (1, 2, 3, 4, 5, 6)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(("steps", "depth"), list(itertools.product(STEPS, (1, 2, 3, 4))))
 def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
     number = steps * 4 + depth
@@ -59,6 +60,7 @@ def test_every_trip_count_and_depth(steps: int, depth: int) -> None:
     assert_right(gemm, kernel, **options)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 @pytest.mark.parametrize("k", [32, 64, 128])
@@ -208,6 +210,7 @@ def test_a_symbolic_number_of_rows(m: int) -> None:
     assert_right(gemm, kernel, m)
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("steps", [1, 2, 3])
 @pytest.mark.parametrize("ctas", [1, 2, 3])
@@ -227,6 +230,7 @@ def test_a_persistent_grid_over_a_symbolic_number_of_rows(m: int) -> None:
     assert_right(gemm, kernel_of(gemm, (128, 64, 64), 4), m)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [
@@ -309,6 +313,7 @@ def operands(dtype: str, k: int) -> tuple[Any, Any, Any]:
     return a, b, np.full((ROWS, COLUMNS), np.nan, np.float32)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "tile", "depth"),
     [
@@ -338,6 +343,7 @@ KINDS: tuple[dict[str, Any], ...] = (
 )
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("number", range(len(KINDS)))
 def test_a_non_specialised_mainloop_of_every_type(number: int) -> None:
     """With one to four slots, more of them than steps among these; operands in registers, too."""
@@ -397,6 +403,7 @@ def test_rings_of_different_depths_have_mbarriers_of_their_own() -> None:
         assert_right(gemm, kernel, timing=timing)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [(Gemm(128, 64, 384), None, 1), (Gemm(128, 128, 384), 1, 1), (Gemm(256, 64, 384), None, 2)],

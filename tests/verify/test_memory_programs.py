@@ -130,6 +130,7 @@ SOURCES = {
 """What a loop's copies read, overwritten in the loop."""
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_a_copy_reads_is_overwritten_when_it_has_landed(name: str) -> None:
     target, tiles, body, trips = SOURCES[name]
@@ -152,6 +153,7 @@ def test_what_a_copy_reads_is_overwritten_when_it_has_landed(name: str) -> None:
     assert asynchronous
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("number", range(2))
 def test_random_programs_about_memory_do_what_they_mean(number: int) -> None:
     outcomes = check_seed(("memory", number), 40)

@@ -22,6 +22,7 @@ from ..corpus import loops
 from .mutation_kernels import FORMS, count_in_cuda, family, gemm, unexplained
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("how", FORMS, ids=lambda how: "-".join(how.values()))
 @pytest.mark.parametrize("depth", [1, 3])
 def test_one_mutant_for_each_synchronisation_in_the_cuda(depth: int, how: dict[str, str]) -> None:
@@ -39,6 +40,7 @@ def test_each_mutant_differs_from_the_kernel_and_from_the_others() -> None:
     assert len({mutant.twin for mutant in found}) == len(found)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("how", [FORMS[0], FORMS[3]], ids=lambda how: "-".join(how.values()))
 def test_the_cuda_of_mutants_can_be_printed(how: dict[str, str]) -> None:
     lowered = gemm(4, 3, **how).lowered
@@ -82,6 +84,7 @@ STREAMS = {
 """Loops without shared memory, whose loads have rings in registers."""
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("depth", [2, 3, 4])
 @pytest.mark.parametrize("name", STREAMS)
 def test_every_index_of_a_ring_in_registers_is_shifted(name: str, depth: int) -> None:
@@ -121,6 +124,7 @@ PAIRS = [
 """Two layouts of each type, each with two types or three."""
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(
     ("dtype", "layout"),
     [pytest.param(*pair, marks=[] if pair in QUICK else [pytest.mark.slow]) for pair in PAIRS],
@@ -168,6 +172,7 @@ TRIPS = (1, 2, 5)
 """Iterations, one for each form and depth: relatives have others."""
 
 
+@pytest.mark.part(4)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "depth", "trips"),

@@ -34,6 +34,7 @@ def in_some_mode(number: int) -> dict[str, Any]:
     return {"timing": TIMINGS[number % 3], "order": ORDERS[number % 4], "seed": number}
 
 
+@pytest.mark.part(4)
 @pytest.mark.parametrize(
     ("tiles", "steps", "depth"), list(itertools.product((2, 3, 5), (1, 2, 3, 5), (1, 2, 3, 4)))
 )
@@ -45,6 +46,7 @@ def test_every_trip_count_and_depth(tiles: int, steps: int, depth: int) -> None:
     assert_right(gemm, kernel, **in_some_mode(tiles * 16 + steps * 4 + depth))
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "tile", "options"),
     [
@@ -66,6 +68,7 @@ def test_every_form(gemm: Gemm, ctas: int, tile: Any, options: dict[str, Any]) -
     assert verify_workload(kernel, gemm, **modes_of(gemm)).ok
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [
@@ -125,6 +128,7 @@ def test_a_trip_count_known_at_run_time(counted_kernel: Kernel, steps: int) -> N
         np.testing.assert_array_equal(result.outputs["C"], want)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("gemm", "ctas", "cluster"),
     [(Gemm(192, 64, 384), 1, 1), (Gemm(192, 128, 256), 1, 1), (Gemm(256, 128, 384), 2, 2)],

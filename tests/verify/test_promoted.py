@@ -85,6 +85,7 @@ def test_a_convolution_too() -> None:
     assert verdict.ok, (verdict.worst, verdict.hazards)
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize("options", [{}, {"operand": "registers"}, {"mechanism": "cp_async"}])
 def test_no_mutant_survives(options: dict[str, Any]) -> None:
     gemm = Gemm(128, 64, 768, dtype="e4m3")

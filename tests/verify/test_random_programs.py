@@ -18,7 +18,7 @@ from .random_strategies import Trial, trials
 from .random_trials import KINDS, check_seed, outcome
 from .tile_programs import Epilogue, Product, Tile, TileLoop, TileProgram
 
-EXAMPLES = 60
+EXAMPLES = 30
 TILES = 8
 """Programs of tiles of each seed."""
 ODD = 10
@@ -44,6 +44,7 @@ def test_random_programs_do_what_they_mean() -> None:
     assert outcomes["pipelined"] >= 0.75 * outcomes.total(), outcomes
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("number", range(4))
 def test_random_programs_that_bind_no_threads_do_what_they_mean(number: int) -> None:
     outcomes = check_seed(("tiles", number), TILES)
@@ -51,6 +52,7 @@ def test_random_programs_that_bind_no_threads_do_what_they_mean(number: int) -> 
     assert outcomes["pipelined"] >= outcomes.total() / 3, outcomes
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize("number", range(2))
 def test_random_programs_of_odd_statements_are_never_refused(number: int) -> None:
     outcomes = check_seed(("odd", number), ODD)

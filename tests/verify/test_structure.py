@@ -65,6 +65,7 @@ def test_a_depth_asked_for_is_what_the_rings_get(name: str, depth: int) -> None:
     assert plan.sync.barriers_in_steady == 1
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("name", "target"),
@@ -93,6 +94,7 @@ def test_a_gpu_without_cp_async_gets_code_that_compiles(dtype: str) -> None:
     assert (kernel.resources.spills, kernel.resources.stack) == (0, 0)
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     "case",
     [

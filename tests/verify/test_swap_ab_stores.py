@@ -22,6 +22,7 @@ def kernel_of(spec: Any, tile: Any, store: Any = "tma", **options: Any) -> Kerne
     )
 
 
+@pytest.mark.part(2)
 @pytest.mark.parametrize(
     ("spec", "tile"),
     [

@@ -31,6 +31,7 @@ def kernel_of(gemm: Gemm, tile: GemmTile, **options: Any) -> Kernel:
     return pipeliner.build(schedule_gemm(gemm, tile), "h100", **asked)
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(
     ("gemm", "tile", "options"),
     [
@@ -100,6 +101,7 @@ TRANSPOSED = [
 ]
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("gemm", "tile", "options"), TRANSPOSED, ids=str)
 def test_an_operand_with_k_outermost_is_transposed(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
@@ -125,6 +127,7 @@ def test_every_element_of_a_transposed_operand_is_where_it_belongs(dtype: str, k
     np.testing.assert_array_equal(result.outputs["C"], a.T.astype("float32"))
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(
     ("gemm", "tile"),
     [
@@ -173,6 +176,7 @@ def test_what_cannot_be_transposed_is_refused(
         kernel_of(gemm, tile, **{"operand": "auto", **options})
 
 
+@pytest.mark.part(3)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("gemm", "k", "wanted"),
@@ -196,6 +200,7 @@ def test_a_transposed_step_takes_few_instructions(
     assert _waits(kernel) == {"0x0": 1, "0x3": 4}
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_wgmmas_do_not_wait_for_what_is_converted_behind_the_loop(dtype: str) -> None:
@@ -303,6 +308,7 @@ WEIGHTS = [
 ]
 
 
+@pytest.mark.part(3)
 @pytest.mark.parametrize(("gemm", "tile", "options"), WEIGHTS, ids=str)
 def test_weights_are_converted_on_their_way(
     gemm: Gemm, tile: GemmTile, options: dict[str, Any]
@@ -383,6 +389,7 @@ def test_other_weights_are_refused(dtype: str, weights: str) -> None:
         Gemm(16, 64, 64, dtype=dtype, weights=weights)
 
 
+@pytest.mark.part(2)
 @pytest.mark.nvcc
 @pytest.mark.parametrize(
     ("layout", "loads", "each"),
