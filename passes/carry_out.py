@@ -19,6 +19,7 @@ from ..choice.mapped import uses_wgmma
 from ..diagnostics import Reason, Why
 from ..errors import PlanError, TargetError
 from ..machine import Machine
+from ..mechanisms.table import moved_by
 from ..plan import CopyPlan, KernelPlan, LoopPlan, Mechanism
 from ..values.facts import KernelInfo
 from .copy.copies import lower_copies
@@ -97,7 +98,7 @@ def _with_legal_copies(func: Any, plan: KernelPlan) -> KernelPlan:
             return loaded(copy, "register", Reason("annotation.staged"))
         if not named.get(copy.op, True):
             return loaded(copy, "direct", Reason("annotation.not_async"))
-        if copy.mechanism == "cp_async" and copy.dst in private:
+        if moved_by(copy).in_groups and copy.dst in private:
             return loaded(copy, "register", Reason("copy.vthread", buffer=copy.dst))
         return copy
 

@@ -17,6 +17,7 @@ from ..choice.choose import AUTOMATIC_CLUSTERS, may_gain_from_clusters
 from ..choice.ranked import ranked
 from ..diagnostics import Reason, Why
 from ..errors import TargetError
+from ..instructions.table import may_be_warpgroup_wide
 from ..machine import Machine, machine_for
 from ..plan import PLAN_ATTR, KernelPlan, SyncPlan
 from ..plan.request import Request
@@ -123,7 +124,7 @@ def _clusters(info: KernelInfo, machine: Machine, request: Request) -> tuple[int
     """Return the cluster sizes to consider; proving what CTAs share takes a while."""
     if request.plan is not None:
         return () if request.plan.cluster == 1 else (request.plan.cluster,)
-    if not machine.has_tma or request.instruction in ("simt", "mma"):
+    if not machine.has_tma or not may_be_warpgroup_wide(request.instruction):
         return ()
     if request.cluster != "auto":
         return () if request.cluster == 1 else (request.cluster,)

@@ -48,14 +48,6 @@ _KEEPS_POSITIONS: Final = re.compile(r"(p\d+)?(,p\d+)*")
 """Flags of a call that only say which of its operands are predicates."""
 
 _MMA_CALLS: Final = ("tirx.ptx_legacy.mma", "tirx.tvm_mma_sync")
-# PTX memory instructions whose address operands are one-directional; in operand order.
-_ADDRESS_ROLES: Final[dict[str, tuple[str, ...]]] = {
-    "ld": (READ,),
-    "ldmatrix": (READ,),
-    "st": (WRITE,),
-    "stmatrix": (WRITE,),
-}
-_MOVES: Final = ("cp", "ld", "st", "ldmatrix", "stmatrix", "mov")
 _PTX: Final = "tirx.ptx."
 _TO_SHARED: Final = "tirx.cuda.cvta_generic_to_shared"
 
@@ -80,6 +72,32 @@ class InstructionEffects:
     is_move: bool = True
 
 
+@dataclass(frozen=True, slots=True)
+class _Family:
+    """What the instructions of a PTX family have in common.
+
+    ``addresses``: how they access what each address operand points to, where that is known.
+    """
+
+    addresses: tuple[str, ...] = ()
+    is_move: bool = False
+    is_mma: bool = False
+    by_descriptor: bool = False
+
+
+_FAMILIES: Final[dict[str, _Family]] = {
+    "cp": _Family(is_move=True),
+    "mov": _Family(is_move=True),
+    "ld": _Family((READ,), is_move=True),
+    "ldmatrix": _Family((READ,), is_move=True),
+    "st": _Family((WRITE,), is_move=True),
+    "stmatrix": _Family((WRITE,), is_move=True),
+    "mma": _Family(is_mma=True),
+    "wgmma": _Family(is_mma=True, by_descriptor=True),
+}
+_NO_FAMILY: Final = _Family()
+
+
 def instruction_of(call: Any) -> InstructionEffects | None:
     """Return what ``call`` does if it is an instruction with operands in memory or registers."""
     name = called(call)
@@ -93,24 +111,24 @@ def instruction_of(call: Any) -> InstructionEffects | None:
 def _of_ptx(entry: Any, call: Any) -> InstructionEffects:
     if not _KEEPS_POSITIONS.fullmatch(str(call.args[-1].value)):
         return InstructionEffects(None)  # predicated or sunk operands: positions shift
-    is_mma = entry.family in ("mma", "wgmma")
+    family = _FAMILIES.get(entry.family, _NO_FAMILY)
+    is_move = family.is_move
     if entry.name == _WGMMA_WAIT and const_int(call.args[0]) == 0:
         return InstructionEffects(only_roles=True, is_mma_wait=True)
     if entry.name in _WGMMA_ORDER:
-        return InstructionEffects(only_roles=True, is_mma=is_mma)
-    is_move = entry.family in _MOVES
+        return InstructionEffects(only_roles=True, is_mma=family.is_mma)
     if entry.name.startswith(_BULK_LOADS):
         return InstructionEffects({0: WRITE}, only_roles=True, is_async=True, is_move=is_move)
     if entry.name.startswith(_BULK_STORES):
         (source,) = [at for at, arg in enumerate(call.args) if at and _is_pointer(arg)]
         return InstructionEffects({source: READ}, only_roles=True, is_async=True, is_move=is_move)
     is_copy = entry.name.startswith(("cp_async_ca", "cp_async_cg"))
-    roles = _roles(entry, call, (WRITE, READ) if is_copy else _ADDRESS_ROLES.get(entry.family, ()))
+    roles = _roles(entry, call, (WRITE, READ) if is_copy else family.addresses)
     return InstructionEffects(
         roles or None,
-        by_descriptor=entry.family == "wgmma",
+        by_descriptor=family.by_descriptor,
         is_async=is_copy,
-        is_mma=is_mma,
+        is_mma=family.is_mma,
         is_move=is_move,
     )
 

@@ -25,6 +25,7 @@ from tvm.script import tirx as T
 
 from ...diagnostics import TEXT, Reason, Why
 from ...errors import LoweringError
+from ...mechanisms.table import moved_by
 from ...plan import CopyPlan, KernelPlan
 from ..analysis.accesses import event
 from ..analysis.cta_order import leaves, ordered
@@ -245,7 +246,7 @@ def _map_op(name: str, stmt: Stmt, scope: Scope) -> Stmt:
     if nest is None:
         return op_stmt(name, _map(stmt, scope))
     copy_plan = next((copy for copy in scope.plan.copies if copy.op == name), None)
-    if copy_plan is not None and copy_plan.mechanism == "tma":
+    if copy_plan is not None and moved_by(copy_plan).moves_boxes:
         return op_stmt(name, _boxes(nest, copy_plan, scope))
     return op_stmt(name, map_nest(nest, copy_plan, scope))
 
@@ -280,7 +281,7 @@ def _boxes(nest: Nest, plan: CopyPlan, scope: Scope) -> Stmt:
 
 
 def _not_by_tma(plan: CopyPlan, why: Reason) -> LoweringError:
-    return LoweringError("mechanism.refused", copy=plan.op, mechanism="tma", why=why)
+    return LoweringError("mechanism.refused", copy=plan.op, mechanism=plan.mechanism, why=why)
 
 
 def _clustered(body: Stmt, cluster: Cluster, shared: list[str]) -> Stmt:

@@ -22,7 +22,9 @@ from tvm.script import tirx as T
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
-from ...plan import SCALAR, CopyPlan, StorePlan
+from ...instructions.table import multiplied_by
+from ...mechanisms.stores import is_staged
+from ...plan import CopyPlan, StorePlan
 from ..copy.copies import copy_width
 from ..copy.layouts import ColumnBlocks
 from ..dependence.independence import shareable
@@ -63,14 +65,12 @@ def _shared_out(
     nest: Nest, touched: Collection[Buffer], plan: CopyPlan | None, scope: Scope
 ) -> Stmt:
     fragments = [scope.fragments[buf] for buf in touched if buf in scope.fragments]
-    store = next((s for s in scope.plan.stores if s.op == nest.name), None)
-    if adds(nest) and (
-        not fragments or store is None or store.mechanism != "tma" or not store.partial_sums
-    ):
+    stores = [store for store in scope.plan.stores if store.op == nest.name and is_staged(store)]
+    if adds(nest) and not (fragments and stores and stores[0].partial_sums):
         name = str(nest.store.buffer.name)
         raise LoweringError("store.adds_alone", buffer=name, block=nest.name)
-    if fragments and store is not None and store.mechanism == "tma":
-        return _staged(nest, store, fragments[0], scope)
+    if fragments and stores:
+        return _staged(nest, stores[0], fragments[0], scope)
     if fragments:
         return place(_on_fragments(nest, fragments, scope), scope)
     copy = as_copy(nest)
@@ -78,7 +78,7 @@ def _shared_out(
     made = _split_over_threads(nest, scope)
     if made is None:
         _note_alone(nest, scope)
-        scalar = any(matmul.instruction == SCALAR for matmul in scope.plan.matmuls)
+        scalar = not all(multiplied_by(matmul).mapped for matmul in scope.plan.matmuls)
         made = spread(nest, scope.threads, width, in_register=scalar)
     return _shown(nest, place(made, scope), scope)
 

@@ -20,8 +20,9 @@ from typing import Any
 
 from ...diagnostics import Reason
 from ...errors import LoweringError
+from ...instructions.table import multiplied_by
 from ...mechanisms.layouts import PADDED, ROTATED
-from ...plan import SCALAR, KernelPlan, MatmulPlan
+from ...plan import KernelPlan, MatmulPlan
 from ..copy.layouts import ColumnBlocks, Swizzle
 from ..ir.nodes import Buffer, Stmt, substitute
 from ..ir.patterns import Copy, Matmul
@@ -57,7 +58,7 @@ def map_matmuls(
     ``known``: recognised ops by name. ``pointed``: buffers that views or pointers reach, which are
     row-major. Raises LoweringError if the plan names a matmul that does not exist, or two disagree.
     """
-    planned = [(_known(op, known), op) for op in plan.matmuls if op.instruction != SCALAR]
+    planned = [(_known(op, known), op) for op in plan.matmuls if multiplied_by(op).mapped]
     for matmul, op in planned:
         _check_pointed(matmul, op, pointed)
     mapped = [_mapped(matmul, op, plan, threads, pointed) for matmul, op in planned]
@@ -78,7 +79,7 @@ def map_matmuls(
 def _check_pointed(matmul: Matmul, op: MatmulPlan, pointed: Collection[Buffer]) -> None:
     """Raise LoweringError if an instruction would rearrange what views or pointers reach."""
     tiles = [matmul.acc]
-    if op.instruction.startswith("wgmma"):
+    if multiplied_by(op).operands == "descriptor":
         tiles += [matmul.a.buffer, matmul.b.buffer]
     for tile in tiles:
         if tile in pointed:
@@ -106,10 +107,11 @@ def _mapped(
         for tile in operands
         if len(operands) == 1 or tile in plain or asked.get(str(tile.name)) == "row-major"
     )
-    if op.instruction == "simt":
+    by = multiplied_by(op)
+    if by.thread_tile:
         padded = frozenset(tile for tile in operands if asked.get(str(tile.name)) == PADDED)
         return map_simt(matmul, op, threads, by_row, padded - by_row)
-    if op.instruction.startswith("wgmma"):
+    if by.warpgroup_wide:
         return map_wgmma(matmul, op, threads, waits=not plan.roles)
     rotated = frozenset(tile for tile in operands if asked.get(str(tile.name)) == ROTATED)
     return map_mma(matmul, op, threads, by_row, rotated - by_row)

@@ -17,6 +17,7 @@ from tvm import tirx
 from tvm.ir import Call, TensorLoad
 
 from ...machine import WARP
+from ..analysis.operands import instruction_of
 from ..ir.kernels import bodies, thread_tag
 from ..ir.nodes import Buffer, Expr, Stmt, const_int, dtype_bytes, is_global, is_shared, walk
 
@@ -141,12 +142,13 @@ def _tensor_flops(call: Any) -> int:
     name = str(getattr(call.op, "name", ""))
     if name.endswith("tvm_mma_sync"):
         return _WMMA_FLOPS // WARP
-    if "mma" not in name:
+    found = instruction_of(call)
+    if found is None or not found.is_mma:
         return 0
     for arg in call.args:
-        found = _SHAPE.search(str(getattr(arg, "value", "")))
-        if found:
-            return 2 * math.prod(int(size) for size in found.groups()) // WARP
+        shape = _SHAPE.search(str(getattr(arg, "value", "")))
+        if shape:
+            return 2 * math.prod(int(size) for size in shape.groups()) // WARP
     return 0
 
 

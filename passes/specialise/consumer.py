@@ -23,6 +23,7 @@ from ...errors import LoweringError
 from ...instructions.wgmma import WARPGROUP
 from ...machine import WARP
 from ...mechanisms.roles import reads_by_lane
+from ...mechanisms.stores import is_staged
 from ...plan import CONSUMER, PRODUCER, OpPlan
 from ...values.origin import STEADY, Origin, Place
 from ..analysis.effects import WRITE
@@ -52,7 +53,7 @@ def consumer(kernel: SpecialisedKernel, body: Stmt) -> Stmt:
     outside = [name for name in shared_outside(body, set(kernel.loops)) if name not in staged]
     if outside:
         raise LoweringError("role.kernel", why=Reason("role.outside", buffer=outside[0]))
-    stores = [store for store in kernel.plan.stores if store.mechanism == "tma"]
+    stores = [store for store in kernel.plan.stores if is_staged(store)]
     last = [all_written(store, kernel.thread) for store in stores[:1]]
     inner = seq(_Consumer(kernel).rest(body, False), *last)
     places = kernel.places(CONSUMER)

@@ -35,6 +35,7 @@ from ...diagnostics import Reason
 from ...errors import LoweringError
 from ...instructions.wgmma import WARPGROUP, launch_registers
 from ...machine import Machine
+from ...mechanisms.table import moved_by
 from ...plan import CONSUMER, PRODUCER, KernelPlan, LoopPlan, RolePlan
 from ..analysis.effects import WRITE, effects
 from ..ir.kernels import bodies, map_kernels, thread_tag, with_bodies
@@ -92,8 +93,7 @@ def with_roles(plan: KernelPlan) -> KernelPlan:
             replace(op, role=PRODUCER if op.name in copied else CONSUMER) for op in loop.ops
         )
         edges = tuple(
-            replace(edge, sync="mbarrier") if edge.sync == "cp_async" else edge
-            for edge in loop.edges
+            replace(edge, sync="mbarrier") if edge.sync != "none" else edge for edge in loop.edges
         )
         return replace(loop, ops=ops, edges=edges)
 
@@ -103,20 +103,21 @@ def with_roles(plan: KernelPlan) -> KernelPlan:
 
 
 def _check_sources(kernel: Any, plan: KernelPlan) -> None:
-    """Check that the kernel does not write what TMA copies from.
+    """Check that the kernel does not write what the async proxy copies from.
 
     Such reads are not ordered with the kernel's writes.
     """
-    sources = {copy.src for copy in plan.copies if copy.mechanism == "tma"}
+    unordered = [copy for copy in plan.copies if moved_by(copy).async_proxy]
+    sources = {copy.src for copy in unordered}
     if sources.isdisjoint(_mentioned(kernel)):
         return  # tensor maps alone know them
     written = {str(buf.name) for buf in effects(kernel).buffers(WRITE) if is_global(buf)}
-    for copy in plan.copies:
-        if copy.mechanism == "tma" and copy.src in written:
+    for copy in unordered:
+        if copy.src in written:
             raise LoweringError(
                 "mechanism.refused",
                 copy=copy.op,
-                mechanism="tma",
+                mechanism=copy.mechanism,
                 why=Reason("tma.written", buffer=copy.src),
             )
 

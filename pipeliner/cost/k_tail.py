@@ -10,13 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
+from ..instructions.table import multiplied_by
 from ..plan import MatmulPlan, OpPlan
 from ..values.facts import LoopInfo, MatmulInfo
 
 
 def idle_steps(loop: LoopInfo, matmuls: Sequence[MatmulPlan]) -> dict[str, int]:
     """K-steps that are padding in the last iteration, for each matmul on mma.sync."""
-    plans = {plan.op: plan for plan in matmuls if plan.instruction.startswith("mma.")}
+    plans = {plan.op: plan for plan in matmuls if multiplied_by(plan).skips_k_tail}
     return {
         op.op: plans[op.op].steps - math.ceil((op.k_last or op.k) / plans[op.op].k_step)
         for op in loop.ops

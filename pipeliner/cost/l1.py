@@ -14,6 +14,7 @@ from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..machine import Machine
 from ..machine.constant import constant, documented, measured
 from ..mechanisms.copies import of_pixels
+from ..mechanisms.table import moved_by
 from ..mechanisms.tma import lines_of_row
 from ..plan import CopyPlan
 from ..values.facts import CopyInfo
@@ -69,7 +70,7 @@ def lines(copy: CopyInfo, plan: CopyPlan) -> float:
 
     Pixels of neighbouring windows lie in the same lines: they count as none.
     """
-    if plan.mechanism != "cp_async" or plan.cache != "L1" or of_pixels(copy):
+    if not moved_by(plan).names_cache or plan.cache != "L1" or of_pixels(copy):
         return 0.0
     row = min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype))
     rows = copy.elements * element_bytes(copy.dtype) / row

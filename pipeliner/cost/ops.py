@@ -12,9 +12,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Final, NamedTuple, cast
 
+from ..instructions.table import multiplied_by, rate_of
 from ..machine import Machine
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import copy_rate, cta_count, memory_rate
+from ..mechanisms.table import moved_by
 from ..plan import CopyPlan, KernelPlan, LoopPlan, MatmulPlan, OpKind, OpPlan, Pipe
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .k_tail import marked
@@ -98,7 +100,9 @@ def _op_names(
     if isinstance(op, StatementInfo):
         yield op.op, cast(OpKind, op.kind), op.op.removesuffix(".load")
     elif isinstance(op, CopyInfo):
-        through_registers = any(c.op == op.op and c.mechanism == "register" for c in plan.copies)
+        through_registers = any(
+            c.op == op.op and moved_by(c).through_registers for c in plan.copies
+        )
         if through_registers:
             yield f"{op.op}.load", "load", op.op
             yield f"{op.op}.store", "store", op.op
@@ -107,7 +111,7 @@ def _op_names(
     else:
         mapped = next((mapped for mapped in plan.matmuls if mapped.op == op.op), None)
         steps = mapped.steps if mapped is not None else 0
-        if mapped is None or not steps or mapped.instruction.startswith("wgmma"):
+        if mapped is None or not steps or multiplied_by(mapped).warpgroup_wide:
             yield op.op, "mma", op.op
             return
         for step in range(steps):
@@ -117,10 +121,10 @@ def _op_names(
 
 
 def _matmul(name: str, info: KernelInfo, plan: KernelPlan) -> tuple[MatmulInfo, MatmulPlan] | None:
-    """The matmul called ``name``; ``mma`` means the only one."""
+    """The matmul called ``name``."""
     infos = [op for loop in info.loops for op in loop.ops if isinstance(op, MatmulInfo)]
     for op in infos:
-        if op.op == name or (name == "mma" and len(infos) == 1):
+        if op.op == name:
             for mapped in plan.matmuls:
                 if mapped.op == op.op:
                     return op, mapped
@@ -156,8 +160,8 @@ def _arithmetic_cost(usage: Usage, plan: MatmulPlan, machine: Machine, k_steps: 
     A warp's accumulators are independent: the next step may start when the pipe is free, or when
     the first accumulator is ready if that is later.
     """
-    rate = machine.rate(plan.instruction, plan.dtype)
-    if plan.instruction == "simt" or rate is None:
+    rate = rate_of(plan, machine)
+    if rate is None:
         cycles = _cycles(max(usage.fma, usage.issue) / k_steps)
         return OpCost("fma", max(cycles, machine.fp32_latency), cycles)
     cycles = _cycles(usage.tensor / k_steps)
@@ -169,8 +173,7 @@ def _copy_cost(info: CopyInfo, plan: CopyPlan, half: str, rate: float, machine: 
         cycles = _cycles(shared_bytes(info) / machine.smem_bytes_per_cycle)
         return OpCost("lsu", machine.shared_latency + cycles, cycles)
     cycles = _cycles(of_copy(info, plan, machine, rate).l2)
-    pipe: Pipe = "tma" if plan.mechanism == "tma" else "l2"
-    return OpCost(pipe, machine.global_latency + cycles, cycles)
+    return OpCost(moved_by(plan).pipe, machine.global_latency + cycles, cycles)
 
 
 def _statement_cost(info: StatementInfo, half: str, machine: Machine, rate: float) -> OpCost:

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final
 
+from ..instructions.table import multiplied_by
 from ..machine import Machine
 from ..machine.constant import constant, counted, fitted, measured
 from ..mechanisms.copies import of_pixels
+from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import CopyInfo, LoopInfo, MatmulInfo
 from .descriptor import FragmentTiming, LoadTiming, WgmmaTiming
@@ -83,13 +85,13 @@ def load_timing(
     synchronised: bool,
 ) -> LoadTiming:
     """How the loop waits for its loads; ``synchronised``: by a CTA barrier in each iteration."""
-    by_producer = any(plan.mechanism == "tma" for plan in copies)
-    by_warp = [plan for _, plan in matmuls_of(loop, matmuls) if not _is_wgmma(plan)]
+    by_producer = have_producer(copies)
+    by_warp = [plan for _, plan in matmuls_of(loop, matmuls) if not _is_wide(plan)]
     return LoadTiming(
         synchronised=synchronised,
         handshake=HANDSHAKE_CYCLES if by_producer else _address_cycles(loop, copies, matmuls),
         blocking=any(
-            plan.mechanism == "direct" and op.dst_scope != "local"
+            moved_by(plan).blocks and op.dst_scope != "local"
             for op, plan in copies_of(loop, copies)
         ),
         register_staged=_is_register_staged(loop, copies),
@@ -102,7 +104,7 @@ def fragment_timing(
     loop: LoopInfo, matmuls: tuple[MatmulPlan, ...], machine: Machine
 ) -> FragmentTiming:
     """How fragments are read; zero for wgmma, whose tensor cores read shared memory themselves."""
-    by_warp = [(op, plan) for op, plan in matmuls_of(loop, matmuls) if not _is_wgmma(plan)]
+    by_warp = [(op, plan) for op, plan in matmuls_of(loop, matmuls) if not _is_wide(plan)]
     return FragmentTiming(
         ahead=max((1 / plan.steps for _, plan in by_warp if plan.steps > 1), default=0.0),
         first=max(
@@ -128,7 +130,7 @@ def wgmma_timing(
         cycles=sum(
             of_arithmetic(op, plan, machine).tensor
             for op, plan in matmuls_of(loop, matmuls)
-            if _is_wgmma(plan)
+            if _is_wide(plan)
         ),
         serial=serial,
         overlapped=overlapped,
@@ -136,24 +138,22 @@ def wgmma_timing(
     )
 
 
-def _is_wgmma(plan: MatmulPlan) -> bool:
-    return plan.instruction.startswith("wgmma")
+def _is_wide(plan: MatmulPlan) -> bool:
+    return multiplied_by(plan).warpgroup_wide
 
 
 def _is_register_staged(loop: LoopInfo, copies: tuple[CopyPlan, ...]) -> bool:
     """Whether every copy to shared memory goes through registers."""
     shared = [plan for op, plan in copies_of(loop, copies) if op.dst_scope != "local"]
-    return bool(shared) and all(plan.mechanism == "register" for plan in shared)
+    return bool(shared) and all(moved_by(plan).through_registers for plan in shared)
 
 
 def _address_cycles(
     loop: LoopInfo, copies: tuple[CopyPlan, ...], matmuls: tuple[MatmulPlan, ...]
 ) -> int:
     """Cycles until the im2col addresses of cp.async are known, where tensor cores multiply."""
-    tensor = any(plan.instruction != "simt" for plan in matmuls)
-    pixels = any(
-        of_pixels(op) and plan.mechanism == "cp_async" for op, plan in copies_of(loop, copies)
-    )
+    tensor = any(multiplied_by(plan).rate is not None for plan in matmuls)
+    pixels = any(of_pixels(op) and moved_by(plan).in_groups for op, plan in copies_of(loop, copies))
     return IM2COL_ADDRESS_CYCLES if pixels and tensor else 0
 
 
@@ -163,7 +163,7 @@ def _hoisted(copies: Iterable[CopyPlan], steps: list[int]) -> float:
     ``steps``: k-steps of each matmul. nvcc unrolls a short loop by two or four and moves loads that
     nothing may write over the barriers before them.
     """
-    staged = all(plan.mechanism == "register" for plan in copies)
+    staged = all(moved_by(plan).through_registers for plan in copies)
     return HOISTED_LOADS if steps and staged and max(steps) <= UNROLL_K_STEPS else 0.0
 
 
@@ -175,7 +175,7 @@ def _spread(copies: tuple[CopyPlan, ...], matmul: MatmulPlan) -> float:
     x 8 in fp32 took 923 cycles a step on an H100, alone on an SM, as long as a load and its
     arrival.
     """
-    chunks = sum(plan.chunks for plan in copies if plan.mechanism == "cp_async")
+    chunks = sum(plan.chunks for plan in copies if moved_by(plan).in_groups)
     return max(0, min(chunks, matmul.steps - 2) - 1) / matmul.steps
 
 
@@ -196,10 +196,10 @@ def _serial(
     cycles a step so, 960 of them the tensor cores'. With more slots wgmma is issued first. Sums
     that are promoted are waited for before anything else is issued.
     """
-    wide = [(op, plan) for op, plan in matmuls_of(loop, matmuls) if _is_wgmma(plan)]
+    wide = [(op, plan) for op, plan in matmuls_of(loop, matmuls) if _is_wide(plan)]
     converted = sum(_converting(op, plan, machine) for op, plan in wide)
     copied = list(copies_of(loop, copies))
-    if not wide or any(plan.mechanism == "tma" for _, plan in copied):
+    if not wide or have_producer(plan for _, plan in copied):
         return converted, converted
     issued = sum(of_copy(op, plan, machine, rate).lsu for op, plan in copied)
     multiplied = max(converted, sum(of_arithmetic(op, plan, machine).tensor for op, plan in wide))
@@ -220,10 +220,10 @@ def _crosses_steps(
     return (
         len(wide) == 1
         and len(loop.ops) == len(wide) + len(copied)
-        and _is_wgmma(wide[0][1])
+        and _is_wide(wide[0][1])
         and wide[0][1].operand == "shared"
         and not wide[0][1].promoted
-        and all(plan.mechanism == "cp_async" for _, plan in copied)
+        and all(moved_by(plan).in_groups for _, plan in copied)
     )
 
 

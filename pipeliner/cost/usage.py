@@ -18,10 +18,12 @@ from typing import Final
 
 from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..instructions.simt import simt_shared_cycles
+from ..instructions.table import multiplied_by, rate_of
 from ..instructions.wgmma import ROWS
 from ..machine import WARP, Machine
 from ..machine.constant import constant, counted, documented, measured
 from ..mechanisms.layouts import shared_bytes
+from ..mechanisms.table import moved_by
 from ..mechanisms.tma import lines_of_row
 from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, MatmulInfo, StatementInfo
@@ -223,8 +225,8 @@ def of_copy(
         cp.async      lsu = max(bytes / 128, accesses, lines);  issue = 2 * accesses / 4
         by registers  lsu = max(bytes / 128, 2 * accesses);     issue = 3 * accesses / 4
     """
-    moved = shared_bytes(copy)
-    if plan.mechanism == "tma":
+    moved, by = shared_bytes(copy), moved_by(plan)
+    if by.by_producer:
         own = moved // plan.multicast
         rows = own / min(LINE_BYTES, copy.shape[-1] * element_bytes(copy.dtype))
         gathered = IM2COL_LINE_CYCLES if plan.view in PIXEL_VIEWS else 0.0
@@ -238,19 +240,18 @@ def of_copy(
     # The load and store units take one access of a warp in a cycle, however narrow it is, and a
     # line, or a part of one, in a cycle: of 27 pairs of convolution tiles on an H100, 26 took 2 to
     # 32 % longer with rows of 64 bytes than with 128.
-    served = accesses * (1 if plan.mechanism == "cp_async" else 2) / machine.accesses_per_cycle
-    if plan.mechanism == "cp_async":
-        served = max(served, _lines(copy) * moved / min(LINE_BYTES, _run_bytes(copy)))
     # cp.async is one instruction; through registers it is a load and a store. Either needs about
     # one more to step its address.
-    each = 2 if plan.mechanism == "cp_async" else 3
-    if copy.no_tma and copy.masked:
-        each += MASK_INSTRUCTIONS
+    each = 1 if by.in_groups else 2
+    served = accesses * each / machine.accesses_per_cycle
+    if by.in_groups:
+        served = max(served, _lines(copy) * moved / min(LINE_BYTES, _run_bytes(copy)))
+    masks = MASK_INSTRUCTIONS if copy.no_tma and copy.masked else 0
     to_shared = moved / machine.smem_bytes_per_cycle if copy.dst_scope != "local" else 0.0
     return Usage(
         lsu=max(to_shared, served),
         l2=moved / rate,
-        issue=accesses * each / machine.issue_per_cycle,
+        issue=accesses * (each + 1 + masks) / machine.issue_per_cycle,
         global_bytes=moved,
     )
 
@@ -285,7 +286,8 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
     warps = plan.warps[0] * plan.warps[1]
     at = 0 if operand == "a" else 1
     size = element_bytes(info.a_dtype if operand == "a" else info.b_dtype)
-    if plan.instruction.startswith("wgmma"):
+    operands = multiplied_by(plan).operands
+    if operands == "descriptor":
         # The first operand is A unless A and B are swapped.
         first = (operand == "a") != plan.swap_ab
         extent, other = (info.m, info.n) if operand == "a" else (info.n, info.m)
@@ -299,7 +301,7 @@ def of_fragments(info: MatmulInfo, plan: MatmulPlan, machine: Machine, operand: 
             read = cycles if plan.transposed else words
             return Usage(lsu=read, issue=words * each / machine.issue_per_cycle)
         return Usage(lsu=cycles)
-    if plan.instruction == "simt":
+    if operands == "vectors":
         own = plan.thread_tile[at]
         cycles = simt_shared_cycles(plan.warp_tile, plan.thread_tile, plan.k_step, at)
         cycles *= warps * info.k * size / 4
@@ -321,7 +323,7 @@ def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage
     Promoted sums are added by CUDA cores; operands of another type than the sums are converted.
     """
     macs = info.m * info.n * info.k
-    if plan.instruction == "simt":
+    if multiplied_by(plan).thread_tile:
         instructions = macs / WARP
         if info.a_dtype != info.acc_dtype:  # each operand is converted once for each use
             rows, columns = plan.thread_tile
@@ -331,7 +333,7 @@ def of_arithmetic(info: MatmulInfo, plan: MatmulPlan, machine: Machine) -> Usage
         return Usage(
             fma=macs / machine.fp32_per_cycle, issue=instructions / machine.issue_per_cycle
         )
-    rate = machine.rate(plan.instruction, plan.dtype)
+    rate = rate_of(plan, machine)
     if rate is None:
         return Usage(fma=macs / machine.fp32_per_cycle)
     m, n, k = rate.shape

@@ -12,6 +12,7 @@ from ..machine import Machine
 from ..machine.constant import chosen, constant, documented, measured
 from ..mechanisms.layouts import shared_bytes
 from ..mechanisms.rates import copy_rate, cta_count, is_implicit_gemm, memory_rate
+from ..mechanisms.table import have_producer, moved_by
 from ..plan import CopyPlan, MatmulPlan
 from ..values.facts import PIXEL_VIEWS, CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .descriptor import Grid, ResultStores, RingWork, SharedMemory, ThreadBudget, Traffic, Work
@@ -83,7 +84,7 @@ def work_of(
     ctas = cta_count(info)
     moved = copy_rate(machine, loop, copies, ctas)
     usage = sum(_usages(info, loop, copies, matmuls, machine, rate, moved), Usage())
-    by_producer = any(plan.mechanism == "tma" for plan in copies)
+    by_producer = have_producer(copies)
     if by_producer:
         usage = usage + Usage(l2=PRODUCER_CYCLES)
     shared = _shared(info, loop, copies, ctas or 0, machine)
@@ -123,7 +124,7 @@ def _threads(
         sum(
             shared_bytes(op) * max(1, REGISTER_BYTES // plan.vector_bytes)
             for op, plan in copies_of(loop, copies)
-            if (op.dst_scope == "local" if local else plan.mechanism == "register")
+            if (op.dst_scope == "local" if local else moved_by(plan).through_registers)
         )
         for local in (False, True)
     )
@@ -224,10 +225,10 @@ def _skew(copies: tuple[CopyPlan, ...]) -> int | None:
     whatever its ring holds. TMA's copies complete one by one. A register-staged ring has one tile
     in flight.
     """
-    mechanisms = {plan.mechanism for plan in copies}
-    if mechanisms == {"tma"}:
+    completions = {moved_by(plan).completion for plan in copies}
+    if completions == {"mbarrier"}:
         return None
-    return 1 if mechanisms == {"cp_async"} else 0
+    return 1 if completions == {"group"} else 0
 
 
 def _usages(

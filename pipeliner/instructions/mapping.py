@@ -18,6 +18,7 @@ from ..values.facts import MatmulInfo
 from . import mma_sync, simt
 from .mma_sync import map_mma_sync, mma_rate
 from .simt import map_simt
+from .table import multiplied_by
 from .warps import Mapping
 from .wgmma import consumer_groups, map_wgmma, nothing_to_promote
 
@@ -111,8 +112,8 @@ def _granted(mapped: Mapping | Reason, info: MatmulInfo, explicit: bool) -> Mapp
 
 def second_fragments(info: MatmulInfo, plan: MatmulPlan) -> int:
     """Registers of a thread for the fragments of a k-step that is read ahead."""
-    if plan.steps == 1 or plan.instruction.startswith("wgmma"):
+    if plan.steps == 1 or multiplied_by(plan).warpgroup_wide:
         return 0
-    if plan.instruction == "simt":
+    if multiplied_by(plan).thread_tile:
         return simt.second_fragments(plan)
     return mma_sync.second_fragments(info, plan)

@@ -10,15 +10,19 @@ one's arithmetic.
 from __future__ import annotations
 
 import math
+from typing import Final
 
 from ..diagnostics import Reason
 from ..machine import WARP, Machine, MmaRate
 from ..plan import MatmulPlan
+from ..plan.kinds import MatmulInstruction
 from ..values.elements import element
 from ..values.facts import MatmulInfo
 from .dtypes import element_bytes
 from .registers import MANY_ACCUMULATORS, OVERHEAD_REGISTERS
 from .warps import Mapping, asked_warps, warp_layouts, with_asked
+
+MMA: Final = MatmulInstruction("mma", "ldmatrix", Machine.mma, skips_k_tail=True)
 
 
 def mma_rate(info: MatmulInfo, machine: Machine) -> MmaRate | Reason:

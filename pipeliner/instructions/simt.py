@@ -9,14 +9,18 @@ does what hides the latency of the pipe: two warps for each scheduler.
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Final
 
 from ..diagnostics import Reason, all_of
 from ..machine import WARP, Machine
 from ..plan import MatmulPlan
+from ..plan.kinds import MatmulInstruction
 from ..values.facts import MatmulInfo
 from .dtypes import element_bytes
 from .registers import FEW_ACCUMULATORS, FEW_OVERHEAD, OVERHEAD_REGISTERS
 from .warps import Mapping, asked_warps, powers, warp_layouts, with_asked
+
+SIMT: Final = MatmulInstruction("simt", operands="vectors", thread_tile=True)
 
 
 def map_simt(

@@ -16,6 +16,7 @@ from typing import Final
 from ..machine import Machine
 from ..machine.constant import chosen, constant, derived, documented, measured
 from ..plan.request import Instruction, Request
+from .table import may_be_warpgroup_wide
 from .wgmma import ROWS
 
 ASKED: Final = Request(instruction="wgmma")
@@ -86,7 +87,7 @@ COLUMN_UNIT: Final = constant(
 
 def are_compared(machine: Machine, instruction: Instruction) -> bool:
     """Whether tiles for wgmma are compared where ``instruction`` is asked for."""
-    return bool(machine.wgmmas) and instruction in ("auto", "wgmma")
+    return bool(machine.wgmmas) and may_be_warpgroup_wide(instruction)
 
 
 def extents(m: int, n: int, k: int, size: int) -> Iterator[tuple[int, int, int]]:

@@ -17,6 +17,7 @@ from ..diagnostics import Reason, all_of, each_of
 from ..machine import WARP, Machine, MmaRate
 from ..machine.constant import chosen, constant, documented
 from ..plan import Consumers, MatmulPlan
+from ..plan.kinds import MatmulInstruction
 from ..plan.request import AccumulateAsked, OperandAsked, RolesAsked
 from ..values.elements import element
 from ..values.facts import MatmulInfo
@@ -31,6 +32,8 @@ from .registers import (
     REGISTER_UNIT,
 )
 from .warps import asked_warps, with_asked
+
+WGMMA: Final = MatmulInstruction("wgmma", "descriptor", Machine.wgmma, warpgroup_wide=True)
 
 WARPGROUP: Final = constant(
     "WARPGROUP",

@@ -7,6 +7,7 @@ from typing import Any
 
 from ..choice.mapped import uses_wgmma
 from ..errors import PlanError
+from ..instructions.table import may_be_warpgroup_wide
 from ..passes.ir.kernels import has_kernel, why_no_kernel
 from ..passes.ir.marks import is_marked
 from ..passes.software_pipeline import SoftwarePipeline
@@ -52,7 +53,7 @@ def target_for(target: Any, request: Request) -> Any:
 def _may_use_wgmma(request: Request) -> bool:
     if request.plan is not None:
         return uses_wgmma(request.plan.matmuls)
-    return request.instruction in ("auto", "wgmma")
+    return may_be_warpgroup_wide(request.instruction)
 
 
 def compiled_for(function: Any, target: Any) -> Any:

@@ -16,7 +16,9 @@ from typing import Any, Final, cast
 
 from ..choice.choose import choose
 from ..errors import PipelinerError, WorkloadError
+from ..instructions.table import MATMUL_INSTRUCTIONS
 from ..machine import Machine
+from ..mechanisms.table import COPY_MECHANISMS
 from ..plan import KernelPlan
 from ..plan.request import Instruction, Request
 from ..records import candidate as tried
@@ -235,15 +237,16 @@ def _of_way(
     way: Way, tiles: Iterable[Extents], spec: Spec, machine: Machine
 ) -> Iterator[tuple[LogCandidate, tuple[int, ...]]]:
     phases = _phases(spec)
-    if phases and way[1] == "cp_async":  # rows of few channels: filters are too narrow for it
+    multiplied, moved = MATMUL_INSTRUCTIONS[way[0]], COPY_MECHANISMS[way[1]]
+    if phases and moved.in_groups:  # rows of few channels: filters are too narrow for it
         way = (way[0], "auto")
     whole = (LogCandidate(*way, *tile, depth=1, phases=phases) for tile in tiles)
     for at, one in enumerate(dict.fromkeys(_cut(each, spec, machine) for each in whole)):
-        usual = SIMT_DEPTHS if way[0] == "simt" else USUAL_DEPTHS
+        usual = SIMT_DEPTHS if multiplied.thread_tile else USUAL_DEPTHS
         deep = DEPTHS if at < _DEEP else usual
-        yield one, _REGISTER_DEPTHS if way[1] == "register" else deep
+        yield one, _REGISTER_DEPTHS if moved.through_registers else deep
         what, tile = one.contraction(spec, machine), one.tile(spec, machine)
-        if way[1] == "tma" and tiles_of(what, tile) > machine.sms:
+        if moved.by_producer and tiles_of(what, tile) > machine.sms:
             yield replace(one, persistent=machine.sms), FORM_DEPTHS
         for splits in worthwhile_splits(what, tile, machine):
             yield replace(one, splits=splits), FORM_DEPTHS

@@ -15,6 +15,7 @@ from ..choice.built import as_built, best_built, worth_building
 from ..cost.predict import Prediction, predict
 from ..cost.usage import of_arithmetic, of_fragments
 from ..instructions.dtypes import element_bytes
+from ..instructions.table import multiplied_by, rate_of
 from ..values.facts import MatmulInfo
 from .cases import Case
 
@@ -184,7 +185,7 @@ def _tile_use(case: Case) -> tuple[float, float]:
     plan = case.plan.matmuls[0]
     usage = of_arithmetic(info, plan, machine)
     arithmetic = resident * usage.compute
-    if plan.instruction.startswith("wgmma"):  # it has no fragments
+    if multiplied_by(plan).operands == "descriptor":  # it has no fragments
         return arithmetic, 0.0
     read = sum(of_fragments(info, plan, machine, side).lsu for side in "ab") / plan.steps
     load = machine.shared_latency + resident * read
@@ -203,8 +204,8 @@ def _pipe(load: float, use: float, loops: float, stages: int, multiplexed: int) 
 def _operations(case: Case) -> float:
     """Multiplications and additions of an SM in a cycle by the instruction of ``case``."""
     plan = case.plan.matmuls[0]
-    rate = case.machine.rate(plan.instruction, plan.dtype)
-    if plan.instruction == "simt" or rate is None:
+    rate = rate_of(plan, case.machine)
+    if rate is None:
         return 2 * case.machine.fp32_per_cycle
     return rate.ops_per_cycle
 
@@ -216,7 +217,7 @@ def _batch(case: Case) -> int:
 
 
 def _by_roles(case: Case) -> bool:
-    return case.candidate.instruction == "wgmma" and case.candidate.mechanism == "tma"
+    return bool(case.plan.roles)
 
 
 def _predicted(case: Case) -> float:

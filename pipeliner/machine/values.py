@@ -243,10 +243,6 @@ class Machine:
         """The widest warpgroup instruction for operands of ``dtype``, or None."""
         return next((rate for rate in self.wgmmas if rate.dtype == dtype), None)
 
-    def rate(self, instruction: str, dtype: str) -> MmaRate | None:
-        """What an instruction such as ``wgmma.m64n256k16.f16.f32`` of a plan costs."""
-        return self.wgmma(dtype) if instruction.startswith("wgmma") else self.mma(dtype)
-
     def cycles_to_us(self, cycles: float) -> float:
         """Microseconds that ``cycles`` take."""
         return cycles / (self.clock_ghz * 1e3)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ..diagnostics import Reason, all_of
 from ..errors import PlanError, TargetError
+from ..instructions.table import multiplied_by
 from ..machine import Machine
 from ..plan import CopyPlan, MatmulPlan, Mechanism
 from ..plan.request import Request
@@ -77,7 +78,7 @@ def _mechanism(
     asked = request.mechanism
     if copy.dst_scope == "local":
         return "direct", (Reason("mechanism.into_registers"),)
-    if reader is not None and reader[1].instruction.startswith("wgmma"):
+    if reader is not None and multiplied_by(reader[1]).warpgroup_wide:
         return _warpgroup_mechanism(copy, vector, machine, request)
     if asked == "tma":
         error = PlanError if machine.has_tma else TargetError

@@ -9,12 +9,16 @@ from typing import Final
 
 from ..diagnostics import Reason, Why
 from ..instructions.dtypes import SECTOR_BYTES, element_bytes
+from ..instructions.table import multiplied_by
 from ..machine import WARP, Machine
 from ..machine.constant import constant, documented
 from ..plan import Cache, MatmulPlan, Mechanism
+from ..plan.kinds import CopyMechanism
 from ..values.facts import CopyInfo, LoopInfo, MatmulInfo
 from .layouts import ROTATED
 from .vectors import CHUNK
+
+CP_ASYNC: Final = CopyMechanism("cp_async", "group", names_cache=True)
 
 CP_ASYNC_BYTES: Final = constant(
     "CP_ASYNC_BYTES",
@@ -73,7 +77,7 @@ def chunks_of(
     of each k-step fit in the gaps between multiply-adds.
     """
     used = {op.op for op in loop.ops if isinstance(op, MatmulInfo)}
-    plan = next((p for p in matmuls if p.op in used and p.instruction == "simt"), None)
+    plan = next((p for p in matmuls if p.op in used and multiplied_by(p).thread_tile), None)
     if mechanism != "cp_async" or vector == CHUNK or plan is None or copy.bound or plan.steps < 3:
         return 1, None
     threads = plan.warps[0] * plan.warps[1] * WARP

@@ -21,6 +21,7 @@ from typing import Final
 
 from ..diagnostics import Reason
 from ..instructions.dtypes import LINE_BYTES, SECTOR_BYTES, element_bytes
+from ..instructions.table import multiplied_by
 from ..instructions.wgmma import SPANS
 from ..machine import Machine
 from ..machine.constant import constant, documented
@@ -76,7 +77,7 @@ def layout_of(
 def _may_rotate(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> bool:
     """Whether ldmatrix reads the tile and its rows are whole lines of shared memory."""
     size = element_bytes(copy.dtype)
-    by_ldmatrix = plan.instruction.startswith("mma.") and (k_major or size == LDMATRIX_BYTES)
+    by_ldmatrix = multiplied_by(plan).operands == "ldmatrix" and (k_major or size == LDMATRIX_BYTES)
     whole = copy.aligned * size % CHUNK == 0 and copy.shape[-1] * size % LINE_BYTES == 0
     return by_ldmatrix and whole
 
@@ -108,7 +109,8 @@ def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str
     size = element_bytes(copy.dtype)
     row = copy.shape[-1] * size
     reason = Reason("layout.ldmatrix")
-    if plan.instruction == "simt":
+    operands = multiplied_by(plan).operands
+    if operands == "vectors":
         if k_major:
             reason = Reason("layout.lanes")
         elif copy.src_dims[-1] != len(copy.shape) - 1:
@@ -117,7 +119,7 @@ def _matmul_layout(copy: CopyInfo, plan: MatmulPlan, k_major: bool) -> tuple[str
                 return PADDED, Reason("layout.padded")
         else:
             return "row-major", Reason("layout.neighbours")
-    if plan.instruction.startswith("wgmma"):
+    if operands == "descriptor":
         reason = Reason("layout.descriptor")
     for column_block in SPANS:
         if row % column_block == 0:

@@ -18,6 +18,7 @@ from ..plan import CopyPlan, MatmulPlan
 from ..values.elements import element
 from ..values.facts import KernelInfo, MatmulInfo
 from .rates import is_implicit_gemm
+from .table import have_producer
 
 PING_PONG_ACCUMULATORS: Final = constant(
     "PING_PONG_ACCUMULATORS",
@@ -93,7 +94,7 @@ def why_cooperative(
     groups wait for the next tile's loads. What it gains is measured for operands of 16 bits and
     fp8.
     """
-    obstacle = ping_pong_obstacle(info, by_role=any(copy.mechanism == "tma" for copy in copies))
+    obstacle = ping_pong_obstacle(info, by_role=have_producer(copies))
     if obstacle is not None:
         return obstacle
     if any(is_implicit_gemm(loop, copies) for loop in info.loops):

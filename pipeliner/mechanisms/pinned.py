@@ -7,8 +7,9 @@ from those is made anew, and what the plan says of it can be compared.
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
+from ..instructions.table import multiplied_by
 from ..plan import CopyPlan, KernelPlan, MatmulPlan, StorePlan
 from ..plan.request import Instruction, Request
 
@@ -27,14 +28,14 @@ def pinned_matmul(request: Request, op: str) -> Request:
     plan: MatmulPlan | None = _of(request, "matmuls", op)
     if plan is None:
         return request
-    wide = plan.instruction.startswith("wgmma")
+    by = multiplied_by(plan)
     return replace(
         request,
         instruction=kind(plan),
         warps=plan.warps,
-        thread_tile=plan.thread_tile if plan.instruction == "simt" else None,
-        operand=plan.operand if wide else "auto",
-        accumulate="promoted" if wide and plan.promoted else "auto",
+        thread_tile=plan.thread_tile if by.thread_tile else None,
+        operand=plan.operand if by.warpgroup_wide else "auto",
+        accumulate="promoted" if by.warpgroup_wide and plan.promoted else "auto",
     )
 
 
@@ -69,9 +70,7 @@ def pinned_slots(request: Request, op: str) -> int:
 
 def kind(plan: MatmulPlan) -> Instruction:
     """The instruction to ask for to get that of ``plan``: simt, mma or wgmma."""
-    if plan.instruction == "simt":
-        return "simt"
-    return "wgmma" if plan.instruction.startswith("wgmma") else "mma"
+    return cast(Instruction, multiplied_by(plan).name)
 
 
 def _of(request: Request, parts: str, op: str) -> Any:

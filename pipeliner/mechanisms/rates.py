@@ -9,6 +9,7 @@ from ..machine.constant import chosen, constant, measured
 from ..plan import CopyPlan
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo, StatementInfo
 from .layouts import shared_bytes
+from .table import moved_by
 
 TMA_RATE: Final = constant(
     "TMA_RATE",
@@ -60,7 +61,7 @@ def copy_rate(
     """
     rate = memory_rate(machine, loop)
     used = {op.op for op in loop.ops if isinstance(op, CopyInfo)}
-    if not any(plan.op in used and plan.mechanism == "tma" for plan in copies):
+    if not any(plan.op in used and moved_by(plan).async_proxy for plan in copies):
         return rate
     if not is_implicit_gemm(loop, copies):
         return rate * TMA_RATE

@@ -5,9 +5,16 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from ..diagnostics import Reason, Why
 from ..plan import Mechanism
+from ..plan.kinds import CopyMechanism
 from ..values.facts import CopyInfo
+
+REGISTER: Final = CopyMechanism("register", "loads", through_registers=True)
+DIRECT: Final = CopyMechanism("direct", "loads", blocks=True)
+"""As the function has it: loads and stores of one op."""
 
 
 def staged(copy: CopyInfo, obstacle: Why) -> tuple[Mechanism, tuple[Reason, ...]]:

@@ -27,6 +27,7 @@ from ..plan import (
 from ..values.facts import CopyInfo, KernelInfo, LoopInfo, MatmulInfo
 from .layouts import shared_bytes
 from .ping_pong import ping_pong_obstacle, why_cooperative
+from .table import moved_by
 
 FULL: Final = "full"
 EMPTY: Final = "empty"
@@ -56,7 +57,7 @@ def plan_roles(
     ``cluster``: CTAs that fill each other's slots and release them to each other. Raises PlanError
     where ``consumers`` cannot ping-pong.
     """
-    by_tma = tuple(copy.op for copy in copies if copy.mechanism == "tma")
+    by_tma = tuple(copy.op for copy in copies if moved_by(copy).by_producer)
     obstacle = ping_pong_obstacle(info, by_role=bool(by_tma))
     if consumers == "ping-pong" and obstacle is not None:
         raise PlanError("consumers.refused", kernel=info.name, why=obstacle)

@@ -17,10 +17,16 @@ from ..instructions.wgmma import ROWS, SPANS, consumer_groups
 from ..machine import WARP, Machine
 from ..machine.constant import chosen, constant, derived, documented, measured
 from ..plan import CopyPlan, MatmulPlan, StorePlan
+from ..plan.kinds import StoreKind
 from ..plan.request import Request
 from ..values.facts import CopyInfo, KernelInfo, MatmulInfo, StoreInfo
 from .pinned import pinned_slots, pinned_store
+from .table import have_producer
 from .tma import MAX_BOX, MAX_RANK, column_block_bytes, stride_obstacle
+
+DIRECT_STORE: Final = StoreKind("direct", staged=False)
+STAGED_STORE: Final = StoreKind("tma", staged=True)
+STORES: Final = {one.name: one for one in (DIRECT_STORE, STAGED_STORE)}
 
 STORE_SLOTS: Final = constant(
     "STORE_SLOTS",
@@ -152,6 +158,11 @@ def plan_stores(
     )
 
 
+def is_staged(plan: StorePlan) -> bool:
+    """Whether the store goes through shared memory."""
+    return STORES[plan.mechanism].staged
+
+
 def uncoalesced_cycles(
     info: KernelInfo, matmuls: tuple[MatmulPlan, ...], stores: tuple[StorePlan, ...]
 ) -> float:
@@ -163,7 +174,7 @@ def uncoalesced_cycles(
     return sum(
         _uncoalesced(found, info, matmuls)
         for found, plan in zip(info.stores, stores, strict=True)
-        if plan.mechanism == "direct"
+        if not is_staged(plan)
     )
 
 
@@ -193,7 +204,7 @@ def staged_bytes(stores: tuple[StorePlan, ...]) -> int:
 def slot_waits(stores: tuple[StorePlan, ...], matmuls: tuple[MatmulPlan, ...]) -> int:
     """Boxes of a warpgroup's tile that wait until an earlier one has left their slot."""
     wide = max((_extent(plan)[1] for plan in matmuls), default=0)
-    return sum(wide // store.box[1] - store.slots for store in stores if store.mechanism == "tma")
+    return sum(wide // store.box[1] - store.slots for store in stores if is_staged(store))
 
 
 def filled_together(swap_ab: bool, dtype: str) -> int:
@@ -254,7 +265,7 @@ def _staged(
     """The plan of ``store`` staged for TMA, or the requirement that it misses."""
     by_op = {op.op: op.acc for op in _matmuls(info)}
     matmul = next((plan for plan in matmuls if by_op.get(plan.op) == store.acc), None)
-    if matmul is None or not any(copy.mechanism == "tma" for copy in copies):
+    if matmul is None or not have_producer(copies):
         return Reason("store.no_producer")
     if matmul.swap_ab and matmul.transposed:
         return Reason("store.pairs")

@@ -18,8 +18,13 @@ from ..instructions.dtypes import LINE_BYTES, element_bytes
 from ..instructions.wgmma import SPANS
 from ..machine import Machine
 from ..machine.constant import constant, documented
+from ..plan.kinds import CopyMechanism
 from ..values.elements import element
 from ..values.facts import PIXEL_VIEWS, CopyInfo
+
+TMA: Final = CopyMechanism(
+    "tma", "mbarrier", by_producer=True, moves_boxes=True, async_proxy=True, pipe="tma"
+)
 
 MAX_RANK: Final = constant(
     "MAX_RANK",

@@ -15,8 +15,11 @@ from typing import Any, Final, TypeAlias
 from ..choice.choose import choose
 from ..diagnostics import Why
 from ..errors import PipelinerError, WorkloadError
+from ..instructions.table import multiplied_by
 from ..instructions.wgmma import CONSUMERS, ROWS
 from ..machine import Machine
+from ..mechanisms.stores import is_staged
+from ..mechanisms.table import have_producer, moved_by
 from ..plan import KernelPlan, MatmulPlan
 from ..plan.request import Instruction, Request
 from ..records.candidate import Candidate
@@ -211,11 +214,11 @@ def _depths(plan: KernelPlan) -> Iterable[int]:
 
 def _longer(tile: GemmTile, plan: KernelPlan) -> Iterable[int]:
     """Twice the step of FMA tiles: 128x128x16 was 6 % faster than the 128x128x8 that is chosen."""
-    return [2 * tile.k] if any(one.instruction == "simt" for one in plan.matmuls) else []
+    return [2 * tile.k] if any(multiplied_by(one).thread_tile for one in plan.matmuls) else []
 
 
 def _mechanisms(plan: KernelPlan, machine: Machine) -> Iterable[str]:
-    if any(one.instruction.startswith("wgmma") for one in plan.matmuls):
+    if any(multiplied_by(one).warpgroup_wide for one in plan.matmuls):
         return ("tma", "cp_async")
     return ("cp_async", "register") if machine.has_cp_async else ("register",)
 
@@ -241,7 +244,7 @@ def _warps(spec: Spec, plan: KernelPlan) -> Iterable[tuple[int, int]]:
     """
     if len(plan.matmuls) != 1:
         return ()
-    if plan.matmuls[0].instruction.startswith("wgmma"):
+    if multiplied_by(plan.matmuls[0]).warpgroup_wide:
         other = None if isinstance(spec, Gemm) else _transposed(plan.matmuls[0])
         return [] if other is None else [other]
     shapes = [(2**m, 2**n) for m in range(4) for n in range(4) if 2 <= m + n <= 3]
@@ -266,7 +269,7 @@ def _changed(candidate: Candidate, made: dict[str, Any]) -> Candidate:
 
 
 def _features(tile: Any, plan: KernelPlan) -> Features:
-    kinds = [one.instruction.split(".", 1)[0] for one in plan.matmuls]
+    kinds = [multiplied_by(one) for one in plan.matmuls]
     warps = plan.matmuls[0].warps if plan.matmuls else (1, 1)
     return (
         *(math.log2(extent) for extent in (tile.m, tile.n, tile.k)),
@@ -274,12 +277,12 @@ def _features(tile: Any, plan: KernelPlan) -> Features:
         math.log2(tile.raster_group) / 2,
         FAR * (tile.persistent is not None),
         FAR * getattr(tile, "fold", False),
-        FAR * ("wgmma" in kinds),
-        FAR * ("simt" in kinds),
-        FAR * any(copy.mechanism == "tma" for copy in plan.copies),
-        FAR * any(copy.mechanism == "register" for copy in plan.copies),
+        FAR * any(kind.warpgroup_wide for kind in kinds),
+        FAR * any(kind.thread_tile for kind in kinds),
+        FAR * have_producer(plan.copies),
+        FAR * any(moved_by(copy).through_registers for copy in plan.copies),
         FAR * (plan.ping_pong_groups if plan.roles else 0),
-        0.5 * any(store.mechanism == "tma" for store in plan.stores),
+        0.5 * any(is_staged(store) for store in plan.stores),
         math.log2(plan.cluster),
         math.log2(_depth(plan)),
         math.log2(warps[0] / warps[1]) / 2,

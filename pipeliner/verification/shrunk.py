@@ -20,6 +20,7 @@ from ..kernel.building import build_with
 from ..kernel.compiled import Kernel
 from ..kernel.refined import recognised
 from ..machine import machine_for
+from ..mechanisms.stores import is_staged
 from ..plan import CONSUMER, KernelPlan, SmemPlan, SyncPlan
 from ..plan.comparing import FREE
 from ..plan.request import Request
@@ -169,7 +170,7 @@ def _what_stays(tile: Tile, plan: KernelPlan) -> str:
         parts.append(f"a producer and {consumer.threads // WARPGROUP} {kind} consumer warpgroups")
     if plan.cluster > 1:
         parts.append(f"clusters of {plan.cluster}")
-    if any(store.mechanism == "tma" for store in plan.stores):
+    if any(is_staged(store) for store in plan.stores):
         parts.append("store by tma")
     depths = {ring.depth for loop in plan.loops for ring in loop.rings if ring.scope != "local"}
     if depths:

@@ -19,6 +19,7 @@ from ..emulator.launch.evaluate import evaluate
 from ..emulator.launch.host import kernel_names
 from ..emulator.lower import is_device_function
 from ..errors import PipelinerError, WorkloadError
+from ..instructions.table import multiplied_by
 from ..kernel.compiled import Kernel, as_module, only_function
 from ..kernel.cuda_lines import lines_when_asked
 from ..passes.ir.marks import is_marked
@@ -125,9 +126,10 @@ def _same_sums(plan: KernelPlan) -> dict[str, Any]:
         options["instruction"] = kinds.pop()
     if len(plan.matmuls) == 1:
         (matmul,) = plan.matmuls
-        if matmul.instruction == "simt":
+        by = multiplied_by(matmul)
+        if by.thread_tile:
             options["thread_tile"] = matmul.thread_tile
-        elif not matmul.instruction.startswith("wgmma"):
+        elif not by.warpgroup_wide:
             options["warps"] = matmul.warps
     if any(matmul.promoted for matmul in plan.matmuls):
         options["accumulate"] = "promoted"
