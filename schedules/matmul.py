@@ -24,7 +24,7 @@ from typing import Any, Final
 from tvm import s_tir
 
 from ..errors import WorkloadError
-from ..values.facts import NOTE
+from ..values.notes import NOTE, note_text
 from .tiles import GemmTile, divisor, is_ragged, stages_transposed
 from .total import schedule_sum
 from .workloads import INSTRUCTION, MATMUL, PARTIAL, Contraction, split
@@ -120,7 +120,7 @@ def _stage_operands(sch: Any, matmul: Any, what: Contraction, tile: GemmTile) ->
             sch.compute_inline(sources[0])
         note = (what.a, what.b)[operand].note
         if note:
-            sch.annotate(copy, NOTE, note)
+            sch.annotate(copy, NOTE, note_text(note))
         if stages_transposed(what, operand):
             sch.transform_layout(copy, ("write", 0), _transpose_matrix)
         copies.append(copy)

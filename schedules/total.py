@@ -13,9 +13,10 @@ from __future__ import annotations
 import math
 from typing import Any, Final
 
-from ..diagnostics import Reason, Why, joined
+from ..diagnostics import Reason, Why, all_of
 from ..instructions.dtypes import element_bytes
-from ..values.facts import NOTE, ElementwiseInfo
+from ..values.facts import ElementwiseInfo
+from ..values.notes import NOTE, note_text
 from .workloads import PART, STORE, Contraction
 from .workloads.epilogue import READING
 
@@ -34,7 +35,7 @@ def schedule_sum(sch: Any, store: Any, what: Contraction, why: Why) -> None:
     j_out, j_in = sch.split(j, [None, columns])
     sch.reorder(*batch, i_out, j_out, i_in, j_in)
     sch.bind(sch.fuse(*batch, i_out, j_out), "blockIdx.x")
-    sch.annotate(store, NOTE, _note(what, why))
+    sch.annotate(store, NOTE, note_text(_note(what, why)))
 
 
 def sum_info(what: Contraction, why: Why) -> ElementwiseInfo:
@@ -55,8 +56,8 @@ def sum_info(what: Contraction, why: Why) -> ElementwiseInfo:
     )
 
 
-def _note(what: Contraction, why: Why) -> str:
-    return joined([Reason("split.sum", splits=_parts(what)), *[why] * bool(why)])
+def _note(what: Contraction, why: Why) -> Why:
+    return all_of((Reason("split.sum", splits=_parts(what)), why))
 
 
 def _parts(what: Contraction) -> int:

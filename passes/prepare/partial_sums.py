@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import tvm_ffi
 from tvm import tirx
@@ -24,7 +24,8 @@ from tvm.ir import Range
 from ...diagnostics import Reason
 from ...errors import PlanError
 from ...plan import ADDABLE
-from ...values.facts import ADDS, NOTE
+from ...values.facts import ADDS
+from ...values.notes import NOTE, note_text
 from ..ir.named_pass import named_pass
 from ..ir.nodes import (
     Buffer,
@@ -42,8 +43,6 @@ from ..ir.nodes import (
     walk,
 )
 from ..ir.patterns import strip_cast
-
-_NOTE: Final = "starts each sum, to which {count} parts are added in any order"
 
 
 @named_pass("AddPartialSums")
@@ -91,7 +90,7 @@ class _PartialSums:
         store = self.sum.body
         zero = tirx.const(0, str(self.parts.dtype))
         value = _replaced(store.value, self.total, zero)
-        note = {NOTE: _NOTE.format(count=self.count)}
+        note = {NOTE: note_text(Reason("split.added", splits=self.count))}
         return _block(
             self.sum, tirx.BufferStore(store.buffer, simplify(value), store.indices), note
         )

@@ -17,7 +17,8 @@ from tvm import tirx
 
 from ...diagnostics import Reason, Why
 from ...mechanisms.tma import MAX_BOX
-from ...values.facts import NOTE, CopyInfo, MatmulInfo, StatementInfo, TmaView
+from ...values.facts import CopyInfo, MatmulInfo, StatementInfo, TmaView
+from ...values.notes import note_in
 from ..analysis.effects import READ, effects
 from ..analysis.op_kinds import classify
 from ..copy.copies import obstacles
@@ -64,7 +65,7 @@ def copy_info(name: str, copy: Copy, read: frozenset[Buffer], ranges: Any) -> Co
         bound=False,
         no_tma=source if isinstance(source, Reason) else "",
         view=_view(copy, source),
-        note=str(copy.nest.annotations.get(NOTE, "")),
+        note=note_in(copy.nest.annotations),
         no_cp_async=_unread(copy.dst, read),
         src_bytes=_seen_bytes(copy, ranges),
     )

@@ -8,7 +8,8 @@ from typing import Any
 import tvm_ffi
 from tvm import tirx
 
-from ...values.facts import NOTE, ElementwiseInfo
+from ...values.facts import ElementwiseInfo
+from ...values.notes import note_in
 from ..ir.kernels import inside_grid, thread_tag
 from ..ir.nodes import Stmt, const_int, dtype_bytes, is_global, walk
 from ..ir.patterns import Nest, as_nest
@@ -28,7 +29,7 @@ def elementwise_info(kernel: Stmt) -> ElementwiseInfo | None:
         elements=elements,
         vector=_most_at_once(nest),
         global_bytes=elements * _bytes_of_one(nest),
-        note=str(nest.annotations.get(NOTE, "")),
+        note=note_in(nest.annotations),
     )
 
 

@@ -6,7 +6,7 @@
 
 from __future__ import annotations
 
-from ..diagnostics import Reason, all_of
+from ..diagnostics import Reason, all_of, each_of
 from ..errors import PlanError, TargetError
 from ..instructions.table import multiplied_by
 from ..machine import Machine
@@ -55,7 +55,7 @@ def plan_copy(
                 width_reason,
                 cache_reason,
                 multicast_reason,
-                copy.note,
+                *each_of(copy.note),
                 layout_reason,
                 chunks_reason,
             )

@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from typing import Final
 
-from ..diagnostics import Reason, all_of
+from ..diagnostics import Reason, all_of, each_of
 from ..machine import WARP, Machine
 from ..machine.constant import chosen, constant, fitted
 from ..plan import ElementwisePlan
@@ -58,7 +58,7 @@ def plan_elementwise(info: ElementwiseInfo, machine: Machine) -> ElementwisePlan
         elements=info.elements,
         threads=min(ELEMENTWISE_THREADS, math.ceil(vectors / WARP) * WARP),
         vector=info.vector,
-        reason=all_of((info.note, reason)),
+        reason=all_of((*each_of(info.note), reason)),
     )
 
 

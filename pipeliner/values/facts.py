@@ -18,9 +18,6 @@ TmaView: TypeAlias = Literal["tensor", "flattened", "window", "im2col"]
 PIXEL_VIEWS: Final = ("window", "im2col")
 """Of those, the ones of pixels that a convolution's outputs see, a box of the image or not."""
 
-NOTE: Final = "pipeliner.note"
-"""Annotation of a copy block: the schedule's words for the plan's reason."""
-
 ADDS: Final = "pipeliner.adds"
 """Annotation of a block that adds to an element as other CTAs do, each in one indivisible
 operation: how many there are."""
@@ -61,7 +58,7 @@ class CopyInfo:
     no_register: Why = ""
     no_tma: Why = ""
     view: TmaView = "tensor"
-    note: str = ""
+    note: Why = ""
     multicast: tuple[int, ...] = ()
     src_bytes: int = 0
 
@@ -170,7 +167,7 @@ class ElementwiseInfo:
     elements: int
     vector: int
     global_bytes: int
-    note: str = ""
+    note: Why = ""
 
 
 @dataclass(frozen=True, slots=True)

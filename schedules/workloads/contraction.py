@@ -20,6 +20,7 @@ import tvm
 from tvm import tirx
 from tvm.ir import Var
 
+from ...diagnostics import Why
 from ...passes.ir.nodes import block, buffer, i32
 from ...values.facts import TmaView
 from .blocks import all_of, cast, grid
@@ -82,7 +83,7 @@ class Operand:
     view: TmaView = "tensor"
     slides: bool = False
     counts: tuple[int, ...] = ()
-    note: str = ""
+    note: Why = ""
     storage: str = ""
     seen: int = 0
     row_axis: int = -2

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from tvm import tirx
 
-from ...diagnostics import Reason, joined
+from ...diagnostics import Reason, Why, all_of
 from ...errors import WorkloadError
 from ...passes.ir.nodes import i32
 from .contraction import Axis, Contraction, Coordinates, Element, Operand
@@ -188,7 +188,7 @@ def _by_position(operand: Operand, plain: Operand, channels: int) -> Operand:
     return replace(operand, within=(("sc", channels, 1, form),))
 
 
-def _why(conv: ConvShape, runs: _Runs) -> str:
+def _why(conv: ConvShape, runs: _Runs) -> Why:
     found = [Reason("conv.runs", positions=conv.kernel[-1], channels=conv.c)]
     if runs.most_early:
         found.append(Reason("conv.runs_early", elements=runs.most_early))
@@ -196,7 +196,7 @@ def _why(conv: ConvShape, runs: _Runs) -> str:
         found.append(Reason("conv.runs_phases", phases=runs.phases))
     if runs.aligned > 1:
         found.append(Reason("conv.runs_aligned", elements=runs.aligned))
-    return joined(found)
+    return all_of(found)
 
 
 def _counted(conv: ConvShape, phases: int, at: Coordinates) -> tuple[Any, list[Any]]:

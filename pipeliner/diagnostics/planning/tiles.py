@@ -30,4 +30,5 @@ SENTENCES: Final = {
         "instead of {whole_us:.1f} us with the best whole tile, {whole}"
     ),
     "split.sum": "adds the {splits} partial sums of each output in a fixed order",
+    "split.added": "starts each sum, to which {splits} parts are added in any order",
 }
