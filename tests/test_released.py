@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import warnings
 from pathlib import Path
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import pytest
 
 import pipeliner
 from pipeliner.diagnostics import Reason
+from pipeliner.experiments.file import read_experiment
 from pipeliner.plan import KernelPlan
 from pipeliner.plan.comparing import difference
 from pipeliner.plan.request import Request
@@ -22,6 +24,8 @@ SAVED: Final = json.loads(
     gzip.decompress((Path(__file__).parent / "released" / "version_1.json.gz").read_bytes())
 )
 """Plans and candidates as version 1 wrote them; most plans without the edges of their loops."""
+
+RENAMED: Final = Reason("request.renamed", option="parts", now="reduction")
 
 KERNELS: Final = {
     "ping-pong": lambda: schedule_gemm(Gemm(512, 256, 256), GemmTile(64, 128, 64, persistent=4)),
@@ -42,6 +46,12 @@ def test_its_plans_are_obeyed(name: str) -> None:
     assert not again
 
 
+def said(one: warnings.WarningMessage) -> tuple[Reason, str]:
+    """What a warning says, and of which file."""
+    assert isinstance(one.message, FutureWarning)
+    return one.message.args[0], one.filename
+
+
 def test_its_records_are_read() -> None:
     split = Candidate(GemmTile(128, 64, 64, splits=2), Request(reduction="atomic"))
     assert Candidate.from_json(SAVED["candidate"]) == split
@@ -51,13 +61,47 @@ def test_its_records_are_read() -> None:
 
 def test_old_options_work_with_a_note() -> None:
     func = KERNELS["split-K added"]()
-    with pytest.warns(FutureWarning, match="'parts' is called 'reduction' now"):
+    with pytest.warns(FutureWarning) as told:
         old = pipeliner.pipeline(func, "h100", parts="reduce_add")
+    assert [said(one) for one in told] == [(RENAMED, __file__)]
     new = pipeliner.pipeline(func, "h100", reduction="atomic")
     assert pipeliner.plan_of(old) == pipeliner.plan_of(new)
     with pytest.raises(TypeError) as raised:
         pipeliner.pipeline(func, "h100", part="reduce_add")
     assert raised.value.args == (Reason("function.option", option="part"),)
+
+
+def test_old_options_of_an_experiment_are_named_with_their_file(tmp_path: Path) -> None:
+    path = tmp_path / "old.toml"
+    path.write_text(
+        """
+        [[workload]]
+        kind = "gemm"
+        square = 512
+
+        [[variant]]
+        name = "today"
+        reduction = "atomic"
+
+        [[variant]]
+        name = "as it was"
+        "parts" = "reduce_add"
+        """
+    )
+    with pytest.warns(FutureWarning) as told:
+        found = read_experiment(path)
+    assert [said(one) for one in told] == [(RENAMED, str(path))]
+    assert path.read_text().splitlines()[told[0].lineno - 1].strip() == '"parts" = "reduce_add"'
+    assert [one.request for one in found.variants] == [Request(reduction="atomic")] * 2
+
+
+def test_an_inline_variant_is_named_with_its_file(tmp_path: Path) -> None:
+    path = tmp_path / "inline.toml"
+    variant = '{ name = "as it was", parts = "reduce_add" }'
+    path.write_text(f'variant = [{variant}]\n[[workload]]\nkind = "gemm"\nsquare = 512\n')
+    with pytest.warns(FutureWarning) as told:
+        read_experiment(path)
+    assert [(said(one), one.lineno) for one in told] == [((RENAMED, str(path)), 1)]
 
 
 def test_old_options_of_the_command_work_with_a_note(capsys: Any) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import itertools
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -122,11 +123,17 @@ def read_experiment(file: str | Path) -> Experiment:
     path = Path(file)
     if str(file) in SHIPPED and not path.exists():
         path = Path(__file__).with_name(f"{file}.toml")
-    data = _load(path)
+    text = _text_of(path)
+    data = _parsed(text, path)
+
+    def place(variant: int) -> Callable[[str], tuple[str, int]]:
+        return lambda option: (str(path), _line_of(option, variant, text))
+
     try:
         _check_names(data, _TOP, "the file")
         workloads = tuple(w for table in _tables(data, "workload") for w in _workloads(table))
-        variants = tuple(v for table in _tables(data, "variant") for v in _variants(table))
+        tables = enumerate(_tables(data, "variant"))
+        variants = tuple(v for at, table in tables for v in _variants(table, place(at)))
         _check_unique("workload", [one.label for one in workloads])
         _check_unique("variant", [one.name for one in variants])
         for workload, variant in itertools.product(workloads, variants):
@@ -141,18 +148,36 @@ def read_experiment(file: str | Path) -> Experiment:
         raise WorkloadError("experiment.read", path=str(path), why=why(err)) from err
 
 
-def _load(path: Path) -> dict[str, Any]:
+def _text_of(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as err:
+        missing = Reason("experiment.missing", why=err.strerror, shipped=tuple(SHIPPED))
+        raise WorkloadError("experiment.read", path=str(path), why=missing) from err
+    except ValueError as err:
+        raise WorkloadError("experiment.read", path=str(path), why=str(err)) from err
+
+
+def _parsed(text: str, path: Path) -> dict[str, Any]:
     try:
         import tomllib
     except ImportError as err:
         raise ToolError("experiment.tomllib") from err
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as err:
-        missing = Reason("experiment.missing", why=err.strerror, shipped=tuple(SHIPPED))
-        raise WorkloadError("experiment.read", path=str(path), why=missing) from err
-    except ValueError as err:  # TOML, or UTF-8
+        return tomllib.loads(text)
+    except ValueError as err:
         raise WorkloadError("experiment.read", path=str(path), why=str(err)) from err
+
+
+def _line_of(option: str, variant: int, text: str) -> int:
+    """The line of the file on which that variant, counted from 0, gives ``option``."""
+    key = re.compile(rf"""\s*["']?{re.escape(option)}["']?\s*=""")
+    seen = -1
+    for number, line in enumerate(text.splitlines(), 1):
+        seen += line.strip().startswith("[[variant]]")
+        if seen == variant and key.match(line):
+            return number
+    return 1  # the table is written in another way, such as inline
 
 
 def _tables(data: Mapping[str, Any], name: str) -> list[dict[str, Any]]:
@@ -202,8 +227,8 @@ def _family(spec: Spec) -> str:
     return "gemm" if isinstance(spec, Gemm) else "conv"
 
 
-def _variants(table: dict[str, Any]) -> Iterator[Variant]:
-    table = todays(table)
+def _variants(table: dict[str, Any], place: Callable[[str], tuple[str, int]]) -> Iterator[Variant]:
+    table = todays(table, place)
     _check_names(table, _VARIANT, "a variant")
     if "name" not in table:
         raise WorkloadError("experiment.unnamed")

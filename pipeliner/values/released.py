@@ -7,8 +7,10 @@ version 1 and records are translated as they are read.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeAlias
+
+from ..diagnostics import Reason
 
 Renamed: TypeAlias = Mapping[str, str]
 
@@ -43,12 +45,21 @@ _NAMING: Final = ("op", "ops", "src", "dst", "name", "producers", "consumers", "
 """Fields that hold names of ops."""
 
 
-def options(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Options by today's names; FutureWarning: one has an old name or value."""
+def options(
+    given: Mapping[str, Any], place: Callable[[str], tuple[str, int]] | None = None
+) -> dict[str, Any]:
+    """Options by today's names; FutureWarning: one has an old name.
+
+    ``place``: file and line in which an option is written; without it the warning is for whoever
+    called the function of the API that these are the options of.
+    """
     found = _translated(given, OPTIONS)
-    for name in given.keys() - found.keys():
-        note = f"option '{name}' is called '{OPTIONS[name]}' now"
-        warnings.warn(note, FutureWarning, stacklevel=4)
+    for name in sorted(given.keys() - found.keys()):
+        note = Reason("request.renamed", option=name, now=OPTIONS[name])
+        if place is None:
+            warnings.warn(note, FutureWarning, stacklevel=4)
+        else:
+            warnings.warn_explicit(note, FutureWarning, *place(name))
     return found
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 SENTENCES: Final = {
+    "request.renamed": "option '{option}' is called '{now}' now",
     "request.choice": "expected {option} to be one of {choices}, not {value}",
     "request.pair": "expected {option} to be two positive integers, not {value}",
     "request.slots": "expected {option} to be 'auto' or an integer of at least 1, not {value}",
